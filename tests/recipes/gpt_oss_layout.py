@@ -1,16 +1,20 @@
-"""gpt-oss: its names and shapes on both sides, and a NumPy conversion that is written without the package."""
+"""gpt-oss: its sizes, and its names and shapes on both sides."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from tests.recipes.decoder_layouts import Arrays, Shapes, in_heads, out_of_heads, place
+from tests.recipes import leaves
+from tests.recipes.decoder_layouts import biases
+from tests.recipes.leaves import ATTENTION_NORMS, Arrays, Layout, Leaf, Shapes, Sizes, listed, random_arrays
+
+PACKED_ENDS = ("_blocks", "_scales")
 
 
 @dataclass(frozen=True)
-class GptOss:
+class GptOss(Sizes):
     """A model by its sizes."""
 
     layers: int
@@ -22,16 +26,31 @@ class GptOss:
     vocab: int
     experts: int
 
+    def outside(self, layout: Layout) -> Iterator[Leaf]:
+        return iter(leaves.tables(layout, self.vocab, self.embed))
 
-@dataclass(frozen=True)
-class Layout:
-    """The params of the recipes about the JAX side, with their defaults."""
+    def place(self, layout: Layout, i: int) -> tuple[str, bool]:
+        """Two layers are a block."""
+        return (f"layers/layers_{i % 2}", True) if layout.scan else (f"layers_{i}", False)
 
-    layout: str = "jax"
-    scan: bool = True
-    layer_axis: int = 0
-    rope: str = "half"
-    vocab_size_padded: int = 0
+    def layer(self, layout: Layout, i: int) -> Iterator[Leaf]:
+        e, n, m, h = self.embed, self.experts, self.mlp, self.head_dim
+        places = leaves.as_pairs(h, layout.rope)
+        for name, ours in ATTENTION_NORMS.items():
+            yield Leaf(f"{ours}/scale", (e,), {f"{name}.weight": (e,)})
+        yield Leaf("GptOssAttention/sinks", (self.heads,), {"self_attn.sinks": (self.heads,)})
+        yield from leaves.attention("GptOssAttention", self.heads, self.kv_heads, h, e, places)
+        yield from biases("GptOssAttention", self.heads, self.kv_heads, h, places)
+        yield Leaf("GptOssAttention/out/bias", (e,), {"self_attn.o_proj.bias": (e,)})
+        yield leaves.transposed("GptOssMlp/gate/kernel", "mlp.router.weight", (n, e))
+        yield Leaf("GptOssMlp/gate/bias", (n,), {"mlp.router.bias": (n,)})
+        yield Leaf("GptOssMlp/wo", (n, m, e), {"mlp.experts.down_proj": (n, m, e)})
+        yield Leaf("GptOssMlp/wo_bias", (n, e), {"mlp.experts.down_proj_bias": (n, e)})
+        for suffix, shape in (("", (n, e, 2 * m)), ("_bias", (n, 2 * m))):
+            for k in range(2):
+                every_second = lambda w, k=k: np.stack([w[..., 2 * j + k] for j in range(m)], -1)  # noqa: E731
+                theirs = {f"mlp.experts.gate_up_proj{suffix}": shape}
+                yield Leaf(f"GptOssMlp/wi_{k}{suffix}", (*shape[:-1], m), theirs, every_second)
 
 
 OSS_20B = GptOss(24, 64, 8, 64, 2880, 2880, 201088, 32)
@@ -69,64 +88,34 @@ def hf_config(d: GptOss, quantized: bool = False) -> dict[str, Any]:
     return config | ({"quantization_config": {"quant_method": "mxfp4"}} if quantized else {})
 
 
-def recorded_config(d: GptOss, layout: Layout) -> dict[str, Any]:
-    """What a conversion to JAX leaves behind for the one back."""
-    return hf_config(d) | {"ckpt_surgery": {"recipes": {"@hf-gpt-oss-to-jax": {"params": asdict(layout)}}}}
-
-
-# --- Hugging Face's side ------------------------------------------------------------------------------
-
-
-def hf_layer(d: GptOss, quantized: bool = False) -> Shapes:
-    """Names within one layer."""
-    query, kv, e, m = d.heads * d.head_dim, d.kv_heads * d.head_dim, d.embed, d.mlp
-    shapes: Shapes = {
-        "input_layernorm.weight": (e,),
-        "post_attention_layernorm.weight": (e,),
-        "self_attn.sinks": (d.heads,),
-        "self_attn.o_proj.weight": (e, query),
-        "self_attn.o_proj.bias": (e,),
-        "mlp.router.weight": (d.experts, e),
-        "mlp.router.bias": (d.experts,),
-        "mlp.experts.gate_up_proj_bias": (d.experts, 2 * m),
-        "mlp.experts.down_proj_bias": (d.experts, e),
-    }
-    for name, rows in (("q", query), ("k", kv), ("v", kv)):
-        shapes |= {f"self_attn.{name}_proj.weight": (rows, e), f"self_attn.{name}_proj.bias": (rows,)}
-    if quantized:
-        return shapes | {
-            "mlp.experts.gate_up_proj_blocks": (d.experts, 2 * m, e // 32, 16),
-            "mlp.experts.gate_up_proj_scales": (d.experts, 2 * m, e // 32),
-            "mlp.experts.down_proj_blocks": (d.experts, e, m // 32, 16),
-            "mlp.experts.down_proj_scales": (d.experts, e, m // 32),
-        }
-    return shapes | {
-        "mlp.experts.gate_up_proj": (d.experts, e, 2 * m),
-        "mlp.experts.down_proj": (d.experts, m, e),
-    }
+def params(d: GptOss, layout: Layout, back: bool = False) -> list[str]:
+    """`--set` for a model and a layout, of the recipe there or the one back."""
+    given = asdict(layout) | {"num_layers": d.layers}
+    if back:
+        given["vocab_size"] = d.vocab if given.pop("vocab_size_padded") else 0
+    return leaves.said(given)
 
 
 def hf_shapes(d: GptOss, quantized: bool = False) -> Shapes:
-    table: Shapes = {f"{name}.weight": (d.vocab, d.embed) for name in ("model.embed_tokens", "lm_head")}
-    layer = hf_layer(d, quantized)
-    return (
-        table
-        | {"model.norm.weight": (d.embed,)}
-        | {f"model.layers.{i}.{name}": shape for i in range(d.layers) for name, shape in layer.items()}
-    )
+    """Packed experts are (experts, out, groups of 32 inputs, 16 bytes), with a scale for each group."""
+    made: Shapes = {}
+    for key, shape in leaves.hf_shapes(d).items():
+        if quantized and key.endswith(("experts.gate_up_proj", "experts.down_proj")):
+            groups = (shape[0], shape[2], shape[1] // 32)
+            made |= {f"{key}_blocks": (*groups, 16), f"{key}_scales": groups}
+        else:
+            made[key] = shape
+    return made
 
 
 def hf_arrays(d: GptOss, dtype: np.dtype, quantized: bool = False) -> Arrays:
     """Random weights; packed ones are random bytes, with exponents as weights have them."""
-    generator = np.random.default_rng(0)
-    made: Arrays = {}
-    for key, shape in hf_shapes(d, quantized).items():
-        if key.endswith("_blocks"):
-            made[key] = generator.integers(0, 256, shape, np.uint8)
-        elif key.endswith("_scales"):
-            made[key] = generator.integers(90, 140, shape, np.uint8)
-        else:
-            made[key] = generator.standard_normal(shape, np.float32).astype(dtype)
+    generator, shapes = np.random.default_rng(0), hf_shapes(d, quantized)
+    made = random_arrays({k: s for k, s in shapes.items() if not k.endswith(PACKED_ENDS)}, dtype)
+    for key, shape in shapes.items():
+        if key.endswith(PACKED_ENDS):
+            low, high = (0, 256) if key.endswith("_blocks") else (90, 140)
+            made[key] = generator.integers(low, high, shape, np.uint8)
     return made
 
 
@@ -148,110 +137,7 @@ def unpacked(hf: Mapping[str, np.ndarray], dtype: np.dtype) -> Arrays:
     return made
 
 
-# --- the JAX side -------------------------------------------------------------------------------------
-
-
-def bias_in_heads(b: np.ndarray, heads: int, head_dim: int, rope: str) -> np.ndarray:
-    """(heads × head_dim) → (heads, head_dim)."""
-    made = np.empty((heads, head_dim), b.dtype)
-    for h in range(heads):
-        for j in range(head_dim):
-            made[h, place(j, head_dim, rope)] = b[h * head_dim + j]
-    return made
-
-
-def jax_layer(d: GptOss, layout: Layout, hf: Mapping[str, np.ndarray]) -> Arrays:
-    """One layer; `hf` has the names within the layer."""
-    made = {
-        "pre_self_attention_layer_norm/scale": hf["input_layernorm.weight"],
-        "post_self_attention_layer_norm/scale": hf["post_attention_layernorm.weight"],
-        "GptOssAttention/sinks": hf["self_attn.sinks"],
-        "GptOssAttention/out/kernel": out_of_heads(hf["self_attn.o_proj.weight"], d.heads, d.head_dim),
-        "GptOssAttention/out/bias": hf["self_attn.o_proj.bias"],
-        "GptOssMlp/gate/kernel": hf["mlp.router.weight"].T,
-        "GptOssMlp/gate/bias": hf["mlp.router.bias"],
-        "GptOssMlp/wo": hf["mlp.experts.down_proj"],
-        "GptOssMlp/wo_bias": hf["mlp.experts.down_proj_bias"],
-    }
-    for name, ours, heads in (("q", "query", d.heads), ("k", "key", d.kv_heads), ("v", "value", d.kv_heads)):
-        rope = "half" if name == "v" else layout.rope
-        weight, bias = hf[f"self_attn.{name}_proj.weight"], hf[f"self_attn.{name}_proj.bias"]
-        made[f"GptOssAttention/{ours}/kernel"] = in_heads(weight, heads, d.head_dim, rope)
-        made[f"GptOssAttention/{ours}/bias"] = bias_in_heads(bias, heads, d.head_dim, rope)
-    for suffix in ("", "_bias"):
-        both = hf[f"mlp.experts.gate_up_proj{suffix}"]
-        for k in range(2):
-            columns = [both[..., 2 * m + k] for m in range(d.mlp)]
-            made[f"GptOssMlp/wi_{k}{suffix}"] = np.stack(columns, axis=-1)
-    return made
-
-
-def jax_arrays(d: GptOss, layout: Layout, hf: Mapping[str, np.ndarray]) -> Arrays:
-    """What the JAX side holds for a Hugging Face model, by key; `hf` is not packed."""
-    if layout.layout == "maxtext":
-        within = jax_arrays(d, replace(layout, layout="jax", layer_axis=1), hf)
-        return {f"params/{key}": array for key, array in within.items()}
-    made = {
-        "params/token_embedder/embedding": _padded(hf["model.embed_tokens.weight"], layout),
-        "params/decoder/logits_dense/kernel": _padded(hf["lm_head.weight"], layout).T,
-        "params/decoder/decoder_norm/scale": hf["model.norm.weight"],
-    }
-    layers = []
-    for i in range(d.layers):
-        prefix = f"model.layers.{i}."
-        within = {key.removeprefix(prefix): array for key, array in hf.items() if key.startswith(prefix)}
-        layers.append(jax_layer(d, layout, within))
-    for name in layers[0]:
-        if layout.scan:
-            for j in range(2):
-                stacked = np.stack([one[name] for one in layers[j::2]], axis=layout.layer_axis)
-                made[f"params/decoder/layers/layers_{j}/{name}"] = stacked
-        else:
-            made |= {f"params/decoder/layers_{i}/{name}": one[name] for i, one in enumerate(layers)}
-    return made
-
-
-def _padded(table: np.ndarray, layout: Layout) -> np.ndarray:
-    padded = np.zeros((layout.vocab_size_padded or len(table), table.shape[1]), table.dtype)
-    padded[: len(table)] = table
-    return padded
-
-
-def jax_shapes(d: GptOss, layout: Layout) -> Shapes:
-    """The shapes of `jax_arrays`, from the sizes alone."""
-    maxtext, e, h, n = layout.layout == "maxtext", d.embed, d.head_dim, d.experts
-    at, rows = 1 if maxtext else layout.layer_axis, layout.vocab_size_padded or d.vocab
-    layer: Shapes = {
-        **{f"{which}_self_attention_layer_norm/scale": (e,) for which in ("pre", "post")},
-        "GptOssAttention/sinks": (d.heads,),
-        "GptOssAttention/out/kernel": (d.heads, h, e),
-        "GptOssAttention/out/bias": (e,),
-        "GptOssMlp/gate/kernel": (e, n),
-        "GptOssMlp/gate/bias": (n,),
-        "GptOssMlp/wo": (n, d.mlp, e),
-        "GptOssMlp/wo_bias": (n, e),
-    }
-    for name, heads in (("query", d.heads), ("key", d.kv_heads), ("value", d.kv_heads)):
-        layer |= {f"GptOssAttention/{name}/kernel": (e, heads, h), f"GptOssAttention/{name}/bias": (heads, h)}
-    for k in range(2):
-        layer |= {f"GptOssMlp/wi_{k}": (n, e, d.mlp), f"GptOssMlp/wi_{k}_bias": (n, d.mlp)}
-    made: Shapes = {
-        "token_embedder/embedding": (rows, e),
-        "decoder/logits_dense/kernel": (e, rows),
-        "decoder/decoder_norm/scale": (e,),
-    }
-    for name, shape in layer.items():
-        if layout.scan:
-            stacked = (*shape[:at], d.layers // 2, *shape[at:])
-            made |= {f"decoder/layers/layers_{j}/{name}": stacked for j in range(2)}
-        else:
-            made |= {f"decoder/layers_{i}/{name}": shape for i in range(d.layers)}
-    return {f"{'params/params' if maxtext else 'params'}/{key}": shape for key, shape in made.items()}
-
-
 def dtypes(shapes: Shapes) -> dict[str, str]:
     """A listing as published: bfloat16, and bytes where experts are packed."""
-    return {
-        key: f"{'uint8' if key.endswith(('_blocks', '_scales')) else 'bfloat16'}[{','.join(map(str, shape))}]"
-        for key, shape in shapes.items()
-    }
+    packed = {key: shape for key, shape in shapes.items() if key.endswith(PACKED_ENDS)}
+    return listed(shapes) | listed(packed, "uint8")

@@ -23,7 +23,7 @@ import numpy as np
 from safetensors.numpy import save_file
 
 from tests.recipes import gemma3_layout, gpt_oss_layout
-from tests.recipes.decoder_layouts import Arrays, Shapes
+from tests.recipes.leaves import Arrays, Shapes, hf_arrays, jax_shapes
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
 DATA = Path(__file__).parents[1] / "data" / "peers"
@@ -119,12 +119,12 @@ def main() -> None:
         "text_config": {"num_hidden_layers": gemma.layers, "hidden_size": gemma.embed},
         "vision_config": {"num_hidden_layers": 0},
     }
-    shapes = gemma3_layout.jax_shapes(gemma, gemma3_layout.Layout(layout="maxtext"))
+    shapes = jax_shapes(gemma, gemma3_layout.Layout(layout="maxtext"))
     peer = MaxText("gemma3-4b", config, shapes, "model.language_model.", "model.")
-    hf = gemma3_layout.hf_arrays(gemma, BF16)
+    hf = hf_arrays(gemma, BF16)
     write("gemma3", peer, hf, tunix=tunix_gemma3(gemma, hf))
     oss = gpt_oss_layout.SMALL
-    shapes = gpt_oss_layout.jax_shapes(oss, gpt_oss_layout.Layout(layout="maxtext"))
+    shapes = jax_shapes(oss, gpt_oss_layout.Layout(layout="maxtext"))
     write(
         "gpt_oss",
         MaxText("gpt-oss-20b", {"num_hidden_layers": oss.layers}, shapes),

@@ -8,63 +8,101 @@ import numpy as np
 import pytest
 
 from tests.inference.going_back import described, random_arrays, reasons, there_and_back
+from tests.recipes import deepseek_layouts as deepseek
+from tests.recipes import gemma3_layout as gemma3
+from tests.recipes import gpt_oss_layout as gpt_oss
+from tests.recipes import llama4_layouts as llama4
 from tests.recipes import t5_layouts
-from tests.recipes.decoder_layouts import NARROW, Layout, hf_arrays, jax_arrays
+from tests.recipes.decoder_layouts import NARROW, Layout
+from tests.recipes.families import BF16, FAMILIES, Family, converted
 from tests.recipes.flax_weights import weights
+from tests.recipes.leaves import hf_arrays, jax_arrays
 from tests.recipes.running import RECIPES
 from tests.recipes.t5_layouts import Size
 from tests.recipes.test_flax_classes import recorded
-from tests.recipes.test_layouts import BF16, EXACT, converted, params, recipe_names
+from tests.recipes.test_layouts import EXACT, back, there
 from tests.recipes.test_t5 import filled
 from tests.support.comparing import assert_same
 from tests.support.plans import plan_of
-from tests.support.slow import some
+from tests.support.slow import slow, some
 
 
 def text_of(name: str) -> str:
     return (RECIPES / f"{name}.yaml").read_text()
 
 
-@pytest.mark.parametrize(("family", "layout"), some(EXACT))
-def test_of_the_way_to_jax(family: str, layout: Layout) -> None:
-    d = NARROW[family]
+OTHERS = [
+    ("deepseek_v3", replace(deepseek.NARROW, layers=4, experts=3), deepseek.Layout()),
+    ("deepseek_v3", replace(deepseek.NARROW, layers=4, experts=3), deepseek.Layout(scan=False, rope="half")),
+    ("llama4", llama4.SMALL, llama4.Layout()),
+    ("llama4", llama4.SMALL, llama4.Layout(scan=False, rope="half")),
+]
+
+
+def undone(f: Family, d: Any, layout: Any, hf: dict[str, np.ndarray]) -> tuple[dict[str, np.ndarray], Any]:
+    """What the inverse of the way to JAX makes, and the inversion."""
+    return there_and_back(text_of(f.recipes[0]), hf, overrides=f.params(layout, False, d))
+
+
+@pytest.mark.parametrize(
+    ("family", "d", "layout"), [*some([(name, NARROW[name], layout) for name, layout in EXACT]), *OTHERS]
+)
+def test_of_the_way_to_jax(family: str, d: Any, layout: Any) -> None:
     hf = hf_arrays(d, BF16)
-    there, back = recipe_names(d)
-    given = params(d, layout, False)
-    packaged = converted(back, converted(there, hf, given), params(d, layout, True))
-    found, inversion = there_and_back(there.read_text(), hf, overrides=given)
+    found, inversion = undone(FAMILIES[family], d, layout, hf)
     assert reasons(inversion) == {}
-    assert_same(found, packaged)
+    assert_same(found, hf)  # which test_layouts.py has of the packaged way back, too
 
 
 @pytest.mark.parametrize(("family", "layout"), some(EXACT))
 def test_of_the_way_from_jax(family: str, layout: Layout) -> None:
     """Rows of padding are not in what it makes."""
-    d = NARROW[family]
-    hf = hf_arrays(d, BF16)
-    there, back = recipe_names(d)
-    jax = converted(there, hf, params(d, layout, False))
-    given = params(d, layout, True)
-    found, inversion = there_and_back(back.read_text(), jax, overrides=given)
+    f, d = FAMILIES[family], NARROW[family]
+    jax = there(f, d, layout, hf_arrays(d, BF16))
+    given = f.params(layout, True)
+    found, inversion = there_and_back(text_of(f.recipes[1]), jax, overrides=given)
     padded = jax["params/token_embedder/embedding"].shape[0] > d.vocab
     cut = {f"no output holds all of it: [{d.vocab}:{layout.vocab_size_padded}]"} if padded else set()
     tables = {"params/token_embedder/embedding", "params/decoder/logits_dense/kernel"} & set(jax)
     assert set(reasons(inversion)) == (tables if padded else set())
     assert {why.replace(":, ", "") for why in reasons(inversion).values()} == cut
-    packaged = converted(there, converted(back, jax, given), params(d, layout, False))
+    packaged = there(f, d, layout, back(f, d, layout, jax))
     assert_same(found, {key: array for key, array in packaged.items() if key not in reasons(inversion)})
 
 
-def test_sums_of_gemma_do_not_come_back() -> None:
-    d = replace(NARROW["gemma2"], layers=2)
-    hf, layout = hf_arrays(d, BF16), Layout()
-    found, inversion = there_and_back(recipe_names(d)[0].read_text(), hf, overrides=params(d, layout, False))
-    assert set(reasons(inversion).values()) == {"`+ 1` rounds"}
-    assert set(reasons(inversion)) == {key for key in hf if "norm" in key}
-    assert_same(found, {key: array for key, array in hf.items() if "norm" not in key})
+@pytest.mark.parametrize(
+    ("family", "layout"),
+    [
+        ("gemma2", Layout()),
+        slow(("gemma3", gemma3.Layout())),
+        slow(("gemma3", gemma3.Layout("maxtext"))),
+        slow(("gemma3", gemma3.Layout(norm_plus_one=False, rope="interleaved"))),
+    ],
+    ids=str,
+)
+def test_sums_of_gemma_do_not_come_back(family: str, layout: Any) -> None:
+    f = FAMILIES[family]
+    d = gemma3.SMALL if family == "gemma3" else replace(NARROW["gemma2"], layers=2)
+    hf = hf_arrays(d, BF16)
+    found, inversion = undone(f, d, layout, hf)
+    lost = {key for key in hf if "norm" in key} if layout.norm_plus_one else set()
+    assert {reasons(inversion)[key] for key in lost} <= {"`+ 1` rounds"}
+    lost |= {"model.embed_tokens.weight"} if layout.layout == "maxtext" else set()
+    assert set(reasons(inversion)) == lost
+    assert_same(found, {key: array for key, array in hf.items() if key not in lost})
     assert set(jax_arrays(d, layout, hf)) == {
         one for formation in inversion.findings.formations for one in formation.sources
     } | set(inversion.findings.dropped)
+
+
+@pytest.mark.slow  # the quick runs have a recipe that unpacks in tests/inference
+@pytest.mark.parametrize("quantized", [False, True])
+def test_packed_experts_of_gpt_oss_do_not_come_back(quantized: bool) -> None:
+    hf = gpt_oss.hf_arrays(gpt_oss.PACKED, BF16, quantized)
+    found, inversion = undone(FAMILIES["gpt_oss"], gpt_oss.PACKED, gpt_oss.Layout("maxtext"), hf)
+    packed = {key for key in hf if key.endswith(("_blocks", "_scales"))}
+    assert set(reasons(inversion)) == packed
+    assert_same(found, {key: array for key, array in hf.items() if key not in packed})
 
 
 LAYERED = {
@@ -82,7 +120,7 @@ def test_of_stacking_and_of_taking_apart(axis: int) -> None:
     back, inversion = there_and_back(text_of("stack-layers"), arrays, overrides=given)
     assert reasons(inversion) == {}
     assert_same(back, arrays)
-    stacked = converted(RECIPES / "stack-layers.yaml", arrays, given)
+    stacked = converted("stack-layers", arrays, given)
     again, inversion = there_and_back(text_of("unstack-layers"), stacked, overrides=given)
     assert reasons(inversion) == {}
     assert_same(again, stacked)
@@ -110,7 +148,7 @@ def test_of_t5x_to_transformers_and_back(version: Any, biases: Any) -> None:
     lost = set(reasons(inversion))
     assert lost == {key for key in state if key.startswith("state/")}
     assert_same(back, {key: array for key, array in state.items() if key not in lost})
-    weights = converted(RECIPES / "t5x-hf-t5.yaml", state, [])
+    weights = converted("t5x-hf-t5", state, [])
     again, inversion = there_and_back(text_of("hf-t5-to-t5x"), weights)
     assert reasons(inversion) == {}
     assert_same(again, weights)
@@ -130,7 +168,7 @@ def test_of_transformers_to_its_flax_classes(case: str, name: str, model_type: s
     back, inversion = there_and_back(text_of("hf-to-flax"), arrays, overrides=given)
     assert reasons(inversion) == {}
     assert_same(back, arrays)
-    tree = converted(RECIPES / "hf-to-flax.yaml", arrays, given)
+    tree = converted("hf-to-flax", arrays, given)
     again, inversion = there_and_back(text_of("flax-to-hf"), tree)
     assert reasons(inversion) == {}
     assert_same(again, tree)

@@ -3,37 +3,18 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
 from ckpt_surgery.api import applying
-from ckpt_surgery.core.errors import PlanError
-from tests.recipes.decoder_layouts import (
-    GEMMA,
-    NARROW,
-    Arrays,
-    Decoder,
-    Layout,
-    hf_arrays,
-    hf_config,
-    hf_shapes,
-    jax_arrays,
-    jax_shapes,
-)
-from tests.recipes.test_layouts import (
-    BF16,
-    F32,
-    FULL_WIDTH,
-    converted,
-    listed,
-    recipe_names,
-    shapes_of,
-    sizes,
-)
+from tests.recipes.decoder_layouts import GEMMA, NARROW, Arrays, Decoder, Layout, hf_config, sizes
+from tests.recipes.families import BF16, F32, FAMILIES, FULL_WIDTH, converted, shapes_of
+from tests.recipes.leaves import hf_arrays, hf_shapes, jax_arrays, listed, said
+from tests.recipes.running import planned
 from tests.support.comparing import assert_same
-from tests.support.plans import plan_of
 
 SCANS = [True, pytest.param(False, marks=pytest.mark.slow)]
 
@@ -55,8 +36,7 @@ def rooted(arrays: Arrays) -> Arrays:
 
 
 def given(d: Decoder, **more: object) -> list[str]:
-    told = sizes(d) | {"layout": "maxtext"} | more
-    return [f"{k}={str(v).lower() if isinstance(v, bool) else v}" for k, v in told.items()]
+    return said(sizes(d) | {"layout": "maxtext"} | more)
 
 
 @pytest.mark.parametrize("dtype", [BF16, pytest.param(F32, marks=pytest.mark.slow)], ids=str)
@@ -65,7 +45,7 @@ def given(d: Decoder, **more: object) -> list[str]:
 def test_one_param_says_it_all(family: str, scan: bool, dtype: np.dtype) -> None:
     d = NARROW[family]
     hf = hf_arrays(d, dtype)
-    found = converted(recipe_names(d)[0], hf, given(d, scan=scan))
+    found = converted(FAMILIES[family].recipes[0], hf, given(d, scan=scan))
     assert_same(found, rooted(jax_arrays(d, layout_of(d, scan), hf)))
 
 
@@ -80,7 +60,7 @@ def test_and_back(family: str, scan: bool) -> None:
         "opt_state/0/mu/params/decoder/decoder_norm/scale": np.zeros(d.embed, np.float32),
     }
     more = {"family": family} if d.experts else {}
-    found = converted(recipe_names(d)[1], state, given(d, scan=scan, **more))
+    found = converted(FAMILIES[family].recipes[1], state, given(d, scan=scan, **more))
     assert sorted(found) == sorted(hf)
     for key, array in hf.items():
         if layout_of(d, scan).fold_query_scale and ("q_proj" in key or family == "gemma2"):
@@ -111,20 +91,8 @@ def test_pairs_of_llama_are_neighbours_where_its_rope_type_is_llama3(tmp_path: P
 
 def test_the_vocabulary_of_gemma_is_padded_as_in_maxtext() -> None:
     d = replace(GEMMA, layers=2)
-    there, back = (path.read_text() for path in recipe_names(d))
-    plan = plan_of(
-        there, listed(hf_shapes(d)), overrides=["layout=maxtext"], memory=FULL_WIDTH, config=hf_config(d)
-    )
+    there, back = FAMILIES["gemma2"].recipes
+    given: dict[str, Any] = {"overrides": ["layout=maxtext"], "memory": FULL_WIDTH, "config": hf_config(d)}
+    plan = planned(there, listed(hf_shapes(d)), **given)
     assert shapes_of(plan)["params/params/token_embedder/embedding"] == (256128, 2304)
-    again = plan_of(
-        back, listed(shapes_of(plan)), overrides=["layout=maxtext"], memory=FULL_WIDTH, config=hf_config(d)
-    )
-    assert shapes_of(again) == hf_shapes(d)
-
-
-@pytest.mark.parametrize("family", NARROW)
-def test_an_unknown_layout(family: str) -> None:
-    d = NARROW[family]
-    for recipe, shapes in zip(recipe_names(d), (hf_shapes(d), jax_shapes(d, Layout())), strict=True):
-        with pytest.raises(PlanError, match="layout is jax, maxtext or tunix"):
-            plan_of(recipe.read_text(), listed(shapes), overrides=["layout=maxtex"], config=hf_config(d))
+    assert shapes_of(planned(back, listed(shapes_of(plan)), **given)) == hf_shapes(d)

@@ -11,6 +11,7 @@ import pytest
 
 from tests.recipes import deepseek_model, llama4_model
 from tests.recipes.deepseek_layouts import DeepSeek
+from tests.recipes.leaves import jax_arrays, jax_shapes
 from tests.recipes.peers.models_for_maxtext import CASES, CHUNK, SIZES, TOKENS, TOP, Case, layouts, weights
 from tests.support.trees import nested
 
@@ -21,7 +22,7 @@ def computed(case: Case) -> np.ndarray:
     """The logits of the small model in these tests, from weights in MaxText's layout."""
     d, names = SIZES[case.model], layouts(case.model)
     layout = names.Layout("maxtext", scan=case.scan)
-    tree = nested(names.jax_arrays(d, layout, weights(case.model)))["params"]
+    tree = nested(jax_arrays(d, layout, weights(case.model)))["params"]
     if isinstance(d, DeepSeek):
         v3 = d.family == "deepseek_v3"
         model = deepseek_model.Model(
@@ -38,7 +39,7 @@ def test_maxtext_has_these_names_and_shapes(case: Case) -> None:
     names = layouts(case.model)
     with np.load(STORED) as stored:
         shapes = json.loads(str(stored[f"{case.name}/shapes"]))
-    wanted = names.jax_shapes(SIZES[case.model], names.Layout("maxtext", scan=case.scan))
+    wanted = jax_shapes(SIZES[case.model], names.Layout("maxtext", scan=case.scan))
     assert {key: tuple(shape) for key, shape in shapes.items()} == wanted
 
 

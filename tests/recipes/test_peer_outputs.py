@@ -8,9 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.recipes.decoder_layouts import Arrays
-from tests.recipes.running import RECIPES
-from tests.recipes.test_layouts import BF16, converted
+from tests.recipes.families import BF16, converted
+from tests.recipes.leaves import Arrays
 from tests.support.comparing import assert_same
 
 DATA = Path(__file__).parents[1] / "data" / "peers"
@@ -31,17 +30,17 @@ def stored(family: str, part: str) -> Arrays:
 
 @pytest.mark.parametrize("family", GIVEN)
 def test_the_way_to_maxtext(family: str) -> None:
-    recipe = RECIPES / f"hf-{family.replace('_', '-')}-to-jax.yaml"
+    recipe = f"hf-{family.replace('_', '-')}-to-jax"
     assert_same(converted(recipe, stored(family, "hf"), GIVEN[family]), stored(family, "maxtext"))
 
 
 @pytest.mark.parametrize("family", GIVEN)
 def test_the_way_back_from_maxtext(family: str) -> None:
-    recipe = RECIPES / f"jax-to-hf-{family.replace('_', '-')}.yaml"
+    recipe = f"jax-to-hf-{family.replace('_', '-')}"
     assert_same(converted(recipe, stored(family, "maxtext"), GIVEN[family]), stored(family, "back"))
 
 
 def test_the_way_to_tunix() -> None:
     given = ["layout=tunix", "num_layers=14"]
-    made = converted(RECIPES / "hf-gemma3-to-jax.yaml", stored("gemma3", "hf"), given)
+    made = converted("hf-gemma3-to-jax", stored("gemma3", "hf"), given)
     assert_same(made, stored("gemma3", "tunix"))

@@ -1,15 +1,18 @@
 """`layout=tunix`: the tree that tunix's loaders make of a model, and the way back from it."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from ckpt_surgery.core.errors import PlanError
-from tests.recipes.decoder_layouts import NARROW, Arrays, Decoder, Layout, hf_arrays, hf_shapes, jax_arrays
-from tests.recipes.test_layouts import BF16, converted, listed, recipe_names, sizes
+from tests.recipes import gemma3_layout
+from tests.recipes.decoder_layouts import NARROW, Arrays, Decoder, Layout, sizes
+from tests.recipes.families import BF16, FAMILIES, converted
+from tests.recipes.leaves import hf_arrays, hf_shapes, jax_arrays, listed, said
+from tests.recipes.running import fails, planned
 from tests.support.comparing import assert_same
-from tests.support.plans import plan_of
 
-FAMILIES = [family for family in NARROW if family != "mixtral"]
+OF_TUNIX = [family for family in NARROW if family != "mixtral"]
 ATTENTION = {f"self_attention/{n}/kernel": f"attn/{n[0]}_proj/w" for n in ("query", "key", "value", "out")}
 NAMES = ATTENTION | {
     "pre_self_attention_layer_norm/scale": "input_layernorm/w",
@@ -34,8 +37,8 @@ OF_GEMMA = {
 
 
 def given(d: Decoder, back: bool = False, **more: object) -> list[str]:
-    told = sizes(d) | {"layout": "tunix"} | ({"family": d.family} if back and d.experts else {}) | more
-    return [f"{k}={str(v).lower() if isinstance(v, bool) else v}" for k, v in told.items()]
+    family = {"family": d.family} if back and d.experts else {}
+    return said(sizes(d) | {"layout": "tunix"} | family | more)
 
 
 def tunix_arrays(d: Decoder, hf: Arrays) -> Arrays:
@@ -81,18 +84,18 @@ def _of_gemma(d: Decoder, i: int, jax: Arrays) -> Arrays:
     }
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", OF_TUNIX)
 def test_there_and_back_bit_for_bit(family: str) -> None:
     d = NARROW[family]
     hf = hf_arrays(d, BF16)
     if family == "gemma2":
         hf.pop("lm_head.weight", None)
-    found = converted(recipe_names(d)[0], hf, given(d))
+    found = converted(FAMILIES[family].recipes[0], hf, given(d))
     assert_same(found, tunix_arrays(d, hf))
-    assert_same(converted(recipe_names(d)[1], found, given(d, back=True)), hf)
+    assert_same(converted(FAMILIES[family].recipes[1], found, given(d, back=True)), hf)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", OF_TUNIX)
 @pytest.mark.parametrize("back", [False, True])
 def test_no_layer_may_be_missing(family: str, back: bool) -> None:
     d = NARROW[family]
@@ -100,17 +103,24 @@ def test_no_layer_may_be_missing(family: str, back: bool) -> None:
     shapes = {k: a.shape for k, a in tunix_arrays(d, arrays).items()} if back else hf_shapes(d)
     lost = next(key for key in shapes if "mlp" in key and "down_proj" in key)
     left = {key: shape for key, shape in shapes.items() if key != lost}
-    with pytest.raises(PlanError, match=r"layers are missing|no leaf is at place"):
-        plan_of(recipe_names(d)[back].read_text(), listed(left), overrides=given(d, back))
-
-
-def test_tunix_has_no_mixtral() -> None:
-    d = NARROW["mixtral"]
-    with pytest.raises(PlanError, match="tunix has no Mixtral"):
-        plan_of(recipe_names(d)[0].read_text(), listed(hf_shapes(d)), overrides=given(d))
+    says = "layers are missing|no leaf is at place"
+    fails(says, lambda: planned(FAMILIES[family].recipes[back], listed(left), overrides=given(d, back)))
 
 
 def test_its_pairs_are_halves() -> None:
     d = NARROW["llama3"]
-    with pytest.raises(PlanError, match="tunix has its own: leave out rope"):
-        plan_of(recipe_names(d)[0].read_text(), listed(hf_shapes(d)), overrides=given(d, rope="interleaved"))
+    told, overrides = listed(hf_shapes(d)), given(d, rope="interleaved")
+    says = "tunix has its own: leave out rope"
+    fails(says, lambda: planned("hf-llama3-to-jax", told, overrides=overrides))
+
+
+def test_gemma3_there_and_back() -> None:
+    """It joins queries with keys and values where there are as many heads of each."""
+    f, d = FAMILIES["gemma3"], gemma3_layout.SMALL
+    hf, overrides = hf_arrays(d, BF16), ["layout=tunix", f"num_layers={d.layers}"]
+    found = converted(f.recipes[0], hf, overrides)
+    assert_same(found, gemma3_layout.tunix_arrays(d, hf))
+    assert_same(converted(f.recipes[1], found, overrides), hf)
+    d = replace(d, kv_heads=d.heads)
+    run = lambda: planned(f.recipes[0], listed(hf_shapes(d)), overrides=["layout=tunix"], config=f.config(d))  # noqa: E731
+    fails("tunix joins queries, keys and values", run)

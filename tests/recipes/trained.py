@@ -12,8 +12,9 @@ import orbax.checkpoint as ocp
 from safetensors.numpy import save_file
 
 import ckpt_surgery
-from tests.recipes import deepseek_layouts, gemma3_layout, gpt_oss_layout, llama4_layouts
-from tests.recipes.decoder_layouts import NARROW, Arrays, hf_arrays, hf_config
+from tests.recipes import llama4_layouts
+from tests.recipes.families import FAMILIES
+from tests.recipes.leaves import Arrays, hf_arrays
 from tests.support.checkpoints import quiet
 from tests.support.trees import nested
 
@@ -23,18 +24,9 @@ Tree = dict[str, Any]
 
 def save_model(path: Path, kind: str) -> Arrays:
     """A tiny model of Hugging Face with its config.json; returns its arrays."""
-    if kind in ("deepseek_v3", "gemma3_text", "gpt_oss", "llama4_text"):
-        made: Any = {
-            "deepseek_v3": deepseek_layouts,
-            "gemma3_text": gemma3_layout,
-            "gpt_oss": gpt_oss_layout,
-            "llama4_text": llama4_layouts,
-        }[kind]
-        size = {"llama4_text": "NARROW_SCOUT", "gpt_oss": "SMALL"}.get(kind, "NARROW")
-        arrays, config = made.hf_arrays(getattr(made, size), F32), made.hf_config(getattr(made, size))
-    else:
-        d = NARROW[{"llama": "llama3", "mistral": "llama3"}.get(kind, kind)]
-        arrays, config = hf_arrays(d, F32), hf_config(d) | {"model_type": kind}
+    f = FAMILIES[{"llama": "llama3", "mistral": "llama3"}.get(kind, kind.removesuffix("_text"))]
+    d = llama4_layouts.NARROW_SCOUT if kind == "llama4_text" else f.small if kind == "gpt_oss" else f.narrow
+    arrays, config = hf_arrays(d, F32), f.config(d, model_type=kind)
     path.mkdir(parents=True)
     save_file(arrays, path / "model.safetensors", {"format": "pt"})
     (path / "config.json").write_text(json.dumps(config))

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from tests.recipes import deepseek_layouts, llama4_layouts
+from tests.recipes.leaves import hf_arrays
 
 TOKENS = np.random.default_rng(1).integers(0, 33, (2, 12))
 CHUNK, TOP = 5, 2
@@ -48,7 +49,7 @@ def layouts(model: str) -> Any:
 
 def weights(model: str) -> dict[str, np.ndarray]:
     """Hugging Face's side, in float32: matrices that keep activations moderate, norms about 1."""
-    arrays = layouts(model).hf_arrays(SIZES[model], np.dtype(np.float32))
+    arrays = hf_arrays(SIZES[model], np.dtype(np.float32))
     scales = {key: 1 + a / 4 if "norm" in key else a / 2 for key, a in arrays.items()}
     return {key: scale.astype(np.float32) for key, scale in scales.items()}
 

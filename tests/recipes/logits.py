@@ -1,0 +1,30 @@
+"""What tests of logits share: the tokens, and both sides as they lie in files."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import orbax.checkpoint as ocp
+from safetensors.numpy import load_file
+
+from tests.support.checkpoints import quiet
+
+TOKENS = np.random.default_rng(1).integers(0, 97, (2, 12))
+
+
+def hf_logits(made: Any) -> np.ndarray:
+    """Of a model of transformers: (2, 12, vocab), float32."""
+    import torch
+
+    with torch.no_grad():
+        return np.asarray(made(torch.from_numpy(TOKENS)).logits)
+
+
+def hf_weights(path: Path) -> dict[str, np.ndarray]:
+    """As they lie in files: a tied weight once, experts one by one."""
+    return load_file(path / "model.safetensors")
+
+
+def restored(path: Path) -> Any:
+    with quiet(), ocp.StandardCheckpointer() as checkpointer:
+        return checkpointer.restore(path)
