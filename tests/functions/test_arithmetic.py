@@ -14,7 +14,7 @@ from ckpt_surgery.functions.operators import Binary, Unary
 from tests.support.arrays import numbers
 from tests.support.calling import result_of
 from tests.support.comparing import same
-from tests.support.evaluation import evaluate, spec_of
+from tests.support.evaluation import evaluate
 from tests.support.lazy_arrays import declared_by, lazy
 
 F32 = np.dtype(np.float32)
@@ -48,13 +48,6 @@ REFUSED: list[tuple[Function, tuple[str, ...], str]] = [
     (Unary("sign"), ("bool[2]",), "`sign` has no meaning for bool"),
     (Unary("sign"), ("complex64[2]",), "`sign` has no meaning for complex64"),
 ]
-
-
-@pytest.mark.parametrize(("function", "texts", "message"), REFUSED, ids=str)
-def test_what_is_refused_before_any_data(function: Function, texts: tuple[str, ...], message: str) -> None:
-    with pytest.raises(FunctionError) as caught:
-        function.infer([spec_of(numbers(text)) for text in texts])
-    assert message in str(caught.value)
 
 
 @pytest.mark.parametrize(

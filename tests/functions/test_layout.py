@@ -33,24 +33,21 @@ def test_functions_are_numpys(function: Function, expected: np.ndarray) -> None:
     assert same(evaluate(function, [ARRAY]), expected)
 
 
-REFUSED: list[tuple[Function, tuple[int, ...], str]] = [
-    (Transpose((0, 0)), (3, 5), "`transpose`: an axis is given twice in (0, 0)"),
-    (Transpose((0,)), (3, 5), "`transpose`: 1 axes given for an array of 2"),
-    (Transpose((0, 2)), (3, 5), "`transpose`: there is no axis 2 in an array of 2 axes"),
-    (Reshape((4, 4)), (3, 5), "`reshape`: [3,5] has 15 elements, [4,4] has 16"),
-    (Reshape((4, -1)), (3, 5), "`reshape`: [3,5] has 15 elements, [4,-1] has 4 times the length given as -1"),
-    (Reshape((-1, -1)), (3, 5), "[-1,-1] has a negative length"),
-    (Reshape((-2,)), (3, 5), "[-2] has a negative length"),
-    (Reshape((0, -1)), (0, 5), "[0,-1] has 0 times the length given as -1"),
-    (Pad(0, 2), (3,), "`pad`: axis 0 of float32[3] is already longer than 2"),
+REFUSED: list[tuple[Function, tuple[str, ...], str]] = [
+    (Transpose((0, 0)), ("float32[3,5]",), "`transpose`: an axis is given twice in (0, 0)"),
+    (Transpose((0,)), ("float32[3,5]",), "`transpose`: 1 axes given for an array of 2"),
+    (Transpose((0, 2)), ("float32[3,5]",), "`transpose`: there is no axis 2 in an array of 2 axes"),
+    (Reshape((4, 4)), ("float32[3,5]",), "`reshape`: [3,5] has 15 elements, [4,4] has 16"),
+    (
+        Reshape((4, -1)),
+        ("float32[3,5]",),
+        "`reshape`: [3,5] has 15 elements, [4,-1] has 4 times the length given as -1",
+    ),
+    (Reshape((-1, -1)), ("float32[3,5]",), "[-1,-1] has a negative length"),
+    (Reshape((-2,)), ("float32[3,5]",), "[-2] has a negative length"),
+    (Reshape((0, -1)), ("float32[0,5]",), "[0,-1] has 0 times the length given as -1"),
+    (Pad(0, 2), ("float32[3]",), "`pad`: axis 0 of float32[3] is already longer than 2"),
 ]
-
-
-@pytest.mark.parametrize(("function", "shape", "message"), REFUSED, ids=lambda value: str(value)[:60])
-def test_what_is_refused_before_any_data(function: Function, shape: tuple[int, ...], message: str) -> None:
-    with pytest.raises(FunctionError) as caught:
-        function.infer([ArraySpec(shape, F32)])
-    assert message in str(caught.value)
 
 
 def test_padding_takes_a_value_that_the_dtype_has() -> None:

@@ -1,28 +1,12 @@
-"""The parameters of functions, and the messages for calls that do not fit them."""
+"""The messages for calls that do not fit the parameters of functions."""
 
-import typing
-from collections.abc import Sequence
-from typing import Any, Never
+from typing import Any
 
 import pytest
 
-from ckpt_surgery.core.dtypes import DType
-from ckpt_surgery.functions.arrays import Array, Series
-from ckpt_surgery.functions.base import LeafKey, Number, in_expressions
-from ckpt_surgery.functions.signatures import (
-    LISTS,
-    call_problem,
-    is_required,
-    parameters_of,
-    static_type,
-    types_of,
-    usage,
-)
-
-
-@in_expressions
-def draw_(x: Array, /, p: Array | Number, *, seed: int = 0, leaf_key: LeafKey) -> Array:
-    raise AssertionError(x, p, seed, leaf_key)
+from ckpt_surgery.functions.arrays import Array
+from ckpt_surgery.functions.base import in_expressions
+from ckpt_surgery.functions.signatures import call_problem
 
 
 @in_expressions
@@ -31,18 +15,8 @@ def joined(first: str, *others: str) -> str:
 
 
 @in_expressions
-def summed(x: Array | Sequence[Array], axis: int | None = None, dtype: DType | None = None) -> Array:
-    raise AssertionError(x, axis, dtype)
-
-
-@in_expressions
 def product(subscripts: str, *operands: Array, **lengths: int) -> Array:
     raise AssertionError(subscripts, operands, lengths)
-
-
-@in_expressions
-def stacked(xs: Sequence[Array] | Series, fill: Number | None = None) -> Array:
-    raise AssertionError(xs, fill)
 
 
 @in_expressions
@@ -63,47 +37,6 @@ def pad(x: "Array", to: int, value: "int | float" = 0) -> Array:
 @in_expressions
 def cut(x: Array, pattern: str, /, **lengths: int) -> Array:
     raise AssertionError(x, pattern, lengths)
-
-
-# --- signatures -------------------------------------------------------------------------------------
-
-
-def names(function: Any) -> list[str]:
-    return [p.name for p in parameters_of(function)]
-
-
-def test_the_rule_gives_the_key_and_no_call_does() -> None:
-    assert names(draw_) == ["x", "p", "seed"]
-    assert (call_problem(draw_, 2, ("leaf_key",)) or "").startswith("`draw` has no argument `leaf_key`")
-    assert "`draw` takes at most 2 arguments" in (call_problem(draw_, 3, ()) or "")
-
-
-def test_annotations_say_what_is_taken() -> None:
-    x, axis, _ = parameters_of(summed)
-    assert types_of(x.annotation) == (Array, Sequence[Array])
-    assert static_type(x.annotation) is Never
-    assert (static_type(axis.annotation), is_required(x), is_required(axis)) == (int | None, True, False)
-    xs, fill = parameters_of(stacked)
-    assert LISTS & {*types_of(xs.annotation)} == {Sequence[Array]}
-    assert typing.get_args(static_type(fill.annotation)) == (bool, int, float, type(None))  # in this order
-    assert [p.annotation for p in parameters_of(undecorated)] == [Any]
-    assert [p.annotation for p in parameters_of(pad)] == [Array, int, int | float]  # quoted there
-
-
-def test_a_list_of_arrays_is_never_empty() -> None:
-    assert [is_required(p) for p in parameters_of(product)] == [True, True]
-    assert [is_required(p) for p in parameters_of(joined)] == [True, False]
-    assert names(product) == ["subscripts", "operands"]
-
-
-def test_how_functions_are_called() -> None:
-    assert usage(summed) == "summed(x, [axis], [dtype])"
-    assert usage(summed, "{}=…") == "summed(x, axis=…, dtype=…)"
-    assert usage(draw_) == "draw(x, p, [seed])"
-    assert usage(undecorated) == "undecorated(text)"
-
-
-# --- calls ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
