@@ -401,7 +401,7 @@ def test_what_is_rewritten_decodes_to_the_value(data: st.DataObject) -> None:
     checkpoint.check(data.draw(trees(checkpoint)))
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=50)
 @given(data=st.data())
 def test_any_transpose_of_anything_is_rewritten(data: st.DataObject) -> None:
     checkpoint = Checkpoint()
@@ -410,7 +410,7 @@ def test_any_transpose_of_anything_is_rewritten(data: st.DataObject) -> None:
     assert checkpoint.check(Apply(Transpose(axes), (leaf,))) is not None
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=50)
 @given(data=st.data())
 def test_any_stack_of_alike_leaves_is_rewritten(data: st.DataObject) -> None:
     checkpoint = Checkpoint()
