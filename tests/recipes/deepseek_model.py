@@ -30,15 +30,15 @@ class Model:
     theta: float = 10000.0
 
 
-def _sigmoid(x: np.ndarray) -> np.ndarray:
+def sigmoid(x: np.ndarray) -> np.ndarray:
     return np.asarray((1 + np.tanh(x / 2)) / 2)
 
 
-def _silu(x: np.ndarray) -> np.ndarray:
-    return x * _sigmoid(x)
+def silu(x: np.ndarray) -> np.ndarray:
+    return x * sigmoid(x)
 
 
-def _softmax(x: np.ndarray, axis: int) -> np.ndarray:
+def softmax(x: np.ndarray, axis: int) -> np.ndarray:
     e = np.exp(x - x.max(axis, keepdims=True))
     return np.asarray(e / e.sum(axis, keepdims=True))
 
@@ -47,12 +47,12 @@ def _norm(model: Model, p: Any, x: np.ndarray) -> np.ndarray:
     return x / np.sqrt(np.mean(x * x, -1, keepdims=True) + model.eps) * p["scale"]
 
 
-def _rotated(model: Model, x: np.ndarray) -> np.ndarray:
-    """(batch, length, heads, rope) with rotary position embeddings (Su et al., 2021)."""
+def rotated(theta: float, rope: str, x: np.ndarray) -> np.ndarray:
+    """(batch, length, heads, head_dim) with rotary position embeddings (Su et al., 2021)."""
     half = x.shape[-1] // 2
-    angles = np.arange(x.shape[1])[:, None] * model.theta ** (-np.arange(half) / half)
+    angles = np.arange(x.shape[1])[:, None] * theta ** (-np.arange(half) / half)
     cos, sin = np.cos(angles)[:, None], np.sin(angles)[:, None]
-    a, b = (x[..., ::2], x[..., 1::2]) if model.rope == "interleaved" else (x[..., :half], x[..., half:])
+    a, b = (x[..., ::2], x[..., 1::2]) if rope == "interleaved" else (x[..., :half], x[..., half:])
     # Queries and keys come out in the same order, which is all that their products depend on.
     return np.concatenate((a * cos - b * sin, b * cos + a * sin), -1)
 
@@ -69,23 +69,23 @@ def _attend(model: Model, p: Any, x: np.ndarray) -> np.ndarray:
     kv = np.einsum(
         "blr,rhd->blhd", _norm(model, p["kv_norm"], latent[..., : d.kv_rank]), p["wkv_b"]["kernel"]
     )
-    turned = _rotated(model, latent[:, :, None, d.kv_rank :])
+    turned = rotated(model.theta, model.rope, latent[:, :, None, d.kv_rank :])
     scores = np.einsum("blhd,bmhd->bhlm", q[..., : d.nope], kv[..., : d.nope])
-    scores += np.einsum("blhd,bmd->bhlm", _rotated(model, q[..., d.nope :]), turned[:, :, 0])
+    scores += np.einsum("blhd,bmd->bhlm", rotated(model.theta, model.rope, q[..., d.nope :]), turned[:, :, 0])
     causal = np.tril(np.ones(scores.shape[-2:], bool))
     scores = np.where(causal, scores * (d.nope + d.rope) ** -0.5, -np.inf)
-    out = np.einsum("bhlm,bmhd->blhd", _softmax(scores, -1), kv[..., d.nope :])
+    out = np.einsum("bhlm,bmhd->blhd", softmax(scores, -1), kv[..., d.nope :])
     return np.einsum("blhd,hde->ble", out, p["out"]["kernel"])
 
 
-def _mlp(p: Any, x: np.ndarray) -> np.ndarray:
-    return (_silu(x @ p["wi_0"]["kernel"]) * (x @ p["wi_1"]["kernel"])) @ p["wo"]["kernel"]
+def mlp(p: Any, x: np.ndarray) -> np.ndarray:
+    return (silu(x @ p["wi_0"]["kernel"]) * (x @ p["wi_1"]["kernel"])) @ p["wo"]["kernel"]
 
 
 def _routed(model: Model, gate: Any, x: np.ndarray) -> np.ndarray:
     """(…, experts): the weight of each expert, zero for those that are not chosen."""
     logits = x @ gate["kernel"]
-    scores = _sigmoid(logits) if "bias" in gate else _softmax(logits, -1)
+    scores = sigmoid(logits) if "bias" in gate else softmax(logits, -1)
     choice = scores + gate["bias"] if "bias" in gate else scores
     grouped = choice.reshape(*choice.shape[:-1], model.groups, -1)
     best = np.sort(grouped, -1)[..., -2:].sum(-1)
@@ -100,10 +100,10 @@ def _routed(model: Model, gate: Any, x: np.ndarray) -> np.ndarray:
 def _experts(model: Model, p: Any, x: np.ndarray) -> np.ndarray:
     """All experts run on all tokens; the weights take those that count."""
     block = p["MoeBlock_0"]
-    inner = _silu(np.einsum("ble,nem->blnm", x, block["wi_0"]))
+    inner = silu(np.einsum("ble,nem->blnm", x, block["wi_0"]))
     inner *= np.einsum("ble,nem->blnm", x, block["wi_1"])
     weights = _routed(model, block["gate"], x)
-    return np.einsum("blnm,nme,bln->ble", inner, block["wo"], weights) + _mlp(p["shared_experts"], x)
+    return np.einsum("blnm,nme,bln->ble", inner, block["wo"], weights) + mlp(p["shared_experts"], x)
 
 
 def _bias(layout: Layout, decoder: Any, i: int) -> np.ndarray:
@@ -133,6 +133,6 @@ def jax_logits(model: Model, layout: Layout, params: Mapping[str, Any], tokens: 
                 gate["bias"] = np.asarray(_bias(layout, biases["decoder"], i))
             x += _attend(model, p["self_attention"], _norm(model, p["pre_self_attention_layer_norm"], x))
             y = _norm(model, p["post_self_attention_layer_norm"], x)
-            x += _mlp(p["mlp"], y) if kind == "dense" else _experts(model, p["DeepSeekMoeBlock_0"], y)
+            x += mlp(p["mlp"], y) if kind == "dense" else _experts(model, p["DeepSeekMoeBlock_0"], y)
     x = _norm(model, decoder["decoder_norm"], x)
     return np.asarray(x @ decoder["logits_dense"]["kernel"])[..., : model.d.vocab]

@@ -10,6 +10,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from tests.recipes.deepseek_model import mlp, rotated, sigmoid, silu, softmax
 from tests.recipes.llama4_layouts import Layout, Llama4
 
 
@@ -30,31 +31,8 @@ class Model:
     theta: float = 500000.0
 
 
-def _sigmoid(x: np.ndarray) -> np.ndarray:
-    return np.asarray((1 + np.tanh(x / 2)) / 2)
-
-
-def _silu(x: np.ndarray) -> np.ndarray:
-    return x * _sigmoid(x)
-
-
-def _softmax(x: np.ndarray, axis: int) -> np.ndarray:
-    e = np.exp(x - x.max(axis, keepdims=True))
-    return np.asarray(e / e.sum(axis, keepdims=True))
-
-
 def _normed(model: Model, x: np.ndarray) -> np.ndarray:
     return x / np.sqrt(np.mean(x * x, -1, keepdims=True) + model.eps)
-
-
-def _rotated(model: Model, layout: Layout, x: np.ndarray) -> np.ndarray:
-    """(batch, length, heads, head_dim) with rotary position embeddings (Su et al., 2021)."""
-    half = x.shape[-1] // 2
-    angles = np.arange(x.shape[1])[:, None] * model.theta ** (-np.arange(half) / half)
-    cos, sin = np.cos(angles)[:, None], np.sin(angles)[:, None]
-    a, b = (x[..., ::2], x[..., 1::2]) if layout.rope == "interleaved" else (x[..., :half], x[..., half:])
-    # Queries and keys come out in the same order, which is all that their products depend on.
-    return np.concatenate((a * cos - b * sin, b * cos + a * sin), -1)
 
 
 def _attend(model: Model, layout: Layout, p: Any, x: np.ndarray, rope: bool) -> np.ndarray:
@@ -62,7 +40,7 @@ def _attend(model: Model, layout: Layout, p: Any, x: np.ndarray, rope: bool) -> 
     positions = np.arange(x.shape[1])
     seen = positions[:, None] >= positions
     if rope:
-        q, k = _rotated(model, layout, q), _rotated(model, layout, k)
+        q, k = rotated(model.theta, layout.rope, q), rotated(model.theta, layout.rope, k)
         if model.qk_norm:
             q, k = _normed(model, q), _normed(model, k)
         seen &= positions[:, None] // model.chunk == positions // model.chunk
@@ -71,23 +49,19 @@ def _attend(model: Model, layout: Layout, p: Any, x: np.ndarray, rope: bool) -> 
         q *= heat[:, None, None]
     k, v = (np.repeat(a, q.shape[2] // a.shape[2], axis=2) for a in (k, v))
     scores = np.einsum("blhd,bmhd->bhlm", q, k) * q.shape[-1] ** -0.5
-    weights = _softmax(np.where(seen, scores, -np.inf), -1)
+    weights = softmax(np.where(seen, scores, -np.inf), -1)
     return np.einsum("bhlm,bmhd,hde->ble", weights, v, p["out"]["kernel"])
-
-
-def _mlp(p: Any, x: np.ndarray) -> np.ndarray:
-    return (_silu(x @ p["wi_0"]["kernel"]) * (x @ p["wi_1"]["kernel"])) @ p["wo"]["kernel"]
 
 
 def _experts(p: Any, x: np.ndarray) -> np.ndarray:
     """Each token goes to the expert with the largest logit, multiplied by that one's sigmoid before."""
     block = p["MoeBlock_0"]
     logits = x @ block["gate"]["kernel"]
-    chosen = (np.arange(logits.shape[-1]) == np.argmax(logits, -1)[..., None]) * _sigmoid(logits)
+    chosen = (np.arange(logits.shape[-1]) == np.argmax(logits, -1)[..., None]) * sigmoid(logits)
     routed = np.einsum("ble,bln->blne", x, chosen)
-    inner = _silu(np.einsum("blne,nem->blnm", routed, block["wi_0"]))
+    inner = silu(np.einsum("blne,nem->blnm", routed, block["wi_0"]))
     inner *= np.einsum("blne,nem->blnm", routed, block["wi_1"])
-    return np.einsum("blnm,nme->ble", inner, block["wo"]) + _mlp(p["shared_experts"], x)
+    return np.einsum("blnm,nme->ble", inner, block["wo"]) + mlp(p["shared_experts"], x)
 
 
 def jax_logits(model: Model, layout: Layout, params: Mapping[str, Any], tokens: np.ndarray) -> np.ndarray:
@@ -105,6 +79,6 @@ def jax_logits(model: Model, layout: Layout, params: Mapping[str, Any], tokens: 
         y = _normed(model, x) * p["pre_self_attention_layer_norm"]["scale"]
         x += _attend(model, layout, p["self_attention"], y, rope)
         y = _normed(model, x) * p["post_self_attention_layer_norm"]["scale"]
-        x += _mlp(p["mlp"], y) if "mlp" in p else _experts(p["Llama4MoEBlock_0"], y)
+        x += mlp(p["mlp"], y) if "mlp" in p else _experts(p["Llama4MoEBlock_0"], y)
     x = _normed(model, x) * decoder["decoder_norm"]["scale"]
     return np.asarray(x @ decoder["logits_dense"]["kernel"])[..., : model.d.vocab]

@@ -12,8 +12,6 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
-import torch
-import transformers
 from flax.serialization import msgpack_restore
 
 from ckpt_surgery.api import applying
@@ -45,6 +43,9 @@ def compiled(case: str) -> Callable[..., dict[str, jax.Array]]:
 
 def pytorch(name: str, directory: Path, given: dict[str, np.ndarray]) -> Any:
     """The outputs of PyTorch's class on a directory of weights."""
+    import torch
+    import transformers
+
     with quiet():
         model = getattr(transformers, name).from_pretrained(directory, attn_implementation="eager").eval()
     with torch.no_grad():

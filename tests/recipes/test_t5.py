@@ -1,5 +1,6 @@
 """T5 into T5X and back: every name, shape and value, against tables of its own."""
 
+import functools
 import itertools
 import json
 import re
@@ -10,27 +11,24 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-import transformers
 
 from ckpt_surgery.api import applying
 from ckpt_surgery.core.errors import DataError, PlanError
-from ckpt_surgery.engine.tasks import outputs_of
-from ckpt_surgery.engine.worker import Means, run
 from ckpt_surgery.functions.arrays import reads
 from ckpt_surgery.language.loading import parse_recipe
 from ckpt_surgery.planner.plan import Plan
-from ckpt_surgery.planner.planning import make_plan
 from tests.oracle.trees import restore, save
+from tests.recipes import running
 from tests.recipes import t5_layouts as layouts
+from tests.recipes.families import converted
+from tests.recipes.running import RECIPES, fails
 from tests.recipes.t5_layouts import Parameter, Size, Slots
 from tests.support.comparing import assert_same
-from tests.support.memory import MemorySink, MemorySource
-from tests.support.plans import COMPUTED, MEMORY, fates, plan_of
+from tests.support.plans import fates
 from tests.support.slow import slow
 from tests.support.trees import nested
 
 ROOT = Path(__file__).parents[2]
-RECIPES = ROOT / "recipes"
 T5_SMALL = json.loads((ROOT / "tests" / "data" / "keytables" / "t5-small.json").read_text())["disk"]
 
 Arrays = dict[str, np.ndarray]
@@ -41,7 +39,7 @@ def text_of(name: str) -> str:
 
 
 def planned(name: str, listing: Mapping[str, str], *overrides: str) -> Plan:
-    return plan_of(text_of(name), listing, overrides=overrides)
+    return running.planned(name, listing, overrides=overrides)
 
 
 def result(plan: Plan) -> dict[str, str]:
@@ -49,13 +47,7 @@ def result(plan: Plan) -> dict[str, str]:
 
 
 def carried_out(name: str, arrays: Arrays, *overrides: str) -> Arrays:
-    loaded = parse_recipe(text_of(name), f"{name}.yaml", overrides)
-    source = MemorySource(arrays)
-    plan = make_plan(loaded, {"source": source.leaves()}, None, [], {}, COMPUTED, MEMORY, 2)
-    sink = MemorySink(outputs_of(plan))
-    run(plan, {"source": source}, sink, Means(MEMORY, 2))
-    assert all((count == 1).all() for count in sink.writes.values())
-    return sink.arrays
+    return converted(name, arrays, list(overrides))
 
 
 def filled(listing: Mapping[str, str]) -> Arrays:
@@ -69,10 +61,6 @@ def filled(listing: Mapping[str, str]) -> Arrays:
         bits = generator.integers(0, 256, (*shape, dtype.itemsize), np.uint8)
         arrays[key] = np.frombuffer(bits.tobytes(), dtype).reshape(shape)
     return arrays
-
-
-def problem_of(error: PlanError) -> str:
-    return "\n".join(p.message for p in error.problems)
 
 
 # --- Mesh TensorFlow → T5X ------------------------------------------------------------------------
@@ -99,56 +87,30 @@ def test_every_name_becomes_what_the_importer_makes_of_it(
     assert not plan.warnings
 
 
+LAYER = [
+    ("layer_000/SelfAttention/q", "float32[4,6]", "self_attention/query/kernel"),
+    ("layer_000/SelfAttention/k", "float32[4,6]", "self_attention/key/kernel"),
+    ("layer_000/SelfAttention/v", "float32[4,6]", "self_attention/value/kernel"),
+    ("layer_000/SelfAttention/o", "float32[6,4]", "self_attention/out/kernel"),
+    ("layer_000/layer_norm/scale", "float32[4]", "pre_self_attention_layer_norm/scale"),
+    ("layer_001/rms_norm/scale", "float32[4]", "pre_mlp_layer_norm/scale"),
+    ("layer_001/DenseReluDense/wi/kernel", "float32[4,5]", "mlp/wi/kernel"),
+    ("layer_001/DenseReluDense/wo/kernel", "float32[5,4]", "mlp/wo/kernel"),
+]
+OF_LAYER = [
+    ("layer_000/SelfAttention/o_slot_vr", "float32[6]", "self_attention/out/kernel/v_row"),
+    ("layer_000/SelfAttention/o_slot_vc", "float32[4]", "self_attention/out/kernel/v_col"),
+    ("layer_001/DenseReluDense/wi/kernel_slot_v", "float32[4,5]", "mlp/wi/kernel/v"),
+]
+BLOCK, STATES = "transformer/block_000", "state/param_states/decoder/layers_0"
 TINY_DECODER = {
     "global_step": ("int64[]", "state/step"),
     "transformer/embedding": ("float32[7,4]", "target/decoder/token_embedder/embedding"),
-    "transformer/block_000/layer_000/SelfAttention/q": (
-        "float32[4,6]",
-        "target/decoder/layers_0/self_attention/query/kernel",
-    ),
-    "transformer/block_000/layer_000/SelfAttention/k": (
-        "float32[4,6]",
-        "target/decoder/layers_0/self_attention/key/kernel",
-    ),
-    "transformer/block_000/layer_000/SelfAttention/v": (
-        "float32[4,6]",
-        "target/decoder/layers_0/self_attention/value/kernel",
-    ),
-    "transformer/block_000/layer_000/SelfAttention/o": (
-        "float32[6,4]",
-        "target/decoder/layers_0/self_attention/out/kernel",
-    ),
-    "transformer/block_000/layer_000/SelfAttention/o_slot_vr": (
-        "float32[6]",
-        "state/param_states/decoder/layers_0/self_attention/out/kernel/v_row",
-    ),
-    "transformer/block_000/layer_000/SelfAttention/o_slot_vc": (
-        "float32[4]",
-        "state/param_states/decoder/layers_0/self_attention/out/kernel/v_col",
-    ),
-    "transformer/block_000/layer_000/SelfAttention/relative_attention_bias": (
+    **{f"{BLOCK}/{mesh}": (told, f"target/decoder/layers_0/{ours}") for mesh, told, ours in LAYER},
+    **{f"{BLOCK}/{mesh}": (told, f"{STATES}/{ours}") for mesh, told, ours in OF_LAYER},
+    f"{BLOCK}/layer_000/SelfAttention/relative_attention_bias": (
         "float32[2,3]",
         "target/decoder/relpos_bias/rel_embedding",
-    ),
-    "transformer/block_000/layer_000/layer_norm/scale": (
-        "float32[4]",
-        "target/decoder/layers_0/pre_self_attention_layer_norm/scale",
-    ),
-    "transformer/block_000/layer_001/rms_norm/scale": (
-        "float32[4]",
-        "target/decoder/layers_0/pre_mlp_layer_norm/scale",
-    ),
-    "transformer/block_000/layer_001/DenseReluDense/wi/kernel": (
-        "float32[4,5]",
-        "target/decoder/layers_0/mlp/wi/kernel",
-    ),
-    "transformer/block_000/layer_001/DenseReluDense/wi/kernel_slot_v": (
-        "float32[4,5]",
-        "state/param_states/decoder/layers_0/mlp/wi/kernel/v",
-    ),
-    "transformer/block_000/layer_001/DenseReluDense/wo/kernel": (
-        "float32[5,4]",
-        "target/decoder/layers_0/mlp/wo/kernel",
     ),
     "transformer/rms_norm/scale": ("float32[4]", "target/decoder/decoder_norm/scale"),
     "transformer/logits/kernel": ("float32[4,7]", "target/decoder/logits_dense/kernel"),
@@ -247,9 +209,7 @@ STRANGE = [
 
 @pytest.mark.parametrize(("name", "told"), STRANGE, ids=[name for name, _ in STRANGE])
 def test_what_the_importer_has_no_rule_for_is_an_error(name: str, told: str) -> None:
-    with pytest.raises(PlanError) as raised:
-        planned("t5-to-t5x", with_one(name))
-    assert told in problem_of(raised.value)
+    fails(told, lambda: planned("t5-to-t5x", with_one(name)))
 
 
 @pytest.mark.parametrize(
@@ -318,9 +278,7 @@ def test_every_slot_is_dropped_by_the_rule_for_it() -> None:
     ids=["an inference state already", "an unknown part", "no step"],
 )
 def test_what_is_no_train_state_is_an_error(listing: dict[str, str], told: str) -> None:
-    with pytest.raises(PlanError) as raised:
-        planned("t5x-train-to-inference", listing)
-    assert told in problem_of(raised.value)
+    fails(told, lambda: planned("t5x-train-to-inference", listing))
 
 
 # --- Hugging Face ↔ T5X ---------------------------------------------------------------------------
@@ -420,9 +378,8 @@ def test_a_part_that_is_missing_is_an_error_both_ways(gone: str, told: str) -> N
         ("hf-t5-to-t5x", layouts.state_dict(kept)),
         ("t5x-hf-t5", layouts.inference_state(kept)),
     ):
-        with pytest.raises(PlanError) as raised:
-            planned(recipe, listing, "num_layers=2", "num_decoder_layers=2")
-        assert told in problem_of(raised.value)
+        run = functools.partial(planned, recipe, listing, "num_layers=2", "num_decoder_layers=2")
+        fails(told, run)
 
 
 @pytest.mark.parametrize(
@@ -441,18 +398,21 @@ def test_a_part_that_mesh_tensorflow_did_not_save_is_an_error(gone: str, told: s
     parameters = layouts.t5(Size(), "1.1", "shared")
     kept = [p for p in parameters if not p.mesh.startswith(gone)]
     assert len(kept) < len(parameters)
-    with pytest.raises(PlanError) as raised:
-        planned("t5-to-t5x", layouts.mesh_variables(kept, "none"))
-    assert told in problem_of(raised.value)
+    fails(told, lambda: planned("t5-to-t5x", layouts.mesh_variables(kept, "none")))
+
+
+def save_t5(path: Path, **sizes: int) -> None:
+    """As Hugging Face's library does."""
+    import transformers
+
+    config = transformers.T5Config(
+        vocab_size=11, d_model=6, d_kv=4, d_ff=9, num_layers=2, num_heads=2, **sizes
+    )
+    transformers.T5ForConditionalGeneration(config).save_pretrained(path)
 
 
 def test_the_config_says_how_many_layers_and_whether_logits_are_tied(tmp_path: Path) -> None:
-    made = transformers.T5ForConditionalGeneration(
-        transformers.T5Config(
-            vocab_size=11, d_model=6, d_kv=4, d_ff=9, num_layers=2, num_decoder_layers=1, num_heads=2
-        )
-    )
-    made.save_pretrained(tmp_path / "hf")
+    save_t5(tmp_path / "hf", num_decoder_layers=1)
     plan = applying.plan("@hf-t5-to-t5x", tmp_path / "hf")
     assert {p.name: p.value for p in plan.params} == {
         "step": 0,
@@ -471,10 +431,7 @@ def test_the_config_says_how_many_layers_and_whether_logits_are_tied(tmp_path: P
 
 
 def test_the_way_back_knows_the_layers(tmp_path: Path) -> None:
-    made = transformers.T5ForConditionalGeneration(
-        transformers.T5Config(vocab_size=11, d_model=6, d_kv=4, d_ff=9, num_layers=2, num_heads=2)
-    )
-    made.save_pretrained(tmp_path / "hf")
+    save_t5(tmp_path / "hf")
     applying.apply("@hf-t5-to-t5x", tmp_path / "hf", dst=tmp_path / "t5x")
     plan = applying.plan("@t5x-hf-t5", tmp_path / "t5x")
     assert {p.name: p.value for p in plan.params} == {"num_layers": 2, "num_decoder_layers": 2}
@@ -504,18 +461,15 @@ def test_what_the_other_side_has_no_place_for_is_an_error(
 ) -> None:
     parameters = layouts.t5(Size(), "1.0", "shared")
     known = layouts.state_dict(parameters) if recipe.startswith("hf") else layouts.inference_state(parameters)
-    with pytest.raises(PlanError) as raised:
-        planned(recipe, known | {name: described})
-    assert told in problem_of(raised.value)
+    fails(told, lambda: planned(recipe, known | {name: described}))
 
 
 def test_a_tower_without_an_embedding_of_its_own_needs_the_shared_one() -> None:
     listing = layouts.state_dict(layouts.t5(Size(), "1.0", "shared")) | TIED
     del listing["shared.weight"]
-    with pytest.raises(PlanError) as raised:
-        planned("hf-t5-to-t5x", listing)
-    assert "no rule claims `encoder.embed_tokens.weight`, `decoder.embed_tokens.weight`" in problem_of(
-        raised.value
+    fails(
+        "no rule claims `encoder.embed_tokens.weight`, `decoder.embed_tokens.weight`",
+        lambda: planned("hf-t5-to-t5x", listing),
     )
 
 
