@@ -130,12 +130,15 @@ class GivenRules:
     """Rules that the user gives, and what they do."""
 
     rules: tuple[Mapping[str, Any], ...] = ()
+    """The rules in the types of JSON."""
     texts: tuple[RuleText, ...] = ()
     """The rules as text, in the same order."""
     below: tuple[str, ...] = ()
     """Comments below the last rule."""
     params: Mapping[str, Any] = field(default_factory=dict)
+    """The params that they use."""
     tables: Mapping[str, Any] = field(default_factory=dict)
+    """The tables that they use."""
     claims: Mapping[str, int] = field(default_factory=dict)
     """The number of the rule that claims each of these leaves of the source."""
     makes: Mapping[str, int] = field(default_factory=dict)

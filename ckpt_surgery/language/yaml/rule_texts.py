@@ -21,6 +21,7 @@ class RuleText:
     comments: tuple[str, ...]
     """Lines above it."""
     lines: tuple[str, ...]
+    """Its own lines."""
 
 
 def rule_texts(document: Document) -> tuple[tuple[RuleText, ...], tuple[str, ...]]:
