@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from ckpt_surgery.inputs.models import Layout, Model, Run, known_models
+from ckpt_surgery.inputs.models import Model, ModelLayout, Run, known_models
 
 HEAD = """\
 # Models
@@ -70,7 +70,7 @@ def _section(model: Model) -> str:
     )
 
 
-def _row(layout: Layout) -> str:
+def _row(layout: ModelLayout) -> str:
     of_sizes = f"; of {', '.join(layout.sizes)}" if layout.sizes else ""
     exact = f"but for {layout.computed}" if layout.computed else "yes"
     proofs = ", ".join(f"`{name}`" for name in layout.proofs)

@@ -9,7 +9,7 @@ from ckpt_surgery.core.errors import SurgeryError
 from ckpt_surgery.language.files import read_text
 from ckpt_surgery.language.loading import LoadedRecipe
 from ckpt_surgery.language.packaged import recipe_path
-from ckpt_surgery.language.yaml.document import Document, DocumentPath, path_text
+from ckpt_surgery.language.yaml.document import DocumentPath, YamlDocument, path_text
 from ckpt_surgery.language.yaml.parsing import parse_document
 from ckpt_surgery.planner.plan import Plan
 from ckpt_surgery.report.html import RecipeText, RuleLines, html_page
@@ -24,7 +24,7 @@ def report_page(plan: Plan, recipe: LoadedRecipe | None, **ran: Any) -> str:
     return html_page(plan, None if document is None else recipe_text(document), **ran)
 
 
-def _read_again(plan: Plan) -> Document | None:
+def _read_again(plan: Plan) -> YamlDocument | None:
     """Read the recipe of a saved plan again; None if it is missing or has changed."""
     try:
         text = read_text(recipe_path(plan.recipe))
@@ -35,7 +35,7 @@ def _read_again(plan: Plan) -> Document | None:
         return None
 
 
-def recipe_text(document: Document) -> RecipeText:
+def recipe_text(document: YamlDocument) -> RecipeText:
     """The text of a recipe, and the lines of its rules."""
     stops: dict[DocumentPath, int] = {}
     for path, mark in document.marks.items():
@@ -46,7 +46,7 @@ def recipe_text(document: Document) -> RecipeText:
     return RecipeText(lines, [_lines(document, path, stops.get(path, 0)) for path in _rules(document)])
 
 
-def _rules(document: Document) -> Iterator[DocumentPath]:
+def _rules(document: YamlDocument) -> Iterator[DocumentPath]:
     """The paths of all rules."""
     value = document.value
     yield from (("rules", i) for i, _ in enumerate(value.get("rules") or ()))
@@ -54,7 +54,7 @@ def _rules(document: Document) -> Iterator[DocumentPath]:
         yield from (("passes", number, "rules", i) for i, _ in enumerate(entry.get("rules") or ()))
 
 
-def _lines(document: Document, path: DocumentPath, stop: int) -> RuleLines:
+def _lines(document: YamlDocument, path: DocumentPath, stop: int) -> RuleLines:
     """Lines of a rule: from its first line to that of its last value, which ends at `stop`."""
     rule: Any = document.value
     for part in path:

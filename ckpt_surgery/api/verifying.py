@@ -29,7 +29,7 @@ from ckpt_surgery.system.resources import default_memory, default_workers
 from ckpt_surgery.verification.chunks import check_chunks, check_copies, check_grid, check_shared
 from ckpt_surgery.verification.descriptions import check_descriptions
 from ckpt_surgery.verification.new_checkpoints import arrays_of, recorded_digests
-from ckpt_surgery.verification.reading_back import Findings, read_leaves
+from ckpt_surgery.verification.reading_back import FlawCollector, read_leaves
 from ckpt_surgery.verification.record import Malformed, Record, add_digests, load_record
 from ckpt_surgery.verification.sampling import check_share, draw_sample
 
@@ -90,11 +90,11 @@ def verify(
                 leaves = source.leaves()
             except SourceError as error:
                 return Verified(place, depth, chosen or "", 0, 0, 0, (Flaw(None, None, one_line(error)),))
-            return _Run(source, leaves, depth, means, sample, seed).done()
+            return _Verification(source, leaves, depth, means, sample, seed).done()
 
 
 @dataclass(frozen=True)
-class _Run:
+class _Verification:
     """One verification of an open checkpoint."""
 
     source: Source
@@ -107,7 +107,7 @@ class _Run:
 
     def done(self) -> Verified:
         """Check and read everything that the mode asks for."""
-        findings, arrays = Findings(), arrays_of(self.leaves)
+        findings, arrays = FlawCollector(), arrays_of(self.leaves)
         record = self._record(findings)
         known = {} if record is None else recorded_digests(record, self.leaves, findings)
         retimed = [] if record is None else self._check_against(record, findings)
@@ -142,7 +142,7 @@ class _Run:
             sample,
         )
 
-    def _record(self, findings: Findings) -> Record | None:
+    def _record(self, findings: FlawCollector) -> Record | None:
         try:
             return load_record(self.source)
         except Malformed as error:
@@ -151,7 +151,7 @@ class _Run:
             findings.add(None, None, f"the record cannot be read: {one_line(error)}")
         return None
 
-    def _check_against(self, record: Record, findings: Findings) -> list[AdoptedFile]:
+    def _check_against(self, record: Record, findings: FlawCollector) -> list[AdoptedFile]:
         """Check the number of leaves, required chunks, and files that came whole from sources.
 
         Returns the hard links whose time has changed, but nothing else that shows without digests.

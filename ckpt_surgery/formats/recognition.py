@@ -33,7 +33,7 @@ class Recognized:
 
 
 @dataclass(frozen=True)
-class Mark:
+class FormatMark:
     """How one kind of file or directory is recognized. All patterns that are given must match."""
 
     what: str
@@ -59,24 +59,24 @@ _UTF_8 = rb"([\t\n\f\r -\x7f]|[\xc2-\xdf][\x80-\xbf]|[\xe0-\xef][\x80-\xbf]{2}|[
 _PART_OF_TORCH = ("a part of a distributed checkpoint of PyTorch", "Name its directory.")
 
 STAND_INS = (
-    Mark(
+    FormatMark(
         "an Equinox file: arrays one after another, without names",
         "Load it with the code that made it (`equinox.tree_deserialise_leaves`), and give the tree to "
         "`ckpt_surgery.apply`, which takes trees as checkpoints.",
         name=r".*\.eqx",
         head=rb"\{",  # a line of JSON comes first, as in its documentation
     ),
-    Mark(
+    FormatMark(
         "a Git LFS pointer",
         "The file itself was not downloaded: run `git lfs pull` in its repository.",
         head=rb"version https://(git-lfs|hawser)\.github\.com/spec/",
     ),
-    Mark(
+    FormatMark(
         "a web page",
         "The download returned a page, of a login or an error, instead of the file: download it again.",
         head=_TEXT_BEGINS + rb"(<!doctype html|<html)",
     ),
-    Mark(
+    FormatMark(
         "an error message of a file server",
         "The download was refused; the text in the file says why, so download it again.",
         head=_TEXT_BEGINS + rb"<\?xml[^>]*>\s*<Error",
@@ -85,51 +85,51 @@ STAND_INS = (
 """What lies in place of a checkpoint, under the name of a real one."""
 
 FILES = (
-    Mark("a PyTorch file saved before 1.6", _RESAVE_TORCH, head=_PICKLED_MAGIC),
-    Mark(
+    FormatMark("a PyTorch file saved before 1.6", _RESAVE_TORCH, head=_PICKLED_MAGIC),
+    FormatMark(
         "a TensorFlow Lite model",
         "Take the checkpoint or SavedModel that it was made from.",
         head=rb"TFL3",
         at=4,
     ),
-    Mark("a gzip archive", _UNPACK, head=rb"\x1f\x8b"),
-    Mark("a zstd archive", _UNPACK, head=rb"\x28\xb5\x2f\xfd"),
-    Mark("an xz archive", _UNPACK, head=rb"\xfd7zXZ\0"),
-    Mark("a bzip2 archive", _UNPACK, head=rb"BZh"),
-    Mark("a 7z archive", _UNPACK, head=rb"7z\xbc\xaf\x27\x1c"),
-    Mark(*_PART_OF_TORCH, name=r".*\.distcp"),
-    Mark(*_PART_OF_TORCH, head=rb".*torch\.distributed\.checkpoint\.metadata"),
-    Mark(
+    FormatMark("a gzip archive", _UNPACK, head=rb"\x1f\x8b"),
+    FormatMark("a zstd archive", _UNPACK, head=rb"\x28\xb5\x2f\xfd"),
+    FormatMark("an xz archive", _UNPACK, head=rb"\xfd7zXZ\0"),
+    FormatMark("a bzip2 archive", _UNPACK, head=rb"BZh"),
+    FormatMark("a 7z archive", _UNPACK, head=rb"7z\xbc\xaf\x27\x1c"),
+    FormatMark(*_PART_OF_TORCH, name=r".*\.distcp"),
+    FormatMark(*_PART_OF_TORCH, head=rb".*torch\.distributed\.checkpoint\.metadata"),
+    FormatMark(
         "a PyTorch file from before 0.1.10, in tar form",
         _RESAVE_TORCH,
         head=rb"(?=.{257}ustar)(\./)?(sys_info|pickle|storages|tensors)\0",
     ),
-    Mark("a tar archive", _UNPACK, head=rb"ustar", at=257),
-    Mark("a zip archive without arrays of NumPy or PyTorch", _UNPACK, head=rb"PK\x03\x04"),
-    Mark(  # beside its index it is recognized as a checkpoint
+    FormatMark("a tar archive", _UNPACK, head=rb"ustar", at=257),
+    FormatMark("a zip archive without arrays of NumPy or PyTorch", _UNPACK, head=rb"PK\x03\x04"),
+    FormatMark(  # beside its index it is recognized as a checkpoint
         "a part of a TensorFlow checkpoint",
         f"The others are missing beside it, the index {STEM}.index first: copy them too.",
         name=r"(.+)\.data-[0-9]{5}-of-[0-9]{5}",
     ),
-    Mark(
+    FormatMark(
         "the graph of a TensorFlow checkpoint", f"Name its index, {STEM}.index, instead.", name=r"(.*)\.meta"
     ),
-    Mark(
+    FormatMark(
         "an ONNX model",
         "Save its weights with `numpy.savez('new.npz', "
         "**{t.name: onnx.numpy_helper.to_array(t) for t in onnx.load(FILE).graph.initializer})`.",
         name=r".*\.onnx",
         head=rb"\x08",  # field 1, the version, as a varint
     ),
-    Mark(
+    FormatMark(
         "a pickle",
         "Pickles run code when they are loaded, so they are not read. Load it where you trust it, and save "
         "its arrays with `numpy.savez`, under names that join their keys with `/`.",
         head=rb"\x80[\x02-\x05].",  # the number of the protocol
         tail=b".",  # STOP
     ),
-    Mark("an empty file", "Check that the save or the copy is complete.", head=rb"\Z"),
-    Mark(
+    FormatMark("an empty file", "Check that the save or the copy is complete.", head=rb"\Z"),
+    FormatMark(
         "a text file",
         "Name the checkpoint itself. A recipe comes before the checkpoints; a listing of shapes is a "
         "target, `target=PATH`.",
@@ -138,19 +138,19 @@ FILES = (
 )
 
 DIRECTORIES = (
-    Mark(
+    FormatMark(
         "a DeepSpeed checkpoint",
         "Make one of its parts with the script beside it: "
         "`python zero_to_fp32.py DIR OUT --safe_serialization`.",
         name=r"zero_to_fp32\.py|((bf16_)?zero_pp_rank_\d+_mp_rank_\d+_optim|mp_rank_\d+_model)_states\.pt",
     ),
-    Mark(
+    FormatMark(
         "a Megatron-LM checkpoint",
         "Convert it with Megatron-LM's own `tools/checkpoint/convert.py`, to Hugging Face's layout, say. "
         "If a directory `iter_…` in it has a file .metadata, name that directory instead.",
         name=r"mp_rank_\d\d(_\d{3})*/|latest_checkpointed_iteration\.txt",
     ),
-    Mark(
+    FormatMark(
         "a repository in Hugging Face's cache",
         "Name one of the directories in `snapshots`.",
         name=r"blobs/\n(.*\n)*snapshots/",
@@ -158,8 +158,10 @@ DIRECTORIES = (
 )
 
 WITHOUT_ARRAYS = (
-    Mark("an empty directory", "Check the path, and that the save or the copy is complete.", name=r"\Z"),
-    Mark(
+    FormatMark(
+        "an empty directory", "Check the path, and that the save or the copy is complete.", name=r"\Z"
+    ),
+    FormatMark(
         "the directory of a model without its weights",
         "Only its configuration was downloaded or copied: get the weights too.",
         name=r"config\.json",
@@ -211,7 +213,7 @@ def without_arrays(path: str) -> Recognized | None:
     )
 
 
-def _match_file(marks: Sequence[Mark], path: str) -> Recognized | None:
+def _match_file(marks: Sequence[FormatMark], path: str) -> Recognized | None:
     """The first mark of a file; None also where it is not a regular file or cannot be read."""
     try:
         with opened(path) as file:
@@ -228,7 +230,7 @@ def _match_file(marks: Sequence[Mark], path: str) -> Recognized | None:
     return None
 
 
-def _match_names(marks: Sequence[Mark], path: str) -> Recognized | None:
+def _match_names(marks: Sequence[FormatMark], path: str) -> Recognized | None:
     """The first mark of a directory by the names in it, one a line."""
     names = _listed(path)
     text = "\n".join(sorted([*names.files, *(f"{name}/" for name in names.directories)]))

@@ -18,7 +18,7 @@ from ckpt_surgery.functions.arrays import Apply, Node, Read, inputs_first
 from ckpt_surgery.functions.dtypes import Rounded
 from ckpt_surgery.functions.marks import MARK
 from ckpt_surgery.functions.nonfinite import all_finite, finite, may_be_nonfinite, search_and_digest
-from ckpt_surgery.graph.evaluating import Known, Reader, Statistics, evaluate_in_any_order, taken_part
+from ckpt_surgery.graph.evaluating import Known, Reader, StreamedValues, evaluate_in_any_order, taken_part
 from ckpt_surgery.graph.parts import Part, last_uses, parts_of
 
 FROM_LEAF = 1
@@ -51,14 +51,14 @@ class Evaluator:
 
     def __init__(self, read: Reader):
         self._read = read
-        self._statistics = Statistics(read)
+        self._statistics = StreamedValues(read)
         self._stream_marks: dict[int, int] = {}
         self._lock = threading.RLock()
 
     def compute(
         self, value: Node, region: Region, pieces: Sequence[Shape] = (), digest: bool = False
     ) -> Computed:
-        """The elements of a region, in the order that takes least. `pieces` are those of `Statistics.of`.
+        """The elements of a region, in the order that takes least. `pieces` are those of `StreamedValues.of`.
 
         With `digest` they come with their checksum, and large blocks in C order.
 

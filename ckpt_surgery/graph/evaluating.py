@@ -12,7 +12,7 @@ from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.tiles import to_c_order
 from ckpt_surgery.functions.arrays import Apply, Node, Read
 from ckpt_surgery.functions.streams import block_shape
-from ckpt_surgery.graph.fusion import Fused, Step, fused, steps_of
+from ckpt_surgery.graph.fusion import Fused, FusedBlock, fused, steps_of
 from ckpt_surgery.graph.parts import Part, last_uses, parts_of
 from ckpt_surgery.graph.streaming import Streaming
 from ckpt_surgery.graph.walks import streams_of
@@ -25,7 +25,7 @@ Known = Mapping[int, np.ndarray]
 """The whole values of what is computed in streams, by the identities of the nodes."""
 
 
-class Statistics:
+class StreamedValues:
     """What is computed in streams, for values of which several regions are evaluated: each once.
 
     Safe to use from several threads: those that need the same one compute it together.
@@ -77,7 +77,7 @@ class Statistics:
 def evaluate(node: Node, region: Region, read: Reader, known: Known | None = None) -> np.ndarray:
     """The elements of one region of a node, large ones in C order. Raises DataError as functions do.
 
-    `known`: what `Statistics` gives for the node, by default computed here.
+    `known`: what `StreamedValues` gives for the node, by default computed here.
     """
     return to_c_order(evaluate_in_any_order(node, region, read, known))
 
@@ -89,7 +89,7 @@ def evaluate_in_any_order(node: Node, region: Region, read: Reader, known: Known
     """
     if isinstance(node, Read):
         return read(node.source, node.leaf, region)
-    known = Statistics(read).of(node) if known is None else known
+    known = StreamedValues(read).of(node) if known is None else known
     parts = parts_of(node, region)
     together = fused(parts)
     try:
@@ -115,7 +115,7 @@ def _block(parts: Sequence[Part], together: Mapping[int, Fused], read: Reader, k
 
 
 def _computed(
-    step: Step, parts: Sequence[Part], blocks: Mapping[int, np.ndarray], read: Reader, known: Known
+    step: FusedBlock, parts: Sequence[Part], blocks: Mapping[int, np.ndarray], read: Reader, known: Known
 ) -> np.ndarray:
     part, tiles = parts[step.number], step.together
     if not isinstance(part.node, Apply):

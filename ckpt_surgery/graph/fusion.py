@@ -195,7 +195,7 @@ def _needs(parts: Sequence[Part], kept: Sequence[int]) -> list[int]:
 
 
 @frozen(eq=False)
-class Step:
+class FusedBlock:
     """One block to compute: a part, or several functions in tiles."""
 
     number: int
@@ -205,11 +205,11 @@ class Step:
     together: Fused | None
 
 
-def steps_of(parts: Sequence[Part], together: Mapping[int, Fused]) -> list[Step]:
+def steps_of(parts: Sequence[Part], together: Mapping[int, Fused]) -> list[FusedBlock]:
     """What is computed, in order. `together`: what is evaluated in tiles, as `fused` gives it."""
     inside = {number for one in together.values() for number in one.members}
     return [
-        Step(
+        FusedBlock(
             number,
             together[number].inputs if number in together else tuple(below for below, _ in part.inputs),
             together.get(number),

@@ -58,7 +58,7 @@ def _floats(side: Side, keys: Collection[str]) -> dict[str, Leaf]:
 
 def _changed(leaf: Leaf, operation: str) -> Holder:
     assert leaf.spec is not None, "only arrays have fingerprints"
-    return after(operation, holders.Leaf(leaf.key.text, leaf.spec.shape))
+    return after(operation, holders.HeldLeaf(leaf.key.text, leaf.spec.shape))
 
 
 def _size(leaf: Leaf) -> int:

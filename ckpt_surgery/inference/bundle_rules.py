@@ -5,17 +5,17 @@ from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from ckpt_surgery.inference.formations import Formation
-from ckpt_surgery.inference.grids import Template
-from ckpt_surgery.inference.key_patterns import LONGEST, REST, Group, Pattern, Universe
-from ckpt_surgery.inference.parts import Bundle, Kind, Part, Place, bundles, components, united
-from ckpt_surgery.inference.rule_drafts import Output, RuleDraft
+from ckpt_surgery.inference.grids import KeyTemplate
+from ckpt_surgery.inference.key_patterns import LONGEST, REST, KeyPattern, NamedGroup, Universe
+from ckpt_surgery.inference.parts import Bundle, KeyPlace, Kind, RulePart, bundles, components, united
+from ckpt_surgery.inference.rule_drafts import DraftedOutput, RuleDraft
 from ckpt_surgery.inference.single_rules import literal, literal_sources, rule_for
 from ckpt_surgery.inference.tables import Tables
 from ckpt_surgery.inference.value_texts import gathers, read_alone, takes_apart, with_sources
 from ckpt_surgery.inference.words import span_of
 
 
-def drafts_of(parts: Iterable[Part], universe: Universe, tables: Tables) -> list[RuleDraft]:
+def drafts_of(parts: Iterable[RulePart], universe: Universe, tables: Tables) -> list[RuleDraft]:
     """Rules that do exactly what the parts say, in the order of the parts."""
     found: list[RuleDraft] = []
     for bundle in bundles([_taken_apart(part) for part in parts]):
@@ -23,7 +23,7 @@ def drafts_of(parts: Iterable[Part], universe: Universe, tables: Tables) -> list
     return found
 
 
-def _taken_apart(part: Part) -> Part:
+def _taken_apart(part: RulePart) -> RulePart:
     """The part as one that looks up all its sources but the first, if its value speaks of them one by one."""
     templates = {place.template for place in part.sources}
     if takes_apart(part.value.text) and 1 < len(part.sources) == len(templates):
@@ -31,7 +31,7 @@ def _taken_apart(part: Part) -> Part:
     return part
 
 
-def _looking_up(part: Part) -> Part:
+def _looking_up(part: RulePart) -> RulePart:
     """The part as one whose rule claims the first of its sources, and looks up the others."""
     looked_up = tuple(place if at else None for at, place in enumerate(part.sources))
     return replace(part, sources=part.sources[:1], looked_up=looked_up)
@@ -113,21 +113,23 @@ def _by_key(bundle: Bundle, universe: Universe, tables: Tables) -> list[RuleDraf
 
 def added(one: Formation) -> RuleDraft:
     """A rule that makes one leaf, and claims nothing."""
-    *places, target = (Place(Template((key,)), ()) for key in (*one.sources, one.target))
-    return _added(Part(Kind.MADE, tuple(places), target, one.value, ((one.evidence, one.why),)))
+    *places, target = (KeyPlace(KeyTemplate((key,)), ()) for key in (*one.sources, one.target))
+    return _added(RulePart(Kind.MADE, tuple(places), target, one.value, ((one.evidence, one.why),)))
 
 
-def _listed(parts: Sequence[Part], universe: Universe, tables: Tables) -> RuleDraft | None:
+def _listed(parts: Sequence[RulePart], universe: Universe, tables: Tables) -> RuleDraft | None:
     """A rule that claims the entries of a table, which also gives their order."""
     keys = tuple(place.text for place in parts[0].sources)
     if len(set(keys)) < len(keys):
         return None
     span = span_of(keys)
-    pattern = Pattern.of(span.before, Group("rest", REST), span.after)
+    pattern = KeyPattern.of(span.before, NamedGroup("rest", REST), span.after)
     if len(span.before) + len(span.after) > LONGEST or not universe.matched(pattern).keys() >= set(keys):
         return None
     order = tables.named("members", {key: at for at, key in enumerate(keys)})
-    outputs = tuple(Output((part.target.text,), str(part.value)) for part in parts if part.target is not None)
+    outputs = tuple(
+        DraftedOutput((part.target.text,), str(part.value)) for part in parts if part.target is not None
+    )
     return RuleDraft(
         Kind.MADE,
         pattern,
@@ -140,7 +142,7 @@ def _listed(parts: Sequence[Part], universe: Universe, tables: Tables) -> RuleDr
     )
 
 
-def _added(part: Part) -> RuleDraft:
+def _added(part: RulePart) -> RuleDraft:
     """A rule that claims nothing, and looks up all that the value reads."""
     places = [one or part.sources[0] for one in part.looked_up] or list(part.sources)
     sources = [f"source[{place.text!r}]" for place in places]
@@ -150,7 +152,7 @@ def _added(part: Part) -> RuleDraft:
     return RuleDraft(
         Kind.MADE,
         None,
-        (Output((part.target.text,), value),),
+        (DraftedOutput((part.target.text,), value),),
         (),
         1,
         reasons=part.reasons,

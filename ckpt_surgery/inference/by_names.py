@@ -15,7 +15,7 @@ from ckpt_surgery.inference.grids import Grid, Member, alike, grids, members
 from ckpt_surgery.inference.layouts import Layout
 from ckpt_surgery.inference.leftovers import MOST_CANDIDATES
 from ckpt_surgery.inference.matches import Match, matches
-from ckpt_surgery.inference.names import Names
+from ckpt_surgery.inference.names import KeyNames
 from ckpt_surgery.inference.pairing import MOST_NAMES, Open, Pair, Pairing, paired
 from ckpt_surgery.inference.possible_layouts import MOST
 
@@ -41,7 +41,7 @@ def found_by_names(
     """
     left, all_left = _alike(sources, all_sources)
     right, all_right = _alike(targets, all_targets)
-    names = Names.of(left, right, all_left, all_right, [(one.sources[0], one.target) for one in known])
+    names = KeyNames.of(left, right, all_left, all_right, [(one.sources[0], one.target) for one in known])
     pairing = paired(left, right, names)
     pairs = [*pairing.decided, *_split(left, right, names, pairing)]
     unclear = _without(pairing.undecided, pairs)
@@ -95,7 +95,7 @@ def _new(some: Iterable[Open], known: Iterable[Open]) -> list[Open]:
 
 
 def _said(
-    pairs: Iterable[Pair], left: Sequence[Grid], right: Sequence[Grid], names: Names
+    pairs: Iterable[Pair], left: Sequence[Grid], right: Sequence[Grid], names: KeyNames
 ) -> Iterator[tuple[Meaning, Meaning]]:
     """What the names of pairs say."""
     sources = {one.text: said for one, said in zip(left, names.sources, strict=True)}
@@ -111,7 +111,7 @@ def _alike(leaves: Iterable[Leaf], every: Iterable[Leaf]) -> tuple[tuple[Grid, .
     return alike(some, found), alike(known.values(), found)
 
 
-def _split(left: Sequence[Grid], right: Sequence[Grid], names: Names, pairing: Pairing) -> Iterator[Pair]:
+def _split(left: Sequence[Grid], right: Sequence[Grid], names: KeyNames, pairing: Pairing) -> Iterator[Pair]:
     """Parts of fused leaves of the source that are leaves of the target."""
     ids = {id(one) for pair in pairing.decided for one in (pair.source, pair.target)}
     done = [{at for at, one in enumerate(side) if id(one) in ids} for side in (left, right)]
@@ -191,7 +191,7 @@ def _ways(pair: Pair, analogies: Analogies) -> Sequence[Candidate]:
 
 
 def _resembling(
-    left: Sequence[Grid], right: Sequence[Grid], names: Names, done: set[str]
+    left: Sequence[Grid], right: Sequence[Grid], names: KeyNames, done: set[str]
 ) -> Iterator[Undecided]:
     """Grids of the target whose names resemble others that do not fit; without those that are done."""
     some = [at for at, one in enumerate(left) if not done.intersection(one.keys)]

@@ -17,9 +17,9 @@ from ckpt_surgery.inference.formations import Formation
 from ckpt_surgery.inference.holder_text import formation
 from ckpt_surgery.inference.holders import after, cast, member
 from ckpt_surgery.inference.marginals import layouts_between
-from ckpt_surgery.inference.pieces import MOST_SLICES, Parts, sliced_pieces, whole_pieces
+from ckpt_surgery.inference.pieces import MOST_SLICES, FoundParts, sliced_pieces, whole_pieces
 from ckpt_surgery.inference.sides import Side
-from ckpt_surgery.inference.stacks import Stack, gathered, siblings, single, singles
+from ckpt_surgery.inference.stacks import StackedLeaves, gathered, siblings, single, singles
 from ckpt_surgery.inference.windows import Window, windows
 
 MOST_OF_EQUAL_SUM = 256
@@ -58,14 +58,14 @@ def found_by_values(
     formations: list[Formation] = []
     reordered: dict[str, tuple[str, ...]] = {}
     for dtype in sorted(dtypes, key=lambda one: one.name):
-        search = _Search(source, target, dtype, decided, operation)
+        search = _ValueSearch(source, target, dtype, decided, operation)
         formations += search.all()
         reordered |= search.reordered()
     return ByValues(tuple(formations), reordered)
 
 
 @dataclass
-class _Search:
+class _ValueSearch:
     """The search for the target's leaves of one dtype."""
 
     source: Side
@@ -81,7 +81,7 @@ class _Search:
         wanted = {k: f for k, f in own.items() if f.size and k not in self.decided}
         self.given, self.wanted = given, {k: f for k, f in wanted.items() if not f.constant}
         self.targets = wanted
-        self.sources: dict[tuple[int, int], list[Stack]] = {}
+        self.sources: dict[tuple[int, int], list[StackedLeaves]] = {}
         self.every: dict[tuple[int, int], list[str]] = {}
         """The leaves by size and total, those of one repeated value, too."""
         for key, one in given.items():
@@ -89,9 +89,9 @@ class _Search:
         for group in (*singles(given), *gathered(self.source.grids, given)):
             self._add(group)
         self.templates = {key: grid.template for grid in self.source.grids for key in grid.keys}
-        self.parts = Parts(self.source, self.target, self.dtype, self.operation)
+        self.parts = FoundParts(self.source, self.target, self.dtype, self.operation)
 
-    def _add(self, group: Stack) -> None:
+    def _add(self, group: StackedLeaves) -> None:
         if not group.constant:
             self.sources.setdefault((group.size, group.total), []).append(group)
 
@@ -127,19 +127,19 @@ class _Search:
     def _missing(self) -> list[str]:
         return [key for key in self.wanted if key not in self.found]
 
-    def _missing_groups(self, make: Callable[..., Iterator[Stack]]) -> Iterator[Stack]:
+    def _missing_groups(self, make: Callable[..., Iterator[StackedLeaves]]) -> Iterator[StackedLeaves]:
         """The target's groups without a member that is decided."""
         left = {key: one for key, one in self.targets.items() if key not in self.found}
         for group in make(self.target.grids, left):
             if not group.constant and not any(key in self.found for key in group.keys):
                 yield group
 
-    def _nearest(self, groups: Sequence[Stack], key: str) -> list[Stack]:
+    def _nearest(self, groups: Sequence[StackedLeaves], key: str) -> list[StackedLeaves]:
         """Groups in the order in which they are tried: leaves by themselves, then those whose names fit."""
         near = groups[:MOST_OF_EQUAL_SUM]
         return sorted(near, key=lambda g: (len(g.keys), -resemblance(g.keys[0], key)))[:MOST_SOURCES]
 
-    def _of_whole(self, wanted: Stack) -> bool:
+    def _of_whole(self, wanted: StackedLeaves) -> bool:
         """One or several leaves that hold together what one or several leaves of the source hold."""
         candidates = self.sources.get((wanted.size, wanted.total), [])
         return any(self._take(wanted, group) for group in self._nearest(candidates, wanted.keys[0]))
@@ -154,10 +154,10 @@ class _Search:
             if group is not None and self._take(single(key, wanted), group, why=why):
                 return
 
-    def _stack(self, keys: tuple[str, ...]) -> Stack | None:
+    def _stack(self, keys: tuple[str, ...]) -> StackedLeaves | None:
         """The stack of these leaves of the source; None where they are not alike."""
         parts = tuple(self.given[key] for key in keys)
-        return Stack(keys, (len(keys),), parts) if len({part.shape for part in parts}) == 1 else None
+        return StackedLeaves(keys, (len(keys),), parts) if len({part.shape for part in parts}) == 1 else None
 
     def _slices(self, sums: Words, size: int, key: str) -> tuple[str, ...]:
         """A leaf for each of these sums, none of them twice; no leaves where one is missing.
@@ -187,7 +187,7 @@ class _Search:
     def _of_parts(self) -> None:
         """Leaves that hold a part of an axis of what the source holds."""
         for group in (*singles(self.given), *gathered(self.source.grids, self.given)):
-            sums: dict[int, dict[int, Stack]] = {}
+            sums: dict[int, dict[int, StackedLeaves]] = {}
             for wanted in (*self._missing_singles(), *self._missing_groups(gathered)):
                 sums.setdefault(wanted.size, {}).setdefault(wanted.total, wanted)
             if not sums:
@@ -198,7 +198,7 @@ class _Search:
                     why = "" if group.lengths or wanted.lengths else f"a part of axis {found.window.axis}"
                     self._take(wanted, group, found.window, why)
 
-    def _missing_singles(self) -> Iterator[Stack]:
+    def _missing_singles(self) -> Iterator[StackedLeaves]:
         return (single(key, self.wanted[key]) for key in self._missing())
 
     def _of_sliced_parts(self, key: str) -> None:
@@ -227,7 +227,9 @@ class _Search:
         if found is not None:
             self.found[key] = found
 
-    def _take(self, wanted: Stack, group: Stack, window: Window | None = None, why: str = "") -> bool:
+    def _take(
+        self, wanted: StackedLeaves, group: StackedLeaves, window: Window | None = None, why: str = ""
+    ) -> bool:
         """Take the leaves of a group, or a part of each, in an order that gives all of what is wanted.
 
         Where several orders have the sums, elements are compared. A single one is compared later, with all

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from ckpt_surgery.inference.comparing import equal_elements
 from ckpt_surgery.inference.formations import Formation, Value
-from ckpt_surgery.inference.grids import Places, Template, places_of
+from ckpt_surgery.inference.grids import KeyTemplate, Places, places_of
 from ckpt_surgery.inference.sides import Side
 
 ANY_ORDER = "all elements are equal, so any order gives the same"
@@ -38,7 +38,7 @@ def _origin(
     one: Formation,
     of_sources: Places,
     of_targets: Places,
-) -> tuple[Value, tuple[Template, ...]] | None:
+) -> tuple[Value, tuple[KeyTemplate, ...]] | None:
     """What a member is made of, where it has the indices of its sources; None where they differ."""
     numbers = of_targets[one.target][1]
     origins = [of_sources[key] for key in one.sources]

@@ -8,7 +8,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 
-from ckpt_surgery.inference.grids import MOST_KINDS, Grid, Places, Template, grids, places_of
+from ckpt_surgery.inference.grids import MOST_KINDS, Grid, KeyTemplate, Places, grids, places_of
 
 _NUMBER = re.compile(r"([0-9]+)")
 Fate = Callable[[str], Hashable]
@@ -52,7 +52,7 @@ def _joined(keys: Sequence[str], others: Iterable[str]) -> Iterator[Grid]:
         else:
             texts[-1] += part
     members = {tuple(_where(varies, parts, True)): key for parts, key in zip(split, keys, strict=True)}
-    yield Grid(Template(tuple(texts)), members)
+    yield Grid(KeyTemplate(tuple(texts)), members)
 
 
 def _where(varies: Sequence[bool], parts: Sequence[str], wanted: bool) -> list[str]:

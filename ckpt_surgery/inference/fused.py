@@ -8,7 +8,7 @@ from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.inference.alignment import concepts_contradict
 from ckpt_surgery.inference.concepts import Meaning
 from ckpt_surgery.inference.grids import Grid
-from ckpt_surgery.inference.names import Names
+from ckpt_surgery.inference.names import KeyNames
 from ckpt_surgery.inference.pairing import MARGIN
 from ckpt_surgery.inference.windows import Window
 
@@ -34,7 +34,7 @@ class Fusion:
 def fusions(
     wholes: Sequence[Grid],
     parts: Sequence[Grid],
-    names: Names,
+    names: KeyNames,
     done: tuple[Collection[int], Collection[int]],
 ) -> list[Fusion]:
     """The fused grids of the source whose parts are grids of the target.

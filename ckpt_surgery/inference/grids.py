@@ -38,7 +38,7 @@ _KINDS = {"b": "bool", "i": "integer", "u": "integer", "f": "float", "c": "compl
 
 
 @frozen()
-class Template:
+class KeyTemplate:
     """A key with places for indices."""
 
     texts: tuple[str, ...]
@@ -61,7 +61,7 @@ class Template:
 class Grid:
     """Keys of one checkpoint with one template; leaves that are all alike, where kind and shape are told."""
 
-    template: Template
+    template: KeyTemplate
     members: Mapping[Numbers, str]
     """The keys by their indices, in natural order; at least one."""
     kind: str = ""
@@ -107,9 +107,9 @@ def grids(keys: Iterable[str]) -> tuple[Grid, ...]:
                 for one in part:
                     one.decide(counts)
         waiting = [one for one in waiting if one.pending()]
-    found: dict[Template, dict[Numbers, str]] = {}
+    found: dict[KeyTemplate, dict[Numbers, str]] = {}
     for key, one in split.items():
-        found.setdefault(Template(tuple(one.texts)), {})[tuple(one.numbers)] = key
+        found.setdefault(KeyTemplate(tuple(one.texts)), {})[tuple(one.numbers)] = key
     return tuple(Grid(template, _ordered(members)) for template, members in found.items())
 
 
@@ -215,7 +215,7 @@ def alike(leaves: Iterable[Leaf], found: Sequence[Grid]) -> tuple[Grid, ...]:
     """
     known = {leaf.key.text: leaf for leaf in leaves}
     named = _named(found)
-    parted: dict[tuple[Template, Numbers, _Likeness], dict[Numbers, str]] = {}
+    parted: dict[tuple[KeyTemplate, Numbers, _Likeness], dict[Numbers, str]] = {}
     for grid in found:
         template = grid.template
         fixed = [slot for slot in range(template.slots) if template.texts[: slot + 1] in named]
@@ -228,7 +228,7 @@ def alike(leaves: Iterable[Leaf], found: Sequence[Grid]) -> tuple[Grid, ...]:
     return tuple(sorted(made, key=lambda grid: order[grid.keys[0]]))
 
 
-def varying(template: Template, members: Mapping[Numbers, str], likeness: _Likeness) -> Grid:
+def varying(template: KeyTemplate, members: Mapping[Numbers, str], likeness: _Likeness) -> Grid:
     """The grid of these members of a template; indices that are the same in all become names."""
     first = next(iter(members))
     texts, varying = [template.texts[0]], []
@@ -240,7 +240,7 @@ def varying(template: Template, members: Mapping[Numbers, str], likeness: _Liken
             texts[-1] += first[slot] + text
     ordered = sorted(members.items(), key=lambda member: tuple(map(int, member[0])))
     short = {tuple(numbers[slot] for slot in varying): key for numbers, key in ordered}
-    return Grid(Template(tuple(texts)), short, *likeness)
+    return Grid(KeyTemplate(tuple(texts)), short, *likeness)
 
 
 def _likeness(leaf: Leaf) -> _Likeness:
@@ -285,7 +285,7 @@ class Member:
     @property
     def alone(self) -> Grid:
         """The member as a grid of its own; its indices are parts of its name."""
-        return replace(self.grid, template=Template((self.key,)), members={(): self.key})
+        return replace(self.grid, template=KeyTemplate((self.key,)), members={(): self.key})
 
 
 def members(some: Iterable[Grid]) -> list[Member]:

@@ -14,7 +14,16 @@ from ckpt_surgery.inference.bundle_rules import drafts_of
 from ckpt_surgery.inference.by_names import candidates_of
 from ckpt_surgery.inference.comparing import equal_elements
 from ckpt_surgery.inference.formations import Candidate, Formation, Undecided, X
-from ckpt_surgery.inference.grids import Grid, Numbers, Places, Template, alike, members, places_of, varying
+from ckpt_surgery.inference.grids import (
+    Grid,
+    KeyTemplate,
+    Numbers,
+    Places,
+    alike,
+    members,
+    places_of,
+    varying,
+)
 from ckpt_surgery.inference.key_patterns import NUMBER, Universe, escaped, numbered
 from ckpt_surgery.inference.leftovers import MAYBE, MOST_CANDIDATES
 from ckpt_surgery.inference.matches import matches
@@ -136,9 +145,9 @@ def _as_one(several: Sequence[Grid]) -> Grid:
     return varying(template, numbered, (first.kind, first.shape, first.dtype))
 
 
-def _by_numbers(keys: Sequence[str]) -> tuple[Template, dict[Numbers, str]]:
+def _by_numbers(keys: Sequence[str]) -> tuple[KeyTemplate, dict[Numbers, str]]:
     """Keys that differ in numbers alone, by all their numbers."""
-    return Template(tuple(_NUMBER.split(keys[0]))), {tuple(_NUMBER.findall(key)): key for key in keys}
+    return KeyTemplate(tuple(_NUMBER.split(keys[0]))), {tuple(_NUMBER.findall(key)): key for key in keys}
 
 
 def _ways(given: Iterable[Grid], wanted: Grid) -> Iterator[Candidate]:

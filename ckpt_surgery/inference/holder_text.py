@@ -9,12 +9,12 @@ from ckpt_surgery.inference.formations import Evidence, Formation, Value
 from ckpt_surgery.inference.holders import (
     INNER,
     Call,
+    HeldLeaf,
+    HeldPart,
     Holder,
     Joined,
     Laid,
-    Leaf,
     Many,
-    Part,
     leaves_of,
     rows,
 )
@@ -49,9 +49,9 @@ def written(holder: Holder) -> tuple[tuple[str, ...], Value]:
 
 def _is_plain_list(holder: Holder) -> bool:
     """Whether all leaves are the parts of one list, as they are."""
-    while not isinstance(holder, Joined | Leaf | Many):
+    while not isinstance(holder, Joined | HeldLeaf | Many):
         holder = holder.inner
-    return isinstance(holder, Joined) and all(isinstance(part, Leaf) for part in holder.parts)
+    return isinstance(holder, Joined) and all(isinstance(part, HeldLeaf) for part in holder.parts)
 
 
 class _Writer:
@@ -65,13 +65,13 @@ class _Writer:
         """The number that each hole may be left out for."""
 
     def text(self, holder: Holder) -> str:
-        if isinstance(holder, Leaf):
+        if isinstance(holder, HeldLeaf):
             return self._names[holder.key]
         if isinstance(holder, Many):
             return f"stack({self._list(holder.keys)})"
         if isinstance(holder, Laid):
             return self._laid(holder.layout, holder.inner)
-        if isinstance(holder, Part):
+        if isinstance(holder, HeldPart):
             return self._part(holder, [])
         if isinstance(holder, Call):
             return self._call(holder)
@@ -94,7 +94,7 @@ class _Writer:
 
     # --- subscripts, calls, lists
 
-    def _part(self, part: Part, single: Sequence[int]) -> str:
+    def _part(self, part: HeldPart, single: Sequence[int]) -> str:
         """A subscript; the axes `single` are left out."""
         inner = self._atom(part.inner)
         items = [self._item(part.region, axis, n, axis in single) for axis, n in enumerate(part.inner.shape)]
@@ -118,7 +118,7 @@ class _Writer:
         return f"({text})" if isinstance(holder, Call) and holder.operator else text
 
     def _joined(self, joined: Joined) -> str:
-        whole = self._listed and all(isinstance(part, Leaf) for part in joined.parts)
+        whole = self._listed and all(isinstance(part, HeldLeaf) for part in joined.parts)
         items = "xs" if whole else f"[{', '.join(map(self.text, joined.parts))}]"
         name = "stack" if joined.stacked else "concat"
         return f"{name}({items})" if joined.axis == 0 else f"{name}({items}, axis={joined.axis})"
@@ -126,12 +126,12 @@ class _Writer:
     # --- layouts
 
     def _laid(self, layout: Layout, inner: Holder) -> str:
-        if isinstance(inner, Part):
+        if isinstance(inner, HeldPart):
             return self._laid_part(layout, inner)
         text = self._list(inner.keys) if isinstance(inner, Many) else self.text(inner)
         return self._expression(layout, text, isinstance(inner, Many), made=False)
 
-    def _laid_part(self, layout: Layout, part: Part) -> str:
+    def _laid_part(self, layout: Layout, part: HeldPart) -> str:
         """A subscript and a layout: axes of which one index is left are left out."""
         lengths = zip(part.shape, part.inner.shape, strict=True)
         single = [axis for axis, (length, of) in enumerate(lengths) if length == 1 < of]
@@ -140,7 +140,7 @@ class _Writer:
         rest = Layout(cuts, layout.order, layout.joins)
         return self._expression(rest, text, isinstance(part.inner, Many), made=True)
 
-    def _every_other(self, part: Part, single: Sequence[int]) -> str | None:
+    def _every_other(self, part: HeldPart, single: Sequence[int]) -> str | None:
         """Every second row, or every third one: one index of an axis that is half of one cut in two."""
         if len(single) != 1 or not isinstance(part.inner, Laid):
             return None

@@ -28,7 +28,7 @@ INNER = "\0"
 
 
 @frozen()
-class Leaf:
+class HeldLeaf:
     """A leaf as it is."""
 
     key: str
@@ -66,7 +66,7 @@ class Laid:
 
 
 @frozen()
-class Part:
+class HeldPart:
     """A region of an array."""
 
     region: Region
@@ -114,13 +114,13 @@ class Joined:
         return (*one[:axis], sum(part.shape[axis] for part in self.parts), *one[axis + 1 :])
 
 
-Holder = Leaf | Many | Laid | Part | Call | Joined
+Holder = HeldLeaf | Many | Laid | HeldPart | Call | Joined
 
 
 def of_leaves(keys: Sequence[str], lengths: Shape, each: Shape) -> Holder:
     """Leaves stacked along as many first axes as there are `lengths`; without any, the one leaf as it is."""
     if not lengths:
-        return Leaf(keys[0], each)
+        return HeldLeaf(keys[0], each)
     apart = tuple(n for n in lengths if n != 1)
     axes = identity(each)
     order = tuple(range(len(apart) + len(axes.order)))
@@ -186,16 +186,16 @@ def cut(region: Region, inner: Holder) -> Holder:
     if region == Region.whole(inner.shape):
         return inner
     if region.size == 0:
-        return Part(region, inner, inner.depth + 1)
+        return HeldPart(region, inner, inner.depth + 1)
     if isinstance(inner, Call) and inner.elementwise:
         return _mapped(inner, cut(region, inner.inner))
     if isinstance(inner, Laid):
         before = restricted(inner.layout, region)
         if before is not None:
             return laid(before.layout, cut(before.region, inner.inner))
-    if isinstance(inner, Part):
+    if isinstance(inner, HeldPart):
         return cut(region.moved(inner.region.starts), inner.inner)
-    return Part(region, inner, inner.depth + 1)
+    return HeldPart(region, inner, inner.depth + 1)
 
 
 def mapped(text: str, inner: Holder, operator: bool = False) -> Holder:
@@ -269,8 +269,8 @@ def lifted(parts: Sequence[Holder]) -> Holder | None:
     It is made once of the stacks of their leaves.
     """
     first, count = parts[0], len(parts)
-    if isinstance(first, Leaf):
-        leaves = [part for part in parts if isinstance(part, Leaf)]
+    if isinstance(first, HeldLeaf):
+        leaves = [part for part in parts if isinstance(part, HeldLeaf)]
         if len(leaves) < count or any(leaf.shape != first.shape for leaf in leaves):
             return None
         return Many(tuple(leaf.key for leaf in leaves), first.shape)
@@ -282,7 +282,7 @@ def lifted(parts: Sequence[Holder]) -> Holder | None:
         return of_leaves(keys, (count, len(first.keys)), first.each)
     if isinstance(first, Joined):
         return _lifted_join(parts, first)
-    same = [part for part in parts if isinstance(part, Laid | Part | Call)]
+    same = [part for part in parts if isinstance(part, Laid | HeldPart | Call)]
     if len(same) < count or len({_form(one) for one in same}) > 1:
         return None
     inner = lifted([one.inner for one in same])
@@ -290,7 +290,7 @@ def lifted(parts: Sequence[Holder]) -> Holder | None:
         return None
     if isinstance(first, Laid):
         return laid(stacked(first.layout, count), inner)
-    if isinstance(first, Part):
+    if isinstance(first, HeldPart):
         region = Region((0, *first.region.starts), (count, *first.region.stops))
         return cut(region, inner)
     if not first.liftable:
@@ -298,11 +298,11 @@ def lifted(parts: Sequence[Holder]) -> Holder | None:
     return Call(first.text, inner, (count, *first.shape), inner.depth + 1, first.elementwise, first.operator)
 
 
-def _form(one: Laid | Part | Call) -> object:
+def _form(one: Laid | HeldPart | Call) -> object:
     """What arrays that are made alike have in common."""
     if isinstance(one, Laid):
         return one.layout
-    return one.region if isinstance(one, Part) else (one.text, one.shape)
+    return one.region if isinstance(one, HeldPart) else (one.text, one.shape)
 
 
 def _lifted_join(parts: Sequence[Holder], first: Joined) -> Holder | None:
@@ -328,9 +328,9 @@ def _lifted_join(parts: Sequence[Holder], first: Joined) -> Holder | None:
     return joined(found, axis + 1, first.stacked)
 
 
-def leaves_of(holder: Holder) -> list[Leaf | Many]:
+def leaves_of(holder: Holder) -> list[HeldLeaf | Many]:
     """The leaves, and stacks of leaves, that a holder is made of, in the order of its text."""
-    if isinstance(holder, Leaf | Many):
+    if isinstance(holder, HeldLeaf | Many):
         return [holder]
     if isinstance(holder, Joined):
         return list(itertools.chain.from_iterable(map(leaves_of, holder.parts)))
@@ -346,6 +346,6 @@ def scales(holder: Holder) -> bool:
             return True
         if isinstance(one, Joined):
             waiting += one.parts
-        elif not isinstance(one, Leaf | Many):
+        elif not isinstance(one, HeldLeaf | Many):
             waiting.append(one.inner)
     return False

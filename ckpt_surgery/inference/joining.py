@@ -6,10 +6,18 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from ckpt_surgery.core.frozen import frozen
-from ckpt_surgery.inference.key_patterns import LONGEST, NUMBER, REST, Group, Pattern, Universe, alternation
+from ckpt_surgery.inference.key_patterns import (
+    LONGEST,
+    NUMBER,
+    REST,
+    KeyPattern,
+    NamedGroup,
+    Universe,
+    alternation,
+)
 from ckpt_surgery.inference.parts import Kind
 from ckpt_surgery.inference.place_patterns import separating
-from ckpt_surgery.inference.rule_drafts import Inserted, Output, RuleDraft, TemplatePiece, joined_text
+from ckpt_surgery.inference.rule_drafts import DraftedOutput, Inserted, RuleDraft, TemplatePiece, joined_text
 from ckpt_surgery.inference.tables import Tables
 from ckpt_surgery.inference.value_texts import blanked
 from ckpt_surgery.inference.words import SEPARATORS, Span, span_of, tokens
@@ -40,7 +48,7 @@ class Slot:
 class Choice:
     """What a rule that stands for several has in place of their slots."""
 
-    pattern: Pattern
+    pattern: KeyPattern
     when: str | None
     expression: str
     """What tells the rules apart: `word`, `int(n) % 2`."""
@@ -146,7 +154,7 @@ def _with_like_keys(free: dict[int, tuple[RuleDraft, Slot]]) -> Iterator[list[in
             yield from _short_enough({number: free[number][1].word for number in several})
 
 
-def _differing(outputs: Iterable[Output]) -> list[int]:
+def _differing(outputs: Iterable[DraftedOutput]) -> list[int]:
     """The pieces of a key that are not the same in all rules."""
     return [
         at for at, pieces in enumerate(zip(*(one.to for one in outputs), strict=True)) if len({*pieces}) > 1
@@ -169,7 +177,7 @@ def _short_enough(words: dict[int, str]) -> Iterator[list[int]]:
 
 
 @frozen()
-class Change:
+class RuleChange:
     """Where the keys that several rules give to one output differ."""
 
     piece: int
@@ -192,7 +200,7 @@ def _one(chosen: Chosen, universe: Universe, tables: Tables) -> RuleDraft | None
         pattern=choice.pattern,
         when=choice.when,
         outputs=tuple(
-            Output(
+            DraftedOutput(
                 _with_choice(output.to, change, choice, tables) if change else (),
                 blanked(output.value, slot.word, choice.expression),
             )
@@ -205,16 +213,16 @@ def _one(chosen: Chosen, universe: Universe, tables: Tables) -> RuleDraft | None
     )
 
 
-def _change(outputs: Sequence[Output]) -> Change | None:
+def _change(outputs: Sequence[DraftedOutput]) -> RuleChange | None:
     """Where one output's keys differ; None where they do not, or differ in more than whole components."""
     for at in _differing(outputs):
         span = span_of([str(output.to[at]) for output in outputs])
         whole = all(word and not set(SEPARATORS) & {word[0], word[-1]} for word in span.words)
-        return Change(at, span) if whole else None
+        return RuleChange(at, span) if whole else None
     return None
 
 
-def _join_by_word(chosen: Chosen, changes: Sequence[Change | None], universe: Universe) -> Choice | None:
+def _join_by_word(chosen: Chosen, changes: Sequence[RuleChange | None], universe: Universe) -> Choice | None:
     """Join rules of different words by a group of them; None if its pattern claims more."""
     first, slot = chosen[0]
     assert first.pattern is not None
@@ -230,8 +238,8 @@ def _join_by_word(chosen: Chosen, changes: Sequence[Change | None], universe: Un
     tree = leading and all(change is None or [*change.span.words] == words for change in changes)
     taken = {group.name for group in first.pattern.groups}
     name = next(name for name in ((TREE, *NAMES) if tree else NAMES) if name not in taken)
-    group = Group(name, alternation(words))
-    pattern = Pattern.of(*pieces[: slot.piece], slot.before, group, slot.after, *pieces[slot.piece + 1 :])
+    group = NamedGroup(name, alternation(words))
+    pattern = KeyPattern.of(*pieces[: slot.piece], slot.before, group, slot.after, *pieces[slot.piece + 1 :])
     apart = {
         key: {**match, name: one.word}
         for rule, one in chosen
@@ -241,7 +249,7 @@ def _join_by_word(chosen: Chosen, changes: Sequence[Change | None], universe: Un
     return Choice(pattern, first.when, name, [[word] for word in words]) if alike else None
 
 
-def _join_by_layer(chosen: Chosen, changes: Sequence[Change | None], universe: Universe) -> Choice | None:
+def _join_by_layer(chosen: Chosen, changes: Sequence[RuleChange | None], universe: Universe) -> Choice | None:
     """Join rules of different layers: `n % 2`, or the number itself, tells which rule is meant."""
     rules = [rule for rule, _ in chosen]
     pattern = rules[0].pattern
@@ -265,7 +273,7 @@ def _join_by_layer(chosen: Chosen, changes: Sequence[Change | None], universe: U
 
 
 def _with_choice(
-    to: Sequence[TemplatePiece], change: Change, choice: Choice, tables: Tables
+    to: Sequence[TemplatePiece], change: RuleChange, choice: Choice, tables: Tables
 ) -> tuple[TemplatePiece, ...]:
     """The key with what is chosen: as it is, within a text that all have, or looked up in a table."""
     words = change.span.words
@@ -304,7 +312,7 @@ def by_endings(kind: Kind, keys: Sequence[str], universe: Universe) -> RuleDraft
         next((one for one in _endings(key[len(prefix) :]) if one not in others), None) for key in keys
     ]
     words = alternation(sorted({ending for ending in shortest if ending is not None}))
-    pattern = Pattern.of(prefix, Group("rest", REST), "/", Group("word", words))
+    pattern = KeyPattern.of(prefix, NamedGroup("rest", REST), "/", NamedGroup("word", words))
     few = len(meant) > 1 and len(set(shortest)) <= _ENDINGS and len(words) <= LONGEST
     if not few or universe.matched(pattern).keys() != meant.keys():
         return None

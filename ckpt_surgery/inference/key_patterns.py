@@ -17,7 +17,7 @@ _SPECIAL = re.compile(r"([.^$*+?{}\[\]\\|()])")
 
 
 @frozen()
-class Group:
+class NamedGroup:
     """A named place of a pattern."""
 
     name: str
@@ -25,7 +25,7 @@ class Group:
     """The regular expression of what stands there."""
 
 
-Piece = str | Group
+Piece = str | NamedGroup
 """Text that stands for itself, or a place."""
 Matched = dict[str, str]
 """What stands at each place of a pattern, by name."""
@@ -42,24 +42,24 @@ def alternation(texts: Iterable[str]) -> str:
 
 
 @frozen()
-class Pattern:
+class KeyPattern:
     """What the keys that one rule claims have in common."""
 
     pieces: tuple[Piece, ...]
 
     @staticmethod
-    def of(*pieces: Piece) -> "Pattern":
+    def of(*pieces: Piece) -> "KeyPattern":
         """The pattern of these pieces, empty texts left out."""
-        return Pattern(tuple(piece for piece in pieces if piece != ""))
+        return KeyPattern(tuple(piece for piece in pieces if piece != ""))
 
     def regex(self, named: Collection[str] | None = None) -> str:
         """The regular expression. `named`: the groups that get their names; None for all."""
         return "".join(_written(piece, named) for piece in self.pieces)
 
     @property
-    def groups(self) -> tuple[Group, ...]:
+    def groups(self) -> tuple[NamedGroup, ...]:
         """The places, in order."""
-        return tuple(piece for piece in self.pieces if isinstance(piece, Group))
+        return tuple(piece for piece in self.pieces if isinstance(piece, NamedGroup))
 
 
 def _written(piece: Piece, named: Collection[str] | None) -> str:
@@ -70,12 +70,12 @@ def _written(piece: Piece, named: Collection[str] | None) -> str:
     return f"(?:{piece.inner})" if "|" in piece.inner else piece.inner
 
 
-def numbered(texts: Sequence[Sequence[Piece]], rest: bool) -> Pattern:
+def numbered(texts: Sequence[Sequence[Piece]], rest: bool) -> KeyPattern:
     """The pattern of keys with numbers between these texts; with `rest`, of all that is below them."""
     pieces = [*texts[0]]
     for slot, text in enumerate(texts[1:]):
-        pieces += [Group(number_name(slot), NUMBER), *text]
-    return Pattern.of(*pieces, Group("rest", REST) if rest else "")
+        pieces += [NamedGroup(number_name(slot), NUMBER), *text]
+    return KeyPattern.of(*pieces, NamedGroup("rest", REST) if rest else "")
 
 
 def number_name(slot: int) -> str:
@@ -107,7 +107,7 @@ class Universe:
         end = bisect.bisect_left(self._sorted, prefix[:-1] + chr(ord(prefix[-1]) + 1))
         return self._sorted[start:end]
 
-    def matched(self, pattern: Pattern) -> Mapping[str, Matched]:
+    def matched(self, pattern: KeyPattern) -> Mapping[str, Matched]:
         """The keys that a pattern matches, with what stands at its places."""
         pieces = pattern.pieces
         if len(pieces) == 1 and isinstance(pieces[0], str):

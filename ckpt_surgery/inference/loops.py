@@ -5,12 +5,12 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ckpt_surgery.inference.parts import Bundle, Group, Part, Place
+from ckpt_surgery.inference.parts import Bundle, Group, KeyPlace, RulePart
 
 NAMES = "ij"
 """Names of the variables."""
 
-Row = tuple[Part, Place]
+Row = tuple[RulePart, KeyPlace]
 """A part, and one of its sources."""
 
 
@@ -35,7 +35,7 @@ def loops_of(bundle: Bundle) -> Loops | None:
     found: list[tuple[tuple[tuple[str, str], ...], Mapping[str, Sequence[int]]]] = []
     for group in bundle:
         rows = rows_of(group)
-        parts: dict[Place, list[int]] = defaultdict(list)
+        parts: dict[KeyPlace, list[int]] = defaultdict(list)
         for at, (_, place) in enumerate(rows):
             parts[place].append(at)
         counts = {len(several) for several in parts.values()}

@@ -32,7 +32,7 @@ class _Digit:
 
 
 @dataclass
-class _Search:
+class _LayoutSearch:
     """How much of a search is left."""
 
     tries: int = MOST_TRIES
@@ -70,7 +70,7 @@ def layouts_between(given: Marginals, wanted: Fingerprint) -> list[Layout]:
     Both have the same total and the same number of elements.
     """
     axes = [axis for axis, length in enumerate(wanted.shape) if length > 1]
-    search = _Search()
+    search = _LayoutSearch()
     found: list[Layout] = []
     for digits in _tilings(given, wanted, axes, (), search):
         layout = _layout(given.shape, wanted.shape, digits)
@@ -86,7 +86,7 @@ def _tilings(
     wanted: Fingerprint,
     axes: Sequence[int],
     taken: tuple[tuple[_Digit, ...], ...],
-    search: _Search,
+    search: _LayoutSearch,
 ) -> Iterator[tuple[tuple[_Digit, ...], ...]]:
     """The digits of every axis of the result that is longer than 1, slow before fast, none used twice."""
     if not axes:
@@ -98,7 +98,7 @@ def _tilings(
 
 
 def _of_axis(
-    given: Marginals, sums: Words, used: Sequence[_Digit], search: _Search
+    given: Marginals, sums: Words, used: Sequence[_Digit], search: _LayoutSearch
 ) -> Iterator[tuple[_Digit, ...]]:
     """The ways to take one axis of the result apart into digits, slow before fast; long digits first."""
     if len(sums) == 1:

@@ -11,7 +11,7 @@ from ckpt_surgery.inference.constants import ANY_ORDER, same_constant
 from ckpt_surgery.inference.fingerprints import Fingerprint
 from ckpt_surgery.inference.formations import Candidate, Evidence, Formation, Proposal, Undecided, Value, X
 from ckpt_surgery.inference.sides import Side, equal_values
-from ckpt_surgery.inference.stacks import Stack
+from ckpt_surgery.inference.stacks import StackedLeaves
 
 DIFFERENT = "names fit, but the values are not SRC's: take TARGET's or SRC's?"
 
@@ -160,12 +160,12 @@ def _telling_slices(of: Fingerprint) -> set[int]:
     return found if not of.constant else set()
 
 
-def _stack_of(side: Side, keys: Sequence[str]) -> Stack | None:
+def _stack_of(side: Side, keys: Sequence[str]) -> StackedLeaves | None:
     """The stack of these leaves, by their own dtypes; None where they are not alike, or no numbers."""
     parts = list(_fingerprints(side, keys))
     if len(parts) != len(keys) or len({part.shape for part in parts}) != 1:
         return None
-    return Stack(tuple(keys), (len(keys),) if len(keys) > 1 else (), tuple(parts))
+    return StackedLeaves(tuple(keys), (len(keys),) if len(keys) > 1 else (), tuple(parts))
 
 
 def _fingerprints(side: Side, keys: Sequence[str]) -> Iterator[Fingerprint]:

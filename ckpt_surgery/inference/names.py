@@ -14,7 +14,7 @@ _NUMBERED = re.compile(r"\d+(?=[/.])")
 
 
 @dataclass(frozen=True)
-class Names:
+class KeyNames:
     """What the names of two checkpoints' grids say, and how they are aligned."""
 
     sources: Sequence[Meaning]
@@ -40,7 +40,7 @@ class Names:
         all_sources: Sequence[Grid] = (),
         all_targets: Sequence[Grid] = (),
         decided: Iterable[tuple[str, str]] = (),
-    ) -> "Names":
+    ) -> "KeyNames":
         """Of these grids, in their order; seen among all of their checkpoints.
 
         `decided`: keys of leaves of the source and of the target that are the same, which teach words.
@@ -54,16 +54,18 @@ class Names:
         pairs = [(by_key[0][a], by_key[1][b]) for a, b in decided if a in by_key[0] and b in by_key[1]]
         taught = tuple({(id(a), id(b)): (a, b) for a, b in pairs}.values())
         ranks = _ranks([*sources, *all_sources]), _ranks([*targets, *all_targets])
-        names = Names(mine, theirs, Alignment(mine, theirs, others), others, ranks, taught)
+        names = KeyNames(mine, theirs, Alignment(mine, theirs, others), others, ranks, taught)
         names.alignment.learn(taught)
         return names
 
-    def of_members(self, left: Sequence[Member], right: Sequence[Member]) -> "Names":
+    def of_members(self, left: Sequence[Member], right: Sequence[Member]) -> "KeyNames":
         """The same for single members, whose indices are parts of their names."""
         sources = [_with_indices(self.sources[one.number], one, self.ranks[0]) for one in left]
         targets = [_with_indices(self.targets[one.number], one, self.ranks[1]) for one in right]
         others = [*self.sources, *self.others[0]], [*self.targets, *self.others[1]]
-        names = Names(sources, targets, Alignment(sources, targets, others), others, self.ranks, self.taught)
+        names = KeyNames(
+            sources, targets, Alignment(sources, targets, others), others, self.ranks, self.taught
+        )
         names.alignment.learn(self.taught)
         return names
 

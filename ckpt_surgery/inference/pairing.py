@@ -15,7 +15,7 @@ from ckpt_surgery.inference.alignment import Comparison
 from ckpt_surgery.inference.concepts import Meaning, same_words
 from ckpt_surgery.inference.grids import Grid
 from ckpt_surgery.inference.matches import Match, matches
-from ckpt_surgery.inference.names import Names
+from ckpt_surgery.inference.names import KeyNames
 
 LEAST = -1.0
 """The log-likelihood ratio of a pair at least."""
@@ -84,7 +84,7 @@ class Pairing:
 
 
 def paired(
-    sources: Sequence[Grid], targets: Sequence[Grid], names: Names, matches: Matches = matches
+    sources: Sequence[Grid], targets: Sequence[Grid], names: KeyNames, matches: Matches = matches
 ) -> Pairing:
     """The pairs that names decide, found again and again among the rest until there are no more."""
     rounds = _Rounds(sources, targets, names, matches)
@@ -116,7 +116,7 @@ class _Rounds:
 
     sources: Sequence[Grid]
     targets: Sequence[Grid]
-    names: Names
+    names: KeyNames
     matches: Matches
     decided: dict[tuple[int, int], Pair] = field(default_factory=dict)
     known: dict[tuple[int, int], tuple[Match, ...]] = field(default_factory=dict)
@@ -234,7 +234,7 @@ def _longer(*shapes: Shape) -> list[int]:
 
 
 def _namesakes(
-    sources: Sequence[Grid], targets: Sequence[Grid], names: Names, matches: Matches
+    sources: Sequence[Grid], targets: Sequence[Grid], names: KeyNames, matches: Matches
 ) -> Iterator[Numbered]:
     """Pairs with the same words, which no others have, or with the same key where several have these words.
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.inference.formations import Evidence, Value
-from ckpt_surgery.inference.grids import Numbers, Places, Template
+from ckpt_surgery.inference.grids import KeyTemplate, Numbers, Places
 
 MOVED = Value("x")
 
@@ -30,10 +30,10 @@ class Kind(enum.StrEnum):
 
 
 @frozen()
-class Place:
+class KeyPlace:
     """A key, or with `rest` all keys that begin with it, as a template and its numbers."""
 
-    template: Template
+    template: KeyTemplate
     numbers: Numbers
     rest: bool = False
     suffix: str = ""
@@ -46,34 +46,34 @@ class Place:
 
 
 @frozen()
-class Part:
+class RulePart:
     """One formation, or what befalls one leaf or subtree otherwise."""
 
     kind: Kind
-    sources: tuple[Place, ...]
+    sources: tuple[KeyPlace, ...]
     """In the order of `xs`. For `FILLED`, keys of the target."""
-    target: Place | None
+    target: KeyPlace | None
     """None where nothing is made."""
     value: Value = MOVED
     reasons: tuple[Reason, ...] = ()
     """One for each leaf that is made."""
-    looked_up: tuple[Place | None, ...] = ()
+    looked_up: tuple[KeyPlace | None, ...] = ()
     """Where the rule claims one source and looks the others up: all of `xs`, None for the one claimed."""
 
 
-Group = Sequence[Part]
+Group = Sequence[RulePart]
 """Parts that differ in numbers alone."""
 Bundle = Sequence[Group]
 """Groups that read the same leaves."""
 
 
-def place_of(key: str, places: Places) -> Place:
+def place_of(key: str, places: Places) -> KeyPlace:
     """A key as its family sees it."""
     family, numbers = places[key]
-    return Place(family.template, numbers)
+    return KeyPlace(family.template, numbers)
 
 
-def prefix_of(key: str, length: int, places: Places, suffix: str = "") -> Place:
+def prefix_of(key: str, length: int, places: Places, suffix: str = "") -> KeyPlace:
     """The first `length` characters of a key as its family sees them, standing for all that is below.
 
     `suffix`: what all of that ends with.
@@ -87,12 +87,12 @@ def prefix_of(key: str, length: int, places: Places, suffix: str = "") -> Place:
         if left <= 0 or slot == len(numbers):
             break
         left -= len(numbers[slot])
-    return Place(Template(tuple(texts)), tuple(numbers[: len(texts) - 1]), rest=True, suffix=suffix)
+    return KeyPlace(KeyTemplate(tuple(texts)), tuple(numbers[: len(texts) - 1]), rest=True, suffix=suffix)
 
 
-def bundles(parts: Iterable[Part]) -> list[Bundle]:
+def bundles(parts: Iterable[RulePart]) -> list[Bundle]:
     """The parts in bundles, in the order of their first parts."""
-    groups: dict[object, list[Part]] = defaultdict(list)
+    groups: dict[object, list[RulePart]] = defaultdict(list)
     for part in parts:
         groups[_alike(part)].append(part)
     joined = _Joined()
@@ -106,7 +106,7 @@ def bundles(parts: Iterable[Part]) -> list[Bundle]:
     return list(found.values())
 
 
-def _alike(part: Part) -> object:
+def _alike(part: RulePart) -> object:
     templates = tuple(dict.fromkeys((place.template, place.rest) for place in part.sources))
     target = None if part.target is None else (part.target.template, part.target.suffix)
     return part.kind, target, templates, part.value.text, bool(part.looked_up)
@@ -118,7 +118,7 @@ def components(bundle: Bundle) -> list[Bundle]:
     for number, part in _numbered(bundle):
         for place in part.sources:
             joined.join(("part", number), place)
-    found: dict[object, dict[int, list[Part]]] = defaultdict(lambda: defaultdict(list))
+    found: dict[object, dict[int, list[RulePart]]] = defaultdict(lambda: defaultdict(list))
     number = 0
     for index, group in enumerate(bundle):
         for part in group:
@@ -129,14 +129,14 @@ def components(bundle: Bundle) -> list[Bundle]:
 
 def united(several: Iterable[Bundle]) -> Bundle:
     """Bundles as one."""
-    groups: dict[object, list[Part]] = defaultdict(list)
+    groups: dict[object, list[RulePart]] = defaultdict(list)
     for bundle in several:
         for group in bundle:
             groups[_alike(group[0])].extend(group)
     return list(groups.values())
 
 
-def _numbered(bundle: Bundle) -> Iterator[tuple[int, Part]]:
+def _numbered(bundle: Bundle) -> Iterator[tuple[int, RulePart]]:
     return enumerate(part for group in bundle for part in group)
 
 

@@ -24,12 +24,12 @@ from ckpt_surgery.inference.holders import (
 from ckpt_surgery.inference.marginals import Marginals, layouts_between
 from ckpt_surgery.inference.reading import fingerprint_of
 from ckpt_surgery.inference.sides import Side
-from ckpt_surgery.inference.stacks import Stack
-from ckpt_surgery.inference.windows import Found, Window, windows
+from ckpt_surgery.inference.stacks import StackedLeaves
+from ckpt_surgery.inference.windows import FoundWindow, Window, windows
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
+class FoundPart:
     """What a window holds."""
 
     array: Holder
@@ -44,33 +44,33 @@ class Part:
 
 
 @dataclass(frozen=True, eq=False)
-class Piece:
+class FoundPiece:
     """What can become a part of an array: leaves of the source, or a slice of one."""
 
-    group: Stack
+    group: StackedLeaves
     window: Window | None = None
 
 
-Pieces = Mapping[int, Mapping[int, Piece]]
+Pieces = Mapping[int, Mapping[int, FoundPiece]]
 """By the number of elements, and by their sum."""
 MOST_SLICES = 1024
 """Slices of an axis, up to which they are looked for by themselves."""
 
 
-def whole_pieces(sources: Mapping[tuple[int, int], Sequence[Stack]]) -> Pieces:
+def whole_pieces(sources: Mapping[tuple[int, int], Sequence[StackedLeaves]]) -> Pieces:
     """Leaves and stacks of leaves; of several with equal sums the smallest."""
-    found: dict[int, dict[int, Piece]] = {}
+    found: dict[int, dict[int, FoundPiece]] = {}
     for (size, total), groups in sources.items():
-        found.setdefault(size, {})[total] = Piece(min(groups, key=lambda group: len(group.keys)))
+        found.setdefault(size, {})[total] = FoundPiece(min(groups, key=lambda group: len(group.keys)))
     return found
 
 
-def sliced_pieces(sources: Iterable[Stack]) -> Pieces:
+def sliced_pieces(sources: Iterable[StackedLeaves]) -> Pieces:
     """The slices of leaves along each of their axes that is not too long.
 
     A single element proves nothing, and neither does what a leaf holds twice, as constants do.
     """
-    found: dict[int, dict[int, Piece]] = {}
+    found: dict[int, dict[int, FoundPiece]] = {}
     for group in sources:
         for axis, sums in enumerate(group.fingerprint.axes):
             size = group.size // max(1, len(sums))
@@ -78,13 +78,13 @@ def sliced_pieces(sources: Iterable[Stack]) -> Pieces:
                 continue
             totals, places, counts = np.unique(sums, return_index=True, return_counts=True)
             for total, place in zip(totals[counts == 1], places[counts == 1], strict=True):
-                piece = Piece(group, Window(axis, 1, int(place), 1))
+                piece = FoundPiece(group, Window(axis, 1, int(place), 1))
                 found.setdefault(size, {}).setdefault(int(total), piece)
     return found
 
 
 @dataclass
-class Parts:
+class FoundParts:
     """Parts of the leaves of both sides, each read once."""
 
     source: Side
@@ -92,26 +92,26 @@ class Parts:
     dtype: np.dtype[Any]
     operation: str = ""
     """What is done to every element of the source, such as ` + 1.0`."""
-    known: dict[tuple[object, ...], Part] = field(default_factory=dict)
+    known: dict[tuple[object, ...], FoundPart] = field(default_factory=dict)
 
     @property
     def evidence(self) -> Evidence:
         """What decides that leaves are made of the source's values."""
         return Evidence.ARITHMETIC if self.operation else Evidence.VALUES
 
-    def of_source(self, group: Stack, window: Window) -> Part:
+    def of_source(self, group: StackedLeaves, window: Window) -> FoundPart:
         """What a window of a leaf, or of a stack of leaves, holds, as it is after the cast."""
         return self._part(self.source, group, window)
 
-    def _part(self, side: Side, group: Stack, window: Window) -> Part:
+    def _part(self, side: Side, group: StackedLeaves, window: Window) -> FoundPart:
         name = (side is self.source, group.keys, window)
         if name not in self.known:
             array = window.of(group.array)
             changed = after(self.operation, array) if side is self.source else array
-            self.known[name] = Part(array, fingerprint_of(changed, side, self.dtype))
+            self.known[name] = FoundPart(array, fingerprint_of(changed, side, self.dtype))
         return self.known[name]
 
-    def put_together(self, wanted: Stack, pieces: Pieces) -> Formation | None:
+    def put_together(self, wanted: StackedLeaves, pieces: Pieces) -> Formation | None:
         """The pieces of the source that a leaf of the target consists of, along one of its axes.
 
         What is left over at the end, if it is zeros, is padding.
@@ -126,7 +126,7 @@ class Parts:
         return None
 
     def _of_chain(
-        self, wanted: Stack, axis: int, repeats: int, chain: Sequence[Found[Piece]]
+        self, wanted: StackedLeaves, axis: int, repeats: int, chain: Sequence[FoundWindow[FoundPiece]]
     ) -> Formation | None:
         """The parts, one behind the other, as an expression; None if they leave out more than padding."""
         period = wanted.shape[axis] // repeats
@@ -169,9 +169,9 @@ class Parts:
         return bool((fingerprint.axes[axis][start:] == np.uint64(row)).all())
 
 
-def _chain(found: Sequence[Found[Piece]]) -> list[Found[Piece]]:
+def _chain(found: Sequence[FoundWindow[FoundPiece]]) -> list[FoundWindow[FoundPiece]]:
     """Windows one behind the other from the first row on, as far as they go."""
-    by_start: dict[int, Found[Piece]] = {}
+    by_start: dict[int, FoundWindow[FoundPiece]] = {}
     for one in found:
         by_start.setdefault(one.window.start, one)
     chain, stop = [], 0

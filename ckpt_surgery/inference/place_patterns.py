@@ -7,16 +7,16 @@ from ckpt_surgery.inference.indices import condition
 from ckpt_surgery.inference.key_patterns import (
     LONGEST,
     NUMBER,
-    Group,
+    KeyPattern,
     Matched,
-    Pattern,
+    NamedGroup,
     Piece,
     Universe,
     alternation,
     numbered,
     numbers_by_name,
 )
-from ckpt_surgery.inference.parts import Place
+from ckpt_surgery.inference.parts import KeyPlace
 from ckpt_surgery.inference.words import span_of
 
 WORD = "word"
@@ -27,12 +27,12 @@ WORD = "word"
 class Seen:
     """Several keys or prefixes as one pattern sees them."""
 
-    pattern: Pattern
-    matches: Mapping[Place, Matched]
+    pattern: KeyPattern
+    matches: Mapping[KeyPlace, Matched]
     """What stands at the places of the pattern, for each key or prefix; what `rest` matches is left out."""
 
 
-def seen_together(places: Sequence[Place]) -> Seen | None:
+def seen_together(places: Sequence[KeyPlace]) -> Seen | None:
     """The pattern of these places: of one template, or of several that differ in one text between numbers."""
     templates = list(dict.fromkeys(place.template for place in places))
     rest = {place.rest for place in places}
@@ -49,7 +49,7 @@ def seen_together(places: Sequence[Place]) -> Seen | None:
         return None
     for at in differing:
         span = span_of([template.texts[at] for template in templates])
-        word = Group(WORD, alternation(dict.fromkeys(span.words)))
+        word = NamedGroup(WORD, alternation(dict.fromkeys(span.words)))
         if len(word.inner) > LONGEST:
             return None
         words = dict(zip(templates, span.words, strict=True))
@@ -84,7 +84,7 @@ def claimed(seen: Seen, universe: Universe) -> tuple[tuple[str, ...], str | None
     return None if others and when is None else (tuple(keys), when)
 
 
-def separating(pattern: Pattern, wanted: Sequence[Matched], others: Sequence[Matched]) -> str | None:
+def separating(pattern: KeyPattern, wanted: Sequence[Matched], others: Sequence[Matched]) -> str | None:
     """What holds for the numbers of all `wanted` keys and of no other; None where nothing does."""
     for group in pattern.groups:
         if group.inner == NUMBER:

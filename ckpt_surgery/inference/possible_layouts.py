@@ -30,7 +30,7 @@ def layouts(shape_in: Shape, shape_out: Shape, stacked: int = 0) -> list[Layout]
         return []
     if 0 in shape_in:
         return _empty(shape_in, shape_out)
-    search = _Search(shape_in, shape_out, stacked)
+    search = _ShapeSearch(shape_in, shape_out, stacked)
     found: dict[tuple[object, ...], Layout] = {}
     for groups in search.results():
         layout = _layout(shape_in, shape_out, groups)
@@ -50,7 +50,7 @@ def _empty(shape_in: Shape, shape_out: Shape) -> list[Layout]:
     return [Layout(cuts, tuple(range(sum(map(len, cuts)))), tuple(map(len, cuts)))]
 
 
-class _Search:
+class _ShapeSearch:
     """Fills the axes of the result one after the other with axes of the input, or with parts of them."""
 
     def __init__(self, shape_in: Shape, shape_out: Shape, stacked: int) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from ckpt_surgery.core.frozen import frozen
-from ckpt_surgery.inference.key_patterns import Pattern
+from ckpt_surgery.inference.key_patterns import KeyPattern
 from ckpt_surgery.inference.parts import Kind, Reason
 
 
@@ -19,7 +19,7 @@ TemplatePiece = str | Inserted
 
 
 @frozen()
-class Output:
+class DraftedOutput:
     """One key template of a rule, and the value of the leaves that it names."""
 
     to: tuple[TemplatePiece, ...]
@@ -32,9 +32,9 @@ class RuleDraft:
     """One rule of a draft."""
 
     kind: Kind
-    pattern: Pattern | None
+    pattern: KeyPattern | None
     """None for a rule that adds a leaf computed from leaves that it looks up."""
-    outputs: tuple[Output, ...]
+    outputs: tuple[DraftedOutput, ...]
     """Empty where leaves keep their keys and values, are dropped, or filled."""
     claims: tuple[str, ...]
     """The keys that it claims: of the source, or for `FILLED` of the target."""

@@ -5,13 +5,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ckpt_surgery.core.keys import natural_order
-from ckpt_surgery.inference.grids import Template
+from ckpt_surgery.inference.grids import KeyTemplate
 from ckpt_surgery.inference.indices import expression_of
 from ckpt_surgery.inference.key_patterns import NUMBER, Universe
 from ckpt_surgery.inference.loops import Loops, loops_of, rows_of
-from ckpt_surgery.inference.parts import Bundle, Group, Kind, Part, Place
+from ckpt_surgery.inference.parts import Bundle, Group, KeyPlace, Kind, RulePart
 from ckpt_surgery.inference.place_patterns import WORD, Seen, claimed, seen_together
-from ckpt_surgery.inference.rule_drafts import Inserted, Output, RuleDraft, TemplatePiece, joined_text
+from ckpt_surgery.inference.rule_drafts import DraftedOutput, Inserted, RuleDraft, TemplatePiece, joined_text
 from ckpt_surgery.inference.tables import Tables
 from ckpt_surgery.inference.value_texts import gathers, with_holes, with_sources
 
@@ -118,7 +118,7 @@ def _order(bundle: Bundle, seen: Seen, tables: Tables) -> str | None:
     return f"{tables.named('order', places)}[key]" if agree else None
 
 
-def _is_natural(part: Part) -> bool:
+def _is_natural(part: RulePart) -> bool:
     keys = [place.text for place in part.sources]
     return keys == sorted(keys, key=natural_order)
 
@@ -126,8 +126,8 @@ def _is_natural(part: Part) -> bool:
 # --- keys and values --------------------------------------------------------------------------------------
 
 
-def _outputs(bundle: Bundle, seen: Seen, loops: Loops, tables: Tables) -> tuple[Output, ...] | None:
-    found: list[Output] = []
+def _outputs(bundle: Bundle, seen: Seen, loops: Loops, tables: Tables) -> tuple[DraftedOutput, ...] | None:
+    found: list[DraftedOutput] = []
     for group, columns in zip(bundle, loops.columns, strict=True):
         rows = _rows(group, seen, columns)
         to = _target(rows, tables)
@@ -137,7 +137,7 @@ def _outputs(bundle: Bundle, seen: Seen, loops: Loops, tables: Tables) -> tuple[
         same = len(bundle) == 1 and not loops.ranges and not gathers(group[0].value.text)
         if same and all(part.target == part.sources[0] for part in group):
             to = ()
-        found.append(Output(to, value))
+        found.append(DraftedOutput(to, value))
     return tuple(found)
 
 
@@ -151,7 +151,7 @@ def _target(rows: Rows, tables: Tables) -> tuple[TemplatePiece, ...] | None:
     return None if pieces is None else joined_text([*pieces, *rest])
 
 
-def spelled(places: Sequence[Place], rows: Rows, tables: Tables) -> list[TemplatePiece] | None:
+def spelled(places: Sequence[KeyPlace], rows: Rows, tables: Tables) -> list[TemplatePiece] | None:
     """The key of one place in every row, all of one template, as texts and expressions."""
     pieces: list[TemplatePiece] = [places[0].template.texts[0]]
     for slot, text in enumerate(places[0].template.texts[1:]):
@@ -250,10 +250,10 @@ def literal_sources(bundle: Bundle) -> Bundle:
     return [[_with_literal_sources(part) for part in group] for group in bundle]
 
 
-def _with_literal_sources(part: Part) -> Part:
+def _with_literal_sources(part: RulePart) -> RulePart:
     sources = tuple(map(_literal, part.sources))
     return replace(part, sources=sources, looked_up=tuple(one and _literal(one) for one in part.looked_up))
 
 
-def _literal(place: Place) -> Place:
-    return Place(Template((place.text,)), (), place.rest, place.suffix)
+def _literal(place: KeyPlace) -> KeyPlace:
+    return KeyPlace(KeyTemplate((place.text,)), (), place.rest, place.suffix)

@@ -12,7 +12,7 @@ from functools import cached_property
 
 from ckpt_surgery.core.arrays import Shape
 from ckpt_surgery.inference.fingerprints import Fingerprint, joined
-from ckpt_surgery.inference.grids import Grid, Numbers, Template
+from ckpt_surgery.inference.grids import Grid, KeyTemplate, Numbers
 from ckpt_surgery.inference.holders import Holder, of_leaves
 from ckpt_surgery.inference.marginals import Marginals
 
@@ -23,7 +23,7 @@ MOST_FAMILIES = 12
 
 
 @dataclass(frozen=True, eq=False)
-class Stack:
+class StackedLeaves:
     """Leaves of one checkpoint with equal shapes, and the stack that they would make."""
 
     keys: tuple[str, ...]
@@ -69,17 +69,17 @@ class Stack:
         return all(part.constant for part in self.parts)
 
 
-def single(key: str, fingerprint: Fingerprint) -> Stack:
+def single(key: str, fingerprint: Fingerprint) -> StackedLeaves:
     """A leaf by itself."""
-    return Stack((key,), (), (fingerprint,))
+    return StackedLeaves((key,), (), (fingerprint,))
 
 
-def singles(known: Mapping[str, Fingerprint]) -> Iterator[Stack]:
+def singles(known: Mapping[str, Fingerprint]) -> Iterator[StackedLeaves]:
     """Every leaf by itself."""
     return (single(key, fingerprint) for key, fingerprint in known.items())
 
 
-def gathered(found: Iterable[Grid], known: Mapping[str, Fingerprint]) -> Iterator[Stack]:
+def gathered(found: Iterable[Grid], known: Mapping[str, Fingerprint]) -> Iterator[StackedLeaves]:
     """The groups of leaves that differ in indices alone; those along few indices come first."""
     for family in found:
         members = {numbers: key for numbers, key in family.members.items() if key in known}
@@ -89,7 +89,7 @@ def gathered(found: Iterable[Grid], known: Mapping[str, Fingerprint]) -> Iterato
                     yield from _group(keys, lengths, known)
 
 
-def siblings(found: Sequence[Grid], known: Mapping[str, Fingerprint]) -> Iterator[Stack]:
+def siblings(found: Sequence[Grid], known: Mapping[str, Fingerprint]) -> Iterator[StackedLeaves]:
     """The groups of two or three families whose names differ in one component, one by one and stacked.
 
     The first axis of the stack is that of the families, in all their orders where they are three.
@@ -100,7 +100,7 @@ def siblings(found: Sequence[Grid], known: Mapping[str, Fingerprint]) -> Iterato
                 yield from _together(some, known)
 
 
-def _together(some: Sequence[Grid], known: Mapping[str, Fingerprint]) -> Iterator[Stack]:
+def _together(some: Sequence[Grid], known: Mapping[str, Fingerprint]) -> Iterator[StackedLeaves]:
     common = [n for n in some[0].members if all(n in other.members for other in some[1:])]
     members = [{n: f.members[n] for n in common if f.members[n] in known} for f in some]
     slots = some[0].template.slots
@@ -115,11 +115,13 @@ def _together(some: Sequence[Grid], known: Mapping[str, Fingerprint]) -> Iterato
                     yield from _group(keys, (len(some), *parts[0][1]), known)
 
 
-def _group(keys: tuple[str, ...], lengths: Shape, known: Mapping[str, Fingerprint]) -> Iterator[Stack]:
+def _group(
+    keys: tuple[str, ...], lengths: Shape, known: Mapping[str, Fingerprint]
+) -> Iterator[StackedLeaves]:
     """The group of these leaves, if their shapes are equal."""
     parts = tuple(known[key] for key in keys)
     if len({part.shape for part in parts}) == 1:
-        yield Stack(keys, lengths, parts)
+        yield StackedLeaves(keys, lengths, parts)
 
 
 def _along(members: Mapping[Numbers, str], slots: Collection[int]) -> Iterator[tuple[tuple[str, ...], Shape]]:
@@ -152,7 +154,7 @@ def _alike(found: Sequence[Grid], known: Mapping[str, Fingerprint]) -> Iterator[
             yield alike
 
 
-def _outlines(template: Template) -> Iterator[tuple[object, ...]]:
+def _outlines(template: KeyTemplate) -> Iterator[tuple[object, ...]]:
     """The template with one of its components left out, for each of them."""
     for place, text in enumerate(template.texts):
         parts = text.replace(".", "/").split("/")

@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from ckpt_surgery.inference.draft_places import draft_places, outline
 from ckpt_surgery.inference.formations import Findings, Formation
 from ckpt_surgery.inference.grids import Places
-from ckpt_surgery.inference.parts import MOVED, Kind, Part, place_of, prefix_of
+from ckpt_surgery.inference.parts import MOVED, Kind, RulePart, place_of, prefix_of
 from ckpt_surgery.inference.words import SEPARATORS
 
 _STEPS = re.compile(r"(?<=[/.])")
@@ -37,18 +37,18 @@ def subtrees(keys: Iterable[str], mark: Mark) -> Iterator[tuple[int, Sequence[st
             waiting.append((depth + 1, length + len(step), several))
 
 
-def made_parts(findings: Findings) -> list[Part]:
+def made_parts(findings: Findings) -> list[RulePart]:
     """What rules make, in the order of the target: formations, and subtrees that move as they are."""
     sources = draft_places(findings.source_keys, _source_fates(findings).__getitem__)
     targets = draft_places(findings.target_keys, _target_fates(findings, sources).get)
     moved = _moved(findings.formations)
-    subtree: dict[str, Part] = {}
+    subtree: dict[str, RulePart] = {}
     for length, keys in subtrees(findings.source_keys, lambda key, length: _around(moved, key, length)):
         around = _around(moved, keys[0], length)
         assert around is not None, "subtrees consist of leaves that move alike"
         part = _subtree_moved(length, around, [moved[key] for key in keys], sources, targets)
         subtree |= dict.fromkeys(keys, part)
-    found: dict[int, Part] = {}
+    found: dict[int, RulePart] = {}
     for formation in findings.formations:
         alone = moved.get(formation.sources[0]) is formation
         part = subtree.get(formation.sources[0]) or part_of(formation, alone, sources, targets)
@@ -112,11 +112,11 @@ def _subtree_moved(
     formations: Sequence[Formation],
     sources: Places,
     targets: Places,
-) -> Part:
+) -> RulePart:
     """`length`: of the prefix of the sources; `around`: see `_around`."""
     source, target = formations[0].sources[0], formations[0].target
     kept = source == target
-    return Part(
+    return RulePart(
         Kind.KEPT if kept else Kind.MADE,
         (prefix_of(source, length, sources),),
         None if kept else prefix_of(target, len(around[0]), targets, around[1]),
@@ -124,10 +124,10 @@ def _subtree_moved(
     )
 
 
-def part_of(formation: Formation, alone: bool, sources: Places, targets: Places) -> Part:
+def part_of(formation: Formation, alone: bool, sources: Places, targets: Places) -> RulePart:
     """`alone`: whether the leaf is moved as it is, and feeds nothing else."""
     kept = alone and formation.sources == (formation.target,)
-    return Part(
+    return RulePart(
         Kind.KEPT if kept else Kind.MADE,
         tuple(place_of(source, sources) for source in formation.sources),
         None if kept else place_of(formation.target, targets),
@@ -136,15 +136,15 @@ def part_of(formation: Formation, alone: bool, sources: Places, targets: Places)
     )
 
 
-def plain_parts(kind: Kind, keys: Iterable[str], among: Sequence[str]) -> list[Part]:
+def plain_parts(kind: Kind, keys: Iterable[str], among: Sequence[str]) -> list[RulePart]:
     """What rules drop or fill: these keys of a checkpoint with the keys `among`."""
     meant = dict.fromkeys(keys)
     if not meant:
         return []
     known = draft_places(among, meant.__contains__)
-    found: list[Part] = []
+    found: list[RulePart] = []
     for length, below in subtrees(among, lambda key, length: True if key in meant else None):
-        found.append(Part(kind, (prefix_of(below[0], length, known),), None))
+        found.append(RulePart(kind, (prefix_of(below[0], length, known),), None))
         for key in below:
             del meant[key]
-    return [*found, *(Part(kind, (place_of(key, known),), None) for key in meant)]
+    return [*found, *(RulePart(kind, (place_of(key, known),), None) for key in meant)]

@@ -23,7 +23,7 @@ from ckpt_surgery.inference.formations import (
 )
 from ckpt_surgery.inference.grids import Grid, Member, alike, members, places_of
 from ckpt_surgery.inference.matches import Match
-from ckpt_surgery.inference.names import Names
+from ckpt_surgery.inference.names import KeyNames
 from ckpt_surgery.inference.pairing import MOST_NAMES, paired
 from ckpt_surgery.inference.sides import Side
 
@@ -114,7 +114,7 @@ def _by_names(
 ) -> dict[str, Sources]:
     """The choice that the names of each target decide."""
     left, right = (alike(side.leaves.values(), side.grids) for side in (source, target))
-    names = Names.of(left, right, decided=[(one.sources[0], one.target) for one in sure])
+    names = KeyNames.of(left, right, decided=[(one.sources[0], one.target) for one in sure])
     here, there = ({one.key: one for one in members(side)} for side in (left, right))
     first = {keys[0]: None for several in choices.values() for keys in several}
     some, others = [here[key] for key in first], [there[key] for key in choices]

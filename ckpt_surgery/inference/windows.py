@@ -53,7 +53,7 @@ class Window:
 
 
 @dataclass(frozen=True)
-class Found(Generic[Wanted]):
+class FoundWindow(Generic[Wanted]):
     """A window that holds what is looked for."""
 
     window: Window
@@ -62,7 +62,7 @@ class Found(Generic[Wanted]):
 
 def windows(
     of: Fingerprint, axes: Sequence[int], wanted: Mapping[int, Mapping[int, Wanted]]
-) -> Iterator[Found[Wanted]]:
+) -> Iterator[FoundWindow[Wanted]]:
     """The windows along these axes whose elements add up to one of these sums.
 
     `wanted`: what is looked for, by its number of elements, and by its total. Plain slices come first.
@@ -79,7 +79,7 @@ def windows(
             for repeats in divisors(math.gcd(length, rows)):
                 sums = of.axes[axis].reshape(repeats, -1).sum(axis=0, dtype=np.uint64)
                 for start, total in _matching(sums, rows // repeats, known):
-                    yield Found(Window(axis, repeats, start, rows // repeats), totals[total])
+                    yield FoundWindow(Window(axis, repeats, start, rows // repeats), totals[total])
 
 
 def _matching(sums: Words, rows: int, known: Words) -> Iterator[tuple[int, int]]:

@@ -21,7 +21,7 @@ from ckpt_surgery.formats.orbax.decoder_layers import (
     layer_axes,
 )
 from ckpt_surgery.inputs import models
-from ckpt_surgery.inputs.models import HF, Layout, Model, Run
+from ckpt_surgery.inputs.models import HF, Model, ModelLayout, Run
 from ckpt_surgery.inputs.opening import ConfigFiles, configs_of, open_input
 from ckpt_surgery.inputs.options import SourceOptions
 from ckpt_surgery.inputs.request import path_of_source
@@ -33,11 +33,11 @@ BY_NAME = "`ckpt-surgery recipes` lists the recipes, for `apply @NAME SRC DST`."
 
 
 @dataclass(frozen=True)
-class Choice:
+class ChosenConversion:
     """A chosen recipe, with its params."""
 
     model: Model
-    layout: Layout
+    layout: ModelLayout
     """The layout other than Hugging Face's: the result's, or the source's if the result is Hugging Face's."""
     recipe: str
     """Its name, with the `@`."""
@@ -61,7 +61,7 @@ def choose_conversion(
     *,
     config: PathLike | None = None,
     **which: Unpack[SourceOptions],
-) -> Choice:
+) -> ChosenConversion:
     """Choose the packaged recipe that converts the checkpoint `src` to the layout `to`, and its params.
 
     From Hugging Face's layout, `model_type` in the config decides. To `hf`, the history of an earlier
@@ -94,23 +94,27 @@ def choose_conversion(
             f"{shown(path)} does not have the names of Hugging Face: no key matches `{model.key}`",
             hint=f"Layouts are converted from there and to there: convert it to the layout {HF} first.",
         )
-    return Choice(model, layout, layout.there.recipe, _joined_params(layout.there, given))
+    return ChosenConversion(model, layout, layout.there.recipe, _joined_params(layout.there, given))
 
 
-def _choose_to_hf(path: str, source: Source, given: tuple[str, ...], config: PathLike | None) -> Choice:
+def _choose_to_hf(
+    path: str, source: Source, given: tuple[str, ...], config: PathLike | None
+) -> ChosenConversion:
     record = history_entry(source.metadata).get(RECIPES, {})
     for name in reversed(list(record)):
         conversion = _recorded_conversion(name, record[name], source, config)
         if conversion is not None:
-            return Choice(*conversion, conversion[1].back.recipe, given, recorded=True)
+            return ChosenConversion(*conversion, conversion[1].back.recipe, given, recorded=True)
     model = _model_of(path, source, config)
     layout = _layout_of(path, source, model, dict(text.split("=", 1) for text in given if "=" in text))
     named = {text.partition("=")[0] for text in given}
     params = {**layout.back.params, **_params_of_tree(path, source, layout, named)}
-    return Choice(model, layout, layout.back.recipe, _joined_params(Run(layout.back.recipe, params), given))
+    return ChosenConversion(
+        model, layout, layout.back.recipe, _joined_params(Run(layout.back.recipe, params), given)
+    )
 
 
-def _layout_of(path: str, source: Source, model: Model, given: Mapping[str, str]) -> Layout:
+def _layout_of(path: str, source: Source, model: Model, given: Mapping[str, str]) -> ModelLayout:
     """Layout that `given` names, or else that of the checkpoint's keys. Raises UsageError."""
     named = model.layout(given.get("layout", ""))
     if named is not None:
@@ -130,7 +134,7 @@ def _layout_of(path: str, source: Source, model: Model, given: Mapping[str, str]
     )
 
 
-def _maxtext_or_jax(path: str, source: Source, model: Model, layout: Layout) -> Layout:
+def _maxtext_or_jax(path: str, source: Source, model: Model, layout: ModelLayout) -> ModelLayout:
     """Decide between the layouts `jax` and `maxtext` for a tree with one `params/`, where MaxText has two.
 
     Raises UsageError where it can be either and the values would not be the same.
@@ -152,7 +156,7 @@ def _maxtext_or_jax(path: str, source: Source, model: Model, layout: Layout) -> 
     )
 
 
-def _params_of_tree(path: str, source: Source, layout: Layout, named: Collection[str]) -> dict[str, str]:
+def _params_of_tree(path: str, source: Source, layout: ModelLayout, named: Collection[str]) -> dict[str, str]:
     """Derive from a tree's layers the params that are neither `named` nor at their defaults.
 
     Raises UsageError where the tree can be read in two ways.
@@ -186,7 +190,7 @@ def _has_stacks(path: str, source: Source) -> bool:
     return source.metadata.get(SCAN_LAYERS) is not False if scan is None else scan
 
 
-def _layer_axis(path: str, leaves: Mapping[str, Leaf], layout: Layout) -> int:
+def _layer_axis(path: str, leaves: Mapping[str, Leaf], layout: ModelLayout) -> int:
     """Axis of stacked layers, derived from shapes; if several fit, MaxText's own."""
     axes = layer_axes(leaves)
     if len(axes) > 1 and layout.name != "maxtext":
@@ -201,7 +205,7 @@ def _layer_axis(path: str, leaves: Mapping[str, Leaf], layout: Layout) -> int:
 
 def _recorded_conversion(
     name: str, entry: Any, source: Source, config: PathLike | None
-) -> tuple[Model, Layout] | None:
+) -> tuple[Model, ModelLayout] | None:
     """Model and layout of a recorded conversion; None for other recipes."""
     params = entry.get("params", {}) if isinstance(entry, Mapping) else {}
     fits = [

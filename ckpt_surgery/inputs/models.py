@@ -26,7 +26,7 @@ class Run:
 
 
 @dataclass(frozen=True)
-class Layout:
+class ModelLayout:
     """A layout of a model other than that of Hugging Face."""
 
     name: str
@@ -66,9 +66,9 @@ class Model:
     """Names of the published sizes whose names and shapes the tests plan."""
     key: str
     """A regular expression that a key matches in every checkpoint that has the layout of Hugging Face."""
-    layouts: tuple[Layout, ...]
+    layouts: tuple[ModelLayout, ...]
 
-    def layout(self, name: str) -> Layout | None:
+    def layout(self, name: str) -> ModelLayout | None:
         """The layout of this name; None where the model has none."""
         return next((layout for layout in self.layouts if layout.name == name), None)
 

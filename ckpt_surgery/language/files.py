@@ -10,7 +10,7 @@ from ckpt_surgery.core.errors import Problem, RecipeError, UsageError
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.text import did_you_mean, shown
 from ckpt_surgery.language.packaged import PREFIX, packaged_recipes
-from ckpt_surgery.language.yaml.document import Document
+from ckpt_surgery.language.yaml.document import YamlDocument
 from ckpt_surgery.language.yaml.parsing import MAX_BYTES, parse_document
 
 ORDER = "the recipe comes first, then the checkpoints that are read, then the destination."
@@ -132,7 +132,7 @@ def read_text(path: str | Path, what: str = "recipe") -> str:
         raise RecipeError(Problem(message, hint=order), code=Code.UNREADABLE) from None
 
 
-def load_document(path: str | Path, what: str = "recipe") -> Document:
+def load_document(path: str | Path, what: str = "recipe") -> YamlDocument:
     """The document in a file, which messages call `what`.
 
     Raises RecipeError with all problems, UsageError if the file cannot be read.

@@ -27,7 +27,7 @@ from ckpt_surgery.language.schema.fields import (
     Recipe,
 )
 from ckpt_surgery.language.written import TracedFunction
-from ckpt_surgery.language.yaml.document import Document, DocumentPath, path_text
+from ckpt_surgery.language.yaml.document import DocumentPath, YamlDocument, path_text
 from ckpt_surgery.language.yaml.parsing import parse_document
 
 MAX_PROBLEMS = 100
@@ -44,7 +44,7 @@ class LoadedRecipe(Represented):
     path: str
     """Path of the file, or `@name`, as the user gave it."""
     recipe: Recipe
-    document: Document
+    document: YamlDocument
     """The YAML document, for the places of fields."""
     sha256: str
     """Digest of the text in UTF-8, hexadecimal."""
@@ -152,7 +152,7 @@ def load_recipe(
 
 
 def parse_recipe(
-    text: str | Document,
+    text: str | YamlDocument,
     path: str,
     overrides: Sequence[str] = (),
     check: Check = lambda recipe: (),
@@ -162,9 +162,9 @@ def parse_recipe(
     """Like `load_recipe`, for a text, or a document that has been read. Messages call it `path`.
 
     `hooks` are functions that the caller gives: expressions call them without a line `hooks:`. `rules` is
-    None for a text that somebody wrote; see `Document`.
+    None for a text that somebody wrote; see `YamlDocument`.
     """
-    document = text if isinstance(text, Document) else _document_of(text, path, rules)
+    document = text if isinstance(text, YamlDocument) else _document_of(text, path, rules)
     refuse_other_documents(document.value, path)
     recipe = _valid(document, check, {}, hooks is not None)
     given = overridden(recipe.params, overrides)
@@ -174,7 +174,7 @@ def parse_recipe(
     return LoadedRecipe(path, recipe, document, digest, given, hooks=hooks, set_texts=tuple(overrides))
 
 
-def _document_of(text: str, path: str, rules: Mapping[DocumentPath, str] | None) -> Document:
+def _document_of(text: str, path: str, rules: Mapping[DocumentPath, str] | None) -> YamlDocument:
     """The document of a text; with `rules` the text stands for data, and its problems have no lines."""
     if rules is None:
         return parse_document(text, path)
@@ -186,7 +186,7 @@ def _document_of(text: str, path: str, rules: Mapping[DocumentPath, str] | None)
     return replace(document, rules=rules, problems=problems)
 
 
-def _valid(document: Document, check: Check, given: Mapping[str, Constant], with_hooks: bool) -> Recipe:
+def _valid(document: YamlDocument, check: Check, given: Mapping[str, Constant], with_hooks: bool) -> Recipe:
     """The recipe. `given`: params that the caller sets. `with_hooks`: whether there are functions without a
     file. Raises RecipeError with all problems."""
     recipe, problems = _checked(document, check, given, with_hooks)
@@ -196,7 +196,7 @@ def _valid(document: Document, check: Check, given: Mapping[str, Constant], with
 
 
 def _checked(
-    document: Document, check: Check, given: Mapping[str, Constant], with_hooks: bool
+    document: YamlDocument, check: Check, given: Mapping[str, Constant], with_hooks: bool
 ) -> tuple[Recipe | None, list[Problem]]:
     """The recipe without the fields that do not parse, and all problems."""
     problems = list(document.problems)
@@ -258,7 +258,7 @@ def _default(value: Any) -> Constant:
     return constant
 
 
-def located(document: Document, finding: Finding) -> Problem:
+def located(document: YamlDocument, finding: Finding) -> Problem:
     """A finding with its place in the document."""
     locate = document.key_place if finding.at_key else document.place
     place = locate(finding.path, finding.start, finding.end)

@@ -7,7 +7,7 @@ from typing import Any
 
 from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.core.text import abridged, shown
-from ckpt_surgery.language.yaml.document import Document, DocumentPath, Mark
+from ckpt_surgery.language.yaml.document import DocumentPath, Mark, YamlDocument
 
 INDENT = "  "
 
@@ -63,17 +63,17 @@ def text_of(recipe: Mapping[str, Any]) -> str:
     return _written(recipe, "", "") + "\n"
 
 
-def data_document(value: Any, path: str, rules: Mapping[DocumentPath, str]) -> Document:
+def data_document(value: Any, path: str, rules: Mapping[DocumentPath, str]) -> YamlDocument:
     """The document of data that a program of ours made: JSON's types, of any size.
 
-    `path`: what messages call it. `rules`: see `Document`.
+    `path`: what messages call it. `rules`: see `YamlDocument`.
     """
     parts = dict(_parts(value, ()))
     marks = {
         where: Mark(0, 0, '"', part) if isinstance(part, str) else Mark(0, 0) for where, part in parts.items()
     }
     keys = {where: Mark(0, 0, '"', str(where[-1])) for where in marks if where and isinstance(where[-1], str)}
-    return Document(path, text_of(value), value, marks, keys, rules=rules)
+    return YamlDocument(path, text_of(value), value, marks, keys, rules=rules)
 
 
 def _parts(value: Any, where: DocumentPath) -> Iterator[tuple[DocumentPath, Any]]:

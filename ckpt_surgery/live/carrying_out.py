@@ -16,9 +16,9 @@ from ckpt_surgery.core.progress import CHECKING, READING, ByteCounter, Progress
 from ckpt_surgery.core.protocols import Source
 from ckpt_surgery.functions.arrays import Read
 from ckpt_surgery.language.hooks import HookFile
-from ckpt_surgery.live.computing import Computing, Job
+from ckpt_surgery.live.computing import ComputedLeaf, Computing
 from ckpt_surgery.live.lazy_arrays import LazyArray
-from ckpt_surgery.live.moving import Move, direct_move, take_over
+from ckpt_surgery.live.moving import MovedValue, direct_move, take_over
 from ckpt_surgery.live.results import Discarded, result_of
 from ckpt_surgery.live.settling import values_read
 from ckpt_surgery.live.source import TreeSource
@@ -57,7 +57,7 @@ class Restoration:
 
 
 @frozen(eq=False)
-class Made:
+class MadeValues:
     """The values of a plan's outputs."""
 
     values: Mapping[str, Any]
@@ -68,7 +68,7 @@ class Made:
 
 def make_arrays(
     restoration: Restoration, donate: bool = False, progress: Callable[[Progress], None] | None = None
-) -> Made:
+) -> MadeValues:
     """Read, compute and move every output of a plan.
 
     With a target, each value is what the target has there: an array of JAX, of NumPy, a number, a text, an
@@ -99,7 +99,9 @@ def make_arrays(
     computing = Computing(jobs, restoration.sources, memory, keep, count.add)
     computing.run(restoration.workers)
     release_memory()
-    return Made({step.leaf.key.text: values[step.leaf.key.text] for step in plan.steps}, computing.overflowed)
+    return MadeValues(
+        {step.leaf.key.text: values[step.leaf.key.text] for step in plan.steps}, computing.overflowed
+    )
 
 
 def check_first(restoration: Restoration, progress: Callable[[Progress], None] | None = None) -> None:
@@ -115,11 +117,13 @@ def check_first(restoration: Restoration, progress: Callable[[Progress], None] |
     release_memory()
 
 
-def _divide(restoration: Restoration) -> tuple[dict[str, Any], list[tuple[Step, Move]], list[Job]]:
+def _divide(
+    restoration: Restoration,
+) -> tuple[dict[str, Any], list[tuple[Step, MovedValue]], list[ComputedLeaf]]:
     """Split a plan into values without elements, by key; values to take over from a tree; and jobs."""
     values: dict[str, Any] = {}
-    moves: list[tuple[Step, Move]] = []
-    jobs: list[Job] = []
+    moves: list[tuple[Step, MovedValue]] = []
+    jobs: list[ComputedLeaf] = []
     cuts: dict[int, Cut] = {}
     for step in restoration.plan.steps:
         key = step.leaf.key.text
@@ -134,7 +138,7 @@ def _divide(restoration: Restoration) -> tuple[dict[str, Any], list[tuple[Step, 
             assert step.cut is not None
             # Outputs that are cut alike share one cut.
             cut = cuts[id(step.cut)] = cuts.get(id(step.cut)) or finer(step.value, step.cut, BLOCK)
-            jobs.append(Job(step, cut, result_of(step.leaf, like, sharding)))
+            jobs.append(ComputedLeaf(step, cut, result_of(step.leaf, like, sharding)))
     return values, moves, jobs
 
 
@@ -143,7 +147,7 @@ def _plain(leaf: Leaf, like: Any) -> Any:
     return like if like is not None and leaf.kind is not LeafKind.STRING else plain_value(leaf)
 
 
-def _move(step: Step, sources: Mapping[str, Source], like: Any, sharding: Any) -> Move | None:
+def _move(step: Step, sources: Mapping[str, Source], like: Any, sharding: Any) -> MovedValue | None:
     """Move that takes over a value of a tree; None if the output is computed."""
     if not isinstance(step.value, Read):
         return None

@@ -18,7 +18,7 @@ from ckpt_surgery.core.memory import memory_errors
 from ckpt_surgery.core.protocols import Source
 from ckpt_surgery.graph.checked import Evaluator
 from ckpt_surgery.live.filling import Filling
-from ckpt_surgery.live.results import Result
+from ckpt_surgery.live.results import RestoredLeaf
 from ckpt_surgery.planner.cutting import Cut
 from ckpt_surgery.planner.plan import Step, at_step
 from ckpt_surgery.system.threads import batches, run_all
@@ -29,13 +29,13 @@ the other, in blocks that all threads compute."""
 
 
 @frozen(eq=False)
-class Job:
+class ComputedLeaf:
     """A leaf that is computed."""
 
     step: Step
     cut: Cut
     """The blocks in which it is computed."""
-    result: Result
+    result: RestoredLeaf
 
     @property
     def itemsize(self) -> int:
@@ -62,7 +62,7 @@ class Computing:
 
     def __init__(
         self,
-        jobs: Sequence[Job],
+        jobs: Sequence[ComputedLeaf],
         sources: Mapping[str, Source],
         memory: int,
         keep: Callable[[Step, Any], None],
@@ -98,7 +98,7 @@ class Computing:
         for batch in batches(small, lambda job: job.nbytes):
             yield _Task(max(map(_weight, batch)), partial(self._compute, batch))
 
-    def _block_tasks(self, job: Job) -> Iterator[_Task]:
+    def _block_tasks(self, job: ComputedLeaf) -> Iterator[_Task]:
         """One task for each block of a large leaf, group of regions by group."""
         # A group is begun while the last blocks of the one before it are computed: there is room for two.
         room = max(0, min(self._memory // 2, self._memory - job.cut.working_set)) // 2
@@ -110,7 +110,7 @@ class Computing:
             for block in filling.blocks(job.cut.block):
                 yield _Task(job.cut.working_set, partial(self._fill, job, filling, block))
 
-    def _compute(self, jobs: Sequence[Job]) -> None:
+    def _compute(self, jobs: Sequence[ComputedLeaf]) -> None:
         """Compute several leaves, one after the other."""
         for job in jobs:
             with at_step(job.step), memory_errors("make it", self._memory):
@@ -118,13 +118,13 @@ class Computing:
             for block in filling.blocks(job.cut.block):
                 self._fill(job, filling, block)
 
-    def _begin(self, job: Job, regions: Sequence[Region]) -> Filling:
+    def _begin(self, job: ComputedLeaf, regions: Sequence[Region]) -> Filling:
         """Make buffers for some regions of a leaf; those without elements are complete at once."""
         filling = Filling(job.step.value, job.result, regions)
         self._complete(job, sum(not region.size for region in regions))
         return filling
 
-    def _fill(self, job: Job, filling: Filling, block: Region) -> None:
+    def _fill(self, job: ComputedLeaf, filling: Filling, block: Region) -> None:
         with at_step(job.step), memory_errors("make it", self._memory):
             raise_if_cancelled()
             filled = filling.fill(block, self._evaluator, job.cut.pieces)
@@ -134,7 +134,7 @@ class Computing:
                     self.overflowed[job.step.leaf.key.text] += filled.overflowed
             self._complete(job, filled.regions)
 
-    def _complete(self, job: Job, regions: int) -> None:
+    def _complete(self, job: ComputedLeaf, regions: int) -> None:
         """Count more regions as complete; after the last one, make the leaf."""
         with self._lock:
             missing = self._missing[id(job)]
@@ -143,7 +143,7 @@ class Computing:
             self._keep(job.step, job.result.value())
 
 
-def _weight(job: Job) -> int:
+def _weight(job: ComputedLeaf) -> int:
     """Bytes in memory while one thread computes a leaf, except those that stay there as the result."""
     return job.cut.working_set + (0 if job.result.on_host else job.nbytes)
 

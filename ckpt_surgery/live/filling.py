@@ -12,7 +12,7 @@ from ckpt_surgery.core.tiles import copy_into
 from ckpt_surgery.functions.arrays import Node
 from ckpt_surgery.graph.checked import Evaluator
 from ckpt_surgery.graph.costs import decoded_bytes, needed
-from ckpt_surgery.live.results import Result
+from ckpt_surgery.live.results import RestoredLeaf
 
 
 @frozen()
@@ -30,7 +30,7 @@ class Filled:
 class Filling:
     """Fills the buffers of a group of regions. Safe to use from several threads."""
 
-    def __init__(self, value: Node, result: Result, regions: Sequence[Region]):
+    def __init__(self, value: Node, result: RestoredLeaf, regions: Sequence[Region]):
         self._value, self._result, self._regions = value, result, regions
         self._buffers = {region: result.buffer(region) for region in regions}
         self._missing = {region: region.size for region in regions}

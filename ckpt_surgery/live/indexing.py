@@ -21,7 +21,7 @@ Picked = range | np.ndarray
 
 
 @dataclass(frozen=True)
-class Index:
+class SplitIndex:
     """An index, split into the elements to read and a NumPy index into the block that was read."""
 
     picked: tuple[Picked, ...]
@@ -30,7 +30,7 @@ class Index:
     """Index into the block that has just these elements."""
 
 
-def parse_index(index: Any, shape: Shape) -> Index:
+def parse_index(index: Any, shape: Shape) -> SplitIndex:
     """Split an index into an array of this shape.
 
     It consists of integers, slices, `...`, None, and at most one array of integers or booleans, which has one
@@ -63,7 +63,7 @@ def parse_index(index: Any, shape: Shape) -> Index:
             indices, remaining = parse(entry, axis, shape[axis])
             picked.append(indices)
             rest.append(remaining)
-    return Index(tuple(picked), tuple(rest))
+    return SplitIndex(tuple(picked), tuple(rest))
 
 
 def _parser_of(entry: Any) -> Callable[[Any, int, int], tuple[Picked, Any]]:

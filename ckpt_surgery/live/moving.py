@@ -6,7 +6,7 @@ from ckpt_surgery.core.frozen import frozen
 
 
 @frozen(eq=False)
-class Move:
+class MovedValue:
     """A value of a tree that becomes a leaf of the result."""
 
     value: Any
@@ -14,7 +14,7 @@ class Move:
     """Where to move it; None if it stays where it is, and the result has the same object."""
 
 
-def direct_move(value: Any, like: Any | None, sharding: Any | None) -> Move | None:
+def direct_move(value: Any, like: Any | None, sharding: Any | None) -> MovedValue | None:
     """Move that makes a tree's value a leaf unchanged; None if it has to pass through the host.
 
     `like`: what the target holds there, `value` itself if it is kept; None without a target. `sharding`: that
@@ -23,16 +23,16 @@ def direct_move(value: Any, like: Any | None, sharding: Any | None) -> Move | No
     import jax
 
     if value is like and not isinstance(value, jax.Array):
-        return Move(value, None)
+        return MovedValue(value, None)
     wanted = like is None or isinstance(like, jax.Array | jax.ShapeDtypeStruct)
     if not wanted or not isinstance(value, jax.Array):
         return None
     if sharding is None:
         at_home = not value.committed and value.devices() == default_devices()
-        return Move(value, None) if value is like or at_home else None
+        return MovedValue(value, None) if value is like or at_home else None
     if value.committed and value.sharding.is_equivalent_to(sharding, value.ndim):
-        return Move(value, None)
-    return Move(value, sharding)
+        return MovedValue(value, None)
+    return MovedValue(value, sharding)
 
 
 def default_devices() -> set[Any]:
@@ -46,7 +46,7 @@ def default_devices() -> set[Any]:
     return {device}
 
 
-def take_over(move: Move, in_result: set[int]) -> Any:
+def take_over(move: MovedValue, in_result: set[int]) -> Any:
     """Put a value in its place; copy it if the result has the same array already.
 
     One buffer cannot be donated twice. `in_result` holds the identities of the result's arrays; the identity

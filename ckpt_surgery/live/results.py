@@ -21,7 +21,7 @@ _NO_MEMORY = "RESOURCE_EXHAUSTED"
 """Beginning of JAX's message for a device without free memory."""
 
 
-class Result(Protocol):
+class RestoredLeaf(Protocol):
     """A leaf that is put together from parts. Safe to use from several threads."""
 
     regions: Sequence[Region]
@@ -45,7 +45,7 @@ class Result(Protocol):
         ...
 
 
-def result_of(leaf: Leaf, like: Any | None, sharding: Any | None) -> Result:
+def result_of(leaf: Leaf, like: Any | None, sharding: Any | None) -> RestoredLeaf:
     """Result for a leaf of a plan. `like`: what the target has there, or asks for; None without a target.
 
     Without a target, arrays are JAX's, or NumPy's where JAX would narrow them, and scalars are Python's
@@ -103,7 +103,7 @@ class Discarded:
 
     on_host = True
 
-    def __init__(self, result: Result, dtype: DType):
+    def __init__(self, result: RestoredLeaf, dtype: DType):
         """`result`: the one that a real run would make."""
         self.regions, self._dtype = result.regions, dtype
 

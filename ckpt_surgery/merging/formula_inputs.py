@@ -16,10 +16,10 @@ from ckpt_surgery.language.checks.findings import Finding
 from ckpt_surgery.language.yaml.document import DocumentPath
 from ckpt_surgery.merging.methods import METHODS, Base, Parameter, Required
 from ckpt_surgery.merging.names import layer_counts, layer_name
-from ckpt_surgery.merging.outputs import Listings, Output, outputs_of
+from ckpt_surgery.merging.outputs import Listings, MergedTensor, outputs_of
 from ckpt_surgery.merging.reading import LoadedConfig
 from ckpt_surgery.merging.settings import Converted, Setting
-from ckpt_surgery.merging.slices import Part, Slice, slices_of
+from ckpt_surgery.merging.slices import Slice, SlicePart, slices_of
 
 LACKING = (
     "Models of one architecture are merged. A head that is tied to the embeddings is saved by some only."
@@ -112,12 +112,12 @@ class _Join:
         self.config, self.listings, self.sources = loaded.config, listings, sources
         self.method = METHODS[loaded.config.merge_method]
         self.misfits: list[Finding] = []
-        self.lacking: dict[Part, list[str]] = {}
+        self.lacking: dict[SlicePart, list[str]] = {}
         """Names of the tensors that a model lacks."""
         self.unset: dict[tuple[DocumentPath, str], list[str]] = {}
         """Names of the tensors without a value of a parameter, by the scope's path and the parameter."""
 
-    def inputs(self, output: Output) -> FormulaInputs | None:
+    def inputs(self, output: MergedTensor) -> FormulaInputs | None:
         """The inputs of a tensor's formula; None where its models do not fit one another."""
         slice, config = output.slice, self.config
         specs = self._specs(output)
@@ -142,7 +142,7 @@ class _Join:
             config.merge_method, tuple(models.values()), apart, shared, dtype, not spec.shape
         )
 
-    def _specs(self, output: Output) -> Mapping[Part, ArraySpec] | None:
+    def _specs(self, output: MergedTensor) -> Mapping[SlicePart, ArraySpec] | None:
         """The tensor's shape and dtype in each model; None where it is missing in one, or another there."""
         models = zip(output.slice.parts, output.names, strict=True)
         leaves = [(part, name, self.listings[part.model].get(name)) for part, name in models]
@@ -158,7 +158,7 @@ class _Join:
         self,
         parameters: Iterable[Parameter],
         scopes: Sequence[Mapping[str, Setting]],
-        output: Output,
+        output: MergedTensor,
         name: str,
         path: DocumentPath,
     ) -> Values:
@@ -188,7 +188,7 @@ class _Join:
             yield Finding(path, message, hint=hint, code=Code.MISSING_FIELD)
 
 
-def _misfits(output: Output, specs: Mapping[Part, ArraySpec]) -> Iterator[Finding]:
+def _misfits(output: MergedTensor, specs: Mapping[SlicePart, ArraySpec]) -> Iterator[Finding]:
     """The tensor has another shape in one of the models, or is no array."""
     names = dict(zip(output.slice.parts, output.names, strict=True))
     for part in output.slice.parts:

@@ -12,7 +12,7 @@ from typing import Final
 from ckpt_surgery.merging.settings import Converted, Scalar
 
 
-class Scope(Enum):
+class MethodScope(Enum):
     """Whose value a parameter is."""
 
     SHARED = "one value for all models"
@@ -41,7 +41,7 @@ class Parameter:
 
     name: str
     kind: type[bool] | type[int] | type[float]
-    scope: Scope = Scope.SHARED
+    scope: MethodScope = MethodScope.SHARED
     default: Converted | Required | None = REQUIRED
     """Value where the configuration gives none; None: the parameter is then not applied."""
 
@@ -88,11 +88,11 @@ class Method:
     @property
     def shared(self) -> tuple[Parameter, ...]:
         """The parameters with one value for all models."""
-        return tuple(one for one in self.parameters if one.scope is Scope.SHARED)
+        return tuple(one for one in self.parameters if one.scope is MethodScope.SHARED)
 
     def of_model(self, is_base: bool) -> tuple[Parameter, ...]:
         """The parameters with a value for each model."""
-        scopes = (Scope.EACH,) if is_base else (Scope.EACH, Scope.TUNED)
+        scopes = (MethodScope.EACH,) if is_base else (MethodScope.EACH, MethodScope.TUNED)
         return tuple(one for one in self.parameters if one.scope in scopes)
 
 
@@ -100,8 +100,8 @@ def _differences(*more: Parameter, normalize: bool = False, rescale: bool = Fals
     """A method that adds weighted differences to the base."""
     return Method(
         (
-            Parameter("weight", float, Scope.TUNED),
-            Parameter("density", float, Scope.TUNED, 1.0),
+            Parameter("weight", float, MethodScope.TUNED),
+            Parameter("density", float, MethodScope.TUNED, 1.0),
             Parameter("lambda", float, default=1.0),
             Parameter("normalize", bool, default=normalize),
             Parameter("rescale", bool, default=rescale),
@@ -112,15 +112,17 @@ def _differences(*more: Parameter, normalize: bool = False, rescale: bool = Fals
     )
 
 
-_GAMMA = Parameter("gamma", float, Scope.TUNED, 0.01)
-_EPSILON = Parameter("epsilon", float, Scope.TUNED, 0.15)
+_GAMMA = Parameter("gamma", float, MethodScope.TUNED, 0.01)
+_EPSILON = Parameter("epsilon", float, MethodScope.TUNED, 0.15)
 
 METHODS: Mapping[str, Method] = {
-    "linear": Method((Parameter("weight", float, Scope.EACH), Parameter("normalize", bool, default=True))),
+    "linear": Method(
+        (Parameter("weight", float, MethodScope.EACH), Parameter("normalize", bool, default=True))
+    ),
     "slerp": Method((Parameter("t", float),), Base.REQUIRED, 2, 2),
     "nuslerp": Method(
         (
-            Parameter("weight", float, Scope.TUNED),
+            Parameter("weight", float, MethodScope.TUNED),
             Parameter("nuslerp_flatten", bool, default=True),
             Parameter("nuslerp_row_wise", bool, default=False),
         ),
@@ -130,7 +132,7 @@ METHODS: Mapping[str, Method] = {
     ),
     "multislerp": Method(
         (
-            Parameter("weight", float, Scope.TUNED),
+            Parameter("weight", float, MethodScope.TUNED),
             Parameter("normalize_weights", bool, default=True),
             Parameter("eps", float, default=1e-8),
         ),
@@ -161,7 +163,7 @@ METHODS: Mapping[str, Method] = {
         Base.REQUIRED,
     ),
     "arcee_fusion": Method((), Base.REQUIRED, 2, 2),
-    "passthrough": Method((Parameter("scale", float, Scope.EACH, None),), most=1),
+    "passthrough": Method((Parameter("scale", float, MethodScope.EACH, None),), most=1),
 }
 """Every method by its name."""
 

@@ -18,7 +18,7 @@ TORCH = "torch."
 """May stand before the name of a type."""
 
 
-class _Model(BaseModel):
+class _ModelEntry(BaseModel):
     model_config = ConfigDict(
         frozen=True, extra="forbid", strict=True, arbitrary_types_allowed=True, defer_build=True
     )
@@ -65,14 +65,14 @@ ModelPath = Annotated[str, PlainValidator(_model_path)]
 DTypeName = Annotated[str, PlainValidator(_dtype)]
 
 
-class InputModel(_Model):
+class InputModel(_ModelEntry):
     """A model of `models`: all its layers."""
 
     model: ModelPath
     parameters: Parameters = Field(default_factory=dict)
 
 
-class InputSlice(_Model):
+class InputSlice(_ModelEntry):
     """Some layers of a model."""
 
     model: ModelPath
@@ -80,7 +80,7 @@ class InputSlice(_Model):
     parameters: Parameters = Field(default_factory=dict)
 
 
-class OutputSlice(_Model):
+class OutputSlice(_ModelEntry):
     """Layers of the result, each made of one layer of each source."""
 
     sources: Annotated[tuple[InputSlice, ...], Strict(False)]
@@ -88,7 +88,7 @@ class OutputSlice(_Model):
     parameters: Parameters = Field(default_factory=dict)
 
 
-class MergeConfig(_Model):
+class MergeConfig(_ModelEntry):
     """A whole configuration."""
 
     merge_method: str

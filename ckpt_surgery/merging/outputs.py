@@ -5,14 +5,14 @@ from dataclasses import dataclass
 
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.merging.names import is_before_layers, is_buffer, layer_counts, layer_name
-from ckpt_surgery.merging.slices import Part, Slice
+from ckpt_surgery.merging.slices import Slice, SlicePart
 
 Listings = Mapping[str, Mapping[str, Leaf]]
 """The leaves of each model, by the model as the configuration names it and by key."""
 
 
 @dataclass(frozen=True, eq=False)
-class Output:
+class MergedTensor:
     """A tensor of the result, whether or not all models have it."""
 
     name: str
@@ -23,12 +23,12 @@ class Output:
     """Position of its layer in the slice, from 0 for the first to 1 for the last; 0 outside of layers."""
     in_layer: bool = False
 
-    def offset(self, part: Part) -> int:
+    def offset(self, part: SlicePart) -> int:
         """Number of its layer in a model less that in the result; 0 outside of layers."""
         return part.first - self.slice.begin if self.in_layer else 0
 
 
-def outputs_of(slices: Sequence[Slice], listings: Listings) -> list[Output]:
+def outputs_of(slices: Sequence[Slice], listings: Listings) -> list[MergedTensor]:
     """The tensors that any model has, by name. What is computed from the config counts if all models have it.
 
     Those outside of layers come from the models of the first slice where they stand before the layers, and of
@@ -38,22 +38,22 @@ def outputs_of(slices: Sequence[Slice], listings: Listings) -> list[Output]:
     return sorted(every, key=lambda output: output.name)
 
 
-def _outputs(slice: Slice, slices: Sequence[Slice], listings: Listings) -> list[Output]:
+def _outputs(slice: Slice, slices: Sequence[Slice], listings: Listings) -> list[MergedTensor]:
     models = [listings[part.model] for part in slice.parts]
     counts = layer_counts(name for names in models for name in names)
-    found: dict[str, Output] = {}
+    found: dict[str, MergedTensor] = {}
     for part, names in zip(slice.parts, models, strict=True):
         for name in names:
             layer = layer_name(name)
             if layer is None:
                 if slice is (slices[0] if is_before_layers(name) else slices[-1]):
-                    found[name] = Output(name, slice, (name,) * len(models))
+                    found[name] = MergedTensor(name, slice, (name,) * len(models))
                 continue
             count, index = slice.parts[0].layers or counts[layer.stack], layer.number - part.first
             if 0 <= index < count:
                 key = layer.at(slice.begin + index)
                 its = tuple(layer.at(other.first + index) for other in slice.parts)
-                found[key] = Output(key, slice, its, index / (count - 1) if count > 1 else 1.0, True)
+                found[key] = MergedTensor(key, slice, its, index / (count - 1) if count > 1 else 1.0, True)
     return [
         output
         for output in found.values()

@@ -15,7 +15,7 @@ from ckpt_surgery.language.checks.fields import field_finding
 from ckpt_surgery.language.checks.findings import Finding
 from ckpt_surgery.language.files import read_text, refuse_recipe
 from ckpt_surgery.language.loading import in_order, located
-from ckpt_surgery.language.yaml.document import Document
+from ckpt_surgery.language.yaml.document import YamlDocument
 from ckpt_surgery.language.yaml.parsing import parse_document
 from ckpt_surgery.merging.checks import findings
 from ckpt_surgery.merging.models import MergeConfig
@@ -41,7 +41,7 @@ class LoadedConfig:
     path: str
     """Path of the file as the user gave it."""
     config: MergeConfig
-    document: Document
+    document: YamlDocument
     """The YAML document, for the places of fields."""
 
     def problems(self, found: Iterable[Finding]) -> list[Problem]:

@@ -15,7 +15,7 @@ BASE_PATH: DocumentPath = ("base_model",)
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
+class SlicePart:
     """A model in a slice."""
 
     model: str
@@ -37,7 +37,7 @@ class Slice:
     """Path of the mapping that has the slice's fields."""
     listed: DocumentPath
     """Path of the list of its models."""
-    parts: tuple[Part, ...]
+    parts: tuple[SlicePart, ...]
     base: str | None
     """The base model, where the configuration has one."""
     parameters: Mapping[str, Setting]
@@ -45,7 +45,7 @@ class Slice:
     """Number of its first layer in the result."""
 
     @property
-    def reference(self) -> Part:
+    def reference(self) -> SlicePart:
         """The model whose tensors the result has: the base, or else the first one."""
         return next((part for part in self.parts if part.model == self.base), self.parts[0])
 
@@ -54,16 +54,18 @@ def slices_of(config: MergeConfig) -> tuple[Slice, ...]:
     """The slices of a configuration in order. A base that `models` does not list comes after them."""
     slices: list[Slice] = []
     if config.models is not None:
-        parts = [Part(model.model, ("models", i), model.parameters) for i, model in enumerate(config.models)]
+        parts = [
+            SlicePart(model.model, ("models", i), model.parameters) for i, model in enumerate(config.models)
+        ]
         base = config.base_model
         if base is not None and all(part.model != base for part in parts):
-            parts.append(Part(base, BASE_PATH, {}))
+            parts.append(SlicePart(base, BASE_PATH, {}))
         slices.append(Slice((), ("models",), tuple(parts), base, {}))
     begin = 0
     for i, slice in enumerate(config.slices or ()):
         listed = ("slices", i, "sources")
         sliced = tuple(
-            Part(source.model, (*listed, j), source.parameters, first, stop - first)
+            SlicePart(source.model, (*listed, j), source.parameters, first, stop - first)
             for j, source in enumerate(slice.sources)
             for first, stop in [source.layer_range]
         )

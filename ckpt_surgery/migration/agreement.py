@@ -157,7 +157,7 @@ def _looked_up(expression: str, key: str) -> Iterator[str]:
                     yield text + key
 
 
-class _Tree(dict[str, Any]):
+class _ItemTree(dict[str, Any]):
     """A tree with its branches as items and as attributes."""
 
     def __getattr__(self, name: str) -> Any:
@@ -167,13 +167,13 @@ class _Tree(dict[str, Any]):
             raise AttributeError(name) from None
 
 
-def _tree_of(leaves: Mapping[str, Any]) -> _Tree:
-    root = _Tree()
+def _tree_of(leaves: Mapping[str, Any]) -> _ItemTree:
+    root = _ItemTree()
     for text, value in leaves.items():
         *branches, name = text.split("/")
         node = root
         for branch in branches:
-            child = node.setdefault(branch, _Tree())
-            node = child if isinstance(child, _Tree) else _Tree()
+            child = node.setdefault(branch, _ItemTree())
+            node = child if isinstance(child, _ItemTree) else _ItemTree()
         node[name] = value
     return root

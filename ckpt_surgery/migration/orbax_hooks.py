@@ -109,7 +109,7 @@ def _traced_by_jax(
         return None
 
 
-class Hooks:
+class AddedHooks:
     """The hooks of a recipe by name, added on demand."""
 
     def __init__(self) -> None:

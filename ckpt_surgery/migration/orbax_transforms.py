@@ -6,8 +6,8 @@ from typing import Any
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.live.paths import key_of
 from ckpt_surgery.migration.key_templates import literal
-from ckpt_surgery.migration.orbax_hooks import Hooks
-from ckpt_surgery.migration.orbax_values import NO_RESTORE_ARGS, Values
+from ckpt_surgery.migration.orbax_hooks import AddedHooks
+from ckpt_surgery.migration.orbax_values import NO_RESTORE_ARGS, ValueWriter
 from ckpt_surgery.migration.originals import Original, original_of_tree
 from ckpt_surgery.migration.recipes import MigratedRecipe
 from ckpt_surgery.migration.transforms import NamedTransform, read_transforms
@@ -29,8 +29,8 @@ def from_orbax_transforms(
     UsageError.
     """
     known = original if isinstance(original, Original | None) else original_of_tree(original)
-    hooks = Hooks()
-    values = Values(known, hooks)
+    hooks = AddedHooks()
+    values = ValueWriter(known, hooks)
     parsed = read_transforms(transforms, lambda path: key_of(path).text, "from_orbax_transforms")
     overlapping = any(literal(transform.pattern) is None for transform in parsed)
     if overlapping:
@@ -58,7 +58,7 @@ def _in_order(transforms: Sequence[NamedTransform], default_to_original: bool) -
     return [*reversed(strong), *reversed(weak)]
 
 
-def _rule(transform: NamedTransform, values: Values, default_to_original: bool) -> dict[str, Any]:
+def _rule(transform: NamedTransform, values: ValueWriter, default_to_original: bool) -> dict[str, Any]:
     """Make the rule for one transform, with its fields in the usual order."""
     rule: dict[str, Any] = {"fill": transform.pattern}
     if transform.template is not None:
@@ -73,7 +73,7 @@ def _rule(transform: NamedTransform, values: Values, default_to_original: bool) 
     return {**rule, "optional": True}
 
 
-def _value(transform: NamedTransform, values: Values) -> str | None:
+def _value(transform: NamedTransform, values: ValueWriter) -> str | None:
     given, pattern = transform.given, transform.pattern
     if given.value_fn is not None:
         return values.of_one(given.value_fn, pattern, given.original_key)

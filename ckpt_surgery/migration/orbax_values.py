@@ -13,9 +13,9 @@ from ckpt_surgery.language.expressions.parsing import MAX_TEXT
 from ckpt_surgery.migration.agreement import agrees_in_general, agrees_with, holds_for
 from ckpt_surgery.migration.key_templates import literal
 from ckpt_surgery.migration.numpy_calls import NumpyRecorder
-from ckpt_surgery.migration.orbax_hooks import Hooks, TreeHook, ValueHook, as_number, form_for
+from ckpt_surgery.migration.orbax_hooks import AddedHooks, TreeHook, ValueHook, as_number, form_for
 from ckpt_surgery.migration.originals import Original
-from ckpt_surgery.migration.standins import Branch, Traced, Wanted, source_leaf
+from ckpt_surgery.migration.standins import Branch, RequestedKey, Traced, source_leaf
 from ckpt_surgery.migration.tracing import Trace, trace
 from ckpt_surgery.migration.verifying import X
 
@@ -23,10 +23,10 @@ NO_RESTORE_ARGS = SimpleNamespace(restore_type=None, dtype=None, sharding=None, 
 """Third argument of a RestoreTransform's `multi_value_fn`: restore arguments with their defaults."""
 
 
-class Values:
+class ValueWriter:
     """Writes functions as expressions, and keeps the others as hooks."""
 
-    def __init__(self, original: Original | None, hooks: Hooks):
+    def __init__(self, original: Original | None, hooks: AddedHooks):
         self._original = original
         self._hooks = hooks
 
@@ -72,7 +72,7 @@ class Values:
             tree: Any = Branch((), recorder)
         else:
             tree = original.rebuilt({text: source_leaf(text, recorder) for text in original.numeric})
-        traced = trace(function, [Wanted(recorder) if key is None else key, tree, *extra], recorder)
+        traced = trace(function, [RequestedKey(recorder) if key is None else key, tree, *extra], recorder)
         if traced.expression is not None and len(traced.expression) <= MAX_TEXT:
             asked = "key" if key is None else key
             agrees = agrees_in_general if original is None else agrees_with(original)

@@ -21,7 +21,7 @@ MOST_KNOWN = 4096
 """Limit on cached outcomes: thousands of leaves have few shapes and dtypes."""
 
 
-class Operand(Protocol):
+class PromotedArray(Protocol):
     """An array known only by shape and dtype."""
 
     @property
@@ -35,7 +35,7 @@ class Operand(Protocol):
 
 
 @dataclass(frozen=True)
-class Outcome:
+class PromotedKind:
     """Shape and dtype of an argument or a result of a library's function."""
 
     shape: Shape
@@ -76,13 +76,13 @@ def function_of(library: str, name: str) -> Callable[..., Any]:
 _KNOWN: dict[Hashable, Any] = {}
 
 
-def outcome(library: str, name: str, arguments: Sequence[Any], **keywords: Any) -> Outcome:
+def outcome(library: str, name: str, arguments: Sequence[Any], **keywords: Any) -> PromotedKind:
     """Outcome of a function for operands of these dtypes, with axes of length 1.
 
     Raises what the function raises.
     """
     ones = _abstract(list(arguments), lambda operand: (1,) * len(operand.shape))
-    result: Outcome = _asked(library, function_of(library, name), ones, keywords)
+    result: PromotedKind = _asked(library, function_of(library, name), ones, keywords)
     return result
 
 
@@ -97,12 +97,12 @@ def whole_outcome(function: Callable[..., Any], arguments: Sequence[Any], keywor
 
 def is_operand(value: Any) -> bool:
     """True if an argument is an array known only by its spec."""
-    return hasattr(type(value), "weak") or isinstance(value, Outcome)
+    return hasattr(type(value), "weak") or isinstance(value, PromotedKind)
 
 
-def _abstract(value: Any, shape_of: Callable[[Operand], Shape]) -> Any:
+def _abstract(value: Any, shape_of: Callable[[PromotedArray], Shape]) -> Any:
     """Replace the operands in an argument by Outcomes."""
-    return _mapped(value, lambda operand: Outcome(shape_of(operand), operand.dtype, operand.weak))
+    return _mapped(value, lambda operand: PromotedKind(shape_of(operand), operand.dtype, operand.weak))
 
 
 def _mapped(value: Any, change: Callable[[Any], Any]) -> Any:
@@ -141,11 +141,11 @@ def _key(value: Any) -> Hashable:
     return (type(value), value)
 
 
-def _asked_numpy(function: Callable[..., Any], arguments: Any, keywords: Mapping[str, Any]) -> Outcome:
+def _asked_numpy(function: Callable[..., Any], arguments: Any, keywords: Mapping[str, Any]) -> PromotedKind:
     given = _mapped(arguments, lambda operand: np.ones(operand.shape, operand.dtype))
     with np.errstate(all="ignore"):
         result = np.asarray(function(*given, **keywords))
-    return Outcome(result.shape, result.dtype)
+    return PromotedKind(result.shape, result.dtype)
 
 
 def _asked_jax(function: Callable[..., Any], arguments: Any, keywords: Mapping[str, Any]) -> Any:
@@ -153,7 +153,7 @@ def _asked_jax(function: Callable[..., Any], arguments: Any, keywords: Mapping[s
 
     structs: list[Any] = []
 
-    def abstract(operand: Outcome) -> None:
+    def abstract(operand: PromotedKind) -> None:
         structs.append(jax.ShapeDtypeStruct(operand.shape, operand.dtype, weak_type=operand.weak))  # type: ignore[no-untyped-call]
 
     def call(*arrays: Any) -> Any:
@@ -163,7 +163,7 @@ def _asked_jax(function: Callable[..., Any], arguments: Any, keywords: Mapping[s
 
     _mapped([arguments, dict(keywords)], abstract)
     return jax.tree.map(
-        lambda s: Outcome(tuple(s.shape), np.dtype(s.dtype), bool(getattr(s, "weak_type", False))),
+        lambda s: PromotedKind(tuple(s.shape), np.dtype(s.dtype), bool(getattr(s, "weak_type", False))),
         jax.eval_shape(call, *structs),
     )
 
@@ -178,7 +178,7 @@ class Promoted:
     """The operands of a call for the recipe language, and the library's outcome."""
 
     operands: Sequence[Any]
-    outcome: Outcome | None
+    outcome: PromotedKind | None
     """None if the dtype does not change."""
     inexact: str | None = None
     """Reason why the library's result has other bits, if it has."""

@@ -51,7 +51,7 @@ _traced_here: ContextVar[bool] = ContextVar("traced_here", default=False)
 """True while a function is being traced in this thread."""
 
 
-class Replacement:
+class TextReplacement:
     """A function that is recorded if it is called with stand-ins, and called unchanged otherwise."""
 
     def __init__(self, function: Callable[..., Any], name: str | None, called: str):
@@ -77,7 +77,7 @@ class Replacement:
         return self if instance is None else self.__wrapped__.__get__(instance, owner)
 
 
-class Transformation(Replacement):
+class Transformation(TextReplacement):
     """`jax.vmap` and the like, whose transformed functions refuse stand-ins."""
 
     def __call__(self, *arguments: Any, **keywords: Any) -> Any:
@@ -85,26 +85,26 @@ class Transformation(Replacement):
         return _refusing(result) if _traced_here.get() and callable(result) else result
 
 
-def _refusing(function: Any) -> Replacement:
-    return Replacement(function, None, getattr(function, "__name__", "a function of JAX"))
+def _refusing(function: Any) -> TextReplacement:
+    return TextReplacement(function, None, getattr(function, "__name__", "a function of JAX"))
 
 
 def _original(value: Any) -> Any:
-    return value.__wrapped__ if isinstance(value, Replacement) else value
+    return value.__wrapped__ if isinstance(value, TextReplacement) else value
 
 
 # --- what is replaced ---
 
 
-def _in_modules() -> Iterator[tuple[ModuleType, str, Replacement]]:
+def _in_modules() -> Iterator[tuple[ModuleType, str, TextReplacement]]:
     """Yield the functions of libraries to replace, with module and name; JAX's if it is imported."""
     for name in _OF_NUMPY:
-        yield np, name, Replacement(getattr(np, name), name, f"numpy.{name}")
+        yield np, name, TextReplacement(getattr(np, name), name, f"numpy.{name}")
     if "jax.numpy" not in sys.modules:
         return
     jax = sys.modules["jax"]
     for name in _OF_JAX:
-        yield jax, name, Replacement(getattr(jax, name), name, f"jax.{name}")
+        yield jax, name, TextReplacement(getattr(jax, name), name, f"jax.{name}")
     for name in filter(lambda n: hasattr(jax, n), _TRANSFORMATIONS):
         yield jax, name, Transformation(getattr(jax, name), None, f"jax.{name}")
     for module in ("jax.numpy", "jax.lax", *_REFUSED):
@@ -112,13 +112,13 @@ def _in_modules() -> Iterator[tuple[ModuleType, str, Replacement]]:
             yield from _of_module(sys.modules[module], _WRITTEN_DOWN.get(module))
 
 
-def _of_module(module: ModuleType, prefix: str | None) -> Iterator[tuple[ModuleType, str, Replacement]]:
+def _of_module(module: ModuleType, prefix: str | None) -> Iterator[tuple[ModuleType, str, TextReplacement]]:
     for name, value in list(vars(module).items()):
         if name.startswith("_") or isinstance(value, type | ModuleType) or not callable(value):
             continue
         if not str(type(value).__module__).startswith("typing"):
             known = None if prefix is None else prefix + name
-            yield module, name, Replacement(value, known, f"{module.__name__}.{name}")
+            yield module, name, TextReplacement(value, known, f"{module.__name__}.{name}")
 
 
 class _Installation:
@@ -128,7 +128,7 @@ class _Installation:
         self._lock = threading.Lock()
         self._users = 0
         self._undo: list[Callable[[], None]] = []
-        self._known: dict[int, Replacement] = {}
+        self._known: dict[int, TextReplacement] = {}
         self._seen: set[int] = set()
 
     def enter(self, functions: tuple[Any, ...]) -> None:
@@ -199,7 +199,7 @@ class _Installation:
 
         self._undo.append(undo)
 
-    def _replacement_of(self, value: Any) -> Replacement | None:
+    def _replacement_of(self, value: Any) -> TextReplacement | None:
         known = self._known.get(id(value))
         if known is not None:
             return known

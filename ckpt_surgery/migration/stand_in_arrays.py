@@ -28,7 +28,7 @@ from ckpt_surgery.migration.standins import (
     index_node,
     stand_ins_in,
 )
-from ckpt_surgery.migration.user_frames import Place, is_operator, user_place
+from ckpt_surgery.migration.user_frames import CodeLine, is_operator, user_place
 
 _REDUCED = {"add": "sum", "maximum": "max", "minimum": "min"}
 """Functions whose `reduce` has another name."""
@@ -43,7 +43,7 @@ class ArrayRecorder(NumpyRecorder):
 
     def __init__(self) -> None:
         super().__init__()
-        self.place: Place | None = None
+        self.place: CodeLine | None = None
         """Place at which the user's function does something that no expression can."""
         self.leaves: tuple[str, ...] = ()
         """Leaves concerned by that."""

@@ -53,7 +53,7 @@ class Recorder:
         return Untraceable(flaw)
 
 
-class Names(NamedTuple):
+class OperatorNames(NamedTuple):
     """Names of a binary operator."""
 
     method: str
@@ -62,27 +62,27 @@ class Names(NamedTuple):
     """The function of NumPy and JAX."""
 
 
-ARITHMETIC: Mapping[str, Names] = {
-    "+": Names("add", "add"),
-    "-": Names("sub", "subtract"),
-    "*": Names("mul", "multiply"),
-    "/": Names("truediv", "divide"),
-    "//": Names("floordiv", "floor_divide"),
-    "%": Names("mod", "remainder"),
-    "**": Names("pow", "power"),
-    "@": Names("matmul", "matmul"),
-    "&": Names("and", "bitwise_and"),
-    "|": Names("or", "bitwise_or"),
+ARITHMETIC: Mapping[str, OperatorNames] = {
+    "+": OperatorNames("add", "add"),
+    "-": OperatorNames("sub", "subtract"),
+    "*": OperatorNames("mul", "multiply"),
+    "/": OperatorNames("truediv", "divide"),
+    "//": OperatorNames("floordiv", "floor_divide"),
+    "%": OperatorNames("mod", "remainder"),
+    "**": OperatorNames("pow", "power"),
+    "@": OperatorNames("matmul", "matmul"),
+    "&": OperatorNames("and", "bitwise_and"),
+    "|": OperatorNames("or", "bitwise_or"),
 }
-COMPARISONS: Mapping[str, Names] = {
-    "==": Names("eq", "equal"),
-    "!=": Names("ne", "not_equal"),
-    "<": Names("lt", "less"),
-    "<=": Names("le", "less_equal"),
-    ">": Names("gt", "greater"),
-    ">=": Names("ge", "greater_equal"),
+COMPARISONS: Mapping[str, OperatorNames] = {
+    "==": OperatorNames("eq", "equal"),
+    "!=": OperatorNames("ne", "not_equal"),
+    "<": OperatorNames("lt", "less"),
+    "<=": OperatorNames("le", "less_equal"),
+    ">": OperatorNames("gt", "greater"),
+    ">=": OperatorNames("ge", "greater_equal"),
 }
-OPERATORS: Mapping[str, Names] = {**ARITHMETIC, **COMPARISONS}
+OPERATORS: Mapping[str, OperatorNames] = {**ARITHMETIC, **COMPARISONS}
 """Binary operators by symbol."""
 _LEFT_OUT: Sequence[str] = (
     *("bool", "int", "float", "complex", "index", "len", "iter", "contains", "array", "jax_array"),
@@ -276,7 +276,7 @@ class Branch(Traced):
     def __getitem__(self, index: Any) -> Traced:
         if isinstance(index, str):
             return Branch((*self._path, index), self._recorder)
-        if isinstance(index, Wanted):
+        if isinstance(index, RequestedKey):
             return index.leaf(self._path, self._recorder)
         if not self._path:
             raise self._recorder.refused("it looks at the tree as a whole")
@@ -292,7 +292,7 @@ class Branch(Traced):
         return Branch((*self._path, name), self._recorder)
 
 
-class Wanted:
+class RequestedKey:
     """The requested key of a function of several values. It can only select a leaf."""
 
     def __init__(self, recorder: Recorder):
@@ -310,7 +310,7 @@ class Wanted:
 
 
 def _looks_at_key(name: str) -> Callable[..., Any]:
-    def method(self: Wanted, *arguments: Any) -> Any:
+    def method(self: RequestedKey, *arguments: Any) -> Any:
         raise self._recorder.refused(f"it looks at the key by `{name}`")
 
     return method
@@ -330,7 +330,7 @@ for _name in (
     "add",
     "bool",
 ):
-    setattr(Wanted, f"__{_name}__", _looks_at_key(f"__{_name}__"))
+    setattr(RequestedKey, f"__{_name}__", _looks_at_key(f"__{_name}__"))
 
 
 def stand_ins_in(value: Any) -> Iterator[Traced]:

@@ -12,7 +12,7 @@ _PACKAGE = str(Path(__file__).parents[1])
 
 
 @dataclass(frozen=True)
-class Place:
+class CodeLine:
     """A line of a program."""
 
     file: str
@@ -48,22 +48,22 @@ def is_operator(frame: FrameType) -> bool:
     return name.startswith(("BINARY_", "COMPARE_", "INPLACE_"))
 
 
-def user_place() -> Place | None:
+def user_place() -> CodeLine | None:
     """The innermost line of the user's program that is being executed; None if there is none."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         if is_users(frame.f_code):
-            return Place(frame.f_code.co_filename, frame.f_lineno)
+            return CodeLine(frame.f_code.co_filename, frame.f_lineno)
         frame = frame.f_back
     return None
 
 
-def place_of(error: BaseException) -> Place | None:
+def place_of(error: BaseException) -> CodeLine | None:
     """The innermost line of the user's program that an error passed; None if there is none."""
-    innermost: Place | None = None
+    innermost: CodeLine | None = None
     step: TracebackType | None = error.__traceback__
     while step is not None:
         if is_users(step.tb_frame.f_code):
-            innermost = Place(step.tb_frame.f_code.co_filename, step.tb_lineno)
+            innermost = CodeLine(step.tb_frame.f_code.co_filename, step.tb_lineno)
         step = step.tb_next
     return innermost

@@ -20,7 +20,7 @@ from ckpt_surgery.language.loading import LoadedRecipe
 from ckpt_surgery.language.schema.fields import Pass, reads_uint16_as_bfloat16
 from ckpt_surgery.planner.disguised import bfloat16_of, is_uint16
 from ckpt_surgery.planner.entries import PLACEHOLDER, Decisions, Drop, Entry, Tree, names_of_sources
-from ckpt_surgery.planner.limits import Limits
+from ckpt_surgery.planner.limits import PlanLimits
 from ckpt_surgery.planner.passes import run_pass
 from ckpt_surgery.planner.problems import Problems
 from ckpt_surgery.planner.running import PassRun, count_of
@@ -53,7 +53,7 @@ def decide(
         for name, listing in listings.items()
     }
     first = next(iter(trees))
-    limits = Limits(sum(map(len, listings.values())) + (0 if target is None else len(target.leaves)))
+    limits = PlanLimits(sum(map(len, listings.values())) + (0 if target is None else len(target.leaves)))
     chosen = [(i, p) for i, p in enumerate(loaded.recipe.passes) if _applies(loaded, i, p, trees, limits)]
     passes = chosen or [(0, Pass(rules=()))]
     drops: list[Drop] = []
@@ -124,7 +124,7 @@ def _check_hooks(loaded: LoadedRecipe) -> None:
 
 
 def _applies(
-    loaded: LoadedRecipe, index: int, pass_: Pass, trees: Mapping[str, Tree], limits: Limits
+    loaded: LoadedRecipe, index: int, pass_: Pass, trees: Mapping[str, Tree], limits: PlanLimits
 ) -> bool:
     """Whether a pass runs. Its `when` sees the sources as given, not what the passes before make of them."""
     if pass_.when is None:

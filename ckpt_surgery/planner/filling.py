@@ -10,7 +10,7 @@ from ckpt_surgery.core.text import did_you_mean
 from ckpt_surgery.language.expressions.scope import Unavailable
 from ckpt_surgery.planner.claiming import claims_nothing
 from ckpt_surgery.planner.entries import Entry, Tree, x_of
-from ckpt_surgery.planner.running import FAILED, Failed, Output, PassRun, RuleRun
+from ckpt_surgery.planner.running import FAILED, Failed, PassRun, RuleOutput, RuleRun
 from ckpt_surgery.planner.target import Target
 
 MISSING = "missing"
@@ -87,7 +87,7 @@ class Fill(RuleRun):
         holds = self.holds(names, text)
         if holds is not True:
             return holds or None
-        return self._entry(leaf, offered, wanted, Output(leaf.key, rule.value, names))
+        return self._entry(leaf, offered, wanted, RuleOutput(leaf.key, rule.value, names))
 
     def _offered(self, wanted: str, text: str, unclaimed: Mapping[str, Tree] | None) -> Entry | None:
         """The entry called `wanted` in the first of the rule's sources that has one.
@@ -99,7 +99,7 @@ class Fill(RuleRun):
         own = None if unclaimed is None else unclaimed[run.first].get(text)
         return next((trees[name][wanted] for name in self.sources if wanted in trees[name]), own)
 
-    def _entry(self, leaf: Leaf, offered: Entry | None, wanted: str, output: Output) -> Entry | Failed:
+    def _entry(self, leaf: Leaf, offered: Entry | None, wanted: str, output: RuleOutput) -> Entry | Failed:
         """The entry for a target leaf; `offered` is the source leaf called `wanted`, if there is one."""
         rule, target, text = self.rule, self._target, leaf.key.text
         claimed = [] if offered is None else [offered]

@@ -36,7 +36,7 @@ GROWTH = 1.1
 """A pass has grown if it leaves so many times the leaves that it was given."""
 
 
-class Limits:
+class PlanLimits:
     """Counts what one plan has made so far. Its methods raise SurgeryError for what is too much."""
 
     def __init__(self, given: int) -> None:

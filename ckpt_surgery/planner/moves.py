@@ -66,14 +66,14 @@ def _replaced(key: str, old: tuple[str, str], new: tuple[str, str]) -> str | Non
 
 
 @dataclass(frozen=True)
-class Candidate:
+class PossibleMove:
     """A move, and the leaves of the target that it gives."""
 
     move: Move
     origins: Mapping[str, str]
     """Key of the source leaf by the key of the target."""
 
-    def rivals(self, other: "Candidate") -> bool:
+    def rivals(self, other: "PossibleMove") -> bool:
         """Whether two candidates give one key of the target from different leaves."""
         here, there = self.move.name, other.move.name
         shared = self.origins.keys() & other.origins.keys()
@@ -82,7 +82,7 @@ class Candidate:
 
 def candidates(
     missing: Sequence[str], leaves: Mapping[str, Leaf], offered: Mapping[str, Tree]
-) -> list[Candidate]:
+) -> list[PossibleMove]:
     """The moves that give missing leaves of a target, those that give the most first.
 
     Most of their leaves fit. None makes parameters of an optimizer's moments, or moments of other moments.
@@ -95,7 +95,7 @@ def candidates(
         origins = {key: origin for key, origin in pairs if origin is not None and origin in tree}
         fitting = sum(fits(leaves[key], tree[origin].leaf) for key, origin in origins.items())
         if 2 * fitting > len(origins) and not _is_weak(move, origins):
-            found.append(Candidate(move, origins))
+            found.append(PossibleMove(move, origins))
     return sorted(found, key=lambda one: (-len(one.origins), len(one.move.names), one.move.source_end))
 
 

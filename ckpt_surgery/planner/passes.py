@@ -20,7 +20,7 @@ from ckpt_surgery.planner.filling import Fill, filled, last_resorts
 from ckpt_surgery.planner.limits import check_leaves
 from ckpt_surgery.planner.mistakes import braces_of
 from ckpt_surgery.planner.problems import MANY, Problems
-from ckpt_surgery.planner.producing import Add, Made, Match, produce
+from ckpt_surgery.planner.producing import Add, Made, MatchRun, produce
 from ckpt_surgery.planner.running import PassRun, RuleRun
 from ckpt_surgery.planner.target import Target, fitted
 
@@ -59,7 +59,7 @@ def rules_of(run: PassRun, target: Target | None) -> list[RuleRun]:
         if rule.fill is not None:
             rules.append(RuleRun(run, index) if target is None else Fill(run, index, target))
         else:
-            rules.append(Add(run, index) if rule.match is None else Match(run, index))
+            rules.append(Add(run, index) if rule.match is None else MatchRun(run, index))
     return rules
 
 

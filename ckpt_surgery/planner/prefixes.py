@@ -18,7 +18,7 @@ from ckpt_surgery.core.notices import FEW
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.language.yaml.quoting import quoted
 from ckpt_surgery.planner.entries import Tree
-from ckpt_surgery.planner.moves import Candidate, Move, are_alike, candidates, fits
+from ckpt_surgery.planner.moves import Move, PossibleMove, are_alike, candidates, fits
 
 PARAMS = "params"
 """The component below which training states have what is trained."""
@@ -103,7 +103,7 @@ def look_alike(key: str, leaves: Mapping[str, Leaf], offered: Iterable[Tree]) ->
             yield text
 
 
-def _preferred(rivals: Sequence[Candidate]) -> Candidate | None:
+def _preferred(rivals: Sequence[PossibleMove]) -> PossibleMove | None:
     """The one of several candidates for the same leaves that is meant; None where that is not clear.
 
     The names may tell, as of `image` to `params/image`. Otherwise it is `params` beside others, say `ema`.
@@ -124,7 +124,7 @@ def _preferred(rivals: Sequence[Candidate]) -> Candidate | None:
 
 def _with(
     found: Sequence[Suggestion],
-    best: Candidate,
+    best: PossibleMove,
     offered: Mapping[str, Tree],
 ) -> Iterator[list[Suggestion]]:
     """The rules with one more, of which patterns are tried from wide to narrow. Narrow rules come first."""

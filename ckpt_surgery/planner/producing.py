@@ -23,9 +23,9 @@ from ckpt_surgery.planner.running import (
     Contribution,
     Failed,
     Names,
-    Output,
     PassRun,
     Ranges,
+    RuleOutput,
     RuleRun,
     combinations_of,
 )
@@ -36,7 +36,7 @@ Made = tuple[RuleRun | None, Entry]
 
 def produce(run: PassRun) -> list[Made]:
     """Carry out the `match` and `add` rules of a pass: the new entries, in the order of the rules."""
-    makers = [rule for rule in run.rules if isinstance(rule, Match | Add)]
+    makers = [rule for rule in run.rules if isinstance(rule, MatchRun | Add)]
     return [(rule, entry) for rule in makers for entry in rule.outputs()]
 
 
@@ -50,7 +50,7 @@ def _combinations(ranges: Ranges | Failed) -> int:
     return 0 if isinstance(ranges, Failed) else math.prod(map(len, ranges.values()))
 
 
-class Match(RuleRun):
+class MatchRun(RuleRun):
     """A `match` rule, and what it makes of the leaves that it claimed."""
 
     def __init__(self, pass_run: PassRun, index: int):
@@ -191,7 +191,7 @@ class Match(RuleRun):
         names["xs"] = self.noted(at, text, lambda: Series(tuple(map(array_of, claimed)), places))
         if names["xs"] is FAILED:
             return None
-        made = self.compute_output(at, Output(members[0].key, members[0].value, names), text, claimed)
+        made = self.compute_output(at, RuleOutput(members[0].key, members[0].value, names), text, claimed)
         if isinstance(made, Failed) or not self._mirrors_well(members, made):
             return None
         self.pass_run.keep(self.ref, made, members)
@@ -258,7 +258,7 @@ class Add(RuleRun):
             if isinstance(key, Failed):
                 continue
             self.check_key(("add",), key)
-            output = Output(key, rule.value, {**names, "key": key.text})
+            output = RuleOutput(key, rule.value, {**names, "key": key.text})
             made = self.compute_output(("value",), output, key.text, ())
             if isinstance(made, Entry):
                 yield made

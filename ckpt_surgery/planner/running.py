@@ -34,7 +34,7 @@ from ckpt_surgery.planner.entries import (
     names_of_sources,
     x_of,
 )
-from ckpt_surgery.planner.limits import MOST_COUNTED, Limits
+from ckpt_surgery.planner.limits import MOST_COUNTED, PlanLimits
 from ckpt_surgery.planner.problems import Field, Problems
 
 T = TypeVar("T")
@@ -78,7 +78,7 @@ class Claim:
 
 
 @frozen(eq=False)
-class Output:
+class RuleOutput:
     """A leaf that a rule is about to make: its key, and what the expression of its value sees."""
 
     key: Key
@@ -87,7 +87,7 @@ class Output:
 
 
 @frozen(eq=False)
-class Contribution(Output):
+class Contribution(RuleOutput):
     """One leaf's part in an output, and what the expression sees at this leaf."""
 
     claim: Claim
@@ -121,7 +121,7 @@ class PassRun:
         trees: Mapping[str, Tree],
         target: "SourceLeaves | Unavailable",
         problems: Problems,
-        limits: Limits,
+        limits: PlanLimits,
         decided_ids: Set[int] = frozenset(),
         keeps_outputs: bool = False,
     ):
@@ -168,10 +168,10 @@ class PassRun:
         self.failed: set[str] = set()
         """Texts of the keys whose values could not be made."""
         self._keeps_outputs = keeps_outputs
-        self.outputs: dict[tuple[RuleRef, str], Sequence[Output]] = {}
+        self.outputs: dict[tuple[RuleRef, str], Sequence[RuleOutput]] = {}
         """What the entries of the pass are made of, by rule and key, if that is kept."""
 
-    def keep(self, rule: RuleRef, made: Entry, outputs: Sequence[Output]) -> None:
+    def keep(self, rule: RuleRef, made: Entry, outputs: Sequence[RuleOutput]) -> None:
         """Record what a rule made an entry of, if the pass keeps that."""
         if self._keeps_outputs:
             self.outputs[rule, made.key.text] = outputs
@@ -324,7 +324,12 @@ class RuleRun:
         return key_of(components, origin, self.pass_run.lists_meant)
 
     def compute_output(
-        self, field: Field, output: Output, text: str, claimed: Sequence[Entry], replaced: Leaf | None = None
+        self,
+        field: Field,
+        output: RuleOutput,
+        text: str,
+        claimed: Sequence[Entry],
+        replaced: Leaf | None = None,
     ) -> "Entry | Failed":
         """Evaluate the `value` of an output and make its leaf.
 
@@ -349,7 +354,7 @@ class RuleRun:
         self.bounded(field, text, run.limits.add_functions, made.value, run.given)
         return self.attribute(made, claimed, output)
 
-    def attribute(self, made: Entry, claimed: Sequence[Entry], output: Output) -> Entry:
+    def attribute(self, made: Entry, claimed: Sequence[Entry], output: RuleOutput) -> Entry:
         """The entry with the effects of this rule, which makes it of entries that it claimed."""
         self.pass_run.keep(self.ref, made, [output])
         effects = self.pass_run.effects.after(self.ref, made.key, made.value, claimed)

@@ -10,7 +10,7 @@ from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.summaries.summary import Summary, SummaryRow, warning_lines
 from ckpt_surgery.core.text import bytes_text, number_of
 from ckpt_surgery.report.leaves import describe, short_dtype, times_text
-from ckpt_surgery.report.tree import CUT, Line, dtype_totals, listing, size_texts, total_text, tree
+from ckpt_surgery.report.tree import CUT, TreeLine, dtype_totals, listing, size_texts, total_text, tree
 
 MOST_TREE_LINES = 60
 """Lines of a tree; of a larger one only the upper levels are shown."""
@@ -43,11 +43,11 @@ def listing_summary(
     )
 
 
-def _without(line: Line, inside: int) -> Line:
+def _without(line: TreeLine, inside: int) -> TreeLine:
     return replace(line, key=SEPARATOR.join(parts_of(line.key)[inside:])) if inside else line
 
 
-def _upper_levels(lines: Sequence[Line]) -> list[SummaryRow]:
+def _upper_levels(lines: Sequence[TreeLine]) -> list[SummaryRow]:
     """A tree with as many of its levels as fit."""
     counts = Counter(line.level for line in lines)
     sizes = itertools.accumulate(counts[level] for level in sorted(counts))
@@ -56,13 +56,13 @@ def _upper_levels(lines: Sequence[Line]) -> list[SummaryRow]:
     return [_cut_off(line) if line.level == deepest else _listing_row(line) for line in shown]
 
 
-def _cut_off(line: Line) -> SummaryRow:
+def _cut_off(line: TreeLine) -> SummaryRow:
     """The row of a line without those inside of it."""
     row = _listing_row(line)
     return row if line.leaf is not None else replace(row, key=f"{row.key}{SEPARATOR}{CUT}")
 
 
-def _listing_row(line: Line) -> SummaryRow:
+def _listing_row(line: TreeLine) -> SummaryRow:
     size, count = bytes_text(line.total.bytes), line.total.leaves
     if line.leaf is None:
         return SummaryRow("", line.key, total_text(line.total), size, count, line.level)

@@ -11,7 +11,7 @@ SLOTS = frozenset({"m", "v", "v_row", "v_col"})
 """Names of the slots that T5X's Adafactor keeps below the name of each parameter."""
 
 
-class Pattern(NamedTuple):
+class RowPattern(NamedTuple):
     """What a row says of its keys and of their sources."""
 
     key: str
@@ -38,7 +38,7 @@ class Mirrored:
     """Index and tree, or name of the slot, of each row that differs in the shapes alone."""
 
 
-def mirrored(patterns: Sequence[Pattern]) -> list[Mirrored]:
+def mirrored(patterns: Sequence[RowPattern]) -> list[Mirrored]:
     """Which rows remain, in order: those with the fewest components, with those that mirror them.
 
     `a/x` from `a/y`, and `b/c/x` from `b/c/y`, are the same in `a` and in `b/c`, where what is said of them
@@ -61,7 +61,7 @@ Groups = dict[int, list[tuple[int, str]]]
 """Index of each row that remains, with index and tree of those that mirror it."""
 
 
-def _groups(patterns: Sequence[Pattern], likes: Mapping[int, Hashable]) -> Groups:
+def _groups(patterns: Sequence[RowPattern], likes: Mapping[int, Hashable]) -> Groups:
     """Group the rows of `likes` by what is said of them; None: such a row is a mirror of none."""
     alike: dict[Hashable, list[tuple[int, str]]] = defaultdict(list)
     for n, like in likes.items():
@@ -78,7 +78,9 @@ def _groups(patterns: Sequence[Pattern], likes: Mapping[int, Hashable]) -> Group
     return also
 
 
-def _same_subtrees(patterns: Sequence[Pattern], likes: Mapping[int, Hashable]) -> Iterator[tuple[str, str]]:
+def _same_subtrees(
+    patterns: Sequence[RowPattern], likes: Mapping[int, Hashable]
+) -> Iterator[tuple[str, str]]:
     """Trees that have the same leaves, and keep their names: each with the first of them."""
     alike: dict[Hashable, list[str]] = defaultdict(list)
     for n, like in likes.items():
@@ -91,7 +93,7 @@ def _same_subtrees(patterns: Sequence[Pattern], likes: Mapping[int, Hashable]) -
 
 
 def _join_kept(
-    patterns: Sequence[Pattern], likes: Mapping[int, Hashable], bases: Mapping[str, str], also: Groups
+    patterns: Sequence[RowPattern], likes: Mapping[int, Hashable], bases: Mapping[str, str], also: Groups
 ) -> None:
     """Join rows that keep their keys to those of the base of their tree. Changes `also`."""
     kept = [(n, patterns[n].key, like) for n, like in likes.items() if patterns[n].key == patterns[n].source]
@@ -107,7 +109,7 @@ def _join_kept(
                 break
 
 
-def _with_slots(patterns: Sequence[Pattern], groups: Groups) -> Groups:
+def _with_slots(patterns: Sequence[RowPattern], groups: Groups) -> Groups:
     """Join rows of slots that stand below the names of parameters to the rows of these parameters."""
     at: dict[tuple[str, Hashable], list[int]] = defaultdict(list)
     for n in groups:
@@ -134,7 +136,7 @@ def _tails(key: str) -> Iterator[str]:
         yield key
 
 
-def _owns(parameter: Pattern, slot: Pattern) -> bool:
+def _owns(parameter: RowPattern, slot: RowPattern) -> bool:
     """Whether a slot came from the place where the parameter's slots were: `w_slot_v`, or `slots/w/v`."""
     after = slot.source.removeprefix(parameter.source)
     if after != slot.source:

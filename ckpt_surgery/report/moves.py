@@ -14,7 +14,7 @@ Parts = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
+class LeafMove:
     """One leaf of the result with the source leaf that it comes from, or a source leaf that is dropped."""
 
     key: Parts | None
@@ -44,7 +44,7 @@ class _Head(NamedTuple):
     like: Hashable
 
 
-def subtrees(moves: Sequence[Move], sources: Sequence[Parts]) -> list[Subtree]:
+def subtrees(moves: Sequence[LeafMove], sources: Sequence[Parts]) -> list[Subtree]:
     """Each move is in exactly one of these, which are as large as they can be. In the order of the moves.
 
     `sources` are the keys of all leaves of all sources, each once.
@@ -72,7 +72,7 @@ def _heads(key: Parts) -> Iterator[Parts]:
     return (key[:end] for end in range(1, len(key)))
 
 
-def _candidates(move: Move) -> list[tuple[_Head, Parts]]:
+def _candidates(move: LeafMove) -> list[tuple[_Head, Parts]]:
     """The subtrees that a leaf may have moved with, the largest first, and the rest of its key in each."""
     if move.like is None:
         return []
@@ -98,7 +98,7 @@ def common_end(one: Parts, other: Parts) -> int:
     return most
 
 
-def _subtree(moves: Sequence[Move], members: Sequence[tuple[int, Parts]]) -> Subtree:
+def _subtree(moves: Sequence[LeafMove], members: Sequence[tuple[int, Parts]]) -> Subtree:
     first, rest = members[0]
     move = moves[first]
     key = None if move.key is None else _text(move.key, len(rest))

@@ -23,8 +23,8 @@ from ckpt_surgery.planner.plan import (
 from ckpt_surgery.planner.plan_json import DROPPED, counts
 from ckpt_surgery.planner.target import TARGET
 from ckpt_surgery.report.leaves import describe
-from ckpt_surgery.report.mirrors import Mirrored, Pattern, mirrored
-from ckpt_surgery.report.moves import Move, Subtree, subtrees
+from ckpt_surgery.report.mirrors import Mirrored, RowPattern, mirrored
+from ckpt_surgery.report.moves import LeafMove, Subtree, subtrees
 
 MOST_SOURCES = 3
 """Number of sources that a row names."""
@@ -113,11 +113,11 @@ def plan_rows(plan: Plan, *, full: bool = False, part: bool = False) -> list[Row
     return list(_added_together(_dropped_together(kept) if several else kept))
 
 
-def _pattern(changes: Sequence["_Change"], found: Subtree, f: Fold, like: Any) -> Pattern:
+def _pattern(changes: Sequence["_Change"], found: Subtree, f: Fold, like: Any) -> RowPattern:
     one, stays = changes[found.members[0]], len(f.sources) != 1 or f.sources[0] == f"*:{f.key}"
     # Where neither shape nor dtype changes, they say nothing of what is done.
     loose = (one.decided, found.rests, f.count) if one.unchanged else None
-    return Pattern(f.key, f.key if stays else f.sources[0], like, len(found.members) > 1, loose)
+    return RowPattern(f.key, f.key if stays else f.sources[0], like, len(found.members) > 1, loose)
 
 
 def _with_mirrors(rows: Sequence[Row], found: Mirrored) -> Row:
@@ -242,13 +242,13 @@ class _Change:
         return " → ".join(part.partition("[")[0] for part in self.spec.split(" → "))
 
     @property
-    def move(self) -> Move:
+    def move(self) -> LeafMove:
         """As part of subtrees, if it can be shown as one: where its shape stays, and it is no surprise."""
         key = None if self.key is None else tuple(parts_of(self.key))
         whole = bool(self.sources) and self.fate not in (Fate.DEFAULTED, Fate.ADDED)
         after = describe(self.leaf).partition("[")[2]
         like = self.decided if whole and self.before and self.before.partition("[")[2] == after else None
-        return Move(key, tuple([tuple(parts_of(one)) for one in self.sources]), like)
+        return LeafMove(key, tuple([tuple(parts_of(one)) for one in self.sources]), like)
 
 
 def _of_step(step: Step, several: bool) -> _Change:

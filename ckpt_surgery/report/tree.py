@@ -48,7 +48,7 @@ class SubtreeTotal(DtypeTotal):
 
 
 @dataclass(frozen=True)
-class Line:
+class TreeLine:
     """A line of a listing: leaves whose keys differ in indices only, or subtrees."""
 
     key: str
@@ -143,7 +143,7 @@ def listing(
     *,
     full: bool = False,
     depth: int | None = None,
-) -> list[Line]:
+) -> list[TreeLine]:
     """The lines of a listing. Every leaf is in exactly one; with `full` no line has several keys.
 
     `texts`: values by key text, which leaves have to share in order to share a line.
@@ -176,13 +176,13 @@ def _look(part: Leaf | Total, texts: Mapping[str, str]) -> Hashable:
     return part if isinstance(part, Total) else look(part, texts)
 
 
-def _line(key: str, count: int, what: Leaf | Total, texts: Mapping[str, str]) -> Line:
+def _line(key: str, count: int, what: Leaf | Total, texts: Mapping[str, str]) -> TreeLine:
     if isinstance(what, Total):
-        return Line(key, None, what * count, count)
-    return Line(key, what, total_of([what]) * count, count, texts.get(what.key.text, ""))
+        return TreeLine(key, None, what * count, count)
+    return TreeLine(key, what, total_of([what]) * count, count, texts.get(what.key.text, ""))
 
 
-def by_size(lines: Iterable[Line]) -> list[Line]:
+def by_size(lines: Iterable[TreeLine]) -> list[TreeLine]:
     """The lines with the most bytes first."""
     return sorted(lines, key=lambda line: -line.total.bytes)
 
@@ -196,12 +196,12 @@ def name_order(leaf: Leaf) -> list[tuple[tuple[int, int, str, str], ...]]:
 class _Node:
     """A node of the tree of folded keys."""
 
-    line: Line | None = None
+    line: TreeLine | None = None
     total: Total = field(default_factory=Total)
     children: dict[str, "_Node"] = field(default_factory=dict)
 
 
-def tree(lines: Iterable[Line], *, sort_by_size: bool = False) -> list[Line]:
+def tree(lines: Iterable[TreeLine], *, sort_by_size: bool = False) -> list[TreeLine]:
     """The same lines as a tree in order, with a line for each of its nodes.
 
     A node with one child and no leaf of its own shares the line of its child.
@@ -221,7 +221,7 @@ def tree(lines: Iterable[Line], *, sort_by_size: bool = False) -> list[Line]:
         while node.line is None and len(node.children) == 1:
             ((name, node),) = node.children.items()
             parts.append(name)
-        line = node.line or Line("", None, node.total)
+        line = node.line or TreeLine("", None, node.total)
         found.append(replace(line, key=SEPARATOR.join(parts), total=node.total, level=level))
         waiting += _children(node, level + 1, sort_by_size)
     return found

@@ -33,7 +33,7 @@ NO_NUMBERS = "it is not an array of numbers"
 
 
 @dataclass(frozen=True)
-class Comparison:
+class ComparedValues:
     """Comparisons of the values of two checkpoints, in A's order."""
 
     values: tuple[ComparedLeaf, ...]
@@ -49,7 +49,7 @@ def value_differences(
     keys: Collection[str] | None = None,
     tolerance: Tolerance = EXACT,
     progress: Report | None = None,
-) -> Comparison:
+) -> ComparedValues:
     """How far apart the values are, for every array that has the same shape in both.
 
     Numbers of any two dtypes are compared as numbers; other elements are not. `memory` is the budget in
@@ -78,7 +78,7 @@ def value_differences(
         with _reading(x, memory):
             found.append(_compared(a, b, x, y, memory, tolerance))
         read.add(x.nbytes)
-    return Comparison(
+    return ComparedValues(
         tuple(one for one in found if isinstance(one, ComparedLeaf)),
         tuple(one for one in found if isinstance(one, NotCompared)),
     )

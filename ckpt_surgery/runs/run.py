@@ -15,7 +15,7 @@ from ckpt_surgery.core.summaries.represented import Represented
 from ckpt_surgery.core.summaries.summary import Summary
 from ckpt_surgery.core.text import bytes_text, seconds_text, shown
 from ckpt_surgery.engine import worker
-from ckpt_surgery.engine.staging.life import Stage, staged
+from ckpt_surgery.engine.staging.life import Staging, staged
 from ckpt_surgery.engine.staging.stages import Publication, stage_for
 from ckpt_surgery.engine.tracking import Written
 from ckpt_surgery.inputs.opening import check_unchanged, with_samples
@@ -249,7 +249,7 @@ class PublishOptions:
 
 
 def verify_and_publish(
-    prepared: Prepared, sink: Sink, stage: Stage, written: Written, options: PublishOptions
+    prepared: Prepared, sink: Sink, stage: Staging, written: Written, options: PublishOptions
 ) -> Result:
     """Verify the written checkpoint, then publish it.
 

@@ -12,7 +12,7 @@ from ckpt_surgery.engine.local_parts import LocalParts
 from ckpt_surgery.engine.object_parts import ObjectParts
 from ckpt_surgery.engine.parts import HEAD, Head
 from ckpt_surgery.engine.staging.leftovers import announce, is_published
-from ckpt_surgery.engine.staging.life import Stage, staged
+from ckpt_surgery.engine.staging.life import Staging, staged
 from ckpt_surgery.engine.staging.local import DiskStage
 from ckpt_surgery.engine.staging.objects import StoreStage
 from ckpt_surgery.engine.staging.stages import Publication
@@ -131,7 +131,7 @@ class _PartsStage(DiskStage):
 @contextmanager
 def stage_for_parts(
     where: Publication, parts: LocalParts | ObjectParts, head: Head, prepared: Prepared
-) -> Iterator[Stage]:
+) -> Iterator[Staging]:
     """Lock the work of the shards for publication; after a failure it stays among the parts.
 
     Raises DestinationError if another run publishes there, StorageError.

@@ -13,7 +13,16 @@ from types import MappingProxyType
 
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.text import shown
-from ckpt_surgery.storage.store import Buffer, Condition, ConditionFailed, Only, Range, Stat, Store, Version
+from ckpt_surgery.storage.store import (
+    Buffer,
+    ByteRange,
+    Condition,
+    ConditionFailed,
+    Only,
+    Stat,
+    Store,
+    Version,
+)
 
 NOTHING: Mapping[str, Stat] = MappingProxyType({})
 OWN = ".ckpt-surgery/"
@@ -121,11 +130,11 @@ class UnpublishedStore:
             raise SourceError(f"{shown(name)} ends at byte {len(document)}")
         return document[start:stop]
 
-    def read_many(self, ranges: Sequence[Range]) -> list[bytes]:
+    def read_many(self, ranges: Sequence[ByteRange]) -> list[bytes]:
         """Bytes of each range; those of data are read together."""
         held = self.documents
         placed = [
-            Range(self._place(r.name), r.start, r.stop, self._version(r.name, r.version))
+            ByteRange(self._place(r.name), r.start, r.stop, self._version(r.name, r.version))
             for r in ranges
             if r.name not in held
         ]

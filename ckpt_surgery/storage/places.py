@@ -30,7 +30,7 @@ from ckpt_surgery.storage.failures import changed, storage_errors
 from ckpt_surgery.storage.linking import SafeToHardlink
 from ckpt_surgery.storage.listing import paths_below
 from ckpt_surgery.storage.reading import OBJECT_PIECE, read_ranges, stat_file
-from ckpt_surgery.storage.store import Range, store_of
+from ckpt_surgery.storage.store import ByteRange, store_of
 
 UNFINISHED = "unfinished.__lock"
 """Directory of files that are not complete. No key of a zarr group ends so: TensorStore keeps the ending."""
@@ -258,7 +258,7 @@ class StorePlaces:
 
     def read(self, chunks: Sequence[Chunk]) -> list[bytes]:
         """Read ranges of objects together."""
-        ranges = [Range(f"{self._prefix}{c.file}", c.offset, c.offset + c.length) for c in chunks]
+        ranges = [ByteRange(f"{self._prefix}{c.file}", c.offset, c.offset + c.length) for c in chunks]
         return self._store.read_many(ranges)
 
     def size(self, name: str) -> int | None:

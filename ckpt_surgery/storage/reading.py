@@ -26,7 +26,7 @@ from ckpt_surgery.core.manifests import Chunk
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.storage.failures import LINKS, changed, damaged, unreadable
 from ckpt_surgery.storage.listing import FileStat, check_link, listed_object, object_stat, real_path
-from ckpt_surgery.storage.store import Range, Stat, store_of
+from ckpt_surgery.storage.store import ByteRange, Stat, store_of
 from ckpt_surgery.storage.views import HEADS
 
 SPAN_BYTES = 2**20
@@ -239,7 +239,7 @@ def _fetched(chunks: Sequence[Chunk], expected: Mapping[str, FileStat]) -> Itera
     for chunk in chunks:
         version = _expected_object(chunk.file, expected.get(chunk.file)).version
         name = urls.split(chunk.file)[1]
-        ranges.append(Range(name, chunk.offset, chunk.offset + chunk.length, version))
+        ranges.append(ByteRange(name, chunk.offset, chunk.offset + chunk.length, version))
     data = store_of(chunks[0].file)[0].read_many(ranges)
     for i in range(len(data)):
         yield data[i]

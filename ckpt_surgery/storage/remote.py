@@ -23,7 +23,7 @@ from ckpt_surgery.core.cancellation import raise_if_cancelled
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.storage.failures import changed, missing
 from ckpt_surgery.storage.remote_errors import already_there, remote_errors
-from ckpt_surgery.storage.store import Buffer, Condition, ConditionFailed, Only, Range, Stat
+from ckpt_surgery.storage.store import Buffer, ByteRange, Condition, ConditionFailed, Only, Stat
 
 PART_BYTES = 16 << 20
 """Size of a part of an upload."""
@@ -145,7 +145,7 @@ class ObjectStore:
             raise SourceError(f"{url} ends at byte {start + len(data)}, where {stop} belong")
         return data
 
-    def read_many(self, ranges: Sequence[Range]) -> list[bytes]:
+    def read_many(self, ranges: Sequence[ByteRange]) -> list[bytes]:
         requests = _joined(ranges)
         wholes = [whole for whole, _ in requests]
         if len(wholes) < 2:
@@ -160,7 +160,7 @@ class ObjectStore:
                 results[position] = data[range_.start - whole.start : range_.stop - whole.start]
         return results
 
-    def _read_range(self, part: Range) -> bytes:
+    def _read_range(self, part: ByteRange) -> bytes:
         return self.read(part.name, part.start, part.stop, part.version)
 
     def put(self, name: str, data: Buffer, only: Condition = Only.ANY) -> Stat:
@@ -255,12 +255,12 @@ class ObjectStore:
             obstore.delete(self._bucket, name)
 
 
-def _joined(ranges: Sequence[Range]) -> Sequence[tuple[Range, Sequence[int]]]:
+def _joined(ranges: Sequence[ByteRange]) -> Sequence[tuple[ByteRange, Sequence[int]]]:
     """What to request, and the positions of the ranges in it: each range lies in exactly one request."""
     order = sorted(
         range(len(ranges)), key=lambda i: (ranges[i].name, ranges[i].version or "", ranges[i].start)
     )
-    requests: list[tuple[Range, list[int]]] = []
+    requests: list[tuple[ByteRange, list[int]]] = []
     for position in order:
         range_ = ranges[position]
         if requests and _near(requests[-1][0], range_):
@@ -271,7 +271,7 @@ def _joined(ranges: Sequence[Range]) -> Sequence[tuple[Range, Sequence[int]]]:
     return requests
 
 
-def _near(whole: Range, range_: Range) -> bool:
+def _near(whole: ByteRange, range_: ByteRange) -> bool:
     return (
         (whole.name, whole.version) == (range_.name, range_.version)
         and range_.start - whole.stop < GAP_BYTES

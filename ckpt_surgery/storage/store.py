@@ -32,7 +32,7 @@ class Stat:
 
 
 @dataclass(frozen=True, slots=True)
-class Range:
+class ByteRange:
     """Bytes of an object that are to be read."""
 
     name: str
@@ -107,7 +107,7 @@ class Store(Protocol):
         """
         ...
 
-    def read_many(self, ranges: Sequence[Range]) -> list[bytes]:
+    def read_many(self, ranges: Sequence[ByteRange]) -> list[bytes]:
         """The bytes of each range, in their order. Ranges of one object that lie near each other become one
         request; 32 requests are in flight at a time. Raises what `read` raises."""
         ...

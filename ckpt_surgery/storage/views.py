@@ -22,7 +22,7 @@ from typing import TypeVar
 
 from ckpt_surgery.core.urls import is_url
 from ckpt_surgery.storage.draft import OWN
-from ckpt_surgery.storage.store import Range, Stat, store_of
+from ckpt_surgery.storage.store import ByteRange, Stat, store_of
 
 T = TypeVar("T")
 
@@ -142,7 +142,7 @@ class Heads:
             return
         store, _ = store_of(wanted[0][0])
         ranges = [
-            Range(store_of(url)[1], 0, min(HEAD_BYTES, stat.size), stat.version) for url, stat in wanted
+            ByteRange(store_of(url)[1], 0, min(HEAD_BYTES, stat.size), stat.version) for url, stat in wanted
         ]
         for (url, stat), head in zip(wanted, store.read_many(ranges), strict=True):
             self._keep(url, stat, head)

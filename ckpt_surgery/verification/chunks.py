@@ -20,7 +20,13 @@ from ckpt_surgery.storage.failures import one_line
 from ckpt_surgery.storage.reading import OpenFile, opened
 from ckpt_surgery.storage.samples import state_of
 from ckpt_surgery.system import threads
-from ckpt_surgery.verification.reading_back import PIECE, Findings, compare_file, ends_early, file_batches
+from ckpt_surgery.verification.reading_back import (
+    PIECE,
+    FlawCollector,
+    compare_file,
+    ends_early,
+    file_batches,
+)
 
 SAMPLED_TOGETHER = 16
 """Number of files that one thread samples in a batch."""
@@ -28,7 +34,7 @@ Place = tuple[Leaf, Shape, Chunk]
 """A chunk, its leaf, and its index in the leaf's grid."""
 
 
-def check_chunks(leaves: Iterable[Leaf], findings: Findings, means: Means) -> None:
+def check_chunks(leaves: Iterable[Leaf], findings: FlawCollector, means: Means) -> None:
     """Check that the chunks of these leaves are whole, by a few bytes of each; opens each file once."""
     places = (
         (leaf, index, chunk)
@@ -41,7 +47,7 @@ def check_chunks(leaves: Iterable[Leaf], findings: Findings, means: Means) -> No
     threads.run_all(check, batches, lambda _: PIECE, means.memory, means.workers)
 
 
-def _check_batch(batch: list[Place], findings: Findings) -> None:
+def _check_batch(batch: list[Place], findings: FlawCollector) -> None:
     leaf, index, chunk = batch[0]
     try:
         with opened(chunk.file) if chunk.file else nullcontext() as file:
@@ -60,7 +66,7 @@ def _flaw(leaf: Leaf, chunk: Chunk, file: OpenFile | None) -> str | None:
     return chunk_flaw(leaf.manifest, chunk, file)
 
 
-def check_grid(leaf: Leaf, findings: Findings) -> None:
+def check_grid(leaf: Leaf, findings: FlawCollector) -> None:
     """Note chunks of the grid that have no stored bytes."""
     manifest = leaf.manifest
     if manifest is None or manifest.complete:
@@ -72,7 +78,7 @@ def check_grid(leaf: Leaf, findings: Findings) -> None:
             return
 
 
-def check_copies(directory: str, files: Iterable[AdoptedFile], findings: Findings) -> None:
+def check_copies(directory: str, files: Iterable[AdoptedFile], findings: FlawCollector) -> None:
     """Compare whole files that were copied with their checksums; names are relative to `directory`."""
     for copy in files:
         if copy.crc32c is not None:
@@ -80,7 +86,7 @@ def check_copies(directory: str, files: Iterable[AdoptedFile], findings: Finding
 
 
 def check_shared(
-    directory: str, files: Sequence[AdoptedFile], findings: Findings, means: Means
+    directory: str, files: Sequence[AdoptedFile], findings: FlawCollector, means: Means
 ) -> list[AdoptedFile]:
     """Compare sizes and samples of adopted whole files with those in the record.
 

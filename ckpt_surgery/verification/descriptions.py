@@ -17,7 +17,7 @@ from ckpt_surgery.storage.json_files import read_json
 from ckpt_surgery.storage.listing import directory_names, exists, is_directory, paths_below, real_path
 from ckpt_surgery.storage.reading import opened, range_crc
 from ckpt_surgery.storage.record_files import RECORD_NAME, record_path
-from ckpt_surgery.verification.reading_back import Findings, compare_file
+from ckpt_surgery.verification.reading_back import FlawCollector, compare_file
 
 ABOVE = "../"
 """Prefix of the names of files in a step's directory, beside the item with the record."""
@@ -61,7 +61,7 @@ def description_checksums(source: Source, leaves: Mapping[str, Leaf]) -> Descrip
 
 
 def check_descriptions(
-    source: Source, leaves: Mapping[str, Leaf], expected: DescriptionChecksums, findings: Findings
+    source: Source, leaves: Mapping[str, Leaf], expected: DescriptionChecksums, findings: FlawCollector
 ) -> None:
     """Compare descriptions and files without arrays with their checksums."""
     if expected.crc is not None and _description_crc(source, leaves) != expected.crc:

@@ -29,7 +29,7 @@ from ckpt_surgery.storage.record_files import record_path
 from ckpt_surgery.storage.views import forget
 from ckpt_surgery.verification.chunks import check_chunks, check_copies, check_grid
 from ckpt_surgery.verification.descriptions import DescriptionChecksums, description_checksums
-from ckpt_surgery.verification.reading_back import Findings, Values, compare_values, read_leaves
+from ckpt_surgery.verification.reading_back import ExpectedValues, FlawCollector, compare_values, read_leaves
 from ckpt_surgery.verification.record import UNKNOWN, Record, digests_of, parse_record
 
 MOST_TOLD = 10
@@ -86,7 +86,7 @@ def verify_written(
     plan, means = prepared.plan, Means(prepared.memory, prepared.workers, progress)
     if mode is Verify.NONE:
         return Verification(VerifiedRun(mode, 0, plan.costs.bytes_out), {}, UNKNOWN)
-    findings, recorded = Findings(), parse_record(product.record)
+    findings, recorded = FlawCollector(), parse_record(product.record)
     source, leaves = _reopened(prepared, product)
     _compare_leaves(plan.steps, leaves, findings)
     _raise(findings.flaws, plan)
@@ -119,14 +119,14 @@ def read_back(plan: Plan, sink: Sink, part: ShardProgress, tasks: Sequence[Task]
     `tasks` are the worker's. What was copied is compared where the checkpoint is put together. Raises
     VerificationError, with the key.
     """
-    writer, findings = sink.attach(part.worker), Findings()
+    writer, findings = sink.attach(part.worker), FlawCollector()
     outputs = {plan.steps[task.step].leaf.key.text: sink.outputs[task.step] for task in tasks}
     values = []
     for task in tasks:
         step, crc = plan.steps[task.step], part.done[task.number].crc
         if step.cut is not None and crc is not None:
             index = tuple(map(floordiv, task.region.starts, step.cut.block))
-            values.append(Values(step.leaf, task.region, index, crc))
+            values.append(ExpectedValues(step.leaf, task.region, index, crc))
     compare_values(
         lambda cell: writer.read(outputs[cell.leaf.key.text], cell.region),
         values,
@@ -143,7 +143,9 @@ def arrays_of(leaves: Mapping[str, Leaf]) -> dict[str, Leaf]:
     return {key: leaf for key, leaf in leaves.items() if leaf.spec is not None and leaf.spec.size}
 
 
-def recorded_digests(record: Record, leaves: Mapping[str, Leaf], findings: Findings) -> dict[str, Digests]:
+def recorded_digests(
+    record: Record, leaves: Mapping[str, Leaf], findings: FlawCollector
+) -> dict[str, Digests]:
     """Read the checksums of the record by the texts of keys; entries without a leaf are flaws."""
     known = {}
     for key, (grid, of_values, crcs) in record.grids.items():
@@ -181,7 +183,7 @@ def _reopened(prepared: Prepared, product: Product) -> tuple[Source, Mapping[str
 # --- leaves -----------------------------------------------------------------------------------------------
 
 
-def _compare_leaves(steps: Sequence[Step], leaves: Mapping[str, Leaf], findings: Findings) -> None:
+def _compare_leaves(steps: Sequence[Step], leaves: Mapping[str, Leaf], findings: FlawCollector) -> None:
     """Note leaves that are only in the plan or only in the checkpoint, and those that differ."""
     wanted = {step.leaf.key.text: step.leaf for step in steps}
     for key in wanted.keys() - leaves.keys():

@@ -37,7 +37,7 @@ BATCH_BYTES, BATCH_COUNT = 16 << 20, 4096
 """Limits on the bytes and the number of ranges that one thread reads of one file at once."""
 
 
-class Findings:
+class FlawCollector:
     """Collects flaws and new checksums. Safe to use from several threads."""
 
     def __init__(self) -> None:
@@ -63,7 +63,7 @@ class Findings:
 
 
 @dataclass(frozen=True, slots=True)
-class Range:
+class ExpectedRange:
     """Bytes of a file, and their expected checksum."""
 
     file: str
@@ -81,7 +81,7 @@ class Range:
 
 
 @dataclass(frozen=True, slots=True)
-class Values:
+class ExpectedValues:
     """A region of an array, and the expected checksum of its elements; None: compute it."""
 
     leaf: Leaf
@@ -99,8 +99,8 @@ class Values:
 class Work:
     """Everything to read back."""
 
-    ranges: list[Range] = field(default_factory=list)
-    values: list[Values] = field(default_factory=list)
+    ranges: list[ExpectedRange] = field(default_factory=list)
+    values: list[ExpectedValues] = field(default_factory=list)
 
     @property
     def nbytes(self) -> int:
@@ -108,7 +108,7 @@ class Work:
         return sum(span.length for span in self.ranges) + sum(cell.nbytes for cell in self.values)
 
 
-def add_leaf(work: Work, findings: Findings, leaf: Leaf, digests: Digests) -> None:
+def add_leaf(work: Work, findings: FlawCollector, leaf: Leaf, digests: Digests) -> None:
     """Add the chunks or values of a leaf's checksums to the work; missing chunks are flaws."""
     assert leaf.spec is not None
     manifest, key = leaf.manifest, leaf.key.text
@@ -126,16 +126,16 @@ def add_leaf(work: Work, findings: Findings, leaf: Leaf, digests: Digests) -> No
         region = _cell(index, digests.grid, leaf.spec.shape)
         stored = stored_range(manifest, region) if manifest is not None and plain else None
         if stored is None:
-            work.values.append(Values(leaf, region, index, crc))
+            work.values.append(ExpectedValues(leaf, region, index, crc))
         else:
             work.ranges.append(_range(*stored, crc, key, index))
 
 
-def _range(chunk: Chunk, start: int, length: int, crc: int, key: str, index: Shape) -> Range:
+def _range(chunk: Chunk, start: int, length: int, crc: int, key: str, index: Shape) -> ExpectedRange:
     if chunk.inline is not None:
         begin = chunk.offset + start
-        return Range("", 0, length, crc, key, index, chunk.inline[begin : begin + length])
-    return Range(chunk.file, chunk.offset + start, length, crc, key, index)
+        return ExpectedRange("", 0, length, crc, key, index, chunk.inline[begin : begin + length])
+    return ExpectedRange(chunk.file, chunk.offset + start, length, crc, key, index)
 
 
 def _cell(index: Shape, grid: Shape, shape: Shape) -> Region:
@@ -170,7 +170,7 @@ def add_unknown(work: Work, leaf: Leaf, memory: int) -> Shape:
     grid = read_block(leaf, memory)
     for region in chunk_regions(leaf.spec.shape, grid):
         index = tuple(a // n for a, n in zip(region.starts, grid, strict=True))
-        work.values.append(Values(leaf, region, index, None))
+        work.values.append(ExpectedValues(leaf, region, index, None))
     return grid
 
 
@@ -181,7 +181,7 @@ def read_leaves(
     source: Source,
     known: Iterable[tuple[Leaf, Digests]],
     unknown: Iterable[Leaf],
-    findings: Findings,
+    findings: FlawCollector,
     means: Means,
 ) -> dict[str, Digests]:
     """Read leaves and compare them with their checksums; compute those of `unknown`.
@@ -210,7 +210,7 @@ def file_batches(
     return [batch for _, same in by_file for batch in batches(same, nbytes, BATCH_COUNT, BATCH_BYTES)]
 
 
-def _held(group: list[Values]) -> int:
+def _held(group: list[ExpectedValues]) -> int:
     """Peak memory in bytes of reading a group: a region, and its chunks both decoded and stored."""
     largest = 0
     for cell in group:
@@ -220,7 +220,7 @@ def _held(group: list[Values]) -> int:
     return largest
 
 
-def _compare_ranges(batch: list[Range], findings: Findings) -> None:
+def _compare_ranges(batch: list[ExpectedRange], findings: FlawCollector) -> None:
     """Compare ranges of one file, or inline ones, in order."""
     if batch[0].inline is not None:
         for span in batch:
@@ -235,9 +235,9 @@ def _compare_ranges(batch: list[Range], findings: Findings) -> None:
         findings.add(batch[0].key, batch[0].index, one_line(error))
 
 
-def _near(batch: list[Range]) -> Iterator[list[Range]]:
+def _near(batch: list[ExpectedRange]) -> Iterator[list[ExpectedRange]]:
     """Group ranges that are read in one call: within PIECE bytes, without gaps."""
-    group: list[Range] = []
+    group: list[ExpectedRange] = []
     for span in batch:
         if group and (span.stop - group[0].offset > PIECE or span.offset > group[-1].stop):
             yield group
@@ -247,7 +247,9 @@ def _near(batch: list[Range]) -> Iterator[list[Range]]:
         yield group
 
 
-def _compare_near(file: OpenFile, group: list[Range], buffer: memoryview, findings: Findings) -> None:
+def _compare_near(
+    file: OpenFile, group: list[ExpectedRange], buffer: memoryview, findings: FlawCollector
+) -> None:
     first = group[0]
     for span in group:
         if span.stop > file.stat.size:
@@ -268,7 +270,7 @@ def ends_early(file: OpenFile, stop: int) -> str:
     return f"its file ends at byte {file.stat.size}, before byte {stop}"
 
 
-def compare_file(path: str, name: str, length: int | None, crc: int, findings: Findings) -> None:
+def compare_file(path: str, name: str, length: int | None, crc: int, findings: FlawCollector) -> None:
     """Compare the first `length` bytes of a file, or all, with their checksum; messages call it `name`."""
     try:
         with opened(path) as file:
@@ -280,7 +282,7 @@ def compare_file(path: str, name: str, length: int | None, crc: int, findings: F
         findings.add(None, None, f"the file {shown(name)}: {differs(now, crc)}")
 
 
-def _compare(span: Range, crc: int, findings: Findings) -> None:
+def _compare(span: ExpectedRange, crc: int, findings: FlawCollector) -> None:
     if crc != span.crc:
         findings.add(span.key, span.index, differs(crc, span.crc))
     findings.counter.add(span.length)
@@ -292,10 +294,10 @@ def differs(crc: int, recorded: int) -> str:
 
 
 def compare_values(
-    read: Callable[[Values], np.ndarray],
-    values: Iterable[Values],
-    findings: Findings,
-    held: Callable[[list[Values]], int],
+    read: Callable[[ExpectedValues], np.ndarray],
+    values: Iterable[ExpectedValues],
+    findings: FlawCollector,
+    held: Callable[[list[ExpectedValues]], int],
     means: Means,
 ) -> None:
     """Compare elements, which `read` returns, with their checksums.
@@ -303,7 +305,7 @@ def compare_values(
     `held`: bytes that reading a group of small regions holds at most, of the budget.
     """
 
-    def compare(group: list[Values]) -> None:
+    def compare(group: list[ExpectedValues]) -> None:
         for cell in group:
             raise_if_cancelled()
             try:

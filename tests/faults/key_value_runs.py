@@ -15,7 +15,7 @@ from ckpt_surgery.core import urls
 from ckpt_surgery.engine import journal
 from ckpt_surgery.formats.orbax import writer
 from ckpt_surgery.storage import store
-from ckpt_surgery.storage.store import Buffer, Condition, Only, Range, Stat
+from ckpt_surgery.storage.store import Buffer, ByteRange, Condition, Only, Stat
 from tests.support.key_value import KeyValueStore
 
 T = TypeVar("T")
@@ -83,7 +83,7 @@ class Disturbed(KeyValueStore):
     def read(self, name: str, start: int = 0, stop: int | None = None, version: str | None = None) -> bytes:
         return self._step(f"read {name}", lambda: super(Disturbed, self).read(name, start, stop, version))
 
-    def read_many(self, ranges: Sequence[Range]) -> list[bytes]:
+    def read_many(self, ranges: Sequence[ByteRange]) -> list[bytes]:
         names = " ".join(sorted({one.name for one in ranges}))
         return self._step(f"read {names}", lambda: super(Disturbed, self).read_many(ranges))
 

@@ -14,7 +14,7 @@ from ckpt_surgery.functions.joining import Concat
 from ckpt_surgery.functions.layout import Transpose
 from ckpt_surgery.functions.operators import Binary
 from ckpt_surgery.functions.reductions import Norm, Sum
-from ckpt_surgery.graph.evaluating import Statistics, evaluate
+from ckpt_surgery.graph.evaluating import StreamedValues, evaluate
 
 VALUES = {
     "a": np.arange(12, dtype=np.float32).reshape(3, 4),
@@ -70,7 +70,7 @@ def test_in_tiles_the_error_names_the_value_of_the_whole() -> None:
 def test_a_statistic_is_computed_once_from_all_elements() -> None:
     reader = Reader()
     value = Apply(Binary("/"), (leaf("a"), Apply(Norm(), (leaf("a"),))))
-    statistics = Statistics(reader)
+    statistics = StreamedValues(reader)
     rows = [
         evaluate(value, Region((i, 0), (i + 1, 4)), reader, statistics.of(value, [(3, 4)])) for i in range(3)
     ]

@@ -3,8 +3,8 @@
 import pytest
 
 from ckpt_surgery.inference.key_patterns import (
-    Group,
-    Pattern,
+    KeyPattern,
+    NamedGroup,
     Universe,
     alternation,
     escaped,
@@ -29,7 +29,7 @@ def test_only_what_has_a_meaning_is_escaped() -> None:
 
 
 def test_groups_that_nobody_uses_have_no_name() -> None:
-    pattern = Pattern(("a/", Group("n", r"\d+"), "/", Group("word", "q|k")))
+    pattern = KeyPattern(("a/", NamedGroup("n", r"\d+"), "/", NamedGroup("word", "q|k")))
     assert pattern.regex() == r"a/(?P<n>\d+)/(?P<word>q|k)"
     assert pattern.regex({"word"}) == r"a/\d+/(?P<word>q|k)"
     assert pattern.regex(()) == r"a/\d+/(?:q|k)"
@@ -46,9 +46,9 @@ def test_what_is_matched() -> None:
         "h/0/w/b": {"n": "0", "rest": "w/b"},
         "h/12/w": {"n": "12", "rest": "w"},
     }
-    assert keys.matched(Pattern(("i",))) == {"i": {}}
-    assert keys.matched(Pattern(("j",))) == {}
-    assert keys.matched(Pattern((Group("rest", ".*"),))).keys() == set(KEYS)
+    assert keys.matched(KeyPattern(("i",))) == {"i": {}}
+    assert keys.matched(KeyPattern(("j",))) == {}
+    assert keys.matched(KeyPattern((NamedGroup("rest", ".*"),))).keys() == set(KEYS)
 
 
 def test_keys_below_a_prefix() -> None:

@@ -3,16 +3,16 @@
 import pytest
 
 from ckpt_surgery.inference.formations import Value
-from ckpt_surgery.inference.grids import Template
+from ckpt_surgery.inference.grids import KeyTemplate
 from ckpt_surgery.inference.loops import loops_of
-from ckpt_surgery.inference.parts import Kind, Part, Place
+from ckpt_surgery.inference.parts import KeyPlace, Kind, RulePart
 
-TARGET = Template(("t/", "/", ""))
+TARGET = KeyTemplate(("t/", "/", ""))
 
 
-def part(source: int, target: tuple[int, int], *holes: int) -> Part:
-    place = Place(Template(("s/", "")), (str(source),))
-    return Part(Kind.MADE, (place,), Place(TARGET, tuple(map(str, target))), Value("x", holes))
+def part(source: int, target: tuple[int, int], *holes: int) -> RulePart:
+    place = KeyPlace(KeyTemplate(("s/", "")), (str(source),))
+    return RulePart(Kind.MADE, (place,), KeyPlace(TARGET, tuple(map(str, target))), Value("x", holes))
 
 
 @pytest.mark.parametrize(
@@ -35,7 +35,7 @@ def part(source: int, target: tuple[int, int], *holes: int) -> Part:
         ([part(0, (0, 0), 5), part(0, (0, 0), 7)], (("i", "range(2)"),), {"i": [0, 1]}),  # by holes alone
     ],
 )
-def test_loops(parts: list[Part], ranges: object, values: object) -> None:
+def test_loops(parts: list[RulePart], ranges: object, values: object) -> None:
     loops = loops_of([parts])
     assert loops is not None
     assert (loops.ranges, loops.columns) == (ranges, (values,))
@@ -50,5 +50,5 @@ def test_loops(parts: list[Part], ranges: object, values: object) -> None:
         [[part(0, (0, 0))], [part(0, (0, 0)), part(0, (0, 1))]],  # only one of them is repeated
     ],
 )
-def test_no_loops(groups: list[list[Part]]) -> None:
+def test_no_loops(groups: list[list[RulePart]]) -> None:
     assert loops_of(groups) is None

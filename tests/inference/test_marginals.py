@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ckpt_surgery.inference.holders import Leaf, laid, of_leaves
+from ckpt_surgery.inference.holders import HeldLeaf, laid, of_leaves
 from ckpt_surgery.inference.layouts import Layout
 from ckpt_surgery.inference.marginals import MOST_LAYOUTS, Marginals, divisors, layouts_between
 from tests.inference.two_sides import arranged, fingerprint, layouts, made, normal, text_of_layout
@@ -29,7 +29,7 @@ def test_every_layout_is_found(layout: Layout, dtype: str) -> None:
     for one in found:
         assert (one.shape_in, one.shape_out) == (array.shape, wanted.shape)
         assert same(arranged(one, array), wanted)
-        assert same(made(laid(one, Leaf("x", array.shape)), {"x": array}), wanted)
+        assert same(made(laid(one, HeldLeaf("x", array.shape)), {"x": array}), wanted)
 
 
 @given(layout=layouts(), stacked=st.integers(1, 2))

@@ -1,26 +1,26 @@
 """Parts in groups and bundles."""
 
-from ckpt_surgery.inference.grids import Template, grids, places_of
-from ckpt_surgery.inference.parts import Kind, Part, Place, bundles, components, prefix_of, united
+from ckpt_surgery.inference.grids import KeyTemplate, grids, places_of
+from ckpt_surgery.inference.parts import KeyPlace, Kind, RulePart, bundles, components, prefix_of, united
 
-LAYER = Template(("h/", "/w"))
-OTHER = Template(("g/", "/w"))
+LAYER = KeyTemplate(("h/", "/w"))
+OTHER = KeyTemplate(("g/", "/w"))
 
 
-def part(target: str, *sources: Place) -> Part:
-    return Part(Kind.MADE, sources, Place(Template((target,)), ()))
+def part(target: str, *sources: KeyPlace) -> RulePart:
+    return RulePart(Kind.MADE, sources, KeyPlace(KeyTemplate((target,)), ()))
 
 
 def test_prefixes_have_the_numbers_of_their_keys() -> None:
     known = places_of(grids([f"a/h/{n}/b/{m}" for n in range(3) for m in range(3)]))
-    assert prefix_of("a/h/2/b/1", 2, known) == Place(Template(("a/",)), (), rest=True)
-    assert prefix_of("a/h/2/b/1", 6, known) == Place(Template(("a/h/", "/")), ("2",), rest=True)
-    assert prefix_of("a/h/2/b/1", 0, known) == Place(Template(("",)), (), rest=True)
+    assert prefix_of("a/h/2/b/1", 2, known) == KeyPlace(KeyTemplate(("a/",)), (), rest=True)
+    assert prefix_of("a/h/2/b/1", 6, known) == KeyPlace(KeyTemplate(("a/h/", "/")), ("2",), rest=True)
+    assert prefix_of("a/h/2/b/1", 0, known) == KeyPlace(KeyTemplate(("",)), (), rest=True)
     assert prefix_of("a/h/2/b/1", 8, known).text == "a/h/2/b/"
 
 
 def test_parts_that_read_one_leaf_are_a_bundle() -> None:
-    first, second, third = Place(LAYER, ("0",)), Place(LAYER, ("1",)), Place(OTHER, ("0",))
+    first, second, third = KeyPlace(LAYER, ("0",)), KeyPlace(LAYER, ("1",)), KeyPlace(OTHER, ("0",))
     parts = [part("x", first), part("y", first), part("y", second), part("z", third)]
     x_and_y, z = bundles(parts)
     assert [list(group) for group in x_and_y] == [[parts[0]], [parts[1], parts[2]]]
@@ -28,7 +28,7 @@ def test_parts_that_read_one_leaf_are_a_bundle() -> None:
 
 
 def test_components_read_no_leaf_in_common() -> None:
-    places = [Place(LAYER, (str(n),)) for n in range(4)]
+    places = [KeyPlace(LAYER, (str(n),)) for n in range(4)]
     parts = [part("x", places[0], places[1]), part("x", places[2]), part("y", places[1])]
     (bundle,) = bundles(parts)
     alone = components(bundle)

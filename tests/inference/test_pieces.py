@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from ckpt_surgery.inference.formations import Formation
-from ckpt_surgery.inference.pieces import MOST_SLICES, Parts, sliced_pieces, whole_pieces
-from ckpt_surgery.inference.stacks import Stack, single, singles
+from ckpt_surgery.inference.pieces import MOST_SLICES, FoundParts, sliced_pieces, whole_pieces
+from ckpt_surgery.inference.stacks import StackedLeaves, single, singles
 from ckpt_surgery.inference.windows import Window
 from tests.inference.two_sides import (
     Arrays,
@@ -30,11 +30,11 @@ def together(source: Arrays, wanted: np.ndarray, sliced: bool = False) -> Format
     one, other = sides(source, {"w": wanted})
     known = {key: fingerprint(array) for key, array in source.items()}
     groups = list(singles(known))
-    by_sums: dict[tuple[int, int], list[Stack]] = {}
+    by_sums: dict[tuple[int, int], list[StackedLeaves]] = {}
     for group in groups:
         by_sums.setdefault((group.size, group.total), []).append(group)
     pieces = sliced_pieces(groups) if sliced else whole_pieces(by_sums)
-    found = Parts(one, other, wanted.dtype).put_together(single("w", fingerprint(wanted)), pieces)
+    found = FoundParts(one, other, wanted.dtype).put_together(single("w", fingerprint(wanted)), pieces)
     if found is not None:
         leaves = {key: source[key] for key in found.sources}
         assert same(computed(found.value, leaves), wanted)
@@ -99,7 +99,10 @@ def test_slices_of_leaves() -> None:
 
 
 def test_of_several_with_equal_sums_the_smallest_is_taken() -> None:
-    one, two = single("a", fingerprint(A)), Stack(("b", "c"), (2,), (fingerprint(A[:2]), fingerprint(A[2:])))
+    one, two = (
+        single("a", fingerprint(A)),
+        StackedLeaves(("b", "c"), (2,), (fingerprint(A[:2]), fingerprint(A[2:]))),
+    )
     found = whole_pieces({(24, one.total): [two, one]})
     assert list(found) == [24]
     assert found[24][one.total].group is one
@@ -130,8 +133,8 @@ def test_parts_of_stacks_are_read_once() -> None:
         return read(leaf, region)
 
     counting = type(one)(one.leaves, one.fingerprints, counted)
-    group = Stack(tuple(arrays), (2, 3), tuple(fingerprint(array) for array in arrays.values()))
-    parts = Parts(counting, side({}), F32)
+    group = StackedLeaves(tuple(arrays), (2, 3), tuple(fingerprint(array) for array in arrays.values()))
+    parts = FoundParts(counting, side({}), F32)
     part = parts.of_source(group, Window(2, 1, 1, 2))
     assert text_of(part.array) == "rearrange(stack(xs)[:, 1:3], '(l e) a b -> l e a b', l=2)"
     stacked = np.stack(list(arrays.values())).reshape(2, 3, 4, 3)

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from ckpt_surgery.inference.grids import grids
-from ckpt_surgery.inference.stacks import Stack, gathered, siblings, single, singles
+from ckpt_surgery.inference.stacks import StackedLeaves, gathered, siblings, single, singles
 from tests.inference.two_sides import Arrays, assert_equal, fingerprint, normal
 
 
@@ -32,7 +32,7 @@ def test_a_leaf_by_itself() -> None:
 
 def test_a_stack_has_the_sums_of_the_stacked_array() -> None:
     arrays = alike("a", "b", "c")
-    group = Stack(tuple(arrays), (3,), tuple(known(arrays).values()))
+    group = StackedLeaves(tuple(arrays), (3,), tuple(known(arrays).values()))
     stacked = fingerprint(np.stack(list(arrays.values())))
     assert_equal(group.fingerprint, stacked)
     assert (group.total, group.size, group.shape) == (stacked.total, 18, (3, 2, 3))
@@ -104,6 +104,6 @@ def test_siblings_of_different_shapes_are_not_taken_together() -> None:
 
 def test_a_stack_is_constant_if_all_members_are() -> None:
     zeros, ones = fingerprint(np.zeros(3)), fingerprint(np.ones(3))
-    assert Stack(("a", "b"), (2,), (ones, ones)).constant
-    assert Stack(("a", "b"), (2,), (zeros, ones)).constant
-    assert not Stack(("a", "b"), (2,), (zeros, fingerprint(normal(3)))).constant
+    assert StackedLeaves(("a", "b"), (2,), (ones, ones)).constant
+    assert StackedLeaves(("a", "b"), (2,), (zeros, ones)).constant
+    assert not StackedLeaves(("a", "b"), (2,), (zeros, fingerprint(normal(3)))).constant

@@ -2,12 +2,12 @@
 
 from ckpt_surgery.inference.drafting import drafted
 from ckpt_surgery.inference.formations import Evidence, Findings, Formation, Value
-from ckpt_surgery.inference.parts import Kind, Part
+from ckpt_surgery.inference.parts import Kind, RulePart
 from ckpt_surgery.inference.subtree_rules import made_parts, plain_parts, subtrees
 from tests.support.findings import found
 
 
-def described(part: Part) -> tuple[str, list[str], str | None]:
+def described(part: RulePart) -> tuple[str, list[str], str | None]:
     texts = [place.text + ("*" if place.rest else "") for place in part.sources]
     return part.kind.value, texts, None if part.target is None else part.target.text
 

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ckpt_surgery.core.arrays import Shape
-from ckpt_surgery.inference.holders import Leaf
-from ckpt_surgery.inference.windows import Found, Window, windows
+from ckpt_surgery.inference.holders import HeldLeaf
+from ckpt_surgery.inference.windows import FoundWindow, Window, windows
 from tests.inference.two_sides import fingerprint, made, normal, text_of
 from tests.support.comparing import same
 
@@ -47,7 +47,7 @@ def test_every_window_is_found(case: tuple[Shape, Window]) -> None:
     wanted = fingerprint(cut(array, window))
     found = list(windows(fingerprint(array), range(array.ndim), {wanted.size: {wanted.total: "it"}}))
     plain = Window(window.axis, window.repeats, window.start, window.length)
-    assert Found(plain, "it") in found
+    assert FoundWindow(plain, "it") in found
     for one in found:
         assert fingerprint(cut(array, one.window)).total == wanted.total
 
@@ -58,7 +58,7 @@ def test_the_expression_of_a_window_is_what_it_holds(case: tuple[Shape, Window])
     array = normal(*shape)
     wanted = cut(array, window)
     assert window.shape(shape) == wanted.shape
-    assert same(made(window.of(Leaf("x", shape)), {"x": array}), wanted)
+    assert same(made(window.of(HeldLeaf("x", shape)), {"x": array}), wanted)
 
 
 VALUES = [
@@ -72,7 +72,7 @@ VALUES = [
 
 @pytest.mark.parametrize(("shape", "window", "wanted", "what"), VALUES, ids=[what for *_, what in VALUES])
 def test_values_of_windows(shape: Shape, window: Window, wanted: str, what: str) -> None:
-    assert text_of(window.of(Leaf("x", shape))) == wanted
+    assert text_of(window.of(HeldLeaf("x", shape))) == wanted
 
 
 def test_several_are_looked_for_at_once_and_plain_slices_come_first() -> None:

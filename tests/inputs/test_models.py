@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ckpt_surgery.inputs import models
-from ckpt_surgery.inputs.models import Layout, Model, known_models
+from ckpt_surgery.inputs.models import Model, ModelLayout, known_models
 from ckpt_surgery.inputs.request import read_recipe
 from ckpt_surgery.language.packaged import packaged_recipes
 
@@ -22,7 +22,7 @@ def params_of(recipe: str) -> set[str]:
 
 
 @pytest.mark.parametrize(("model", "layout"), EACH)
-def test_what_is_named_is_there(model: Model, layout: Layout) -> None:
+def test_what_is_named_is_there(model: Model, layout: ModelLayout) -> None:
     for run in (layout.there, layout.back):
         assert run.recipe.removeprefix("@") in packaged_recipes()
         assert set(run.params) <= params_of(run.recipe)

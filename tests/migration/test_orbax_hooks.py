@@ -9,7 +9,7 @@ import pytest
 
 from ckpt_surgery.core.arrays import ArraySpec
 from ckpt_surgery.migration import orbax_hooks
-from ckpt_surgery.migration.orbax_hooks import Hooks, TreeHook, ValueHook, as_number, form_for, inferred
+from ckpt_surgery.migration.orbax_hooks import AddedHooks, TreeHook, ValueHook, as_number, form_for, inferred
 from ckpt_surgery.migration.originals import original_of_tree
 
 
@@ -29,7 +29,7 @@ def test_names_are_those_of_the_functions() -> None:
     def infer_it(v: Any) -> Any:
         return v
 
-    hooks = Hooks()
+    hooks = AddedHooks()
     given = [cleared, cleared, _hidden, lambda v: v, Doubled(), infer_it]
     names = [hooks.added(ValueHook(function, np.asarray), function) for function in given]
     assert names == ["cleared", "cleared_2", "hidden", "function", "function_2", "it"]

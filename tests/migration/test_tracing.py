@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from ckpt_surgery.migration.numpy_calls import NumpyRecorder
-from ckpt_surgery.migration.standins import Branch, Wanted
+from ckpt_surgery.migration.standins import Branch, RequestedKey
 from ckpt_surgery.migration.tracing import Trace, trace
 
 ARRAY = np.ones(3)
@@ -18,7 +18,7 @@ ADD = np.add
 
 def traced(function: Callable[[Any, Any], Any]) -> Trace:
     recorder = NumpyRecorder()
-    return trace(function, [Wanted(recorder), Branch((), recorder)], recorder)
+    return trace(function, [RequestedKey(recorder), Branch((), recorder)], recorder)
 
 
 @pytest.mark.parametrize(

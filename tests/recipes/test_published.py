@@ -13,7 +13,7 @@ import pytest
 
 from ckpt_surgery.api import applying
 from ckpt_surgery.inputs.conversions import choose_conversion
-from ckpt_surgery.inputs.models import Layout, Model, known_models
+from ckpt_surgery.inputs.models import Model, ModelLayout, known_models
 from ckpt_surgery.planner.plan import Plan
 from tests.recipes.keytables import KeyTable, keytable
 from tests.recipes.published_sizes import PUBLISHED
@@ -94,7 +94,7 @@ def expected_back(table: KeyTable, there: Plan) -> dict[str, str]:
 
 
 @pytest.mark.parametrize(("model", "size", "layout"), EACH)
-def test_there_and_back(model: Model, size: str, layout: Layout, tmp_path: Path) -> None:
+def test_there_and_back(model: Model, size: str, layout: ModelLayout, tmp_path: Path) -> None:
     table = keytable(TABLES[plain(size)])
     save(table, tmp_path / "hf")
     sees = [name for name in table.tensors if name.startswith(("vision_", "multi_modal"))]

@@ -1,10 +1,10 @@
 """Rows that say the same of several trees: params and moments, parameters and slots of Adafactor."""
 
-from ckpt_surgery.report.mirrors import Mirrored, Pattern, mirrored
+from ckpt_surgery.report.mirrors import Mirrored, RowPattern, mirrored
 
 
 def mirrors(pairs: list[tuple[str, str, str]]) -> list[tuple[int, tuple[str, ...]]]:
-    found = mirrored([Pattern(*pair) for pair in pairs])
+    found = mirrored([RowPattern(*pair) for pair in pairs])
     return [(one.index, tuple(tree for _, tree in one.also)) for one in found]
 
 
@@ -37,21 +37,21 @@ def test_keys_without_a_common_beginning_are_no_mirrors() -> None:
 
 def test_whole_subtrees_with_the_same_leaves_are_mirrors() -> None:
     leaves = (("w",), ("b",))
-    trees = [Pattern(key, key, leaves, whole=True) for key in ("opt/0/mu", "opt/0/nu", "params")]
-    kept = [Pattern(f"{tree}/v", f"{tree}/v", "v") for tree in ("opt/0/mu", "params")]
+    trees = [RowPattern(key, key, leaves, whole=True) for key in ("opt/0/mu", "opt/0/nu", "params")]
+    kept = [RowPattern(f"{tree}/v", f"{tree}/v", "v") for tree in ("opt/0/mu", "params")]
     assert mirrored(trees + kept) == [
         Mirrored(2, ((0, "opt/0/mu"), (1, "opt/0/nu"))),
         Mirrored(4, ((3, "opt/0/mu"),)),
     ]
-    assert len(mirrored([*trees[:2], Pattern("params", "params", leaves[:1], whole=True)])) == 2
+    assert len(mirrored([*trees[:2], RowPattern("params", "params", leaves[:1], whole=True)])) == 2
 
 
 def test_trees_of_slots_with_other_shapes() -> None:
     """As in optax: `v_row/layer/w` and `v_col/layer/w` beside `params/layer/w`."""
     rename = [(f"{tree}/b/w", f"{tree}/a/w") for tree in ("opt/v_row", "opt/v_col", "params")]
-    rows = [Pattern(key, source, n, loose="renamed") for n, (key, source) in enumerate(rename)]
+    rows = [RowPattern(key, source, n, loose="renamed") for n, (key, source) in enumerate(rename)]
     assert mirrored(rows) == [Mirrored(2, (), ((1, "opt/v_col"), (0, "opt/v_row")))]
-    assert mirrored([Pattern(key, source, n) for n, (key, source) in enumerate(rename)]) == [
+    assert mirrored([RowPattern(key, source, n) for n, (key, source) in enumerate(rename)]) == [
         Mirrored(0),
         Mirrored(1),
         Mirrored(2),
@@ -61,8 +61,8 @@ def test_trees_of_slots_with_other_shapes() -> None:
 def test_slots_below_the_names_of_parameters() -> None:
     """As in T5X: `state/param_states/layer/w/v_row` beside `target/layer/w`."""
 
-    def row(key: str, source: str, like: str = "r") -> Pattern:
-        return Pattern(key, source, key, loose=like)
+    def row(key: str, source: str, like: str = "r") -> RowPattern:
+        return RowPattern(key, source, key, loose=like)
 
     by_suffix = [row("target/b/w", "a/w"), row("state/b/w/v_row", "a/w_slot_vr"), row("state/b/w/v", "c/w")]
     assert mirrored(by_suffix) == [Mirrored(0, (), ((1, "v_row"),)), Mirrored(2)]

@@ -5,7 +5,7 @@ from collections import Counter
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ckpt_surgery.report.moves import Move, Subtree, subtrees
+from ckpt_surgery.report.moves import LeafMove, Subtree, subtrees
 
 NAMES = st.sampled_from(["a", "b", "c"])
 KEYS = st.lists(NAMES, min_size=1, max_size=4).map("/".join)
@@ -19,7 +19,7 @@ def found(*moves: tuple[str | None, str | None, str | None]) -> list[Subtree]:
     """The subtrees; a move's sources are separated by spaces."""
     sources = [tuple([] if source is None else source.split()) for _, source, _ in moves]
     made = [
-        Move(parts(key), tuple([tuple(one.split("/")) for one in having]), like if having else None)
+        LeafMove(parts(key), tuple([tuple(one.split("/")) for one in having]), like if having else None)
         for (key, _, like), having in zip(moves, sources, strict=True)
     ]
     return subtrees(made, [tuple(one.split("/")) for one in dict.fromkeys(sum(sources, ()))])

@@ -156,13 +156,13 @@ def test_what_cannot_be_read_is_told_with_the_reason():
         (source, MemorySource(source.arrays)),
         (MemorySource(source.arrays), source),
     ):
-        assert compare.value_differences(a, b, MEMORY) == compare.Comparison((), reasons)
+        assert compare.value_differences(a, b, MEMORY) == compare.ComparedValues((), reasons)
     assert compare.statistics(source, MEMORY)["w"] == Unread("it is of no use", damaged=False)
 
 
 def test_other_dtypes_without_numbers_are_told_by_their_description():
     a, b = MemorySource({"w": np.array(["a"])}), MemorySource({"w": np.array(["ab"])})
-    assert compare.value_differences(a, b, MEMORY) == compare.Comparison((), ())
+    assert compare.value_differences(a, b, MEMORY) == compare.ComparedValues((), ())
 
 
 @pytest.mark.parametrize("dtype", ["S3", "U3", "O", "M8[s]", "m8[s]", "V1"])

@@ -8,7 +8,7 @@ import pytest
 
 from ckpt_surgery.core.errors import MissingLibraryError, SourceError, StorageError
 from ckpt_surgery.storage import remote, store
-from ckpt_surgery.storage.store import ConditionFailed, Only, Range, Store, Version, store_of
+from ckpt_surgery.storage.store import ByteRange, ConditionFailed, Only, Store, Version, store_of
 from tests.emulators import gcs
 from tests.emulators.fixtures import Bucket
 
@@ -143,7 +143,7 @@ def test_many_ranges_are_read_at_the_same_time(bucket_of: Bucket) -> None:
         one.put(f"d/{n}", bytes([n]) * 10)
     server.clear()
     server.latency = 0.05
-    found = one.read_many([Range(f"d/{n}", 2, 5) for n in range(40)])
+    found = one.read_many([ByteRange(f"d/{n}", 2, 5) for n in range(40)])
     assert found == [bytes([n]) * 3 for n in range(40)]
     assert len(server.asked) == 40
     assert 8 <= server.most_active <= 32
@@ -153,7 +153,7 @@ def test_near_ranges_are_one_request(bucket_of: Bucket) -> None:
     one, server = opened(bucket_of), bucket_of.server
     one.put("x", bytes(range(200)))
     server.clear()
-    assert one.read_many([Range("x", 100, 110), Range("x", 0, 4), Range("x", 105, 120)]) == [
+    assert one.read_many([ByteRange("x", 100, 110), ByteRange("x", 0, 4), ByteRange("x", 105, 120)]) == [
         bytes(range(100, 110)),
         bytes(range(4)),
         bytes(range(105, 120)),

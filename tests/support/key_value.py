@@ -16,10 +16,10 @@ from urllib.parse import quote, unquote
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.storage.store import (
     Buffer,
+    ByteRange,
     Condition,
     ConditionFailed,
     Only,
-    Range,
     Stat,
     registered,
     store_of,
@@ -61,7 +61,7 @@ class KeyValueStore:
         self.requests.append(f"read {name}")
         return self._read(name, start, stop, version)
 
-    def read_many(self, ranges: Sequence[Range]) -> list[bytes]:
+    def read_many(self, ranges: Sequence[ByteRange]) -> list[bytes]:
         self.requests += [f"read {range_.name}" for range_ in ranges]
         return [self._read(r.name, r.start, r.stop, r.version) for r in ranges]
 

@@ -7,7 +7,7 @@ from ckpt_surgery.functions.arrays import Read
 from ckpt_surgery.language.loading import parse_recipe
 from ckpt_surgery.language.schema.fields import TargetPolicy
 from ckpt_surgery.planner.entries import Entry, Tree
-from ckpt_surgery.planner.limits import Limits
+from ckpt_surgery.planner.limits import PlanLimits
 from ckpt_surgery.planner.passes import rules_of as rule_runs
 from ckpt_surgery.planner.problems import Problems
 from ckpt_surgery.planner.running import PassRun
@@ -37,7 +37,7 @@ def pass_run_of(
     loaded = replace(parse_recipe(recipe, "recipe.yaml"), configs=configs(None))
     names = loaded.recipe.source_names(len(sources))
     trees = {name: tree_of(name, given) for name, given in zip(names, sources, strict=True)}
-    limits = Limits(sum(map(len, trees.values())))
+    limits = PlanLimits(sum(map(len, trees.values())))
     pass_ = loaded.recipe.passes[pass_index]
     run = PassRun(pass_, trees, target_leaves(target), Problems(loaded, pass_index), limits)
     run.rules = rule_runs(run, target)

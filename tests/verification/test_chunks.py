@@ -18,7 +18,7 @@ from ckpt_surgery.core.protocols import AdoptedFile
 from ckpt_surgery.engine.worker import Means
 from ckpt_surgery.verification import chunks
 from ckpt_surgery.verification.chunks import check_chunks, check_copies, check_shared
-from ckpt_surgery.verification.reading_back import Findings
+from ckpt_surgery.verification.reading_back import FlawCollector
 from tests.support.counting import calls_of
 
 ZSTD = Codec("zstd", (0,), encoding_of([bytes_codec("little"), {"name": "zstd"}]))
@@ -38,7 +38,7 @@ def leaves_in(path: Path) -> list[Leaf]:
 
 
 def flaws(leaves: list[Leaf]) -> list[tuple[Any, Any, str]]:
-    findings = Findings()
+    findings = FlawCollector()
     check_chunks(leaves, findings, Means(1 << 30, 2))
     return [(flaw.key, flaw.chunk, flaw.what) for flaw in findings.flaws]
 
@@ -55,7 +55,7 @@ def test_copies_of_whole_files(tmp_path: Path) -> None:
     (tmp_path / "copy").write_bytes(data)
     copy = AdoptedFile("copy", "/source", LinkMode.COPY, len(data), 1, crc32c(data))
     link = AdoptedFile("link", "/source", LinkMode.HARDLINK, 5, 1)
-    findings = Findings()
+    findings = FlawCollector()
     check_copies(tmp_path, [copy, link], findings)
     assert findings.flaws == []
     (tmp_path / "copy").write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
@@ -87,7 +87,7 @@ def test_shared_files(
 ) -> None:
     (tmp_path / "one").write_bytes(b"12345")
     modified = (tmp_path / "one").stat().st_mtime_ns - earlier
-    file, findings = AdoptedFile("one", "/from\x1b", how, size, modified, sample=sample), Findings()
+    file, findings = AdoptedFile("one", "/from\x1b", how, size, modified, sample=sample), FlawCollector()
     found = check_shared(str(tmp_path), [file], findings, Means(1 << 30, 2))
     shares = r", which it shares with /from\x1b," if how is LinkMode.HARDLINK else ""
     told = [f"its file one{shares} has changed since it was written: {flaw}"] if flaw else []

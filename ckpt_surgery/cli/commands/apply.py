@@ -9,7 +9,7 @@ import click
 from ckpt_surgery.cli.parameters.completion import complete_path, complete_recipe
 from ckpt_surgery.cli.parameters.frame import command
 from ckpt_surgery.cli.parameters.given_recipes import given_recipe
-from ckpt_surgery.cli.parameters.options import Argument, DryRun, Form, PlanOutput, Rules, RunOptions
+from ckpt_surgery.cli.parameters.options import Argument, DryRun, Form, PlanOutput, Rules, RunParameters
 from ckpt_surgery.cli.parameters.paths import missing_destination, source_names, split_paths
 from ckpt_surgery.cli.parameters.variables import is_from_variable
 from ckpt_surgery.cli.parameters.written_files import check_documents, check_kept
@@ -44,7 +44,7 @@ def apply(
     rules: Rules,
     output: PlanOutput,
     dry_run: DryRun,
-    run: RunOptions,
+    run: RunParameters,
     shard: Annotated[
         str | None,
         "Do part I of N (from 0 on) of a saved plan; any machine can do any part. Then: commit DST.",
@@ -108,7 +108,7 @@ def _check_shard(sources: tuple[str, ...], given: Mapping[str, bool]) -> None:
 
 
 def _shard(
-    terminal: Terminal, plan: str, dst: str | None, shard: str, run: RunOptions, options: PlanOptions
+    terminal: Terminal, plan: str, dst: str | None, shard: str, run: RunParameters, options: PlanOptions
 ) -> int:
     """Carry out one shard, and print what was done."""
     from ckpt_surgery.api import sharding

@@ -5,7 +5,15 @@ from typing import TYPE_CHECKING, Annotated, Unpack
 
 from ckpt_surgery.cli.parameters.completion import complete_layout, complete_path
 from ckpt_surgery.cli.parameters.frame import command
-from ckpt_surgery.cli.parameters.options import Argument, DryRun, Form, Match, PlanOutput, RunOptions, Under
+from ckpt_surgery.cli.parameters.options import (
+    Argument,
+    DryRun,
+    Form,
+    Match,
+    PlanOutput,
+    RunParameters,
+    Under,
+)
 from ckpt_surgery.cli.parameters.written_files import check_documents, check_kept
 from ckpt_surgery.cli.render.reports import Report
 from ckpt_surgery.cli.terminal.console import Terminal
@@ -42,7 +50,7 @@ def convert(
     under: Under,
     output: PlanOutput,
     dry_run: DryRun,
-    run: RunOptions,
+    run: RunParameters,
     **options: Unpack[ConvertOptions],
 ) -> int | None:
     """Write the checkpoint SRC to DST in another format: every key and every value stays.

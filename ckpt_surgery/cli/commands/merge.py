@@ -10,7 +10,7 @@ from ckpt_surgery.cli.parameters.options import (
     DryRun,
     Form,
     PlanOutput,
-    RunOptions,
+    RunParameters,
     Seed,
     file_path,
 )
@@ -40,7 +40,7 @@ def merge(
     ],
     output: PlanOutput,
     dry_run: DryRun,
-    run: RunOptions,
+    run: RunParameters,
     **options: Unpack[ConvertOptions],
 ) -> int | None:
     """Merge models into DST as CONFIG says, a YAML file as mergekit 0.1.5 takes it.

@@ -261,7 +261,7 @@ class PlanOutput(Group):
     detailed_exitcode: Annotated[bool, "0: no change, 1: error, 2: changes."]
 
 
-class RunOptions(Group):
+class RunParameters(Group):
     """How `apply`, `convert` and `merge` carry out a plan."""
 
     overwrite: Overwrite

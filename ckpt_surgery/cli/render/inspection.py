@@ -14,7 +14,7 @@ from ckpt_surgery.core.text import bytes_text, chosen_text, number_of, shown
 from ckpt_surgery.report.history import history_sentences
 from ckpt_surgery.report.leaves import chunks_text, describe, short_dtype, stored_sharding
 from ckpt_surgery.report.scalars import shared_texts
-from ckpt_surgery.report.tree import Line, by_size, dtype_totals, listing, size_texts, total_text, tree
+from ckpt_surgery.report.tree import TreeLine, by_size, dtype_totals, listing, size_texts, total_text, tree
 
 if TYPE_CHECKING:
     from ckpt_surgery.report.inspection import Inspection
@@ -56,14 +56,14 @@ def key_lines(found: "Inspection") -> Iterator[Text]:
         yield Text(line.key)
 
 
-def _only_mesh(lines: Sequence[Line]) -> str:
+def _only_mesh(lines: Sequence[TreeLine]) -> str:
     """The mesh of devices of all shardings that have one; empty where there are several."""
     parts = [stored_sharding(line.leaf).rpartition(ON_MESH) for line in lines if line.leaf is not None]
     meshes = {mesh for _, on, mesh in parts if on}
     return meshes.pop() if len(meshes) == 1 else ""
 
 
-def _cells(line: Line, mesh: str, verbose: bool) -> list[Text]:
+def _cells(line: TreeLine, mesh: str, verbose: bool) -> list[Text]:
     """Count, spec and value, bytes, sharding and chunks (`verbose`) of leaves; totals of subtrees."""
     size = Text(bytes_text(line.total.bytes), "dim")
     if line.leaf is None:

@@ -29,7 +29,7 @@ ANY: Mapping[str, str] = MappingProxyType({})
 """Identity of runs that cannot be resumed."""
 
 
-class Stage(ABC):
+class Staging(ABC):
     """Holds a checkpoint until it is published."""
 
     lock: Lock
@@ -122,7 +122,7 @@ class Stage(ABC):
             add_sentence(failure, f"nothing was published: {self.called} {state}")
 
 
-S = TypeVar("S", bound=Stage)
+S = TypeVar("S", bound=Staging)
 
 
 @contextlib.contextmanager
@@ -153,7 +153,7 @@ def staged(stage: S, resume: bool = False) -> Iterator[S]:
         raise
 
 
-def _end(stage: Stage) -> None:
+def _end(stage: Staging) -> None:
     """Remove a run's leftovers. Failing that is a notice after publication, otherwise an error."""
     left = [*stage.remove(), *_released(stage.lock)]
     if left and not stage.published:
@@ -161,7 +161,7 @@ def _end(stage: Stage) -> None:
     stage.notices += tuple(f"{stage.called} is new and complete; {reason}" for reason in left)
 
 
-def _clean_up(stage: Stage, failure: BaseException) -> None:
+def _clean_up(stage: Staging, failure: BaseException) -> None:
     """Clean up after a failure: report the state, keep or remove what was written, release the lock."""
     stage.report(failure)
     resumable = not stage.published and isinstance(failure, Interrupted | StorageError | KeyboardInterrupt)

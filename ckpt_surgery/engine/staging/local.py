@@ -14,7 +14,7 @@ from ckpt_surgery.core.errors import DestinationError, add_sentence
 from ckpt_surgery.engine.staging import leftovers
 from ckpt_surgery.engine.staging.checks import check_same, lock_of
 from ckpt_surgery.engine.staging.heartbeat import Lock
-from ckpt_surgery.engine.staging.life import ANY, Stage, still_there
+from ckpt_surgery.engine.staging.life import ANY, Staging, still_there
 from ckpt_surgery.engine.staging.lines import FileLines, Lines
 from ckpt_surgery.engine.staging.locks import FileLock
 from ckpt_surgery.engine.staging.publishing import add_record, check_alone, put_in_place
@@ -29,7 +29,7 @@ _LONGEST_REMOVAL = 1.0
 """Seconds that an interrupted run may spend on removing its files, which is slow on some disks."""
 
 
-class DirectoryStage(Stage):
+class DirectoryStage(Staging):
     """Stage in a temporary directory of this run."""
 
     def __init__(self, destination: Path, lock: Lock, one_file: bool, identity: Mapping[str, str]):

@@ -24,7 +24,7 @@ WRITING = "writing"
 
 
 @dataclass(frozen=True)
-class Journal:
+class ObjectJournal:
     """A run's identity, the objects that existed before it, and its publication, if that has begun."""
 
     run: str
@@ -78,7 +78,7 @@ def tasks_prefix(run: str) -> str:
     return f"{own_prefix(run)}journal-"
 
 
-def to_bytes(journal: Journal) -> bytes:
+def to_bytes(journal: ObjectJournal) -> bytes:
     """Serialize a journal as ASCII, with its documents in base64."""
     return json.dumps(vars(journal), default=_json).encode("ascii")
 
@@ -87,9 +87,9 @@ def _json(value: bytes | frozenset[str]) -> str | list[str]:
     return base64.b64encode(value).decode("ascii") if isinstance(value, bytes) else sorted(value)
 
 
-def from_bytes(content: bytes) -> Journal | None:
+def from_bytes(content: bytes) -> ObjectJournal | None:
     """Parse a journal; None if the data is something else."""
     try:
-        return msgspec.json.decode(content, type=Journal)
+        return msgspec.json.decode(content, type=ObjectJournal)
     except (ValueError, RecursionError):
         return None

@@ -12,7 +12,7 @@ from ckpt_surgery.core.text import shown
 from ckpt_surgery.engine.staging.leftovers import Leftover
 from ckpt_surgery.engine.staging.object_journal import (
     WRITING,
-    Journal,
+    ObjectJournal,
     from_bytes,
     journal_name,
     own_prefix,
@@ -29,13 +29,13 @@ class LeftObjects(Leftover):
     """Objects that another run left."""
 
     run: str
-    journal: Journal | None
+    journal: ObjectJournal | None
     """None if the run ended before it wrote one, or after it removed it."""
     objects: Mapping[str, Stat]
     """All its objects, by name below the destination."""
 
     @property
-    def switching(self) -> Journal | None:
+    def switching(self) -> ObjectJournal | None:
         """The journal, if the run had begun to publish."""
         return self.journal if self.journal is not None and self.journal.state == SWITCHING else None
 
@@ -48,7 +48,7 @@ class LeftObjects(Leftover):
 
 
 @dataclass(frozen=True)
-class Contents:
+class StoredObjects:
     """All objects below a destination."""
 
     others: Mapping[str, Stat]
@@ -61,7 +61,7 @@ def listed(store: Store, prefix: str) -> dict[str, Stat]:
     return {name[len(prefix) + 1 :]: stat for name, stat in store.walk(f"{prefix}/").items()}
 
 
-def examine(store: Store, prefix: str) -> Contents:
+def examine(store: Store, prefix: str) -> StoredObjects:
     """Group the objects below a destination by the run that put them. Raises StorageError, SourceError."""
     left = listed(store, prefix)
     leftovers = []
@@ -75,7 +75,7 @@ def examine(store: Store, prefix: str) -> Contents:
         identity = {} if journal is None else journal.identity
         leftovers.append(LeftObjects(where, identity, resumable, run, journal, own))
         left = {other: stat for other, stat in left.items() if other not in own}
-    return Contents(left, leftovers)
+    return StoredObjects(left, leftovers)
 
 
 def _run_of(name: str) -> str:
@@ -83,7 +83,7 @@ def _run_of(name: str) -> str:
     return name.removeprefix(OWN).partition("/")[0].removesuffix(".json")
 
 
-def _own_objects(run: str, journal: Journal | None, objects: Mapping[str, Stat]) -> dict[str, Stat]:
+def _own_objects(run: str, journal: ObjectJournal | None, objects: Mapping[str, Stat]) -> dict[str, Stat]:
     kept = {
         name: stat
         for name, stat in objects.items()

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from ckpt_surgery.core.errors import DestinationError, SourceError
 from ckpt_surgery.core.text import shown
-from ckpt_surgery.engine.staging.object_journal import Journal
+from ckpt_surgery.engine.staging.object_journal import ObjectJournal
 from ckpt_surgery.storage.failures import storage_errors
 from ckpt_surgery.storage.store import Condition, ConditionFailed, Only, Stat, Store, Version
 from ckpt_surgery.system.threads import run_requests
@@ -65,7 +65,7 @@ def in_order(documents: Mapping[str, bytes], token: str) -> dict[str, bytes]:
 class Switch:
     """Executes the journal of a publication."""
 
-    def __init__(self, store: Store, prefix: str, journal: Journal, confirm: Callable[[], None]):
+    def __init__(self, store: Store, prefix: str, journal: ObjectJournal, confirm: Callable[[], None]):
         """`confirm` raises DestinationError if this process no longer holds the destination's lock."""
         self._store = store
         self._prefix = prefix

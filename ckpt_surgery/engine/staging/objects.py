@@ -20,10 +20,10 @@ from ckpt_surgery.core.text import shown
 from ckpt_surgery.engine.staging import object_leftovers as leftovers
 from ckpt_surgery.engine.staging.checks import already_there, check_directory, check_same, is_of_shards
 from ckpt_surgery.engine.staging.heartbeat import locked
-from ckpt_surgery.engine.staging.life import ANY, Stage, still_there
+from ckpt_surgery.engine.staging.life import ANY, Staging, still_there
 from ckpt_surgery.engine.staging.lines import Lines, ObjectLines
 from ckpt_surgery.engine.staging.object_journal import (
-    Journal,
+    ObjectJournal,
     alive_name,
     journal_name,
     own_prefix,
@@ -41,7 +41,7 @@ from ckpt_surgery.system.signals import deferred
 from ckpt_surgery.system.threads import run_requests
 
 
-class StoreStage(Stage):
+class StoreStage(Staging):
     """Stage of objects in a store, as a draft that readers do not see."""
 
     lock: ObjectLock
@@ -74,7 +74,7 @@ class StoreStage(Stage):
         self._shards = shards
         self._adopted: Collection[str] = ()
         """Names of the shards' data below the destination."""
-        self._journal: Journal | None = None
+        self._journal: ObjectJournal | None = None
         self._switching = False
         """True once publication has begun: if this run dies, the next one completes it."""
 
@@ -147,12 +147,12 @@ class StoreStage(Stage):
         )
         if others and self._sparse:
             self.draft.hold_all()
-        self._journal = Journal(
+        self._journal = ObjectJournal(
             self.run, dict(self.identity), others, frozenset(self._adopted), around=around
         )
         self._note(self._journal)
 
-    def _note(self, journal: Journal) -> None:
+    def _note(self, journal: ObjectJournal) -> None:
         self.store.put(f"{self.prefix}/{journal_name(self.run)}", to_bytes(journal))
 
     # --- publication --------------------------------------------------------------------------------------
@@ -203,11 +203,11 @@ class StoreStage(Stage):
         self.published = True
         forget()
 
-    def _begun(self) -> Journal:
+    def _begun(self) -> ObjectJournal:
         assert self._journal is not None, "the stage has not begun"
         return self._journal
 
-    def _check_unchanged(self, journal: Journal) -> None:
+    def _check_unchanged(self, journal: ObjectJournal) -> None:
         """Refuse to publish if objects were added, changed or removed. Raises DestinationError."""
         there = leftovers.listed(self.store, self.prefix)
         own = own_prefix(self.run)
@@ -283,7 +283,7 @@ def roll_forward(url: str) -> tuple[str, ...]:
         forget()
 
 
-def _roll_forward(url: str, lock: ObjectLock, contents: leftovers.Contents) -> list[str]:
+def _roll_forward(url: str, lock: ObjectLock, contents: leftovers.StoredObjects) -> list[str]:
     store, prefix = store_of(url)
     notices = []
     for leftover in contents.leftovers:

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ckpt_surgery.core import urls
-from ckpt_surgery.engine.staging.life import Stage
+from ckpt_surgery.engine.staging.life import Staging
 from ckpt_surgery.engine.staging.local import DiskStage
 from ckpt_surgery.engine.staging.object_directory import DirectoryUpload
 from ckpt_surgery.engine.staging.object_file import FileUpload
@@ -43,7 +43,7 @@ class Publication:
         return self.place if self.is_url else self.path
 
 
-def stage_for(prepared: Prepared, where: Publication) -> Stage:
+def stage_for(prepared: Prepared, where: Publication) -> Staging:
     """Make the stage in which a result is written until it is published.
 
     Formats that do not write to stores themselves are written to a local directory, and uploaded.

@@ -16,7 +16,7 @@ from ckpt_surgery.formats.dcp.index import Stored, StoredObject, StoredTensor
 from ckpt_surgery.formats.registry import Listing
 from ckpt_surgery.formats.shared.boxes import Box
 from ckpt_surgery.formats.shared.torch.archive import Saved, read_saved
-from ckpt_surgery.formats.shared.torch.globals import RESAVE, Tensor, what_is
+from ckpt_surgery.formats.shared.torch.globals import RESAVE, TorchTensor, what_is
 from ckpt_surgery.formats.shared.torch.tree import (
     MOST_PROBLEMS,
     NODE_SLACK,
@@ -60,7 +60,7 @@ class Item:
 
 
 @dataclass
-class Contents:
+class DcpContents:
     """What was found in the data files so far."""
 
     boxes: dict[tuple[int, int], Box] = field(default_factory=dict)
@@ -87,13 +87,13 @@ def items_by_file(index: Sequence[Stored]) -> dict[str, list[Item]]:
 
 def read_contents(
     index: Sequence[Stored], items: Mapping[str, Sequence[Item]], files: Mapping[str, tuple[str, FileStat]]
-) -> Contents:
+) -> DcpContents:
     """The contents of all data files.
 
     `files`: the path of each by its name, with its size and time. Raises SourceError with the keys of
     tensors that are not what the index says, MOST_PROBLEMS at most.
     """
-    contents = Contents()
+    contents = DcpContents()
     problems: list[Problem] = []
     for name, listed in items.items():
         path, stat = files[name]
@@ -113,7 +113,7 @@ def read_contents(
     return contents
 
 
-def _add(contents: Contents, entry: Stored, item: Item, saved: Saved, path: str) -> None:
+def _add(contents: DcpContents, entry: Stored, item: Item, saved: Saved, path: str) -> None:
     if isinstance(entry, StoredTensor):
         contents.boxes[item.entry, item.chunk] = _box(contents, entry, item, saved, path)
         return
@@ -132,12 +132,12 @@ def _leaves(entry: StoredObject, saved: Saved, path: str) -> Listing | Unreadabl
         return Unreadable(f"is a Python object that is not read: {one_line(error)[:MOST_REASON]}", RESAVE)
 
 
-def _box(contents: Contents, entry: StoredTensor, item: Item, saved: Saved, path: str) -> Box:
+def _box(contents: DcpContents, entry: StoredTensor, item: Item, saved: Saved, path: str) -> Box:
     """The chunk of a tensor. Raises SourceError where it is not what the index says."""
     region, value = entry.chunks[item.chunk].region, _value(contents, saved.pickle)
     wanted = ArraySpec(region.shape, entry.spec.dtype)
-    if not isinstance(value, Tensor) or (value.shape, value.dtype) != (wanted.shape, wanted.dtype):
-        found = ArraySpec(value.shape, value.dtype) if isinstance(value, Tensor) else what_is(value)
+    if not isinstance(value, TorchTensor) or (value.shape, value.dtype) != (wanted.shape, wanted.dtype):
+        found = ArraySpec(value.shape, value.dtype) if isinstance(value, TorchTensor) else what_is(value)
         raise damaged(
             f"its chunk of {list(region.shape)} at {list(region.starts)} is {wanted}, "
             f"but {shown(path)} has {found} at byte {item.place.offset}"
@@ -145,11 +145,15 @@ def _box(contents: Contents, entry: StoredTensor, item: Item, saved: Saved, path
     return Box(region, stored_tensor(value, saved, path))
 
 
-def _value(contents: Contents, pickle: bytes) -> object:
+def _value(contents: DcpContents, pickle: bytes) -> object:
     if pickle in contents.known:
         return contents.known[pickle]
     value = load(pickle)
-    if isinstance(value, Tensor) and len(pickle) <= REMEMBERED_BYTES and len(contents.known) < REMEMBERED:
+    if (
+        isinstance(value, TorchTensor)
+        and len(pickle) <= REMEMBERED_BYTES
+        and len(contents.known) < REMEMBERED
+    ):
         contents.known[pickle] = value
     return value
 

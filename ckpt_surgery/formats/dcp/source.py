@@ -15,7 +15,7 @@ from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.leaves import Leaf, LeafKind, Unreadable
 from ckpt_surgery.core.manifests import contiguous
 from ckpt_surgery.core.text import shown
-from ckpt_surgery.formats.dcp.contents import Contents, Item, items_by_file, read_contents
+from ckpt_surgery.formats.dcp.contents import DcpContents, Item, items_by_file, read_contents
 from ckpt_surgery.formats.dcp.detect import DATA_SUFFIX, METADATA
 from ckpt_surgery.formats.dcp.index import Stored, StoredTensor, read_index
 from ckpt_surgery.formats.dcp.vocabulary import VOCABULARY
@@ -70,7 +70,7 @@ def _stat(directory: str, name: str, items: Sequence[Item]) -> FileStat:
     return stat
 
 
-def _listing(index: Sequence[Stored], contents: Contents, files: Mapping[str, FileStat]) -> Listing:
+def _listing(index: Sequence[Stored], contents: DcpContents, files: Mapping[str, FileStat]) -> Listing:
     """All leaves, in the order of the index. `files`: size and time of every file, by path.
 
     Objects other than numbers, texts, tensors and containers of those are listed with the dtype `object`, and
@@ -91,7 +91,7 @@ def _listing(index: Sequence[Stored], contents: Contents, files: Mapping[str, Fi
     return Listing(leaves, files, readers=readers)
 
 
-def _leaves(entry: Stored, contents: Contents, number: int) -> Iterator[tuple[Leaf, Reader | None]]:
+def _leaves(entry: Stored, contents: DcpContents, number: int) -> Iterator[tuple[Leaf, Reader | None]]:
     """The leaves of an entry, and what reads those without a manifest. `number`: its place in the index."""
     if isinstance(entry, StoredTensor):
         boxes = [contents.boxes[number, chunk] for chunk in range(len(entry.chunks))]

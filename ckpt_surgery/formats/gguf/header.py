@@ -29,7 +29,7 @@ MOST_AXES = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Tensor:
+class GgufTensor:
     """A tensor as a file describes it."""
 
     name: str
@@ -46,17 +46,17 @@ class Tensor:
 
 
 @dataclass(frozen=True)
-class Header:
+class GgufHeader:
     """The beginning of a file."""
 
     path: str
     stat: FileStat
     metadata: Mapping[str, Any]
     """The entries as JSON has them. In place of a long array or text: its type, and its length."""
-    tensors: Sequence[Tensor]
+    tensors: Sequence[GgufTensor]
 
 
-def read_header(file: OpenFile) -> Header:
+def read_header(file: OpenFile) -> GgufHeader:
     """The header of a file, checked against its size."""
     cursor = Cursor(file)
     if file.stat.size < len(MAGIC) or cursor.take(len(MAGIC), "bytes") != MAGIC:
@@ -78,7 +78,9 @@ def read_header(file: OpenFile) -> Header:
         if name == ALIGNMENT:
             alignment = _alignment(type, metadata[name])
     described = [_described(cursor) for _ in range(tensors)]
-    return Header(file.path, file.stat, metadata, _placed(described, cursor.at, alignment, file.stat.size))
+    return GgufHeader(
+        file.path, file.stat, metadata, _placed(described, cursor.at, alignment, file.stat.size)
+    )
 
 
 def _check_version(version: int) -> None:
@@ -110,7 +112,7 @@ def _alignment(type: int, value: Any) -> int:
 # --- tensors ----------------------------------------------------------------------------------------------
 
 
-def _described(cursor: Cursor) -> Tensor:
+def _described(cursor: Cursor) -> GgufTensor:
     """The next tensor, valid in itself. Its offset counts from the beginning of the data."""
     name = name_text(cursor)
     axes = number(cursor, "I")
@@ -128,10 +130,10 @@ def _described(cursor: Cursor) -> Tensor:
             name,
             f"is {type.name} of the shape {list(shape)}: its last axis is not a multiple of {type.length}",
         )
-    return Tensor(name, ArraySpec(shape, type.dtype), type, offset)
+    return GgufTensor(name, ArraySpec(shape, type.dtype), type, offset)
 
 
-def _placed(described: Sequence[Tensor], end: int, alignment: int, size: int) -> list[Tensor]:
+def _placed(described: Sequence[GgufTensor], end: int, alignment: int, size: int) -> list[GgufTensor]:
     """The tensors with their places in a file of `size` bytes, whose header ends at byte `end`.
 
     Raises SourceError for names that are there twice, and for bytes that are not there or are shared.

@@ -11,7 +11,7 @@ from ckpt_surgery.core.manifests import Manifest, contiguous, quantized_codec
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.gguf.blocks import BlockChunks, grid_of, read_blocks, unreadable
 from ckpt_surgery.formats.gguf.detect import NAMES, SplitFile, split_file
-from ckpt_surgery.formats.gguf.header import Header, Tensor, read_header
+from ckpt_surgery.formats.gguf.header import GgufHeader, GgufTensor, read_header
 from ckpt_surgery.formats.registry import Listing, Selection
 from ckpt_surgery.storage.failures import damaged, with_path
 from ckpt_surgery.storage.listing import check_link, names_in, real_path
@@ -26,7 +26,7 @@ NUMBER, COUNT, TENSORS = "split.no", "split.count", "split.tensors.count"
 # --- leaves -----------------------------------------------------------------------------------------------
 
 
-def _leaves(files: Sequence[Header]) -> dict[str, Leaf]:
+def _leaves(files: Sequence[GgufHeader]) -> dict[str, Leaf]:
     """The leaf of every tensor. Quantized ones are listed as float32, those that cannot be read too."""
     tensors = [(file.path, tensor) for file in files for tensor in file.tensors]
     types = {tensor.type.name for _, tensor in tensors if tensor.type.quantized}
@@ -34,7 +34,7 @@ def _leaves(files: Sequence[Header]) -> dict[str, Leaf]:
     return {tensor.name: _leaf(path, tensor, unread.get(tensor.type.name)) for path, tensor in tensors}
 
 
-def _leaf(path: str, tensor: Tensor, unread: Unreadable | None) -> Leaf:
+def _leaf(path: str, tensor: GgufTensor, unread: Unreadable | None) -> Leaf:
     key, spec, type = Key.parse(tensor.name), tensor.spec, tensor.type
     if not type.quantized:
         return Leaf(key, LeafKind.ARRAY, spec, contiguous(spec, path, tensor.offset))
@@ -66,7 +66,7 @@ def read(path: str, selection: Selection) -> Listing:
     return Listing(_leaves(files), stats, metadata, decode=read_blocks)
 
 
-def _others(directory: str, part: SplitFile) -> list[Header]:
+def _others(directory: str, part: SplitFile) -> list[GgufHeader]:
     """The other files of a split model."""
     names: list[str] = []
     present, root = set(names_in(directory or ".")), real_path(directory)
@@ -80,7 +80,7 @@ def _others(directory: str, part: SplitFile) -> list[Header]:
     return [_read_part(directory, name) for name in names]
 
 
-def _read_part(directory: str, name: str) -> Header:
+def _read_part(directory: str, name: str) -> GgufHeader:
     """A file, which is the part of a set that its name tells."""
     path, part = os.path.join(directory, name), split_file(name)
     with opened(path) as opened_file, with_path(path):
@@ -95,7 +95,7 @@ def _read_part(directory: str, name: str) -> Header:
     return file
 
 
-def _counted(file: Header, name: str, default: int) -> int:
+def _counted(file: GgufHeader, name: str, default: int) -> int:
     """A number in the metadata."""
     value = file.metadata.get(name, default)
     if type(value) is not int:
@@ -103,7 +103,7 @@ def _counted(file: Header, name: str, default: int) -> int:
     return value
 
 
-def _check_tensors(files: Sequence[Header]) -> None:
+def _check_tensors(files: Sequence[GgufHeader]) -> None:
     """Raise SourceError where two files have a tensor of one name, or tensors are missing."""
     paths: dict[str, str] = {}
     for file in files:

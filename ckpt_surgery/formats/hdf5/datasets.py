@@ -21,7 +21,7 @@ from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind, Unreadable
 from ckpt_surgery.core.manifests import Chunk, Codec, Manifest, bytes_codec, encoding_of
 from ckpt_surgery.formats.hdf5.attributes import dtype_name
-from ckpt_surgery.formats.hdf5.element_types import ElementType, element_type
+from ckpt_surgery.formats.hdf5.element_types import Hdf5Type, element_type
 from ckpt_surgery.formats.hdf5.texts import Texts
 from ckpt_surgery.formats.shared.limits import check_shape
 from ckpt_surgery.storage.failures import damaged
@@ -97,7 +97,7 @@ def describe_dataset(dataset: Any, key: Key, room: FileSpan, texts: Texts) -> Le
 # --- one range --------------------------------------------------------------------------------------------
 
 
-def _contiguous(dataset: Any, made: Any, spec: ArraySpec, element: ElementType, room: FileSpan) -> Manifest:
+def _contiguous(dataset: Any, made: Any, spec: ArraySpec, element: Hdf5Type, room: FileSpan) -> Manifest:
     offset = dataset.get_offset() if spec.size else None
     if offset is None:
         fill = _fill_value(dataset, made, element) if spec.size else None
@@ -118,7 +118,7 @@ def _compact_bytes(dataset: Any, spec: ArraySpec) -> bytes:
     return block.tobytes()
 
 
-def _whole(element: ElementType, spec: ArraySpec, chunk: Chunk | None, fill: bytes | None = None) -> Manifest:
+def _whole(element: Hdf5Type, spec: ArraySpec, chunk: Chunk | None, fill: bytes | None = None) -> Manifest:
     """A dataset that is one chunk."""
     # Without elements there is no chunk, and a grid cannot have steps of 0.
     grid = tuple(max(1, n) for n in spec.shape)
@@ -130,7 +130,7 @@ def _whole(element: ElementType, spec: ArraySpec, chunk: Chunk | None, fill: byt
 
 
 def _chunked(
-    dataset: Any, made: Any, spec: ArraySpec, element: ElementType, room: FileSpan
+    dataset: Any, made: Any, spec: ArraySpec, element: Hdf5Type, room: FileSpan
 ) -> Manifest | Unreadable:
     filters = _filters(made)
     if isinstance(filters, Unreadable):
@@ -197,14 +197,14 @@ class _Chunks:
             raise damaged(f"a chunk of {nbytes} bytes is stored in {stored} bytes")
 
 
-def _codec(element: ElementType, spec: ArraySpec, filters: Sequence[Filter]) -> Codec:
+def _codec(element: Hdf5Type, spec: ArraySpec, filters: Sequence[Filter]) -> Codec:
     """The codec of the chunks."""
     chain = [bytes_codec("big" if element.big else "little"), *filters]
     name = min((step["hdf5"] for step in filters), default="raw")  # gzip, or else shuffle
     return Codec(name, tuple(range(spec.ndim)), encoding_of(chain))
 
 
-def _fill_value(dataset: Any, made: Any, element: ElementType) -> bytes:
+def _fill_value(dataset: Any, made: Any, element: Hdf5Type) -> bytes:
     """The bytes of elements that were never written; 0 where the file does not say."""
     from h5py import h5d, h5t
 

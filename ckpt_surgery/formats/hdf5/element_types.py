@@ -29,7 +29,7 @@ MOST_OPAQUE_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
-class ElementType:
+class Hdf5Type:
     """The type of a dataset's elements."""
 
     dtype: DType
@@ -64,7 +64,7 @@ def _bfloat16(half: Any) -> Any:
     return made
 
 
-def element_type(stored: Any, name: str | None) -> ElementType:
+def element_type(stored: Any, name: str | None) -> Hdf5Type:
     """The type for h5py's `TypeID`. `name`: the attribute `dtype` of the dataset, where there is one.
 
     Raises what h5py raises.
@@ -95,26 +95,26 @@ def element_type(stored: Any, name: str | None) -> ElementType:
     return _unreadable(stored, words.get(kind, "has elements of an unknown kind"), "Leave it out.")
 
 
-def _number(stored: Any) -> ElementType | None:
+def _number(stored: Any) -> Hdf5Type | None:
     size = stored.get_size()
     for known, dtype, big in _plain_types():
         if dtype.itemsize == size and stored.equal(known):
-            return ElementType(dtype, big and size > 1)
+            return Hdf5Type(dtype, big and size > 1)
     return None
 
 
-def _enumeration(stored: Any) -> ElementType:
+def _enumeration(stored: Any) -> Hdf5Type:
     """h5py's booleans; the numbers of other enumerations."""
     members = {stored.get_member_name(i): stored.get_member_value(i) for i in range(stored.get_nmembers())}
     number = _number(stored.get_super())
     if number is None:
         return _unreadable(stored, "is an enumeration of unusual numbers", "Save it in a common type.")
     if members == {b"FALSE": 0, b"TRUE": 1} and number.dtype.itemsize == 1:
-        return ElementType(DTYPES["bool"])
+        return Hdf5Type(DTYPES["bool"])
     return number
 
 
-def _complex(stored: Any) -> ElementType | None:
+def _complex(stored: Any) -> Hdf5Type | None:
     """h5py's complex numbers; None for other records."""
     if stored.get_nmembers() != 2:
         return None
@@ -126,23 +126,23 @@ def _complex(stored: Any) -> ElementType | None:
     offsets = [stored.get_member_offset(i) for i in (0, 1)]
     if offsets != [0, size // 2] or real.dtype.name not in ("float32", "float64"):
         return None
-    return ElementType(DTYPES[f"complex{8 * size}"], real.big)
+    return Hdf5Type(DTYPES[f"complex{8 * size}"], real.big)
 
 
-def _opaque(stored: Any, name: str | None) -> ElementType:
+def _opaque(stored: Any, name: str | None) -> Hdf5Type:
     """Types of ml_dtypes. Without a name two bytes are bfloat16: in earlier Keras files they have none."""
     size = stored.get_size()
     if name in OPAQUE_NAMES and DTYPES[name].itemsize == size:
-        return ElementType(DTYPES[name])
+        return Hdf5Type(DTYPES[name])
     if name is None and size == 2:
-        return ElementType(DTYPES["bfloat16"])
+        return Hdf5Type(DTYPES["bfloat16"])
     if name is None and size == 1:
         why = "is stored as single bytes without a type: nothing records which narrow type they are"
         return _unreadable(stored, why, "Save it in a wider type, or in another format.")
     return _unreadable(stored, "is an array of untyped bytes", "Save it as numbers.")
 
 
-def _unreadable(stored: Any, why: str, hint: str) -> ElementType:
+def _unreadable(stored: Any, why: str, hint: str) -> Hdf5Type:
     from h5py import h5t
 
     varies = stored.detect_class(h5t.VLEN) or stored.detect_class(h5t.REFERENCE)
@@ -150,4 +150,4 @@ def _unreadable(stored: Any, why: str, hint: str) -> ElementType:
         varies = varies or stored.is_variable_str()
     size = stored.get_size()
     dtype = np.dtype("O") if varies or not 0 < size <= MOST_OPAQUE_BYTES else np.dtype(f"V{size}")
-    return ElementType(dtype, unreadable=Unreadable(why, hint))
+    return Hdf5Type(dtype, unreadable=Unreadable(why, hint))

@@ -37,7 +37,7 @@ from ckpt_surgery.formats.shared.npy import (
 from ckpt_surgery.formats.shared.npy_layout import NPY_SUFFIX
 from ckpt_surgery.formats.shared.zip.inflating import Inflated, check_crc
 from ckpt_surgery.formats.shared.zip.layout import MOST_COMMENT_BYTES, MOST_NAME_BYTES
-from ckpt_surgery.formats.shared.zip.members import Member, read_archive
+from ckpt_surgery.formats.shared.zip.members import ZipMember, read_archive
 from ckpt_surgery.formats.shared.zip.writing import archived
 from ckpt_surgery.formats.unsupported import LimitedEncoder, metadata_json, quoted, repeated_keys, wrong_keys
 from ckpt_surgery.storage.failures import with_path
@@ -53,14 +53,14 @@ PARKED = 8
 class MemberArray(NamedTuple):
     """A member of an archive and the array in it."""
 
-    member: Member
+    member: ZipMember
     array: NpyArray
 
 
 # --- listing ----------------------------------------------------------------------------------------------
 
 
-def _parts(file: OpenFile, members: Iterable[Member]) -> dict[str, MemberArray]:
+def _parts(file: OpenFile, members: Iterable[ZipMember]) -> dict[str, MemberArray]:
     """The arrays of an archive by their names, without `.npy`."""
     parts = {}
     for member in members:
@@ -74,7 +74,7 @@ def _parts(file: OpenFile, members: Iterable[Member]) -> dict[str, MemberArray]:
     return parts
 
 
-def _array_in(file: OpenFile, member: Member) -> NpyArray:
+def _array_in(file: OpenFile, member: ZipMember) -> NpyArray:
     if member.deflated:
         return read_npy(Inflated(member).within(file).read, member.size)
     return read_npy(lambda offset, length: file.read(member.offset + offset, length), member.size)
@@ -83,7 +83,7 @@ def _array_in(file: OpenFile, member: Member) -> NpyArray:
 # --- what is not read as plain bytes ----------------------------------------------------------------------
 
 
-def _check(member: Member, header_crc: int, chunk: Chunk, stored: np.ndarray) -> None:
+def _check(member: ZipMember, header_crc: int, chunk: Chunk, stored: np.ndarray) -> None:
     """Compare the elements of a member that is stored as it is with its CRC-32."""
     check_crc(chunk.file, member, zlib.crc32(stored.data, header_crc))
 
@@ -96,7 +96,7 @@ class Streams:
         """The streams in the order in which they were parked."""
         self._lock = threading.Lock()
 
-    def take(self, member: Member, offset: int) -> Inflated:
+    def take(self, member: ZipMember, offset: int) -> Inflated:
         """A stream of that member that has not passed `offset`; no other caller gets it."""
         with self._lock:
             usable = [s for s in self._parked if s.member == member and s.position <= offset]

@@ -21,7 +21,7 @@ Entries = dict[str, bytes | Chunk]
 """Stored bytes of chunks by key: the bytes, or where they lie within the item."""
 
 
-class _Line(msgspec.Struct, array_like=True):
+class _ChunkNote(msgspec.Struct, array_like=True):
     """Some chunks of one data file, or some that are inline."""
 
     file: str
@@ -33,7 +33,7 @@ class _Line(msgspec.Struct, array_like=True):
 
 
 _ENCODER = msgspec.json.Encoder()
-_DECODER = msgspec.json.Decoder(_Line)
+_DECODER = msgspec.json.Decoder(_ChunkNote)
 
 
 def worker_directory(worker: str) -> str:
@@ -43,13 +43,13 @@ def worker_directory(worker: str) -> str:
 
 def notes_bytes(entries: Mapping[str, bytes | Chunk]) -> bytes:
     """The lines about these chunks."""
-    lines: list[_Line] = []
-    by_file: dict[str, _Line] = {}
+    lines: list[_ChunkNote] = []
+    by_file: dict[str, _ChunkNote] = {}
     for key, value in entries.items():
         file = "" if isinstance(value, bytes) else value.file
         line = by_file.get(file)
         if line is None or len(line.keys) == _ENTRIES_PER_LINE:
-            line = by_file[file] = _Line(file, [], [], [], [])
+            line = by_file[file] = _ChunkNote(file, [], [], [], [])
             lines.append(line)
         line.keys.append(key)
         if isinstance(value, bytes):

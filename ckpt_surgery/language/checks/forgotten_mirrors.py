@@ -32,7 +32,7 @@ MOST_RULES, MOST_ROOTS = 10, 5
 
 
 @dataclass(frozen=True)
-class Renamed:
+class RenamingRule:
     """A rule that renames parameters."""
 
     where: DocumentPath
@@ -56,7 +56,7 @@ def forgotten_mirrors(recipe: Recipe) -> Iterator[Finding]:
 
 
 def _siblings(
-    recipe: Recipe, pass_: Pass, path: DocumentPath, renamed: Sequence[Renamed]
+    recipe: Recipe, pass_: Pass, path: DocumentPath, renamed: Sequence[RenamingRule]
 ) -> Iterator[Finding]:
     """A finding for each entry of `mirror` that names some slots of an optimizer without the others."""
     for params, slots in pass_.mirror.items():
@@ -80,7 +80,7 @@ def _siblings(
 def _of_rules(
     recipe: Recipe,
     pass_: Pass,
-    renamed: Sequence[Renamed],
+    renamed: Sequence[RenamingRule],
     mirrored: Sequence[tuple[str, str]],
     roots: Sequence[str],
 ) -> Iterator[Finding]:
@@ -130,7 +130,7 @@ def _roots(recipe: Recipe) -> Iterator[str]:
                     yield SEPARATOR.join(names[: slot + 1])
 
 
-def _renamed(recipe: Recipe, pass_: Pass, path: DocumentPath, has_model: bool) -> Iterator[Renamed]:
+def _renamed(recipe: Recipe, pass_: Pass, path: DocumentPath, has_model: bool) -> Iterator[RenamingRule]:
     """The rules of a pass that rename parameters, which are below `params` where any rule claims such."""
     for number, rule in enumerate(pass_.rules):
         key = _claimed(recipe, rule)
@@ -139,7 +139,7 @@ def _renamed(recipe: Recipe, pass_: Pass, path: DocumentPath, has_model: bool) -
         names = set(key.split(SEPARATOR))
         is_parameter = names.isdisjoint(OPTIMIZER | COLLECTIONS) and len(names) > 1
         if is_parameter and (not has_model or names & MODEL):
-            yield Renamed((*path, "rules", number), key)
+            yield RenamingRule((*path, "rules", number), key)
 
 
 def _claimed(recipe: Recipe, rule: Rule) -> str | None:

@@ -30,7 +30,7 @@ class Mark:
 
 
 @dataclass(frozen=True)
-class Document:
+class YamlDocument:
     """A parsed document: plain values, and the place of each."""
 
     path: str

@@ -16,7 +16,7 @@ import yaml
 from ckpt_surgery.core.errors import Problem, RecipeError
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.text import abridged
-from ckpt_surgery.language.yaml.document import Document, DocumentPath, Mark, path_text
+from ckpt_surgery.language.yaml.document import DocumentPath, Mark, YamlDocument, path_text
 from ckpt_surgery.language.yaml.offsets import paired
 from ckpt_surgery.language.yaml.problems import syntax_problem
 from ckpt_surgery.language.yaml.quoting import quoted, value_at
@@ -62,9 +62,9 @@ class _Builder:
     key_marks: dict[DocumentPath, Mark] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
 
-    def document(self) -> Document:
+    def document(self) -> YamlDocument:
         value = self._root()
-        return Document(self.path, self.text, value, self.marks, self.key_marks, tuple(self.problems))
+        return YamlDocument(self.path, self.text, value, self.marks, self.key_marks, tuple(self.problems))
 
     def report(
         self,
@@ -75,7 +75,7 @@ class _Builder:
         code: Code = Code.YAML_FEATURE,
         hint: str | None = None,
     ) -> None:
-        place = Document(self.path, self.text, None, {}, {}).at(start, stop, path_text(path))
+        place = YamlDocument(self.path, self.text, None, {}, {}).at(start, stop, path_text(path))
         self.problems.append(Problem(message, place, hint, code))
         if len(self.problems) >= MAX_PROBLEMS:
             raise _Abandoned
@@ -213,7 +213,7 @@ def _without_tabs(text: str) -> str:
     return _QUOTED_OR_TAB.sub(lambda match: " " if match[0] == "\t" else match[0], text)
 
 
-def parse_document(text: str, path: str) -> Document:
+def parse_document(text: str, path: str) -> YamlDocument:
     """The document in `text`. Problems after which parsing can go on are in its `problems`.
 
     Raises RecipeError, with all problems found so far, if the text is not YAML, too large or nested too

@@ -4,13 +4,13 @@ import yaml
 
 from ckpt_surgery.core.errors import Problem
 from ckpt_surgery.core.text import shown
-from ckpt_surgery.language.yaml.document import Document
+from ckpt_surgery.language.yaml.document import YamlDocument
 from ckpt_surgery.language.yaml.quoting import unquoted_at
 
 
 def syntax_problem(error: yaml.YAMLError, path: str, text: str) -> Problem:
     """The problem of a text that is not YAML, at the place where a person has to look."""
-    whole = Document(path, text, None, {}, {})
+    whole = YamlDocument(path, text, None, {}, {})
     if isinstance(error, yaml.reader.ReaderError):
         message = f"the character U+{ord(text[error.position]):04X} is not allowed in YAML"
         return Problem(message, whole.at(error.position, error.position + 1))

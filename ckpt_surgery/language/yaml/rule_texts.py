@@ -6,7 +6,7 @@ from typing import Any
 
 from ckpt_surgery.core.errors import RecipeError
 from ckpt_surgery.core.frozen import frozen
-from ckpt_surgery.language.yaml.document import Document
+from ckpt_surgery.language.yaml.document import YamlDocument
 from ckpt_surgery.language.yaml.parsing import parse_document
 from ckpt_surgery.language.yaml.writing import yaml_text
 
@@ -24,7 +24,7 @@ class RuleText:
     """Its own lines."""
 
 
-def rule_texts(document: Document) -> tuple[tuple[RuleText, ...], tuple[str, ...]]:
+def rule_texts(document: YamlDocument) -> tuple[tuple[RuleText, ...], tuple[str, ...]]:
     """The text of each rule of a recipe with one pass, indented by two, and the comments below the last one.
 
     Rules that are not on lines of their own, as in JSON, are written anew.
@@ -37,7 +37,7 @@ def rule_texts(document: Document) -> tuple[tuple[RuleText, ...], tuple[str, ...
     return tuple(RuleText((), tuple(each)) for each in lines), ()
 
 
-def with_rules(document: Document, rules: Sequence[Mapping[str, Any]]) -> str:
+def with_rules(document: YamlDocument, rules: Sequence[Mapping[str, Any]]) -> str:
     """The text of a recipe with one pass, and more rules behind its own."""
     ranges = _ranges(document, len(document.value.get("rules") or ()))
     if not ranges:
@@ -50,7 +50,7 @@ def with_rules(document: Document, rules: Sequence[Mapping[str, Any]]) -> str:
     return "\n".join([*lines[:end], *(" " * indent + line[len(_MARGIN) :] for line in more), *lines[end:]])
 
 
-def _ranges(document: Document, count: int) -> list[range]:
+def _ranges(document: YamlDocument, count: int) -> list[range]:
     """The lines of each rule, counted from 0; none where rules are not on lines of their own."""
     lines = _LINE_END.split(document.text)
     found: list[range] = []
@@ -63,7 +63,7 @@ def _ranges(document: Document, count: int) -> list[range]:
     return found
 
 
-def _texts(document: Document, count: int) -> tuple[tuple[RuleText, ...], tuple[str, ...]]:
+def _texts(document: YamlDocument, count: int) -> tuple[tuple[RuleText, ...], tuple[str, ...]]:
     """The text of each rule, indented by two, and the comments below the last one."""
     ranges = _ranges(document, count)
     if not ranges:

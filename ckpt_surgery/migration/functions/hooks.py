@@ -12,7 +12,7 @@ from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.functions.arrays import Array, Read
 from ckpt_surgery.migration.literals import concrete_array
-from ckpt_surgery.migration.orbax_hooks import Hooks
+from ckpt_surgery.migration.orbax_hooks import AddedHooks
 from ckpt_surgery.migration.stand_in_arrays import ArrayRecorder, StandIn
 from ckpt_surgery.migration.standins import node_of, number_node
 
@@ -49,7 +49,7 @@ class HookRecorder(ArrayRecorder):
 
     def __init__(self) -> None:
         super().__init__()
-        self._functions = Hooks()
+        self._functions = AddedHooks()
         self._names: dict[Opaque, str] = {}
         self._leaves: dict[str, ConstantLeaf] = {}
 

@@ -21,7 +21,7 @@ Rule = dict[str, Any]
 
 
 @frozen()
-class Move:
+class KeyMove:
     """A leaf of a source, and its key in the result."""
 
     source: str
@@ -35,7 +35,7 @@ class _Subtree:
 
     depth: int
     """Number of components of the key above them."""
-    moves: Sequence[Move]
+    moves: Sequence[KeyMove]
 
     @property
     def rule(self) -> Rule:
@@ -52,7 +52,7 @@ class _Subtree:
         return {"match": f"{pattern}(.*)", "to": "/".join([*_components(new), r"\1"])}
 
 
-def move_rules(moves: Sequence[Move], listings: Mapping[str, Mapping[str, Leaf]]) -> list[Rule]:
+def move_rules(moves: Sequence[KeyMove], listings: Mapping[str, Mapping[str, Leaf]]) -> list[Rule]:
     """Make rules that move leaves; one rule moves a whole subtree.
 
     `listings`: the leaves of each source by name. Leaves that `moves` has several times go to several places,
@@ -60,7 +60,7 @@ def move_rules(moves: Sequence[Move], listings: Mapping[str, Mapping[str, Leaf]]
     """
     subtrees: list[tuple[str, _Subtree]] = []
     for name, leaves in listings.items():
-        moved: dict[str, list[Move]] = {}
+        moved: dict[str, list[KeyMove]] = {}
         for move in moves:
             if move.source == name:
                 moved.setdefault(move.leaf.key.text, []).append(move)
@@ -78,7 +78,7 @@ def move_rules(moves: Sequence[Move], listings: Mapping[str, Mapping[str, Leaf]]
     return rules
 
 
-def _looked_up(move: Move) -> Rule:
+def _looked_up(move: KeyMove) -> Rule:
     return {"add": template_of(move.to), "value": f"{move.source}[{move.leaf.key.text!r}]"}
 
 
@@ -90,7 +90,9 @@ def _single(places: Sequence[Key], key: Key) -> Rule:
     return rule if places[0] == key else {**rule, "to": template_of(places[0])}
 
 
-def _subtrees(leaves: Sequence[Leaf], moved: Mapping[str, Sequence[Move]], depth: int) -> Iterator[_Subtree]:
+def _subtrees(
+    leaves: Sequence[Leaf], moved: Mapping[str, Sequence[KeyMove]], depth: int
+) -> Iterator[_Subtree]:
     """Yield the largest subtrees that are moved as a whole; a leaf moved alone is a subtree of one.
 
     `leaves`: all leaves below one key of `depth` components.
@@ -110,7 +112,7 @@ def _subtrees(leaves: Sequence[Leaf], moved: Mapping[str, Sequence[Move]], depth
         yield from _subtrees(inner, moved, depth + 1)
 
 
-def _is_one(moves: Sequence[Move], depth: int) -> bool:
+def _is_one(moves: Sequence[KeyMove], depth: int) -> bool:
     """True if these leaves keep their names below one key of the result."""
     places = set()
     for move in moves:

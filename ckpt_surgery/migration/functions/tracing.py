@@ -22,7 +22,7 @@ from ckpt_surgery.language.expressions.parsing import MAX_TEXT
 from ckpt_surgery.language.written import TracedFunction
 from ckpt_surgery.live.tree import EMPTY_NODES, LiveTree, live_tree
 from ckpt_surgery.migration.functions.hooks import HookRecorder
-from ckpt_surgery.migration.functions.rules import Move, Rule, escaped, move_rules, template_of
+from ckpt_surgery.migration.functions.rules import KeyMove, Rule, escaped, move_rules, template_of
 from ckpt_surgery.migration.literals import MOST_WRITTEN
 from ckpt_surgery.migration.originals import Original
 from ckpt_surgery.migration.promotions import JAX, NUMPY
@@ -241,12 +241,12 @@ class _Assembly:
 
     def rules_of(self, live: LiveTree) -> list[Rule]:
         """Make the rules for these leaves. Raises UsageError with all leaves that no recipe can produce."""
-        places: dict[tuple[str, str], list[Move]] = {}
+        places: dict[tuple[str, str], list[KeyMove]] = {}
         for text, leaf in live.leaves.items():
             origin = self._origin(leaf, live.values[text])
             if origin is not None:
                 source, own = origin
-                places.setdefault((source, own.key.text), []).append(Move(source, own, leaf.key))
+                places.setdefault((source, own.key.text), []).append(KeyMove(source, own, leaf.key))
         moves = [
             move
             for group in places.values()
@@ -312,7 +312,7 @@ def _form(leaf: Leaf) -> tuple[LeafKind, str | None, str | None]:
     return leaf.kind, leaf.string, empty
 
 
-def _likeness(move: Move) -> tuple[bool, int]:
+def _likeness(move: KeyMove) -> tuple[bool, int]:
     """Sort key of the places of one source leaf: it is moved to the one with the most similar key."""
     pairs = zip(reversed(move.leaf.key.names), reversed(move.to.names), strict=False)
     common = itertools.takewhile(lambda pair: pair[0] == pair[1], pairs)

@@ -21,7 +21,7 @@ from ckpt_surgery.core.errors import (
 from ckpt_surgery.engine.staging import life, owners
 from ckpt_surgery.engine.staging.checks import lock_of
 from ckpt_surgery.engine.staging.heartbeat import Lock
-from ckpt_surgery.engine.staging.life import Stage
+from ckpt_surgery.engine.staging.life import Staging
 from ckpt_surgery.engine.staging.local import DiskStage
 from ckpt_surgery.engine.staging.locks import FileLock
 from ckpt_surgery.engine.staging.object_directory import DirectoryUpload
@@ -70,12 +70,12 @@ class Bench:
         else:
             fill_file(at.output, value)
 
-    def run(self, value: str, resume: bool = False, **options: Any) -> Stage:
+    def run(self, value: str, resume: bool = False, **options: Any) -> Staging:
         with life.staged(self.stage(**options), resume) as at:
             if not at.resumed:
                 self.write(at, value)
             at.publish()
-        assert isinstance(at, Stage)
+        assert isinstance(at, Staging)
         return at
 
     def fail(self, failure: BaseException, tasks: int = 2, **options: Any) -> str:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ckpt_surgery.core.errors import RecipeError, SurgeryError, UsageError
 from ckpt_surgery.language.files import load_document, read_text
-from ckpt_surgery.language.yaml.document import Document, Mark, path_text
+from ckpt_surgery.language.yaml.document import Mark, YamlDocument, path_text
 from ckpt_surgery.language.yaml.parsing import MAX_BYTES, MAX_PROBLEMS, parse_document
 from tests.support.strategies import documents, unicode
 
@@ -291,7 +291,7 @@ rules:
 """
 
 
-def column_of(document: Document, path: tuple[str | int, ...], part: str) -> tuple[int | None, int, str]:
+def column_of(document: YamlDocument, path: tuple[str | int, ...], part: str) -> tuple[int | None, int, str]:
     """Where the document says that a part of a scalar's value is, and the text there."""
     value: Any = document.value
     for name in path:

@@ -29,7 +29,7 @@ from ckpt_surgery.core.arrays import ArraySpec
 from ckpt_surgery.core.dtypes import DTYPES
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.formats.shared.limits import MOST_AXES, beyond_memory
-from ckpt_surgery.formats.shared.msgpack.heads import Head, Kind, Reader
+from ckpt_surgery.formats.shared.msgpack.heads import HeadKind, HeadReader, ValueHead
 from ckpt_surgery.formats.shared.msgpack.nodes import ARRAY, CHUNKED, COMPLEX, SCALAR, ArrayAt, BytesAt, Node
 from ckpt_surgery.storage.failures import damaged, with_path
 from ckpt_surgery.storage.reading import OpenFile
@@ -66,7 +66,7 @@ def has_t5x_root(file: OpenFile) -> bool:
     seen: set[str | int] = set()
     try:
         kind, count = walk.head()
-        for _ in range(count if kind is Kind.MAP else 0):
+        for _ in range(count if kind is HeadKind.MAP else 0):
             seen.add(walk.key())
             if not seen <= T5X_ROOT:
                 return False
@@ -81,7 +81,7 @@ def first_path(file: OpenFile) -> list[str] | None:
     with with_path(file.path):
         walk = _Walk(file, 0, file.stat.size)
         head = walk.head()
-        if head.kind is not Kind.MAP or (not head.value and file.stat.size > walk.at):
+        if head.kind is not HeadKind.MAP or (not head.value and file.stat.size > walk.at):
             return None
         return walk.descend(head)
 
@@ -93,12 +93,12 @@ def starts_stream(file: OpenFile) -> bool:
     """
     walk = _Walk(file, 0, file.stat.size)
     try:
-        return walk.head() == (Kind.LIST, 2) and walk.skip_key() and walk.head().kind is Kind.BYTES
+        return walk.head() == (HeadKind.LIST, 2) and walk.skip_key() and walk.head().kind is HeadKind.BYTES
     except SourceError:
         return False
 
 
-class _Walk(Reader):
+class _Walk(HeadReader):
     """Reads the nodes of a document from front to back."""
 
     def __init__(self, file: OpenFile, start: int, end: int):
@@ -112,18 +112,18 @@ class _Walk(Reader):
             raise self.wrong(f"there are more than {MOST_VALUES} values, which no checkpoint has")
         kind, size = self.head()
         match kind:
-            case Kind.PLAIN:
+            case HeadKind.PLAIN:
                 plain: Node = size
                 return plain
-            case Kind.TEXT:
+            case HeadKind.TEXT:
                 return self._text(size)
-            case Kind.BYTES:
+            case HeadKind.BYTES:
                 return self._skipped(size)
-            case Kind.EXTENSION:
+            case HeadKind.EXTENSION:
                 return self._extension(size)
         if depth >= MOST_DEPTH:
             raise self.wrong(f"it is nested more than {MOST_DEPTH} deep")
-        return self._map(size, depth) if kind is Kind.MAP else self._list(size, depth)
+        return self._map(size, depth) if kind is HeadKind.MAP else self._list(size, depth)
 
     def _text(self, length: int) -> str:
         if length > MOST_TEXT_BYTES:
@@ -161,29 +161,29 @@ class _Walk(Reader):
     def key(self) -> str | int:
         """Read the key of a map's next member."""
         kind, size = self.head()
-        if kind is Kind.TEXT:
+        if kind is HeadKind.TEXT:
             return self._text(size)
-        if kind is Kind.PLAIN and type(size) is int:
+        if kind is HeadKind.PLAIN and type(size) is int:
             return size
-        kind_text = repr(size) if kind is Kind.PLAIN else kind.value
+        kind_text = repr(size) if kind is HeadKind.PLAIN else kind.value
         raise self.wrong(f"a key is {kind_text} where a string or an integer belongs")
 
-    def descend(self, head: Head) -> list[str]:
+    def descend(self, head: ValueHead) -> list[str]:
         """Read into the first member of a map, into the first member of that, and so on; returns the keys."""
         path: list[str] = []
-        while head.kind is Kind.MAP and head.value and len(path) < MOST_DEPTH:
+        while head.kind is HeadKind.MAP and head.value and len(path) < MOST_DEPTH:
             path.append(str(self.key()))
             head = self.head()
-        if head.kind is Kind.EXTENSION:
+        if head.kind is HeadKind.EXTENSION:
             self._extension(head.value)
         return path
 
     def skip_key(self) -> bool:
         """Read the key of a stream's record; returns whether it is a valid one."""
         kind, size = self.head()
-        if kind is Kind.TEXT:
+        if kind is HeadKind.TEXT:
             return bool(self._text(size))
-        if kind is not Kind.LIST:
+        if kind is not HeadKind.LIST:
             return False
         for _ in range(min(size, MOST_DEPTH)):
             self.key()
@@ -209,23 +209,23 @@ class _Walk(Reader):
 
     def _numbers(self, most: int, what: str) -> list[int | float]:
         kind, count = self.head()
-        if kind is not Kind.LIST or count > most:
-            kind_text = f"a list of {count}" if kind is Kind.LIST else kind.value
+        if kind is not HeadKind.LIST or count > most:
+            kind_text = f"a list of {count}" if kind is HeadKind.LIST else kind.value
             raise self.wrong(f"{what} are {kind_text}; a list of at most {most} belongs here")
         heads = [self.head() for _ in range(count)]
-        if any(head.kind is not Kind.PLAIN or type(head.value) not in (int, float) for head in heads):
+        if any(head.kind is not HeadKind.PLAIN or type(head.value) not in (int, float) for head in heads):
             raise self.wrong(f"{what} are not all numbers")
         return [head.value for head in heads]
 
     def _array(self, end: int, scalar: bool) -> ArrayAt:
         """The contents of an array's extension, which ends at `end`."""
-        if self.head() != (Kind.LIST, 3):
+        if self.head() != (HeadKind.LIST, 3):
             raise self.wrong("an array is not a list of shape, type and elements")
         shape = self._numbers(MOST_AXES, "the lengths of the axes")
         dtype = self._dtype()
         spec = self._spec(shape, dtype)
         kind, length = self.head()
-        if kind not in (Kind.BYTES, Kind.TEXT):
+        if kind not in (HeadKind.BYTES, HeadKind.TEXT):
             raise self.wrong(f"its elements are {kind.value} where a byte string belongs")
         if length > end - self.at:
             raise self.wrong(f"its elements have {length} bytes, and {end - self.at} are left of the array")
@@ -235,7 +235,7 @@ class _Walk(Reader):
 
     def _dtype(self) -> np.dtype[Any]:
         kind, length = self.head()
-        if kind not in (Kind.TEXT, Kind.BYTES):
+        if kind not in (HeadKind.TEXT, HeadKind.BYTES):
             raise self.wrong(f"the type of an array is {kind.value} where a name belongs")
         name = self.take(min(length, 100)).decode("utf-8", "backslashreplace")
         if name not in DTYPES:

@@ -65,7 +65,7 @@ class _NodeFile:
 
 
 @dataclass(frozen=True)
-class Index:
+class DatabaseFiles:
     """The two files of a database, in the order in which they are to be written."""
 
     name: str
@@ -78,7 +78,7 @@ class Index:
 
 def make_index(
     entries: Iterable[IndexEntry], identity: uuid.UUID | None = None, time_ns: int | None = None
-) -> Index:
+) -> DatabaseFiles:
     """Make a database of `entries`, in any order. The files that they refer to need not exist yet.
 
     `identity`: the database's UUID, which also names its file of nodes; None: random. `time_ns`: date of the
@@ -93,7 +93,9 @@ def make_index(
     nodes = _NodeFile(f"d/{identity.hex}")
     height, root = _write_tree(nodes, keys, [entry.value for entry in ordered])
     date = time.time_ns() if time_ns is None else time_ns
-    return Index(nodes.name, nodes.parts, manifest_bytes(identity.bytes, INLINE_BYTES, date, height, root))
+    return DatabaseFiles(
+        nodes.name, nodes.parts, manifest_bytes(identity.bytes, INLINE_BYTES, date, height, root)
+    )
 
 
 def _check_keys(keys: Sequence[bytes]) -> None:

@@ -10,7 +10,7 @@ from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.shared.torch.globals import Storage
 from ckpt_surgery.formats.shared.zip.inflating import read_member
-from ckpt_surgery.formats.shared.zip.members import Archive, Member
+from ckpt_surgery.formats.shared.zip.members import Archive, ZipMember
 from ckpt_surgery.storage.failures import damaged
 from ckpt_surgery.storage.reading import OpenFile
 
@@ -78,7 +78,7 @@ def _check_byte_order(file: OpenFile, archive: Archive, prefix: str) -> None:
         )
 
 
-def _read(file: OpenFile, member: Member, most: int) -> bytes:
+def _read(file: OpenFile, member: ZipMember, most: int) -> bytes:
     """All of a member, unchecked if its CRC-32 is 0: torch can be set to write no checksums."""
     _check_stored(member)
     if member.crc or member.size > most:
@@ -86,7 +86,7 @@ def _read(file: OpenFile, member: Member, most: int) -> bytes:
     return file.read(member.offset, member.size)
 
 
-def _check_stored(member: Member) -> None:
+def _check_stored(member: ZipMember) -> None:
     if member.deflated:
         raise SourceError(
             f"`{shown(member.name[:200])}` is compressed, which torch never does",

@@ -19,7 +19,7 @@ from ckpt_surgery.formats.chunk_reading import checked, stored_dtype
 from ckpt_surgery.formats.registry import Listing
 from ckpt_surgery.formats.shared.limits import check_shape
 from ckpt_surgery.formats.shared.torch.archive import Saved
-from ckpt_surgery.formats.shared.torch.globals import RESAVE, Tensor, what_is
+from ckpt_surgery.formats.shared.torch.globals import RESAVE, TorchTensor, what_is
 from ckpt_surgery.formats.shared.torch.unpickler import load
 from ckpt_surgery.storage.failures import damaged, with_key
 from ckpt_surgery.storage.listing import FileStat
@@ -45,7 +45,7 @@ ROOT = Key((), ())
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class StridedView:
     """Reads an array that is not a dense block: a part of one, or with repetitions."""
 
     file: str
@@ -117,7 +117,7 @@ def list_leaves(saved: Saved, file: str, name: str, at: Key = ROOT) -> Listing:
     MOST_PROBLEMS at most.
     """
     leaves: dict[str, Leaf] = {}
-    views: dict[str, View] = {}
+    views: dict[str, StridedView] = {}
     problems: list[Problem] = []
     room = TEXT_SLACK + TEXT_GAIN * len(saved.pickle)
     most = min(MOST_NODES, NODE_SLACK + len(saved.pickle))
@@ -170,13 +170,13 @@ def _walk(root: WalkedValue, name: str, most: int) -> Iterator[WalkedValue]:
         pending += children[::-1]
 
 
-def _leaf(key: Key, value: object, saved: Saved, file: str) -> tuple[Leaf, View | None]:
+def _leaf(key: Key, value: object, saved: Saved, file: str) -> tuple[Leaf, StridedView | None]:
     """The leaf of a value. Raises SourceError without the key where it cannot be one."""
     check_unicode(key.text)
     match value:
-        case Tensor():
+        case TorchTensor():
             spec, stored = ArraySpec(value.shape, value.dtype), stored_tensor(value, saved, file)
-            if isinstance(stored, View):
+            if isinstance(stored, StridedView):
                 return Leaf(key, LeafKind.ARRAY, spec), stored
             return Leaf(key, LeafKind.ARRAY, spec, stored), None
         case bool() | int() | float():
@@ -212,7 +212,7 @@ def _scalar(value: float) -> tuple[ArraySpec, Manifest]:
     return spec, Manifest(spec, (), raw_codec(0), {(): Chunk("", 0, len(stored), stored)})
 
 
-def stored_tensor(tensor: Tensor, saved: Saved, file: str) -> Manifest | View:
+def stored_tensor(tensor: TorchTensor, saved: Saved, file: str) -> Manifest | StridedView:
     """Where the elements of a tensor are: a manifest where they are one block, in any order of the axes.
 
     `file`: path of the file that the archive lies in.
@@ -234,5 +234,5 @@ def stored_tensor(tensor: Tensor, saved: Saved, file: str) -> Manifest | View:
         )
     order = dense_order(spec.shape, tensor.strides)
     if order is None:
-        return View(file, start, tuple(s * size for s in tensor.strides), tensor.dtype)
+        return StridedView(file, start, tuple(s * size for s in tensor.strides), tensor.dtype)
     return contiguous(spec, file, start, replace(raw_codec(spec.ndim), permutation=order))

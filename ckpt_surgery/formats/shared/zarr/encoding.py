@@ -61,14 +61,14 @@ def array_definition(zarr: int, dtype: np.dtype[Any], shape: Shape, chunks: Shap
     return bytes(array.kvstore.read(FILE_NAMES[zarr]).result().value)
 
 
-class _OfThread(threading.local):
+class _ThreadCompressor(threading.local):
     """A thread's compressor: making one takes longer than encoding a small chunk."""
 
     def __init__(self) -> None:
         self.compressor = zstandard.ZstdCompressor(level=ZSTD_LEVEL)
 
 
-_OF_THREAD = _OfThread()
+_OF_THREAD = _ThreadCompressor()
 
 
 def encoded(output: Output, zarr: int, region: Region, block: np.ndarray) -> Iterator[tuple[str, bytes]]:

@@ -6,7 +6,7 @@ from functools import partial
 
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.text import shown
-from ckpt_surgery.formats.shared.zip.members import Member, wrong
+from ckpt_surgery.formats.shared.zip.members import ZipMember, wrong
 from ckpt_surgery.storage.failures import damaged
 from ckpt_surgery.storage.reading import OpenFile
 
@@ -14,7 +14,7 @@ PIECE = 1 << 16
 """Largest number of bytes that are inflated, or produced by inflating, in one call."""
 
 
-def read_member(file: OpenFile, member: Member, most: int) -> bytes:
+def read_member(file: OpenFile, member: ZipMember, most: int) -> bytes:
     """All of a member. Raises SourceError where it has more than `most` bytes or another CRC-32."""
     if member.size > most:
         raise wrong(file, f"`{shown(member.name[:200])}` has {member.size} bytes; {most} is the limit")
@@ -28,7 +28,7 @@ def read_member(file: OpenFile, member: Member, most: int) -> bytes:
     return data
 
 
-def check_crc(path: str, member: Member, crc: int) -> None:
+def check_crc(path: str, member: ZipMember, crc: int) -> None:
     """Raises SourceError unless the CRC-32 of a member's bytes is what the archive says."""
     if crc != member.crc:
         flaw = f"has the CRC-32 {crc:08x}, where {member.crc:08x} was recorded"
@@ -38,7 +38,7 @@ def check_crc(path: str, member: Member, crc: int) -> None:
 class Inflated:
     """A deflated member that is read forwards, in pieces. Holds no file. Not thread-safe."""
 
-    def __init__(self, member: Member):
+    def __init__(self, member: ZipMember):
         self.member = member
         self.position = 0
         """Number of the member's bytes produced so far: reads cannot begin before this offset."""

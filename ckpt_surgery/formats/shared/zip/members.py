@@ -57,7 +57,7 @@ MOST_GAIN = 1032
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class ZipMember:
     """One file of an archive."""
 
     name: str
@@ -76,16 +76,16 @@ class Member:
 class Archive:
     """The directory of an archive, checked against the local headers of its members."""
 
-    members: tuple[Member, ...]
+    members: tuple[ZipMember, ...]
     """All members in the order of the directory, without entries of empty directories."""
     comment: bytes
 
     @cached_property
-    def by_name(self) -> Mapping[str, Member]:
+    def by_name(self) -> Mapping[str, ZipMember]:
         """Every member by its name."""
         return {member.name: member for member in self.members}
 
-    def __getitem__(self, name: str) -> Member:
+    def __getitem__(self, name: str) -> ZipMember:
         return self.by_name[name]
 
     def __contains__(self, name: str) -> bool:
@@ -269,7 +269,7 @@ def _limits(file: OpenFile, entries: Sequence[_DirectoryEntry], directory: int) 
     return dict(pairwise(starts))
 
 
-def _member(file: OpenFile, entry: _DirectoryEntry, limit: int) -> Member:
+def _member(file: OpenFile, entry: _DirectoryEntry, limit: int) -> ZipMember:
     """The member of an entry. Raises SourceError unless its local header agrees and it ends by `limit`."""
     fields = LOCAL_FIELDS.unpack(file.read(entry.header, LOCAL_FIELDS.size))
     signature, _, flags, method, _, _, crc, stored, size, named, extra = fields
@@ -287,7 +287,7 @@ def _member(file: OpenFile, entry: _DirectoryEntry, limit: int) -> Member:
     later = flags & DESCRIPTOR and (crc, stored, size) == (0, 0, 0)
     if not later and (crc, stored, size) != (entry.crc, entry.stored, entry.size):
         raise _disagrees(file, entry, f"its own header says {size} bytes in {stored}, CRC-32 {crc:08x}")
-    return Member(entry.name, offset, entry.stored, entry.size, entry.crc, method == DEFLATE)
+    return ZipMember(entry.name, offset, entry.stored, entry.size, entry.crc, method == DEFLATE)
 
 
 def _overlap(file: OpenFile, entry: _DirectoryEntry, end: int, limit: int) -> SourceError:
