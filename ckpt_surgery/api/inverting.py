@@ -18,9 +18,9 @@ from ckpt_surgery.core.protocols import Encoder
 from ckpt_surgery.core.summaries.represented import Represented
 from ckpt_surgery.core.summaries.summary import LINES, Summary, text_rows
 from ckpt_surgery.core.text import number_of
-from ckpt_surgery.inference.drafting import drafted
-from ckpt_surgery.inference.inverting import Inversion, IrreversibleLeaf, inverted
-from ckpt_surgery.inference.trials import Trial, comes_back, structure_problems, tried
+from ckpt_surgery.inference.drafts.drafting import drafted
+from ckpt_surgery.inference.undoing.inverting import Inversion, IrreversibleLeaf, inverted
+from ckpt_surgery.inference.undoing.trials import Trial, comes_back, structure_problems, tried
 from ckpt_surgery.inputs import output_files
 from ckpt_surgery.inputs.options import InvertOptions
 from ckpt_surgery.inputs.preparing import prepare

@@ -6,9 +6,9 @@ from typing import Annotated, Literal, cast
 
 from ckpt_surgery.core.documents import Document, Pattern
 from ckpt_surgery.core.frozen import frozen
-from ckpt_surgery.inference.drafting import Draft
+from ckpt_surgery.inference.drafts.drafting import Draft
+from ckpt_surgery.inference.expressions.formations import Candidate, Evidence, Findings
 from ckpt_surgery.inference.finding import Found, Shared
-from ckpt_surgery.inference.formations import Candidate, Evidence, Findings
 from ckpt_surgery.language.yaml.writing import SCHEMA
 
 _VALUES = {

@@ -14,12 +14,7 @@ from typing import Any
 import numpy as np
 
 from ckpt_surgery.core.leaves import Leaf
-from ckpt_surgery.inference.arithmetic import found_after
-from ckpt_surgery.inference.by_names import found_by_names
-from ckpt_surgery.inference.by_values import found_by_values
-from ckpt_surgery.inference.constants import of_families, same_constant
-from ckpt_surgery.inference.fingerprints import Fingerprint, kind_of
-from ckpt_surgery.inference.formations import (
+from ckpt_surgery.inference.expressions.formations import (
     COMPARED,
     Candidate,
     ConflictEntry,
@@ -29,15 +24,20 @@ from ckpt_surgery.inference.formations import (
     Undecided,
     X,
 )
-from ckpt_surgery.inference.grids import layer_kinds
+from ckpt_surgery.inference.expressions.layouts import Layout
 from ckpt_surgery.inference.hint_rules import with_rules
 from ckpt_surgery.inference.hints import Hints, known_layouts
-from ckpt_surgery.inference.layouts import Layout
-from ckpt_surgery.inference.leftovers import leftovers
-from ckpt_surgery.inference.matches import Match
-from ckpt_surgery.inference.name_checks import checked
-from ckpt_surgery.inference.sides import Side, equal_values
-from ckpt_surgery.inference.ties import resolved, turned
+from ckpt_surgery.inference.keys.grids import layer_kinds
+from ckpt_surgery.inference.names.by_names import found_by_names
+from ckpt_surgery.inference.names.leftovers import leftovers
+from ckpt_surgery.inference.names.matches import Match
+from ckpt_surgery.inference.names.ties import resolved, turned
+from ckpt_surgery.inference.values.arithmetic import found_after
+from ckpt_surgery.inference.values.by_values import found_by_values
+from ckpt_surgery.inference.values.constants import of_families, same_constant
+from ckpt_surgery.inference.values.fingerprints import Fingerprint, kind_of
+from ckpt_surgery.inference.values.name_checks import checked
+from ckpt_surgery.inference.values.sides import Side, equal_values
 
 REORDERED = "the values are those of SRC in another order, which no expression that is tried here gives"
 _ALONE = "nothing in SRC has its size and kind; a listing has no value for it"

@@ -10,11 +10,15 @@ from functools import cached_property
 
 from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.core.keys import natural_order
-from ckpt_surgery.inference.bundle_rules import drafts_of
-from ckpt_surgery.inference.by_names import candidates_of
-from ckpt_surgery.inference.comparing import equal_elements
-from ckpt_surgery.inference.formations import Candidate, Formation, Undecided, X
-from ckpt_surgery.inference.grids import (
+from ckpt_surgery.inference.drafts.bundle_rules import drafts_of
+from ckpt_surgery.inference.drafts.key_patterns import NUMBER, Universe, escaped, numbered
+from ckpt_surgery.inference.drafts.parts import Kind
+from ckpt_surgery.inference.drafts.rule_drafts import RuleDraft
+from ckpt_surgery.inference.drafts.subtree_rules import part_of, plain_parts
+from ckpt_surgery.inference.drafts.tables import Tables
+from ckpt_surgery.inference.drafts.writing import rule_of, template
+from ckpt_surgery.inference.expressions.formations import Candidate, Formation, Undecided, X
+from ckpt_surgery.inference.keys.grids import (
     Grid,
     KeyTemplate,
     Numbers,
@@ -24,15 +28,11 @@ from ckpt_surgery.inference.grids import (
     places_of,
     varying,
 )
-from ckpt_surgery.inference.key_patterns import NUMBER, Universe, escaped, numbered
-from ckpt_surgery.inference.leftovers import MAYBE, MOST_CANDIDATES
-from ckpt_surgery.inference.matches import matches
-from ckpt_surgery.inference.parts import Kind
-from ckpt_surgery.inference.rule_drafts import RuleDraft
-from ckpt_surgery.inference.sides import Side
-from ckpt_surgery.inference.subtree_rules import part_of, plain_parts
-from ckpt_surgery.inference.tables import Tables
-from ckpt_surgery.inference.writing import rule_of, template
+from ckpt_surgery.inference.names.by_names import candidates_of
+from ckpt_surgery.inference.names.leftovers import MAYBE, MOST_CANDIDATES
+from ckpt_surgery.inference.names.matches import matches
+from ckpt_surgery.inference.values.comparing import equal_elements
+from ckpt_surgery.inference.values.sides import Side
 from ckpt_surgery.language.one_liners import one_liner_of
 
 _NUMBER = re.compile(r"\d+")

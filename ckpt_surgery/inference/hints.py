@@ -18,14 +18,14 @@ from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.text import did_you_mean, shown
 from ckpt_surgery.functions.arrays import Node, reads
 from ckpt_surgery.graph.evaluating import evaluate
-from ckpt_surgery.inference.comparing import makes
-from ckpt_surgery.inference.formations import Evidence, Formation, GivenRules, Value
-from ckpt_surgery.inference.grids import Grid, alike
-from ckpt_surgery.inference.layouts import Layout
-from ckpt_surgery.inference.matches import Match, matches
-from ckpt_surgery.inference.random_values import random_region
-from ckpt_surgery.inference.reading import SOURCE, node_of
-from ckpt_surgery.inference.sides import Side
+from ckpt_surgery.inference.expressions.formations import Evidence, Formation, GivenRules, Value
+from ckpt_surgery.inference.expressions.layouts import Layout
+from ckpt_surgery.inference.keys.grids import Grid, alike
+from ckpt_surgery.inference.names.matches import Match, matches
+from ckpt_surgery.inference.values.comparing import makes
+from ckpt_surgery.inference.values.random_values import random_region
+from ckpt_surgery.inference.values.reading import SOURCE, node_of
+from ckpt_surgery.inference.values.sides import Side
 from ckpt_surgery.language.loading import LoadedRecipe
 from ckpt_surgery.language.yaml.rule_texts import rule_texts
 from ckpt_surgery.planner.decisions import decide

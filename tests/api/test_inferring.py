@@ -15,8 +15,9 @@ import ckpt_surgery
 from ckpt_surgery import SurgeryError
 from ckpt_surgery.api import inferring
 from ckpt_surgery.core.progress import Progress
-from ckpt_surgery.inference import by_values, drafting
-from ckpt_surgery.inference.formations import Evidence, Findings, Value
+from ckpt_surgery.inference.drafts import drafting
+from ckpt_surgery.inference.expressions.formations import Evidence, Findings, Value
+from ckpt_surgery.inference.values import by_values
 from tests.support import checkpoints
 from tests.support.comparing import assert_same
 from tests.support.reading import read

@@ -173,7 +173,7 @@ def test_drafts_on_random_values_are_refused_where_they_are_wrong(
     here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A mistake of the program is told, and does not exit with 0."""
-    from ckpt_surgery.inference import undoing
+    from ckpt_surgery.inference.undoing import undoing
 
     wrong = dict(undoing._UNDO)
     wrong[Transpose] = undoing._rounded

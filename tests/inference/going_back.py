@@ -9,9 +9,9 @@ import numpy as np
 from ckpt_surgery.core.arrays import Region
 from ckpt_surgery.core.dtypes import DTYPES
 from ckpt_surgery.graph.evaluating import evaluate
-from ckpt_surgery.inference.drafting import drafted
-from ckpt_surgery.inference.formations import Formation
-from ckpt_surgery.inference.inverting import Inversion, inverted
+from ckpt_surgery.inference.drafts.drafting import drafted
+from ckpt_surgery.inference.expressions.formations import Formation
+from ckpt_surgery.inference.undoing.inverting import Inversion, inverted
 from ckpt_surgery.language.loading import parse_recipe
 from ckpt_surgery.planner.plan import Plan
 from tests.support.leaves import listing

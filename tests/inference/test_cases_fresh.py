@@ -11,7 +11,7 @@ import pytest
 from flax.training.train_state import TrainState
 
 from ckpt_surgery import Inferred, infer
-from ckpt_surgery.inference.formations import COMPARED
+from ckpt_surgery.inference.expressions.formations import COMPARED
 from tests.inference.cases.running import inferred
 
 

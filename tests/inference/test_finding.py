@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from ckpt_surgery.inference.by_values import resemblance
+from ckpt_surgery.inference.expressions.formations import ConflictEntry, Evidence
 from ckpt_surgery.inference.finding import Found, Shared, found
-from ckpt_surgery.inference.formations import ConflictEntry, Evidence
-from ckpt_surgery.inference.sides import Side
+from ckpt_surgery.inference.values.by_values import resemblance
+from ckpt_surgery.inference.values.sides import Side
 from tests.inference.two_sides import Arrays, normal, side, sides
 from tests.support.leaves import listing
 

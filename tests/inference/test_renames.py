@@ -10,7 +10,7 @@ import pytest
 
 from ckpt_surgery import Inferred, infer
 from ckpt_surgery.core.arrays import Region
-from ckpt_surgery.inference.reading import evaluated, node_of
+from ckpt_surgery.inference.values.reading import evaluated, node_of
 from tests.inference.renames import MODELS, Renamed, renamed
 from tests.inference.two_sides import side
 from tests.support.slow import slow

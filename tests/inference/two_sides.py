@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 
 from ckpt_surgery.core.arrays import ArraySpec, Region
 from ckpt_surgery.core.leaves import Leaf
-from ckpt_surgery.inference.fingerprints import Fingerprint, fingerprints
-from ckpt_surgery.inference.formations import Value
-from ckpt_surgery.inference.holder_text import written
-from ckpt_surgery.inference.holders import Holder, laid, of_leaves
-from ckpt_surgery.inference.layouts import Layout
-from ckpt_surgery.inference.reading import evaluated, fingerprints_of, node_of
-from ckpt_surgery.inference.sides import Side
+from ckpt_surgery.inference.expressions.formations import Value
+from ckpt_surgery.inference.expressions.holder_text import written
+from ckpt_surgery.inference.expressions.holders import Holder, laid, of_leaves
+from ckpt_surgery.inference.expressions.layouts import Layout
+from ckpt_surgery.inference.values.fingerprints import Fingerprint, fingerprints
+from ckpt_surgery.inference.values.reading import evaluated, fingerprints_of, node_of
+from ckpt_surgery.inference.values.sides import Side
 from tests.support.leaves import leaf
 
 Arrays = Mapping[str, np.ndarray]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from hypothesis import strategies as st
 
-from ckpt_surgery.inference.formations import Evidence, Findings, Formation, Undecided, Value
+from ckpt_surgery.inference.expressions.formations import Evidence, Findings, Formation, Undecided, Value
 
 Made = tuple[str, str | Sequence[str], str] | tuple[str, str | Sequence[str], str, Sequence[int]]
 """Target, sources, value, and the numbers in its holes."""

@@ -1,0 +1,100 @@
+"""The variables of `for`: which numbers tell the leaves apart that are made of one source leaf."""
+
+import itertools
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ckpt_surgery.inference.drafts.parts import Bundle, Group, KeyPlace, RulePart
+
+NAMES = "ij"
+"""Names of the variables."""
+
+Row = tuple[RulePart, KeyPlace]
+"""A part, and one of its sources."""
+
+
+@dataclass(frozen=True)
+class Loops:
+    """The variables of a rule."""
+
+    ranges: tuple[tuple[str, str], ...]
+    """Each variable, with the list of its values as an expression."""
+    columns: tuple[Mapping[str, Sequence[int]], ...]
+    """For each group of the bundle, the values of the variables in each row."""
+
+
+def rows_of(group: Group) -> list[Row]:
+    """Every part with each of its sources, in order."""
+    return [(part, place) for part in group for place in part.sources]
+
+
+def loops_of(bundle: Bundle) -> Loops | None:
+    """The variables with which every group gives each source exactly its parts; None if there are none."""
+    places = {place for group in bundle for part in group for place in part.sources}
+    found: list[tuple[tuple[tuple[str, str], ...], Mapping[str, Sequence[int]]]] = []
+    for group in bundle:
+        rows = rows_of(group)
+        parts: dict[KeyPlace, list[int]] = defaultdict(list)
+        for at, (_, place) in enumerate(rows):
+            parts[place].append(at)
+        counts = {len(several) for several in parts.values()}
+        if parts.keys() != places or len(counts) != 1:
+            return None
+        if counts == {1}:
+            found.append(((), {}))
+            continue
+        one = _repeated(rows, list(parts.values()))
+        if one is None:
+            return None
+        found.append(one)
+    if len({ranges for ranges, _ in found}) != 1:
+        return None
+    return Loops(found[0][0], tuple(columns for _, columns in found))
+
+
+def _repeated(
+    rows: Sequence[Row], by_place: Sequence[Sequence[int]]
+) -> tuple[tuple[tuple[str, str], ...], Mapping[str, Sequence[int]]] | None:
+    """One variable, or two, that number the rows of each place."""
+    coordinates = _coordinates(rows)
+    for several in (*((one,) for one in coordinates), *itertools.combinations(coordinates, 2)):
+        columns = [_ranks(column, by_place) for column in several]
+        lengths = [max(ranks) + 1 for ranks, _ in columns]
+        wanted = set(itertools.product(*map(range, lengths)))
+        each = ([tuple(ranks[at] for ranks, _ in columns) for at in positions] for positions in by_place)
+        if all(len(one) == len(wanted) and set(one) == wanted for one in each):
+            ranges = tuple(
+                (name, f"range({length})" if odd is None else str(odd))
+                for name, length, (_, odd) in zip(NAMES, lengths, columns, strict=False)
+            )
+            values = {
+                name: ranks if odd is None else [odd[rank] for rank in ranks]
+                for name, (ranks, odd) in zip(NAMES, columns, strict=False)
+            }
+            return ranges, values
+    return None
+
+
+def _coordinates(rows: Sequence[Row]) -> list[list[int]]:
+    """The numbers of targets and the holes of values, without those that never vary."""
+    targets = [[int(n) for n in part.target.numbers] for part, _ in rows if part.target is not None]
+    holes = [list(part.value.numbers) for part, _ in rows]
+    columns = [list(column) for column in (*zip(*targets, strict=True), *zip(*holes, strict=True))]
+    return [column for column in columns if len(set(column)) > 1]
+
+
+def _ranks(column: Sequence[int], by_place: Sequence[Sequence[int]]) -> tuple[list[int], list[int] | None]:
+    """The rank of each number among those of its place; and the numbers, where they are the same ones at
+    every place and do not follow from their ranks."""
+    ranks = [0] * len(column)
+    lists: set[tuple[int, ...]] = set()
+    for positions in by_place:
+        values = sorted({column[at] for at in positions})
+        lists.add(tuple(values))
+        rank = {value: number for number, value in enumerate(values)}
+        for at in positions:
+            ranks[at] = rank[column[at]]
+    first = next(iter(lists))
+    even = len({b - a for a, b in itertools.pairwise(first)}) <= 1
+    return ranks, None if even or len(lists) > 1 else list(first)

@@ -1,0 +1,150 @@
+"""One rule on a prefix instead of one for each leaf below it: subtrees that move, are dropped or filled."""
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+
+from ckpt_surgery.inference.drafts.draft_places import draft_places, outline
+from ckpt_surgery.inference.drafts.parts import MOVED, Kind, RulePart, place_of, prefix_of
+from ckpt_surgery.inference.expressions.formations import Findings, Formation
+from ckpt_surgery.inference.keys.grids import Places
+from ckpt_surgery.inference.keys.words import SEPARATORS
+
+_STEPS = re.compile(r"(?<=[/.])")
+Mark = Callable[[str, int], Hashable]
+"""What befalls a key below its first so many characters; None where no prefix may stand for it."""
+
+
+def subtrees(keys: Iterable[str], mark: Mark) -> Iterator[tuple[int, Sequence[str]]]:
+    """The largest subtrees whose keys all have one mark: the length of the prefix, and the keys below it.
+
+    A prefix ends with a separator, or is empty. Keys that are in no such subtree do not appear.
+    """
+    waiting = [(0, 0, [(key, _STEPS.split(key)) for key in sorted(set(keys))])]
+    while waiting:
+        depth, length, below = waiting.pop()
+        if len(below) < 2:
+            continue
+        first = mark(below[0][0], length)
+        if first is not None and all(mark(key, length) == first for key, _ in below):
+            yield length, [key for key, _ in below]
+            continue
+        deeper: dict[str, list[tuple[str, list[str]]]] = defaultdict(list)
+        for key, steps in below:
+            if depth + 1 < len(steps):
+                deeper[steps[depth]].append((key, steps))
+        for step, several in reversed(deeper.items()):
+            waiting.append((depth + 1, length + len(step), several))
+
+
+def made_parts(findings: Findings) -> list[RulePart]:
+    """What rules make, in the order of the target: formations, and subtrees that move as they are."""
+    sources = draft_places(findings.source_keys, _source_fates(findings).__getitem__)
+    targets = draft_places(findings.target_keys, _target_fates(findings, sources).get)
+    moved = _moved(findings.formations)
+    subtree: dict[str, RulePart] = {}
+    for length, keys in subtrees(findings.source_keys, lambda key, length: _around(moved, key, length)):
+        around = _around(moved, keys[0], length)
+        assert around is not None, "subtrees consist of leaves that move alike"
+        part = _subtree_moved(length, around, [moved[key] for key in keys], sources, targets)
+        subtree |= dict.fromkeys(keys, part)
+    found: dict[int, RulePart] = {}
+    for formation in findings.formations:
+        alone = moved.get(formation.sources[0]) is formation
+        part = subtree.get(formation.sources[0]) or part_of(formation, alone, sources, targets)
+        found.setdefault(id(part), part)
+    return list(found.values())
+
+
+def _source_fates(findings: Findings) -> Mapping[str, Hashable]:
+    """What becomes of each source leaf, but for the numbers of keys."""
+    fates: dict[str, set[Hashable]] = {key: set() for key in findings.source_keys}
+    for formation in findings.formations:
+        fate = outline(formation.target), formation.value.text
+        for source in formation.sources:
+            fates[source].add(fate)
+    return {key: frozenset(several) for key, several in fates.items()}
+
+
+def _target_fates(findings: Findings, sources: Places) -> Mapping[str, Hashable]:
+    """What each target leaf is made of, but for numbers; None where other leaves are made of that, too."""
+    templates = {
+        one.target: frozenset(sources[key][0].template for key in one.sources) for one in findings.formations
+    }
+    made: dict[Hashable, set[str]] = defaultdict(set)
+    for target, several in templates.items():
+        for template in several:
+            made[template].add(outline(target))
+    split = {template for template, outlines in made.items() if len(outlines) > 1}
+    return {target: None if several & split else several for target, several in templates.items()}
+
+
+def _moved(formations: Iterable[Formation]) -> Mapping[str, Formation]:
+    """The formations that move one leaf as it is and are all that it feeds, by its key."""
+    uses = Counter(source for formation in formations for source in formation.sources)
+    return {
+        formation.sources[0]: formation
+        for formation in formations
+        if formation.value == MOVED and len(formation.sources) == 1 and uses[formation.sources[0]] == 1
+    }
+
+
+def _around(moved: Mapping[str, Formation], key: str, length: int) -> tuple[str, str] | None:
+    """What stands in the target before and behind the rest of a source key, without its first characters.
+
+    Behind it there is nothing, or one component more.
+    """
+    formation = moved.get(key)
+    if formation is None:
+        return None
+    target, rest = formation.target, key[length:]
+    shorter = max(target.rfind(separator) for separator in SEPARATORS)
+    for end in (len(target), *([shorter] if shorter > 0 else [])):
+        if target[:end].endswith(rest):
+            prefix = target[: end - len(rest)]
+            return (prefix, target[end:]) if not prefix or prefix.endswith(SEPARATORS) else None
+    return None
+
+
+def _subtree_moved(
+    length: int,
+    around: tuple[str, str],
+    formations: Sequence[Formation],
+    sources: Places,
+    targets: Places,
+) -> RulePart:
+    """`length`: of the prefix of the sources; `around`: see `_around`."""
+    source, target = formations[0].sources[0], formations[0].target
+    kept = source == target
+    return RulePart(
+        Kind.KEPT if kept else Kind.MADE,
+        (prefix_of(source, length, sources),),
+        None if kept else prefix_of(target, len(around[0]), targets, around[1]),
+        reasons=tuple((one.evidence, one.why) for one in formations),
+    )
+
+
+def part_of(formation: Formation, alone: bool, sources: Places, targets: Places) -> RulePart:
+    """`alone`: whether the leaf is moved as it is, and feeds nothing else."""
+    kept = alone and formation.sources == (formation.target,)
+    return RulePart(
+        Kind.KEPT if kept else Kind.MADE,
+        tuple(place_of(source, sources) for source in formation.sources),
+        None if kept else place_of(formation.target, targets),
+        formation.value,
+        ((formation.evidence, formation.why),),
+    )
+
+
+def plain_parts(kind: Kind, keys: Iterable[str], among: Sequence[str]) -> list[RulePart]:
+    """What rules drop or fill: these keys of a checkpoint with the keys `among`."""
+    meant = dict.fromkeys(keys)
+    if not meant:
+        return []
+    known = draft_places(among, meant.__contains__)
+    found: list[RulePart] = []
+    for length, below in subtrees(among, lambda key, length: True if key in meant else None):
+        found.append(RulePart(kind, (prefix_of(below[0], length, known),), None))
+        for key in below:
+            del meant[key]
+    return [*found, *(RulePart(kind, (place_of(key, known),), None) for key in meant)]

@@ -1,0 +1,213 @@
+"""The text of a draft: the recipe as YAML, with the evidence of each rule as a comment above it."""
+
+import re
+import shlex
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from ckpt_surgery.inference.drafts.parts import Kind, Reason
+from ckpt_surgery.inference.drafts.rule_drafts import Inserted, RuleDraft, TemplatePiece
+from ckpt_surgery.inference.drafts.sizes import named_sizes
+from ckpt_surgery.inference.drafts.tables import Tables
+from ckpt_surgery.inference.expressions.formations import (
+    ConflictEntry,
+    Evidence,
+    Findings,
+    GivenRules,
+    Undecided,
+)
+from ckpt_surgery.language.yaml.writing import yaml_text
+
+_WORDS = re.compile(r"[^\W\d]\w*")
+_FEW = 3
+"""So many keys, or reasons, are listed."""
+
+Summary = tuple[Evidence | None, tuple[str, ...]]
+"""The weakest evidence of a rule, and clauses that say more."""
+
+
+def document_of(
+    rules: Sequence[RuleDraft],
+    tables: Tables,
+    keeps: bool,
+    policies: Mapping[str, Any],
+    given: GivenRules,
+) -> dict[str, Any]:
+    """The recipe. `keeps`: whether leaves that no rule claims stay as they are; `policies`: see `drafted`."""
+    plain = [rule_of(rule) for rule in rules]
+    written, sizes = named_sizes(plain)
+    if not given.names.isdisjoint(sizes):
+        written, sizes = plain, {}
+    used = {word for rule in rules for text in _expressions(rule) for word in _WORDS.findall(text)}
+    wanted = {name: dict(table) for name, table in tables.items().items() if name in used}
+    document: dict[str, Any] = {"version": 1, **policies, "unmatched": "keep" if keeps else "error"}
+    if given.params or sizes:
+        document["params"] = {**given.params, **sizes}
+    if given.tables or wanted:
+        document["tables"] = {**given.tables, **wanted}
+    return {**document, "rules": [*given.rules, *written]}
+
+
+def _expressions(rule: RuleDraft) -> Iterator[str]:
+    yield from (text for text in (rule.by, rule.when) if text is not None)
+    yield from (text for _, text in rule.loops)
+    for output in rule.outputs:
+        yield output.value
+        yield from (piece.expression for piece in output.to if isinstance(piece, Inserted))
+
+
+def rule_of(rule: RuleDraft) -> dict[str, Any]:
+    """A rule in the types of JSON."""
+    used = {word for text in _expressions(rule) for word in _WORDS.findall(text)}
+    claim = "fill" if rule.kind is Kind.FILLED else "match"
+    written: dict[str, Any] = {} if rule.pattern is None else {claim: rule.pattern.regex(used)}
+    if rule.when is not None:
+        written["when"] = rule.when
+    if rule.kind is Kind.DROPPED:
+        return {**written, "drop": True}
+    if rule.kind is Kind.FILLED:
+        return {**written, "fallback": True}
+    if rule.loops:
+        written["for"] = dict(rule.loops)
+    if len(rule.outputs) > 1:
+        written["to"] = {template(output.to): output.value for output in rule.outputs}
+    elif rule.outputs and rule.outputs[0].to:
+        written["to" if rule.pattern is not None else "add"] = template(rule.outputs[0].to)
+    if rule.by is not None:
+        written["by"] = rule.by
+    if len(rule.outputs) == 1 and (rule.outputs[0].value != "x" or rule.pattern is None):
+        written["value"] = rule.outputs[0].value
+    return written
+
+
+def template(pieces: Sequence[TemplatePiece]) -> str:
+    """The text of a key template."""
+    return "".join(_inserted(piece) for piece in pieces)
+
+
+def _inserted(piece: TemplatePiece) -> str:
+    if isinstance(piece, Inserted):
+        return f"${{{piece.expression}}}"
+    if "[" in piece:  # a component in brackets would be a list index
+        return "".join("${'['}" if part == "[" else _plain(part) for part in re.split(r"(\[)", piece))
+    return _plain(piece)
+
+
+def _plain(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("$", "$$")
+
+
+# --- text -------------------------------------------------------------------------------------------------
+
+
+def text_of(
+    document: Mapping[str, Any],
+    evidence: Sequence[Summary],
+    header: Sequence[str],
+    findings: Findings,
+) -> tuple[str, list[int]]:
+    """The draft as YAML, and the line of each rule, counted from 1. `evidence`: of each rule.
+
+    What decided most rules is said once, in the header; a comment says what decided each of the others.
+    """
+    usual = _usual(evidence)
+    lines = [comment(line) for line in header]
+    if usual is not None and usual is not Evidence.RECIPE:
+        lines.append(comment(f"Evidence: {usual}, except where a comment says otherwise."))
+    lines += [comment(line) for one in findings.conflicts for line in _conflict(one)]
+    lines += [comment(line) for one in findings.undecided for line in _undecided(one)]
+    head = {name: value for name, value in document.items() if name != "rules"}
+    lines += yaml_text(head).splitlines()
+    starts: list[int] = []
+    given = findings.given
+    lines.append("rules:" if document["rules"] else "rules: []")
+    for each in given.texts:
+        lines += [*each.comments, f"  {comment(Evidence.HINT)}"]
+        starts.append(len(lines) + 1)
+        lines += each.lines
+    lines += given.below
+    for summed, written in zip(evidence, document["rules"][len(given.rules) :], strict=True):
+        told = _told(summed, usual)
+        if told:
+            lines.append(f"  {comment(told)}")
+        starts.append(len(lines) + 1)
+        lines += yaml_text({"rules": [written]}).splitlines()[1:]
+    return "\n".join(lines) + "\n", starts
+
+
+def stop_of(undecided: Sequence[Undecided]) -> dict[str, Any]:
+    """A rule that ends every plan with an error, until somebody deletes it."""
+    first = undecided[0].targets[0]
+    others = sum(len(one.targets) for one in undecided) - 1
+    more = f" and {others:,} more leaves are" if others else " is"
+    return {
+        "add": "not_decided",
+        "when": f"require(False, {f'{first}{more} not decided'!a})",
+        "value": "zeros((1,), 'int8')",
+    }
+
+
+def with_stop(text: str, rule: Mapping[str, Any]) -> str:
+    """The text of a draft with this rule behind all others."""
+    told = "  # write the rules that are missing, then delete this one, which keeps the draft from running"
+    last = yaml_text({"rules": [rule]}).splitlines()[1:]
+    return "\n".join([text.replace("rules: []", "rules:").rstrip("\n"), told, *last]) + "\n"
+
+
+def comment(text: str) -> str:
+    """A line of a comment; what would end the line, or hide, is written as an escape."""
+    shown = "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)
+    return f"# {shown}".rstrip()
+
+
+def summary(reasons: Sequence[Reason]) -> Summary:
+    """What decided the leaves of one rule: the weakest evidence, how many have better evidence, and why."""
+    counts = Counter(evidence for evidence, _ in reasons)
+    ranked = [evidence for evidence in Evidence if evidence in counts]
+    better = [f"{one} for {counts[one]} of {len(reasons)} leaves" for one in ranked[:-1]]
+    whys = dict.fromkeys(why for _, why in reasons if why)
+    return (ranked[-1] if ranked else None), (*better, *whys)
+
+
+def _usual(evidence: Sequence[Summary]) -> Evidence | None:
+    """The evidence that most rules have; of two with as many, the stronger."""
+    counts = Counter(weakest for weakest, _ in evidence if weakest is not None)
+    return max((one for one in Evidence if one in counts), key=counts.__getitem__, default=None)
+
+
+def _told(summed: Summary, usual: Evidence | None) -> str:
+    """The comment of a rule; empty where it has the usual evidence, and there is no more to say."""
+    weakest, whys = summed
+    if weakest is None or (weakest is usual and not whys):
+        return ""
+    more = f"; and {len(whys) - _FEW} more" if len(whys) > _FEW else ""
+    # That it is the way back of a recipe is true of every rule of such a draft, and said at its beginning.
+    name = "" if weakest is Evidence.RECIPE else str(weakest)
+    return ": ".join(filter(None, (name, "; ".join(whys[:_FEW]) + more)))
+
+
+def _conflict(conflict: ConflictEntry) -> Iterator[str]:
+    values, names = listed(conflict.by_values), listed(conflict.by_names)
+    yield f"values over names: {conflict.target} is {values} by its values, {names} by its name"
+
+
+def _undecided(undecided: Undecided) -> Iterator[str]:
+    yield f"not decided: {listed(undecided.targets)}: {undecided.why}"
+    for one in undecided.candidates:
+        yield f"  {one.how} of {listed(one.sources)}: {one.value} (names: {one.score:.2f})"
+        yield from _options(one.rules)
+    if undecided.own_value:
+        yield "  the target's own value:"
+        yield from _options(undecided.own_value)
+
+
+def _options(rules: Sequence[str]) -> Iterator[str]:
+    if rules:
+        yield f"    {' '.join(f'-e {shlex.quote(rule)}' for rule in rules)}"
+
+
+def listed(keys: Sequence[str]) -> str:
+    """A few keys, and how many more there are."""
+    more = f" and {len(keys) - _FEW} more" if len(keys) > _FEW else ""
+    return ", ".join(keys[:_FEW]) + more

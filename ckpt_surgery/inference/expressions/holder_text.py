@@ -1,0 +1,222 @@
+"""Holders as expressions of the recipe language, in the shortest words: `x.T`, `stack(xs)[:, 1]`."""
+
+import itertools
+import re
+from collections.abc import Mapping, Sequence
+
+from ckpt_surgery.core.arrays import Region, Shape
+from ckpt_surgery.inference.expressions.formations import Evidence, Formation, Value
+from ckpt_surgery.inference.expressions.holders import (
+    INNER,
+    Call,
+    HeldLeaf,
+    HeldPart,
+    Holder,
+    Joined,
+    Laid,
+    Many,
+    leaves_of,
+    rows,
+)
+from ckpt_surgery.inference.expressions.layout_steps import is_identity
+from ckpt_surgery.inference.expressions.layouts import Layout
+
+_FUNCTION = re.compile(r"\w+\(")
+"""How the text of a call begins that is no operator and no subscript."""
+_WHOLE = "abcfgijmnqrsuvwyz"
+"""Names of axes that are not cut."""
+_STACKED = "letpxo"
+"""Names of what the axis of a stack is cut into: layers, experts."""
+
+
+def formation(target: str, holder: Holder, evidence: Evidence, why: str = "") -> Formation:
+    """A leaf of the target that is what a holder says."""
+    return Formation(target, *written(holder), evidence, why)
+
+
+def written(holder: Holder) -> tuple[tuple[str, ...], Value]:
+    """The keys of the leaves that a holder is made of, in the order of `xs`, and its expression."""
+    found = leaves_of(holder)
+    keys = [key for one in found for key in (one.keys if isinstance(one, Many) else (one.key,))]
+    sources = tuple(dict.fromkeys(keys))
+    listed = len(sources) == len(keys) and (len(found) == 1 or _is_plain_list(holder))
+    single = len(sources) == 1
+    names = {key: "x" if single else f"xs[{number}]" for number, key in enumerate(sources)}
+    writer = _Writer(names, listed)
+    text = writer.text(holder)
+    return sources, Value(text, tuple(writer.numbers), tuple(writer.ends))
+
+
+def _is_plain_list(holder: Holder) -> bool:
+    """Whether all leaves are the parts of one list, as they are."""
+    while not isinstance(holder, Joined | HeldLeaf | Many):
+        holder = holder.inner
+    return isinstance(holder, Joined) and all(isinstance(part, HeldLeaf) for part in holder.parts)
+
+
+class _Writer:
+    """Text with holes, and the numbers that belong into them."""
+
+    def __init__(self, names: Mapping[str, str], listed: bool):
+        self._names = names
+        self._listed = listed
+        self.numbers: list[int] = []
+        self.ends: list[int | None] = []
+        """The number that each hole may be left out for."""
+
+    def text(self, holder: Holder) -> str:
+        if isinstance(holder, HeldLeaf):
+            return self._names[holder.key]
+        if isinstance(holder, Many):
+            return f"stack({self._list(holder.keys)})"
+        if isinstance(holder, Laid):
+            return self._laid(holder.layout, holder.inner)
+        if isinstance(holder, HeldPart):
+            return self._part(holder, [])
+        if isinstance(holder, Call):
+            return self._call(holder)
+        return self._joined(holder)
+
+    def _list(self, keys: Sequence[str]) -> str:
+        """A list of leaves: all of them, neighbours, or one by one."""
+        if self._listed:
+            return "xs"
+        order = list(self._names)
+        start = order.index(keys[0])
+        if len(keys) > 1 and order[start : start + len(keys)] == list(keys):
+            return f"xs[{start}:{start + len(keys)}]"
+        return "[" + ", ".join(self._names[key] for key in keys) + "]"
+
+    def _hole(self, number: int, end: int | None = None) -> str:
+        self.numbers.append(number)
+        self.ends.append(end)
+        return f"{{{len(self.numbers) - 1}}}"
+
+    # --- subscripts, calls, lists
+
+    def _part(self, part: HeldPart, single: Sequence[int]) -> str:
+        """A subscript; the axes `single` are left out."""
+        inner = self._atom(part.inner)
+        items = [self._item(part.region, axis, n, axis in single) for axis, n in enumerate(part.inner.shape)]
+        while items[-1] == ":":
+            items.pop()
+        return f"{inner}[{', '.join(items)}]"
+
+    def _item(self, region: Region, axis: int, length: int, single: bool) -> str:
+        start, stop = region.starts[axis], region.stops[axis]
+        if single:
+            return self._hole(start)
+        return ":" if stop - start == length else f"{self._hole(start, 0)}:{self._hole(stop, length)}"
+
+    def _call(self, call: Call) -> str:
+        inner = self.text(call.inner) if _FUNCTION.match(call.text) else self._atom(call.inner)
+        return call.text.replace(INNER, inner)
+
+    def _atom(self, holder: Holder) -> str:
+        """The text, in parentheses where an operator or a subscript next to it would split it."""
+        text = self.text(holder)
+        return f"({text})" if isinstance(holder, Call) and holder.operator else text
+
+    def _joined(self, joined: Joined) -> str:
+        whole = self._listed and all(isinstance(part, HeldLeaf) for part in joined.parts)
+        items = "xs" if whole else f"[{', '.join(map(self.text, joined.parts))}]"
+        name = "stack" if joined.stacked else "concat"
+        return f"{name}({items})" if joined.axis == 0 else f"{name}({items}, axis={joined.axis})"
+
+    # --- layouts
+
+    def _laid(self, layout: Layout, inner: Holder) -> str:
+        if isinstance(inner, HeldPart):
+            return self._laid_part(layout, inner)
+        text = self._list(inner.keys) if isinstance(inner, Many) else self.text(inner)
+        return self._expression(layout, text, isinstance(inner, Many), made=False)
+
+    def _laid_part(self, layout: Layout, part: HeldPart) -> str:
+        """A subscript and a layout: axes of which one index is left are left out."""
+        lengths = zip(part.shape, part.inner.shape, strict=True)
+        single = [axis for axis, (length, of) in enumerate(lengths) if length == 1 < of]
+        text = self._every_other(part, single) or self._part(part, single)
+        cuts = tuple(cut for axis, cut in enumerate(layout.cuts) if axis not in single)
+        rest = Layout(cuts, layout.order, layout.joins)
+        return self._expression(rest, text, isinstance(part.inner, Many), made=True)
+
+    def _every_other(self, part: HeldPart, single: Sequence[int]) -> str | None:
+        """Every second row, or every third one: one index of an axis that is half of one cut in two."""
+        if len(single) != 1 or not isinstance(part.inner, Laid):
+            return None
+        (axis,), layout = single, part.inner.layout
+        old, new = layout.shape_in, layout.shape_out
+        cut_in_two = layout.order == tuple(range(len(layout.order))) and 0 < axis < len(new)
+        if not cut_in_two or old != (*new[: axis - 1], new[axis - 1] * new[axis], *new[axis + 1 :]):
+            return None
+        if part.region != rows(new, axis, part.region.starts[axis], part.region.stops[axis]):
+            return None
+        start = self._hole(part.region.starts[axis], 0)
+        return f"{self._atom(part.inner.inner)}[{':, ' * (axis - 1)}{start}::{new[axis]}]"
+
+    def _expression(self, layout: Layout, inner: str, stack: bool, made: bool) -> str:
+        """The layout of an array, in the shortest words. `stack`: its first axis is that of a stack, which
+        `inner` is if it is `made`, and else the list of its leaves."""
+        simple = _of_list(layout, inner) if stack and not made else _of_array(layout, inner, stack)
+        if simple is not None:
+            return simple
+        names = _names(layout.cuts, stack)
+        left = " ".join(map(_group, names))
+        digits = list(itertools.chain.from_iterable(names))
+        right = " ".join(_group([digits[digit] for digit in group]) for group in layout.groups())
+        told = "".join(
+            f", {name}={self._hole(length)}"
+            for own, cut in zip(names, layout.cuts, strict=True)
+            for name, length in list(zip(own, cut, strict=True))[:-1]
+        )
+        source = f"stack({inner})" if stack and not made else inner
+        return f"rearrange({source}, '{left} -> {right}'{told})"
+
+
+def _of_list(layout: Layout, inner: str) -> str | None:
+    """The layout of the stack of a list of leaves without a pattern; None where it takes one."""
+    if is_identity(layout):
+        return f"stack({inner})"
+    place = layout.order.index(0) if layout.cuts[0] else 0
+    in_order = layout.order == (*range(1, place + 1), 0, *range(place + 1, len(layout.order)))
+    return f"stack({inner}, axis={place})" if place and in_order and _moves_whole_axes(layout) else None
+
+
+def _of_array(layout: Layout, inner: str, stack: bool) -> str | None:
+    """The layout of an array without a pattern; None where it takes one. `stack`: it is one of leaves."""
+    if is_identity(layout):
+        return inner
+    count, old, new = len(layout.order), layout.shape_in, layout.shape_out
+    plain = layout.order == tuple(range(count))
+    backwards = layout.order == tuple(reversed(range(count))) and _moves_whole_axes(layout)
+    if backwards or (plain and len(old) == 2 and new == old[::-1]):  # any reshape to it says the length
+        return f"{inner}.T"
+    return f"reshape({inner}, {new})" if plain and not stack else None
+
+
+def _moves_whole_axes(layout: Layout) -> bool:
+    return all(len(cut) == 1 for cut in layout.cuts) and all(count == 1 for count in layout.joins)
+
+
+def _names(cuts: Sequence[Shape], stack: bool) -> list[list[str]]:
+    """A name for each digit: `l` for layers, `h` and `d` for an axis that is cut in two."""
+    names: list[list[str]] = []
+    whole, marks = iter(_WHOLE), iter(("", *"23456789"))
+    for axis, cut in enumerate(cuts):
+        if stack and axis == 0:
+            names.append(list(_STACKED[: len(cut)]))
+        elif len(cut) == 1:
+            names.append([next(whole)])
+        elif cut:
+            letters = "hd" if len(cut) == 2 else "hpd" if len(cut) == 3 else "hpkdt"
+            mark = next(marks)
+            names.append([letter + mark for letter in letters[: len(cut)]])
+        else:
+            names.append([])
+    return names
+
+
+def _group(names: Sequence[str]) -> str:
+    if len(names) == 1:
+        return names[0]
+    return f"({' '.join(names)})" if names else "1"

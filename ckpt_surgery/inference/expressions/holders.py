@@ -1,0 +1,351 @@
+"""What holds the elements of an array: expressions over other leaves, kept in a short form as they grow.
+
+Layouts follow each other as one layout, parts are cut before elements are moved, arithmetic comes last, and
+arrays that are made alike of leaves are made of the stack of these leaves.
+"""
+
+import itertools
+from collections.abc import Sequence
+
+from ckpt_surgery.core.arrays import Region, Shape
+from ckpt_surgery.core.dtypes import DType
+from ckpt_surgery.core.frozen import frozen
+from ckpt_surgery.inference.expressions.layout_steps import (
+    composed,
+    identity,
+    is_identity,
+    reshaping,
+    restricted,
+    stacked,
+    transposing,
+)
+from ckpt_surgery.inference.expressions.layouts import Layout
+
+MOST_STEPS = 40
+"""How deep an expression may be nested."""
+INNER = "\0"
+"""What stands for the inner expression in the text of a call."""
+
+
+@frozen()
+class HeldLeaf:
+    """A leaf as it is."""
+
+    key: str
+    shape: Shape
+    depth: int = 0
+
+
+@frozen()
+class Many:
+    """Leaves of one shape, stacked along the first axis."""
+
+    keys: tuple[str, ...]
+    each: Shape
+    """Shape of a leaf."""
+    depth: int = 1
+
+    @property
+    def shape(self) -> Shape:
+        """Shape of the stack."""
+        return (len(self.keys), *self.each)
+
+
+@frozen()
+class Laid:
+    """An array whose elements are put into another order."""
+
+    layout: Layout
+    inner: "Holder"
+    depth: int
+
+    @property
+    def shape(self) -> Shape:
+        """Shape of the result."""
+        return self.layout.shape_out
+
+
+@frozen()
+class HeldPart:
+    """A region of an array."""
+
+    region: Region
+    inner: "Holder"
+    depth: int
+
+    @property
+    def shape(self) -> Shape:
+        """Shape of the region."""
+        return self.region.shape
+
+
+@frozen()
+class Call:
+    """A call, or an operator, with one array."""
+
+    text: str
+    """Its text, INNER in it for the array. It names axes from the last one, so that it fits stacks too."""
+    inner: "Holder"
+    shape: Shape
+    depth: int
+    elementwise: bool
+    """Whether each element depends on the element at its own index alone."""
+    operator: bool
+    """Whether the text needs parentheses beside other operators."""
+    liftable: bool = True
+    """Whether it is the same call of each array of a stack."""
+
+
+@frozen()
+class Joined:
+    """Arrays one after another along an axis; along a new one if they are `stacked`."""
+
+    parts: tuple["Holder", ...]
+    axis: int
+    stacked: bool
+    depth: int
+
+    @property
+    def shape(self) -> Shape:
+        """Shape of the result."""
+        one, axis = self.parts[0].shape, self.axis
+        if self.stacked:
+            return (*one[:axis], len(self.parts), *one[axis:])
+        return (*one[:axis], sum(part.shape[axis] for part in self.parts), *one[axis + 1 :])
+
+
+Holder = HeldLeaf | Many | Laid | HeldPart | Call | Joined
+
+
+def of_leaves(keys: Sequence[str], lengths: Shape, each: Shape) -> Holder:
+    """Leaves stacked along as many first axes as there are `lengths`; without any, the one leaf as it is."""
+    if not lengths:
+        return HeldLeaf(keys[0], each)
+    apart = tuple(n for n in lengths if n != 1)
+    axes = identity(each)
+    order = tuple(range(len(apart) + len(axes.order)))
+    joins = (*(int(n != 1) for n in lengths), *axes.joins)
+    return laid(Layout((apart, *axes.cuts), order, joins), Many(tuple(keys), each))
+
+
+def member(layout: Layout, inner: Holder, place: Sequence[int]) -> Holder:
+    """The element `place` of the first axes of what a layout makes of an array."""
+    whole = laid(layout, inner)
+    for number in place:
+        whole = squeezed(cut(rows(whole.shape, 0, number, number + 1), whole), 0)
+    return whole
+
+
+def rows(shape: Shape, axis: int, start: int, stop: int) -> Region:
+    """The indices from `start` to `stop` of one axis, and all of the others."""
+    whole = Region.whole(shape)
+    return Region(
+        (*whole.starts[:axis], start, *whole.starts[axis + 1 :]),
+        (*whole.stops[:axis], stop, *whole.stops[axis + 1 :]),
+    )
+
+
+def laid(layout: Layout, inner: Holder) -> Holder:
+    """A layout of an array that has no empty axis."""
+    if isinstance(inner, Laid):
+        both = composed(inner.layout, layout)
+        if both is not None:
+            return laid(both, inner.inner)
+    if is_identity(layout):
+        return inner
+    if isinstance(inner, Call) and inner.elementwise:
+        return _mapped(inner, laid(layout, inner.inner))
+    if isinstance(inner, Joined) and not inner.stacked:
+        parts = _laid_apart(layout, inner)
+        if parts is not None:
+            return parts
+    return Laid(layout, inner, inner.depth + 1)
+
+
+def _laid_apart(layout: Layout, whole: Joined) -> Holder | None:
+    """The concatenation of the parts without or with axes of length 1; None for any other layout."""
+    in_order = layout.order == tuple(range(len(layout.order)))
+    if not in_order or max(map(len, layout.cuts)) > 1 or max(layout.joins) > 1:
+        return None
+    digit = sum(map(len, layout.cuts[: whole.axis]))
+    axis = next(i for i, group in enumerate(layout.groups()) if digit in group)
+    parts = []
+    for part in whole.parts:
+        cuts = list(layout.cuts)
+        length = part.shape[whole.axis]
+        one = length == 1
+        cuts[whole.axis] = () if one else (length,)
+        joins = tuple(n - (one and i == axis) for i, n in enumerate(layout.joins))
+        order = tuple(range(len(layout.order) - one))
+        parts.append(laid(Layout(tuple(cuts), order, joins), part))
+    return concatenated(parts, axis)
+
+
+def cut(region: Region, inner: Holder) -> Holder:
+    """A region of an array."""
+    if region == Region.whole(inner.shape):
+        return inner
+    if region.size == 0:
+        return HeldPart(region, inner, inner.depth + 1)
+    if isinstance(inner, Call) and inner.elementwise:
+        return _mapped(inner, cut(region, inner.inner))
+    if isinstance(inner, Laid):
+        before = restricted(inner.layout, region)
+        if before is not None:
+            return laid(before.layout, cut(before.region, inner.inner))
+    if isinstance(inner, HeldPart):
+        return cut(region.moved(inner.region.starts), inner.inner)
+    return HeldPart(region, inner, inner.depth + 1)
+
+
+def mapped(text: str, inner: Holder, operator: bool = False) -> Holder:
+    """An elementwise call of an array."""
+    return Call(text, inner, inner.shape, inner.depth + 1, elementwise=True, operator=operator)
+
+
+def after(operation: str, inner: Holder) -> Holder:
+    """An array after a sum or a product with one number, as it follows an expression; or as it is."""
+    return mapped(f"{INNER}{operation}", inner, operator=True) if operation else inner
+
+
+def cast(inner: Holder, dtype: DType) -> Holder:
+    """An array as another dtype."""
+    return mapped(f"cast({INNER}, '{dtype.name}')", inner)
+
+
+def reshaped(inner: Holder, shape: Shape) -> Holder:
+    """An array in another shape, with its elements in the same order."""
+    layout = None if 0 in shape else reshaping(inner.shape, shape)
+    if layout is not None:
+        return laid(layout, inner)
+    return called(f"reshape({INNER}, {shape})", inner, shape, liftable=False)
+
+
+def called(text: str, inner: Holder, shape: Shape, liftable: bool = True) -> Holder:
+    """A call of an array that gives one of this shape."""
+    return Call(text, inner, shape, inner.depth + 1, False, False, liftable)
+
+
+def _mapped(call: Call, inner: Holder) -> Holder:
+    return mapped(call.text, inner, call.operator)
+
+
+def joined(parts: Sequence[Holder], axis: int, stacked: bool = False) -> Holder:
+    """Arrays one after another along an axis, whatever they are made of."""
+    return Joined(tuple(parts), axis, stacked, 1 + max(part.depth for part in parts))
+
+
+def concatenated(parts: Sequence[Holder], axis: int) -> Holder:
+    """Arrays of one dtype one after another along an axis."""
+    if len(parts) == 1:
+        return parts[0]
+    calls = [part for part in parts if isinstance(part, Call) and part.elementwise]
+    if len(calls) == len(parts) and len({call.text for call in calls}) == 1:
+        return _mapped(calls[0], concatenated([call.inner for call in calls], axis))
+    if all(part.shape[axis] == 1 for part in parts):
+        return _stack([squeezed(part, axis) for part in parts], axis)
+    return joined(parts, axis)
+
+
+def squeezed(part: Holder, axis: int) -> Holder:
+    """An array without an axis of length 1."""
+    layout = identity(part.shape)
+    joins = (*layout.joins[:axis], *layout.joins[axis + 1 :])
+    return laid(Layout(layout.cuts, layout.order, joins), part)
+
+
+def _stack(parts: Sequence[Holder], axis: int) -> Holder:
+    alike = lifted(parts)
+    if alike is None:
+        return joined(parts, axis, stacked=True)
+    order = list(range(1, len(alike.shape)))
+    order.insert(axis, 0)
+    return laid(transposing(alike.shape, order), alike)
+
+
+def lifted(parts: Sequence[Holder]) -> Holder | None:
+    """The stack along the first axis of arrays that are made alike; None where they are not.
+
+    It is made once of the stacks of their leaves.
+    """
+    first, count = parts[0], len(parts)
+    if isinstance(first, HeldLeaf):
+        leaves = [part for part in parts if isinstance(part, HeldLeaf)]
+        if len(leaves) < count or any(leaf.shape != first.shape for leaf in leaves):
+            return None
+        return Many(tuple(leaf.key for leaf in leaves), first.shape)
+    if isinstance(first, Many):
+        stacks = [part for part in parts if isinstance(part, Many)]
+        if len(stacks) < count or len({one.shape for one in stacks}) > 1:
+            return None
+        keys = [key for one in stacks for key in one.keys]
+        return of_leaves(keys, (count, len(first.keys)), first.each)
+    if isinstance(first, Joined):
+        return _lifted_join(parts, first)
+    same = [part for part in parts if isinstance(part, Laid | HeldPart | Call)]
+    if len(same) < count or len({_form(one) for one in same}) > 1:
+        return None
+    inner = lifted([one.inner for one in same])
+    if inner is None:
+        return None
+    if isinstance(first, Laid):
+        return laid(stacked(first.layout, count), inner)
+    if isinstance(first, HeldPart):
+        region = Region((0, *first.region.starts), (count, *first.region.stops))
+        return cut(region, inner)
+    if not first.liftable:
+        return None
+    return Call(first.text, inner, (count, *first.shape), inner.depth + 1, first.elementwise, first.operator)
+
+
+def _form(one: Laid | HeldPart | Call) -> object:
+    """What arrays that are made alike have in common."""
+    if isinstance(one, Laid):
+        return one.layout
+    return one.region if isinstance(one, HeldPart) else (one.text, one.shape)
+
+
+def _lifted_join(parts: Sequence[Holder], first: Joined) -> Holder | None:
+    joins = [part for part in parts if isinstance(part, Joined)]
+    forms = {(one.axis, one.stacked, len(one.parts)) for one in joins}
+    if len(joins) < len(parts) or len(forms) > 1:
+        return None
+    all_parts = [part for one in joins for part in one.parts]
+    alike = None if first.stacked else lifted(all_parts)
+    count, axis, each = len(parts), first.axis, first.parts[0].shape
+    if alike is not None and 0 not in each:
+        # One stack of everything: its first axis is cut, and its second half is joined with `axis`.
+        digits = ((count, len(first.parts)), *((n,) if n != 1 else () for n in each))
+        order = [*range(2, 2 + sum(map(len, digits[1:])))]
+        place = sum(map(len, digits[1 : axis + 1]))
+        order.insert(place, 1)
+        joins_of = [len(cut) + (number == axis) for number, cut in enumerate(digits[1:])]
+        return laid(Layout(digits, (0, *order), (1, *joins_of)), alike)
+    lists = [lifted(column) for column in zip(*(one.parts for one in joins), strict=True)]
+    found = [one for one in lists if one is not None]
+    if len(found) < len(lists):
+        return None
+    return joined(found, axis + 1, first.stacked)
+
+
+def leaves_of(holder: Holder) -> list[HeldLeaf | Many]:
+    """The leaves, and stacks of leaves, that a holder is made of, in the order of its text."""
+    if isinstance(holder, HeldLeaf | Many):
+        return [holder]
+    if isinstance(holder, Joined):
+        return list(itertools.chain.from_iterable(map(leaves_of, holder.parts)))
+    return leaves_of(holder.inner)
+
+
+def scales(holder: Holder) -> bool:
+    """Whether floats are multiplied or divided, which is exact only as long as they stay in their range."""
+    waiting = [holder]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, Call) and one.operator and (" / " in one.text or " * " in one.text):
+            return True
+        if isinstance(one, Joined):
+            waiting += one.parts
+        elif not isinstance(one, HeldLeaf | Many):
+            waiting.append(one.inner)
+    return False

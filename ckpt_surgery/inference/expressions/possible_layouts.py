@@ -1,0 +1,200 @@
+"""Every layout that takes one shape to another, where each digit is a whole axis of one of them.
+
+Axes are moved about whole, an axis is cut into axes of the result, or axes are joined into one of the result.
+Shapes say no more than that; what lies in an axis that is cut or joined keeps its plain order, slow to fast.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+
+from ckpt_surgery.core.arrays import Shape
+from ckpt_surgery.inference.expressions.layouts import Layout
+
+MOST = 64
+"""How many layouts are listed at most."""
+_MOST_TRIES = 50_000
+"""How many axes are tried at most. Shapes that take more have dozens of small axes."""
+
+_Part = tuple[int, int]
+"""A digit: the axis of the input, and which of its cuts, from slow to fast."""
+
+
+def layouts(shape_in: Shape, shape_out: Shape, stacked: int = 0) -> list[Layout]:
+    """The layouts that take an array of `shape_in` to `shape_out`: none where there is none; at most `MOST`.
+
+    Axes are cut and joined in their order; only the first `stacked` ones, along which leaves are stacked, may
+    also stand between the others where axes are joined. Layouts with the same effect are listed once: axes of
+    length 1 make no difference. Those that move the fewest axes come first.
+    """
+    if math.prod(shape_in) != math.prod(shape_out):
+        return []
+    if 0 in shape_in:
+        return _empty(shape_in, shape_out)
+    search = _ShapeSearch(shape_in, shape_out, stacked)
+    found: dict[tuple[object, ...], Layout] = {}
+    for groups in search.results():
+        layout = _layout(shape_in, shape_out, groups)
+        found.setdefault((layout.digits, layout.order), layout)
+        if len(found) == MOST:
+            break
+    if search.tries > _MOST_TRIES and len(found) < 2:
+        return []  # the search was not finished: nothing says that this is the only layout
+    return sorted(found.values(), key=lambda layout: (len(layout.order), _moves(layout.order)))
+
+
+def _empty(shape_in: Shape, shape_out: Shape) -> list[Layout]:
+    """An array without elements keeps its shape or is not told at all."""
+    if shape_in != shape_out:
+        return []
+    cuts = tuple((length,) if length != 1 else () for length in shape_in)
+    return [Layout(cuts, tuple(range(sum(map(len, cuts)))), tuple(map(len, cuts)))]
+
+
+class _ShapeSearch:
+    """Fills the axes of the result one after the other with axes of the input, or with parts of them."""
+
+    def __init__(self, shape_in: Shape, shape_out: Shape, stacked: int) -> None:
+        self._in = shape_in
+        self._wanted = [length for length in shape_out if length != 1]
+        self._stacked = stacked
+        self._left = list(shape_in)
+        self._cuts = [0] * len(shape_in)
+        self.tries = 0
+
+    def results(self, done: int = 0) -> Iterator[list[list[_Part]]]:
+        """The parts of each axis of the result from `done` on that is longer than 1."""
+        self.tries += 1
+        if self.tries > _MOST_TRIES:
+            return
+        if done == len(self._wanted):
+            if all(left == 1 for left in self._left):
+                yield []
+            return
+        length = self._wanted[done]
+        for axis in range(len(self._in)):
+            if self._left[axis] % length == 0 and self._left[axis] > 1:
+                yield from self._with_part(axis, length, done)
+        for axes in self._joined(length):
+            yield from self._with_axes(axes, done)
+
+    def _with_part(self, axis: int, length: int, done: int) -> Iterator[list[list[_Part]]]:
+        """The next axis of the result is the next part of an axis of the input, or all of it."""
+        part = (axis, self._cuts[axis])
+        self._left[axis] //= length
+        self._cuts[axis] += 1
+        for rest in self.results(done + 1):
+            yield [[part], *rest]
+        self._left[axis] *= length
+        self._cuts[axis] -= 1
+
+    def _with_axes(self, axes: Sequence[int], done: int) -> Iterator[list[list[_Part]]]:
+        """The next axis of the result consists of these axes of the input."""
+        for axis in axes:
+            self._left[axis] = 1
+        for rest in self.results(done + 1):
+            yield [[(axis, 0) for axis in axes], *rest]
+        for axis in axes:
+            self._left[axis] = self._in[axis]
+
+    def _joined(self, length: int, begun: tuple[int, ...] = ()) -> Iterator[tuple[int, ...]]:
+        """Two or more whole axes of the input whose lengths multiply to this one.
+
+        Those along which leaves are stacked stand anywhere, the others in their order.
+        """
+        self.tries += 1
+        if self.tries > _MOST_TRIES:
+            return
+        if length == 1:
+            if len(begun) > 1:
+                yield begun
+            return
+        last = max((axis for axis in begun if axis >= self._stacked), default=-1)
+        for axis, whole in enumerate(self._in):
+            free = whole > 1 and self._cuts[axis] == 0 and self._left[axis] == whole and axis not in begun
+            if free and length % whole == 0 and (axis < self._stacked or axis > last):
+                yield from self._joined(length // whole, (*begun, axis))
+
+
+def _layout(shape_in: Shape, shape_out: Shape, groups: Sequence[Sequence[_Part]]) -> Layout:
+    """The layout whose result has these parts in each axis that is longer than 1."""
+    counts = [0] * len(shape_in)
+    lengths: dict[_Part, int] = {}
+    wanted = [length for length in shape_out if length != 1]
+    for length, group in zip(wanted, groups, strict=True):
+        for axis, cut in group:
+            counts[axis] += 1
+            lengths[axis, cut] = length if len(group) == 1 else shape_in[axis]
+    parts = [(axis, cut) for axis, count in enumerate(counts) for cut in range(count)]
+    place = {part: digit for digit, part in enumerate(parts)}
+    cuts = tuple(tuple(lengths[axis, cut] for cut in range(count)) for axis, count in enumerate(counts))
+    sizes = iter(groups)
+    joins = tuple(0 if length == 1 else len(next(sizes)) for length in shape_out)
+    return Layout(cuts, tuple(place[part] for group in groups for part in group), joins)
+
+
+def _moves(order: Sequence[int]) -> tuple[int, tuple[int, ...]]:
+    """How many pairs of digits change their order: 0 for the plain order."""
+    turned = sum(a > b for place, a in enumerate(order) for b in order[place + 1 :])
+    return turned, tuple(order)
+
+
+# --- what no library does ------------------------------------------------------------
+
+
+_CHANNELS = 2
+"""Axes of a convolution's kernel that are channels; the others are space."""
+
+
+def plausible(found: Sequence[Layout], stacked: int) -> list[Layout]:
+    """The layouts that do nothing which no library does; all of them where each does."""
+    return space_in_order(whole_axes(found), stacked)
+
+
+def whole_axes(found: Sequence[Layout]) -> list[Layout]:
+    """The layouts that move all axes whole, if there are any; else all of them.
+
+    Where whole axes fit, others cut one axis and join two at the same time: 3 layers of 4 experts into an
+    axis of 12, and a kernel's 12 into 3 and 4. Their lengths are the same by chance.
+    """
+    kept = [layout for layout in found if max((*map(len, layout.cuts), *layout.joins), default=0) < 2]
+    return kept or list(found)
+
+
+def space_in_order(found: Sequence[Layout], stacked: int) -> list[Layout]:
+    """The layouts that keep the order of height and width; all of them where an array has none.
+
+    A convolution's kernel has its axes of space first (TensorFlow, Flax) or last (PyTorch), and no library
+    exchanges them: with a square kernel, shapes alone would not tell.
+    """
+    if not found:
+        return []
+    space = _space(found[0].shape_in[stacked:])
+    kept = [layout for layout in found if _in_order(layout, [stacked + axis for axis in space], stacked)]
+    return kept or list(found)
+
+
+def _space(shape: Shape) -> list[int]:
+    """The axes of space of a convolution's kernel: two or three, all of one length; empty where none are."""
+    count = len(shape) - _CHANNELS
+    if count not in (2, 3):
+        return []
+    sides = [list(range(count)), list(range(_CHANNELS, len(shape)))]
+    alike = [side for side in sides if len({shape[axis] for axis in side}) == 1 and shape[side[0]] > 1]
+    lengths = [math.prod(shape[axis] for axis in side) for side in alike]
+    if not alike or lengths.count(min(lengths)) > 1:
+        return []
+    return alike[lengths.index(min(lengths))]
+
+
+def _in_order(layout: Layout, axes: Sequence[int], stacked: int) -> bool:
+    """Whether these axes are whole, one after the other as in the input, and first or last in the result."""
+    if not axes:
+        return True
+    if any(len(layout.cuts[axis]) != 1 for axis in axes):
+        return False
+    digits = [sum(len(cut) for cut in layout.cuts[:axis]) for axis in axes]
+    layers = sum(len(cut) for cut in layout.cuts[:stacked])
+    order = [digit for digit in layout.order if digit >= layers]
+    first = order.index(digits[0])
+    last = first + len(digits)
+    return order[first:last] == digits and (first == 0 or last == len(order))

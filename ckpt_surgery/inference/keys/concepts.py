@@ -1,0 +1,251 @@
+"""What the words of a key mean, as concepts: `self_attn.q_proj.weight` is attention, query, weight.
+
+Words without an entry in the table of synonyms are concepts themselves. A number that is a part of a name
+counts by its rank: `conv1` and `Conv_0` are both the first, where the others are `conv2` and `Conv_1`.
+"""
+
+import functools
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+from ckpt_surgery.core.frozen import frozen
+from ckpt_surgery.inference.keys import synonyms
+
+Rank = Callable[[str, int], tuple[int, int]]
+"""The rank, from 0, of a number among those behind a text in a checkpoint, and how many there are."""
+
+_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+|[^\W\d_]+")
+_LEAF_KINDS = frozenset({"weight", "bias", "mean", "var", "step"})
+SUBLAYERS = frozenset({"attention", "cross", "mlp"})
+"""What a block of layers consists of."""
+_PLACES = {"attention": "before", "cross": "beforecross", "mlp": "between"}
+"""Where a norm is that belongs to a sublayer."""
+PLACED = frozenset({"final", "somewhere"})
+_GUESSES = PLACED | {"weight"}
+_TWO_NORMS = ("before", "between")
+"""Where two norms of a block are that are numbered."""
+_SPECIAL = frozenset(
+    {"embedding", "query", "key", "before", "beforecross", "between", "after", "final", "initial"}
+)
+"""What a norm has that is not the last one of its tower."""
+
+Phrases = Mapping[tuple[str, ...], tuple[str, ...]]
+
+
+@frozen()
+class Meaning:
+    """What the text of a template says."""
+
+    words: tuple[str, ...]
+    """Its words in their order, in lower case, indices left out."""
+    concepts: tuple[str, ...]
+    """What they mean, in their order, each once; at least one."""
+    series: tuple[tuple[bool, int], ...] = ()
+    """For each number among the words: True if those behind the same text count from 0, and how many there
+    are."""
+    silent: tuple[str, ...] = ()
+    """Words that usually say nothing, such as `model`."""
+    guessed: frozenset[str] = frozenset()
+    """Those concepts that no word says: where a norm is, and that a leaf is a weight."""
+    ranks: tuple[str, ...] = ()
+    """The numbers among the words, as ranks: `#0/3` for the first of three."""
+
+    @property
+    def tokens(self) -> tuple[str, ...]:
+        """Concepts and all other words, each once: what is aligned."""
+        said = [one for one in self.concepts if one not in self.guessed or one in PLACED]
+        return tuple(dict.fromkeys((*said, *self.silent, *self.ranks)))
+
+
+def same_words(one: Meaning, other: Meaning) -> bool:
+    """Compare the words of two names; `ln_1` of `ln_0` and `ln_1` is not `ln_1` of `ln_1` and `ln_2`."""
+    shifted = any(a[1] == b[1] and a[0] != b[0] for a, b in zip(one.series, other.series, strict=False))
+    return one.words == other.words and not shifted
+
+
+def meaning(text: str, rank: Rank | None = None) -> Meaning:
+    """What a template's text says: `layers/{}/mlp/wi_0/kernel` is layer, mlp, gate, weight."""
+    tokens = _tokens(text)
+    raw = tuple(word for word, _ in tokens)
+    series = tuple(_series(word, text[:at], rank) for word, at in tokens if word.isdigit())
+    words = _from_one(raw, series)
+    found: list[str] = []
+    silent: list[str] = []
+    place = 0
+    while place < len(tokens):
+        taken, concepts = _longest(words, place, found)
+        if taken == 0:
+            concepts = _unknown(tokens[place], text, found, rank)
+            taken = 1
+        elif not concepts:
+            silent += words[place : place + taken]
+        found += [concept for concept in concepts if concept not in found]
+        place += taken
+    complete = tuple(_completed(found))
+    guessed = frozenset(complete) & _GUESSES - set(found)
+    ranks = tuple(_rank_among(word, text[:at], rank) for word, at in tokens if word.isdigit())
+    return Meaning(raw, complete, series, tuple(silent), guessed, tuple(one for one in ranks if one))
+
+
+def _rank_among(number: str, before: str, rank: Rank | None) -> str:
+    place, among = (0, 1) if rank is None else rank(before, int(number))
+    return f"#{place}/{among}" if among > 1 else ""
+
+
+def _series(number: str, before: str, rank: Rank | None) -> tuple[bool, int]:
+    """Whether the numbers behind a text count from 0, and how many there are."""
+    place, among = (-1, 1) if rank is None else rank(before, int(number))
+    return among > 1 and place == int(number), among
+
+
+def _from_one(words: Sequence[str], series: Sequence[tuple[bool, int]]) -> tuple[str, ...]:
+    """The words with the numbers of the table: `ln 0` is its `ln 1` where norms are counted from 0.
+
+    Numbers that are more than the table knows mean nothing in it: `fc 1` to `fc 3` are no MLP with two.
+    """
+    counts = iter(series)
+    counted_from_one: list[str] = []
+    for before, word in zip(("", *words), words, strict=False):
+        if not word.isdigit() or before not in _numbered():
+            counted_from_one.append(word)
+            if word.isdigit():
+                next(counts)
+            continue
+        from_zero, among = next(counts)
+        known = _numbered()[before]
+        shifted = from_zero and "0" not in known
+        number = str(int(word) + 1) if shifted else word
+        counted_from_one.append(number if among <= len(known) else "")
+    return tuple(counted_from_one)
+
+
+def with_sublayer(said: Meaning, sublayer: str) -> Meaning:
+    """The meaning of a leaf of a sublayer, `attention`, `cross` or `mlp`, whose own name does not say so."""
+    if not set(said.concepts).isdisjoint(SUBLAYERS):
+        return said
+    if "norm" in said.concepts:
+        kept = [concept for concept in said.concepts if concept not in PLACED]
+        return replace(said, concepts=(*kept, _PLACES[sublayer]))
+    return replace(said, concepts=(*said.concepts, sublayer))
+
+
+def as_norm(said: Meaning) -> Meaning:
+    """The meaning of a leaf of a norm, whose own name does not say so."""
+    return said if "norm" in said.concepts else replace(said, concepts=(*said.concepts, "norm"))
+
+
+def counted(text: str) -> str:
+    """What an index behind this text counts: the concept of the last word before it; "" for none."""
+    tokens = _tokens(text)
+    if not tokens:
+        return ""
+    for length in (3, 2, 1):
+        words = tuple(word for word, _ in tokens[-length:])
+        concepts = _table(synonyms.ANYWHERE).get(words)
+        if concepts:
+            return concepts[-1]
+    return tokens[-1][0]
+
+
+def _tokens(text: str) -> list[tuple[str, int]]:
+    """The words of a text, in lower case and respelled, each with its offset."""
+    found: list[tuple[str, int]] = []
+    for match in _WORD.finditer(text):
+        word = match.group().lower()
+        if word.isdigit():
+            word = word.lstrip("0") or "0"
+        for part in synonyms.SPELLINGS.get(word, word).split():
+            found.append((part, match.start()))
+    return found
+
+
+def _longest(words: Sequence[str], place: int, found: Sequence[str]) -> tuple[int, tuple[str, ...]]:
+    """How many words the longest phrase from here has, and its concepts; 0 where no phrase is known."""
+    tables = _tables(words, place, found)
+    for length in range(min(_longest_phrase(), len(words) - place), 0, -1):
+        phrase = tuple(words[place : place + length])
+        for table in tables:
+            if phrase in table:
+                return length, table[phrase]
+    return 0, ()
+
+
+def _tables(words: Sequence[str], place: int, found: Sequence[str]) -> list[Phrases]:
+    """The tables that count for what stands behind these concepts, the closest first."""
+    tables = []
+    if "optimizer" in found and place == len(words) - 1:
+        tables.append(_table(synonyms.IN_OPTIMIZER))
+    if "attention" in found or "cross" in found:
+        tables.append(_table(synonyms.IN_ATTENTION))
+    elif found and place == len(words) - 1:
+        tables.append(_table(synonyms.AT_THE_END))
+    if "mlp" in found:
+        tables.append(_table(synonyms.IN_MLP))
+    if "layer" in found:
+        tables.append(_table(synonyms.IN_LAYER))
+    if not found:
+        tables.append(_table(synonyms.ROOT))
+    return [*tables, _table(synonyms.ANYWHERE)]
+
+
+def _unknown(token: tuple[str, int], text: str, found: Sequence[str], rank: Rank | None) -> tuple[str, ...]:
+    """The concept of a word that no phrase has."""
+    word, offset = token
+    if not word.isdigit():
+        return (word,)
+    before = found[-1] if found else ""
+    place, among = (0, 1) if rank is None else rank(text[:offset], int(word))
+    if before == "norm" and among == len(_TWO_NORMS):
+        return (_TWO_NORMS[place],)
+    if among > 1:
+        return (f"{before}#{place}",)
+    return (f"{before}#{word}",) if before == "layer" else ()
+
+
+def _completed(found: Sequence[str]) -> list[str]:
+    """With what goes without saying: a leaf is a weight, and a norm outside of layers is the last one.
+
+    A norm of a layer that does not say where it is could be any of them.
+    """
+    complete = list(found)
+    if "norm" in found and _SPECIAL.isdisjoint(found):
+        complete.append("somewhere" if "layer" in found else "final")
+    if _LEAF_KINDS.isdisjoint(found):
+        complete.append("weight")
+    return complete
+
+
+@functools.cache
+def _table(text: str) -> Phrases:
+    """The phrases of a table, with their concepts."""
+    table: dict[tuple[str, ...], tuple[str, ...]] = {}
+    for line in text.strip().splitlines():
+        if line.strip():
+            concepts, phrases = line.split(":")
+            means = tuple(concepts.split()) if concepts.strip() != "-" else ()
+            table |= {tuple(phrase.split()): means for phrase in phrases.split(",")}
+    return table
+
+
+@functools.cache
+def _numbered() -> Mapping[str, frozenset[str]]:
+    """Words that the table numbers, with their numbers."""
+    found: dict[str, frozenset[str]] = {}
+    for text in (synonyms.ANYWHERE, synonyms.IN_ATTENTION, synonyms.IN_MLP):
+        for phrase in _table(text):
+            if len(phrase) > 1 and phrase[-1].isdigit():
+                found[phrase[-2]] = found.get(phrase[-2], frozenset()) | {phrase[-1]}
+    return found
+
+
+@functools.cache
+def all_concepts() -> frozenset[str]:
+    """Every concept that a phrase of a table means."""
+    tables = (synonyms.ANYWHERE, synonyms.IN_ATTENTION, synonyms.IN_MLP, synonyms.IN_LAYER)
+    return frozenset(concept for text in tables for means in _table(text).values() for concept in means)
+
+
+@functools.cache
+def _longest_phrase() -> int:
+    return max(map(len, _table(synonyms.ANYWHERE)))

@@ -1,0 +1,293 @@
+"""Keys that differ in indices alone, as grids: `layers/{}/mlp/kernel` with the members 0 to 47.
+
+Not every number in a key is an index. A number counts as one where it is a component of its own and takes
+several values behind the same prefix (`layers/3/…`, `model.layers.3.…`), or where it is attached to a word
+and takes the values 0 to N-1 with N of at least 3 (`layers_3`, `block_007`), or of 2 where the word counts
+layers or experts (`layers_0`, `layers_1`). A number that never varies behind its prefix is part of a name
+(`opt_state/0`), and so are those of `conv1` and `wi_0`.
+"""
+
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from ckpt_surgery.core.arrays import Shape
+from ckpt_surgery.core.dtypes import ELEMENT_TYPES, DType
+from ckpt_surgery.core.frozen import frozen
+from ckpt_surgery.core.keys import natural_order
+from ckpt_surgery.core.leaves import Leaf, LeafKind
+from ckpt_surgery.inference.keys.concepts import counted
+
+Numbers = tuple[str, ...]
+"""The indices of a key in their order, as they are written: leading zeros are kept."""
+
+_FEWEST = 3
+"""How many values an index that is attached to a word takes at least."""
+_COUNTED = frozenset({"layer", "expert"})
+"""What is counted where there are two."""
+_FEW = 8
+"""How many values an index takes at most that may be a name after all: the sublayers of a block, 0 to 2."""
+_LONGEST = 18
+"""Digits of the longest index: longer numbers are hashes or dates."""
+_NUMBER = re.compile(rf"(?<![0-9])[0-9]{{1,{_LONGEST}}}(?![0-9])")
+_SEPARATORS = "/."
+MOST_KINDS = 8
+"""Kinds of layers of one numbering: where there are more, they are no kinds."""
+_KINDS = {"b": "bool", "i": "integer", "u": "integer", "f": "float", "c": "complex"}
+
+
+@frozen()
+class KeyTemplate:
+    """A key with places for indices."""
+
+    texts: tuple[str, ...]
+    """What stands before, between and after the indices: one text more than there are indices."""
+
+    @property
+    def slots(self) -> int:
+        """The number of indices."""
+        return len(self.texts) - 1
+
+    def key(self, numbers: Sequence[str]) -> str:
+        """The key with these indices, as they are to be written."""
+        return self.texts[0] + "".join(a + b for a, b in zip(numbers, self.texts[1:], strict=True))
+
+    def __str__(self) -> str:
+        return self.key(["{}"] * self.slots)
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Keys of one checkpoint with one template; leaves that are all alike, where kind and shape are told."""
+
+    template: KeyTemplate
+    members: Mapping[Numbers, str]
+    """The keys by their indices, in natural order; at least one."""
+    kind: str = ""
+    """What the values are: `bool`, `integer`, `float`, `complex`, or what a leaf without numbers is. Values
+    of different kinds never follow from each other."""
+    shape: Shape = ()
+    """Shape of each member; `()` for what has none."""
+    dtype: DType | None = None
+    """dtype of each member; None for what has none."""
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The members' keys, in the order of their indices."""
+        return tuple(self.members.values())
+
+    @property
+    def text(self) -> str:
+        """The template as text: `layers/{}/mlp/kernel`."""
+        return str(self.template)
+
+    @property
+    def numeric(self) -> bool:
+        """Whether the members are arrays of numbers, which can be moved about."""
+        return self.kind in _KINDS.values()
+
+    @property
+    def elements(self) -> int:
+        """Number of elements of all members together."""
+        return math.prod(self.shape) * len(self.members)
+
+
+def grids(keys: Iterable[str]) -> tuple[Grid, ...]:
+    """The grids that these keys are, in the order of their first members; each key is in exactly one."""
+    split = {key: _Split(key) for key in keys}
+    waiting = [one for one in split.values() if one.pending()]
+    while waiting:
+        groups: dict[tuple[str, ...], list[_Split]] = {}
+        for one in waiting:
+            groups.setdefault(tuple(one.texts), []).append(one)
+        for group in groups.values():
+            own, attached = ([one for one in group if one.own is own] for own in (True, False))
+            for part, counts in ((own, _varies(own)), (attached, _counts(attached))):
+                for one in part:
+                    one.decide(counts)
+        waiting = [one for one in waiting if one.pending()]
+    found: dict[KeyTemplate, dict[Numbers, str]] = {}
+    for key, one in split.items():
+        found.setdefault(KeyTemplate(tuple(one.texts)), {})[tuple(one.numbers)] = key
+    return tuple(Grid(template, _ordered(members)) for template, members in found.items())
+
+
+Places = Mapping[str, tuple[Grid, Numbers]]
+"""The grid of every key, and the key's indices in it."""
+
+
+def places_of(found: Iterable[Grid]) -> Places:
+    """Where each key stands."""
+    return {key: (grid, numbers) for grid in found for numbers, key in grid.members.items()}
+
+
+class _Split:
+    """One key while its numbers are told to be indices or parts of names, from left to right."""
+
+    def __init__(self, key: str) -> None:
+        found = list(_NUMBER.finditer(key))
+        edges = [0, *(edge for match in found for edge in match.span()), len(key)]
+        self._literals = [key[a:b] for a, b in zip(edges[::2], edges[1::2], strict=True)]
+        self._numbers = [match.group() for match in found]
+        self._next = 0
+        self.texts = [self._literals[0]]
+        """What stands between the indices that are told, and before the next number."""
+        self.numbers: list[str] = []
+
+    def pending(self) -> bool:
+        return self._next < len(self._numbers)
+
+    @property
+    def number(self) -> str:
+        return self._numbers[self._next]
+
+    @property
+    def own(self) -> bool:
+        """Whether the next number is a component of its own."""
+        before, after = self.texts[-1], self._literals[self._next + 1]
+        starts = before == "" if len(self.texts) == 1 else False
+        return (starts or before[-1:] in set(_SEPARATORS)) and (not after or after[0] in _SEPARATORS)
+
+    def decide(self, index: bool) -> None:
+        """Take the next number as an index, or as a part of the text around it."""
+        number, after = self.number, self._literals[self._next + 1]
+        if index:
+            self.numbers.append(number)
+            self.texts.append(after)
+        else:
+            self.texts[-1] += number + after
+        self._next += 1
+
+
+def _varies(group: Iterable[_Split]) -> bool:
+    """Whether the next numbers of keys with one prefix, components of their own, are indices."""
+    return len({int(one.number) for one in group}) > 1
+
+
+def _counts(group: Sequence[_Split]) -> bool:
+    """Whether the next numbers of keys with one prefix, which are attached to a word, are indices."""
+    values = {int(one.number) for one in group}
+    if values != set(range(len(values))):
+        return False
+    return len(values) >= _FEWEST or (len(values) == 2 and counted(group[0].texts[-1]) in _COUNTED)
+
+
+def _ordered(members: Mapping[Numbers, str]) -> dict[Numbers, str]:
+    return dict(sorted(members.items(), key=lambda item: [natural_order(number) for number in item[0]]))
+
+
+def layer_kinds(found: Iterable[Grid]) -> list[frozenset[str]]:
+    """The keys of the layers of each kind, where one numbering has several; kinds with few layers come first.
+
+    Two layers are of one kind if the same names lie below them.
+    """
+    below: dict[str, dict[str, set[str]]] = {}
+    keys: dict[tuple[str, str], list[str]] = {}
+    for grid in found:
+        if grid.template.slots:
+            prefix, rest = grid.template.texts[0], "{}".join(grid.template.texts[1:])
+            for numbers, key in grid.members.items():
+                below.setdefault(prefix, {}).setdefault(numbers[0], set()).add(rest)
+                keys.setdefault((prefix, numbers[0]), []).append(key)
+    kinds: list[list[str]] = []
+    for prefix, layers in below.items():
+        alike: dict[frozenset[str], list[str]] = {}
+        for number, names in layers.items():
+            alike.setdefault(frozenset(names), []).append(number)
+        if 1 < len(alike) <= MOST_KINDS:
+            kinds += [[key for number in some for key in keys[prefix, number]] for some in alike.values()]
+    return [frozenset(kind) for kind in sorted(kinds, key=len)]
+
+
+# --- leaves that are alike --------------------------------------------------------------------------------
+
+_Likeness = tuple[str, Shape, DType | None]
+
+
+def alike(leaves: Iterable[Leaf], found: Sequence[Grid]) -> tuple[Grid, ...]:
+    """These leaves as grids of one kind, one shape and one dtype, ordered by their first members.
+
+    `found`: the grids of the whole checkpoint; they may have members that are not among the leaves. An index
+    that is the same in all members of a grid is part of its name. So is one behind another one that takes few
+    values and divides different grids (`layer.0.SelfAttention`, `layer.1.DenseReluDense`): it tells what its
+    subtree is, and counts nothing.
+    """
+    known = {leaf.key.text: leaf for leaf in leaves}
+    named = _named(found)
+    parted: dict[tuple[KeyTemplate, Numbers, _Likeness], dict[Numbers, str]] = {}
+    for grid in found:
+        template = grid.template
+        fixed = [slot for slot in range(template.slots) if template.texts[: slot + 1] in named]
+        for numbers, key in grid.members.items():
+            if key in known:
+                part = template, tuple(numbers[slot] for slot in fixed), _likeness(known[key])
+                parted.setdefault(part, {})[numbers] = key
+    order = {key: place for place, key in enumerate(known)}
+    made = [varying(template, members, likeness) for (template, _, likeness), members in parted.items()]
+    return tuple(sorted(made, key=lambda grid: order[grid.keys[0]]))
+
+
+def varying(template: KeyTemplate, members: Mapping[Numbers, str], likeness: _Likeness) -> Grid:
+    """The grid of these members of a template; indices that are the same in all become names."""
+    first = next(iter(members))
+    texts, varying = [template.texts[0]], []
+    for slot, text in enumerate(template.texts[1:]):
+        if len({numbers[slot] for numbers in members}) > 1:
+            varying.append(slot)
+            texts.append(text)
+        else:
+            texts[-1] += first[slot] + text
+    ordered = sorted(members.items(), key=lambda member: tuple(map(int, member[0])))
+    short = {tuple(numbers[slot] for slot in varying): key for numbers, key in ordered}
+    return Grid(KeyTemplate(tuple(texts)), short, *likeness)
+
+
+def _likeness(leaf: Leaf) -> _Likeness:
+    """What the members of a grid have in common."""
+    if leaf.kind is LeafKind.PRNG_KEY and leaf.spec is not None:
+        return f"key {leaf.prng_impl}", leaf.spec.shape, leaf.spec.dtype
+    if leaf.spec is None:
+        return f"{leaf.kind} {leaf.empty}", (), None
+    found = ELEMENT_TYPES.get(leaf.spec.dtype.name)
+    kind = _KINDS[found.kind] if found else leaf.spec.dtype.name
+    return kind, leaf.spec.shape, leaf.spec.dtype
+
+
+def _named(found: Iterable[Grid]) -> set[tuple[str, ...]]:
+    """The texts before those indices that are names."""
+    values: dict[tuple[str, ...], list[frozenset[str]]] = {}
+    for grid in found:
+        for slot in range(1, grid.template.slots):
+            taken = frozenset(numbers[slot] for numbers in grid.members)
+            values.setdefault(grid.template.texts[: slot + 1], []).append(taken)
+    return {
+        texts
+        for texts, sets in values.items()
+        if len(set(sets)) > 1 and len(frozenset().union(*sets)) <= _FEW
+    }
+
+
+@dataclass(frozen=True)
+class Member:
+    """One member of a grid."""
+
+    number: int
+    """The place of the grid among all."""
+    grid: Grid
+    numbers: Numbers
+
+    @property
+    def key(self) -> str:
+        """Its key."""
+        return self.grid.members[self.numbers]
+
+    @property
+    def alone(self) -> Grid:
+        """The member as a grid of its own; its indices are parts of its name."""
+        return replace(self.grid, template=KeyTemplate((self.key,)), members={(): self.key})
+
+
+def members(some: Iterable[Grid]) -> list[Member]:
+    """Each member by itself."""
+    return [Member(at, one, numbers) for at, one in enumerate(some) for numbers in one.members]

@@ -1,0 +1,256 @@
+"""Which names mean the same: the words of one checkpoint aligned with those of the other, as in translation.
+
+A word that both have means the same on both sides; so do words with a common entry in the table of synonyms.
+What other words mean is learnt from pairs that are decided: once `fc_0` is `block_0_linear`, because nothing
+else has its size, `fc` speaks for `linear` everywhere. The score of a pair is a log-likelihood ratio: how
+much likelier each name is beside the other than by itself. So words that all names have tell nothing.
+
+Learning only from what is decided keeps weak evidence from confirming itself.
+"""
+
+import functools
+import math
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ckpt_surgery.inference.keys import synonyms
+from ckpt_surgery.inference.keys.concepts import PLACED, Meaning, all_concepts
+
+_SAME = 0.95
+"""Probability that a name has a word which the other one has."""
+_MISSING = math.log(0.25)
+"""What a name costs that lacks a word of the other one, though its checkpoint has that word elsewhere."""
+_UNKNOWN = math.log(0.7)
+"""What a word costs that nothing is known about."""
+_APART = -2.0
+"""What it costs if one of two names says that it is a bias, and the other one does not."""
+_LITERAL = 0.5
+"""What it is worth beyond their meaning if two names have the same words."""
+_PRIOR = 0.7
+"""How many pairs the background of a word counts for."""
+_MOST_SHARE = 0.99
+"""The share of names that are not the same."""
+_ABBREVIATED = 0.9
+"""Probability of a word that the other name has in short."""
+_KNOWN = 0.85
+"""The probability from which a word counts as known: it is missed where it is not."""
+
+
+@dataclass
+class _Side:
+    """The words of one checkpoint's names."""
+
+    names: Sequence[tuple[str, ...]]
+    number: dict[str, int]
+    background: np.ndarray
+    """For each word, the share of all names that have it."""
+
+    @staticmethod
+    def of(names: Sequence[tuple[str, ...]], every: Sequence[tuple[str, ...]]) -> "_Side":
+        counts = Counter(word for name in every for word in name)
+        number = {word: at for at, word in enumerate(counts)}
+        share = np.array([(count + 0.5) / (len(every) + 1) for count in counts.values()])
+        return _Side(names, number, share)
+
+    @functools.cached_property
+    def rarity(self) -> np.ndarray:
+        """How much it says that a name has a word."""
+        found: np.ndarray = -np.log(self.background)
+        return found
+
+    @functools.cached_property
+    def telling(self) -> np.ndarray:
+        """The same, where numbers behind a word say nothing by themselves."""
+        spoken = np.array(["#" not in word[1:] for word in self.number], float)
+        found: np.ndarray = self.rarity * spoken
+        return found
+
+    @functools.cached_property
+    def own(self) -> np.ndarray:
+        """1 for the model's own words; 0 for those of the table and for numbers."""
+        return np.array(["#" not in word and word not in all_concepts() for word in self.number], float)
+
+    def rows(self, name: int) -> list[int]:
+        """The numbers of a name's words."""
+        return [self.number[word] for word in self.names[name]]
+
+    def holding(self, some: Sequence[int]) -> np.ndarray:
+        """Which of some names (rows) have which words (columns), as 0 and 1."""
+        found = np.zeros((len(some), len(self.number)))
+        for at, name in enumerate(some):
+            found[at, self.rows(name)] = 1
+        return found
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What names of sources (rows) and of targets (columns) say about each other."""
+
+    ratios: np.ndarray
+    """Log-likelihood ratios (natural logarithms)."""
+    shares: np.ndarray
+    """How much of both names is understood, from 0 to 1."""
+    lacking: np.ndarray
+    """Whether each lacks a word of the other's own, though its checkpoint has that word elsewhere.
+
+    Numbers do not count, since layers that are grouped otherwise have others, and neither do words of the
+    table of synonyms, which says itself what contradicts what."""
+    unexplained: np.ndarray
+    """How much each says that the other does not explain, the lesser of both."""
+
+
+class Alignment:
+    """What the names of two checkpoints say about each other, and what was learnt so far."""
+
+    def __init__(
+        self,
+        sources: Sequence[Meaning],
+        targets: Sequence[Meaning],
+        others: tuple[Sequence[Meaning], Sequence[Meaning]] = ((), ()),
+    ) -> None:
+        """`others`: names of leaves that are not to be paired; they tell which words are rare."""
+        left, right = [one.tokens for one in sources], [one.tokens for one in targets]
+        self._said = sources, targets
+        self._left = _Side.of(left, [*left, *(one.tokens for one in others[0])])
+        self._right = _Side.of(right, [*right, *(one.tokens for one in others[1])])
+        self._short = _abbreviations(self._left.number, self._right.number)
+        self._learnt: dict[tuple[int, int], float] = {}
+        self._seen = np.zeros(len(self._left.number)), np.zeros(len(self._right.number))
+
+    def learn(self, pairs: Iterable[tuple[Meaning, Meaning]]) -> None:
+        """Take these pairs of names as certain."""
+        for source, target in pairs:
+            one, other = set(source.tokens), set(target.tokens)
+            left = [self._left.number[word] for word in sorted(one - other) if word in self._left.number]
+            right = [self._right.number[word] for word in sorted(other - one) if word in self._right.number]
+            for v in left:
+                self._seen[0][v] += 1
+                for w in right:
+                    self._learnt[v, w] = self._learnt.get((v, w), 0.0) + 1
+            for w in right:
+                self._seen[1][w] += 1
+
+    def compare(self, some: Sequence[int], others: Sequence[int]) -> "Comparison":
+        """What the names of these sources (rows) and these targets (columns) say about each other."""
+        there = _gain(self._left, self._right, some, self._translation(forwards=True))
+        back = _gain(self._right, self._left, others, self._translation(forwards=False))
+        a, b = self._left.holding(some), self._right.holding(others)
+        said = [[side[at] for at in which] for side, which in zip(self._said, (some, others), strict=True)]
+        ratios = there @ b.T + a @ back.T + _APART * _apart(*said) + _LITERAL * _literal(*said)
+        most = (a @ self._left.rarity)[:, None] + (b @ self._right.rarity)[None, :]
+        return Comparison(
+            ratios,
+            np.clip(ratios / np.maximum(most, 1e-9), 0, _MOST_SHARE),
+            _both((there <= _MISSING) * self._right.own, b, (back <= _MISSING) * self._left.own, a),
+            np.minimum(((there < 0) * self._right.telling) @ b.T, a @ ((back < 0) * self._left.telling).T),
+        )
+
+    def contradict(self, source: int, target: int, guesses: bool = True) -> bool:
+        """Whether two names say that they are different things, as query and key do.
+
+        `guesses`: whether the place counts that a norm is taken to have whose name does not say it.
+        """
+        one, other = self._said[0][source], self._said[1][target]
+        both = bool(one.guessed & PLACED and other.guessed & PLACED)
+        unsaid = {"weight"} if guesses and not both else {"weight", *PLACED}
+        a, b = (frozenset(each.concepts) - (each.guessed & unsaid) for each in (one, other))
+        return concepts_contradict(a, b)
+
+    def _translation(self, forwards: bool) -> dict[int, list[tuple[int, float]]]:
+        """For each word of one side, words of the other and their probabilities beside it."""
+        one, other = (self._left, self._right) if forwards else (self._right, self._left)
+        seen = self._seen[0 if forwards else 1]
+        found: dict[int, dict[int, float]] = {}
+        for (v, w), count in self._learnt.items():
+            v, w = (v, w) if forwards else (w, v)
+            p = (count + _PRIOR * other.background[w]) / (_PRIOR + seen[v])
+            if p > other.background[w]:  # else it is there as often beside any other word
+                found.setdefault(v, {})[w] = p
+        for (v, w), p in self._short.items():
+            v, w = (v, w) if forwards else (w, v)
+            known = found.setdefault(v, {})
+            known[w] = max(known.get(w, 0.0), p)
+        for word, v in one.number.items():
+            if word in other.number:
+                found.setdefault(v, {})[other.number[word]] = _SAME
+        return {v: list(each.items()) for v, each in found.items()}
+
+
+def _gain(
+    one: _Side, other: _Side, some: Sequence[int], translation: Mapping[int, Sequence[tuple[int, float]]]
+) -> np.ndarray:
+    """For each of some names, and each word of the other side: how much likelier the word is beside it."""
+    known = np.full(len(other.number), _UNKNOWN)
+    for each in translation.values():
+        for w, p in each:
+            if p >= _KNOWN:
+                known[w] = _MISSING
+    found = np.tile(known, (len(some), 1))
+    for at, name in enumerate(some):
+        for v in one.rows(name):
+            for w, p in translation.get(v, ()):
+                found[at, w] = max(found[at, w], math.log(p / other.background[w]))
+    return found
+
+
+def _both(there: np.ndarray, right: np.ndarray, back: np.ndarray, left: np.ndarray) -> np.ndarray:
+    """Whether each of two names has a word that is marked for the other one."""
+    found: np.ndarray = np.minimum(there @ right.T, left @ back.T) > 0
+    return found
+
+
+def _apart(sources: Sequence[Meaning], targets: Sequence[Meaning]) -> np.ndarray:
+    """Whether only one of two names says that a leaf is a bias; slots of optimizers may not say it."""
+    one, other = (np.array(["bias" in said.concepts for said in side]) for side in (sources, targets))
+    apart: np.ndarray = one[:, None] != other[None, :]
+    return apart
+
+
+def _literal(sources: Sequence[Meaning], targets: Sequence[Meaning]) -> np.ndarray:
+    """How much both names have in common to the letter, rare words counting for more."""
+    words = [[set(said.words) for said in side] for side in (sources, targets)]
+    both = sorted(set().union(*words[0]) & set().union(*words[1]))
+    rows = [np.array([[word in one for word in both] for one in side], float) for side in words]
+    if not both:
+        return np.zeros((len(sources), len(targets)))
+    common = np.maximum(rows[0].mean(axis=0), rows[1].mean(axis=0))
+    shared: np.ndarray = (rows[0] * -np.log(common)) @ rows[1].T
+    return shared
+
+
+def _abbreviations(left: Mapping[str, int], right: Mapping[str, int]) -> dict[tuple[int, int], float]:
+    """Words of one side that the other has in short: `gen` for generator, `G` for it, too."""
+    mine, theirs = (
+        {word for word in side if word not in other and word.isalpha()}
+        for side, other in ((left, right), (right, left))
+    )
+    pairs = [(short, word) for word in theirs for short in _beginnings(word) if short in mine]
+    pairs += [(word, short) for word in mine for short in _beginnings(word) if short in theirs]
+    counts = Counter(a for a, _ in pairs), Counter(b for _, b in pairs)
+    return {(left[a], right[b]): _ABBREVIATED for a, b in pairs if counts[0][a] == counts[1][b] == 1}
+
+
+def _beginnings(word: str) -> list[str]:
+    return [word[:end] for end in range(1, len(word))]
+
+
+@functools.lru_cache(maxsize=1 << 16)
+def concepts_contradict(a: frozenset[str], b: frozenset[str]) -> bool:
+    """Whether two sets of concepts say different things."""
+    classes = (
+        not one.isdisjoint(a) and not one.isdisjoint(b) and one.isdisjoint(a & b) for one in _exclusive()
+    )
+    return any(classes) or not _together().isdisjoint(a ^ b)
+
+
+@functools.cache
+def _exclusive() -> Collection[frozenset[str]]:
+    return [frozenset(line.split()) for line in synonyms.EXCLUSIVE.strip().splitlines()]
+
+
+@functools.cache
+def _together() -> frozenset[str]:
+    return frozenset(synonyms.TOGETHER.split())

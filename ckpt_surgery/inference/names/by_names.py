@@ -1,0 +1,213 @@
+"""What names say about leaves that values do not decide: formations, and what stays open."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+
+from ckpt_surgery.core.leaves import Leaf
+from ckpt_surgery.inference.expressions.formations import Candidate, Evidence, Formation, Proposal, Undecided
+from ckpt_surgery.inference.expressions.layouts import Layout
+from ckpt_surgery.inference.expressions.possible_layouts import MOST
+from ckpt_surgery.inference.keys.concepts import Meaning
+from ckpt_surgery.inference.keys.grids import Grid, Member, alike, grids, members
+from ckpt_surgery.inference.names.analogies import Analogies
+from ckpt_surgery.inference.names.fused import fusions, part_of
+from ckpt_surgery.inference.names.leftovers import MOST_CANDIDATES
+from ckpt_surgery.inference.names.matches import Match, matches
+from ckpt_surgery.inference.names.names import KeyNames
+from ckpt_surgery.inference.names.pairing import MOST_NAMES, Open, Pair, Pairing, paired
+
+RESEMBLES = 0.6
+"""The score of names from which it is said that they resemble each other, though nothing fits."""
+_MOST_RESEMBLING = 4
+
+
+def found_by_names(
+    sources: Iterable[Leaf],
+    targets: Iterable[Leaf],
+    all_sources: Iterable[Leaf] = (),
+    all_targets: Iterable[Leaf] = (),
+    known: Iterable[Formation] = (),
+    lying: Iterable[tuple[Match, Layout]] = (),
+) -> Proposal:
+    """What the names, shapes and dtypes of these leaves say about how the targets follow from the sources.
+
+    `all_sources`, `all_targets`: all leaves of both checkpoints, where `sources` and `targets` are only some
+    of them. They tell which numbers of keys are indices, and which words are rare. Each source leaf is used
+    at most once. `known`: what is decided of other leaves, which teaches words; `lying`: how others lie.
+    Leaves of the target that are in neither part of the result resemble nothing that is left.
+    """
+    left, all_left = _alike(sources, all_sources)
+    right, all_right = _alike(targets, all_targets)
+    names = KeyNames.of(left, right, all_left, all_right, [(one.sources[0], one.target) for one in known])
+    pairing = paired(left, right, names)
+    pairs = [*pairing.decided, *_split(left, right, names, pairing)]
+    unclear = _without(pairing.undecided, pairs)
+    alone = _alone(left, pairs, "source"), _alone(right, pairs, "target")
+    if alone[0] and alone[1] and max(map(len, alone)) <= MOST_NAMES:
+        again = names.of_members(*alone)
+        again.alignment.learn(_said(pairs, left, right, names))
+        found = paired([one.alone for one in alone[0]], [one.alone for one in alone[1]], again)
+        pairs += found.decided
+        unclear = [*_without(unclear, found.decided), *_new(found.undecided, unclear)]
+    ways = [pair.ways[0] for pair in pairs if len(pair.ways) == 1]
+    analogies = Analogies([*lying, *((way, *way.layouts) for way in ways if len(way.layouts) == 1)])
+    formations: list[Formation] = []
+    undecided: list[Undecided] = []
+    for pair in pairs:
+        decided = _decided(pair.ways[0], analogies) if len(pair.ways) == 1 else None
+        if decided is None:
+            undecided.append(_layouts_open(pair))
+        else:
+            formations += _formations(pair.ways[0], *decided)
+    undecided += [_names_open(one, analogies) for one in unclear]
+    done = {key for pair in pairs for one in (pair.source, pair.target) for key in one.keys}
+    done |= {key for one in unclear for key in one.target.keys}
+    undecided += _resembling(left, right, names, done)
+    return Proposal(tuple(formations), tuple(undecided))
+
+
+def _alone(some: Iterable[Grid], pairs: Iterable[Pair], side: str) -> list[Member]:
+    """The leaves that are in no pair, each by itself."""
+    done = {key for pair in pairs for key in getattr(pair, side).keys}
+    return [one for one in members(some) if one.key not in done]
+
+
+def _without(some: Iterable[Open], pairs: Iterable[Pair]) -> list[Open]:
+    """What is open of some, where these pairs are decided."""
+    done = {key for pair in pairs for key in pair.target.keys}
+    used = {key for pair in pairs for key in pair.source.keys}
+    left = []
+    for one in some:
+        rest = {numbers: key for numbers, key in one.target.members.items() if key not in done}
+        candidates = tuple(pair for pair in one.candidates if not used.issuperset(pair.source.keys))
+        if rest:
+            left.append(Open(replace(one.target, members=rest), candidates))
+    return left
+
+
+def _new(some: Iterable[Open], known: Iterable[Open]) -> list[Open]:
+    """Those that are open of leaves of which nothing is known yet."""
+    told = {key for one in known for key in one.target.keys}
+    return [one for one in some if not told.issuperset(one.target.keys)]
+
+
+def _said(
+    pairs: Iterable[Pair], left: Sequence[Grid], right: Sequence[Grid], names: KeyNames
+) -> Iterator[tuple[Meaning, Meaning]]:
+    """What the names of pairs say."""
+    sources = {one.text: said for one, said in zip(left, names.sources, strict=True)}
+    targets = {one.text: said for one, said in zip(right, names.targets, strict=True)}
+    return ((sources[pair.source.text], targets[pair.target.text]) for pair in pairs)
+
+
+def _alike(leaves: Iterable[Leaf], every: Iterable[Leaf]) -> tuple[tuple[Grid, ...], tuple[Grid, ...]]:
+    """The grids of some leaves, and those of all of the checkpoint."""
+    some = list(leaves)
+    known = {leaf.key.text: leaf for leaf in [*every, *some]}
+    found = grids(known)
+    return alike(some, found), alike(known.values(), found)
+
+
+def _split(left: Sequence[Grid], right: Sequence[Grid], names: KeyNames, pairing: Pairing) -> Iterator[Pair]:
+    """Parts of fused leaves of the source that are leaves of the target."""
+    ids = {id(one) for pair in pairing.decided for one in (pair.source, pair.target)}
+    done = [{at for at, one in enumerate(side) if id(one) in ids} for side in (left, right)]
+    for fusion in fusions(left, right, names, (done[0], done[1])):
+        whole = left[fusion.whole]
+        for at, window in zip(fusion.parts, fusion.windows, strict=True):
+            part = part_of(whole, window)
+            fit = [way for way in matches(part, right[at]) if len(way.lengths) < 2]
+            ways = [replace(way, window=window, whole=whole.shape) for way in fit]
+            if ways:
+                yield Pair(tuple(ways), 1.0)
+
+
+def _decided(match: Match, analogies: Analogies) -> tuple[Layout, Evidence] | None:
+    """The layout of a match, and what decides it; None where nothing does."""
+    if len(match.layouts) == 1:
+        return match.layouts[0], Evidence.ONLY_LAYOUT
+    if not match.layouts or len(match.layouts) >= MOST:
+        return None
+    layout = analogies.layout(match)
+    return None if layout is None else (layout, Evidence.ANALOGY)
+
+
+def _formations(match: Match, layout: Layout, evidence: Evidence) -> Iterator[Formation]:
+    same = match.how == "same" and match.source.text == match.target.text
+    if same and match.source.shape == match.target.shape and evidence is Evidence.ANALOGY:
+        return match.formations(layout, evidence, "the key and the shape are the same")
+    return match.formations(layout, evidence, _caution(match, layout))
+
+
+def _caution(match: Match, layout: Layout) -> str:
+    """What a layout that cuts or joins axes takes for granted."""
+    if match.window is not None:
+        return "the order of what is fused is taken to be plain: queries, keys, values"
+    if any(len(cut) > 1 for cut in layout.cuts) or any(count > 1 for count in layout.joins):
+        return "the order inside of axes that are cut or joined is taken to be plain"
+    return ""
+
+
+def _layouts_open(pair: Pair) -> Undecided:
+    """A pair that names decide, but not how its axes go."""
+    candidates = [one for way in pair.ways for one in candidates_of(way, way.layouts, pair.score)]
+    count = f"{MOST} or more" if len(candidates) >= MOST else str(len(candidates))
+    if not candidates:
+        why = f"names fit, but no layout takes {_shape(pair.source)} to {_shape(pair.target)}"
+    else:
+        why = f"names fit, but {count} layouts take {_shape(pair.source)} to {_shape(pair.target)}"
+    return Undecided(pair.target.keys, why, tuple(candidates))
+
+
+def candidates_of(way: Match, layouts: Iterable[Layout], score: float) -> Iterator[Candidate]:
+    """What a match makes with each of these layouts."""
+    for layout in layouts:
+        made = partial(_formations, way, layout, Evidence.HINT)
+        yield Candidate(way.source.keys, str(way.value(layout)), score, way.how, (made,))
+
+
+def _names_open(one: Open, analogies: Analogies) -> Undecided:
+    """A grid with candidates, none of which stands out."""
+    candidates = [each for pair in one.candidates for each in _ways(pair, analogies)]
+    why = "several source leaves fit, and neither names nor values tell them apart"
+    if len({candidate.sources for candidate in candidates}) == 1:
+        why = (
+            "several leaves of the target fit this source leaf, and neither names nor values tell them apart"
+        )
+    return Undecided(one.target.keys, why, tuple(candidates))
+
+
+def _ways(pair: Pair, analogies: Analogies) -> Sequence[Candidate]:
+    """A candidate for each layout, or for that which others have; at least one."""
+    way = pair.ways[0]
+    decided = _decided(way, analogies) if len(pair.ways) == 1 else None
+    layouts = way.layouts[:MOST_CANDIDATES] if decided is None else decided[:1]
+    return [*candidates_of(way, layouts, pair.score)] or [
+        Candidate(pair.source.keys, "", pair.score, way.how)
+    ]
+
+
+def _resembling(
+    left: Sequence[Grid], right: Sequence[Grid], names: KeyNames, done: set[str]
+) -> Iterator[Undecided]:
+    """Grids of the target whose names resemble others that do not fit; without those that are done."""
+    some = [at for at, one in enumerate(left) if not done.intersection(one.keys)]
+    others = [at for at, one in enumerate(right) if not done.intersection(one.keys)]
+    if not some or not others or max(len(some), len(others)) > MOST_NAMES:
+        return
+    shares = names.alignment.compare(some, others).shares
+    for j, b in enumerate(others):
+        best = [i for i in np.argsort(-shares[:, j], kind="stable") if shares[i, j] >= RESEMBLES]
+        near = [(left[some[i]], float(shares[i, j])) for i in best[:_MOST_RESEMBLING]]
+        keys = [(key, score) for one, score in near for key in one.keys]
+        candidates = tuple(Candidate((key,), "", score, "") for key, score in keys[:MOST_CANDIDATES])
+        why = "names resemble these, but neither sizes nor values fit"
+        if candidates:
+            yield Undecided(right[b].keys, why, candidates)
+
+
+def _shape(grid: Grid) -> str:
+    return f"[{', '.join(map(str, grid.shape))}]"

@@ -1,0 +1,162 @@
+"""How one grid can follow from another by sizes and indices: as they are, stacked, or unstacked."""
+
+import itertools
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from ckpt_surgery.core.arrays import Shape
+from ckpt_surgery.inference.expressions.formations import Evidence, Formation, Value
+from ckpt_surgery.inference.expressions.holder_text import written
+from ckpt_surgery.inference.expressions.holders import cast, laid, member, of_leaves
+from ckpt_surgery.inference.expressions.layouts import Layout
+from ckpt_surgery.inference.expressions.possible_layouts import layouts, plausible
+from ckpt_surgery.inference.keys.concepts import counted
+from ckpt_surgery.inference.keys.grids import Grid, Numbers
+from ckpt_surgery.inference.values.windows import Window
+
+_MOST_INDICES = 5
+"""Indices of a key at most for their order to be tried; keys with more pair only index by index."""
+
+
+@dataclass(frozen=True)
+class Match:
+    """One way in which the members of a grid of the target follow from those of one of the source."""
+
+    source: Grid
+    target: Grid
+    how: str = "same"
+    """`same`: each from one of its own; `stack`: each from several; `unstack`: several from each."""
+    rows: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = ()
+    """Keys of the source and keys of the target that belong together; one of the two has one key, the other
+    as many as `lengths` multiplied, in the order of their indices."""
+    lengths: Shape = ()
+    """How many values each index takes along which leaves are stacked; empty for `same`."""
+    exact: bool = True
+    """Whether indices that belong together are the same numbers; False where only their order agrees."""
+    window: Window | None = None
+    """The rows of each member of the source that the target is made of; None for all."""
+    whole: Shape = ()
+    """Shape of the members of which a window takes some rows."""
+
+    @cached_property
+    def layouts(self) -> tuple[Layout, ...]:
+        """The layouts from the stack of members to the whole; for `unstack`, the other way round."""
+        if not self.source.numeric:
+            return tuple(layouts(self.source.shape, self.target.shape)[:1])
+        part, whole = (self.target, self.source) if self.how == "unstack" else (self.source, self.target)
+        stacked = len(self.lengths)
+        return tuple(plausible(layouts((*self.lengths, *part.shape), whole.shape, stacked), stacked))
+
+    def formations(self, layout: Layout, evidence: Evidence, why: str) -> Iterator[Formation]:
+        """How each leaf of the target follows, if its axes go like this."""
+        values = [self.value(layout, at) for at in range(len(self.rows[0][1]) if self.rows else 0)]
+        for sources, targets in self.rows:
+            for target, value in zip(targets, values, strict=True):
+                yield Formation(target, sources, value, evidence, why)
+
+    def value(self, layout: Layout, at: int = 0) -> Value:
+        """The expression of the target with this number among those that follow from one source."""
+        lengths = self.lengths if self.how == "stack" else ()
+        array = of_leaves(self.rows[0][0], lengths, self.whole or self.source.shape)
+        if self.window is not None:
+            array = replace(self.window, axis=self.window.axis + len(lengths)).of(array)
+        if self.how == "unstack":
+            place = tuple(map(int, np.unravel_index(at, self.lengths)))
+            array = member(layout.inverse(), array, place)
+        else:
+            array = laid(layout, array)
+        if self.target.dtype is not None and self.source.dtype != self.target.dtype:
+            array = cast(array, self.target.dtype)
+        return written(array)[1]
+
+
+def matches(source: Grid, target: Grid) -> tuple[Match, ...]:
+    """The ways in which the target can follow from the source, as far as kinds, sizes and indices tell.
+
+    None where the numbers of elements or the kinds of values differ. Several where it is open which index of
+    one side is which of the other: the words before them have to tell.
+    """
+    if source.kind != target.kind or source.elements != target.elements:
+        return ()
+    if not source.numeric and (source.shape, source.dtype) != (target.shape, target.dtype):
+        return ()
+    how = "stack" if len(source.members) > len(target.members) else "unstack"
+    many, few = (source, target) if how == "stack" else (target, source)
+    if not source.numeric and len(many.members) != len(few.members):
+        return ()
+    ways = ((slots, _match(many, few, slots, how)) for slots in _orders(many, few))
+    found = {slots: way for slots, way in ways if way is not None}
+    labels = [[counted(text) for text in one.template.texts[:-1]] for one in (many, few)]
+    agreement = {
+        slots: sum(labels[0][a] == b for a, b in zip(slots, labels[1], strict=True)) for slots in found
+    }
+    best = [slots for slots in found if agreement[slots] == max(agreement.values())]
+    plain = tuple(range(many.template.slots))
+    return tuple(found[slots] for slots in ([plain] if plain in best else best))
+
+
+def _orders(many: Grid, few: Grid) -> Iterable[tuple[int, ...]]:
+    """For each index of `few`, which of `many` it may be."""
+    n, k = many.template.slots, few.template.slots
+    if n > _MOST_INDICES:
+        return [tuple(range(k))] if n == k else []
+    return itertools.permutations(range(n), k)
+
+
+def _match(many: Grid, few: Grid, slots: Sequence[int], how: str) -> Match | None:
+    """The members of `many` below those of `few`, with these indices in common; None if they do not fit."""
+    rest = [slot for slot in range(many.template.slots) if slot not in slots]
+    below: dict[Numbers, dict[Numbers, str]] = {}
+    for numbers, key in many.members.items():
+        shared = tuple(numbers[slot] for slot in slots)
+        below.setdefault(shared, {})[tuple(numbers[slot] for slot in rest)] = key
+    if len(below) != len(few.members):
+        return None
+    inner = {tuple(sorted(map(_value, row))) for row in below.values()}
+    lengths = tuple(len(set(column)) for column in zip(*next(iter(inner)), strict=True))
+    if len(inner) != 1 or math.prod(lengths) != len(next(iter(inner))):
+        return None
+    matched = _matched(list(below), list(few.members))
+    if matched is None:
+        return None
+    rows = [(_sorted(below[a]), (few.members[b],)) for a, b in matched[0]]
+    source, target = (many, few) if how == "stack" else (few, many)
+    pairs = rows if how == "stack" else [(one, several) for several, one in rows]
+    return Match(source, target, how if lengths else "same", tuple(pairs), lengths, matched[1])
+
+
+def _matched(
+    left: Sequence[Numbers], right: Sequence[Numbers]
+) -> tuple[list[tuple[Numbers, Numbers]], bool] | None:
+    """Which indices belong together, and whether they are the same numbers; None if they do not pair up."""
+    for exact, ranked in ((True, _plain), (False, _ranks)):
+        places, wanted = ranked(left), ranked(right)
+        if len(places) == len(left) and places.keys() == wanted.keys():
+            return [(places[value], wanted[value]) for value in wanted], exact
+    return None
+
+
+def _plain(indices: Sequence[Numbers]) -> dict[tuple[int, ...], Numbers]:
+    return {_value(numbers): numbers for numbers in indices}
+
+
+def _ranks(indices: Sequence[Numbers]) -> dict[tuple[int, ...], Numbers]:
+    """Indices by their ranks: of each number, how many smaller ones there are in its place."""
+    columns = [sorted(set(column)) for column in zip(*map(_value, indices), strict=True)]
+    ranks = [{number: rank for rank, number in enumerate(column)} for column in columns]
+    return {
+        tuple(rank[number] for rank, number in zip(ranks, _value(numbers), strict=True)): numbers
+        for numbers in indices
+    }
+
+
+def _sorted(row: Mapping[Numbers, str]) -> tuple[str, ...]:
+    return tuple(key for _, key in sorted(row.items(), key=lambda item: _value(item[0])))
+
+
+def _value(numbers: Numbers) -> tuple[int, ...]:
+    return tuple(map(int, numbers))

@@ -1,0 +1,200 @@
+"""Values that fit in several ways: names decide, or the other leaves of their kind.
+
+Equal leaves of the source, such as a target network or an average that started as a copy, say nothing about
+which of them a leaf of the target is, and the next checkpoint has other values. A matrix that equals its
+transpose does not say which way it lies.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from ckpt_surgery.inference.expressions.formations import (
+    Candidate,
+    Evidence,
+    Formation,
+    Proposal,
+    Undecided,
+    Value,
+    X,
+)
+from ckpt_surgery.inference.keys.grids import Grid, Member, alike, members, places_of
+from ckpt_surgery.inference.names.analogies import last_words, shared_words
+from ckpt_surgery.inference.names.matches import Match
+from ckpt_surgery.inference.names.names import KeyNames
+from ckpt_surgery.inference.names.pairing import MOST_NAMES, paired
+from ckpt_surgery.inference.values.comparing import equal_elements
+from ckpt_surgery.inference.values.sides import Side
+
+EQUAL = "several leaves of SRC hold the same values, and names do not tell which one it is"
+_NAMED = "other leaves of SRC hold the same values: its name says this one"
+EITHER = "its values are the same turned over, and the others of its kind do not agree how they lie"
+_TURNED = Value("x.T")
+
+Sources = tuple[str, ...]
+
+
+def resolved(
+    source: Side, target: Side, proposed: Collection[Formation], known: Iterable[Formation] = ()
+) -> Proposal:
+    """Decide by names which of several equal leaves a formation reads, for those where there are several.
+
+    `known`: what is decided already, which teaches words.
+    """
+    choices = dict(_choices(source, target, proposed))
+    if not choices:
+        return Proposal((), ())
+    sure = [*known, *(one for one in proposed if one.target not in choices)]
+    chosen = {key: several[0] for key, several in choices.items() if len(several) == 1}
+    open_choices = {key: several for key, several in choices.items() if key not in chosen}
+    if open_choices:
+        chosen |= _by_names(source, target, open_choices, sure)
+    formations, undecided = [], []
+    for one in proposed:
+        if one.target not in choices:
+            continue
+        made = _read_from(source, target, one, chosen.get(one.target, ()))
+        if made is not None:
+            formations.append(replace(made, why=made.why or _NAMED))
+        else:
+            ways = [(keys, _read_from(source, target, one, keys)) for keys in choices[one.target]]
+            candidates = tuple(_candidate(keys, each) for keys, each in ways)
+            undecided.append(Undecided((one.target,), EQUAL, candidates))
+    return Proposal(tuple(formations), tuple(undecided))
+
+
+def _candidate(sources: Sources, made: Formation | None) -> Candidate:
+    if made is None:
+        return Candidate(sources, "", 0.0, "same")
+    return Candidate(
+        sources, str(made.value), 0.0, "same", (lambda: [replace(made, evidence=Evidence.HINT)],)
+    )
+
+
+def _choices(
+    source: Side, target: Side, proposed: Iterable[Formation]
+) -> Iterator[tuple[str, list[Sources]]]:
+    """The leaves that each target could be made of as well, where there are several."""
+    equal: dict[tuple[object, ...], list[str]] = {}
+    kind: dict[str, tuple[object, ...]] = {}
+    for key, known in source.fingerprints.items():
+        own = known[source.dtype_of(key)]
+        if not own.constant:
+            kind[key] = own.shape, own.total, source.dtype_of(key)
+            equal.setdefault(kind[key], []).append(key)
+    places = places_of(source.grids)
+    for one in proposed:
+        if all(len(equal.get(kind.get(key, ()), ())) < 2 for key in one.sources):
+            continue
+        first, *others = one.sources
+        found = []
+        for key in equal.get(kind.get(first, ()), ()):
+            grid, _ = places[key]
+            if others and grid is places[first][0]:
+                continue
+            rest = [grid.members.get(places[other][1]) for other in others]
+            if all(
+                copy is not None and kind.get(copy) == kind.get(other)
+                for copy, other in zip(rest, others, strict=True)
+            ):
+                found.append((key, *(copy for copy in rest if copy is not None)))
+        alternatives = list(dict.fromkeys([one.sources, *found]))
+        if len(alternatives) > 1:
+            yield one.target, _unnamed(alternatives, one.target, target) or alternatives
+
+
+def _unnamed(alternatives: Sequence[Sources], key: str, target: Side) -> list[Sources]:
+    """The choices that are no other leaf of the target by their own key."""
+    return [keys for keys in alternatives if keys[0] == key or keys[0] not in target.leaves]
+
+
+def _by_names(
+    source: Side, target: Side, choices: Mapping[str, Sequence[Sources]], sure: Sequence[Formation]
+) -> dict[str, Sources]:
+    """The choice that the names of each target decide."""
+    left, right = (alike(side.leaves.values(), side.grids) for side in (source, target))
+    names = KeyNames.of(left, right, decided=[(one.sources[0], one.target) for one in sure])
+    here, there = ({one.key: one for one in members(side)} for side in (left, right))
+    first = {keys[0]: None for several in choices.values() for keys in several}
+    some, others = [here[key] for key in first], [there[key] for key in choices]
+    if max(len(some), len(others)) > MOST_NAMES:
+        return {}
+    allowed = {key: {keys[0]: keys for keys in several} for key, several in choices.items()}
+
+    def allowed_matches(a: Grid, b: Grid) -> tuple[Match, ...]:
+        return (Match(a, b),) if a.keys[0] in allowed[b.keys[0]] else ()
+
+    blocks = [_one_block(each) for each in (some, others)]
+    decided = paired(blocks[0], blocks[1], names.of_members(some, others), allowed_matches).decided
+    return {pair.target.keys[0]: allowed[pair.target.keys[0]][pair.source.keys[0]] for pair in decided}
+
+
+def _one_block(some: Iterable[Member]) -> list[Grid]:
+    """The leaves as if all were of one size: values say which can be which."""
+    return [replace(one.alone, kind="", shape=()) for one in some]
+
+
+def _read_from(source: Side, target: Side, one: Formation, sources: Sources) -> Formation | None:
+    """The same formation of one of several equal choices; None if there is none, or its elements differ."""
+    made = replace(one, sources=sources)
+    same = sources == one.sources or (sources and equal_elements(made, source, target))
+    return made if same else None
+
+
+# --- matrices that equal their transpose ---------------------------------------------------------------
+
+
+def turned(source: Side, target: Side, known: Iterable[Formation]) -> tuple[list[Formation], list[Undecided]]:
+    """Formations of symmetric matrices as those lie that share the most last words; and what stays open."""
+    every = list(known)
+    lying = [(_words(one), one.value) for one in every if one.value in (X, _TURNED) and _is_sure(target, one)]
+    changed: list[Formation] = []
+    unclear: list[Undecided] = []
+    for one in every:
+        if one.value not in (X, _TURNED) or _is_sure(target, one) or not _symmetric(target, one.target):
+            continue
+        values = set(_nearest(one, lying))
+        if not values and all(value == X for _, value in lying):
+            continue
+        other = replace(one, value=X if one.value == _TURNED else _TURNED)
+        if not equal_elements(other, source, target):
+            continue
+        if values == {other.value}:
+            changed.append(other)
+        elif values != {one.value}:
+            ways = tuple(_candidate(one.sources, replace(one, value=value)) for value in (X, _TURNED))
+            unclear.append(Undecided((one.target,), EITHER, ways))
+    return changed, unclear
+
+
+def _words(one: Formation) -> tuple[list[str], list[str]]:
+    return last_words(one.sources[0]), last_words(one.target)
+
+
+def _nearest(one: Formation, lying: Iterable[tuple[tuple[list[str], list[str]], Value]]) -> Iterator[Value]:
+    """How those matrices lie that share the most last words of both names."""
+    own = _words(one)
+    shared = [(min(map(shared_words, own, words)), value) for words, value in lying]
+    most = max((count for count, _ in shared), default=0)
+    return (value for count, value in shared if most and count == most)
+
+
+def _is_sure(target: Side, one: Formation) -> bool:
+    """Whether values, or a hint, say which way a matrix lies."""
+    spec = target.leaves[one.target].spec
+    return one.evidence is Evidence.HINT or (
+        spec is not None
+        and len(spec.shape) == 2
+        and min(spec.shape) > 1
+        and not _symmetric(target, one.target)
+    )
+
+
+def _symmetric(side: Side, key: str) -> bool:
+    """Whether the sums of a matrix are the same along both axes; constants are not looked at."""
+    spec = side.leaves[key].spec
+    if spec is None or len(spec.shape) != 2 or spec.shape[0] != spec.shape[1] or key not in side.fingerprints:
+        return False
+    own = side.fingerprints[key][spec.dtype]
+    return spec.shape[0] > 1 and not own.constant and np.array_equal(own.axes[0], own.axes[1])

@@ -1,0 +1,153 @@
+"""A plan backwards: how the leaves of its first source follow from the leaves of its result.
+
+Symbolic, without data. From the outputs down to the leaves, each array is a list of regions that outputs
+hold, with the expressions that hold them; `undoing` says what a function does to them.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ckpt_surgery.core.arrays import Region
+from ckpt_surgery.core.documents import Document
+from ckpt_surgery.core.frozen import frozen
+from ckpt_surgery.core.leaves import Leaf
+from ckpt_surgery.functions.arrays import Apply, Node, Read, reads
+from ckpt_surgery.inference.expressions import holders
+from ckpt_surgery.inference.expressions.formations import Evidence, Findings, Formation, X
+from ckpt_surgery.inference.expressions.holder_text import formation
+from ckpt_surgery.inference.expressions.holders import scales
+from ckpt_surgery.inference.undoing.recovered_slices import merged, missing
+from ckpt_surgery.inference.undoing.shared_nodes import SharedNodes
+from ckpt_surgery.inference.undoing.undoing import NOT_ALL, as_dtype, undone
+from ckpt_surgery.inference.undoing.undoing_choices import Held, Lost
+from ckpt_surgery.planner.entries import HAS_ARRAY
+from ckpt_surgery.planner.plan import Dropped, Plan
+
+IN_RANGE = "exact unless a number leaves the range of its dtype"
+"""What is said of products and quotients with powers of two."""
+
+
+@frozen()
+class IrreversibleLeaf(Document):
+    """A leaf of SRC that does not come back."""
+
+    key: str
+    """Its key."""
+    why: str
+    """The reason, such as `dropped by rules[3]`."""
+
+
+@dataclass(frozen=True)
+class Inversion:
+    """What undoes a plan."""
+
+    findings: Findings
+    """Its source is the plan's result, its target the plan's first source. What does not come back has no
+    formation."""
+    irreversible: tuple[IrreversibleLeaf, ...]
+    """Leaves of the first source that do not come back, in its order."""
+
+    @property
+    def scaled(self) -> frozenset[str]:
+        """Keys of the leaves that come back only if no number leaves the range of its dtype."""
+        return frozenset(one.target for one in self.findings.formations if one.why == IN_RANGE)
+
+
+def inverted(plan: Plan, source: str, leaves: Mapping[str, Leaf]) -> Inversion:
+    """What undoes a plan, for its first source, which has this name and these leaves."""
+    back = _Backwards()
+    for number, step in enumerate(plan.steps):
+        back.start(number, step.leaf.key.text, step.value)
+    back.follow()
+    dropped = {one.leaf.key.text: _why_dropped(one) for one in plan.dropped if one.source == source}
+    formations, irreversible = [], []
+    for key in leaves:
+        found = back.formation(source, key)
+        if isinstance(found, Formation):
+            formations.append(found)
+        else:
+            irreversible.append(IrreversibleLeaf(key, dropped.get(key, found)))
+    outputs = tuple(step.leaf.key.text for step in plan.steps)
+    used = {key for formation in formations for key in formation.sources}
+    findings = Findings(
+        source_keys=outputs,
+        target_keys=tuple(leaves),
+        formations=tuple(formations),
+        dropped=tuple(key for key in outputs if key not in used),
+    )
+    return Inversion(findings, tuple(irreversible))
+
+
+def _why_dropped(dropped: Dropped) -> str:
+    if dropped.rule is None:
+        return dropped.why
+    if dropped.why == "drop":
+        return f"dropped by {dropped.rule.path}"
+    return f"{dropped.why} ({dropped.rule.path})"
+
+
+class _Backwards:
+    """The arrays of a plan, and what outputs hold of each."""
+
+    def __init__(self) -> None:
+        self._nodes = SharedNodes()
+        self._held: dict[int, list[Held]] = {}
+        """What is held of each array, by the identity of its node."""
+        self._moved: dict[tuple[str, str], str] = {}
+        """Outputs that are leaves as they are, by source and key: the first of each."""
+        self._lost: dict[tuple[str, str], str] = {}
+        """Why leaves do not come back, by source and key."""
+        self._told: set[int] = set()
+        """Identities of the nodes below which every leaf has a reason."""
+
+    def start(self, number: int, key: str, value: Node) -> None:
+        """Note that an output holds its value."""
+        if isinstance(value, Read):
+            self._moved.setdefault((value.source, value.leaf.key.text), key)
+            if value.leaf.kind not in HAS_ARRAY:
+                return
+        spec = value.spec
+        held = Held(Region.whole(spec.shape), holders.HeldLeaf(key, spec.shape), spec.dtype, number)
+        self._add(self._nodes.node(value), held)
+
+    def _add(self, node: Node, held: Held) -> None:
+        self._held.setdefault(id(node), []).append(held)
+
+    def follow(self) -> None:
+        """Follow what is held down to the leaves: each function after all that use it."""
+        for node in self._nodes.users_first():
+            helds = self._held.pop(id(node), [])
+            for held in merged(node.spec.shape, node.spec.dtype, helds):
+                try:
+                    self._undo(node, held)
+                except Lost as lost:
+                    self._lose(node, str(lost))
+
+    def _undo(self, node: Apply, held: Held) -> None:
+        found = undone(node, held)
+        if any(part.holder.depth > holders.MOST_STEPS for _, part in found):
+            raise Lost(f"undoing it takes more than {holders.MOST_STEPS} functions")
+        for number, part in found:
+            self._add(node.inputs[number], part)
+
+    def _lose(self, node: Node, why: str) -> None:
+        for read in reads(node, self._told):
+            self._lost.setdefault((read.source, read.leaf.key.text), why)
+
+    def formation(self, source: str, key: str) -> Formation | str:
+        """How a leaf comes back; why it does not."""
+        moved = self._moved.get((source, key))
+        read = self._nodes.leaf(source, key)
+        if read is None:
+            if moved is not None:
+                return Formation(key, (moved,), X, Evidence.RECIPE)
+            return self._lost.get((source, key), NOT_ALL)
+        spec = read.spec
+        found = merged(spec.shape, spec.dtype, self._held.get(id(read), []))
+        if len(found) == 1 and found[0].region == Region.whole(spec.shape):
+            holder = as_dtype(found[0], spec.dtype).holder
+            return formation(key, holder, Evidence.RECIPE, IN_RANGE if scales(holder) else "")
+        if (source, key) in self._lost:
+            return self._lost[source, key]
+        gaps = missing(spec.shape, found)
+        return f"{NOT_ALL}: {gaps}" if gaps else NOT_ALL

@@ -1,0 +1,265 @@
+"""What undoes one function: from a region of its result to regions of its inputs.
+
+A function that loses something raises Lost. `*` and `/` by a power of two count as undone: they are exact
+unless a number leaves the range of its dtype.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from ckpt_surgery.core.arrays import Region, Shape
+from ckpt_surgery.core.dtypes import DType, is_integer, kind
+from ckpt_surgery.functions.arrays import Apply, Node, Read, reads
+from ckpt_surgery.functions.base import Number
+from ckpt_surgery.functions.dtypes import Bitcast, Cast, Rounded
+from ckpt_surgery.functions.indexing import Copies, Index, Take
+from ckpt_surgery.functions.joining import Concat, Stack
+from ckpt_surgery.functions.layout import Pad, Reshape, Transpose
+from ckpt_surgery.functions.nonfinite import AllowNonfinite
+from ckpt_surgery.functions.operators import Binary, Unary
+from ckpt_surgery.functions.quantization import Quantize
+from ckpt_surgery.functions.sizes import axis_of
+from ckpt_surgery.inference.expressions.exactness import holds_all, scales_exactly
+from ckpt_surgery.inference.expressions.holders import (
+    INNER,
+    Holder,
+    called,
+    cast,
+    cut,
+    laid,
+    mapped,
+    reshaped,
+    rows,
+    squeezed,
+)
+from ckpt_surgery.inference.expressions.layout_steps import layout_of, restricted
+from ckpt_surgery.inference.undoing.undoing_choices import Held, Lost, before_choice
+
+Undone = Iterator[tuple[int, Held]]
+"""Number of an input, and what is held of it."""
+
+NOT_ALL = "no output holds all of it"
+
+
+def undone(node: Apply, held: Held) -> list[tuple[int, Held]]:
+    """What is held of the inputs of a function, where a region of its result is held. Raises Lost."""
+    undo = _UNDO.get(type(node.function))
+    if undo is None or not node.inputs:
+        raise _lost(node)
+    if node.spec.size == 0:
+        return [(i, _empty(held, one.spec.shape)) for i, one in enumerate(node.inputs) if one.spec.size == 0]
+    return list(undo(node.function, node, held))
+
+
+def _lost(node: Apply) -> Lost:
+    """The reason where no inverse of a function is known."""
+    leaves = len({(read.source, read.leaf.key.text) for read in reads(node)})
+    name = node.function.called()
+    return Lost(f"computed from {leaves} leaves" if leaves > 1 else f"no expression undoes `{name}`")
+
+
+def as_dtype(held: Held, dtype: DType) -> Held:
+    """The same values as another dtype, which has all of them."""
+    if held.dtype == dtype:
+        return held
+    return Held(held.region, cast(held.holder, dtype), dtype, held.first)
+
+
+def _empty(held: Held, shape: Shape) -> Held:
+    """What is held of an array without elements."""
+    holder = held.holder
+    if holder.shape != shape:
+        holder = reshaped(holder, shape)
+    return held.of(Region.whole(shape), holder)
+
+
+# --- layout -----------------------------------------------------------------------------------------------
+
+
+def _layout(function: Any, node: Apply, held: Held) -> Undone:
+    """`reshape`, `transpose`."""
+    shape = node.inputs[0].spec.shape
+    layout = layout_of(function, shape)
+    before = None if layout is None else restricted(layout, held.region)
+    if before is not None:
+        yield 0, held.of(before.region, laid(before.layout.inverse(), held.holder))
+    elif held.region == Region.whole(node.spec.shape):
+        yield 0, held.of(Region.whole(shape), reshaped(held.holder, shape))
+    else:
+        raise Lost(NOT_ALL)
+
+
+def _choice(function: Any, node: Apply, held: Held) -> Undone:
+    yield 0, before_choice(function, node.inputs[0].spec.shape, node.spec.shape, held)
+
+
+def _pad(function: Pad, node: Apply, held: Held) -> Undone:
+    shape = node.inputs[0].spec.shape
+    inside = held.region.common(Region.whole(shape))
+    if inside is not None:
+        yield 0, held.of(inside, _cut(held, inside))
+
+
+def _cut(held: Held, region: Region) -> Holder:
+    """What holds a region that lies in the one that is held."""
+    return cut(region.relative_to(held.region.starts), held.holder)
+
+
+def _stack(function: Stack, node: Apply, held: Held) -> Undone:
+    axis = axis_of(function.axis, node.spec.ndim, function.name)
+    region = held.region
+    rest = Region(_without(region.starts, axis), _without(region.stops, axis))
+    for place, number in function.by_place(len(node.inputs)).items():
+        if region.starts[axis] <= place < region.stops[axis]:
+            starts = (*region.starts[:axis], place, *region.starts[axis + 1 :])
+            stops = (*region.stops[:axis], place + 1, *region.stops[axis + 1 :])
+            yield number, held.of(rest, squeezed(_cut(held, Region(starts, stops)), axis))
+
+
+def _without(values: Shape, axis: int) -> Shape:
+    return (*values[:axis], *values[axis + 1 :])
+
+
+def _concat(function: Concat, node: Apply, held: Held) -> Undone:
+    axis = axis_of(function.axis, node.spec.ndim, function.name)
+    begin = 0
+    for number, child in enumerate(node.inputs):
+        shape = child.spec.shape
+        here = rows(shape, axis, begin, begin + shape[axis])
+        common = held.region.common(here)
+        if common is not None:
+            yield number, held.of(common.relative_to(here.starts), _cut(held, common))
+        elif child.spec.size == 0:
+            nothing = rows(held.region.shape, axis, 0, 0)
+            yield number, held.of(Region.whole(shape), cut(nothing, held.holder))
+        begin += shape[axis]
+
+
+# --- dtypes -----------------------------------------------------------------------------------------------
+
+
+def _cast(function: Cast, node: Apply, held: Held) -> Undone:
+    child = node.inputs[0]
+    if not all(holds_all(function.dtype, dtype) for dtype in dtypes_below(child)):
+        raise Lost(f"keeps {function.dtype.name} of its {child.spec.dtype.name}")
+    yield 0, held
+
+
+def dtypes_below(node: Node) -> set[DType]:
+    """Dtypes of which each value of an array is one: where it was only cast, that of the leaf."""
+    found: set[DType] = set()
+    seen: set[int] = set()
+    waiting = [node]
+    while waiting:
+        one = waiting.pop()
+        if id(one) in seen:
+            continue
+        seen.add(id(one))
+        if isinstance(one, Read):
+            found.add(one.spec.dtype)
+        elif _keeps_values(one):
+            waiting += one.inputs
+        else:
+            found.add(one.spec.dtype)
+    return found
+
+
+def _keeps_values(node: Apply) -> bool:
+    """Whether each element is one of an input, perhaps as a wider dtype."""
+    if isinstance(node.function, Cast):
+        return all(holds_all(node.function.dtype, child.spec.dtype) for child in node.inputs)
+    return node.function.is_layout and not isinstance(node.function, Pad)
+
+
+def _rounded(function: Rounded, node: Apply, held: Held) -> Undone:
+    """What was computed in a wider dtype is rounded. Arithmetic that is undone had no need of it."""
+    yield 0, held
+
+
+def _bitcast(function: Bitcast, node: Apply, held: Held) -> Undone:
+    child, old = node.inputs[0].spec, node.spec
+    text = f"bitcast({INNER}, '{child.dtype.name}')"
+    held = as_dtype(held, old.dtype)
+    if child.dtype.itemsize == old.dtype.itemsize:
+        yield 0, Held(held.region, mapped(text, held.holder), child.dtype, held.first)
+        return
+    if held.region.starts[-1] != 0 or held.region.stops[-1] != old.shape[-1]:
+        raise Lost(NOT_ALL)
+    region = Region(held.region.starts, (*held.region.stops[:-1], child.shape[-1]))
+    yield 0, Held(region, called(text, held.holder, region.shape), child.dtype, held.first)
+
+
+def _quantize(function: Quantize, node: Apply, held: Held) -> Undone:
+    raise Lost(f"keeps {function.dtype.name} of its {node.inputs[0].spec.dtype.name}")
+
+
+# --- arithmetic -------------------------------------------------------------------------------------------
+
+
+def _binary(function: Binary, node: Apply, held: Held) -> Undone:
+    child = node.inputs[0].spec.dtype
+    number = function.right if function.left is None else function.left
+    if number is None or kind(child) in "bc" or kind(node.spec.dtype) != kind(child) or function.op.isalpha():
+        raise _lost(node)
+    number_first = function.left is not None
+    undo = _undo_integers if is_integer(child) else _undo_floats
+    text = undo(function.op, number, number_first, child)
+    if text is None:
+        text = f"{number} {function.op}" if number_first else f"{function.op} {number}"
+        raise Lost(f"`{text}` rounds" if function.op in _ROUNDING else f"no expression undoes `{text}`")
+    if kind(held.dtype) != kind(child):
+        held = as_dtype(held, child)
+    if text != INNER:
+        held = held.of(held.region, mapped(text, held.holder, operator=True))
+    yield 0, held
+
+
+_ROUNDING = ("+", "-", "*", "/")
+
+
+def _undo_floats(op: str, number: Number, number_first: bool, dtype: DType) -> str | None:
+    """The text of what undoes an operator with a number; None where there is nothing exact."""
+    if op not in ("*", "/") or (op == "/" and number_first) or not scales_exactly(number, dtype):
+        return None
+    factor = float(number) if op == "*" else 1.0 / number
+    if factor == 1.0:
+        return INNER
+    return f"{INNER} / {factor}" if abs(factor) > 1 else f"{INNER} * {1.0 / factor}"
+
+
+def _undo_integers(op: str, number: Number, number_first: bool, dtype: DType) -> str | None:
+    """The same for integers, whose sums and products are exact, or errors where they leave their range."""
+    number = int(number)
+    if op == "+":
+        return f"{INNER} - {_shown(number)}" if number else INNER
+    if op == "-":
+        return f"{_shown(number)} - {INNER}" if number_first else f"{INNER} + {_shown(number)}"
+    if op == "*" and number:
+        return f"{INNER} // {_shown(number)}" if number != 1 else INNER
+    return None
+
+
+def _shown(number: int) -> str:
+    return f"({number})" if number < 0 else str(number)
+
+
+def _unary(function: Unary, node: Apply, held: Held) -> Undone:
+    if function.op != "neg":
+        raise _lost(node)
+    yield 0, held.of(held.region, mapped(f"-{INNER}", held.holder, operator=True))
+
+
+_UNDO: Mapping[type, Callable[[Any, Apply, Held], Undone]] = {
+    **dict.fromkeys((Reshape, Transpose), _layout),
+    **dict.fromkeys((Index, Take, Copies), _choice),
+    Pad: _pad,
+    Stack: _stack,
+    Concat: _concat,
+    Cast: _cast,
+    Rounded: _rounded,
+    AllowNonfinite: _rounded,
+    Bitcast: _bitcast,
+    Quantize: _quantize,
+    Binary: _binary,
+    Unary: _unary,
+}

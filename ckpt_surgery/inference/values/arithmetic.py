@@ -1,0 +1,116 @@
+"""Values that differ by one number: a sum or a product takes all of a leaf of the source to the target.
+
+The number is guessed from the least and the largest value of both, and is put in the words in which a person
+would have written it: `1`, `sqrt(64)`, `1 / sqrt(64)`. Then the sums of hashes of the result have to be those
+of the target, and in the end every element.
+"""
+
+import math
+from collections.abc import Collection, Iterator
+from dataclasses import replace
+
+from ckpt_surgery.core.leaves import Leaf
+from ckpt_surgery.inference.expressions import holders
+from ckpt_surgery.inference.expressions.holders import Holder, after
+from ckpt_surgery.inference.values.by_values import ByValues, found_by_values
+from ckpt_surgery.inference.values.fingerprints import Fingerprint, kind_of
+from ckpt_surgery.inference.values.reading import fingerprint_of
+from ckpt_surgery.inference.values.sides import Side
+
+_CLOSE = 1e-2
+"""How far from the number that is guessed from rounded values the right one may be, relatively."""
+_LARGEST = 1 << 20
+"""Largest number whose root a factor may be."""
+
+
+def found_after(
+    operation: str, source: Side, target: Side, keys: Collection[str], wanted: Collection[str]
+) -> ByValues:
+    """Find which of these leaves of the source give which of the wanted leaves after an operation.
+
+    `operation`: what follows an array in an expression, such as ` + 1.0`. Both sides have values; only floats
+    are looked at.
+    """
+    asked = _floats(target, wanted)
+    sizes = {size for leaf in asked.values() if (size := _size(leaf))}
+    given = {
+        key: leaf
+        for key, leaf in _floats(source, keys).items()
+        if (own := _size(leaf)) and any(size % own == 0 or own % size == 0 for size in sizes)
+    }
+    dtypes = dict.fromkeys(target.dtype_of(key) for key in asked)
+    known = {
+        key: {dtype: fingerprint_of(_changed(leaf, operation), source, dtype) for dtype in dtypes}
+        for key, leaf in given.items()
+    }
+    return found_by_values(
+        replace(source, leaves=given, fingerprints=known),
+        replace(target, leaves=asked, fingerprints={key: target.fingerprints[key] for key in asked}),
+        operation=operation,
+    )
+
+
+def _floats(side: Side, keys: Collection[str]) -> dict[str, Leaf]:
+    """The leaves that are arrays of floats with known values."""
+    known = {key: side.leaves[key] for key in keys if key in side.fingerprints and side.is_array(key)}
+    return {key: leaf for key, leaf in known.items() if kind_of(side.dtype_of(key)) == "f"}
+
+
+def _changed(leaf: Leaf, operation: str) -> Holder:
+    assert leaf.spec is not None, "only arrays have fingerprints"
+    return after(operation, holders.HeldLeaf(leaf.key.text, leaf.spec.shape))
+
+
+def _size(leaf: Leaf) -> int:
+    assert leaf.spec is not None, "only arrays have fingerprints"
+    return leaf.spec.size
+
+
+def operations(given: Fingerprint, wanted: Fingerprint) -> Iterator[str]:
+    """What follows an array in an expression, such as ` * sqrt(64)` or ` + 1.0`, most likely first."""
+    if given.low is None or given.high is None or wanted.low is None or wanted.high is None:
+        return
+    if given.low == given.high:
+        return
+    yield from _sums(given.low, given.high, wanted.low, wanted.high)
+    for low, high in ((wanted.low, wanted.high), (wanted.high, wanted.low)):
+        yield from _products(given.low, given.high, low, high)
+
+
+def _sums(low: float, high: float, new_low: float, new_high: float) -> Iterator[str]:
+    shift = new_high - high
+    spread = max(abs(new_low), abs(new_high), abs(low), abs(high))
+    if abs((new_low - low) - shift) <= _CLOSE * spread:
+        for number in dict.fromkeys([float(round(shift)), shift]):
+            if number:
+                yield f" + {number!r}" if number > 0 else f" - {-number!r}"
+
+
+def _products(low: float, high: float, new_low: float, new_high: float) -> Iterator[str]:
+    old, new = max((low, new_low), (high, new_high), key=lambda pair: abs(pair[0]))
+    if not old or not new:
+        return
+    factor = new / old
+    if abs(low * factor - new_low) > _CLOSE * abs(new) or abs(high * factor - new_high) > _CLOSE * abs(new):
+        return
+    sign, size = ("-" if factor < 0 else ""), abs(factor)
+    found: dict[str, None] = {}
+    if size >= 1:
+        if _near(round(size), size):
+            found[f"{sign}{float(round(size))!r}"] = None
+        if _near(round(size**2), size**2):
+            found[f"{sign}sqrt({round(size**2)})"] = None
+    else:
+        if _near(round(1 / size), 1 / size):
+            found[f"({sign}1 / {round(1 / size)})"] = None
+        if _near(round(size**-2), size**-2):
+            found[f"({sign}1 / sqrt({round(size**-2)}))"] = None
+            found[f"({sign}{round(size**-2)} ** -0.5)"] = None
+    found[repr(factor)] = None
+    for text in found:
+        if text not in ("1.0", "sqrt(1)"):
+            yield f" * {text}"
+
+
+def _near(whole: int, number: float) -> bool:
+    return 0 < whole <= _LARGEST and math.isclose(whole, number, rel_tol=_CLOSE)

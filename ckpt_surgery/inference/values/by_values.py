@@ -1,0 +1,254 @@
+"""What values say: which leaves of the source hold the numbers of each leaf of the target, and in what order.
+
+All of it follows from sums of hashes. It is proposed here, from the plainest to the most involved: one leaf
+of one leaf; one leaf of a stack, or several leaves of one array; stacks in odd orders; parts of an axis; and
+arrays that are put together of parts.
+"""
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from ckpt_surgery.inference.expressions.formations import Formation
+from ckpt_surgery.inference.expressions.holder_text import formation
+from ckpt_surgery.inference.expressions.holders import after, cast, member
+from ckpt_surgery.inference.values.comparing import equal_elements
+from ckpt_surgery.inference.values.fingerprints import Words
+from ckpt_surgery.inference.values.marginals import layouts_between
+from ckpt_surgery.inference.values.pieces import MOST_SLICES, FoundParts, sliced_pieces, whole_pieces
+from ckpt_surgery.inference.values.sides import Side
+from ckpt_surgery.inference.values.stacks import StackedLeaves, gathered, siblings, single, singles
+from ckpt_surgery.inference.values.windows import Window, windows
+
+MOST_OF_EQUAL_SUM = 256
+"""How many leaves with equal values are looked at for a leaf: any of them gives the same."""
+MOST_SOURCES = 8
+"""How many sources with equal values are tried for a leaf."""
+
+
+def resemblance(one: str, other: str) -> float:
+    """The share of components that two keys have in common: it only tells leaves with equal values apart."""
+    if one == other:
+        return 1.0
+    a, b = (set(key.replace(".", "/").split("/")) for key in (one, other))
+    return 0.99 * len(a & b) / len(a | b)
+
+
+@dataclass(frozen=True)
+class ByValues:
+    """What sums propose, in no order."""
+
+    formations: tuple[Formation, ...]
+    reordered: Mapping[str, tuple[str, ...]]
+    """Leaves of the target that hold the elements of these leaves of the source in an unknown order."""
+
+
+def found_by_values(
+    source: Side, target: Side, decided: Collection[str] = (), operation: str = ""
+) -> ByValues:
+    """Find the leaves of the source whose elements the leaves of the target hold.
+
+    Arrays of one repeated value are left to names. `decided`: leaves of the target that are left out.
+    `operation`: what is done to every element, such as ` + 1.0`; the fingerprints of the source are
+    those after it.
+    """
+    dtypes = {leaf.spec.dtype for leaf in target.leaves.values() if leaf.spec is not None}
+    formations: list[Formation] = []
+    reordered: dict[str, tuple[str, ...]] = {}
+    for dtype in sorted(dtypes, key=lambda one: one.name):
+        search = _ValueSearch(source, target, dtype, decided, operation)
+        formations += search.all()
+        reordered |= search.reordered()
+    return ByValues(tuple(formations), reordered)
+
+
+@dataclass
+class _ValueSearch:
+    """The search for the target's leaves of one dtype."""
+
+    source: Side
+    target: Side
+    dtype: np.dtype[Any]
+    decided: Collection[str]
+    operation: str
+    found: dict[str, Formation] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        given = {k: f for k, f in self.source.as_dtype(self.dtype).items() if f.size}
+        own = self.target.own(self.dtype)
+        wanted = {k: f for k, f in own.items() if f.size and k not in self.decided}
+        self.given, self.wanted = given, {k: f for k, f in wanted.items() if not f.constant}
+        self.targets = wanted
+        self.sources: dict[tuple[int, int], list[StackedLeaves]] = {}
+        self.every: dict[tuple[int, int], list[str]] = {}
+        """The leaves by size and total, those of one repeated value, too."""
+        for key, one in given.items():
+            self.every.setdefault((one.size, one.total), []).append(key)
+        for group in (*singles(given), *gathered(self.source.grids, given)):
+            self._add(group)
+        self.templates = {key: grid.template for grid in self.source.grids for key in grid.keys}
+        self.parts = FoundParts(self.source, self.target, self.dtype, self.operation)
+
+    def _add(self, group: StackedLeaves) -> None:
+        if not group.constant:
+            self.sources.setdefault((group.size, group.total), []).append(group)
+
+    def all(self) -> list[Formation]:
+        if not self.wanted:
+            return []
+        for group in singles(self.wanted):
+            self._of_whole(group)
+        for key in self._missing():
+            self._of_slices(key)
+        for group in self._missing_groups(gathered):
+            self._of_whole(group)
+        if self._missing():
+            self._of_siblings()
+        if self._missing():
+            self._of_parts()
+        for key in self._missing():
+            self._of_sliced_parts(key)
+        for key in self._missing():
+            self._of_concat(key)
+        return list(self.found.values())
+
+    def reordered(self) -> dict[str, tuple[str, ...]]:
+        """The leaves that are left over, though the source has all of their elements."""
+        found: dict[str, tuple[str, ...]] = {}
+        for make in (gathered, siblings):
+            for wanted in (*self._missing_singles(), *self._missing_groups(make)):
+                alike = self.sources.get((wanted.size, wanted.total), [])
+                for group in self._nearest(alike, wanted.keys[0])[:1]:
+                    found |= {key: group.keys for key in wanted.keys if key not in found}
+        return found
+
+    def _missing(self) -> list[str]:
+        return [key for key in self.wanted if key not in self.found]
+
+    def _missing_groups(self, make: Callable[..., Iterator[StackedLeaves]]) -> Iterator[StackedLeaves]:
+        """The target's groups without a member that is decided."""
+        left = {key: one for key, one in self.targets.items() if key not in self.found}
+        for group in make(self.target.grids, left):
+            if not group.constant and not any(key in self.found for key in group.keys):
+                yield group
+
+    def _nearest(self, groups: Sequence[StackedLeaves], key: str) -> list[StackedLeaves]:
+        """Groups in the order in which they are tried: leaves by themselves, then those whose names fit."""
+        near = groups[:MOST_OF_EQUAL_SUM]
+        return sorted(near, key=lambda g: (len(g.keys), -resemblance(g.keys[0], key)))[:MOST_SOURCES]
+
+    def _of_whole(self, wanted: StackedLeaves) -> bool:
+        """One or several leaves that hold together what one or several leaves of the source hold."""
+        candidates = self.sources.get((wanted.size, wanted.total), [])
+        return any(self._take(wanted, group) for group in self._nearest(candidates, wanted.keys[0]))
+
+    def _of_slices(self, key: str) -> None:
+        """A stack, in any order and of any leaves."""
+        wanted = self.wanted[key]
+        for axis, sums in enumerate(wanted.axes):
+            keys = self._slices(sums, wanted.size // len(sums), key) if len(sums) > 1 else ()
+            group = self._stack(keys)
+            why = f"each slice along axis {axis} is one leaf"
+            if group is not None and self._take(single(key, wanted), group, why=why):
+                return
+
+    def _stack(self, keys: tuple[str, ...]) -> StackedLeaves | None:
+        """The stack of these leaves of the source; None where they are not alike."""
+        parts = tuple(self.given[key] for key in keys)
+        return StackedLeaves(keys, (len(keys),), parts) if len({part.shape for part in parts}) == 1 else None
+
+    def _slices(self, sums: Words, size: int, key: str) -> tuple[str, ...]:
+        """A leaf for each of these sums, none of them twice; no leaves where one is missing.
+
+        Leaves of one repeated value belong to it only beside others of their family.
+        """
+        keys: list[str] = []
+        for total in sums:
+            alike = self.every.get((size, int(total)), [])[:MOST_OF_EQUAL_SUM]
+            candidates = [one for one in alike if one not in keys]
+            if not candidates:
+                return ()
+            keys.append(max(candidates, key=lambda one: resemblance(one, key)))
+        telling = {self.templates[one] for one in keys if not self.given[one].constant}
+        return tuple(keys) if telling >= {self.templates[one] for one in keys} else ()
+
+    def _of_siblings(self) -> None:
+        """Families that were fused, or taken apart, evenly."""
+        for group in siblings(self.source.grids, self.given):
+            self._add(group)
+        for key in self._missing():
+            self._of_whole(single(key, self.wanted[key]))
+        for make in (gathered, siblings):
+            for group in self._missing_groups(make):
+                self._of_whole(group)
+
+    def _of_parts(self) -> None:
+        """Leaves that hold a part of an axis of what the source holds."""
+        for group in (*singles(self.given), *gathered(self.source.grids, self.given)):
+            sums: dict[int, dict[int, StackedLeaves]] = {}
+            for wanted in (*self._missing_singles(), *self._missing_groups(gathered)):
+                sums.setdefault(wanted.size, {}).setdefault(wanted.total, wanted)
+            if not sums:
+                return
+            for found in windows(group.fingerprint, range(len(group.lengths), len(group.shape)), sums):
+                wanted = found.holds
+                if not any(key in self.found for key in wanted.keys):
+                    why = "" if group.lengths or wanted.lengths else f"a part of axis {found.window.axis}"
+                    self._take(wanted, group, found.window, why)
+
+    def _missing_singles(self) -> Iterator[StackedLeaves]:
+        return (single(key, self.wanted[key]) for key in self._missing())
+
+    def _of_sliced_parts(self, key: str) -> None:
+        """A stack of parts of leaves, the same part of each."""
+        wanted = self.wanted[key]
+        for sums in wanted.axes:
+            if not 2 <= len(sums) <= MOST_SLICES:
+                continue
+            slices = {wanted.size // len(sums): {int(total): i for i, total in enumerate(sums)}}
+            stacks: dict[Window, dict[int, str]] = {}
+            for name, given in self.given.items():
+                for found in windows(given, range(len(given.shape)), slices):
+                    stacks.setdefault(found.window, {}).setdefault(found.holds, name)
+            for window, stack in stacks.items():
+                keys = tuple(stack[i] for i in range(len(sums)) if i in stack)
+                group = self._stack(keys) if len(set(keys)) == len(sums) else None
+                inner = replace(window, axis=window.axis + 1)
+                if group and self._take(single(key, wanted), group, inner, "the same part of each leaf"):
+                    return
+
+    def _of_concat(self, key: str) -> None:
+        """An array that consists of parts: leaves of the source, stacks of some, or slices of one."""
+        wanted = single(key, self.wanted[key])
+        found = self.parts.put_together(wanted, whole_pieces(self.sources))
+        found = found or self.parts.put_together(wanted, sliced_pieces(singles(self.given)))
+        if found is not None:
+            self.found[key] = found
+
+    def _take(
+        self, wanted: StackedLeaves, group: StackedLeaves, window: Window | None = None, why: str = ""
+    ) -> bool:
+        """Take the leaves of a group, or a part of each, in an order that gives all of what is wanted.
+
+        Where several orders have the sums, elements are compared. A single one is compared later, with all
+        others. False where there is none.
+        """
+        if len({self.source.dtype_of(key) for key in group.keys}) > 1:
+            return False  # arrays of several dtypes are not stacked
+        part = None if window is None else self.parts.of_source(group, window)
+        given, array = (group.marginals, group.array) if part is None else (part.marginals, part.array)
+        array = after(self.operation, array)
+        if self.source.dtype_of(group.keys[0]) != self.dtype:
+            array = cast(array, self.dtype)
+        layouts = layouts_between(given, wanted.fingerprint)
+        for layout in layouts:
+            made = [
+                formation(key, member(layout, array, place), self.parts.evidence, why)
+                for place, key in zip(np.ndindex(*wanted.lengths), wanted.keys, strict=True)
+            ]
+            if len(layouts) == 1 or all(equal_elements(one, self.source, self.target) for one in made):
+                self.found.update((one.target, one) for one in made)
+                return True
+        return False

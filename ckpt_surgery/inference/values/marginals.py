@@ -1,0 +1,158 @@
+"""Which layout takes one array to another, found from the sums of their slices alone.
+
+If an axis of the result runs along a digit of an axis of the input (`h` in `(h d) e -> e h d`), then the sums
+of its slices are those of the input's axis, added over the other digits. So each axis of the result is taken
+apart into digits whose sums occur in the input, and these have to make up every axis of the input exactly.
+No element is read; what is found is compared afterwards.
+"""
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ckpt_surgery.inference.expressions.layouts import Layout
+from ckpt_surgery.inference.values.fingerprints import Fingerprint, Words
+
+MOST_TRIES = 4000
+"""How many digits are tried for one pair of arrays."""
+MOST_LAYOUTS = 8
+"""How many layouts are told where several fit, as for arrays with equal slices."""
+
+
+@dataclass(frozen=True)
+class _Digit:
+    """A part of an axis of the input: index // stride % length."""
+
+    axis: int
+    length: int
+    stride: int
+
+
+@dataclass
+class _LayoutSearch:
+    """How much of a search is left."""
+
+    tries: int = MOST_TRIES
+
+
+class Marginals:
+    """The sums of one array's digits, each computed when it is first asked for."""
+
+    def __init__(self, fingerprint: Fingerprint) -> None:
+        self.shape = fingerprint.shape
+        self._axes = fingerprint.axes
+        self._known: dict[int, dict[bytes, list[_Digit]]] = {}
+
+    def digits(self, sums: Words) -> list[_Digit]:
+        """The digits whose slices have these sums; whole axes and fast digits come first."""
+        length = len(sums)
+        if length not in self._known:
+            self._known[length] = self._of_length(length)
+        return self._known[length].get(sums.tobytes(), [])
+
+    def _of_length(self, length: int) -> dict[bytes, list[_Digit]]:
+        found: dict[bytes, list[_Digit]] = {}
+        for axis, sums in enumerate(self._axes):
+            if len(sums) % length:
+                continue
+            for stride in divisors(len(sums) // length):
+                parts = sums.reshape(-1, length, stride).sum(axis=(0, 2), dtype=np.uint64)
+                found.setdefault(parts.tobytes(), []).append(_Digit(axis, length, stride))
+        return found
+
+
+def layouts_between(given: Marginals, wanted: Fingerprint) -> list[Layout]:
+    """The layouts that take the input to an array with these sums, the plainest first; at most MOST_LAYOUTS.
+
+    Both have the same total and the same number of elements.
+    """
+    axes = [axis for axis, length in enumerate(wanted.shape) if length > 1]
+    search = _LayoutSearch()
+    found: list[Layout] = []
+    for digits in _tilings(given, wanted, axes, (), search):
+        layout = _layout(given.shape, wanted.shape, digits)
+        if layout is not None and layout not in found:
+            found.append(layout)
+        if len(found) >= MOST_LAYOUTS:
+            break
+    return sorted(found, key=_complexity)
+
+
+def _tilings(
+    given: Marginals,
+    wanted: Fingerprint,
+    axes: Sequence[int],
+    taken: tuple[tuple[_Digit, ...], ...],
+    search: _LayoutSearch,
+) -> Iterator[tuple[tuple[_Digit, ...], ...]]:
+    """The digits of every axis of the result that is longer than 1, slow before fast, none used twice."""
+    if not axes:
+        yield taken
+        return
+    used = list(itertools.chain.from_iterable(taken))
+    for digits in _of_axis(given, wanted.axes[axes[0]], used, search):
+        yield from _tilings(given, wanted, axes[1:], (*taken, digits), search)
+
+
+def _of_axis(
+    given: Marginals, sums: Words, used: Sequence[_Digit], search: _LayoutSearch
+) -> Iterator[tuple[_Digit, ...]]:
+    """The ways to take one axis of the result apart into digits, slow before fast; long digits first."""
+    if len(sums) == 1:
+        yield ()
+        return
+    for length in reversed(divisors(len(sums))[1:]):
+        rows = sums.reshape(-1, length)
+        for digit in given.digits(rows.sum(axis=0, dtype=np.uint64)):
+            search.tries -= 1
+            if search.tries < 0:
+                return
+            if any(_overlap(digit, other) for other in used):
+                continue
+            for slower in _of_axis(given, rows.sum(axis=1, dtype=np.uint64), [*used, digit], search):
+                if not (slower and _continues(slower[-1], digit)):
+                    yield (*slower, digit)
+
+
+def _overlap(one: _Digit, other: _Digit) -> bool:
+    """Whether two digits have a part of an axis in common."""
+    if one.axis != other.axis:
+        return False
+    low, high = (one, other) if one.stride <= other.stride else (other, one)
+    return low.stride * low.length > high.stride
+
+
+def _continues(slow: _Digit, fast: _Digit) -> bool:
+    """Whether two neighbours are one digit, which was found as such before."""
+    return slow.axis == fast.axis and slow.stride == fast.stride * fast.length
+
+
+def _layout(shape: Sequence[int], result: Sequence[int], digits: Sequence[Sequence[_Digit]]) -> Layout | None:
+    """The layout of these digits; None if they do not make up every axis of the input."""
+    every = sorted(itertools.chain.from_iterable(digits), key=lambda d: (d.axis, -d.stride))
+    cuts: list[tuple[int, ...]] = []
+    for axis, length in enumerate(shape):
+        own = [digit for digit in every if digit.axis == axis]
+        strides = [math.prod(d.length for d in own[i + 1 :]) for i in range(len(own))]
+        if [d.stride for d in own] != strides or math.prod(d.length for d in own) != length:
+            return None
+        cuts.append(tuple(d.length for d in own))
+    number = {digit: place for place, digit in enumerate(every)}
+    waiting = iter(digits)
+    groups = [tuple(number[d] for d in next(waiting)) if length > 1 else () for length in result]
+    return Layout(tuple(cuts), tuple(itertools.chain.from_iterable(groups)), tuple(map(len, groups)))
+
+
+def _complexity(layout: Layout) -> tuple[int, int]:
+    """Few digits before many; digits in their order before others."""
+    moved = sum(a > b for a, b in itertools.combinations(layout.order, 2))
+    return len(layout.order), moved
+
+
+def divisors(number: int) -> list[int]:
+    """All divisors of a positive number, ascending."""
+    small = [d for d in range(1, math.isqrt(number) + 1) if number % d == 0]
+    return small + [number // d for d in reversed(small) if d * d != number]

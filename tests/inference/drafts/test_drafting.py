@@ -1,0 +1,355 @@
+"""Findings as a recipe: what is written, and that it does what was found."""
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import einops
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+from ckpt_surgery.core.errors import PlanError
+from ckpt_surgery.functions.arrays import Node, Read, reads
+from ckpt_surgery.inference.drafts.drafting import Draft, drafted
+from ckpt_surgery.inference.expressions.formations import (
+    Candidate,
+    ConflictEntry,
+    Evidence,
+    Findings,
+    Formation,
+    Undecided,
+)
+from ckpt_surgery.language.loading import parse_recipe
+from ckpt_surgery.language.yaml.parsing import parse_document
+from tests.support.evaluation import evaluate
+from tests.support.findings import Made, formation, found, llama, mixtures
+from tests.support.plans import plan_of
+
+LAYERS = range(4)
+SHAPE = (4, 6)
+EVIDENCE = "# Evidence: {}, except where a comment says otherwise."
+
+
+def rules_of(draft: Draft) -> str:
+    """The text after the head, without the comments about evidence."""
+    lines = draft.text.splitlines()
+    assert lines[:3] == [EVIDENCE.format("values"), "version: 1", "unmatched: error"]
+    return "\n".join(line for line in lines[3:] if line != "rules:")
+
+
+@pytest.mark.parametrize(
+    ("made", "dropped", "text"),
+    [
+        ([("b", "a", "x.T")], [], "  - {match: a, to: b, value: x.T}"),
+        ([("a", "a", "x.T")], [], "  - {match: a, value: x.T}"),  # the key stays
+        ([("a", "a", "x"), ("b", "a", "x.T")], [], "  - {match: a, to: {a: x, b: x.T}}"),  # and the leaf too
+        (
+            [(f"block_{i:03d}/w", f"h.{i}.w", "x.T") for i in LAYERS],
+            [],
+            r"""  - {match: 'h\.(?P<n>\d+)\.w', to: "block_${f'{int(n):03d}'}/w", value: x.T}""",
+        ),
+        (
+            [(f"h/{i + 1}/w", f"block_{i:03d}/w", "x.T") for i in LAYERS],
+            [],
+            r"""  - {match: 'block_(?P<n>\d+)/w', to: 'h/${int(n) + 1}/w', value: x.T}""",
+        ),
+        (
+            [("w", [f"h/{i}/w" for i in LAYERS], "stack(xs)")],
+            [],
+            r"""  - {match: 'h/(?P<n>\d+)/w', to: w, by: int(n), value: stack(xs)}""",
+        ),
+        (
+            [("w", [f"h/{i}/w" for i in (2, 0, 3, 1)], "stack(xs)")],  # an odd order
+            [],
+            "tables: {order: {'2': 0, '0': 1, '3': 2, '1': 3}}\n"
+            r"""  - {match: 'h/(?P<n>\d+)/w', to: w, by: 'order[n]', value: stack(xs)}""",
+        ),
+        (
+            [("w", [f"h.{i}.{e}" for i in range(2) for e in LAYERS], "stack(xs)")],  # experts in layers
+            [],
+            r"""  - {match: 'h\.(?P<n>\d+)\.(?P<m>\d+)', to: w, by: int(n) * 4 + int(m), value: stack(xs)}""",
+        ),
+        (
+            [(f"layers_{i}/w", "layers/w", "x[{0}]", [i]) for i in LAYERS],
+            [],
+            "  - {match: layers/w, for: {i: range(4)}, to: 'layers_${i}/w', value: 'x[i]'}",
+        ),
+        (
+            [(f"l/{i}/{e}", "w", "x[{0}, {1}:]", [i, e]) for i in range(2) for e in range(3)],
+            [],
+            "  - {match: w, for: {i: range(2), j: range(3)}, to: 'l/${i}/${j}', value: 'x[i, j:]'}",
+        ),
+        (
+            [(f"l/{i}", "w", "x[:, {0}:{1}]", [i + 2, i + 4]) for i in (0, 2)],
+            [],
+            "  - {match: w, for: {i: range(2)}, to: 'l/${i * 2}', value: 'x[:, i * 2 + 2:i * 2 + 4]'}",
+        ),
+        (
+            [
+                (f"l/{i}/{w}", f"l/{i}/qk", "x[{0}:{1}]", [j, j + 2])
+                for i in LAYERS
+                for j, w in ((0, "q"), (2, "k"))
+            ],
+            [],
+            r"""  - {match: 'l/(?P<n>\d+)/qk', to: {'l/${n}/q': 'x[0:2]', 'l/${n}/k': 'x[2:4]'}}""",
+        ),
+        (
+            [(f"l/{i}", [f"l/{i}/{w}" for w in "qk"], "concat(xs)") for i in LAYERS],
+            [],
+            "tables: {order: {q: 0, k: 1}}\n  - {match: 'l/(?P<n>\\d+)/(?P<word>q|k)', to: 'l/${n}', "
+            "by: 'order[word]', value: concat(xs)}",
+        ),
+        (
+            [(f"l/{i}/w", [f"l/{i}/w", f"l/{i}/b", f"l/{i}/a"], "xs[0] + xs[1] - xs[2]") for i in LAYERS],
+            [],
+            r"""  - {match: 'l/(?P<n>\d+)/w', to: 'l/${n}/w', value: """
+            """"x + source[f'l/{n}/b'] - source[f'l/{n}/a']"}""",
+        ),
+        (
+            [(f"n/{i}/w", f"h/{i}/w", "x.T") for i in range(3)],
+            [f"h/{i}/w" for i in range(3, 8)],
+            r"""  - {match: 'h/(?P<n>\d+)/w', when: int(n) < 3, to: 'n/${n}/w', value: x.T}"""
+            "\n"
+            r"""  - {match: 'h/(?P<n>\d+)/w', when: int(n) >= 3, drop: true}""",
+        ),
+        (
+            [(w, [f"{i}" for i in range(s, 8, 2)], "stack(xs)") for s, w in enumerate(("a", "b"))],
+            [],
+            r"""  - {match: '(?P<n>\d+)', when: int(n) % 2 == 0, to: a, by: int(n) // 2, value: stack(xs)}"""
+            "\n"
+            r"""  - {match: '(?P<n>\d+)', when: int(n) % 2 == 1, to: b, by: int(n) // 2, value: stack(xs)}""",
+        ),
+        (
+            [(f"{t}/a/{k}", f"{t}/{k}/w", "x.T") for t in ("params", "opt/0/mu") for k in ("q", "k")],
+            [],
+            "  - {match: '(?P<tree>params|opt/0/mu)/(?P<word>q|k)/w', to: '${tree}/a/${word}', value: x.T}",
+        ),
+        (
+            [(f"new/{i + 1}/{k}", f"old/{i}/{k}", "x") for i in LAYERS for k in ("a/b", "c")],
+            [],
+            r"""  - {match: 'old/(?P<n>\d+)/(?P<rest>.*)', to: 'new/${int(n) + 1}/${rest}'}""",
+        ),
+        (
+            [("a/b", "a/b", "x"), ("a/c", "a/c", "x"), ("e", "d", "x")],
+            [],
+            "  - {match: a/.*}\n  - {match: d, to: e}",
+        ),
+        (
+            [("a", "a", "x.T")],
+            ["opt/mu/a", "opt/mu/b", "opt/nu", "step"],
+            "  - {match: a, value: x.T}\n  - {match: opt/.*, drop: true}\n  - {match: step, drop: true}",
+        ),
+    ],
+)
+def test_rules(made: list[Made], dropped: list[str], text: str) -> None:
+    findings = found(made, dropped)
+    assert rules_of(drafted(findings)) == text
+    check(findings)
+
+
+def test_a_model_takes_few_rules() -> None:
+    draft = drafted(llama(32))
+    assert len(draft.rules) == 7
+    assert [(rule.claims, rule.outputs) for rule in draft.rules] == [
+        *((2, 2), (1, 1), (96, 3), (32, 1), (96, 3), (64, 2), (32, 0))
+    ]
+    check(llama(3))
+
+
+def test_words_are_looked_up_in_one_table_as_long_as_they_agree() -> None:
+    made: list[Made] = [
+        *((f"t/{new}", f"a.{old}.w", "x.T") for old, new in (("q", "query"), ("k", "key"))),
+        *((f"u/{new}", f"b.{old}.w", "x") for old, new in (("q", "query"), ("v", "value"))),
+        *((f"v/{new}", f"c.{old}.w", "x + 1") for old, new in (("q", "other"), ("v", "value"))),
+    ]
+    draft = drafted(found(made))
+    assert draft.document["tables"] == {
+        "names": {"q": "query", "k": "key", "v": "value"},
+        "names2": {"q": "other", "v": "value"},
+    }
+    assert len(draft.rules) == 3
+
+
+# --- comments ---------------------------------------------------------------------------------------------
+
+
+def test_a_whole_text() -> None:
+    candidate = Candidate(("h.0.w", "h.1.w"), "stack(xs)", 0.404, "stack")
+    findings = Findings(
+        ("a", "b", "h.0.w", "h.1.w"),
+        ("b", "c", "d"),
+        (
+            formation("b", "a", "x.T", evidence=Evidence.ARITHMETIC, why="first"),
+            formation("c", "b", "x.T", evidence=Evidence.VALUES),
+        ),
+        undecided=(Undecided(("d",), "several fit", (candidate,)), Undecided(tuple("efghi"), "none fits")),
+        conflicts=(ConflictEntry("c", ("b",), ("h.0.w",)),),
+    )
+    assert drafted(findings, ["Drafted.", "", "  apply it\nnow"]).text == (
+        "# Drafted.\n#\n#   apply it\\nnow\n"
+        f"{EVIDENCE.format('values')}\n"
+        "# values over names: c is b by its values, h.0.w by its name\n"
+        "# not decided: d: several fit\n"
+        "#   stack of h.0.w, h.1.w: stack(xs) (names: 0.40)\n"
+        "# not decided: e, f, g and 2 more: none fits\n"
+        "version: 1\nunmatched: error\nrules:\n"
+        "  # values after arithmetic: first\n"
+        "  - {match: a, to: b, value: x.T}\n"
+        "  - {match: b, to: c, value: x.T}\n"
+    )
+
+
+def test_what_is_known_of_rules() -> None:
+    made: list[Made] = [
+        (f"{w}/{i}", f"h/{i}/{w}", v) for i in LAYERS for w, v in (("a", "x.T"), ("b", "x + 1"))
+    ]
+    draft = drafted(found(made, ["z"]), ["One line."])
+    assert [(one.rule, one.line, one.claims, one.outputs, one.evidence) for one in draft.rules] == [
+        ("rules[0]", 6, 4, 4, Evidence.VALUES),
+        ("rules[1]", 7, 4, 4, Evidence.VALUES),
+        ("rules[2]", 8, 1, 0, None),
+    ]
+    lines = draft.text.splitlines()
+    assert all(lines[one.line - 1].startswith("  - {match:") for one in draft.rules)
+    assert parse_document(draft.text, "").value == draft.document
+
+
+def test_subtrees_say_how_many_leaves_have_more_evidence() -> None:
+    formations = [
+        formation("b/x", "a/x", evidence=Evidence.VALUES),
+        formation("b/y", "a/y", evidence=Evidence.ONLY_LAYOUT),
+    ]
+    draft = drafted(Findings(("a/x", "a/y"), ("b/x", "b/y"), tuple(formations)))
+    (rule,) = draft.rules
+    assert (rule.evidence, rule.why) == (Evidence.ONLY_LAYOUT, "values for 1 of 2 leaves")
+    assert draft.text.startswith(EVIDENCE.format(Evidence.ONLY_LAYOUT))
+    assert "  # names, the only layout that fits: values for 1 of 2 leaves\n" in draft.text
+
+
+def test_evidence_does_not_keep_leaves_apart_that_are_made_alike() -> None:
+    formations = [
+        *(formation(f"b/{n}", f"a/{n}", "x.T") for n in range(3)),
+        *(formation(f"c/{w}", f"{w}.c", "x.T", evidence=Evidence.ANALOGY, why="so") for w in "pq"),
+        formation("c/r", "r.c", "x.T"),
+        formation("z", "y", "x + 1", evidence=Evidence.VALUES),
+    ]
+    draft = drafted(
+        Findings(
+            tuple(one.sources[0] for one in formations),
+            tuple(one.target for one in formations),
+            tuple(formations),
+        )
+    )
+    assert [(one.evidence, one.why) for one in draft.rules] == [
+        (Evidence.VALUES, ""),
+        (Evidence.ANALOGY, "values for 1 of 3 leaves; so"),
+        (Evidence.VALUES, ""),
+    ]
+    assert [line for line in draft.text.splitlines() if "#" in line] == [
+        EVIDENCE.format("values"),
+        "  # names, layout as of the others: values for 1 of 3 leaves; so",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("undecided", "policy", "rules"),
+    [((), "keep", 1), ((Undecided(("t",), "none fits"),), "error", 5)],
+)
+def test_leaves_that_stay(undecided: tuple[Undecided, ...], policy: str, rules: int) -> None:
+    """Four rules would be needed for them; where anything is undecided, they are written."""
+    kept = ["a/b/w", "c.d", "e", "f/g/1"]
+    findings = found([*((key, key, "x") for key in kept), ("z", "y", "x.T")], undecided=undecided)
+    draft = drafted(findings)
+    assert draft.document["unmatched"] == policy
+    assert len(draft.rules) == rules
+
+
+def test_leaves_of_the_target() -> None:
+    draft = drafted(
+        found([("a", "b", "x")], from_target=["head/kernel", "head/bias", "x/1/s", "x/2/s", "xy"])
+    )
+    assert rules_of(draft) == (
+        "  - {match: b, to: a}\n  - {fill: '(?:head|x)/.*', fallback: true}\n  - {fill: xy, fallback: true}"
+    )
+
+
+def test_nothing_is_found() -> None:
+    draft = drafted(Findings(("a",), ("b",), (), undecided=(Undecided(("b",), "none fits"),)))
+    assert draft.text == "# not decided: b: none fits\nversion: 1\nunmatched: error\nrules: []\n"
+    parse_recipe(draft.text, "draft.yaml")
+
+
+# --- what the drafts do -----------------------------------------------------------------------------------
+
+
+def check(findings: Findings) -> None:
+    """The plan of the draft makes each leaf of what was found, with the value that was found, and no more."""
+    draft = drafted(findings)
+    arrays = {
+        key: np.arange(24, dtype=np.float32).reshape(SHAPE) + 100 * number
+        for number, key in enumerate(findings.source_keys)
+    }
+    values = {one.target: expected(one, arrays) for one in findings.formations}
+    target = {key: f"float32[{','.join(map(str, value.shape))}]" for key, value in values.items()}
+    target |= dict.fromkeys(findings.from_target, "float32[1]")
+    try:
+        plan = plan_of(
+            draft.text,
+            dict.fromkeys(findings.source_keys, "float32[4,6]"),
+            target=target if findings.from_target else None,
+        )
+    except PlanError as error:
+        pytest.fail(f"{draft.text}\n{error}")
+    steps = {step.leaf.key.text: step for step in plan.steps}
+    assert steps.keys() == target.keys(), draft.text
+    for one in findings.formations:
+        value = steps[one.target].value
+        assert {read.leaf.key.text for read in reads(value)} == set(one.sources), draft.text
+        np.testing.assert_array_equal(computed(value, arrays), values[one.target], err_msg=draft.text)
+    assert {drop.leaf.key.text for drop in plan.dropped} == set(findings.dropped), draft.text
+    made = sum(rule.outputs for rule in draft.rules)
+    assert made == len(target) or draft.document["unmatched"] == "keep"
+
+
+def expected(one: Formation, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
+    """The value of a formation as NumPy and einops compute it."""
+    xs = [arrays[source] for source in one.sources]
+    names: dict[str, Any] = {"x": xs[0], "xs": xs, "concat": np.concatenate, "rearrange": einops.rearrange}
+    names["stack"] = lambda several, axis=0: np.stack(several, axis)
+    value = eval(str(one.value), names)
+    assert isinstance(value, np.ndarray)
+    return value
+
+
+def computed(node: Node, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
+    """The value of a step."""
+    if isinstance(node, Read):
+        return arrays[node.leaf.key.text]
+    return evaluate(node.function, [computed(one, arrays) for one in node.inputs])
+
+
+@given(mixtures())
+@settings(max_examples=60)
+def test_drafts_do_what_was_found(findings: Findings) -> None:
+    check(findings)
+
+
+@pytest.mark.slow
+def test_large_findings_are_drafted() -> None:
+    """45,000 leaves. The time is printed."""
+    made: list[Made] = [
+        (f"{tree}/blocks/{layer}/{word}/w", f"{tree}.layers.{layer}.{word}.weight", value)
+        for tree in ("params", "mu", "nu")
+        for layer in range(1000)
+        for word, value in fifteen()
+    ]
+    started = time.perf_counter()
+    draft = drafted(found(made))
+    print(f"{len(made)} findings: {time.perf_counter() - started:.1f} s")
+    assert len(draft.rules) == 2
+
+
+def fifteen() -> list[tuple[str, str]]:
+    """15 words, of which some leaves are transposed."""
+    return [(f"w{letter}", "x.T" if letter < "i" else "x + 1") for letter in "abcdefghijklmno"]

@@ -1,0 +1,80 @@
+"""The values of formations as the text of a rule."""
+
+import pytest
+
+from ckpt_surgery.inference.drafts.value_texts import (
+    blanked,
+    gathers,
+    read_alone,
+    takes_apart,
+    with_holes,
+    with_sources,
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "several", "apart"),
+    [
+        ("x.T", False, False),
+        ("stack(xs)", True, False),
+        ("xs[0] + xs[1]", True, True),
+        ("xs[0] + sum(xs)", True, False),
+    ],
+)
+def test_values_of_several_leaves(text: str, several: bool, apart: bool) -> None:
+    assert (gathers(text), takes_apart(text)) == (several, apart)
+
+
+@pytest.mark.parametrize(
+    ("text", "expressions", "written"),
+    [
+        ("x[{0}]", ["i"], "x[i]"),
+        ("x[{0}:{1}]", ["i * 2", "i * 2 + 2"], "x[i * 2:i * 2 + 2]"),
+        ("f(x, h={0}, d={1})", ["i + 1", "3"], "f(x, h=i + 1, d=3)"),
+        ("x * {0}", ["i + 1"], "x * (i + 1)"),  # it would be torn apart
+        ("x * {0}", ["int(n)"], "x * int(n)"),
+        ("x * {0}", ["2"], "x * 2"),
+        ("{0} * x", ["i - 1"], "(i - 1) * x"),
+        ("f('{{a}}')", [], "f('{a}')"),
+    ],
+)
+def test_holes(text: str, expressions: list[str], written: str) -> None:
+    assert with_holes(text, expressions) == written
+
+
+@pytest.mark.parametrize(
+    ("text", "written"),
+    [
+        ("xs[1] - xs[0]", "source['b'] - source['a']"),
+        ("concat(xs)", "concat([source['a'], source['b']])"),
+        ("sum(xs) + xs[0]", "sum([source['a'], source['b']]) + source['a']"),
+    ],
+)
+def test_looked_up_lists(text: str, written: str) -> None:
+    assert with_sources(text, ["source['a']", "source['b']"]) == written
+
+
+@pytest.mark.parametrize(
+    ("text", "written"),
+    [
+        ("x.T + x", "s.T + s"),
+        ("rearrange(x, 'x a -> a x', x=2)", "rearrange(s, 'x a -> a x', x=2)"),  # these are names of axes
+        ("exp(x)", "exp(s)"),
+    ],
+)
+def test_looked_up_leaves(text: str, written: str) -> None:
+    assert read_alone(text, "s") == written
+
+
+@pytest.mark.parametrize(
+    ("text", "written"),
+    [
+        ("x + source['a/q/w']", "x + source[f'a/{word}/w']"),
+        ("x + source[f'{n}.q.b']", "x + source[f'{n}.{word}.b']"),
+        ("source['q'] + source['{q}/q']", "source[f'{word}'] + source[f'{{q}}/{word}']"),
+        ("x + source['a/q_proj/w']", "x + source['a/q_proj/w']"),  # a part of a component
+        ("rearrange(x, 'q/q')", "rearrange(x, 'q/q')"),  # no key
+    ],
+)
+def test_words_of_keys_that_are_looked_up(text: str, written: str) -> None:
+    assert blanked(text, "q", "word") == written

@@ -1,0 +1,110 @@
+"""Layouts of functions, one after another, and of parts: compared with what the functions do."""
+
+import numpy as np
+import pytest
+
+from ckpt_surgery.core.arrays import ArraySpec, Region
+from ckpt_surgery.core.dtypes import BOOL
+from ckpt_surgery.functions.base import Function
+from ckpt_surgery.functions.indexing import Take
+from ckpt_surgery.functions.layout import Reshape, Transpose
+from ckpt_surgery.inference.expressions.layout_steps import (
+    coarsened,
+    composed,
+    identity,
+    is_identity,
+    layout_of,
+    reshaping,
+    restricted,
+    stacked,
+    transposing,
+)
+from ckpt_surgery.inference.expressions.layouts import Layout
+from tests.support.evaluation import evaluate
+
+SHAPE = (4, 1, 6)
+FUNCTIONS = [
+    Transpose(),
+    Transpose((1, 2, 0)),
+    Reshape((2, 2, 3, 2)),
+    Reshape((-1, 12)),
+    Reshape(24),
+]
+
+
+def moved(layout: Layout, array: np.ndarray) -> np.ndarray:
+    """A layout as NumPy does it."""
+    return array.reshape(layout.digits).transpose(layout.order).reshape(layout.shape_out)
+
+
+def laid(function: Function, shape: tuple[int, ...] = SHAPE) -> Layout:
+    found = layout_of(function, shape)
+    assert found is not None
+    return found
+
+
+def numbers(shape: tuple[int, ...]) -> np.ndarray:
+    return np.arange(np.prod(shape)).reshape(shape)
+
+
+@pytest.mark.parametrize("function", FUNCTIONS, ids=str)
+def test_the_layout_of_a_function_does_what_it_does(function: Function) -> None:
+    layout, array = laid(function), numbers(SHAPE)
+    assert layout.shape_in == SHAPE
+    assert np.array_equal(moved(layout, array), evaluate(function, [array]))
+    assert np.array_equal(moved(layout.inverse(), moved(layout, array)), array)
+
+
+@pytest.mark.parametrize("first", FUNCTIONS, ids=str)
+@pytest.mark.parametrize("second", [Transpose(), Reshape((2, 12)), Reshape((4, 6))], ids=str)
+def test_two_layouts_are_one(first: Function, second: Function) -> None:
+    array = numbers(SHAPE)
+    between = first.infer([ArraySpec(SHAPE, BOOL)]).shape
+    then = layout_of(second, between)
+    both = then and composed(laid(first), then)
+    if both:
+        assert np.array_equal(moved(both, array), evaluate(second, [evaluate(first, [array])]))
+        assert coarsened(both) == both
+    assert is_identity(composed(laid(first), laid(first).inverse()) or laid(first))
+
+
+def test_axes_that_are_cut_across_each_other_have_no_layout() -> None:
+    assert reshaping((2, 3), (3, 2)) is None
+    assert composed(identity((6,)), identity((6,))) == identity((6,))
+    halves, thirds = Layout(((2, 3),), (1, 0), (2,)), Layout(((2, 3),), (1, 0), (2,))
+    assert composed(halves, thirds) is None
+    assert layout_of(Take((1, 0), 0), (2,)) is None
+
+
+@pytest.mark.parametrize("function", FUNCTIONS, ids=str)
+def test_the_part_that_becomes_a_region(function: Function) -> None:
+    layout, array = laid(function), numbers(SHAPE)
+    result = moved(layout, array)
+    found = 0
+    for axis, length in enumerate(result.shape):
+        for start in range(length):
+            for stop in range(start + 1, length + 1):
+                starts = tuple(start if i == axis else 0 for i in range(result.ndim))
+                stops = tuple(stop if i == axis else n for i, n in enumerate(result.shape))
+                region = Region(starts, stops)
+                part = restricted(layout, region)
+                if part is not None:
+                    found += 1
+                    cut = array[part.region.slices]
+                    assert np.array_equal(moved(part.layout, cut), result[region.slices])
+    assert found > 3
+
+
+def test_a_region_of_every_second_element_is_none() -> None:
+    split = reshaping((6,), (3, 2))
+    assert split is not None
+    assert restricted(split, Region((0, 0), (3, 1))) is None
+    rows = restricted(split, Region((1, 0), (3, 2)))
+    assert rows is not None
+    assert rows.region == Region((2,), (6,))
+
+
+def test_each_of_a_stack() -> None:
+    layout = transposing((4, 6), (1, 0))
+    arrays = numbers((3, 4, 6))
+    assert np.array_equal(moved(stacked(layout, 3), arrays), arrays.transpose(0, 2, 1))

@@ -1,0 +1,154 @@
+"""What values leave of what names say."""
+
+import numpy as np
+
+from ckpt_surgery.inference.expressions.formations import (
+    Candidate,
+    Evidence,
+    Formation,
+    Proposal,
+    Undecided,
+    Value,
+    X,
+)
+from ckpt_surgery.inference.values.name_checks import DIFFERENT, checked
+from ckpt_surgery.inference.values.sides import Side
+from tests.inference.two_sides import Arrays, computed, normal, side, sides
+from tests.support.comparing import same
+
+A, B = normal(4, 6), normal(4, 6, seed=1)
+
+
+def named(target: str, *sources: str, value: Value = X) -> Formation:
+    return Formation(target, sources, value, Evidence.ONLY_LAYOUT)
+
+
+def check(
+    source: Arrays,
+    target: Arrays,
+    *said: Formation,
+    open_ones: tuple[Undecided, ...] = (),
+    shared: bool = True,
+) -> Proposal:
+    return checked(Proposal(said, open_ones), *sides(source, target), shared, {})
+
+
+def said(found: Proposal, source: Arrays, target: Arrays) -> dict[str, str]:
+    """The expressions, which have to give the target."""
+    for one in found.formations:
+        if one.evidence == Evidence.ARITHMETIC:
+            leaves = {str(i): source[key] for i, key in enumerate(one.sources)}
+            assert same(computed(one.value, leaves), target[one.target])
+    return {one.target: str(one.value) for one in found.formations}
+
+
+def test_without_values_names_decide() -> None:
+    source, target = sides({"a": A}, {"b": B})
+    known = Proposal((named("b", "a"),), (Undecided(("c",), "why"),))
+    bare = Side(target.leaves)
+    assert checked(known, source, bare, True, {}) == Proposal(known.formations, known.undecided)
+
+
+def test_values_after_arithmetic() -> None:
+    source, target = {"a": A}, {"b": (A + np.float32(1)).T.copy()}
+    found = check(source, target, named("b", "a"))
+    assert said(found, source, target) == {"b": "x.T + 1.0"}
+    assert found.formations[0].evidence == Evidence.ARITHMETIC
+
+
+def test_arithmetic_without_a_layout() -> None:
+    source, target = {"a": A}, {"b": A * np.float32(2)}
+    assert said(check(source, target, named("b", "a")), source, target) == {"b": "x * 2.0"}
+
+
+def test_arithmetic_of_a_stack() -> None:
+    source = {"l/0": A, "l/1": B}
+    target = {"s": np.stack([A, B], 1) * np.float32(8**-0.5)}
+    found = check(source, target, named("s", "l/0", "l/1", value=Value("stack(xs, axis=1)")))
+    assert set(said(found, source, target)) == {"s"}
+
+
+def test_arithmetic_of_the_members_of_a_stack() -> None:
+    source = {"s": np.stack([A, B])}
+    target = {"l/0": A * np.float32(3), "l/1": B * np.float32(3)}
+    found = check(source, target, named("l/0", "s"), named("l/1", "s"))
+    assert said(found, source, target) == {"l/0": "x[0] * 3.0", "l/1": "x[1] * 3.0"}
+
+
+def test_arithmetic_and_a_cast() -> None:
+    source, target = {"a": A}, {"b": (A * np.float32(4)).astype(np.float16)}
+    assert said(check(source, target, named("b", "a")), source, target) == {"b": "cast(x * 4.0, 'float16')"}
+
+
+def test_other_numbers_need_a_decision_where_values_are_shared() -> None:
+    found = check({"a": A}, {"b": B}, named("b", "a"))
+    assert found.formations == ()
+    assert found.undecided == (Undecided(("b",), DIFFERENT, (Candidate(("a",), "x", 1.0, "same"),)),)
+
+
+def test_a_fresh_target_goes_by_names() -> None:
+    found = check({"a": A}, {"b": B}, named("b", "a"), shared=False)
+    assert (found.formations, found.undecided) == ((named("b", "a"),), ())
+
+
+def test_a_fresh_target_with_rows_of_the_source_needs_a_decision() -> None:
+    changed = A.copy()
+    changed[1] = 7
+    found = check({"a": A}, {"b": changed}, named("b", "a"), shared=False)
+    assert (found.formations, [one.targets for one in found.undecided]) == ((), [("b",)])
+
+
+def test_constants_that_are_equal_go_by_names() -> None:
+    ones = np.ones((2, 3), np.float32)
+    turned = named("b", "a", value=Value("x.T"))
+    assert check({"a": ones}, {"b": ones.T.copy()}, turned).formations == (turned,)
+    assert check({"a": ones}, {"b": ones * 2}, named("b", "a")).formations == ()
+
+
+def test_what_has_no_values_goes_by_names_if_it_is_equal() -> None:
+    known = Proposal((named("t", "s"), named("f", "e")), ())
+    source = side({}, {"s": "string", "e": "empty"})
+    target = side({}, {"t": "string", "f": "empty"})
+    assert checked(known, source, target, True, {}).formations == known.formations
+    other = side({}, {"t": "empty", "f": "empty"})
+    assert [one.target for one in checked(known, source, other, True, {}).formations] == ["f"]
+
+
+def test_integers_have_no_arithmetic() -> None:
+    numbers = np.arange(12).reshape(3, 4)
+    found = check({"a": numbers}, {"b": numbers + 1}, named("b", "a"))
+    assert (found.formations, len(found.undecided)) == ((), 1)
+
+
+def unclear(targets: str, how: str, *candidates: str, value: str = "x") -> Undecided:
+    known = tuple(Candidate(tuple(keys.split()), value, 0.5, how) for keys in candidates)
+    return Undecided(tuple(targets.split()), "several fit", known)
+
+
+def test_values_decide_between_candidates() -> None:
+    source, target = {"a": A, "b": B}, {"t": B + np.float32(1)}
+    found = check(source, target, open_ones=(unclear("t", "same", "a", "b"),))
+    assert said(found, source, target) == {"t": "x + 1.0"}
+    assert [one.sources for one in found.formations] == [("b",)]
+    assert found.undecided == ()
+
+
+def test_values_decide_a_stack_and_its_members() -> None:
+    source, target = {"a": A, "b": B}, {"t": np.stack([A, B]) * np.float32(2)}
+    found = check(source, target, open_ones=(unclear("t", "stack", "a b"),))
+    assert said(found, source, target) == {"t": "stack(xs) * 2.0"}
+    found = check(target, source, open_ones=(unclear("a b", "unstack", "t"),))
+    assert set(said(found, target, source)) == {"a", "b"}
+
+
+def test_any_order_of_constants_is_right() -> None:
+    ones = np.ones((4, 4), np.float32)
+    found = check({"a": ones}, {"t": ones}, open_ones=(unclear("t", "same", "a", value="x.T"),))
+    assert [(str(one.value), one.why) for one in found.formations] == [
+        ("x.T", "all elements are equal, so any order gives the same")
+    ]
+
+
+def test_what_no_candidate_gives_stays_open() -> None:
+    one = unclear("t", "same", "a")
+    assert check({"a": A}, {"t": B}, open_ones=(one,)) == Proposal((), (one,))
