@@ -16,7 +16,7 @@ from ckpt_surgery.formats.dcp.index import Stored, StoredObject, StoredTensor
 from ckpt_surgery.formats.registry import Listing
 from ckpt_surgery.formats.shared.boxes import Box
 from ckpt_surgery.formats.shared.torch.archive import Saved, read_saved
-from ckpt_surgery.formats.shared.torch.globals import RESAVE, TorchTensor, what_is
+from ckpt_surgery.formats.shared.torch.globals import RESAVE, Tensor, what_is
 from ckpt_surgery.formats.shared.torch.tree import (
     MOST_PROBLEMS,
     NODE_SLACK,
@@ -136,8 +136,8 @@ def _box(contents: DcpContents, entry: StoredTensor, item: Item, saved: Saved, p
     """The chunk of a tensor. Raises SourceError where it is not what the index says."""
     region, value = entry.chunks[item.chunk].region, _value(contents, saved.pickle)
     wanted = ArraySpec(region.shape, entry.spec.dtype)
-    if not isinstance(value, TorchTensor) or (value.shape, value.dtype) != (wanted.shape, wanted.dtype):
-        found = ArraySpec(value.shape, value.dtype) if isinstance(value, TorchTensor) else what_is(value)
+    if not isinstance(value, Tensor) or (value.shape, value.dtype) != (wanted.shape, wanted.dtype):
+        found = ArraySpec(value.shape, value.dtype) if isinstance(value, Tensor) else what_is(value)
         raise damaged(
             f"its chunk of {list(region.shape)} at {list(region.starts)} is {wanted}, "
             f"but {shown(path)} has {found} at byte {item.place.offset}"
@@ -149,11 +149,7 @@ def _value(contents: DcpContents, pickle: bytes) -> object:
     if pickle in contents.known:
         return contents.known[pickle]
     value = load(pickle)
-    if (
-        isinstance(value, TorchTensor)
-        and len(pickle) <= REMEMBERED_BYTES
-        and len(contents.known) < REMEMBERED
-    ):
+    if isinstance(value, Tensor) and len(pickle) <= REMEMBERED_BYTES and len(contents.known) < REMEMBERED:
         contents.known[pickle] = value
     return value
 

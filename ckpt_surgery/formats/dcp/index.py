@@ -17,7 +17,7 @@ from ckpt_surgery.core.text import few, shown
 from ckpt_surgery.formats.dcp.vocabulary import CHUNK, INDEX, OBJECT, PLACE, PROPERTIES, ROOTS, TENSOR
 from ckpt_surgery.formats.shared.boxes import check_tiling
 from ckpt_surgery.formats.shared.limits import MOST_AXES, check_shape
-from ckpt_surgery.formats.shared.torch.globals import TorchObject, is_number, is_numbers, what_is
+from ckpt_surgery.formats.shared.torch.globals import Record, is_number, is_numbers, what_is
 from ckpt_surgery.formats.shared.torch.tree import (
     MOST_DEPTH,
     MOST_PROBLEMS,
@@ -92,7 +92,7 @@ def read_index(root: object, metadata_bytes: int) -> list[Stored]:
 
 def _fields(value: object, names: tuple[str, ...], what: str) -> Mapping[str | int, object]:
     """The fields of a record of one of these classes. `what` it should be is for the error."""
-    if not isinstance(value, TorchObject) or value.name not in names:
+    if not isinstance(value, Record) or value.name not in names:
         raise damaged(f"{what} is {what_is(value)}, not an instance of `{names[0]}`")
     return value.fields
 
@@ -159,7 +159,7 @@ def _place(value: object) -> Chunk:
 
 def _stored(name: str, key: Key, entry: object, places: Places) -> Stored:
     """The tensor or object of an entry. Raises SourceError without the name."""
-    if isinstance(entry, TorchObject) and entry.name == OBJECT:
+    if isinstance(entry, Record) and entry.name == OBJECT:
         if (name, None) not in places:
             raise damaged("`storage_data` does not have its place")
         return StoredObject(key, places[name, None])

@@ -50,7 +50,7 @@ class Storage:
 
 
 @dataclass(frozen=True, slots=True)
-class TorchTensor:
+class Tensor:
     """A view of a storage, not yet checked against it. Offset and strides count elements of `dtype`."""
 
     storage: Storage
@@ -71,7 +71,7 @@ class Unsupported:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class TorchObject:
+class Record:
     """An instance of a class, which is not made: only what the pickle says of it is kept. Equal to itself."""
 
     name: str
@@ -131,7 +131,7 @@ def what_is(value: object) -> str:
             return f"`torch.{value.name}`"
         case Storage():
             return "a storage without a tensor"
-        case TorchObject(name):
+        case Record(name):
             return f"an instance of `{name}`"
     return f"a value of type {type(value).__name__}"
 
@@ -188,7 +188,7 @@ def find_storage(persistent: object) -> Storage:
     raise damaged("a storage is not described by its type, key, location and length")
 
 
-def _tensor_v1(arguments: tuple[Any, ...]) -> TorchTensor:
+def _tensor_v1(arguments: tuple[Any, ...]) -> Tensor:
     """The tensor of (storage, offset, shape, strides)."""
     match arguments:
         case (Storage(dtype=np.dtype() as dtype) as storage, offset, shape, strides):
@@ -196,7 +196,7 @@ def _tensor_v1(arguments: tuple[Any, ...]) -> TorchTensor:
     raise damaged("the arguments of _rebuild_tensor do not make a tensor")
 
 
-def _tensor_v2(arguments: tuple[Any, ...]) -> TorchTensor:
+def _tensor_v2(arguments: tuple[Any, ...]) -> Tensor:
     """The tensor of version 1's arguments, then requires_grad, hooks, and sometimes pending operations."""
     match arguments:
         case (Storage(dtype=np.dtype() as dtype) as storage, offset, shape, strides, _, _, *rest) if (
@@ -206,7 +206,7 @@ def _tensor_v2(arguments: tuple[Any, ...]) -> TorchTensor:
     raise damaged("the arguments of _rebuild_tensor_v2 do not make a tensor")
 
 
-def _tensor_v3(arguments: tuple[Any, ...]) -> TorchTensor:
+def _tensor_v3(arguments: tuple[Any, ...]) -> Tensor:
     """The tensor of version 2's arguments, with a dtype after the hooks: for types without typed storages."""
     match arguments:
         case (Storage() as storage, offset, shape, strides, _, _, np.dtype() as dtype, *rest) if (
@@ -218,19 +218,19 @@ def _tensor_v3(arguments: tuple[Any, ...]) -> TorchTensor:
 
 def _view(
     storage: Storage, dtype: np.dtype[Any], offset: Any, shape: Any, strides: Any, pending: object
-) -> TorchTensor:
+) -> Tensor:
     numbers = is_number(offset) and is_numbers(shape) and is_numbers(strides)
     if not numbers or len(shape) != len(strides) or not isinstance(pending, dict | None):
         raise damaged("the offset, shape and strides of a tensor do not go together")
-    return TorchTensor(
+    return Tensor(
         storage, dtype, offset, shape, strides, tuple(str(k)[:20] for k, v in (pending or {}).items() if v)
     )
 
 
-def _parameter(arguments: tuple[Any, ...]) -> TorchTensor:
+def _parameter(arguments: tuple[Any, ...]) -> Tensor:
     """The tensor of (data, requires_grad, hooks) and sometimes attributes."""
     match arguments:
-        case (TorchTensor() as data, _, _) | (TorchTensor() as data, _, _, _):
+        case (Tensor() as data, _, _) | (Tensor() as data, _, _, _):
             return data
     raise damaged("the arguments of _rebuild_parameter do not make one")
 
@@ -257,7 +257,7 @@ def ordered_dict(arguments: tuple[Any, ...]) -> dict[str | int, Any]:
     return {}
 
 
-_TENSORS: Mapping[str, Callable[[tuple[Any, ...]], TorchTensor]] = {
+_TENSORS: Mapping[str, Callable[[tuple[Any, ...]], Tensor]] = {
     "torch._utils._rebuild_tensor": _tensor_v1,
     "torch._utils._rebuild_tensor_v2": _tensor_v2,
     "torch._utils._rebuild_tensor_v3": _tensor_v3,

@@ -19,7 +19,7 @@ from ckpt_surgery.formats.chunk_reading import checked, stored_dtype
 from ckpt_surgery.formats.registry import Listing
 from ckpt_surgery.formats.shared.limits import check_shape
 from ckpt_surgery.formats.shared.torch.archive import Saved
-from ckpt_surgery.formats.shared.torch.globals import RESAVE, TorchTensor, what_is
+from ckpt_surgery.formats.shared.torch.globals import RESAVE, Tensor, what_is
 from ckpt_surgery.formats.shared.torch.unpickler import load
 from ckpt_surgery.storage.failures import damaged, with_key
 from ckpt_surgery.storage.listing import FileStat
@@ -174,7 +174,7 @@ def _leaf(key: Key, value: object, saved: Saved, file: str) -> tuple[Leaf, Strid
     """The leaf of a value. Raises SourceError without the key where it cannot be one."""
     check_unicode(key.text)
     match value:
-        case TorchTensor():
+        case Tensor():
             spec, stored = ArraySpec(value.shape, value.dtype), stored_tensor(value, saved, file)
             if isinstance(stored, StridedView):
                 return Leaf(key, LeafKind.ARRAY, spec), stored
@@ -212,7 +212,7 @@ def _scalar(value: float) -> tuple[ArraySpec, Manifest]:
     return spec, Manifest(spec, (), raw_codec(0), {(): Chunk("", 0, len(stored), stored)})
 
 
-def stored_tensor(tensor: TorchTensor, saved: Saved, file: str) -> Manifest | StridedView:
+def stored_tensor(tensor: Tensor, saved: Saved, file: str) -> Manifest | StridedView:
     """Where the elements of a tensor are: a manifest where they are one block, in any order of the axes.
 
     `file`: path of the file that the archive lies in.

@@ -20,7 +20,7 @@ from ckpt_surgery.formats.shared.torch.globals import (
     RESAVE,
     TENSORS,
     Global,
-    TorchObject,
+    Record,
     Unsupported,
     Vocabulary,
     what_is,
@@ -123,7 +123,7 @@ class _Machine:
         if len(items) % 2:
             raise damaged("a dictionary is given a key without a value")
         for key, value in zip(items[::2], items[1::2], strict=True):
-            if type(key) not in (str, TorchObject) and not (type(key) is int and abs(key) <= MOST_NUMBER):
+            if type(key) not in (str, Record) and not (type(key) is int and abs(key) <= MOST_NUMBER):
                 raise damaged(
                     f"a dictionary has {what_is(key)} for a key; texts and integers can be one", RESAVE
                 )
@@ -268,7 +268,7 @@ def _new(machine: _Machine, argument: Any) -> None:
     factory = machine.pop()
     if not isinstance(factory, Global) or factory.name not in machine.vocabulary.records or arguments != ():
         raise damaged(f"it makes an instance of {what_is(factory)}", RESAVE)
-    machine.stack.append(TorchObject(factory.name, {}))
+    machine.stack.append(Record(factory.name, {}))
 
 
 def _new_with_names(machine: _Machine, argument: Any) -> None:
@@ -291,7 +291,7 @@ def _build(machine: _Machine, argument: Any) -> None:
     """BUILD: sets attributes; those of an OrderedDict (a state dict has `_metadata`) are ignored."""
     state = machine.pop()
     target = machine.pop()
-    if type(target) is TorchObject and type(state) in (dict, tuple):
+    if type(target) is Record and type(state) in (dict, tuple):
         target.fields.update(state if type(state) is dict else enumerate(state))
     elif type(target) is not dict or type(state) is not dict:
         raise damaged(f"it sets attributes of {what_is(target)} by {what_is(state)}", RESAVE)
