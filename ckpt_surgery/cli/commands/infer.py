@@ -18,7 +18,7 @@ EXAMPLES = {
     "infer old new": "The recipe that makes new of old, with the evidence for each rule.",
     "infer old new --out draft.yaml": "Into a file.",
     "infer old model.json --json -": "For a listing of keys, shapes and dtypes; the findings as JSON.",
-    "infer old new -e 's|enc/(.*)/w|encoder/\\1/kernel| = x.T'": "With a hint, which decides and teaches.",
+    "infer old new -e 's|params/old/(.*)|params/new/\\1|'": "With a hint, which decides and teaches.",
 }
 
 
