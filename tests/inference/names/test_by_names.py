@@ -211,11 +211,11 @@ def test_all_leaves_tell_which_numbers_are_indices() -> None:
 
 def test_many_families_of_one_shape() -> None:
     chosen = random.Random(1)
-    words = ["".join(chosen.choices("abcdefghij", k=5)) for _ in range(900)]
+    words = ["".join(chosen.choices("abcdefghij", k=5)) for _ in range(300)]
     keys = [(f"{a}.{b}.weight", f"{a}/{b}/kernel") for a, b in zip(words, words[3:] + words[:3], strict=True)]
     said = found_by_names([array_leaf(a, (4, 7)) for a, _ in keys], [array_leaf(b, (7, 4)) for _, b in keys])
     found = {one.target: one.sources for one in said.formations}
-    assert len(found) > 800
+    assert len(found) > 270
     assert found.items() <= {b: (a,) for a, b in keys}.items()
 
 
