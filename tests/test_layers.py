@@ -58,6 +58,8 @@ MOST_PARAMETERS = 6
 LONGEST_FILE = 400
 MOST_MODULES = 30
 """Modules in one folder, `__init__` not counted."""
+MOST_SHARED_NAMES = 20
+"""Names that several classes may have: fields of recipes and documents beside what they describe."""
 
 HOME = {
     "click": {"cli"},
@@ -247,6 +249,18 @@ def crowded(texts: Mapping[str, str]) -> list[str]:
 
 def test_no_module_is_loose() -> None:
     assert loose(TEXTS) == []
+
+
+def shared_names(texts: Mapping[str, str]) -> list[str]:
+    """Names of classes that stand for several classes."""
+    nodes = (node for text in texts.values() for node in ast.walk(ast.parse(text)))
+    counts = Counter(node.name for node in nodes if isinstance(node, ast.ClassDef))
+    return sorted(name for name, count in counts.items() if count > 1)
+
+
+def test_few_names_stand_for_several_classes() -> None:
+    assert shared_names({"a": "class A: ...", "b": "class A: ...\nclass B: ..."}) == ["A"]
+    assert len(shared_names(TEXTS)) <= MOST_SHARED_NAMES, shared_names(TEXTS)
 
 
 def test_no_file_is_long() -> None:
