@@ -16,6 +16,8 @@ _LAYER = re.compile(r"(?P<stack>(?:.+\.)?(?:layers|h))\.(?P<index>\d+)\..+")
 _UP = re.compile(r"(?:.+\.)?layers\.\d+\.mlp\.(?:gate|up)_proj\.weight")
 _HEADS = ("lm_head.weight", "language_model.lm_head.weight")
 _OTHER_TOWERS = re.compile(r"vision|visual|audio|encoder|image|projector|speech")
+_LAYERS = ("decoder_layers", *LAYERS)
+"""Where a config has the first, as BART's, `num_hidden_layers` counts those of the encoder."""
 _WIDTHS = ("hidden_size", "n_embd", "d_model")
 _NARROW_EMBEDDING = ("embedding_size", "word_embed_proj_dim", "hidden_size_per_layer_input")
 """Entries of models whose embedding need not be as wide as their layers."""
@@ -97,7 +99,7 @@ def _of_layers(path: Place, holder: Mapping[str, Any], arrays: Mapping[str, Leaf
         match = _LAYER.fullmatch(key)
         if match is not None and not _OTHER_TOWERS.search(match["stack"]):
             stacks[match["stack"]].add(int(match["index"]))
-    name = next((name for name in LAYERS if type(holder.get(name)) is int), None)
+    name = next((name for name in _LAYERS if type(holder.get(name)) is int), None)
     if name is None or len(stacks) != 1 or holder.get("is_encoder_decoder"):
         return
     ((stack, indices),) = stacks.items()

@@ -142,6 +142,21 @@ def test_what_agrees_comes_along_byte_for_byte(hf: Path, tmp_path: Path) -> None
     assert not any("config.json" in warning for warning in done.plan.warnings)
 
 
+def test_layers_of_a_decoder_that_has_an_entry_of_its_own(tmp_path: Path) -> None:
+    """As BART's, whose `num_hidden_layers` is another name of `encoder_layers`."""
+    sizes = {"vocab_size": 11, "d_model": 8, "encoder_layers": 2, "decoder_layers": 3}
+    heads = {"encoder_attention_heads": 2, "decoder_attention_heads": 2, "is_encoder_decoder": False}
+    model = transformers.BartForCausalLM(transformers.BartConfig(**sizes, **heads))
+    model.save_pretrained(tmp_path / "hf")
+    older = {**config(tmp_path / "hf"), "num_hidden_layers": 2}  # as transformers before version 5 writes it
+    (tmp_path / "hf" / "config.json").write_text(json.dumps(older))
+    assert ckpt_surgery.plan(None, tmp_path / "hf", format="safetensors").warnings == ()
+    shorter = {"version": 1, "rules": [{"match": r".*layers\.2\..*", "drop": True}]}
+    ckpt_surgery.apply(shorter, tmp_path / "hf", dst=tmp_path / "out", format="safetensors")
+    found = config(tmp_path / "out")
+    assert (found["num_hidden_layers"], found["decoder_layers"]) == (2, 2)
+
+
 def test_what_the_weights_only_contradict_is_told(hf: Path, tmp_path: Path) -> None:
     gap = {"version": 1, "rules": [{"match": r"model\.layers\.1\..*", "drop": True}]}
     [told] = ckpt_surgery.plan(gap, hf, format="safetensors").warnings
