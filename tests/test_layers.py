@@ -58,6 +58,10 @@ MOST_PARAMETERS = 6
 LONGEST_FILE = 400
 MOST_MODULES = 30
 """Modules in one folder, `__init__` not counted."""
+MOST_FLOORS = 13
+"""Wings that stand on each other, the lowest one counted."""
+MOST_ARROWS = 100
+"""Pairs of wings of which one imports the other."""
 MOST_SHARED_NAMES = 20
 """Names that several classes may have: fields of recipes and documents beside what they describe."""
 
@@ -316,6 +320,26 @@ def cut(file: str, depth: int) -> str:
     return folder or wing_of(file)
 
 
+def arrows_between_wings(imports: Iterable[Import]) -> dict[str, set[str]]:
+    """The wings that each wing imports, itself apart."""
+    below: dict[str, set[str]] = defaultdict(set)
+    for i in imports:
+        if i.ours and wing_of(i.file) != wing_of(i.target):
+            below[wing_of(i.file)].add(wing_of(i.target))
+    return below
+
+
+def floor(wing: str, below: Mapping[str, set[str]]) -> int:
+    """How high a wing stands: 1 if it imports no other wing."""
+    return 1 + max((floor(other, below) for other in below.get(wing, ())), default=0)
+
+
+def test_the_house_stays_low() -> None:
+    below = arrows_between_wings(all_imports())
+    assert max(floor(wing, below) for wing in below) <= MOST_FLOORS
+    assert sum(map(len, below.values())) <= MOST_ARROWS
+
+
 def reachable(start: str, arrows: Mapping[str, set[str]]) -> set[str]:
     found, pending = set[str](), [start]
     while pending:
@@ -470,5 +494,6 @@ def test_what_breaks_the_rules_is_found() -> None:
     assert too_long(texts) == [f"core/long.py has {LONGEST_FILE + 1} lines"]
     assert crowded(texts) == [f"graph has {MOST_MODULES + 1} modules"]
     assert long_calls(texts, {"apply"}) == ["runs/run.py: run has 7 parameters"]
+    assert floor("engine", {"engine": {"graph", "core"}, "graph": {"core"}}) == 3
     assert circles(imports_between(texts), 1) == []
     assert circles(imports_between(texts), 2) == [frozenset({"engine", "engine/staging"})]
