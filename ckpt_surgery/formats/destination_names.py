@@ -1,4 +1,4 @@
-"""What the name of a destination says about its format, and which names promise another program's files."""
+"""Formats that names of destinations imply, and names that promise another program's files."""
 
 import os
 from collections.abc import Mapping
@@ -54,7 +54,7 @@ def format_for(name: str) -> str | None:
 
 
 def promised(name: str) -> str | None:
-    """What a name says about a file: a format, or a kind of file of other programs. None: nothing."""
+    """Format, or other program's kind of file, that a name implies; None if it implies neither."""
     return format_for(name) or _by_suffix(name, FOREIGN)
 
 

@@ -1,4 +1,4 @@
-"""Which formats there are: a folder or module beside this one with a `FORMAT`, and those of other packages.
+"""Find all formats: each folder or module beside this one with a `FORMAT`, and those of other packages.
 
 Other packages add theirs under the entry point group `ckpt_surgery.formats`, whose entries name a module with
 a `FORMAT`, or a `Format` itself.
@@ -21,7 +21,7 @@ NO_FORMATS = {
     *("chunk_reading", "destination_names", "known", "listed_source", "opening", "planned_sink"),
     *("recognition", "registry", "shared", "unsupported"),
 }
-"""What lies beside the formats and is not one: it is not imported to look for them."""
+"""Modules beside the formats that are not formats: they are not imported to look for them."""
 
 
 @functools.cache
@@ -44,7 +44,7 @@ def formats() -> Mapping[str, Format]:
 
 
 def _offers() -> Iterator[tuple[str, Format]]:
-    """Every format, with the module or entry point that it comes from."""
+    """All formats, each with the module or entry point that it comes from."""
     beside = (found.name for found in pkgutil.iter_modules(formats_package.__path__))
     for name in sorted(set(beside) - NO_FORMATS):
         module = importlib.import_module(f"{formats_package.__name__}.{name}")

@@ -163,11 +163,11 @@ OPTIONS = {
     "shard_size": ("shards", "`shard_size=SIZE`"),
     "structure_file": ("structure file", "`structure_file` in the recipe's `output`"),
 }
-"""What an option of a destination asks for, and how it is spelled, by its name in `SinkOptions`."""
+"""Purpose and spelling of the options of a destination, by their names in `SinkOptions`."""
 
 
 def encoder(format: str, options: SinkOptions) -> Encoder:
-    """What a format can hold with these options. Touches no disk.
+    """Encoder of a format with these options: says what it can hold. Touches no disk.
 
     Raises UsageError for a format that is only read, and for options that it cannot follow.
     """
@@ -220,7 +220,7 @@ def open_sink(format: str, directory: PathLike, options: SinkOptions, outputs: S
 
 
 def foreign_files(source: Source, directory: str, names: Sequence[str]) -> list[str]:
-    """Those of `names` that do not belong to a checkpoint: relative paths of all files in its directory.
+    """Files that do not belong to a checkpoint, out of `names`: relative paths of all files in its directory.
 
     `directory`: real path of what the source was opened at. Raises SourceError.
     """

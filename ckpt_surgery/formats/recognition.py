@@ -1,4 +1,4 @@
-"""What a path holds that no format of this package reads, and what to do about it.
+"""Recognize files that no format of this package reads, and say what to do about them.
 
 Recognized by names and a few bytes. Sources: the magic numbers that the formats' own documents give, and the
 names that PyTorch, DeepSpeed, Megatron-LM, TensorFlow, Hugging Face and Git LFS write.
@@ -34,7 +34,7 @@ class Recognized:
 
 @dataclass(frozen=True)
 class FormatMark:
-    """How one kind of file or directory is recognized. All patterns that are given must match."""
+    """Marks by which one kind of file or directory is recognized. All patterns that are given must match."""
 
     what: str
     hint: str
@@ -82,7 +82,7 @@ STAND_INS = (
         head=_TEXT_BEGINS + rb"<\?xml[^>]*>\s*<Error",
     ),
 )
-"""What lies in place of a checkpoint, under the name of a real one."""
+"""Files found in place of a checkpoint, under the name of a real one."""
 
 FILES = (
     FormatMark("a PyTorch file saved before 1.6", _RESAVE_TORCH, head=_PICKLED_MAGIC),
@@ -170,14 +170,14 @@ WITHOUT_ARRAYS = (
 
 
 def recognized(path: str) -> Recognized | None:
-    """What is at a path that no format reads; None if it is not recognized."""
+    """Mark of a path that no format reads; None if it is not recognized."""
     if is_directory(path):
         return stand_in(path) or _match_names(DIRECTORIES, path)
     return _match_file((*STAND_INS, *FILES), path)
 
 
 def stand_in(path: str) -> Recognized | None:
-    """What is found in place of a checkpoint: pointers of Git LFS, web pages, a model without its values.
+    """Recognize what lies in place of a checkpoint: pointers of Git LFS, web pages, a model without values.
 
     Their names are those of real checkpoints, so that a format can claim them as damaged ones of its own.
     """
@@ -198,7 +198,7 @@ def stand_in(path: str) -> Recognized | None:
 
 
 def without_arrays(path: str) -> Recognized | None:
-    """What a directory without any checkpoint is: empty, for example, or steps without arrays."""
+    """Describe a directory without a checkpoint: empty, for example, or steps without arrays."""
     if not is_directory(path):
         return None
     if (found := _match_names(WITHOUT_ARRAYS, path)) is not None:

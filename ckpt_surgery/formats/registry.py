@@ -1,4 +1,4 @@
-"""How a format describes itself, as plain data.
+"""Description of a format, as plain data.
 
 All descriptions are imported to find out what a path holds, so each imports only what detection takes. What
 reads and writes is in modules that are imported when a checkpoint is opened.
@@ -42,7 +42,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True)
 class Selection:
-    """Which checkpoint is meant in a directory that holds several."""
+    """Choice of one checkpoint in a directory that holds several."""
 
     step: int | None = None
     """Number of the step; None: the latest committed one."""
@@ -52,7 +52,7 @@ class Selection:
 
 @dataclass(frozen=True)
 class SinkOptions:
-    """How a checkpoint is to be written. A format refuses what it cannot do, and ignores no option."""
+    """Options of a new checkpoint. A format refuses what it cannot do, and ignores no option."""
 
     metadata: Mapping[str, Any] = field(default_factory=dict)
     """The user's custom metadata; must be JSON."""
@@ -61,7 +61,7 @@ class SinkOptions:
     item: str | None = None
     """Name of the item; with a step, None means `default`. Without one, DIRECTORY is the step's directory."""
     link_mode: LinkMode = LinkMode.AUTO
-    """How files with stored bytes get into the checkpoint."""
+    """Way in which files with stored bytes get into the checkpoint."""
     replaced: SafeToHardlink = field(default_factory=SafeToHardlink)
     """The files that may be hard-linked where `link_mode` is `auto`."""
     zarr: int = 3
@@ -83,13 +83,13 @@ class SinkOptions:
 
 @dataclass(frozen=True)
 class Names:
-    """How the files of a format are called, where one file is a checkpoint, or several files are.
+    """File names of a format, where one file is a checkpoint, or several files are.
 
     It says which paths are the format's, and which file of a directory is meant.
     """
 
     kind: str
-    """What messages call such checkpoints: `.npz files`."""
+    """Name of such checkpoints in messages: `.npz files`."""
     begins: Callable[[OpenFile], bool | None]
     """Whether a file begins as this format's do; None where that does not tell, and its suffix does."""
     suffixes: tuple[str, ...] = ()
@@ -156,7 +156,7 @@ class Names:
         )
 
     def whole(self, names: Sequence[str]) -> list[str]:
-        """Those names in a directory that can stand for all of it: usual ones, or indexes, or files."""
+        """Names in a directory that can stand for all of it: usual ones, or indexes, or files."""
         usual = [name for name in self.usual if name in names]
         indexes = [name for name in names if self.index is not None and name.endswith(self.index)]
         files = (name for name in names if name.lower().endswith(self.suffixes))
@@ -189,16 +189,16 @@ def claims(detect: Callable[[_T], bool], place: _T) -> bool:
 
 @dataclass(frozen=True)
 class Limits:
-    """What a format can hold whose files have plain arrays in one piece each. It makes an encoder."""
+    """Limits of a format whose files have plain arrays in one piece each; makes its encoder."""
 
     words: tuple[str, str]
-    """What it holds, and why a dtype is refused: `an .npz file holds arrays`, `NumPy cannot store`."""
+    """Its content, and the reason for refusing a dtype: `an .npz file holds arrays`, `NumPy cannot store`."""
     dtypes: Collection[Any]
     """Dtypes of arrays."""
     kinds: Collection[LeafKind] = (LeafKind.ARRAY, LeafKind.SCALAR)
     """Kinds of leaves. Empty nodes are left out beforehand where a format has no place for them."""
     more: Sequence[Callable[[Sequence[Leaf]], Iterable[str]]] | None = None
-    """What else is checked: functions that return a sentence for each problem. None: that keys are Unicode,
+    """Further checks: functions that return a sentence for each problem. None: that keys are Unicode,
     and each is there once."""
     adopts: Callable[[Leaf, Manifest], bool] | None = None
     """Whether stored bytes can become an array without being decoded. None: where they are its elements, one
@@ -235,7 +235,7 @@ class Listing:
     """All that a format says of an opened checkpoint, as plain data; nothing but leaves is required."""
 
     leaves: Mapping[str, Leaf]
-    """Every leaf by the text of its key, in the checkpoint's own order."""
+    """Leaves by the text of their keys, in the checkpoint's own order."""
     files: Mapping[str, FileStat] = field(default_factory=dict)
     """Size and time of every file when it was listed, by path; of URLs, their versions."""
     metadata: Mapping[str, Any] = field(default_factory=dict)
@@ -245,7 +245,7 @@ class Listing:
     item: str | None = None
     """Item that was chosen in a composite checkpoint; None elsewhere."""
     readers: Mapping[str, Reader] = field(default_factory=dict)
-    """What reads arrays without a manifest, by the text of their keys."""
+    """Readers of the arrays without a manifest, by the text of their keys."""
     decode: Decoder | None = None
     """Reads regions of arrays whose chunks are not plain bytes."""
     checks: Mapping[Chunk, Check] = field(default_factory=lambda: NO_CHECKS)
@@ -255,7 +255,7 @@ class Listing:
     directory: Directory | None = None
     """The directory of a format whose files are all that lie in it. None: the files are those listed."""
     details: SourceDetails = NO_DETAILS
-    """What only some formats know: steps and items, the record, a model, bfloat16 in disguise."""
+    """Details that only some formats have: steps and items, the record, a model, bfloat16 in disguise."""
 
 
 @frozen()
@@ -269,7 +269,7 @@ class FilePlan:
     pieces: "Pieces"
     """All bytes that are not elements and not zero."""
     arrays: Mapping[str, "PlacedArray"] = field(default_factory=dict)
-    """Where the elements go, by the text of the leaf's key."""
+    """Places of the elements, by the text of the leaf's key."""
     seal: Callable[[OpenFile], "Pieces"] | None = None
     """Reads the file with all elements in it, and returns the bytes that depend on them: checksums.
 
@@ -296,7 +296,7 @@ class Format:
     """
 
     name: str
-    """What `--format` and the reports call it."""
+    """Name in `--format` and in reports."""
     detect: Callable[[str], bool]
     """Whether a path, or the URL of a store, looks like this format, even if damaged: often `Names.detect`.
     Reads names and a few bytes. It may raise SourceError for what cannot be read, which is then not this
@@ -311,9 +311,9 @@ class Format:
     is_file: Callable[[str], bool] = lambda name: False
     """Whether a destination of that name is to be one file rather than a directory."""
     choices: Collection[str] = ()
-    """What a `Selection` can choose in a directory of it: `step`, `item`."""
+    """Choices that a `Selection` can make in a directory of this format: `step`, `item`."""
     options: Collection[str] = ()
-    """Those fields of `SinkOptions` that it follows and most formats do not: `step`, `item`, `shard_size`,
+    """Fields of `SinkOptions` that it follows and most formats do not: `step`, `item`, `shard_size`,
     `structure_file`."""
     stores: bool = False
     """Whether it is written to an object store directly. Otherwise it is written to a local directory, from

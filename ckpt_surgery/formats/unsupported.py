@@ -1,4 +1,4 @@
-"""What formats cannot hold, in the same words: one sentence for each problem, with the key."""
+"""Sentences about leaves that a format cannot hold, in the same words for all formats."""
 
 import json
 from collections import Counter
@@ -70,7 +70,7 @@ def wrong_dtypes(leaves: Iterable[Leaf], held: Collection[Any], library: str) ->
 
 
 def dtype_problem(dtype: np.dtype[Any], library: str) -> str:
-    """Why a library cannot hold arrays of a dtype, as a predicate: `is uint4, which zarr cannot store; …`.
+    """Reason why a library cannot hold a dtype, as a predicate: `is uint4, which zarr cannot store; …`.
 
     A cast does not help where elements are no numbers: objects (such as TensorFlow's strings), text, times.
     """

@@ -84,7 +84,7 @@ class FileLinks:
         return AdoptedFile(name_for(real), real, how, size, modified, crc, reason, sample)
 
     def _linked_as(self, source: Path, destination: Path) -> tuple[LinkMode, str]:
-        """Which link was made, and ""; or `copy`, where none could be made, and why. Raises OSError."""
+        """Kind of link that was made, and ""; or `copy` and the reason why none was made. Raises OSError."""
         reason = ""
         for way in self._ways(os.fspath(source)):
             try:

@@ -1,4 +1,4 @@
-"""Which files beside a checkpoint's weights are the model's config, its tokenizer and its processors."""
+"""Names of the config, tokenizer and processor files beside a checkpoint's weights."""
 
 from fnmatch import fnmatchcase
 

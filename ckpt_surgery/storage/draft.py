@@ -35,7 +35,7 @@ def scheme_of_draft(run: str) -> str:
 
 
 class UnpublishedStore:
-    """What one run has written and nobody else sees yet. Safe to use from several threads.
+    """Objects that one run has written and nobody else sees yet. Safe to use from several threads.
 
     Names are relative to the destination. Data whose name is taken by an object of an older checkpoint waits
     under the run's own prefix until the older one is replaced.
@@ -60,7 +60,7 @@ class UnpublishedStore:
         self._waiting = waiting_prefix(run)
         self._data = {name.removeprefix(self._waiting): stat for name, stat in written.items()}
         self._places = {name.removeprefix(self._waiting): name for name in written}
-        """Where each object of data lies below the destination."""
+        """Place of each object of data below the destination."""
         self._documents: dict[str, bytes] = {}
         self._finishing = False
         self._held = set(taken)
@@ -77,13 +77,13 @@ class UnpublishedStore:
 
     @property
     def documents(self) -> Mapping[str, bytes]:
-        """What was put since `finishing`, in that order."""
+        """Objects put since `finishing`, in that order."""
         with self._lock:
             return dict(self._documents)
 
     @property
     def places(self) -> Mapping[str, str]:
-        """Where each object of data lies at present, below the destination."""
+        """Present place of each object of data, below the destination."""
         with self._lock:
             return dict(self._places)
 
@@ -111,7 +111,7 @@ class UnpublishedStore:
         return here, sorted(below)
 
     def stat(self, name: str) -> Stat | None:
-        """What is known of one object; None where this run did not write it."""
+        """Status of one object; None if this run did not write it."""
         with self._lock:
             if name in self._documents:
                 return _stat(self._documents[name])

@@ -53,7 +53,7 @@ class SafeToHardlink:
         return self._is_replaced(real) or _is_cached(real) or os.stat(real).st_mode & 0o222 == 0
 
     def _is_replaced(self, real: str) -> bool:
-        """What the format says of the innermost checkpoint that a file lies in."""
+        """Whether the format of the innermost checkpoint around a file replaces its files as a whole."""
         path = real
         while path:
             if path in self.checkpoints:

@@ -1,4 +1,4 @@
-"""What is at a path or URL: files and directories by name, sizes, times, links. Nothing here reads contents.
+"""List paths and URLs: files and directories by name, sizes, times, links. Nothing here reads contents.
 
 A path is a text that may also be the URL of an object store: see `views`. Stores have no links.
 """
@@ -85,7 +85,7 @@ def has_entry(path: str) -> bool:
 
 
 def _status(path: str, follow: bool = True) -> os.stat_result | None:
-    """What the system knows about a path; None where there is nothing."""
+    """Status of a path; None if nothing is there."""
     try:
         return os.stat(path, follow_symlinks=follow)
     except OSError as error:
@@ -103,7 +103,7 @@ def real_path(path: str) -> str:
 
 
 def listed_object(url: str) -> Stat:
-    """What its store tells of an object, which must be there."""
+    """Status of an object, which must exist."""
     stat = VIEW.stat(url)
     if stat is None:
         raise missing(url)
@@ -111,7 +111,7 @@ def listed_object(url: str) -> Stat:
 
 
 def object_stat(stat: Stat) -> FileStat:
-    """What a store tells of an object, as of a file."""
+    """Status of an object, in the form of a file's."""
     return FileStat(stat.size, 0, stat.version)
 
 
@@ -161,7 +161,7 @@ def domain_of(status: os.stat_result) -> str:
 
 
 def names_in(directory: str) -> list[str]:
-    """Every name in a directory, sorted."""
+    """Names in a directory, sorted."""
     names = directory_names(directory)
     return sorted({*names.files, *names.directories})
 
@@ -200,7 +200,7 @@ def paths_below(directory: str) -> list[str]:
 
 
 def walk(directory: str, root: str) -> dict[str, FileStat]:
-    """Every file below `directory` by its relative path (with `/`). Links must stay within `root`.
+    """Files below `directory` by their relative paths (with `/`). Links must stay within `root`.
 
     Raises SourceError for links that leave the source, and for what is neither file nor directory.
     """
@@ -225,7 +225,7 @@ def walk(directory: str, root: str) -> dict[str, FileStat]:
 
 
 def _entries(directory: str) -> list["os.DirEntry[str]"]:
-    """What is in a directory, in no order."""
+    """Entries of a directory, in no order."""
     try:
         with os.scandir(directory) as entries:
             return list(entries)

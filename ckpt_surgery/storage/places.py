@@ -1,4 +1,4 @@
-"""Where the files of a new checkpoint go: a directory, or a prefix of an object store.
+"""Destinations of the files of a new checkpoint: a directory, or a prefix of an object store.
 
 Formats that write files of their own choosing (Orbax, zarr) write through this interface alone, so that one
 sink serves both. Files are put whole, and nothing is appended to.
@@ -39,7 +39,7 @@ COPIES_AT_ONCE = 32
 
 
 class Places(Protocol):
-    """Where the files of a new checkpoint go. Names are relative and have `/` between their parts.
+    """Destination of the files of a new checkpoint. Names are relative and have `/` between their parts.
 
     Safe to use from several threads and processes. Writing raises StorageError.
     """

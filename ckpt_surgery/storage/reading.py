@@ -48,7 +48,7 @@ NONE_LISTED: Mapping[str, FileStat] = MappingProxyType({})
 
 
 class Readable(Protocol):
-    """What regions are read from: a file, or a compressed stream that is read forwards."""
+    """Origin of regions: a file, or a compressed stream that is read forwards."""
 
     def read_into(self, offset: int, buffer: memoryview) -> None:
         """Fill the buffer with the bytes from `offset` on."""
@@ -298,7 +298,7 @@ def _fill(file: Readable, start: int, strides: Sequence[int], out: np.ndarray) -
 
 
 def _rows_together(shape: Sequence[int], strides: Sequence[int]) -> int:
-    """How many steps of the first axis are read in one call."""
+    """Number of steps of the first axis to read in one call."""
     if prod(shape[1:]) >= RUN_BYTES:
         return 1
     rest = SPAN_BYTES - _span(shape[1:], strides[1:])

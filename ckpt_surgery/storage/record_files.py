@@ -26,13 +26,13 @@ def beside_text(path: str) -> str:
 
 
 def record_file(path: str) -> str:
-    """Where the record of a checkpoint is that has none inside a file: in its directory, or beside it."""
+    """Path of the record of a checkpoint that has none inside a file: in its directory, or beside it."""
     within = os.path.join(path, RECORD_NAME)
     return within if is_directory(path) and exists(within) else beside_text(path)
 
 
 def record_path(source: Source) -> str:
-    """Where the record of an opened checkpoint is, if it is a file of its own."""
+    """Path of the record of an opened checkpoint, if it is a file of its own."""
     return details_of(source).record_file or record_file(source.path)
 
 

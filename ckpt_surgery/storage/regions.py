@@ -27,7 +27,7 @@ _BYTE = np.dtype(np.uint8)
 
 @frozen()
 class PlacedArray:
-    """Where the bytes of an array lie in a file that has its full size.
+    """Place of an array's bytes in a file that has its full size.
 
     They are its elements, little endian and in C order, unless `encode` and `decode` say otherwise.
     """
@@ -138,11 +138,11 @@ class BoxOverlap:
     """The elements that a region shares with a contiguous box of an array in several ranges of a file."""
 
     place: tuple[slice, ...]
-    """Where these elements are in the region."""
+    """Place of these elements in the region."""
     box: ArraySpec
     """Shape and dtype of the box."""
     inner: Region
-    """Where these elements are in the box."""
+    """Place of these elements in the box."""
     offset: int
     """Offset of the box's first byte in the file."""
 

@@ -256,7 +256,7 @@ class ObjectStore:
 
 
 def _joined(ranges: Sequence[ByteRange]) -> Sequence[tuple[ByteRange, Sequence[int]]]:
-    """What to request, and the positions of the ranges in it: each range lies in exactly one request."""
+    """Requests to send, and the positions of the ranges in them: each range lies in exactly one request."""
     order = sorted(
         range(len(ranges)), key=lambda i: (ranges[i].name, ranges[i].version or "", ranges[i].start)
     )

@@ -1,4 +1,4 @@
-"""What object stores refuse, as errors with the object's URL: never with a credential, and in one line."""
+"""Errors of object stores, with the object's URL: never with a credential, and in one line."""
 
 import contextlib
 import re
@@ -44,7 +44,7 @@ def _refused(url: str, action: str, why: str, hint: str) -> StorageError:
 
 
 def _reason(text: str) -> tuple[str, str]:
-    """Why a request failed, and what to do. The library's own text is long, and may quote the request."""
+    """Reason why a request failed, and what to do. The library's text is long, and may quote the request."""
     status = _STATUS.search(text)
     number = next(filter(None, status.groups()), "") if status else ""
     if number == "501":

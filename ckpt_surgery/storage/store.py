@@ -21,7 +21,7 @@ Buffer = bytes | bytearray | memoryview
 
 @dataclass(frozen=True, slots=True)
 class Stat:
-    """What a store tells of an object."""
+    """Status of an object in a store."""
 
     size: int
     """Size in bytes."""
@@ -81,7 +81,7 @@ class Store(Protocol):
     """URL of the root, without `/` at its end: `s3://bucket`."""
 
     def walk(self, prefix: str = "") -> Mapping[str, Stat]:
-        """Every object whose name begins with `prefix`, which is empty or ends with `/`, by its whole name.
+        """Objects whose names begin with `prefix`, which is empty or ends with `/`, by their whole names.
 
         One request for each 1,000 names.
         """
@@ -93,7 +93,7 @@ class Store(Protocol):
         ...
 
     def stat(self, name: str) -> Stat | None:
-        """What the store tells of one object; None where there is none."""
+        """Status of one object; None if there is none."""
         ...
 
     def now(self) -> int:
@@ -141,7 +141,7 @@ class Store(Protocol):
 
 
 _REGISTERED: dict[str, Callable[[str], Store]] = {}
-"""What opens the store at a root, by scheme, for schemes besides those of the object stores."""
+"""Functions that open the store at a root, by scheme, besides those of the object stores."""
 
 
 def store_of(url: str) -> tuple[Store, str]:

@@ -1,4 +1,4 @@
-"""What is in object stores, as one command sees it: each listing is asked for once.
+"""Listings of object stores, as one command sees them: each is requested once.
 
 A store has no directories. What is called so here is a prefix that objects have: `s3://bucket/run` is a
 directory where there is an object `run/…`. Listings are kept until `forget` is called, where a command begins
@@ -47,7 +47,7 @@ class View:
         self._lock = threading.RLock()
 
     def stat(self, url: str) -> Stat | None:
-        """What the store tells of an object; None where there is none."""
+        """Status of an object; None if there is none."""
         with self._lock:
             for root in _ancestors(url):
                 if root in self._whole:
@@ -67,7 +67,7 @@ class View:
             return bool(self._below(url))
 
     def below(self, url: str) -> Mapping[str, Stat]:
-        """Every object below a URL, by its path relative to it."""
+        """Objects below a URL, by their paths relative to it."""
         with self._lock:
             whole = self._whole[self._root_of(url) or self._listed(url)]
             return {name[len(url) + 1 :]: whole[name] for name in self._below(url)}

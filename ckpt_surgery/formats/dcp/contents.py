@@ -1,4 +1,4 @@
-"""What the data files hold: the bytes of each chunk, and the values of what is not a tensor.
+"""Contents of the data files: the bytes of each chunk, and the values of what is not a tensor.
 
 A file is what `torch.save` wrote one after another: zip archives, whose headers lie at their beginnings and
 ends. The end of one and the beginning of the next are read together, and so are archives that are short.
@@ -61,16 +61,16 @@ class Item:
 
 @dataclass
 class DcpContents:
-    """What was found in the data files so far."""
+    """Contents of the data files read so far."""
 
     boxes: dict[tuple[int, int], Box] = field(default_factory=dict)
     """Each chunk, by the numbers of its tensor and of the chunk."""
     objects: dict[int, Listing | Unreadable] = field(default_factory=dict)
     """The leaves of each object, or why it has none, by its number."""
     leaf_room: int = NODE_SLACK
-    """How many more leaves all objects can have. As `text_room`, it grows with the bytes that are read."""
+    """Number of leaves that all objects together may still add; grows with the bytes read, as `text_room`."""
     text_room: int = TEXT_SLACK
-    """How many more characters their keys can have together."""
+    """Number of characters that their keys together may still have."""
     known: dict[bytes, object] = field(default_factory=dict)
     """Values of short pickles of tensors."""
 

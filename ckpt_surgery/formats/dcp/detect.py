@@ -1,4 +1,4 @@
-"""Which directories are distributed checkpoints of PyTorch.
+"""Recognize directories that are distributed checkpoints of PyTorch.
 
 Source of the conventions: torch.distributed.checkpoint.filesystem (2.2 to 2.13).
 """

@@ -1,4 +1,4 @@
-"""What `.metadata` says: tensors and their chunks, other objects, and the places of their bytes in files.
+"""Read `.metadata`: tensors and their chunks, other objects, and the places of their bytes in files.
 
 Everything is checked but for what only the data files tell. Source of the format: the classes of
 torch.distributed.checkpoint.metadata and .filesystem (2.2 to 2.13).
@@ -62,7 +62,7 @@ Places = Mapping[tuple[str, Shape | None], Chunk]
 
 
 def read_index(root: object, metadata_bytes: int) -> list[Stored]:
-    """What a checkpoint consists of, in its own order.
+    """Entries of a checkpoint, in its own order.
 
     `root`: the unpickled metadata. `metadata_bytes`: length of the pickle, which bounds the length of all
     keys. Raises SourceError with the names of what is not right, MOST_PROBLEMS at most.

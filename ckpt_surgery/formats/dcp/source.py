@@ -109,7 +109,7 @@ def _leaves(entry: Stored, contents: DcpContents, number: int) -> Iterator[tuple
 
 
 def foreign_files(directory: str, names: Sequence[str]) -> list[str]:
-    """Those of `names`, relative paths of all files in the directory, that no rank writes.
+    """Files that no rank writes, out of `names`: relative paths of all files in the directory.
 
     `--overwrite` refuses to delete them. A rank writes a data file even if nothing is in it.
     """

@@ -1,4 +1,4 @@
-"""Which files a Flax checkpoint is: one, shards of a Hugging Face model, or a step among several.
+"""Find the files of a Flax checkpoint: one, shards of a Hugging Face model, or a step among several.
 
 Source of the conventions: flax 0.12.8's `flax.training.checkpoints` (`<prefix><step>` in one directory, with
 multi-host arrays in `<prefix><step>_gda`; `checkpoint_` is the usual prefix), transformers' Flax models

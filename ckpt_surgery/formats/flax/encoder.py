@@ -1,4 +1,4 @@
-"""What a Flax file can hold."""
+"""Leaves that a Flax file can hold."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence

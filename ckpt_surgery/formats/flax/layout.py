@@ -34,7 +34,7 @@ class FileLayout:
     texts: list[tuple[int, bytearray]] = field(default_factory=list)
     """Everything but elements, in runs of bytes with their offsets."""
     gaps: dict[str, list[tuple[int, int]]] = field(default_factory=lambda: defaultdict(list))
-    """Where the elements of each leaf go, by the text of its key: offsets and lengths."""
+    """Offsets and lengths of the elements of each leaf, by the text of its key."""
     size: int = 0
     """Size of the file so far, gaps included, in bytes."""
 

@@ -32,12 +32,12 @@ PIECE = 2**16
 
 @dataclass(frozen=True, slots=True)
 class TensorType:
-    """How the elements of a tensor are stored."""
+    """Storage of the elements of a tensor."""
 
     name: str
     """Its name in ggml: `F16`, `Q4_K`."""
     dtype: np.dtype[Any]
-    """What the elements are read as; float32 for all that are quantized."""
+    """Dtype of the decoded elements; float32 for all quantized types."""
     length: int = 1
     """Number of elements in a block, which are neighbours along the last axis."""
     nbytes: int = 0
@@ -163,7 +163,7 @@ class BlockChunks(Mapping[Shape, Chunk]):
 
 
 def unreadable(name: str) -> Unreadable | None:
-    """Why an array of blocks of a type cannot be read here; None if it can."""
+    """Reason why arrays of a block type cannot be read here; None if they can."""
     if name in UNDECODED:
         hint = "Take the model that it was made from, or a file in another type, such as Q8_0."
         return Unreadable(f"is stored as {name}, which cannot be read", hint)

@@ -1,4 +1,4 @@
-"""Which files a GGUF checkpoint is: one, or the set that the name of its first file tells.
+"""Find the files of a GGUF checkpoint: one, or the set that the name of its first file describes.
 
 Source of the names: gguf 0.19 (`SHARD_NAME_FORMAT`) and `gguf-split` of llama.cpp.
 """
@@ -17,7 +17,7 @@ _OTHER_WEIGHTS = (".safetensors", ".safetensors.index.json", ".bin", ".bin.index
 
 @dataclass(frozen=True)
 class SplitFile:
-    """What the name of a file tells about the set that it belongs to."""
+    """One file of a split model, as its name describes it."""
 
     prefix: str
     number: int

@@ -169,7 +169,7 @@ def _texts(cursor: Cursor, count: int) -> Any:
 
 
 def _long(type: str, length: int) -> dict[str, Any]:
-    """What stands for a long array, or for the bytes of a long text."""
+    """Placeholder for a long array, or for the bytes of a long text."""
     return {"type": type, "length": length}
 
 

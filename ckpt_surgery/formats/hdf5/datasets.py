@@ -1,4 +1,4 @@
-"""What a dataset of an HDF5 file is: its shape and dtype, where its bytes lie, and what its gaps hold.
+"""Describe a dataset of an HDF5 file: its shape and dtype, where its bytes lie, and what its gaps hold.
 
 Everything is checked against the size of the file. Nothing is read through libhdf5 but this description, and
 the elements of compact datasets, which are a part of it.

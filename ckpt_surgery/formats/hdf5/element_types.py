@@ -1,4 +1,4 @@
-"""Which dtype the elements of a dataset have, by the HDF5 type that is stored with it.
+"""Dtypes of the elements of datasets, by the HDF5 type that is stored with them.
 
 Sources: the HDF5 1.14 specification, section IV.A.2.d; what h5py 3.14 writes for NumPy's bool (an
 enumeration) and complex types (a compound of `r` and `i`); what Keras 3.15 writes for bfloat16: two opaque
@@ -37,7 +37,7 @@ class Hdf5Type:
     big: bool = False
     """Whether the elements are stored big endian."""
     unreadable: Unreadable | None = None
-    """Why no function can use them, as a predicate, and what to do; None: they can be read."""
+    """Reason why they cannot be used, as a predicate, and what to do; None if they can be read."""
 
 
 @cache

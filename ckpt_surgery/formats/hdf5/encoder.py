@@ -1,4 +1,4 @@
-"""What an HDF5 file can hold."""
+"""Leaves that an HDF5 file can hold."""
 
 from collections.abc import Iterator, Sequence
 

@@ -81,7 +81,7 @@ class SparseFile(io.RawIOBase):
         return len(view)
 
     def pieces(self) -> Iterator[tuple[int, bytes]]:
-        """Every range that was written, as offset and bytes: ascending, and joined where they touch."""
+        """Ranges that were written, as offset and bytes: ascending, and joined where they touch."""
         runs: list[tuple[int, int]] = []
         for begin, end in sorted(self._written.items()):
             stop = min(end, self.size)

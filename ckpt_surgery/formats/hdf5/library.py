@@ -42,7 +42,7 @@ LIBRARY_ERRORS = (
     *(OSError, RuntimeError, ValueError, TypeError, LookupError, AttributeError, SystemError),
     *(OverflowError, MemoryError, NotImplementedError),
 )
-"""What h5py raises for damaged files, by the kind of error that the library reports."""
+"""Errors that h5py raises for damaged files, by the kind of error that the library reports."""
 MOST_CHARACTERS = 300
 """Length to which messages of the library are cut."""
 
@@ -178,6 +178,6 @@ def opened_hdf5(view: FileView) -> Iterator[Any]:
 
 
 def library_text(error: BaseException) -> str:
-    """What an error of the library says, in one line."""
+    """Message of an error of the library, in one line."""
     said = str(error.args[0]) if error.args else ""  # the text of a KeyError would be in quotes
     return shown(" ".join(said.split())[:MOST_CHARACTERS]) or type(error).__name__

@@ -26,7 +26,7 @@ Names = tuple[str, ...]
 
 @dataclass
 class _Found:
-    """What a walk has found so far."""
+    """Datasets and problems that a walk has found so far."""
 
     leaves: dict[str, Leaf] = field(default_factory=dict)
     groups: dict[int, Names] = field(default_factory=dict)

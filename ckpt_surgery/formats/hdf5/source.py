@@ -52,7 +52,7 @@ def read(path: str, selection: Selection) -> Listing:
 
 
 def _room(file: OpenFile) -> FileSpan:
-    """Where the HDF5 file lies: it is the whole file, or a member of an archive that is stored as it is."""
+    """Span of the HDF5 file: the whole file, or a member of an archive that is stored as it is."""
     if not is_archive(file):
         return FileSpan(file.path, 0, file.stat.size)
     archive = read_archive(file)
@@ -65,7 +65,7 @@ def _room(file: OpenFile) -> FileSpan:
 
 
 def _model_files(name: str, stat: FileStat) -> Mapping[str, bytes]:
-    """What one of Keras's archives holds beside the weights, by name; nothing for other files.
+    """Members of one of Keras's archives beside the weights, by name; empty for other files.
 
     Raises UsageError where they are too large or a name leads elsewhere.
     """

@@ -20,7 +20,7 @@ ATTRIBUTE, CONTINUATION = 0x0C, 0x10
 SHARED = 2
 """Flag of a message that is in another place."""
 SIGNATURE, SIGNATURE_MORE = b"OHDR", b"OCHK"
-"""What headers, and their continuations, of version 2 begin with."""
+"""First bytes of headers of version 2, and of their continuations."""
 _HEADER_1 = Struct("<BxHII4x")
 """Version, messages, references, bytes of messages."""
 _MESSAGE_1, _MESSAGE_2 = Struct("<HHB3x"), Struct("<BHB")
@@ -40,7 +40,7 @@ class Texts:
     def __init__(self, view: FileView, base: int):
         self._view = view
         self._base = base
-        """What addresses in the file are counted from: the bytes before its signature."""
+        """Origin of the addresses in the file: the number of bytes before its signature."""
 
     def text_of(self, owner: Any, name: bytes) -> bytes | None:
         """The text of an attribute without axes of h5py's `owner`; None where it is not in the header."""

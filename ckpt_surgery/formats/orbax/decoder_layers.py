@@ -1,4 +1,4 @@
-"""How the tree of a decoder holds its layers, by the names in MaxText's checkpoints.
+"""Tell how a decoder's tree holds its layers, by the names in MaxText's checkpoints.
 
 Its steps have an entry `scan_layers` in the custom metadata, which has to say how the tree holds layers.
 """

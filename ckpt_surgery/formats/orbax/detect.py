@@ -1,4 +1,4 @@
-"""Where in an Orbax directory the item is: flat, in one step, or in one of a CheckpointManager's steps.
+"""Find the item in an Orbax directory: flat, in one step, or in one of a CheckpointManager's steps.
 
 Source of the conventions: orbax-checkpoint 0.12.8. An unfinished save has `.orbax-checkpoint-tmp` in its
 name, or neither a commit time nor a commit file. Names: `ckpt_surgery.formats.shared.orbax_layout`.

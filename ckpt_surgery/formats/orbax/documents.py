@@ -24,7 +24,7 @@ ONE_DEVICE = '{"sharding_type": "SingleDeviceSharding", "device_str": "cpu:0"}'
 """Sharding of PRNG keys that come without one: Orbax cannot restore a jax.Array that has none."""
 
 COMMITTED = b"Checkpoint commit was successful"
-"""What Orbax writes into commit files."""
+"""Content of Orbax's commit files."""
 HANDLER = "orbax.checkpoint._src.handlers.standard_checkpoint_handler.StandardCheckpointHandler"
 """Handler with which a CheckpointManager restores the item if it is asked for a step without arguments."""
 JSON_HANDLER = "orbax.checkpoint._src.handlers.json_checkpoint_handler.JsonCheckpointHandler"
@@ -33,7 +33,7 @@ REWRITTEN = frozenset({CHECKPOINT_METADATA, RECORD_NAME})
 
 
 def about_checkpoint(item: str | None, started: int, metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """What Orbax writes about a step: its items, and when its save began and ended, which is now.
+    """Metadata of a step as Orbax writes it: its items, and when its save began and ended, which is now.
 
     `item`: name of the item in the step's directory; None where they are one. `started`: nanoseconds since
     the epoch. `metadata`: the user's.

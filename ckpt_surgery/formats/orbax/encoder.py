@@ -1,4 +1,4 @@
-"""What an Orbax checkpoint can hold, and where its item lies."""
+"""Leaves that an Orbax checkpoint can hold, and the place of its item."""
 
 import os
 from collections.abc import Iterable, Mapping, Sequence

@@ -92,7 +92,7 @@ class OrbaxSink:
         self._step.close()
 
     def _collect(self, workers: Sequence[str]) -> Entries:
-        """Where all chunks lie. Deletes what other workers wrote, and what nobody noted.
+        """Collect the places of all chunks. Deletes what other workers wrote, and what nobody noted.
 
         Two workers write the same chunk only if one was taken for dead, and then both write the same values.
         """

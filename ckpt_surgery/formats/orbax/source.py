@@ -51,7 +51,7 @@ _KEY_DTYPE = np.dtype(np.uint32)
 
 
 def list_leaves(store: ItemArrays, tree: Tree) -> dict[str, Leaf]:
-    """Every leaf of an item by its key's text, in the order of its `_METADATA`."""
+    """List the leaves of an item by their keys' texts, in the order of its `_METADATA`."""
     shardings = read_shardings(store.directory)
     random_keys = cache(lambda: read_random_keys(store.directory, store.files))
     strings = read_strings(store.directory, tree.entries)
@@ -154,7 +154,7 @@ _DIRECTORIES_OF_ITEM = {"d", os.path.dirname(ARRAY_METADATA)}
 
 
 def foreign_files(directory: str, names: Sequence[str]) -> Iterator[str]:
-    """Those of `names`, relative paths of all files in the directory, that Orbax did not put there.
+    """Files that Orbax did not write, out of `names`: relative paths of all files in the directory.
 
     `--overwrite` refuses to delete them. Source of the names: what orbax-checkpoint 0.2.7 to 0.12.8 writes.
     Items that are no trees of arrays (JSON, the state of a data loader, metrics) have files with names of
@@ -180,7 +180,7 @@ def foreign_files(directory: str, names: Sequence[str]) -> Iterator[str]:
 
 
 def _beside_item(names: Sequence[str]) -> Iterator[str]:
-    """Those of the names, relative to an item's directory, that are not the item's."""
+    """Files that do not belong to an item, out of names relative to its directory."""
     own = zarr_names(names)
     for name in names:
         first, _, rest = name.partition("/")

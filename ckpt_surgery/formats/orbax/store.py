@@ -1,4 +1,4 @@
-"""Where an Orbax item keeps its arrays: in an OCDBT database, or in one file per chunk."""
+"""Locate the arrays of an Orbax item: in an OCDBT database, or in one file per chunk."""
 
 import os
 import posixpath
@@ -25,7 +25,7 @@ from ckpt_surgery.storage.views import prefetch
 
 @dataclass(frozen=True)
 class ItemArrays:
-    """Where the metadata and chunks of an item's arrays lie: OCDBT or files."""
+    """Places of the metadata and chunks of an item's arrays: OCDBT or files."""
 
     directory: str
     files: Mapping[str, FileStat]
@@ -78,7 +78,7 @@ class ItemArrays:
         return parse_array(text, self.tree.zarr)
 
     def chunk(self, path: str) -> Chunk | None:
-        """Where one chunk lies; None where it is missing."""
+        """Place of one chunk; None if it is missing."""
         if self.database is None:
             stat = self.files.get(path)
             return None if stat is None else Chunk(os.path.join(self.directory, path), 0, stat.size)

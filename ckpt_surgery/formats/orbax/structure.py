@@ -47,7 +47,7 @@ class Structure:
         return leaf_of(FoundNode(key, node, self.path))
 
     def readers(self, keys: Iterable[Key]) -> Mapping[str, Reader]:
-        """What reads arrays in pieces among the leaves of these keys."""
+        """Readers of the arrays stored in pieces, among the leaves of these keys."""
         return readers_of(FoundNode(key, self._node(key), self.path) for key in keys)
 
     def _node(self, key: Key) -> Node:

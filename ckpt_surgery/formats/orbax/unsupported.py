@@ -1,4 +1,4 @@
-"""What an Orbax checkpoint cannot hold: one sentence for each problem, before the first byte is written."""
+"""Leaves that an Orbax checkpoint cannot hold: one sentence per problem, before anything is written."""
 
 import functools
 from collections import defaultdict

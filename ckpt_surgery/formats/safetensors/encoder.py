@@ -1,4 +1,4 @@
-"""What safetensors can hold."""
+"""Leaves that safetensors can hold."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace

@@ -19,7 +19,7 @@ PAIRS = Unreadable(
     f"has two elements in each byte ({PACKED}), which is not read",
     "Unpack it with torch, or take another copy.",
 )
-"""Why tensors of `float4_e2m1fn_x2` are listed only."""
+"""Reason why tensors of `float4_e2m1fn_x2` are only listed."""
 
 
 def read_file(directory: str, name: str) -> Listing:

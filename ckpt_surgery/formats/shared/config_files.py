@@ -99,7 +99,7 @@ def read_object(place: str) -> dict[str, Any]:
 
 
 def _depth(value: Any) -> int:
-    """How deep lists and objects are nested, found without recursion."""
+    """Depth of nested lists and objects, computed without recursion."""
     depth, level = 0, [value]
     while level := [item for item in level if isinstance(item, dict | list)]:
         depth += 1

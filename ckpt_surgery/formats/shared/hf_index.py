@@ -68,7 +68,7 @@ def _is_plain(target: Any) -> bool:
 
 
 def shard_names(directory: str, files: Mapping[str, str]) -> list[str]:
-    """Every file that an index names, sorted. Raises SourceError for links that leave the directory."""
+    """Files that an index names, sorted. Raises SourceError for links that leave the directory."""
     names, root = sorted(set(files.values())), real_path(directory)
     for name in names:
         check_link(os.path.join(directory, name), root)

@@ -1,4 +1,4 @@
-"""What no array may exceed in any format, checked before anything is allocated."""
+"""Limits of arrays in all formats, checked before anything is allocated."""
 
 from collections.abc import Sequence
 from math import prod

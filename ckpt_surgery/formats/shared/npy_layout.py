@@ -1,4 +1,4 @@
-"""What NumPy's `.npy` files are called, and how they begin."""
+"""Names and headers of NumPy's `.npy` files."""
 
 MAGIC = b"\x93NUMPY"
 """The first bytes of every file."""

@@ -1,4 +1,4 @@
-"""What directories of Orbax are recognized by: items, checkpoints, and directories of steps.
+"""Recognize directories of Orbax: items, checkpoints, and directories of steps.
 
 Source of the conventions: orbax-checkpoint 0.12.8. A step's directory is named `[PREFIX_]DIGITS`; an
 unfinished save has `.orbax-checkpoint-tmp` in its name.

@@ -1,4 +1,4 @@
-"""Where a T5X checkpoint or a legacy one of Orbax lies: a file `checkpoint`, in steps and items.
+"""Find a T5X checkpoint or a legacy one of Orbax: a file `checkpoint`, in steps and items.
 
 Source of the conventions: T5X writes `checkpoint_<step>/checkpoint`; Orbax before `_METADATA` wrote
 `<step>/<item>/checkpoint`, or the file alone. A save that was never finished has `tmp` in its name.

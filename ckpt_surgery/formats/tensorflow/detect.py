@@ -1,4 +1,4 @@
-"""Where a tensor bundle lies: a prefix of file names, which a directory's file `checkpoint` may give.
+"""Find a tensor bundle: a prefix of file names, which a directory's file `checkpoint` may give.
 
 Format: tensorflow/tensorflow, python/checkpoint/checkpoint_management.py; the file `checkpoint` is a
 CheckpointState in Protocol Buffers' text form, one field per line.
@@ -50,7 +50,7 @@ class Bundle:
 
     directory: str
     prefix: str
-    """What the paths of its files begin with."""
+    """Beginning of the paths of its files."""
     step: int | None = None
     """The number at the end of the prefix, where the bundle was chosen in a directory."""
     state: str | None = None

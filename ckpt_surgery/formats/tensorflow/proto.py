@@ -75,7 +75,7 @@ def optional_integer(parts: list[Field], number: int) -> int | None:
 
 
 def messages(parts: list[Field], number: int) -> list[list[Field]]:
-    """Every message in a field that may be repeated."""
+    """Messages in a field that may be repeated."""
     values = [field.value for field in parts if field.number == number]
     if not all(isinstance(value, bytes) for value in values):
         raise damaged(f"field {number} of a message is not a message")

@@ -29,7 +29,7 @@ Pair = tuple[bytes, bytes]
 
 @dataclass(frozen=True, slots=True)
 class Handle:
-    """Where a block lies, without its trailer."""
+    """Span of a block, without its trailer."""
 
     offset: int
     size: int

@@ -1,4 +1,4 @@
-"""Which files a PyTorch checkpoint is: one, or the shards of a Hugging Face model with their index.
+"""Find the files of a PyTorch checkpoint: one, or the shards of a Hugging Face model with their index.
 
 Source of the conventions: torch 2.13; transformers and diffusers for several files.
 """

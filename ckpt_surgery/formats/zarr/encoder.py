@@ -1,4 +1,4 @@
-"""What a zarr group can hold."""
+"""Leaves that a zarr group can hold."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -28,7 +28,7 @@ LOCK_SUFFIX = ".__lock"
 
 
 def _no_path(text: str, zarr: int) -> str | None:
-    """Why a key cannot be a path of directories, as a predicate; None where it can."""
+    """Reason why a key cannot be a path of directories, as a predicate; None if it can."""
     if not is_unicode(text):
         return NOT_UNICODE
     if len(text.encode()) > PATH_BYTES:
@@ -38,7 +38,7 @@ def _no_path(text: str, zarr: int) -> str | None:
 
 
 def _no_name(name: str, zarr: int) -> str | None:
-    """Why a part of a key cannot be the name of a group or an array, as a predicate; None where it can."""
+    """Reason why part of a key cannot name a group or an array, as a predicate; None if it can."""
     part = f"`{shown(name[:50])}`"
     if not name:
         return "has an empty part, which cannot be a directory's name"

@@ -69,7 +69,7 @@ def _leaf(files: Files, directory: str, key: Key) -> Leaf:
 
 
 def foreign_files(directory: str, names: Sequence[str]) -> list[str]:
-    """Those of `names`, relative paths of all files in the directory, that zarr did not write.
+    """Files that zarr did not write, out of `names`: relative paths of all files in the directory.
 
     They are neither metadata nor chunks; `--overwrite` refuses to delete them.
     """

@@ -15,7 +15,7 @@ PAGE_BYTES = 4096
 
 
 class HeadKind(enum.Enum):
-    """What a header announces, in the words of messages."""
+    """Content that a header announces, in the words of messages."""
 
     PLAIN = "a number, a boolean or nil"
     TEXT = "a string"

@@ -83,7 +83,7 @@ def _grid(array: ArrayAt) -> Shape | None:
 
 
 def boxes_of(array: ArrayAt, file: str) -> Boxes:
-    """What reads an array in pieces that no regular grid of chunks describes."""
+    """Reader of an array whose pieces form no regular grid of chunks."""
     ranges = [(piece.offset, piece.length) for piece in array.pieces]
     shape = array.spec.shape
     return Boxes(

@@ -95,7 +95,7 @@ def _number(key: Key, value: Plain) -> Leaf:
 
 
 def description_of(node: Node) -> str:
-    """What a node is, for messages."""
+    """Description of a node, for messages."""
     if isinstance(node, ArrayAt):
         return f"an array without a name, {node.spec},"
     if isinstance(node, BytesAt):
@@ -138,7 +138,7 @@ def list_tree(nodes: Collection[FoundNode], root: str, zarr_of: Callable[[FoundN
 
 
 def readers_of(found: Iterable[FoundNode]) -> dict[str, Reader]:
-    """What reads arrays in pieces that no grid of chunks describes, by the text of their keys."""
+    """Readers of arrays whose pieces form no grid of chunks, by the text of their keys."""
     return {
         one.key.text: boxes_of(one.node, one.file)
         for one in found

@@ -125,7 +125,7 @@ def manifest_bytes(
 
 
 def _references(children: Sequence[NodeReference], positions: dict[str, int]) -> bytes:
-    """Where nodes are, and the statistics of their subtrees."""
+    """Places of nodes, and the statistics of their subtrees."""
     columns = (
         [positions[child.location.file] for child in children],
         [child.location.offset for child in children],

@@ -55,7 +55,7 @@ class Database:
     """Values by key: the value itself where it is inline, else its location as `ts.ocdbt.dump` spells it."""
 
     def locate(self, key: bytes) -> Chunk | None:
-        """Where the value of a key lies; None without such a key. Raises SourceError for a bad location."""
+        """Place of a key's value; None without such a key. Raises SourceError for a bad location."""
         entry = self.entries.get(key)
         if isinstance(entry, bytes):
             return Chunk("", 0, len(entry), entry)
@@ -156,7 +156,7 @@ def begin_reading(directory: str) -> Callable[[], Database]:
 
 
 def _leaf_nodes(directory: str, root: Any, location: str, height: int) -> Iterator[tuple[bytes, Any]]:
-    """Every leaf node with the common prefix that its keys omit, level by level."""
+    """Leaf nodes with the common prefixes that their keys omit, level by level."""
     nodes: Iterable[tuple[bytes, Any]] = [(b"", root)]
     seen = {location}
     for remaining in range(height, -1, -1):

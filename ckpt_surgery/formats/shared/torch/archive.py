@@ -1,4 +1,4 @@
-"""What `torch.save` writes: a zip archive with a pickle, and a member for each storage that it names.
+"""Open the archives of `torch.save`: a pickle, and a member for each storage that it names.
 
 Source of the format: torch.serialization and caffe2/serialize (2.13). An archive PREFIX/… of `data.pkl`,
 `data/KEY` for each storage, `byteorder`, `version`, and members that are not needed. None is compressed.

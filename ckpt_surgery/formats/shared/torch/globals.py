@@ -30,7 +30,7 @@ EXPLAINED = {
     "torch._utils._rebuild_nested_": "Save nested tensors as their components, `tensor.unbind()`.",
     "torch._utils._rebuild_meta_": "Tensors on the meta device have no values.",
 }
-"""What to do about globals whose names begin like this."""
+"""Advice on globals whose names begin like this."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +154,7 @@ class Vocabulary:
     persistent: Callable[[object], object]
     """The value of a persistent identifier."""
     of: str
-    """What the pickle is of, in the plural: `tensors`."""
+    """Content of the pickle, in the plural: `tensors`."""
     most_instructions: int
     """Limit on the instructions of one pickle."""
 
@@ -273,4 +273,4 @@ _CALLS: Mapping[str, Callable[[tuple[Any, ...]], object]] = {
 TENSORS = Vocabulary(
     DTYPES, _CALLS, (*STORAGES, *TYPES), (), find_storage, "tensors", most_instructions=2**22
 )
-"""What `torch.save` names. A tensor takes about 30 instructions; ten thousand tensors take 300,000."""
+"""Globals that `torch.save` names. A tensor takes about 30 instructions; ten thousand take 300,000."""

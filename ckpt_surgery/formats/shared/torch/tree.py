@@ -148,7 +148,7 @@ WalkedValue = tuple[tuple[str, ...], tuple[bool, ...], object]
 
 
 def _walk(root: WalkedValue, name: str, most: int) -> Iterator[WalkedValue]:
-    """Every value that is not a container with members, in order.
+    """Values that are not containers with members, in order.
 
     Raises SourceError for more than `most` values, or `MOST_DEPTH` containers around one.
     """
@@ -213,7 +213,7 @@ def _scalar(value: float) -> tuple[ArraySpec, Manifest]:
 
 
 def stored_tensor(tensor: Tensor, saved: Saved, file: str) -> Manifest | StridedView:
-    """Where the elements of a tensor are: a manifest where they are one block, in any order of the axes.
+    """Place of a tensor's elements: a manifest where they are one block, in any order of the axes.
 
     `file`: path of the file that the archive lies in.
     """

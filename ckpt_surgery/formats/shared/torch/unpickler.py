@@ -47,7 +47,7 @@ def load(data: bytes, vocabulary: Vocabulary = TENSORS, name: str = "data.pkl") 
 
 
 def _decoded(data: bytes, of: str) -> Iterator[tuple["Opcode", Any]]:
-    """Every instruction with its argument, up to STOP, where the pickle must end."""
+    """Instructions with their arguments, up to STOP, where the pickle must end."""
     file = io.BytesIO(data)
     while True:
         position = file.tell()

@@ -1,4 +1,4 @@
-"""What a few bytes of a stored chunk tell: whether it is whole, and decodes to the right number of bytes.
+"""Check by a few bytes whether a stored chunk is whole, and decodes to the right number of bytes.
 
 A chunk that was cut short is found in every encoding that says anywhere how long it is. What only reading all
 of a chunk would tell, such as a flipped bit, is not found.
@@ -39,14 +39,14 @@ BLOSC_HEADER = 16
 
 @dataclass(frozen=True)
 class Encoding:
-    """How chunks are encoded, as far as it matters here."""
+    """Encoding of chunks, as far as it matters here."""
 
     wrappers: tuple[str, ...]
     """Names of the codecs that turn bytes into bytes, the first one first."""
     inner: "Encoding | None" = None
     """Encoding of the chunks inside, where chunks are shards."""
     layout: ShardLayout | None = None
-    """Where the index of a shard is; None where chunks are no shards, and where that is unknown."""
+    """Place of a shard's index; None if chunks are not shards, or if that is unknown."""
 
 
 @functools.lru_cache(maxsize=1024)
@@ -65,7 +65,7 @@ def _chain(codecs: Sequence[Mapping[str, Any]]) -> Encoding:
 
 
 def chunk_flaw(manifest: Manifest, chunk: Chunk, file: OpenFile | None) -> str | None:
-    """What is wrong with the stored bytes of a chunk, as far as a few of them tell; None: nothing.
+    """Problem of the stored bytes of a chunk, as far as a few of them show it; None without one.
 
     `file` is the open file of the chunk; None where its bytes are inline.
     """
@@ -100,7 +100,7 @@ SMALL = 4096
 
 
 def _wrapped_flaw(read: Read, length: int, wrappers: Sequence[str], nbytes: int | None) -> str | None:
-    """What is wrong with bytes that went through these codecs; `nbytes`: their number before, if known."""
+    """Problem of bytes that went through these codecs; `nbytes`: their number before, if known."""
     wrappers = list(wrappers)
     while wrappers and wrappers[-1] == "crc32c":
         wrappers.pop()
@@ -165,7 +165,7 @@ DECODERS: Mapping[str, Callable[[], Any]] = {
 
 
 def _stream_flaw(read: Read, length: int, codec: str, nbytes: int | None) -> str | None:
-    """What is wrong with a compressed stream; all of it is decompressed, in pieces."""
+    """Problem of a compressed stream; all of it is decompressed, in pieces."""
     try:
         found = _decoded_bytes(read, length, DECODERS[codec], sys.maxsize if nbytes is None else nbytes)
     except (zlib.error, OSError, EOFError):
@@ -232,11 +232,11 @@ MOST_BLOCK = 1 << 17
 RAW, RUN, RESERVED = 0, 1, 3
 """Types of blocks: stored as they are, one byte repeated, not defined. The other one is compressed."""
 Extent = tuple[int, int, int]
-"""Where a frame ends, and the least and the largest number of bytes that it can decode to."""
+"""End of a frame, and the least and the largest number of bytes that it can decode to."""
 
 
 def zstd_flaw(read: Read, length: int, nbytes: int | None) -> str | None:
-    """Why `length` bytes are not whole zstd frames that decode to `nbytes` bytes; None where they are.
+    """Reason why `length` bytes are not whole zstd frames of `nbytes` decoded bytes; None if they are.
 
     Told from the headers of frames and blocks alone: RFC 8878, section 3.1. `nbytes` is None where that is
     not known.

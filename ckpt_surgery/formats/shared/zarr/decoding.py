@@ -162,7 +162,7 @@ def _unwrapped_region(
 
 
 def _checked(data: bytes | memoryview, nbytes: int) -> memoryview | None:
-    """What stands before a CRC-32C; None where it differs."""
+    """Bytes before a CRC-32C; None if it does not match."""
     whole = data if isinstance(data, bytes) else bytes(data)
     # With its own checksum behind it, everything has the same one: no part has to be copied.
     return memoryview(whole)[:-CRC_BYTES] if google_crc32c.value(whole) == CRC_RESIDUE else None
@@ -204,7 +204,7 @@ class _OpenArray:
 
 
 class _OfThread(threading.local):
-    """What a thread keeps, because making it takes longer than decoding a small chunk."""
+    """Decoders kept by each thread, because making one takes longer than decoding a small chunk."""
 
     def __init__(self) -> None:
         self.decompressor = zstandard.ZstdDecompressor()

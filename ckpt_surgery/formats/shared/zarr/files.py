@@ -38,7 +38,7 @@ class Files:
 
     @staticmethod
     def of(root: str, directory: str = "") -> "Files":
-        """Every file below a directory of the root.
+        """List all files below a directory of the root.
 
         Raises SourceError where the directory cannot be listed, for links that leave the root, and for
         special files.
@@ -163,7 +163,7 @@ def sparse_manifest(
 
 
 def chunk_index(array: ZarrArray, name: str) -> Shape | None:
-    """Which chunk of the grid a file in an array's directory is; None for other files."""
+    """Index of the chunk that a file in an array's directory holds; None for other files."""
     counts = array.counts
     digits = name.split(array.separator)
     if array.prefix and digits.pop(0) != array.prefix:

@@ -31,7 +31,7 @@ def detect(path: str) -> bool:
 
 
 def zarr_names(names: Iterable[str]) -> set[str]:
-    """Those of the names, relative paths of files, that zarr gives: metadata, and chunks below arrays."""
+    """Files that zarr writes, out of these relative paths: metadata, and chunks below arrays."""
     listed = list(names)
     nodes = {posixpath.dirname(name) for name in listed if posixpath.basename(name) in FILE_NAMES.values()}
     return {name for name in listed if posixpath.basename(name) in RESERVED or _is_chunk(name, nodes)}

@@ -27,7 +27,7 @@ ABSENT = np.uint64(2**64 - 1)
 
 @dataclass(frozen=True)
 class ShardLayout:
-    """Where the index of a shard is, and which chunks it describes."""
+    """Place of a shard's index, and the chunks that it describes."""
 
     inner: Shape
     """The shape of the chunks inside, in the order in which a shard stores its axes."""

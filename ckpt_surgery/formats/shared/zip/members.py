@@ -82,7 +82,7 @@ class Archive:
 
     @cached_property
     def by_name(self) -> Mapping[str, ZipMember]:
-        """Every member by its name."""
+        """Members by their names."""
         return {member.name: member for member in self.members}
 
     def __getitem__(self, name: str) -> ZipMember:

@@ -70,7 +70,7 @@ class PlacedMember:
         return _zip64(self.size, self.size) if self.size >= WIDE_FROM else b""
 
     def local_header(self, crc: int) -> bytes:
-        """What lies before the member, with the CRC-32 of its bytes."""
+        """Header before a member, with the CRC-32 of its bytes."""
         size, extra = _narrow(self.size), self.local_extra
         about = (_version(extra), _flags(self.raw_name), STORE, 0, DATE, crc, size, size)
         lengths = (len(self.raw_name), len(extra))
