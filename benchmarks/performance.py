@@ -34,6 +34,8 @@ SHOWN = (
 )
 """The works in the table of the README, in its order."""
 TABLE = re.compile(r"(?<=<!-- speed -->\n).*?(?=<!-- /speed -->)", re.DOTALL)
+PAIRED = re.compile(r"(?<=<!-- paired -->\n).*?(?=<!-- /paired -->)", re.DOTALL)
+"""What `benchmarks.paired` has measured, in the page."""
 BUSY = 0.25
 """Processes that want to run, for each core, from which on a machine counts as busy."""
 
@@ -95,8 +97,8 @@ def _line(entry: dict[str, Any]) -> Line:
 # --- the page -------------------------------------------------------------------------------------
 
 
-def page(results: Results) -> str:
-    """docs/performance.md."""
+def page(results: Results, paired: str = "") -> str:
+    """docs/performance.md. `paired`: what the page before says of an earlier commit."""
     lines = [line for _, run in results for line in run]
     parts = [INTRODUCTION, "## When, where, by which command", *_settings(results)]
     for unit, title in (("GB", "Growth with the size"), ("leaves", "Growth with the number of leaves")):
@@ -107,6 +109,7 @@ def page(results: Results) -> str:
             else []
         )
     parts += ["## All results", _table(lines)]
+    parts += ["## Beside an earlier commit", f"<!-- paired -->\n{paired}<!-- /paired -->"]
     return "\n\n".join([*parts, AGAIN]) + "\n"
 
 
@@ -202,7 +205,9 @@ def write(results: Results, root: Path = ROOT) -> None:
         for theme in THEMES if found else ():
             path = root / "docs" / "pictures" / f"{name}-{theme.name}.svg"
             path.write_text(picture(found, unit, theme), encoding="utf-8")
-    (root / "docs" / "performance.md").write_text(page(results), encoding="utf-8")
+    path = root / "docs" / "performance.md"
+    paired = PAIRED.search(path.read_text(encoding="utf-8")) if path.exists() else None
+    path.write_text(page(results, paired[0] if paired else ""), encoding="utf-8")
     (root / "README.md").write_text(readme, encoding="utf-8")
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks import bench, performance, plot, tables
+from benchmarks import bench, paired, performance, plot, tables
 from benchmarks.machine import Setting
 from benchmarks.measure import Measured
 from benchmarks.tables import MIB, Curve, Limit, Line
@@ -125,6 +125,8 @@ def test_a_work_that_was_not_measured_is_an_error() -> None:
 
 def test_everything_is_written(tmp_path: Path) -> None:
     (tmp_path / "docs" / "pictures").mkdir(parents=True)
+    page = tmp_path / "docs" / "performance.md"
+    page.write_text("<!-- paired -->\nan earlier commit\n<!-- /paired -->\n")
     (tmp_path / "README.md").write_text("before\n\n<!-- speed -->\nold\n<!-- /speed -->\n\nafter\n")
     results = [(SETTING, every_line())]
     for _ in range(2):
@@ -135,9 +137,19 @@ def test_everything_is_written(tmp_path: Path) -> None:
     assert performance.short_table(every_line()) in readme
     assert "Measured 2026-11-20 on `2 cores, here`." in readme
     assert "old" not in readme
-    assert (tmp_path / "docs" / "performance.md").read_text() == performance.page(results)
+    assert page.read_text() == performance.page(results, "an earlier commit\n")
     names = sorted(path.name for path in (tmp_path / "docs" / "pictures").iterdir())
     assert names == ["growth-size-dark.svg", "growth-size-light.svg"]
+
+
+def test_an_earlier_commit_stands_beside_this_one() -> None:
+    before, now = (
+        Measured(1.0, 1.0, 1.0, peak << 20, 3, processor) for peak, processor in ((80, 2.0), (60, 1.5))
+    )
+    assert list(paired.rows("cast", ("a1", "b2"), (before, now))) == [
+        ["cast", "a1", "2.00", "", "80"],
+        ["cast", "b2", "1.50", "0.75", "60"],
+    ]
 
 
 def test_the_command_repeats_the_run(tmp_path: Path) -> None:
