@@ -62,20 +62,21 @@ def working_set(node: Node, region: Region) -> int:
     """Upper bound of the bytes in memory while a region is evaluated."""
     if isinstance(node, Read):
         return _reading(node, region)
-    return peak(parts_of(node, region))
+    parts = parts_of(node, region)
+    steps = [(number, [below for below, _ in part.inputs]) for number, part in enumerate(parts)]
+    return peak(steps, [own_bytes(part, parts) for part in parts], kept_bytes(parts))
 
 
-def peak(parts: Sequence[Part]) -> int:
-    """Upper bound of the bytes in memory while these parts are evaluated one after the other.
+def peak(steps: Sequence[tuple[int, Sequence[int]]], own: Sequence[int], kept: Sequence[int]) -> int:
+    """Upper bound of the bytes in memory while parts are evaluated one after the other.
 
-    The result of each is held until the last part that takes something of it is evaluated.
+    `steps`: the number of each part, and those of the parts that it takes: the result of a part is held until
+    the last one that takes it is evaluated. `own`, `kept`: the bytes for each step, and for each result.
     """
     held = most = 0
-    kept = kept_bytes(parts)
-    unused = last_uses([[number for number, _ in part.inputs] for part in parts])
-    for number, part in enumerate(parts):
-        most = max(most, held + own_bytes(part, parts))
-        held += kept[number] - sum(kept[done] for done in unused[number])
+    for (number, _), needed, unused in zip(steps, own, last_uses([below for _, below in steps]), strict=True):
+        most = max(most, held + needed)
+        held += kept[number] - sum(kept[done] for done in unused)
     return most
 
 

@@ -12,7 +12,7 @@ from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.tiles import to_c_order
 from ckpt_surgery.functions.arrays import Apply, Node, Read
 from ckpt_surgery.functions.streams import block_shape
-from ckpt_surgery.graph.fusion import Fused, FusedBlock, fused, steps_of
+from ckpt_surgery.graph.fusion import Fused, fused, steps_of
 from ckpt_surgery.graph.parts import Part, last_uses, parts_of
 from ckpt_surgery.graph.streaming import Streaming
 from ckpt_surgery.graph.walks import streams_of
@@ -107,26 +107,26 @@ def _block(parts: Sequence[Part], together: Mapping[int, Fused], read: Reader, k
     """The result of the last part. Raises _FailedInTiles, or DataError if a part is evaluated as a whole."""
     steps = steps_of(parts, together)
     blocks: dict[int, np.ndarray] = {}
-    for step, unused in zip(steps, last_uses([step.inputs for step in steps]), strict=True):
-        blocks[step.number] = _computed(step, parts, blocks, read, known)
-        for number in unused:
-            del blocks[number]
+    for (number, below), unused in zip(steps, last_uses([below for _, below in steps]), strict=True):
+        if number in together:
+            try:
+                blocks[number] = together[number].apply([blocks[n] for n in below])
+            except DataError as error:
+                raise _FailedInTiles from error
+        else:
+            blocks[number] = _computed(parts[number], parts, blocks, read, known)
+        for done in unused:
+            del blocks[done]
     return blocks[len(parts) - 1]
 
 
 def _computed(
-    step: FusedBlock, parts: Sequence[Part], blocks: Mapping[int, np.ndarray], read: Reader, known: Known
+    part: Part, parts: Sequence[Part], blocks: Mapping[int, np.ndarray], read: Reader, known: Known
 ) -> np.ndarray:
-    part, tiles = parts[step.number], step.together
     if not isinstance(part.node, Apply):
         return read(part.node.source, part.node.leaf, part.region)
     if part.node.streamed:
         return taken_part(known[id(part.node)], Region.whole(part.node.spec.shape), part.region)
-    if tiles is not None:
-        try:
-            return tiles.apply([blocks[number] for number in step.inputs])
-        except DataError as error:
-            raise _FailedInTiles from error
     specs = [child.spec for child in part.node.inputs]
     taken = [taken_part(blocks[number], parts[number].region, region) for number, region in part.inputs]
     return part.node.function.apply(part.region, specs, taken)

@@ -31,7 +31,6 @@ from heapq import heapify, heappop, heappush
 import numpy as np
 
 from ckpt_surgery.core.arrays import Region, chunk_regions
-from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.core.selections import broadcast_needs
 from ckpt_surgery.core.tiles import ROWS, contiguous_tile, copy_into, tile_shape
 from ckpt_surgery.functions.arrays import Apply, Read
@@ -112,7 +111,7 @@ def fused(parts: Sequence[Part]) -> dict[int, Fused]:
     """What is evaluated together, by the number of the part that is its result.
 
     Tiles gain nothing for a small region, a single function of one array, or leaves and results of one width.
-    They are also not used where they need more memory than `peak` of the parts. The decision depends on the
+    They are also not used where they need more memory than whole blocks. The decision depends on the
     plan alone, not on the data.
     """
     if not any(part.region.size >= SMALLEST for part in parts):
@@ -121,20 +120,16 @@ def fused(parts: Sequence[Part]) -> dict[int, Fused]:
     for number, part in enumerate(parts):
         for below, _ in part.inputs:
             users[below].append(number)
-    kept = kept_bytes(parts)
-    needs = _needs(parts, kept)
     found: dict[int, Fused] = {}
     inside: set[int] = set()
     for root in reversed(range(len(parts))):
         if root in inside or not _is_elementwise(parts[root]) or parts[root].region.size < SMALLEST:
             continue
         together = _gathered(root, parts, users)
-        if _pays(together, root, parts, kept, needs):
+        if _pays(together):
             found[root] = together
             inside |= together.members
-    if found and _peak_in_tiles(parts, kept, found) > peak(parts):
-        return {}
-    return found
+    return found if found and _peak(parts, found) <= _peak(parts, {}) else {}
 
 
 def _is_elementwise(part: Part) -> bool:
@@ -163,70 +158,35 @@ def _gathered(root: int, parts: Sequence[Part], users: Sequence[Sequence[int]]) 
     return Fused(parts[root].region, functions, frozenset(members), order, tuple(parts[n] for n in order))
 
 
-def _pays(
-    together: Fused, root: int, parts: Sequence[Part], kept: Sequence[int], needs: Sequence[int]
-) -> bool:
-    """Whether tiles are faster than whole blocks, and need no more memory."""
-    node = parts[root].node
-    assert isinstance(node, Apply)
-    if len(together.functions) == 1 and len(node.inputs) == 1:
+def _pays(together: Fused) -> bool:
+    """Whether tiles are faster than whole blocks."""
+    if len(together.functions) == 1 and len(together.functions[0].inputs) == 1:
         return False
     widths = {part.node.spec.dtype.itemsize for part in together.parts}
     widths |= {function.spec.dtype.itemsize for function in together.functions}
-    if len(widths) == 1 and all(isinstance(part.node, Read) for part in together.parts):
-        return False
-    held = most = 0
-    for number in together.inputs:
-        most = max(most, held + needs[number])
-        held += kept[number]
-    return max(most, held + parts[root].nbytes + together.tile_bytes()) <= needs[root]
+    return len(widths) > 1 or not all(isinstance(part.node, Read) for part in together.parts)
 
 
-def _needs(parts: Sequence[Part], kept: Sequence[int]) -> list[int]:
-    """For each part, the bytes in memory while it and what it is computed from are evaluated alone."""
-    needs: list[int] = []
-    for part in parts:
-        held = most = 0
-        for number in dict.fromkeys(below for below, _ in part.inputs):
-            most = max(most, held + needs[number])
-            held += kept[number]
-        needs.append(max(most, held + own_bytes(part, parts)))
-    return needs
+def steps_of(parts: Sequence[Part], together: Mapping[int, Fused]) -> list[tuple[int, Sequence[int]]]:
+    """The numbers of the parts that are computed, in order, and of those that each is computed from.
 
-
-@frozen(eq=False)
-class FusedBlock:
-    """One block to compute: a part, or several functions in tiles."""
-
-    number: int
-    """The number of the part that is the result."""
-    inputs: tuple[int, ...]
-    """The numbers of the parts that it is computed from."""
-    together: Fused | None
-
-
-def steps_of(parts: Sequence[Part], together: Mapping[int, Fused]) -> list[FusedBlock]:
-    """What is computed, in order. `together`: what is evaluated in tiles, as `fused` gives it."""
-    inside = {number for one in together.values() for number in one.members}
+    `together`: what is evaluated in tiles, as `fused` gives it.
+    """
+    inside = {number for tiles in together.values() for number in tiles.members} - together.keys()
     return [
-        FusedBlock(
-            number,
-            together[number].inputs if number in together else tuple(below for below, _ in part.inputs),
-            together.get(number),
-        )
+        (number, together[number].inputs if number in together else [below for below, _ in part.inputs])
         for number, part in enumerate(parts)
-        if number in together or number not in inside
+        if number not in inside
     ]
 
 
-def _peak_in_tiles(parts: Sequence[Part], kept: Sequence[int], together: Mapping[int, Fused]) -> int:
-    """The same as `peak`, with tiles."""
-    held = most = 0
+def _peak(parts: Sequence[Part], together: Mapping[int, Fused]) -> int:
+    """Upper bound of the bytes in memory while the parts are evaluated, some of them in tiles."""
     steps = steps_of(parts, together)
-    for step, unused in zip(steps, last_uses([step.inputs for step in steps]), strict=True):
-        part = parts[step.number]
-        tiles = step.together
-        own = own_bytes(part, parts) if tiles is None else part.nbytes + tiles.tile_bytes()
-        most = max(most, held + own)
-        held += kept[step.number] - sum(kept[done] for done in unused)
-    return most
+    own = [
+        parts[number].nbytes + together[number].tile_bytes()
+        if number in together
+        else own_bytes(parts[number], parts)
+        for number, _ in steps
+    ]
+    return peak(steps, own, kept_bytes(parts))
