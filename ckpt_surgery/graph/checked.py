@@ -19,7 +19,7 @@ from ckpt_surgery.functions.dtypes import Rounded
 from ckpt_surgery.functions.marks import MARK
 from ckpt_surgery.functions.nonfinite import all_finite, finite, may_be_nonfinite, search_and_digest
 from ckpt_surgery.graph.evaluating import Known, Reader, StreamedValues, evaluate_in_any_order, taken_part
-from ckpt_surgery.graph.parts import Part, last_uses, parts_of
+from ckpt_surgery.graph.walks import Part, last_uses, parts_of
 
 FROM_LEAF = 1
 """Mark of an element that is made of a leaf's NaN or infinity."""

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from ckpt_surgery.core.arrays import Region, Shape, covering_chunks
 from ckpt_surgery.core.manifests import Manifest
 from ckpt_surgery.functions.arrays import Apply, Node, Read
-from ckpt_surgery.graph.parts import Part, last_uses, parts_of
+from ckpt_surgery.graph.walks import Part, last_uses, parts_of
 
 SHORT_RUN = 1 << 15
 """Bytes of a short run: reading fewer at once takes as long."""

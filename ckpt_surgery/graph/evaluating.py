@@ -1,28 +1,106 @@
 """Evaluation of one region of a value, and of what it has to know about whole arrays."""
 
+import math
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 
 import numpy as np
 
-from ckpt_surgery.core.arrays import Region, Shape
+from ckpt_surgery.core.arrays import Region, Shape, chunk_regions, grid_counts
+from ckpt_surgery.core.cancellation import raise_if_cancelled
 from ckpt_surgery.core.errors import DataError
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.tiles import to_c_order
 from ckpt_surgery.functions.arrays import Apply, Node, Read
-from ckpt_surgery.functions.streams import block_shape
+from ckpt_surgery.functions.streams import Pass, block_shape, blocks_of
 from ckpt_surgery.graph.fusion import Fused, fused, steps_of
-from ckpt_surgery.graph.parts import Part, last_uses, parts_of
-from ckpt_surgery.graph.streaming import Streaming
-from ckpt_surgery.graph.walks import streams_of
+from ckpt_surgery.graph.walks import Part, last_uses, parts_of, streams_of
 
+POLL = 0.2
+"""Seconds after which a thread that waits for the others looks whether its work was cancelled."""
 Reader = Callable[[str, Leaf, Region], np.ndarray]
 """Reads the elements of a region: (source name, leaf, region) → array."""
-
-
+Evaluated = Callable[[Region], np.ndarray]
+"""Gives the elements of a region of a stream's input. Raises SurgeryError."""
 Known = Mapping[int, np.ndarray]
 """The whole values of what is computed in streams, by the identities of the nodes."""
+
+
+class Streaming:
+    """The passes of one function over its input, as far as they are. Safe to use from several threads."""
+
+    def __init__(self, node: Apply, piece: Shape):
+        """`piece`: the shape of what a thread evaluates at once, whole blocks. The result does not depend
+        on it.
+        """
+        specs = [child.spec for child in node.inputs]
+        first = node.function.stream(specs)
+        assert first is not None, "the function is not computed in a stream"
+        self._shape = specs[0].shape
+        self.piece = piece
+        self._state: Pass | np.ndarray = first
+        self._changed = threading.Condition()
+        self._pieces: Iterator[Region] = iter(())
+        self._left = 0
+        """Number of pieces of this pass that are not done."""
+        self._failure: BaseException | None = None
+        self._begin_pass()
+
+    def result(self, evaluated: Evaluated) -> np.ndarray:
+        """The whole result. While it is not there, the caller's thread works on it.
+
+        Raises what `evaluated` and the passes raise, in every thread.
+        """
+        while (taken := self._next()) is not None:
+            one, region = taken
+            try:
+                block = evaluated(region)
+                for number, part, elements in blocks_of(block, region, self._shape):
+                    seen = one.seen(elements, part)
+                    with self._changed:
+                        one.note(number, seen)
+                    raise_if_cancelled()
+                del block
+                self._done()
+            except BaseException as error:
+                with self._changed:
+                    self._failure = error
+                    self._changed.notify_all()
+                raise
+        assert isinstance(self._state, np.ndarray)
+        return self._state
+
+    def _next(self) -> tuple[Pass, Region] | None:
+        """A piece that nobody has taken, and its pass; None once the result is there."""
+        with self._changed:
+            while True:
+                if self._failure is not None:
+                    raise self._failure
+                if not isinstance(self._state, Pass):
+                    return None
+                for region in self._pieces:
+                    return self._state, region
+                self._changed.wait(POLL)
+                raise_if_cancelled()
+
+    def _done(self) -> None:
+        """A piece is done; after the last one of a pass comes the next pass, or the result."""
+        with self._changed:
+            self._left -= 1
+            if not self._left:
+                assert isinstance(self._state, Pass)
+                self._state = self._state.finish()
+                self._begin_pass()
+                self._changed.notify_all()
+
+    def _begin_pass(self) -> None:
+        while isinstance(self._state, Pass):
+            self._left = math.prod(grid_counts(self._shape, self.piece))
+            self._pieces = chunk_regions(self._shape, self.piece)
+            if self._left:
+                break
+            self._state = self._state.finish()  # there are no elements
 
 
 class StreamedValues:
@@ -45,33 +123,22 @@ class StreamedValues:
         `pieces`: for each of `streams_of(value)`, the shape of what one thread evaluates at once, whole
         blocks; by default single blocks. A value must be kept as long as this object, which knows identities.
         """
-        streams = self._streams_of(value)
-        for number, node in enumerate(streams):
+        if id(value) not in self._streams:
+            self._streams[id(value)] = streams_of(value)
+        for number, node in enumerate(self._streams[id(value)]):
             if id(node) not in self._known:
-                shape = node.inputs[0].spec.shape
-                running = self._begun(node, pieces[number] if pieces else block_shape(shape))
-                self._known[id(node)] = running.result(partial(self._evaluated, node.inputs[0]))
+                [child] = node.inputs
+                with self._lock:
+                    if id(node) not in self._running:
+                        piece = pieces[number] if pieces else block_shape(child.spec.shape)
+                        self._running[id(node)] = Streaming(node, piece)
+                evaluated = partial(evaluate_in_any_order, child, read=self._read, known=self._known)
+                self._known[id(node)] = self._running[id(node)].result(evaluated)
         return self._known
 
     def piece_of(self, stream: Apply) -> Shape:
         """The shape of what one thread evaluates at once, for a value that was computed in a stream."""
         return self._running[id(stream)].piece
-
-    def _streams_of(self, value: Node) -> tuple[Apply, ...]:
-        if isinstance(value, Read):
-            return ()
-        if id(value) not in self._streams:
-            self._streams[id(value)] = streams_of(value)
-        return self._streams[id(value)]
-
-    def _begun(self, node: Apply, piece: Shape) -> Streaming:
-        with self._lock:
-            if id(node) not in self._running:
-                self._running[id(node)] = Streaming(node, piece)
-            return self._running[id(node)]
-
-    def _evaluated(self, node: Node, region: Region) -> np.ndarray:
-        return evaluate_in_any_order(node, region, self._read, self._known)
 
 
 def evaluate(node: Node, region: Region, read: Reader, known: Known | None = None) -> np.ndarray:

@@ -25,7 +25,7 @@ from ckpt_surgery.graph import fusion
 from ckpt_surgery.graph.costs import task_bytes
 from ckpt_surgery.graph.evaluating import evaluate
 from ckpt_surgery.graph.fusion import Fused, fused
-from ckpt_surgery.graph.parts import parts_of
+from ckpt_surgery.graph.walks import parts_of
 from tests.support.comparing import same
 from tests.support.primitives import primitives
 from tests.support.strategies import chunk_shapes, regions

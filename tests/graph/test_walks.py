@@ -1,19 +1,31 @@
-"""Walks over graphs: streams, shared parts, and manifests without computation."""
+"""Walks over graphs: streams, shared parts, manifests without computation, and the parts of a region."""
 
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 
-from ckpt_surgery.core.arrays import ArraySpec
+from ckpt_surgery.core.arrays import ArraySpec, Region
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
-from ckpt_surgery.functions.arrays import Apply, Read
+from ckpt_surgery.functions.arrays import Apply, Node, Read
+from ckpt_surgery.functions.indexing import Index
 from ckpt_surgery.functions.joining import Stack
 from ckpt_surgery.functions.layout import Transpose
 from ckpt_surgery.functions.operators import Binary
 from ckpt_surgery.functions.reductions import Norm, Sum
-from ckpt_surgery.graph.walks import Spare, relinked, streams_of, with_shared_parts
+from ckpt_surgery.graph.costs import working_set
+from ckpt_surgery.graph.evaluating import evaluate
+from ckpt_surgery.graph.walks import (
+    MOST_REGIONS,
+    Spare,
+    last_uses,
+    parts_of,
+    relinked,
+    streams_of,
+    with_shared_parts,
+)
+from tests.support.chunked_nodes import leaf
 
 NARROW = np.dtype(ml_dtypes.bfloat16)
 
@@ -47,3 +59,60 @@ def test_what_an_expression_names_twice_becomes_one_part() -> None:
     assert [node.inputs[0].leaf.key.text for node in streams_of(value)] == ["a", "b"]  # type: ignore[union-attr]
     plain = Apply(Stack(), (read("a"), read("a")))
     assert with_shared_parts(plain) is plain
+
+
+def doubled(levels: int, shape: tuple[int, ...] = (4,)) -> Node:
+    node: Node = leaf(shape, shape)
+    for _ in range(levels):
+        node = Apply(Binary("+"), (node, node))
+    return node
+
+
+def test_a_node_that_is_used_twice_is_one_part() -> None:
+    parts = parts_of(doubled(200), Region((1,), (3,)))
+    assert len(parts) == 201
+    assert [part.region for part in parts] == [Region((1,), (3,))] * 201
+    assert parts[1].inputs == ((0, Region((1,), (3,))),) * 2
+
+
+def test_depth_has_no_limit() -> None:
+    node = doubled(5000)
+    assert node.height == 5000
+    assert evaluate(node, Region((0,), (4,)), lambda s, le, r: np.zeros(4, np.float32)).tolist() == [0] * 4
+
+
+def windows(levels: int, length: int) -> Node:
+    """Sums of neighbours of sums of neighbours: each level needs one region more of the one below."""
+    node: Node = leaf((length,), (length,))
+    for level in range(levels):
+        size = length - level
+        later, earlier = Index(((1, size, None),)), Index(((0, size - 1, None),))
+        node = Apply(Binary("+"), (Apply(later, (node,)), Apply(earlier, (node,))))
+    return node
+
+
+def test_regions_of_a_node_are_put_together_where_there_are_many() -> None:
+    node = windows(3 * MOST_REGIONS, 1000)
+    parts = parts_of(node, Region((0,), (1,)))
+    regions: dict[int, int] = {}
+    for part in parts:
+        regions[id(part.node)] = regions.get(id(part.node), 0) + 1
+    assert max(count for one, count in regions.items() if one != id(parts[0].node)) <= MOST_REGIONS
+
+    def ones(source: str, leaf: Leaf, region: Region) -> np.ndarray:
+        return np.ones(region.shape, np.float32)
+
+    small = windows(80, 1000)
+    assert evaluate(small, Region((5,), (7,)), ones).tolist() == [2.0**80] * 2
+
+
+def test_what_is_held_for_later_counts() -> None:
+    """`x * (x + 1)`: the leaf is held while the sum is computed from it, and is read once."""
+    x = leaf((1 << 20,), (1 << 20,))
+    node = Apply(Binary("*"), (x, Apply(Binary("+", None, 1), (x,))))
+    region = Region.whole((1 << 20,))
+    assert working_set(node, region) == 4 * (4 << 20)
+
+
+def test_results_are_let_go_after_their_last_use() -> None:
+    assert last_uses([[], [0], [0, 1], [2, 2]]) == [[], [], [0, 1], [2]]
