@@ -26,7 +26,7 @@ from ckpt_surgery.inputs.request import Request
 from ckpt_surgery.language.hooks import HookFile
 from ckpt_surgery.live.source import FORMAT
 from ckpt_surgery.planner.cutting import budget_for, room_of
-from ckpt_surgery.planner.identity import leaves_digest, plan_digest
+from ckpt_surgery.planner.identity import plan_digest
 from ckpt_surgery.planner.options import Prepared
 from ckpt_surgery.planner.plan import Input, Plan
 from ckpt_surgery.planner.plan_json import planned_leaf
@@ -95,7 +95,7 @@ def digest_of_plan(plan: Plan) -> str:
     try:
         return plan_digest(plan)
     except FunctionError:
-        return leaves_digest(plan)
+        return plan_digest(plan, with_values=False)
 
 
 # --- the request ------------------------------------------------------------------------------------------

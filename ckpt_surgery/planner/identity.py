@@ -1,20 +1,27 @@
-"""Identity of a run: decides whether `--resume` may continue it."""
+"""Identity of a run, which decides whether `--resume` may continue it, and digests of plans and values."""
 
+import dataclasses
 import hashlib
 import json
+import math
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from typing import Any
 
+import numpy as np
+
 from ckpt_surgery.core.errors import FunctionError
+from ckpt_surgery.core.text import abridged
 from ckpt_surgery.core.version import VERSION
-from ckpt_surgery.graph.digests import value_digests
+from ckpt_surgery.functions.arrays import Apply, Node, inputs_first
+from ckpt_surgery.functions.base import Function
 from ckpt_surgery.planner.options import Prepared
 from ckpt_surgery.planner.plan import Input, Plan, Step
 
 LONGEST_TEXT = 1 << 15
 """Characters of a text about sources: `run.json`, which holds it, is read up to 64 KiB."""
+LEAF = "leaf"
+"""What a leaf has in place of the text of a function."""
 
 
 def identity_of(prepared: Prepared) -> Mapping[str, str]:
@@ -28,15 +35,31 @@ def identity_of(prepared: Prepared) -> Mapping[str, str]:
     plan, destination = prepared.plan, prepared.destination
     # What is taken whole is taken again by any run: it takes no time.
     steps = [step for step in plan.steps if not step.takes_files]
+    values: object
+    try:
+        values = value_digests([step.value for step in steps])
+    except FunctionError:
+        # A function of an extension that cannot be written down: no other run is known to do the same.
+        values = secrets.token_hex()
     parts: dict[str, Any] = {
         "recipe": plan.recipe_sha256,
         "params": [[param.name, repr(param.value)] for param in plan.params],
         "hooks": plan.hooks_sha256,
-        "destination": {name: value for name, value in asdict(destination).items() if name != "path"},
+        "destination": {
+            name: value for name, value in dataclasses.asdict(destination).items() if name != "path"
+        },
         "name": destination.name,
         "metadata": json.dumps(plan.metadata, default=repr),
-        "outputs": [_form(step) for step in steps],
-        "values": _values(steps),
+        "outputs": [
+            [
+                step.leaf.key.text,
+                str(step.leaf.spec),
+                step.transfer,
+                step.cut and [step.cut.chunks, step.cut.block],
+            ]
+            for step in steps
+        ],
+        "values": values,
     }
     return {
         "version": VERSION,
@@ -58,26 +81,19 @@ def _sources_text(inputs: Sequence[Input]) -> str:
     return text if len(text) <= LONGEST_TEXT else digest_of([which, files])
 
 
-def plan_digest(plan: Plan) -> str:
+def plan_digest(plan: Plan, with_values: bool = True) -> str:
     """SHA-256, hexadecimal, of what a plan makes: descriptions of leaves, values, grids and metadata.
 
     It is the same on every machine, whatever can be linked there. Raises FunctionError for values that cannot
     be written down.
     """
-    values = value_digests([step.value for step in plan.steps])
-    return digest_of({**_described(plan), "values": values})
-
-
-def leaves_digest(plan: Plan) -> str:
-    """The same without the values."""
-    return digest_of(_described(plan))
-
-
-def _described(plan: Plan) -> dict[str, Any]:
-    return {
+    described = {
         "leaves": [_leaf(step) for step in plan.steps],
         "metadata": json.dumps(plan.metadata, default=repr),
     }
+    if with_values:
+        described["values"] = value_digests([step.value for step in plan.steps])
+    return digest_of(described)
 
 
 def _leaf(step: Step) -> list[Any]:
@@ -88,20 +104,49 @@ def _leaf(step: Step) -> list[Any]:
     return [one.key.names, one.key.sequences, *about, grid]
 
 
-def _form(step: Step) -> list[Any]:
-    """Storage of an output, and its division into tasks."""
-    grid = None if step.cut is None else [step.cut.chunks, step.cut.block]
-    return [step.leaf.key.text, str(step.leaf.spec), step.transfer, grid]
-
-
-def _values(steps: Sequence[Step]) -> Any:
-    try:
-        return value_digests([step.value for step in steps])
-    except FunctionError:
-        # A function of an extension that cannot be written down: no other run is known to do the same.
-        return secrets.token_hex()
-
-
 def digest_of(parts: Any) -> str:
     """SHA-256, hexadecimal, of a JSON value."""
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+
+def value_digests(values: Sequence[Node]) -> list[str]:
+    """SHA-256, hexadecimal, of each value: of its function, and of its inputs.
+
+    Raises FunctionError for a function whose fields have no text.
+    """
+    digests: dict[Node, str] = {}
+
+    def digest(node: Node) -> str:
+        if isinstance(node, Apply):
+            return digests[node]
+        return _sha256(LEAF, node.source, node.leaf.key.text)
+
+    for node in inputs_first(values):
+        digests[node] = _sha256(function_text(node.function), *map(digest, node.inputs))
+    return [digest(value) for value in values]
+
+
+def _sha256(*parts: str) -> str:
+    return hashlib.sha256(repr(parts).encode()).hexdigest()
+
+
+def function_text(function: Function) -> str:
+    """Text that only equal functions have: module, name, and the fields that are compared.
+
+    Raises FunctionError for a field with something else than None, bools, numbers, texts, dtypes, `...`, and
+    tuples of those.
+    """
+    cls = type(function)
+    fields = [field for field in dataclasses.fields(function) if field.compare]  # type: ignore[arg-type]
+    given = ", ".join(f"{field.name}={_text_of(getattr(function, field.name), function)}" for field in fields)
+    return f"{cls.__module__}.{cls.__qualname__}({given})"
+
+
+def _text_of(value: Any, function: Function) -> str:
+    if type(value) is tuple:
+        return f"({''.join(f'{_text_of(item, function)}, ' for item in value)})"
+    if isinstance(value, float) and math.isnan(value):
+        return f"{math.copysign(1, value)} nan"
+    if value is None or value is ... or isinstance(value, bool | int | float | str | np.dtype):
+        return repr(value)
+    raise FunctionError(f"`{function.called()}` cannot be saved in a plan: it holds {abridged(value)}")

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from ckpt_surgery.core.arrays import Region
 from ckpt_surgery.core.errors import DataError, PlanError, RecipeError
 from ckpt_surgery.core.leaves import Leaf
-from ckpt_surgery.graph.digests import value_digests
 from ckpt_surgery.graph.evaluating import evaluate
 from ckpt_surgery.planner import limits
+from ckpt_surgery.planner.identity import value_digests
 from ckpt_surgery.planner.plan import Plan
 from tests.support.hostile import LEAVES, hostile_recipe
 from tests.support.plans import plan_of
