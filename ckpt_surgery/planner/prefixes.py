@@ -7,23 +7,78 @@ Hints for leaves that nothing gives say so, and name those that are new.
 """
 
 import itertools
+import re
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import regex
 
 from ckpt_surgery.core.keys import SEPARATOR
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.notices import FEW
+from ckpt_surgery.core.optimizer_states import OPTIMIZER, STATES
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.language.yaml.quoting import quoted
-from ckpt_surgery.planner.entries import Tree
-from ckpt_surgery.planner.moves import Move, PossibleMove, are_alike, candidates, fits
+from ckpt_surgery.planner.entries import HAS_ARRAY, Tree
 
 PARAMS = "params"
 """The component below which training states have what is trained."""
-_INDEX = regex.compile(r"(?:^|/)\[[0-9]+\](?:/|$)")
+VALUE = f"{SEPARATOR}value"
+"""Last component of the keys of variables in Flax NNX."""
+MOST_ALIKE = 8
+"""Number of source leaves with the same end of their keys that are looked at for one key of the target."""
+MOST_MOVES = 32
+"""Number of moves that are tried on all keys."""
+_CONTAINERS = STATES | (OPTIMIZER - {"mu", "nu", "v_row", "v_col"}) | {"state"}
+"""Components of keys within an optimizer's state that say nothing about what lies below."""
+_NUMBER = re.compile(r"\d+")
+_INDEX = re.compile(r"(?:^|/)\[[0-9]+\](?:/|$)")
 """A component that templates take for the index of a list."""
+
+
+@dataclass(frozen=True, order=True)
+class Move:
+    """What a key's start and end become."""
+
+    name: str
+    """The source that the leaves are of."""
+    source: str
+    """Start of the keys in the source, such as `params/`; empty for the root."""
+    target: str
+    """Start of the keys in the target."""
+    source_end: str = ""
+    target_end: str = ""
+
+    def origin(self, key: str) -> str | None:
+        """The source key that becomes this key of the target; None if none does."""
+        return _replaced(key, (self.target, self.target_end), (self.source, self.source_end))
+
+    def output(self, key: str) -> str | None:
+        """The key of the target that this source key becomes; None for keys that stay."""
+        return _replaced(key, (self.source, self.source_end), (self.target, self.target_end))
+
+    @property
+    def names(self) -> list[str]:
+        """The components that the keys start with in the source."""
+        return self.source.split(SEPARATOR)[:-1]
+
+    @property
+    def affinity(self) -> int:
+        """Number of components of the new start that are in the old one, or the name of the source.
+
+        One more where both have the same numbers: `layer_3/` of `3/`.
+        """
+        known, numbers = {self.name, *self.names}, _NUMBER.findall(self.target)
+        same = bool(numbers) and numbers == _NUMBER.findall(self.source)
+        return sum(name in known for name in self.target.split(SEPARATOR)[:-1]) + same
+
+
+def _replaced(key: str, old: tuple[str, str], new: tuple[str, str]) -> str | None:
+    if not (key.startswith(old[0]) and key.endswith(old[1])):
+        return None
+    middle = key[len(old[0]) : len(key) - len(old[1])]
+    return f"{new[0]}{middle}{new[1]}" if middle else None
 
 
 @dataclass(frozen=True)
@@ -31,35 +86,30 @@ class Suggestion:
     """A rule that gives leaves of a target, and the keys of these."""
 
     move: Move
-    is_first: bool
-    """Whether the leaves are of the source that rules claim leaves of unless they name another one."""
-    pattern: str
-    """`match` of the rule."""
     given: Mapping[str, str]
     """Key of the source leaf by the key of the target's."""
+    is_first: bool
+    """Whether the leaves are of the source that rules claim leaves of unless they name another one."""
+    pattern: str = ""
+    """`match` of the rule."""
 
-    @property
-    def template(self) -> str | None:
-        """`to` of the rule; None where keys stay as they are."""
-        if (self.move.source, self.move.source_end) == (self.move.target, self.move.target_end):
-            return None
-        start, end = (
-            text.replace("\\", "\\\\").replace("$", "$$") for text in (self.move.target, self.move.target_end)
-        )
-        return f"{start}\\1{end}"
+    def rivals(self, other: "Suggestion") -> bool:
+        """Whether two candidates give one key of the target from different leaves."""
+        here, there = self.move.name, other.move.name
+        shared = self.given.keys() & other.given.keys()
+        return any((here, self.given[key]) != (there, other.given[key]) for key in shared)
 
     @property
     def rule(self) -> str:
         """The rule as YAML on one line."""
-        fields = {"match": self.pattern, "to": self.template}
-        texts = [f"{name}: {quoted(text)}" for name, text in fields.items() if text is not None]
-        return "{" + ", ".join(texts + ([] if self.is_first else [f"source: {self.move.name}"])) + "}"
-
-    @property
-    def wrapper(self) -> str | None:
-        """The one level that the source has and the target lacks; None where they differ in more."""
-        bare = not (self.move.target or self.move.source_end or self.move.target_end)
-        return self.move.names[0] if bare and self.is_first and len(self.move.names) == 1 else None
+        move, fields = self.move, {"match": self.pattern}
+        if (move.source, move.source_end) != (move.target, move.target_end):
+            start, end = (
+                text.replace("\\", "\\\\").replace("$", "$$") for text in (move.target, move.target_end)
+            )
+            fields["to"] = f"{start}\\1{end}"
+        texts = [f"{name}: {quoted(text)}" for name, text in fields.items()]
+        return "{" + ", ".join(texts + ([] if self.is_first else [f"source: {move.name}"])) + "}"
 
 
 def suggestions(
@@ -70,7 +120,7 @@ def suggestions(
     `leaves`: the target's. `offered`: by source, the first one first, leaves that no rule claims. The rules
     take nothing from other leaves of the target.
     """
-    found: list[Suggestion] = []
+    rules: list[Suggestion] = []
     left = list(missing)
     first, lacking = next(iter(offered)), set(missing)
     placed = {(first, text) for text in offered[first] if text in leaves and text not in lacking}
@@ -79,17 +129,96 @@ def suggestions(
             name: {text: entry for text, entry in tree.items() if (name, text) not in placed}
             for name, tree in offered.items()
         }
-        ranked = candidates(left, leaves, free)
-        if not ranked or len(found) == FEW:
+        ranked = _candidates(left, leaves, free)
+        if not ranked or len(rules) == FEW:
             break
-        rivals = [one for one in ranked if one.rivals(ranked[0])]
+        rivals = [other for other in ranked if other.rivals(ranked[0])]
         best = _preferred([ranked[0], *rivals])
-        rules = [found] if best is None else _with(found, best, offered)
-        found = next((one for one in rules if _work(one, missing, leaves, offered)), found)
-        placed |= {(rule.move.name, origin) for rule in found for origin in rule.given.values()}
-        decided = {key for one in (best or ranked[0], *rivals) for key in one.origins}
+        choices = [] if best is None else _with(rules, best)
+        rules = next((some for some in choices if _work(some, missing, leaves, offered)), rules)
+        placed |= {(rule.move.name, origin) for rule in rules for origin in rule.given.values()}
+        decided = {key for candidate in (best or ranked[0], *rivals) for key in candidate.given}
         left = [key for key in left if key not in decided]
-    return found
+    return rules
+
+
+def _candidates(
+    missing: Sequence[str], leaves: Mapping[str, Leaf], offered: Mapping[str, Tree]
+) -> list[Suggestion]:
+    """The moves that give missing leaves of a target, those that give the most first.
+
+    Most of their leaves fit. None makes parameters of an optimizer's moments, or moments of other moments.
+    One leaf alone is no sign where its name is all that both keys share.
+    """
+    candidates = []
+    for move in _moves(missing, offered):
+        tree = offered[move.name]
+        pairs = ((key, move.origin(key)) for key in missing)
+        given = {key: origin for key, origin in pairs if origin is not None and origin in tree}
+        fitting = sum(fits(leaves[key], tree[origin].leaf) for key, origin in given.items())
+        names = [key[len(move.target) :].removesuffix(move.target_end) for key in given]
+        is_weak = move.source and move.target and len(names) == 1 and SEPARATOR not in names[0]
+        if 2 * fitting > len(given) and not is_weak:
+            candidates.append(Suggestion(move, given, move.name == next(iter(offered))))
+    return sorted(candidates, key=lambda rule: (-len(rule.given), len(rule.move.names), rule.move.source_end))
+
+
+def _moves(missing: Sequence[str], offered: Mapping[str, Tree]) -> list[Move]:
+    """The moves that give the most of these keys: each shares the longest end with a source key."""
+    ends: dict[str, list[tuple[str, str, str]]] = defaultdict(list)
+    for name, tree in offered.items():
+        for key in tree:
+            for start, tail, end in _divisions(key):
+                ends[tail].append((name, start, end))
+    moves: Counter[Move] = Counter()
+    for key in missing:
+        nearest: dict[str, list[Move]] = {}
+        for start, tail, end in _divisions(key):
+            known = () if nearest.get(end) else ends.get(tail, ())
+            alike = [(name, old, old_end) for name, old, old_end in known if are_alike(old, start)]
+            nearest.setdefault(end, []).extend(
+                Move(name, old, start, old_end, end) for name, old, old_end in alike[:MOST_ALIKE]
+            )
+        moves.update(itertools.chain.from_iterable(nearest.values()))
+    return [move for move, _ in moves.most_common(MOST_MOVES)]
+
+
+def _divisions(key: str) -> Iterator[tuple[str, str, str]]:
+    """A key cut before each of its components: start, tail and end, which is `/value` or nothing.
+
+    The longest tails come first.
+    """
+    for end in (VALUE, "") if key.endswith(VALUE) else ("",):
+        bare = key.removesuffix(end)
+        for i in (0, *(n + 1 for n, character in enumerate(bare) if character == SEPARATOR)):
+            yield bare[:i], bare[i:], end
+
+
+def fits(wanted: Leaf, given: Leaf) -> bool:
+    """True if a source leaf can take the place of the target's: same shape, or same kind without one."""
+    if wanted.kind in HAS_ARRAY and given.kind in HAS_ARRAY:
+        return wanted.spec is not None and given.spec is not None and wanted.spec.shape == given.spec.shape
+    return wanted.kind is given.kind
+
+
+def are_alike(one: str, other: str) -> bool:
+    """Whether leaves below these starts of keys can be the same thing.
+
+    Moments are not parameters, nor other moments: `opt_state/0/mu/` is not `ema/` and not `opt_state/0/nu/`.
+    """
+    return _slots(one) == _slots(other)
+
+
+def _slots(start: str) -> list[str]:
+    """The components within an optimizer's state that say what lies below: `mu` of `opt_state/0/mu/`."""
+    names = start.split(SEPARATOR)[:-1]
+    roots = (i for i, name in enumerate(names) if name in STATES | OPTIMIZER)
+    root = next((i for i in roots if names[i + 1 : i + 2] != ["target"]), len(names))
+    return [
+        name
+        for name in names[root:]
+        if not (name.isdigit() or name in _CONTAINERS or name.startswith("inner_"))
+    ]
 
 
 def look_alike(key: str, leaves: Mapping[str, Leaf], offered: Iterable[Tree]) -> Iterator[str]:
@@ -103,40 +232,32 @@ def look_alike(key: str, leaves: Mapping[str, Leaf], offered: Iterable[Tree]) ->
             yield text
 
 
-def _preferred(rivals: Sequence[PossibleMove]) -> PossibleMove | None:
+def _preferred(rivals: Sequence[Suggestion]) -> Suggestion | None:
     """The one of several candidates for the same leaves that is meant; None where that is not clear.
 
     The names may tell, as of `image` to `params/image`. Otherwise it is `params` beside others, say `ema`.
     """
-    if len(rivals) == 1:
-        return rivals[0]
-    close = max(one.move.affinity for one in rivals)
-    closest = [one for one in rivals if one.move.affinity == close]
+    close = max(rival.move.affinity for rival in rivals)
+    closest = [rival for rival in rivals if rival.move.affinity == close]
     if len(closest) == 1:
         return closest[0]
-    params = [one for one in closest if one.move.names[-1:] == [PARAMS]]
-    if len(params) != 1 or len({one.move.name for one in closest}) != 1:
+    params = [rival for rival in closest if rival.move.names[-1:] == [PARAMS]]
+    if len(params) != 1 or len({rival.move.name for rival in closest}) != 1:
         return None
     above = params[0].move.names[:-1]
-    beside = all(one.move.names[: len(above)] == above for one in closest)
+    beside = all(rival.move.names[: len(above)] == above for rival in closest)
     return params[0] if beside else None
 
 
-def _with(
-    found: Sequence[Suggestion],
-    best: PossibleMove,
-    offered: Mapping[str, Tree],
-) -> Iterator[list[Suggestion]]:
+def _with(rules: Sequence[Suggestion], best: Suggestion) -> Iterator[list[Suggestion]]:
     """The rules with one more, of which patterns are tried from wide to narrow. Narrow rules come first."""
-    move, is_first = best.move, best.move.name == next(iter(offered))
-    start, end = (_escaped(text) for text in (move.source, move.source_end))
+    move = best.move
     if _INDEX.search(move.target):
         return
-    heads = {origin[len(move.source) :].split(SEPARATOR)[0] for origin in best.origins.values()}
-    narrow = f"((?:{'|'.join(map(_escaped, sorted(heads)))})(?:/.*)?)"
-    for middle in ("(.*)", narrow):
-        one = Suggestion(move, is_first, f"{start}{middle}{end}", best.origins)
-        yield sorted([*found, one], key=lambda rule: -len(rule.move.names))
+    heads = {origin[len(move.source) :].split(SEPARATOR)[0] for origin in best.given.values()}
+    for middle in ("(.*)", f"((?:{'|'.join(map(_escaped, sorted(heads)))})(?:/.*)?)"):
+        pattern = f"{_escaped(move.source)}{middle}{_escaped(move.source_end)}"
+        yield sorted([*rules, replace(best, pattern=pattern)], key=lambda rule: -len(rule.move.names))
 
 
 def _escaped(text: str) -> str:
@@ -150,13 +271,13 @@ def _work(
     offered: Mapping[str, Tree],
 ) -> bool:
     """Whether rules in this order give all their leaves, take none away and call no two leaves the same."""
-    compiled = [(one, regex.compile(one.pattern)) for one in rules]
-    wanted = {key: one.move for one in rules for key in one.given}
+    compiled = [(rule.move, regex.compile(rule.pattern)) for rule in rules]
+    wanted = {key: rule.move for rule in rules for key in rule.given}
     lacking, made = set(missing), dict[str, Move]()
     for name, tree in offered.items():
         for text in tree:
-            fitting = (one for one, pattern in compiled if one.move.name == name and pattern.fullmatch(text))
-            move = next((one.move for one in fitting), None)
+            fitting = (move for move, pattern in compiled if move.name == name and pattern.fullmatch(text))
+            move = next(fitting, None)
             if move is None:
                 continue
             output = move.output(text)
@@ -193,8 +314,10 @@ def move_hints(rules: Sequence[Suggestion], count: int, several: bool) -> Iterat
         some = f"{given:,} of them" if given < count else "them" if count > 1 else "it"
         where = f"`{example}`" if given == 1 else f"`{example}`, …"
         yield f"{source} has {some} {'also' if i else 'elsewhere'}, {where}: add the rule `{rule.rule}`."
-    if len(rules) == 1 and len(rules[0].given) == count and rules[0].wrapper is not None:
-        yield f"Or give the target this level too: `{{{rules[0].wrapper!r}: target}}`."
+    if len(rules) == 1 and len(rules[0].given) == count and rules[0].is_first:
+        move = rules[0].move
+        if len(move.names) == 1 and not (move.target or move.source_end or move.target_end):
+            yield f"Or give the target this level too: `{{{move.names[0]!r}: target}}`."
 
 
 def pattern_of(missing: Iterable[str], others: Collection[str]) -> str:
