@@ -12,7 +12,7 @@ from ckpt_surgery.core.dtypes import DType, promoted, rank
 from ckpt_surgery.core.errors import FunctionError
 from ckpt_surgery.core.manifests import Manifest
 from ckpt_surgery.core.rewrites.axes import replaced
-from ckpt_surgery.core.rewrites.joining import concatenated, stacked
+from ckpt_surgery.core.rewrites.taking import concatenated, stacked
 from ckpt_surgery.core.selections import Selection, within
 from ckpt_surgery.core.text import few
 from ckpt_surgery.core.tiles import copy_into

@@ -24,9 +24,15 @@ from ckpt_surgery.core.manifests import (
     raw_codec,
 )
 from ckpt_surgery.core.rewrites.axes import transposed
-from ckpt_surgery.core.rewrites.joining import concatenated, stacked
 from ckpt_surgery.core.rewrites.reshaping import matching_axes, reinterpreted, reshaped
-from ckpt_surgery.core.rewrites.taking import MOST_CHUNKS, MOST_PIECES, sliced, take_along
+from ckpt_surgery.core.rewrites.taking import (
+    MOST_CHUNKS,
+    MOST_PIECES,
+    concatenated,
+    sliced,
+    stacked,
+    take_along,
+)
 from tests.support.stored_arrays import codec_of, sharded_codec
 
 U16 = np.dtype(np.uint16)

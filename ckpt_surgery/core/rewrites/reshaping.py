@@ -5,7 +5,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from ckpt_surgery.core.arrays import ArraySpec, Shape, grid_counts
+from ckpt_surgery.core.arrays import ArraySpec, Shape, grid_counts, ravelled, unravelled
 from ckpt_surgery.core.manifests import Chunk, Codec, Manifest
 from ckpt_surgery.core.rewrites.axes import canonical_codec, replaced, restored
 
@@ -133,14 +133,9 @@ def _reshaped_chunks(
     def moved(index: Shape) -> Shape:
         stored: list[int] = []
         for part in parts:
-            number = 0
-            for axis in part.old:
-                number = number * old[axis] + index[axis]
-            within: list[int] = []
-            for axis in reversed(part.new):
-                number, i = divmod(number, new[axis])
-                within.append(i)
-            stored += reversed(within)
+            inner = slice(part.old.start, part.old.stop)
+            number = ravelled(index[inner], old[inner])
+            stored += unravelled(number, new[part.new.start : part.new.stop])
         return tuple(stored)
 
     return {moved(index): chunk for index, chunk in manifest.chunks.items()}

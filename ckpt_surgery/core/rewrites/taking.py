@@ -1,22 +1,19 @@
-"""Parts of stored arrays taken out: whole chunks, or ranges of the bytes of raw ones.
+"""Parts of stored arrays taken out, as whole chunks or ranges of the bytes of raw ones, and arrays joined."""
 
-See `ckpt_surgery.core.rewrites` for what holds for every rewrite.
-"""
-
+import itertools
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from ckpt_surgery.core.arrays import ArraySpec, grid_counts
-from ckpt_surgery.core.manifests import Chunk, Manifest
-from ckpt_surgery.core.rewrites.axes import replaced
+from ckpt_surgery.core.manifests import Chunk, Codec, Manifest
+from ckpt_surgery.core.rewrites.axes import canonical_codec, inserted, replaced, restored
 from ckpt_surgery.core.selections import Positions
 
 MOST_CHUNKS = 2**20
 """Largest number of chunks in the result of a rewrite that refers to the same chunks repeatedly."""
-
-
 MOST_PIECES = 256
 """Largest number of pieces that a chunk is cut into, each of which becomes a chunk."""
 
@@ -145,3 +142,59 @@ def _divisible(manifest: Manifest, axis: int) -> bool:
 def _part(chunk: Chunk, start: int, length: int) -> Chunk:
     inline = None if chunk.inline is None else chunk.inline[start : start + length]
     return replace(chunk, offset=chunk.offset + start, length=length, inline=inline)
+
+
+def stacked(manifests: Sequence[Manifest], axis: int, places: Sequence[int]) -> Manifest | None:
+    """Arrays of one shape and type along a new axis, the i-th at `places[i]`; each chunk stays a chunk."""
+    first, codec = manifests[0], canonical_codec(manifests[0])
+    if codec is None or not all(_alike(first, codec, other) for other in manifests[1:]):
+        return None
+    axes = tuple(old + (old >= axis) for old in codec.permutation)
+    codec = restored(codec, (axis, *axes), (None, *range(len(axes))))
+    if codec is None:
+        return None
+    return Manifest(
+        ArraySpec(inserted(first.spec.shape, axis, len(manifests)), first.spec.dtype),
+        inserted(first.chunk_shape, axis, 1),
+        codec,
+        {
+            inserted(index, axis, place): chunk
+            for place, manifest in zip(places, manifests, strict=True)
+            for index, chunk in manifest.chunks.items()
+        },
+    )
+
+
+def _alike(first: Manifest, codec: Codec, other: Manifest) -> bool:
+    """Whether chunks of `other` are stored like those of `first`, whose canonical codec is `codec`."""
+    return (other.spec.dtype, other.chunk_shape) == (first.spec.dtype, first.chunk_shape) and (
+        other.codec == first.codec or canonical_codec(other) == codec
+    )
+
+
+def concatenated(manifests: Sequence[Manifest], axis: int) -> Manifest | None:
+    """Arrays one after another along an axis, each but the last ending with a chunk.
+
+    Raw chunks of different lengths are cut into the longest pieces that make one grid.
+    """
+    parts = [manifest for manifest in manifests if manifest.spec.shape[axis]]
+    if not parts:
+        return None
+    # The longest chunks that those of every part can be cut to.
+    lengths, chunks = [m.spec.shape[axis] for m in parts[:-1]], {m.chunk_shape[axis] for m in parts}
+    length = math.gcd(*chunks)
+    if len(chunks) > 1 or any(end % length for end in lengths):
+        length = math.gcd(length, *lengths)
+    cut = [piece for part in parts if (piece := shortened(part, axis, length)) is not None]
+    codec = canonical_codec(cut[0]) if cut else None
+    if codec is None or len(cut) < len(parts) or not all(_alike(cut[0], codec, other) for other in cut):
+        return None
+    begins = itertools.accumulate((part.spec.shape[axis] for part in cut), initial=0)
+    moved = {
+        replaced(index, axis, index[axis] + begin // length): chunk
+        for part, begin in zip(cut, begins, strict=False)
+        for index, chunk in part.chunks.items()
+    }
+    total = sum(part.spec.shape[axis] for part in cut)
+    spec = ArraySpec(replaced(cut[0].spec.shape, axis, total), cut[0].spec.dtype)
+    return Manifest(spec, cut[0].chunk_shape, codec, moved)

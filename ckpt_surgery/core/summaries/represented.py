@@ -20,7 +20,7 @@ class Represented(ABC):
         """Summary for both forms; made on each display, from data in memory alone."""
 
     def __repr__(self) -> str:
-        from ckpt_surgery.core.summaries.plain import summary_text  # few runs show anything
+        from ckpt_surgery.core.summaries.summary import summary_text  # few runs show anything
 
         with without_collection():
             return summary_text(type(self).__name__, self._summary())

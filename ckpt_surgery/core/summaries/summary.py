@@ -1,8 +1,25 @@
-"""Content of a short representation, before it becomes text or HTML."""
+"""Content of a short representation, and its text for a terminal: at most 25 lines, and 2,000 characters."""
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+
+from ckpt_surgery.core.text import shortened, shown
+
+MOST_LINES = 25
+MOST_CHARACTERS = 2000
+MOST_ROWS = 10
+"""Rows that are shown at each end of many."""
+MOST_LINES_AROUND = 3
+"""Lines before and after the rows, without the first."""
+WIDTHS = (110, MOST_CHARACTERS // MOST_LINES - 1)
+"""Characters of a line: as many as most terminals show, or so few that any text is short enough."""
+WORD = 13
+"""Characters of the first column."""
+SHARE_OF_WHAT, SHARE_OF_WHY = 0.3, 0.17
+"""Parts of a line for what leaves hold, and for the rule, where keys need the room."""
+LEAST_OF_KEY = 40
+"""Characters of keys below which the rule is left out."""
 
 
 @dataclass(frozen=True)
@@ -66,3 +83,55 @@ def warning_lines(warnings: Sequence[str]) -> list[str]:
     several = len(warnings) > 1
     numbers = (f" {n} of {len(warnings)}" if several else "" for n in itertools.count(1))
     return [f"Warning{number}: {warning}" for number, warning in zip(numbers, warnings, strict=False)]
+
+
+def summary_text(type_name: str, summary: Summary) -> str:
+    """The text, without a line break at its end; its first line begins with the name of the class."""
+    for width in WIDTHS:
+        text = "\n".join(_lines(type_name, summary, width))
+        if len(text) <= MOST_CHARACTERS:
+            break
+    return text
+
+
+def _lines(type_name: str, summary: Summary, width: int) -> Iterator[str]:
+    facts = [fact for fact in summary.facts if fact][:MOST_LINES_AROUND]
+    closing = summary.closing[: MOST_LINES_AROUND - len(facts)]
+    yield _cut(f"<{type_name} {summary.about}>", width)
+    yield from (_cut(f"  {fact}", width) for fact in facts)
+    first, left_out, last = both_ends(summary.rows, MOST_ROWS)
+    rows = _row_lines([*first, *last], width - 2)
+    yield from (f"  {row}" for row in rows[: len(first)])
+    if left_out:
+        yield f"  {summary.more(left_out)}"
+    yield from (f"  {row}" for row in rows[len(first) :])
+    yield from (_cut(f"  {line}", width) for line in closing)
+
+
+def _cut(text: str, width: int) -> str:
+    return shortened(shown(text), width)
+
+
+def _row_lines(rows: Sequence[SummaryRow], width: int) -> list[str]:
+    """Rows in columns; keys are cut where they are too long, and rules go first."""
+    if not rows:
+        return []
+    cells = [tuple(map(shown, (row.word, row.key, row.what, row.why))) for row in rows]
+    longest_word, longest, what, why = (max(map(len, column)) for column in zip(*cells, strict=True))
+    word = WORD if longest_word else 0
+    if word + longest + what + why + 4 > width:
+        what, why = min(what, int(SHARE_OF_WHAT * width)), min(why, int(SHARE_OF_WHY * width))
+    room = width - word - what - why - 4
+    if longest > room and room < LEAST_OF_KEY:
+        why, room = 0, width - word - what - 2
+    widths = (max(word - 1, 0), min(longest, room), what, why)
+    return [_in_columns(texts, widths) for texts in cells]
+
+
+def _in_columns(texts: Sequence[str], widths: Sequence[int]) -> str:
+    """A row, each of its texts as wide as its column; a column without a width is left out."""
+    first, *others = (
+        f"{shortened(text, width):<{width}}" if width else ""
+        for text, width in zip(texts, widths, strict=True)
+    )
+    return f"{first} {'  '.join(others)}".rstrip() if first else "  ".join(others).rstrip()

@@ -17,8 +17,8 @@ from ckpt_surgery.core.arrays import ArraySpec, Shape, grid_counts
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.manifests import RAW, Chunk, Codec, Manifest, encoding_of, raw_codec
 from ckpt_surgery.core.rewrites.axes import transposed
-from ckpt_surgery.core.rewrites.joining import stacked
 from ckpt_surgery.core.rewrites.reshaping import reinterpreted, reshaped
+from ckpt_surgery.core.rewrites.taking import stacked
 from ckpt_surgery.formats.shared.zarr.described import adopted_metadata
 from ckpt_surgery.formats.shared.zarr.layout import FILE_NAMES
 from ckpt_surgery.formats.shared.zarr.metadata import EXTENDED, NATIVE, parse_array

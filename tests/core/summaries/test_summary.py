@@ -1,9 +1,9 @@
-"""Representations as text: how long they are, what is cut, and what is escaped."""
+"""Representations as text, how long they are, what is cut and escaped, and where they come from."""
 
 import pytest
 
-from ckpt_surgery.core.summaries.plain import summary_text
-from ckpt_surgery.core.summaries.summary import LINES, Summary, SummaryRow, text_rows
+from ckpt_surgery.core.summaries.represented import Represented, from_above
+from ckpt_surgery.core.summaries.summary import LINES, Summary, SummaryRow, summary_text, text_rows
 
 HOSTILE = ["\x1b[31m", "a\nb", "\u202e", "x" * 100_000, "\U000e0001" * 10_000]
 
@@ -69,3 +69,17 @@ def test_both_ends_of_long_keys_are_shown() -> None:
     ).splitlines()[1:]
     assert line.split()[1].startswith("first/xxx")
     assert "yyy/kernel  f32[8]  rules[0]" in line
+
+
+class Small(Represented):
+    def _summary(self) -> Summary:
+        return Summary("of nothing")
+
+
+def test_both_forms_come_from_one_summary() -> None:
+    assert repr(Small()) == "<Small of nothing>"
+    assert "<b>Small</b> of nothing" in Small()._repr_html_()
+
+
+def test_functions_are_found_by_name() -> None:
+    assert from_above("core.text", "shown")("\x1b") == "\\x1b"
