@@ -75,19 +75,16 @@ def assignments_of(given: Assignments) -> tuple[str, ...]:
     Raises UsageError for a name that is given twice, and for values of other types than params have.
     """
     if isinstance(given, Mapping):
-        return tuple(f"{_name(name)}={_text(name, value)}" for name, value in given.items())
+        for name in given:
+            if not isinstance(name, str) or "=" in name:
+                raise UsageError(f"{name!r} is not the name of a param")
+        return tuple(f"{name}={_text(name, value)}" for name, value in given.items())
     texts = (given,) if isinstance(given, str) else tuple(given)
     names = [text.partition("=")[0] for text in texts]
     twice = dict.fromkeys(name for name in names if names.count(name) > 1)
     if twice:
         raise UsageError(*(Problem(f"the param `{name}` is given more than once") for name in twice))
     return texts
-
-
-def _name(name: Any) -> str:
-    if not isinstance(name, str) or "=" in name:
-        raise UsageError(f"{name!r} is not the name of a param")
-    return name
 
 
 def _text(name: str, value: Any) -> str:

@@ -102,10 +102,7 @@ class Region:
 
     def relative_to(self, origin: Shape) -> "Region":
         """The same elements, counted from an index on: from the beginning of a chunk, for example."""
-        return Region(
-            tuple(start - n for start, n in zip(self.starts, origin, strict=True)),
-            tuple(stop - n for stop, n in zip(self.stops, origin, strict=True)),
-        )
+        return self.moved(tuple(-n for n in origin))
 
     def moved(self, by: Shape) -> "Region":
         """The region shifted by this many indices along each axis."""

@@ -6,6 +6,7 @@ their own for these types, refer to `DTYPES`.
 
 import functools
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -31,38 +32,22 @@ class ElementType:
     """Bits that carry information: 4 for int4, though ml_dtypes keeps each in a byte."""
 
 
-_NAMES: Mapping[tuple[str, int], Sequence[str]] = {
-    ("b", 8): ("bool",),
-    ("i", 2): ("int2",),
-    ("i", 4): ("int4",),
-    ("i", 8): ("int8",),
-    ("i", 16): ("int16",),
-    ("i", 32): ("int32",),
-    ("i", 64): ("int64",),
-    ("u", 2): ("uint2",),
-    ("u", 4): ("uint4",),
-    ("u", 8): ("uint8",),
-    ("u", 16): ("uint16",),
-    ("u", 32): ("uint32",),
-    ("u", 64): ("uint64",),
-    ("f", 4): ("float4_e2m1fn",),
-    ("f", 6): ("float6_e2m3fn", "float6_e3m2fn"),
-    ("f", 8): (
-        *("float8_e3m4", "float8_e4m3", "float8_e4m3b11fnuz", "float8_e4m3fn", "float8_e4m3fnuz"),
-        *("float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu"),
-    ),
-    ("f", 16): ("float16", "bfloat16"),
-    ("f", 32): ("float32",),
-    ("f", 64): ("float64",),
-    ("c", 64): ("complex64",),
-    ("c", 128): ("complex128",),
-}
+_NAMES = (
+    *("bool", "int2", "int4", "int8", "int16", "int32", "int64"),
+    *("uint2", "uint4", "uint8", "uint16", "uint32", "uint64"),
+    *("float4_e2m1fn", "float6_e2m3fn", "float6_e3m2fn", "float8_e3m4", "float8_e4m3", "float8_e4m3b11fnuz"),
+    *("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu"),
+    *("float16", "bfloat16", "float32", "float64", "complex64", "complex128"),
+)
+_KINDS = {"bool": "b", "int": "i", "uint": "u", "float": "f", "bfloat": "f", "complex": "c"}
 
-ELEMENT_TYPES: Mapping[str, ElementType] = {
-    name: ElementType(np.dtype(getattr(ml_dtypes, name, name)), kind, bits)
-    for (kind, bits), names in _NAMES.items()
-    for name in names
-}
+
+def _element_type(name: str) -> ElementType:
+    stem, digits = re.findall("([a-z]+)([0-9]*)", name)[0]
+    return ElementType(np.dtype(getattr(ml_dtypes, name, name)), _KINDS[stem], int(digits or 8))
+
+
+ELEMENT_TYPES: Mapping[str, ElementType] = {name: _element_type(name) for name in _NAMES}
 """Every element type by its name."""
 DTYPES: Mapping[str, DType] = {name: element_type.dtype for name, element_type in ELEMENT_TYPES.items()}
 """Every dtype by its name."""

@@ -8,7 +8,6 @@ from ckpt_surgery.core.text import shown
 
 MOST_FILES = 5
 """Number of changed files that a message names."""
-CONTENT = "content"
 
 
 @frozen()
@@ -48,7 +47,7 @@ def change(before: FileState | None, now: FileState | None, times: bool) -> str:
     if before.version != now.version:
         return "version"
     if None not in (before.sample, now.sample) and before.sample != now.sample:
-        return CONTENT
+        return "content"
     return "only its time" if times and before.modified != now.modified else ""
 
 

@@ -14,6 +14,7 @@ import math
 import operator
 import re
 import string
+from collections import defaultdict
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -79,29 +80,7 @@ class _Frame(NamedTuple):
     texts: tuple[tuple[str, ...], ...]
     """The literals of the key, then those of each source pattern."""
     gathers: int
-
-    @property
-    def gathered(self) -> bool:
-        """Whether a source pattern stands for more than one key."""
-        return self.gathers > len(self.texts) - 1
-
-    def columns(self) -> list[range]:
-        """The columns of the cells that are the numbers of each text."""
-        ends = list(itertools.accumulate((len(text) - 1 for text in self.texts), initial=0))
-        return [range(start, stop) for start, stop in itertools.pairwise(ends)]
-
-
-@dataclass(frozen=True, slots=True)
-class _Slots:
-    """The numbers in the columns of one line."""
-
-    values: Mapping[int, Cells]
-    """The numbers of each column, ascending, or in the order of the column that it is in step with."""
-    leads: Mapping[int, int]
-    """The column of the key that a column is in step with, for each column that is."""
-
-    def varying(self, columns: range) -> list[int]:
-        return [c for c in columns if len(self.values[c]) > 1]
+    """Number of sources."""
 
 
 def fold(entries: Iterable[ShownKey]) -> list[Fold]:
@@ -125,30 +104,25 @@ def _framed(entry: ShownKey) -> tuple[_Frame, Cells]:
         alike = text.encode().translate(_ZEROS) if text.isascii() else None
         outline = None if alike is None else _outline(alike, len(entry.sources))
         if outline is not None:
-            return outline.frame, outline.numbers(text)
+            frame, numbers = outline
+            return frame, numbers(text)
     patterns = [_pattern(entry.key), *_gather(entry.sources)]
     frame = _Frame(tuple([literals for literals, _ in patterns]), len(entry.sources))
     return frame, sum([numbers for _, numbers in patterns], ())
 
 
-class _Outline(NamedTuple):
-    """The frame of texts that differ in their digits alone."""
-
-    frame: _Frame
-    numbers: Callable[[str], Cells]
-    """Takes the numbers out of such a text."""
-
-
 @functools.lru_cache(maxsize=4096)
-def _outline(joined: bytes, sources: int) -> _Outline | None:
-    """The outline of a key joined with its sources; None if some of its digits are no numbers."""
+def _outline(joined: bytes, sources: int) -> tuple[_Frame, Callable[[str], Cells]] | None:
+    """The frame of keys joined with their sources that differ in their digits alone, and what takes the
+    numbers out of them; None if some of the digits are no numbers.
+    """
     text = joined.decode("ascii")
     patterns = [_pattern(part) for part in text.split(_BETWEEN)]
     digits = list(_DIGITS.finditer(text))
     if len(patterns) != 1 + sources or len(digits) != sum(len(numbers) for _, numbers in patterns):
         return None
     frame = _Frame(tuple([literals for literals, _ in patterns]), sources)
-    return _Outline(frame, _cut([slice(*match.span()) for match in digits]))
+    return frame, _cut([slice(*match.span()) for match in digits])
 
 
 def _cut(places: Sequence[Any]) -> Callable[[Any], Cells]:
@@ -161,7 +135,13 @@ def _cut(places: Sequence[Any]) -> Callable[[Any], Cells]:
 def unfolded(entries: Iterable[ShownKey]) -> list[Fold]:
     """One line for each key, in order, escaped as in `fold`."""
     return [
-        Fold(escaped(e.key), tuple(map(_text, _gather(e.sources))), 1, len(e.sources), index)
+        Fold(
+            escaped(e.key),
+            tuple([_woven(*pattern) for pattern in _gather(e.sources)]),
+            1,
+            len(e.sources),
+            index,
+        )
         for index, e in enumerate(entries)
     ]
 
@@ -182,15 +162,9 @@ def _pattern(key: str) -> _Pattern:
     return _Pattern(_printable(tuple(parts[::2])), tuple(parts[1::2]))
 
 
-def _text(pattern: _Pattern) -> str:
-    return "".join(_interleave(pattern.literals, pattern.numbers))
-
-
-def _interleave(literals: Sequence[str], slots: Sequence[str]) -> Iterator[str]:
-    yield literals[0]
-    for slot, literal in zip(slots, literals[1:], strict=True):
-        yield slot
-        yield literal
+def _woven(literals: Sequence[str], slots: Iterable[str]) -> str:
+    """The text of a pattern with these numbers or slots between its literals."""
+    return "".join(itertools.chain(*itertools.zip_longest(literals, slots, fillvalue="")))
 
 
 def _gather(sources: Sequence[str]) -> tuple[_Pattern, ...]:
@@ -230,8 +204,11 @@ def _lines(frame: _Frame, rows: Mapping[Cells, int]) -> Iterator[Fold]:
         bases, leads, stray = _relate(columns, width)
         if stray is None:
             yield from _related_lines(frame, part, bases, leads)
-        else:
-            waiting += _parts(part, stray)
+            continue
+        parts: dict[str, dict[Cells, int]] = defaultdict(dict)
+        for cells, index in part.items():
+            parts[cells[stray]][cells] = index
+        waiting += parts.values()
 
 
 def _related_lines(
@@ -246,7 +223,7 @@ def _related_lines(
         chosen = dict(zip(bases, box, strict=True))
         values = {c: (column[0],) for c, column in enumerate(columns)} | chosen
         values |= {c: tuple([steps[c][v] for v in chosen[b]]) for c, b in leads.items()}
-        yield _line(frame, _Slots(values, leads), members[tuple([v[0] for v in box])])
+        yield _line(frame, values, leads, members[tuple([v[0] for v in box])])
 
 
 def _relate(columns: Sequence[Cells], width: int) -> tuple[list[int], dict[int, int], int | None]:
@@ -279,14 +256,6 @@ def _in_step(lead: Cells, column: Cells) -> bool:
     return once and all(int(a) < int(b) for (_, a), (_, b) in itertools.pairwise(pairs))
 
 
-def _parts(rows: Mapping[Cells, int], column: int) -> list[dict[Cells, int]]:
-    """The rows, separated by their number in one column."""
-    parts: dict[str, dict[Cells, int]] = {}
-    for cells, index in rows.items():
-        parts.setdefault(cells[column], {})[cells] = index
-    return list(parts.values())
-
-
 def _boxes(rows: Sequence[Cells]) -> list[tuple[Cells, ...]]:
     """Disjoint boxes, with a tuple of ascending numbers for each column, whose union is exactly `rows`."""
     distinct = [_ascending(set(column)) for column in zip(*rows, strict=True)]
@@ -314,42 +283,33 @@ def _classes(rows: Sequence[Cells], column: int) -> list[tuple[list[str], list[C
     return list(classes.values())
 
 
-def _line(frame: _Frame, slots: _Slots, first: int) -> Fold:
-    columns = frame.columns()
-    free = [c for c in slots.varying(columns[0]) if c not in slots.leads]
-    letters = {} if _plain(frame, slots, free) else {c: _letter(n) for n, c in enumerate(free)}
-    key, *sources = (
-        "".join(_interleave(text, [_slot(slots, letters, c) for c in columns[n]]))
-        for n, text in enumerate(frame.texts)
-    )
-    count = math.prod(len(slots.values[c]) for c in free)
-    return Fold(key, tuple(sources), count, frame.gathers, first)
+def _line(frame: _Frame, values: Mapping[int, Cells], leads: Mapping[int, int], first: int) -> Fold:
+    """One line. `values`: the numbers of each column, ascending, or in the order of the column of the key
+    that it is in step with, which `leads` has.
+    """
+    ends = list(itertools.accumulate((len(text) - 1 for text in frame.texts), initial=0))
+    columns = [range(start, stop) for start, stop in itertools.pairwise(ends)]
+    varying, *others = ([c for c in some if len(values[c]) > 1] for some in columns)
+    free = [c for c in varying if c not in leads]
+    steps = [[leads[c] for c in source] for source in others]
+    has_sets = frame.gathers > len(others)
+    letters: dict[int, str] = {}
+    if free and (varying != free or has_sets or any(step not in ([], free) for step in steps)):
+        names = itertools.chain(_LETTERS, (f"{_LETTERS[0]}{n}" for n in itertools.count(len(_LETTERS))))
+        letters = dict(zip(free, names, strict=False))
 
+    def slot(column: int) -> str:
+        lead = leads.get(column)
+        letter = letters.get(column if lead is None else lead)
+        if len(values[column]) == 1:
+            return values[column][0]
+        if letter is None:
+            return f"{{{_span(values[column])}}}"
+        same = lead is not None and values[lead] == values[column]
+        return f"{{{letter}}}" if same else f"{{{letter}:{_span(values[column])}}}"
 
-def _plain(frame: _Frame, slots: _Slots, free: list[int]) -> bool:
-    """Whether the slots are unambiguous without letters."""
-    if not free:
-        return True
-    key, *sources = map(slots.varying, frame.columns())
-    leads = [[slots.leads[c] for c in source] for source in sources]
-    return key == free and not frame.gathered and all(lead in ([], free) for lead in leads)
-
-
-def _letter(n: int) -> str:
-    return _LETTERS[n] if n < len(_LETTERS) else f"{_LETTERS[0]}{n}"
-
-
-def _slot(slots: _Slots, letters: Mapping[int, str], column: int) -> str:
-    values = slots.values[column]
-    if len(values) == 1:
-        return values[0]
-    lead = slots.leads.get(column)
-    letter = letters.get(column if lead is None else lead)
-    if letter is None:
-        return f"{{{_span(values)}}}"
-    if lead is not None and slots.values[lead] == values:
-        return f"{{{letter}}}"
-    return f"{{{letter}:{_span(values)}}}"
+    key, *sources = (_woven(text, map(slot, some)) for text, some in zip(frame.texts, columns, strict=True))
+    return Fold(key, tuple(sources), math.prod(len(values[c]) for c in free), frame.gathers, first)
 
 
 @functools.lru_cache(maxsize=64)
@@ -367,9 +327,7 @@ def _span(values: Cells) -> str:
 def _ascending(numbers: Collection[str]) -> list[str]:
     if any(number[0] == "0" and number != "0" for number in numbers):
         return sorted(numbers, key=_order)
-    return sorted(
-        sorted(numbers), key=len
-    )  # the same order if there are no leading zeros, three times as fast
+    return sorted(sorted(numbers), key=len)  # the same order without leading zeros, three times as fast
 
 
 def _order(number: str) -> tuple[int, int]:

@@ -2,7 +2,7 @@
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import field
 
 from ckpt_surgery.core.frozen import frozen
@@ -68,15 +68,12 @@ _DIGITS = re.compile(r"(\d+)")
 
 def natural_order(text: str) -> tuple[tuple[int, int, str, str], ...]:
     """A sort key that puts `layer_2` before `layer_10`."""
+    tokens = _DIGITS.split(text)
+    # Numbers stay text, by length and digits: Python makes no integers of more than 4,300 digits.
     return tuple(
-        _number_order(token) if i % 2 else (1, 0, token, "") for i, token in enumerate(_DIGITS.split(text))
+        (0, len(token.lstrip("0")), token.lstrip("0"), token) if i % 2 else (1, 0, token, "")
+        for i, token in enumerate(tokens)
     )
-
-
-def _number_order(digits: str) -> tuple[int, int, str, str]:
-    """A sort key for a number of any length: Python makes no integers of more than 4,300 digits."""
-    significant = digits.lstrip("0")
-    return (0, len(significant), significant, digits)
 
 
 def index_flaws(key: Key) -> Iterator[str]:
@@ -93,58 +90,26 @@ def _is_index(text: str) -> bool:
 
 def container_flaws(keys: Sequence[Key]) -> Iterator[str]:
     """A sentence for each container that is neither a dict nor a list without gaps."""
-    dicts, lists = _containers(keys)
-    members = _members(keys, lists)
-    for names in lists:
-        if names in dicts:
+    lists: dict[tuple[str, ...], set[str]] = defaultdict(set)
+    for key in keys:
+        for i, is_index in enumerate(key.sequences):
+            if is_index:
+                lists[key.names[:i]].add(key.names[i])
+    depths = {len(names) for names in lists}
+    by_name = {key.names[:i] for key in keys for i in depths if not all(key.sequences[i : i + 1])}
+    for names, indices in lists.items():
+        if names in by_name:
             yield f"`{shown('/'.join(names))}` would be both a list and a dict; rename its children."
-        else:
-            yield from _gaps(names, members[names])
+            continue
+        missing = [str(i) for i in range(len(indices)) if str(i) not in indices]
+        if missing and all(map(_is_index, indices)):
+            yield (
+                f"The list `{shown('/'.join(names))}` has {len(indices)} elements but none at index "
+                f"{missing[0]}; renumber them, or keep the ones that are missing."
+            )
 
 
 def list_paths(keys: Iterable[Key]) -> frozenset[tuple[str, ...]]:
     """The paths of all lists around these keys: the components before each list index."""
     mixed = (key for key in keys if True in key.sequences)
     return frozenset(key.names[:i] for key in mixed for i, is_index in enumerate(key.sequences) if is_index)
-
-
-Paths = dict[tuple[str, ...], None]
-"""A set of paths that keeps its order."""
-
-
-def _containers(keys: Sequence[Key]) -> tuple[Paths, Paths]:
-    """The paths of all containers that have a child by name (dicts), and by index (lists).
-
-    Collected from the leaves to the root, so that each container is visited once.
-    """
-    dicts: Paths = {}
-    level = dict.fromkeys([key.names[:-1] for key in keys if key.names and True not in key.sequences])
-    while level:
-        dicts |= level
-        level = dict.fromkeys([names[:-1] for names in level if names])
-    lists: Paths = {}
-    mixed = {(key.names[:-1], key.sequences): None for key in keys if True in key.sequences}
-    while mixed:
-        for names, sequences in mixed:
-            (lists if sequences[-1] else dicts)[names] = None
-        mixed = dict.fromkeys([(names[:-1], sequences[:-1]) for names, sequences in mixed if names])
-    return dicts, lists
-
-
-def _members(keys: Sequence[Key], lists: Paths) -> Mapping[tuple[str, ...], set[str]]:
-    """The indices of each list."""
-    found: dict[tuple[str, ...], set[str]] = defaultdict(set)
-    for key in keys if lists else ():
-        for i, name in enumerate(key.names):
-            if key.sequences[i]:
-                found[key.names[:i]].add(name)
-    return found
-
-
-def _gaps(parent: tuple[str, ...], indices: set[str]) -> Iterator[str]:
-    missing = [str(i) for i in range(len(indices)) if str(i) not in indices]
-    if missing and all(map(_is_index, indices)):
-        yield (
-            f"The list `{shown('/'.join(parent))}` has {len(indices)} elements but none at index "
-            f"{missing[0]}; renumber them, or keep the ones that are missing."
-        )

@@ -115,13 +115,8 @@ def read_regions(leaf: Leaf, memory: int) -> Iterator[Region]:
 def read_block(leaf: Leaf, memory: int) -> Shape:
     """The shape of the regions of `read_regions`."""
     assert leaf.spec is not None
-    unit = tuple(min(length, max(1, n)) for length, n in zip(_unit(leaf), leaf.spec.shape, strict=True))
+    unit: Shape = (1,) * leaf.spec.ndim  # one element if none is encoded
+    if leaf.manifest is not None and leaf.manifest.codec.name != "raw":
+        unit = leaf.manifest.chunk_shape
+    unit = tuple(min(length, max(1, n)) for length, n in zip(unit, leaf.spec.shape, strict=True))
     return grown(unit, leaf.spec.shape, min(READ_BYTES, memory // 8) // leaf.spec.dtype.itemsize)
-
-
-def _unit(leaf: Leaf) -> Shape:
-    """Shape of the smallest region that can be read alone: a chunk, or one element if none is encoded."""
-    assert leaf.spec is not None
-    if leaf.manifest is None or leaf.manifest.codec.name == "raw":
-        return (1,) * leaf.spec.ndim
-    return leaf.manifest.chunk_shape

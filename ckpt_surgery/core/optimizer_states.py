@@ -9,8 +9,8 @@ Source of the conventions: flax 0.12 (`flax.serialization`), orbax-checkpoint 0.
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Set
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Iterator, Mapping, Set
+from dataclasses import replace
 
 from ckpt_surgery.core.dtypes import DTYPES
 from ckpt_surgery.core.keys import Key
@@ -37,7 +37,11 @@ def as_containers(leaves: Mapping[str, Leaf]) -> dict[str, Leaf]:
     subtrees that mirror the parameters: moments have the names of layers.
     """
     lists = _lists(leaves)
-    known = {text: replace(leaf, key=_with_lists(leaf.key, lists)) for text, leaf in leaves.items()}
+    known: dict[str, Leaf] = {}
+    for text, leaf in leaves.items():
+        key = leaf.key
+        sequences = tuple(is_index or key.names[:i] in lists for i, is_index in enumerate(key.sequences))
+        known[text] = replace(leaf, key=Key(key.names, sequences))
     return _with_empty(known, DICT, NONE)
 
 
@@ -63,21 +67,6 @@ def _root(names: Path) -> Path | None:
     return next((names[: i + 1] for i, name in enumerate(names) if name in STATES), None)
 
 
-@dataclass(frozen=True)
-class Parameters:
-    """A subtree beside an optimizer's state, such as `params`: keys relative to it."""
-
-    leaves: Set[Path]
-    containers: Set[Path]
-
-    def are_mirrored(self, keys: list[Path]) -> bool:
-        """Whether keys are those of all leaves, or lie below them; masked leaves are there as empty nodes."""
-        above = [
-            next((key[:i] for i in range(1, len(key) + 1) if key[:i] in self.leaves), None) for key in keys
-        ]
-        return all(above) and set(above) == self.leaves
-
-
 def _lists(leaves: Mapping[str, Leaf]) -> Set[Path]:
     """The containers within optimizers' states that are lists.
 
@@ -97,8 +86,7 @@ def _lists(leaves: Mapping[str, Leaf]) -> Set[Path]:
     }
 
     def is_mirrored(container: Path) -> bool:
-        above = ((container[i:], mirrors.get(container[:i])) for i in range(len(container) + 1))
-        return any(tree is not None and key in tree.containers for key, tree in above)
+        return any(container[i:] in mirrors.get(container[:i], ()) for i in range(len(container) + 1))
 
     numbered = (path for path, names in children.items() if set(names) == set(map(str, range(len(names)))))
     return frozenset(path for path in numbered if path[-1] not in DICTS and not is_mirrored(path))
@@ -111,8 +99,8 @@ def _containers(names: Path) -> Iterator[Path]:
         yield from (names[:i] for i in range(len(root), len(names)))
 
 
-def _parameters(root: Path | None, leaves: Mapping[str, Leaf]) -> list[Parameters]:
-    """The subtrees beside an optimizer's state."""
+def _parameters(root: Path | None, leaves: Mapping[str, Leaf]) -> Collection[Set[Path]]:
+    """The subtrees beside an optimizer's state, such as `params`: the keys of their leaves within."""
     assert root is not None
     level = len(root)
     keys: dict[Path, set[Path]] = defaultdict(set)
@@ -120,21 +108,20 @@ def _parameters(root: Path | None, leaves: Mapping[str, Leaf]) -> list[Parameter
         names = leaf.key.names
         if names[: level - 1] == root[:-1] and names[:level] != root and len(names) > level:
             keys[names[:level]].add(names[level:])
-    return [
-        Parameters(relative, frozenset(key[:i] for key in relative for i in range(len(key))))
-        for relative in keys.values()
-    ]
+    return keys.values()
 
 
-def _mirrored(container: Path, leaves: list[Leaf], trees: list[Parameters]) -> Parameters | None:
-    """The tree of parameters with the same keys as the leaves of a container, or None."""
+def _mirrored(container: Path, leaves: list[Leaf], trees: Iterable[Set[Path]]) -> Set[Path]:
+    """The containers of the tree of parameters whose leaves are those of a container, if there is one.
+
+    Leaves may lie below the keys of the tree's, and masked leaves are there as empty nodes.
+    """
     keys = [leaf.key.names[len(container) :] for leaf in leaves]
-    return next((tree for tree in trees if tree.are_mirrored(keys)), None)
-
-
-def _with_lists(key: Key, lists: Set[Path]) -> Key:
-    sequences = tuple(known or key.names[:i] in lists for i, known in enumerate(key.sequences))
-    return key if sequences == key.sequences else Key(key.names, sequences)
+    for tree in trees:
+        above = [next((key[:i] for i in range(1, len(key) + 1) if key[:i] in tree), None) for key in keys]
+        if all(above) and set(above) == tree:
+            return frozenset(key[:i] for key in tree for i in range(len(key)))
+    return frozenset()
 
 
 OPTIMIZER = frozenset(

@@ -4,6 +4,7 @@
 Evenly spaced indices are a range, so that selecting most of a huge array takes no memory.
 """
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -29,10 +30,7 @@ def of_region(region: Region) -> Selection:
 
 def count(selection: Selection) -> int:
     """The number of selected elements, if no index occurs twice."""
-    total = 1
-    for positions in selection:
-        total *= len(positions)
-    return total
+    return math.prod(map(len, selection))
 
 
 def bounds(positions: Positions) -> tuple[int, int]:

@@ -71,17 +71,14 @@ def spec_flaw(mesh: Mesh, spec: Spec) -> str | None:
 def misfit(mesh: Mesh, spec: Spec, shape: tuple[int, ...]) -> str | None:
     """Why jax cannot divide an array of this shape by this spec; None if it can."""
     if len(spec) > len(shape):
-        return f"has {_axes(len(shape))}, the spec {spec_text(spec)} is for {len(spec)}"
+        axes = {0: "no axes", 1: "1 axis"}.get(len(shape), f"{len(shape)} axes")
+        return f"has {axes}, the spec {spec_text(spec)} is for {len(spec)}"
     for axis, (names, length) in enumerate(zip(spec, shape, strict=False)):
         parts = math.prod(mesh[name] for name in mesh_axes(names))
         if length % parts:
             cut = ", ".join(f"{name}: {mesh[name]}" for name in mesh_axes(names))
             return f"has {length} along axis {axis}, which does not divide into {parts} parts ({cut})"
     return None
-
-
-def _axes(count: int) -> str:
-    return {0: "no axes", 1: "1 axis"}.get(count, f"{count} axes")
 
 
 def spec_text(spec: Sequence[object]) -> str:
