@@ -146,21 +146,17 @@ class Evaluator:
         return block, marks
 
     def _marks_of_stream(self, node: Apply, known: Known) -> int:
-        """The marks of all elements of the inputs of what is computed in a stream."""
+        """The marks of all elements of the input of what is computed in a stream."""
+        [child] = node.inputs
         with self._lock:
             if id(node) not in self._stream_marks:
-                self._stream_marks[id(node)] = self._joined_marks(node, known)
+                joined = 0
+                pieces = chunk_regions(child.spec.shape, self._statistics.piece_of(node))
+                while not joined & FROM_LEAF and (piece := next(pieces, None)) is not None:
+                    marks = self._marked(child, piece, known)[1]
+                    joined |= 0 if marks is None else int(np.bitwise_or.reduce(marks, axis=None))
+                self._stream_marks[id(node)] = joined
             return self._stream_marks[id(node)]
-
-    def _joined_marks(self, node: Apply, known: Known) -> int:
-        joined = 0
-        for child in node.inputs:
-            for piece in chunk_regions(child.spec.shape, self._statistics.piece_of(node)):
-                marks = self._marked(child, piece, known)[1]
-                joined |= 0 if marks is None else int(np.bitwise_or.reduce(marks, axis=None))
-                if joined & FROM_LEAF:
-                    return joined
-        return joined
 
 
 def makes_nonfinite(value: Node) -> bool:

@@ -19,7 +19,6 @@ from ckpt_surgery.language.expressions.naming import TARGET
 from ckpt_surgery.language.expressions.regexes import MatchBudget, alternation, compile_pattern, safe_length
 from ckpt_surgery.language.expressions.scope import Unavailable
 from ckpt_surgery.language.packaged import PREFIX
-from ckpt_surgery.planner.entries import Entry
 from ckpt_surgery.planner.problems import EXCHANGED, OPTIONAL
 from ckpt_surgery.planner.running import Claim, Mirror, PassRun, RuleRun
 
@@ -161,17 +160,6 @@ def near_miss(pattern: regex.Pattern[str], keys: Iterable[str], matching: MatchB
     return None
 
 
-def made_for_others(recipe: str, entries: Sequence[Entry]) -> str | None:
-    """What to do where a packaged recipe finds no key that it looks for; None for a recipe of the user's."""
-    if not recipe.startswith(PREFIX):
-        return None
-    others = few_keys(entry.key.printed for entry in entries)
-    return (
-        f"`{recipe}` looks for other names than {others}, which this "
-        f"checkpoint has. `ckpt-surgery recipes {recipe}` says what it looks for, and which params it takes."
-    )
-
-
 def why_unused(rule: RuleRun) -> SurgeryError:
     """Why a `match` rule claimed nothing, from a second look at the keys."""
     run = rule.pass_run
@@ -183,7 +171,13 @@ def why_unused(rule: RuleRun) -> SurgeryError:
     if in_target is not None:
         return _unused(f"it matches `{shown(in_target)}` of the target, and no key of the source", EXCHANGED)
     refused = [entry.key.text for entry in fits if id(entry) not in run.claimed]
-    others = made_for_others(run.problems.loaded.path, entries)
+    recipe, others = run.problems.loaded.path, None
+    if recipe.startswith(PREFIX):
+        known = few_keys(entry.key.printed for entry in entries)
+        others = (
+            f"`{recipe}` looks for other names than {known}, which this checkpoint has. "
+            f"`ckpt-surgery recipes {recipe}` says what it looks for, and which params it takes."
+        )
     return claims_nothing(rule, [entry.key.text for entry in entries], len(fits), refused, others=others)
 
 

@@ -7,7 +7,6 @@ from functools import partial
 
 from ckpt_surgery.core.arrays import ArraySpec, Region, Shape, grid_counts
 from ckpt_surgery.core.errors import PlanError
-from ckpt_surgery.core.manifests import Manifest
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.text import bytes_text
 from ckpt_surgery.functions.arrays import Apply, Node, Read, inputs_first
@@ -67,8 +66,11 @@ def signature(value: Node) -> Hashable:
 
 
 def _form_of_read(node: Read) -> Hashable:
+    """What decides how much reading costs: also the order of the axes where chunks are read in parts."""
     manifest = node.leaf.manifest
-    return node.spec, None if manifest is None else (manifest.chunk_shape, _stored_order(manifest))
+    if manifest is None:
+        return node.spec, None
+    return node.spec, manifest.chunk_shape, manifest.long_axes if manifest.supports_partial_reads else None
 
 
 def _form(node: Apply) -> Hashable:
@@ -87,28 +89,18 @@ def _place(node: Node, axis: int, start: int, stop: int) -> Hashable:
         if (start, stop) == (0, node.spec.shape[axis]):
             return "everywhere"
         if isinstance(node, Read):
-            return _place_in_leaf(node, axis, start, stop)
+            manifest = node.leaf.manifest
+            if manifest is None or manifest.supports_partial_reads:
+                return "anywhere"
+            chunk = chunk_shape_of(manifest)[axis]
+            in_whole_chunks = stop <= node.spec.shape[axis] // chunk * chunk  # the last one may be shorter
+            return ("in a chunk at", start % chunk) if in_whole_chunks else ("at", start)
         below = node.function.input_axis(axis, [n.spec for n in node.inputs])
         if below is None:
             break
         axis, begin = below
         node, start, stop = node.inputs[0], begin + start, begin + stop
     return "at", start
-
-
-def _place_in_leaf(node: Read, axis: int, start: int, stop: int) -> Hashable:
-    """The same for a range of a leaf."""
-    manifest = node.leaf.manifest
-    if manifest is None or manifest.supports_partial_reads:
-        return "anywhere"
-    chunk, length = chunk_shape_of(manifest)[axis], node.spec.shape[axis]
-    in_whole_chunks = stop <= length // chunk * chunk  # the last one may be shorter
-    return ("in a chunk at", start % chunk) if in_whole_chunks else ("at", start)
-
-
-def _stored_order(manifest: Manifest) -> Shape | None:
-    """The order of axes in storage where chunks are read in parts: it decides how long runs of bytes are."""
-    return manifest.long_axes if manifest.supports_partial_reads else None
 
 
 def room_of(budget: int, staged: bool = False) -> int:
@@ -119,12 +111,9 @@ def room_of(budget: int, staged: bool = False) -> int:
     return budget // 2 if staged else max(budget - WRITE_BUFFER, budget // 2)
 
 
-def as_wanted(wanted: Shape) -> Shape:
-    """The grid of a format that can write any chunks."""
-    return wanted
-
-
-def cut(value: Node, budget: int, grid: Callable[[Shape], Shape] = as_wanted, staged: bool = False) -> Cut:
+def cut(
+    value: Node, budget: int, grid: Callable[[Shape], Shape] = lambda wanted: wanted, staged: bool = False
+) -> Cut:
     """Choose chunks and tasks for one output within a budget in bytes.
 
     `grid` gives the chunk shape in which the destination's format can write that is nearest to a wanted one;
@@ -137,8 +126,7 @@ def cut(value: Node, budget: int, grid: Callable[[Shape], Shape] = as_wanted, st
     # At least a quarter of the room, so that several tasks run at once; never less than the smallest block.
     least = min(room, task_bytes(value, _first_block(spec.shape, periods)))
     block = _shrink([value], spec.shape, periods, max(room // 4, least + (room - least) // 4))
-    if task_bytes(value, _first_block(spec.shape, block)) > room:
-        block = _shrink([value], block, (1,) * spec.ndim, room)
+    block = _shrink([value], block, (1,) * spec.ndim, room)
     pieces = tuple(piece_of(node, room, budget) for node in streams_of(value))
     chunks = grid(output_chunks(spec, block, periods, min(MAX_CHUNK, max(1, room // 8))))
     block = tuple(
@@ -199,8 +187,7 @@ def piece_of(node: Apply, room: int, budget: int) -> Shape:
     least = held(_first_block(shape, periods))
     whole = tuple(-(-max(1, length) // n) * n for length, n in zip(shape, periods, strict=True))
     piece = _shrink([child], whole, periods, max(least, min(room // 4, LARGE_PIECE)), held)
-    if least > room:
-        piece = _shrink([child], piece, blocks, room, held)
+    piece = _shrink([child], piece, blocks, room, held)
     needed = held(_first_block(shape, piece))
     if needed > room:
         raise PlanError(
@@ -220,7 +207,7 @@ def _piece_bytes(node: Apply, region: Region) -> int:
 
 
 def _why_so_much(value: Node) -> str:
-    if _is_whole(value):
+    if any(part.function.full_copies > 0 for part in inputs_first([value])):
         return "a part of it is computed as a whole"
     reads = list(needed(value, Region.whole((1,) * value.spec.ndim)))
     if any(region.size == read.spec.size > 1 for read, region in reads):
@@ -236,11 +223,6 @@ def budget_for(room: int, staged: bool = False) -> str:
     return f"{math.ceil(least / 2**20)}MiB" if least < 2**30 else f"{math.ceil(least / 2**30)}GiB"
 
 
-def _is_whole(node: Node) -> bool:
-    """Whether a part of the value is computed as a whole."""
-    return any(part.function.full_copies > 0 for part in inputs_first([node]))
-
-
 def side_by_side(values: Sequence[Node], budget: int) -> Shape:
     """The shape of the regions in which values of one shape are evaluated at the same time.
 
@@ -253,10 +235,7 @@ def side_by_side(values: Sequence[Node], budget: int) -> Shape:
     share = max(budget, _held(values, _first_block(shape, (1,) * len(shape))) * 5 // 4)
     periods = tuple(map(math.lcm, *(source_grid(value) for value in values)))
     block = tuple(-(-n // p) * p for n, p in zip(shape, periods, strict=True))
-    block = _shrink(values, block, periods, share)
-    if _held(values, _first_block(shape, block)) > share:
-        block = _shrink(values, block, (1,) * len(shape), share)
-    return block
+    return _shrink(values, _shrink(values, block, periods, share), (1,) * len(shape), share)
 
 
 def output_chunks(spec: ArraySpec, block: Shape, near: Shape, limit: int) -> Shape:
@@ -271,15 +250,11 @@ def output_chunks(spec: ArraySpec, block: Shape, near: Shape, limit: int) -> Sha
     for axis in range(spec.ndim):
         rest = math.prod(chunks[:axis] + chunks[axis + 1 :]) * spec.dtype.itemsize
         if rest * chunks[axis] > limit:
+            length, most = chunks[axis], max(1, limit // rest)
+            pieces = -(-length // most)  # as equal as possible; the last may be short where it is covered
             covered = block[axis] >= spec.shape[axis] and not good
-            chunks[axis] = _even(chunks[axis], max(1, limit // rest), covered)
+            chunks[axis] = -(-length // pieces) if covered else max(1, length // pieces)
     return tuple(chunks)
-
-
-def _even(length: int, most: int, last_may_be_short: bool) -> int:
-    """A length of at most `most` that divides `length` into pieces as equal as possible."""
-    pieces = -(-length // most)
-    return -(-length // pieces) if last_may_be_short else max(1, length // pieces)
 
 
 def _first_block(shape: Shape, block: Shape) -> Region:

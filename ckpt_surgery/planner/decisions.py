@@ -46,7 +46,10 @@ def decide(
     Raises PlanError with every problem of the first pass that has one, for hooks that are not allowed, and if
     no leaf is left.
     """
-    _check_hooks(loaded)
+    if loaded.recipe.hooks is not None and loaded.hooks is None:  # a recipe is data, and hooks are a program
+        message = f"the recipe has hooks: Python code, in {loaded.recipe.hooks} beside it"
+        hint = "Read that file; then allow it to run: `allow_hooks=True`."
+        raise PlanError(Problem(message, loaded.place(("hooks",)), hint, Code.HOOKS))
     given = partial(_given, as_bfloat16=reads_uint16_as_bfloat16(loaded.recipe))
     trees: dict[str, Tree] = {
         name: {text: given(name, leaf) for text, leaf in listing.items()}
@@ -78,8 +81,7 @@ def decide(
         unused += run.unused
         notices += problems.notices
     if not trees[first]:
-        skipped = not chosen and loaded.recipe.unmatched == "drop" and any(listings.values())
-        raise PlanError(*(_nothing_run(loaded) if skipped else _nothing_left(loaded, drops)))
+        raise PlanError(*_nothing_left(loaded, drops, chosen or not any(listings.values())))
     return Decisions(tuple(trees[first].values()), (*drops, *unused), tuple(notices))
 
 
@@ -90,8 +92,17 @@ def _given(source: str, leaf: Leaf, as_bfloat16: bool) -> Entry:
     return Entry(leaf.key, leaf, value)
 
 
-def _nothing_left(loaded: LoadedRecipe, drops: Sequence[Drop]) -> Iterator[Problem]:
-    """Which rules and policies have dropped all the leaves, each at its place."""
+def _nothing_left(loaded: LoadedRecipe, drops: Sequence[Drop], ran: object) -> Iterator[Problem]:
+    """Which rules and policies have dropped all the leaves, each at its place.
+
+    `ran`: false where no pass has run over leaves; then it is the condition of each pass.
+    """
+    if loaded.recipe.unmatched == "drop" and not ran:
+        why = "this condition is false, so no pass runs, and `unmatched: drop` takes all"
+        for index, _ in enumerate(loaded.recipe.passes):
+            condition, hint = loaded.place(("passes", index, "when")), "Look at what the source holds."
+            yield Problem(f"no leaf is left: {why}", condition, hint, Code.NOTHING_LEFT)
+        return
     counts = Counter((drop.rule, drop.why) for drop in drops)
     if not counts:
         yield Problem("no leaf is left: there was none", None, KEEP, Code.NOTHING_LEFT)
@@ -105,22 +116,6 @@ def _nothing_left(loaded: LoadedRecipe, drops: Sequence[Drop]) -> Iterator[Probl
         else:
             message = f"no leaf is left: this rule drops {leaves}"
             yield Problem(message, loaded.place(rule.location), KEEP, Code.NOTHING_LEFT)
-
-
-def _nothing_run(loaded: LoadedRecipe) -> Iterator[Problem]:
-    """No pass runs, and all leaves are dropped: a problem at the condition of each pass."""
-    for index, _ in enumerate(loaded.recipe.passes):
-        message = "no leaf is left: this condition is false, so no pass runs, and `unmatched: drop` takes all"
-        place = loaded.place(("passes", index, "when"))
-        yield Problem(message, place, "Look at what the source holds.", Code.NOTHING_LEFT)
-
-
-def _check_hooks(loaded: LoadedRecipe) -> None:
-    """Raise PlanError for hooks that are not allowed: a recipe is data, and hooks are a program."""
-    if loaded.recipe.hooks is not None and loaded.hooks is None:
-        message = f"the recipe has hooks: Python code, in {loaded.recipe.hooks} beside it"
-        hint = "Read that file; then allow it to run: `allow_hooks=True`."
-        raise PlanError(Problem(message, loaded.place(("hooks",)), hint, Code.HOOKS))
 
 
 def _applies(

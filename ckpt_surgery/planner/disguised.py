@@ -1,6 +1,6 @@
 """Finds where a plan uses integers of uint16 that are bfloat16 in truth, as old versions of T5X stored it."""
 
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Iterable, Mapping, Set
 
 from ckpt_surgery.core.dtypes import DTYPES, kind
 from ckpt_surgery.core.errors import PlanError
@@ -59,17 +59,12 @@ def _is_converted(value: Node, suspects: Suspects) -> bool:
 
 def used_as_integers(plan: Plan, suspects: Suspects) -> int:
     """Number of such leaves whose integers are used as they are."""
-    read = (read for step in plan.steps for read in _read_as_integers(step.value))
-    return len({(one.source, one.leaf.key.text) for one in read if _is_suspected(one, suspects)})
+    used: list[Node] = [step.value for step in plan.steps]
+    for node in inputs_first([step.value for step in plan.steps]):
+        used += () if isinstance(node.function, Bitcast) else node.inputs
+    read = (node for node in used if isinstance(node, Read) and _is_suspected(node, suspects))
+    return len({(node.source, node.leaf.key.text) for node in read})
 
 
 def _is_suspected(read: Read, suspects: Suspects) -> bool:
     return read.leaf.key.text in suspects.get(read.source, ())
-
-
-def _read_as_integers(value: Apply | Read) -> Iterator[Read]:
-    if isinstance(value, Read):
-        yield value
-    for node in inputs_first([value]):
-        if not isinstance(node.function, Bitcast):
-            yield from (part for part in node.inputs if isinstance(part, Read))

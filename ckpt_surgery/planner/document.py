@@ -102,16 +102,6 @@ class SavedPlan(_Form, frozen=True):
     """Digest of the document (`seal`), by which a file that was damaged or changed is recognized."""
 
 
-class _Version(msgspec.Struct):
-    version: str | None = None
-
-
-class _File(msgspec.Struct):
-    saved: _Version | None = None
-    schema: Any = None
-    summary: Any = None
-
-
 class _WholeFile(msgspec.Struct):
     sources: dict[str, Input]
     saved: SavedPlan
@@ -169,35 +159,33 @@ def read_plan_file(path: PathLike, text: bytes | None = None) -> PlanFile | None
     of another version of the tool, for what no `plan --out` wrote, and for a plan that was changed since, but
     for the paths of its inputs.
     """
+    name = shown(os.fspath(path))
     try:
         text = Path(path).read_bytes() if text is None else text
         document = _decoded(text)
-        file = msgspec.convert(document, _File)
-    except msgspec.ValidationError as error:
-        if " - at " not in str(error):
-            return None  # no object
-        raise _malformed(path, error) from error
     except (OSError, ValueError, RecursionError):
         return None  # load_recipe says what is wrong with the file
-    found = file.saved
-    if found is None and file.schema is not None and file.summary is not None:
-        raise UsageError(f"{shown(os.fspath(path))} is {REPORT}", hint=SAVE)
-    if found is None:
+    members = document if isinstance(document, dict) else {}
+    saved = members.get(SAVED)
+    if saved is None:
+        if None not in (members.get("schema"), members.get("summary")):
+            raise UsageError(f"{name} is {REPORT}", hint=SAVE)
         return None
-    if found.version != VERSION:
+    if isinstance(saved, dict) and saved.get("version") != VERSION:
+        version = shown(str(saved.get("version") or "unknown"))
         raise UsageError(
-            f"{shown(os.fspath(path))} was saved by version {shown(found.version or 'unknown')} of the tool; "
-            f"this is {VERSION}",
+            f"{name} was saved by version {version} of the tool; this is {VERSION}",
             hint="Make the plan again with this version, or carry it out with that one.",
         )
     try:
         whole = msgspec.convert(document, _WholeFile)
     except (ValueError, RecursionError) as error:
-        raise _malformed(path, error) from error
+        what, _, where = str(error).partition(" - at ")
+        raise not_saved(path, where.strip("`").removeprefix("$.") or SAVED, what) from error
     _check_paths(path, whole)
     if whole.saved.sha256 != seal(document):
         raise UsageError(
-            f"{shown(os.fspath(path))}: the plan was changed after it was saved, or is damaged",
+            f"{name}: the plan was changed after it was saved, or is damaged",
             hint="Make the plan again. Only the `path` of an input may be changed, to where it lies now.",
         )
     found_inputs = [whole.sources[name] for name in whole.saved.inputs]
@@ -227,11 +215,6 @@ def _check_paths(path: PathLike, file: _WholeFile) -> None:
     for field, named in paths.items():
         if "\0" in named or not (urls.is_url(named) or os.path.isabs(named)):
             raise not_saved(path, field, f"{abridged(named)} is not an absolute path")
-
-
-def _malformed(path: PathLike, error: Exception) -> UsageError:
-    what, _, where = str(error).partition(" - at ")
-    return not_saved(path, where.strip("`").removeprefix("$.") or SAVED, what)
 
 
 def not_saved(path: PathLike, field: str, why: str) -> UsageError:

@@ -63,8 +63,10 @@ def _merged(found: Iterable[Effects]) -> Effects:
         return distinct[0] if distinct else ()
     by_rule: dict[RuleRef, RuleEffect] = {}
     for effect in (effect for effects in distinct for effect in effects):
-        known = by_rule.get(effect.rule)
-        by_rule[effect.rule] = effect if known is None else effect | known
+        known = by_rule.get(effect.rule, effect)
+        by_rule[effect.rule] = RuleEffect(
+            effect.rule, effect.renames or known.renames, effect.computes or known.computes
+        )
     return tuple(sorted(by_rule.values(), key=lambda effect: effect.rule.location))
 
 

@@ -1,16 +1,15 @@
 """What passes hand to each other: leaves with values that are not read yet."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence, Set
+from collections.abc import Collection, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from ckpt_surgery.core.arrays import ArraySpec
 from ckpt_surgery.core.dtypes import DType
 from ckpt_surgery.core.errors import FunctionError, Place, PlanError, SurgeryError
 from ckpt_surgery.core.frozen import frozen
-from ckpt_surgery.core.keys import Key, list_paths, text_of
+from ckpt_surgery.core.keys import Key, text_of
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.notices import Notice
 from ckpt_surgery.core.problem_codes import Code
@@ -55,10 +54,6 @@ class RuleEffect:
     """Whether it gave the leaf another key."""
     computes: bool
     """Whether it gave the leaf another value."""
-
-    def __or__(self, other: "RuleEffect") -> "RuleEffect":
-        """What the rule changed of either of two leaves."""
-        return RuleEffect(self.rule, self.renames or other.renames, self.computes or other.computes)
 
 
 @frozen(eq=False)
@@ -210,11 +205,15 @@ def computed(value: object, model: Leaf | None, key: Key, replaced: Leaf | None 
             f"`value` gives {_described(value)}, not an array or a number", code=Code.NOT_AN_ARRAY
         )
     node = value.rounded_to_declared()
-    scalar = node.spec.shape == () and node.kinds == {LeafKind.SCALAR}
-    kind = LeafKind.SCALAR if scalar else LeafKind.ARRAY
     if isinstance(node, Read):
         return Entry(key, node.leaf, node)
-    return Entry(key, Leaf(key, kind, node.spec, sharding=_inherited_sharding(model, node.spec)), node)
+    scalar = node.spec.shape == () and node.kinds == {LeafKind.SCALAR}
+    sharding = None  # a new shape keeps that of a single device alone
+    if model is not None and model.sharding is not None and model.spec is not None:
+        keeps = model.spec.shape == node.spec.shape or '"SingleDeviceSharding"' in model.sharding
+        sharding = model.sharding if keeps else None
+    kind = LeafKind.SCALAR if scalar else LeafKind.ARRAY
+    return Entry(key, Leaf(key, kind, node.spec, sharding=sharding), node)
 
 
 def _full_of(value: Number, replaced: Leaf, key: Key) -> Entry:
@@ -253,19 +252,6 @@ def _described(value: Any) -> str:
     return told(value)
 
 
-def _inherited_sharding(model: Leaf | None, spec: ArraySpec) -> str | None:
-    """The sharding of an array made from `model`: a new shape keeps none, except that of a single device."""
-    if model is None or model.sharding is None or model.spec is None:
-        return None
-    same = model.spec.shape == spec.shape or '"SingleDeviceSharding"' in model.sharding
-    return model.sharding if same else None
-
-
-def container_paths(trees: Iterable[Tree]) -> frozenset[tuple[str, ...]]:
-    """The paths of all lists in these trees: the components before each list index."""
-    return list_paths(entry.key for tree in trees for entry in tree.values())
-
-
 def key_of(components: Sequence[Component], origin: Key | None, lists: frozenset[tuple[str, ...]]) -> Key:
     """The key with the components that a template gives.
 
@@ -275,23 +261,17 @@ def key_of(components: Sequence[Component], origin: Key | None, lists: frozenset
     names = tuple(c.name for c in components)
     if not lists and not any(c.index for c in components) and not (origin and True in origin.sequences):
         return Key.of(names)
-    starts = {} if origin is None else _component_starts(origin)
+    starts: dict[int | None, str] = {}  # the text of each list index of `origin`, by its offset in the key
+    offset = 0
+    for name, is_index in () if origin is None else zip(origin.names, origin.sequences, strict=True):
+        if is_index:
+            starts[offset] = name
+        offset += len(name) + 1
     sequences = tuple(
         c.index or (name.isdecimal() and (starts.get(c.origin) == name or names[:i] in lists))
         for i, (c, name) in enumerate(zip(components, names, strict=True))
     )
     return Key(names, sequences)
-
-
-def _component_starts(key: Key) -> dict[int | None, str]:
-    """The text of each list index in the key, by its offset in the key's text."""
-    starts: dict[int | None, str] = {}
-    offset = 0
-    for name, sequence in zip(key.names, key.sequences, strict=True):
-        if sequence:
-            starts[offset] = name
-        offset += len(name) + 1
-    return starts
 
 
 def with_lists(key: Key, lists: frozenset[tuple[str, ...]]) -> Key:

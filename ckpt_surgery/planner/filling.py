@@ -68,7 +68,7 @@ class Fill(RuleRun):
     def claim(self, leaf: Leaf, unclaimed: Mapping[str, Tree] | None = None) -> Entry | Failed | None:
         """What the rule gives for a target leaf; None if it does not match, or if its `when` is false.
 
-        `unclaimed`, for last resorts alone: see there.
+        `unclaimed`, for last resorts alone: the leaves that they take, unless the rule says `from`.
         """
         rule, text = self.rule, leaf.key.text
         match = self.match(text)
@@ -81,23 +81,17 @@ class Fill(RuleRun):
             if isinstance(spelled, Failed):
                 return FAILED
             wanted = spelled.text
-        offered = self._offered(wanted, text, unclaimed)
+        run, trees = self.pass_run, self.pass_run.trees
+        own = None
+        if unclaimed is not None:  # also the leaf that is called like the target's
+            trees, own = trees if rule.from_ is not None else unclaimed, unclaimed[run.first].get(text)
+        offered = next((trees[name][wanted] for name in self.sources if wanted in trees[name]), own)
         missing = Unavailable(f"no source leaf is called `{wanted}`", code=Code.NO_ENTRY)
         names["x"] = missing if offered is None else x_of(offered)
         holds = self.holds(names, text)
         if holds is not True:
             return holds or None
         return self._entry(leaf, offered, wanted, RuleOutput(leaf.key, rule.value, names))
-
-    def _offered(self, wanted: str, text: str, unclaimed: Mapping[str, Tree] | None) -> Entry | None:
-        """The entry called `wanted` in the first of the rule's sources that has one.
-
-        A last resort takes leaves that no rule claims, also the one that is called like the target's leaf.
-        """
-        run = self.pass_run
-        trees = run.trees if unclaimed is None or self.rule.from_ is not None else unclaimed
-        own = None if unclaimed is None else unclaimed[run.first].get(text)
-        return next((trees[name][wanted] for name in self.sources if wanted in trees[name]), own)
 
     def _entry(self, leaf: Leaf, offered: Entry | None, wanted: str, output: RuleOutput) -> Entry | Failed:
         """The entry for a target leaf; `offered` is the source leaf called `wanted`, if there is one."""

@@ -4,7 +4,7 @@ Each is far above what checkpoints have, and is counted before, or while, things
 which asks for too much is refused within the time and the memory of a large plan that is carried out.
 """
 
-from collections.abc import Collection, Set
+from collections.abc import Set
 
 from ckpt_surgery.core.errors import SurgeryError
 from ckpt_surgery.core.problem_codes import Code
@@ -65,24 +65,21 @@ class PlanLimits:
         """
         check_leaves(count, "the rules of this pass up to here make")
         self._made_now = max(self._made_now, count)
-        most = max(MOST_TIMES * self._given, MOST_MADE if self._grown < SEVERAL else MOST_GROWN)
-        most_added = max(MOST_TIMES * self._given, MOST_MADE)
-        most_of_all = max(TIMES_OF_ALL * self._given, MOST_OF_ALL)
-        added, made = self._added + max(0, count - self._present), self._made + count
-        if count > most:
-            what, limit = f"{count:,} leaves", most
-        elif added > most_added:
-            what, limit = f"{added:,} more leaves, with those of the passes before,", most_added
-        elif made > most_of_all:
-            what, limit = f"{made:,} leaves, with those of the passes before,", most_of_all
-        else:
-            return
-        raise SurgeryError(
-            f"the rules of this pass up to here make {what} out of the {self._given:,} that "
-            f"are given, after {self._grown} passes that made more of them; the limit is {limit:,}",
-            hint="Make copies of a leaf once, with `for`, and not in pass after pass.",
-            code=Code.TOO_MUCH,
-        )
+        times, most = MOST_TIMES * self._given, MOST_MADE if self._grown < SEVERAL else MOST_GROWN
+        before = ", with those of the passes before,"
+        for number, limit, what in (
+            (count, max(times, most), "leaves"),
+            (self._added + max(0, count - self._present), max(times, MOST_MADE), f"more leaves{before}"),
+            (self._made + count, max(TIMES_OF_ALL * self._given, MOST_OF_ALL), f"leaves{before}"),
+        ):
+            if number > limit:
+                raise SurgeryError(
+                    f"the rules of this pass up to here make {number:,} {what} out of the {self._given:,} "
+                    f"that are given, after {self._grown} passes that made more of them; the limit is "
+                    f"{limit:,}",
+                    hint="Make copies of a leaf once, with `for`, and not in pass after pass.",
+                    code=Code.TOO_MUCH,
+                )
 
     def add_key(self, text: str) -> None:
         """Count a key that a rule makes."""
@@ -108,13 +105,3 @@ def check_leaves(count: int, what: str) -> None:
             hint="Split the work between several recipes, each with a part of the leaves.",
             code=Code.TOO_MUCH,
         )
-
-
-def check_values(values: Collection[Node]) -> int | None:
-    """The number of the first output at which all values together are made of too much; None if none is."""
-    total = 0
-    for number, value in enumerate(values):
-        total += functions_of(value, frozenset())
-        if total > MOST_FUNCTIONS:
-            return number
-    return None

@@ -1,7 +1,7 @@
 """A target that is only a listing: keys, shapes and dtypes, as `inspect --json` prints them."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -43,18 +43,22 @@ def listed_leaves(path: str, document: Any) -> Mapping[str, Leaf]:
         raise SourceError(
             f"{shown(path)}: no list of leaves in it", hint="`ckpt-surgery inspect PATH --json` writes one."
         )
-    return _by_key(path, (_leaf(path, i, entry) for i, entry in enumerate(entries)))
+    leaves: dict[str, Leaf] = {}
+    for i, entry in enumerate(entries):
+        leaf = _leaf(path, i, entry)
+        if leaves.setdefault(leaf.key.text, leaf) is not leaf:
+            raise SourceError(f"{shown(path)}: `{shown(leaf.key.printed)}` is listed twice")
+    return leaves
 
 
 def listing_json(leaves: Mapping[str, Leaf]) -> list[dict[str, Any]]:
     """The listing of these leaves."""
-    return [_entry(leaf) for leaf in leaves.values()]
-
-
-def _entry(leaf: Leaf) -> dict[str, Any]:
-    shape, dtype = shape_and_dtype(leaf)
-    entry = {"key": leaf.key.text, "components": list(leaf.key.names), "kind": leaf.kind.value}
-    return {**entry, "shape": None if shape is None else list(shape), "dtype": dtype}
+    listed = []
+    for leaf in leaves.values():
+        shape, dtype = shape_and_dtype(leaf)
+        entry = {"key": leaf.key.text, "components": list(leaf.key.names), "kind": leaf.kind.value}
+        listed.append({**entry, "shape": None if shape is None else list(shape), "dtype": dtype})
+    return listed
 
 
 def _parsed(path: str) -> Any:
@@ -69,14 +73,6 @@ def _parsed(path: str) -> Any:
 
 
 _KINDS = [kind for kind in LeafKind if kind is not LeafKind.OBJECT]
-
-
-def _by_key(path: str, leaves: Iterable[Leaf]) -> Mapping[str, Leaf]:
-    found: dict[str, Leaf] = {}
-    for leaf in leaves:
-        if found.setdefault(leaf.key.text, leaf) is not leaf:
-            raise SourceError(f"{shown(path)}: `{shown(leaf.key.printed)}` is listed twice")
-    return found
 
 
 def _leaf(path: str, index: int, entry: Any) -> Leaf:

@@ -23,13 +23,8 @@ _DOT = re.compile(r"(?<=\w)\.(?=[^\W\d])|(?<=[^\W\d])\.(?=\w)")
 """A dot between words; not the dot of a number or a version."""
 
 
-def slashed(text: str) -> str | None:
-    """The key with slashes in place of dots between levels; None if it has no such dots."""
-    found = _levels(text)
-    return None if found == text else found
-
-
-def _levels(text: str) -> str:
+def slashed(text: str) -> str:
+    """The key with slashes in place of dots between levels."""
     return _DOT.sub(SEPARATOR, text)
 
 
@@ -50,10 +45,10 @@ def mistaken_dots(outputs: Sequence[Entry], known: Iterable[str]) -> Iterator[No
     mixed = any(SEPARATOR in entry.key.text and not _DOT.search(entry.key.text) for entry in outputs)
     made: dict[RuleRef | None, list[str]] = defaultdict(list)
     for entry in suspects:
-        if mixed or _levels(entry.key.text).partition(SEPARATOR)[0] in roots:
+        if mixed or slashed(entry.key.text).partition(SEPARATOR)[0] in roots:
             made[naming_rule(entry.effects)].append(entry.key.text)
     for rule, keys in made.items():
-        meant = few_keys(map(_levels, keys))
+        meant = few_keys(map(slashed, keys))
         end = f"names with dots in them; levels are separated by `/`. Probably meant: {meant}"
         yield Notice(f"{rule} makes {few_keys(keys)}: {end}")
 
@@ -72,7 +67,8 @@ def braces_of(rule: Rule) -> str | None:
 
 def left_slots(steps: Sequence[Step]) -> Iterator[Notice]:
     """A warning that counts slots that keep the names of renamed parameters, with the `mirror` to write."""
-    slots = [(step.leaf.key, root) for step in steps if (root := _left_root(step)) is not None]
+    kept = [step.leaf.key for step in steps if step.fate is Fate.KEPT]
+    slots = [(key, root) for key in kept if (root := _optimizer(key.names)) is not None]
     parameters = _parameters(steps, {root for _, root in slots})
     left: list[str] = []
     mirrors: dict[Names, dict[Names, None]] = {}
@@ -91,11 +87,6 @@ def left_slots(steps: Sequence[Step]) -> Iterator[Notice]:
     )
     way_out = f"; `mirror: {{{written}}}` renames them too" if written else ""
     yield Notice(f"{keep} the names of parameters that are renamed: {few_keys(left)}{way_out}")
-
-
-def _left_root(step: Step) -> int | None:
-    """The index of the optimizer's component in the key of a leaf that keeps its name; None for others."""
-    return _optimizer(step.leaf.key.names) if step.fate is Fate.KEPT else None
 
 
 def _parameters(steps: Sequence[Step], roots: Set[int]) -> Mapping[Names, Mapping[Names, bool]]:
@@ -133,7 +124,8 @@ def _mirrored(
         trees = [tree for tree in found if len(tree) <= root + 1 or tree[-1] == PARAMS]
         if trees:
             nearest = max(
-                trees, key=lambda tree: (_in_common(tree, names), tree[-1:] == (PARAMS,), found[tree])
+                trees,
+                key=lambda tree: (_in_common(tree, names), tree[-1:] == (PARAMS,), found[tree]),
             )
             return (nearest, names[:start]) if found[nearest] else None
     return None

@@ -14,7 +14,7 @@ from ckpt_surgery.core.keys import SEPARATOR, Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.notices import Notice, few_keys
 from ckpt_surgery.language.schema.fields import OutputPolicy
-from ckpt_surgery.planner.entries import Decisions, Drop, Entry
+from ckpt_surgery.planner.entries import Decisions, Drop
 from ckpt_surgery.planner.transfers import Destination
 
 Path = tuple[str, ...]
@@ -27,20 +27,16 @@ def without_empty(decisions: Decisions, destination: Destination) -> Decisions:
     empty = [entry for entry in decisions.outputs if entry.leaf.kind is LeafKind.EMPTY]
     if not empty:
         return decisions
-    why = f"{destination.format} holds no empty nodes"
+    format, named = destination.format, few_keys(entry.key.printed for entry in empty)
+    left_out = f"{len(empty)} empty nodes cannot be stored in {format} and are left out: {named}"
+    if len(empty) == 1:
+        left_out = f"the empty node {named} cannot be stored in {format} and is left out"
     return replace(
         decisions,
         outputs=tuple(entry for entry in decisions.outputs if entry.leaf.kind is not LeafKind.EMPTY),
-        drops=(*decisions.drops, *(Drop(entry, None, why) for entry in empty)),
-        notices=(*decisions.notices, Notice(_left_out(empty, destination.format))),
+        drops=(*decisions.drops, *(Drop(entry, None, f"{format} holds no empty nodes") for entry in empty)),
+        notices=(*decisions.notices, Notice(left_out)),
     )
-
-
-def _left_out(empty: Sequence[Entry], format: str) -> str:
-    named = few_keys(entry.key.printed for entry in empty)
-    if len(empty) == 1:
-        return f"the empty node {named} cannot be stored in {format} and is left out"
-    return f"{len(empty)} empty nodes cannot be stored in {format} and are left out: {named}"
 
 
 def leaves_that_contain(keys: Sequence[str]) -> list[tuple[int, int]]:

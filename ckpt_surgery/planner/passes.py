@@ -3,7 +3,7 @@
 The value of an entry is a node, so nothing is read. Problems are collected; the caller raises them.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import replace
 
 from ckpt_surgery.core.errors import PlanError, Problem, SurgeryError
@@ -15,7 +15,7 @@ from ckpt_surgery.core.text import did_you_mean, shown
 from ckpt_surgery.functions.arrays import nodes_of, reads
 from ckpt_surgery.language.patterns.templates import Template
 from ckpt_surgery.planner.claiming import claim, views
-from ckpt_surgery.planner.entries import CONVERT, Entry, Tree, not_held
+from ckpt_surgery.planner.entries import CONVERT, Drop, Entry, not_held
 from ckpt_surgery.planner.filling import Fill, filled, last_resorts
 from ckpt_surgery.planner.limits import check_leaves
 from ckpt_surgery.planner.mistakes import braces_of
@@ -45,7 +45,11 @@ def run_pass(run: PassRun, target: Target | None, last: bool) -> None:
     _refuse_fill_rules(run, last)
     made = produce(run)
     kept, _ = _kept(run, last, [entry for _, entry in made])
-    _check_leaves(len(made) + len(kept), run.problems)
+    try:
+        check_leaves(len(made) + len(kept), "the pass gives")
+    except SurgeryError as error:
+        run.problems.general(replace(error.problems[0], place=run.problems.unmatched_place()))
+        run.problems.raise_all()
     if last:
         _refuse_objects(run, [*(entry for _, entry in made), *kept])
     run.tree = _distinct([*made, *((None, entry) for entry in kept)], run)
@@ -88,35 +92,22 @@ def _refuse_fill_rules(run: PassRun, last: bool) -> None:
         rule.wrong(("fill",), PlanError(message, hint=hint, code=Code.NO_TARGET))
 
 
-def _check_leaves(count: int, problems: Problems) -> None:
-    """End planning if a pass leaves more leaves than a plan can have."""
-    try:
-        check_leaves(count, "the pass gives")
-    except SurgeryError as error:
-        problems.general(replace(error.problems[0], place=problems.unmatched_place()))
-        problems.raise_all()
-
-
 def _check_mirrors(run: PassRun) -> None:
     """A mirrored tree without leaves is a mistake: the leaves that were meant would stay as they are."""
     problems, trees = run.problems, run.trees
     loaded = problems.loaded
     base = problems.own("mirror")
+    keys = [entry.key for tree in trees.values() for entry in tree.values()] if run.mirrors else []
     for params, slots in run.pass_.mirror.items():
         where = (*base, params)
         places = [(params, loaded.key_place(where))]
         places += [(slot, loaded.place((*where, i))) for i, slot in enumerate(slots)]
         for prefix, place in places:
-            if not any(text.startswith(f"{prefix}/") for tree in trees.values() for text in tree):
-                message = f"no leaf lies under `{prefix}`{did_you_mean(prefix, _containers(trees))}"
+            if not any(key.text.startswith(f"{prefix}/") for key in keys):
+                containers = ["/".join(key.names[:i]) for key in keys for i in range(1, len(key.names))]
+                message = f"no leaf lies under `{prefix}`{did_you_mean(prefix, dict.fromkeys(containers))}"
                 hint = "Where only some checkpoints have these leaves, mirror them in a pass with `when`."
                 problems.general(Problem(message, place, hint, Code.MIRROR))
-
-
-def _containers(trees: Mapping[str, Tree]) -> list[str]:
-    """The paths of all containers."""
-    keys = [entry.key for tree in trees.values() for entry in tree.values()]
-    return list(dict.fromkeys("/".join(key.names[:i]) for key in keys for i in range(1, len(key.names))))
 
 
 def _kept(run: PassRun, last: bool, made: Iterable[Entry]) -> tuple[list[Entry], Set[str]]:
@@ -137,7 +128,9 @@ def _kept(run: PassRun, last: bool, made: Iterable[Entry]) -> tuple[list[Entry],
         for entry in tree.values()
         if id(entry) not in (run.claimed if name == run.first else run.decided_ids)
     ]
-    used = _used_values(made) if left and run.policy == "error" else ()
+    used: set[int] = set()
+    for entry in made if left and run.policy == "error" else ():
+        used |= {id(node) for node in nodes_of(entry.value, used)}
     dropped_as = "unmatched: drop" if run.problems.loaded.function is None else NOT_RETURNED
     for name, entry in left:
         if name == run.first and run.policy == "keep":
@@ -145,7 +138,7 @@ def _kept(run: PassRun, last: bool, made: Iterable[Entry]) -> tuple[list[Entry],
         elif run.policy == "error" and id(entry.value) not in used and id(entry) not in looked_up:
             loose.append(entry.key.text)
         else:
-            run.drop(entry, None, dropped_as if run.policy == "drop" else NOT_CLAIMED)
+            run.drops.append(Drop(entry, None, dropped_as if run.policy == "drop" else NOT_CLAIMED))
     if loose:
         message = f"`unmatched: error`, and no rule claims {few_keys(loose)} ({len(loose)} in all)"
         hint = "Add a rule for them, or `drop: true` to remove them."
@@ -161,14 +154,6 @@ def _refuse_objects(run: PassRun, entries: Iterable[Entry]) -> None:
         if entry.leaf.kind is LeafKind.OBJECT:
             notice = Notice("", entry.leaf.key.printed, f" is {not_held(entry.leaf)}")
             run.problems.about(entry, notice, CONVERT, Code.NOT_AN_ARRAY)
-
-
-def _used_values(entries: Iterable[Entry]) -> set[int]:
-    """The identities of all nodes that the entries' values are made of."""
-    used: set[int] = set()
-    for entry in entries:
-        used |= {id(node) for node in nodes_of(entry.value, used)}
-    return used
 
 
 def _warn_of_slots(made: Iterable[Made], run: PassRun) -> None:

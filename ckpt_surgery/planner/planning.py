@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from ckpt_surgery.core.dtypes import ELEMENT_TYPES, DType, lost_by_cast
+from ckpt_surgery.core.dtypes import ELEMENT_TYPES, lost_by_cast
 from ckpt_surgery.core.errors import Place, PlanError, Problem
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf
@@ -18,20 +18,19 @@ from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.functions.arrays import Node, Read, reads
 from ckpt_surgery.functions.dtypes import Bitcast
-from ckpt_surgery.graph.walks import too_many_functions, with_shared_parts
+from ckpt_surgery.graph.walks import MOST_FUNCTIONS, functions_of, too_many_functions, with_shared_parts
 from ckpt_surgery.language.loading import LoadedRecipe
 from ckpt_surgery.planner.cutting import WRITE_BUFFER, Cut, cut, signature
 from ckpt_surgery.planner.decisions import OnPass, decide
 from ckpt_surgery.planner.effects import deciding_rule, naming_rule
 from ckpt_surgery.planner.entries import Decisions, Drop, Entry, RuleRef
-from ckpt_surgery.planner.limits import check_values
 from ckpt_surgery.planner.mistakes import left_slots, mistaken_dots
 from ckpt_surgery.planner.outputs import leaves_that_contain, with_dicts, without_empty
 from ckpt_surgery.planner.plan import Costs, Dropped, Fate, Input, Plan, Step, Transfer
 from ckpt_surgery.planner.problems import MANY
 from ckpt_surgery.planner.resharding import is_unsharded, lost_shardings, resharded
 from ckpt_surgery.planner.target import TARGET, Target
-from ckpt_surgery.planner.transfers import Destination, Transfers, transfers
+from ckpt_surgery.planner.transfers import Destination, transfers
 from ckpt_surgery.planner.unused import unused_elements
 
 
@@ -55,8 +54,11 @@ def make_plan(
     if target is None:
         decisions = with_dicts(decisions, next(iter(listings.values())), loaded.recipe.output)
     _check_values(decisions.outputs, loaded)
-    sharded = resharded(list(map(_leaf, decisions.outputs)), loaded, target, destination)
-    steps, moved = _steps(decisions.outputs, sharded.leaves, destination)
+    leaves, sharding_notices = resharded(list(map(_leaf, decisions.outputs)), loaded, target, destination)
+    values = [entry.value for entry in decisions.outputs]
+    moved = transfers(list(zip(leaves, values, strict=True)), destination)
+    make = partial(_step, served=destination.served)
+    steps = list(map(make, decisions.outputs, leaves, moved.stored, moved.copied))
     steps, problems = _cut_all(steps, loaded, destination, memory)
     problems += ambiguous(steps, lambda rule: loaded.place(rule.location))
     refused = destination.encoder.unsupported([step.leaf for step in steps])
@@ -64,7 +66,7 @@ def make_plan(
     if problems:
         raise PlanError(*problems)
     unsharded = is_unsharded(loaded.recipe)
-    notices = [*_notices(decisions, steps, listings, target, destination, unsharded), *sharded.notices]
+    notices = [*_notices(decisions, steps, listings, target, destination, unsharded), *sharding_notices]
     return Plan(
         recipe=loaded.path if loaded.function is None else loaded.function.label,
         recipe_sha256=loaded.sha256,
@@ -86,16 +88,13 @@ def make_plan(
 
 def _check_values(outputs: Sequence[Entry], loaded: LoadedRecipe) -> None:
     """Raises PlanError for values that are made of so much that computing each output would not end."""
-    number = check_values([entry.value for entry in outputs])
-    if number is not None:
-        key, place = outputs[number].key.text, _place(loaded, outputs[number].rule)
-        raise PlanError(
-            Problem(
-                f"`{shown(key)}`: {too_many_functions('up to this one, the outputs are computed from')}",
-                place,
-                code=Code.TOO_MUCH,
-            )
-        )
+    total = 0
+    for entry in outputs:
+        total += functions_of(entry.value, frozenset())
+        if total > MOST_FUNCTIONS:
+            why = too_many_functions("up to this one, the outputs are computed from")
+            message, place = f"`{shown(entry.key.text)}`: {why}", _place(loaded, entry.rule)
+            raise PlanError(Problem(message, place, code=Code.TOO_MUCH))
 
 
 def _notices(
@@ -203,16 +202,6 @@ def _leaf(entry: Entry) -> Leaf:
     return Leaf(entry.key, old.kind, spec, None, old.sharding, old.prng_impl, old.string, old.empty)
 
 
-def _steps(
-    entries: Sequence[Entry], leaves: Sequence[Leaf], destination: Destination
-) -> tuple[list[Step], Transfers]:
-    """The steps, each with its transfer."""
-    values = list(zip(leaves, (entry.value for entry in entries), strict=True))
-    chosen = transfers(values, destination)
-    make = partial(_step, served=destination.served)
-    return list(map(make, entries, leaves, chosen.stored, chosen.copied)), chosen
-
-
 def _step(entry: Entry, leaf: Leaf, stored: Manifest | None, copied: bool, served: bool) -> Step:
     fate, sources = fate_and_sources(entry.key, entry.value)
     rule = deciding_rule(entry.effects)
@@ -286,18 +275,18 @@ def _dropped(
     for drop in decisions.drops:
         for read in reads(drop.entry.value, judged):
             reasons.setdefault(id(read.leaf), drop)
-    for source, listing in listings.items():
-        for leaf in listing.values():
-            if id(leaf) not in used:
-                reason = reasons.get(id(leaf))
-                if reason is None:
-                    yield Dropped(source, leaf, None, "no output uses it")
-                    continue
-                rules = (effect.rule for effect in reason.entry.effects)
-                earlier = tuple([rule for rule in rules if rule != reason.rule])
-                yield Dropped(source, leaf, reason.rule, reason.why, earlier)
-    placeholders = [] if target is None else [target.leaves[text] for text in target.placeholders]
-    for leaf in placeholders:
+    given = [(source, leaf) for source, listing in listings.items() for leaf in listing.values()]
+    for source, leaf in given:
+        reason = reasons.get(id(leaf))
+        if id(leaf) in used:
+            continue
+        if reason is None:
+            yield Dropped(source, leaf, None, "no output uses it")
+        else:
+            rules = (effect.rule for effect in reason.entry.effects)
+            earlier = tuple([rule for rule in rules if rule != reason.rule])
+            yield Dropped(source, leaf, reason.rule, reason.why, earlier)
+    for leaf in [] if target is None else [target.leaves[text] for text in target.placeholders]:
         if (reason := reasons.get(id(leaf))) is not None:
             yield Dropped(TARGET, leaf, reason.rule, reason.why)
 
@@ -339,6 +328,7 @@ def peak_of(steps: Sequence[Step], memory: int, workers: int) -> int:
 
 
 def _dtype_differences(steps: Sequence[Step], target: Target | None) -> Iterator[str]:
+    """The warning about leaves of another dtype than in the target; types without casts lose nothing."""
     if target is None:
         return
     differing = [
@@ -354,16 +344,11 @@ def _dtype_differences(steps: Sequence[Step], target: Target | None) -> Iterator
     for first in itertools.islice(merged(notices), 1):
         others = len(differing) - first.count
         more = f" (and {others:,} more leaves differ in dtype)" if others else ""
-        lossy = [(key, lost) for key, own, wanted in differing if (lost := _lost(own, wanted))]
+        casts = [one for one in differing if ELEMENT_TYPES.keys() >= {one[1].name, one[2].name}]
+        lossy = [(key, lost) for key, own, wanted in casts if (lost := lost_by_cast(own, wanted))]
         way_out = (
             f"a cast of `{lossy[0][0]}` would lose {lossy[0][1]}"
             if lossy
             else "`target: {dtype: target}` casts"
         )
         yield f"{first.sentence}{more}; {way_out}"
-
-
-def _lost(given: DType, wanted: DType) -> str | None:
-    """What a cast loses besides precision; None for nothing, and for types that have no casts."""
-    has_casts = given.name in ELEMENT_TYPES and wanted.name in ELEMENT_TYPES
-    return lost_by_cast(given, wanted) if has_casts else None

@@ -109,14 +109,11 @@ class Problems:
             found = [_with_keys(problem, keys) for problem, keys in self._problems.values()]
             found += [Problem(one.sentence, *one.first.about) for one in merged(self._misfits)]
             found = _once(found) if self.loaded.path.startswith(PREFIX) else found
-            found = _without_moves(found) if any(one.hint == EXCHANGED for one in found) else found
+            if any(one.hint == EXCHANGED for one in found):
+                # Rules for missing leaves would make a checkpoint of the wrong source.
+                found = [replace(p, hint=None) if p.code is Code.TARGET_MISSING else p for p in found]
             ordered = sorted(_shortened(found), key=lambda p: (p.place and p.place.line) or 0)
             raise PlanError(*_with_defaults(ordered, self.loaded.notes))
-
-
-def _without_moves(problems: Iterable[Problem]) -> list[Problem]:
-    """The problems without rules for missing leaves: those would make a checkpoint of the wrong source."""
-    return [replace(one, hint=None) if one.code is Code.TARGET_MISSING else one for one in problems]
 
 
 def _with_defaults(problems: Sequence[Problem], defaults: Sequence[str]) -> list[Problem]:
@@ -155,7 +152,6 @@ def _shortened(problems: Iterable[Problem]) -> Iterator[Problem]:
 
 
 def _with_keys(problem: Problem, keys: Sequence[str]) -> Problem:
-    most = (
-        MANY if problem.code is Code.NO_TARGET else FEW
-    )  # leaves without values have nothing else in common
+    # Leaves without values have nothing else in common.
+    most = MANY if problem.code is Code.NO_TARGET else FEW
     return problem if not keys else replace(problem, message=f"{problem.message} (at {few_keys(keys, most)})")

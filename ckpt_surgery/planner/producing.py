@@ -19,6 +19,7 @@ from ckpt_surgery.planner.mistakes import braces_of
 from ckpt_surgery.planner.problems import OPTIONAL, Field
 from ckpt_surgery.planner.running import (
     FAILED,
+    FAILED_RANGES,
     Claim,
     Contribution,
     Failed,
@@ -46,10 +47,6 @@ def _warn_of_braces(rule: RuleRun) -> None:
         rule.pass_run.problems.warn(f"{rule.ref}: {mistaken}")
 
 
-def _combinations(ranges: Ranges | Failed) -> int:
-    return 0 if isinstance(ranges, Failed) else math.prod(map(len, ranges.values()))
-
-
 class MatchRun(RuleRun):
     """A `match` rule, and what it makes of the leaves that it claimed."""
 
@@ -69,8 +66,7 @@ class MatchRun(RuleRun):
         if not self.claims and not rule.optional:
             self.wrong(("match",), why_unused(self))
         if rule.drop:
-            for claim in self.claims:
-                run.drop(claim.entry, self.ref, "drop")
+            run.drops += [Drop(claim.entry, self.ref, "drop") for claim in self.claims]
             return
         if rule.values:
             run.unused += [Drop(claim.entry, self.ref, "no output uses it") for claim in self.claims]
@@ -85,7 +81,7 @@ class MatchRun(RuleRun):
             else:
                 yield from self._single(field, members)
 
-    def _loops(self) -> Sequence[Ranges | Failed]:
+    def _loops(self) -> Sequence[Ranges]:
         """The `for` variables of each claim. All outputs are counted before one is made."""
         count = len(self._outcomes)
         if not self.rule.for_:
@@ -95,9 +91,9 @@ class MatchRun(RuleRun):
         for claim in self.claims:
             text = claim.entry.key.text
             ranges = self.ranges(self.names_of(claim), text)
-            made = _combinations(ranges)
+            made = math.prod(map(len, ranges.values()))
             self.count_made(("for",), count * made)
-            if not (made or isinstance(ranges, Failed) or self.rule.optional):
+            if not (made or ranges is FAILED_RANGES or self.rule.optional):
                 why = "`for` has no values, so that nothing is made"
                 nothing = PlanError(why, hint=OPTIONAL, code=Code.CLAIMS_NOTHING)
                 self.wrong(("for",), nothing, text)
@@ -105,7 +101,7 @@ class MatchRun(RuleRun):
         return loops
 
     def _contributions(
-        self, template: Template | None, expression: Expression | None, loops: Sequence[Ranges | Failed]
+        self, template: Template | None, expression: Expression | None, loops: Sequence[Ranges]
     ) -> Iterator[Contribution]:
         """The leaves' parts in the outputs of a template: one for each combination of `for` variables."""
         rule = self.rule
@@ -121,7 +117,7 @@ class MatchRun(RuleRun):
                 key = self._destination(field, template, claim, scope)
                 if not isinstance(key, Failed):
                     if template is not None:  # a rule without one makes no name
-                        self.check_key(field, key)
+                        self.bounded(field, None, self.pass_run.limits.add_key, key.text)
                     yield Contribution(key, value, scope, claim)
 
     def _destination(
@@ -178,8 +174,14 @@ class MatchRun(RuleRun):
 
     def _gather(self, field: Field, text: str, group: Sequence[Contribution]) -> Entry | None:
         """The output `text` of several leaves; None if there is a problem, which is noted."""
+        (often, count), *_ = Counter(m.claim.entry.key.text for m in group).most_common(1)
         if self.rule.by is None and len({id(m.claim) for m in group}) < len(group):
-            self.wrong(("for",), _twice(group), text)
+            twice = SurgeryError(
+                f"`xs` would have `{often}` {count} times: every value of `for` gives it this key",
+                hint="Insert the variable in `to`: `${i}`, say; to repeat the leaf, give `by`.",
+                code=Code.ORDER,
+            )
+            self.wrong(("for",), twice, text)
             return None
         ordered = self._ordered(group)
         if ordered is None:
@@ -211,11 +213,11 @@ class MatchRun(RuleRun):
         if problem is not None:
             self.wrong(("by",), PlanError(problem, code=Code.ORDER))
             return None
-        integers = all(isinstance(place, int) for place in places)
-        pairs = sorted(
-            zip(places, group, strict=True), key=lambda pair: pair[0] if integers else natural_order(pair[0])
-        )
-        return [member for _, member in pairs], tuple(place for place, _ in pairs) if integers else None
+        if isinstance(places[0], str):
+            pairs = sorted(zip(places, group, strict=True), key=lambda pair: natural_order(pair[0]))
+            return [member for _, member in pairs], None
+        pairs = sorted(zip(places, group, strict=True), key=lambda pair: pair[0])
+        return [member for _, member in pairs], tuple(place for place, _ in pairs)
 
     def _field_of(self, member: Contribution, field: Field) -> Field:
         """The field of the rule that has the expression for a leaf's value."""
@@ -246,8 +248,8 @@ class Add(RuleRun):
         assert rule.add is not None
         _warn_of_braces(self)
         ranges = self.ranges(everywhere, rule.add.text)
-        self.count_made(("for",) if rule.for_ else ("add",), _combinations(ranges))
-        used = isinstance(ranges, Failed)
+        self.count_made(("for",) if rule.for_ else ("add",), math.prod(map(len, ranges.values())))
+        used = ranges is FAILED_RANGES
         for variables in combinations_of(ranges):
             names = {**everywhere, **variables}
             wanted = self.holds(names, rule.add.text)
@@ -257,7 +259,7 @@ class Add(RuleRun):
             key = self.noted(("add",), "", self.spelled, rule.add, None, names)
             if isinstance(key, Failed):
                 continue
-            self.check_key(("add",), key)
+            self.bounded(("add",), None, self.pass_run.limits.add_key, key.text)
             output = RuleOutput(key, rule.value, {**names, "key": key.text})
             made = self.compute_output(("value",), output, key.text, ())
             if isinstance(made, Entry):
@@ -266,17 +268,6 @@ class Add(RuleRun):
             why = "`when` is false" if rule.when is not None else "`for` has no values"
             unused = PlanError(f"the rule makes nothing: {why}", hint=OPTIONAL, code=Code.CLAIMS_NOTHING)
             self.wrong(("add",), unused)
-
-
-def _twice(group: Sequence[Contribution]) -> SurgeryError:
-    """The problem of a leaf that `for` gives the same key more than once."""
-    counts = Counter(m.claim.entry.key.text for m in group)
-    key, count = counts.most_common(1)[0]
-    return SurgeryError(
-        f"`xs` would have `{key}` {count} times: every value of `for` gives it this key",
-        hint="Insert the variable in `to`: `${i}`, say; to repeat the leaf, give `by`.",
-        code=Code.ORDER,
-    )
 
 
 def _differing(name: str, count: int) -> Unavailable:

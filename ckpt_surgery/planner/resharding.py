@@ -1,9 +1,7 @@
 """Chooses the sharding to record for each leaf: its own, the target's, or one that the recipe gives."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-
-import regex
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from ckpt_surgery.core.errors import PlanError, Problem
 from ckpt_surgery.core.leaves import Leaf, LeafKind
@@ -22,12 +20,8 @@ NONE = "none"
 """Value of `output.sharding` by which no sharding is recorded."""
 
 
-@dataclass(frozen=True)
-class Resharded:
-    """Leaves with the shardings that are to be recorded, and warnings about those."""
-
-    leaves: Sequence[Leaf]
-    notices: Sequence[Notice]
+Resharded = tuple[Sequence[Leaf], Sequence[Notice]]
+"""Leaves with the shardings that are to be recorded, and warnings about those."""
 
 
 def resharded(
@@ -41,11 +35,14 @@ def resharded(
     """
     policy = None if loaded.recipe.output is None else loaded.recipe.output.sharding
     if policy is None:
-        return Resharded(leaves, ())
+        return leaves, ()
     if is_unsharded(loaded.recipe):
-        return Resharded([replace(leaf, sharding=None) for leaf in leaves], ())
+        return [replace(leaf, sharding=None) for leaf in leaves], ()
     if not destination.holds_shardings:
-        return Resharded(leaves, [_left_out(destination)])
+        why = "the destination's format has no place for shardings"
+        if destination.format == ARRAYS:
+            why = "it is for checkpoints; arrays lie where `shardings=` and the target say"
+        return leaves, [Notice(f"`output.sharding` is left out: {why}")]
     if isinstance(policy, ShardingPolicy):
         return _by_specs(leaves, policy, loaded)
     return _by_target(leaves, loaded, target)
@@ -62,26 +59,17 @@ def without_shardings(recipe: Recipe) -> Recipe:
     return recipe.model_copy(update={"output": output.model_copy(update={"sharding": NONE})})
 
 
-def _left_out(destination: Destination) -> Notice:
-    why = "the destination's format has no place for shardings"
-    if destination.format == ARRAYS:
-        why = "it is for checkpoints; arrays lie where `shardings=` and the target say"
-    return Notice(f"`output.sharding` is left out: {why}")
-
-
 def _by_target(leaves: Sequence[Leaf], loaded: LoadedRecipe, target: Target | None) -> Resharded:
     if target is None:
         message, hint = "`sharding: target` needs a target", "Give one: `target=PATH`."
         raise PlanError(Problem(message, loaded.place(WHERE), hint, Code.NO_TARGET))
     theirs = {text: leaf.sharding for text, leaf in target.leaves.items() if leaf.sharding is not None}
     warnings = [] if theirs else [Notice("`sharding: target`: no leaf of the target has a sharding")]
-    return Resharded(
-        [
-            replace(leaf, sharding=theirs.get(leaf.key.text, leaf.sharding)) if _can_have_one(leaf) else leaf
-            for leaf in leaves
-        ],
-        warnings,
-    )
+    given = [
+        replace(leaf, sharding=theirs.get(leaf.key.text, leaf.sharding)) if _can_have_one(leaf) else leaf
+        for leaf in leaves
+    ]
+    return given, warnings
 
 
 def _by_specs(leaves: Sequence[Leaf], policy: ShardingPolicy, loaded: LoadedRecipe) -> Resharded:
@@ -91,7 +79,8 @@ def _by_specs(leaves: Sequence[Leaf], policy: ShardingPolicy, loaded: LoadedReci
     misfits: list[Notice] = []
     budget = MatchBudget()
     for leaf in leaves:
-        pattern = _first(policy.specs, leaf, budget) if _can_have_one(leaf) else None
+        matching = (pattern for pattern in policy.specs if budget.fullmatch(pattern, leaf.key.text))
+        pattern = next(matching, None) if _can_have_one(leaf) else None
         if pattern is None:
             done.append(leaf)
             continue
@@ -102,31 +91,18 @@ def _by_specs(leaves: Sequence[Leaf], policy: ShardingPolicy, loaded: LoadedReci
             misfits.append(Notice("", leaf.key.printed, f" {why}", about=pattern.pattern))
         done.append(replace(leaf, sharding=texts[pattern]))
     if misfits:
-        raise PlanError(
-            *(
-                Problem(one.sentence, loaded.place((*WHERE, "specs", one.first.about)), _HINT)
-                for one in merged(misfits)
-            ),
-            code=Code.SHARDING,
+        hint = "The first pattern that matches wins: write one for these above it."
+        problems = (
+            Problem(one.sentence, loaded.place((*WHERE, "specs", one.first.about)), hint)
+            for one in merged(misfits)
         )
-    return Resharded(done, [_unused(pattern.pattern) for pattern in unused])
-
-
-_HINT = "The first pattern that matches wins: write one for these above it."
-
-
-def _unused(pattern: str) -> Notice:
-    return Notice(f"`output.sharding`: `{pattern}` matches no array that an earlier pattern does not")
+        raise PlanError(*problems, code=Code.SHARDING)
+    why = "matches no array that an earlier pattern does not"
+    return done, [Notice(f"`output.sharding`: `{pattern.pattern}` {why}") for pattern in unused]
 
 
 def _can_have_one(leaf: Leaf) -> bool:
     return leaf.kind is LeafKind.ARRAY and leaf.spec is not None
-
-
-def _first(
-    patterns: Mapping[regex.Pattern[str], object], leaf: Leaf, budget: MatchBudget
-) -> regex.Pattern[str] | None:
-    return next((pattern for pattern in patterns if budget.fullmatch(pattern, leaf.key.text)), None)
 
 
 def lost_shardings(values: Sequence[tuple[Leaf, Node]]) -> Iterator[Notice]:

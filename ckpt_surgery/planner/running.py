@@ -8,7 +8,7 @@ import regex
 
 from ckpt_surgery.core.errors import PlanError, SurgeryError
 from ckpt_surgery.core.frozen import frozen
-from ckpt_surgery.core.keys import Key
+from ckpt_surgery.core.keys import Key, list_paths
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.functions.arrays import Apply
@@ -29,7 +29,6 @@ from ckpt_surgery.planner.entries import (
     SourceLeaves,
     Tree,
     computed,
-    container_paths,
     key_of,
     names_of_sources,
     x_of,
@@ -51,6 +50,8 @@ class Failed:
 
 
 FAILED: Final = Failed()
+FAILED_RANGES: Final[Ranges] = {"": ()}
+"""Values of the `for` variables, one of which could not be found; its problem has been noted."""
 
 
 @frozen()
@@ -99,14 +100,11 @@ def count_of(pattern: str, tree: Tree, matching: MatchBudget) -> int:
     return sum(matching.fullmatch(compiled, text) is not None for text in tree)
 
 
-def combinations_of(ranges: Ranges | Failed) -> Iterator[dict[str, Any]]:
+def combinations_of(ranges: Ranges) -> Iterator[dict[str, Any]]:
     """The values of the `for` variables, in every combination; none if there are no values."""
-    if isinstance(ranges, Failed):
-        return iter(())
     if not ranges:  # most rules have no variables
         return iter(({},))
-    chosen = itertools.product(*ranges.values()) if all(ranges.values()) else ()
-    return (dict(zip(ranges, values, strict=True)) for values in chosen)
+    return (dict(zip(ranges, values, strict=True)) for values in itertools.product(*ranges.values()))
 
 
 class PassRun:
@@ -141,7 +139,7 @@ class PassRun:
         self.mirrors = [Mirror(params, slot) for params, slots in pass_.mirror.items() for slot in slots]
         self.policy: Unmatched = pass_.unmatched or problems.loaded.recipe.unmatched
         """What becomes of the leaves that no rule claims."""
-        self.lists = container_paths([trees[self.first]])
+        self.lists = list_paths(entry.key for entry in trees[self.first].values())
         """The paths of all lists in the first tree."""
         self.lists_meant = self.lists if problems.loaded.function is None else frozenset()
         """Those in which numbers in templates are indices; a function says itself where it returns lists."""
@@ -157,6 +155,7 @@ class PassRun:
         self.tree: Tree = {}
         """The first source's tree after the pass."""
         self.drops: list[Drop] = []
+        """The entries that are left out, by rules or by policies."""
         self.unused: list[Drop] = []
         """Leaves that are dropped unless an output uses them."""
         self.claimed: set[int] = set()
@@ -175,10 +174,6 @@ class PassRun:
         """Record what a rule made an entry of, if the pass keeps that."""
         if self._keeps_outputs:
             self.outputs[rule, made.key.text] = outputs
-
-    def drop(self, entry: Entry, rule: RuleRef | None, why: str) -> None:
-        """Leave out an entry. `rule`: the rule that says so; None for a policy."""
-        self.drops.append(Drop(entry, rule, why))
 
     def looked_up(self) -> set[int]:
         """The identities of all entries that expressions have looked up so far."""
@@ -211,18 +206,15 @@ class RuleRun:
         self.index = index
         self.rule = pass_run.pass_.rules[index]
         self.ref = pass_run.problems.ref(index)
-        self.sources = self._sources()
+        wanted = pass_run.trees if self.rule.source == "*" else self.rule.source or pass_run.first
+        self.sources = [
+            name for name in ([wanted] if isinstance(wanted, str) else wanted) if name in pass_run.trees
+        ]
         """The sources whose leaves the rule reads, in the order in which it names them."""
         self._let = self.rule.let or {}
         self._let_sees_target = any(TARGET in entry.names for entry in self._let.values())
         self.claims: list[Claim] = []
         """The leaves that a `match` rule has claimed, in the order of the sources' leaves."""
-
-    def _sources(self) -> list[str]:
-        wanted, trees = self.rule.source or self.pass_run.first, self.pass_run.trees
-        if wanted == "*":
-            return list(trees)
-        return [name for name in ([wanted] if isinstance(wanted, str) else wanted) if name in trees]
 
     def wrong(self, field: Field, error: SurgeryError, key: str | None = None, at_key: bool = False) -> None:
         """Note a problem in a field, found at one key; `at_key`: point at the field's name.
@@ -288,14 +280,14 @@ class RuleRun:
         when = self.rule.when
         return when is None or self.noted(("when",), key, lambda: truth(self._evaluated(when, names)))
 
-    def ranges(self, names: Names, key: str) -> "Ranges | Failed":
-        """The values of each `for` variable at a key."""
+    def ranges(self, names: Names, key: str) -> Ranges:
+        """The values of each `for` variable at a key; FAILED_RANGES where a problem has been noted."""
         ranges: dict[str, Sequence[Any]] = {}
         count = 1
         for name, expression in (self.rule.for_ or {}).items():
             values = self.noted(("for", name), key, self._listed, expression, names)
             if isinstance(values, Failed):
-                return FAILED
+                return FAILED_RANGES
             count *= len(values) or 1
             self.bounded(("for", name), None, self.pass_run.limits.check_growth, count)
             ranges[name] = values
@@ -311,10 +303,6 @@ class RuleRun:
         """Count outputs before they are made. Ends planning if the pass makes more than a plan can have."""
         self.pass_run.made += count
         self.bounded(field, None, self.pass_run.limits.check_growth, self.pass_run.made)
-
-    def check_key(self, field: Field, key: Key) -> None:
-        """End planning if a key that the rule makes is one too many."""
-        self.bounded(field, None, self.pass_run.limits.add_key, key.text)
 
     def spelled(
         self, template: Template, match: regex.Match[str] | None, names: Names, origin: Key | None = None
@@ -336,11 +324,9 @@ class RuleRun:
         `text`: the key that a problem names. `claimed`: the entries that it is made of; it inherits metadata
         of the first. `replaced`: the leaf whose shape and dtype a mere number takes.
         """
-        run, expression, key = self.pass_run, output.value, output.key
+        run, expression, key, names = self.pass_run, output.value, output.key, output.names
         model = claimed[0].leaf if claimed else None
         assert expression is not None
-
-        names = output.names
         if self._let:
             names = LetNames(names, self._let, key.text, run.count)
 

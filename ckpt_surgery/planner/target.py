@@ -184,7 +184,7 @@ def _same_empty(chosen: Entry, own: Entry | None) -> Entry:
 def _surplus(entry: Entry, target: Target) -> Notice:
     """The warning about a leaf that a rule makes and the target does not have."""
     meant = slashed(entry.key.text)
-    has = meant is not None and meant in target.leaves
+    has = meant != entry.key.text and meant in target.leaves
     after = f", which the target does not have{'; it has ' if has else ''}"
     return Notice(f"{naming_rule(entry.effects)} makes ", entry.key.printed, after, meant if has else None)
 
@@ -292,7 +292,12 @@ def _conformed(
     if lost is not None:
         given = f" is {entry.value.spec.dtype.name}, the target has {wanted.name} there"
         notice = Notice("", leaf.key.printed, f"{given}: a cast would lose {lost}")
-        problems.about(entry, notice, _lossless_hint(wanted), Code.TARGET_MISFIT)
+        name = wanted.name
+        hint = "Keep its dtype: `target: {dtype: source}`"
+        if name in QUANTIZED:
+            hint += f", or quantize it: `quantize(x, '{name}', axis)` gives values and scale"
+        hint += f". A rule with `value: cast(x, '{name}')` casts it all the same."
+        problems.about(entry, notice, hint, Code.TARGET_MISFIT)
         return None
     return replace(entry, value=value, leaf=replace(entry.leaf, spec=spec, manifest=None))
 
@@ -306,16 +311,6 @@ def _dtype_for(target: Target, leaf: Leaf, entry: Entry) -> DType:
         return leaf.spec.dtype
     asked = target.asked.get(leaf.key.text)
     return own if asked is None or asked.dtype is None else asked.dtype
-
-
-def _lossless_hint(wanted: DType) -> str:
-    """How to keep the value, and how to say that the loss is meant."""
-    name = wanted.name
-    scaled = f", or quantize it: `quantize(x, '{name}', axis)` gives values and scale" * (name in QUANTIZED)
-    return (
-        f"Keep its dtype: `target: {{dtype: source}}`{scaled}. A rule with `value: cast(x, '{name}')` casts "
-        "it all the same."
-    )
 
 
 def _misfit(target: Target, leaf: Leaf, entry: Entry) -> Notice | None:

@@ -5,7 +5,7 @@ The passes that were run have kept what each of their outputs is made of, becaus
 
 import enum
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import regex
@@ -13,7 +13,7 @@ import regex
 from ckpt_surgery.core.keys import natural_order
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.text import brief
-from ckpt_surgery.functions.arrays import Node, Read, nodes_of
+from ckpt_surgery.functions.arrays import Read, nodes_of
 from ckpt_surgery.language.expressions.values import told
 from ckpt_surgery.planner.claiming import near_miss, views
 from ckpt_surgery.planner.entries import Entry, RuleRef
@@ -133,12 +133,13 @@ def _stage(
         matches = [(output.key.text, rule.match(output.key.text)) for output in outputs]
         claims = [Claimed(TARGET, key, _groups(match)) for key, match in matches if match is not None]
     taken = {(claim.source, claim.key) for claim in claims}
-    looked_up = {
-        keys[0]: None
-        for entry in entries
-        for keys in _read_keys(entry.value, known)
-        if not taken.intersection(keys)
-    }
+    looked_up: dict[SourceKey, None] = {}
+    for node in (node for entry in entries for node in nodes_of(entry.value, set(), ends=known)):
+        keys = known.get(id(node), ())
+        if isinstance(node, Read) and not keys:
+            keys = [(node.source, node.leaf.key.text)]
+        if keys and not taken.intersection(keys):
+            looked_up[keys[0]] = None
     values = dict.fromkeys(output.value for output in members or outputs if output.value is not None)
     used = frozenset().union(*map(rule.rule.names_in, values))
     let = {name: entry.text for name, entry in (rule.rule.let or {}).items() if name in used}
@@ -161,11 +162,8 @@ def _groups(match: regex.Match[str]) -> dict[str, str]:
 
 
 def _variables(rule: RuleRun, names: Names) -> dict[str, str]:
-    return {name: _text(names[name]) for name in rule.rule.for_ or ()}
-
-
-def _text(value: object) -> str:
-    return str(value) if isinstance(value, str | int | float) else told(value)
+    values = {name: names[name] for name in rule.rule.for_ or ()}
+    return {name: str(v) if isinstance(v, str | int | float) else told(v) for name, v in values.items()}
 
 
 def _known_values(run: PassRun) -> Mapping[int, Sequence[SourceKey]]:
@@ -177,22 +175,13 @@ def _known_values(run: PassRun) -> Mapping[int, Sequence[SourceKey]]:
     return known
 
 
-def _read_keys(value: Node, known: Mapping[int, Sequence[SourceKey]]) -> Iterator[Sequence[SourceKey]]:
-    """The leaves that a value is computed from, as they were before the pass, each once."""
-    for node in nodes_of(value, set(), ends=known):
-        if id(node) in known:
-            yield known[id(node)]
-        elif isinstance(node, Read):
-            yield [(node.source, node.leaf.key.text)]
-
-
 # --- rules that a leaf of a source met ----------------------------------------------------------------------
 
 
 def attempts(runs: Sequence[PassRun], source: str, leaf: Leaf) -> list[Attempt]:
     """The `match` rules that claimed a leaf of a source, or nearly did, in the order of passes and rules."""
-    met = [(run, entry) for run in runs for entry in _held(run, source, leaf)]
-    return [attempt for run, entry in met for attempt in _attempts(run, source, entry)]
+    met = [(rule, entry) for run in runs for entry in _held(run, source, leaf) for rule in run.rules]
+    return [attempt for rule, entry in met if (attempt := _attempt(rule, source, entry)) is not None]
 
 
 def last_pass(runs: Sequence[PassRun], source: str, leaf: Leaf) -> PassRun:
@@ -205,33 +194,25 @@ def _held(run: PassRun, source: str, leaf: Leaf) -> list[Entry]:
     return [entry for entry in entries if isinstance(entry.value, Read) and entry.value.leaf is leaf]
 
 
-def _attempts(run: PassRun, source: str, entry: Entry) -> Iterator[Attempt]:
-    is_claimed = id(entry) in run.claimed
-    for rule in run.rules:
-        pattern = rule.rule.match
-        outcome = None if pattern is None else _attempt(rule, pattern, source, entry, is_claimed)
-        if pattern is not None and outcome is not None:
-            yield Attempt(rule.ref, pattern.pattern, *outcome)
-
-
-def _attempt(
-    rule: RuleRun, pattern: regex.Pattern[str], source: str, entry: Entry, is_claimed: bool
-) -> tuple[Outcome, str] | None:
-    """What came of a rule, and the key that it matches; None where it has nothing to do with the leaf.
-
-    `is_claimed`: whether any rule claimed the leaf.
-    """
-    key = entry.key.text
-    matches = ((text, rule.match(text)) for text, _ in views(key, rule.pass_run.mirrors))
+def _attempt(rule: RuleRun, source: str, entry: Entry) -> Attempt | None:
+    """What came of a rule at a leaf; None where it has nothing to do with it."""
+    run, pattern, key = rule.pass_run, rule.rule.match, entry.key.text
+    if pattern is None:
+        return None
+    matches = ((text, rule.match(text)) for text, _ in views(key, run.mirrors))
     text, match = next(((text, match) for text, match in matches if match), (key, None))
     if match is None:
-        if is_claimed:
+        if id(entry) in run.claimed:
             return None  # whoever asks knows which rule it was
-        miss = near_miss(pattern, [key], rule.pass_run.limits.second_looks)
-        return None if miss is None or miss.where == "part" else (Outcome(miss.where), miss.part)
-    if any(claim.entry is entry for claim in rule.claims):
-        return Outcome.CLAIMED, text
-    if source not in rule.sources:
-        return Outcome.SOURCE, text
-    applies = rule.holds(rule.names_of(Claim(entry, match)), key) is True
-    return (Outcome.LATER if applies else Outcome.WHEN), text
+        miss = near_miss(pattern, [key], run.limits.second_looks)
+        if miss is None or miss.where == "part":
+            return None
+        outcome, text = Outcome(miss.where), miss.part
+    elif any(claim.entry is entry for claim in rule.claims):
+        outcome = Outcome.CLAIMED
+    elif source not in rule.sources:
+        outcome = Outcome.SOURCE
+    else:
+        applies = rule.holds(rule.names_of(Claim(entry, match)), key) is True
+        outcome = Outcome.LATER if applies else Outcome.WHEN
+    return Attempt(rule.ref, pattern.pattern, outcome, text)

@@ -171,7 +171,7 @@ def _linked(
             if linked >= needed:
                 for path, found in of_group.items():
                     ranges[path] += found
-        alive = {path: _nbytes(_joined(ranges[path])) for path in linked}
+        alive = {path: sum(stop - start for start, stop in _joined(ranges[path])) for path in linked}
         kept = {path for path in linked if 2 * alive[path] >= files[path].size}
         if kept == linked:
             return alive
@@ -187,7 +187,3 @@ def _joined(ranges: Iterable[Range]) -> list[Range]:
             stop = max(stop, end)
         joined.append((start, stop))
     return joined
-
-
-def _nbytes(ranges: Iterable[Range]) -> int:
-    return sum(stop - start for start, stop in ranges)

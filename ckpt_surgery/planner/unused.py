@@ -166,17 +166,14 @@ def _hint(name: str, plan: Plan, loaded: LoadedRecipe, listings: Listings, targe
     if target is None:
         return away
     defaulted = [step.leaf.key.text for step in plan.steps if step.fate is Fate.DEFAULTED]
-    trees = {
-        source: {text: Entry(leaf.key, leaf, Read(source, leaf)) for text, leaf in leaves.items()}
-        for source, leaves in listings.items()
-    }
-    offered = {source: tree if source == name else {} for source, tree in trees.items()}
+    tree = {text: Entry(leaf.key, leaf, Read(name, leaf)) for text, leaf in listings[name].items()}
+    offered = {source: tree if source == name else {} for source in listings}
     rules = [one.rule for one in suggestions(defaulted, target.leaves, offered)]
     if not rules:
         more = f" {away}" if len(listings) > 1 else ""
         return f"Add rules that take its leaves to keys of the target.{more}"
     rule_paths = (step.rule.path for step in plan.steps if step.rule is not None)
-    taking = frozenset(_taking_always(loaded))
+    taking = {path for path, rule in _rules(loaded) if rule.fallback is True}
     always = dict.fromkeys(f"`{path}`" for path in rule_paths if path in taking)
     instead = f", in place of {' and '.join(always)}" if always else ""
     return f"It fits the target by the rule `{'` and `'.join(rules)}`{instead}."
@@ -219,7 +216,11 @@ def target_share(plan: Plan, loaded: LoadedRecipe, target: Target | None) -> Ite
     """
     if target is None or target.policy.prefer == "target":
         return
-    blanket = set(_claiming_all(loaded, target))
+    blanket = {
+        path
+        for path, rule in _rules(loaded)
+        if rule.fill is not None and rule.fallback and all(map(rule.fill.fullmatch, target.leaves))
+    }
     elements = taken = 0
     for step in plan.steps:
         size = 0 if step.leaf.spec is None or is_of_optimizer(step.leaf) else step.leaf.spec.size
@@ -231,19 +232,8 @@ def target_share(plan: Plan, loaded: LoadedRecipe, target: Target | None) -> Ite
         yield f"{share} are the target's own values: nothing of the sources gives them"
 
 
-def _claiming_all(loaded: LoadedRecipe, target: Target) -> Iterator[str]:
-    """The paths of the rules that take the target's value for every leaf that it has."""
-    for path, rule in _rules(loaded):
-        if rule.fill is not None and rule.fallback and all(map(rule.fill.fullmatch, target.leaves)):
-            yield path
-
-
-def _taking_always(loaded: LoadedRecipe) -> Iterator[str]:
-    """The paths of the rules that take the target's value also where a source has one."""
-    return (path for path, rule in _rules(loaded) if rule.fallback is True)
-
-
 def _rules(loaded: LoadedRecipe) -> Iterator[tuple[str, Rule]]:
+    """All rules of a recipe, each with its path."""
     for number, pass_ in enumerate(loaded.recipe.passes):
         for index, rule in enumerate(pass_.rules):
             yield loaded.rule_path(number, index), rule

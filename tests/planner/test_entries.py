@@ -19,7 +19,6 @@ from ckpt_surgery.planner.entries import (
     SourceLeaves,
     array_of,
     computed,
-    container_paths,
     key_of,
     under,
     with_lists,
@@ -125,11 +124,6 @@ def spelled(text: str, *origins: int | None) -> list[Component]:
         Component(name.strip("[]"), name.startswith("["), origin)
         for name, origin in zip(names, at, strict=False)
     ]
-
-
-def test_the_paths_of_lists() -> None:
-    tree = tree_of("source", ["a/[0]/b/[1]", "c/0", "[3]"])
-    assert container_paths([tree]) == {("a",), ("a", "0", "b"), ()}
 
 
 @pytest.mark.parametrize(

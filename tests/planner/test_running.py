@@ -9,7 +9,7 @@ from ckpt_surgery.functions.arrays import Array
 from ckpt_surgery.language.expressions.regexes import MatchBudget
 from ckpt_surgery.language.expressions.scope import Unavailable
 from ckpt_surgery.planner.entries import SourceLeaves, x_of
-from ckpt_surgery.planner.running import FAILED, RuleRun, combinations_of, count_of
+from ckpt_surgery.planner.running import FAILED, FAILED_RANGES, RuleRun, combinations_of, count_of
 from tests.support.passes import Described, pass_run_of, rules_of, tree_of
 
 SEVERAL = "version: 1\nsources: [base, lora, ema]\nrules:\n"
@@ -102,7 +102,7 @@ def test_combinations(variables: str, wanted: list[dict[str, object]] | None) ->
     template = "".join(f"${{{name}}}" for name in "ij" if f"{name}:" in variables)
     rule = only_rule(f"match: a, to: 'b{template}'{loop}", ["a"])
     ranges = rule.ranges(rule.pass_run.names, "a")
-    assert (None if ranges is FAILED else list(combinations_of(ranges))) == wanted
+    assert (None if ranges is FAILED_RANGES else list(combinations_of(ranges))) == wanted
     if wanted is None:
         assert problems_of(rule) == ["`for` needs a list or a `range(n)` (at `a`)"]
 
