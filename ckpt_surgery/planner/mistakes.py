@@ -13,8 +13,7 @@ from ckpt_surgery.core.keys import SEPARATOR
 from ckpt_surgery.core.notices import FEW, Notice, few_keys
 from ckpt_surgery.core.optimizer_states import OPTIMIZER
 from ckpt_surgery.language.schema.fields import Rule
-from ckpt_surgery.planner.effects import naming_rule
-from ckpt_surgery.planner.entries import Entry, RuleRef
+from ckpt_surgery.planner.entries import Entry, RuleRef, naming_rule
 from ckpt_surgery.planner.plan import Fate, Step
 
 Names = tuple[str, ...]

@@ -27,8 +27,7 @@ from ckpt_surgery.functions.dtypes import Cast
 from ckpt_surgery.functions.list_reductions import ListReduction
 from ckpt_surgery.language.params import ParamValue
 from ckpt_surgery.planner.cutting import Cut
-from ckpt_surgery.planner.effects import changing_rules
-from ckpt_surgery.planner.entries import RuleEffect, RuleRef
+from ckpt_surgery.planner.entries import RuleEffect, RuleRef, changing_rules
 
 
 class Fate(enum.StrEnum):

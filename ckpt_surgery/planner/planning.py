@@ -22,8 +22,7 @@ from ckpt_surgery.graph.walks import MOST_FUNCTIONS, functions_of, too_many_func
 from ckpt_surgery.language.loading import LoadedRecipe
 from ckpt_surgery.planner.cutting import WRITE_BUFFER, Cut, cut, signature
 from ckpt_surgery.planner.decisions import OnPass, decide
-from ckpt_surgery.planner.effects import deciding_rule, naming_rule
-from ckpt_surgery.planner.entries import Decisions, Drop, Entry, RuleRef
+from ckpt_surgery.planner.entries import Decisions, Drop, Entry, RuleRef, deciding_rule, naming_rule
 from ckpt_surgery.planner.mistakes import left_slots, mistaken_dots
 from ckpt_surgery.planner.outputs import leaves_that_contain, with_dicts, without_empty
 from ckpt_surgery.planner.plan import Costs, Dropped, Fate, Input, Plan, Step, Transfer

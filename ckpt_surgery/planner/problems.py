@@ -12,8 +12,7 @@ from ckpt_surgery.language.expressions.scope import ExpressionError
 from ckpt_surgery.language.loading import LoadedRecipe
 from ckpt_surgery.language.packaged import PREFIX
 from ckpt_surgery.language.yaml.document import DocumentPath
-from ckpt_surgery.planner.effects import deciding_rule
-from ckpt_surgery.planner.entries import Entry, RuleRef
+from ckpt_surgery.planner.entries import Entry, RuleRef, deciding_rule
 
 Field = tuple[str, ...]
 """A field of a rule: `("value",)`, `("to", template)`, `("for", variable)`; `()` is the whole rule."""

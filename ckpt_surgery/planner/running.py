@@ -21,9 +21,9 @@ from ckpt_surgery.language.expressions.scope import Groups, LetError, Scope, Una
 from ckpt_surgery.language.patterns.templates import Template
 from ckpt_surgery.language.schema.field_types import Unmatched
 from ckpt_surgery.language.schema.fields import Pass
-from ckpt_surgery.planner.effects import EffectLog
 from ckpt_surgery.planner.entries import (
     Drop,
+    EffectLog,
     Entry,
     RuleRef,
     SourceLeaves,

@@ -23,7 +23,6 @@ from ckpt_surgery.functions.quantization import QUANTIZED
 from ckpt_surgery.language.expressions.scope import Unavailable
 from ckpt_surgery.language.schema.fields import TargetPolicy
 from ckpt_surgery.planner.disguised import bfloat16_of, is_uint16
-from ckpt_surgery.planner.effects import deciding_rule, naming_rule
 from ckpt_surgery.planner.entries import (
     HAS_ARRAY,
     KINDS,
@@ -33,6 +32,8 @@ from ckpt_surgery.planner.entries import (
     Entry,
     SourceLeaves,
     Tree,
+    deciding_rule,
+    naming_rule,
     with_lists,
 )
 from ckpt_surgery.planner.mistakes import slashed
