@@ -12,6 +12,7 @@ from ckpt_surgery.core.arrays import ArraySpec, Region
 from ckpt_surgery.core.dtypes import (
     BOOL,
     DType,
+    as_float,
     bits,
     computation,
     converted,
@@ -25,7 +26,6 @@ from ckpt_surgery.core.dtypes import (
 from ckpt_surgery.core.errors import DataError, FunctionError
 from ckpt_surgery.core.manifests import Manifest
 from ckpt_surgery.core.rewrites.reshaping import reinterpreted
-from ckpt_surgery.core.rounding import as_float
 from ckpt_surgery.core.selections import Selection, bounds
 from ckpt_surgery.core.text import did_you_mean
 from ckpt_surgery.functions.arrays import Array, apply

@@ -14,6 +14,7 @@ from ckpt_surgery.core.arrays import ArraySpec, Region, Shape
 from ckpt_surgery.core.dtypes import (
     BOOL,
     DType,
+    as_float,
     computation,
     converted,
     is_integer,
@@ -22,7 +23,6 @@ from ckpt_surgery.core.dtypes import (
     rank,
 )
 from ckpt_surgery.core.errors import DataError, FunctionError
-from ckpt_surgery.core.rounding import as_float
 from ckpt_surgery.functions.base import Blocks, Function, Number, Specs
 from ckpt_surgery.functions.dtypes import number_as
 from ckpt_surgery.functions.integers import check_sign, exact

@@ -1,10 +1,26 @@
-"""The table of element types, held to what NumPy and ml_dtypes say of them."""
+"""Element types: their names, kinds and ranges, and rounding to them once."""
+
+import math
+from fractions import Fraction
 
 import ml_dtypes
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from ckpt_surgery.core.dtypes import DTYPES, ELEMENT_TYPES, NUMPY_NAMES, bits, dtype_named, kind, limits
+from ckpt_surgery.core.dtypes import (
+    DTYPES,
+    ELEMENT_TYPES,
+    NUMPY_NAMES,
+    as_float,
+    bits,
+    dtype_named,
+    kind,
+    limits,
+    needs_care,
+    rounded_once,
+)
 from ckpt_surgery.core.errors import FunctionError
 from ckpt_surgery.core.manifests import PART_BYTES
 from ckpt_surgery.formats.safetensors.header import DTYPES as OF_SAFETENSORS
@@ -59,3 +75,106 @@ def test_the_formats_tables_refer_to_it() -> None:
 
 def test_types_of_which_not_every_byte_is_a_value_are_narrow() -> None:
     assert all(name == "bool" or ELEMENT_TYPES[name].bits < 8 for name in PART_BYTES)
+
+
+BF16 = dtype_named("bfloat16")
+POWERS = dtype_named("float8_e8m0fnu")
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "care"),
+    [
+        ("float64", "bfloat16", True),
+        ("int32", "float8_e4m3fn", True),
+        ("float32", "bfloat16", False),  # one step, which rounds right
+        ("float16", "bfloat16", False),
+        ("int16", "bfloat16", False),  # float32 has all of its values
+        ("float64", "float32", False),
+        ("float64", "float16", False),  # NumPy's own casts round once
+        ("float32", "float8_e8m0fnu", True),
+        ("float8_e8m0fnu", "float8_e8m0fnu", False),
+    ],
+)
+def test_casts_that_would_round_twice(source: str, target: str, care: bool) -> None:
+    assert needs_care(dtype_named(source), dtype_named(target)) == care
+
+
+@pytest.mark.parametrize(
+    ("value", "wanted"),
+    [
+        (1 + 2**-8, 1.0),  # halfway: to the even neighbour
+        (1 + 2**-8 + 2**-40, 1 + 2**-7),  # just above halfway, which float32 cannot tell
+        (1 + 3 * 2**-8 - 2**-40, 1 + 2**-7),  # just below
+        (-1 - 2**-8 - 2**-40, -1 - 2**-7),
+        (math.inf, math.inf),
+        (-0.0, -0.0),
+    ],
+)
+def test_halfway_cases_of_float64_go_to_the_right_side(value: float, wanted: float) -> None:
+    with np.errstate(invalid="ignore"):  # as callers do: infinities lack nothing, which NumPy doubts
+        found = rounded_once(np.array([value]), BF16)
+    assert found.dtype == BF16
+    assert found.astype(np.float64).tobytes() == np.array([wanted]).tobytes()
+
+
+@pytest.mark.parametrize("dtype", ["int64", "uint64"])
+def test_integers_that_no_float_has(dtype: str) -> None:
+    step = 2**55  # between neighbouring numbers of bfloat16 from 2**62 on
+    values = [2**62 + step // 2, 2**62 + step // 2 + 1, 2**62 + 3 * step // 2 - 1, 2**62 + 3 * step // 2]
+    found = rounded_once(np.array(values, dtype), BF16).astype(np.float64)
+    assert found.tolist() == [2**62, 2**62 + step, 2**62 + step, 2**62 + 2 * step]
+
+
+@pytest.mark.parametrize(
+    ("value", "wanted"),
+    [
+        (1.0, 1.0),
+        (1.4999, 1.0),
+        (1.5, 2.0),  # of two equally near powers the larger
+        (2.0**-127, 2.0**-127),
+        (2.0**-126 * 0.75, 2.0**-126),
+        (0.0, math.nan),
+        (-1.0, math.nan),
+        (math.inf, math.nan),
+        (math.nan, math.nan),
+    ],
+)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_the_nearest_power_of_two(dtype: type, value: float, wanted: float) -> None:
+    with np.errstate(invalid="ignore"):
+        found = rounded_once(np.array([value], dtype), POWERS).astype(np.float64)
+    np.testing.assert_array_equal(found, [wanted])
+
+
+def test_the_result_is_laid_out_as_the_block_is() -> None:
+    block = np.arange(12, dtype=np.float64).reshape(3, 4).T
+    found = rounded_once(block, BF16)
+    assert found.flags.f_contiguous
+    np.testing.assert_array_equal(found.astype(np.float64), block)
+    assert rounded_once(np.float64(3).reshape(()), BF16).shape == ()
+
+
+@settings(max_examples=200)
+@given(st.integers(-(2**80), 2**80))
+def test_a_number_of_the_recipe_is_rounded_by_its_type_alone(value: int) -> None:
+    """To float32, as an exact fraction is."""
+    found = np.float32(as_float(value, np.dtype(np.float32)))
+    near = [np.nextafter(found, np.float32(-np.inf)), found, np.nextafter(found, np.float32(np.inf))]
+    distances = [abs(Fraction(float(one)) - value) for one in near]
+    assert distances[1] == min(distances)
+    assert distances.count(min(distances)) == 1 or int(found.view(np.uint32)) % 2 == 0
+
+
+@pytest.mark.parametrize(("beyond", "wanted"), [(-1, 2**60), (0, 2**60), (1, 2**60 + 2**37)])
+def test_an_integer_next_to_the_middle_goes_to_the_right_side(beyond: int, wanted: int) -> None:
+    """Between two numbers of float32; float64 has the middle only."""
+    middle = 2**60 + 2**36
+    assert int(np.float32(as_float(middle + beyond, np.dtype(np.float32)))) == wanted
+    assert int(np.float32(as_float(-middle - beyond, np.dtype(np.float32)))) == -wanted
+
+
+def test_numbers_of_float64_are_pythons_own() -> None:
+    assert as_float(2**53 + 1, np.dtype(np.float64)) == float(2**53 + 1)
+    assert as_float(0.1, BF16) == 0.1
+    with pytest.raises(OverflowError):
+        as_float(10**400, BF16)
