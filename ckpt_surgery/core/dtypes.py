@@ -191,11 +191,11 @@ def lost_by_cast(given: DType, wanted: DType) -> str | None:
 
 # --- correct rounding ---------------------------------------------------------------------------------------
 #
-# ml_dtypes casts to all of its floating dtypes by way of float32. Values that float32 cannot represent would be
-# rounded twice, and some of them to the wrong neighbour. So they are converted to float32 with rounding to odd:
-# truncated, and the last bit set to one if anything was lost. If the result is then rounded to nearest, with at
-# least two bits fewer, it is the same as after a single rounding (Boldo and Melquiond, "Emulation of FMA and
-# correctly rounded sums: proved algorithms using rounding to odd", 2008).
+# ml_dtypes casts to all of its floating dtypes by way of float32. Values that float32 cannot represent would
+# be rounded twice, and some of them to the wrong neighbour. So they are converted to float32 with rounding to
+# odd: truncated, and the last bit set to one if anything was lost. If the result is then rounded to nearest,
+# with at least two bits fewer, it is the same as after a single rounding (Boldo and Melquiond, "Emulation of
+# FMA and correctly rounded sums: proved algorithms using rounding to odd", 2008).
 
 _POWERS = "float8_e8m0fnu"
 _WIDE = ("float64", "int32", "uint32", "int64", "uint64")

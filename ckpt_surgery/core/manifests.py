@@ -176,14 +176,11 @@ class Manifest:
         return len(self.chunks) == math.prod(grid_counts(self.spec.shape, self.chunk_shape))
 
 
-def contiguous(
-    spec: ArraySpec, file: str, offset: int, codec: Codec | None = None, length: int | None = None
-) -> Manifest:
-    """The manifest of an array in one range of a file: by default raw, in C order, as long as in memory."""
+def contiguous(spec: ArraySpec, file: str, offset: int, codec: Codec | None = None) -> Manifest:
+    """The manifest of an array in one range of a file, as long as in memory: by default raw, in C order."""
     # Without elements there is no chunk, and a grid cannot have steps of 0.
     grid = tuple(max(1, n) for n in spec.shape)
-    length = spec.nbytes if length is None else length
-    chunks = {(0,) * spec.ndim: Chunk(file, offset, length)} if spec.size else {}
+    chunks = {(0,) * spec.ndim: Chunk(file, offset, spec.nbytes)} if spec.size else {}
     return Manifest(spec, grid, codec or raw_codec(spec.ndim), chunks)
 
 

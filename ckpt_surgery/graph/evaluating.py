@@ -141,18 +141,16 @@ class StreamedValues:
         return self._running[id(stream)].piece
 
 
-def evaluate(node: Node, region: Region, read: Reader, known: Known | None = None) -> np.ndarray:
-    """The elements of one region of a node, large ones in C order. Raises DataError as functions do.
-
-    `known`: what `StreamedValues` gives for the node, by default computed here.
-    """
-    return to_c_order(evaluate_in_any_order(node, region, read, known))
+def evaluate(node: Node, region: Region, read: Reader) -> np.ndarray:
+    """The elements of one region of a node, large ones in C order. Raises DataError as functions do."""
+    return to_c_order(evaluate_in_any_order(node, region, read))
 
 
 def evaluate_in_any_order(node: Node, region: Region, read: Reader, known: Known | None = None) -> np.ndarray:
     """The same, for a caller that copies the elements anyway: they are in the order that takes least.
 
-    Every part is computed once, and held until no other needs it.
+    Every part is computed once, and held until no other needs it. `known`: what `StreamedValues` gives for
+    the node, by default computed here.
     """
     if isinstance(node, Read):
         return read(node.source, node.leaf, region)
@@ -161,25 +159,20 @@ def evaluate_in_any_order(node: Node, region: Region, read: Reader, known: Known
     together = fused(parts)
     try:
         return _block(parts, together, read, known)
-    except _FailedInTiles:
+    except DataError:
+        if not together:
+            raise
         # Evaluated as a whole, so that the message names the largest value of the region.
         return _block(parts, {}, read, known)
 
 
-class _FailedInTiles(Exception):
-    """One tile has a value without a result."""
-
-
 def _block(parts: Sequence[Part], together: Mapping[int, Fused], read: Reader, known: Known) -> np.ndarray:
-    """The result of the last part. Raises _FailedInTiles, or DataError if a part is evaluated as a whole."""
+    """The result of the last part. Raises DataError; that of functions in tiles is about one tile."""
     steps = steps_of(parts, together)
     blocks: dict[int, np.ndarray] = {}
     for (number, below), unused in zip(steps, last_uses([below for _, below in steps]), strict=True):
         if number in together:
-            try:
-                blocks[number] = together[number].apply([blocks[n] for n in below])
-            except DataError as error:
-                raise _FailedInTiles from error
+            blocks[number] = together[number].apply([blocks[n] for n in below])
         else:
             blocks[number] = _computed(parts[number], parts, blocks, read, known)
         for done in unused:

@@ -270,20 +270,16 @@ class Add(RuleRun):
             self.wrong(("add",), unused)
 
 
-def _differing(name: str, count: int) -> Unavailable:
-    message = f"`{name}` differs between the {count} leaves that share this key; use `xs`"
-    return Unavailable(message, code=Code.UNKNOWN_NAME)
-
-
 def _shared_names(several: Sequence[Names]) -> dict[str, Any]:
     """The names with the same meaning at all leaves of an output; using one of the others is an error."""
     first, *others = several
-    return {
-        name: value
-        if all(o[name] is value or (isinstance(value, Scalar | tuple) and o[name] == value) for o in others)
-        else _differing(name, len(several))
-        for name, value in first.items()
-    }
+    shared = dict(first)
+    for name, value in first.items():
+        is_plain = isinstance(value, Scalar | tuple)
+        if not all(o[name] is value or (is_plain and o[name] == value) for o in others):
+            message = f"`{name}` differs between the {len(several)} leaves that share this key; use `xs`"
+            shared[name] = Unavailable(message, code=Code.UNKNOWN_NAME)
+    return shared
 
 
 def _order_problem(places: Sequence[object], group: Sequence[Contribution]) -> str | None:

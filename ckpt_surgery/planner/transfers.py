@@ -16,8 +16,6 @@ from ckpt_surgery.graph.walks import Spare, relinked
 
 Range = tuple[int, int]
 """Offsets in a file: of the first byte, and of the one after the last."""
-
-
 ARRAYS = "arrays"
 """What stands for a format where nothing is written: the result is arrays in memory."""
 
@@ -136,22 +134,20 @@ def _adopted(leaf: Leaf, node: Node, destination: Destination, spare: Spare) -> 
 def _grouped(manifests: Iterable[Manifest | None]) -> list[_SharedFiles | None]:
     """For each manifest, the set of files that holds its bytes."""
     groups: dict[frozenset[str], _SharedFiles] = {}
-    found: list[_SharedFiles | None] = []
+    group_of: list[_SharedFiles | None] = []
     for manifest in manifests:
         if manifest is None:
-            found.append(None)
+            group_of.append(None)
             continue
-        chunks = manifest.chunks.values()
-        files = frozenset([chunk.file for chunk in chunks if chunk.inline is None])
+        chunks = [chunk for chunk in manifest.chunks.values() if chunk.inline is None]
+        files = frozenset([chunk.file for chunk in chunks])
         group = groups.get(files)
         if group is None:
             group = groups[files] = _SharedFiles(files, {path: [] for path in files})
-        ranges = group.ranges
         for chunk in chunks:
-            if chunk.inline is None:
-                ranges[chunk.file].append((chunk.offset, chunk.offset + chunk.length))
-        found.append(group)
-    return found
+            group.ranges[chunk.file].append((chunk.offset, chunk.offset + chunk.length))
+        group_of.append(group)
+    return group_of
 
 
 def _linked(
