@@ -60,9 +60,9 @@ from ckpt_surgery.language.schema.fields import (
 from ckpt_surgery.planner.decisions import OnPass
 from ckpt_surgery.planner.listings import is_listing, read_listing
 from ckpt_surgery.planner.options import DEFAULT_FORMAT, DestinationOptions, Prepared, ResultForm
+from ckpt_surgery.planner.outputs import without_shardings
 from ckpt_surgery.planner.plan import Input, Plan
 from ckpt_surgery.planner.planning import make_plan
-from ckpt_surgery.planner.resharding import without_shardings
 from ckpt_surgery.planner.target import TARGET, Target, as_bfloat16, listed_target
 from ckpt_surgery.planner.transfers import Destination
 from ckpt_surgery.planner.unused import check_keys, check_sources_used, target_share

@@ -1,4 +1,4 @@
-"""Forms and checks outputs: flat dicts, empty nodes, keys that are both leaf and container.
+"""Forms and checks outputs: flat dicts, empty nodes, keys that are both leaf and container, shardings.
 
 A dict, at any depth, is flat where a key has a slash in it and no value is a container: its keys are whole
 paths, as `flax.traverse_util.flatten_dict` makes them. Leaves that rules rename or add within a flat dict get
@@ -6,16 +6,23 @@ keys like its others.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from functools import partial
 
+from ckpt_surgery.core.errors import PlanError, Problem
 from ckpt_surgery.core.keys import SEPARATOR, Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
-from ckpt_surgery.core.notices import Notice, few_keys
-from ckpt_surgery.language.schema.fields import OutputPolicy
+from ckpt_surgery.core.notices import Notice, few_keys, merged
+from ckpt_surgery.core.problem_codes import Code
+from ckpt_surgery.core.shardings import misfit, named_sharding, sharding_text
+from ckpt_surgery.functions.arrays import Node, Read, reads
+from ckpt_surgery.language.expressions.regexes import MatchBudget
+from ckpt_surgery.language.loading import LoadedRecipe
+from ckpt_surgery.language.schema.fields import OutputPolicy, Recipe, ShardingPolicy
 from ckpt_surgery.planner.entries import Decisions, Drop
-from ckpt_surgery.planner.transfers import Destination
+from ckpt_surgery.planner.target import Target
+from ckpt_surgery.planner.transfers import ARRAYS, Destination
 
 Path = tuple[str, ...]
 
@@ -106,3 +113,108 @@ def _flattened(key: Key, flat: Set[Path]) -> Key:
             joined = SEPARATOR.join(key.names[i:])
             return Key((*key.names[:i], joined), (*key.sequences[:i], False))
     return key
+
+
+WHERE = ("output", "sharding")
+NONE = "none"
+"""Value of `output.sharding` by which no sharding is recorded."""
+
+
+Resharded = tuple[Sequence[Leaf], Sequence[Notice]]
+"""Leaves with the shardings that are to be recorded, and warnings about those."""
+
+
+def resharded(
+    leaves: Sequence[Leaf], loaded: LoadedRecipe, target: Target | None, destination: Destination
+) -> Resharded:
+    """The leaves, in the same order, with the shardings that the recipe's `output` asks for.
+
+    They are unchanged if the destination holds no shardings, because its format does not store any, or
+    because the result is arrays in memory.
+    Raises PlanError if the recipe asks for the target's and there is no target, and if a spec does not fit.
+    """
+    policy = None if loaded.recipe.output is None else loaded.recipe.output.sharding
+    if policy is None:
+        return leaves, ()
+    if is_unsharded(loaded.recipe):
+        return [replace(leaf, sharding=None) for leaf in leaves], ()
+    if not destination.holds_shardings:
+        why = "the destination's format has no place for shardings"
+        if destination.format == ARRAYS:
+            why = "it is for checkpoints; arrays lie where `shardings=` and the target say"
+        return leaves, [Notice(f"`output.sharding` is left out: {why}")]
+    if isinstance(policy, ShardingPolicy):
+        return _by_specs(leaves, policy, loaded)
+    return _by_target(leaves, loaded, target)
+
+
+def is_unsharded(recipe: Recipe) -> bool:
+    """True if the recipe's `output` says that no sharding is recorded."""
+    return recipe.output is not None and recipe.output.sharding == NONE
+
+
+def without_shardings(recipe: Recipe) -> Recipe:
+    """The recipe with an `output` that records no sharding."""
+    output = recipe.output or OutputPolicy()
+    return recipe.model_copy(update={"output": output.model_copy(update={"sharding": NONE})})
+
+
+def _by_target(leaves: Sequence[Leaf], loaded: LoadedRecipe, target: Target | None) -> Resharded:
+    if target is None:
+        message, hint = "`sharding: target` needs a target", "Give one: `target=PATH`."
+        raise PlanError(Problem(message, loaded.place(WHERE), hint, Code.NO_TARGET))
+    theirs = {text: leaf.sharding for text, leaf in target.leaves.items() if leaf.sharding is not None}
+    warnings = [] if theirs else [Notice("`sharding: target`: no leaf of the target has a sharding")]
+    given = [
+        replace(leaf, sharding=theirs.get(leaf.key.text, leaf.sharding)) if _can_have_one(leaf) else leaf
+        for leaf in leaves
+    ]
+    return given, warnings
+
+
+def _by_specs(leaves: Sequence[Leaf], policy: ShardingPolicy, loaded: LoadedRecipe) -> Resharded:
+    texts = {pattern: named_sharding(policy.mesh, spec) for pattern, spec in policy.specs.items()}
+    unused = dict.fromkeys(policy.specs)
+    done: list[Leaf] = []
+    misfits: list[Notice] = []
+    budget = MatchBudget()
+    for leaf in leaves:
+        matching = (pattern for pattern in policy.specs if budget.fullmatch(pattern, leaf.key.text))
+        pattern = next(matching, None) if _can_have_one(leaf) else None
+        if pattern is None:
+            done.append(leaf)
+            continue
+        assert leaf.spec is not None
+        unused.pop(pattern, None)
+        why = misfit(policy.mesh, policy.specs[pattern], leaf.spec.shape)
+        if why is not None:
+            misfits.append(Notice("", leaf.key.printed, f" {why}", about=pattern.pattern))
+        done.append(replace(leaf, sharding=texts[pattern]))
+    if misfits:
+        hint = "The first pattern that matches wins: write one for these above it."
+        problems = (
+            Problem(one.sentence, loaded.place((*WHERE, "specs", one.first.about)), hint)
+            for one in merged(misfits)
+        )
+        raise PlanError(*problems, code=Code.SHARDING)
+    why = "matches no array that an earlier pattern does not"
+    return done, [Notice(f"`output.sharding`: `{pattern.pattern}` {why}") for pattern in unused]
+
+
+def _can_have_one(leaf: Leaf) -> bool:
+    return leaf.kind is LeafKind.ARRAY and leaf.spec is not None
+
+
+def lost_shardings(values: Sequence[tuple[Leaf, Node]]) -> Iterator[Notice]:
+    """Warnings about arrays without a sharding that are made from leaves with one."""
+    for leaf, value in values:
+        if leaf.kind is not LeafKind.ARRAY or leaf.sharding is not None or isinstance(value, Read):
+            continue
+        old = next((r.leaf for r in reads(value) if r.leaf.sharding is not None), None)
+        if old is None or old.sharding is None or old.spec is None or leaf.spec is None:
+            continue
+        shapes = f"{list(old.spec.shape)}, this is {list(leaf.spec.shape)}"
+        after = f": it was for {shapes}; `output: {{sharding: …}}` gives another"
+        yield Notice(
+            f"the sharding {sharding_text(old.sharding)} does not survive in ", leaf.key.printed, after
+        )

@@ -24,10 +24,16 @@ from ckpt_surgery.planner.cutting import WRITE_BUFFER, Cut, cut, signature
 from ckpt_surgery.planner.decisions import OnPass, decide
 from ckpt_surgery.planner.entries import Decisions, Drop, Entry, RuleRef, deciding_rule, naming_rule
 from ckpt_surgery.planner.mistakes import left_slots, mistaken_dots
-from ckpt_surgery.planner.outputs import leaves_that_contain, with_dicts, without_empty
+from ckpt_surgery.planner.outputs import (
+    is_unsharded,
+    leaves_that_contain,
+    lost_shardings,
+    resharded,
+    with_dicts,
+    without_empty,
+)
 from ckpt_surgery.planner.plan import Costs, Dropped, Fate, Input, Plan, Step, Transfer
 from ckpt_surgery.planner.problems import MANY
-from ckpt_surgery.planner.resharding import is_unsharded, lost_shardings, resharded
 from ckpt_surgery.planner.target import TARGET, Target
 from ckpt_surgery.planner.transfers import Destination, transfers
 from ckpt_surgery.planner.unused import unused_elements
