@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
 from ckpt_surgery.core.problem_codes import Code
-from ckpt_surgery.core.text import LONGEST_BRIEF, brief, shortened
+from ckpt_surgery.core.text import LONGEST_BRIEF, brief, did_you_mean, shortened, shown
 
 WINDOW = 200
 """Limit on the characters that are shown of a recipe's line with a problem."""
@@ -67,8 +67,8 @@ class Problem:
         text = place.text[cut : cut + WINDOW]
         margin = " " * (place.column - 1 - cut)
         caret = "^" * max(1, min(place.width, len(text) - len(margin)))
-        shown = f"    {text}\n    {margin}{caret}\n" if text or place.line is not None else ""
-        return f"{place.where}\n{shown}  {message}"
+        line = f"    {text}\n    {margin}{caret}\n" if text or place.line is not None else ""
+        return f"{place.where}\n{line}  {message}"
 
 
 class SurgeryError(Exception):
@@ -123,8 +123,6 @@ class KeyNotFound(UsageError, KeyError):
     @classmethod
     def among(cls, key: str, known: Iterable[str], where: str = "") -> Self:
         """Name the key, and the nearest of the known ones. `where`, as in "in `params`", follows the key."""
-        from ckpt_surgery.core.text import did_you_mean, shown  # programs that only catch errors need neither
-
         place = f" {where}" if where else ""
         return cls(f"no leaf and no subtree `{shown(key)}`{place}{did_you_mean(key, known)}")
 

@@ -146,9 +146,11 @@ def fitted(
     missing: list[str] = []
     misfits: list[tuple[Entry, Notice]] = []
     left_out: list[Entry] = []
-    for text, leaf in _located(target, run).items():
+    for text, leaf in target.leaves.items():
         if text in run.failed:
             continue  # no other leaf is to be blamed for not being what its value would have been
+        if run.lists and not target.lists_known:
+            leaf = replace(leaf, key=with_lists(leaf.key, run.lists))
         is_placeholder = text in target.placeholders
         takes_own = target.policy.prefer == "source" and not is_placeholder
         offered = given.get(text) or matched.get(text) or (own.get(text) if takes_own else None)
@@ -156,16 +158,21 @@ def fitted(
             left_out.append(offered or own.get(text) or target.own_value(leaf))
             continue
         chosen = None if offered is None else _conformed(problems, target, leaf, offered, misfits)
-        if chosen is None and not _falls_back(target, leaf, offered):
+        falls_back = target.policy.prefer == "target" or target.policy.missing == "fallback"
+        # An offer that does not fit is already a problem, or falls back because of `on_shape_mismatch`.
+        falls_back = falls_back or offered is not None or leaf.kind is LeafKind.EMPTY
+        if chosen is None and not (falls_back and target.has_value(leaf)):
             # What does not fit is noted already, and so is the rule that gives nothing.
             missing += [text] if offered is None and not is_awaited(text) else []
         else:
             tree[text] = _same_empty(chosen or target.own_value(leaf), own.get(text))
     _disagree(problems, target, misfits)
-    drops = [
-        *(Drop(entry, deciding_rule(entry.effects), PLACEHOLDER) for entry in left_out),
-        *_drops(tree, target, [*matched.values(), *own.values()], left_out),
-    ]
+    drops = [Drop(entry, deciding_rule(entry.effects), PLACEHOLDER) for entry in left_out]
+    used = {id(entry.value) for entry in (*tree.values(), *left_out)}
+    for entry in (entry for entry in (*matched.values(), *own.values()) if id(entry.value) not in used):
+        has = entry.key.text in target.leaves
+        rule = deciding_rule(entry.effects) if has else None
+        drops.append(Drop(entry, rule, ANOTHER_TAKEN if has else NOT_IN_TARGET))
     if missing:
         _note_missing(problems, target, missing, surplus, unclaimed)
     if target.policy.extra == "error":
@@ -188,15 +195,6 @@ def _surplus(entry: Entry, target: Target) -> Notice:
     has = meant != entry.key.text and meant in target.leaves
     after = f", which the target does not have{'; it has ' if has else ''}"
     return Notice(f"{naming_rule(entry.effects)} makes ", entry.key.printed, after, meant if has else None)
-
-
-def _falls_back(target: Target, leaf: Leaf, offered: Entry | None) -> bool:
-    """Whether a leaf gets the target's own value if nothing that fits is offered for it."""
-    if not target.has_value(leaf):
-        return False
-    # An offer that does not fit is already a problem, or falls back because of `on_shape_mismatch`.
-    asked = target.policy.prefer == "target" or target.policy.missing == "fallback"
-    return asked or offered is not None or leaf.kind is LeafKind.EMPTY
 
 
 def _note_missing(
@@ -255,13 +253,6 @@ def _note_extra(run: PassRun, tree: Tree, drops: Sequence[Drop]) -> None:
         hint = "Rename them, or drop them on purpose with a rule: `drop: true`."
         place = run.problems.loaded.place(("target", "extra"))
         run.problems.general(Problem(message, place, hint, Code.TARGET_EXTRA))
-
-
-def _located(target: Target, run: PassRun) -> Mapping[str, Leaf]:
-    """The target's leaves; in a listing, which does not tell lists from dicts, with the source's lists."""
-    if target.lists_known or not run.lists:
-        return target.leaves
-    return {text: replace(leaf, key=with_lists(leaf.key, run.lists)) for text, leaf in target.leaves.items()}
 
 
 def _conformed(
@@ -348,17 +339,3 @@ def _disagree(problems: Problems, target: Target, misfits: Sequence[tuple[Entry,
             own = f"; where the target's own value is meant, write `{fill}`"
         own += ", or ask for another kind in the target" if entry.key.text in target.asked else ""
         problems.about(entry, misfit, f"Change the value with a rule{own}.", Code.TARGET_MISFIT)
-
-
-def _drops(tree: Tree, target: Target, offered: Iterable[Entry], left_out: Iterable[Entry]) -> list[Drop]:
-    """The offered entries whose values are not in the tree, without those of placeholders (`left_out`)."""
-    used = {id(entry.value) for entry in (*tree.values(), *left_out)}
-    drops: list[Drop] = []
-    for entry in offered:
-        if id(entry.value) in used:
-            continue
-        if entry.key.text in target.leaves:
-            drops.append(Drop(entry, deciding_rule(entry.effects), ANOTHER_TAKEN))
-        else:
-            drops.append(Drop(entry, None, NOT_IN_TARGET))
-    return drops

@@ -135,11 +135,11 @@ def _stage(
     taken = {(claim.source, claim.key) for claim in claims}
     looked_up: dict[SourceKey, None] = {}
     for node in (node for entry in entries for node in nodes_of(entry.value, set(), ends=known)):
-        keys = known.get(id(node), ())
-        if isinstance(node, Read) and not keys:
-            keys = [(node.source, node.leaf.key.text)]
-        if keys and not taken.intersection(keys):
-            looked_up[keys[0]] = None
+        read = known.get(id(node), ())
+        if isinstance(node, Read) and not read:
+            read = [(node.source, node.leaf.key.text)]
+        if read and not taken.intersection(read):
+            looked_up[read[0]] = None
     values = dict.fromkeys(output.value for output in members or outputs if output.value is not None)
     used = frozenset().union(*map(rule.rule.names_in, values))
     let = {name: entry.text for name, entry in (rule.rule.let or {}).items() if name in used}
