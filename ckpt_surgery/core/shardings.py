@@ -83,12 +83,8 @@ def misfit(mesh: Mesh, spec: Spec, shape: tuple[int, ...]) -> str | None:
 
 def spec_text(spec: Sequence[object]) -> str:
     """`P('x', None)`, `P(('x', 'y'))`: a list of mesh axes, as jax prints it."""
-    return f"P({', '.join(map(_axis_text, spec))})"
-
-
-def _axis_text(axis: object) -> str:
-    """A mesh axis, several in parentheses, or None."""
-    return f"({', '.join(map(repr, axis))})" if isinstance(axis, list | tuple) else repr(axis)
+    several = [f"({', '.join(map(repr, a))})" if isinstance(a, list | tuple) else repr(a) for a in spec]
+    return f"P({', '.join(several)})"
 
 
 def sharding_text(sharding: str) -> str:

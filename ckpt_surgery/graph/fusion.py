@@ -126,7 +126,12 @@ def fused(parts: Sequence[Part]) -> dict[int, Fused]:
         if root in inside or not _is_elementwise(parts[root]) or parts[root].region.size < SMALLEST:
             continue
         together = _gathered(root, parts, users)
-        if _pays(together):
+        # Tiles are not faster for one function of one array, or where all has one width.
+        if len(together.functions) == 1 and len(together.functions[0].inputs) == 1:
+            continue
+        widths = {part.node.spec.dtype.itemsize for part in together.parts}
+        widths |= {function.spec.dtype.itemsize for function in together.functions}
+        if len(widths) > 1 or not all(isinstance(part.node, Read) for part in together.parts):
             found[root] = together
             inside |= together.members
     return found if found and _peak(parts, found) <= _peak(parts, {}) else {}
@@ -156,15 +161,6 @@ def _gathered(root: int, parts: Sequence[Part], users: Sequence[Sequence[int]]) 
     functions = tuple(node for n in sorted(members) if isinstance(node := parts[n].node, Apply))
     order = tuple(sorted(inputs))
     return Fused(parts[root].region, functions, frozenset(members), order, tuple(parts[n] for n in order))
-
-
-def _pays(together: Fused) -> bool:
-    """Whether tiles are faster than whole blocks."""
-    if len(together.functions) == 1 and len(together.functions[0].inputs) == 1:
-        return False
-    widths = {part.node.spec.dtype.itemsize for part in together.parts}
-    widths |= {function.spec.dtype.itemsize for function in together.functions}
-    return len(widths) > 1 or not all(isinstance(part.node, Read) for part in together.parts)
 
 
 def steps_of(parts: Sequence[Part], together: Mapping[int, Fused]) -> list[tuple[int, Sequence[int]]]:

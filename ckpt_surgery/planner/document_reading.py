@@ -52,7 +52,11 @@ def looks_of(plan: Plan) -> dict[str, Any]:
     """The looks of all leaves of a plan."""
     rules, looks = _Numbers(), _Numbers()
     leaves = [looks[_look(step, rules)] for step in plan.steps]
-    dropped = [looks[_look_of_dropped(gone, rules)] for gone in plan.dropped]
+    dropped = []
+    for gone in plan.dropped:
+        rule = None if gone.rule is None else rules[gone.rule]
+        earlier = tuple([rules[ref] for ref in gone.earlier])
+        dropped.append(looks[_description(gone.leaf), (), rule, earlier])
     return {
         "rules": [(rule.path, rule.line, rule.name) for rule in rules],
         "looks": list(looks),
@@ -79,11 +83,6 @@ def _look(step: Step, rules: Mapping[RuleRef, int]) -> Look:
         REPLACED if step.replaces else AVERAGED if is_mean(step.value) else None,
         step.served,
     )
-
-
-def _look_of_dropped(gone: Dropped, rules: Mapping[RuleRef, int]) -> Look:
-    rule = None if gone.rule is None else rules[gone.rule]
-    return _description(gone.leaf), (), rule, tuple([rules[rule] for rule in gone.earlier])
 
 
 def _description(leaf: Leaf) -> tuple[Any, ...]:

@@ -16,7 +16,7 @@ from ckpt_surgery.core.version import VERSION
 from ckpt_surgery.functions.arrays import Apply, Node, inputs_first
 from ckpt_surgery.functions.base import Function
 from ckpt_surgery.planner.options import Prepared
-from ckpt_surgery.planner.plan import Input, Plan, Step
+from ckpt_surgery.planner.plan import Plan, Step
 
 LONGEST_TEXT = 1 << 15
 """Characters of a text about sources: `run.json`, which holds it, is read up to 64 KiB."""
@@ -61,24 +61,19 @@ def identity_of(prepared: Prepared) -> Mapping[str, str]:
         ],
         "values": values,
     }
+    which = [[i.name, i.format, i.step, i.item, i.fingerprint] for i in plan.inputs]
+    files = {
+        f"{i.name}/{name}": [state.size, state.modified, state.version, state.sample]
+        for i in plan.inputs
+        for name, state in i.files.items()
+    }
+    states = json.dumps({"which": which, "files": files})
     return {
         "version": VERSION,
         "plan": digest_of(parts),
-        "sources": _sources_text(plan.inputs),
+        # A later run names what has changed by these states, unless they are too long for the file of a run.
+        "sources": states if len(states) <= LONGEST_TEXT else digest_of([which, files]),
     }
-
-
-def _sources_text(inputs: Sequence[Input]) -> str:
-    """The states of the sources' files, by which a later run names what has changed; their digest where that
-    is too long for the file of a run."""
-    which = [[i.name, i.format, i.step, i.item, i.fingerprint] for i in inputs]
-    files = {
-        f"{i.name}/{name}": [one.size, one.modified, one.version, one.sample]
-        for i in inputs
-        for name, one in i.files.items()
-    }
-    text = json.dumps({"which": which, "files": files})
-    return text if len(text) <= LONGEST_TEXT else digest_of([which, files])
 
 
 def plan_digest(plan: Plan, with_values: bool = True) -> str:

@@ -42,7 +42,11 @@ def run_pass(run: PassRun, target: Target | None, last: bool) -> None:
     if target is not None:
         _fit(run, target)
         return
-    _refuse_fill_rules(run, last)
+    # In the last pass only the first `fill` rule is noted, as all lack the same.
+    for rule in [rule for rule in run.rules if rule.rule.fill is not None][: 1 if last else None]:
+        hint = "Give one: `target=PATH`." if last else "Move the rule into the last pass."
+        why = "`fill` needs a target, and belongs to the last pass"
+        rule.wrong(("fill",), PlanError(why, hint=hint, code=Code.NO_TARGET))
     made = produce(run)
     kept, _ = _kept(run, last, [entry for _, entry in made])
     try:
@@ -82,14 +86,6 @@ def _fit(run: PassRun, target: Target) -> None:
     run.tree = fitted(run, target, given, matched, kept, free, awaited_keys(run, refused))
     available = [*free[run.first].values(), *matched.values()]
     _note_subtrees(run.problems, target.placeholders.keys(), available)
-
-
-def _refuse_fill_rules(run: PassRun, last: bool) -> None:
-    """Note `fill` rules in a pass without a target; in the last pass only the first, as all lack the same."""
-    for rule in [rule for rule in run.rules if rule.rule.fill is not None][: 1 if last else None]:
-        message = "`fill` needs a target, and belongs to the last pass"
-        hint = "Give one: `target=PATH`." if last else "Move the rule into the last pass."
-        rule.wrong(("fill",), PlanError(message, hint=hint, code=Code.NO_TARGET))
 
 
 def _check_mirrors(run: PassRun) -> None:
@@ -247,21 +243,12 @@ def awaited_keys(run: PassRun, refused: Set[str]) -> Callable[[str], bool]:
 
     `refused`: keys of leaves that are not kept because `unmatched: error` refuses them.
     """
-    failed = [run.rules[index] for index in sorted(run.problems.failed_rules)]
-
-    def is_awaited(text: str) -> bool:
-        seen = [view for view, _ in views(text, run.mirrors)]
-        return text in refused or any(_may_give(rule, view) for rule in failed for view in seen)
-
-    return is_awaited
-
-
-def _may_give(run: RuleRun, text: str) -> bool:
-    """Whether a rule may give a leaf of this key."""
-    rule = run.rule
-    if rule.drop:
-        return False
-    templates = [*rule.to] if not isinstance(rule.to, Template | None) else [rule.to or rule.add]
-    if templates == [None]:  # with `fill`, or with `match` alone
-        return run.match(text) is not None
-    return any(template.keys.fullmatch(text) for template in templates if template is not None)
+    matches: list[Callable[[str], object]] = []
+    for rule in (run.rules[index] for index in sorted(run.problems.failed_rules)):
+        to = rule.rule.to or rule.rule.add
+        templates = [to] if isinstance(to, Template) else list(to or ())
+        if not rule.rule.drop:  # a rule without templates has `fill`, or `match` alone
+            matches += [template.keys.fullmatch for template in templates] or [rule.match]
+    return lambda text: (
+        text in refused or any(match(view) for match in matches for view, _ in views(text, run.mirrors))
+    )

@@ -328,22 +328,19 @@ def pattern_of(missing: Iterable[str], others: Collection[str]) -> str:
     if not others:
         return ".*"
     inhabited = {prefix for text in others for prefix in _prefixes(text)}
-    patterns = dict.fromkeys(
-        _generalized(next((p for p in _prefixes(text) if p not in inhabited), text), others)
-        for text in missing
-    )
+    patterns: dict[str, None] = {}
+    for start in dict.fromkeys(
+        next((p for p in _prefixes(text) if p not in inhabited), text) for text in missing
+    ):
+        # For any numbers, unless that would match other keys.
+        end = ".*" if start.endswith(SEPARATOR) else ""
+        pattern = str(regex.escape(start, special_only=True))
+        any_number = regex.compile(regex.sub("[0-9]+", r"\\d+", pattern) + end)
+        fits_others = any(any_number.fullmatch(other) for other in others)
+        patterns[pattern + end if fits_others else any_number.pattern] = None
     return "|".join(itertools.islice(patterns, FEW))
 
 
 def _prefixes(text: str) -> Iterator[str]:
     """`a/`, `a/b/`, … of `a/b/c`: the containers that a key lies in."""
     return (text[: i + 1] for i, character in enumerate(text) if character == SEPARATOR)
-
-
-def _generalized(text: str, others: Iterable[str]) -> str:
-    """A pattern for a key or a container's content: for any numbers, unless that would match other keys."""
-    end = ".*" if text.endswith(SEPARATOR) else ""
-    pattern = str(regex.escape(text, special_only=True))
-    any_number = str(regex.sub("[0-9]+", r"\\d+", pattern)) + end
-    compiled = regex.compile(any_number)
-    return pattern + end if any(compiled.fullmatch(other) for other in others) else any_number

@@ -105,7 +105,12 @@ class Problems:
     def raise_all(self) -> None:
         """Raise PlanError with all problems, if there are any."""
         if not self.is_empty:
-            found = [_with_keys(problem, keys) for problem, keys in self._problems.values()]
+            found = []
+            for problem, keys in self._problems.values():
+                # Leaves without values have nothing else in common.
+                named = few_keys(keys, MANY if problem.code is Code.NO_TARGET else FEW)
+                message = f"{problem.message} (at {named})" if keys else problem.message
+                found.append(replace(problem, message=message))
             found += [Problem(one.sentence, *one.first.about) for one in merged(self._misfits)]
             found = _once(found) if self.loaded.path.startswith(PREFIX) else found
             if any(one.hint == EXCHANGED for one in found):
@@ -148,9 +153,3 @@ def _shortened(problems: Iterable[Problem]) -> Iterator[Problem]:
         if more > 0:
             last = replace(last, message=f"{last.message}, and {more} more like it")
         yield from (*before, last)
-
-
-def _with_keys(problem: Problem, keys: Sequence[str]) -> Problem:
-    # Leaves without values have nothing else in common.
-    most = MANY if problem.code is Code.NO_TARGET else FEW
-    return problem if not keys else replace(problem, message=f"{problem.message} (at {few_keys(keys, most)})")

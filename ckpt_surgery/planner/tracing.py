@@ -109,7 +109,9 @@ def stages(runs: Sequence[PassRun], key: str) -> list[Stage]:
                 before[text] = None  # the pass left it as it was
             else:
                 made[entry.rule].append(entry)
-        known = _known_values(run)
+        known: dict[int, list[SourceKey]] = defaultdict(list)  # leaves before the pass, by their values
+        for source, text, entry in ((s, t, e) for s, tree in run.trees.items() for t, e in tree.items()):
+            known[id(entry.value)].append((source, text))
         own = [_stage(run, ref, made[ref], known) for ref in sorted(made, key=lambda ref: ref.location)]
         for stage in own:
             read = (*((claim.source, claim.key) for claim in stage.claims), *stage.looked_up)
@@ -164,15 +166,6 @@ def _groups(match: regex.Match[str]) -> dict[str, str]:
 def _variables(rule: RuleRun, names: Names) -> dict[str, str]:
     values = {name: names[name] for name in rule.rule.for_ or ()}
     return {name: str(v) if isinstance(v, str | int | float) else told(v) for name, v in values.items()}
-
-
-def _known_values(run: PassRun) -> Mapping[int, Sequence[SourceKey]]:
-    """Which leaves had a value before the pass, by the identity of the value."""
-    known: dict[int, list[SourceKey]] = {}
-    for source, tree in run.trees.items():
-        for text, entry in tree.items():
-            known.setdefault(id(entry.value), []).append((source, text))
-    return known
 
 
 # --- rules that a leaf of a source met ----------------------------------------------------------------------

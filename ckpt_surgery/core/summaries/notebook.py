@@ -6,7 +6,6 @@ dark pages, by the page's `color-scheme`.
 
 import re
 from collections.abc import Iterator, Sequence
-from functools import cache
 from html import escape
 from itertools import zip_longest
 from pathlib import Path
@@ -31,17 +30,12 @@ def summary_html(type_name: str, summary: Summary) -> str:
 
 
 def _parts(type_name: str, summary: Summary) -> Iterator[str]:
-    yield f'<div class="ckpt-surgery"><style>{_style()}</style>'
+    yield f'<div class="ckpt-surgery"><style>{STYLE.read_text(encoding="utf-8")}</style>'
     yield f"<p><b>{_text(type_name, LONGEST_TEXT)}</b> {_text(summary.about, LONGEST_TEXT)}</p>"
     yield from _paragraphs(summary.facts)
     yield from _table(summary) if summary.tree is None else _tree(summary, summary.tree())
     yield from _paragraphs(summary.closing)
     yield "</div>"
-
-
-@cache
-def _style() -> str:
-    return STYLE.read_text(encoding="utf-8")
 
 
 def _text(text: str, most: int) -> str:
