@@ -1,6 +1,6 @@
 """Elementwise functions that expressions call by name."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -119,66 +119,37 @@ def where(condition: Array, a: Array | Number, b: Array | Number) -> Array:
     return apply(Where(_number(a), _number(b)), *[v for v in (condition, a, b) if isinstance(v, Array)])
 
 
-def _unary(op: str, x: Array | Number) -> Any:
-    return _combined(Unary(op, _number(x)), x)
-
-
 @in_expressions
 def abs_(x: Array | Number) -> Any:
     """`abs(x)`: the absolute value; for complex numbers, the magnitude.
 
     Raises DataError for the smallest integer of a dtype, whose absolute value the dtype does not hold.
     """
-    return _unary("abs", x) if isinstance(x, Array) else abs(x)
+    return apply(Unary("abs"), x) if isinstance(x, Array) else abs(x)
 
 
-@in_expressions
-def sqrt(x: Array | Number) -> Any:
-    """`sqrt(x)`: the square root; NaN for negative numbers. The square root of integers is float64."""
-    return _unary("sqrt", x)
+def _unary(name: str, text: str) -> Callable[[Array | Number], Any]:
+    """The function of this name, whose documentation continues with `text`."""
+
+    def function(x: Array | Number) -> Any:
+        return _combined(Unary(name, _number(x)), x)
+
+    function.__name__, function.__doc__ = name, f"`{name}(x)`: {text}"
+    return in_expressions(function)
 
 
-@in_expressions
-def rsqrt(x: Array | Number) -> Any:
-    """`rsqrt(x)`: one divided by the square root, `1 / sqrt(x)`. For integers it is float64."""
-    return _unary("rsqrt", x)
-
-
-@in_expressions
-def exp(x: Array | Number) -> Any:
-    """`exp(x)`: e to the power of `x`. For integers it is float64."""
-    return _unary("exp", x)
-
-
-@in_expressions
-def log(x: Array | Number) -> Any:
-    """`log(x)`: the natural logarithm; -inf for 0 and NaN for negative numbers. For integers it is
-    float64."""
-    return _unary("log", x)
-
-
-@in_expressions
-def sin(x: Array | Number) -> Any:
-    """`sin(x)`: the sine of an angle in radians. For integers it is float64."""
-    return _unary("sin", x)
-
-
-@in_expressions
-def cos(x: Array | Number) -> Any:
-    """`cos(x)`: the cosine of an angle in radians. For integers it is float64."""
-    return _unary("cos", x)
-
-
-@in_expressions
-def arccos(x: Array | Number) -> Any:
-    """`arccos(x)`: the angle in radians, from 0 to π, whose cosine is `x`; NaN outside of -1 to 1.
-
-    For integers it is float64. A cosine that was computed can be a little above 1: `arccos(clip(x, -1, 1))`.
-    """
-    return _unary("arccos", x)
-
-
-@in_expressions
-def sign(x: Array | Number) -> Any:
-    """`sign(x)`: -1, 0 or 1, with the dtype of `x`; NaN for NaN. Not for bools and complex numbers."""
-    return _unary("sign", x)
+sqrt = _unary("sqrt", "the square root; NaN for negative numbers. The square root of integers is float64.")
+rsqrt = _unary("rsqrt", "one divided by the square root, `1 / sqrt(x)`. For integers it is float64.")
+exp = _unary("exp", "e to the power of `x`. For integers it is float64.")
+log = _unary(
+    "log", "the natural logarithm; -inf for 0 and NaN for negative numbers. For integers it is\nfloat64."
+)
+sin = _unary("sin", "the sine of an angle in radians. For integers it is float64.")
+cos = _unary("cos", "the cosine of an angle in radians. For integers it is float64.")
+arccos = _unary(
+    "arccos",
+    "the angle in radians, from 0 to π, whose cosine is `x`; NaN outside of -1 to 1.\n\n"
+    "For integers it is float64. A cosine that was computed can be a little above 1: "
+    "`arccos(clip(x, -1, 1))`.",
+)
+sign = _unary("sign", "-1, 0 or 1, with the dtype of `x`; NaN for NaN. Not for bools and complex numbers.")

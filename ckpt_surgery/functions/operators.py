@@ -151,10 +151,6 @@ class Binary(Elementwise):
     left: Number | None = None
     right: Number | None = None
 
-    def __post_init__(self) -> None:
-        if self.op not in _BINARY and self.op not in _COMPARISONS:
-            raise FunctionError(f"not an operator: `{self.op}`")
-
     def operands(self) -> tuple[Number | None, ...]:
         return (self.left, self.right)
 
@@ -234,10 +230,6 @@ class Unary(Elementwise):
     name: ClassVar[str] = "unary"
     op: str
     x: Number | None = None
-
-    def __post_init__(self) -> None:
-        if self.op not in _UNARY:
-            raise FunctionError(f"not an operator: `{self.op}`")
 
     def operands(self) -> tuple[Number | None, ...]:
         return (self.x,)
