@@ -1,26 +1,33 @@
-"""Reductions over axes: `sum`, `mean`, `max`, `min` and `norm`.
+"""Reductions over axes, or of a list: `sum`, `mean`, `max`, `min`; and `norm`.
 
 Each element of a result is computed from all elements along the reduced axes, in an order that depends only
 on their number. So a result is the same, bit for bit, for any chunking. A reduction over all axes is computed
 in a stream: floats in float64, by blocks and in their order, and rounded once.
 """
 
+import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
 from ckpt_surgery.core.arrays import ArraySpec, Region, Shape
-from ckpt_surgery.core.dtypes import DType, computation, converted, is_integer, rank
+from ckpt_surgery.core.dtypes import DType, computation, converted, is_integer, kind, promoted, rank
 from ckpt_surgery.core.errors import FunctionError
 from ckpt_surgery.core.selections import Selection
 from ckpt_surgery.core.tiles import to_c_order
 from ckpt_surgery.functions.arrays import Array, apply
 from ckpt_surgery.functions.base import Blocks, Function, Specs, in_expressions
-from ckpt_surgery.functions.integers import bound, check_exact, check_sums, exact_sums, summation
-from ckpt_surgery.functions.list_reductions import ListReduction
+from ckpt_surgery.functions.integers import (
+    bound,
+    check_exact,
+    check_list_sums,
+    check_sums,
+    exact_sums,
+    summation,
+)
 from ckpt_surgery.functions.sizes import axes_of
 from ckpt_surgery.functions.streams import Folded, Pass, streamed
 
@@ -162,9 +169,7 @@ def sum_(
     If all arrays are bool, the sum counts the true elements, in int64. Integers are added in 64 bits. Raises
     DataError if a sum is out of range of the result's dtype; `cast(sum(xs), 'int64')` keeps the 64-bit sum.
     """
-    if isinstance(x, Array):
-        return apply(Sum(axis, keepdims), x)
-    return _of_list(ListReduction("sum"), x, axis, keepdims)
+    return _reduced(Sum(axis, keepdims), x)
 
 
 def _wide(dtype: DType) -> DType:
@@ -212,9 +217,7 @@ def mean(
     Of a list, `mean(xs)`: the sum of the arrays divided by their number. For integers and bools it is
     float64.
     """
-    if isinstance(x, Array):
-        return apply(Mean(axis, keepdims), x)
-    return _of_list(ListReduction("mean"), x, axis, keepdims)
+    return _reduced(Mean(axis, keepdims), x)
 
 
 @dataclass(frozen=True)
@@ -252,9 +255,7 @@ def max_(
 
     Of a list, `max(xs)`: the largest of the arrays' values for each element; NaN where any array has NaN.
     """
-    if isinstance(x, Array):
-        return apply(Extreme(axis, keepdims, "max"), x)
-    return _of_list(ListReduction("max"), x, axis, keepdims)
+    return _reduced(Extreme(axis, keepdims, "max"), x)
 
 
 @in_expressions
@@ -267,9 +268,7 @@ def min_(
 
     Of a list, `min(xs)`: the smallest of the arrays' values for each element; NaN where any array has NaN.
     """
-    if isinstance(x, Array):
-        return apply(Extreme(axis, keepdims, "min"), x)
-    return _of_list(ListReduction("min"), x, axis, keepdims)
+    return _reduced(Extreme(axis, keepdims, "min"), x)
 
 
 @dataclass(frozen=True)
@@ -319,12 +318,63 @@ def norm(
     return apply(Norm(axis, keepdims, ord), x)
 
 
-def _of_list(
-    function: ListReduction, xs: Sequence[Array], axis: int | tuple[int, ...] | None, keepdims: bool
-) -> Array:
-    """The reduction of a list of arrays. Raises FunctionError if an axis is given."""
-    given = 1 + (axis is not None) + keepdims
+def _reduced(function: Reduction, x: Array | Sequence[Array]) -> Array:
+    """A reduction of an array, or that of a list, for which FunctionError is raised if an axis is given."""
+    if isinstance(x, Array):
+        return apply(function, x)
+    name, given = function.called(), 1 + (function.axis is not None) + function.keepdims
     if given > 1:
-        name = function.called()
         raise FunctionError(f"`{name}` takes at most one argument, {given} given: {name}(xs)")
-    return apply(function, *xs)
+    return apply(ListReduction(name), *x)
+
+
+# --- of a list ---------------------------------------------------------------------------------------
+
+
+_COMBINED: Mapping[str, Callable[[Any, Any], Any]] = {
+    "sum": np.add,
+    "mean": np.add,
+    "max": np.maximum,
+    "min": np.minimum,
+}
+
+
+@dataclass(frozen=True)
+class ListReduction(Function):
+    """Elements at the same index of all inputs combined from first to last: `sum`, `mean`, `max` or `min`.
+
+    Sums of integers are in 64 bits. Means of integers and bools are float64.
+    """
+
+    name: ClassVar[str] = "list_reduction"
+    widens: ClassVar[bool] = True
+    elementwise: ClassVar[bool] = True
+    op: str
+
+    def called(self) -> str:
+        return self.op
+
+    def work_dtype(self, dtypes: Sequence[DType]) -> DType:
+        """The dtype of the computation, which inputs are converted to first."""
+        dtype = promoted(dtypes, self.op)
+        if self.op == "sum":
+            return summation(dtype)
+        return np.dtype(np.float64) if self.op == "mean" and kind(dtype) in "biu" else dtype
+
+    def infer(self, ins: Specs) -> ArraySpec:
+        for i, spec in enumerate(ins):
+            if spec.shape != ins[0].shape:
+                raise FunctionError(
+                    f"`{self.op}`: array 0 is {ins[0]}, array {i} is {spec}; shapes have to be equal"
+                )
+        return ArraySpec(ins[0].shape, self.work_dtype([spec.dtype for spec in ins]))
+
+    def apply(self, region: Region, ins: Specs, blocks: Blocks) -> np.ndarray:
+        dtype = self.work_dtype([spec.dtype for spec in ins])
+        with np.errstate(all="ignore"):
+            total = functools.reduce(_COMBINED[self.op], (converted(block, dtype) for block in blocks))
+            if self.op == "mean":
+                total = total / dtype.type(len(ins))
+        if self.op == "sum" and is_integer(dtype):
+            check_list_sums(self.op, blocks, dtype, region)
+        return np.asarray(total)

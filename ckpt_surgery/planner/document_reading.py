@@ -17,7 +17,7 @@ from ckpt_surgery.functions.arrays import Apply, Read
 from ckpt_surgery.functions.base import Function
 from ckpt_surgery.functions.create import InPlaceOf
 from ckpt_surgery.functions.joining import Stack
-from ckpt_surgery.functions.list_reductions import ListReduction
+from ckpt_surgery.functions.reductions import ListReduction
 from ckpt_surgery.language.params import ParamSource, ParamValue
 from ckpt_surgery.planner.entries import RuleEffect, RuleRef
 from ckpt_surgery.planner.plan import (

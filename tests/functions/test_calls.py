@@ -18,10 +18,9 @@ from ckpt_surgery.functions.contractions import Einsum
 from ckpt_surgery.functions.create import Full, Init
 from ckpt_surgery.functions.dtypes import Cast
 from ckpt_surgery.functions.joining import Concat, Stack
-from ckpt_surgery.functions.list_reductions import ListReduction
 from ckpt_surgery.functions.operators import Binary, Unary
 from ckpt_surgery.functions.quantization import Dequantize, Quantize
-from ckpt_surgery.functions.reductions import Mean
+from ckpt_surgery.functions.reductions import ListReduction, Mean
 from ckpt_surgery.functions.registry import registry
 
 

@@ -17,9 +17,8 @@ from ckpt_surgery.functions.arithmetic import abs_
 from ckpt_surgery.functions.base import Function
 from ckpt_surgery.functions.contractions import Einsum, product
 from ckpt_surgery.functions.dtypes import Rounded
-from ckpt_surgery.functions.list_reductions import ListReduction
 from ckpt_surgery.functions.operators import Binary, Unary
-from ckpt_surgery.functions.reductions import Mean, Sum
+from ckpt_surgery.functions.reductions import ListReduction, Mean, Sum
 from tests.support.evaluation import evaluate
 from tests.support.strategies import integers_of
 

@@ -25,7 +25,6 @@ from ckpt_surgery.functions.dtypes import Bitcast, Cast, Rounded
 from ckpt_surgery.functions.indexing import Copies, Index, Take
 from ckpt_surgery.functions.joining import Concat, Stack
 from ckpt_surgery.functions.layout import Pad, Reshape, Transpose
-from ckpt_surgery.functions.list_reductions import ListReduction
 from ckpt_surgery.functions.marks import MARK
 from ckpt_surgery.functions.masks import KthMagnitude, LargestMask, RandomMask, ShareMagnitude
 from ckpt_surgery.functions.nonfinite import AllowNonfinite, may_be_nonfinite
@@ -33,7 +32,7 @@ from ckpt_surgery.functions.operators import Binary, Unary
 from ckpt_surgery.functions.ordering import Ranks
 from ckpt_surgery.functions.packing import Unpack
 from ckpt_surgery.functions.quantization import Dequantize, Quantize
-from ckpt_surgery.functions.reductions import Extreme, Mean, Norm, Sum
+from ckpt_surgery.functions.reductions import Extreme, ListReduction, Mean, Norm, Sum
 from ckpt_surgery.functions.registry import registry
 from ckpt_surgery.functions.resizing import Resize
 from tests.support.arrays import numbers

@@ -19,8 +19,8 @@ from ckpt_surgery.functions.arrays import Apply, Array, Node, Read
 from ckpt_surgery.functions.dtypes import Cast
 from ckpt_surgery.functions.indexing import Index
 from ckpt_surgery.functions.layout import Transpose
-from ckpt_surgery.functions.list_reductions import ListReduction
 from ckpt_surgery.functions.operators import Binary, Unary
+from ckpt_surgery.functions.reductions import ListReduction
 from ckpt_surgery.graph import fusion
 from ckpt_surgery.graph.costs import task_bytes
 from ckpt_surgery.graph.evaluating import evaluate

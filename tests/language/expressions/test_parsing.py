@@ -25,9 +25,9 @@ from ckpt_surgery.functions.dtypes import Bitcast, Rounded
 from ckpt_surgery.functions.indexing import Index
 from ckpt_surgery.functions.joining import Stack
 from ckpt_surgery.functions.layout import Transpose
-from ckpt_surgery.functions.list_reductions import ListReduction
 from ckpt_surgery.functions.operators import Binary
 from ckpt_surgery.functions.quantization import Quantize
+from ckpt_surgery.functions.reductions import ListReduction
 from ckpt_surgery.language.expressions.parsing import Expression, check, parse
 from ckpt_surgery.language.expressions.scope import (
     ExpressionError,
