@@ -76,70 +76,41 @@ THRESHOLD = ArraySpec((2,), np.dtype(np.uint64))
 
 
 @dataclass(frozen=True)
-class _Threshold(Function):
+class KthMagnitude(Function):
     """Cut-off of the largest magnitudes: the smallest that counts, and the index where ties stop, as uint64.
 
     Magnitudes are unsigned integers in the order of the absolute values (`magnitudes`). Of the elements with
     the least one, those before the index in C order are among the largest.
     """
 
-    scratch: ClassVar[int] = RANKING_BYTES
-
-    def infer(self, ins: Specs) -> ArraySpec:
-        return THRESHOLD
-
-    def stream(self, ins: Specs) -> Pass:
-        raise NotImplementedError
-
-    def passes(self, ins: Specs) -> int:
-        return max(16, 8 * computation(ins[0].dtype).itemsize) // 16 + INDEX_PASSES
-
-    def uses(self, selection: Selection, ins: Specs) -> list[tuple[int, Selection]]:
-        return [(0, tuple(map(range, ins[0].shape)))] if len(selection[0]) else []
-
-    def apply(self, region: Region, ins: Specs, blocks: Blocks) -> np.ndarray:
-        return streamed(self.stream(ins), blocks[0])[region.slices] if region.size else np.empty(0, np.uint64)
-
-
-@dataclass(frozen=True)
-class KthMagnitude(_Threshold):
-    """The threshold of the `k` largest magnitudes."""
-
     name: ClassVar[str] = "kth_magnitude"
-    k: int
+    scratch: ClassVar[int] = RANKING_BYTES
+    k: int | None
+    """Number of the largest; None: `share` of those that are not 0."""
+    share: float = 1.0
 
     def infer(self, ins: Specs) -> ArraySpec:
-        _check(ins[0], "topk_mask")
-        if not 0 <= self.k <= ins[0].size:
+        if kind(ins[0].dtype) != "f" and not is_integer(ins[0].dtype):
+            name = "top_share_mask" if self.k is None else "topk_mask"
+            raise FunctionError(f"`{name}` needs integers or floats, not {ins[0]}")
+        if self.k is not None and not 0 <= self.k <= ins[0].size:
             raise FunctionError(
                 f"`topk_mask`: `k` should be from 0 to {ins[0].size}, not {self.k}, for {ins[0]}"
             )
         return THRESHOLD
 
     def stream(self, ins: Specs) -> Pass:
-        return Ranking(ins[0], self.k)
-
-
-@dataclass(frozen=True)
-class ShareMagnitude(_Threshold):
-    """The threshold of the largest magnitudes that are a share of all that are not 0."""
-
-    name: ClassVar[str] = "share_magnitude"
-    share: float
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.share <= 1:
-            raise FunctionError(f"`top_share_mask`: `share` should be from 0 to 1, not {self.share}")
-
-    def infer(self, ins: Specs) -> ArraySpec:
-        _check(ins[0], "top_share_mask")
-        return THRESHOLD
+        return Counting(ins[0], self.share) if self.k is None else Ranking(ins[0], self.k)
 
     def passes(self, ins: Specs) -> int:
-        return 1 + super().passes(ins)
+        counting = int(self.k is None)
+        return counting + max(16, 8 * computation(ins[0].dtype).itemsize) // 16 + INDEX_PASSES
 
-    def stream(self, ins: Specs) -> Pass:
-        return Counting(ins[0], self.share)
+    def uses(self, selection: Selection, ins: Specs) -> list[tuple[int, Selection]]:
+        return [(0, tuple(map(range, ins[0].shape)))] if len(selection[0]) else []
+
+    def apply(self, region: Region, ins: Specs, blocks: Blocks) -> np.ndarray:
+        return streamed(self.stream(ins), blocks[0])[region.slices] if region.size else np.empty(0, np.uint64)
 
 
 @dataclass(frozen=True)
@@ -189,7 +160,9 @@ def top_share_mask(x: Array, share: float) -> Array:
 
     Raises FunctionError if `share` is not from 0 to 1, and for other dtypes than integers and floats.
     """
-    return apply(LargestMask(), x, apply(ShareMagnitude(share), x))
+    if not 0 <= share <= 1:
+        raise FunctionError(f"`top_share_mask`: `share` should be from 0 to 1, not {share}")
+    return apply(LargestMask(), x, apply(KthMagnitude(None, share), x))
 
 
 @dataclass(frozen=True)
@@ -244,11 +217,6 @@ def random_mask(x: Array, p: Array | Number, seed: int, model: int = 0, *, leaf_
     if isinstance(p, Array):
         return apply(RandomMask(leaf_key, seed, None, model), x, p)
     return apply(RandomMask(leaf_key, seed, p, model), x)
-
-
-def _check(spec: ArraySpec, name: str) -> None:
-    if kind(spec.dtype) != "f" and not is_integer(spec.dtype):
-        raise FunctionError(f"`{name}` needs integers or floats, not {spec}")
 
 
 def _tiles(region: Region) -> list[Region]:

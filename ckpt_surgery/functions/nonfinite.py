@@ -9,7 +9,7 @@ import numpy as np
 
 from ckpt_surgery.core.arrays import ArraySpec, Region, chunk_regions
 from ckpt_surgery.core.digests import values_crc
-from ckpt_surgery.core.dtypes import DType, converted, has_infinity, has_nan, kind
+from ckpt_surgery.core.dtypes import DType, computation, converted, has_infinity, has_nan, kind
 from ckpt_surgery.core.manifests import Manifest
 from ckpt_surgery.core.tiles import tile_shape
 from ckpt_surgery.functions.arrays import Array, apply
@@ -32,12 +32,7 @@ def finite(block: np.ndarray) -> np.ndarray:
     """A mask of the elements that are finite."""
     if block.dtype.itemsize == _NARROW:
         return np.asarray(~_nonfinite_bytes(block.dtype)[block.view(np.uint8)])
-    wide = block if kind(block.dtype) == "c" else converted(block, np.result_type(np.float32, _wide(block)))
-    return np.asarray(np.isfinite(wide))
-
-
-def _wide(block: np.ndarray) -> DType:
-    return block.dtype if block.dtype.name in ("float32", "float64") else np.dtype(np.float32)
+    return np.asarray(np.isfinite(converted(block, computation(block.dtype))))
 
 
 def all_finite(block: np.ndarray) -> bool:

@@ -26,7 +26,7 @@ from ckpt_surgery.functions.indexing import Copies, Index, Take
 from ckpt_surgery.functions.joining import Concat, Stack
 from ckpt_surgery.functions.layout import Pad, Reshape, Transpose
 from ckpt_surgery.functions.marks import MARK
-from ckpt_surgery.functions.masks import KthMagnitude, LargestMask, RandomMask, ShareMagnitude
+from ckpt_surgery.functions.masks import KthMagnitude, LargestMask, RandomMask
 from ckpt_surgery.functions.nonfinite import AllowNonfinite, may_be_nonfinite
 from ckpt_surgery.functions.operators import Binary, Unary
 from ckpt_surgery.functions.ordering import Ranks
@@ -165,7 +165,7 @@ QUANTIZED: list[Case] = [
 MASKS: list[Case] = [
     (KthMagnitude(5), ("float32[4,6]",)),
     (LargestMask(), ("int8[4,6]", "uint64[2]")),
-    (ShareMagnitude(0.4), ("float32[4,6]",)),
+    (KthMagnitude(None, 0.4), ("float32[4,6]",)),
     (RandomMask("a/b", 7, 0.25), ("float32[4,3,5]",)),
     (RandomMask("a/b", 7, None, 2), ("float32[4,6]", "float32[4,1]")),
 ]

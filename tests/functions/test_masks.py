@@ -18,7 +18,6 @@ from ckpt_surgery.functions.masks import (
     KthMagnitude,
     LargestMask,
     RandomMask,
-    ShareMagnitude,
     fractions,
     random_mask,
     top_share_mask,
@@ -89,7 +88,7 @@ def test_a_share_is_of_the_elements_that_are_not_0(
 ) -> None:
     array = np.array(values, np.float32)
     for shaped in (array, array[:, None], array.astype(np.float64)):
-        mask = evaluate(LargestMask(), [shaped, evaluate(ShareMagnitude(share), [shaped])])
+        mask = evaluate(LargestMask(), [shaped, evaluate(KthMagnitude(None, share), [shaped])])
         assert np.nonzero(mask.ravel())[0].tolist() == sorted(wanted)
 
 
@@ -189,7 +188,7 @@ REFUSED: list[tuple[Function, tuple[str, ...], str]] = [
     (KthMagnitude(7), ("float32[2,3]",), "`k` should be from 0 to 6, not 7, for float32[2,3]"),
     (KthMagnitude(-1), ("float32[2,3]",), "`k` should be from 0 to 6, not -1"),
     (KthMagnitude(1), ("bool[2,3]",), "`topk_mask` needs integers or floats, not bool[2,3]"),
-    (ShareMagnitude(1), ("bool[2,3]",), "`top_share_mask` needs integers or floats, not bool[2,3]"),
+    (KthMagnitude(None, 1), ("bool[2,3]",), "`top_share_mask` needs integers or floats, not bool[2,3]"),
     (KthMagnitude(1), ("complex64[2]",), "`topk_mask` needs integers or floats, not complex64[2]"),
     (
         RandomMask("a", 1),
