@@ -43,9 +43,9 @@ from ckpt_surgery.functions.arrays import Array, Series, apply, require_no_gaps
 from ckpt_surgery.functions.base import Blocks, Function, Specs, expression_name
 from ckpt_surgery.functions.marks import MARK
 from ckpt_surgery.functions.signatures import leaf_key_name
-from ckpt_surgery.language.expressions.calls import called
 from ckpt_surgery.language.expressions.scope import Scope
 from ckpt_surgery.language.expressions.values import bounded, told
+from ckpt_surgery.language.expressions.vocabulary import called
 
 INFER = "infer_"
 """Prefix of the functions that give shape and dtype of a hook's result: `infer_NAME` for `NAME`."""

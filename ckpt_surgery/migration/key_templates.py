@@ -9,7 +9,7 @@ from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.language.expressions.naming import name_problem
 from ckpt_surgery.language.expressions.regexes import MAX_PATTERN, compile_pattern
 from ckpt_surgery.language.expressions.scope import ExpressionError
-from ckpt_surgery.language.patterns.template_parsing import parse_template
+from ckpt_surgery.language.patterns.templates import parse_template
 
 SOURCE = "source"
 NO_NAMES: Mapping[str, str] = MappingProxyType({})

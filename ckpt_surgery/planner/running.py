@@ -12,10 +12,9 @@ from ckpt_surgery.core.keys import Key, list_paths
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.functions.arrays import Apply
-from ckpt_surgery.language.expressions.let_names import LetNames
 from ckpt_surgery.language.expressions.naming import TARGET
 from ckpt_surgery.language.expressions.operators import truth
-from ckpt_surgery.language.expressions.parsing import Expression
+from ckpt_surgery.language.expressions.parsing import Expression, LetNames
 from ckpt_surgery.language.expressions.regexes import MatchBudget, compile_pattern
 from ckpt_surgery.language.expressions.scope import Groups, LetError, Scope, Unavailable
 from ckpt_surgery.language.patterns.templates import Template

@@ -30,8 +30,7 @@ from ckpt_surgery.functions.masks import KthMagnitude, LargestMask, RandomMask
 from ckpt_surgery.functions.nonfinite import AllowNonfinite, may_be_nonfinite
 from ckpt_surgery.functions.operators import Binary, Unary
 from ckpt_surgery.functions.ordering import Ranks
-from ckpt_surgery.functions.packing import Unpack
-from ckpt_surgery.functions.quantization import Dequantize, Quantize
+from ckpt_surgery.functions.quantization import Dequantize, Quantize, Unpack
 from ckpt_surgery.functions.reductions import Extreme, ListReduction, Mean, Norm, Sum
 from ckpt_surgery.functions.registry import registry
 from ckpt_surgery.functions.resizing import Resize

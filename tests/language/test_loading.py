@@ -14,7 +14,7 @@ from ckpt_surgery.core.errors import RecipeError, SurgeryError, UsageError
 from ckpt_surgery.language.expressions.parsing import parse
 from ckpt_surgery.language.expressions.scope import Table
 from ckpt_surgery.language.loading import LoadedRecipe, load_recipe, parse_recipe
-from ckpt_surgery.language.patterns.template_parsing import parse_template
+from ckpt_surgery.language.patterns.templates import parse_template
 from ckpt_surgery.language.schema.fields import Pass, Recipe, Rule, schema
 from tests.support.strategies import documents
 

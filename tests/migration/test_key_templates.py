@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.language.expressions.regexes import compile_pattern
 from ckpt_surgery.language.expressions.scope import Scope
-from ckpt_surgery.language.patterns.template_parsing import parse_template
+from ckpt_surgery.language.patterns.templates import parse_template
 from ckpt_surgery.migration.key_templates import literal, template_of
 
 

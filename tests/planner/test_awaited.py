@@ -3,7 +3,7 @@
 import pytest
 
 from ckpt_surgery.core.errors import PlanError
-from ckpt_surgery.language.patterns.template_parsing import parse_template
+from ckpt_surgery.language.patterns.templates import parse_template
 from tests.support.passes import rules_of
 from tests.support.plans import plan_of
 

@@ -1,4 +1,4 @@
-"""Checks of one rule: which fields go together, and which names its expressions can use."""
+"""Checks of one rule: which fields go together, which names its expressions can use, and unused `let`."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,9 +11,8 @@ from ckpt_surgery.core.text import did_you_mean
 from ckpt_surgery.language.checks.findings import Finding, Subject, empty_fields
 from ckpt_surgery.language.expressions.naming import name_problem
 from ckpt_surgery.language.expressions.parsing import MAX_TEXT, Expression, check
-from ckpt_surgery.language.patterns.template_parsing import check_groups, check_template
-from ckpt_surgery.language.patterns.templates import Template
-from ckpt_surgery.language.schema.fields import Pass, Rule
+from ckpt_surgery.language.patterns.templates import Template, check_groups, check_template
+from ckpt_surgery.language.schema.fields import Pass, Recipe, Rule
 from ckpt_surgery.language.yaml.document import DocumentPath
 
 ALL_SOURCES = "*"
@@ -287,3 +286,17 @@ class RuleCheck:
             return
         for error in check_template(template, known, self._pattern, self._sources):
             yield Finding.of(path, error, at_key)
+
+
+def unused_lets(recipe: Recipe) -> Iterator[Finding]:
+    """A finding for each entry that neither a value nor an entry used by one refers to."""
+    for index, pass_ in enumerate(recipe.passes):
+        path: DocumentPath = () if recipe.written_passes is None else ("passes", index)
+        for number, rule in enumerate(pass_.rules):
+            values = rule.values if rule.mirror_value is None else (*rule.values, rule.mirror_value)
+            used = frozenset().union(*map(rule.names_in, values))
+            for name in rule.let or ():
+                if name not in used:
+                    where = (*path, "rules", number, "let", name)
+                    message = f"`{name}` is not used: no value of the rule depends on it"
+                    yield Finding(where, message, at_key=True, hint="Remove it, or use it in `value`.")

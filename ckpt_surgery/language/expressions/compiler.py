@@ -12,8 +12,14 @@ from typing import Any, NoReturn
 from ckpt_surgery.core.errors import FunctionError, SurgeryError
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.functions.registry import registry
-from ckpt_surgery.language.expressions.calls import called
-from ckpt_surgery.language.expressions.lookups import LOOKUPS, WITH_PATTERNS, within
+from ckpt_surgery.language.expressions.lookups import (
+    ATTRIBUTES,
+    LOOKUPS,
+    WITH_PATTERNS,
+    attribute,
+    subscripted,
+    within,
+)
 from ckpt_surgery.language.expressions.naming import unknown_name
 from ckpt_surgery.language.expressions.operators import binary, compared, formatted, truth, unary
 from ckpt_surgery.language.expressions.other_libraries import attribute_advice, is_module, method_advice
@@ -29,9 +35,8 @@ from ckpt_surgery.language.expressions.scope import (
     Watched,
 )
 from ckpt_surgery.language.expressions.spans import Span, Spans
-from ckpt_surgery.language.expressions.subscripts import ATTRIBUTES, attribute, subscripted
 from ckpt_surgery.language.expressions.values import bounded, listed
-from ckpt_surgery.language.expressions.vocabulary import call_problem, usages
+from ckpt_surgery.language.expressions.vocabulary import call_problem, called, usages
 
 Evaluator = Callable[[Scope], Any]
 

@@ -7,20 +7,22 @@ Whatever is refused is an ExpressionError that points at the characters in quest
 
 import ast
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from ckpt_surgery.core.problem_codes import Code
-from ckpt_surgery.language.expressions.compiler import Compiler, Evaluator
+from ckpt_surgery.language.expressions.compiler import Compiler, Evaluator, errors_at
 from ckpt_surgery.language.expressions.naming import unknown_name
 from ckpt_surgery.language.expressions.scope import (
     ExpressionError,
     GroupUse,
+    LetError,
     NameUse,
     Scope,
 )
 from ckpt_surgery.language.expressions.spans import line_starts
+from ckpt_surgery.language.expressions.values import bounded_together
 
 MAX_TEXT = 1 << 15
 """Limit on the characters of an expression."""
@@ -131,3 +133,34 @@ def check(expression: Expression, known: Iterable[str], sources: Sequence[str] =
         if use.name not in names
     ]
     return sorted((*unknown, *expression.wrong_calls), key=lambda error: error.start)
+
+
+class LetNames(dict[str, Any]):
+    """The names that the value of one output sees. Looking up a name of `let` evaluates it."""
+
+    def __init__(
+        self,
+        names: Mapping[str, Any],
+        let: Mapping[str, Expression],
+        leaf_key: str,
+        count: Callable[[str], int] | None,
+    ):
+        """`leaf_key` and `count`: those of the output's `Scope`."""
+        super().__init__(names)
+        self._let = let
+        self._leaf_key = leaf_key
+        self._count = count
+
+    def __missing__(self, name: str) -> Any:
+        """Raises KeyError for an unknown name, LetError where an entry fails."""
+        expression = self._let[name]
+        evaluate = errors_at(
+            (0, len(expression.text)), lambda scope: bounded_together(expression.evaluate(scope))
+        )
+        try:
+            value = self[name] = evaluate(Scope(self, self._leaf_key, self._count))
+        except LetError:
+            raise
+        except ExpressionError as error:
+            raise LetError(name, error) from None
+        return value

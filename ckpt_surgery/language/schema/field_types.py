@@ -15,11 +15,9 @@ from pydantic_core import PydanticCustomError
 
 from ckpt_surgery.core.shardings import Mesh, Spec, is_axis
 from ckpt_surgery.language.expressions.parsing import Expression, parse
-from ckpt_surgery.language.expressions.regexes import compile_pattern
+from ckpt_surgery.language.expressions.regexes import compile_pattern, with_params
 from ckpt_surgery.language.expressions.scope import Constant, ExpressionError
-from ckpt_surgery.language.patterns.inserted_params import with_params
-from ckpt_surgery.language.patterns.template_parsing import parse_template
-from ckpt_surgery.language.patterns.templates import Template
+from ckpt_surgery.language.patterns.templates import Template, parse_template
 
 SYNTAX = "recipe_syntax"
 """Type of the pydantic errors with an ExpressionError, as `error`, that points at characters of the value."""

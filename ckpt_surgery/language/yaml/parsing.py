@@ -16,10 +16,8 @@ import yaml
 from ckpt_surgery.core.errors import Problem, RecipeError
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.text import abridged
-from ckpt_surgery.language.yaml.document import DocumentPath, Mark, YamlDocument, path_text
-from ckpt_surgery.language.yaml.offsets import paired
-from ckpt_surgery.language.yaml.problems import syntax_problem
-from ckpt_surgery.language.yaml.quoting import quoted, value_at
+from ckpt_surgery.language.yaml.document import DocumentPath, Mark, YamlDocument, paired, path_text
+from ckpt_surgery.language.yaml.quoting import quoted, syntax_problem, value_at
 
 MAX_BYTES = 1 << 20
 """Limit on the size of a document in UTF-8."""

@@ -6,7 +6,7 @@ import pytest
 import regex
 
 from ckpt_surgery.api.linting import check_recipe
-from ckpt_surgery.language.checks.examples import example
+from ckpt_surgery.language.checks.forgotten_mirrors import example
 from ckpt_surgery.language.packaged import packaged_recipes
 
 RENAME = "- {match: 'params/layer_(.*)', to: 'params/block_\\1'}"

@@ -7,9 +7,18 @@ import regex
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ckpt_surgery.language.expressions.parsing import Expression, parse
 from ckpt_surgery.language.expressions.scope import ExpressionError, Groups, Scope, Table
-from ckpt_surgery.language.patterns.template_parsing import check_template, parse_template
-from ckpt_surgery.language.patterns.templates import Component, Template
+from ckpt_surgery.language.patterns import templates
+from ckpt_surgery.language.patterns.templates import (
+    MOST_BRACES,
+    Component,
+    Piece,
+    Template,
+    check_groups,
+    check_template,
+    parse_template,
+)
 
 PATTERN = regex.compile(r"(?P<p>.*)/layer_(?P<n>\d+)/(?P<m>[qkv])(?P<none>/z)?")
 KEY = "a/b/layer_12/q"
@@ -265,3 +274,38 @@ def test_templates_are_equal_by_their_text() -> None:
     assert len({parse_template("a/${n}"), parse_template("a/${n}")}) == 1
     assert parse_template("a/${n}/${i + int(m)}").names == {"n", "i", "m"}
     assert isinstance(parse_template("a"), Template)
+
+
+# --- parsing ---------------------------------------------------------------------------------------------
+
+
+def test_pieces_have_their_places() -> None:
+    template = parse_template(r"a\/b/\1\g<n>\g<12>/${m + '}'}$$")
+    assert template.segments == (
+        (Piece(0, 1, "a"), Piece(1, 3, "/"), Piece(3, 4, "b")),
+        (Piece(5, 7, group=1), Piece(7, 12, group="n"), Piece(12, 18, group=12)),
+        (Piece(21, 28, expression=parse("m + '}'")), Piece(29, 31, "$")),
+    )
+    assert template.names == {"m"}
+
+
+def test_only_the_first_braces_are_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[str] = []
+
+    def counted(text: str) -> Expression:
+        tried.append(text)
+        return parse(text)
+
+    monkeypatch.setattr(templates, "parse", counted)
+    with pytest.raises(ExpressionError, match="'\\(' was never closed"):
+        parse_template("${" + "f(" * 90 + "}" * 3000)
+    assert len(tried) == MOST_BRACES
+
+
+def test_without_a_pattern_there_are_no_groups() -> None:
+    (error,) = check_groups(parse("g[1]"), None)
+    assert (error.message, error.start, error.end) == (
+        "no regular expression here could have a group 1",
+        0,
+        4,
+    )

@@ -6,7 +6,7 @@ import pytest
 from pydantic import TypeAdapter, ValidationError
 
 from ckpt_surgery.language.expressions.parsing import parse
-from ckpt_surgery.language.patterns.template_parsing import parse_template
+from ckpt_surgery.language.patterns.templates import parse_template
 from ckpt_surgery.language.schema import field_types
 from ckpt_surgery.language.schema.field_types import SYNTAX, WRONG_TYPE
 

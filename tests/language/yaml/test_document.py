@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ckpt_surgery.core.errors import RecipeError, SurgeryError, UsageError
 from ckpt_surgery.language.files import load_document, read_text
-from ckpt_surgery.language.yaml.document import Mark, YamlDocument, path_text
+from ckpt_surgery.language.yaml.document import Mark, YamlDocument, paired, path_text, value_offsets
 from ckpt_surgery.language.yaml.parsing import MAX_BYTES, MAX_PROBLEMS, parse_document
 from tests.support.strategies import documents, unicode
 
@@ -418,3 +418,35 @@ def test_a_value_has_the_lines_that_it_is_written_on() -> None:
         (11, "      1 "),
     ]
     assert document.lines(("version",)) == [(1, "version: 1")]
+
+
+# --- offsets of a scalar's characters --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("raw", "style", "offsets"),
+    [
+        ("abc", "", [0, 1, 2, 3]),
+        ("'a''b'", "'", [1, 2, 4, 5]),
+        (r'"a\tb"', '"', [1, 2, 4, 5]),
+        (r'"\u00e9x"', '"', [1, 7, 8]),
+        (r'"\ud83d\ude00x"', '"', [1, 13, 14]),
+        ("a\n  b", "", [0, 1, 4, 5]),
+        ("|\n ab\n cd", "|", [3, 4, 5, 7, 8, 9]),
+    ],
+)
+def test_offsets(raw: str, style: str, offsets: list[int]) -> None:
+    value = paired(yaml.safe_load(raw))
+    assert value_offsets(raw, style, value) == offsets
+    assert len(offsets) == len(value) + 1
+
+
+def test_text_that_is_not_the_value_gives_nothing() -> None:
+    assert value_offsets("abc", "", "abd") is None
+    assert value_offsets("abc", "", "abcd") is None
+
+
+def test_surrogates() -> None:
+    assert paired("a\ud83d\ude00") == "a\N{GRINNING FACE}"
+    assert paired("a\ud83d") == "a\N{REPLACEMENT CHARACTER}"
+    assert paired("plain") == "plain"
