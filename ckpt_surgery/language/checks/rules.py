@@ -63,20 +63,15 @@ class RuleCheck:
 
     def findings(self) -> Iterator[Finding]:
         yield from empty_fields(self.written, self.path)
-        given = [
-            str(name) for name, value in self.written.items() if value is not None and value is not False
-        ]
         claims = [name for name in CLAIMS if name in self.written]
-        if not claims and self._is_misspelt:
-            return
-        if len(claims) != 1:
+        if len(claims) == 1:
+            yield from self._combinations(claims[0])
+            yield from self._source()
+            yield from self._own_names()
+            yield from self._texts(claims[0])
+        elif claims or not self._is_misspelt:
             said = " and ".join(f"`{c}`" for c in claims) or "none"
             yield Finding(self.path, f"a rule has one of `match`, `fill` and `add`; this one has {said}")
-            return
-        yield from self._combinations(claims[0], given)
-        yield from self._source()
-        yield from self._own_names()
-        yield from self._texts(claims[0])
 
     @property
     def _is_misspelt(self) -> bool:
@@ -86,72 +81,62 @@ class RuleCheck:
     def _field(self, *names: str | int) -> DocumentPath:
         return (*self.path, *names)
 
-    def _combinations(self, claim: str, given: Sequence[str]) -> Iterator[Finding]:
+    def _wrong(self, name: str, message: str, code: Code = Code.FIELDS_DISAGREE) -> Finding:
+        """A problem with the presence of a field."""
+        return Finding(self._field(name), message, at_key=True, code=code)
+
+    def _combinations(self, claim: str) -> Iterator[Finding]:
         """Fields that do not go together."""
+        given = [
+            str(name) for name, value in self.written.items() if value is not None and value is not False
+        ]
         for name in given:
             owners = [c for c in CLAIMS if name in FIELDS[c]]
             if owners and name not in FIELDS[claim]:
                 allowed = " or ".join(f"`{owner}`" for owner in owners)
-                message = f"`{name}` goes with {allowed}, not with `{claim}`"
-                yield Finding(self._field(name), message, at_key=True)
+                yield self._wrong(name, f"`{name}` goes with {allowed}, not with `{claim}`")
         for strong, weak, why in EXCLUDED:
             for name in given if self.written.get(strong) is True and strong in FIELDS[claim] else ():
                 if name in weak and name in FIELDS[claim]:
-                    message = f"`{name}` does not go with `{strong}: true`: {why}"
-                    yield Finding(self._field(name), message, at_key=True)
+                    yield self._wrong(name, f"`{name}` does not go with `{strong}: true`: {why}")
         yield from self._missing(claim, given)
 
     def _missing(self, claim: str, given: Sequence[str]) -> Iterator[Finding]:
+        rule, has_several = self.rule, isinstance(self.written.get("to"), Mapping)
         if claim == "add" and "value" not in given:
             message = "an `add` rule needs a `value`, because it claims no leaf that has one"
             yield Finding(self.path, message, code=Code.MISSING_FIELD)
-        if isinstance(self.written.get("to"), Mapping) and "value" in given:
-            message = "`value` does not go with a mapping in `to`, which has an expression for each output"
-            yield Finding(self._field("value"), message, at_key=True)
-        if isinstance(self.written.get("to"), Mapping) and "mirror_value" in given:
-            message = "`mirror_value` does not go with a mapping in `to`: it is one value for all outputs"
-            yield Finding(self._field("mirror_value"), message, at_key=True)
         for name in ("to", "for", "let"):
             if self.written.get(name) == {}:
-                message = f"`{name}` is an empty mapping"
-                yield Finding(self._field(name), message, at_key=True, code=Code.MISSING_FIELD)
+                yield self._wrong(name, f"`{name}` is an empty mapping", Code.MISSING_FIELD)
+        if has_several and "value" in given:
+            message = "`value` does not go with a mapping in `to`, which has an expression for each output"
+            yield self._wrong("value", message)
+        if has_several and "mirror_value" in given:
+            message = "`mirror_value` does not go with a mapping in `to`: it is one value for all outputs"
+            yield self._wrong("mirror_value", message)
         if "mirror_value" in given and not self.pass_.mirror:
-            yield Finding(
-                self._field("mirror_value"), "`mirror_value` needs a `mirror` on the pass", at_key=True
-            )
-        if self.rule.mirror_value is not None and self.rule.value is not None:
-            kinds = {"xs" in self.rule.names_in(value) for value in (self.rule.value, self.rule.mirror_value)}
-            if len(kinds) > 1:
-                message = "`value` and `mirror_value` must both use `x`, or both use `xs`"
-                yield Finding(self._field("mirror_value"), message)
+            yield self._wrong("mirror_value", "`mirror_value` needs a `mirror` on the pass")
+        uses_xs = ["xs" in rule.names_in(value) for value in rule.values]
+        if rule.mirror_value and rule.value and uses_xs[0] != ("xs" in rule.names_in(rule.mirror_value)):
+            message = "`value` and `mirror_value` must both use `x`, or both use `xs`"
+            yield Finding(self._field("mirror_value"), message)
         if claim == "match" and "by" in given and "drop" not in given:
-            yield from self._by(given)
-
-    def _by(self, given: Sequence[str]) -> Iterator[Finding]:
-        if "to" not in given:
-            yield Finding(
-                self._field("by"), "`by` orders leaves that share one `to`; there is no `to`", at_key=True
-            )
-        elif not self.subject.is_broken(self.path) and not any(
-            "xs" in self.rule.names_in(value) for value in self.rule.values
-        ):
-            yield Finding(self._field("by"), "`by` orders `xs`, which no value of the rule uses", at_key=True)
+            if "to" not in given:
+                yield self._wrong("by", "`by` orders leaves that share one `to`; there is no `to`")
+            elif not any(uses_xs) and not self.subject.is_broken(self.path):
+                yield self._wrong("by", "`by` orders `xs`, which no value of the rule uses")
 
     def _source(self) -> Iterator[Finding]:
-        source = self.rule.source
+        source, known = self.rule.source, self.subject.recipe.named_sources
         if source is None or source == ALL_SOURCES:
             return
-        known = self.subject.recipe.named_sources
-        names = (
-            [(source, self._field("source"))]
-            if isinstance(source, str)
-            else [(name, self._field("source", i)) for i, name in enumerate(source)]
-        )
-        for name, path in names:
+        for i, name in enumerate([source] if isinstance(source, str) else source):
             if name not in known and not self.subject.is_broken(("sources",)):
+                path = self._field("source", *(() if isinstance(source, str) else (i,)))
                 message = f"unknown source `{name}`{did_you_mean(name, known)}"
                 yield Finding(path, message, code=Code.UNKNOWN_SOURCE)
-        if not names:
+        if not source:
             yield Finding(self._field("source"), "the list of sources is empty", code=Code.UNKNOWN_SOURCE)
 
     # --- names ---
@@ -165,25 +150,20 @@ class RuleCheck:
         written = self.written.get(field)
         return [*map(str, written)] if isinstance(written, Mapping) else []
 
-    @property
-    def _variables(self) -> frozenset[str]:
-        return frozenset(self._names_of("for"))
-
     def _own_names(self) -> Iterator[Finding]:
         """Named groups, `for` variables and names of `let` that are not allowed, or taken."""
         recipe = self.subject.recipe
         owners = dict.fromkeys(recipe.named_sources, "a source")
         owners |= dict.fromkeys(recipe.params, "a param") | dict.fromkeys(recipe.tables, "a table")
-        pattern = self._pattern
-        if pattern is not None:
-            field = "match" if self.rule.match is not None else "fill"
-            for name in pattern.groupindex:
-                problem = name_problem(name, owners)
-                if problem is not None:
-                    start = str(self.written[field]).find(f"(?P<{name}>") + 4
-                    end, message = start + len(name), f"the group {problem}"
-                    yield Finding(self._field(field), message, start, end, code=Code.NAME)
-            owners |= dict.fromkeys(pattern.groupindex, "a named group")
+        groups = () if self._pattern is None else self._pattern.groupindex
+        field = "match" if self.rule.match is not None else "fill"
+        for name in groups:
+            problem = name_problem(name, owners)
+            if problem is not None:
+                start = str(self.written[field]).find(f"(?P<{name}>") + 4
+                end, message = start + len(name), f"the group {problem}"
+                yield Finding(self._field(field), message, start, end, code=Code.NAME)
+        owners |= dict.fromkeys(groups, "a named group")
         for field in ("for", "let"):
             for name in self._names_of(field):
                 problem = name_problem(name, owners)
@@ -191,26 +171,43 @@ class RuleCheck:
                     yield Finding(self._field(field, name), problem, at_key=True, code=Code.NAME)
             owners |= dict.fromkeys(self._names_of(field), "a variable of `for`")
 
+    def _known(self, claim: str, field: str) -> frozenset[str]:
+        """The names that the expressions of a field can use, those of `let` apart."""
+        variables = self._names_of("for")
+        if claim == "add":
+            own = [*(variables if field != "for" else ()), *(["key"] if field == "value" else ())]
+        else:
+            own = ["g", "key", *(() if self._pattern is None else self._pattern.groupindex)]
+            own += ["x"] if claim == "match" or field != "from" else []
+        if claim == "match" and field in ("to", "by", "value"):
+            own += variables
+            own += ["xs"] if field == "value" and self._gathers else []
+        return self.subject.constants.union(own)
+
+    @property
+    def _gathers(self) -> bool:
+        """Whether several leaves can share one name: by `to`, or as leaves of different sources."""
+        source = self.written.get("source")
+        return "to" in self.written or source == ALL_SOURCES or isinstance(source, list)
+
     def _texts(self, claim: str) -> Iterator[Finding]:
         """Errors of every expression and template of the rule, with the names that it can use."""
-        names = {"match": self._match_names, "fill": self._fill_names, "add": self._add_names}[claim]
-        rule = self.rule
+        rule, in_value = self.rule, self._known(claim, "value")
+        yield from self._let(in_value)
+        seen = in_value | frozenset(self._names_of("let"))
         for field, expression in (("when", rule.when), ("by", rule.by)):
-            yield from self._expression(self._field(field), expression, names(field))
-        yield from self._let(names("value"))
-        seen = names("value") | frozenset(self._names_of("let"))
+            yield from self._expression(self._field(field), expression, self._known(claim, field))
         for field, expression in (("value", rule.value), ("mirror_value", rule.mirror_value)):
             yield from self._expression(self._field(field), expression, seen)
         for variable, expression in (rule.for_ or {}).items():
-            yield from self._expression(self._field("for", variable), expression, names("for"))
-        templates = (("from", rule.from_), ("add", rule.add), ("to", rule.to))
-        for field, template in templates:
+            yield from self._expression(self._field("for", variable), expression, self._known(claim, "for"))
+        for field, template in (("from", rule.from_), ("add", rule.add), ("to", rule.to)):
             if isinstance(template, Template):
-                yield from self._template(self._field(field), template, names(field), at_key=False)
+                yield from self._template(self._field(field), template, self._known(claim, field))
         if isinstance(rule.to, Mapping):
             for template, expression in rule.to.items():
                 path = self._field("to", template.text)
-                yield from self._template(path, template, names("to"), at_key=True)
+                yield from self._template(path, template, self._known(claim, "to"), at_key=True)
                 yield from self._expression(path, expression, seen)
 
     def _let(self, seen: frozenset[str]) -> Iterator[Finding]:
@@ -236,39 +233,6 @@ class RuleCheck:
                 yield Finding(path, message, code=Code.EXPRESSION)
                 return
 
-    def _match_names(self, field: str) -> frozenset[str]:
-        names = self._group_names | {"x", "key"}
-        if field in ("to", "by", "value"):
-            names |= self._variables
-        return names | {"xs"} if field == "value" and self._gathers else names
-
-    @property
-    def _gathers(self) -> bool:
-        """Whether several leaves can share one name: by `to`, or as leaves of different sources."""
-        source = self.written.get("source")
-        return "to" in self.written or source == ALL_SOURCES or isinstance(source, list)
-
-    def _fill_names(self, field: str) -> frozenset[str]:
-        names = self._group_names | {"key"}
-        return names if field == "from" else names | {"x"}
-
-    def _add_names(self, field: str) -> frozenset[str]:
-        names = self.subject.constants if field == "for" else self.subject.constants | self._variables
-        return names | {"key"} if field == "value" else names
-
-    @property
-    def _group_names(self) -> frozenset[str]:
-        pattern = self._pattern
-        return (
-            self.subject.constants
-            | {"g"}
-            | (frozenset() if pattern is None else frozenset(pattern.groupindex))
-        )
-
-    @property
-    def _sources(self) -> tuple[str, ...]:
-        return tuple(self.subject.recipe.named_sources)
-
     def _expression(
         self, path: DocumentPath, expression: Expression | None, known: frozenset[str]
     ) -> Iterator[Finding]:
@@ -277,14 +241,16 @@ class RuleCheck:
         if self._pattern is None and self.rule.add is None:  # it does not parse, so its groups are unknown
             yield from (Finding.of(path, error) for error in expression.wrong_calls)
         else:
-            yield from expression_findings(path, expression, known, self._pattern, self._sources)
+            sources = self.subject.recipe.named_sources
+            yield from expression_findings(path, expression, known, self._pattern, sources)
 
     def _template(
-        self, path: DocumentPath, template: Template, known: frozenset[str], at_key: bool
+        self, path: DocumentPath, template: Template, known: frozenset[str], at_key: bool = False
     ) -> Iterator[Finding]:
         if self._pattern is None and self.rule.add is None:
             return
-        for error in check_template(template, known, self._pattern, self._sources):
+        sources = self.subject.recipe.named_sources
+        for error in check_template(template, known, self._pattern, sources):
             yield Finding.of(path, error, at_key)
 
 
