@@ -49,9 +49,17 @@ class Reduction(Function):
         """The dtype of the computation, which the input is converted to first."""
         return computation(dtype)
 
-    def reduced(self, rows: np.ndarray) -> np.ndarray:
-        """One value for each row of a contiguous matrix of the work dtype."""
+    def partial(self, rows: np.ndarray) -> np.ndarray:
+        """One value for each row of a contiguous matrix of the work dtype, or of float64."""
         raise NotImplementedError
+
+    def joined(self, first: Any, second: Any) -> Any:
+        """The partial value of two runs of elements, from those of each."""
+        return first + second
+
+    def finished(self, totals: np.ndarray, count: int) -> np.ndarray:
+        """The results for partial values of this many elements each."""
+        return totals
 
     def infer(self, ins: Specs) -> ArraySpec:
         return ArraySpec(self._shape(ins[0].shape), self._result_dtype(ins[0].dtype))
@@ -74,35 +82,29 @@ class Reduction(Function):
         rows = np.ascontiguousarray(to_c_order(last)).reshape(region.size, length)
         self.check(rows, blocks[0], region)
         with np.errstate(all="ignore"):
-            return self.reduced(rows).reshape(region.shape)
+            return np.asarray(self.finished(self.partial(rows), length)).reshape(region.shape)
 
     def stream(self, ins: Specs) -> Pass | None:
         spec = ins[0]
         if len(self._axes(spec.ndim)) < spec.ndim:
             return None
         whole = self.infer(ins)
+        dtype = self.work_dtype(spec.dtype)
+        wide = np.result_type(dtype, np.float64) if rank(dtype) > 1 else dtype
 
         def result(total: Any) -> np.ndarray:
-            value = np.asarray(self.finished(total, spec, Region.whole(whole.shape)))
-            return value.astype(whole.dtype).reshape(whole.shape)
+            self.check_total(total, dtype, Region.whole(whole.shape))
+            value = self.finished(np.asarray(0.0 if total is None else total), spec.size)
+            return np.asarray(value).astype(whole.dtype).reshape(whole.shape)
 
-        wide = _wide(self.work_dtype(spec.dtype))
         return Folded(lambda piece: self.folded(converted(piece, wide)), self.joined, result)
 
     def folded(self, piece: np.ndarray) -> Any:
-        """The value of a vector of consecutive elements, floats in float64."""
-        raise NotImplementedError
+        """The partial value of a vector of consecutive elements, floats in float64."""
+        return self.partial(piece[None])[0]
 
-    def joined(self, first: Any, second: Any) -> Any:
-        """The value of two runs of elements, from those of each."""
-        return first + second
-
-    def finished(self, total: Any, spec: ArraySpec, region: Region) -> Any:
-        """The result for the value of all elements of an array; None where it has none.
-
-        `region` is all of the result. Raises DataError if it is out of range.
-        """
-        return 0 if total is None else total
+    def check_total(self, total: Any, dtype: DType, region: Region) -> None:
+        """Raises DataError if the value of all elements is out of range. `region` is all of the result."""
 
     def marks(self, region: Region, ins: Specs, blocks: Blocks, marks: Blocks) -> np.ndarray:
         axes = self._axes(ins[0].ndim)
@@ -123,7 +125,7 @@ class Reduction(Function):
         )
 
     def _result_dtype(self, dtype: DType) -> DType:
-        return self.reduced(np.ones((1, 1), self.work_dtype(dtype))).dtype
+        return np.asarray(self.finished(self.partial(np.ones((1, 1), self.work_dtype(dtype))), 1)).dtype
 
 
 @dataclass(frozen=True)
@@ -135,7 +137,7 @@ class Sum(Reduction):
     def work_dtype(self, dtype: DType) -> DType:
         return summation(computation(dtype))
 
-    def reduced(self, rows: np.ndarray) -> np.ndarray:
+    def partial(self, rows: np.ndarray) -> np.ndarray:
         return np.asarray(np.add.reduce(rows, axis=1))
 
     def check(self, rows: np.ndarray, block: np.ndarray, region: Region) -> None:
@@ -143,14 +145,11 @@ class Sum(Reduction):
             check_sums(self.name, rows, bound(block), region)
 
     def folded(self, piece: np.ndarray) -> Any:
-        if is_integer(piece.dtype):
-            return exact_sums(piece[None])[0]
-        return _sum(piece)
+        return exact_sums(piece[None])[0] if is_integer(piece.dtype) else super().folded(piece)
 
-    def finished(self, total: Any, spec: ArraySpec, region: Region) -> Any:
+    def check_total(self, total: Any, dtype: DType, region: Region) -> None:
         if isinstance(total, int):
-            check_exact(self.name, np.array([total], object), self.work_dtype(spec.dtype), region, 0)
-        return 0 if total is None else total
+            check_exact(self.name, np.array([total], object), dtype, region, 0)
 
 
 @in_expressions
@@ -172,16 +171,6 @@ def sum_(
     return _reduced(Sum(axis, keepdims), x)
 
 
-def _wide(dtype: DType) -> DType:
-    """The dtype in which a stream of values of this work dtype is computed."""
-    return np.result_type(dtype, np.float64) if rank(dtype) > 1 else dtype
-
-
-def _sum(piece: np.ndarray) -> Any:
-    """The sum of a vector of float64 or complex128, as a number of Python's."""
-    return np.add.reduce(piece).item()
-
-
 def _fractional(dtype: DType) -> DType:
     """The dtype in which fractions of values of this dtype are computed: float64 for integers and bools."""
     return computation(dtype) if rank(dtype) > 1 else _FLOAT64
@@ -196,14 +185,11 @@ class Mean(Reduction):
     def work_dtype(self, dtype: DType) -> DType:
         return _fractional(dtype)
 
-    def reduced(self, rows: np.ndarray) -> np.ndarray:
-        return np.asarray(np.add.reduce(rows, axis=1) / rows.dtype.type(rows.shape[1]))
+    def partial(self, rows: np.ndarray) -> np.ndarray:
+        return np.asarray(np.add.reduce(rows, axis=1))
 
-    def folded(self, piece: np.ndarray) -> Any:
-        return _sum(piece)
-
-    def finished(self, total: Any, spec: ArraySpec, region: Region) -> Any:
-        return np.divide(0.0 if total is None else total, float(spec.size))
+    def finished(self, totals: np.ndarray, count: int) -> np.ndarray:
+        return np.asarray(totals / totals.dtype.type(count))
 
 
 @in_expressions
@@ -235,11 +221,8 @@ class Extreme(Reduction):
             raise FunctionError(f"`{self.op}` has no value for {ins[0]}: it is over no elements")
         return super().infer(ins)
 
-    def reduced(self, rows: np.ndarray) -> np.ndarray:
+    def partial(self, rows: np.ndarray) -> np.ndarray:
         return np.asarray((np.maximum if self.op == "max" else np.minimum).reduce(rows, axis=1))
-
-    def folded(self, piece: np.ndarray) -> Any:
-        return self.reduced(piece[None])[0]
 
     def joined(self, first: Any, second: Any) -> Any:
         return self.folded(np.array([first, second]))
@@ -285,25 +268,17 @@ class Norm(Reduction):
     def work_dtype(self, dtype: DType) -> DType:
         return _fractional(dtype)
 
-    def reduced(self, rows: np.ndarray) -> np.ndarray:
+    def partial(self, rows: np.ndarray) -> np.ndarray:
         sizes = np.abs(rows)
         if self.ord == "inf":
             return np.asarray(np.maximum.reduce(sizes, axis=1, initial=0))
-        if self.ord == 1:
-            return np.asarray(np.add.reduce(sizes, axis=1))
-        return np.asarray(np.sqrt(np.add.reduce(sizes * sizes, axis=1)))
-
-    def folded(self, piece: np.ndarray) -> Any:
-        sizes = np.abs(piece)
-        if self.ord == "inf":
-            return np.maximum.reduce(sizes, initial=0)
-        return _sum(sizes if self.ord == 1 else sizes * sizes)
+        return np.asarray(np.add.reduce(sizes if self.ord == 1 else sizes * sizes, axis=1))
 
     def joined(self, first: Any, second: Any) -> Any:
         return np.maximum(first, second) if self.ord == "inf" else first + second
 
-    def finished(self, total: Any, spec: ArraySpec, region: Region) -> Any:
-        return np.sqrt(total or 0.0) if self.ord == 2 else super().finished(total, spec, region)
+    def finished(self, totals: np.ndarray, count: int) -> np.ndarray:
+        return np.sqrt(totals) if self.ord == 2 else totals
 
 
 @in_expressions
