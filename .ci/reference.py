@@ -89,7 +89,6 @@ GROUPS: Mapping[str, str] = {
     "ordering": "Order",
     "directions": "Directions",
     "quantization": "Quantization",
-    "packing": "Packed numbers",
     "comparing": "Comparisons of arrays",
     "text": "Names and conditions",
 }

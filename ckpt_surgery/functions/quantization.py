@@ -1,6 +1,5 @@
 """Quantization: weights as values of few bits, with floating-point scales."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -9,9 +8,12 @@ import numpy as np
 from ckpt_surgery.core.arrays import ArraySpec, Region, Shape
 from ckpt_surgery.core.dtypes import DType, bits, computation, converted, is_integer, kind, limits
 from ckpt_surgery.core.errors import DataError, FunctionError
-from ckpt_surgery.core.selections import Selection, as_array, blocks_of, broadcast, distinct
+from ckpt_surgery.core.selections import Selection, as_array, distinct
 from ckpt_surgery.functions.arrays import Array, apply
 from ckpt_surgery.functions.base import Blocks, Function, Specs, in_expressions
+from ckpt_surgery.functions.dtypes import cast
+from ckpt_surgery.functions.indexing import Copies
+from ckpt_surgery.functions.operators import Binary
 from ckpt_surgery.functions.sizes import axes_of, broadcasts_to
 
 QUANTIZED = (
@@ -91,74 +93,6 @@ def quantize(x: Array, dtype: DType, axis: int | tuple[int, ...] | None = None) 
     return [apply(Quantize(dtype, axis, part), x) for part in PARTS]
 
 
-@dataclass(frozen=True)
-class Dequantize(Function):
-    """Products of the values and their scale, which broadcasts or has a number for each block."""
-
-    name: ClassVar[str] = "dequantize"
-    multilinear: ClassVar[bool] = True
-    block: tuple[int, ...] | None = None
-    dtype: DType | None = None
-
-    def __post_init__(self) -> None:
-        if self.dtype is not None and kind(self.dtype) != "f":
-            raise FunctionError(f"`dequantize` gives a float dtype, not {self.dtype.name}")
-
-    def infer(self, ins: Specs) -> ArraySpec:
-        x, scale = ins
-        if kind(scale.dtype) != "f" or kind(x.dtype) not in "iuf":
-            raise FunctionError(
-                f"`dequantize` needs integers or floats with a float scale, not {x} and {scale}"
-            )
-        expected = self._scale_shape(x.shape)
-        fits = scale.shape == expected if self.block else broadcasts_to(scale.shape, x.shape)
-        if not fits:
-            told = (
-                f"of shape {list(expected)} for blocks of {self.block}" if self.block else "that broadcasts"
-            )
-            raise FunctionError(
-                f"`dequantize`: {x} needs a scale {told}, but this one has shape {list(scale.shape)}",
-                hint=_PER_CHANNEL if self.block else _BY_BLOCKS,
-            )
-        return ArraySpec(x.shape, self._work(ins))
-
-    def declared_dtype(self, result: DType, dtypes: Sequence[DType]) -> DType:
-        return self.dtype or dtypes[1]
-
-    def uses(self, selection: Selection, ins: Specs) -> list[tuple[int, Selection]]:
-        if self.block is None:
-            return [(0, selection), (1, broadcast(selection, ins[1].shape))]
-        lengths = self._lengths(ins[0].ndim)
-        blocks = tuple(blocks_of(p, n) for p, n in zip(selection, lengths, strict=True))
-        return [(0, selection), (1, blocks)]
-
-    def apply(self, region: Region, ins: Specs, blocks: Blocks) -> np.ndarray:
-        values, scale = (converted(block, self._work(ins)) for block in blocks)
-        if self.block is not None:
-            for axis, length in enumerate(self._lengths(ins[0].ndim)):
-                start, stop = region.starts[axis], region.stops[axis]
-                scale = np.take(scale, np.arange(start, stop) // length - start // length, axis=axis)
-        with np.errstate(all="ignore"):
-            return np.asarray(values * scale)
-
-    def _work(self, ins: Specs) -> DType:
-        wanted = [] if self.dtype is None else [self.dtype]
-        return np.result_type(*(computation(dtype) for dtype in (*(spec.dtype for spec in ins), *wanted)))
-
-    def _lengths(self, ndim: int) -> Shape:
-        """The length of a block along each axis of `x`: 1 along leading axes, which are not divided."""
-        block = self.block or ()
-        if len(block) > ndim or min(block, default=1) < 1:
-            raise FunctionError(
-                f"`dequantize`: blocks of {block} do not fit an array of {ndim} axes",
-                hint=_PER_CHANNEL if len(block) > ndim else None,
-            )
-        return (1,) * (ndim - len(block)) + block
-
-    def _scale_shape(self, shape: Shape) -> Shape:
-        return tuple(-(-n // length) for n, length in zip(shape, self._lengths(len(shape)), strict=True))
-
-
 @in_expressions
 def dequantize(
     x: Array, scale: Array, block: tuple[int, ...] | None = None, dtype: DType | None = None
@@ -176,7 +110,39 @@ def dequantize(
 
     Raises FunctionError if the shapes do not fit together, or if the scale does not have a float dtype.
     """
-    return apply(Dequantize(block, dtype), x, scale)
+    if dtype is not None and kind(dtype) != "f":
+        raise FunctionError(f"`dequantize` gives a float dtype, not {dtype.name}")
+    if kind(scale.dtype) != "f" or kind(x.dtype) not in "iuf":
+        raise FunctionError(
+            f"`dequantize` needs integers or floats with a float scale, not {x.spec} and {scale.spec}"
+        )
+    lengths = _block_lengths(block or (), x.ndim)
+    expected = tuple(-(-n // length) for n, length in zip(x.shape, lengths, strict=True))
+    if scale.shape != expected if block else not broadcasts_to(scale.shape, x.shape):
+        told = f"of shape {list(expected)} for blocks of {block}" if block else "that broadcasts"
+        raise FunctionError(
+            f"`dequantize`: {x.spec} needs a scale {told}, but this one has shape {list(scale.shape)}",
+            hint=_PER_CHANNEL if block else _BY_BLOCKS,
+        )
+    # A block that is as long as the axis broadcasts.
+    each = tuple(length if length < n else 1 for n, length in zip(x.shape, lengths, strict=True))
+    factor = apply(Copies(each, (1,) * x.ndim), scale) if max(each, default=1) > 1 else scale
+    if any(length > n for n, length in zip(x.shape, factor.shape[-x.ndim :], strict=False)):
+        factor = factor[tuple(map(slice, map(min, x.shape, factor.shape)))]
+    dtypes = [x.node.spec.dtype, scale.node.spec.dtype, dtype or scale.dtype]
+    work = np.result_type(*map(computation, dtypes))
+    values, factor = (a if a.node.spec.dtype == work else cast(a, work) for a in (x, factor))
+    return Array(apply(Binary("*"), values, factor).node, dtype or scale.dtype)
+
+
+def _block_lengths(block: tuple[int, ...], ndim: int) -> Shape:
+    """The length of a block along each axis: 1 along leading axes, which are not divided."""
+    if len(block) > ndim or min(block, default=1) < 1:
+        raise FunctionError(
+            f"`dequantize`: blocks of {block} do not fit an array of {ndim} axes",
+            hint=_PER_CHANNEL if len(block) > ndim else None,
+        )
+    return (1,) * (ndim - len(block)) + block
 
 
 # --- several numbers in a byte ---------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from ckpt_surgery.functions.create import Full, Init
 from ckpt_surgery.functions.dtypes import Cast
 from ckpt_surgery.functions.joining import Concat, Stack
 from ckpt_surgery.functions.operators import Binary, Unary
-from ckpt_surgery.functions.quantization import Dequantize, Quantize
+from ckpt_surgery.functions.quantization import Quantize
 from ckpt_surgery.functions.reductions import ListReduction, Mean
 from ckpt_surgery.functions.registry import registry
 
@@ -60,8 +60,6 @@ CALLS: list[tuple[Any, Any]] = [
     (called("maximum", 0, A), one(Binary("maximum", 0), A)),
     (called("clip", A, max=True), one(Binary("minimum", None, True), A)),
     (called("abs", A), one(Unary("abs"), A)),
-    (called("dequantize", A, B), one(Dequantize(None), A, B)),
-    (called("dequantize", A, scale=B, block=[1]), one(Dequantize((1,)), A, B)),
     (called("zeros", (2,), "int4"), one(Full((2,), 0, dtype_named("int4")))),
     (
         called("init", "normal", 3, "float32", stddev=0.5),

@@ -30,7 +30,7 @@ from ckpt_surgery.functions.masks import KthMagnitude, LargestMask, RandomMask
 from ckpt_surgery.functions.nonfinite import AllowNonfinite, may_be_nonfinite
 from ckpt_surgery.functions.operators import Binary, Unary
 from ckpt_surgery.functions.ordering import Ranks
-from ckpt_surgery.functions.quantization import Dequantize, Quantize, Unpack
+from ckpt_surgery.functions.quantization import Quantize, Unpack
 from ckpt_surgery.functions.reductions import Extreme, ListReduction, Mean, Norm, Sum
 from ckpt_surgery.functions.registry import registry
 from ckpt_surgery.functions.resizing import Resize
@@ -152,10 +152,6 @@ QUANTIZED: list[Case] = [
     (Quantize(INT8, 1, "scale"), ("float32[4,6]",)),
     (Quantize(dtype_named("float8_e4m3fn"), (0, 2)), ("bfloat16[2,3,4]",)),
     (Quantize(dtype_named("int4"), None, "scale"), ("float64[4,6]",)),
-    (Dequantize((2, 3)), ("float8_e4m3fn[2,5,7]", "float32[2,3,3]")),
-    (Dequantize((4,)), ("int8[3,10]", "bfloat16[3,3]")),
-    (Dequantize(), ("int8[3,5]", "float32[3,1]")),
-    (Dequantize(None, BF16), ("float4_e2m1fn[3,4]", "bfloat16[3,1]")),
     (Unpack(dtype_named("float4_e2m1fn")), ("uint8[3,5]",)),
     (Unpack(dtype_named("int4")), ("int8[2,5]",)),
     (Unpack(dtype_named("uint2")), ("uint8[2,3]",)),

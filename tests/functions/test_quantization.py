@@ -10,11 +10,12 @@ from ckpt_surgery.core.arrays import ArraySpec, Region
 from ckpt_surgery.core.dtypes import dtype_named, limits
 from ckpt_surgery.core.errors import DataError, FunctionError
 from ckpt_surgery.functions.base import Function
-from ckpt_surgery.functions.quantization import PARTS, Dequantize, Quantize, Unpack
+from ckpt_surgery.functions.quantization import PARTS, Quantize, Unpack, dequantize
 from tests.support.arrays import numbers
+from tests.support.calling import lazily, result_of
 from tests.support.comparing import same
-from tests.support.evaluation import evaluate, spec_of
-from tests.support.lazy_arrays import declared_by
+from tests.support.evaluation import evaluate
+from tests.support.lazy_arrays import declared_by, lazy
 
 F32, BF16, F64, INT8, F8 = map(dtype_named, ("float32", "bfloat16", "float64", "int8", "float8_e4m3fn"))
 
@@ -46,7 +47,7 @@ def test_the_error_is_at_most_half_a_step(rows: list[list[float]], name: str) ->
     step = np.maximum(scale.astype(np.float64), 1e-44)
     error = np.abs(values.astype(np.float64) * scale - x)
     assert (error <= step * (0.5 + limits(values.dtype)[1] * 1e-6) + np.where(scale < 1e-36, 1e-36, 0)).all()
-    assert same(evaluate(Dequantize(), [values, scale]), values.astype(F32) * scale)
+    assert same(result_of(dequantize, values, scale), values.astype(F32) * scale)
 
 
 @pytest.mark.parametrize("name", ["float8_e4m3fn", "float8_e5m2", "float4_e2m1fn"])
@@ -64,7 +65,7 @@ def test_float_targets_use_their_whole_range(name: str) -> None:
 def test_what_quantize_made_is_dequantized_without_more(axis: int | None) -> None:
     x = numbers("float32[5,7]")
     values, scale = quantized(x, INT8, axis)
-    assert same(evaluate(Dequantize(), [values, scale]), values.astype(F32) * scale)
+    assert same(result_of(dequantize, values, scale), values.astype(F32) * scale)
 
 
 def test_dtypes_of_the_parts() -> None:
@@ -72,9 +73,10 @@ def test_dtypes_of_the_parts() -> None:
     assert declared_by(Quantize(INT8, 0, "scale"), BF16) == F32
     assert declared_by(Quantize(INT8, 0, "scale"), F64) == F64
     assert declared_by(Quantize(INT8, 0), BF16) == INT8
-    assert declared_by(Dequantize(), F8, BF16) == BF16
-    assert declared_by(Dequantize(dtype=F32), F8, BF16) == F32
-    assert Dequantize(dtype=F64).infer([ArraySpec((2,), F8), ArraySpec((1,), BF16)]) == ArraySpec((2,), F64)
+    x, scale = lazy((2,), F8), lazy((1,), BF16)
+    assert dequantize(x, scale).spec == ArraySpec((2,), BF16)
+    assert dequantize(x, scale).node.spec.dtype == F32
+    assert dequantize(x, scale, dtype=F64).node.spec == ArraySpec((2,), F64)
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
@@ -88,52 +90,70 @@ def test_blocks_of_128_as_deepseek_v3_has_them() -> None:
     scale = np.abs(numbers("float32[3,2]", 2))
     row, column = np.indices(x.shape)
     expected = x.astype(F32) * scale[row // 128, column // 128]
-    assert same(evaluate(Dequantize((128, 128)), [x, scale]), expected)
-    needed = Dequantize((128, 128)).needs(Region((127, 0), (129, 128)), [spec_of(x), spec_of(scale)])
-    assert needed == [(0, Region((127, 0), (129, 128))), (1, Region((0, 0), (2, 1)))]
+    assert same(result_of(dequantize, x, scale, block=(128, 128)), expected)
+    part = Region((127, 0), (129, 128))
+    assert same(result_of(dequantize, x, scale, region=part, block=(128, 128)), expected[part.slices])
+
+
+@pytest.mark.parametrize("block", [(5, 9), (1, 1), (2, 7), (6, 3)])
+def test_blocks_can_be_as_long_as_an_axis_or_longer(block: tuple[int, int]) -> None:
+    x, scale = numbers("int8[5,7]", 1), numbers(f"float32[{-(-5 // block[0])},{-(-7 // block[1])}]", 2)
+    row, column = np.indices(x.shape)
+    assert same(result_of(dequantize, x, scale, block=block), x * scale[row // block[0], column // block[1]])
 
 
 def test_stacked_experts_have_a_grid_of_scales_each() -> None:
     x, scale = numbers("int8[2,5,6]", 1), numbers("float64[2,2,2]", 2)
     expected = x * np.repeat(np.repeat(scale, 4, 1), 3, 2)[:, :5]
-    assert same(evaluate(Dequantize((4, 3)), [x, scale]), expected)
+    assert same(result_of(dequantize, x, scale, block=(4, 3)), expected)
 
 
 REFUSED: list[tuple[Function, tuple[str, ...], str]] = [
     (Quantize(INT8), ("int32[3]",), "`quantize` needs a float dtype, not int32"),
     (Quantize(INT8, 2), ("float32[3]",), "`quantize`: there is no axis 2"),
     (Quantize(INT8, 0), ("float32[0,3]",), "float32[0,3] has no elements to compute a scale from"),
-    (
-        Dequantize((128, 128)),
-        ("float8_e4m3fn[300,130]", "float32[300,1]"),
-        "needs a scale of shape [3, 2] for blocks of (128, 128), but this one has shape [300, 1]\n"
-        "  Leave out `block` for a scale that broadcasts, such as `quantize` gives.",
-    ),
-    (
-        Dequantize(),
-        ("float8_e4m3fn[300,130]", "float32[3,2]"),
-        "needs a scale that broadcasts, but this one has shape [3, 2]\n"
-        "  Give block=(128, 128) for a scale with one number per block, such as DeepSeek-V3 stores.",
-    ),
-    (
-        Dequantize(),
-        ("int8[3,4]", "float32[3]"),
-        "broadcasts, but this one has shape [3]",
-    ),
-    (Dequantize(), ("int8[3]", "float32[2,3]"), "needs a scale that broadcasts"),
-    (
-        Dequantize((2, 2)),
-        ("int8[3]", "float32[2]"),
-        "an array of 1 axes\n  Leave out `block` for a scale that broadcasts, such as",
-    ),
-    (Dequantize((0,)), ("int8[3]", "float32[2]"), "blocks of (0,)"),
-    (Dequantize(), ("int8[3]", "int8[3]"), "needs integers or floats with a float scale"),
 ]
+
+
+@pytest.mark.parametrize(
+    ("block", "texts", "message"),
+    [
+        (
+            (128, 128),
+            ("float8_e4m3fn[300,130]", "float32[300,1]"),
+            "needs a scale of shape [3, 2] for blocks of (128, 128), but this one has shape [300, 1]\n"
+            "  Leave out `block` for a scale that broadcasts, such as `quantize` gives.",
+        ),
+        (
+            None,
+            ("float8_e4m3fn[300,130]", "float32[3,2]"),
+            "needs a scale that broadcasts, but this one has shape [3, 2]\n"
+            "  Give block=(128, 128) for a scale with one number per block, such as DeepSeek-V3 stores.",
+        ),
+        (
+            None,
+            ("int8[3,4]", "float32[3]"),
+            "broadcasts, but this one has shape [3]",
+        ),
+        (None, ("int8[3]", "float32[2,3]"), "needs a scale that broadcasts"),
+        (
+            (2, 2),
+            ("int8[3]", "float32[2]"),
+            "an array of 1 axes\n  Leave out `block` for a scale that broadcasts, such as",
+        ),
+        ((0,), ("int8[3]", "float32[2]"), "blocks of (0,)"),
+        (None, ("int8[3]", "int8[3]"), "needs integers or floats with a float scale"),
+    ],
+)
+def test_scales_that_do_not_fit(block: tuple[int, ...] | None, texts: tuple[str, str], message: str) -> None:
+    with pytest.raises(FunctionError) as caught:
+        dequantize(*lazily([numbers(text) for text in texts]), block)
+    assert message in str(caught.value)
 
 
 def test_a_product_has_a_float_dtype() -> None:
     with pytest.raises(FunctionError, match="`dequantize` gives a float dtype, not int8"):
-        Dequantize(dtype=INT8)
+        dequantize(lazy(), lazy(), dtype=INT8)
 
 
 def test_types_without_a_sign_are_no_target() -> None:
@@ -172,7 +192,7 @@ def test_mxfp4_is_a_table_of_sixteen_times_a_power_of_two(codes: list[int], scal
     scales = np.full((len(blocks), 1), scale, np.uint8)
     values = evaluate(Unpack(dtype_named("float4_e2m1fn")), [blocks])
     powers = scales.view(ml_dtypes.float8_e8m0fnu)
-    found = evaluate(Dequantize(None, dtype_named("bfloat16")), [values, powers])
+    found = result_of(dequantize, values, powers, dtype=BF16).astype(np.float32)
     by_hand = [[FP4[half] for byte in row for half in (byte & 15, byte >> 4)] for row in blocks.tolist()]
     assert same(found, np.ldexp(np.array(by_hand, np.float32), scale - 127))
 
