@@ -59,9 +59,5 @@ class Subject:
 def empty_fields(written: Mapping[str | int, Any], path: DocumentPath) -> Iterator[Finding]:
     for name, value in written.items():
         if value is None and name not in ("params", "tables"):
-            yield Finding(
-                (*path, name),
-                f"`{name}` has no value; write one, or leave the field out",
-                at_key=True,
-                code=Code.MISSING_FIELD,
-            )
+            message = f"`{name}` has no value; write one, or leave the field out"
+            yield Finding((*path, name), message, at_key=True, code=Code.MISSING_FIELD)

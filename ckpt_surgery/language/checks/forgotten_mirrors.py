@@ -9,8 +9,7 @@ import itertools
 import re._constants as kinds  # type: ignore[import-not-found]
 import re._parser as parser  # type: ignore[import-not-found]
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import regex
 
@@ -36,8 +35,7 @@ MOST_RULES, MOST_ROOTS = 10, 5
 """Limits on what is tried of each pass, so that recipes of thousands of rules take no time."""
 
 
-@dataclass(frozen=True)
-class RenamingRule:
+class RenamingRule(NamedTuple):
     """A rule that renames parameters."""
 
     where: DocumentPath
@@ -65,14 +63,12 @@ def _siblings(
 ) -> Iterator[Finding]:
     """A finding for each entry of `mirror` that names some slots of an optimizer without the others."""
     for params, slots in pass_.mirror.items():
-        others = [tree for slot in slots for tree in _beside(slot) if tree not in slots]
         rule = next((candidate for candidate in renamed if _is_below(candidate.key, params)), None)
-        left = [
-            tree
-            for tree in dict.fromkeys(others)
-            if rule is not None and not _is_handled(recipe, tree + rule.key[len(params) :])
-        ]
-        if left and rule is not None:
+        others = dict.fromkeys(tree for slot in slots for tree in _beside(slot) if tree not in slots)
+        if rule is None:
+            continue
+        left = [tree for tree in others if not _is_handled(recipe, tree + rule.key[len(params) :])]
+        if left:
             named, all_slots = ", ".join(f"`{slot}`" for slot in slots), ", ".join((*slots, *left))
             message = (
                 f"`mirror` names {named} without {few_keys(left)}: where the source has these slots, they"
@@ -90,7 +86,7 @@ def _of_rules(
     roots: Sequence[str],
 ) -> Iterator[Finding]:
     """A finding for the first rule of a pass that renames parameters whose slots nothing renames."""
-    own = list(_mirrored(pass_))
+    own = _mirrored(pass_)
     for rule in renamed:
         trees = {
             slot: params
@@ -111,28 +107,22 @@ def _of_rules(
             return
 
 
-def _mirrored(pass_: Pass) -> Iterator[tuple[str, str]]:
+def _mirrored(pass_: Pass) -> list[tuple[str, str]]:
     """Each mirrored tree: the parameters, and the slots."""
-    for params, slots in pass_.mirror.items():
-        for slot in slots:
-            yield params, slot
+    return [(params, slot) for params, slots in pass_.mirror.items() for slot in slots]
 
 
 def _roots(recipe: Recipe) -> Iterator[str]:
     """Trees of slots, or of an optimizer's state, that rules claim leaves of and keep."""
-    for pass_ in recipe.passes:
-        for rule in pass_.rules:
-            key = _claimed(recipe, rule)
-            names = [] if key is None or rule.drop else key.split(SEPARATOR)
-            index = next((i for i, name in enumerate(names) if name in OPTIMIZER), None)
-            if key is None or index is None:
-                continue
-            is_counter = key.endswith(COUNTERS)
-            if is_counter or not _renames(rule, key):
-                known = {name for group in SIBLINGS for name in group}
-                slot = next((i for i in range(index, len(names)) if names[i] in known), index)
-                if slot < len(names) - 1:
-                    yield SEPARATOR.join(names[: slot + 1])
+    known = {name for group in SIBLINGS for name in group}
+    for rule in (rule for pass_ in recipe.passes for rule in pass_.rules if not rule.drop):
+        key = _claimed(recipe, rule) or ""
+        names = key.split(SEPARATOR)
+        index = next((i for i, name in enumerate(names) if name in OPTIMIZER), None)
+        if index is not None and (key.endswith(COUNTERS) or not _renames(rule, key)):
+            slot = next((i for i in range(index, len(names)) if names[i] in known), index)
+            if slot < len(names) - 1:
+                yield SEPARATOR.join(names[: slot + 1])
 
 
 def _renamed(recipe: Recipe, pass_: Pass, path: DocumentPath, has_model: bool) -> Iterator[RenamingRule]:

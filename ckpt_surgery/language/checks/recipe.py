@@ -41,57 +41,44 @@ def _header(subject: Subject) -> Iterator[Finding]:
     written = subject.written
     for name in ("rules", "mirror"):
         if "passes" in written and name in written:
-            yield Finding(
-                (name,), f"`{name}` must be inside one of the `passes` if there are any", at_key=True
-            )
+            message = f"`{name}` must be inside one of the `passes` if there are any"
+            yield Finding((name,), message, at_key=True)
     hooks = subject.recipe.hooks
     if hooks is not None and (
         not hooks.endswith(".py") or "/" in hooks or "\\" in hooks or hooks.startswith(".")
     ):
-        yield Finding(
-            ("hooks",),
-            f"hooks are a Python file beside the recipe, such as my_hooks.py, not {hooks!r}",
-            code=Code.HOOKS,
-        )
+        message = f"hooks are a Python file beside the recipe, such as my_hooks.py, not {hooks!r}"
+        yield Finding(("hooks",), message, code=Code.HOOKS)
     sources = subject.recipe.sources
     if not subject.recipe.named_sources:
-        yield Finding(
-            ("sources",), "a recipe needs at least one source with a name", code=Code.UNKNOWN_SOURCE
-        )
+        message = "a recipe needs at least one source with a name"
+        yield Finding(("sources",), message, code=Code.UNKNOWN_SOURCE)
     if ANY_MORE in sources[:-1]:
         message = f"`{ANY_MORE}` stands for any number of further sources; it must come last"
         yield Finding(("sources", sources.index(ANY_MORE)), message, code=Code.UNKNOWN_SOURCE)
     yield from _output(subject)
     yield from empty_fields(written, ())
-    output = subject.recipe.output
-    if output is not None and isinstance(output.sharding, ShardingPolicy):
-        yield from _sharding(subject, output.sharding, ("output", "sharding"))
-
-
-def _sharding(subject: Subject, policy: ShardingPolicy, path: DocumentPath) -> Iterator[Finding]:
-    if subject.is_broken(path):
-        return
-    if not policy.mesh:
-        yield Finding(
-            path,
-            "`sharding` needs a `mesh`: its axes with their lengths, such as {data: 2, model: 4}",
-            code=Code.SHARDING,
-        )
-        return
-    for pattern, spec in policy.specs.items():
-        if (flaw := spec_flaw(policy.mesh, spec)) is not None:
-            yield Finding((*path, "specs", pattern.pattern), flaw, code=Code.SHARDING)
 
 
 def _output(subject: Subject) -> Iterator[Finding]:
-    output = subject.recipe.output
-    if output is None or not output.structure_file or subject.is_broken(("output", "zarr")):
+    output, path = subject.recipe.output, ("output", "sharding")
+    if output is None:
         return
-    if output.zarr != 2:
+    if output.structure_file and output.zarr != 2 and not subject.is_broken(("output", "zarr")):
         message = "a structure file is for versions of Orbax that only read zarr 2"
         yield Finding(
             ("output", "structure_file"), message, hint="Add `zarr: 2`, or remove `structure_file`."
         )
+    policy = output.sharding
+    if not isinstance(policy, ShardingPolicy) or subject.is_broken(path):
+        return
+    if not policy.mesh:
+        message = "`sharding` needs a `mesh`: its axes with their lengths, such as {data: 2, model: 4}"
+        yield Finding(path, message, code=Code.SHARDING)
+        return
+    for pattern, spec in policy.specs.items():
+        if (flaw := spec_flaw(policy.mesh, spec)) is not None:
+            yield Finding((*path, "specs", pattern.pattern), flaw, code=Code.SHARDING)
 
 
 def _names(subject: Subject) -> Iterator[Finding]:
@@ -159,12 +146,8 @@ def _mirror(pass_: Pass, path: DocumentPath) -> Iterator[Finding]:
             message = f"a mirrored tree is given by its key, such as opt_state/0/mu, not {prefix!r}"
             yield Finding(where, message, at_key=at_key, code=Code.MIRROR)
         elif (other := next((s for s in seen if _overlap(s, prefix)), None)) is not None:
-            yield Finding(
-                where,
-                f"`{prefix}` and `{other}` overlap; mirrored trees must lie apart",
-                at_key=at_key,
-                code=Code.MIRROR,
-            )
+            message = f"`{prefix}` and `{other}` overlap; mirrored trees must lie apart"
+            yield Finding(where, message, at_key=at_key, code=Code.MIRROR)
         seen.append(prefix)
 
 
