@@ -10,10 +10,9 @@ from ckpt_surgery.core.arguments import PathLike, Size, takes
 from ckpt_surgery.core.errors import SourceError, UsageError
 from ckpt_surgery.core.progress import ProgressLike
 from ckpt_surgery.core.text import shown
-from ckpt_surgery.engine.local_parts import LocalParts
-from ckpt_surgery.engine.object_parts import ObjectParts
 from ckpt_surgery.engine.parts import (
     Head,
+    Parts,
     head_of,
     missing,
     part_of,
@@ -177,7 +176,7 @@ def _check_committed(where: Publication, rolled: tuple[str, ...]) -> None:
     )
 
 
-def _check_done(parts: LocalParts | ObjectParts, head: Head) -> None:
+def _check_done(parts: Parts, head: Head) -> None:
     lacking = missing(parts, head)
     if lacking:
         are = "shard is" if len(lacking) == 1 else "shards are"

@@ -8,9 +8,7 @@ from typing import Any
 
 from ckpt_surgery.core.errors import DestinationError, SourceError, UsageError, VerificationError
 from ckpt_surgery.core.text import few, shown
-from ckpt_surgery.engine.local_parts import LocalParts
-from ckpt_surgery.engine.object_parts import ObjectParts
-from ckpt_surgery.engine.parts import HEAD, Head
+from ckpt_surgery.engine.parts import HEAD, Head, LocalParts, ObjectParts, Parts
 from ckpt_surgery.engine.staging.leftovers import announce, is_published
 from ckpt_surgery.engine.staging.life import Staging, staged
 from ckpt_surgery.engine.staging.local import DiskStage
@@ -30,7 +28,7 @@ from ckpt_surgery.verification.record import Malformed, load_record
 _STEP_PARTS = re.compile(r"\.([0-9]+)\.ckpt-surgery-parts")
 
 
-def parts_of(where: Publication) -> LocalParts | ObjectParts:
+def parts_of(where: Publication) -> Parts:
     """The parts of a destination, started or not."""
     return ObjectParts(where.place) if where.is_url else LocalParts(where.path)
 
@@ -44,7 +42,7 @@ def check_format(where: Publication, format: str) -> None:
         )
 
 
-def parts_to_commit(dst: str) -> tuple[Publication, LocalParts | ObjectParts]:
+def parts_to_commit(dst: str) -> tuple[Publication, Parts]:
     """Find the parts of a path or URL: beside it, or of a step in it.
 
     Raises UsageError if there are parts of several steps.
@@ -106,7 +104,7 @@ def shards_at(place: str) -> Iterator[Mapping[str, Any]]:
             yield record.document["shards"]
 
 
-def is_committed(where: Publication, parts: LocalParts | ObjectParts, head: Head) -> bool:
+def is_committed(where: Publication, parts: Parts, head: Head) -> bool:
     """True if a run published these parts but ended before it removed them."""
     if isinstance(parts, LocalParts):
         with storage_errors(where.path):
@@ -129,9 +127,7 @@ class _PartsStage(DiskStage):
 
 
 @contextmanager
-def stage_for_parts(
-    where: Publication, parts: LocalParts | ObjectParts, head: Head, prepared: Prepared
-) -> Iterator[Staging]:
+def stage_for_parts(where: Publication, parts: Parts, head: Head, prepared: Prepared) -> Iterator[Staging]:
     """Lock the work of the shards for publication; after a failure it stays among the parts.
 
     Raises DestinationError if another run publishes there, StorageError.

@@ -21,9 +21,7 @@ from ckpt_surgery.core.memory import memory_errors
 from ckpt_surgery.core.progress import Report
 from ckpt_surgery.core.protocols import Sink
 from ckpt_surgery.core.text import shown
-from ckpt_surgery.engine.local_parts import LocalParts
-from ckpt_surgery.engine.object_parts import ObjectParts
-from ckpt_surgery.engine.parts import Head, done_name, head_of, missing, part_bytes, part_of
+from ckpt_surgery.engine.parts import Head, Parts, done_name, head_of, missing, part_bytes, part_of
 from ckpt_surgery.engine.shards import shares
 from ckpt_surgery.engine.staging.leftovers import difference
 from ckpt_surgery.engine.staging.stages import Publication
@@ -52,7 +50,7 @@ class Job:
 
     prepared: Prepared
     where: Publication
-    parts: LocalParts | ObjectParts
+    parts: Parts
     head: Head
 
     @property
@@ -106,9 +104,7 @@ def join_or_start_job(request: Request, count: int, overwrite: bool) -> Job:
     return replace(job, head=begun)
 
 
-def join_job(
-    where: Publication, parts: LocalParts | ObjectParts, head: Head, options: Mapping[str, object]
-) -> Job:
+def join_job(where: Publication, parts: Parts, head: Head, options: Mapping[str, object]) -> Job:
     """Join shards that another process has started, by the plan saved among their parts.
 
     Raises SourceError if the plan is damaged or its sources have changed. `check_head` tells whether the
@@ -156,7 +152,7 @@ def reopen_plan(request: Request) -> Prepared:
         raise SourceError(*error.problems) from error
 
 
-def check_head(head: Head, parts: LocalParts | ObjectParts, prepared: Prepared, count: int) -> None:
+def check_head(head: Head, parts: Parts, prepared: Prepared, count: int) -> None:
     """Refuse parts of another plan, version, number of shards, or state of the sources.
 
     Raises UsageError, SourceError.

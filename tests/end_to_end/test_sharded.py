@@ -30,7 +30,7 @@ from ckpt_surgery.core.errors import (
     VerificationError,
 )
 from ckpt_surgery.engine import worker
-from ckpt_surgery.engine.local_parts import LocalParts
+from ckpt_surgery.engine.parts import LocalParts
 from ckpt_surgery.engine.staging import syncing
 from ckpt_surgery.engine.tasks import Task
 from ckpt_surgery.formats.orbax.writer import OrbaxWriter
