@@ -27,14 +27,17 @@ from ckpt_surgery.inputs.saved_plans import saved_request
 from ckpt_surgery.planner.plan import Plan
 from ckpt_surgery.report.shards import ShardResult
 from ckpt_surgery.report.verification import Verify
-from ckpt_surgery.runs import shard_places
 from ckpt_surgery.runs.run import Result
 from ckpt_surgery.runs.shards import (
     check_head,
+    check_unwritten,
+    is_committed,
     join_job,
     join_or_start_job,
+    parts_to_commit,
     publish_shards,
     report_parts,
+    shards_at,
     write_shard,
 )
 from ckpt_surgery.runs.sidecars import SidecarOptions
@@ -145,16 +148,16 @@ def commit(
     """
     started, url_or_path, mode = time.monotonic(), checked_path(dst), parse_verify_mode(verify)
     with signals.interruptible():
-        where, parts = shard_places.parts_to_commit(url_or_path)
+        where, parts = parts_to_commit(url_or_path)
         rolled = roll_forward(where.place) if where.is_url else ()
         head = head_of(parts)
         if head is None:
             _check_committed(where, rolled)
             return None
-        if shard_places.is_committed(where, parts, head):
+        if is_committed(where, parts, head):
             parts.clear()
             return None
-        shard_places.check_unwritten(where, head, overwrite=False)
+        check_unwritten(where, head, overwrite=False)
         _check_done(parts, head)
         options = {"memory": memory, "workers": workers, "allow_hooks": allow_hooks}
         job = join_job(where, parts, head, options)
@@ -168,7 +171,7 @@ def commit(
 
 def _check_committed(where: Publication, rolled: tuple[str, ...]) -> None:
     """Raise UsageError unless there is a checkpoint that shards have written."""
-    if rolled or any(True for _ in shard_places.shards_at(where.place)):
+    if rolled or any(True for _ in shards_at(where.place)):
         return
     raise UsageError(
         f"{shown(where.place)}: it has no parts to put together",

@@ -1,13 +1,16 @@
-"""Shards of one plan: join or start them, write one, publish all."""
+"""Shards of one plan: find their parts, join or start them, write one, publish all."""
 
 import contextlib
 import os
+import re
 import secrets
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from ckpt_surgery.core.errors import (
     AGAIN,
+    DestinationError,
     Interrupted,
     SourceError,
     SourcesChanged,
@@ -20,12 +23,28 @@ from ckpt_surgery.core.errors import (
 from ckpt_surgery.core.memory import memory_errors
 from ckpt_surgery.core.progress import Report
 from ckpt_surgery.core.protocols import Sink
-from ckpt_surgery.core.text import shown
-from ckpt_surgery.engine.parts import Head, Parts, done_name, head_of, missing, part_bytes, part_of
+from ckpt_surgery.core.text import few, shown
+from ckpt_surgery.engine.parts import (
+    HEAD,
+    Head,
+    LocalParts,
+    ObjectParts,
+    Parts,
+    done_name,
+    head_of,
+    missing,
+    part_bytes,
+    part_of,
+)
 from ckpt_surgery.engine.shards import shares
-from ckpt_surgery.engine.staging.leftovers import difference
+from ckpt_surgery.engine.staging.leftovers import difference, is_published
+from ckpt_surgery.engine.staging.life import Staging, staged
+from ckpt_surgery.engine.staging.local import DiskStage
+from ckpt_surgery.engine.staging.objects import StoreStage
 from ckpt_surgery.engine.staging.stages import Publication
 from ckpt_surgery.engine.worker import Means, Share, finish_checkpoint, work
+from ckpt_surgery.formats import opening
+from ckpt_surgery.formats.registry import SinkOptions
 from ckpt_surgery.inputs.opening import check_unchanged, with_samples
 from ckpt_surgery.inputs.preparing import prepare
 from ckpt_surgery.inputs.request import Request, requested
@@ -33,13 +52,17 @@ from ckpt_surgery.inputs.saved_plans import document_of, saved_request
 from ckpt_surgery.planner.identity import digest_of, identity_of
 from ckpt_surgery.planner.options import Prepared
 from ckpt_surgery.report.verification import Verify
-from ckpt_surgery.runs import shard_places
-from ckpt_surgery.runs.destination import check_after, check_before, open_sink, place_of
+from ckpt_surgery.runs.destination import check_after, check_before, items_of, open_sink, place_of
+from ckpt_surgery.runs.replacing import MOST_NAMES
 from ckpt_surgery.runs.run import PublishOptions, Result, finish_result, record_room, verify_and_publish
 from ckpt_surgery.runs.sidecars import SidecarOptions, find_sidecars
+from ckpt_surgery.storage.failures import storage_errors
+from ckpt_surgery.storage.listing import directory_names, exists, is_directory
+from ckpt_surgery.storage.paths import path_text
+from ckpt_surgery.storage.views import forget
 from ckpt_surgery.system.signals import unhindered
 from ckpt_surgery.verification.new_checkpoints import read_back
-from ckpt_surgery.verification.record import Shards
+from ckpt_surgery.verification.record import Malformed, Shards, load_record
 
 HINT = "Nothing was published. Remove the directory of parts, and run all shards again."
 
@@ -70,21 +93,21 @@ def join_or_start_job(request: Request, count: int, overwrite: bool) -> Job:
     something is at the destination that is not to be replaced; and what `prepare` raises.
     """
     where = place_of(request)
-    parts = shard_places.parts_of(where)
+    parts = parts_of(where)
     head = head_of(parts)
     if head is not None:
         prepared = reopen_plan(request).replacing(head.replaces)
         check_head(head, parts, prepared, count)
-        shard_places.check_unwritten(where, head, overwrite)
+        check_unwritten(where, head, overwrite)
         return Job(prepared, replace(where, step_only=head.step_only), parts, head)
-    shard_places.check_unwritten(where, None, overwrite)
+    check_unwritten(where, None, overwrite)
     replaces = check_before(where, request.inputs, request.beside, overwrite)
     prepared = with_samples(check_after(where, replaces, prepare(request), overwrite))
-    shard_places.check_format(where, prepared.destination.format)
+    check_format(where, prepared.destination.format)
     saved = None if request.pinned is None else request.pinned.text
     document = document_of(prepared, request) if saved is None else saved
     identity = identity_of(prepared)
-    shard_places.check_not_committed(where, digest_of(identity))
+    check_not_committed(where, digest_of(identity))
     shards = Shards(count, secrets.token_hex(4), digest_of(identity))
     head = Head(
         shards.run,
@@ -140,7 +163,7 @@ def report_parts(job: Job) -> Iterator[None]:
                 sentence = f"{done} of {job.head.count} shards are done, and kept in {shown(job.parts.place)}"
                 add_sentence(failure, sentence, hint=AGAIN)
             elif not ours and not isinstance(failure, Interrupted):
-                shard_places.check_not_committed(job.where, job.shards.plan)
+                check_not_committed(job.where, job.shards.plan)
         raise
 
 
@@ -216,7 +239,7 @@ def publish_shards(
     prepared = job.prepared
     done = [part for index in range(job.head.count) if (part := part_of(job.parts, index)) is not None]
     companions = find_sidecars(prepared, sidecars)
-    with shard_places.stage_for_parts(job.where, job.parts, job.head, prepared) as stage:
+    with stage_for_parts(job.where, job.parts, job.head, prepared) as stage:
         sink = job.sink(stage.work)
         try:
             written = finish_checkpoint(prepared.plan, sink, done)
@@ -233,3 +256,115 @@ def publish_shards(
     except (StorageError, SourceError) as error:
         notices += (f"{shown(job.parts.place)} is left ({error}); remove it",)
     return finish_result(result, started, destination, notices)
+
+
+@contextlib.contextmanager
+def stage_for_parts(where: Publication, parts: Parts, head: Head, prepared: Prepared) -> Iterator[Staging]:
+    """Lock the work of the shards for publication; after a failure it stays among the parts.
+
+    Raises DestinationError if another run publishes there, StorageError.
+    """
+    if isinstance(parts, LocalParts):
+        one_file, work = prepared.form.one_file, parts.complete
+        with staged(DiskStage(where.path, one_file, head.identity, head.replaces, work)) as stage:
+            parts.take()
+            if not exists(stage.product):
+                raise VerificationError(
+                    f"{path_text(stage.output)} is gone, which the shards have written",
+                    hint="Remove the directory of parts, and run all shards again.",
+                )
+            yield stage
+        return
+    item = prepared.destination.item
+    with staged(StoreStage(where.place, head.identity, head.replaces, item, shards=head.run)) as draft:
+        yield draft
+
+
+# --- parts of a destination -------------------------------------------------------------------------------
+
+
+_STEP_PARTS = re.compile(r"\.([0-9]+)\.ckpt-surgery-parts")
+
+
+def parts_of(where: Publication) -> Parts:
+    """The parts of a destination, started or not."""
+    return ObjectParts(where.place) if where.is_url else LocalParts(where.path)
+
+
+def check_format(where: Publication, format: str) -> None:
+    """Refuse shards in a format that only one machine can write to a store. Raises UsageError."""
+    if where.is_url and not opening.encoder(format, SinkOptions()).details.shards_in_stores:
+        raise UsageError(
+            f"{shown(where.place)}: {format} checkpoints are not written to a bucket in shards",
+            hint="Apply the plan without `shard`, or write orbax.",
+        )
+
+
+def parts_to_commit(dst: str) -> tuple[Publication, Parts]:
+    """Find the parts of a path or URL: beside it, or of a step in it.
+
+    Raises UsageError if there are parts of several steps.
+    """
+    parts = parts_of(Publication(dst, False))
+    if parts.read(HEAD) is None and is_directory(dst):
+        forget()
+        matches = map(_STEP_PARTS.fullmatch, directory_names(dst).directories)
+        steps = sorted(int(match[1]) for match in matches if match)
+        if len(steps) > 1:
+            raise UsageError(
+                f"{shown(dst)}: has parts of several steps ({few(list(map(str, steps)), MOST_NAMES)})",
+                hint=f"Name one of them: {shown(os.path.join(dst, str(steps[0])))}.",
+            )
+        if steps:
+            step = Publication(os.path.join(dst, str(steps[0])), True)
+            return step, parts_of(step)
+    return Publication(dst, False), parts
+
+
+def check_unwritten(where: Publication, head: Head | None, overwrite: bool) -> None:
+    """Refuse an occupied destination that the run does not replace. Raises DestinationError."""
+    if where.is_url and head is not None:
+        return  # data lies there from the beginning; a marker is refused where the parts are put together
+    replaces = overwrite or where.of_items if head is None else head.replaces is not None
+    forget()
+    if exists(where.place) and not replaces:
+        if head is None:
+            hint = "Choose another destination, or replace it: `overwrite=True`."
+            raise DestinationError(f"{shown(where.place)}: exists already", hint=hint)
+        raise DestinationError(
+            f"{shown(where.place)}: something was put there since the first shard began, without leave to "
+            "replace it",
+            hint="Move it away to go on, or give up the parts beside it: remove "
+            f"{shown(parts_of(where).place)}.",
+        )
+
+
+def check_not_committed(where: Publication, plan: str) -> None:
+    """Refuse a late shard of a plan that was published already. Raises DestinationError."""
+    if any(shards.get("plan") == plan for shards in shards_at(where.place)):
+        raise DestinationError(
+            f"{shown(where.place)}: the shards of this plan were put together and published there",
+            hint="There is nothing left to do. To make it again, remove it first.",
+        )
+
+
+def shards_at(place: str) -> Iterator[Mapping[str, Any]]:
+    """Yield the shards that wrote the checkpoint at a path or URL, from each readable record."""
+    forget()
+    if not exists(place):
+        return
+    for item in items_of(place) or (None,):
+        try:
+            record = load_record(opening.open_source(place, item=item))
+        except (SourceError, UsageError, Malformed):
+            continue
+        if record is not None and "shards" in record.document:
+            yield record.document["shards"]
+
+
+def is_committed(where: Publication, parts: Parts, head: Head) -> bool:
+    """True if a run published these parts but ended before it removed them."""
+    if isinstance(parts, LocalParts):
+        with storage_errors(where.path):
+            return is_published(parts.directory, where.path)
+    return any(shards.get("run") == head.run for shards in shards_at(where.place))

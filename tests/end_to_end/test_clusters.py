@@ -33,7 +33,7 @@ from ckpt_surgery.core.progress import Progress
 from ckpt_surgery.engine.parts import head_bytes, head_of, missing
 from ckpt_surgery.engine.staging.stages import Publication
 from ckpt_surgery.report.verification import Verify
-from ckpt_surgery.runs import shard_places, shards
+from ckpt_surgery.runs import shards
 from ckpt_surgery.runs.engines import dask as clusters
 from tests.support.checkpoints import restored, save_pytree
 from tests.support.command_line import run
@@ -242,7 +242,7 @@ def test_a_worker_names_its_host_where_it_sees_other_files(tmp_path: Path, recip
     dst = tmp_path / "out"
     begun(recipe, dst, 2, [0])
     where = Publication(str(dst), False)
-    head = head_of(shard_places.parts_of(where))
+    head = head_of(shards.parts_of(where))
     assert head is not None
     for move in (tmp_path / "in", tmp_path / ".out.ckpt-surgery-parts"):
         move.rename(tmp_path / "elsewhere")

@@ -157,7 +157,8 @@ class DiskStage(DirectoryStage):
                 check_alone(self.output)
             interruptibly(self._sync)
             self._made = os.lstat(self.output)
-            leftovers.announce(self.directory, self._made)
+            for directory in {self.directory, self.tree.parent}:
+                leftovers.announce(directory, self._made)
         with deferred(), storage_errors(self.destination):
             self.lock.confirm()
             self._check_own()  # a lock that is made anew may have been another run's meanwhile

@@ -36,14 +36,15 @@ from ckpt_surgery.engine.staging.stages import Publication
 from ckpt_surgery.inputs.request import Request
 from ckpt_surgery.planner.identity import digest_of
 from ckpt_surgery.report.verification import Verify
-from ckpt_surgery.runs import shard_places
 from ckpt_surgery.runs.destination import place_of
 from ckpt_surgery.runs.run import Result, RunOptions
 from ckpt_surgery.runs.shards import (
     Job,
     check_head,
+    check_not_committed,
     join_job,
     join_or_start_job,
+    parts_of,
     publish_shards,
     report_parts,
     write_shard,
@@ -81,7 +82,7 @@ def run_on_cluster(request: Request, options: RunOptions, sidecars: SidecarOptio
         threads: Counter[str] = Counter()
         for address, number in client.nthreads().items():
             threads[address.rpartition(":")[0]] += number
-        head = head_of(shard_places.parts_of(where))
+        head = head_of(parts_of(where))
         most = max(threads.values())
         share = memory // most if head is None else head.memory
         count = SHARDS_PER_THREAD * threads.total() if head is None else head.count
@@ -135,9 +136,9 @@ def write_on_worker(
 ) -> Failure | None:
     """Write one shard in a worker of the cluster; returns the failure, or None."""
     try:
-        parts = shard_places.parts_of(where)
+        parts = parts_of(where)
         if head_of(parts) != head:
-            shard_places.check_not_committed(where, digest_of(head.identity))
+            check_not_committed(where, digest_of(head.identity))
             raise SourceError(
                 f"{shown(parts.place)}: it has no parts of this run",
                 hint="The destination must be at the same path or URL on all machines.",
