@@ -17,7 +17,7 @@ import pytest
 import ckpt_surgery
 from ckpt_surgery.api import sharding
 from ckpt_surgery.core.errors import DestinationError, Interrupted, PlanError, SourceError, SurgeryError
-from ckpt_surgery.engine.staging import local, publishing, renaming
+from ckpt_surgery.engine.staging import local, renaming
 from tests.support.checkpoints import quiet
 from tests.support.command_line import run
 from tests.support.comparing import assert_same
@@ -281,7 +281,7 @@ def test_a_run_that_is_killed(when: str, other: Path, step: Path) -> None:
         if when == "links":
             patch.setattr(os, "link", few)
         else:
-            patch.setattr(publishing, "exchange", at_exchange)
+            patch.setattr(local, "exchange", at_exchange)
         add(other, step, "ema", overwrite=True)
     assert others_of(step, "ema/") == before
     assert_items(step.parent, WHOLE | ({"ema": NEW} if when == "after" else {}))

@@ -16,7 +16,7 @@ import ckpt_surgery
 from ckpt_surgery.core.errors import DestinationError, SourceError, StorageError, UsageError
 from ckpt_surgery.engine import journal
 from ckpt_surgery.engine.staging import heartbeat
-from ckpt_surgery.engine.staging.spooled import spool_of
+from ckpt_surgery.engine.staging.uploads import spool_of
 from ckpt_surgery.formats import known as formats
 from ckpt_surgery.formats import opening
 from ckpt_surgery.storage.store import registered, store_of

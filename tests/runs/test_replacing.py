@@ -16,8 +16,7 @@ from safetensors.numpy import load_file, save_file
 import ckpt_surgery
 from ckpt_surgery.core.errors import DestinationError
 from ckpt_surgery.engine.staging.checks import state_of
-from ckpt_surgery.engine.staging.leftovers import directory_of
-from ckpt_surgery.engine.staging.publishing import ASIDE
+from ckpt_surgery.engine.staging.leftovers import ASIDE, directory_of
 from ckpt_surgery.engine.staging.stages import Publication
 from ckpt_surgery.runs.destination import replacement
 from ckpt_surgery.runs.replacing import check_step_is_new

@@ -16,9 +16,8 @@ from ckpt_surgery.core.errors import DestinationError
 from ckpt_surgery.engine.staging import leftovers
 from ckpt_surgery.engine.staging.checks import lock_of
 from ckpt_surgery.engine.staging.heartbeat import Sign, last_sign, locked, who
-from ckpt_surgery.engine.staging.leftovers import LeftDirectory, named
+from ckpt_surgery.engine.staging.leftovers import ASIDE, LeftDirectory, named
 from ckpt_surgery.engine.staging.locks import FileLock, read_sign
-from ckpt_surgery.engine.staging.publishing import ASIDE
 from ckpt_surgery.storage.paths import exists
 from ckpt_surgery.storage.record_files import beside
 

@@ -27,12 +27,13 @@ from ckpt_surgery.core.file_states import changes_between
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.engine.staging.locks import read_note
 from ckpt_surgery.engine.staging.owners import Note, Owner, note_bytes
-from ckpt_surgery.engine.staging.publishing import ASIDE
 from ckpt_surgery.engine.staging.syncing import sync_file
 from ckpt_surgery.storage.paths import exists, path_text
 
 RUN = "run.json"
 RESULT = "result"
+ASIDE = "old"
+"""Name of the old checkpoint in the temporary directory, on file systems that cannot exchange names."""
 _PUBLISHING = "publishing-"
 _RUN_ID = "[0-9a-f]{16}"
 

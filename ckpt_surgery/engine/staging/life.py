@@ -38,22 +38,16 @@ class Staging(ABC):
     """Identity of the run, for `resume`."""
     called: str
     """Name of the destination in messages."""
+    work: str
+    """Path or URL of the directory that the sink writes into."""
+    product: str
+    """Path or URL at which the written checkpoint can be opened: `work`, or the one file in it."""
     resumed: bool = False
     """True if this run resumes another one."""
     published: bool = False
     """True if the destination is new and complete."""
     notices: tuple[str, ...] = ()
     """Sentences about leftovers of earlier runs, and files that could not be removed after publication."""
-
-    @property
-    @abstractmethod
-    def work(self) -> str:
-        """Path or URL of the directory that the sink writes into."""
-
-    @property
-    @abstractmethod
-    def product(self) -> str:
-        """Path or URL at which the written checkpoint can be opened: `work`, or the one file in it."""
 
     @abstractmethod
     def begin(self, resume: bool) -> None:
@@ -77,9 +71,12 @@ class Staging(ABC):
     def journal(self, worker: str) -> Lines:
         """Journal of one worker."""
 
-    @abstractmethod
     def put_beside(self, record: str) -> None:
-        """Store the record to be published beside the checkpoint, for formats that cannot contain it."""
+        """Store the record to be published beside the checkpoint, for formats that cannot contain it.
+
+        Those that write to stores themselves can.
+        """
+        raise AssertionError(record)
 
     @abstractmethod
     def publish(self) -> None:
@@ -108,6 +105,10 @@ class Staging(ABC):
     def renew(self) -> None:
         """Renew the lock."""
         self.lock.renew()
+
+    def note_left(self, *reasons: str) -> None:
+        """Add notices of what could not be done after publication."""
+        self.notices += tuple(f"{self.called} is new and complete; {reason}" for reason in reasons)
 
     def opened(self) -> contextlib.AbstractContextManager[object]:
         """Context in which `work` and `product` can be opened."""
@@ -158,7 +159,7 @@ def _end(stage: Staging) -> None:
     left = [*stage.remove(), *_released(stage.lock)]
     if left and not stage.published:
         raise StorageError("; ".join(left))
-    stage.notices += tuple(f"{stage.called} is new and complete; {reason}" for reason in left)
+    stage.note_left(*left)
 
 
 def _clean_up(stage: Staging, failure: BaseException) -> None:

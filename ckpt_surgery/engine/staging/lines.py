@@ -4,22 +4,9 @@ import os
 import secrets
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from ckpt_surgery.storage.failures import storage_errors
 from ckpt_surgery.storage.store import Store
-
-
-class Lines(Protocol):
-    """Append-only storage for the lines of a journal."""
-
-    def read(self) -> bytes:
-        """Read all complete lines. Raises StorageError."""
-        ...
-
-    def add(self, lines: bytes) -> None:
-        """Add whole lines. Raises StorageError."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -29,8 +16,11 @@ class FileLines:
     path: Path
 
     def read(self) -> bytes:
-        """Read all lines. The last one may be torn, if its process died: it is dropped, from the file
-        too, so that the next line is not joined to it."""
+        """Read all lines. Raises StorageError.
+
+        The last one may be torn, if its process died: it is dropped, from the file too, so that the next line
+        is not joined to it.
+        """
         with storage_errors(self.path):
             if not self.path.exists():
                 return b""
@@ -41,7 +31,7 @@ class FileLines:
         return whole
 
     def add(self, lines: bytes) -> None:
-        """Append lines."""
+        """Append whole lines. Raises StorageError."""
         with storage_errors(self.path), open(self.path, "ab") as file:
             file.write(lines)
 
@@ -60,5 +50,8 @@ class ObjectLines:
         return b"".join(self.store.read(name) for name in sorted(names))
 
     def add(self, lines: bytes) -> None:
-        """Put one more object."""
+        """Put one more object with whole lines. Raises StorageError."""
         self.store.put(f"{self.prefix}{secrets.token_hex(8)}.jsonl", lines)
+
+
+Lines = FileLines | ObjectLines

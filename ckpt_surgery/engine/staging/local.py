@@ -4,21 +4,24 @@ After all of it has reached the disk, one rename makes what was written, a direc
 destination.
 """
 
+import contextlib
 import math
 import os
-from collections.abc import Mapping
+import stat
+from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
-from ckpt_surgery.core.errors import DestinationError, add_sentence
+from ckpt_surgery.core.errors import DestinationError, VerificationError, add_sentence
+from ckpt_surgery.core.text import shown
 from ckpt_surgery.engine.staging import leftovers
 from ckpt_surgery.engine.staging.checks import check_same, lock_of
 from ckpt_surgery.engine.staging.heartbeat import Lock
 from ckpt_surgery.engine.staging.life import ANY, Staging, still_there
 from ckpt_surgery.engine.staging.lines import FileLines, Lines
 from ckpt_surgery.engine.staging.locks import FileLock
-from ckpt_surgery.engine.staging.publishing import add_record, check_alone, put_in_place
-from ckpt_surgery.engine.staging.syncing import interruptibly, sync_file, sync_tree
+from ckpt_surgery.engine.staging.renaming import exchange, move
+from ckpt_surgery.engine.staging.syncing import interruptibly, sync_directory, sync_file, sync_tree
 from ckpt_surgery.planner.plan import Replacement
 from ckpt_surgery.storage.failures import storage_errors
 from ckpt_surgery.storage.paths import absolute, exists, path_text
@@ -32,9 +35,18 @@ _LONGEST_REMOVAL = 1.0
 class DirectoryStage(Staging):
     """Stage in a temporary directory of this run."""
 
-    def __init__(self, destination: Path, lock: Lock, one_file: bool, identity: Mapping[str, str]):
+    def __init__(
+        self,
+        destination: Path,
+        lock: Lock,
+        one_file: bool,
+        identity: Mapping[str, str],
+        written: Path | None = None,
+    ):
         """`destination`: the path that the directory is beside. With `one_file`, the file is published that
-        is written under the destination's name, else the whole directory. `identity`: what the run does."""
+        is written under the destination's name, else the whole directory. `identity`: what the run does.
+        `written`: a directory on the same file system with the work of others, which is theirs again after a
+        failure."""
         self.destination = absolute(destination)
         self.lock = lock
         self.called = path_text(self.destination)
@@ -42,29 +54,14 @@ class DirectoryStage(Staging):
         self.identity = identity
         self.directory = leftovers.directory_of(self.destination, lock.owner.run)
         """Holds the journals, and a record `NAME.ckpt_surgery.json`, if there is one."""
-        self.tree = self.directory / leftovers.RESULT
+        self.tree = written or self.directory / leftovers.RESULT
         """The checkpoint is written into this directory; empty at first unless `resumed`."""
-        self._begun = False
-
-    @property
-    def output(self) -> Path:
+        self.output = self.tree / self.destination.name if one_file else self.tree
         """The file or directory that is renamed to the destination, or uploaded."""
-        return self.tree / self.destination.name if self.one_file else self.tree
-
-    @property
-    def work(self) -> str:
-        """The path of `tree`."""
-        return str(self.tree)
-
-    @property
-    def product(self) -> str:
-        """The path of `output`."""
-        return str(self.output)
-
-    @property
-    def record(self) -> Path:
+        self.work, self.product = str(self.tree), str(self.output)
+        self.record = self.directory / beside(self.destination).name
         """Path of the record that is published beside the destination."""
-        return self.directory / beside(self.destination).name
+        self._begun = False
 
     def begin(self, resume: bool) -> None:
         """Take over a directory with finished tasks or create one, and remove all others.
@@ -130,12 +127,8 @@ class DiskStage(DirectoryStage):
         replaces: Replacement | None = None,
         written: Path | None = None,
     ):
-        """`replaces`: what is replaced, as it was checked; None: nothing may be there. `written`: a
-        directory on the same file system with the work of others, which takes the place of `tree`, and
-        which is theirs again after a failure."""
-        destination = absolute(destination)
-        super().__init__(destination, FileLock(lock_of(destination)), one_file, identity)
-        self.tree = written or self.tree
+        """`replaces`: what is replaced, as it was checked; None: nothing may be there."""
+        super().__init__(destination, FileLock(lock_of(absolute(destination))), one_file, identity, written)
         self._replaces = replaces
         self._made: os.stat_result | None = None
         """Status of the published file or directory, to recognize it at the destination."""
@@ -168,8 +161,7 @@ class DiskStage(DirectoryStage):
                 add_record(self.destination, self.directory)
             except OSError as error:
                 record = path_text(beside(self.destination))
-                reason = f"its record {record} could not be written ({error.strerror or error})"
-                self.notices += (f"{self.called} is new and complete; {reason}",)
+                self.note_left(f"its record {record} could not be written ({error.strerror or error})")
 
     def _check_own(self) -> None:
         """Refuse to publish if another run, which held the lock meanwhile, took the directory over."""
@@ -198,3 +190,72 @@ class DiskStage(DirectoryStage):
         elif lost and not isinstance(failure, DestinationError):
             add_sentence(failure, self._loss(), hint=self.lock.loss)
         self.report_state(failure, there is not None)
+
+
+# --- the rename, and the record beside the checkpoint -------------------------------------------------------
+
+
+_OLD_RECORD = "old-record"
+
+
+def check_alone(file: Path) -> None:
+    """Raise VerificationError unless the directory holds only this file: anything else would be lost."""
+    written = sorted(os.listdir(file.parent))
+    if written != [file.name] or not stat.S_ISREG(os.lstat(file).st_mode):
+        others = ", ".join(shown(name) for name in written if name != file.name)
+        raise VerificationError(
+            f"{shown(file.name)} was to be written as one file; there is {others or 'something else'}"
+        )
+
+
+def put_in_place(product: Path, destination: Path, directory: Path, overwrite: bool) -> None:
+    """Durably rename the product to the destination, or exchange them. Undo it if that fails.
+
+    A record beside the destination is the old checkpoint's: it goes first, so that no checkpoint is ever
+    beside the record of another. Raises DestinationError, OSError.
+    """
+    swap = overwrite and exists(destination)
+    with _without_record(destination, directory):
+        _rename(product, destination, directory, swap)
+        try:
+            # Every directory whose entries have changed.
+            for changed in dict.fromkeys((destination.parent, product.parent)):
+                sync_directory(changed)
+        except OSError:
+            # What is not durable is not published; the old checkpoint has not been removed yet.
+            if swap:
+                _rename(product, destination, directory, swap)
+            else:
+                move(destination, product)
+            raise
+
+
+def _rename(product: Path, destination: Path, directory: Path, swap: bool) -> None:
+    if swap:
+        exchange(product, destination, directory / leftovers.ASIDE)
+    else:
+        move(product, destination)
+
+
+@contextlib.contextmanager
+def _without_record(destination: Path, directory: Path) -> Iterator[None]:
+    """Move the record beside the destination into the temporary directory; move it back after a failure."""
+    record, moved = beside(destination), directory / _OLD_RECORD
+    if not exists(record) or not stat.S_ISREG(os.lstat(record).st_mode):
+        yield
+        return
+    os.rename(record, moved)
+    try:
+        sync_directory(destination.parent)
+        yield
+    except BaseException:
+        os.rename(moved, record)
+        raise
+
+
+def add_record(destination: Path, directory: Path) -> None:
+    """Move the new record from the temporary directory to beside the checkpoint. Raises OSError."""
+    record = beside(destination)
+    if exists(directory / record.name):
+        os.rename(directory / record.name, record)
+        sync_directory(destination.parent)

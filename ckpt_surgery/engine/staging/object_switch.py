@@ -14,7 +14,7 @@ from pathlib import Path
 
 from ckpt_surgery.core.errors import DestinationError, SourceError
 from ckpt_surgery.core.text import shown
-from ckpt_surgery.engine.staging.object_journal import ObjectJournal
+from ckpt_surgery.engine.staging.object_leftovers import ObjectJournal
 from ckpt_surgery.storage.failures import storage_errors
 from ckpt_surgery.storage.store import Condition, ConditionFailed, Only, Stat, Store, Version
 from ckpt_surgery.system.threads import run_requests

@@ -22,7 +22,7 @@ from ckpt_surgery.engine.staging.checks import already_there, check_directory, c
 from ckpt_surgery.engine.staging.heartbeat import locked
 from ckpt_surgery.engine.staging.life import ANY, Staging, still_there
 from ckpt_surgery.engine.staging.lines import Lines, ObjectLines
-from ckpt_surgery.engine.staging.object_journal import (
+from ckpt_surgery.engine.staging.object_leftovers import (
     ObjectJournal,
     alive_name,
     journal_name,
@@ -79,16 +79,6 @@ class StoreStage(Staging):
         """True once publication has begun: if this run dies, the next one completes it."""
 
     @property
-    def work(self) -> str:
-        """The draft's URL."""
-        return self.draft.url
-
-    @property
-    def product(self) -> str:
-        """The draft's URL, at which only this process sees the checkpoint."""
-        return self.draft.url
-
-    @property
     def before(self) -> Mapping[str, str]:
         """Versions of the objects that are replaced, by name below the destination."""
         return {} if self._journal is None else self._journal.before
@@ -101,12 +91,8 @@ class StoreStage(Staging):
         """Objects below the destination."""
         return ObjectLines(self.store, f"{self.prefix}/{tasks_prefix(self.run)}{worker}-")
 
-    def put_beside(self, record: str) -> None:
-        """Never called: formats that write to stores themselves can contain the record."""
-        raise AssertionError(record)
-
     def renew(self) -> None:
-        """Renew the lock, and the object that shows that this run is alive, see `object_journal`."""
+        """Renew the lock, and the object that shows that this run is alive, see `object_leftovers`."""
         self.lock.renew()
         if self._journal is not None and not self._switching:
             self.lock.check_held()
@@ -145,6 +131,7 @@ class StoreStage(Staging):
         self.draft = UnpublishedStore(
             self.store, self.prefix, self.run, frozenset(others), written, self.lock.check_held
         )
+        self.work = self.product = self.draft.url  # only this process sees the checkpoint there
         if others and self._sparse:
             self.draft.hold_all()
         self._journal = ObjectJournal(
@@ -189,8 +176,7 @@ class StoreStage(Staging):
             try:
                 switch.clear()
             except (StorageError, SourceError) as error:
-                reason = f"what it replaced could not be removed ({error})"
-                self.notices += (f"{self.called} is new and complete; {reason}",)
+                self.note_left(f"what it replaced could not be removed ({error})")
 
     def publish_last(self, upload: Callable[[], object]) -> None:
         """Publish by uploading one more file, without which the objects are not a checkpoint.

@@ -6,9 +6,8 @@ from pathlib import Path
 from ckpt_surgery.core import urls
 from ckpt_surgery.engine.staging.life import Staging
 from ckpt_surgery.engine.staging.local import DiskStage
-from ckpt_surgery.engine.staging.object_directory import DirectoryUpload
-from ckpt_surgery.engine.staging.object_file import FileUpload
 from ckpt_surgery.engine.staging.objects import StoreStage
+from ckpt_surgery.engine.staging.uploads import DirectoryUpload, FileUpload
 from ckpt_surgery.planner.identity import identity_of
 from ckpt_surgery.planner.options import Prepared
 

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from ckpt_surgery.engine.staging.life import staged
-from ckpt_surgery.engine.staging.object_directory import DirectoryUpload
 from ckpt_surgery.engine.staging.objects import StoreStage
+from ckpt_surgery.engine.staging.uploads import DirectoryUpload
 from tests.support.calls import record_calls
 from tests.support.generations import replaced_at
 from tests.support.key_value import KeyValueStore

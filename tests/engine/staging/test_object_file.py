@@ -10,7 +10,7 @@ import pytest
 
 from ckpt_surgery.core.errors import DestinationError, Interrupted, StorageError
 from ckpt_surgery.engine.staging.life import staged
-from ckpt_surgery.engine.staging.object_file import FileUpload
+from ckpt_surgery.engine.staging.uploads import FileUpload
 from ckpt_surgery.storage.store import ConditionFailed, store_of
 from ckpt_surgery.system.signals import interruptible
 from tests.support.generations import replaced_at

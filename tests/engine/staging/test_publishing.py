@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ckpt_surgery.core.errors import DestinationError, StorageError
-from ckpt_surgery.engine.staging import publishing, renaming, syncing
+from ckpt_surgery.engine.staging import local, renaming, syncing
 from ckpt_surgery.engine.staging.local import DiskStage
 from tests.support.directories import names
 from tests.support.failing import refusing
@@ -108,7 +108,7 @@ def test_the_old_record_stays_where_the_rename_fails(tmp_path: Path, monkeypatch
     with pytest.raises(DestinationError, match="another program created it"):
         put_recorded(tmp_path / "out.npz", NEW)
     assert (found(tmp_path / "out.npz"), record_at(tmp_path)) == (OLD, "the record of old")
-    monkeypatch.setattr(publishing, "exchange", refusing(errno.EIO))
+    monkeypatch.setattr(local, "exchange", refusing(errno.EIO))
     with pytest.raises(StorageError, match="Input/output error"):
         put_recorded(tmp_path / "out.npz", NEW, overwrite=True)
     assert (found(tmp_path / "out.npz"), record_at(tmp_path)) == (OLD, "the record of old")

@@ -24,10 +24,9 @@ from ckpt_surgery.engine.staging.heartbeat import Lock
 from ckpt_surgery.engine.staging.life import Staging
 from ckpt_surgery.engine.staging.local import DiskStage
 from ckpt_surgery.engine.staging.locks import FileLock
-from ckpt_surgery.engine.staging.object_directory import DirectoryUpload
-from ckpt_surgery.engine.staging.object_file import FileUpload
 from ckpt_surgery.engine.staging.object_lock import ObjectLock
 from ckpt_surgery.engine.staging.objects import StoreStage
+from ckpt_surgery.engine.staging.uploads import DirectoryUpload, FileUpload
 from ckpt_surgery.storage.store import store_of
 from ckpt_surgery.system import signals
 from tests.support import object_runs
