@@ -3,8 +3,9 @@
 import asyncio
 import functools
 import inspect
+import sys
 import uuid
-from abc import ABC, abstractmethod
+from abc import ABC, ABCMeta, abstractmethod
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -21,7 +22,6 @@ from ckpt_surgery.core.protocols import Source
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.functions.dtypes import Bitcast, Cast, overflow_reason
 from ckpt_surgery.live.indexing import parse_index, read_picked
-from ckpt_surgery.live.t5x_classes import introduce_to_t5x
 from ckpt_surgery.report.leaves import Statistics
 from ckpt_surgery.system.resources import default_memory
 
@@ -130,7 +130,7 @@ class LazyArray(ABC):
         """
         parsed = parse_index(index, self.shape)
         block = read_picked(parsed.picked, self._spec, self._unit, self._read)
-        return _own(block[parsed.rest])
+        return np.require(block[parsed.rest], requirements="W")
 
     def get(self) -> np.ndarray:
         """Read the whole array, into memory of the caller's own."""
@@ -293,7 +293,7 @@ class _Given(LazyArray):
         """Await the function if it is a coroutine function, in the loop of the caller."""
         if not inspect.iscoroutinefunction(self._get_fn):
             return await super().get_async()
-        return _own(self._checked(await self._get_fn()))
+        return np.require(self._checked(await self._get_fn()), requirements="W")
 
     def _checked(self, value: Any) -> np.ndarray:
         """The function's result, read-only, with the dtype of this array. Raises DataError."""
@@ -332,7 +332,8 @@ class _Converted(LazyArray):
 
     async def get_async(self) -> np.ndarray:
         """Read the other array, and convert it."""
-        return _own(self._converted(await self._array.get_async(), Region.whole(self.shape)))
+        block = self._converted(await self._array.get_async(), Region.whole(self.shape))
+        return np.require(block, requirements="W")
 
     def _converted(self, block: np.ndarray, region: Region) -> np.ndarray:
         return self._function.apply(region, [ArraySpec(self._array.shape, self._array.dtype)], [block])
@@ -380,11 +381,13 @@ def _run(coroutine: Coroutine[Any, Any, Any]) -> Any:
     return asyncio.run(coroutine)
 
 
-def _own(block: np.ndarray) -> np.ndarray:
-    """The block itself, or a copy if it is read-only, as callers may change their arrays."""
-    return block if block.flags.writeable else block.copy()
-
-
 @functools.cache
 def _threads() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(MOST_THREADS, thread_name_prefix="ckpt-surgery-read")
+
+
+def introduce_to_t5x(kind: ABCMeta) -> None:
+    """Let `isinstance` take objects of this class for T5X's lazy arrays, if its importer is imported."""
+    theirs = getattr(sys.modules.get("t5x.checkpoint_importer"), "LazyArray", None)
+    if isinstance(theirs, ABCMeta) and not issubclass(kind, theirs):
+        theirs.register(kind)

@@ -13,7 +13,7 @@ from ckpt_surgery.core.memory import memory_errors
 from ckpt_surgery.core.protocols import Source
 from ckpt_surgery.graph.checked import Evaluator
 from ckpt_surgery.live.carrying_out import BLOCK, Restoration, make_arrays
-from ckpt_surgery.live.filling import Filling
+from ckpt_surgery.live.computing import Filling
 from ckpt_surgery.live.lazy_arrays import LazyArray
 from ckpt_surgery.live.results import HostValue
 from ckpt_surgery.live.wanted import type_of

@@ -1,20 +1,23 @@
 """Decide on which devices, and how divided, each array of a tree lies."""
 
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from ckpt_surgery.core.errors import PlanError, Problem, UsageError
+import regex
+
+from ckpt_surgery.core.errors import PlanError, Problem, RecipeError, UsageError
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.notices import Notice, few_keys, merged
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.shardings import misfit
-from ckpt_surgery.core.text import shown
+from ckpt_surgery.core.text import abridged, few, shown
+from ckpt_surgery.language.expressions.regexes import MatchBudget, compile_pattern
+from ckpt_surgery.language.expressions.scope import ExpressionError
 from ckpt_surgery.live.boxes import BoxSpec, box_specs
 from ckpt_surgery.live.logical_axes import LogicalAxes, shardings_by_names
-from ckpt_surgery.live.meshes import mesh_in_use, mesh_text, spec_as_text
-from ckpt_surgery.live.sharding_prefixes import spread_prefix
-from ckpt_surgery.live.sharding_rules import Rules, parse_rules
-from ckpt_surgery.live.tree import LiveTree
+from ckpt_surgery.live.meshes import mesh_in_use, mesh_of_devices, mesh_text, sharding_over, spec_as_text
+from ckpt_surgery.live.paths import key_of
+from ckpt_surgery.live.tree import LiveTree, with_states
 
 
 def resolved_shardings(tree: LiveTree, shardings: Any, on_host: Container[str] = ()) -> Mapping[str, Any]:
@@ -74,7 +77,7 @@ def _lies_on_devices(value: Any) -> bool:
 
 
 def _by_rules(
-    arrays: Mapping[str, Any], rules: Rules, boxes: Mapping[str, BoxSpec], on_host: Container[str]
+    arrays: Mapping[str, Any], rules: "Rules", boxes: Mapping[str, BoxSpec], on_host: Container[str]
 ) -> dict[str, Any]:
     """Sharding of the first rule, or else of the box over the mesh of the rules, by key.
 
@@ -151,3 +154,194 @@ def _mesh_clause(sharding: Any) -> str:
     if mesh is None:
         return ""
     return f"; the sharding is {spec_as_text(sharding.spec)} on the mesh {mesh_text(mesh)}"
+
+
+# --- rules: a mesh, and PartitionSpecs for the keys that regular expressions match --------------------------
+
+
+WANTED = "Rules are `(mesh, [(regex, PartitionSpec), …])` or `(mesh, {regex: PartitionSpec, …})`."
+
+
+class Rules:
+    """A mesh, and shardings over it for the whole keys that regular expressions match, in order."""
+
+    def __init__(self, mesh: Any, shardings: Sequence[tuple[regex.Pattern[str], Any]]):
+        """`mesh`: a `jax.sharding.Mesh`; `shardings`: NamedShardings over it."""
+        self.mesh = mesh
+        self._shardings = shardings
+        self._budget = MatchBudget()
+
+    def sharding(self, text: str) -> Any:
+        """NamedSharding of the first rule that matches a whole key; None if no rule does.
+
+        Raises UsageError if matching all keys so far has taken too long.
+        """
+        for pattern, sharding in self._shardings:
+            try:
+                if self._budget.fullmatch(pattern, text):
+                    return sharding
+            except RecipeError as error:
+                problem = error.problems[0]
+                raise UsageError(
+                    f"{_rule_text(pattern.pattern)}: {problem.message}", hint=problem.hint
+                ) from None
+        return None
+
+
+def parse_rules(shardings: Any) -> Rules | None:
+    """Rules in `shardings`; None if it is not a pair with a mesh.
+
+    Raises UsageError for rules that are wrong for any tree.
+    """
+    from jax.sharding import AbstractMesh, Mesh
+
+    if isinstance(shardings, Mesh | AbstractMesh):
+        raise UsageError("`shardings` is a mesh: it does not say how arrays are divided over it", hint=WANTED)
+    if not isinstance(shardings, tuple | list) or not shardings:
+        return None
+    mesh, *rest = shardings
+    if not isinstance(mesh, Mesh | AbstractMesh):
+        return None
+    mesh_of_devices(mesh, "the mesh of the rules in `shardings`")
+    if len(rest) != 1:
+        raise UsageError(f"after the mesh of `shardings` come {len(rest)} values instead of one", hint=WANTED)
+    return Rules(mesh, [_rule(rule, mesh) for rule in _rule_list(rest[0])])
+
+
+def _rule_list(rules: Any) -> list[Any]:
+    if isinstance(rules, Mapping):
+        return list(rules.items())
+    if isinstance(rules, str) or not isinstance(rules, Iterable):
+        message = f"after the mesh of `shardings` comes {shown(abridged(rules))} instead of rules"
+        raise UsageError(message, hint=WANTED)
+    return list(rules)
+
+
+def _rule(rule: Any, mesh: Any) -> tuple[regex.Pattern[str], Any]:
+    from jax.sharding import PartitionSpec
+
+    match rule:
+        case (str(text), PartitionSpec() as spec):
+            pass
+        case _:
+            message = (
+                f"`shardings` has the rule {shown(abridged(rule))}: it is not a regex with a PartitionSpec"
+            )
+            raise UsageError(message, hint=WANTED)
+    sharding = sharding_over(mesh, spec, _rule_text(text))
+    try:
+        return compile_pattern(text), sharding
+    except ExpressionError as error:
+        raise UsageError(f"{_rule_text(text)}: {error.message}", hint=error.hint) from None
+
+
+def _rule_text(pattern: str) -> str:
+    return f"the rule `{shown(pattern)}` of `shardings`"
+
+
+# --- prefixes of a tree: a sharding holds for all leaves below its place ------------------------------------
+
+
+Path = tuple[Any, ...]
+"""Entries of a path of `jax.tree_util`."""
+
+TAKEN = "It takes a sharding, a prefix of the tree with shardings and None, or rules with a mesh."
+
+
+def spread_prefix(prefix: Any, tree: LiveTree) -> dict[str, Any]:
+    """Sharding that a prefix gives each leaf of a tree, by the text of its key; None for the leaf's own.
+
+    A PartitionSpec in a prefix is one over the mesh of `jax.set_mesh`. Modules of NNX in the tree may be
+    modules or states in the prefix. Raises UsageError if the prefix does not have the tree's structure, or
+    holds something that is not a sharding.
+    """
+    has_modules = with_states(prefix)[0] is not prefix
+    return dict(_spread(prefix, tree.rebuilt({}) if has_modules else tree.listed({}), ()))
+
+
+def _spread(prefix: Any, node: Any, path: Path) -> Iterator[tuple[str, Any]]:
+    # Not `jax.tree.broadcast`: if a prefix does not fit and has None anywhere, its error names the place of
+    # the None; for modules it names none, as making the message fails.
+    import jax
+
+    if prefix is None or jax.tree_util.all_leaves([prefix]):
+        sharding = None if prefix is None else _sharding(prefix, path)
+        yield from ((key, sharding) for key in _leaf_keys(node, path))
+        return
+    if _structure(prefix) != _structure(node):
+        raise UsageError(_mismatch(prefix, node, path), hint=_PREFIX_HINT)
+    for (entry, value), (_, part) in zip(_children(prefix), _children(node), strict=True):
+        yield from _spread(value, part, (*path, *entry))
+
+
+def _children(node: Any) -> Sequence[tuple[Path, Any]]:
+    """Parts of a container with their entries; none for a leaf, None and an empty container."""
+    import jax
+
+    parts = jax.tree_util.tree_flatten_with_path(node, is_leaf=lambda part: part is not node)[0]
+    return [] if len(parts) == 1 and parts[0][1] is node else parts
+
+
+def _structure(node: Any) -> Any:
+    """Type and keys of a container, and its static fields."""
+    import jax
+
+    return jax.tree_util.tree_structure(node, is_leaf=lambda part: part is not node)
+
+
+def _leaf_keys(node: Any, path: Path) -> Iterator[str]:
+    import jax
+
+    for rest, _ in jax.tree_util.tree_flatten_with_path(node)[0]:
+        yield key_of((*path, *rest)).text
+
+
+def _sharding(value: Any, path: Path) -> Any:
+    """Check that a value is a sharding over devices. Raises UsageError, with its place, if it is not."""
+    from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec, Sharding
+
+    if isinstance(value, PartitionSpec):
+        return _sharding_in_use(value, path)
+    if not isinstance(value, Sharding):
+        raise UsageError(f"`shardings` has {_type_of(value)}{_at(path)}, which is not a sharding", hint=TAKEN)
+    if isinstance(value, NamedSharding) and isinstance(value.mesh, AbstractMesh):
+        raise UsageError(
+            f"`shardings` has a sharding{_at(path)} over an AbstractMesh, which names no devices",
+            hint="Give one over a `jax.sharding.Mesh`, as `jax.make_mesh` makes.",
+        )
+    return value
+
+
+def _sharding_in_use(spec: Any, path: Path) -> Any:
+    mesh = mesh_in_use()
+    if mesh is None:
+        raise UsageError(
+            f"`shardings` has {spec_as_text(spec)}{_at(path)}, and no mesh is known for it",
+            hint="Give `NamedSharding(mesh, spec)`, or call it inside `with jax.set_mesh(mesh):`.",
+        )
+    return sharding_over(mesh, spec, f"`shardings`{_at(path)}")
+
+
+_PREFIX_HINT = "A prefix has the tree's containers down to its shardings; None stands for the leaves' own."
+
+
+def _mismatch(prefix: Any, node: Any, path: Path) -> str:
+    given, wanted = _container(prefix), _container(node)
+    if given == wanted:
+        wanted = "one with other static fields"
+    return f"`shardings` does not fit the tree{_at(path)}: it has {given}, the tree {wanted}"
+
+
+def _container(node: Any) -> str:
+    """Type of a container with its keys, as `a dict with a, b`; of a leaf, its type alone."""
+    names = [key_of(entry).text for entry, _ in _children(node)]
+    return f"{_type_of(node)} with {few(names, 5)}" if names else _type_of(node)
+
+
+def _type_of(value: Any) -> str:
+    name = type(value).__name__
+    return f"{'an' if name[0] in 'AEIOUaeiou' else 'a'} {shown(name)}"
+
+
+def _at(path: Path) -> str:
+    return f" at `{shown(key_of(path).text)}`" if path else ""

@@ -1,6 +1,7 @@
 """List a pytree of a program as a checkpoint would list it, and build such trees."""
 
 import functools
+import sys
 from collections.abc import Callable, Iterable, Mapping, Set
 from typing import Any
 
@@ -15,7 +16,6 @@ from ckpt_surgery.core.libraries import report_missing
 from ckpt_surgery.core.shardings import Spec, named_sharding, single_device_sharding
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.live.lazy_arrays import LazyArray
-from ckpt_surgery.live.modules import with_states
 from ckpt_surgery.live.orbax_metadata import unwrapped
 from ckpt_surgery.live.paths import is_flat_key, key_of
 from ckpt_surgery.live.wanted import Wanted, wanted_of
@@ -279,3 +279,33 @@ def _kind_of_empty(node: Any) -> str:
     if isinstance(node, tuple):
         return "None" if hasattr(node, "_fields") else "Tuple"
     return "Dict" if isinstance(node, Mapping) else "None"
+
+
+def with_states(tree: Any) -> tuple[Any, Callable[[Any], Any]]:
+    """Replace modules of flax's NNX by their states; also return a function that makes modules of them again.
+
+    Each is listed as its `nnx.state`, in which a shared part appears once. The modules that are made are new
+    ones, and share what the given ones share. Raises the error of jax for a tree that it cannot flatten.
+    """
+    import jax
+
+    nnx = sys.modules.get("flax.nnx")  # where a tree has its modules, the program has imported it
+    if nnx is None:
+        return tree, lambda listed: listed
+    treedef: Any
+    nodes, treedef = jax.tree_util.tree_flatten(tree, is_leaf=lambda node: isinstance(node, nnx.Pytree))
+    places = [i for i, node in enumerate(nodes) if isinstance(node, nnx.Pytree)]
+    if not places:
+        return tree, lambda listed: listed
+    graph, states = nnx.split(tuple(nodes[i] for i in places))
+    for number, i in enumerate(places):
+        nodes[i] = states.get(number, nnx.State({}))  # without a state: all of it is another module's too
+
+    def with_modules(listed: Any) -> Any:
+        parts = treedef.flatten_up_to(listed)
+        modules = nnx.merge(graph, nnx.State({number: parts[i] for number, i in enumerate(places)}))
+        for number, i in enumerate(places):
+            parts[i] = modules[number]
+        return treedef.unflatten(parts)
+
+    return treedef.unflatten(nodes), with_modules

@@ -14,8 +14,7 @@ from ckpt_surgery.core.text import did_you_mean, shown
 from ckpt_surgery.language.expressions.regexes import MatchBudget, compile_pattern
 from ckpt_surgery.live.lazy_arrays import LazyArray
 from ckpt_surgery.live.paths import orbax_name
-from ckpt_surgery.live.reading_containers import reading, settled
-from ckpt_surgery.live.restored_values import restored_value
+from ckpt_surgery.live.reading_containers import reading, restored_value, settled
 from ckpt_surgery.migration.key_templates import literal
 from ckpt_surgery.migration.transforms import NamedTransform, read_transforms
 

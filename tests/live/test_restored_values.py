@@ -13,7 +13,7 @@ import pytest
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from ckpt_surgery.api.opening import open as open_checkpoint
-from ckpt_surgery.live.restored_values import restored_value, saved_sharding
+from ckpt_surgery.live.reading_containers import restored_value, saved_sharding
 from tests.support.shardings import eight_devices
 
 P = PartitionSpec

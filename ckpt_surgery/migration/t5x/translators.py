@@ -16,8 +16,7 @@ from ckpt_surgery.core.errors import PlanError, Problem, UsageError
 from ckpt_surgery.core.notices import few_keys
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.text import abridged, shown
-from ckpt_surgery.live.lazy_arrays import LazyArray
-from ckpt_surgery.live.t5x_classes import introduce_to_t5x
+from ckpt_surgery.live.lazy_arrays import LazyArray, introduce_to_t5x
 from ckpt_surgery.migration.replacing import replaced
 
 Translation = Callable[..., Any]
