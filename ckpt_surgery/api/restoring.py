@@ -22,8 +22,14 @@ from ckpt_surgery.formats import opening
 from ckpt_surgery.inputs.open_sources import kept_open
 from ckpt_surgery.inputs.opening import check_unchanged, check_values, in_memory, with_samples
 from ckpt_surgery.inputs.options import RestoreOptions
-from ckpt_surgery.inputs.pinned import check_same_plan, refuse_decided
-from ckpt_surgery.inputs.plan_objects import RESTORE, PlanOrigin, request_of_inputs, request_of_plan
+from ckpt_surgery.inputs.pinned import (
+    RESTORE,
+    PlanOrigin,
+    check_same_plan,
+    refuse_decided,
+    request_of_inputs,
+    request_of_plan,
+)
 from ckpt_surgery.inputs.preparing import open_inputs, plan_inputs, planned_memory
 from ckpt_surgery.inputs.request import (
     InMemory,
@@ -86,7 +92,7 @@ def plan_restore(
     request = with_recipe(_restore_request(with_flat_dicts(recipe, flat), sources, target, options))
     restoration = _prepare(request, shardings)
     check_values(restoration.plan, restoration.sources)
-    decided = request_of_inputs(request, restoration.plan, restoration.sources, restoration.hooks)
+    decided = request_of_inputs(request, restoration)
     decided = replace(decided, memory=restoration.memory, workers=restoration.workers)
     origin = PlanOrigin(decided, RESTORE, shardings=shardings)
     return with_origin(restoration.plan, origin)

@@ -1,13 +1,13 @@
 """Requests pinned by a plan: they are planned again, and must give the same plan.
 
-Saved plans and Plan objects are both carried out this way.
+Saved plans and Plan objects are both carried out this way, without reading the recipe again.
 """
 
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ckpt_surgery.core import urls
 from ckpt_surgery.core.arguments import LinkMode
@@ -20,24 +20,33 @@ from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.protocols import Source
 from ckpt_surgery.core.text import bytes_text, shown
 from ckpt_surgery.formats import destination_names
-from ckpt_surgery.inputs.opening import open_input
+from ckpt_surgery.inputs.opening import in_memory, open_input
 from ckpt_surgery.inputs.options import SourceOptions
-from ckpt_surgery.inputs.request import Request
+from ckpt_surgery.inputs.request import InMemory, Request
 from ckpt_surgery.language.hooks import HookFile
 from ckpt_surgery.live.source import FORMAT
 from ckpt_surgery.planner.cutting import budget_for, room_of
 from ckpt_surgery.planner.identity import plan_digest
 from ckpt_surgery.planner.options import Prepared
-from ckpt_surgery.planner.plan import Input, Plan
+from ckpt_surgery.planner.plan import Input, Plan, origin_of, with_origin
 from ckpt_surgery.planner.plan_json import planned_leaf
 from ckpt_surgery.planner.planning import peak_of
 from ckpt_surgery.planner.target import TARGET
+
+if TYPE_CHECKING:
+    from ckpt_surgery.live.carrying_out import Restoration
 
 SAID_ANEW = frozenset({"recipe", "dst", "memory", "workers", "allow_hooks", "link_mode"})
 """Fields of a request that a plan leaves open."""
 AGAIN = "Make the plan again."
 Changes = Mapping[tuple[str, ...], Any]
 """New values of a config's entries, by their path in it."""
+THE_PLAN = "the plan"
+"""Name of a Plan object in messages."""
+APPLY = "apply"
+RESTORE = "restore"
+MADE_BY = {APPLY: "plan", RESTORE: "plan_restore"}
+"""Function that makes the plans, by the function that carries them out."""
 OTHER_FILES = "its files have other names, sizes or times"
 
 
@@ -90,6 +99,20 @@ def entries_of(plan: Plan) -> list[dict[str, Any]]:
     return [plain(planned_leaf(step)) for step in plan.steps]
 
 
+def decided_options(prepared: Prepared) -> dict[str, Any]:
+    """Options that planning decided where the request left them open, by their fields of `Request`."""
+    options = prepared.destination
+    return {
+        "format": options.format,
+        "dst": options.path and urls.absolute(options.path),
+        "dst_step": options.step,
+        "dst_item": options.item,
+        "link_mode": options.link_mode,
+        "memory": prepared.memory,
+        "workers": prepared.workers,
+    }
+
+
 def digest_of_plan(plan: Plan) -> str:
     """Digest of a plan; without its values where these call functions of this program, which have no text."""
     try:
@@ -133,10 +156,6 @@ def refuse_decided(name: str, decided: Sequence[str]) -> None:
             f"{shown(name)} {what} has its sources and options",
             hint=f"Leave out {' and '.join(named)}, or make the plan again.",
         )
-
-
-THE_PLAN = "the plan"
-"""Name of a Plan object in messages."""
 
 
 def _check_name(pinned: Pinned, dst: str | None) -> None:
@@ -259,3 +278,94 @@ def _check_memory(plan: Plan, memory: int) -> None:
             "which cuts finer.",
             code=Code.BUDGET,
         )
+
+
+# --- Plan objects -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class PlanOrigin:
+    """Inputs of planning that the Plan itself does not hold."""
+
+    request: Request
+    """The request as it was decided, with its recipe, hooks and trees loaded."""
+    carried_out_by: str
+    """The function that carries the plan out: `apply` or `restore`."""
+    configs: Mapping[str, tuple[str, Mapping[str, Any]] | None] = field(default_factory=dict)
+    """See `Pinned`, as for the next two."""
+    listing: Mapping[str, Leaf] | None = None
+    config_changes: Changes = field(default_factory=dict)
+    shardings: Any = None
+    """The argument of `plan_restore`."""
+
+
+def remember_request(prepared: Prepared, request: Request, config_changes: Changes | None = None) -> Plan:
+    """Attach its origin to a prepared plan, so that `apply` can carry it out.
+
+    The recipe of `request` is loaded.
+    """
+    decided = replace(request_of_inputs(request, prepared), **decided_options(prepared))
+    origin = PlanOrigin(decided, APPLY, prepared.configs, prepared.listing, config_changes or {})
+    return with_origin(prepared.plan, origin)
+
+
+def request_of_inputs(request: Request, planned: "Prepared | Restoration") -> Request:
+    """Resolve the inputs of a request: trees as they are, absolute paths, and the hooks loaded."""
+    given: dict[str, str | InMemory] = {
+        i.name: InMemory(source) if in_memory(source := planned.sources[i.name]) else urls.absolute(i.path)
+        for i in planned.plan.inputs
+    }
+    target = given.pop(TARGET, None)
+    recipe = request.recipe
+    if recipe is not None and planned.hooks is not None:
+        recipe = replace(recipe, hooks=planned.hooks)
+    chosen = replace(request, step=None, src_format=None, last=None, opened=())
+    return replace(chosen, recipe=recipe, sources=tuple(given.values()), target=target)
+
+
+def request_of_plan(given: Request, function: str) -> Request:
+    """Make the request that carries out the Plan given in place of the recipe.
+
+    Raises UsageError if the plan is for another function, if its origin is unknown, and for arguments that it
+    has decided.
+    """
+    plan = given.recipe
+    origin = origin_of_plan(plan, function)
+    pinned = Pinned(
+        name=THE_PLAN,
+        request=_near(origin.request),
+        inputs=plan.inputs,
+        configs=origin.configs,
+        listing=origin.listing,
+        linked=links_of(plan),
+        digest=digest_of_plan(plan),
+        leaves=lambda: entries_of(plan),
+        config_changes=origin.config_changes,
+        shardings=origin.shardings,
+    )
+    return pinned_request(pinned, given)
+
+
+def _near(request: Request) -> Request:
+    """Make the input paths that are below the working directory relative to it."""
+    sources = tuple([urls.near(given) if isinstance(given, str) else given for given in request.sources])
+    target = request.target
+    return replace(request, sources=sources, target=urls.near(target) if isinstance(target, str) else target)
+
+
+def origin_of_plan(plan: Plan, function: str) -> PlanOrigin:
+    """Find the origin of a plan that `function` carries out. Raises UsageError."""
+    origin = origin_of(plan)
+    if not isinstance(origin, PlanOrigin):
+        raise UsageError(
+            f"{THE_PLAN} has lost its sources: it was copied, changed or pickled, or is part of a result",
+            hint=f"Give the Plan itself that `{MADE_BY[function]}` returned.",
+        )
+    if origin.carried_out_by != function:
+        other = origin.carried_out_by
+        raise UsageError(
+            f"{THE_PLAN} was made by `{MADE_BY[other]}`, and `{function}` carries out those of "
+            f"`{MADE_BY[function]}`",
+            hint=f"Call `{other}(plan)`, or make the plan with `{MADE_BY[function]}`.",
+        )
+    return origin

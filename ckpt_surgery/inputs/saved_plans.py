@@ -5,10 +5,9 @@ from functools import partial
 
 import msgspec
 
-from ckpt_surgery.core import urls
 from ckpt_surgery.core.errors import FunctionError, UsageError
 from ckpt_surgery.core.version import VERSION
-from ckpt_surgery.inputs.pinned import Pinned, links_of, pinned_request
+from ckpt_surgery.inputs.pinned import Pinned, decided_options, links_of, pinned_request
 from ckpt_surgery.inputs.request import Request
 from ckpt_surgery.language.loading import LoadedRecipe, parse_recipe
 from ckpt_surgery.planner.document import (
@@ -77,18 +76,8 @@ def document_of(prepared: Prepared, request: Request) -> bytes:
 
 def _request_form(prepared: Prepared, request: Request) -> RequestForm:
     """Pin the request: fill what it left open with what planning decided."""
-    options = prepared.destination
     given = {name: getattr(request, name) for name in RequestForm.__struct_fields__}
-    decided = {
-        "format": options.format,
-        "dst": options.path and urls.absolute(options.path),
-        "dst_step": options.step,
-        "dst_item": options.item,
-        "link_mode": options.link_mode,
-        "memory": prepared.memory,
-        "workers": prepared.workers,
-    }
-    return RequestForm(**{**given, **decided})
+    return RequestForm(**{**given, **decided_options(prepared)})
 
 
 def _recipe_form(loaded: LoadedRecipe) -> RecipeForm:
