@@ -29,7 +29,6 @@ from ckpt_surgery.storage.draft import OWN
 from ckpt_surgery.storage.failures import storage_errors
 from ckpt_surgery.storage.listing import (
     directory_names,
-    exists,
     is_directory,
     paths_below,
     real_path,
@@ -40,14 +39,13 @@ from ckpt_surgery.storage.store import store_of
 
 
 def place_of(request: Request) -> Publication:
-    """Place at which a request's result is published. Raises UsageError if no destination is given."""
+    """Place at which a request's result is published: its destination, or the directory of the step there.
+
+    Raises UsageError if no destination is given.
+    """
     if request.dst is None:
         raise UsageError("no destination is given", hint="Name the directory or file to write.")
-    return publication(request.dst, request.dst_step, request.dst_item)
-
-
-def publication(path: str, step: int | None, item: str | None = None) -> Publication:
-    """Resolve a destination: itself, or the directory of a given step if the destination exists."""
+    path, step, item = request.dst, request.dst_step, request.dst_item
     step_only = step is not None and is_directory(path)
     of_items = step is not None or item is not None
     return Publication(os.path.join(path, str(step)) if step_only else path, step_only, item, of_items)
@@ -66,10 +64,12 @@ def check_before(
     if where.is_url:
         checks.check_apart(inputs, where.place)
     else:
-        if not overwrite:
-            _check_item_is_named(where)
+        there = None if overwrite else _there(where.path)
+        items = None if there is None else items_of(there)
+        if items is not None and where.item is None:
+            raise _no_item_named(where, items)
         read = [Path(path) for path in beside if path is not None]
-        checks.check_path(inputs, where.path, overwrite or _writes_one_item(where), read)
+        checks.check_path(inputs, where.path, overwrite or items is not None, read)
     if where.step_only:
         check_step_is_new(os.path.dirname(where.place), int(os.path.basename(where.place)))
     return replacement(where, overwrite)
@@ -139,19 +139,17 @@ def _occupant(where: Publication) -> Occupant | None:
         left = frozenset(name for attempt in ended_runs.leftovers for name in attempt.objects)
         empty = not ended_runs.others and is_directory(where.place)
         return Occupant(where.place, state or "", empty, left, begun)
-    there = _there(where)
+    there = _there(where.path)
     if there is None or state is None:
         return None
     with storage_errors(where.path):
         return Occupant(there, state, is_directory(there) and not os.listdir(there))
 
 
-def _there(where: Publication) -> str | None:
-    """Real path or URL of the content of a destination, also if it was moved aside; None if there is none."""
-    if where.is_url:
-        return where.place if exists(where.place) else None
-    with storage_errors(where.path):
-        occupant = checks.replaced_by(where.path)
+def _there(path: Path) -> str | None:
+    """Real path of the content of a destination, also if it was moved aside; None if there is none."""
+    with storage_errors(path):
+        occupant = checks.replaced_by(path)
     return None if occupant is None else real_path(os.fspath(occupant))
 
 
@@ -173,10 +171,11 @@ def replacement(where: Publication, overwrite: bool) -> Replacement | None:
     if overwrite:
         return _whole_replacement(where, there)
     # In a store, the run itself tidies up what ended runs left, and then looks at what is there.
-    if where.is_url and not (there.is_empty or there.left):
+    if where.is_url and where.item is None and not (there.is_empty or there.left):
         store, name = store_of(where.place)
-        if store.stat(lock_name(name)) is None:
-            _check_item_is_named(where)
+        items = items_of(there.path) if store.stat(lock_name(name)) is None else None
+        if items is not None:
+            raise _no_item_named(where, items)
     return None
 
 
@@ -245,12 +244,6 @@ def _items(there: Occupant) -> tuple[str, ...] | None:
     return tuple(name for name in names if name in kept)
 
 
-def _writes_one_item(where: Publication) -> bool:
-    """True if one named item is written into an existing step."""
-    there = None if where.item is None else _there(where)
-    return there is not None and items_of(there) is not None
-
-
 def _check_items_kept(replaces: Replacement | None, written: str | None) -> None:
     """Refuse to replace a step if that removes items that the run does not write. Raises DestinationError.
 
@@ -268,14 +261,11 @@ def _check_items_kept(replaces: Replacement | None, written: str | None) -> None
         )
 
 
-def _check_item_is_named(where: Publication) -> None:
-    """Refuse a step with items if no item to write is named. Raises DestinationError."""
-    there = None if where.item is not None else _there(where)
-    items = None if there is None else items_of(there)
-    if items is not None:
-        names = few([shown(name) for name in items], MOST_NAMES)
-        raise DestinationError(
-            f"{shown(where.place)}: exists already, with items: {names}",
-            hint="Write one item into it, which leaves the others as they are: `dst_item=NAME`. If its only "
-            "item is the one that is written, replace it: `overwrite=True`.",
-        )
+def _no_item_named(where: Publication, items: Sequence[str]) -> DestinationError:
+    """Error for a step with items where no item to write is named."""
+    names = few([shown(name) for name in items], MOST_NAMES)
+    return DestinationError(
+        f"{shown(where.place)}: exists already, with items: {names}",
+        hint="Write one item into it, which leaves the others as they are: `dst_item=NAME`. If its only "
+        "item is the one that is written, replace it: `overwrite=True`.",
+    )
