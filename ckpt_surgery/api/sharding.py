@@ -16,11 +16,10 @@ from ckpt_surgery.engine.parts import (
     head_of,
     missing,
     part_of,
-    shards_text,
 )
-from ckpt_surgery.engine.shards import shares
 from ckpt_surgery.engine.staging.objects import roll_forward
 from ckpt_surgery.engine.staging.stages import Publication
+from ckpt_surgery.engine.tasks import shares
 from ckpt_surgery.inputs.options import PlanOptions
 from ckpt_surgery.inputs.request import Request, checked_path, requested
 from ckpt_surgery.inputs.saved_plans import saved_request
@@ -46,6 +45,8 @@ from ckpt_surgery.system.progress_bars import reported
 from ckpt_surgery.verification.new_checkpoints import parse_verify_mode
 
 MOST_SHARDS = 65536
+MOST_NAMED = 20
+"""Limit on the shards that a message names."""
 
 
 @takes(PlanOptions, Request)
@@ -183,8 +184,9 @@ def _check_done(parts: Parts, head: Head) -> None:
     lacking = missing(parts, head)
     if lacking:
         are = "shard is" if len(lacking) == 1 else "shards are"
+        named = ", ".join(f"{index}/{head.count}" for index in lacking[:MOST_NAMED])
+        more = f" and {len(lacking) - MOST_NAMED} more" if len(lacking) > MOST_NAMED else ""
         raise SourceError(
-            f"{shown(parts.place)}: {len(lacking)} of {head.count} {are} not done: "
-            f"{shards_text(lacking, head.count)}",
+            f"{shown(parts.place)}: {len(lacking)} of {head.count} {are} not done: {named}{more}",
             hint="Run them; those that are done are kept.",
         )

@@ -7,11 +7,13 @@ missing that it speaks of, which the checksums tell.
 
 import json
 import threading
-from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import asdict, dataclass
 from typing import Any
 
-from ckpt_surgery.core.arguments import LinkMode
+import msgspec
+
 from ckpt_surgery.core.arrays import Shape
 from ckpt_surgery.core.protocols import AdoptedFile, TaskResult
 from ckpt_surgery.engine.staging.lines import Lines
@@ -35,7 +37,7 @@ class Journal:
     def add(self, task: Task, done: TaskResult) -> None:
         """Note a written task, at once or batched with later ones. Raises StorageError."""
         with self._lock:
-            self._pending.append(_line(task, done))
+            self._pending.append(json.dumps(finished_json(task.number, done)) + "\n")
             self._nbytes += task.nbytes
             if self._nbytes >= FLUSH_BYTES:
                 self._write()
@@ -52,53 +54,35 @@ class Journal:
             self._place.add("".join(lines).encode("ascii"))
 
 
-def _line(task: Task, done: TaskResult) -> str:
-    return json.dumps({"task": task.number, "nbytes": task.nbytes, **result_json(done)}) + "\n"
+@dataclass(frozen=True)
+class FinishedTask:
+    """A finished task, as journals and parts of shards hold it."""
+
+    task: int
+    """Its number."""
+    crc: int | None
+    chunks: tuple[tuple[Shape, int], ...]
+    files: tuple[AdoptedFile, ...]
+    overflowed: int
+
+    @property
+    def result(self) -> TaskResult:
+        """The result of the task."""
+        return TaskResult(dict(self.chunks), self.files, self.crc, self.overflowed)
 
 
-def result_json(done: TaskResult) -> dict[str, Any]:
-    """A task's result as JSON, with checksums in hexadecimal."""
-    document: dict[str, Any] = {} if done.crc is None else {"crc32c": f"{done.crc:08x}"}
-    if done.chunks:
-        document["chunks"] = {",".join(map(str, index)): f"{crc:08x}" for index, crc in done.chunks.items()}
-    if done.files:
-        document["files"] = [{**asdict(file), "how": file.how.value} for file in done.files]
-    if done.overflowed:
-        document["overflowed"] = done.overflowed
-    return document
+def finished_json(number: int, done: TaskResult) -> dict[str, Any]:
+    """The JSON of a `FinishedTask`."""
+    chunks, files = list(done.chunks.items()), list(map(asdict, done.files))
+    return {"task": number, "crc": done.crc, "chunks": chunks, "files": files, "overflowed": done.overflowed}
 
 
 def read_journal(place: Lines) -> dict[int, TaskResult]:
     """Read the finished tasks by number; empty if there is no journal. Raises StorageError."""
     results: dict[int, TaskResult] = {}
     for line in place.read().splitlines():
-        try:
-            number, done = _parsed(json.loads(line))
-        except (ValueError, KeyError, TypeError, AttributeError):
-            continue  # damaged, by a power cut for example: the task is done again
-        results[number] = done
+        # A line that is damaged, by a power cut for example: the task is done again.
+        with suppress(ValueError):
+            finished = msgspec.convert(json.loads(line), FinishedTask)
+            results[finished.task] = finished.result
     return results
-
-
-def _parsed(entry: Mapping[str, Any]) -> tuple[int, TaskResult]:
-    number = entry["task"]
-    if not isinstance(number, int):
-        raise TypeError
-    return number, parsed_result(entry)
-
-
-def parsed_result(entry: Mapping[str, Any]) -> TaskResult:
-    """Parse a task's result. Raises ValueError, TypeError, KeyError or AttributeError for anything else."""
-    crc, overflowed = entry.get("crc32c"), entry.get("overflowed", 0)
-    if not isinstance(overflowed, int):
-        raise TypeError
-    return TaskResult(
-        {_index(text): int(value, 16) for text, value in entry.get("chunks", {}).items()},
-        tuple(AdoptedFile(**{**file, "how": LinkMode(file["how"])}) for file in entry.get("files", ())),
-        None if crc is None else int(crc, 16),
-        overflowed,
-    )
-
-
-def _index(text: str) -> Shape:
-    return tuple(int(part) for part in text.split(",") if part)

@@ -17,24 +17,26 @@ import json
 import os
 import secrets
 import shutil
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.text import shown
-from ckpt_surgery.engine.journal import parsed_result, result_json
+from ckpt_surgery.engine.journal import FinishedTask, finished_json
 from ckpt_surgery.engine.staging.renaming import rename_atomically
 from ckpt_surgery.engine.staging.syncing import interruptibly, sync_directory, sync_file, sync_tree
-from ckpt_surgery.engine.tracking import ShardProgress
+from ckpt_surgery.engine.tasks import ShardProgress
 from ckpt_surgery.planner.plan import Replacement
 from ckpt_surgery.storage.failures import storage_errors
 from ckpt_surgery.storage.paths import absolute, exists
 from ckpt_surgery.storage.store import ConditionFailed, Only, store_of
 
+T = TypeVar("T")
 HEAD = "head.json"
 RESULT = "result"
 COMPLETE = "complete"
@@ -255,13 +257,7 @@ def head_of(parts: Parts) -> Head | None:
 
     Raises SourceError if that is damaged, StorageError.
     """
-    text = parts.read(HEAD)
-    if text is None:
-        return None
-    try:
-        return msgspec.convert(json.loads(text), Head)
-    except ValueError as error:
-        raise _damaged(parts, HEAD, error) from error
+    return _document(parts, HEAD, Head)
 
 
 def head_bytes(head: Head) -> bytes:
@@ -276,16 +272,8 @@ def done_name(index: int) -> str:
 
 def part_of(parts: Parts, index: int) -> ShardProgress | None:
     """Read the progress of a finished shard; None if it is unfinished. Raises SourceError for damage."""
-    name = done_name(index)
-    text = parts.read(name)
-    if text is None:
-        return None
-    try:
-        document = json.loads(text)
-        done = {int(number): parsed_result(entry) for number, entry in document["tasks"].items()}
-        return ShardProgress(document["worker"], done)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise _damaged(parts, name, error) from error
+    shard = _document(parts, done_name(index), tuple[str, tuple[FinishedTask, ...]])
+    return None if shard is None else ShardProgress(shard[0], {one.task: one.result for one in shard[1]})
 
 
 def missing(parts: Parts, head: Head) -> list[int]:
@@ -295,18 +283,19 @@ def missing(parts: Parts, head: Head) -> list[int]:
 
 def part_bytes(part: ShardProgress) -> bytes:
     """The progress of a finished shard as a document."""
-    tasks = {str(number): result_json(done) for number, done in part.done.items()}
-    return json.dumps({"worker": part.worker, "tasks": tasks}).encode("ascii")
+    tasks = [finished_json(number, done) for number, done in part.done.items()]
+    return json.dumps([part.worker, tasks]).encode("ascii")
 
 
-def _damaged(parts: Parts, name: str, error: Exception) -> SourceError:
-    return SourceError(
-        f"{shown(f'{parts.place}/{name}')} is damaged ({type(error).__name__})",
-        hint="Remove the directory, and run all shards again.",
-    )
-
-
-def shards_text(indices: Sequence[int], count: int, most: int = 20) -> str:
-    """Shards for a message: `2/8, 5/8`."""
-    named = ", ".join(f"{index}/{count}" for index in indices[:most])
-    return named if len(indices) <= most else f"{named} and {len(indices) - most} more"
+def _document(parts: Parts, name: str, form: type[T]) -> T | None:
+    """Read a document of this form; None if it does not exist. Raises SourceError for damage."""
+    text = parts.read(name)
+    if text is None:
+        return None
+    try:
+        return msgspec.convert(json.loads(text), form)
+    except ValueError as error:
+        raise SourceError(
+            f"{shown(f'{parts.place}/{name}')} is damaged ({type(error).__name__})",
+            hint="Remove the directory, and run all shards again.",
+        ) from error

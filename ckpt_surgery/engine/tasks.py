@@ -1,11 +1,23 @@
-"""Split a plan into tasks: disjoint output regions of whole chunks that cover everything written."""
+"""Split a plan into tasks: disjoint output regions of whole chunks that cover everything written.
 
-from collections.abc import Iterator
+Tasks are assigned to several machines by the plan and the number of machines alone; what all have written is
+collected at the end.
+"""
 
-from ckpt_surgery.core.arrays import Region, chunk_regions
+import heapq
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from operator import floordiv
+
+from ckpt_surgery.core.arrays import Region, Shape, chunk_regions
+from ckpt_surgery.core.digests import Digests
+from ckpt_surgery.core.errors import VerificationError
 from ckpt_surgery.core.frozen import frozen
-from ckpt_surgery.core.protocols import Output
+from ckpt_surgery.core.protocols import AdoptedFile, Output, TaskResult
+from ckpt_surgery.core.text import shown
 from ckpt_surgery.planner.plan import Plan, Step
+from ckpt_surgery.system.threads import batches
 
 
 @frozen()
@@ -52,3 +64,126 @@ def _output(step: Step) -> Output:
     if step.stored is not None:
         return Output(step.leaf, step.stored.chunk_shape, step.stored, not step.takes_files)
     return Output(step.leaf, () if step.cut is None else step.cut.chunks)
+
+
+# --- shards -------------------------------------------------------------------------------------------------
+
+
+UNITS_PER_SHARD = 16
+"""Approximate number of units per shard; a unit is a series of consecutive tasks of one output."""
+FILES = 0
+"""The shard that takes all whole files: each is linked, or copied by its store, which costs little."""
+
+
+def shares(plan: Plan, count: int) -> list[list[Task]]:
+    """Distribute the tasks over `count` shards, each task to one; every shard keeps the plan's order.
+
+    Bytes are dealt out largest first, each time to the shard that has the fewest. A shard can be empty.
+    """
+    shards: list[list[Task]] = [[] for _ in range(count)]
+    written: list[Task] = []
+    for task in make_tasks(plan):
+        (shards[FILES] if plan.steps[task.step].takes_files else written).append(task)
+    room = max(1, sum(task.nbytes for task in written) // (count * UNITS_PER_SHARD))
+    units = sorted(_units(written, room), key=lambda unit: (-_nbytes(unit), unit[0].number))
+    loads = [(0, number) for number in range(count)]
+    for unit in units:
+        load, number = heapq.heappop(loads)
+        shards[number] += unit
+        heapq.heappush(loads, (load + _nbytes(unit), number))
+    return [sorted(tasks, key=lambda task: task.number) for tasks in shards]
+
+
+def _units(tasks: list[Task], room: int) -> Iterator[list[Task]]:
+    """Group consecutive tasks of one output into units of at most `room` bytes, or of one larger task."""
+    by_step: dict[int, list[Task]] = {}
+    for task in tasks:
+        by_step.setdefault(task.step, []).append(task)
+    for of_step in by_step.values():
+        yield from batches(of_step, lambda task: task.nbytes, float("inf"), room)
+
+
+def _nbytes(unit: list[Task]) -> int:
+    return sum(task.nbytes for task in unit)
+
+
+# --- what was written ---------------------------------------------------------------------------------------
+
+
+MOST_NAMED = 5
+"""Limit on the outputs named in an error about incomplete arrays."""
+
+
+@dataclass(frozen=True)
+class Written:
+    """Checksums and adopted files of everything a run wrote."""
+
+    digests: Mapping[int, Digests]
+    """Checksums of computed and copied outputs, by their positions in `Plan.steps`."""
+    files: tuple[AdoptedFile, ...]
+    """Whole files of sources that became files of the checkpoint."""
+    overflowed: Mapping[int, int]
+    """Number of permitted non-finite elements, by the positions of outputs in the plan."""
+
+
+@dataclass(frozen=True)
+class ShardProgress:
+    """Results of the tasks that one worker finished."""
+
+    worker: str
+    """The worker's name, under which it wrote."""
+    done: Mapping[int, TaskResult]
+    """Result of each finished task, by the task's number."""
+
+
+def collect_written(plan: Plan, parts: Sequence[ShardProgress]) -> Written:
+    """Merge the results of all workers, after checking that every array is whole.
+
+    Raises VerificationError if an element of an array was never written.
+    """
+    counts = [0] * len(plan.steps)
+    crcs: list[dict[Shape, int]] = [{} for _ in plan.steps]
+    files: list[AdoptedFile] = []
+    overflowed: Counter[int] = Counter()
+    all_done = {number: done for part in parts for number, done in part.done.items()}
+    for task in make_tasks(plan):
+        done = all_done.get(task.number)
+        if done is None:
+            continue
+        counts[task.step] += task.region.size
+        crcs[task.step].update(done.chunks)
+        cut = plan.steps[task.step].cut
+        if cut is not None and done.crc is not None:
+            crcs[task.step][tuple(map(floordiv, task.region.starts, cut.block))] = done.crc
+        files += done.files
+        if done.overflowed:
+            overflowed[task.step] += done.overflowed
+    per_step = list(zip(plan.steps, counts, crcs, strict=True))
+    lacking = [
+        (step, count)
+        for step, count, _ in per_step
+        if step.leaf.spec is not None and count != step.value.spec.size
+    ]
+    if lacking:
+        raise _incomplete(lacking)
+    digests = {number: _digests(step, crcs) for number, (step, _, crcs) in enumerate(per_step) if crcs}
+    return Written(digests, tuple(files), overflowed)
+
+
+def _digests(step: Step, crcs: Mapping[Shape, int]) -> Digests:
+    if step.stored is not None:
+        return Digests(step.stored.chunk_shape, step.stored.stores_values, crcs)
+    assert step.cut is not None
+    return Digests(step.cut.block, True, crcs)
+
+
+def _incomplete(lacking: Sequence[tuple[Step, int]]) -> VerificationError:
+    named = [
+        f"`{shown(step.leaf.key.printed)}`: {count} of {step.value.spec.size} elements were written"
+        for step, count in lacking[:MOST_NAMED]
+    ]
+    more = [f"and {len(lacking) - MOST_NAMED} more leaves"] if len(lacking) > MOST_NAMED else []
+    return VerificationError(
+        "; ".join((*named, *more)),
+        hint="Nothing was published. This is a fault of ckpt-surgery itself: please report it.",
+    )

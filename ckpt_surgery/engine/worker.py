@@ -11,12 +11,11 @@ from ckpt_surgery.core.digests import values_crc
 from ckpt_surgery.core.errors import Interrupted, SurgeryError
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.memory import memory_errors
-from ckpt_surgery.core.progress import Progress
+from ckpt_surgery.core.progress import ByteCounter, Progress
 from ckpt_surgery.core.protocols import Output, Sink, Source, TaskResult, Writer
 from ckpt_surgery.engine.journal import Journal, read_journal
 from ckpt_surgery.engine.staging.lines import Lines
-from ckpt_surgery.engine.tasks import Task, make_tasks
-from ckpt_surgery.engine.tracking import ShardProgress, Tracker, Written, collect_written
+from ckpt_surgery.engine.tasks import ShardProgress, Task, Written, collect_written, make_tasks
 from ckpt_surgery.graph.checked import Evaluator
 from ckpt_surgery.planner.plan import Plan, at_step
 from ckpt_surgery.system import threads
@@ -75,14 +74,16 @@ def work(plan: Plan, sources: Mapping[str, Source], sink: Sink, share: Share, me
     earlier = {} if journal is None else read_journal(journal)
     writer = sink.attach(share.worker)
     notes = None if journal is None else Journal(journal, writer.flush)
-    tracker = Tracker(sum(task.nbytes for task in tasks), means.progress)
+    finished: dict[int, TaskResult] = {}
+    count = ByteCounter(sum(task.nbytes for task in tasks), means.progress)
     worker = _Worker(plan, sources, sink, writer, means.memory)
 
     def do(batch: Sequence[Task]) -> None:
         for task in batch:
             known = earlier.get(task.number, NOTHING)
             done = worker.do(task, known)
-            tracker.add(task, done)
+            finished[task.number] = done
+            count.add(task.nbytes)
             if notes is not None and done.has_checksums and done != known:
                 notes.add(task, done)
 
@@ -97,7 +98,7 @@ def work(plan: Plan, sources: Mapping[str, Source], sink: Sink, share: Share, me
     if notes is not None:
         notes.close()
     writer.flush()
-    return tracker.part(share.worker)
+    return ShardProgress(share.worker, finished)
 
 
 def _working_set(batch: Sequence[Task]) -> int:

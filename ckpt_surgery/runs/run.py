@@ -17,7 +17,7 @@ from ckpt_surgery.core.text import bytes_text, seconds_text, shown
 from ckpt_surgery.engine import worker
 from ckpt_surgery.engine.staging.life import Staging, staged
 from ckpt_surgery.engine.staging.stages import Publication, stage_for
-from ckpt_surgery.engine.tracking import Written
+from ckpt_surgery.engine.tasks import Written
 from ckpt_surgery.inputs.opening import check_unchanged, with_samples
 from ckpt_surgery.inputs.options import ConvertOptions, PlanOptions
 from ckpt_surgery.inputs.preparing import prepare

@@ -36,12 +36,12 @@ from ckpt_surgery.engine.parts import (
     part_bytes,
     part_of,
 )
-from ckpt_surgery.engine.shards import shares
 from ckpt_surgery.engine.staging.leftovers import difference, is_published
 from ckpt_surgery.engine.staging.life import Staging, staged
 from ckpt_surgery.engine.staging.local import DiskStage
 from ckpt_surgery.engine.staging.objects import StoreStage
 from ckpt_surgery.engine.staging.stages import Publication
+from ckpt_surgery.engine.tasks import shares
 from ckpt_surgery.engine.worker import Means, Share, finish_checkpoint, work
 from ckpt_surgery.formats import opening
 from ckpt_surgery.formats.registry import SinkOptions

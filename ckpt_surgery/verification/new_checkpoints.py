@@ -14,8 +14,7 @@ from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.progress import Progress
 from ckpt_surgery.core.protocols import Sink, Source
 from ckpt_surgery.core.text import abridged, shown
-from ckpt_surgery.engine.tasks import Task
-from ckpt_surgery.engine.tracking import ShardProgress
+from ckpt_surgery.engine.tasks import ShardProgress, Task
 from ckpt_surgery.engine.worker import Means
 from ckpt_surgery.formats import known as formats
 from ckpt_surgery.formats import opening

@@ -46,8 +46,10 @@ def test_what_is_noted_is_read_again(tmp_path: Path) -> None:
     assert read_journal(FileLines(tmp_path / "j")) == done
     assert json.loads((tmp_path / "j").read_text().splitlines()[0]) == {
         "task": 0,
-        "nbytes": 10,
-        "crc32c": "deadbeef",
+        "crc": 0xDEADBEEF,
+        "chunks": [],
+        "files": [],
+        "overflowed": 0,
     }
 
 
@@ -98,8 +100,8 @@ def test_a_torn_last_line_is_dropped_and_not_continued(cut: int, tmp_path: Path)
         b"[]",
         b"{}",
         b'{"task": "1"}',
-        b'{"task": 1, "crc32c": "x"}',
-        b'{"task": 1, "chunks": [1]}',
+        b'{"task": 1, "crc": "x", "chunks": [], "files": [], "overflowed": 0}',
+        b'{"task": 1, "crc": null, "chunks": [1], "files": [], "overflowed": 0}',
         b"1",
     ],
 )

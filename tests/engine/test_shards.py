@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ckpt_surgery.engine.shards import FILES, UNITS_PER_SHARD, shares
-from ckpt_surgery.engine.tasks import make_tasks
+from ckpt_surgery.engine.tasks import FILES, UNITS_PER_SHARD, make_tasks, shares
 from ckpt_surgery.planner.cutting import Cut
 from ckpt_surgery.planner.plan import Plan, Transfer
 from tests.engine.test_tasks import ALL_KINDS, plan_of_steps, step, stored

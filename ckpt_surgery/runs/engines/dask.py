@@ -31,8 +31,8 @@ from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.progress import Progress
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.engine.parts import Head, head_of, missing
-from ckpt_surgery.engine.shards import shares
 from ckpt_surgery.engine.staging.stages import Publication
+from ckpt_surgery.engine.tasks import shares
 from ckpt_surgery.inputs.request import Request
 from ckpt_surgery.planner.identity import digest_of
 from ckpt_surgery.report.verification import Verify
