@@ -79,10 +79,11 @@ def classes(hint: Any) -> Iterator[type]:
 
 
 class Options(griffe.Extension):
-    """Gives functions the options that the decorator `takes` adds when their module is imported."""
+    """Gives functions the options that `takes` and `described` add when their module is imported."""
 
     def on_function(self, *, func: griffe.Function, **_: Any) -> None:
-        if not any(decorator.callable_path.endswith("arguments.takes") for decorator in func.decorators):
+        ends = ("arguments.takes", "arguments.described")
+        if not any(decorator.callable_path.endswith(ends) for decorator in func.decorators):
             return
         function = getattr(importlib.import_module(func.module.path), func.name)
         func.parameters = griffe.Parameters(*map(parameter, inspect.signature(function).parameters.values()))

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Unpack, get_args
 
-from ckpt_surgery.core.arguments import CheckpointLike, PathLike, RecipeLike, Size, bytes_of
+from ckpt_surgery.core.arguments import CheckpointLike, PathLike, RecipeLike, bytes_of, described
 from ckpt_surgery.core.documents import Versioned
 from ckpt_surgery.core.errors import SurgeryError, UsageError
 from ckpt_surgery.core.memory import memory_errors
@@ -31,6 +31,7 @@ from ckpt_surgery.inference.hints import Hints, hints_of
 from ckpt_surgery.inference.values.proving import structure_problems, value_problems
 from ckpt_surgery.inference.values.reading import fingerprints_of
 from ckpt_surgery.inference.values.sides import Side
+from ckpt_surgery.inputs import options
 from ckpt_surgery.inputs.opening import choice_at, open_as, uint16_at, without_values
 from ckpt_surgery.inputs.options import SourceOptions
 from ckpt_surgery.inputs.output_files import (
@@ -53,7 +54,6 @@ from ckpt_surgery.storage.views import forget
 from ckpt_surgery.system.progress_bars import reported
 from ckpt_surgery.system.resources import default_memory
 
-Values = Literal["auto", "ignore"]
 WRONG = "the values disagree: "
 """Prefix of the reason for leaves whose proof failed."""
 UNBOUNDED = 1 << 60
@@ -161,35 +161,32 @@ class Inferred(Represented):
         )
 
 
+@described
 def infer(
     src: CheckpointLike,
     target: CheckpointLike,
     *,
-    step: int | None = None,
-    item: str | None = None,
-    src_format: str | None = None,
-    uint16: Literal["keep", "bfloat16"] | None = None,
-    recipe: RecipeLike | None = None,
-    rules: Sequence[str] = (),
-    values: Values = "auto",
-    memory: Size | None = None,
-    out: PathLike | None = None,
-    overwrite: bool = False,
+    step: options.Step = None,
+    item: options.Item = None,
+    src_format: options.SrcFormat = None,
+    uint16: options.Uint16 = None,
+    recipe: options.HintRecipe = None,
+    rules: options.HintRules = (),
+    values: options.Compared = "auto",
+    memory: options.Memory = None,
+    out: options.Out = None,
+    overwrite: options.ReplaceOut = False,
     progress: ProgressLike = None,
 ) -> Inferred:
     """Draft the recipe that turns the structure of `src` into that of `target`.
 
     Both are paths of checkpoints, or pytrees; `target` can be a listing of keys, shapes and dtypes, too.
-    Where the target holds numbers of the source, they decide, and every element is compared;
-    `values="ignore"` looks at names, shapes and dtypes alone. `step`, `item` and `src_format` say how the
-    source is read; `uint16="bfloat16"` takes arrays of uint16 of both as bfloat16 with the same bits, which
-    old versions of T5X stored so, and the recipe says that, too. `memory` is the budget for values, in bytes
-    or as a text such as `2GiB`. `out` is the path of a file for the recipe; one that is there already is
-    replaced only with `overwrite`. `progress`: see `apply`.
+    Where the target holds numbers of the source, they decide, and every element is compared. `step`, `item`
+    and `src_format` say how the source is read, `uint16` how both are, and the recipe says that, too.
+    `progress`: see `apply`.
 
-    `recipe` and `rules` are hints: `match` rules of one pass that are taken as true, stand first in the
-    draft, as they are written, and teach words and layouts for all that is inferred. `recipe` is what `apply`
-    takes as a recipe; `rules` are texts such as `s|REGEX|TEMPLATE| = EXPRESSION`.
+    `recipe`, which is what `apply` takes as one, and `rules` are hints: `match` rules of one pass, which also
+    teach words and layouts for all that is inferred.
 
     What evidence does not decide is listed in `findings.undecided`, and is not in the recipe, which then
     stops with an error where it is run; each candidate has the `rules` that decide for it. Raises SourceError
@@ -198,8 +195,8 @@ def infer(
     """
     with reported(progress) as report, memory_errors("infer the recipe"):
         forget()
-        if values not in get_args(Values):
-            guess = did_you_mean(values, get_args(Values))
+        if values not in get_args(options.CompareBy):
+            guess = did_you_mean(values, get_args(options.CompareBy))
             raise UsageError(f"`values` is {values!r}{guess}", hint="It can be: auto, ignore.")
         which: SourceOptions = {"step": step, "item": item, "src_format": src_format}
         check_written([out], src, target, **which)

@@ -6,9 +6,9 @@ import os
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
-from ckpt_surgery.core.arguments import CheckpointLike, Size, bytes_of
+from ckpt_surgery.core.arguments import CheckpointLike, SortBy, bytes_of, described
 from ckpt_surgery.core.errors import SourceError, SurgeryError, UsageError
 from ckpt_surgery.core.history import CONFIG, RECIPES, History, Origin, PastRecipe, history_entry
 from ckpt_surgery.core.leaves import Leaf
@@ -18,13 +18,15 @@ from ckpt_surgery.core.protocols import Source, details_of
 from ckpt_surgery.core.text import did_you_mean, shown
 from ckpt_surgery.core.urls import is_url
 from ckpt_surgery.formats import known as formats
+from ckpt_surgery.inputs import options
+from ckpt_surgery.inputs.history import history_of
 from ckpt_surgery.inputs.matching import check_matched, matching, selected
 from ckpt_surgery.inputs.opening import in_memory, open_as, open_input, without_values
 from ckpt_surgery.inputs.request import checkpoint_or_tree
 from ckpt_surgery.inputs.warnings import about_source, chosen_item_notes, kept_as_integers
 from ckpt_surgery.report.differences import Difference, Holds, diff_trees
 from ckpt_surgery.report.distances import Tolerance
-from ckpt_surgery.report.inspection import Inspection, SortBy
+from ckpt_surgery.report.inspection import Inspection
 from ckpt_surgery.report.renames import renamed_leaves
 from ckpt_surgery.report.scalars import scalar_values
 from ckpt_surgery.report.tree import name_order
@@ -35,26 +37,22 @@ from ckpt_surgery.system.progress_bars import reported
 from ckpt_surgery.system.resources import default_memory
 
 
+@described
 def inspect(
     path: CheckpointLike,
     *,
-    step: int | None = None,
-    item: str | None = None,
-    format: str | None = None,
-    match: str | None = None,
-    under: str | None = None,
-    depth: int | None = None,
-    sort: SortBy | None = None,
-    stats: bool = False,
+    step: options.Step = None,
+    item: options.Item = None,
+    format: options.ReadFormat = None,
+    match: options.Match = None,
+    under: options.Under = None,
+    depth: options.Levels = None,
+    sort: options.Sort = None,
+    stats: options.Stats = False,
     progress: ProgressLike = None,
 ) -> Inspection:
     """List the contents of a checkpoint or a pytree. Reads no arrays but a few scalars.
 
-    `step` and `item` choose from a checkpoint that holds several (default: the latest step, the only item
-    with arrays); `format` is the format to read (default: detected from its content). `match` is a regular
-    expression for whole keys, as in recipes; `under` the first components of keys: only these leaves are
-    listed. `depth` is the number of levels of `subtrees` (default: all). `sort` puts the largest leaves
-    first (`size`), or orders them by their keys (`name`). `stats` reads all values of these leaves.
     `progress`: see `apply`. Raises SourceError or UsageError.
     """
     with reported(progress) as report, memory_errors("inspect the checkpoint"):
@@ -101,30 +99,27 @@ def _sorted(leaves: Mapping[str, Leaf], sort: SortBy | None) -> tuple[Leaf, ...]
     return tuple(sorted(leaves.values(), key=name_order) if sort == "name" else leaves.values())
 
 
+@described
 def diff(
     a: CheckpointLike,
     b: CheckpointLike,
     *,
-    step: int | None = None,
-    item: str | None = None,
-    uint16: Literal["keep", "bfloat16"] | None = None,
-    match: str | None = None,
-    values: bool = False,
-    rtol: float = 0.0,
-    atol: float = 0.0,
-    memory: Size | None = None,
+    step: options.Step = None,
+    item: options.Item = None,
+    uint16: options.Uint16 = None,
+    match: options.Match = None,
+    values: options.Values = False,
+    rtol: options.Rtol = 0.0,
+    atol: options.Atol = 0.0,
+    memory: options.Memory = None,
     progress: ProgressLike = None,
 ) -> Difference:
     """Compare two checkpoints or pytrees: keys, containers, shapes and dtypes; with `values`, values too.
 
-    `step` and `item` choose from checkpoints that hold several. `uint16="bfloat16"` takes arrays of uint16 of
-    both as bfloat16 with the same bits, which old versions of T5X stored so. `match` is a regular expression
-    for whole keys, as in recipes: only these leaves are compared. Values of A and B count as the same where
-    `|a - b| <= atol + rtol * |b|`, as for `numpy.allclose`, and NaN in the same place does. `memory` is the
-    budget for values: bytes, or a text such as `2GiB`; `progress` (see `apply`) counts bytes read from A.
-    Values that cannot be compared are listed; the two then count as different. Leaves that both have under
-    different names are `renamed`, with the evidence: the same stored bytes, with `values` equal values,
-    without it perhaps only the names. Raises SourceError or UsageError.
+    NaN in the same place counts as the same. Values that cannot be compared are listed; the two then count as
+    different. Leaves that both have under different names are `renamed`, with the evidence: the same stored
+    bytes, with `values` equal values, without it perhaps only the names. `progress` (see `apply`) counts
+    bytes read from A. Raises SourceError or UsageError.
     """
     with reported(progress) as report, memory_errors("compare the checkpoints"):
         forget()

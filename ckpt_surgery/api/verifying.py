@@ -3,9 +3,8 @@
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
-from ckpt_surgery.core.arguments import PathLike, Size, bytes_of
+from ckpt_surgery.core.arguments import PathLike, bytes_of, described
 from ckpt_surgery.core.digests import Digests
 from ckpt_surgery.core.errors import SourceError, UsageError
 from ckpt_surgery.core.leaves import Leaf
@@ -15,6 +14,7 @@ from ckpt_surgery.core.protocols import AdoptedFile, Source
 from ckpt_surgery.core.text import bytes_text, few, shown
 from ckpt_surgery.engine.worker import Means
 from ckpt_surgery.formats import opening
+from ckpt_surgery.inputs import options
 from ckpt_surgery.inputs.opening import choice_at, uint16_at
 from ckpt_surgery.inputs.request import path_of_source
 from ckpt_surgery.report.verification import Depth, Flaw, Verified, VerifiedSample
@@ -39,30 +39,27 @@ NO_RECORD_FAST = "no digests are recorded: only structure and sizes were checked
 READ_ONLY = "the checkpoint has no record of ckpt-surgery: digests of what was read are not recorded"
 
 
+@described
 def verify(
     path: PathLike,
     *,
     mode: Depth | str = Depth.VALUES,
-    sample: float | None = None,
-    seed: int = 0,
-    step: int | None = None,
-    item: str | None = None,
-    src_format: str | None = None,
-    uint16: Literal["keep", "bfloat16"] | None = None,
-    memory: Size | None = None,
-    workers: int | None = None,
+    sample: options.Sample = None,
+    seed: options.Seed = 0,
+    step: options.Step = None,
+    item: options.Item = None,
+    src_format: options.SrcFormat = None,
+    uint16: options.Uint16 = None,
+    memory: options.Memory = None,
+    workers: options.Workers = None,
     progress: ProgressLike = None,
 ) -> Verified:
     """Check that a checkpoint is complete and, if ckpt-surgery recorded it, unchanged since.
 
     `mode`: `values` reads everything that has checksums in the record, or everything where there is no
     record; `fast` checks structure, sizes, and files that are shared with a source; `full` reads all values,
-    and records checksums of those that have none. `sample`, above 0 and at most 1, is the share of the bytes
-    with checksums that is read: chunks are drawn at random, and the same `seed` draws the same ones of a
-    checkpoint. Damage in any other chunk is not noticed. `step` and `item` choose from a checkpoint that
-    holds several; `src_format` is the format to read; `uint16` is taken as by other functions, and changes
-    nothing: checksums are those of bits. `memory` is the budget: bytes, or a text such as `2GiB`; `workers`
-    is the number of threads; `progress`: see `apply`.
+    and records checksums of those that have none. `uint16` changes nothing: checksums are those of bits. With
+    `sample`, damage in other chunks is not noticed. `progress`: see `apply`.
 
     Flaws are in the result. Raises UsageError, also for a sample where no checksums are recorded,
     SourceError where the path holds no known format, and StorageError where the record cannot be written.

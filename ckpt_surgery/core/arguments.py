@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
 from math import isfinite
-from typing import Annotated, Any, ParamSpec, TypeVar, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, ParamSpec, TypeVar, get_origin, get_type_hints
 
 from ckpt_surgery.core.errors import Problem, UsageError
 from ckpt_surgery.core.text import did_you_mean, shown
@@ -31,6 +31,8 @@ Size = int | str
 """A number of bytes, or a text such as `2GiB`."""
 Assignments = Mapping[str, Any] | Iterable[str]
 """Values of params by their names, or texts of the form `NAME=VALUE`."""
+
+SortBy = Literal["size", "name"]
 
 
 class LinkMode(enum.StrEnum):
@@ -98,6 +100,20 @@ def _text(name: str, value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
+def described(function: Callable[P, R]) -> Callable[P, R]:
+    """List the parameters that are annotated with a text in the docstring of their function."""
+    function.__doc__ = _with_texts(function, get_type_hints(function, include_extras=True))
+    function.__annotations__ = get_type_hints(function)
+    return function
+
+
+def _with_texts(function: Callable[..., Any], hints: Mapping[str, Any]) -> str:
+    """The docstring of a function, with the texts of these annotations."""
+    texts = {name: hint.__metadata__[0] for name, hint in hints.items() if get_origin(hint) is Annotated}
+    listed = "\n".join(f"    {name}: {text}" for name, text in texts.items())
+    return f"{inspect.cleandoc(function.__doc__ or '')}\n\nArgs:\n{listed}\n"
+
+
 def takes(options: type, *defaults: type) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Declare that the keyword arguments of a function are the fields of `options`, a TypedDict.
 
@@ -109,12 +125,7 @@ def takes(options: type, *defaults: type) -> Callable[[Callable[P, R]], Callable
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default_of[name], annotation=hint)
         for name, hint in get_type_hints(options).items()
     ]
-    texts = {
-        name: hint.__metadata__[0]
-        for name, hint in get_type_hints(options, include_extras=True).items()
-        if get_origin(hint) is Annotated
-    }
-    described = "\n".join(f"    {name}: {text}" for name, text in texts.items())
+    texts = get_type_hints(options, include_extras=True)
 
     def declared(function: Callable[P, R]) -> Callable[P, R]:
         signature = inspect.signature(function)
@@ -131,7 +142,7 @@ def takes(options: type, *defaults: type) -> Callable[[Callable[P, R]], Callable
 
         spelled_out = signature.replace(parameters=[*own, *listed])
         checked.__signature__ = spelled_out  # type: ignore[attr-defined]
-        checked.__doc__ = f"{inspect.cleandoc(function.__doc__ or '')}\n\nArgs:\n{described}\n"
+        checked.__doc__ = _with_texts(function, texts)
         return checked
 
     return declared

@@ -2,8 +2,9 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
+from ckpt_surgery.core.arguments import SortBy
 from ckpt_surgery.core.history import History
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.protocols import Choices
@@ -15,8 +16,6 @@ from ckpt_surgery.report.listing_summary import listing_summary
 from ckpt_surgery.report.scalars import Values, shared_texts
 from ckpt_surgery.report.tree import SubtreeTotal, parameters, subtrees
 from ckpt_surgery.report.unusual import Unusual, unusual
-
-SortBy = Literal["size", "name"]
 
 
 @dataclass(frozen=True, repr=False)

@@ -10,6 +10,7 @@ from ckpt_surgery.cli.parameters.written_files import check_document_beside
 from ckpt_surgery.cli.render.reports import Report
 from ckpt_surgery.cli.terminal.console import Terminal
 from ckpt_surgery.core.text import shown
+from ckpt_surgery.inputs.options import Memory, Workers
 
 EXAMPLES = {
     "commit new": "Publish what all shards of a plan have written.",
@@ -24,8 +25,8 @@ def commit(
     verify: Verify,
     copy_config: CopyConfig,
     allow_hooks: Annotated[bool, "Load the hooks of the plan's recipe: Python code."],
-    memory: int | None,
-    workers: int | None,
+    memory: Memory,
+    workers: Workers,
     json_to: JsonTo,
     full: Full,
 ) -> int:

@@ -9,16 +9,14 @@ from ckpt_surgery.cli.parameters.options import (
     Argument,
     DryRun,
     Form,
-    Match,
     PlanOutput,
     RunParameters,
-    Under,
 )
 from ckpt_surgery.cli.parameters.written_files import check_documents, check_kept
 from ckpt_surgery.cli.render.reports import Report
 from ckpt_surgery.cli.terminal.console import Terminal
 from ckpt_surgery.core.errors import UsageError
-from ckpt_surgery.inputs.options import ConvertOptions
+from ckpt_surgery.inputs.options import ConvertOptions, Match, Under
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

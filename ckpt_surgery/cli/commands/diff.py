@@ -1,13 +1,14 @@
 """`diff`: how two checkpoints differ."""
 
 import os
-from typing import Annotated, Literal, TypedDict, Unpack
+from typing import Annotated, Unpack
 
 from ckpt_surgery.cli.parameters.completion import complete_path
 from ckpt_surgery.cli.parameters.frame import command
-from ckpt_surgery.cli.parameters.options import Argument, Form, Full, JsonTo, Match
+from ckpt_surgery.cli.parameters.options import Argument, Full, JsonTo
 from ckpt_surgery.cli.parameters.written_files import check_document_beside
 from ckpt_surgery.cli.terminal.console import Terminal
+from ckpt_surgery.inputs.options import DiffOptions
 
 DIFFERENT = 3
 
@@ -16,23 +17,6 @@ EXAMPLES = {
     "diff old new --match 'params/.*' --exit-code": "Some keys; exit with 3 if they differ in structure.",
     "diff old new --values --rtol 1e-5 --atol 1e-8": "The values too, within tolerances.",
 }
-
-
-class DiffOptions(TypedDict):
-    """Options of the function `diff`."""
-
-    step: int | None
-    item: str | None
-    uint16: Literal["keep", "bfloat16"] | None
-    match: Match
-    values: Annotated[bool, "The values too; of numbers: max abs and relative difference, cosine."]
-    rtol: Annotated[
-        float,
-        "With --values: A and B are the same where |A - B| <= atol + rtol * |B|. [default: 0]",
-        Form("X", more={"default": 0.0}),
-    ]
-    atol: Annotated[float, "See --rtol. [default: 0]", Form("X", more={"default": 0.0})]
-    memory: int | None
 
 
 @command("diff", EXAMPLES, "Compare two checkpoints.")

@@ -1,16 +1,23 @@
 """`infer`: the recipe that makes one checkpoint's structure of another's."""
 
 import sys
-from typing import Annotated, Literal, Unpack
+from typing import Annotated, Unpack
 
 import click
 
 from ckpt_surgery.cli.parameters.completion import complete_path, complete_recipe
 from ckpt_surgery.cli.parameters.frame import command
-from ckpt_surgery.cli.parameters.options import Argument, DraftOverwrite, DraftTo, Form, JsonTo
+from ckpt_surgery.cli.parameters.options import RULE, Argument, DraftTo, Form, JsonTo
 from ckpt_surgery.cli.parameters.written_files import check_json_name
 from ckpt_surgery.cli.terminal.console import STDOUT, enable_gc, open_terminal, reuse_memory
-from ckpt_surgery.inputs.options import ReadOptions, SourceOptions
+from ckpt_surgery.inputs.options import (
+    Compared,
+    HintRecipe,
+    HintRules,
+    ReadOptions,
+    ReplaceOut,
+    SourceOptions,
+)
 
 UNDECIDED = 3
 
@@ -27,24 +34,11 @@ def infer(
     ctx: click.Context,
     src: Annotated[str, Argument("SRC", complete=complete_path)],
     target: Annotated[str, Argument("TARGET", complete=complete_path)],
-    recipe: Annotated[
-        str | None,
-        "Recipe with `match` rules that are taken as true; they stand first in the draft.",
-        Form("RECIPE", complete=complete_recipe),
-    ],
-    rules: Annotated[
-        tuple[str, ...],
-        "A rule that is taken as true, also several: `s|REGEX|TEMPLATE|`, also with ` = EXPRESSION` behind "
-        "it, `drop:REGEX`, `KEY = EXPRESSION`.",
-        Form("RULE", ("-e",)),
-    ],
+    recipe: Annotated[HintRecipe, Form("RECIPE", complete=complete_recipe)],
+    rules: Annotated[HintRules, RULE],
     out: DraftTo,
-    overwrite: DraftOverwrite,
-    values: Annotated[
-        Literal["auto", "ignore"],
-        "auto: values decide where both have some; ignore: names, shapes and dtypes. [default: auto]",
-        Form(more={"default": "auto"}),
-    ],
+    overwrite: ReplaceOut,
+    values: Compared,
     json_to: JsonTo,
     **options: Unpack[ReadOptions],
 ) -> int:

@@ -1,13 +1,14 @@
 """`inspect`: what is in a checkpoint."""
 
-from typing import Annotated, Literal, TypedDict, Unpack
+from typing import Annotated, Unpack
 
 from ckpt_surgery.cli.parameters.completion import complete_path
 from ckpt_surgery.cli.parameters.frame import command
-from ckpt_surgery.cli.parameters.options import SOURCE_FORMAT, Argument, Full, JsonTo, Match, Under, whole
+from ckpt_surgery.cli.parameters.options import SOURCE_FORMAT, Argument, Full, JsonTo
 from ckpt_surgery.cli.parameters.written_files import check_document_beside
 from ckpt_surgery.cli.terminal.console import Terminal
 from ckpt_surgery.core.errors import UsageError, VerificationError
+from ckpt_surgery.inputs.options import InspectOptions, ReadFormat
 
 EXAMPLES = {
     "inspect old --depth 2 --sort size": "What takes the most bytes.",
@@ -17,29 +18,11 @@ EXAMPLES = {
 }
 
 
-class InspectOptions(TypedDict):
-    """Options of the function `inspect`."""
-
-    step: int | None
-    item: str | None
-    format: Annotated[str | None, "Format of what is read. [default: what its content says]", SOURCE_FORMAT]
-    match: Match
-    under: Under
-    depth: Annotated[
-        int | None, "Levels of keys; what is deeper is one line with its totals. [default: all]", whole(1)
-    ]
-    sort: Annotated[
-        Literal["size", "name"] | None, "The largest first, or by key. [default: the checkpoint's order]"
-    ]
-    stats: Annotated[
-        bool, "Read all values: min, max, mean, std and histogram of the finite ones; what is unusual."
-    ]
-
-
 @command("inspect", EXAMPLES, "Show what is in a checkpoint.")
 def inspect(
     terminal: Terminal,
     path: Annotated[str, Argument("PATH", complete=complete_path)],
+    format: Annotated[ReadFormat, SOURCE_FORMAT],
     flat: Annotated[bool, "Whole keys instead of a tree."],
     keys: Annotated[bool, "Only the keys, one a line, for other programs."],
     exit_code: Annotated[bool, "With --stats: exit with 3 if anything is unusual."],
@@ -63,10 +46,9 @@ def inspect(
     from ckpt_surgery.report.leaves import Unread
 
     _check_options(exit_code, keys, options)
-    chosen = {name: options.get(name) for name in ("format", "step", "item")}
-    check_document_beside(json_to, path, **chosen)
+    check_document_beside(json_to, path, format=format, step=options["step"], item=options["item"])
     with terminal.reading(options["stats"]) as progress:
-        found = ckpt_surgery.inspect(path, progress=progress, **options)
+        found = ckpt_surgery.inspect(path, format=format, progress=progress, **options)
     verbose, width = terminal.settings.verbose > 0, terminal.text.width
     if keys:
         terminal.show(key_lines(found))

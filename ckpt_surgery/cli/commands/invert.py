@@ -7,11 +7,11 @@ import click
 
 from ckpt_surgery.cli.parameters.completion import complete_path, complete_recipe
 from ckpt_surgery.cli.parameters.frame import command
-from ckpt_surgery.cli.parameters.options import Argument, DraftOverwrite, DraftTo, Form, JsonTo, Rules
+from ckpt_surgery.cli.parameters.options import Argument, DraftTo, Form, JsonTo, Rules
 from ckpt_surgery.cli.parameters.written_files import check_documents
 from ckpt_surgery.cli.terminal.console import STDOUT, Terminal, open_terminal
 from ckpt_surgery.core.errors import VerificationError
-from ckpt_surgery.inputs.options import InvertOptions
+from ckpt_surgery.inputs.options import InvertOptions, ReplaceOut
 
 if TYPE_CHECKING:
     from ckpt_surgery import Inverse
@@ -30,7 +30,7 @@ def invert(
     sources: Annotated[tuple[str, ...], Argument("SRC...", complete=complete_path, more={"nargs": -1})],
     rules: Rules,
     out: DraftTo,
-    overwrite: DraftOverwrite,
+    overwrite: ReplaceOut,
     check: Annotated[
         bool,
         "Whether both recipes are also run on random values, in memory. [default: --check]",

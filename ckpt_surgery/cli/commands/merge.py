@@ -11,13 +11,12 @@ from ckpt_surgery.cli.parameters.options import (
     Form,
     PlanOutput,
     RunParameters,
-    Seed,
     file_path,
 )
 from ckpt_surgery.cli.parameters.written_files import check_documents, check_kept
 from ckpt_surgery.cli.render.reports import Report
 from ckpt_surgery.cli.terminal.console import Terminal
-from ckpt_surgery.inputs.options import ConvertOptions
+from ckpt_surgery.inputs.options import ConvertOptions, Seed
 
 EXAMPLES = {
     "merge merge.yaml merged": "Merge models as the file says, into a directory of safetensors.",
@@ -32,7 +31,7 @@ def merge(
     terminal: Terminal,
     config: Annotated[str, Argument("CONFIG", complete=complete_path)],
     dst: Annotated[str, Argument("DST", complete=complete_path)],
-    seed: Annotated[Seed, "For methods that draw at random. [default: 0]"],
+    seed: Seed,
     recipe_to: Annotated[
         str | None,
         "Also write the recipe that is carried out.",

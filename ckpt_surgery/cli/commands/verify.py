@@ -1,20 +1,14 @@
 """`verify`: whether a checkpoint is still what was written."""
 
-import re
 from typing import Annotated, Unpack
-
-import click
 
 from ckpt_surgery.cli.parameters.completion import complete_path
 from ckpt_surgery.cli.parameters.frame import command
-from ckpt_surgery.cli.parameters.options import Argument, Form, JsonTo, Seed
+from ckpt_surgery.cli.parameters.options import Argument, JsonTo
 from ckpt_surgery.cli.parameters.written_files import check_document_beside
 from ckpt_surgery.cli.terminal.console import Terminal
 from ckpt_surgery.core.errors import UsageError, VerificationError
-from ckpt_surgery.core.text import shown
-from ckpt_surgery.inputs.options import ReadOptions
-
-_SHARE = re.compile(r"(\d+\.?\d*|\.\d+)(%?)", re.ASCII)
+from ckpt_surgery.inputs.options import ReadOptions, Sample, Seed, Workers
 
 EXAMPLES = {
     "verify new": "Read everything back that was written.",
@@ -24,31 +18,15 @@ EXAMPLES = {
 }
 
 
-def _share(ctx: click.Context, param: click.Parameter, value: str | None) -> float | None:
-    """Accept `5%` and `0.05`."""
-    if value is None:
-        return None
-    number = _SHARE.fullmatch(value)
-    share = None if number is None else float(number[1]) / (100 if number[2] else 1)
-    if share is None or not 0 < share <= 1:
-        message = f"`{shown(value)}` is not a share; write it like 5% or 0.05, at most 100%"
-        raise click.BadParameter(message, ctx, param)
-    return share
-
-
 @command("verify", EXAMPLES, "Read a checkpoint back against its digests.")
 def verify(
     terminal: Terminal,
     path: Annotated[str, Argument("PATH", complete=complete_path)],
     fast: Annotated[bool, "Structure, sizes and shared files only; no values are read."],
     full: Annotated[bool, "All values, also linked ones, whose digests are then recorded."],
-    sample: Annotated[
-        float | None,
-        "Compare a random part of what has digests, such as 5% of the bytes.",
-        Form("SHARE", parse=_share),
-    ],
-    seed: Annotated[Seed, "Another number draws another sample. [default: 0]"],
-    workers: int | None,
+    sample: Sample,
+    seed: Seed,
+    workers: Workers,
     json_to: JsonTo,
     **options: Unpack[ReadOptions],
 ) -> int:

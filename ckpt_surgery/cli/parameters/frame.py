@@ -18,7 +18,7 @@ import click
 from ckpt_surgery.cli.parameters.command import Command
 from ckpt_surgery.cli.parameters.options import FORMS, Argument, Form, Group, global_params
 from ckpt_surgery.cli.parameters.variables import name_variables
-from ckpt_surgery.cli.terminal.console import open_terminal
+from ckpt_surgery.cli.terminal.console import as_options, open_terminal
 from ckpt_surgery.inputs.options import PlanOptions
 
 GIVEN = frozenset({"ctx", "terminal", "return"})
@@ -83,25 +83,26 @@ def _param(name: str, hint: Any) -> click.Parameter:
     settings: dict[str, Any] = {**given, **form.more}
     if isinstance(form, Argument):
         return click.Argument([name], **settings)
-    text = next((one for one in notes if isinstance(one, str)), None) or _library_text(name)
+    kind, *notes = (kind, *notes) if notes else get_args(PlanOptions.__annotations__[name])
+    text = _in_options(next(one for one in notes if isinstance(one, str)))
     names = form.names or (f"--{name.replace('_', '-')}",)
-    return click.Option([*names, name], help=text, **{**_values(kind), **settings})
+    return click.Option([*names, name], help=text, **{**_values(kind, text), **settings})
 
 
-def _library_text(name: str) -> str:
-    """What the library says of an option. Raises KeyError where it has none of this name."""
-    text: str = get_args(PlanOptions.__annotations__[name])[1]
-    return re.sub(r"; default: (.+)\.$", r". [default: \1]", text)
+def _in_options(text: str) -> str:
+    """The library's text about an option, for the command line."""
+    return re.sub(r"; default: (.+)\.$", r". [default: \1]", as_options(text))
 
 
-def _values(kind: Any) -> dict[str, Any]:
-    """Settings of an option by the type of its values."""
+def _values(kind: Any, text: str) -> dict[str, Any]:
+    """Settings of an option by the type of its values; the default of one that is never None is in `text`."""
     is_union = get_origin(kind) in (Union, UnionType)
-    first, *others = [one for one in get_args(kind) if one is not NoneType] if is_union else [kind]
+    first = next(one for one in get_args(kind) if one is not NoneType) if is_union else kind
     if first is bool:
         return {"is_flag": True}
+    default = {} if is_union else {"default": text.rpartition("[default: ")[2].strip("`]")}
     if get_origin(first) is Literal:
-        return {"type": click.Choice(get_args(first))}
+        return {"type": click.Choice(get_args(first)), **default}
     if get_origin(first) is tuple:
         return {"multiple": True}
-    return {"type": first} if first in (int, float) and not (is_union or others) else {}
+    return {"type": first, **default} if first in (int, float) and not is_union else {}

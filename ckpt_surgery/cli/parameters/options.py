@@ -4,6 +4,7 @@ The texts of those that the library has, too, are in `inputs.options`.
 """
 
 import dataclasses
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -85,6 +86,9 @@ def requested_format(arguments: Sequence[str]) -> ReportFormat:
 # --- values ------------------------------------------------------------------------------------------------
 
 
+_SHARE = re.compile(r"(\d+\.?\d*|\.\d+)(%?)", re.ASCII)
+
+
 def _size(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
     try:
         return None if value is None else parse_size(value)
@@ -124,6 +128,18 @@ def _assignments(ctx: click.Context, param: click.Parameter, value: tuple[str, .
         if not (name and equals):
             raise click.BadParameter(f"`{assignment}` is not of the form NAME=VALUE", ctx, param)
     return value
+
+
+def _share(ctx: click.Context, param: click.Parameter, value: str | None) -> float | None:
+    """Accept `5%` and `0.05`."""
+    if value is None:
+        return None
+    number = _SHARE.fullmatch(value)
+    share = None if number is None else float(number[1]) / (100 if number[2] else 1)
+    if share is None or not 0 < share <= 1:
+        message = f"`{shown(value)}` is not a share; write it like 5% or 0.05, at most 100%"
+        raise click.BadParameter(message, ctx, param)
+    return share
 
 
 def document_path(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
@@ -170,6 +186,7 @@ def global_params() -> list[click.Parameter]:
 
 SIZE = Form("SIZE", parse=_size)
 FILE = Form("FILE", parse=file_path, complete=complete_path)
+RULE = Form("RULE", ("-e",), more={"multiple": True})
 SOURCE_FORMAT = Form("FORMAT", parse=_known_format, complete=complete_read_format)
 
 FORMS: Mapping[str, Form] = {
@@ -187,6 +204,13 @@ FORMS: Mapping[str, Form] = {
     "set": Form("NAME=VALUE", parse=_assignments, more={"multiple": True}),
     "config": Form("FILE", complete=complete_path),
     "last": whole(1),
+    "match": Form("REGEX"),
+    "under": Form("PATH"),
+    "depth": whole(1),
+    "sample": Form("SHARE", parse=_share),
+    "seed": Form("N"),
+    "rtol": Form("X"),
+    "atol": Form("X"),
 }
 """Forms of the options that the library describes."""
 
@@ -195,7 +219,7 @@ Rules = Annotated[
     "A rule in place of RECIPE, also several: `s|REGEX|TEMPLATE|` for whole keys, `s|REGEX|TEXT|g` inside "
     "keys, either also with ` = EXPRESSION` behind it, `drop:REGEX`, `KEY = EXPRESSION`, `add:TEMPLATE = "
     "EXPRESSION`, and last `keep:REGEX`, which drops the rest.",
-    Form("RULE", ("-e",)),
+    RULE,
 ]
 JsonTo = Annotated[
     str | None,
@@ -213,7 +237,6 @@ Overwrite = Annotated[bool, "Replace DST; it stays until the new one is complete
 Verify = Annotated[
     Literal["fast", "full", "none"],
     "What is read back before DST is published; `full`: linked arrays too. [default: fast]",
-    Form(more={"default": "fast"}),
 ]
 CopyConfig = Annotated[
     bool | None,
@@ -221,15 +244,7 @@ CopyConfig = Annotated[
     "[default: where SRC has a config.json]",
     Form(names=("--copy-config/--no-copy-config",), more={"default": None}),
 ]
-Match = Annotated[
-    str | None,
-    "Only keys that match as a whole, as in recipes: '.*/kernel', not 'kernel'.",
-    Form("REGEX"),
-]
-Under = Annotated[str | None, "Only keys below these first components, such as params/decoder.", Form("PATH")]
 DraftTo = Annotated[str | None, "Write the recipe to a file. [default: stdout]", FILE]
-DraftOverwrite = Annotated[bool, "Replace the file of --out if there is one."]
-Seed = Annotated[int, Form("N", more={"default": 0})]
 
 
 def report_format(*names: str) -> Form:
@@ -273,7 +288,6 @@ class RunParameters(Group):
     engine: Annotated[
         Literal["local", "dask"],
         "What does the work: threads of this process, or a cluster of Dask. [default: local]",
-        Form(more={"default": "local"}),
     ]
     scheduler: Annotated[
         str | None,

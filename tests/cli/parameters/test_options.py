@@ -12,7 +12,6 @@ from ckpt_surgery.cli.parameters.frame import command
 from ckpt_surgery.cli.parameters.options import (
     Argument,
     Form,
-    Match,
     PlanOutput,
     Rules,
     Verify,
@@ -24,7 +23,7 @@ from ckpt_surgery.cli.parameters.written_files import check_document_beside, che
 from ckpt_surgery.cli.program import cli
 from ckpt_surgery.cli.terminal.console import Settings, Terminal
 from ckpt_surgery.core.errors import UsageError
-from ckpt_surgery.inputs.options import ConvertOptions, PlanOptions
+from ckpt_surgery.inputs.options import ConvertOptions, Match, PlanOptions
 
 
 def values(arguments: list[str]) -> dict[str, Any]:
@@ -50,7 +49,7 @@ def test_a_parameter_is_an_option_or_an_argument() -> None:
         match: Match,
         many: Annotated[tuple[str, ...], "Several.", Form("TEXT", ("-m",))],
         depth: Annotated[int | None, "Levels.", whole(1)],
-        factor: Annotated[float, "A number.", Form(more={"default": 0.5})],
+        factor: Annotated[float, "A number; default: 0.5."],
         sort_by: Annotated[Literal["size", "name"] | None, "Order."],
         dry: Annotated[bool, "Nothing is done."],
         verify: Verify,
@@ -92,6 +91,24 @@ def test_options_have_the_names_of_the_library() -> None:
         assert names & {*PlanOptions.__annotations__, "to"} == {*options.__annotations__, *own}
         taken = inspect.signature(getattr(ckpt_surgery, name)).parameters
         assert {"overwrite", *options.__annotations__, *own} <= set(taken)
+
+
+@pytest.mark.parametrize("name", ["diff", "infer", "inspect", "verify"])
+def test_an_option_has_one_text_and_one_default(name: str) -> None:
+    found, function = cli.get_command(None, name), getattr(ckpt_surgery, name)  # type: ignore[arg-type]
+    assert found is not None
+    taken = inspect.signature(function).parameters
+    texts = dict(
+        line.strip().split(": ", 1) for line in function.__doc__.partition("Args:\n")[2].splitlines()
+    )
+    shared = {p.name: p for p in found.params if isinstance(p, click.Option) and p.name in texts}
+    assert shared.keys() == texts.keys()
+    for name, option in shared.items():
+        given, context = taken[name].default, click.Context(found)
+        if given not in (None, False, ()):
+            assert option.type_cast_value(context, option.get_default(context)) == given
+        same = (option.help or "")[:5] == texts[name][:5]
+        assert same or name == "out"  # without which the command prints the recipe
 
 
 def test_nothing_is_given_where_nothing_is_said() -> None:
