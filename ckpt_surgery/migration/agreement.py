@@ -1,17 +1,187 @@
 """Compare an expression with the function that it was traced from, on arrays that the function may get."""
 
 import ast
+import enum
 import functools
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+import math
+import warnings
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
-from ckpt_surgery.core.arrays import ArraySpec
+from ckpt_surgery.core.arrays import ArraySpec, Region
 from ckpt_surgery.core.dtypes import dtype_named
+from ckpt_surgery.core.errors import Interrupted, SurgeryError
+from ckpt_surgery.core.keys import Key
+from ckpt_surgery.core.leaves import Leaf, LeafKind
+from ckpt_surgery.functions.arrays import Array, Read
+from ckpt_surgery.graph.evaluating import evaluate
+from ckpt_surgery.language.expressions.parsing import parse
+from ckpt_surgery.language.expressions.scope import Leaves, Scope
 from ckpt_surgery.migration.originals import Original
-from ckpt_surgery.migration.samples import DTYPES, EITHER, OF_JAX, as_jax, drawn, shrunk, usual_specs
-from ckpt_surgery.migration.verifying import Verdict, X, verdict
+
+SHAPES = ((4, 6), (4, 4), (6,), (2, 4, 6), (2, 3, 4, 6), ())
+"""Shapes for a function without known inputs."""
+DTYPES = ("float32", "float64", "int64", "int32", "float16", "bfloat16")
+"""Dtypes with which such a function is tried, in a shape that it works on."""
+OF_JAX = ("float32", "int32", "bfloat16")
+"""Dtypes of which it is also tried on arrays of JAX."""
+EITHER = ("int32", "bfloat16")
+"""Dtypes whose sums and quotients have other dtypes in NumPy than in JAX."""
+MOST_ELEMENTS = 1 << 22
+"""Limit on the elements of a sample whose shape follows from the numbers in an expression."""
+
+
+def drawn(spec: ArraySpec, seed: int) -> np.ndarray:
+    """Draw random values without 0: positive and negative ones, if the dtype has both."""
+    random = np.random.default_rng(seed)
+    if spec.dtype == np.bool_:
+        return np.asarray(random.integers(0, 2, spec.shape) > 0)
+    if spec.dtype.kind in "iu":
+        signs = 1 if spec.dtype.kind == "u" else random.choice([-1, 1], spec.shape)
+        return np.asarray(random.integers(1, 7, spec.shape) * signs).astype(spec.dtype)
+    return np.asarray(random.normal(size=spec.shape) * 2).astype(spec.dtype)
+
+
+def as_jax(array: np.ndarray) -> Any:
+    """Convert to an array of JAX with the same values."""
+    import jax.numpy as jnp
+
+    return jnp.asarray(array)
+
+
+def usual_specs(expression: str) -> Iterator[ArraySpec]:
+    """Yield specs of float32 arrays that fit a function with this expression."""
+    for shape in dict.fromkeys((*SHAPES, *_shapes_of_numbers(expression))):
+        yield ArraySpec(shape, np.dtype(np.float32))
+
+
+def _shapes_of_numbers(expression: str) -> Iterator[tuple[int, ...]]:
+    """Yield shapes that are large enough for an expression's indices, and fit its reshapes."""
+    tree = ast.parse(expression, mode="eval")
+    numbers = [n.value for n in ast.walk(tree) if isinstance(n, ast.Constant) and type(n.value) is int]
+    largest = max(numbers, default=0)
+    if 1 < largest <= 1024:
+        yield from ((2 * largest,), (largest + 1, largest + 1), (3, 2 * largest), (2 * largest, 3))
+    elif 1024 < largest <= MOST_ELEMENTS // 8:
+        yield from ((2 * largest,), (2 * largest, 3), (3, 2 * largest))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Tuple):
+            lengths = [n.value for n in node.elts if isinstance(n, ast.Constant) and type(n.value) is int]
+            size = math.prod(lengths)
+            if 0 < size <= MOST_ELEMENTS // 2:
+                yield (size,)
+                yield (2 * size,)
+
+
+def shrunk(spec: ArraySpec) -> ArraySpec:
+    """Shrink an array of the same rank. Axes of equal length stay equal, also across arrays."""
+    return ArraySpec(tuple(n if n < 16 else 4 + n % 13 for n in spec.shape), spec.dtype)
+
+
+UNITS = 16
+"""Tolerance in units in the last place of the largest value: sums have no fixed order."""
+SOURCE = "source"
+X = "x"
+
+
+class Verdict(enum.Enum):
+    SAME = "the same result"
+    DIFFERENT = "another result"
+    NARROWED = "the same values, in the 32 bits that JAX makes of 64"
+    FAILS = "the function fails, so that nothing is known"
+    UNSAID = "the function has a result, and the expression an error"
+
+
+class Samples(Leaves):
+    """Arrays by key; remembers which ones an expression looked up."""
+
+    name = SOURCE
+
+    def __init__(self, arrays: Mapping[str, np.ndarray]):
+        self.arrays = arrays
+
+    def lookup(self, text: str) -> Array | None:
+        array = self.arrays.get(text)
+        return None if array is None else lazy(text, array)
+
+    def kind(self, text: str) -> str | None:
+        return LeafKind.ARRAY.value if text in self.arrays else None
+
+    def keys(self) -> Collection[str]:
+        return self.arrays.keys()
+
+
+def lazy(text: str, array: np.ndarray) -> Array:
+    """Wrap an array as expressions see a leaf."""
+    leaf = Leaf(Key.parse(text), LeafKind.ARRAY, ArraySpec(array.shape, array.dtype))
+    return Array(Read(SOURCE, leaf), array.dtype)
+
+
+def verdict(
+    expression: str,
+    function: Callable[[], Any],
+    arrays: Mapping[str, np.ndarray],
+    key: str = "",
+) -> Verdict:
+    """Compare the expression with a call of the function.
+
+    `arrays`: the leaves of `source` by key, and `x`. `key`: what the expression calls `key`.
+    """
+    try:
+        with np.errstate(all="ignore"), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            result = function()
+            wanted = np.asarray(result)
+    except (Interrupted, MemoryError, KeyboardInterrupt):
+        raise
+    except (Exception, SystemExit):  # noqa: BLE001  (whatever it does with values that are not for it)
+        return Verdict.FAILS
+    if wanted.dtype.kind in "OUS":
+        return Verdict.UNSAID
+    try:
+        computed = _evaluated(expression, arrays, key)
+    except SurgeryError:
+        return Verdict.UNSAID
+    if _agree(computed, wanted):
+        return Verdict.SAME
+    narrowed = not isinstance(result, np.ndarray | np.generic) and _is_wider(computed, wanted)
+    return Verdict.NARROWED if narrowed else Verdict.DIFFERENT
+
+
+def _is_wider(computed: np.ndarray | None, wanted: np.ndarray) -> bool:
+    """True if `computed` has 64 bits and `wanted` 32, and nothing else differs."""
+    if computed is None or computed.dtype.itemsize != 8 or computed.dtype.kind != wanted.dtype.kind:
+        return False
+    return wanted.dtype.itemsize == 4 and _agree(computed.astype(wanted.dtype), wanted)
+
+
+def _evaluated(expression: str, arrays: Mapping[str, np.ndarray], key: str) -> np.ndarray | None:
+    """Evaluate the expression on these arrays; None if the value is not an array. Raises SurgeryError."""
+    names: dict[str, Any] = {SOURCE: Samples(arrays), "key": key}
+    if X in arrays:
+        names[X] = lazy(X, arrays[X])
+    value = parse(expression).evaluate(Scope(names, key))
+    if not isinstance(value, Array):
+        return None
+    node = value.rounded_to_declared()
+    return evaluate(node, Region.whole(node.spec.shape), lambda s, leaf, r: arrays[leaf.key.text][r.slices])
+
+
+def _agree(computed: np.ndarray | None, wanted: np.ndarray) -> bool:
+    if computed is None or (computed.shape, computed.dtype) != (wanted.shape, wanted.dtype):
+        return False
+    if computed.dtype.kind in "biu" or not computed.size:
+        return bool(np.array_equal(computed, wanted))
+    kind = np.complex128 if computed.dtype.kind == "c" else np.float64
+    a, b = computed.astype(kind), wanted.astype(kind)
+    finite = np.isfinite(b)
+    units = UNITS * float(ml_dtypes.finfo(computed.dtype).eps)  # type: ignore[no-untyped-call]
+    near = float(np.max(np.abs(b[finite]), initial=0.0)) * units
+    return bool(np.allclose(a, b, rtol=0, atol=near, equal_nan=True))
+
 
 SEEDS = (1, 2)
 """Seeds of two draws, which expose functions that are random or count their calls."""

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from ckpt_surgery.core.arrays import ArraySpec
+from ckpt_surgery.migration.agreement import as_jax
 from ckpt_surgery.migration.originals import Original
-from ckpt_surgery.migration.samples import as_jax
 
 CALLED_TO_INFER = 1 << 20
 """Limit on the elements of all arguments for a trial call with ones, which shows the result's spec."""

@@ -10,14 +10,13 @@ from typing import Any
 from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.language.expressions.parsing import MAX_TEXT
-from ckpt_surgery.migration.agreement import agrees_in_general, agrees_with, holds_for
+from ckpt_surgery.migration.agreement import X, agrees_in_general, agrees_with, holds_for
 from ckpt_surgery.migration.key_templates import literal
 from ckpt_surgery.migration.numpy_calls import NumpyRecorder
 from ckpt_surgery.migration.orbax_hooks import AddedHooks, TreeHook, ValueHook, as_number, form_for
 from ckpt_surgery.migration.originals import Original
 from ckpt_surgery.migration.standins import Branch, RequestedKey, Traced, source_leaf
 from ckpt_surgery.migration.tracing import Trace, trace
-from ckpt_surgery.migration.verifying import X
 
 NO_RESTORE_ARGS = SimpleNamespace(restore_type=None, dtype=None, sharding=None, global_shape=None)
 """Third argument of a RestoreTransform's `multi_value_fn`: restore arguments with their defaults."""

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ckpt_surgery.migration.verifying import Verdict, verdict
+from ckpt_surgery.migration.agreement import Verdict, verdict
 
 X = np.float32([[1, -2], [3, 4]])
 
