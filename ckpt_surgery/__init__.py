@@ -124,7 +124,7 @@ if TYPE_CHECKING:
     from ckpt_surgery.language.schema.fields import schema
     from ckpt_surgery.live.lazy_arrays import LazyArray
     from ckpt_surgery.live.logical_axes import LogicalAxes
-    from ckpt_surgery.migration.functions.opaque import opaque
+    from ckpt_surgery.migration.functions.hooks import opaque
     from ckpt_surgery.migration.recipes import MigratedRecipe
     from ckpt_surgery.migration.t5x.maps import from_t5x_assignment_map
     from ckpt_surgery.migration.transforms import Transform
@@ -185,7 +185,7 @@ _MODULES = {
     "load_and_transform": "api.functions",
     "merge": "api.merging",
     "merge_recipe": "api.merging",
-    "opaque": "migration.functions.opaque",
+    "opaque": "migration.functions.hooks",
     "open": "api.opening",
     "plan": "api.applying",
     "plan_merge": "api.merging",
