@@ -5,12 +5,12 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from ckpt_surgery.core.dtypes import DTYPES, DType, computation, kind
-from ckpt_surgery.migration.standins import Recorder, node_of, number_node
+from ckpt_surgery.migration.standins import number_node
 
 TILE = 1 << 16
 """Elements compared at a time, so that the comparison ends early for most arrays."""
@@ -124,46 +124,3 @@ def _height(node: ast.AST, named: Mapping[str, Extent]) -> int:
         return named[node.id].height
     below = max((_height(child, named) for child in ast.iter_child_nodes(node)), default=0)
     return below + isinstance(node, ast.expr)
-
-
-class Operand(Protocol):
-    """Stand-in for an array."""
-
-    @property
-    def node(self) -> ast.expr: ...
-
-
-class Operands:
-    """Names for the arrays in one call."""
-
-    def __init__(self, recorder: Recorder, kind: type[Operand]):
-        """`kind`: the class of stand-ins."""
-        self._recorder, self._kind = recorder, kind
-        self.by_name: dict[str, Any] = {}
-
-    def node(self, value: Any) -> ast.expr:
-        """Write an argument as an expression, with names for arrays."""
-        if isinstance(value, list | tuple):
-            items = [self.node(item) for item in value]
-            return ast.List(items) if isinstance(value, list) else ast.Tuple(items)
-        if isinstance(value, np.integer):
-            value = int(value)
-        if not isinstance(value, self._kind):
-            return node_of(value, self._recorder)
-        name = f"array{len(self.by_name)}"
-        self.by_name[name] = value
-        return ast.Name(name)
-
-
-class _Filler(ast.NodeTransformer):
-    def __init__(self, operands: Mapping[str, Operand]):
-        self._operands = operands
-
-    def visit_Name(self, node: ast.Name) -> ast.expr:
-        return self._operands[node.id].node if node.id in self._operands else node
-
-
-def filled_in(template: ast.expr, operands: Mapping[str, Operand]) -> ast.expr:
-    """Substitute the operands' expressions for their names. Modifies the template."""
-    filled: ast.expr = _Filler(operands).visit(template)
-    return filled

@@ -1,7 +1,6 @@
 """Functions and methods of NumPy and JAX as functions of the expression language."""
 
-import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,6 @@ from ckpt_surgery.migration.standins import (
     Traced,
     call_of,
     dtype_node,
-    node_of,
     operator_call,
     stand_in_of,
 )
@@ -301,32 +299,5 @@ METHODS: Mapping[str, Call] = {
 class NumpyRecorder(Recorder):
     """A recorder for functions that use NumPy and JAX."""
 
+    functions = FUNCTIONS
     methods = METHODS
-
-    def called(
-        self,
-        name: str,
-        inputs: Sequence[Any],
-        keywords: Mapping[str, Any],
-        function: Callable[..., Any] | None = None,
-    ) -> Any:
-        """Write a call of the function of this name, of which some arguments are stand-ins."""
-        if name not in FUNCTIONS:
-            raise self.refused(f"it calls `{name}`")
-        # Defaults that say nothing are left out, as NumPy's own functions pass them on; `concatenate` has
-        # an axis if none is given.
-        given = {n: value for n, value in keywords.items() if value is not None or n == "axis"}
-        first = inputs[0] if inputs else None
-        if not isinstance(first, Traced | list | tuple | str):
-            inputs = (self.operand(first), *inputs[1:])
-        try:
-            inspect.signature(FUNCTIONS[name]).bind(*inputs, **given)
-        except TypeError:
-            raise self.refused(
-                f"it calls `{name}` with arguments that the expression language does not have"
-            ) from None
-        return FUNCTIONS[name](*inputs, **given)
-
-    def operand(self, value: Any) -> Any:
-        """Convert a value of the function's own that is used like an array."""
-        return Traced(node_of(value, self), self)

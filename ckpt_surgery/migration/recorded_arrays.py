@@ -14,10 +14,11 @@ from ckpt_surgery.core.errors import SurgeryError
 from ckpt_surgery.functions.arrays import Array
 from ckpt_surgery.language.expressions.parsing import MAX_TEXT, parse
 from ckpt_surgery.language.expressions.scope import Scope
+from ckpt_surgery.live.lazy_arrays import LazyArray
 from ckpt_surgery.live.wanted import narrowed
-from ckpt_surgery.migration.literals import Extent, Operands, concrete_array, extent_of, filled_in
+from ckpt_surgery.migration.literals import Extent, concrete_array, extent_of
 from ckpt_surgery.migration.promotions import JAX, NUMPY, converted, of_ml_dtypes, outcome, promote
-from ckpt_surgery.migration.standins import Traced, operator_node
+from ckpt_surgery.migration.standins import Recorder, Traced, node_of, operator_node
 
 WIDE = ("float64", "int64", "uint64", "int32", "uint32")
 """Dtypes with values that float32 cannot represent."""
@@ -28,7 +29,7 @@ SURELY_PARSED = 40
 NO_NAMES: Mapping[str, Any] = MappingProxyType({})
 
 
-class RecordedArray(Traced):
+class RecordedArray(Traced, LazyArray):  # type: ignore[misc]
     """An argument or result of a function: an expression of the recipe language, with shape and dtype.
 
     It is NumPy's or JAX's, as it would be in the function: dtypes are promoted by their rules.
@@ -36,6 +37,8 @@ class RecordedArray(Traced):
 
     has_shape: ClassVar[bool] = True
     _recorder: Any
+    weak: bool = False
+    """True if its dtype yields to that of another operand of JAX."""
 
     def __init__(
         self,
@@ -47,14 +50,15 @@ class RecordedArray(Traced):
         weak: bool = False,
         extent: Extent | None = None,
     ):
-        super().__init__(node, recorder)
+        Traced.__init__(self, node, recorder)
+        LazyArray.__init__(self, array.spec, key=leaves[0] if len(leaves) == 1 else "")
         self._extent = extent
         self.stacked: tuple[RecordedArray, ...] = ()
         """Arrays of which it is a stack along the first axis, if NumPy adds them one by one."""
         self._array = array
         self.leaves = leaves
         self.library = library
-        self._weak = weak
+        self.weak = weak
 
     @property
     def node(self) -> ast.expr:
@@ -73,14 +77,9 @@ class RecordedArray(Traced):
         """The text of the expression."""
         return ast.unparse(ast.fix_missing_locations(ast.Expression(self._node)))
 
-    @property
-    def weak(self) -> bool:
-        """True if its dtype yields to that of another operand of JAX."""
-        return self._weak
-
     def _in_library(self, library: str, weak: bool = False) -> "RecordedArray":
         """Return the same value as an array of this library."""
-        if (library, weak) == (self.library, self._weak):
+        if (library, weak) == (self.library, self.weak):
             return self
         return type(self)(self._node, self._recorder, self._array, self.leaves, library, weak, self._extent)
 
@@ -95,7 +94,7 @@ class RecordedArray(Traced):
             flaw = f"the recipe language refuses it: {error.problems[0].message}"
             raise self._recorder.refused(flaw, *operands.values()) from None
         extent = extent_of(template, text, {name: o.extent for name, o in operands.items()})
-        node = filled_in(template, operands)
+        node: ast.expr = _Filler(operands).visit(template)
         library = self._recorder.library
         value = type(self)(node, self._recorder, array, leaves_of(operands.values()), library, extent=extent)
         value._check_extent()
@@ -115,7 +114,7 @@ class RecordedArray(Traced):
             raise self._recorder.refused(f"the expression for what it computes {problem}", self)
 
     def _written(self, build: Callable[["Operands"], ast.expr]) -> "RecordedArray":
-        operands = Operands(self._recorder, RecordedArray)
+        operands = Operands(self._recorder)
         template = build(operands)
         return self._recorded(template, operands.by_name)
 
@@ -261,6 +260,35 @@ class RecordedArray(Traced):
         if math.prod(resolved) != self.size or min(resolved, default=0) < 0:
             raise ValueError(f"cannot reshape array of size {self.size} into shape {tuple(shape)}")
         return self if resolved == self.shape else self._call("reshape", [self, resolved], NO_NAMES)
+
+
+class Operands:
+    """Names for the arrays in one call."""
+
+    def __init__(self, recorder: Recorder):
+        self._recorder = recorder
+        self.by_name: dict[str, RecordedArray] = {}
+
+    def node(self, value: Any) -> ast.expr:
+        """Write an argument as an expression, with names for arrays."""
+        if isinstance(value, list | tuple):
+            items = [self.node(item) for item in value]
+            return ast.List(items) if isinstance(value, list) else ast.Tuple(items)
+        if isinstance(value, np.integer):
+            value = int(value)
+        if not isinstance(value, RecordedArray):
+            return node_of(value, self._recorder)
+        name = f"array{len(self.by_name)}"
+        self.by_name[name] = value
+        return ast.Name(name)
+
+
+class _Filler(ast.NodeTransformer):
+    def __init__(self, operands: Mapping[str, RecordedArray]):
+        self._operands = operands
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        return self._operands[node.id].node if node.id in self._operands else node
 
 
 def _is_added_in_order(stack: RecordedArray, keywords: Mapping[str, Any]) -> bool:

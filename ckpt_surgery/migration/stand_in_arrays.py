@@ -15,7 +15,7 @@ from ckpt_surgery.core.text import shown
 from ckpt_surgery.functions.arrays import Array, Read
 from ckpt_surgery.live.lazy_arrays import LazyArray
 from ckpt_surgery.migration.indexing import parse_subscript
-from ckpt_surgery.migration.literals import Extent, can_be_written, concrete_array, is_of_jax, literal_node
+from ckpt_surgery.migration.literals import can_be_written, concrete_array, is_of_jax, literal_node
 from ckpt_surgery.migration.numpy_calls import FUNCTIONS, METHODS, NumpyRecorder
 from ckpt_surgery.migration.promotions import JAX, NUMPY, whole_outcome
 from ckpt_surgery.migration.recorded_arrays import NO_NAMES, RecordedArray, as_jax, leaves_of, moved
@@ -145,21 +145,8 @@ def _called_name(name: str, function: Callable[..., Any] | None) -> str:
     return f"jax.numpy.{name}" if is_numpys else f"jax.{name}"
 
 
-class StandIn(RecordedArray, LazyArray):
+class StandIn(RecordedArray):
     """The stand-in of an array, as a user's function sees it."""
-
-    def __init__(
-        self,
-        node: ast.expr,
-        recorder: ArrayRecorder,
-        array: Array,
-        leaves: tuple[str, ...],
-        library: str = NUMPY,
-        weak: bool = False,
-        extent: Extent | None = None,
-    ):
-        LazyArray.__init__(self, array.spec, key=leaves[0] if len(leaves) == 1 else "")
-        RecordedArray.__init__(self, node, recorder, array, leaves, library, weak, extent)
 
     def __getitem__(self, index: Any) -> RecordedArray:  # type: ignore[override]
         try:
@@ -215,11 +202,11 @@ class StandIn(RecordedArray, LazyArray):
             raise AttributeError(f"an array has no attribute {name!r}")
         raise self._recorder.refused(f"it uses `.{name}`", self)
 
-    def astype(self, dtype: Any, **options: Any) -> RecordedArray:  # type: ignore[override]
+    def astype(self, dtype: Any, **options: Any) -> RecordedArray:
         """The array with another dtype."""
         return _Method(self, "astype")(dtype, **options)  # type: ignore[no-any-return]
 
-    def view(self, dtype: Any) -> RecordedArray:  # type: ignore[override]
+    def view(self, dtype: Any) -> RecordedArray:
         """Reinterpret the bytes of the array as another dtype, whose items may be wider or narrower."""
         return _Method(self, "view")(dtype)  # type: ignore[no-any-return]
 
@@ -236,10 +223,10 @@ class StandIn(RecordedArray, LazyArray):
             return self._operated(symbol, *inputs)  # NumPy's arrays leave operators to JAX
         return super().__array_ufunc__(ufunc, method, *inputs, **keywords)
 
-    def __copy__(self) -> RecordedArray:  # type: ignore[override]
+    def __copy__(self) -> RecordedArray:
         return self
 
-    def __deepcopy__(self, memo: Any) -> RecordedArray:  # type: ignore[override]
+    def __deepcopy__(self, memo: Any) -> RecordedArray:
         return self
 
     def _read(self, region: Region) -> NoReturn:

@@ -5,6 +5,7 @@ function does not hide it.
 """
 
 import ast
+import inspect
 import math
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,7 +24,9 @@ class Untraceable(BaseException):
 class Recorder:
     """Records one call of a function with stand-ins."""
 
-    methods: ClassVar[Mapping[str, Callable[..., Any]]] = {}
+    functions: ClassVar[Mapping[str, "Call"]]
+    """Functions of libraries that can be recorded, by name."""
+    methods: ClassVar[Mapping[str, "Call"]]
     """Methods of arrays that stand-ins have, by name."""
 
     def __init__(self) -> None:
@@ -38,11 +41,25 @@ class Recorder:
         function: Callable[..., Any] | None = None,
     ) -> Any:
         """Write a call of a library's function of this name, of which some arguments are stand-ins."""
-        raise self.refused(f"it calls `{name}`")
+        if name not in self.functions:
+            raise self.refused(f"it calls `{name}`")
+        # Defaults that say nothing are left out, as NumPy's own functions pass them on; `concatenate` has
+        # an axis if none is given.
+        given = {n: value for n, value in keywords.items() if value is not None or n == "axis"}
+        first = inputs[0] if inputs else None
+        if not isinstance(first, Traced | list | tuple | str):
+            inputs = (self.operand(first), *inputs[1:])
+        try:
+            inspect.signature(self.functions[name]).bind(*inputs, **given)
+        except TypeError:
+            raise self.refused(
+                f"it calls `{name}` with arguments that the expression language does not have"
+            ) from None
+        return self.functions[name](*inputs, **given)
 
     def operand(self, value: Any) -> Any:
         """Convert a value of the function's own that is used like an array."""
-        raise self.refused(f"it combines an array with {type(value).__name__}, a value from elsewhere")
+        return Traced(node_of(value, self), self)
 
     def refused(self, flaw: str, *operands: Any) -> Untraceable:
         """Make the exception for a function that is more than an expression.
