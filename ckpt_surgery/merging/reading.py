@@ -1,7 +1,7 @@
 """Reading of configurations: YAML is parsed and checked, and every problem is reported with its place."""
 
 import copy
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import getitem
@@ -11,14 +11,145 @@ from pydantic import ValidationError
 
 from ckpt_surgery.core.errors import Problem, RecipeError
 from ckpt_surgery.core.problem_codes import Code
+from ckpt_surgery.core.text import abridged, did_you_mean, shown
 from ckpt_surgery.language.checks.fields import field_finding
 from ckpt_surgery.language.checks.findings import Finding
 from ckpt_surgery.language.files import read_text, refuse_recipe
 from ckpt_surgery.language.loading import in_order, located
-from ckpt_surgery.language.yaml.document import YamlDocument
+from ckpt_surgery.language.yaml.document import DocumentPath, YamlDocument
 from ckpt_surgery.language.yaml.parsing import parse_document
-from ckpt_surgery.merging.checks import findings
-from ckpt_surgery.merging.models import MergeConfig
+from ckpt_surgery.merging.methods import METHODS, PARAMETERS, REQUIRED, Base, Method, Parameter
+from ckpt_surgery.merging.models import BASE_PATH, MergeConfig, Slice, slices_of
+from ckpt_surgery.merging.settings import Setting
+
+LORA = "+"
+"""Stands between a model and an adapter in mergekit's names of models."""
+
+
+def findings(config: MergeConfig) -> Iterator[Finding]:
+    """Everything that is wrong, whatever the models are."""
+    method = METHODS.get(config.merge_method)
+    if method is None:
+        known = ", ".join(sorted(METHODS))
+        guess = did_you_mean(config.merge_method, METHODS) or f"; known are {known}"
+        message = f"not a method: `{shown(config.merge_method)}`{guess}"
+        yield Finding(("merge_method",), message, code=Code.WRONG_VALUE)
+    if config.models is not None and config.slices is not None:
+        message = "`models` and `slices` do not go together"
+        yield Finding(("slices",), message, at_key=True, hint="Keep one of them.")
+    elif config.models is None and config.slices is None:
+        yield Finding((), "`models` or `slices` is missing: what is merged", code=Code.MISSING_FIELD)
+    slices = slices_of(config)
+    empty = [slice.listed for slice in slices if not any(part.path != BASE_PATH for part in slice.parts)]
+    for path in [*empty, *([("slices",)] if config.slices == () else [])]:
+        yield Finding(path, f"`{path[-1]}` is empty", code=Code.MISSING_FIELD)
+    for path, parameters in all_parameters(config):
+        for name, setting in parameters.items():
+            yield from _wrong_setting((*path, "parameters", name), name, setting, method)
+    if method is not None:
+        for slice in slices:
+            if slice.listed not in empty:
+                yield from _misfits(config, method, slice)
+                yield from _lengths(slice)
+                yield from _missing(config, method, slice)
+
+
+def all_parameters(config: MergeConfig) -> Iterator[tuple[DocumentPath, Mapping[str, Setting]]]:
+    """The parameters of every scope, with the path of what has them."""
+    yield (), config.parameters
+    for slice in slices_of(config):
+        yield slice.path, slice.parameters
+        yield from ((part.path, part.parameters) for part in slice.parts)
+
+
+def _wrong_setting(
+    path: DocumentPath, name: str, setting: Setting, method: Method | None
+) -> Iterator[Finding]:
+    if name not in PARAMETERS:
+        known = sorted(PARAMETERS if method is None else method.by_name)
+        guess = did_you_mean(name, known) or (f"; known are {', '.join(known)}" if known else "")
+        yield Finding(path, f"unknown parameter `{name}`{guess}", at_key=True, code=Code.UNKNOWN_FIELD)
+    elif method is not None and name in method.by_name:
+        parameter = method.by_name[name]
+        for value in (value for case in setting.cases for value in case.values):
+            try:
+                parameter.convert(value)
+            except (ValueError, OverflowError):
+                message = f"`{name}` has to be {parameter.wanted}, not {abridged(value)}"
+                yield Finding(path, message, code=Code.WRONG_VALUE)
+
+
+# --- models -----------------------------------------------------------------------------------------------
+
+
+def _misfits(config: MergeConfig, method: Method, slice: Slice) -> Iterator[Finding]:
+    """Models that are too many, too few, twice there, or without a base."""
+    names, called = [part.model for part in slice.parts], config.merge_method
+    has_base = slice.base in names
+    if method.base is not Base.IGNORED and slice.base is not None and not has_base:
+        message = f"the base model `{shown(slice.base)}` is not among the sources of the slice"
+        yield Finding(slice.listed, message, hint="Add it, with its `layer_range`.")
+        return
+    if len(set(names)) < len(names):
+        for name in dict.fromkeys(name for name in names if names.count(name) > 1):
+            yield Finding(slice.listed, f"the model `{shown(name)}` is there twice", code=Code.WRONG_VALUE)
+        return
+    if method.base is Base.REQUIRED and not has_base:
+        message = f"`base_model` is missing, which `{called}` needs"
+        yield Finding(("merge_method",), message, code=Code.MISSING_FIELD)
+        return
+    least, most = method.least, method.most
+    if method.base is Base.OPTIONAL and has_base:
+        least += 1
+    elif method.base is Base.OPTIONAL and most is not None:
+        most -= 1
+    if len(names) < least or (most is not None and len(names) > most):
+        wanted = f"{least}" if least == most else f"{least} or more" if most is None else f"at most {most}"
+        with_base = ", the base included" if has_base and method.base is not Base.IGNORED else ""
+        models = "model" if wanted.endswith(" 1") or wanted == "1" else "models"
+        message = f"`{called}` takes {wanted} {models}{with_base}; there are {len(names)}"
+        yield Finding(slice.listed, message, code=Code.WRONG_VALUE)
+
+
+def _lengths(slice: Slice) -> Iterator[Finding]:
+    """Models with other numbers of layers than the first."""
+    for part in slice.parts:
+        if part.layers != slice.parts[0].layers:
+            message = f"{part.layers} layers, where the first source of the slice has {slice.parts[0].layers}"
+            yield Finding((*part.path, "layer_range"), message, code=Code.WRONG_VALUE)
+
+
+def _missing(config: MergeConfig, method: Method, slice: Slice) -> Iterator[Finding]:
+    """Parameters that a model or all models need, and that no scope gives."""
+    scopes = (slice.parameters, config.parameters)
+    for part in slice.parts:
+        for parameter in method.of_model(part.model == slice.base):
+            if _is_missing(parameter, (part.parameters, *scopes)):
+                message = f"the parameter `{parameter.name}` is missing for this model"
+                hint = f"Write `parameters: {{{parameter.name}: …}}` with the model, or for all of them."
+                yield Finding(part.path, message, hint=hint, code=Code.MISSING_FIELD)
+    for parameter in method.shared:
+        if _is_missing(parameter, scopes):
+            message = f"the parameter `{parameter.name}` is missing"
+            hint = f"Write `parameters: {{{parameter.name}: …}}`."
+            yield Finding(slice.path, message, hint=hint, code=Code.MISSING_FIELD)
+
+
+def _is_missing(parameter: Parameter, scopes: Iterable[Mapping[str, Setting]]) -> bool:
+    return parameter.default is REQUIRED and all(parameter.name not in scope for scope in scopes)
+
+
+# --- remarks ----------------------------------------------------------------------------------------------
+
+
+def ignored(config: MergeConfig) -> Iterator[str]:
+    """A sentence for each parameter that the method has no use for, as other methods have."""
+    known = METHODS[config.merge_method].by_name
+    given = dict.fromkeys(name for _, parameters in all_parameters(config) for name in parameters)
+    for name in given:
+        if name not in known:
+            yield f"the parameter `{name}` has no meaning for the method `{config.merge_method}`"
+
 
 _TOKENIZER = (
     "Leave it out: the tokenizer files of the base model, or else of the first model, are copied. "

@@ -11,9 +11,9 @@ from ckpt_surgery.merging.families import Family, families
 from ckpt_surgery.merging.formula_inputs import FormulaInputs, ModelInputs, inputs_by_formula
 from ckpt_surgery.merging.formula_texts import BASE, RESULT, Formula
 from ckpt_surgery.merging.formulas import formula
+from ckpt_surgery.merging.models import models_of
 from ckpt_surgery.merging.outputs import Listings
 from ckpt_surgery.merging.reading import LoadedConfig
-from ckpt_surgery.merging.slices import models_of
 
 TAILS = "tails"
 """Name of the table of the ends of names."""
