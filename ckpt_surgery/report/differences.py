@@ -1,8 +1,8 @@
-"""How two checkpoints differ: a value that holds the differences, and its rows."""
+"""How two checkpoints differ: a value that holds the differences, its rows, and what it says in words."""
 
 import itertools
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, cast
 
@@ -11,10 +11,10 @@ from ckpt_surgery.core.folding import ShownKey, escaped
 from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.summaries.represented import Represented
-from ckpt_surgery.core.summaries.summary import Summary
-from ckpt_surgery.core.text import brief
+from ckpt_surgery.core.summaries.summary import Summary, SummaryRow, warning_lines
+from ckpt_surgery.core.text import brief, number_of
 from ckpt_surgery.report.distances import EXACT, Tolerance
-from ckpt_surgery.report.leaves import describe, folded
+from ckpt_surgery.report.leaves import describe, folded, times_text
 from ckpt_surgery.report.renames import Proof, Renamed
 
 Part = Literal["kind", "shape", "dtype", "value", "container"]
@@ -119,28 +119,14 @@ class Difference(Represented):
         return self.known or bool(self.uncompared)
 
     def _summary(self) -> Summary:
-        from ckpt_surgery.report.difference_texts import difference_summary  # it shows what is defined here
-
-        return difference_summary(self)
-
-
-@dataclass(frozen=True)
-class DifferenceRow:
-    """One line of a comparison."""
-
-    side: str
-    """`only in A`, `only in B`, `changed`, `renamed`, or `renamed?` where that is a guess."""
-    key: str
-    """Pattern, printable."""
-    count: int
-    before: str
-    """Description of the leaf in A; empty for `only in B`."""
-    after: str
-    """Description of the leaf in B; empty for `only in A`."""
-    why: str = ""
-    """Why the format of the other checkpoint cannot hold the leaf; empty where it can."""
-    source: str = ""
-    """Pattern of the keys in A, of what was renamed."""
+        """Differences, as they are printed."""
+        in_both = f"{number_of(self.common, 'leaf')} in both"
+        if not self.different:
+            about = f"same: {same_text(self)}{format_note(self)}"
+        else:
+            word = "different" if self.known else "not known to be the same"
+            about = f"{word}: {', '.join(count_texts(self))}; {in_both}"
+        return Summary(about, (), list(_summary_rows(self)), warning_lines(self.warnings))
 
 
 def diff_trees(
@@ -204,30 +190,27 @@ def _containers(a: Leaf, b: Leaf) -> Sequence[tuple[bool, bool]]:
     return list(itertools.zip_longest(a.key.sequences, b.key.sequences, fillvalue=False))
 
 
-def difference_rows(difference: Difference, *, full: bool = False) -> list[DifferenceRow]:
-    """The differences except those of values, folded: keys only in A, only in B, in both, under two names."""
-    moved_a, moved_b = ({side.key.text for side in sides} for sides in _sides(difference.renamed))
-    only_a = [
-        _shown(leaf, "only in A", describe(leaf), "", why_missing(leaf, difference.holds_b))
-        for leaf in difference.only_a
-        if leaf.key.text not in moved_a
-    ]
-    only_b = [
-        _shown(leaf, "only in B", "", describe(leaf), why_missing(leaf, difference.holds_a))
-        for leaf in difference.only_b
-        if leaf.key.text not in moved_b
-    ]
+def difference_rows(difference: Difference, *, full: bool = False) -> list[SummaryRow]:
+    """The differences except those of values, folded: keys only in A, only in B, in both, under two names.
+
+    Words are `only in A`, `only in B`, `changed`, `renamed`, or `renamed?` where that is a guess. `what` says
+    what one leaf is, and what it was in A; `why`, why the format of the other cannot hold it.
+    """
     renamed = [
-        ShownKey(one.b.key.printed, (one.a.key.printed,), (_word_of(one.proof), describe(one.a), "", ""))
+        ShownKey(one.b.key.printed, (one.a.key.printed,), (_word_of(one.proof), describe(one.a), ""))
         for one in difference.renamed
     ]
-    changed = [_shown(c.a, "changed", *_change_texts(c), "") for c in difference.changed]
-    parts = (only_a, only_b, changed, renamed)
+    sides = (
+        ("only in A", difference.only_a, difference.holds_b, [one.a for one in difference.renamed]),
+        ("only in B", difference.only_b, difference.holds_a, [one.b for one in difference.renamed]),
+    )
+    parts = []
+    for word, only, other, renamed_leaves in sides:
+        moved = {leaf.key.text for leaf in renamed_leaves}
+        left = [leaf for leaf in only if leaf.key.text not in moved]
+        parts.append([_shown(leaf, word, describe(leaf), why_missing(leaf, other)) for leaf in left])
+    parts += [[_shown(c.a, "changed", " → ".join(_change_texts(c)), "") for c in difference.changed], renamed]
     return [row for part in parts for row in _difference_rows(part, full)]
-
-
-def _sides(renamed: Sequence[Renamed]) -> tuple[list[Leaf], list[Leaf]]:
-    return [one.a for one in renamed], [one.b for one in renamed]
 
 
 def _word_of(proof: Proof) -> str:
@@ -238,13 +221,10 @@ def _shown(leaf: Leaf, *cells: str) -> ShownKey:
     return ShownKey(leaf.key.printed, (), cells)
 
 
-def _difference_rows(entries: Sequence[ShownKey], full: bool) -> list[DifferenceRow]:
-    rows = []
+def _difference_rows(entries: Sequence[ShownKey], full: bool) -> Iterator[SummaryRow]:
     for one in folded(entries, full):
-        side, before, after, why = cast(tuple[str, str, str, str], entries[one.first].like)
-        source = one.sources[0] if one.sources else ""
-        rows.append(DifferenceRow(side, one.key, one.count, before, after, why, source))
-    return rows
+        word, what, why = cast(tuple[str, str, str], entries[one.first].like)
+        yield SummaryRow(word, " → ".join([*one.sources, one.key]), what, why, one.count)
 
 
 def largest_first(values: Iterable[ComparedLeaf]) -> list[ComparedLeaf]:
@@ -310,3 +290,74 @@ def _change_texts(change: Change) -> tuple[str, str]:
 
 def _value_text(leaf: Leaf) -> str:
     return describe(leaf) if leaf.string is None else f'"{escaped(leaf.string)}"'
+
+
+# --- in words ---------------------------------------------------------------------------------------------
+
+
+def count_texts(difference: Difference, of_guesses: str = "") -> list[str]:
+    """`2 only in A`, `1 changed`, …: how many leaves differ, and how.
+
+    `of_guesses` is added where leaves are the same only to go by their names.
+    """
+    unequal = sum(not value.equal for value in difference.values or ())
+    guessed = sum(one.proof is Proof.NAMES for one in difference.renamed)
+    moved = len(difference.renamed)
+    counts = [
+        (len(difference.only_a) - moved, f"only in A{_of_empty(difference.only_a, difference.holds_b)}"),
+        (len(difference.only_b) - moved, f"only in B{_of_empty(difference.only_b, difference.holds_a)}"),
+        (moved - guessed, "renamed"),
+        (guessed, f"renamed, to go by names and shapes{of_guesses}"),
+        (len(difference.changed), "changed"),
+        (unequal, f"with other values{tolerance_note(difference.tolerance)}"),
+        (len(difference.uncompared), "not compared"),
+    ]
+    return [f"{count:,} {what}" for count, what in counts if count]
+
+
+def same_text(difference: Difference) -> str:
+    """`keys, kinds, shapes, dtypes and values (164 leaves)`: what was compared and is the same."""
+    keys = "" if difference.only_a or difference.only_b else "keys, "
+    kinds = "" if difference.scalars or not keys else "kinds, "
+    values = "" if difference.values is None else " and values"
+    return f"{keys}{kinds}shapes, dtypes{values} ({number_of(difference.common, 'leaf')})"
+
+
+def distance_texts(value: ComparedLeaf) -> list[str]:
+    """The largest distances and the cosine."""
+    cosine = "-" if value.cosine is None else f"{value.cosine:.8f}"
+    return [f"max abs {value.max_abs:.4g}", f"max rel {value.max_rel:.4g}", f"cosine {cosine}"]
+
+
+def tolerance_note(tolerance: Tolerance) -> str:
+    """` (rtol 1e-05, atol 0)`; nothing where only equal values are the same."""
+    return "" if tolerance.exact else f" (rtol {tolerance.rtol:g}, atol {tolerance.atol:g})"
+
+
+def format_note(difference: Difference) -> str:
+    """A remark on what one of the formats cannot express, although the values are the same."""
+    holds = difference.holds_a if not difference.holds_a.empty else difference.holds_b
+    counts = [
+        (len(difference.scalars), "scalar", "scalars"),
+        (len(difference.only_a) + len(difference.only_b), "empty node", "empty nodes"),
+    ]
+    lacking = [f"{count:,} {one if count == 1 else several}" for count, one, several in counts if count]
+    return f"; {holds.format} has no place for {' and '.join(lacking)}" if lacking else ""
+
+
+def _of_empty(leaves: Sequence[Leaf], other: Holds) -> str:
+    """A remark on how many of the leaves the format of the other checkpoint cannot hold."""
+    count = sum(bool(why_missing(leaf, other)) for leaf in leaves)
+    if not count:
+        return ""
+    return f" ({number_of(count, 'empty node')}, which {other.format} does not hold)"
+
+
+def _summary_rows(difference: Difference) -> Iterator[SummaryRow]:
+    for row in difference_rows(difference):
+        yield replace(row, what=times_text(row.count, row.what))
+    for group in folded_values(difference.values or ()):
+        what, why = times_text(group.count, ""), distance_texts(group.worst)[0]
+        yield SummaryRow("values", group.key, what, why, group.count)
+    for one in difference.uncompared:
+        yield SummaryRow("not compared", escaped(one.key), "", one.why)

@@ -81,17 +81,17 @@ def test_diff_trees_compares_what_listings_say_of_values(change):
 def test_difference_rows_fold():
     a = by_key(*(array_leaf(f"l_{i}") for i in range(3)), *(array_leaf(f"m_{i}") for i in range(3)))
     b = by_key(*(array_leaf(f"l_{i}", dtype=BF16) for i in range(3)), array_leaf("n"))
-    assert [(r.side, r.key, r.count, r.before, r.after) for r in difference_rows(diff_trees(a, b))] == [
-        ("only in A", "m_{0..2}", 3, "f32[2,3]", ""),
-        ("only in B", "n", 1, "", "f32[2,3]"),
-        ("changed", "l_{0..2}", 3, "f32[2,3]", "bf16[2,3]"),
+    assert [(r.word, r.key, r.count, r.what) for r in difference_rows(diff_trees(a, b))] == [
+        ("only in A", "m_{0..2}", 3, "f32[2,3]"),
+        ("only in B", "n", 1, "f32[2,3]"),
+        ("changed", "l_{0..2}", 3, "f32[2,3] → bf16[2,3]"),
     ]
     assert len(difference_rows(diff_trees(a, b), full=True)) == 7
 
 
 def test_difference_rows_show_strings():
     a, b = (by_key(Leaf(Key.parse("s"), LeafKind.STRING, string=text)) for text in ("x\n", "y"))
-    assert [(r.before, r.after) for r in difference_rows(diff_trees(a, b))] == [('"x\\n"', '"y"')]
+    assert [r.what for r in difference_rows(diff_trees(a, b))] == ['"x\\n" → "y"']
 
 
 @pytest.mark.parametrize(("equal", "different"), [(True, False), (False, True)])
@@ -143,12 +143,7 @@ def test_containers_are_part_of_the_structure(
 def test_containers_in_rows_and_in_json() -> None:
     found = diff_trees(tree("w/[0]", "w/[1]"), tree("w/0", "w/1"))
     (row,) = difference_rows(found)
-    assert (row.key, row.count, row.before, row.after) == (
-        "w/{0,1}",
-        2,
-        "f32[2,3] in a list",
-        "f32[2,3] in a dict",
-    )
+    assert (row.key, row.count, row.what) == ("w/{0,1}", 2, "f32[2,3] in a list → f32[2,3] in a dict")
     assert as_json(found)["changed"][0] == {
         "key": "w/0",
         "components": ["w", "0"],
@@ -157,8 +152,8 @@ def test_containers_in_rows_and_in_json() -> None:
         "b": {"kind": "array", "shape": [2, 3], "dtype": "float32", "containers": ["dict", "dict"]},
     }
     nested = diff_trees(tree("w/[0]/0"), tree("w/0/[0]"))
-    assert [(r.before, r.after) for r in difference_rows(nested)] == [
-        ("f32[2,3] in a list and a dict", "f32[2,3] in a dict and a list")
+    assert [r.what for r in difference_rows(nested)] == [
+        "f32[2,3] in a list and a dict → f32[2,3] in a dict and a list"
     ]
 
 
@@ -169,7 +164,7 @@ def test_empty_nodes_that_the_other_format_cannot_have() -> None:
     a = listing({"w": "float32[2,3]", "x": "float32[2,3]", "m/0": "empty", "m/1": "empty"})
     found = diff_trees(a, tree("w"), None, Holds("npz", empty=False, lists=False))
     assert found.different
-    assert [(r.side, r.key, r.count, r.why) for r in difference_rows(found)] == [
+    assert [(r.word, r.key, r.count, r.why) for r in difference_rows(found)] == [
         ("only in A", "x", 1, ""),
         ("only in A", "m/{0,1}", 2, "npz holds no empty nodes"),
     ]

@@ -7,20 +7,19 @@ from rich.text import Text
 from ckpt_surgery.cli.render.words import WORD, start_of
 from ckpt_surgery.cli.terminal.columns import GAP, blocks_of, flowing, padded, rows_of
 from ckpt_surgery.core.folding import escaped
+from ckpt_surgery.core.summaries.summary import SummaryRow
 from ckpt_surgery.core.text import number_of, shown
-from ckpt_surgery.report.difference_texts import (
+from ckpt_surgery.report.differences import (
+    Difference,
     count_texts,
+    difference_rows,
     distance_texts,
+    folded_values,
     format_note,
     same_text,
     tolerance_note,
 )
-from ckpt_surgery.report.differences import (
-    Difference,
-    DifferenceRow,
-    difference_rows,
-    folded_values,
-)
+from ckpt_surgery.report.leaves import times_text
 
 MOST_VALUES = 20
 """Number of leaves with differing values that are listed without `--full`."""
@@ -29,9 +28,9 @@ MOST_VALUES = 20
 def difference_lines(difference: Difference, *, full: bool, width: int) -> Iterator[Text]:
     """What differs, then the summary."""
     rows = difference_rows(difference, full=full)
-    yield from _row_lines([row for row in rows if not row.source], width)
+    yield from _row_lines([row for row in rows if not row.word.startswith("renamed")], width)
     for row in rows:
-        if row.source:
+        if row.word.startswith("renamed"):
             yield from _renamed_lines(row, width)
     unequal = folded_values(difference.values or (), full=full)
     pairs = [(row.key, row.count, [_leaves(row.count), *distance_texts(row.worst)]) for row in unequal]
@@ -41,29 +40,25 @@ def difference_lines(difference: Difference, *, full: bool, width: int) -> Itera
     yield from _difference_summary(difference, width)
 
 
-def _row_lines(rows: Sequence[DifferenceRow], width: int) -> Iterator[Text]:
-    keys = [_side(row.side).append(row.key) for row in rows]
+def _row_lines(rows: Sequence[SummaryRow], width: int) -> Iterator[Text]:
+    keys = [_side(row.word).append(row.key) for row in rows]
     counts = [f"{row.count:,} × " if row.count > 1 else "" for row in rows]
     widest = max(map(len, counts), default=0)
-    cells = [_cells(row, f"{count:>{widest}}") for row, count in zip(rows, counts, strict=True)]
+    texts = [(f"{count:>{widest}}{row.what}", row.why) for row, count in zip(rows, counts, strict=True)]
+    cells = [[Text(text, "dim") for text in row] for row in texts]
     yield from rows_of(keys, padded(cells, (False, False)), 1, width)
 
 
-def _renamed_lines(row: DifferenceRow, width: int) -> Iterator[Text]:
+def _renamed_lines(row: SummaryRow, width: int) -> Iterator[Text]:
     """`old → new  3 × f32[16]`; on two lines where that is too long."""
-    what = f"{row.count:,} × {row.before}" if row.count > 1 else row.before
-    parts = [_side(row.side).append(row.source), Text(f"→ {row.key}").append(f"  {what}", "dim")]
+    old, _, new = row.key.rpartition(" → ")
+    what = times_text(row.count, row.what)
+    parts = [_side(row.word).append(old), Text(f"→ {new}").append(f"  {what}", "dim")]
     yield from flowing(parts, " ", width, WORD)
 
 
 def _leaves(count: int) -> str:
     return number_of(count, "leaf") if count > 1 else ""
-
-
-def _cells(row: DifferenceRow, count: str) -> list[Text]:
-    """Count and what is in A and in B; why the other cannot hold it."""
-    change = " → ".join(text for text in (row.before, row.after) if text)
-    return [Text(text, "dim") for text in (count + change, row.why)]
 
 
 def _side(side: str) -> Text:
