@@ -24,7 +24,7 @@ from ckpt_surgery.inputs.options import PlanOptions
 from ckpt_surgery.inputs.request import Request, checked_path, requested
 from ckpt_surgery.inputs.saved_plans import saved_request
 from ckpt_surgery.planner.plan import Plan
-from ckpt_surgery.report.shards import ShardResult
+from ckpt_surgery.report.results import ShardResult
 from ckpt_surgery.report.verification import Verify
 from ckpt_surgery.runs.run import Result
 from ckpt_surgery.runs.shards import (

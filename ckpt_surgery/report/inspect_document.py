@@ -11,11 +11,10 @@ from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.core.history import Origin, PastRecipe
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.shardings import sharding_summary
-from ckpt_surgery.report.inspection import Inspection
+from ckpt_surgery.report.inspection import Inspection, Unusual, What
 from ckpt_surgery.report.leaves import Statistics, Unread
 from ckpt_surgery.report.scalars import Values
 from ckpt_surgery.report.tree import DtypeTotal, SubtreeTotal, dtype_totals
-from ckpt_surgery.report.unusual import Unusual, What
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,12 +1,13 @@
-"""The JSON document of `plan` and of what was carried out."""
+"""The JSON documents of `plan`, and of what was carried out, as a whole or as one shard of a plan."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
-from ckpt_surgery.core.documents import UNSET, Document
+from ckpt_surgery.core.documents import UNSET, Document, Versioned
 from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.core.protocols import AdoptedFile, Companion
+from ckpt_surgery.core.text import brief
 from ckpt_surgery.planner.plan import Plan
 from ckpt_surgery.planner.plan_json import PlannedDocument, planned_document
 from ckpt_surgery.report.verification import VerifiedRun
@@ -81,3 +82,37 @@ class PlanDocument(PlannedDocument):
 def plan_document(plan: Plan, **more: Any) -> PlanDocument:
     """The JSON document of a plan. `more`: members of `PlanDocument` about a run, or about a saved plan."""
     return PlanDocument(**vars(planned_document(plan)), **more)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShardResult(Versioned):
+    """`apply --shard I/N`."""
+
+    shard: int
+    """Number of the shard, from 0 on."""
+    shards: int
+    """Number of shards."""
+    destination: str
+    """What is written."""
+    tasks: int
+    """Number of regions and stored outputs of the shard."""
+    bytes: int
+    """Their size, decoded."""
+    already_done: bool
+    """Whether another run had done the shard before."""
+    missing_shards: tuple[int, ...]
+    """Shards that are not done yet."""
+    seconds: float
+    """Wall time."""
+
+    __repr__ = brief
+
+
+@dataclass(frozen=True, kw_only=True)
+class CommittedDocument(Versioned):
+    """`commit` where everything was published before."""
+
+    destination: str
+    """What was written."""
+    committed: Literal[True] = True
+    """Always true."""

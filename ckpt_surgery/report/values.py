@@ -22,10 +22,20 @@ from ckpt_surgery.core.progress import READING, ByteCounter, Report
 from ckpt_surgery.core.protocols import Source
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.report.differences import ComparedLeaf, NotCompared
-from ckpt_surgery.report.distances import EXACT, Gap, Tolerance, gap, whole_numbers, wide
+from ckpt_surgery.report.distances import (
+    EXACT,
+    SMALLEST,
+    Gap,
+    Tolerance,
+    exponent_of,
+    gap,
+    scaled,
+    scaled_down,
+    whole_numbers,
+    wide,
+)
 from ckpt_surgery.report.histograms import NO_VALUES, Histogram, histogram
 from ckpt_surgery.report.leaves import Statistics, Unread
-from ckpt_surgery.report.scaling import SMALLEST, exponent_of, scaled, scaled_down
 
 PIECE = 1 << 20
 """Number of elements that are converted to float64 at once."""

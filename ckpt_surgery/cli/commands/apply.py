@@ -8,9 +8,8 @@ import click
 
 from ckpt_surgery.cli.parameters.completion import complete_path, complete_recipe
 from ckpt_surgery.cli.parameters.frame import command
-from ckpt_surgery.cli.parameters.given_recipes import given_recipe
 from ckpt_surgery.cli.parameters.options import Argument, DryRun, Form, PlanOutput, Rules, RunParameters
-from ckpt_surgery.cli.parameters.paths import missing_destination, source_names, split_paths
+from ckpt_surgery.cli.parameters.paths import given_recipe, missing_destination, source_names, split_paths
 from ckpt_surgery.cli.parameters.variables import is_from_variable
 from ckpt_surgery.cli.parameters.written_files import check_documents, check_kept
 from ckpt_surgery.cli.render.reports import Report
@@ -22,7 +21,7 @@ from ckpt_surgery.inputs.options import PlanOptions
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from ckpt_surgery.report.shards import ShardResult
+    from ckpt_surgery.report.results import ShardResult
 
 MOST_NAMED = 20
 """Number of shards that are named as missing."""

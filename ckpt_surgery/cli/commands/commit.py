@@ -38,7 +38,7 @@ def commit(
     from rich.text import Text
 
     from ckpt_surgery.api import sharding
-    from ckpt_surgery.report.shards import CommittedDocument
+    from ckpt_surgery.report.results import CommittedDocument
 
     check_document_beside(json_to, dst)
     run = partial(sharding.commit, dst, verify=verify, copy_config=copy_config, allow_hooks=allow_hooks)

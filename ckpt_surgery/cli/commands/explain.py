@@ -7,8 +7,8 @@ from click.core import ParameterSource
 
 from ckpt_surgery.cli.parameters.completion import complete_subject
 from ckpt_surgery.cli.parameters.frame import command
-from ckpt_surgery.cli.parameters.given_recipes import given_recipe
 from ckpt_surgery.cli.parameters.options import Argument, Full, JsonTo, Rules
+from ckpt_surgery.cli.parameters.paths import given_recipe
 from ckpt_surgery.cli.parameters.written_files import check_documents
 from ckpt_surgery.cli.terminal.console import open_terminal
 from ckpt_surgery.core.errors import UsageError
@@ -55,7 +55,7 @@ def explain(
         raise UsageError(f"{TAKES}; {'SRC' if rules else 'a path'} or KEY is missing")
     from ckpt_surgery.api import explaining
     from ckpt_surgery.cli.render.explanation import explanation_lines
-    from ckpt_surgery.report.explain_document import explain_document
+    from ckpt_surgery.report.explanation import explain_document
 
     *paths, key = subjects
     recipe, sources = paths[0], tuple(paths if rules else paths[1:])

@@ -47,7 +47,7 @@ def invert(
     """
     import ckpt_surgery
     from ckpt_surgery.api.inverting import invert_document
-    from ckpt_surgery.cli.parameters.given_recipes import given_recipe
+    from ckpt_surgery.cli.parameters.paths import given_recipe
 
     if not (sources or rules):
         raise click.MissingParameter(param_hint="'SRC...'", param_type="argument")

@@ -8,7 +8,6 @@ import click
 from ckpt_surgery.cli.documents.reported_problems import as_warnings
 from ckpt_surgery.cli.parameters.completion import complete_path, complete_recipe
 from ckpt_surgery.cli.parameters.frame import command
-from ckpt_surgery.cli.parameters.given_recipes import given_recipe
 from ckpt_surgery.cli.parameters.options import (
     FILE,
     Argument,
@@ -19,7 +18,7 @@ from ckpt_surgery.cli.parameters.options import (
     Rules,
     report_format,
 )
-from ckpt_surgery.cli.parameters.paths import source_names, split_paths
+from ckpt_surgery.cli.parameters.paths import given_recipe, source_names, split_paths
 from ckpt_surgery.cli.parameters.written_files import check_documents, check_kept
 from ckpt_surgery.cli.render.problems import rendered
 from ckpt_surgery.cli.render.reports import Report

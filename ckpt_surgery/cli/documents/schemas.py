@@ -19,10 +19,9 @@ from ckpt_surgery.api.inverting import InvertDocument
 from ckpt_surgery.cli.documents.problems import ErrorDocument, LintDocument
 from ckpt_surgery.core.documents import UNSET, member_name
 from ckpt_surgery.report.diff_document import DiffDocument
-from ckpt_surgery.report.explain_document import ExplainDocument
+from ckpt_surgery.report.explanation import ExplainDocument
 from ckpt_surgery.report.inspect_document import InspectDocument
-from ckpt_surgery.report.results import PlanDocument
-from ckpt_surgery.report.shards import CommittedDocument, ShardResult
+from ckpt_surgery.report.results import CommittedDocument, PlanDocument, ShardResult
 from ckpt_surgery.report.verification import VerifyDocument
 
 DOCUMENTS: Mapping[str, type] = {

@@ -2,16 +2,16 @@
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from datetime import UTC
 from typing import TYPE_CHECKING
 
 from rich.text import Text
 
 from ckpt_surgery.cli.terminal.columns import flowing, padded, rows_of
 from ckpt_surgery.core.documents import json_text
-from ckpt_surgery.core.history import own_metadata
+from ckpt_surgery.core.history import IN_MEMORY, NO_RECIPE, History, Origin, PastRecipe, own_metadata
 from ckpt_surgery.core.leaves import Unreadable
 from ckpt_surgery.core.text import bytes_text, chosen_text, number_of, shown
-from ckpt_surgery.report.history import history_sentences
 from ckpt_surgery.report.leaves import chunks_text, describe, short_dtype, stored_sharding
 from ckpt_surgery.report.scalars import shared_texts
 from ckpt_surgery.report.tree import TreeLine, by_size, dtype_totals, listing, size_texts, total_text, tree
@@ -92,7 +92,7 @@ def head_lines(found: "Inspection", verbose: bool, width: int) -> Iterator[Text]
     others = [shown(name) for name in choices.items]
     yield from _labelled("items", _few(others), width)
     if found.history is not None:
-        for number, sentence in enumerate(history_sentences(found.history)):
+        for number, sentence in enumerate(_history_sentences(found.history)):
             label = Text("history" if number == 0 else "       ", "dim")
             yield from flowing([label, *map(Text, sentence.split(" "))], " ", width)
     metadata = own_metadata(found.metadata)
@@ -101,6 +101,40 @@ def head_lines(found: "Inspection", verbose: bool, width: int) -> Iterator[Text]
         cut = len(text) > MOST_METADATA and not verbose
         told = f"{text[:MOST_METADATA]}… (-v shows all)" if cut else text
         yield from flowing([Text("metadata", "dim"), *map(Text, told.split(" "))], " ", width)
+
+
+def _history_sentences(history: History) -> Iterator[str]:
+    """The history in words: how it was made, what came before that, and the config that is recorded."""
+    last = history.recipes[-1] if history.recipes else None
+    is_conversion = last is not None and last.name == NO_RECIPE
+    verb = "converted" if is_conversion else "made"
+    made = f"{verb} from {_listed(map(_origin, history.sources))}" if history.sources else verb
+    by = "" if last is None or is_conversion else f" by {_recipe_text(last)}"
+    when = "" if history.written is None else f", {history.written.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
+    version = "" if history.version is None else f" with ckpt-surgery {shown(history.version)}"
+    yield f"{made}{by}{when}{version}"
+    if len(history.recipes) > 1:
+        yield f"before that by {_listed(map(_recipe_text, history.recipes[:-1]))}"
+    if history.config:
+        yield f"a config of {len(history.config)} entries is recorded in it"
+
+
+def _origin(source: Origin) -> str:
+    chosen = "" if source.step is None else f", step {source.step}"
+    chosen += "" if source.item is None else f", item {shown(source.item)}"
+    return f"{shown(source.path)} ({shown(source.format)}{chosen})"
+
+
+def _recipe_text(one: PastRecipe) -> str:
+    names = {IN_MEMORY: "a recipe given as data", NO_RECIPE: "a conversion"}
+    name = names.get(one.name, shown(one.name))
+    params = ", ".join(f"{shown(key)}={shown(str(value))}" for key, value in one.params.items())
+    return f"{name} with {params}" if params else name
+
+
+def _listed(parts: Iterator[str]) -> str:
+    *first, last = parts
+    return f"{', '.join(first)} and {last}" if first else last
 
 
 def _stored_texts(found: "Inspection") -> list[Text]:

@@ -10,8 +10,8 @@ from ckpt_surgery.cli.terminal.columns import blocks_of, flowing, padded
 from ckpt_surgery.core.folding import ShownKey, escaped, fold
 from ckpt_surgery.core.text import number_of, shown
 from ckpt_surgery.report.histograms import blocks
+from ckpt_surgery.report.inspection import INFINITE, MIXED_DTYPES, NAN, ZEROS, Unusual
 from ckpt_surgery.report.leaves import Statistics, Unread, describe
-from ckpt_surgery.report.unusual import INFINITE, MIXED_DTYPES, NAN, ZEROS, Unusual
 
 if TYPE_CHECKING:
     from ckpt_surgery.report.inspection import Inspection

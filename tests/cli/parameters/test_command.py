@@ -9,8 +9,7 @@ import numpy as np
 import orbax.checkpoint as ocp
 import pytest
 
-from ckpt_surgery.cli.parameters.command import Command
-from ckpt_surgery.cli.parameters.option_groups import GROUPS, MOST_UNGROUPED
+from ckpt_surgery.cli.parameters.command import GROUPS, MOST_UNGROUPED, Command
 from ckpt_surgery.cli.program import cli
 from tests.support import checkpoints
 from tests.support.command_line import run

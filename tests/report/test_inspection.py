@@ -3,8 +3,8 @@
 import ml_dtypes
 import numpy as np
 
+from ckpt_surgery.report.inspection import unusual
 from ckpt_surgery.report.leaves import Statistics, Unread
-from ckpt_surgery.report.unusual import unusual
 from tests.support.leaves import array_leaf, leaf
 
 SOUND = Statistics(-1.0, 1.0, 0.0, 0.5, 0, 0)
