@@ -11,13 +11,32 @@ from typing import Any
 
 import numpy as np
 
-from ckpt_surgery.inference.expressions.formations import Formation
+from ckpt_surgery.inference.expressions.formations import Evidence, Formation
 from ckpt_surgery.inference.expressions.holder_text import formation
-from ckpt_surgery.inference.expressions.holders import after, cast, member
+from ckpt_surgery.inference.expressions.holders import (
+    INNER,
+    Holder,
+    after,
+    called,
+    cast,
+    concatenated,
+    joined,
+    laid,
+    member,
+    reshaped,
+)
 from ckpt_surgery.inference.values.comparing import equal_elements
-from ckpt_surgery.inference.values.fingerprints import Words
+from ckpt_surgery.inference.values.fingerprints import Fingerprint, Words, hashes
 from ckpt_surgery.inference.values.marginals import layouts_between
-from ckpt_surgery.inference.values.pieces import MOST_SLICES, FoundParts, sliced_pieces, whole_pieces
+from ckpt_surgery.inference.values.pieces import (
+    MOST_SLICES,
+    Piece,
+    WindowPiece,
+    chains,
+    sliced_pieces,
+    whole_pieces,
+)
+from ckpt_surgery.inference.values.reading import fingerprint_of
 from ckpt_surgery.inference.values.sides import Side
 from ckpt_surgery.inference.values.stacks import StackedLeaves, gathered, siblings, single, singles
 from ckpt_surgery.inference.values.windows import Window, windows
@@ -76,20 +95,19 @@ class _ValueSearch:
     found: dict[str, Formation] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        given = {k: f for k, f in self.source.as_dtype(self.dtype).items() if f.size}
+        self.given = {k: f for k, f in self.source.as_dtype(self.dtype).items() if f.size}
         own = self.target.own(self.dtype)
-        wanted = {k: f for k, f in own.items() if f.size and k not in self.decided}
-        self.given, self.wanted = given, {k: f for k, f in wanted.items() if not f.constant}
-        self.targets = wanted
-        self.sources: dict[tuple[int, int], list[StackedLeaves]] = {}
+        self.targets = {k: f for k, f in own.items() if f.size and k not in self.decided}
+        self.wanted = {k: f for k, f in self.targets.items() if not f.constant}
         self.every: dict[tuple[int, int], list[str]] = {}
         """The leaves by size and total, those of one repeated value, too."""
-        for key, one in given.items():
+        for key, one in self.given.items():
             self.every.setdefault((one.size, one.total), []).append(key)
-        for group in (*singles(given), *gathered(self.source.grids, given)):
+        self.groups = [*singles(self.given), *gathered(self.source.grids, self.given)]
+        self.sources: dict[tuple[int, int], list[StackedLeaves]] = {}
+        for group in self.groups:
             self._add(group)
         self.templates = {key: grid.template for grid in self.source.grids for key in grid.keys}
-        self.parts = FoundParts(self.source, self.target, self.dtype, self.operation)
 
     def _add(self, group: StackedLeaves) -> None:
         if not group.constant:
@@ -110,8 +128,8 @@ class _ValueSearch:
             self._of_parts()
         for key in self._missing():
             self._of_sliced_parts(key)
-        for key in self._missing():
-            self._of_concat(key)
+        if self._missing():
+            self._put_together()
         return list(self.found.values())
 
     def reordered(self) -> dict[str, tuple[str, ...]]:
@@ -119,30 +137,32 @@ class _ValueSearch:
         found: dict[str, tuple[str, ...]] = {}
         for make in (gathered, siblings):
             for wanted in (*self._missing_singles(), *self._missing_groups(make)):
-                alike = self.sources.get((wanted.size, wanted.total), [])
-                for group in self._nearest(alike, wanted.keys[0])[:1]:
+                for group in self._nearest(wanted)[:1]:
                     found |= {key: group.keys for key in wanted.keys if key not in found}
         return found
 
     def _missing(self) -> list[str]:
         return [key for key in self.wanted if key not in self.found]
 
+    def _missing_singles(self) -> Iterator[StackedLeaves]:
+        return (single(key, self.wanted[key]) for key in self._missing())
+
     def _missing_groups(self, make: Callable[..., Iterator[StackedLeaves]]) -> Iterator[StackedLeaves]:
         """The target's groups without a member that is decided."""
         left = {key: one for key, one in self.targets.items() if key not in self.found}
         for group in make(self.target.grids, left):
-            if not group.constant and not any(key in self.found for key in group.keys):
+            if not group.constant and self.found.keys().isdisjoint(group.keys):
                 yield group
 
-    def _nearest(self, groups: Sequence[StackedLeaves], key: str) -> list[StackedLeaves]:
-        """Groups in the order in which they are tried: leaves by themselves, then those whose names fit."""
-        near = groups[:MOST_OF_EQUAL_SUM]
+    def _nearest(self, wanted: StackedLeaves) -> list[StackedLeaves]:
+        """Groups of equal sums as they are tried: leaves by themselves, then those whose names fit."""
+        near = self.sources.get((wanted.size, wanted.total), [])[:MOST_OF_EQUAL_SUM]
+        key = wanted.keys[0]
         return sorted(near, key=lambda g: (len(g.keys), -resemblance(g.keys[0], key)))[:MOST_SOURCES]
 
-    def _of_whole(self, wanted: StackedLeaves) -> bool:
+    def _of_whole(self, wanted: StackedLeaves) -> None:
         """One or several leaves that hold together what one or several leaves of the source hold."""
-        candidates = self.sources.get((wanted.size, wanted.total), [])
-        return any(self._take(wanted, group) for group in self._nearest(candidates, wanted.keys[0]))
+        any(self._take(wanted, group) for group in self._nearest(wanted))
 
     def _of_slices(self, key: str) -> None:
         """A stack, in any order and of any leaves."""
@@ -151,7 +171,7 @@ class _ValueSearch:
             keys = self._slices(sums, wanted.size // len(sums), key) if len(sums) > 1 else ()
             group = self._stack(keys)
             why = f"each slice along axis {axis} is one leaf"
-            if group is not None and self._take(single(key, wanted), group, why=why):
+            if group is not None and self._take(single(key, wanted), group, why):
                 return
 
     def _stack(self, keys: tuple[str, ...]) -> StackedLeaves | None:
@@ -178,28 +198,24 @@ class _ValueSearch:
         """Families that were fused, or taken apart, evenly."""
         for group in siblings(self.source.grids, self.given):
             self._add(group)
-        for key in self._missing():
-            self._of_whole(single(key, self.wanted[key]))
-        for make in (gathered, siblings):
+        for make in (lambda *_: self._missing_singles(), gathered, siblings):
             for group in self._missing_groups(make):
                 self._of_whole(group)
 
     def _of_parts(self) -> None:
         """Leaves that hold a part of an axis of what the source holds."""
-        for group in (*singles(self.given), *gathered(self.source.grids, self.given)):
+        for group in self.groups:
             sums: dict[int, dict[int, StackedLeaves]] = {}
             for wanted in (*self._missing_singles(), *self._missing_groups(gathered)):
                 sums.setdefault(wanted.size, {}).setdefault(wanted.total, wanted)
             if not sums:
                 return
-            for found in windows(group.fingerprint, range(len(group.lengths), len(group.shape)), sums):
-                wanted = found.holds
-                if not any(key in self.found for key in wanted.keys):
-                    why = "" if group.lengths or wanted.lengths else f"a part of axis {found.window.axis}"
-                    self._take(wanted, group, found.window, why)
-
-    def _missing_singles(self) -> Iterator[StackedLeaves]:
-        return (single(key, self.wanted[key]) for key in self._missing())
+            for window, wanted in windows(
+                group.fingerprint, range(len(group.lengths), len(group.shape)), sums
+            ):
+                if self.found.keys().isdisjoint(wanted.keys):
+                    why = "" if group.lengths or wanted.lengths else f"a part of axis {window.axis}"
+                    self._take(wanted, WindowPiece(group, window, self._sums_of), why)
 
     def _of_sliced_parts(self, key: str) -> None:
         """A stack of parts of leaves, the same part of each."""
@@ -210,45 +226,104 @@ class _ValueSearch:
             slices = {wanted.size // len(sums): {int(total): i for i, total in enumerate(sums)}}
             stacks: dict[Window, dict[int, str]] = {}
             for name, given in self.given.items():
-                for found in windows(given, range(len(given.shape)), slices):
-                    stacks.setdefault(found.window, {}).setdefault(found.holds, name)
+                for window, place in windows(given, range(len(given.shape)), slices):
+                    stacks.setdefault(window, {}).setdefault(place, name)
             for window, stack in stacks.items():
                 keys = tuple(stack[i] for i in range(len(sums)) if i in stack)
                 group = self._stack(keys) if len(set(keys)) == len(sums) else None
                 inner = replace(window, axis=window.axis + 1)
-                if group and self._take(single(key, wanted), group, inner, "the same part of each leaf"):
+                if group and self._take(
+                    single(key, wanted),
+                    WindowPiece(group, inner, self._sums_of),
+                    "the same part of each leaf",
+                ):
                     return
 
-    def _of_concat(self, key: str) -> None:
-        """An array that consists of parts: leaves of the source, stacks of some, or slices of one."""
-        wanted = single(key, self.wanted[key])
-        found = self.parts.put_together(wanted, whole_pieces(self.sources))
-        found = found or self.parts.put_together(wanted, sliced_pieces(singles(self.given)))
-        if found is not None:
-            self.found[key] = found
-
-    def _take(
-        self, wanted: StackedLeaves, group: StackedLeaves, window: Window | None = None, why: str = ""
-    ) -> bool:
+    def _take(self, wanted: StackedLeaves, piece: Piece, why: str = "") -> bool:
         """Take the leaves of a group, or a part of each, in an order that gives all of what is wanted.
 
         Where several orders have the sums, elements are compared. A single one is compared later, with all
         others. False where there is none.
         """
-        if len({self.source.dtype_of(key) for key in group.keys}) > 1:
+        if len({self.source.dtype_of(key) for key in piece.keys}) > 1:
             return False  # arrays of several dtypes are not stacked
-        part = None if window is None else self.parts.of_source(group, window)
-        given, array = (group.marginals, group.array) if part is None else (part.marginals, part.array)
-        array = after(self.operation, array)
-        if self.source.dtype_of(group.keys[0]) != self.dtype:
+        array = after(self.operation, piece.array)
+        if self.source.dtype_of(piece.keys[0]) != self.dtype:
             array = cast(array, self.dtype)
-        layouts = layouts_between(given, wanted.fingerprint)
+        layouts = layouts_between(piece.marginals, wanted.fingerprint)
         for layout in layouts:
             made = [
-                formation(key, member(layout, array, place), self.parts.evidence, why)
+                formation(key, member(layout, array, place), self._evidence, why)
                 for place, key in zip(np.ndindex(*wanted.lengths), wanted.keys, strict=True)
             ]
             if len(layouts) == 1 or all(equal_elements(one, self.source, self.target) for one in made):
                 self.found.update((one.target, one) for one in made)
                 return True
         return False
+
+    @property
+    def _evidence(self) -> Evidence:
+        return Evidence.ARITHMETIC if self.operation else Evidence.VALUES
+
+    def _sums_of(self, array: Holder) -> Fingerprint:
+        """The sums of an expression over the source, as it is after the operation and the cast."""
+        return fingerprint_of(after(self.operation, array), self.source, self.dtype)
+
+    # --- arrays that consist of parts
+
+    def _put_together(self) -> None:
+        """Arrays that consist of parts: leaves of the source, stacks of some, or slices of one.
+
+        What is left over at the end of an axis, if it is zeros, is padding.
+        """
+        several = whole_pieces(self.sources), sliced_pieces(singles(self.given), self._sums_of)
+        for wanted in list(self._missing_singles()):
+            made = (
+                self._of_chain(wanted, axis, repeats, links)
+                for pieces in several
+                for axis in range(len(wanted.shape))
+                for repeats, links in chains(wanted.fingerprint, axis, pieces)
+            )
+            found = next((one for one in made if one is not None), None)
+            if found is not None:
+                self.found[found.target] = found
+
+    def _of_chain(
+        self, wanted: StackedLeaves, axis: int, repeats: int, links: Sequence[tuple[Window, Piece]]
+    ) -> Formation | None:
+        """The parts, one behind the other, as an expression; None if they leave out more than padding."""
+        last, whole = links[-1][0], wanted.shape[axis]
+        stop = last.start + last.length
+        padded = whole // repeats - stop
+        if padded and (repeats > 1 or not self._zeros(wanted.fingerprint, axis, stop)):
+            return None
+        if len(links) == 1 and not padded:
+            return None
+        parts: list[Holder] = []
+        for window, piece in links:
+            rows = replace(window, keep=True).of(wanted.array)
+            layouts = layouts_between(piece.marginals, fingerprint_of(rows, self.target, self.dtype))
+            if not layouts:
+                return None
+            parts.append(after(self.operation, laid(layouts[0], piece.array)))
+        dtypes = {self.source.dtype_of(key) for _, piece in links for key in piece.keys}
+        along = axis if repeats == 1 else axis + 1
+        if len(dtypes) > 1:  # arrays of several dtypes cannot be joined before they are cast
+            array = joined([cast(part, self.dtype) for part in parts], along)
+        else:
+            array = concatenated(parts, along)
+        if padded:
+            array = called(f"pad({INNER}, axis={axis}, to={whole})", array, wanted.shape)
+        if repeats > 1:
+            array = reshaped(array, wanted.shape)
+        if len(dtypes) == 1 and dtypes != {self.dtype}:
+            array = cast(array, self.dtype)
+        what = "parts" if len(parts) > 1 else "one leaf"
+        why = f"{what} along axis {axis}" + (", and zeros" if padded else "")
+        return formation(wanted.keys[0], array, self._evidence, why)
+
+    def _zeros(self, fingerprint: Fingerprint, axis: int, start: int) -> bool:
+        """Whether everything from an index on is zero."""
+        zero = int(hashes(np.zeros((1,), self.dtype))[0])
+        row = fingerprint.size // fingerprint.shape[axis] * zero % (1 << 64)
+        return bool((fingerprint.axes[axis][start:] == np.uint64(row)).all())

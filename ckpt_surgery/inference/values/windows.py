@@ -8,7 +8,7 @@ second row; one period for each group of heads takes the queries out of what is 
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
@@ -52,18 +52,10 @@ class Window:
         return part if self.keep or self.length > 1 else squeezed(part, axis)
 
 
-@dataclass(frozen=True)
-class FoundWindow(Generic[Wanted]):
-    """A window that holds what is looked for."""
-
-    window: Window
-    holds: Wanted
-
-
 def windows(
     of: Fingerprint, axes: Sequence[int], wanted: Mapping[int, Mapping[int, Wanted]]
-) -> Iterator[FoundWindow[Wanted]]:
-    """The windows along these axes whose elements add up to one of these sums.
+) -> Iterator[tuple[Window, Wanted]]:
+    """The windows along these axes whose elements add up to one of these sums, with what they hold.
 
     `wanted`: what is looked for, by its number of elements, and by its total. Plain slices come first.
     """
@@ -79,7 +71,7 @@ def windows(
             for repeats in divisors(math.gcd(length, rows)):
                 sums = of.axes[axis].reshape(repeats, -1).sum(axis=0, dtype=np.uint64)
                 for start, total in _matching(sums, rows // repeats, known):
-                    yield FoundWindow(Window(axis, repeats, start, rows // repeats), totals[total])
+                    yield Window(axis, repeats, start, rows // repeats), totals[total]
 
 
 def _matching(sums: Words, rows: int, known: Words) -> Iterator[tuple[int, int]]:
