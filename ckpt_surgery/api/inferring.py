@@ -28,9 +28,8 @@ from ckpt_surgery.inference.drafts.drafting import Draft, drafted
 from ckpt_surgery.inference.expressions.formations import COMPARED, ConflictEntry, Findings, Undecided
 from ckpt_surgery.inference.finding import Found, found
 from ckpt_surgery.inference.hints import Hints, hints_of
-from ckpt_surgery.inference.values.proving import structure_problems, value_problems
-from ckpt_surgery.inference.values.reading import fingerprints_of
-from ckpt_surgery.inference.values.sides import Side
+from ckpt_surgery.inference.values.comparing import structure_problems, value_problems
+from ckpt_surgery.inference.values.reading import Side, fingerprints_of
 from ckpt_surgery.inputs import options
 from ckpt_surgery.inputs.opening import choice_at, open_as, uint16_at, without_values
 from ckpt_surgery.inputs.options import SourceOptions

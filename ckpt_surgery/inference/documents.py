@@ -2,12 +2,12 @@
 
 import shlex
 from collections.abc import Iterator
-from typing import Annotated, Literal, cast
+from typing import Annotated, Literal
 
 from ckpt_surgery.core.documents import Document, Pattern
 from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.inference.drafts.drafting import Draft
-from ckpt_surgery.inference.expressions.formations import Candidate, Evidence, Findings
+from ckpt_surgery.inference.expressions.formations import Findings
 from ckpt_surgery.inference.finding import Found, Shared
 from ckpt_surgery.language.yaml.writing import SCHEMA
 
@@ -25,7 +25,6 @@ EvidenceName = Literal[
     "names, layout as of the others",
     "hint",
 ]
-
 
 How = Literal["same", "stack", "unstack", ""]
 
@@ -120,26 +119,17 @@ def header(source: str, target: str, known: Found) -> list[str]:
 
 def inferred_rules(draft: Draft) -> Iterator[InferredRule]:
     """The rules of a draft with their evidence."""
-    for one in draft.rules:
-        evidence = None if one.evidence is None else _name(one.evidence)
-        yield InferredRule(one.rule, one.line, one.claims, one.outputs, evidence, one.why)
+    return map(InferredRule.from_attributes, draft.rules)
 
 
 def inferred_leaves(findings: Findings) -> Iterator[InferredLeaf]:
     """The leaves that are decided."""
     for one in findings.formations:
-        yield InferredLeaf(one.target, one.sources, str(one.value), _name(one.evidence), one.why)
+        yield InferredLeaf.from_attributes(one, key=one.target, value=str(one.value))
 
 
 def open_leaves(findings: Findings) -> Iterator[OpenLeaves]:
     """The leaves that are not decided."""
     for one in findings.undecided:
-        yield OpenLeaves(one.targets, one.why, tuple(map(_candidate, one.candidates)), one.own_value)
-
-
-def _candidate(one: Candidate) -> InferredCandidate:
-    return InferredCandidate(one.sources, one.value, round(one.score, 3), cast(How, one.how), one.rules)
-
-
-def _name(evidence: Evidence) -> EvidenceName:
-    return cast(EvidenceName, evidence.value)
+        ways = (InferredCandidate.from_attributes(way, score=round(way.score, 3)) for way in one.candidates)
+        yield OpenLeaves.from_attributes(one, candidates=tuple(ways))

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.inference.expressions.formations import (
     COMPARED,
     Candidate,
@@ -32,12 +31,10 @@ from ckpt_surgery.inference.names.by_names import found_by_names
 from ckpt_surgery.inference.names.leftovers import leftovers
 from ckpt_surgery.inference.names.matches import Match
 from ckpt_surgery.inference.names.ties import resolved, turned
-from ckpt_surgery.inference.values.arithmetic import found_after
-from ckpt_surgery.inference.values.by_values import found_by_values
-from ckpt_surgery.inference.values.constants import of_families, same_constant
+from ckpt_surgery.inference.values.by_values import found_after, found_by_values
 from ckpt_surgery.inference.values.fingerprints import Fingerprint, kind_of
-from ckpt_surgery.inference.values.name_checks import checked
-from ckpt_surgery.inference.values.sides import Side, equal_values
+from ckpt_surgery.inference.values.name_checks import checked, of_families, same_constant
+from ckpt_surgery.inference.values.reading import Side, equal_leaves
 
 REORDERED = "the values are those of SRC in another order, which no expression that is tried here gives"
 _ALONE = "nothing in SRC has its size and kind; a listing has no value for it"
@@ -122,7 +119,8 @@ class _Search:
         self.formations.update((one.target, one) for one in changed)
         self._withdraw(unclear)
         for key, sources in self.reordered.items():
-            self.undecided.append(Undecided((key,), REORDERED, (Candidate(sources, "", 1.0, _how(sources)),)))
+            how = "same" if len(sources) == 1 else "stack"
+            self.undecided.append(Undecided((key,), REORDERED, (Candidate(sources, "", 1.0, how),)))
         self.shared = self._share(different)
         if self._compared:
             self.hints.refuse_different(different)
@@ -170,17 +168,11 @@ class _Search:
             here, there = self.target.leaves[key], self.source.leaves.get(key)
             if self.values and same_constant(self.source, (key,), self.target, key):
                 continue  # names decide first: equal keys may be those of other layers
-            if there is not None and key not in self.hints.claims and self._equal(there, here):
+            if there is None or key in self.hints.claims:
+                continue
+            if equal_leaves(self.source, there, self.target, here):
                 evidence = Evidence.ONLY_LAYOUT if here.spec is None else Evidence.VALUES
                 self.formations[key] = Formation(key, (key,), X, evidence)
-
-    def _equal(self, one: Leaf, other: Leaf) -> bool:
-        """Whether two leaves are known to be the same."""
-        if (one.kind, one.spec, one.string, one.empty) != (other.kind, other.spec, other.string, other.empty):
-            return False
-        if one.spec is None:
-            return True
-        return self.values and equal_values(self.source, one, self.target, other)
 
     def by_names(self) -> None:
         """What names say, checked against the values where there are some.
@@ -198,12 +190,17 @@ class _Search:
             self._said_by_names(kind, self._free(unclear))
         for kind in layer_kinds(self.target.grids):
             self._said_by_names(set(self.source.leaves), kind & self._free(unclear))
-        if self.operations:
-            self._after_operations()
+        # `1 + w` of one norm is that of all norms, also of those that only values can pair, such as every
+        # second layer.
+        for operation in list(self.operations)[:_MOST_OPERATIONS]:
+            unused = self.source.leaves.keys() - self._used()
+            keys = [key for key in self.source.leaves if key in unused]
+            said = found_after(operation, self.source, self.target, keys, self._missing())
+            self.formations.update((one.target, one) for one in said.formations)
         for one in unclear:
             targets = tuple(key for key in one.targets if key not in self.formations)
-            if targets:
-                self._leave_open(replace(one, targets=targets))
+            if targets and (not self.values or _possible(one)):  # else sizes do not fit: the rest decides
+                self.undecided.append(replace(one, targets=targets))
 
     def _free(self, unclear: Iterable[Undecided]) -> set[str]:
         """The leaves of the target for which nothing is known that could make them."""
@@ -230,29 +227,18 @@ class _Search:
         """How the leaves lie that hints decide."""
         return known_layouts(self.hints, self.source, self.target)
 
-    def _after_operations(self) -> None:
-        """Try arithmetic of some leaves on all that is left: `1 + w` of one norm is that of all norms.
-
-        Names pair a whole family with its stack. Where leaves are stacked otherwise, every second layer for
-        instance, only values can tell.
-        """
-        for operation in list(self.operations)[:_MOST_OPERATIONS]:
-            used = self._used()
-            unused = [key for key in self.source.leaves if key not in used]
-            said = found_after(operation, self.source, self.target, unused, self._missing())
-            self.formations.update((one.target, one) for one in said.formations)
-
-    def _leave_open(self, one: Undecided) -> None:
-        """Leave something undecided, unless the target's own value is the only thing that it can be."""
-        if self.values and not _possible(one):
-            return  # sizes do not fit: the rest decides
-        self.undecided.append(one)
-
     def rest(self) -> None:
         """Leaves of the target that nothing fits have the target's own value, if it has values."""
         open_keys = {key for one in self.undecided for key in one.targets}
         alone = [key for key in self._missing() if key not in open_keys]
-        left = leftovers(self._leaves(self.source, self._dropped()), self._leaves(self.target, alone))
+        unused = [self.source.leaves[key] for key in self._dropped()]
+        left = leftovers(
+            unused,
+            [self.target.leaves[key] for key in alone],
+            self.source.grids,
+            self.target.grids,
+            self._compared,
+        )
         self.held = left.held
         self.undecided += left.undecided
         maybe = {key for one in left.undecided for key in one.targets}
@@ -261,10 +247,6 @@ class _Search:
             self.from_target += rest
         else:
             self.undecided += [Undecided((key,), _ALONE) for key in rest]
-
-    @staticmethod
-    def _leaves(side: Side, keys: Iterable[str]) -> list[Leaf]:
-        return [side.leaves[key] for key in keys]
 
     def result(self) -> Found:
         """Everything, in the order of the target."""
@@ -311,21 +293,15 @@ class _Search:
 
     def _alike(self, some: Sequence[str], others: Sequence[str]) -> bool:
         """Whether leaves of the source hold the same elements, so that values cannot contradict names."""
-        totals = []
-        for keys in (some, others):
-            known = [self.source.fingerprints.get(key) for key in keys]
-            totals.append([None if one is None else next(iter(one.values())).total for one in known])
-        return None not in totals[0] and totals[0] == totals[1]
-
-
-def _how(sources: Sequence[str]) -> str:
-    """How a leaf would be made of these leaves."""
-    return "same" if len(sources) == 1 else "stack"
+        if not self.source.fingerprints.keys() >= {*some, *others}:
+            return False
+        totals = [[self.source.sums(key).total for key in keys] for keys in (some, others)]
+        return totals[0] == totals[1]
 
 
 def _telling(side: Side) -> dict[str, Fingerprint]:
     """The leaves that do not repeat one value."""
-    own = {key: next(iter(known.values())) for key, known in side.fingerprints.items()}
+    own = {key: side.sums(key) for key in side.fingerprints}
     return {key: one for key, one in own.items() if not one.constant}
 
 

@@ -6,38 +6,19 @@ Leaves of one family that are open for one reason are told, and decided, togethe
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 
 from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.core.keys import natural_order
-from ckpt_surgery.inference.drafts.bundle_rules import drafts_of
 from ckpt_surgery.inference.drafts.key_patterns import NUMBER, Universe, escaped, numbered
-from ckpt_surgery.inference.drafts.parts import Kind
-from ckpt_surgery.inference.drafts.rule_drafts import RuleDraft
-from ckpt_surgery.inference.drafts.subtree_rules import part_of, plain_parts
-from ckpt_surgery.inference.drafts.tables import Tables
-from ckpt_surgery.inference.drafts.writing import rule_of, template
-from ckpt_surgery.inference.expressions.formations import Candidate, Formation, Undecided, X
-from ckpt_surgery.inference.keys.grids import (
-    Grid,
-    KeyTemplate,
-    Numbers,
-    Places,
-    alike,
-    members,
-    places_of,
-    varying,
-)
-from ckpt_surgery.inference.names.by_names import candidates_of
-from ckpt_surgery.inference.names.leftovers import MAYBE, MOST_CANDIDATES
-from ckpt_surgery.inference.names.matches import matches
+from ckpt_surgery.inference.drafts.writing import template
+from ckpt_surgery.inference.expressions.formations import Candidate, Formation, Undecided, Value
+from ckpt_surgery.inference.names.by_names import MOST_CANDIDATES
+from ckpt_surgery.inference.names.leftovers import MAYBE
 from ckpt_surgery.inference.values.comparing import equal_elements
-from ckpt_surgery.inference.values.sides import Side
+from ckpt_surgery.inference.values.reading import Side
 from ckpt_surgery.language.one_liners import one_liner_of
 
 _NUMBER = re.compile(r"\d+")
-MOST_DRAFTED = 20_000
-"""Leaves for which rules that groups alone do not make are drafted at most: that takes a while."""
 MOST_RULES = 8
 """Rules that decide for one candidate at most."""
 
@@ -48,11 +29,8 @@ def with_rules(undecided: Sequence[Undecided], source: Side, target: Side, compa
     `compared`: whether the target has numbers of the source, so that a candidate with others is refused, and
     the target's own value is one.
     """
-    if not undecided:
-        return []
     rules = _Rules(source, target, Universe(source.leaves), compared)
-    told = undecided if compared else [each for one in undecided for each in _by_size(one, source, target)]
-    return [rules.decide(one) for one in _by_family(told)]
+    return [rules.decide(one) for one in _by_family(undecided)]
 
 
 # --- families ---------------------------------------------------------------------------------------------
@@ -107,56 +85,17 @@ def _together(several: Sequence[Candidate]) -> Candidate:
     )
 
 
-# --- leaves that only sizes relate ------------------------------------------------------------------------
-
-
-def _by_size(one: Undecided, source: Side, target: Side) -> Iterator[Undecided]:
-    """Leaves with candidates by size alone: these as families, with the ways in which they fit."""
-    if one.why != MAYBE:
-        yield one
-        return
-    keys = dict.fromkeys(key for candidate in one.candidates for key in candidate.sources)
-    given: Sequence[Grid] = alike([source.leaves[key] for key in keys], source.grids)
-    wanted = alike([target.leaves[key] for key in one.targets], target.grids)
-    given = _numbered(given)
-    for part in _numbered(wanted):
-        found = list(_ways(given, part))
-        if found:
-            yield Undecided(part.keys, one.why, tuple(found[:MOST_CANDIDATES]))
-            continue
-        for member in members([part]):
-            alone = [each.alone for each in members(given)]
-            found = list(_ways(alone, member.alone)) or list(one.candidates)
-            yield Undecided(member.alone.keys, one.why, tuple(found[:MOST_CANDIDATES]))
-
-
-def _numbered(some: Iterable[Grid]) -> Sequence[Grid]:
-    """The same, but those as one whose keys differ in numbers alone, though these may be parts of names."""
-    groups: dict[object, list[Grid]] = {}
-    for one in some:
-        likeness = _NUMBER.sub("{}", one.text), one.kind, one.shape, one.dtype
-        groups.setdefault(likeness, []).append(one)
-    return [group[0] if len(group) == 1 else _as_one(group) for group in groups.values()]
-
-
-def _as_one(several: Sequence[Grid]) -> Grid:
-    first = several[0]
-    template, numbered = _by_numbers([key for one in several for key in one.keys])
-    return varying(template, numbered, (first.kind, first.shape, first.dtype))
-
-
-def _by_numbers(keys: Sequence[str]) -> tuple[KeyTemplate, dict[Numbers, str]]:
-    """Keys that differ in numbers alone, by all their numbers."""
-    return KeyTemplate(tuple(_NUMBER.split(keys[0]))), {tuple(_NUMBER.findall(key)): key for key in keys}
-
-
-def _ways(given: Iterable[Grid], wanted: Grid) -> Iterator[Candidate]:
-    for one in given:
-        for way in matches(one, wanted):
-            yield from candidates_of(way, way.layouts, 0.0)
-
-
 # --- rules ------------------------------------------------------------------------------------------------
+
+
+@frozen()
+class _Columns:
+    """Keys that differ in numbers alone."""
+
+    texts: tuple[str, ...]
+    """What stands between the numbers that differ."""
+    numbers: tuple[tuple[str, ...], ...]
+    """For each place of these, the number of every key."""
 
 
 @dataclass(frozen=True)
@@ -167,10 +106,9 @@ class _Rules:
     target: Side
     universe: Universe
     compared: bool
-    drafted: list[int] = field(default_factory=list)
-    """Numbers of leaves for which rules were drafted so far."""
-    columns: dict[tuple[str, ...], "_Columns | None"] = field(default_factory=dict)
-    claims: dict[tuple[str, ...], bool] = field(default_factory=dict)
+    columns: dict[tuple[str, ...], _Columns | None] = field(default_factory=dict)
+    patterns: dict[tuple[str, ...], frozenset[str]] = field(default_factory=dict)
+    """The keys that each pattern with these texts matches."""
 
     def decide(self, one: Undecided) -> Undecided:
         """What is not decided, with the rules that decide it in each way."""
@@ -184,9 +122,17 @@ class _Rules:
         refused = self.compared and not any(self._holds(each) for each in one.candidates)
         if not known or not fits or not (refused or one.why == MAYBE):
             return ()
-        sources = dict.fromkeys(key for each in one.candidates for key in each.sources)
-        parts = plain_parts(Kind.DROPPED, sources, list(self.source.leaves))
-        return _texts(drafts_of(parts, self.universe, Tables()), ())
+        outlines: dict[str, dict[str, None]] = {}
+        for key in (key for each in one.candidates for key in each.sources):
+            outlines.setdefault(_NUMBER.sub("{}", key), {})[key] = None
+        rules = []
+        for keys in map(tuple, outlines.values()):
+            columns = self._columns(keys)
+            together = columns is not None and self._matched(columns.texts) == set(keys)
+            patterns = [_pattern(columns.texts)] if columns and together else map(escaped, keys)
+            rules += [one_liner_of({"match": pattern, "drop": True}) for pattern in patterns]
+        texts = tuple(rule for rule in rules if rule is not None)
+        return texts if len(texts) == len(rules) <= MOST_RULES else ()
 
     def _holds(self, candidate: Candidate) -> bool:
         """Whether the target has what a candidate makes."""
@@ -201,81 +147,63 @@ class _Rules:
         wanted = [one for one in candidate.formations if one.target in open_keys]
         if not wanted or (self.compared and not self._holds(candidate)):
             return candidate
-        return replace(candidate, rules=self._texts(wanted))
+        together = self._rule(wanted)
+        if together is None and len(wanted) > MOST_RULES:
+            return candidate
+        rules = [self._rule([one]) for one in wanted] if together is None else [together]
+        texts = tuple(rule for rule in rules if rule is not None)
+        sources = {one.sources for one in wanted}
+        complete = len(texts) == len(rules) and (together is not None or len(sources) == len(wanted))
+        return replace(candidate, rules=texts if complete else ())
 
-    def _texts(self, wanted: Sequence[Formation]) -> tuple[str, ...]:
-        text = self._by_groups(wanted)
-        if text is not None:
-            return (text,)
-        self.drafted.append(len(wanted))
-        if sum(self.drafted) > MOST_DRAFTED:
-            return ()
-        together = _texts(self._drafts(wanted), wanted)
-        if together or len(wanted) > MOST_RULES:
-            return together
-        several = [_texts(self._drafts([one]), [one]) for one in wanted]
-        return tuple(text for texts in several for text in texts) if all(several) else ()
+    def _rule(self, wanted: Sequence[Formation]) -> str | None:
+        """One rule with a group for each number of the targets' keys; None where there is none.
 
-    def _drafts(self, wanted: Sequence[Formation]) -> list[RuleDraft]:
-        parts = [part_of(one, False, *self.places) for one in wanted]
-        return drafts_of(parts, self.universe, Tables())
-
-    @cached_property
-    def places(self) -> tuple[Places, Places]:
-        """Where the keys of both sides stand."""
-        return places_of(self.source.grids), places_of(self.target.grids)
-
-    def _by_groups(self, wanted: Sequence[Formation]) -> str | None:
-        """One rule with a group for each number of the targets' keys; None where there is none."""
+        Of what is taken apart, one number is a variable instead: that of the slice.
+        """
         sources = tuple(key for one in wanted for key in one.sources)
-        value = wanted[0].value
         mine, theirs = self._columns(sources), self._columns(tuple(one.target for one in wanted))
-        if mine is None or theirs is None or value.numbers or any(one.value != value for one in wanted):
+        if mine is None or theirs is None or not all(map(_is_natural, wanted)):
             return None
-        if not _natural(wanted) or not self._claims_just(mine.texts, sources):
+        if self._matched(mine.texts) != set(sources):
             return None
         repeated = [
             tuple(number for number, one in zip(column, wanted, strict=True) for _ in one.sources)
             for column in theirs.numbers
         ]
-        if not set(repeated) <= set(mine.numbers):
+        loops = [at for at, column in enumerate(repeated) if column not in mine.numbers]
+        count = len(wanted) // len({one.sources for one in wanted})
+        if len(loops) != int(count > 1) or (count == 1 and len(set(sources)) < len(sources)):
             return None
-        slots = [mine.numbers.index(column) for column in repeated]
+        value = _value([one.value for one in wanted], theirs.numbers[loops[0]] if loops else None, count)
+        if value is None:
+            return None
+        slots = [mine.numbers.index(column) for column in repeated if column in mine.numbers]
         used = sorted(set(slots))
-        pattern, to = escaped(mine.texts[0]), template(theirs.texts[:1])
-        for slot, text in enumerate(mine.texts[1:]):
-            pattern += (rf"({NUMBER})" if slot in used else NUMBER) + escaped(text)
-        for slot, text in zip(slots, theirs.texts[1:], strict=True):
-            group = used.index(slot) + 1
-            to += (rf"\g<{group}>" if text[:1].isdigit() else rf"\{group}") + template([text])
-        rule = {"match": pattern, "to": to} | ({} if value == X else {"value": str(value)})
-        return one_liner_of(rule)
+        groups = iter(rf"\g<{used.index(slot) + 1}>" for slot in slots)
+        to = template(theirs.texts[:1])
+        for at, text in enumerate(theirs.texts[1:]):
+            group = "${i}" if at in loops else next(groups)
+            short = group if text[:1].isdigit() else re.sub(r"\\g<(\d+)>", r"\\\1", group)
+            to += short + template([text])
+        rule = {"match": _pattern(mine.texts, used), "to": to} | ({} if value == "x" else {"value": value})
+        return one_liner_of(rule | ({"for": {"i": f"range({count})"}} if loops else {}))
 
-    def _columns(self, keys: tuple[str, ...]) -> "_Columns | None":
+    def _columns(self, keys: tuple[str, ...]) -> _Columns | None:
+        """Where keys differ, if it is in numbers alone."""
         if keys not in self.columns:
             self.columns[keys] = _columns(keys)
         return self.columns[keys]
 
-    def _claims_just(self, texts: Sequence[str], keys: tuple[str, ...]) -> bool:
-        """Whether the pattern with these texts matches these keys, each once, and no others."""
-        if keys not in self.claims:
-            found = self.universe.matched(numbered([(text,) for text in texts], False))
-            self.claims[keys] = len(set(keys)) == len(keys) and found.keys() == set(keys)
-        return self.claims[keys]
-
-
-@frozen()
-class _Columns:
-    """Keys that differ in numbers alone."""
-
-    texts: tuple[str, ...]
-    """What stands between the numbers that differ."""
-    numbers: tuple[tuple[str, ...], ...]
-    """For each place of these, the number of every key."""
+    def _matched(self, texts: tuple[str, ...]) -> frozenset[str]:
+        """The keys of the source that the pattern with these texts matches."""
+        if texts not in self.patterns:
+            pattern = numbered([(text,) for text in texts], False)
+            self.patterns[texts] = frozenset(self.universe.matched(pattern))
+        return self.patterns[texts]
 
 
 def _columns(keys: Sequence[str]) -> _Columns | None:
-    """Where keys differ, if it is in numbers alone."""
     texts, *others = {tuple(_NUMBER.split(key)) for key in keys}
     if others:
         return None
@@ -289,11 +217,33 @@ def _columns(keys: Sequence[str]) -> _Columns | None:
     return _Columns(tuple(found), tuple(columns))
 
 
-def _natural(wanted: Iterable[Formation]) -> bool:
+def _pattern(texts: Sequence[str], used: Iterable[int] = ()) -> str:
+    """The regular expression of keys with these texts between numbers; those that are used are groups."""
+    numbers = [f"({NUMBER})" if slot in used else NUMBER for slot in range(len(texts) - 1)]
+    return escaped(texts[0]) + "".join(a + escaped(b) for a, b in zip(numbers, texts[1:], strict=True))
+
+
+def _value(values: Sequence[Value], loop: Sequence[str] | None, count: int) -> str | None:
+    """The expression of all these values, in which `i` is what differs; None where more differs."""
+    first = values[0]
+    if all(value == first for value in values):
+        return str(first) if loop is None else None
+    if loop is None or any(value.text != first.text for value in values):
+        return None
+    holes = []
+    for numbers, end in zip(zip(*(value.numbers for value in values), strict=True), first.ends, strict=True):
+        if len(set(numbers)) == 1:
+            holes.append("" if numbers[0] == end else str(numbers[0]))
+        elif end is None and list(map(str, numbers)) == list(loop) and set(numbers) == set(range(count)):
+            holes.append("i")
+        else:
+            return None
+    return first.text.format(*holes)
+
+
+def _is_natural(one: Formation) -> bool:
     """Whether the sources are in the order that they have without `by`."""
-    return all(
-        len(one.sources) == 1 or list(one.sources) == sorted(one.sources, key=natural_order) for one in wanted
-    )
+    return list(one.sources) == sorted(one.sources, key=natural_order)
 
 
 def _sums_agree(one: Formation, source: Side, target: Side) -> bool:
@@ -303,13 +253,3 @@ def _sums_agree(one: Formation, source: Side, target: Side) -> bool:
     dtype, known = target.dtype_of(one.target), source.fingerprints.get(one.sources[0], {})
     wanted = target.fingerprints[one.target][dtype]
     return dtype not in known or known[dtype].size != wanted.size or known[dtype].total == wanted.total
-
-
-def _texts(drafts: Sequence[RuleDraft], wanted: Sequence[Formation]) -> tuple[str, ...]:
-    """Rules as they are given on the command line; none where one of them cannot be."""
-    rules = [rule_of(draft) for draft in drafts]
-    if _natural(wanted):
-        rules = [{name: value for name, value in rule.items() if name != "by"} for rule in rules]
-    texts = [one_liner_of(rule) for rule in rules]
-    told = tuple(text for text in texts if text is not None)
-    return told if len(told) == len(texts) <= MOST_RULES else ()

@@ -5,7 +5,7 @@ hint is refused with its place. Leaves that it claims and makes are decided; the
 their values how similar leaves lie.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -20,12 +20,11 @@ from ckpt_surgery.functions.arrays import Node, reads
 from ckpt_surgery.graph.evaluating import evaluate
 from ckpt_surgery.inference.expressions.formations import Evidence, Formation, GivenRules, Value
 from ckpt_surgery.inference.expressions.layouts import Layout
-from ckpt_surgery.inference.keys.grids import Grid, alike
+from ckpt_surgery.inference.keys.grids import alike
 from ckpt_surgery.inference.names.matches import Match, matches
 from ckpt_surgery.inference.values.comparing import makes
 from ckpt_surgery.inference.values.random_values import random_region
-from ckpt_surgery.inference.values.reading import SOURCE, node_of
-from ckpt_surgery.inference.values.sides import Side
+from ckpt_surgery.inference.values.reading import SOURCE, Side, node_of
 from ckpt_surgery.language.loading import LoadedRecipe
 from ckpt_surgery.language.yaml.rule_texts import rule_texts
 from ckpt_surgery.planner.decisions import decide
@@ -182,42 +181,29 @@ def known_layouts(hints: Hints, source: Side, target: Side) -> list[tuple[Match,
         {key: one for one in alike(side.leaves.values(), side.grids) for key in one.keys}
         for side in (source, target)
     ]
-    rows: dict[object, list[Formation]] = {}
-    for one in hints.formations:
-        rows.setdefault((hints.given.makes[one.target], one.sources), []).append(one)
     found: dict[object, tuple[Match, Layout]] = {}
-    for row in rows.values():
-        names = [(wholes[0][one.sources[0]], wholes[1][one.target]) for one in row[:1] if one.sources]
-        for mine, theirs in names:
-            kind = (mine.text, theirs.text, row[0].value.text, len(row[0].sources))
-            if kind not in found and (known := _known_layout(hints, row, source, target)) is not None:
-                found[kind] = replace(known[0], source=mine, target=theirs), known[1]
+    for one in hints.formations:
+        mine = wholes[0].get(one.sources[0]) if one.sources else None
+        theirs = wholes[1][one.target]
+        if mine is None or not (mine.numeric and theirs.numeric):
+            continue
+        ways = [
+            (way, layout)
+            for way in matches(mine, theirs)
+            for layout in way.layouts
+            if any(_is_made(made, one, hints, source) for made in way.formations(layout, Evidence.HINT, ""))
+        ]
+        if len(ways) == 1:
+            found.setdefault((mine.text, theirs.text, one.value.text), ways[0])
     return list(found.values())
 
 
-def _known_layout(
-    hints: Hints, row: Sequence[Formation], source: Side, target: Side
-) -> tuple[Match, Layout] | None:
-    """The only layout that does what hints say of the leaves made of the same sources; None without one."""
-    mine = _alone([source.leaves[key] for key in row[0].sources if key in source.leaves], source)
-    theirs = _alone([target.leaves[one.target] for one in row], target)
-    if mine is None or theirs is None or not (mine.numeric and theirs.numeric):
-        return None
-    found = [
-        (way, layout)
-        for way in matches(mine, theirs)
-        for layout in way.layouts
-        if all(
-            _alike(node_of(one.value, [source.leaves[key] for key in one.sources]), hints.nodes[one.target])
-            for one in way.formations(layout, Evidence.HINT, "")
-        )
-    ]
-    return found[0] if len(found) == 1 else None
-
-
-def _alone(leaves: Sequence[Leaf], side: Side) -> Grid | None:
-    found = alike(leaves, side.grids)
-    return found[0] if len(found) == 1 else None
+def _is_made(made: Formation, one: Formation, hints: Hints, source: Side) -> bool:
+    """Whether a layout makes what a hint makes."""
+    if (made.target, made.sources) != (one.target, one.sources):
+        return False
+    node = node_of(made.value, [source.leaves[key] for key in made.sources])
+    return _alike(node, hints.nodes[one.target])
 
 
 def _alike(one: Node, other: Node) -> bool:

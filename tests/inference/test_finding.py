@@ -6,7 +6,7 @@ import pytest
 from ckpt_surgery.inference.expressions.formations import ConflictEntry, Evidence
 from ckpt_surgery.inference.finding import Found, Shared, found
 from ckpt_surgery.inference.values.by_values import resemblance
-from ckpt_surgery.inference.values.sides import Side
+from ckpt_surgery.inference.values.reading import Side
 from tests.inference.two_sides import Arrays, normal, side, sides
 from tests.support.leaves import listing
 

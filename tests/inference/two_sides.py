@@ -15,8 +15,7 @@ from ckpt_surgery.inference.expressions.holder_text import written
 from ckpt_surgery.inference.expressions.holders import Holder, laid, of_leaves
 from ckpt_surgery.inference.expressions.layouts import Layout
 from ckpt_surgery.inference.values.fingerprints import Fingerprint, fingerprints
-from ckpt_surgery.inference.values.reading import evaluated, fingerprints_of, node_of
-from ckpt_surgery.inference.values.sides import Side
+from ckpt_surgery.inference.values.reading import Side, evaluated, fingerprints_of, node_of
 from tests.support.leaves import leaf
 
 Arrays = Mapping[str, np.ndarray]

@@ -64,60 +64,55 @@ def same_words(one: Meaning, other: Meaning) -> bool:
     return one.words == other.words and not shifted
 
 
-def meaning(text: str, rank: Rank | None = None) -> Meaning:
+def _alone(before: str, number: int) -> tuple[int, int]:
+    """The rank of a number where no other is known."""
+    return 0, 1
+
+
+def meaning(text: str, rank: Rank = _alone) -> Meaning:
     """What a template's text says: `layers/{}/mlp/wi_0/kernel` is layer, mlp, gate, weight."""
     tokens = _tokens(text)
     raw = tuple(word for word, _ in tokens)
-    series = tuple(_series(word, text[:at], rank) for word, at in tokens if word.isdigit())
-    words = _from_one(raw, series)
+    ranks = {at: rank(text[:at], int(word)) for word, at in tokens if word.isdigit()}
+    series = {at: ranks[at][1] > 1 and ranks[at][0] == int(word) for word, at in tokens if at in ranks}
+    words = [
+        _from_one(before, word, series[at], ranks[at][1]) if at in ranks else word
+        for before, (word, at) in zip(("", *raw), tokens, strict=False)
+    ]
     found: list[str] = []
     silent: list[str] = []
     place = 0
     while place < len(tokens):
         taken, concepts = _longest(words, place, found)
         if taken == 0:
-            concepts = _unknown(tokens[place], text, found, rank)
+            word, at = tokens[place]
+            concepts = _unknown(word, found, ranks.get(at))
             taken = 1
         elif not concepts:
             silent += words[place : place + taken]
         found += [concept for concept in concepts if concept not in found]
         place += taken
     complete = tuple(_completed(found))
-    guessed = frozenset(complete) & _GUESSES - set(found)
-    ranks = tuple(_rank_among(word, text[:at], rank) for word, at in tokens if word.isdigit())
-    return Meaning(raw, complete, series, tuple(silent), guessed, tuple(one for one in ranks if one))
+    return Meaning(
+        raw,
+        complete,
+        tuple((series[at], among) for at, (_, among) in ranks.items()),
+        tuple(silent),
+        frozenset(complete) & _GUESSES - set(found),
+        tuple(f"#{place}/{among}" for place, among in ranks.values() if among > 1),
+    )
 
 
-def _rank_among(number: str, before: str, rank: Rank | None) -> str:
-    place, among = (0, 1) if rank is None else rank(before, int(number))
-    return f"#{place}/{among}" if among > 1 else ""
-
-
-def _series(number: str, before: str, rank: Rank | None) -> tuple[bool, int]:
-    """Whether the numbers behind a text count from 0, and how many there are."""
-    place, among = (-1, 1) if rank is None else rank(before, int(number))
-    return among > 1 and place == int(number), among
-
-
-def _from_one(words: Sequence[str], series: Sequence[tuple[bool, int]]) -> tuple[str, ...]:
-    """The words with the numbers of the table: `ln 0` is its `ln 1` where norms are counted from 0.
+def _from_one(before: str, number: str, from_zero: bool, among: int) -> str:
+    """A number as the table counts: `ln 0` is its `ln 1` where norms are counted from 0.
 
     Numbers that are more than the table knows mean nothing in it: `fc 1` to `fc 3` are no MLP with two.
     """
-    counts = iter(series)
-    counted_from_one: list[str] = []
-    for before, word in zip(("", *words), words, strict=False):
-        if not word.isdigit() or before not in _numbered():
-            counted_from_one.append(word)
-            if word.isdigit():
-                next(counts)
-            continue
-        from_zero, among = next(counts)
-        known = _numbered()[before]
-        shifted = from_zero and "0" not in known
-        number = str(int(word) + 1) if shifted else word
-        counted_from_one.append(number if among <= len(known) else "")
-    return tuple(counted_from_one)
+    known = _numbered().get(before)
+    if known is None:
+        return number
+    shifted = str(int(number) + 1) if from_zero and "0" not in known else number
+    return shifted if among <= len(known) else ""
 
 
 def with_sublayer(said: Meaning, sublayer: str) -> Meaning:
@@ -128,11 +123,6 @@ def with_sublayer(said: Meaning, sublayer: str) -> Meaning:
         kept = [concept for concept in said.concepts if concept not in PLACED]
         return replace(said, concepts=(*kept, _PLACES[sublayer]))
     return replace(said, concepts=(*said.concepts, sublayer))
-
-
-def as_norm(said: Meaning) -> Meaning:
-    """The meaning of a leaf of a norm, whose own name does not say so."""
-    return said if "norm" in said.concepts else replace(said, concepts=(*said.concepts, "norm"))
 
 
 def counted(text: str) -> str:
@@ -189,13 +179,11 @@ def _tables(words: Sequence[str], place: int, found: Sequence[str]) -> list[Phra
     return [*tables, _table(synonyms.ANYWHERE)]
 
 
-def _unknown(token: tuple[str, int], text: str, found: Sequence[str], rank: Rank | None) -> tuple[str, ...]:
-    """The concept of a word that no phrase has."""
-    word, offset = token
-    if not word.isdigit():
+def _unknown(word: str, found: Sequence[str], rank: tuple[int, int] | None) -> tuple[str, ...]:
+    """The concept of a word that no phrase has. `rank`: of a number."""
+    if rank is None:
         return (word,)
-    before = found[-1] if found else ""
-    place, among = (0, 1) if rank is None else rank(text[:offset], int(word))
+    before, (place, among) = found[-1] if found else "", rank
     if before == "norm" and among == len(_TWO_NORMS):
         return (_TWO_NORMS[place],)
     if among > 1:

@@ -9,7 +9,7 @@ layers or experts (`layers_0`, `layers_1`). A number that never varies behind it
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ckpt_surgery.core.arrays import Shape
@@ -18,6 +18,7 @@ from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.core.keys import natural_order
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.inference.keys.concepts import counted
+from ckpt_surgery.inference.keys.words import SEPARATORS
 
 Numbers = tuple[str, ...]
 """The indices of a key in their order, as they are written: leading zeros are kept."""
@@ -30,8 +31,7 @@ _FEW = 8
 """How many values an index takes at most that may be a name after all: the sublayers of a block, 0 to 2."""
 _LONGEST = 18
 """Digits of the longest index: longer numbers are hashes or dates."""
-_NUMBER = re.compile(rf"(?<![0-9])[0-9]{{1,{_LONGEST}}}(?![0-9])")
-_SEPARATORS = "/."
+_NUMBER = re.compile(rf"(?<![0-9])([0-9]{{1,{_LONGEST}}})(?![0-9])")
 MOST_KINDS = 8
 """Kinds of layers of one numbering: where there are more, they are no kinds."""
 _KINDS = {"b": "bool", "i": "integer", "u": "integer", "f": "float", "c": "complex"}
@@ -96,17 +96,16 @@ class Grid:
 def grids(keys: Iterable[str]) -> tuple[Grid, ...]:
     """The grids that these keys are, in the order of their first members; each key is in exactly one."""
     split = {key: _Split(key) for key in keys}
-    waiting = [one for one in split.values() if one.pending()]
-    while waiting:
-        groups: dict[tuple[str, ...], list[_Split]] = {}
+    waiting = list(split.values())
+    while waiting := [one for one in waiting if one.rest]:
+        groups: dict[object, list[_Split]] = {}
         for one in waiting:
-            groups.setdefault(tuple(one.texts), []).append(one)
+            groups.setdefault((tuple(one.texts), one.own), []).append(one)
         for group in groups.values():
-            own, attached = ([one for one in group if one.own is own] for own in (True, False))
-            for part, counts in ((own, _varies(own)), (attached, _counts(attached))):
-                for one in part:
-                    one.decide(counts)
-        waiting = [one for one in waiting if one.pending()]
+            values = {int(one.rest[0]) for one in group}
+            index = len(values) > 1 if group[0].own else _counts(values, group[0].texts[-1])
+            for one in group:
+                one.decide(index)
     found: dict[KeyTemplate, dict[Numbers, str]] = {}
     for key, one in split.items():
         found.setdefault(KeyTemplate(tuple(one.texts)), {})[tuple(one.numbers)] = key
@@ -126,51 +125,34 @@ class _Split:
     """One key while its numbers are told to be indices or parts of names, from left to right."""
 
     def __init__(self, key: str) -> None:
-        found = list(_NUMBER.finditer(key))
-        edges = [0, *(edge for match in found for edge in match.span()), len(key)]
-        self._literals = [key[a:b] for a, b in zip(edges[::2], edges[1::2], strict=True)]
-        self._numbers = [match.group() for match in found]
-        self._next = 0
-        self.texts = [self._literals[0]]
+        first, *self.rest = _NUMBER.split(key)
+        """The numbers that are not told yet, each with the text behind it."""
+        self.texts = [first]
         """What stands between the indices that are told, and before the next number."""
         self.numbers: list[str] = []
-
-    def pending(self) -> bool:
-        return self._next < len(self._numbers)
-
-    @property
-    def number(self) -> str:
-        return self._numbers[self._next]
 
     @property
     def own(self) -> bool:
         """Whether the next number is a component of its own."""
-        before, after = self.texts[-1], self._literals[self._next + 1]
-        starts = before == "" if len(self.texts) == 1 else False
-        return (starts or before[-1:] in set(_SEPARATORS)) and (not after or after[0] in _SEPARATORS)
+        before, after = self.texts[-1], self.rest[1]
+        starts = before.endswith(SEPARATORS) or (not before and not self.numbers)
+        return starts and (not after or after.startswith(SEPARATORS))
 
     def decide(self, index: bool) -> None:
         """Take the next number as an index, or as a part of the text around it."""
-        number, after = self.number, self._literals[self._next + 1]
+        number, after, *self.rest = self.rest
         if index:
             self.numbers.append(number)
             self.texts.append(after)
         else:
             self.texts[-1] += number + after
-        self._next += 1
 
 
-def _varies(group: Iterable[_Split]) -> bool:
-    """Whether the next numbers of keys with one prefix, components of their own, are indices."""
-    return len({int(one.number) for one in group}) > 1
-
-
-def _counts(group: Sequence[_Split]) -> bool:
-    """Whether the next numbers of keys with one prefix, which are attached to a word, are indices."""
-    values = {int(one.number) for one in group}
+def _counts(values: Collection[int], before: str) -> bool:
+    """Whether these numbers of keys with one prefix, which are attached to a word, are indices."""
     if values != set(range(len(values))):
         return False
-    return len(values) >= _FEWEST or (len(values) == 2 and counted(group[0].texts[-1]) in _COUNTED)
+    return len(values) >= _FEWEST or (len(values) == 2 and counted(before) in _COUNTED)
 
 
 def _ordered(members: Mapping[Numbers, str]) -> dict[Numbers, str]:
@@ -268,26 +250,6 @@ def _named(found: Iterable[Grid]) -> set[tuple[str, ...]]:
     }
 
 
-@dataclass(frozen=True)
-class Member:
-    """One member of a grid."""
-
-    number: int
-    """The place of the grid among all."""
-    grid: Grid
-    numbers: Numbers
-
-    @property
-    def key(self) -> str:
-        """Its key."""
-        return self.grid.members[self.numbers]
-
-    @property
-    def alone(self) -> Grid:
-        """The member as a grid of its own; its indices are parts of its name."""
-        return replace(self.grid, template=KeyTemplate((self.key,)), members={(): self.key})
-
-
-def members(some: Iterable[Grid]) -> list[Member]:
-    """Each member by itself."""
-    return [Member(at, one, numbers) for at, one in enumerate(some) for numbers in one.members]
+def apart(grid: Grid) -> list[Grid]:
+    """Each member as a grid of its own; its indices are parts of its name."""
+    return [replace(grid, template=KeyTemplate((key,)), members={(): key}) for key in grid.keys]

@@ -11,7 +11,7 @@ Learning only from what is decided keeps weak evidence from confirming itself.
 import functools
 import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -37,6 +37,8 @@ _ABBREVIATED = 0.9
 """Probability of a word that the other name has in short."""
 _KNOWN = 0.85
 """The probability from which a word counts as known: it is missed where it is not."""
+_EXCLUSIVE = [frozenset(line.split()) for line in synonyms.EXCLUSIVE.strip().splitlines()]
+_TOGETHER = frozenset(synonyms.TOGETHER.split())
 
 
 @dataclass
@@ -135,18 +137,17 @@ class Alignment:
 
     def compare(self, some: Sequence[int], others: Sequence[int]) -> "Comparison":
         """What the names of these sources (rows) and these targets (columns) say about each other."""
-        there = _gain(self._left, self._right, some, self._translation(forwards=True))
-        back = _gain(self._right, self._left, others, self._translation(forwards=False))
-        a, b = self._left.holding(some), self._right.holding(others)
+        left, right = self._left, self._right
+        there = _gain(left, right, some, self._translation(forwards=True))
+        back = _gain(right, left, others, self._translation(forwards=False))
+        a, b = left.holding(some), right.holding(others)
         said = [[side[at] for at in which] for side, which in zip(self._said, (some, others), strict=True)]
         ratios = there @ b.T + a @ back.T + _APART * _apart(*said) + _LITERAL * _literal(*said)
-        most = (a @ self._left.rarity)[:, None] + (b @ self._right.rarity)[None, :]
-        return Comparison(
-            ratios,
-            np.clip(ratios / np.maximum(most, 1e-9), 0, _MOST_SHARE),
-            _both((there <= _MISSING) * self._right.own, b, (back <= _MISSING) * self._left.own, a),
-            np.minimum(((there < 0) * self._right.telling) @ b.T, a @ ((back < 0) * self._left.telling).T),
-        )
+        most = (a @ left.rarity)[:, None] + (b @ right.rarity)[None, :]
+        missed = np.minimum(((there <= _MISSING) * right.own) @ b.T, a @ ((back <= _MISSING) * left.own).T)
+        unexplained = np.minimum(((there < 0) * right.telling) @ b.T, a @ ((back < 0) * left.telling).T)
+        shares = np.clip(ratios / np.maximum(most, 1e-9), 0, _MOST_SHARE)
+        return Comparison(ratios, shares, missed > 0, unexplained)
 
     def contradict(self, source: int, target: int, guesses: bool = True) -> bool:
         """Whether two names say that they are different things, as query and key do.
@@ -196,12 +197,6 @@ def _gain(
     return found
 
 
-def _both(there: np.ndarray, right: np.ndarray, back: np.ndarray, left: np.ndarray) -> np.ndarray:
-    """Whether each of two names has a word that is marked for the other one."""
-    found: np.ndarray = np.minimum(there @ right.T, left @ back.T) > 0
-    return found
-
-
 def _apart(sources: Sequence[Meaning], targets: Sequence[Meaning]) -> np.ndarray:
     """Whether only one of two names says that a leaf is a bias; slots of optimizers may not say it."""
     one, other = (np.array(["bias" in said.concepts for said in side]) for side in (sources, targets))
@@ -227,30 +222,16 @@ def _abbreviations(left: Mapping[str, int], right: Mapping[str, int]) -> dict[tu
         {word for word in side if word not in other and word.isalpha()}
         for side, other in ((left, right), (right, left))
     )
-    pairs = [(short, word) for word in theirs for short in _beginnings(word) if short in mine]
-    pairs += [(word, short) for word in mine for short in _beginnings(word) if short in theirs]
+    pairs = [(word[:end], word) for word in theirs for end in range(1, len(word)) if word[:end] in mine]
+    pairs += [(word, word[:end]) for word in mine for end in range(1, len(word)) if word[:end] in theirs]
     counts = Counter(a for a, _ in pairs), Counter(b for _, b in pairs)
     return {(left[a], right[b]): _ABBREVIATED for a, b in pairs if counts[0][a] == counts[1][b] == 1}
-
-
-def _beginnings(word: str) -> list[str]:
-    return [word[:end] for end in range(1, len(word))]
 
 
 @functools.lru_cache(maxsize=1 << 16)
 def concepts_contradict(a: frozenset[str], b: frozenset[str]) -> bool:
     """Whether two sets of concepts say different things."""
     classes = (
-        not one.isdisjoint(a) and not one.isdisjoint(b) and one.isdisjoint(a & b) for one in _exclusive()
+        not one.isdisjoint(a) and not one.isdisjoint(b) and one.isdisjoint(a & b) for one in _EXCLUSIVE
     )
-    return any(classes) or not _together().isdisjoint(a ^ b)
-
-
-@functools.cache
-def _exclusive() -> Collection[frozenset[str]]:
-    return [frozenset(line.split()) for line in synonyms.EXCLUSIVE.strip().splitlines()]
-
-
-@functools.cache
-def _together() -> frozenset[str]:
-    return frozenset(synonyms.TOGETHER.split())
+    return any(classes) or not _TOGETHER.isdisjoint(a ^ b)

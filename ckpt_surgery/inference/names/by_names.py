@@ -10,18 +10,18 @@ from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.inference.expressions.formations import Candidate, Evidence, Formation, Proposal, Undecided
 from ckpt_surgery.inference.expressions.layouts import Layout
 from ckpt_surgery.inference.expressions.possible_layouts import MOST
-from ckpt_surgery.inference.keys.concepts import Meaning
-from ckpt_surgery.inference.keys.grids import Grid, Member, alike, grids, members
+from ckpt_surgery.inference.keys.grids import Grid, alike, grids
 from ckpt_surgery.inference.names.analogies import Analogies
-from ckpt_surgery.inference.names.fused import fusions, part_of
-from ckpt_surgery.inference.names.leftovers import MOST_CANDIDATES
-from ckpt_surgery.inference.names.matches import Match, matches
+from ckpt_surgery.inference.names.fused import fused_pairs
+from ckpt_surgery.inference.names.matches import FusedPart, Match
 from ckpt_surgery.inference.names.names import KeyNames
-from ckpt_surgery.inference.names.pairing import MOST_NAMES, Open, Pair, Pairing, paired
+from ckpt_surgery.inference.names.pairing import MOST_NAMES, Open, Pair, paired
 
 RESEMBLES = 0.6
 """The score of names from which it is said that they resemble each other, though nothing fits."""
 _MOST_RESEMBLING = 4
+MOST_CANDIDATES = 8
+"""Candidates that are told of one leaf at most."""
 
 
 def found_by_names(
@@ -42,16 +42,16 @@ def found_by_names(
     left, all_left = _alike(sources, all_sources)
     right, all_right = _alike(targets, all_targets)
     names = KeyNames.of(left, right, all_left, all_right, [(one.sources[0], one.target) for one in known])
-    pairing = paired(left, right, names)
-    pairs = [*pairing.decided, *_split(left, right, names, pairing)]
-    unclear = _without(pairing.undecided, pairs)
-    alone = _alone(left, pairs, "source"), _alone(right, pairs, "target")
-    if alone[0] and alone[1] and max(map(len, alone)) <= MOST_NAMES:
-        again = names.of_members(*alone)
-        again.alignment.learn(_said(pairs, left, right, names))
-        found = paired([one.alone for one in alone[0]], [one.alone for one in alone[1]], again)
-        pairs += found.decided
-        unclear = [*_without(unclear, found.decided), *_new(found.undecided, unclear)]
+    whole = paired(names)
+    pairs = [*whole.decided]
+    pairs += fused_pairs(names, _keys(pairs))
+    unclear = _without(whole.undecided, pairs)
+    done = _keys(pairs)
+    rest = [{key for one in side for key in one.keys} - done for side in (left, right)]
+    if all(rest) and max(map(len, rest)) <= MOST_NAMES:
+        single = paired(names.alone(*rest))
+        pairs += single.decided
+        unclear = [*_without(unclear, single.decided), *_new(single.undecided, unclear)]
     ways = [pair.ways[0] for pair in pairs if len(pair.ways) == 1]
     analogies = Analogies([*lying, *((way, *way.layouts) for way in ways if len(way.layouts) == 1)])
     formations: list[Formation] = []
@@ -63,16 +63,14 @@ def found_by_names(
         else:
             formations += _formations(pair.ways[0], *decided)
     undecided += [_names_open(one, analogies) for one in unclear]
-    done = {key for pair in pairs for one in (pair.source, pair.target) for key in one.keys}
-    done |= {key for one in unclear for key in one.target.keys}
-    undecided += _resembling(left, right, names, done)
+    done = _keys(pairs).union(*(one.target.keys for one in unclear))
+    undecided += _resembling(names, done)
     return Proposal(tuple(formations), tuple(undecided))
 
 
-def _alone(some: Iterable[Grid], pairs: Iterable[Pair], side: str) -> list[Member]:
-    """The leaves that are in no pair, each by itself."""
-    done = {key for pair in pairs for key in getattr(pair, side).keys}
-    return [one for one in members(some) if one.key not in done]
+def _keys(pairs: Iterable[Pair]) -> set[str]:
+    """The keys of both sides that are in these pairs."""
+    return {key for pair in pairs for one in (pair.source, pair.target) for key in one.keys}
 
 
 def _without(some: Iterable[Open], pairs: Iterable[Pair]) -> list[Open]:
@@ -94,35 +92,12 @@ def _new(some: Iterable[Open], known: Iterable[Open]) -> list[Open]:
     return [one for one in some if not told.issuperset(one.target.keys)]
 
 
-def _said(
-    pairs: Iterable[Pair], left: Sequence[Grid], right: Sequence[Grid], names: KeyNames
-) -> Iterator[tuple[Meaning, Meaning]]:
-    """What the names of pairs say."""
-    sources = {one.text: said for one, said in zip(left, names.sources, strict=True)}
-    targets = {one.text: said for one, said in zip(right, names.targets, strict=True)}
-    return ((sources[pair.source.text], targets[pair.target.text]) for pair in pairs)
-
-
 def _alike(leaves: Iterable[Leaf], every: Iterable[Leaf]) -> tuple[tuple[Grid, ...], tuple[Grid, ...]]:
     """The grids of some leaves, and those of all of the checkpoint."""
     some = list(leaves)
     known = {leaf.key.text: leaf for leaf in [*every, *some]}
     found = grids(known)
     return alike(some, found), alike(known.values(), found)
-
-
-def _split(left: Sequence[Grid], right: Sequence[Grid], names: KeyNames, pairing: Pairing) -> Iterator[Pair]:
-    """Parts of fused leaves of the source that are leaves of the target."""
-    ids = {id(one) for pair in pairing.decided for one in (pair.source, pair.target)}
-    done = [{at for at, one in enumerate(side) if id(one) in ids} for side in (left, right)]
-    for fusion in fusions(left, right, names, (done[0], done[1])):
-        whole = left[fusion.whole]
-        for at, window in zip(fusion.parts, fusion.windows, strict=True):
-            part = part_of(whole, window)
-            fit = [way for way in matches(part, right[at]) if len(way.lengths) < 2]
-            ways = [replace(way, window=window, whole=whole.shape) for way in fit]
-            if ways:
-                yield Pair(tuple(ways), 1.0)
 
 
 def _decided(match: Match, analogies: Analogies) -> tuple[Layout, Evidence] | None:
@@ -144,7 +119,7 @@ def _formations(match: Match, layout: Layout, evidence: Evidence) -> Iterator[Fo
 
 def _caution(match: Match, layout: Layout) -> str:
     """What a layout that cuts or joins axes takes for granted."""
-    if match.window is not None:
+    if isinstance(match.source, FusedPart):
         return "the order of what is fused is taken to be plain: queries, keys, values"
     if any(len(cut) > 1 for cut in layout.cuts) or any(count > 1 for count in layout.joins):
         return "the order inside of axes that are cut or joined is taken to be plain"
@@ -190,12 +165,11 @@ def _ways(pair: Pair, analogies: Analogies) -> Sequence[Candidate]:
     ]
 
 
-def _resembling(
-    left: Sequence[Grid], right: Sequence[Grid], names: KeyNames, done: set[str]
-) -> Iterator[Undecided]:
+def _resembling(names: KeyNames, done: set[str]) -> Iterator[Undecided]:
     """Grids of the target whose names resemble others that do not fit; without those that are done."""
-    some = [at for at, one in enumerate(left) if not done.intersection(one.keys)]
-    others = [at for at, one in enumerate(right) if not done.intersection(one.keys)]
+    left, right = ([one.grid for one in side] for side in (names.sources, names.targets))
+    some = [at for at, one in enumerate(left) if done.isdisjoint(one.keys)]
+    others = [at for at, one in enumerate(right) if done.isdisjoint(one.keys)]
     if not some or not others or max(len(some), len(others)) > MOST_NAMES:
         return
     shares = names.alignment.compare(some, others).shares

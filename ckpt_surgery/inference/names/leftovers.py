@@ -3,22 +3,19 @@
 Only where it could not is it safe to give it the target's own value without a question.
 """
 
+import math
 import re
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from ckpt_surgery.core.frozen import frozen
-from ckpt_surgery.core.leaves import Leaf, LeafKind
+from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.inference.expressions.formations import Candidate, Undecided
-from ckpt_surgery.inference.values.fingerprints import unsigned_kind
+from ckpt_surgery.inference.keys.grids import Grid, KeyTemplate, alike, apart, varying
+from ckpt_surgery.inference.names.by_names import MOST_CANDIDATES, candidates_of
+from ckpt_surgery.inference.names.matches import matches
 
 MAYBE = "no name tells whether it is made of the source leaves of this size, or has a value of its own"
-MOST_CANDIDATES = 8
-"""How many leaves of one size are named as candidates."""
 _NUMBER = re.compile(r"\d+")
-
-Kind = tuple[int, str]
-"""The number of elements, and the kind of values."""
 
 
 @frozen()
@@ -31,73 +28,74 @@ class Leftovers:
     """All leaves of the source that one of them could be made of."""
 
 
-def leftovers(left: Iterable[Leaf], alone: Iterable[Leaf]) -> Leftovers:
+def leftovers(
+    left: Iterable[Leaf],
+    alone: Iterable[Leaf],
+    all_sources: Sequence[Grid],
+    all_targets: Sequence[Grid],
+    compared: bool = False,
+) -> Leftovers:
     """What leaves of the target could be made of leaves of the source that feed nothing.
 
-    `left`: these leaves of the source; `alone`: those of the target. A leaf could be one of the source with
-    the same size, a stack of several whose keys differ in numbers alone, or one of several that are taken
-    from a stack.
+    `left`: these leaves of the source; `alone`: those of the target; with the grids of both checkpoints. A
+    leaf could be one of the source with the same size, a stack of several whose keys differ in numbers alone,
+    or one of several that are taken from a stack. `compared`: whether values say that it is none as a whole.
     """
-    by_kind, stacks = _by_kind(left)
+    given, wanted = _by_numbers(alike(left, all_sources)), _by_numbers(alike(alone, all_targets))
     undecided: list[Undecided] = []
     held: set[str] = set()
-    for family in _alike(alone).values():
-        kind = _kind(family[0])
-        ways = {
-            "same": by_kind.get(kind, []),
-            "stack": _stack(kind, stacks),
-            "unstack": _split(kind, len(family), by_kind),
-        }
-        how = next((how for how, keys in ways.items() if keys), None)
-        if how is None:
-            continue
-        keys = ways[how]
-        several = [tuple(keys)] if how == "stack" else [(key,) for key in keys[:MOST_CANDIDATES]]
-        candidates = tuple(Candidate(one, "", 0.0, how) for one in several)
-        undecided.append(Undecided(tuple(leaf.key.text for leaf in family), MAYBE, candidates))
-        held.update(*ways.values())
+    for part in wanted:
+        ways = {how: [one for one in given if _how(one, part) == how] for how in ("same", "stack", "unstack")}
+        how = next((how for how, fitting in ways.items() if fitting), None)
+        if how is not None:
+            undecided += _open(ways[how], part, how, compared)
+            held.update(key for several in ways.values() for one in several for key in one.keys)
     return Leftovers(tuple(undecided), frozenset(held))
 
 
-def _by_kind(left: Iterable[Leaf]) -> tuple[dict[Kind, list[str]], list[tuple[Kind, list[str]]]]:
-    """The keys of leaves of one kind; and those that differ in numbers alone, with the kind of each."""
-    leaves = list(left)
-    kinds: dict[Kind, list[str]] = defaultdict(list)
-    for leaf in leaves:
-        kinds[_kind(leaf)].append(leaf.key.text)
-    alike = [(_kind(family[0]), [leaf.key.text for leaf in family]) for family in _alike(leaves).values()]
-    return kinds, [(kind, keys) for kind, keys in alike if len(keys) > 1]
+def _how(one: Grid, part: Grid) -> str | None:
+    """How members of one grid could be made of those of another, if others may be left over."""
+    size, wanted = math.prod(one.shape), math.prod(part.shape)
+    if one.kind != part.kind:
+        return None
+    if size == wanted:
+        return "same"
+    if size and wanted % size == 0 and 1 < wanted // size <= len(one.members):
+        return "stack"
+    return "unstack" if wanted and size % wanted == 0 and 1 < size // wanted <= len(part.members) else None
 
 
-def _alike(leaves: Iterable[Leaf]) -> Mapping[object, Sequence[Leaf]]:
-    """The leaves by their kind, and their keys without numbers."""
-    found: dict[object, list[Leaf]] = defaultdict(list)
-    for leaf in leaves:
-        found[_kind(leaf), _NUMBER.sub("{}", leaf.key.text)].append(leaf)
-    return found
+def _open(given: Sequence[Grid], part: Grid, how: str, compared: bool) -> Iterator[Undecided]:
+    """What is open of a grid, with the ways in which all of it, or else each member, could be made."""
+    keys = [one.keys for one in given] if how == "stack" else [(key,) for one in given for key in one.keys]
+    plain = [Candidate(each, "", 0.0, how) for each in keys]
+    found = [] if compared else list(_ways(given, part))
+    if found or compared:
+        yield Undecided(part.keys, MAYBE, tuple((found or plain)[:MOST_CANDIDATES]))
+        return
+    singles = [single for one in given for single in apart(one)]
+    for single in apart(part):
+        found = list(_ways(singles, single)) or plain
+        yield Undecided(single.keys, MAYBE, tuple(found[:MOST_CANDIDATES]))
 
 
-def _stack(kind: Kind, stacks: Iterable[tuple[Kind, list[str]]]) -> list[str]:
-    """Keys of leaves of which some together are as large as a leaf of this kind."""
-    size, values = kind
-    for (part, other), keys in stacks:
-        if part and other == values and size % part == 0 and 1 < size // part <= len(keys):
-            return keys
-    return []
+def _ways(given: Iterable[Grid], wanted: Grid) -> Iterator[Candidate]:
+    for one in given:
+        for way in matches(one, wanted):
+            yield from candidates_of(way, way.layouts, 0.0)
 
 
-def _split(kind: Kind, count: int, whole: Mapping[Kind, list[str]]) -> list[str]:
-    """Keys of leaves that are as large as at most so many leaves of this kind together."""
-    size, values = kind
-    return [
-        key
-        for (total, other), keys in whole.items()
-        for key in keys
-        if size and other == values and total % size == 0 and 1 < total // size <= count
-    ]
+def _by_numbers(some: Iterable[Grid]) -> list[Grid]:
+    """The same, but those as one whose keys differ in numbers alone, though these may be parts of names."""
+    groups: dict[object, list[Grid]] = {}
+    for one in some:
+        likeness = _NUMBER.sub("{}", one.text), one.kind, one.shape, one.dtype
+        groups.setdefault(likeness, []).append(one)
+    return [group[0] if len(group) == 1 else _as_one(group) for group in groups.values()]
 
 
-def _kind(leaf: Leaf) -> Kind:
-    if leaf.spec is None or leaf.kind not in (LeafKind.ARRAY, LeafKind.SCALAR):
-        return 0, f"{leaf.kind} {leaf.empty}"
-    return leaf.spec.size, unsigned_kind(leaf.spec.dtype)
+def _as_one(several: Sequence[Grid]) -> Grid:
+    first = several[0]
+    members = {tuple(_NUMBER.findall(key)): key for one in several for key in one.keys}
+    template = KeyTemplate(tuple(_NUMBER.split(first.keys[0])))
+    return varying(template, members, (first.kind, first.shape, first.dtype))

@@ -3,7 +3,7 @@
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -16,10 +16,20 @@ from ckpt_surgery.inference.expressions.layouts import Layout
 from ckpt_surgery.inference.expressions.possible_layouts import layouts, plausible
 from ckpt_surgery.inference.keys.concepts import counted
 from ckpt_surgery.inference.keys.grids import Grid, Numbers
-from ckpt_surgery.inference.values.windows import Window
+from ckpt_surgery.inference.values.pieces import Window
 
 _MOST_INDICES = 5
 """Indices of a key at most for their order to be tried; keys with more pair only index by index."""
+
+
+@dataclass(frozen=True)
+class FusedPart(Grid):
+    """Some rows of each member of a grid, as a grid of their own: the queries of what is fused."""
+
+    window: Window = field(kw_only=True)
+    """The rows."""
+    whole: Shape = field(kw_only=True)
+    """Shape of the members of which these are the rows."""
 
 
 @dataclass(frozen=True)
@@ -37,10 +47,6 @@ class Match:
     """How many values each index takes along which leaves are stacked; empty for `same`."""
     exact: bool = True
     """Whether indices that belong together are the same numbers; False where only their order agrees."""
-    window: Window | None = None
-    """The rows of each member of the source that the target is made of; None for all."""
-    whole: Shape = ()
-    """Shape of the members of which a window takes some rows."""
 
     @cached_property
     def layouts(self) -> tuple[Layout, ...]:
@@ -61,9 +67,10 @@ class Match:
     def value(self, layout: Layout, at: int = 0) -> Value:
         """The expression of the target with this number among those that follow from one source."""
         lengths = self.lengths if self.how == "stack" else ()
-        array = of_leaves(self.rows[0][0], lengths, self.whole or self.source.shape)
-        if self.window is not None:
-            array = replace(self.window, axis=self.window.axis + len(lengths)).of(array)
+        part = self.source if isinstance(self.source, FusedPart) else None
+        array = of_leaves(self.rows[0][0], lengths, part.whole if part else self.source.shape)
+        if part:
+            array = replace(part.window, axis=part.window.axis + len(lengths)).of(array)
         if self.how == "unstack":
             place = tuple(map(int, np.unravel_index(at, self.lengths)))
             array = member(layout.inverse(), array, place)

@@ -2,44 +2,44 @@
 
 import bisect
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.inference.keys.concepts import (
     SUBLAYERS,
     Meaning,
     Rank,
-    as_norm,
     counted,
     meaning,
     with_sublayer,
 )
-from ckpt_surgery.inference.keys.grids import Grid, Member
+from ckpt_surgery.inference.keys.grids import Grid, Numbers, apart
 from ckpt_surgery.inference.names.alignment import Alignment
 
 _NUMBERED = re.compile(r"\d+(?=[/.])")
+
+
+@frozen()
+class Name:
+    """A grid that is to be paired, and what its name says."""
+
+    grid: Grid
+    said: Meaning
 
 
 @dataclass(frozen=True)
 class KeyNames:
     """What the names of two checkpoints' grids say, and how they are aligned."""
 
-    sources: Sequence[Meaning]
-    targets: Sequence[Meaning]
-    alignment: Alignment
+    sources: Sequence[Name]
+    targets: Sequence[Name]
     others: tuple[Sequence[Meaning], Sequence[Meaning]]
     """Of all other grids of both checkpoints."""
     ranks: tuple[Rank, Rank]
-    taught: Sequence[tuple[Meaning, Meaning]] = ()
-    """The names of leaves that are decided already."""
-
-    @cached_property
-    def alike(self) -> bool:
-        """Whether both checkpoints call most things the same."""
-        own = ((*self.sources, *self.others[0]), (*self.targets, *self.others[1]))
-        left, right = ({said.words for said in side} for side in own)
-        return 2 * len(left & right) > len(right)
+    taught: list[tuple[Meaning, Meaning]]
+    """The names of leaves that are decided, which teach words."""
 
     @staticmethod
     def of(
@@ -51,59 +51,85 @@ class KeyNames:
     ) -> "KeyNames":
         """Of these grids, in their order; seen among all of their checkpoints.
 
-        `decided`: keys of leaves of the source and of the target that are the same, which teach words.
+        `decided`: keys of leaves of the source and of the target that are the same.
         """
-        left, right = _seen(sources, all_sources), _seen(targets, all_targets)
-        mine, theirs = (
-            [said for _, said in side[: len(some)]] for side, some in ((left, sources), (right, targets))
-        )
-        others = [said for _, said in left[len(sources) :]], [said for _, said in right[len(targets) :]]
-        by_key = [{key: said for one, said in side for key in one.keys} for side in (left, right)]
-        pairs = [(by_key[0][a], by_key[1][b]) for a, b in decided if a in by_key[0] and b in by_key[1]]
-        taught = tuple({(id(a), id(b)): (a, b) for a, b in pairs}.values())
         ranks = _ranks([*sources, *all_sources]), _ranks([*targets, *all_targets])
-        names = KeyNames(mine, theirs, Alignment(mine, theirs, others), others, ranks, taught)
-        names.alignment.learn(taught)
-        return names
+        left, right = _named(sources, all_sources, ranks[0]), _named(targets, all_targets, ranks[1])
+        by_key = [{key: one.said for one in side for key in one.grid.keys} for side in (left, right)]
+        pairs = [(by_key[0][a], by_key[1][b]) for a, b in decided if a in by_key[0] and b in by_key[1]]
+        taught = list({(id(a), id(b)): (a, b) for a, b in pairs}.values())
+        n, m = len(sources), len(targets)
+        others = [one.said for one in left[n:]], [one.said for one in right[m:]]
+        return KeyNames(left[:n], right[:m], others, ranks, taught)
 
-    def of_members(self, left: Sequence[Member], right: Sequence[Member]) -> "KeyNames":
-        """The same for single members, whose indices are parts of their names."""
-        sources = [_with_indices(self.sources[one.number], one, self.ranks[0]) for one in left]
-        targets = [_with_indices(self.targets[one.number], one, self.ranks[1]) for one in right]
-        others = [*self.sources, *self.others[0]], [*self.targets, *self.others[1]]
-        names = KeyNames(
-            sources, targets, Alignment(sources, targets, others), others, self.ranks, self.taught
+    def among(self, sources: Sequence[Name], targets: Sequence[Name]) -> "KeyNames":
+        """Other names of the same checkpoints, seen among all of these."""
+        mine, theirs = ([one.said for one in side] for side in (self.sources, self.targets))
+        others = [*mine, *self.others[0]], [*theirs, *self.others[1]]
+        return KeyNames(sources, targets, others, self.ranks, self.taught)
+
+    def alone(self, sources: Container[str], targets: Container[str]) -> "KeyNames":
+        """The names of these keys, whose indices are parts of their names."""
+        left, right = (
+            [
+                Name(grid, _with_indices(one, numbers, rank))
+                for one in side
+                for grid, numbers in zip(apart(one.grid), one.grid.members, strict=True)
+                if grid.text in keys
+            ]
+            for side, keys, rank in zip(
+                (self.sources, self.targets), (sources, targets), self.ranks, strict=True
+            )
         )
-        names.alignment.learn(self.taught)
-        return names
+        return self.among(left, right)
+
+    def learn(self, pairs: Sequence[tuple[Meaning, Meaning]]) -> None:
+        """Take these pairs of names as certain."""
+        self.taught.extend(pairs)
+        self.alignment.learn(pairs)
+
+    @cached_property
+    def alignment(self) -> Alignment:
+        """What the names say about each other, and what was learnt so far."""
+        found = Alignment([one.said for one in self.sources], [one.said for one in self.targets], self.others)
+        found.learn(self.taught)
+        return found
+
+    @cached_property
+    def alike(self) -> bool:
+        """Whether both checkpoints call most things the same."""
+        left, right = (
+            {said.words for said in (*(one.said for one in side), *others)}
+            for side, others in zip((self.sources, self.targets), self.others, strict=True)
+        )
+        return 2 * len(left & right) > len(right)
 
 
-def _seen(some: Sequence[Grid], every: Sequence[Grid]) -> list[tuple[Grid, Meaning]]:
+def _named(some: Sequence[Grid], every: Sequence[Grid], rank: Rank) -> list[Name]:
     """Some, and behind them all others whose names are not among theirs, with what each says."""
     known = {one.text for one in some}
     ordered = [*some, *(one for one in every if one.text not in known)]
-    return list(zip(ordered, meanings(ordered), strict=True))
+    return [Name(*each) for each in zip(ordered, meanings(ordered, rank), strict=True)]
 
 
-def _with_indices(said: Meaning, member: Member, rank: Rank) -> Meaning:
+def _with_indices(one: Name, numbers: Numbers, rank: Rank) -> Meaning:
     """The meaning of a member of a grid: with its indices, as ranks."""
-    concepts, ranks = list(said.concepts), list(said.ranks)
-    texts = member.grid.template.texts
-    for slot, number in enumerate(member.numbers):
+    concepts, ranks = list(one.said.concepts), list(one.said.ranks)
+    texts = one.grid.template.texts
+    for slot, number in enumerate(numbers):
         place, among = rank("{}".join(texts[: slot + 1]), int(number))
         concepts.append(f"{counted(texts[slot])}#{place}")
         ranks.append(f"#{place}/{among}")
-    return replace(said, concepts=tuple(concepts), ranks=tuple(ranks))
+    return replace(one.said, concepts=tuple(concepts), ranks=tuple(ranks))
 
 
-def meanings(grids: Sequence[Grid]) -> list[Meaning]:
+def meanings(grids: Sequence[Grid], rank: Rank) -> list[Meaning]:
     """What the names of all grids of one checkpoint say, each seen among the others.
 
     Where everything that names a sublayer below a number says the same one (`layer.0.SelfAttention`), the
     others below this number (`layer.0.layer_norm`) belong to it as well.
     """
-    rank = _ranks(grids)
-    prefixes = [list(_numbered(grid.text)) for grid in grids]
+    prefixes = [[grid.text[: found.end()] for found in _NUMBERED.finditer(grid.text)] for grid in grids]
     of_subtrees: dict[str, set[str]] = {}
     for grid, own in zip(grids, prefixes, strict=True):
         for prefix in own:
@@ -113,8 +139,8 @@ def meanings(grids: Sequence[Grid]) -> list[Meaning]:
     norms = _norms(grids)
     for grid, own in zip(grids, prefixes, strict=True):
         said = meaning(grid.text, rank)
-        if _parent(grid.text) in norms:
-            said = as_norm(said)
+        if _parent(grid.text) in norms and "norm" not in said.concepts:
+            said = replace(said, concepts=(*said.concepts, "norm"))
         told = [of_subtrees[prefix] for prefix in own if len(of_subtrees[prefix]) == 1]
         made.append(with_sublayer(said, next(iter(told[-1]))) if told else said)
     return made
@@ -130,12 +156,6 @@ def _norms(grids: Iterable[Grid]) -> set[str]:
 
 def _parent(text: str) -> str:
     return re.sub(r"[/.][^/.]*$", "", text)
-
-
-def _numbered(text: str) -> Iterator[str]:
-    """A template's text up to each number that ends a component, but not the text."""
-    for match in _NUMBERED.finditer(text):
-        yield text[: match.end()]
 
 
 def _ranks(grids: Iterable[Grid]) -> Rank:

@@ -4,7 +4,7 @@ Nothing is assigned for the sake of an answer: two grids are a pair where each i
 other, by a margin, and the names resemble each other enough. The others stay open, with their candidates.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -15,7 +15,7 @@ from ckpt_surgery.inference.keys.concepts import Meaning, same_words
 from ckpt_surgery.inference.keys.grids import Grid
 from ckpt_surgery.inference.names.alignment import Comparison
 from ckpt_surgery.inference.names.matches import Match, matches
-from ckpt_surgery.inference.names.names import KeyNames
+from ckpt_surgery.inference.names.names import KeyNames, Name
 
 LEAST = -1.0
 """The log-likelihood ratio of a pair at least."""
@@ -48,6 +48,8 @@ Matches = Callable[[Grid, Grid], tuple[Match, ...]]
 class Pair:
     """Two grids that fit each other."""
 
+    at: tuple[int, int]
+    """Their places among the names of the sources, and of the targets."""
     ways: tuple[Match, ...]
     """The ways in which their indices fit; at least one."""
     score: float
@@ -83,20 +85,13 @@ class Pairing:
     """Grids of the target that have candidates, among grids that are not in a decided pair."""
 
 
-def paired(
-    sources: Sequence[Grid], targets: Sequence[Grid], names: KeyNames, matches: Matches = matches
-) -> Pairing:
+def paired(names: KeyNames, matches: Matches = matches) -> Pairing:
     """The pairs that names decide, found again and again among the rest until there are no more."""
-    rounds = _Rounds(sources, targets, names, matches)
-    rounds.decide(_namesakes(sources, targets, names, matches))
+    rounds = _Rounds(names, matches)
+    rounds.decide(list(_namesakes(names, matches)))
     while clear := rounds.best() or rounds.last():
         rounds.decide(clear)
-    decided = sorted(rounds.decided.items(), key=lambda item: item[0][1])
-    return Pairing(tuple(pair for _, pair in decided), tuple(rounds.open()))
-
-
-Numbered = tuple[tuple[int, int], Pair]
-"""A pair, with the numbers of its source and of its target."""
+    return Pairing(tuple(sorted(rounds.decided, key=lambda pair: pair.at[1])), tuple(rounds.open()))
 
 
 @dataclass(frozen=True)
@@ -109,33 +104,37 @@ class _Table:
     """Log-likelihood ratios; -inf where a pair is impossible."""
     said: Comparison
 
+    def pair(self, i: int, j: int, ways: Callable[[int, int], tuple[Match, ...]]) -> Pair:
+        """The pair of a row and a column."""
+        at = self.left[i], self.right[j]
+        return Pair(at, ways(*at), float(self.said.shares[i, j]))
+
 
 @dataclass
 class _Rounds:
     """What is decided so far, and what it teaches about the rest."""
 
-    sources: Sequence[Grid]
-    targets: Sequence[Grid]
     names: KeyNames
     matches: Matches
-    decided: dict[tuple[int, int], Pair] = field(default_factory=dict)
+    decided: list[Pair] = field(default_factory=list)
     known: dict[tuple[int, int], tuple[Match, ...]] = field(default_factory=dict)
 
-    def decide(self, pairs: Iterable[Numbered]) -> None:
+    def decide(self, pairs: Sequence[Pair]) -> None:
         """Take these pairs, and learn from them."""
-        new = dict(pairs)
-        self.decided |= new
-        said = [(self.names.sources[a], self.names.targets[b]) for a, b in new]
-        self.names.alignment.learn(said)
+        self.decided += pairs
+        self.names.learn([self._said(*pair.at) for pair in pairs])
 
-    def best(self) -> list[Numbered]:
+    def _said(self, a: int, b: int) -> tuple[Meaning, Meaning]:
+        return self.names.sources[a].said, self.names.targets[b].said
+
+    def best(self) -> list[Pair]:
         """Pairs that are the best for both by a margin."""
-        found = []
-        for table in self._tables():
-            for i, j in enumerate(table.scores.argmax(axis=1)):
-                if self._stands_out(table, i, int(j)):
-                    found.append(self._pair(table, i, int(j)))
-        return found
+        return [
+            table.pair(i, int(j), self._ways)
+            for table in self._tables()
+            for i, j in enumerate(table.scores.argmax(axis=1))
+            if self._stands_out(table, i, int(j))
+        ]
 
     def _stands_out(self, table: _Table, i: int, j: int) -> bool:
         """Whether a pair is better by the margin than all others of its source and of its target.
@@ -155,18 +154,16 @@ class _Rounds:
             return bool(score > _LEAST_ALONE and not (vague and self.names.alike))
         return bool(score >= LEAST and score - rivals >= (_DOUBTFUL if vague else MARGIN))
 
-    def last(self) -> list[Numbered]:
+    def last(self) -> list[Pair]:
         """What is left when all else is decided, if each leaf of one side fits one of the other only."""
         left, right = self._left(0), self._left(1)
         if not 0 < len(left) == len(right) <= _FEW or not self.decided or self.names.alike:
             return []
-        fitting = {a: [b for b in right if self._ways(a, b)] for a in left}
-        pairs = [(a, b) for a, (b, *others) in fitting.items() if not others] if all(fitting.values()) else []
-        if len({b for _, b in pairs}) < len(right):
+        fitting = [[(a, b) for b in right if self._ways(a, b)] for a in left]
+        pairs = [only for only, *others in filter(None, fitting) if not others]
+        if len({b for _, b in pairs}) < len(right) or any(self._speaks_against(a, b) for a, b in pairs):
             return []
-        if any(self._speaks_against(a, b) for a, b in pairs):
-            return []
-        return [((a, b), Pair(self._ways(a, b), 0.0)) for a, b in pairs]
+        return [Pair(at, self._ways(*at), 0.0) for at in pairs]
 
     def _speaks_against(self, a: int, b: int) -> bool:
         """Whether names say that two leaves are different things, or each means others that are there."""
@@ -179,21 +176,22 @@ class _Rounds:
         for table in self._tables():
             for j, b in enumerate(table.right):
                 order = [int(i) for i in np.argsort(-table.scores[:, j], kind="stable")]
-                near = [self._pair(table, i, j)[1] for i in order if table.scores[i, j] > -np.inf]
+                near = [table.pair(i, j, self._ways) for i in order if table.scores[i, j] > -np.inf]
                 if near:
-                    found[b] = Open(self.targets[b], tuple(near[:_MOST_CANDIDATES]))
+                    found[b] = Open(self.names.targets[b].grid, tuple(near[:_MOST_CANDIDATES]))
         return [found[b] for b in sorted(found)]
 
     def _left(self, side: int) -> list[int]:
-        """The numbers of one side that are in no pair."""
-        done = {pair[side] for pair in self.decided}
-        return [at for at in range(len((self.sources, self.targets)[side])) if at not in done]
+        """The places on one side that are in no pair."""
+        done = {pair.at[side] for pair in self.decided}
+        return [at for at in range(len((self.names.sources, self.names.targets)[side])) if at not in done]
 
     def _tables(self) -> Iterator[_Table]:
         blocks: dict[object, tuple[list[int], list[int]]] = {}
-        for side, some in enumerate((self.sources, self.targets)):
+        for side, some in enumerate((self.names.sources, self.names.targets)):
             for at in self._left(side):
-                blocks.setdefault((some[at].kind, some[at].elements), ([], []))[side].append(at)
+                grid = some[at].grid
+                blocks.setdefault((grid.kind, grid.elements), ([], []))[side].append(at)
         for left, right in blocks.values():
             if left and right and max(len(left), len(right)) <= MOST_NAMES:
                 said = self.names.alignment.compare(left, right)
@@ -202,30 +200,22 @@ class _Rounds:
     def _scores(self, left: Sequence[int], right: Sequence[int], ratios: np.ndarray) -> np.ndarray:
         found = np.full(ratios.shape, -np.inf)
         for i, j in np.argwhere(ratios > _HOPELESS):
-            a, b = left[i], right[j]
-            ways = self._ways(a, b)
-            if ways and not self.names.alignment.contradict(a, b):
-                found[i, j] = ratios[i, j] + (0.0 if any(way.exact for way in ways) else _INEXACT)
-                found[i, j] += 0.0 if self._moves_whole(a, b) else _CUT
+            ways = self._ways(left[i], right[j])
+            if ways and not self.names.alignment.contradict(left[i], right[j]):
+                exact, whole = any(way.exact for way in ways), any(map(_moves_whole, ways))
+                found[i, j] = ratios[i, j] + (0.0 if exact else _INEXACT) + (0.0 if whole else _CUT)
         return found
-
-    def _moves_whole(self, a: int, b: int) -> bool:
-        """Whether axes need not be cut or joined."""
-        source, target = self.sources[a], self.targets[b]
-        return any(
-            _longer(way.lengths, part.shape) == _longer(whole.shape)
-            for way in self._ways(a, b)
-            for part, whole in ([(target, source)] if way.how == "unstack" else [(source, target)])
-        )
 
     def _ways(self, a: int, b: int) -> tuple[Match, ...]:
         if (a, b) not in self.known:
-            self.known[a, b] = self.matches(self.sources[a], self.targets[b])
+            self.known[a, b] = self.matches(self.names.sources[a].grid, self.names.targets[b].grid)
         return self.known[a, b]
 
-    def _pair(self, table: _Table, i: int, j: int) -> Numbered:
-        a, b = table.left[i], table.right[j]
-        return (a, b), Pair(self._ways(a, b), float(table.said.shares[i, j]))
+
+def _moves_whole(way: Match) -> bool:
+    """Whether axes need not be cut or joined."""
+    part, whole = (way.target, way.source) if way.how == "unstack" else (way.source, way.target)
+    return _longer(way.lengths, part.shape) == _longer(whole.shape)
 
 
 def _longer(*shapes: Shape) -> list[int]:
@@ -233,30 +223,29 @@ def _longer(*shapes: Shape) -> list[int]:
     return sorted(length for shape in shapes for length in shape if length != 1)
 
 
-def _namesakes(
-    sources: Sequence[Grid], targets: Sequence[Grid], names: KeyNames, matches: Matches
-) -> Iterator[Numbered]:
+def _namesakes(names: KeyNames, matches: Matches) -> Iterator[Pair]:
     """Pairs with the same words, which no others have, or with the same key where several have these words.
 
     All other names resemble them less, by the margin.
     """
-    left = _by_words(names.sources)
-    right = _by_words(names.targets)
+    left, right = _by_words(names.sources), _by_words(names.targets)
     for words, of_source in left.items():
         of_target = right.get(words, [])
-        known = {sources[a].text: a for a in of_source}
+        known = {names.sources[a].grid.text: a for a in of_source}
         if len(of_source) == len(of_target) == 1:
             pairs = [(of_source[0], of_target[0])]
         else:  # names with the same words are told apart by their letters
-            pairs = [(known[targets[b].text], b) for b in of_target if targets[b].text in known]
+            same = [(names.targets[b].grid.text, b) for b in of_target]
+            pairs = [(known[text], b) for text, b in same if text in known]
         for a, b in pairs:
-            ways = matches(sources[a], targets[b]) if same_words(names.sources[a], names.targets[b]) else ()
+            one, other = names.sources[a], names.targets[b]
+            ways = matches(one.grid, other.grid) if same_words(one.said, other.said) else ()
             if any(way.exact for way in ways):
-                yield (a, b), Pair(ways, 1.0)
+                yield Pair((a, b), ways, 1.0)
 
 
-def _by_words(said: Sequence[Meaning]) -> dict[tuple[str, ...], list[int]]:
+def _by_words(names: Sequence[Name]) -> dict[tuple[str, ...], list[int]]:
     found: dict[tuple[str, ...], list[int]] = {}
-    for at, one in enumerate(said):
-        found.setdefault(one.words, []).append(at)
+    for at, one in enumerate(names):
+        found.setdefault(one.said.words, []).append(at)
     return found

@@ -19,13 +19,13 @@ from ckpt_surgery.inference.expressions.formations import (
     Value,
     X,
 )
-from ckpt_surgery.inference.keys.grids import Grid, Member, alike, members, places_of
+from ckpt_surgery.inference.keys.grids import Grid, alike, places_of
 from ckpt_surgery.inference.names.analogies import last_words, shared_words
 from ckpt_surgery.inference.names.matches import Match
 from ckpt_surgery.inference.names.names import KeyNames
 from ckpt_surgery.inference.names.pairing import MOST_NAMES, paired
 from ckpt_surgery.inference.values.comparing import equal_elements
-from ckpt_surgery.inference.values.sides import Side
+from ckpt_surgery.inference.values.reading import Side
 
 EQUAL = "several leaves of SRC hold the same values, and names do not tell which one it is"
 _NAMED = "other leaves of SRC hold the same values: its name says this one"
@@ -78,8 +78,8 @@ def _choices(
     """The leaves that each target could be made of as well, where there are several."""
     equal: dict[tuple[object, ...], list[str]] = {}
     kind: dict[str, tuple[object, ...]] = {}
-    for key, known in source.fingerprints.items():
-        own = known[source.dtype_of(key)]
+    for key in source.fingerprints:
+        own = source.sums(key)
         if not own.constant:
             kind[key] = own.shape, own.total, source.dtype_of(key)
             equal.setdefault(kind[key], []).append(key)
@@ -115,24 +115,21 @@ def _by_names(
     """The choice that the names of each target decide."""
     left, right = (alike(side.leaves.values(), side.grids) for side in (source, target))
     names = KeyNames.of(left, right, decided=[(one.sources[0], one.target) for one in sure])
-    here, there = ({one.key: one for one in members(side)} for side in (left, right))
-    first = {keys[0]: None for several in choices.values() for keys in several}
-    some, others = [here[key] for key in first], [there[key] for key in choices]
-    if max(len(some), len(others)) > MOST_NAMES:
-        return {}
     allowed = {key: {keys[0]: keys for keys in several} for key, several in choices.items()}
+    first = {key for several in allowed.values() for key in several}
+    if max(len(first), len(choices)) > MOST_NAMES:
+        return {}
 
     def allowed_matches(a: Grid, b: Grid) -> tuple[Match, ...]:
         return (Match(a, b),) if a.keys[0] in allowed[b.keys[0]] else ()
 
-    blocks = [_one_block(each) for each in (some, others)]
-    decided = paired(blocks[0], blocks[1], names.of_members(some, others), allowed_matches).decided
+    alone = names.alone(first, choices)
+    sides = (  # as if all were of one size: values say which can be which
+        [replace(one, grid=replace(one.grid, kind="", shape=())) for one in side]
+        for side in (alone.sources, alone.targets)
+    )
+    decided = paired(names.among(*sides), allowed_matches).decided
     return {pair.target.keys[0]: allowed[pair.target.keys[0]][pair.source.keys[0]] for pair in decided}
-
-
-def _one_block(some: Iterable[Member]) -> list[Grid]:
-    """The leaves as if all were of one size: values say which can be which."""
-    return [replace(one.alone, kind="", shape=()) for one in some]
 
 
 def _read_from(source: Side, target: Side, one: Formation, sources: Sources) -> Formation | None:
@@ -196,5 +193,5 @@ def _symmetric(side: Side, key: str) -> bool:
     spec = side.leaves[key].spec
     if spec is None or len(spec.shape) != 2 or spec.shape[0] != spec.shape[1] or key not in side.fingerprints:
         return False
-    own = side.fingerprints[key][spec.dtype]
+    own = side.sums(key)
     return spec.shape[0] > 1 and not own.constant and np.array_equal(own.axes[0], own.axes[1])

@@ -6,64 +6,14 @@ of the target, and in the end every element.
 """
 
 import math
-from collections.abc import Collection, Iterator
-from dataclasses import replace
+from collections.abc import Iterator
 
-from ckpt_surgery.core.leaves import Leaf
-from ckpt_surgery.inference.expressions import holders
-from ckpt_surgery.inference.expressions.holders import Holder, after
-from ckpt_surgery.inference.values.by_values import ByValues, found_by_values
-from ckpt_surgery.inference.values.fingerprints import Fingerprint, kind_of
-from ckpt_surgery.inference.values.reading import fingerprint_of
-from ckpt_surgery.inference.values.sides import Side
+from ckpt_surgery.inference.values.fingerprints import Fingerprint
 
 _CLOSE = 1e-2
 """How far from the number that is guessed from rounded values the right one may be, relatively."""
 _LARGEST = 1 << 20
 """Largest number whose root a factor may be."""
-
-
-def found_after(
-    operation: str, source: Side, target: Side, keys: Collection[str], wanted: Collection[str]
-) -> ByValues:
-    """Find which of these leaves of the source give which of the wanted leaves after an operation.
-
-    `operation`: what follows an array in an expression, such as ` + 1.0`. Both sides have values; only floats
-    are looked at.
-    """
-    asked = _floats(target, wanted)
-    sizes = {size for leaf in asked.values() if (size := _size(leaf))}
-    given = {
-        key: leaf
-        for key, leaf in _floats(source, keys).items()
-        if (own := _size(leaf)) and any(size % own == 0 or own % size == 0 for size in sizes)
-    }
-    dtypes = dict.fromkeys(target.dtype_of(key) for key in asked)
-    known = {
-        key: {dtype: fingerprint_of(_changed(leaf, operation), source, dtype) for dtype in dtypes}
-        for key, leaf in given.items()
-    }
-    return found_by_values(
-        replace(source, leaves=given, fingerprints=known),
-        replace(target, leaves=asked, fingerprints={key: target.fingerprints[key] for key in asked}),
-        operation=operation,
-    )
-
-
-def _floats(side: Side, keys: Collection[str]) -> dict[str, Leaf]:
-    """The leaves that are arrays of floats with known values."""
-    known = {key: side.leaves[key] for key in keys if key in side.fingerprints and side.is_array(key)}
-    return {key: leaf for key, leaf in known.items() if kind_of(side.dtype_of(key)) == "f"}
-
-
-def _changed(leaf: Leaf, operation: str) -> Holder:
-    assert leaf.spec is not None, "only arrays have fingerprints"
-    return after(operation, holders.HeldLeaf(leaf.key.text, leaf.spec.shape))
-
-
-def _size(leaf: Leaf) -> int:
-    assert leaf.spec is not None, "only arrays have fingerprints"
-    return leaf.spec.size
 
 
 def operations(given: Fingerprint, wanted: Fingerprint) -> Iterator[str]:

@@ -5,7 +5,7 @@ of one leaf; one leaf of a stack, or several leaves of one array; stacks in odd 
 arrays that are put together of parts.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -23,23 +23,24 @@ from ckpt_surgery.inference.expressions.holders import (
     joined,
     laid,
     member,
+    of_leaves,
     reshaped,
 )
 from ckpt_surgery.inference.values.comparing import equal_elements
-from ckpt_surgery.inference.values.fingerprints import Fingerprint, Words, hashes
+from ckpt_surgery.inference.values.fingerprints import Fingerprint, Words, hashes, kind_of
 from ckpt_surgery.inference.values.marginals import layouts_between
 from ckpt_surgery.inference.values.pieces import (
     MOST_SLICES,
     Piece,
+    Window,
     WindowPiece,
     chains,
     sliced_pieces,
     whole_pieces,
+    windows,
 )
-from ckpt_surgery.inference.values.reading import fingerprint_of
-from ckpt_surgery.inference.values.sides import Side
+from ckpt_surgery.inference.values.reading import Side, fingerprint_of
 from ckpt_surgery.inference.values.stacks import StackedLeaves, gathered, siblings, single, singles
-from ckpt_surgery.inference.values.windows import Window, windows
 
 MOST_OF_EQUAL_SUM = 256
 """How many leaves with equal values are looked at for a leaf: any of them gives the same."""
@@ -81,6 +82,34 @@ def found_by_values(
         formations += search.all()
         reordered |= search.reordered()
     return ByValues(tuple(formations), reordered)
+
+
+def found_after(
+    operation: str, source: Side, target: Side, keys: Collection[str], wanted: Collection[str]
+) -> ByValues:
+    """Find which of these leaves of the source give which of the wanted leaves after an operation.
+
+    `operation`: what follows an array in an expression, such as ` + 1.0`. Both sides have values; only floats
+    are looked at.
+    """
+    asked = {key: target.sums(key) for key in _floats(target, wanted)}
+    sizes = {one.size for one in asked.values() if one.size}
+    dtypes = dict.fromkeys(target.dtype_of(key) for key in asked)
+    known = {}
+    for key, one in ((key, source.sums(key)) for key in _floats(source, keys)):
+        if one.size and any(size % one.size == 0 or one.size % size == 0 for size in sizes):
+            changed = after(operation, of_leaves([key], (), one.shape))
+            known[key] = {dtype: fingerprint_of(changed, source, dtype) for dtype in dtypes}
+    given = replace(source, leaves={key: source.leaves[key] for key in known}, fingerprints=known)
+    own = {key: target.fingerprints[key] for key in asked}
+    left = replace(target, leaves={key: target.leaves[key] for key in asked}, fingerprints=own)
+    return found_by_values(given, left, operation=operation)
+
+
+def _floats(side: Side, keys: Iterable[str]) -> Iterator[str]:
+    """Those that are arrays of floats with known values."""
+    known = (key for key in keys if key in side.fingerprints and side.is_array(key))
+    return (key for key in known if kind_of(side.dtype_of(key)) == "f")
 
 
 @dataclass

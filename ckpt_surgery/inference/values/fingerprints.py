@@ -68,7 +68,8 @@ def fingerprints(
     for region in chunk_regions(spec.shape, block):
         for piece, values in _pieces(region, read(region)):
             for dtype, sums in wanted.items():
-                rounded = values if dtype == spec.dtype else _rounded(values, dtype)
+                with np.errstate(over="ignore", invalid="ignore"):
+                    rounded = values if dtype == spec.dtype else values.astype(dtype)
                 sums.add(piece, hashes(rounded), rounded)
     return {dtype: sums.done() for dtype, sums in wanted.items()}
 
@@ -78,9 +79,9 @@ def joined(shape: Shape, parts: Sequence[Fingerprint]) -> Fingerprint:
     totals = np.array([part.total for part in parts], np.uint64).reshape(shape)
     outer = [_but(totals, axis) for axis in range(len(shape))]
     inner = [np.add.reduce([part.axes[axis] for part in parts]) for axis in range(len(parts[0].shape))]
-    lows, highs = [part.low for part in parts], [part.high for part in parts]
-    low = None if any(one is None for one in lows) else min(one for one in lows if one is not None)
-    high = None if any(one is None for one in highs) else max(one for one in highs if one is not None)
+    limits = [(part.low, part.high) for part in parts if part.low is not None and part.high is not None]
+    known = len(limits) == len(parts)
+    low, high = (min(a for a, _ in limits), max(b for _, b in limits)) if known else (None, None)
     total = int(totals.sum(dtype=np.uint64))
     return Fingerprint((*shape, *parts[0].shape), total, (*outer, *inner), low, high)
 
@@ -136,8 +137,8 @@ class _Sums:
     def add(self, place: Region, words: Words, values: np.ndarray) -> None:
         """Add the hashes of one region, and note the least and the largest value."""
         with np.errstate(over="ignore"):
-            for axis, part in enumerate(_along(words)):
-                start = place.starts[axis]
+            for axis, start in enumerate(place.starts):
+                part = _but(words, axis)
                 self._axes[axis][start : start + len(part)] += part
             self._total = self._total + words.sum(dtype=np.uint64)
         if self.numbers and values.size:
@@ -161,12 +162,6 @@ def kind_of(dtype: np.dtype[Any]) -> str:
 def unsigned_kind(dtype: np.dtype[Any]) -> str:
     """The same, where integers are one kind, with a sign or without."""
     return kind_of(dtype).replace("u", "i")
-
-
-def _along(words: Words) -> Iterator[Words]:
-    """The sums of a block's slices along each of its axes."""
-    for axis in range(words.ndim):
-        yield _but(words, axis)
 
 
 def _but(words: Words, axis: int) -> Words:
@@ -211,11 +206,6 @@ def _pieces(region: Region, block: np.ndarray) -> Iterator[tuple[Region, np.ndar
         start = tuple(a + b for a, b in zip(region.starts, part.starts, strict=True))
         stop = tuple(a + b for a, b in zip(region.starts, part.stops, strict=True))
         yield Region(start, stop), np.ascontiguousarray(block[part.slices]).reshape(part.shape)
-
-
-def _rounded(values: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
-    with np.errstate(over="ignore", invalid="ignore"):
-        return values.astype(dtype)
 
 
 def _of_bytes(values: np.ndarray) -> Words:

@@ -31,13 +31,6 @@ class _Digit:
     stride: int
 
 
-@dataclass
-class _LayoutSearch:
-    """How much of a search is left."""
-
-    tries: int = MOST_TRIES
-
-
 class Marginals:
     """The sums of one array's digits, each computed when it is first asked for."""
 
@@ -70,9 +63,9 @@ def layouts_between(given: Marginals, wanted: Fingerprint) -> list[Layout]:
     Both have the same total and the same number of elements.
     """
     axes = [axis for axis, length in enumerate(wanted.shape) if length > 1]
-    search = _LayoutSearch()
+    tries = iter(range(MOST_TRIES))
     found: list[Layout] = []
-    for digits in _tilings(given, wanted, axes, (), search):
+    for digits in _tilings(given, wanted, axes, (), tries):
         layout = _layout(given.shape, wanted.shape, digits)
         if layout is not None and layout not in found:
             found.append(layout)
@@ -86,19 +79,19 @@ def _tilings(
     wanted: Fingerprint,
     axes: Sequence[int],
     taken: tuple[tuple[_Digit, ...], ...],
-    search: _LayoutSearch,
+    tries: Iterator[int],
 ) -> Iterator[tuple[tuple[_Digit, ...], ...]]:
     """The digits of every axis of the result that is longer than 1, slow before fast, none used twice."""
     if not axes:
         yield taken
         return
     used = list(itertools.chain.from_iterable(taken))
-    for digits in _of_axis(given, wanted.axes[axes[0]], used, search):
-        yield from _tilings(given, wanted, axes[1:], (*taken, digits), search)
+    for digits in _of_axis(given, wanted.axes[axes[0]], used, tries):
+        yield from _tilings(given, wanted, axes[1:], (*taken, digits), tries)
 
 
 def _of_axis(
-    given: Marginals, sums: Words, used: Sequence[_Digit], search: _LayoutSearch
+    given: Marginals, sums: Words, used: Sequence[_Digit], tries: Iterator[int]
 ) -> Iterator[tuple[_Digit, ...]]:
     """The ways to take one axis of the result apart into digits, slow before fast; long digits first."""
     if len(sums) == 1:
@@ -107,12 +100,11 @@ def _of_axis(
     for length in reversed(divisors(len(sums))[1:]):
         rows = sums.reshape(-1, length)
         for digit in given.digits(rows.sum(axis=0, dtype=np.uint64)):
-            search.tries -= 1
-            if search.tries < 0:
+            if next(tries, None) is None:
                 return
             if any(_overlap(digit, other) for other in used):
                 continue
-            for slower in _of_axis(given, rows.sum(axis=1, dtype=np.uint64), [*used, digit], search):
+            for slower in _of_axis(given, rows.sum(axis=1, dtype=np.uint64), [*used, digit], tries):
                 if not (slower and _continues(slower[-1], digit)):
                     yield (*slower, digit)
 

@@ -1,6 +1,9 @@
-"""What names say, where there are values: whether these allow it, perhaps after a sum or a product."""
+"""What names say, where there are values: whether these allow it, perhaps after a sum or a product.
 
-from collections.abc import Iterator, Sequence
+Leaves of one repeated value prove nothing by themselves: they go as others of their family do.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -14,11 +17,12 @@ from ckpt_surgery.inference.expressions.formations import (
     Value,
     X,
 )
-from ckpt_surgery.inference.values.arithmetic import found_after, operations
+from ckpt_surgery.inference.keys.grids import KeyTemplate, Places, places_of
+from ckpt_surgery.inference.values.arithmetic import operations
+from ckpt_surgery.inference.values.by_values import found_after
 from ckpt_surgery.inference.values.comparing import equal_elements
-from ckpt_surgery.inference.values.constants import ANY_ORDER, same_constant
 from ckpt_surgery.inference.values.fingerprints import Fingerprint
-from ckpt_surgery.inference.values.sides import Side, equal_values
+from ckpt_surgery.inference.values.reading import Side, equal_leaves
 from ckpt_surgery.inference.values.stacks import StackedLeaves
 
 DIFFERENT = "names fit, but the values are not SRC's: take TARGET's or SRC's?"
@@ -88,14 +92,12 @@ class _Check:
 
     def _holds(self, one: Formation) -> bool:
         """Whether a leaf of repeated values, or one without values, is what its name says."""
-        leaf = self.target.leaves[one.target]
         if self.target.is_array(one.target):
-            repeats = _repeats(self.source, one.sources) or _repeats(self.target, [one.target])
+            stacks = _stack_of(self.source, one.sources), _stack_of(self.target, [one.target])
+            repeats = any(stack is not None and stack.constant for stack in stacks)
             return repeats and equal_elements(one, self.source, self.target)
-        here = self.source.leaves[one.sources[0]]
-        if leaf.spec is not None:
-            return here.spec == leaf.spec and equal_values(self.source, here, self.target, leaf)
-        return (leaf.string, leaf.empty) == (here.string, here.empty)
+        here, there = self.source.leaves[one.sources[0]], self.target.leaves[one.target]
+        return equal_leaves(self.source, here, self.target, there)
 
     def overlaps(self, one: Formation) -> bool:
         """Whether slices of a leaf are those of one of the leaves that it would be made of."""
@@ -111,22 +113,21 @@ class _Check:
 
     def decided(self, one: Undecided) -> list[Formation]:
         """What values decide of what names leave open; constants only where it is the order alone."""
-        only = len({candidate.sources for candidate in one.candidates}) == 1
+        ways: dict[tuple[str, ...], Candidate] = {}
         for candidate in one.candidates:
-            rows = [
-                self._of_candidate(sources, targets, candidate.value if only else "")
-                for sources, targets in _pairs(candidate, one.targets)
-            ]
+            ways.setdefault(candidate.sources, candidate)
+        for candidate in ways.values():
+            wanted = [made for made in candidate.formations if made.target in one.targets]
+            rows = [self._in_any_order(row, len(ways) == 1) for row in _rows(wanted)]
             if rows and all(rows):
                 return [formation for row in rows for formation in row or ()]
         return []
 
-    def _of_candidate(
-        self, sources: tuple[str, ...], targets: Sequence[str], value: str
-    ) -> list[Formation] | None:
-        """The formations of leaves with the same sources. `value`: what makes them if they are constant."""
-        if value and len(targets) == 1 and same_constant(self.source, sources, self.target, targets[0]):
-            return [Formation(targets[0], sources, Value(value), Evidence.VALUES, ANY_ORDER)]
+    def _in_any_order(self, row: Sequence[Formation], constants: bool) -> list[Formation] | None:
+        """The formations of leaves with the same sources, however their elements are arranged."""
+        sources, targets = row[0].sources, [one.target for one in row]
+        if constants and all(same_constant(self.source, sources, self.target, key) for key in targets):
+            return [replace(one, evidence=Evidence.VALUES, why=ANY_ORDER) for one in row]
         return self._after_arithmetic(sources, targets)
 
     def _after_arithmetic(self, keys: tuple[str, ...], wanted: Sequence[str]) -> list[Formation] | None:
@@ -143,22 +144,6 @@ class _Check:
         return None
 
 
-def _pairs(candidate: Candidate, targets: Sequence[str]) -> Iterator[tuple[tuple[str, ...], Sequence[str]]]:
-    """The sources and the targets of a candidate that belong together."""
-    if candidate.how == "same" and len(candidate.sources) == len(targets):
-        yield from (((source,), (key,)) for source, key in zip(candidate.sources, targets, strict=True))
-    elif (candidate.how == "stack" and len(targets) == 1) or (
-        candidate.how == "unstack" and len(candidate.sources) == 1
-    ):
-        yield candidate.sources, targets
-
-
-def _repeats(side: Side, keys: Sequence[str]) -> bool:
-    """True if each of these leaves repeats one value, so that the search by values leaves them out."""
-    parts = list(_fingerprints(side, keys))
-    return len(parts) == len(keys) and all(part.constant for part in parts)
-
-
 def _telling_slices(of: Fingerprint) -> set[int]:
     """The sums of the slices of an array, but for those that occur twice, as those of constants do."""
     found: set[int] = set()
@@ -170,14 +155,55 @@ def _telling_slices(of: Fingerprint) -> set[int]:
 
 def _stack_of(side: Side, keys: Sequence[str]) -> StackedLeaves | None:
     """The stack of these leaves, by their own dtypes; None where they are not alike, or no numbers."""
-    parts = list(_fingerprints(side, keys))
+    parts = tuple(side.sums(key) for key in keys if key in side.fingerprints and side.is_array(key))
     if len(parts) != len(keys) or len({part.shape for part in parts}) != 1:
         return None
-    return StackedLeaves(tuple(keys), (len(keys),) if len(keys) > 1 else (), tuple(parts))
+    return StackedLeaves(tuple(keys), (len(keys),) if len(keys) > 1 else (), parts)
 
 
-def _fingerprints(side: Side, keys: Sequence[str]) -> Iterator[Fingerprint]:
-    for key in keys:
-        spec = side.leaves[key].spec
-        if spec is not None and key in side.fingerprints and side.is_array(key):
-            yield side.fingerprints[key][spec.dtype]
+ANY_ORDER = "all elements are equal, so any order gives the same"
+
+
+def of_families(source: Side, target: Side, decided: Mapping[str, Formation]) -> Iterator[Formation]:
+    """The formations of leaves that are decided by those of other members of their family.
+
+    A member is decided by the others, where these agree: its sources are the leaves with its own indices in
+    the families of the others' sources. All of them have to hold the same repeated value as the leaf itself.
+    """
+    of_sources, of_targets = places_of(source.grids), places_of(target.grids)
+    grids = {grid.template: grid for grid in source.grids}
+    for family in target.grids:
+        members = [decided[key] for key in family.keys if key in decided]
+        origins = {_origin(one, of_sources, of_targets) for one in members}
+        if len(origins) != 1 or None in origins:
+            continue
+        templates = [of_sources[key][0].template for key in members[0].sources]
+        for indices, key in family.members.items():
+            names = tuple(grids[template].members.get(indices, "") for template in templates)
+            if key in decided or not all(names) or not same_constant(source, names, target, key):
+                continue
+            made = replace(members[0], target=key, sources=names)
+            if equal_elements(made, source, target):
+                yield made
+
+
+def _origin(
+    one: Formation, of_sources: Places, of_targets: Places
+) -> tuple[Value, tuple[KeyTemplate, ...]] | None:
+    """What a member is made of, where it has the indices of its sources; None where they differ."""
+    origins = [of_sources[key] for key in one.sources]
+    if any(indices != of_targets[one.target][1] for _, indices in origins):
+        return None
+    return one.value, tuple(family.template for family, _ in origins)
+
+
+def same_constant(source: Side, keys: Iterable[str], target: Side, key: str) -> bool:
+    """Whether a leaf of the target and these of the source hold one repeated value, the same everywhere."""
+    if key not in target.fingerprints or not target.is_array(key):
+        return False
+    dtype = target.dtype_of(key)
+    wanted = target.sums(key)
+    given = (source.after_cast(name, dtype) for name in keys)
+    return wanted.constant and all(
+        one is not None and one.constant and one.low == wanted.low for one in given
+    )

@@ -1,20 +1,27 @@
-"""Reading the values of both checkpoints, within a budget of memory: each leaf once, in blocks."""
+"""The two checkpoints that are compared, and how they are read: each leaf once, in blocks, in a budget."""
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from dataclasses import dataclass, field
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 
 from ckpt_surgery.core.arrays import Region
-from ckpt_surgery.core.leaves import Leaf, read_block
+from ckpt_surgery.core.leaves import Leaf, LeafKind, read_block
 from ckpt_surgery.functions.arrays import Array, Node, Read, Series
 from ckpt_surgery.graph.evaluating import evaluate
 from ckpt_surgery.inference.expressions.formations import Value
 from ckpt_surgery.inference.expressions.holder_text import written
 from ckpt_surgery.inference.expressions.holders import Holder
-from ckpt_surgery.inference.values.fingerprints import Fingerprint, fingerprints, kind_of, least_common
-from ckpt_surgery.inference.values.sides import Side
+from ckpt_surgery.inference.keys.grids import Grid, grids
+from ckpt_surgery.inference.values.fingerprints import (
+    Fingerprint,
+    fingerprints,
+    kind_of,
+    least_common,
+    unsigned_kind,
+)
 from ckpt_surgery.language.expressions.parsing import parse
 from ckpt_surgery.language.expressions.scope import Scope
 from ckpt_surgery.planner.cutting import side_by_side
@@ -23,6 +30,77 @@ SOURCE = "source"
 """Name of the source in drafts."""
 AT_ONCE = 256 << 20
 """Bytes that evaluating one region takes at most, of a larger budget: smaller regions are not slower."""
+
+
+Fingerprints = Mapping[str, Mapping[np.dtype[Any], Fingerprint]]
+"""By key and by dtype: the leaf's own dtype, and those that its values were rounded to."""
+
+
+@dataclass(frozen=True)
+class Side:
+    """One of the two checkpoints."""
+
+    leaves: Mapping[str, Leaf]
+    """Every leaf, by the text of its key."""
+    fingerprints: Fingerprints = field(default_factory=dict)
+    """Of the leaves whose values were read."""
+    read: Callable[[Leaf, Region], np.ndarray] | None = None
+    """Reads a region of a leaf; None where there are no values."""
+    memory: int = 1 << 30
+    """Budget in bytes for evaluating expressions over its values."""
+
+    @cached_property
+    def grids(self) -> tuple[Grid, ...]:
+        """The grids of all keys."""
+        return grids(self.leaves)
+
+    def own(self, dtype: np.dtype[Any]) -> dict[str, Fingerprint]:
+        """The fingerprints of the leaves that have this dtype."""
+        every = self.fingerprints.items()
+        return {k: known[dtype] for k, known in every if self.dtype_of(k) == dtype and self.is_array(k)}
+
+    def is_array(self, key: str) -> bool:
+        """Whether a leaf is an array or a number, which can be moved about and computed with."""
+        return self.leaves[key].kind in (LeafKind.ARRAY, LeafKind.SCALAR)
+
+    def dtype_of(self, key: str) -> np.dtype[Any]:
+        """The dtype of an array of numbers."""
+        spec = self.leaves[key].spec
+        assert spec is not None, "only arrays have fingerprints"
+        return spec.dtype
+
+    def sums(self, key: str) -> Fingerprint:
+        """The fingerprint of an array that was read, by its own dtype."""
+        return self.fingerprints[key][self.dtype_of(key)]
+
+    def as_dtype(self, dtype: np.dtype[Any]) -> dict[str, Fingerprint]:
+        """The fingerprints of all leaves that a cast takes to this dtype, as they are after it."""
+        found = ((key, self.after_cast(key, dtype)) for key in self.fingerprints)
+        return {key: one for key, one in found if one is not None}
+
+    def after_cast(self, key: str, dtype: np.dtype[Any]) -> Fingerprint | None:
+        """The fingerprint of a leaf after a cast to a dtype; None where that changes its kind, or is unknown.
+
+        Integers are one kind, with a sign or without: those that both have are the same.
+        """
+        known = self.fingerprints.get(key)
+        if known is None or not self.is_array(key):
+            return None
+        own = self.dtype_of(key)
+        if dtype in known or unsigned_kind(own) != unsigned_kind(dtype):
+            return known.get(dtype)
+        return known[own]
+
+
+def equal_leaves(one_side: Side, one: Leaf, other_side: Side, other: Leaf) -> bool:
+    """Whether two leaves are known to be the same: arrays by the sums of all slices along every axis."""
+    if (one.kind, one.spec, one.string, one.empty) != (other.kind, other.spec, other.string, other.empty):
+        return False
+    if one.spec is None:
+        return True
+    a = one_side.fingerprints.get(one.key.text, {}).get(one.spec.dtype)
+    b = other_side.fingerprints.get(other.key.text, {}).get(one.spec.dtype)
+    return bool(a and b and a.total == b.total and all(map(np.array_equal, a.axes, b.axes)))
 
 
 def fingerprints_of(

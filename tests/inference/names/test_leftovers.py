@@ -2,8 +2,15 @@
 
 import pytest
 
-from ckpt_surgery.inference.names.leftovers import leftovers
+from ckpt_surgery.inference.keys.grids import grids
+from ckpt_surgery.inference.names.leftovers import Leftovers, leftovers
 from tests.support.leaves import leaf
+
+
+def left_over(left: dict[str, str], alone: dict[str, str]) -> Leftovers:
+    """What is open of these leaves, which are all that there are."""
+    sides = ([leaf(*one) for one in side.items()] for side in (left, alone))
+    return leftovers(*sides, grids(left), grids(alone))
 
 
 @pytest.mark.parametrize(
@@ -21,14 +28,13 @@ from tests.support.leaves import leaf
     ],
 )
 def test_ways(left: dict[str, str], alone: dict[str, str], how: str) -> None:
-    found = leftovers([leaf(*one) for one in left.items()], [leaf(*one) for one in alone.items()])
+    found = left_over(left, alone)
     assert {c.how for one in found.undecided for c in one.candidates} == ({how} if how else set())
-    assert [one.targets for one in found.undecided] == ([tuple(alone)] if how else [])
+    assert [key for one in found.undecided for key in one.targets] == (list(alone) if how else [])
     assert found.held == (set(left) if how else set())
 
 
 def test_all_are_held_though_few_are_named() -> None:
-    left = [leaf(f"l_{i}/s", "float32[6]") for i in range(20)]
-    found = leftovers(left, [leaf("x/s", "float32[6]")])
+    found = left_over({f"l_{i}/s": "float32[6]" for i in range(20)}, {"x/s": "float32[6]"})
     assert [len(one.candidates) for one in found.undecided] == [8]
     assert len(found.held) == 20

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ckpt_surgery.inference.expressions.formations import Evidence, Value
-from ckpt_surgery.inference.values.arithmetic import found_after, operations
+from ckpt_surgery.inference.values.arithmetic import operations
+from ckpt_surgery.inference.values.by_values import found_after
 from tests.inference.two_sides import Arrays, computed, fingerprint, normal, sides
 
 GUESSES = [

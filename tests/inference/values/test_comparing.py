@@ -1,4 +1,6 @@
-"""Whether arrays and values are equal, element by element."""
+"""Whether arrays and values are equal, element by element, and whether a draft does what was found."""
+
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -6,11 +8,14 @@ import pytest
 
 from ckpt_surgery.core.arrays import Region
 from ckpt_surgery.core.leaves import Leaf
-from ckpt_surgery.inference.expressions.formations import Evidence, Formation, X
+from ckpt_surgery.inference.expressions.formations import Evidence, Findings, Formation, Undecided, X
 from ckpt_surgery.inference.values import comparing
-from ckpt_surgery.inference.values.comparing import equal, equal_elements
+from ckpt_surgery.inference.values.comparing import equal, equal_elements, structure_problems, value_problems
 from ckpt_surgery.planner.cutting import side_by_side
-from tests.inference.two_sides import side
+from tests.inference.going_back import described, recipe
+from tests.inference.two_sides import Arrays, normal, side
+from tests.support.leaves import listing
+from tests.support.plans import plan_of
 
 NAN = np.array([1.0, np.nan, -0.0], np.float32)
 
@@ -65,3 +70,84 @@ def test_a_leaf_is_compared_in_regions_within_the_budget(monkeypatch: pytest.Mon
     assert equal_elements(Formation("b", ("a",), X, Evidence.VALUES, ""), source, target)
     assert len(regions) > 1
     assert sum(region.size for region in regions) == 12
+
+
+BF16 = np.dtype(ml_dtypes.bfloat16)
+A = normal(4, 6)
+
+
+def findings(target: Any, **sources: str) -> Findings:
+    made = tuple(
+        Formation(key, tuple(names.split()), X, Evidence.VALUES) for key, names in sources.items() if names
+    )
+    return Findings((), tuple(target), made)
+
+
+def structure(rules: str, source: dict[str, str], target: dict[str, str], **sources: str) -> list[str]:
+    return structure_problems(plan_of(recipe(rules), source), findings(target, **sources), listing(target))
+
+
+W = {"w": "float32[4,6]"}
+
+F32, TURNED, BF16S = ({"v": described} for described in ("float32[4,6]", "float32[6,4]", "bfloat16[4,6]"))
+UNKNOWN = "makes `u`, which the target does not have"
+ROWS = [
+    ("match: w, to: v", F32, "w", []),
+    ("match: w, to: u", F32, "w", ["does not make `v`", UNKNOWN]),
+    ("match: w, to: v", TURNED, "w", ["`v` would be float32[4,6], and is float32[6,4]"]),
+    ("match: w, to: v", BF16S, "w", ["`v` would be float32[4,6], and is bfloat16[4,6]"]),
+    ("match: w, to: v", F32, "u", ["would be made of `w`, and not of `u`"]),
+]
+
+
+@pytest.mark.parametrize(("rules", "target", "sources", "wanted"), ROWS)
+def test_structure(rules: str, target: dict[str, str], sources: str, wanted: list[str]) -> None:
+    found = structure(rules, W, target, v=sources)
+    assert len(found) == len(wanted)
+    for one, text in zip(found, wanted, strict=True):
+        assert text in one
+
+
+def test_what_is_undecided_need_not_be_made() -> None:
+    open_one = Findings(
+        (), ("v", "u"), (Formation("v", ("w",), X, Evidence.VALUES),), undecided=(Undecided(("u",), ""),)
+    )
+    plan = plan_of(recipe("match: w, to: v"), W)
+    assert structure_problems(plan, open_one, listing({"v": "float32[4,6]", "u": "int8[1]"})) == []
+
+
+def values(rules: str, source: Arrays, target: Arrays, **evidence: Evidence) -> dict[str, str]:
+    known = [Formation(key, tuple(source), X, evidence.get(key, Evidence.VALUES)) for key in target]
+    told: list[int] = []
+    plan = plan_of(recipe(rules), described(source))
+    given = Findings((), tuple(target), tuple(known))
+    found = dict(value_problems(plan, given, side(source), side(target), told.append))
+    compared = [
+        target[one.target].nbytes for one in known if one.evidence in (Evidence.VALUES, Evidence.ARITHMETIC)
+    ]
+    assert sum(told) == sum(compared)
+    return found
+
+
+def test_equal_values_have_no_problem() -> None:
+    assert values("match: w, to: v, value: x.T", {"w": A}, {"v": A.T.copy()}) == {}
+
+
+def test_one_other_element_is_found_in_every_place() -> None:
+    for place in range(A.size):
+        other = A.copy()
+        other.flat[place] = np.nextafter(other.flat[place], np.float32(9))
+        assert values("match: w, to: v", {"w": A}, {"v": other}) == {"v": "not every element is equal"}
+
+
+def test_arithmetic_is_compared_and_names_are_not() -> None:
+    other = {"v": A + np.float32(1)}
+    assert values("match: w, to: v", {"w": A}, other, v=Evidence.ARITHMETIC) != {}
+    assert values("match: w, to: v", {"w": A}, other, v=Evidence.ONLY_LAYOUT) == {}
+    assert values("match: w, to: v", {"w": A}, other, v=Evidence.ANALOGY) == {}
+
+
+def test_a_value_that_cannot_be_computed_is_the_reason() -> None:
+    target = np.array([1, 2], np.int8)
+    found = values("match: w, to: v, value: \"cast(x, 'int8')\"", {"w": np.array([1, 300])}, {"v": target})
+    assert "300" in found["v"]
