@@ -198,7 +198,7 @@ class _Rules:
     def _matched(self, texts: tuple[str, ...]) -> frozenset[str]:
         """The keys of the source that the pattern with these texts matches."""
         if texts not in self.patterns:
-            pattern = numbered([(text,) for text in texts], False)
+            pattern = numbered(texts)
             self.patterns[texts] = frozenset(self.universe.matched(pattern))
         return self.patterns[texts]
 

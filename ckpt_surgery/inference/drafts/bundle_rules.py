@@ -4,54 +4,47 @@ from collections import defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from ckpt_surgery.inference.drafts.key_patterns import LONGEST, REST, KeyPattern, NamedGroup, Universe
-from ckpt_surgery.inference.drafts.parts import Bundle, KeyPlace, Kind, RulePart, bundles, components, united
-from ckpt_surgery.inference.drafts.rule_drafts import DraftedOutput, RuleDraft
-from ckpt_surgery.inference.drafts.single_rules import literal, literal_sources, rule_for
+from ckpt_surgery.inference.drafts.key_patterns import BELOW, LONGEST, KeyPattern, KeyPlace, Universe
+from ckpt_surgery.inference.drafts.parts import (
+    Bundle,
+    DraftedOutput,
+    Kind,
+    RuleDraft,
+    RulePart,
+    connected,
+    grouped,
+)
+from ckpt_surgery.inference.drafts.single_rules import rule_for
 from ckpt_surgery.inference.drafts.tables import Tables
 from ckpt_surgery.inference.drafts.value_texts import gathers, read_alone, takes_apart, with_sources
 from ckpt_surgery.inference.expressions.formations import Formation
-from ckpt_surgery.inference.keys.grids import KeyTemplate
 from ckpt_surgery.inference.keys.words import span_of
 
 
 def drafts_of(parts: Iterable[RulePart], universe: Universe, tables: Tables) -> list[RuleDraft]:
     """Rules that do exactly what the parts say, in the order of the parts."""
     found: list[RuleDraft] = []
-    for bundle in bundles([_taken_apart(part) for part in parts]):
+    for bundle in connected(grouped(map(_taken_apart, parts))):
         found += _rules(bundle, universe, tables)
     return found
 
 
 def _taken_apart(part: RulePart) -> RulePart:
     """The part as one that looks up all its sources but the first, if its value speaks of them one by one."""
-    templates = {place.template for place in part.sources}
-    if takes_apart(part.value.text) and 1 < len(part.sources) == len(templates):
-        return _looking_up(part)
+    patterns = {place.pattern for place in part.sources}
+    if takes_apart(part.value.text) and 1 < len(part.sources) == len(patterns):
+        return replace(part, sources=part.sources[:1], looked_up=(None, *part.sources[1:]))
     return part
 
 
-def _looking_up(part: RulePart) -> RulePart:
-    """The part as one whose rule claims the first of its sources, and looks up the others."""
-    looked_up = tuple(place if at else None for at, place in enumerate(part.sources))
-    return replace(part, sources=part.sources[:1], looked_up=looked_up)
-
-
 def _rules(bundle: Bundle, universe: Universe, tables: Tables) -> list[RuleDraft]:
-    parts = [part for group in bundle for part in group]
-    sources = {place for part in parts for place in part.sources}
-    if len(sources) > 1:
-        found = rule_for(bundle, universe, tables)
-        if found is not None:
-            return [found]
-        smaller = list(_smaller(bundle))
-        if len(smaller) > 1:
-            return [rule for one in smaller for rule in _rules(one, universe, tables)]
-    elif len(parts) > 1:
-        found = rule_for(literal_sources(bundle), universe, tables)
-        if found is not None:
-            return [found]
-    return _by_key(literal(bundle), universe, tables)
+    found = rule_for(bundle, universe, tables)
+    if found is not None:
+        return [found]
+    smaller = list(_smaller(bundle))
+    if len(smaller) > 1:
+        return [rule for one in smaller for rule in _rules(one, universe, tables)]
+    return _by_key([part for group in bundle for part in group], universe, tables)
 
 
 # --- smaller bundles --------------------------------------------------------------------------------------
@@ -59,7 +52,10 @@ def _rules(bundle: Bundle, universe: Universe, tables: Tables) -> list[RuleDraft
 
 def _smaller(bundle: Bundle) -> Iterator[Bundle]:
     """Bundles that are more alike: by their structure, else by one of their numbers, else each alone."""
-    alone = components(bundle)
+    alone = [
+        grouped(part for group in one for part in group)
+        for one in connected([part] for group in bundle for part in group)
+    ]
     if len(alone) < 2:
         return
     split = _split(alone, map(_structure, alone))
@@ -67,7 +63,7 @@ def _smaller(bundle: Bundle) -> Iterator[Bundle]:
         several = [_split(alone, column) for column in zip(*map(_numbers, alone), strict=True)]
         useful = [one for one in several if 1 < len(one) < len(alone)]
         split = min(useful, key=len) if useful else [[one] for one in alone]
-    yield from (united(one) for one in split)
+    yield from (grouped(part for one in bundles for group in one for part in group) for bundles in split)
 
 
 def _split(several: Sequence[Bundle], marks: Iterable[Hashable]) -> list[list[Bundle]]:
@@ -81,7 +77,7 @@ def _structure(bundle: Bundle) -> Hashable:
     """How many parts of which kind there are, and of how many leaves each."""
     return tuple(
         (
-            None if group[0].target is None else group[0].target.template,
+            None if group[0].target is None else group[0].target.pattern,
             group[0].value.text,
             tuple(sorted(len(part.sources) for part in group)),
         )
@@ -92,28 +88,23 @@ def _structure(bundle: Bundle) -> Hashable:
 def _numbers(bundle: Bundle) -> Sequence[str]:
     """The numbers of the first source and of the first target."""
     first = bundle[0][0]
-    return (*first.sources[0].numbers, *(() if first.target is None else first.target.numbers))
+    return (*first.sources[0].values, *(() if first.target is None else first.target.values))
 
 
 # --- key by key -------------------------------------------------------------------------------------------
 
 
-def _by_key(bundle: Bundle, universe: Universe, tables: Tables) -> list[RuleDraft]:
+def _by_key(parts: Sequence[RulePart], universe: Universe, tables: Tables) -> list[RuleDraft]:
     """Rules for leaves that hang together, with their keys as they are."""
-    found = rule_for(bundle, universe, tables)
-    if found is not None:
-        return [found]
-    parts = [part for group in bundle for part in group]
-    if all(part.sources == parts[0].sources and gathers(part.value.text) for part in parts):
+    found = rule_for([[part] for part in parts], universe, tables)
+    if found is None and all(part.sources == parts[0].sources and gathers(part.value.text) for part in parts):
         found = _listed(parts, universe, tables)
-        if found is not None:
-            return [found]
-    return [_added(part) for part in parts]
+    return [_added(part) for part in parts] if found is None else [found]
 
 
 def added(one: Formation) -> RuleDraft:
     """A rule that makes one leaf, and claims nothing."""
-    *places, target = (KeyPlace(KeyTemplate((key,)), ()) for key in (*one.sources, one.target))
+    *places, target = (KeyPlace(KeyPattern((key,))) for key in (*one.sources, one.target))
     return _added(RulePart(Kind.MADE, tuple(places), target, one.value, ((one.evidence, one.why),)))
 
 
@@ -123,7 +114,7 @@ def _listed(parts: Sequence[RulePart], universe: Universe, tables: Tables) -> Ru
     if len(set(keys)) < len(keys):
         return None
     span = span_of(keys)
-    pattern = KeyPattern.of(span.before, NamedGroup("rest", REST), span.after)
+    pattern = KeyPattern((span.before, span.after), (BELOW,))
     if len(span.before) + len(span.after) > LONGEST or not universe.matched(pattern).keys() >= set(keys):
         return None
     order = tables.named("members", {key: at for at, key in enumerate(keys)})
@@ -149,12 +140,5 @@ def _added(part: RulePart) -> RuleDraft:
     text = str(part.value)
     value = with_sources(text, sources) if gathers(text) else read_alone(text, sources[0])
     assert part.target is not None
-    return RuleDraft(
-        Kind.MADE,
-        None,
-        (DraftedOutput((part.target.text,), value),),
-        (),
-        1,
-        reasons=part.reasons,
-        looks_up=True,
-    )
+    outputs = (DraftedOutput((part.target.text,), value),)
+    return RuleDraft(Kind.MADE, None, outputs, (), 1, reasons=part.reasons)

@@ -1,11 +1,14 @@
 """Patterns of keys: text with named places, as a regular expression, and what it matches in a checkpoint."""
 
 import bisect
+import functools
+import itertools
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from ckpt_surgery.core.frozen import frozen
-from ckpt_surgery.inference.keys.grids import Numbers
+from ckpt_surgery.inference.keys.grids import Places
+from ckpt_surgery.inference.keys.words import Span, span_of, tokens
 
 LONGEST = 1500
 """Characters up to which a regular expression is written: more is unreadable, and 2,000 are refused."""
@@ -13,6 +16,8 @@ NUMBER = r"\d+"
 REST = ".*"
 NUMBER_NAMES = "nmkpqrst"
 """Names of the groups of numbers, in the order of a key."""
+NAMES = ("word", "part", "item", "piece", "element", "member", *(f"word{number}" for number in range(2, 50)))
+"""Names of the groups of words; few rules need more than two."""
 _SPECIAL = re.compile(r"([.^$*+?{}\[\]\\|()])")
 
 
@@ -25,8 +30,8 @@ class NamedGroup:
     """The regular expression of what stands there."""
 
 
-Piece = str | NamedGroup
-"""Text that stands for itself, or a place."""
+BELOW = NamedGroup("rest", REST)
+"""The place of all that is below a prefix."""
 Matched = dict[str, str]
 """What stands at each place of a pattern, by name."""
 
@@ -43,50 +48,166 @@ def alternation(texts: Iterable[str]) -> str:
 
 @frozen()
 class KeyPattern:
-    """What the keys that one rule claims have in common."""
+    """What the keys that one rule claims, or makes, have in common."""
 
-    pieces: tuple[Piece, ...]
-
-    @staticmethod
-    def of(*pieces: Piece) -> "KeyPattern":
-        """The pattern of these pieces, empty texts left out."""
-        return KeyPattern(tuple(piece for piece in pieces if piece != ""))
+    texts: tuple[str, ...]
+    """What stands before, between and behind the places: one text more than there are places."""
+    groups: tuple[NamedGroup, ...] = ()
 
     def regex(self, named: Collection[str] | None = None) -> str:
         """The regular expression. `named`: the groups that get their names; None for all."""
-        return "".join(_written(piece, named) for piece in self.pieces)
+        groups = (_written(group, named) for group in self.groups)
+        return escaped(self.texts[0]) + "".join(
+            group + escaped(text) for group, text in zip(groups, self.texts[1:], strict=True)
+        )
+
+
+def _written(group: NamedGroup, named: Collection[str] | None) -> str:
+    if named is None or group.name in named:
+        return f"(?P<{group.name}>{group.inner})"
+    return f"(?:{group.inner})" if "|" in group.inner else group.inner
+
+
+@functools.lru_cache(maxsize=4096)
+def numbered(texts: tuple[str, ...], groups: tuple[NamedGroup | None, ...] = ()) -> KeyPattern:
+    """The pattern of keys with these texts, and with numbers, or these groups, between them."""
+    names = map(number_name, itertools.count())
+    known = groups or (None,) * (len(texts) - 1)
+    return KeyPattern(texts, tuple(group or NamedGroup(next(names), NUMBER) for group in known))
+
+
+def number_name(place: int) -> str:
+    """The name of a number of a pattern, counted from 0."""
+    names = NUMBER_NAMES
+    return names[place] if place < len(names) else f"{names[place % len(names)]}{place // len(names)}"
+
+
+# --- keys -------------------------------------------------------------------------------------------------
+
+
+@frozen()
+class KeyPlace:
+    """A key, or all keys below a prefix, as a pattern and what stands at its places."""
+
+    pattern: KeyPattern
+    values: tuple[str, ...] = ()
+    """Nothing for all that is below a prefix."""
 
     @property
-    def groups(self) -> tuple[NamedGroup, ...]:
-        """The places, in order."""
-        return tuple(piece for piece in self.pieces if isinstance(piece, NamedGroup))
+    def text(self) -> str:
+        """The key, or what the keys begin with."""
+        texts = self.pattern.texts
+        return texts[0] + "".join(a + b for a, b in zip(self.values, texts[1:], strict=True))
+
+    @property
+    def matched(self) -> Matched:
+        """What stands at the places, by name; what is below a prefix is left out."""
+        named = zip(self.pattern.groups, self.values, strict=True)
+        return {group.name: value for group, value in named if group != BELOW}
 
 
-def _written(piece: Piece, named: Collection[str] | None) -> str:
-    if isinstance(piece, str):
-        return escaped(piece)
-    if named is None or piece.name in named:
-        return f"(?P<{piece.name}>{piece.inner})"
-    return f"(?:{piece.inner})" if "|" in piece.inner else piece.inner
+def place_of(key: str, places: Places) -> KeyPlace:
+    """A key as its family sees it."""
+    family, numbers = places[key]
+    return KeyPlace(numbered(family.template.texts), numbers)
 
 
-def numbered(texts: Sequence[Sequence[Piece]], rest: bool) -> KeyPattern:
-    """The pattern of keys with numbers between these texts; with `rest`, of all that is below them."""
-    pieces = [*texts[0]]
-    for slot, text in enumerate(texts[1:]):
-        pieces += [NamedGroup(number_name(slot), NUMBER), *text]
-    return KeyPattern.of(*pieces, NamedGroup("rest", REST) if rest else "")
+def prefix_of(key: str, length: int, places: Places, suffix: str = "") -> KeyPlace:
+    """The first `length` characters of a key as its family sees them, standing for all that is below.
+
+    `suffix`: what all of that ends with.
+    """
+    family, numbers = places[key]
+    texts: list[str] = []
+    left = length
+    for slot, text in enumerate(family.template.texts):
+        texts.append(text[:left])
+        left -= len(text)
+        if left <= 0 or slot == len(numbers):
+            break
+        left -= len(numbers[slot])
+    count = len(texts) - 1
+    pattern = numbered((*texts, suffix), (*(None,) * count, BELOW))
+    return KeyPlace(pattern, (*numbers[:count], ""))
 
 
-def number_name(slot: int) -> str:
-    """The name of the group of a template's number."""
-    names = NUMBER_NAMES
-    return names[slot] if slot < len(names) else f"{names[slot % len(names)]}{slot // len(names)}"
+def in_common(places: Iterable[KeyPlace], word: str = "") -> Mapping[KeyPlace, KeyPlace] | None:
+    """Each of these places as one pattern sees them all; None if their patterns differ in more than one text.
+
+    Where they differ in one, there is a place for words, named `word`. What stands everywhere is no place.
+    """
+    known = dict.fromkeys(places)
+    patterns = list(dict.fromkeys(place.pattern for place in known))
+    if len(patterns) < 2:
+        return _without_constants({place: place for place in known})
+    differing = differing_texts(patterns)
+    if len({pattern.groups for pattern in patterns}) > 1 or len(differing) != 1:
+        return None
+    (at,) = differing
+    span = _whole_components([pattern.texts[at] for pattern in patterns])
+    inner = alternation(dict.fromkeys(span.words)) if span else ""
+    if span is None or len(inner) > LONGEST:
+        return None
+    texts, groups = patterns[0].texts, patterns[0].groups
+    taken = {group.name for group in groups}
+    group = NamedGroup(word or next(name for name in NAMES if name not in taken), inner)
+    joined = KeyPattern(
+        (*texts[:at], span.before, span.after, *texts[at + 1 :]), (*groups[:at], group, *groups[at:])
+    )
+    words = dict(zip(patterns, span.words, strict=True))
+    return _without_constants(
+        {
+            place: KeyPlace(joined, (*place.values[:at], words[place.pattern], *place.values[at:]))
+            for place in known
+        }
+    )
 
 
-def numbers_by_name(numbers: Numbers) -> Matched:
-    """The numbers of a key by the names of their groups."""
-    return {number_name(slot): number for slot, number in enumerate(numbers)}
+def _whole_components(texts: Sequence[str]) -> Span | None:
+    """Where texts differ, each word without a separator at its ends; None where that is all of them."""
+    span = span_of(texts)
+    while not all(word.strip("/.") == word != "" for word in span.words):
+        first, *after = tokens(span.after) or [""]
+        *before, last = tokens(span.before) or [""]
+        if first:
+            span = Span(span.before, tuple(word + first for word in span.words), "".join(after))
+        else:
+            span = Span("".join(before), tuple(last + word for word in span.words), "")
+        if not span.before and not span.after:
+            return None
+    return span
+
+
+def differing_texts(patterns: Sequence[KeyPattern]) -> list[int]:
+    """Which texts of these patterns, all with as many, are not the same."""
+    columns = zip(*(pattern.texts for pattern in patterns), strict=False)
+    return [at for at, texts in enumerate(columns) if len({*texts}) > 1]
+
+
+def _without_constants(places: Mapping[KeyPlace, KeyPlace]) -> Mapping[KeyPlace, KeyPlace]:
+    """The same places of one pattern, with what stands at a place everywhere as text."""
+    if not places:
+        return places
+    first = next(iter(places.values()))
+    groups = first.pattern.groups
+    columns = zip(*(place.values for place in places.values()), strict=True)
+    kept = [group == BELOW or len(set(column)) > 1 for group, column in zip(groups, columns, strict=True)]
+    if all(kept):
+        return places
+    texts = [first.pattern.texts[0]]
+    for keeps, value, text in zip(kept, first.values, first.pattern.texts[1:], strict=True):
+        if keeps:
+            texts.append(text)
+        else:
+            texts[-1] += value + text
+    named = [None if group.inner == NUMBER else group for group in itertools.compress(groups, kept)]
+    pattern = numbered(tuple(texts), tuple(named))
+    return {
+        old: KeyPlace(pattern, tuple(itertools.compress(new.values, kept))) for old, new in places.items()
+    }
+
+
+# --- what patterns match ----------------------------------------------------------------------------------
 
 
 class Universe:
@@ -95,9 +216,6 @@ class Universe:
     def __init__(self, keys: Iterable[str]):
         self._sorted: Sequence[str] = sorted(set(keys))
         self._all = frozenset(self._sorted)
-
-    def __contains__(self, key: str) -> bool:
-        return key in self._all
 
     def below(self, prefix: str) -> Sequence[str]:
         """The keys that begin with this text."""
@@ -109,10 +227,9 @@ class Universe:
 
     def matched(self, pattern: KeyPattern) -> Mapping[str, Matched]:
         """The keys that a pattern matches, with what stands at its places."""
-        pieces = pattern.pieces
-        if len(pieces) == 1 and isinstance(pieces[0], str):
-            return {pieces[0]: {}} if pieces[0] in self._all else {}
-        first = pieces[0] if pieces and isinstance(pieces[0], str) else ""
+        first = pattern.texts[0]
+        if not pattern.groups:
+            return {first: {}} if first in self._all else {}
         match = re.compile(pattern.regex()).fullmatch
         found = ((key, match(key)) for key in self.below(first))
         return {key: one.groupdict() for key, one in found if one is not None}

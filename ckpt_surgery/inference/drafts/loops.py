@@ -5,7 +5,8 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ckpt_surgery.inference.drafts.parts import Bundle, Group, KeyPlace, RulePart
+from ckpt_surgery.inference.drafts.key_patterns import KeyPlace
+from ckpt_surgery.inference.drafts.parts import Bundle, Group, RulePart
 
 NAMES = "ij"
 """Names of the variables."""
@@ -78,10 +79,10 @@ def _repeated(
 
 def _coordinates(rows: Sequence[Row]) -> list[list[int]]:
     """The numbers of targets and the holes of values, without those that never vary."""
-    targets = [[int(n) for n in part.target.numbers] for part, _ in rows if part.target is not None]
-    holes = [list(part.value.numbers) for part, _ in rows]
-    columns = [list(column) for column in (*zip(*targets, strict=True), *zip(*holes, strict=True))]
-    return [column for column in columns if len(set(column)) > 1]
+    targets = zip(*(part.target.values for part, _ in rows if part.target is not None), strict=True)
+    holes = zip(*(part.value.numbers for part, _ in rows), strict=True)
+    numbers = [list(map(int, column)) for column in targets if all(map(str.isdigit, column))]
+    return [column for column in (*numbers, *map(list, holes)) if len(set(column)) > 1]
 
 
 def _ranks(column: Sequence[int], by_place: Sequence[Sequence[int]]) -> tuple[list[int], list[int] | None]:

@@ -1,18 +1,16 @@
-"""What rules are made of: formations, moved subtrees and dropped leaves, as templates with numbers.
+"""What rules are made of: formations, moved subtrees and dropped leaves, as patterns of keys with numbers.
 
-Parts with the same templates and value are one group; groups that read the same leaves are one
+Parts with the same patterns and value are one group; groups that read the same leaves are one
 bundle, because only one rule can claim a leaf.
 """
 
 import enum
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
 from ckpt_surgery.core.frozen import frozen
-from ckpt_surgery.inference.expressions.formations import Evidence, Value
-from ckpt_surgery.inference.keys.grids import KeyTemplate, Numbers, Places
-
-MOVED = Value("x")
+from ckpt_surgery.inference.drafts.key_patterns import KeyPattern, KeyPlace
+from ckpt_surgery.inference.expressions.formations import Evidence, Value, X
 
 Reason = tuple[Evidence, str]
 """Why one leaf counts as decided: the evidence, and a clause that says more or nothing."""
@@ -30,22 +28,6 @@ class Kind(enum.StrEnum):
 
 
 @frozen()
-class KeyPlace:
-    """A key, or with `rest` all keys that begin with it, as a template and its numbers."""
-
-    template: KeyTemplate
-    numbers: Numbers
-    rest: bool = False
-    suffix: str = ""
-    """What stands behind the rest of each of these keys."""
-
-    @property
-    def text(self) -> str:
-        """The key, or what the keys begin with."""
-        return self.template.key(self.numbers)
-
-
-@frozen()
 class RulePart:
     """One formation, or what befalls one leaf or subtree otherwise."""
 
@@ -54,7 +36,7 @@ class RulePart:
     """In the order of `xs`. For `FILLED`, keys of the target."""
     target: KeyPlace | None
     """None where nothing is made."""
-    value: Value = MOVED
+    value: Value = X
     reasons: tuple[Reason, ...] = ()
     """One for each leaf that is made."""
     looked_up: tuple[KeyPlace | None, ...] = ()
@@ -62,96 +44,94 @@ class RulePart:
 
 
 Group = Sequence[RulePart]
-"""Parts that differ in numbers alone."""
+"""Parts that differ in what stands at the places of their keys."""
 Bundle = Sequence[Group]
 """Groups that read the same leaves."""
 
 
-def place_of(key: str, places: Places) -> KeyPlace:
-    """A key as its family sees it."""
-    family, numbers = places[key]
-    return KeyPlace(family.template, numbers)
-
-
-def prefix_of(key: str, length: int, places: Places, suffix: str = "") -> KeyPlace:
-    """The first `length` characters of a key as its family sees them, standing for all that is below.
-
-    `suffix`: what all of that ends with.
-    """
-    family, numbers = places[key]
-    texts: list[str] = []
-    left = length
-    for slot, text in enumerate(family.template.texts):
-        texts.append(text[:left])
-        left -= len(text)
-        if left <= 0 or slot == len(numbers):
-            break
-        left -= len(numbers[slot])
-    return KeyPlace(KeyTemplate(tuple(texts)), tuple(numbers[: len(texts) - 1]), rest=True, suffix=suffix)
-
-
-def bundles(parts: Iterable[RulePart]) -> list[Bundle]:
-    """The parts in bundles, in the order of their first parts."""
+def grouped(parts: Iterable[RulePart]) -> Bundle:
+    """The parts in groups, in the order of their first parts."""
     groups: dict[object, list[RulePart]] = defaultdict(list)
     for part in parts:
-        groups[_alike(part)].append(part)
-    joined = _Joined()
-    for number, group in enumerate(groups.values()):
-        for part in group:
-            for place in part.sources:
-                joined.join(("group", number), place)
-    found: dict[object, list[Group]] = defaultdict(list)
-    for number, group in enumerate(groups.values()):
-        found[joined.root(("group", number))].append(group)
-    return list(found.values())
-
-
-def _alike(part: RulePart) -> object:
-    templates = tuple(dict.fromkeys((place.template, place.rest) for place in part.sources))
-    target = None if part.target is None else (part.target.template, part.target.suffix)
-    return part.kind, target, templates, part.value.text, bool(part.looked_up)
-
-
-def components(bundle: Bundle) -> list[Bundle]:
-    """The parts of a bundle that hang together: no two components read the same leaf."""
-    joined = _Joined()
-    for number, part in _numbered(bundle):
-        for place in part.sources:
-            joined.join(("part", number), place)
-    found: dict[object, dict[int, list[RulePart]]] = defaultdict(lambda: defaultdict(list))
-    number = 0
-    for index, group in enumerate(bundle):
-        for part in group:
-            found[joined.root(("part", number))][index].append(part)
-            number += 1
-    return [[one[index] for index in sorted(one)] for one in found.values()]
-
-
-def united(several: Iterable[Bundle]) -> Bundle:
-    """Bundles as one."""
-    groups: dict[object, list[RulePart]] = defaultdict(list)
-    for bundle in several:
-        for group in bundle:
-            groups[_alike(group[0])].extend(group)
+        patterns = tuple(dict.fromkeys(place.pattern for place in part.sources))
+        target = None if part.target is None else part.target.pattern
+        groups[part.kind, target, patterns, part.value.text, bool(part.looked_up)].append(part)
     return list(groups.values())
 
 
-def _numbered(bundle: Bundle) -> Iterator[tuple[int, RulePart]]:
-    return enumerate(part for group in bundle for part in group)
+def connected(groups: Iterable[Group]) -> list[Bundle]:
+    """The groups in bundles: no two bundles read the same leaf."""
+    above: dict[object, object] = {}
 
-
-class _Joined:
-    """Sets of things that belong together."""
-
-    def __init__(self) -> None:
-        self._above: dict[object, object] = {}
-
-    def root(self, one: object) -> object:
-        """The thing that stands for all that `one` belongs to."""
-        above = self._above
+    def root(one: object) -> object:
         while above.setdefault(one, one) != one:
             above[one] = one = above[above[one]]
         return one
 
-    def join(self, one: object, other: object) -> None:
-        self._above[self.root(other)] = self.root(one)
+    numbered = list(enumerate(groups))
+    for number, group in numbered:
+        for place in (place for part in group for place in part.sources):
+            above[root(place)] = root(number)
+    found: dict[object, list[Group]] = defaultdict(list)
+    for number, group in numbered:
+        found[root(number)].append(group)
+    return list(found.values())
+
+
+# --- rules ------------------------------------------------------------------------------------------------
+
+
+@frozen()
+class Inserted:
+    """`${expression}` in the template of a key."""
+
+    expression: str
+
+
+TemplatePiece = str | Inserted
+"""Text that stands for itself, or an expression."""
+
+
+@frozen()
+class DraftedOutput:
+    """One key template of a rule, and the value of the leaves that it names."""
+
+    to: tuple[TemplatePiece, ...]
+    """Empty where the leaves keep their keys."""
+    value: str
+    formula: str = ""
+    """The value before leaves that it looks up are put into it."""
+
+
+@frozen()
+class RuleDraft:
+    """One rule of a draft."""
+
+    kind: Kind
+    pattern: KeyPattern | None
+    """None for a rule that adds a leaf computed from leaves that it looks up."""
+    outputs: tuple[DraftedOutput, ...]
+    """Empty where leaves keep their keys and values, are dropped, or filled."""
+    claims: tuple[str, ...]
+    """The keys that it claims: of the source, or for `FILLED` of the target."""
+    makes: int = 0
+    """How many leaves of the target it makes."""
+    by: str | None = None
+    when: str | None = None
+    loops: tuple[tuple[str, str], ...] = ()
+    """The variables of `for`, with their ranges."""
+    reasons: tuple[Reason, ...] = ()
+    """One for each leaf that it makes."""
+    bundle: Bundle = ()
+    """What it is made of."""
+
+
+def joined_text(pieces: Sequence[TemplatePiece]) -> tuple[TemplatePiece, ...]:
+    """The same pieces, texts that are next to each other as one, and empty ones left out."""
+    found: list[TemplatePiece] = []
+    for piece in pieces:
+        if isinstance(piece, str) and found and isinstance(found[-1], str):
+            found[-1] += piece
+        elif piece != "":
+            found.append(piece)
+    return tuple(found)

@@ -1,25 +1,137 @@
-"""One rule for a bundle of parts: how its keys, its order and its values follow from the numbers of a key."""
+"""One rule for a bundle of parts: how its keys, its order and its values follow from what is in a key."""
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ckpt_surgery.core.keys import natural_order
-from ckpt_surgery.inference.drafts.indices import expression_of
-from ckpt_surgery.inference.drafts.key_patterns import NUMBER, Universe
+from ckpt_surgery.inference.drafts.indices import condition, expression_of
+from ckpt_surgery.inference.drafts.key_patterns import (
+    BELOW,
+    NUMBER,
+    KeyPattern,
+    KeyPlace,
+    Matched,
+    Universe,
+    in_common,
+)
 from ckpt_surgery.inference.drafts.loops import Loops, loops_of, rows_of
-from ckpt_surgery.inference.drafts.parts import Bundle, Group, KeyPlace, Kind, RulePart
-from ckpt_surgery.inference.drafts.place_patterns import WORD, Seen, claimed, seen_together
-from ckpt_surgery.inference.drafts.rule_drafts import (
+from ckpt_surgery.inference.drafts.parts import (
+    Bundle,
     DraftedOutput,
+    Group,
     Inserted,
+    Kind,
     RuleDraft,
+    RulePart,
     TemplatePiece,
     joined_text,
 )
 from ckpt_surgery.inference.drafts.tables import Tables
 from ckpt_surgery.inference.drafts.value_texts import gathers, with_holes, with_sources
-from ckpt_surgery.inference.keys.grids import KeyTemplate
+
+_CHOICES = 8
+"""Most entries of a table that numbers choose from: more explain nothing."""
+
+
+def rule_for(bundle: Bundle, universe: Universe, tables: Tables, word: str = "") -> RuleDraft | None:
+    """The rule for leaves whose keys differ in numbers and words; None if no formula or table fits.
+
+    `word`: the name of what tells their patterns apart.
+    """
+    alike = _alike(bundle, word)
+    claim = None if alike is None else _claimed(alike, universe)
+    if alike is None or claim is None:
+        return None
+    parts = [part for group in alike for part in group]
+    first = parts[0]
+    pattern = first.sources[0].pattern
+    reasons = tuple(reason for part in parts for reason in part.reasons)
+    keys, when = claim
+    makes = 0 if first.kind is Kind.DROPPED else len(keys)
+    draft = RuleDraft(first.kind, pattern, (), keys, makes, when=when, reasons=reasons, bundle=alike)
+    if first.kind is not Kind.MADE:
+        return draft
+    loops, ordered = loops_of(alike), _order(alike, tables)
+    if loops is None or ordered is None:
+        return None
+    outputs = _outputs(alike, loops, tables)
+    if outputs is None:
+        return None
+    return replace(
+        draft,
+        outputs=outputs,
+        makes=makes if BELOW in pattern.groups else len(parts),
+        by=ordered or None,
+        loops=loops.ranges,
+    )
+
+
+def _alike(bundle: Bundle, word: str) -> Bundle | None:
+    """The bundle with one pattern for all sources, and one for what each group makes and looks up."""
+    sources = in_common((place for group in bundle for part in group for place in part.sources), word)
+    if sources is None:
+        return None
+    groups = [_with_patterns(group, sources) for group in bundle]
+    return None if None in groups else [group for group in groups if group is not None]
+
+
+def _with_patterns(group: Group, sources: Mapping[KeyPlace, KeyPlace]) -> Group | None:
+    columns = [[part.target for part in group], *zip(*(part.looked_up for part in group), strict=True)]
+    known = [in_common(place for place in column if place is not None) for column in columns]
+    if None in known:
+        return None
+    target, *looked_up = [one for one in known if one is not None]
+    return [
+        replace(
+            part,
+            sources=tuple(sources[place] for place in part.sources),
+            target=part.target and target[part.target],
+            looked_up=tuple(place and of[place] for place, of in zip(part.looked_up, looked_up, strict=True)),
+        )
+        for part in group
+    ]
+
+
+# --- keys that it claims ----------------------------------------------------------------------------------
+
+
+def _claimed(bundle: Bundle, universe: Universe) -> tuple[tuple[str, ...], str | None] | None:
+    """The keys that the pattern claims for its places, and the condition that leaves out the others.
+
+    None where there is no such condition.
+    """
+    places = {place.values: place for group in bundle for part in group for place in part.sources}
+    wanted = {tuple(place.matched.values()): place.matched for place in places.values()}
+    pattern = next(iter(places.values())).pattern
+    keys: list[str] = []
+    others: list[Matched] = []
+    reached = set()
+    for key, match in universe.matched(pattern).items():
+        at = tuple(match[group.name] for group in pattern.groups if group != BELOW)
+        if at in wanted:
+            keys.append(key)
+            reached.add(at)
+        else:
+            others.append(match)
+    if len(reached) < len(wanted):
+        return None
+    when = _separating(pattern, list(wanted.values()), others) if others else None
+    return None if others and when is None else (tuple(keys), when)
+
+
+def _separating(pattern: KeyPattern, wanted: Sequence[Matched], others: Sequence[Matched]) -> str | None:
+    """What holds for the numbers of all `wanted` keys and of no other; None where nothing does."""
+    for group in pattern.groups:
+        if group.inner == NUMBER:
+            numbers, beyond = ([int(match[group.name]) for match in each] for each in (wanted, others))
+            found = condition(numbers, beyond, f"int({group.name})")
+            if found is not None:
+                return found
+    return None
+
+
+# --- order ------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -29,8 +141,15 @@ class Rows:
     group: Group
     numbers: Mapping[str, Sequence[int]]
     """Columns of numbers by their expressions: `int(n)`, `i`."""
-    texts: Mapping[str, Sequence[str]]
-    """Columns of texts by the names of groups."""
+    words: Mapping[str, Sequence[str]]
+    """Columns of words by the names of their places."""
+    digits: Mapping[str, Sequence[str]]
+    """Columns of numbers as they are written in keys, by the names of their places."""
+
+    @property
+    def texts(self) -> Mapping[str, Sequence[str]]:
+        """All columns of texts: words first."""
+        return {**self.words, **self.digits}
 
     def first_of_parts(self) -> "Rows":
         """One row for each part, with the columns that have one value in all rows of a part."""
@@ -43,84 +162,49 @@ class Rows:
             for name, column in self.numbers.items()
             if all(len({column[row] for row in rows}) == 1 for rows in starts)
         }
-        return Rows([replace(part, sources=part.sources[:1]) for part in self.group], kept, {})
+        return Rows([replace(part, sources=part.sources[:1]) for part in self.group], kept, {}, {})
 
 
-def rule_for(bundle: Bundle, universe: Universe, tables: Tables) -> RuleDraft | None:
-    """The rule for leaves whose keys differ in indices; None if no index formula fits."""
-    places = list(dict.fromkeys(p for group in bundle for part in group for p in part.sources))
-    seen = seen_together(places)
-    claim = None if seen is None else claimed(seen, universe)
-    if seen is None or claim is None:
-        return None
-    parts = [part for group in bundle for part in group]
-    first = parts[0]
-    reasons = tuple(reason for part in parts for reason in part.reasons)
-    keys, when = claim
-    makes = 0 if first.kind is Kind.DROPPED else len(keys)
-    draft = RuleDraft(first.kind, seen.pattern, (), keys, makes, when=when, reasons=reasons)
-    if first.kind is not Kind.MADE:
-        return draft
-    loops = loops_of(bundle)
-    ordered = _order(bundle, seen, tables)
-    if loops is None or ordered is None:
-        return None
-    outputs = _outputs(bundle, seen, loops, tables)
-    if outputs is None:
-        return None
-    return replace(
-        draft,
-        outputs=outputs,
-        makes=makes if first.sources[0].rest else len(parts),
-        by=ordered or None,
-        loops=loops.ranges,
-        looks_up=any(part.looked_up for part in parts),
-    )
+def _rows(group: Group, columns: Mapping[str, Sequence[int]]) -> Rows:
+    places = [place for _, place in rows_of(group)]
+    texts = zip(*(place.values for place in places), strict=True)
+    words: dict[str, Sequence[str]] = {}
+    digits: dict[str, Sequence[str]] = {}
+    for one, column in zip(places[0].pattern.groups, texts, strict=True):
+        if one != BELOW:
+            (digits if one.inner == NUMBER else words)[one.name] = column
+    numbers = {f"int({name})": [int(text) for text in column] for name, column in digits.items()}
+    return Rows(group, {**columns, **numbers}, words, digits)
 
 
-def _rows(group: Group, seen: Seen, columns: Mapping[str, Sequence[int]]) -> Rows:
-    matches = [seen.matches[place] for _, place in rows_of(group)]
-    numbers = {
-        f"int({one.name})": [int(match[one.name]) for match in matches]
-        for one in seen.pattern.groups
-        if one.inner == NUMBER
-    }
-    texts = {name: [match[name] for match in matches] for name in matches[0]}
-    return Rows(group, {**columns, **numbers}, texts)
-
-
-# --- order ------------------------------------------------------------------------------------------------
-
-
-def _order(bundle: Bundle, seen: Seen, tables: Tables) -> str | None:
+def _order(bundle: Bundle, tables: Tables) -> str | None:
     """The expression of `by`; empty where none is needed, None where a part reads one leaf twice."""
     groups = [group for group in bundle if gathers(group[0].value.text)]
     if any(len(part.sources) > 1 for group in bundle if group not in groups for part in group):
         return None
-    if any(len(set(part.sources)) < len(part.sources) for group in groups for part in group):
+    parts = [part for group in groups for part in group]
+    if any(len(set(part.sources)) < len(part.sources) for part in parts):
         return None
-    rows = _rows([part for group in groups for part in group], seen, {}) if groups else None
-    if rows is None:
-        return ""
-    values = [at for part in rows.group for at in range(len(part.sources))]
+    values = [at for part in parts for at in range(len(part.sources))]
     if not any(values):
         return ""
+    rows = _rows(parts, {})
     found = expression_of(values, rows.numbers)
     if found is not None:
         return found
-    for name in sorted(rows.texts, key=WORD.__ne__):
+    for name, texts in rows.texts.items():
         first: dict[str, int] = {}
-        for text, value in zip(rows.texts[name], values, strict=True):
+        for text, value in zip(texts, values, strict=True):
             first[text] = min(value, first.get(text, value))
         order = {text: rank for rank, text in enumerate(sorted(first, key=first.__getitem__))}
         looked_up = f"order[{name}]"
-        found = expression_of(values, {**rows.numbers, looked_up: [order[text] for text in rows.texts[name]]})
+        found = expression_of(values, {**rows.numbers, looked_up: [order[text] for text in texts]})
         if found is not None:
             return found.replace(looked_up, f"{tables.named('order', order)}[{name}]")
-    if all(_is_natural(part) for part in rows.group):
+    if all(_is_natural(part) for part in parts):
         return ""
-    places = {place.text: at for part in rows.group for at, place in enumerate(part.sources)}
-    agree = all(places[place.text] == at for part in rows.group for at, place in enumerate(part.sources))
+    places = {place.text: at for part in parts for at, place in enumerate(part.sources)}
+    agree = all(places[place.text] == at for part in parts for at, place in enumerate(part.sources))
     return f"{tables.named('order', places)}[key]" if agree else None
 
 
@@ -132,62 +216,89 @@ def _is_natural(part: RulePart) -> bool:
 # --- keys and values --------------------------------------------------------------------------------------
 
 
-def _outputs(bundle: Bundle, seen: Seen, loops: Loops, tables: Tables) -> tuple[DraftedOutput, ...] | None:
+def _outputs(bundle: Bundle, loops: Loops, tables: Tables) -> tuple[DraftedOutput, ...] | None:
     found: list[DraftedOutput] = []
     for group, columns in zip(bundle, loops.columns, strict=True):
-        rows = _rows(group, seen, columns)
-        to = _target(rows, tables)
-        value = _value(rows, tables)
-        if to is None or value is None:
+        rows = _rows(group, columns)
+        targets = [part.target for part, _ in rows_of(group) if part.target is not None]
+        to, formula = _spelled(targets, rows, tables), _formula(rows)
+        if to is None or formula is None:
             return None
+        sources = list(_looked_up(rows, tables))
+        if None in sources:
+            return None
+        value = with_sources(formula, [one or "x" for one in sources]) if sources else formula
         same = len(bundle) == 1 and not loops.ranges and not gathers(group[0].value.text)
-        if same and all(part.target == part.sources[0] for part in group):
+        if same and all(part.target and part.target.text == part.sources[0].text for part in group):
             to = ()
-        found.append(DraftedOutput(to, value))
+        found.append(DraftedOutput(to, value, formula))
     return tuple(found)
 
 
-def _target(rows: Rows, tables: Tables) -> tuple[TemplatePiece, ...] | None:
-    targets = [part.target for part, _ in rows_of(rows.group)]
-    pieces = spelled([target for target in targets if target is not None], rows, tables)
-    first = targets[0]
-    rest: list[TemplatePiece] = []
-    if first is not None and first.rest:
-        rest = [Inserted("rest"), first.suffix]
-    return None if pieces is None else joined_text([*pieces, *rest])
-
-
-def spelled(places: Sequence[KeyPlace], rows: Rows, tables: Tables) -> list[TemplatePiece] | None:
-    """The key of one place in every row, all of one template, as texts and expressions."""
-    pieces: list[TemplatePiece] = [places[0].template.texts[0]]
-    for slot, text in enumerate(places[0].template.texts[1:]):
-        piece = _text([place.numbers[slot] for place in places], rows, tables)
-        if piece is None:
+def _spelled(places: Sequence[KeyPlace], rows: Rows, tables: Tables) -> tuple[TemplatePiece, ...] | None:
+    """The key of one place in every row, all of one pattern, as texts and expressions."""
+    pattern = places[0].pattern
+    pieces: list[TemplatePiece] = [pattern.texts[0]]
+    columns = zip(*(place.values for place in places), strict=True)
+    for group, column, text in zip(pattern.groups, columns, pattern.texts[1:], strict=True):
+        found = [Inserted("rest")] if group == BELOW else _text(column, rows, tables)
+        if found is None:
             return None
-        pieces += [piece, text]
-    return pieces
+        pieces += [*found, text]
+    return joined_text(pieces)
 
 
-def _text(texts: Sequence[str], rows: Rows, tables: Tables) -> TemplatePiece | None:
-    """Numbers as they are written in keys: row by row."""
+def _text(texts: Sequence[str], rows: Rows, tables: Tables) -> Sequence[TemplatePiece] | None:
+    """Numbers and words as they are written in keys: row by row."""
     if len(set(texts)) == 1:
-        return texts[0]
+        return [texts[0]]
     for name, column in rows.texts.items():
         if column == texts:
-            return Inserted(name)
-    found = expression_of([int(text) for text in texts], rows.numbers)
+            return [Inserted(name)]
+    numeric = all(text.isdigit() for text in texts)
+    found = expression_of([int(text) for text in texts], rows.numbers) if numeric else None
     if found is not None:
         width = max((len(text) for text in texts if text.startswith("0") and text != "0"), default=0)
         if all(format(int(text), f"0{width}d" if width else "d") == text for text in texts):
-            return Inserted(f"f'{{{found}:0{width}d}}'" if width else found)
-    for name, column in rows.texts.items():
-        table = dict(zip(column, texts, strict=True))
-        if all(table[one] == text for one, text in zip(column, texts, strict=True)):
-            return Inserted(f"{tables.named('numbers', table)}[{name}]")
+            return [Inserted(f"f'{{{found}:0{width}d}}'" if width else found)]
+    for name, column in rows.texts.items() if numeric else rows.words.items():
+        table = _table(column, texts)
+        if table is not None and numeric:
+            return [Inserted(f"{tables.named('numbers', table)}[{name}]")]
+        if table is not None:
+            return _around(name, table) or [Inserted(f"{tables.extended('names', table)}[{name}]")]
+    return _chosen(texts, rows, tables)
+
+
+def _chosen(texts: Sequence[str], rows: Rows, tables: Tables) -> Sequence[TemplatePiece] | None:
+    """Words that the remainder of a number tells, or the number itself."""
+    count = len(set(texts))
+    remainders = {f"int({n}) % {count}": [str(int(t) % count) for t in c] for n, c in rows.digits.items()}
+    for name, column in {**remainders, **rows.digits}.items():
+        table = _table(column, texts)
+        if table is not None and len(table) <= _CHOICES:
+            key = f"str({name})" if name in remainders else name
+            choices = dict(sorted(table.items()))
+            return _around(name, table) or [Inserted(f"{tables.extended('choices', choices)}[{key}]")]
     return None
 
 
-def _value(rows: Rows, tables: Tables) -> str | None:
+def _table(column: Sequence[str], texts: Sequence[str]) -> Mapping[str, str] | None:
+    """What each entry of a column stands for; None where it stands for several texts."""
+    table = dict(zip(column, texts, strict=True))
+    return table if all(table[one] == text for one, text in zip(column, texts, strict=True)) else None
+
+
+def _around(name: str, table: Mapping[str, str]) -> Sequence[TemplatePiece]:
+    """The entry itself with what stands before and behind it in all texts; nothing where they differ."""
+    entry, text = next(iter(table.items()))
+    head, _, tail = text.partition(entry)
+    alike = all(text == f"{head}{entry}{tail}" for entry, text in table.items())
+    return [head, Inserted(name), tail] if alike else []
+
+
+def _formula(rows: Rows) -> str | None:
+    """The value, with an expression in each of its holes; None where none fits."""
     first = rows.group[0]
     rows = rows.first_of_parts() if gathers(first.value.text) and not first.looked_up else rows
     values = [part.value for part, _ in rows_of(rows.group)]
@@ -199,33 +310,19 @@ def _value(rows: Rows, tables: Tables) -> str | None:
         if found is None:
             return None
         holes.append(found)
-    text = with_holes(first.value.text, holes)
-    if not first.looked_up:
-        return text
-    sources = list(_looked_up(rows, tables))
-    return (
-        None if None in sources else with_sources(text, ["x" if one == "" else one or "" for one in sources])
-    )
+    return with_holes(first.value.text, holes)
 
 
 def _looked_up(rows: Rows, tables: Tables) -> Iterator[str | None]:
     """Each leaf of `xs` as an expression: empty for the leaf that the rule claims, None where none fits."""
-    parts = [part for part, _ in rows_of(rows.group)]
-    for at, place in enumerate(parts[0].looked_up):
-        if place is None:
-            yield ""
-            continue
-        places = [part.looked_up[at] for part in parts]
-        if len({one.template for one in places if one is not None}) > 1:
-            yield None
-            continue
-        pieces = spelled([one for one in places if one is not None], rows, tables)
-        yield None if pieces is None else f"source[{_as_text(pieces)}]"
+    for column in zip(*(part.looked_up for part, _ in rows_of(rows.group)), strict=True):
+        places = [place for place in column if place is not None]
+        pieces = _spelled(places, rows, tables) if places else ()
+        yield None if pieces is None else f"source[{_as_text(pieces)}]" if pieces else ""
 
 
 def _as_text(pieces: Sequence[TemplatePiece]) -> str:
     """The pieces as a literal of the expression language."""
-    pieces = joined_text(pieces)
     if all(isinstance(piece, str) for piece in pieces):
         return repr("".join(map(str, pieces)))
     inner = "".join(
@@ -243,23 +340,3 @@ def _quoted(text: str) -> str:
 def _in_text(expression: str) -> str:
     """An expression as a part of an f-string; of one that is such a text itself, what is in it."""
     return expression[2:-1] if expression.startswith("f'") else f"{{{expression}}}"
-
-
-def literal(bundle: Bundle) -> Bundle:
-    """The same parts with keys that have no numbers: for rules about one key, or a few."""
-    parts = [part for group in literal_sources(bundle) for part in group]
-    return [[replace(part, target=part.target and _literal(part.target))] for part in parts]
-
-
-def literal_sources(bundle: Bundle) -> Bundle:
-    """The same parts with sources that have no numbers: for rules about one leaf."""
-    return [[_with_literal_sources(part) for part in group] for group in bundle]
-
-
-def _with_literal_sources(part: RulePart) -> RulePart:
-    sources = tuple(map(_literal, part.sources))
-    return replace(part, sources=sources, looked_up=tuple(one and _literal(one) for one in part.looked_up))
-
-
-def _literal(place: KeyPlace) -> KeyPlace:
-    return KeyPlace(KeyTemplate((place.text,)), (), place.rest, place.suffix)

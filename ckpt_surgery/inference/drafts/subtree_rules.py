@@ -5,8 +5,9 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 
 from ckpt_surgery.inference.drafts.draft_places import draft_places, outline
-from ckpt_surgery.inference.drafts.parts import MOVED, Kind, RulePart, place_of, prefix_of
-from ckpt_surgery.inference.expressions.formations import Findings, Formation
+from ckpt_surgery.inference.drafts.key_patterns import place_of, prefix_of
+from ckpt_surgery.inference.drafts.parts import Kind, RulePart
+from ckpt_surgery.inference.expressions.formations import Findings, Formation, X
 from ckpt_surgery.inference.keys.grids import Places
 from ckpt_surgery.inference.keys.words import SEPARATORS
 
@@ -85,7 +86,7 @@ def _moved(formations: Iterable[Formation]) -> Mapping[str, Formation]:
     return {
         formation.sources[0]: formation
         for formation in formations
-        if formation.value == MOVED and len(formation.sources) == 1 and uses[formation.sources[0]] == 1
+        if formation.value == X and len(formation.sources) == 1 and uses[formation.sources[0]] == 1
     }
 
 

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 _XS = re.compile(r"\bxs\b(?:\[(\d+)\])?")
 _X = re.compile(r"'[^']*'|\bx\b(?!\s*=[^=])")
 _PLAIN = re.compile(r"[\w.]+|\w+\(\w+\)|\w+\[[^\[\]]*\]")
-_LOOKED_UP = re.compile(r"source\[(f?)'((?:[^'\\]|\\.)*)'\]")
 _AFTER = "]),:"
 """Characters after a hole that hold an expression together without parentheses."""
 
@@ -55,20 +54,3 @@ def with_sources(text: str, sources: Sequence[str]) -> str:
 def read_alone(text: str, source: str) -> str:
     """The value with an expression for `x`; what stands in quotes, and names of arguments, are left alone."""
     return _X.sub(lambda match: source if match[0] == "x" else match[0], text)
-
-
-def blanked(text: str, word: str, name: str = "\0") -> str:
-    """The value with the name of a group in place of a word, in the keys that it looks up.
-
-    Values that are then equal differ in this word alone. Only whole components are taken for the word.
-    """
-    whole = re.compile(rf"(?<![^/.]){re.escape(word)}(?![^/.])" if word else r"(?!)")
-
-    def replaced(match: re.Match[str]) -> str:
-        formatted, key = match.groups()
-        if not whole.search(key):
-            return match[0]
-        escaped = key if formatted else key.replace("{", "{{").replace("}", "}}")
-        return f"source[f'{whole.sub(f'{{{name}}}', escaped)}']"
-
-    return _LOOKED_UP.sub(replaced, text)

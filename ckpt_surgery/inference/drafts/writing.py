@@ -6,8 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ckpt_surgery.inference.drafts.parts import Kind, Reason
-from ckpt_surgery.inference.drafts.rule_drafts import Inserted, RuleDraft, TemplatePiece
+from ckpt_surgery.inference.drafts.parts import Inserted, Kind, Reason, RuleDraft, TemplatePiece
 from ckpt_surgery.inference.drafts.sizes import named_sizes
 from ckpt_surgery.inference.drafts.tables import Tables
 from ckpt_surgery.inference.expressions.formations import (

@@ -1,64 +1,94 @@
-"""Patterns of keys: what they match, and how they are written."""
+"""Patterns of keys: what they match, and what several keys have in common."""
+
+import re
 
 import pytest
 
 from ckpt_surgery.inference.drafts.key_patterns import (
+    BELOW,
+    NUMBER,
     KeyPattern,
+    KeyPlace,
     NamedGroup,
     Universe,
-    alternation,
     escaped,
+    in_common,
     number_name,
     numbered,
+    prefix_of,
 )
+from ckpt_surgery.inference.keys.grids import grids, places_of
 from ckpt_surgery.language.expressions.naming import name_problem
-from ckpt_surgery.language.expressions.regexes import compile_pattern
 
-KEYS = ("h/0/w", "h/0/w/b", "h/12/w", "h/x/w", "h1/w", "i")
-
-
-@pytest.mark.parametrize("text", ["a.b", "a/b-c d", "$x{1}", "(a|b)*", "[0]", "a\\d+", "a\nb", "ä", "#^?"])
-def test_escaped_texts_match_themselves(text: str) -> None:
-    assert compile_pattern(escaped(text)).fullmatch(text)
-    assert compile_pattern(alternation(["other", text])).fullmatch(text)
-    assert not compile_pattern(escaped(text)).fullmatch(text + "0")
+KEYS = ["h/0/w", "h/0/b/c", "h/11/w", "h/x/w", "g/0/w", "h", "i"]
+LAYER = NamedGroup("n", NUMBER)
 
 
-def test_only_what_has_a_meaning_is_escaped() -> None:
-    assert escaped("a/b-c_d e.f") == r"a/b-c_d e\.f"
+@pytest.mark.parametrize("text", ["a.b*", "a+b(c)|d", "^${n}", "x[0]", "back\\slash", "line\nbreak", "ü €"])
+def test_text_matches_itself(text: str) -> None:
+    assert re.fullmatch(escaped(text), text)
+    assert "\n" not in escaped(text)
 
 
-def test_groups_that_nobody_uses_have_no_name() -> None:
-    pattern = KeyPattern(("a/", NamedGroup("n", r"\d+"), "/", NamedGroup("word", "q|k")))
+def test_only_places_that_are_used_have_names() -> None:
+    pattern = KeyPattern(("a/", "/", ""), (LAYER, NamedGroup("word", "q|k")))
     assert pattern.regex() == r"a/(?P<n>\d+)/(?P<word>q|k)"
     assert pattern.regex({"word"}) == r"a/\d+/(?P<word>q|k)"
     assert pattern.regex(()) == r"a/\d+/(?:q|k)"
 
 
-def test_what_is_matched() -> None:
+def test_what_patterns_match() -> None:
     keys = Universe(KEYS)
-    assert keys.matched(numbered([("h/",), ("/w",)], rest=False)) == {
-        "h/0/w": {"n": "0"},
-        "h/12/w": {"n": "12"},
-    }
-    assert keys.matched(numbered([("h/",), ("/",)], rest=True)) == {
+    assert keys.matched(numbered(("h/", "/w"))) == {"h/0/w": {"n": "0"}, "h/11/w": {"n": "11"}}
+    assert keys.matched(KeyPattern(("h/", "/", ""), (LAYER, BELOW))) == {
         "h/0/w": {"n": "0", "rest": "w"},
-        "h/0/w/b": {"n": "0", "rest": "w/b"},
-        "h/12/w": {"n": "12", "rest": "w"},
+        "h/0/b/c": {"n": "0", "rest": "b/c"},
+        "h/11/w": {"n": "11", "rest": "w"},
     }
     assert keys.matched(KeyPattern(("i",))) == {"i": {}}
     assert keys.matched(KeyPattern(("j",))) == {}
-    assert keys.matched(KeyPattern((NamedGroup("rest", ".*"),))).keys() == set(KEYS)
+    assert keys.matched(KeyPattern(("", ""), (BELOW,))).keys() == set(KEYS)
 
 
-def test_keys_below_a_prefix() -> None:
-    assert list(Universe(KEYS).below("h/0")) == ["h/0/w", "h/0/w/b"]
-    assert list(Universe(KEYS).below("")) == sorted(KEYS)
-    assert list(Universe(KEYS).below("z")) == []
+def test_prefixes_have_the_numbers_of_their_keys() -> None:
+    known = places_of(grids([f"a/h/{n}/b/{m}" for n in range(3) for m in range(3)]))
+    assert prefix_of("a/h/2/b/1", 2, known) == KeyPlace(KeyPattern(("a/", ""), (BELOW,)), ("",))
+    layer = KeyPattern(("a/h/", "/", "/c"), (LAYER, BELOW))
+    assert prefix_of("a/h/2/b/1", 6, known, "/c") == KeyPlace(layer, ("2", ""))
+    assert prefix_of("a/h/2/b/1", 8, known).text == "a/h/2/b/"
 
 
-def test_names_of_numbers_are_allowed() -> None:
-    names = [number_name(slot) for slot in range(20)]
+@pytest.mark.parametrize(
+    ("texts", "regex"),
+    [
+        (["o/q/w", "o/k/w"], "o/(?:q|k)/w"),
+        (["a/w", "b/a/w"], "(?:a|b/a)/w"),  # whole components
+        (["a/w/b", "c/w/d"], "(?:a/w/b|c/w/d)"),
+        (["n", "n/b"], None),  # nothing is left that they have in common
+        (["n/{}/q", "n/{}/k"], r"n/\d+/(?:q|k)"),
+        (["n/{}/q", "m/{}/k"], None),  # two texts differ
+        (["n/{}", "n/a"], None),
+    ],
+)
+def test_what_keys_have_in_common(texts: list[str], regex: str | None) -> None:
+    patterns = [numbered(tuple(text.split("{}"))) for text in texts]
+    places = [KeyPlace(one, (str(n),) * len(one.groups)) for one in patterns for n in range(2)]
+    found = in_common(places)
+    if regex is None:
+        assert found is None
+    else:
+        assert {place.pattern.regex(()) for place in found.values()} == {regex}
+        assert [place.text for place in found] == [place.text for place in found.values()]
+
+
+def test_what_never_varies_is_no_place() -> None:
+    pattern = numbered(("h/", "/", ""))
+    found = in_common([KeyPlace(pattern, ("0", str(n))) for n in range(2)])
+    assert list(found.values()) == [KeyPlace(numbered(("h/0/", "")), (str(n),)) for n in range(2)]
+
+
+def test_every_number_has_a_name() -> None:
+    names = [number_name(place) for place in range(20)]
     assert names[:3] == ["n", "m", "k"]
     assert len(set(names)) == 20
     assert [name for name in names if name_problem(name, {})] == []

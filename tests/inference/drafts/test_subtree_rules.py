@@ -1,6 +1,7 @@
 """Subtrees whose every leaf meets the same fate."""
 
 from ckpt_surgery.inference.drafts.drafting import drafted
+from ckpt_surgery.inference.drafts.key_patterns import BELOW
 from ckpt_surgery.inference.drafts.parts import Kind, RulePart
 from ckpt_surgery.inference.drafts.subtree_rules import made_parts, plain_parts, subtrees
 from ckpt_surgery.inference.expressions.formations import Evidence, Findings, Formation, Value
@@ -8,7 +9,7 @@ from tests.support.findings import found
 
 
 def described(part: RulePart) -> tuple[str, list[str], str | None]:
-    texts = [place.text + ("*" if place.rest else "") for place in part.sources]
+    texts = [place.text + "*" * (BELOW in place.pattern.groups) for place in part.sources]
     return part.kind.value, texts, None if part.target is None else part.target.text
 
 

@@ -3,7 +3,6 @@
 import pytest
 
 from ckpt_surgery.inference.drafts.value_texts import (
-    blanked,
     gathers,
     read_alone,
     takes_apart,
@@ -64,17 +63,3 @@ def test_looked_up_lists(text: str, written: str) -> None:
 )
 def test_looked_up_leaves(text: str, written: str) -> None:
     assert read_alone(text, "s") == written
-
-
-@pytest.mark.parametrize(
-    ("text", "written"),
-    [
-        ("x + source['a/q/w']", "x + source[f'a/{word}/w']"),
-        ("x + source[f'{n}.q.b']", "x + source[f'{n}.{word}.b']"),
-        ("source['q'] + source['{q}/q']", "source[f'{word}'] + source[f'{{q}}/{word}']"),
-        ("x + source['a/q_proj/w']", "x + source['a/q_proj/w']"),  # a part of a component
-        ("rearrange(x, 'q/q')", "rearrange(x, 'q/q')"),  # no key
-    ],
-)
-def test_words_of_keys_that_are_looked_up(text: str, written: str) -> None:
-    assert blanked(text, "q", "word") == written
