@@ -89,22 +89,25 @@ def _divisors(pairs: Mapping[int, int]) -> Iterator[int]:
         yield period
 
 
-def condition(wanted: Sequence[int], others: Sequence[int], name: str) -> str | None:
+def condition(wanted: Sequence[int], others: Sequence[int], name: str, ranges: bool = False) -> str | None:
     """A condition that holds for all `wanted` numbers and for none of the others; None where there is none.
 
-    `name`: the number as an expression, such as `int(n)`.
+    `name`: the number as an expression, such as `int(n)`. `ranges`: whether these have to be all from one to
+    another, as for names such as `w1` and `w3`, which are no odd ones.
     """
     low, high = min(wanted), max(wanted)
     if all(other > high for other in others):
         return f"{name} == {low}" if low == high else f"{name} < {high + 1}"
     if all(other < low for other in others):
         return f"{name} == {low}" if low == high else f"{name} >= {low}"
-    for k in range(2, 9):
+    for k in range(2, 2 if ranges else 9):
         remainders = {one % k for one in wanted}
         if len(remainders) == 1 and not remainders & {one % k for one in others}:
             return f"{name} % {k} == {remainders.pop()}"
     if all(other < low or other > high for other in others):
         return f"{name} == {low}" if low == high else f"{low} <= {name} < {high + 1}"
+    if ranges:
+        return None
     few = sorted(set(wanted))
     if len(few) <= 8 and not set(few) & set(others):
         return f"{name} in {few}"

@@ -7,7 +7,6 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from ckpt_surgery.core.frozen import frozen
-from ckpt_surgery.inference.keys.grids import Places
 from ckpt_surgery.inference.keys.words import Span, span_of, tokens
 
 LONGEST = 1500
@@ -18,6 +17,7 @@ NUMBER_NAMES = "nmkpqrst"
 """Names of the groups of numbers, in the order of a key."""
 NAMES = ("word", "part", "item", "piece", "element", "member", *(f"word{number}" for number in range(2, 50)))
 """Names of the groups of words; few rules need more than two."""
+_NUMBER = re.compile(r"([0-9]+)")
 _SPECIAL = re.compile(r"([.^$*+?{}\[\]\\|()])")
 
 
@@ -106,29 +106,17 @@ class KeyPlace:
         return {group.name: value for group, value in named if group != BELOW}
 
 
-def place_of(key: str, places: Places) -> KeyPlace:
-    """A key as its family sees it."""
-    family, numbers = places[key]
-    return KeyPlace(numbered(family.template.texts), numbers)
+def place_of(key: str) -> KeyPlace:
+    """A key, with a place for each number."""
+    texts = _NUMBER.split(key)
+    return KeyPlace(numbered(tuple(texts[::2])), tuple(texts[1::2]))
 
 
-def prefix_of(key: str, length: int, places: Places, suffix: str = "") -> KeyPlace:
-    """The first `length` characters of a key as its family sees them, standing for all that is below.
-
-    `suffix`: what all of that ends with.
-    """
-    family, numbers = places[key]
-    texts: list[str] = []
-    left = length
-    for slot, text in enumerate(family.template.texts):
-        texts.append(text[:left])
-        left -= len(text)
-        if left <= 0 or slot == len(numbers):
-            break
-        left -= len(numbers[slot])
-    count = len(texts) - 1
-    pattern = numbered((*texts, suffix), (*(None,) * count, BELOW))
-    return KeyPlace(pattern, (*numbers[:count], ""))
+def prefix_of(prefix: str, suffix: str = "") -> KeyPlace:
+    """All keys that begin and end with these texts."""
+    texts = _NUMBER.split(prefix)
+    pattern = numbered((*texts[::2], suffix), (*(None,) * (len(texts) // 2), BELOW))
+    return KeyPlace(pattern, (*texts[1::2], ""))
 
 
 def in_common(places: Iterable[KeyPlace], word: str = "") -> Mapping[KeyPlace, KeyPlace] | None:

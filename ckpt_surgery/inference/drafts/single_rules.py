@@ -122,10 +122,10 @@ def _claimed(bundle: Bundle, universe: Universe) -> tuple[tuple[str, ...], str |
 
 def _separating(pattern: KeyPattern, wanted: Sequence[Matched], others: Sequence[Matched]) -> str | None:
     """What holds for the numbers of all `wanted` keys and of no other; None where nothing does."""
-    for group in pattern.groups:
+    for before, group in zip(pattern.texts, pattern.groups, strict=False):
         if group.inner == NUMBER:
             numbers, beyond = ([int(match[group.name]) for match in each] for each in (wanted, others))
-            found = condition(numbers, beyond, f"int({group.name})")
+            found = condition(numbers, beyond, f"int({group.name})", ranges=before[-1:].isalpha())
             if found is not None:
                 return found
     return None
@@ -241,15 +241,15 @@ def _spelled(places: Sequence[KeyPlace], rows: Rows, tables: Tables) -> tuple[Te
     pieces: list[TemplatePiece] = [pattern.texts[0]]
     columns = zip(*(place.values for place in places), strict=True)
     for group, column, text in zip(pattern.groups, columns, pattern.texts[1:], strict=True):
-        found = [Inserted("rest")] if group == BELOW else _text(column, rows, tables)
+        found = [Inserted("rest")] if group == BELOW else _text(column, rows, tables, str(pieces[-1]))
         if found is None:
             return None
         pieces += [*found, text]
     return joined_text(pieces)
 
 
-def _text(texts: Sequence[str], rows: Rows, tables: Tables) -> Sequence[TemplatePiece] | None:
-    """Numbers and words as they are written in keys: row by row."""
+def _text(texts: Sequence[str], rows: Rows, tables: Tables, before: str) -> Sequence[TemplatePiece] | None:
+    """Numbers and words as they are written in keys, behind the text `before`: row by row."""
     if len(set(texts)) == 1:
         return [texts[0]]
     for name, column in rows.texts.items():
@@ -261,6 +261,8 @@ def _text(texts: Sequence[str], rows: Rows, tables: Tables) -> Sequence[Template
         width = max((len(text) for text in texts if text.startswith("0") and text != "0"), default=0)
         if all(format(int(text), f"0{width}d" if width else "d") == text for text in texts):
             return [Inserted(f"f'{{{found}:0{width}d}}'" if width else found)]
+    if numeric and before[-1:].isalpha():
+        return None  # a part of a name, as in `w1`, which a table would take apart
     for name, column in rows.texts.items() if numeric else rows.words.items():
         table = _table(column, texts)
         if table is not None and numeric:

@@ -4,11 +4,9 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 
-from ckpt_surgery.inference.drafts.draft_places import draft_places, outline
 from ckpt_surgery.inference.drafts.key_patterns import place_of, prefix_of
 from ckpt_surgery.inference.drafts.parts import Kind, RulePart
 from ckpt_surgery.inference.expressions.formations import Findings, Formation, X
-from ckpt_surgery.inference.keys.grids import Places
 from ckpt_surgery.inference.keys.words import SEPARATORS
 
 _STEPS = re.compile(r"(?<=[/.])")
@@ -40,44 +38,19 @@ def subtrees(keys: Iterable[str], mark: Mark) -> Iterator[tuple[int, Sequence[st
 
 def made_parts(findings: Findings) -> list[RulePart]:
     """What rules make, in the order of the target: formations, and subtrees that move as they are."""
-    sources = draft_places(findings.source_keys, _source_fates(findings).__getitem__)
-    targets = draft_places(findings.target_keys, _target_fates(findings, sources).get)
     moved = _moved(findings.formations)
     subtree: dict[str, RulePart] = {}
     for length, keys in subtrees(findings.source_keys, lambda key, length: _around(moved, key, length)):
         around = _around(moved, keys[0], length)
         assert around is not None, "subtrees consist of leaves that move alike"
-        part = _subtree_moved(length, around, [moved[key] for key in keys], sources, targets)
+        part = _subtree_moved(length, around, [moved[key] for key in keys])
         subtree |= dict.fromkeys(keys, part)
     found: dict[int, RulePart] = {}
     for formation in findings.formations:
         alone = moved.get(formation.sources[0]) is formation
-        part = subtree.get(formation.sources[0]) or part_of(formation, alone, sources, targets)
+        part = subtree.get(formation.sources[0]) or part_of(formation, alone)
         found.setdefault(id(part), part)
     return list(found.values())
-
-
-def _source_fates(findings: Findings) -> Mapping[str, Hashable]:
-    """What becomes of each source leaf, but for the numbers of keys."""
-    fates: dict[str, set[Hashable]] = {key: set() for key in findings.source_keys}
-    for formation in findings.formations:
-        fate = outline(formation.target), formation.value.text
-        for source in formation.sources:
-            fates[source].add(fate)
-    return {key: frozenset(several) for key, several in fates.items()}
-
-
-def _target_fates(findings: Findings, sources: Places) -> Mapping[str, Hashable]:
-    """What each target leaf is made of, but for numbers; None where other leaves are made of that, too."""
-    templates = {
-        one.target: frozenset(sources[key][0].template for key in one.sources) for one in findings.formations
-    }
-    made: dict[Hashable, set[str]] = defaultdict(set)
-    for target, several in templates.items():
-        for template in several:
-            made[template].add(outline(target))
-    split = {template for template, outlines in made.items() if len(outlines) > 1}
-    return {target: None if several & split else several for target, several in templates.items()}
 
 
 def _moved(formations: Iterable[Formation]) -> Mapping[str, Formation]:
@@ -107,31 +80,25 @@ def _around(moved: Mapping[str, Formation], key: str, length: int) -> tuple[str,
     return None
 
 
-def _subtree_moved(
-    length: int,
-    around: tuple[str, str],
-    formations: Sequence[Formation],
-    sources: Places,
-    targets: Places,
-) -> RulePart:
+def _subtree_moved(length: int, around: tuple[str, str], formations: Sequence[Formation]) -> RulePart:
     """`length`: of the prefix of the sources; `around`: see `_around`."""
     source, target = formations[0].sources[0], formations[0].target
     kept = source == target
     return RulePart(
         Kind.KEPT if kept else Kind.MADE,
-        (prefix_of(source, length, sources),),
-        None if kept else prefix_of(target, len(around[0]), targets, around[1]),
+        (prefix_of(source[:length]),),
+        None if kept else prefix_of(*around),
         reasons=tuple((one.evidence, one.why) for one in formations),
     )
 
 
-def part_of(formation: Formation, alone: bool, sources: Places, targets: Places) -> RulePart:
+def part_of(formation: Formation, alone: bool) -> RulePart:
     """`alone`: whether the leaf is moved as it is, and feeds nothing else."""
     kept = alone and formation.sources == (formation.target,)
     return RulePart(
         Kind.KEPT if kept else Kind.MADE,
-        tuple(place_of(source, sources) for source in formation.sources),
-        None if kept else place_of(formation.target, targets),
+        tuple(map(place_of, formation.sources)),
+        None if kept else place_of(formation.target),
         formation.value,
         ((formation.evidence, formation.why),),
     )
@@ -142,10 +109,9 @@ def plain_parts(kind: Kind, keys: Iterable[str], among: Sequence[str]) -> list[R
     meant = dict.fromkeys(keys)
     if not meant:
         return []
-    known = draft_places(among, meant.__contains__)
     found: list[RulePart] = []
     for length, below in subtrees(among, lambda key, length: True if key in meant else None):
-        found.append(RulePart(kind, (prefix_of(below[0], length, known),), None))
+        found.append(RulePart(kind, (prefix_of(below[0][:length]),), None))
         for key in below:
             del meant[key]
-    return [*found, *(RulePart(kind, (place_of(key, known),), None) for key in meant)]
+    return [*found, *(RulePart(kind, (place_of(key),), None) for key in meant)]

@@ -15,9 +15,9 @@ from ckpt_surgery.inference.drafts.key_patterns import (
     in_common,
     number_name,
     numbered,
+    place_of,
     prefix_of,
 )
-from ckpt_surgery.inference.keys.grids import grids, places_of
 from ckpt_surgery.language.expressions.naming import name_problem
 
 KEYS = ["h/0/w", "h/0/b/c", "h/11/w", "h/x/w", "g/0/w", "h", "i"]
@@ -50,12 +50,11 @@ def test_what_patterns_match() -> None:
     assert keys.matched(KeyPattern(("", ""), (BELOW,))).keys() == set(KEYS)
 
 
-def test_prefixes_have_the_numbers_of_their_keys() -> None:
-    known = places_of(grids([f"a/h/{n}/b/{m}" for n in range(3) for m in range(3)]))
-    assert prefix_of("a/h/2/b/1", 2, known) == KeyPlace(KeyPattern(("a/", ""), (BELOW,)), ("",))
+def test_keys_and_prefixes_have_a_place_for_each_number() -> None:
+    assert place_of("a1/h/2") == KeyPlace(numbered(("a", "/h/", "")), ("1", "2"))
     layer = KeyPattern(("a/h/", "/", "/c"), (LAYER, BELOW))
-    assert prefix_of("a/h/2/b/1", 6, known, "/c") == KeyPlace(layer, ("2", ""))
-    assert prefix_of("a/h/2/b/1", 8, known).text == "a/h/2/b/"
+    assert prefix_of("a/h/2/", "/c") == KeyPlace(layer, ("2", ""))
+    assert prefix_of("") == KeyPlace(KeyPattern(("", ""), (BELOW,)), ("",))
 
 
 @pytest.mark.parametrize(
