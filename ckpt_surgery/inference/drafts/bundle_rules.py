@@ -117,7 +117,7 @@ def _listed(parts: Sequence[RulePart], universe: Universe, tables: Tables) -> Ru
     pattern = KeyPattern((span.before, span.after), (BELOW,))
     if len(span.before) + len(span.after) > LONGEST or not universe.matched(pattern).keys() >= set(keys):
         return None
-    order = tables.named("members", {key: at for at, key in enumerate(keys)})
+    order = tables.named("members", {key: at for at, key in enumerate(keys)}, alone=True)
     outputs = tuple(
         DraftedOutput((part.target.text,), str(part.value)) for part in parts if part.target is not None
     )

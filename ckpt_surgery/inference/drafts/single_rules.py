@@ -151,19 +151,6 @@ class Rows:
         """All columns of texts: words first."""
         return {**self.words, **self.digits}
 
-    def first_of_parts(self) -> "Rows":
-        """One row for each part, with the columns that have one value in all rows of a part."""
-        starts, at = [], 0
-        for part in self.group:
-            starts.append(range(at, at + len(part.sources)))
-            at += len(part.sources)
-        kept = {
-            name: [column[rows[0]] for rows in starts]
-            for name, column in self.numbers.items()
-            if all(len({column[row] for row in rows}) == 1 for rows in starts)
-        }
-        return Rows([replace(part, sources=part.sources[:1]) for part in self.group], kept, {}, {})
-
 
 def _rows(group: Group, columns: Mapping[str, Sequence[int]]) -> Rows:
     places = [place for _, place in rows_of(group)]
@@ -268,7 +255,7 @@ def _text(texts: Sequence[str], rows: Rows, tables: Tables, before: str) -> Sequ
         if table is not None and numeric:
             return [Inserted(f"{tables.named('numbers', table)}[{name}]")]
         if table is not None:
-            return _around(name, table) or [Inserted(f"{tables.extended('names', table)}[{name}]")]
+            return _around(name, table) or [Inserted(f"{tables.named('names', table)}[{name}]")]
     return _chosen(texts, rows, tables)
 
 
@@ -281,7 +268,7 @@ def _chosen(texts: Sequence[str], rows: Rows, tables: Tables) -> Sequence[Templa
         if table is not None and len(table) <= _CHOICES:
             key = f"str({name})" if name in remainders else name
             choices = dict(sorted(table.items()))
-            return _around(name, table) or [Inserted(f"{tables.extended('choices', choices)}[{key}]")]
+            return _around(name, table) or [Inserted(f"{tables.named('choices', choices)}[{key}]")]
     return None
 
 
@@ -301,14 +288,19 @@ def _around(name: str, table: Mapping[str, str]) -> Sequence[TemplatePiece]:
 
 def _formula(rows: Rows) -> str | None:
     """The value, with an expression in each of its holes; None where none fits."""
-    first = rows.group[0]
-    rows = rows.first_of_parts() if gathers(first.value.text) and not first.looked_up else rows
-    values = [part.value for part, _ in rows_of(rows.group)]
+    parts = [part for part, _ in rows_of(rows.group)]
+    first, numbers = parts[0], rows.numbers
+    if gathers(first.value.text) and not first.looked_up:  # what varies within a part has no one value
+        numbers = {
+            name: column
+            for name, column in numbers.items()
+            if len(set(zip(map(id, parts), column, strict=True))) == len(rows.group)
+        }
     holes: list[str] = []
-    columns = zip(*(value.numbers for value in values), strict=True)
-    ends = zip(*(value.ends for value in values), strict=True)
+    columns = zip(*(part.value.numbers for part in parts), strict=True)
+    ends = zip(*(part.value.ends for part in parts), strict=True)
     for column, end in itertools.zip_longest(columns, ends):
-        found = "" if column == end else expression_of(column, rows.numbers)
+        found = "" if column == end else expression_of(column, numbers)
         if found is None:
             return None
         holes.append(found)

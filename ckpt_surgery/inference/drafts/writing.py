@@ -1,5 +1,6 @@
 """The text of a draft: the recipe as YAML, with the evidence of each rule as a comment above it."""
 
+import itertools
 import re
 import shlex
 from collections import Counter
@@ -7,7 +8,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ckpt_surgery.inference.drafts.parts import Inserted, Kind, Reason, RuleDraft, TemplatePiece
-from ckpt_surgery.inference.drafts.sizes import named_sizes
 from ckpt_surgery.inference.drafts.tables import Tables
 from ckpt_surgery.inference.expressions.formations import (
     ConflictEntry,
@@ -19,6 +19,14 @@ from ckpt_surgery.inference.expressions.formations import (
 from ckpt_surgery.language.yaml.writing import yaml_text
 
 _WORDS = re.compile(r"[^\W\d]\w*")
+_SIZE = re.compile(r"\b(?P<axis>[hle])=(?P<number>\d+)(?=[,)])")
+"""A length that a pattern is told: of heads, of layers, of experts."""
+_LEAST = 3
+"""Smaller numbers are halves and pairs, which are the same in models of all sizes."""
+_NOUNS = {"h": "heads", "l": "layers", "e": "experts"}
+_SHARED_HEADS = re.compile(r"(?<![a-z])(?:key|value|k|v|kv|wk|wv)(?![a-z])|[kv]_proj")
+"""Keys of what groups of heads share."""
+_QUERIES = re.compile(r"(?<![a-z])(?:query|q|wq|out|o|wo)(?![a-z])|[qo]_proj")
 _FEW = 3
 """So many keys, or reasons, are listed."""
 
@@ -35,7 +43,8 @@ def document_of(
 ) -> dict[str, Any]:
     """The recipe. `keeps`: whether leaves that no rule claims stay as they are; `policies`: see `drafted`."""
     plain = [rule_of(rule) for rule in rules]
-    written, sizes = named_sizes(plain)
+    sizes: dict[str, int] = {}
+    written = [_with_sizes(rule, sizes) for rule in plain]
     if not given.names.isdisjoint(sizes):
         written, sizes = plain, {}
     used = {word for rule in rules for text in _expressions(rule) for word in _WORDS.findall(text)}
@@ -46,6 +55,28 @@ def document_of(
     if given.tables or wanted:
         document["tables"] = {**given.tables, **wanted}
     return {**document, "rules": [*given.rules, *written]}
+
+
+def _with_sizes(rule: Mapping[str, Any], sizes: dict[str, int]) -> dict[str, Any]:
+    """The rule with params in place of lengths, which are added to `sizes`."""
+    keys = f"{rule.get('match', '')} {rule.get('to', '')}"
+    shared = _SHARED_HEADS.search(keys) is not None and _QUERIES.search(keys) is None
+
+    def named(match: re.Match[str]) -> str:
+        axis, number = match["axis"], int(match["number"])
+        noun = "kv_heads" if axis == "h" and shared else _NOUNS[axis]
+        if number < _LEAST:
+            return match[0]
+        names = itertools.chain([noun], (f"{noun}_{count}" for count in itertools.count(2)))
+        name = next(name for name in names if sizes.setdefault(name, number) == number)
+        return f"{axis}={name}"
+
+    written = dict(rule)
+    if isinstance(rule.get("to"), dict):
+        written["to"] = {key: _SIZE.sub(named, value) for key, value in rule["to"].items()}
+    elif "value" in rule:
+        written["value"] = _SIZE.sub(named, rule["value"])
+    return written
 
 
 def _expressions(rule: RuleDraft) -> Iterator[str]:

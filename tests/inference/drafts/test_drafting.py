@@ -171,6 +171,20 @@ def test_words_are_looked_up_in_one_table_as_long_as_they_agree() -> None:
     assert len(draft.rules) == 3
 
 
+def test_sizes_have_names_by_what_they_count() -> None:
+    heads = "rearrange(x, '(h d) a -> a h d', h={0})"
+    made: list[Made] = [
+        *((new, old, heads, [size]) for new, old, size in (("query", "q_proj", 12), ("a", "b", 8))),
+        *((f"t/{new}", f"{new[0]}_proj.w", heads, [4]) for new in ("key", "value")),
+        ("w", [f"w.{n}" for n in range(4)], "rearrange(stack(xs), '(l e) a -> l e a', l={0})", [16]),
+        ("half", "whole", heads, [2]),
+    ]
+    draft = drafted(found(made))
+    assert draft.document["params"] == {"heads": 12, "heads_2": 8, "kv_heads": 4, "layers": 16}
+    assert "rearrange(x, '(h d) a -> a h d', h=kv_heads)" in draft.text
+    assert "h=2)" in draft.text
+
+
 # --- comments ---------------------------------------------------------------------------------------------
 
 
