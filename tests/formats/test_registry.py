@@ -1,8 +1,6 @@
 """Which format a path has, what is said of others, and formats from elsewhere."""
 
 import importlib.metadata
-import sys
-import textwrap
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -10,9 +8,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-import ckpt_surgery
-import ckpt_surgery.formats as formats_package
-from ckpt_surgery.core.errors import PlanError, SourceError, UsageError
+from ckpt_surgery.core.errors import SourceError, UsageError
 from ckpt_surgery.formats import destination_names, opening
 from ckpt_surgery.formats import known as formats
 from ckpt_surgery.formats.destination_names import FOREIGN
@@ -60,10 +56,6 @@ def car(install: Callable[..., None]) -> Format:
 
 
 # --- what is known ----------------------------------------------------------------------------------
-
-
-def test_orbax_is_known() -> None:
-    assert formats.formats()["orbax"].writable
 
 
 def test_entry_points_add_formats(car: Format, tmp_path: Path) -> None:
@@ -328,147 +320,3 @@ def test_steps_items_and_options_are_for_formats_that_have_them(name: str, tmp_p
 def test_every_suffix_is_one_formats_own() -> None:
     owners = [(suffix, known.name) for known in formats.formats().values() for suffix in known.suffixes]
     assert len({suffix for suffix, _ in owners}) == len(owners)
-
-
-# --- a format that is a folder ----------------------------------------------------------------------
-
-PARTS = {
-    "__init__.py": """
-        from pathlib import Path
-
-        from ckpt_surgery.formats.registry import Format
-
-        FORMAT = Format(
-            name="memmaps",
-            detect=lambda path: Path(path, "memmaps").is_file(),
-            module=__name__,
-            writable=True,
-            suffixes=(".memmaps",),
-            holds_metadata=False,
-            holds_empty=False,
-            holds_lists=False,
-        )
-        """,
-    "source.py": """
-        import os
-
-        import numpy as np
-
-        from ckpt_surgery.core.arrays import ArraySpec
-        from ckpt_surgery.core.keys import Key
-        from ckpt_surgery.core.leaves import Leaf, LeafKind
-
-
-        class MemmapSource:
-            format, step, item, metadata = "memmaps", None, None, {}
-
-            def __init__(self, path, selection):
-                self.path = path
-
-            def leaves(self):
-                return {leaf.key.text: leaf for leaf in map(self._leaf, self.files()) if leaf}
-
-            def _leaf(self, file):
-                array = np.load(file, mmap_mode="r")
-                name = os.path.basename(file).removesuffix(".npy")
-                return Leaf(Key.parse(name), LeafKind.ARRAY, ArraySpec(array.shape, array.dtype))
-
-            def read(self, leaf, region):
-                file = os.path.join(self.path, f"{leaf.key.text}.npy")
-                return np.array(np.load(file, mmap_mode="r")[region.slices])
-
-            def files(self):
-                names = sorted(os.listdir(self.path))
-                return [os.path.join(self.path, name) for name in names if name.endswith(".npy")]
-
-            def fingerprint(self):
-                return repr([os.stat(file).st_mtime_ns for file in self.files()])
-
-
-        read = MemmapSource
-        """,
-    "encoder.py": """
-        from ckpt_surgery.core.protocols import Encoder
-
-
-        class MemmapEncoder(Encoder):
-            def __init__(self, options):
-                pass
-
-            def unsupported(self, leaves):
-                texts = [leaf.key.text for leaf in leaves if "/" in leaf.key.text]
-                return [f"`{text}` is no name of a file; rename it." for text in texts]
-
-            def adopts(self, leaf, manifest):
-                return False
-
-
-        encoder = MemmapEncoder
-        """,
-    "sink.py": """
-        from numpy.lib.format import open_memmap
-
-
-        class MemmapSink:
-            def __init__(self, directory, options, outputs):
-                self.directory, self.outputs = directory, outputs
-
-            def create(self):
-                for output in self.outputs:
-                    spec = output.leaf.spec
-                    open_memmap(self._file(output), "w+", spec.dtype, spec.shape)
-
-            def attach(self, worker):
-                return self
-
-            def write(self, output, region, block):
-                array = open_memmap(self._file(output), "r+")
-                array[region.slices] = block
-                array.flush()
-
-            def flush(self):
-                pass
-
-            def finish(self, workers):
-                (self.directory / "memmaps").touch()
-
-            def record(self, text):
-                return False
-
-            def _file(self, output):
-                return self.directory / f"{output.leaf.key.text}.npy"
-
-
-        open_sink = MemmapSink
-        """,
-}
-
-
-@pytest.fixture
-def memmaps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """One more folder beside those of the package's formats."""
-    folder = tmp_path / "folders" / "memmaps"
-    folder.mkdir(parents=True)
-    for name, text in PARTS.items():
-        (folder / name).write_text(textwrap.dedent(text))
-    monkeypatch.setattr(formats_package, "__path__", [*formats_package.__path__, str(folder.parent)])
-    formats.formats.cache_clear()
-    yield
-    formats.formats.cache_clear()
-    for name in [name for name in sys.modules if name.startswith("ckpt_surgery.formats.memmaps")]:
-        del sys.modules[name]
-
-
-@pytest.mark.usefixtures("memmaps")
-def test_a_format_is_added_as_a_folder_and_nothing_else(tmp_path: Path) -> None:
-    arrays = {"a": np.arange(600.0).reshape(20, 30), "b": np.arange(3, dtype=np.int16)}
-    np.savez(tmp_path / "x.npz", **arrays)
-    assert "ckpt_surgery.formats.memmaps.sink" not in sys.modules
-    ckpt_surgery.convert(tmp_path / "x.npz", tmp_path / "x.memmaps")  # its name says the format
-    assert ckpt_surgery.inspect(tmp_path / "x.memmaps").format == "memmaps"
-    ckpt_surgery.convert(tmp_path / "x.memmaps", tmp_path / "back.npz")
-    with np.load(tmp_path / "back.npz") as back:
-        assert {name: back[name].tolist() for name in back} == {n: v.tolist() for n, v in arrays.items()}
-    np.savez(tmp_path / "y.npz", **{"a/b": np.ones(2)})
-    with pytest.raises(PlanError, match="`a/b` is no name of a file"):
-        ckpt_surgery.plan(None, tmp_path / "y.npz", format="memmaps")

@@ -23,7 +23,7 @@ from ckpt_surgery.core.errors import SourceError, UsageError
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.manifests import Chunk, Manifest, raw_codec
-from ckpt_surgery.core.protocols import Output, Sink
+from ckpt_surgery.core.protocols import Output
 from ckpt_surgery.formats.flax import FORMAT
 from ckpt_surgery.formats.listed_source import ListedSource
 from ckpt_surgery.formats.opening import detect_format, encoder, open_sink, open_source
@@ -134,36 +134,6 @@ def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """Arrays are cut from 40 bytes on."""
     monkeypatch.setattr(serialization, "MAX_CHUNK_SIZE", 40)
     monkeypatch.setattr("ckpt_surgery.formats.flax.layout.PIECE_BYTES", 40)
-
-
-class TestPieces(TestOneFile):
-    """The same with arrays that are cut."""
-
-    dtypes = ("float32", "bfloat16", "bool", "complex128")
-    lies = ()
-
-    def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
-        if "lie" in metafunc.fixturenames:
-            metafunc.parametrize("lie", FILE_LIES[:1], ids=["one"])
-        else:
-            super().pytest_generate_tests(metafunc)
-
-    @pytest.mark.slow
-    def test_two_processes(self, tmp_path: Path) -> None:
-        super().test_two_processes(tmp_path)
-
-    def save(self, arrays: Arrays, path: Path) -> Path:
-        with pytest.MonkeyPatch.context() as patch:
-            most = 40 if sum(value.nbytes for value in arrays.values()) < 10_000 else 300_001
-            patch.setattr(serialization, "MAX_CHUNK_SIZE", most)
-            return super().save(arrays, path)
-
-    def sink(
-        self, directory: Path, outputs: Sequence[Output], metadata: Mapping[str, Any] | None = None
-    ) -> Sink:
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("ckpt_surgery.formats.flax.layout.PIECE_BYTES", 40)
-            return super().sink(directory, outputs, metadata)
 
 
 # --- Hugging Face -----------------------------------------------------------------------------------------

@@ -81,54 +81,24 @@ def with_attributes(value: Any, attributes: Any) -> bytes:
 
 SYSTEM, TENSOR = Name("os", "system"), Name("torch", "Tensor")
 WANTED = Name("torch._tensor", "_rebuild_from_type_v2")
+WANTED_BY_NONE = (
+    *("posix.system", "nt.system", "os.popen", "os.execv", "os.remove", "subprocess.Popen", "pty.spawn"),
+    *("builtins.eval", "builtins.exec", "__builtin__.eval", "builtins.__import__", "builtins.getattr"),
+    *("builtins.compile", "builtins.type", "io.open", "pathlib.Path.touch", "importlib.import_module"),
+    *("runpy.run_path", "shutil.rmtree", "ctypes.CDLL", "webbrowser.open", "urllib.request.urlopen"),
+    *("socket.create_connection", "timeit.timeit", "code.interact", "pickle.loads", "marshal.loads"),
+    *("types.FunctionType", "functools.partial", "operator.methodcaller", "copyreg._reconstructor"),
+    *("collections.defaultdict", "argparse.Namespace", "numpy.load", "numpy.core.multiarray._reconstruct"),
+    *("torch.load", "torch.hub.load", "torch._utils._rebuild_wrapper_subclass"),
+    *("torch.storage._load_from_bytes", "torch.jit._pickle.build_intlist", "torch.package.PackageImporter"),
+    *("__torch__.Model.forward", "sys.setrecursionlimit", "os.path.join"),
+)
+"""Functions that run, open, import or delete something, or make what could."""
 CALLS = (
     attack("os", "system", TOUCH),
-    attack("posix", "system", TOUCH),
-    attack("nt", "system", TOUCH),
-    attack("os", "popen", TOUCH),
-    attack("os", "execv", "/usr/bin/touch", ["touch", "ran"]),
-    attack("os", "remove", "x"),
-    attack("subprocess", "Popen", ["touch", "ran"]),
     attack("subprocess", "check_output", ["touch", "ran"]),
-    attack("pty", "spawn", ["touch", "ran"]),
-    attack("builtins", "eval", "open('ran', 'w')"),
-    attack("builtins", "exec", "open('ran', 'w')"),
-    attack("__builtin__", "eval", "open('ran', 'w')"),
-    attack("builtins", "__import__", "os"),
-    attack("builtins", "getattr", "", "format"),
     attack("builtins", "open", "ran", "w"),
-    attack("builtins", "compile", "1", "x", "eval"),
-    attack("builtins", "type", "x", (), {}),
-    attack("io", "open", "ran", "w"),
-    attack("pathlib", "Path.touch", "ran"),
-    attack("importlib", "import_module", "antigravity"),
-    attack("runpy", "run_path", "x.py"),
-    attack("shutil", "rmtree", "x"),
-    attack("ctypes", "CDLL", "libc.so.6"),
-    attack("webbrowser", "open", "http://127.0.0.1"),
-    attack("urllib.request", "urlopen", "http://127.0.0.1"),
-    attack("socket", "create_connection", ("127.0.0.1", 1)),
-    attack("timeit", "timeit", "open('ran', 'w')"),
-    attack("code", "interact"),
-    attack("pickle", "loads", document(1)),
-    attack("marshal", "loads", b"i\1\0\0\0"),
-    attack("types", "FunctionType", None, {}),
-    attack("functools", "partial", SYSTEM, TOUCH),
-    attack("operator", "methodcaller", "touch"),
-    attack("copyreg", "_reconstructor", Name("builtins", "object"), None, None),
-    attack("collections", "defaultdict", None),
-    attack("argparse", "Namespace"),
-    attack("numpy", "load", "x.npy"),
-    attack("numpy.core.multiarray", "_reconstruct", None, (0,), b"b"),
-    attack("torch", "load", "x.pt"),
-    attack("torch.hub", "load", "x", "y"),
-    attack("torch._utils", "_rebuild_wrapper_subclass", None),
-    attack("torch.storage", "_load_from_bytes", b"x"),
-    attack("torch.jit._pickle", "build_intlist", [1]),
-    attack("torch.package", "PackageImporter", "x"),
-    attack("__torch__.Model", "forward"),
-    attack("sys", "setrecursionlimit", 1),
-    attack("os.path", "join", "a"),
+    *(attack(*name.rpartition(".")[::2], TOUCH) for name in WANTED_BY_NONE),
 )
 FORMS = (
     Attack("a global that is never called", document([SYSTEM]), "`os.system`"),
@@ -238,7 +208,7 @@ def watched() -> Iterator[list[str]]:
 @pytest.fixture(scope="module")
 def _imported(tmp_path_factory: pytest.TempPathFactory) -> None:
     """What is imported when the first file is opened is no part of what any file asks for."""
-    opened(archive(tmp_path_factory.mktemp("harmless") / "saved.pt", document({})))
+    opened(archive(tmp_path_factory.mktemp("harmless") / "saved.pt", document([Raw(b"Vtext\n")])))
 
 
 @pytest.mark.usefixtures("_imported")
