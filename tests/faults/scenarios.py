@@ -9,7 +9,7 @@
 
 import re
 import shutil
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -272,10 +272,3 @@ def check_message(run: Run, hinted: bool = True) -> None:
     assert len(short) <= MOST_CHARACTERS, f"{len(short)} characters: {run}"
     if hinted:
         assert re.search(r"^  \S", told, re.MULTILINE), f"no next step: {run}"
-
-
-def each_name(scenarios: Sequence[str]) -> Callable[[Any], Any]:
-    """A decorator that runs a test for scenarios by name."""
-    import pytest
-
-    return pytest.mark.parametrize("name", scenarios)

@@ -13,21 +13,14 @@ from tests.recipes.leaves import (
     ATTENTION_NORMS,
     GEMMA_NORMS,
     MATRICES,
-    Arrays,
     Function,
     Leaf,
     Shapes,
     Sizes,
     bias_in_heads,
     computed,
-    hf_arrays,
-    hf_shapes,
-    jax_arrays,
-    jax_shapes,
     reordered,
 )
-
-__all__ = ["Arrays", "Decoder", "Layout", "Shapes", "hf_arrays", "hf_shapes", "jax_arrays", "jax_shapes"]
 
 KEYTABLES = Path(__file__).parents[1] / "data" / "keytables"
 
@@ -178,10 +171,6 @@ def hf_config(d: Decoder) -> dict[str, Any]:
     return config | (
         {"num_experts" if d.family == "qwen3_moe" else "num_local_experts": d.experts} if d.experts else {}
     )
-
-
-def recorded_config(d: Decoder, layout: Layout) -> dict[str, Any]:
-    return leaves.recorded(f"hf-{recipe(d)}-to-jax", hf_config(d), layout)
 
 
 def recipe(d: Decoder) -> str:

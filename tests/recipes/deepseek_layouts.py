@@ -114,8 +114,6 @@ def norm(which: str, length: int) -> Leaf:
 
 
 V3 = DeepSeek("deepseek_v3", 61, 3, 128, 128, 64, 128, 1536, 512, 7168, 18432, 2048, 2048, 256, 129280)
-KIMI_K2 = DeepSeek("kimi_k2", 61, 1, 64, 128, 64, 128, 1536, 512, 7168, 18432, 2048, 2048, 384, 163840)
-V2_LITE = DeepSeek("deepseek_v2", 27, 1, 16, 128, 64, 128, 0, 512, 2048, 10944, 1408, 2816, 64, 102400)
 NARROW = DeepSeek("deepseek_v3", 14, 2, 4, 6, 8, 5, 9, 7, 10, 14, 3, 4, 11, 33)
 """More than ten layers with experts and more than ten experts: `10` sorts before `2` as text."""
 SMALL = replace(NARROW, layers=5, experts=3)
@@ -158,13 +156,6 @@ def params(d: DeepSeek, layout: Layout, back: bool) -> list[str]:
     if back and given.pop("vocab_size_padded"):
         given["vocab_size"] = d.vocab
     return leaves.said(given)
-
-
-def listed(shapes: Shapes, quantized: bool = False) -> dict[str, str]:
-    """Shapes as a listing: bfloat16, or matrices in float8 with scales in float32."""
-    float8 = {k: s for k, s in shapes.items() if quantized and is_quantized(k)}
-    scale = {k: s for k, s in shapes.items() if k.endswith("_scale_inv")}
-    return leaves.listed(shapes) | leaves.listed(float8, "float8_e4m3fn") | leaves.listed(scale, "float32")
 
 
 def further_layer(d: DeepSeek) -> Shapes:

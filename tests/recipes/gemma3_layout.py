@@ -9,7 +9,7 @@ import numpy as np
 
 from tests.recipes import leaves
 from tests.recipes.decoder_layouts import after
-from tests.recipes.leaves import GEMMA_NORMS, Arrays, Leaf, Shapes, Sizes, computed, jax_arrays, reordered
+from tests.recipes.leaves import GEMMA_NORMS, Arrays, Leaf, Sizes, computed, jax_arrays, reordered
 
 MAXTEXT_ROWS = 262144
 """Rows of the embedding in MaxText, which has none for the tokens of images."""
@@ -80,7 +80,6 @@ class Gemma3(Sizes):
             yield Leaf(f"{ours}/scale", (e,), theirs, lambda w: self.norm(layout, w))
 
 
-GEMMA_270M = Gemma3(18, 4, 1, 256, 640, 2048, 262144, "model")
 GEMMA_1B = Gemma3(26, 4, 1, 256, 1152, 6912, 262144, "model")
 GEMMA_4B = Gemma3(34, 8, 4, 256, 2560, 10240, 262208)
 GEMMA_12B = Gemma3(48, 16, 8, 256, 3840, 15360, 262208)
@@ -121,28 +120,6 @@ def params(d: Gemma3, layout: Layout, back: bool = False) -> list[str]:
     if back:
         given["vocab_size"] = d.vocab if given.pop("vocab_size_padded") else 0
     return leaves.said(given)
-
-
-def vision_shapes(d: Gemma3) -> Shapes:
-    """What sees images in the published models: SigLIP, 27 layers of 1152, and the projector."""
-    if not d.images:
-        return {}
-    wide, tower = 1152, "vision_tower.vision_model"
-    layer: Shapes = {f"layer_norm{n}.{leaf}": (wide,) for n in (1, 2) for leaf in ("weight", "bias")}
-    for name in ("q_proj", "k_proj", "v_proj", "out_proj"):
-        layer |= {f"self_attn.{name}.weight": (wide, wide), f"self_attn.{name}.bias": (wide,)}
-    layer |= {"mlp.fc1.weight": (4304, wide), "mlp.fc1.bias": (4304,)}
-    layer |= {"mlp.fc2.weight": (wide, 4304), "mlp.fc2.bias": (wide,)}
-    return {
-        f"{tower}.embeddings.patch_embedding.weight": (wide, 3, 14, 14),
-        f"{tower}.embeddings.patch_embedding.bias": (wide,),
-        f"{tower}.embeddings.position_embedding.weight": (4096, wide),
-        f"{tower}.post_layernorm.weight": (wide,),
-        f"{tower}.post_layernorm.bias": (wide,),
-        "multi_modal_projector.mm_input_projection_weight": (wide, d.embed),
-        "multi_modal_projector.mm_soft_emb_norm.weight": (wide,),
-        **{f"{tower}.encoder.layers.{i}.{name}": shape for i in range(27) for name, shape in layer.items()},
-    }
 
 
 TUNIX = {

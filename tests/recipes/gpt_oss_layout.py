@@ -54,7 +54,6 @@ class GptOss(Sizes):
 
 
 OSS_20B = GptOss(24, 64, 8, 64, 2880, 2880, 201088, 32)
-OSS_120B = GptOss(36, 64, 8, 64, 2880, 2880, 201088, 128)
 NARROW = GptOss(22, 4, 2, 6, 10, 14, 33, 3)
 """Of a width that runs in a moment.
 

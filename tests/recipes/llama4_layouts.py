@@ -77,7 +77,6 @@ class Llama4(Sizes):
 
 
 SCOUT = Llama4(48, 1, 40, 8, 128, 5120, 8192, 16384, 16, 202048)
-MAVERICK = Llama4(48, 2, 40, 8, 128, 5120, 8192, 16384, 128, 202048)
 NARROW = Llama4(12, 2, 4, 2, 6, 10, 7, 14, 3, 33)
 SMALL = replace(NARROW, layers=8)
 NARROW_SCOUT = Llama4(4, 1, 4, 2, 6, 10, 7, 14, 3, 33, images=False)
