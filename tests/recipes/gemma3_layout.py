@@ -1,6 +1,6 @@
 """Gemma 3: its sizes, and its names and shapes on both sides."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from tests.recipes import leaves
 from tests.recipes.decoder_layouts import after
-from tests.recipes.leaves import GEMMA_NORMS, Arrays, Leaf, Sizes, computed, jax_arrays, reordered
+from tests.recipes.leaves import GEMMA_NORMS, Leaf, Sizes, computed, reordered
 
 MAXTEXT_ROWS = 262144
 """Rows of the embedding in MaxText, which has none for the tokens of images."""
@@ -120,37 +120,3 @@ def params(d: Gemma3, layout: Layout, back: bool = False) -> list[str]:
     if back:
         given["vocab_size"] = d.vocab if given.pop("vocab_size_padded") else 0
     return leaves.said(given)
-
-
-TUNIX = {
-    "self_attention/out/kernel": "attn/attn_vec_einsum/w",
-    "self_attention/query_norm/scale": "attn/_query_norm/scale",
-    "self_attention/key_norm/scale": "attn/_key_norm/scale",
-    "pre_self_attention_norm/scale": "pre_attention_norm/scale",
-    "post_self_attention_norm/scale": "post_attention_norm/scale",
-    "pre_ffw_norm/scale": "pre_ffw_norm/scale",
-    "post_ffw_norm/scale": "post_ffw_norm/scale",
-    "mlp/wi_0/kernel": "mlp/gate_proj/kernel",
-    "mlp/wi_1/kernel": "mlp/up_proj/kernel",
-    "mlp/wo/kernel": "mlp/down_proj/kernel",
-}
-"""Names within a layer, and what tunix calls them."""
-
-
-def tunix_arrays(d: Gemma3, hf: Mapping[str, np.ndarray]) -> Arrays:
-    """What tunix holds for a Hugging Face model, by key: norms as they are, heads first, keys with values."""
-    plain = jax_arrays(d, Layout(scan=False, norm_plus_one=False), hf)
-    by_head = lambda i, which: plain.pop(  # noqa: E731
-        f"params/decoder/layers_{i}/self_attention/{which}/kernel"
-    ).swapaxes(0, 1)
-    made = {
-        "embedder/input_embedding": plain.pop("params/token_embedder/embedding"),
-        "final_norm/scale": plain.pop("params/decoder/decoder_norm/scale"),
-    }
-    for i in range(d.layers):
-        made[f"layers/{i}/attn/q_einsum/w"] = by_head(i, "query")
-        made[f"layers/{i}/attn/kv_einsum/w"] = np.stack([by_head(i, "key"), by_head(i, "value")])
-    for key, array in plain.items():
-        layer, name = key.removeprefix("params/decoder/layers_").split("/", 1)
-        made[f"layers/{layer}/{TUNIX[name]}"] = array
-    return {f"{key}/value": array for key, array in made.items()}

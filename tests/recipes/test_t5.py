@@ -28,9 +28,6 @@ from tests.support.plans import fates
 from tests.support.slow import slow
 from tests.support.trees import nested
 
-ROOT = Path(__file__).parents[2]
-T5_SMALL = json.loads((ROOT / "tests" / "data" / "keytables" / "t5-small.json").read_text())["disk"]
-
 Arrays = dict[str, np.ndarray]
 
 
@@ -282,20 +279,6 @@ def test_what_is_no_train_state_is_an_error(listing: dict[str, str], told: str) 
 
 
 # --- Hugging Face ↔ T5X ---------------------------------------------------------------------------
-
-SMALL = Size(vocab=32128, embed=512, heads=8, joined=512, mlp=2048, buckets=32, layers=6)
-
-
-def test_t5_small_both_ways_at_its_full_size() -> None:
-    """The tensors that lie in the published files, by name and shape."""
-    listing = {name: layouts.spec(shape) for name, shape in T5_SMALL.items()}
-    parameters = layouts.t5(SMALL, "1.0", "shared")
-    assert listing == layouts.state_dict(parameters)
-    there = planned("hf-t5-to-t5x", listing)
-    assert result(there) == layouts.inference_state(parameters)
-    assert not there.dropped
-    back = planned("t5x-hf-t5", result(there))
-    assert result(back) == listing
 
 
 @pytest.mark.parametrize("biases", ["shared", "per layer"])

@@ -2,7 +2,6 @@
 
 import os
 import re
-import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -97,26 +96,6 @@ class TestCompressed(conformance.Reading):
         with h5py.File(saved) as file:
             found = file["dense/kernel"].id.get_chunk_info(0)
         assert (chunk.file, chunk.offset, chunk.length) == (str(saved), found.byte_offset, found.size)
-
-
-@pytest.mark.slow
-class TestArchive(conformance.Reading):
-    """The weights in one of Keras's archives."""
-
-    format = "hdf5"
-    dtypes = ("bool", "bfloat16", "float32")
-    names = NAMES_OF_LEAVES
-    lies = LIES[:1]
-
-    def save(self, arrays: Arrays, path: Path) -> Path:
-        weights = save_hdf5(arrays, path.with_name("weights.h5"))
-        archive = path.with_name(path.name + ".keras")
-        with zipfile.ZipFile(archive, "w") as file:
-            file.writestr("metadata.json", "{}")
-            file.writestr("config.json", "{}")
-            file.write(weights, "model.weights.h5")
-        weights.unlink()
-        return archive
 
 
 # --- what arrays look like --------------------------------------------------------------------------------

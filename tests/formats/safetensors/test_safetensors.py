@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -458,22 +458,6 @@ def test_a_pointer_of_git_lfs(tmp_path: Path) -> None:
     (tmp_path / "model.safetensors").write_text("version 1\noid sha256:0000\nsize 12345\n")
     with pytest.raises(SourceError, match="Git LFS pointer"):
         opened(tmp_path)
-
-
-def cache(tmp_path: Path) -> tuple[Path, Callable[[str, str], None]]:
-    """A Hugging Face cache of a sharded model, and what makes a link in its snapshot."""
-    repository = tmp_path / "models--someone--model"
-    snapshot = repository / "snapshots" / "0123abcd"
-    snapshot.mkdir(parents=True)
-    sharded(repository / "blobs", [A, B])
-
-    def link(name: str, target: str) -> None:
-        (snapshot / name).unlink(missing_ok=True)
-        (snapshot / name).symlink_to(target)
-
-    for file in (repository / "blobs").iterdir():
-        link(file.name, f"../../blobs/{file.name}")
-    return snapshot, link
 
 
 # --- at random --------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ import os
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import jax.numpy as jnp
 import msgpack
@@ -185,17 +185,6 @@ class TestInline(conformance.Reading):
 
     def save(self, arrays: Arrays, path: Path) -> Path:
         return written(path, nested(arrays))
-
-
-class TestOneFile(TestInline):
-    """The file under another name, alone."""
-
-    dtypes: ClassVar = ("float32", "bool")
-    lies: ClassVar = TREE_LIES[:1]
-
-    def save(self, arrays: Arrays, path: Path) -> Path:
-        path.mkdir()
-        return (written(path, nested(arrays)) / "checkpoint").rename(path / "model.t5x")
 
 
 class TestTensorStore(conformance.Reading):
@@ -707,6 +696,9 @@ def test_what_is_taken_for_t5x(tmp_path: Path) -> None:
     os.truncate(tmp_path / "cut" / "checkpoint", 30)
     for name in ("run", "run/checkpoint_7", "run/checkpoint_7/checkpoint", "old", "renamed.msgpack", "cut"):
         assert detect_format(os.fspath(tmp_path / name)).name == "t5x", name
+    written(tmp_path / "alone", {"target": {"x": SCALE}})
+    (tmp_path / "alone/checkpoint").rename(tmp_path / "alone/model.t5x")
+    assert_same(values(opened(tmp_path / "alone/model.t5x")), {"target/x": SCALE})
 
 
 def test_what_is_not_taken_for_t5x(tmp_path: Path) -> None:

@@ -1,9 +1,6 @@
 """Indexes written by this package, read by TensorStore, by stock Orbax and by our own reader."""
 
-import itertools
-import json
 import os
-import shutil
 import tempfile
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -12,16 +9,11 @@ from typing import Any
 from unittest import mock
 from uuid import UUID
 
-import jax
 import numpy as np
-import orbax.checkpoint as ocp
 import pytest
 import tensorstore as ts
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from jax.sharding import NamedSharding, PartitionSpec
-from orbax.checkpoint import v1
-from safetensors.numpy import save_file
 
 from ckpt_surgery.core.errors import PlanError, SourceError
 from ckpt_surgery.core.manifests import Chunk
@@ -321,24 +313,6 @@ def test_bytes_beyond_four_gigabytes(tmp_path: Path) -> None:
     assert contents(tmp_path) == {b"x/0": b"\0planted\0"}
 
 
-@pytest.mark.parametrize("what", ["flipped", "cut"])
-@pytest.mark.parametrize("node_bytes", [2**20, 60])
-def test_damage_is_refused(what: str, node_bytes: int, tmp_path: Path) -> None:
-    entries = [IndexEntry(f"key{i}".encode(), b"value" * i) for i in range(6)]
-    write_index(tmp_path, entries, node_bytes, fixed=True)
-    for file in (tmp_path / "manifest.ocdbt", tmp_path / "d" / IDENTITY.hex):
-        whole = file.read_bytes()
-        for place in range(len(whole)):
-            damaged = whole[:place]
-            if what == "flipped":
-                damaged += bytes([whole[place] ^ 1 << place % 8]) + whole[place + 1 :]
-            file.write_bytes(damaged)
-            with pytest.raises(ValueError, match=r"manifest|b-tree|EXACTLY|length|range|size|DATA_LOSS"):
-                contents(tmp_path)
-        file.write_bytes(whole)
-    check_both_readers(tmp_path, entries, 1024)
-
-
 def test_a_wrong_checksum_is_what_is_refused(tmp_path: Path) -> None:
     write_index(tmp_path, [IndexEntry(b"key", b"value")], fixed=True)
     for file in (tmp_path / "manifest.ocdbt", tmp_path / "d" / IDENTITY.hex):
@@ -404,88 +378,3 @@ def test_no_entries(tmp_path: Path) -> None:
 def test_keys_that_an_index_cannot_hold(entries: list[IndexEntry], message: str) -> None:
     with pytest.raises(PlanError, match=message):
         make_index(entries)
-
-
-LAYERS, INSIDE, OUTSIDE = 4, 8, 16
-
-
-def linked_checkpoint(directory: Path) -> np.ndarray:
-    """An Orbax item whose one array `kernel` stacks the transposed matrices of a safetensors file.
-
-    Returns the array's value. The safetensors file is gone afterwards: only its link is left.
-    """
-    matrices = {f"h.{i}.weight": checkpoints.random((OUTSIDE, INSIDE), i) for i in range(LAYERS)}
-    model = directory.parent / "model.safetensors"
-    save_file(matrices, model)
-    with open(model, "rb") as file:
-        header_bytes = int.from_bytes(file.read(8), "little")
-        header = json.loads(file.read(header_bytes))
-    value = np.stack([matrix.T for matrix in matrices.values()])
-    checkpoints.save_pytree(directory, {"kernel": np.zeros_like(value)})
-    for name in ("manifest.ocdbt", "d", "ocdbt.process_0"):
-        path = directory / name
-        shutil.rmtree(path) if path.is_dir() else path.unlink()
-    definition = {
-        "zarr_format": 2,
-        "shape": value.shape,
-        "chunks": (1, INSIDE, OUTSIDE),
-        "dtype": "<f4",
-        "order": "F",
-        "compressor": None,
-        "filters": None,
-        "fill_value": None,
-        "dimension_separator": ".",
-    }
-    data = f"d/{'5afe' * 8}"
-    entries = [IndexEntry(b"kernel/.zarray", json.dumps(definition).encode())]
-    for i, name in enumerate(matrices):
-        start, stop = header[name]["data_offsets"]
-        chunk = Chunk(data, 8 + header_bytes + start, stop - start)
-        entries.append(IndexEntry(f"kernel/{i}.0.0".encode(), chunk))
-    write_index(directory, entries)
-    os.link(model, directory / data)
-    model.unlink()
-    return value
-
-
-def test_stock_readers_open_an_array_over_a_foreign_file(tmp_path: Path) -> None:
-    path = tmp_path / "checkpoint"
-    value = linked_checkpoint(path)
-    kvstore = {"driver": "ocdbt", "base": {"driver": "file", "path": f"{path}/"}, "path": "kernel/"}
-    array = ts.open({"driver": "zarr", "kvstore": kvstore, "fill_missing_data_reads": False}).result()
-    np.testing.assert_array_equal(array.read().result(), value)
-    with checkpoints.quiet():
-        with ocp.PyTreeCheckpointer() as checkpointer:
-            np.testing.assert_array_equal(checkpointer.restore(path)["kernel"], value)
-        sharding = NamedSharding(checkpoints.mesh(), PartitionSpec("x", None, "y"))
-        target = {"kernel": jax.ShapeDtypeStruct(value.shape, np.float32, sharding=sharding)}
-        with ocp.StandardCheckpointer() as checkpointer:
-            restored = checkpointer.restore(path, target)["kernel"]
-        assert restored.sharding == sharding
-        np.testing.assert_array_equal(restored, value)
-        np.testing.assert_array_equal(v1.load_pytree(path)["kernel"], value)
-
-
-@pytest.mark.slow
-def test_a_million_entries(tmp_path: Path) -> None:
-    place_foreign(tmp_path)
-    files = sorted(FOREIGN)
-    definition = b'{"chunks":[1,4096],"order":"F","zarr_format":2}'
-
-    def entries() -> Iterator[IndexEntry]:
-        for i in range(250_000):
-            name = b"state.layers_%d.kernel_%d" % (i % 900, i // 900)
-            yield IndexEntry(name + b"/.zarray", definition)
-            for j in range(3):
-                yield IndexEntry(b"%s/%d.0" % (name, j), Chunk(files[i % 3], j, i % 6))
-
-    write_index(tmp_path, entries())
-    assert check_tree(tmp_path, 2**20) == 1
-    store = opened(tmp_path)
-    assert len(store.list().result()) == 1_000_000
-    for entry in itertools.islice(entries(), 0, None, 9973):
-        assert store[entry.key] == value_of(entry)
-    index = begin_reading(str(tmp_path))()
-    assert len(index.entries) == 1_000_000
-    chunks = ((e.key, e.value) for e in entries() if isinstance(e.value, Chunk))
-    assert all(index.locate(key) == below(tmp_path, chunk) for key, chunk in chunks)
