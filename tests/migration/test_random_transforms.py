@@ -11,7 +11,7 @@ from orbax.checkpoint.transform_utils import Transform, apply_transformations
 import ckpt_surgery
 from ckpt_surgery.core.errors import PlanError
 from ckpt_surgery.migration.orbax_transforms import from_orbax_transforms
-from tests.oracle.test_random_trees import Surgery, surgeries
+from tests.oracle.random_trees import Surgery, surgeries
 from tests.oracle.trees import Tree, assert_same
 
 NAMES = ("a", "b", "ab", "c")

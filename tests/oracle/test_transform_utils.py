@@ -1,8 +1,4 @@
-"""Recipes do to checkpoints what Orbax's `apply_transformations` does to trees.
-
-Each row gives one case twice: as transforms, which Orbax applies to a tree in memory, and as a recipe. The
-behaviours are those that Orbax's own tests of `transform_utils` look at.
-"""
+"""What Orbax's own tests of `transform_utils` look at, and where recipes differ on purpose."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -10,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import flax.struct
-import jax
 import numpy as np
 import pytest
 from orbax.checkpoint.transform_utils import (
@@ -67,7 +62,6 @@ class Case:
     original: Tree
     transforms: Tree
     new: Tree
-    recipe: str
     default_to_original: bool = True
 
     def oracle(self) -> Tree:
@@ -80,28 +74,24 @@ CASES = [
         original=ORIGINAL,
         transforms={},
         new={"a": UNSET, "b": UNSET, "c": {"a": UNSET, "e": UNSET}},
-        recipe="{version: 1, rules: []}",
     ),
     Case(
         "a rule that changes nothing",
         original=ORIGINAL,
         transforms={".*": Transform()},
         new={"a": UNSET, "b": UNSET, "c": {"a": UNSET, "e": UNSET}},
-        recipe="{version: 1, rules: [{fill: '.*'}]}",
     ),
     Case(
         "nothing in common: all from the target",
         original={"z": 5},
         transforms={},
         new={"a": 1},
-        recipe="{version: 1, target: {missing: fallback}, rules: []}",
     ),
     Case(
         "one leaf that is zero is a tree like any other",
         original={"a": 0},
         transforms={},
         new={"a": UNSET},
-        recipe="{version: 1, rules: []}",
     ),
     Case(
         "renamed, moved up, copied twice, dropped, taken from the target by rule and by default",
@@ -115,16 +105,6 @@ CASES = [
             "ca2": Transform(original_key="c/a"),
         },
         new={"a1": UNSET, "c": {"a": UNSET}, "e1": UNSET, "f": None, "g": 100, "ca1": UNSET, "ca2": UNSET},
-        recipe="""
-version: 1
-target: {missing: fallback}
-rules:
-  - {fill: a1, from: a}
-  - {fill: c/a}
-  - {fill: e1, from: c/e}
-  - {fill: f, fallback: true}
-  - {fill: 'ca[12]', from: c/a}
-""",
     ),
     Case(
         "some rules, the rest by default; a source leaf may also keep its place",
@@ -143,27 +123,12 @@ rules:
             "f": None,
             "g": 2,
         },
-        recipe="""
-version: 1
-target: {missing: fallback}
-rules:
-  - {fill: a1, from: a}
-  - {fill: e1, from: c/e}
-  - {fill: e2, from: c/e}
-""",
     ),
     Case(
         "the target is preferred: fallback means the source's value then",
         original=ORIGINAL,
         transforms={"a": Transform(use_fallback=True), "b1": Transform(original_key="b")},
         new={"a": UNSET, "c": {"a": 10, "e": 11}, "b1": UNSET, "f": None, "g": 2},
-        recipe="""
-version: 1
-target: {prefer: target}
-rules:
-  - {fill: a, fallback: true}
-  - {fill: b1, from: b}
-""",
         default_to_original=False,
     ),
     Case(
@@ -171,7 +136,6 @@ rules:
         original=ORIGINAL,
         transforms={"f": Transform(use_fallback=True)},
         new={"a": 2, "b": 3, "c": {"a": 7, "e": 8}, "f": 20},
-        recipe="{version: 1, rules: [{fill: f, fallback: true}]}",
     ),
     Case(
         "regular expressions with groups, on several levels, with and without a value",
@@ -191,12 +155,6 @@ rules:
             "d": {"y1": UNSET, "y2": UNSET},
             "f": {"y3": UNSET},
         },
-        recipe=r"""
-version: 1
-rules:
-  - {fill: '(.*)x(\d.*)', from: '\1a\2'}
-  - {fill: '(.*)y(\d)', from: '\1e\2', value: x * 2}
-""",
     ),
     Case(
         "groups with names",
@@ -205,25 +163,18 @@ rules:
             r"(?P<layer>[a-z]+_\d)_(?P<weight>[a-z]+)": Transform(original_key=r"\g<layer>/\g<weight>")
         },
         new={"dense_1_kernel": UNSET, "dense_1_bias": UNSET},
-        recipe=r"""
-version: 1
-rules:
-  - {fill: '(?P<layer>[a-z]+_\d)_(?P<weight>[a-z]+)', from: '\g<layer>/\g<weight>'}
-""",
     ),
     Case(
         "part of the tree: what the target lacks is dropped",
         original=ORIGINAL,
         transforms={"a": Transform(), "c": {"e": Transform()}},
         new={"a": UNSET, "c": {"e": UNSET}},
-        recipe="{version: 1, rules: [{fill: a}, {fill: c/e}]}",
     ),
     Case(
         "a value function on every leaf",
         original={"a": np.arange(3.0), "b": {"c": np.arange(4, dtype=np.int16)}, "n": 5, "r": 0.5},
         transforms={".*": Transform(value_fn=lambda v: v * 2)},
         new={"a": np.zeros(3), "b": {"c": np.zeros(4, np.int16)}, "n": UNSET, "r": UNSET},
-        recipe="{version: 1, rules: [{fill: '.*', value: x * 2}]}",
     ),
     Case(
         "functions of several values: many to one, one to many, many to many",
@@ -237,15 +188,6 @@ rules:
             "z": Transform(multi_value_fn=lambda _, tree: tree["a"]),
         },
         new={"a": UNSET, "c": {"a": UNSET}, "w": UNSET, "x1": UNSET, "y": UNSET, "z": UNSET},
-        recipe="""
-version: 1
-rules:
-  - {fill: a, value: "source['a'] * 2 + 20"}
-  - {fill: c/a, value: "x + source['c/e']"}
-  - {fill: w, value: "source['a'] + source['b']"}
-  - {fill: x1, value: "source['a'] + source['b'] * 2"}
-  - {fill: '[yz]', value: "source['a']"}
-""",
     ),
     Case(
         "trees that are not dicts: dataclasses and lists",
@@ -269,24 +211,8 @@ rules:
             e=UNSET,
             f=[UNSET] * 2,
         ),
-        recipe="""
-version: 1
-rules:
-  - {fill: a1, from: a}
-  - {fill: b, value: x * 2}
-  - {fill: 'c/.*'}
-  - {fill: d, fallback: true}
-  - {fill: e, value: "source['c/y/0']"}
-  - {fill: 'f/(?P<i>.*)', value: "source[f'c/y/{int(i) + 1}']"}
-""",
     ),
 ]
-
-
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.reason)
-def test_as_orbax(tmp_path: Path, case: Case) -> None:
-    ours = operate(tmp_path, case.recipe, case.original, target=case.new)
-    assert_same(ours, through_orbax(tmp_path, case.oracle()))
 
 
 # --- refused by both ------------------------------------------------------------------------------
@@ -297,33 +223,21 @@ REFUSED = [
         original={"a": 1},
         transforms={"b": Transform()},
         new={"b": UNSET},
-        recipe="{version: 1, rules: [{fill: b}]}",
     ),
     Case(
         "the original key is not in the source",
         original=ORIGINAL,
         transforms={r"(\w)1": Transform(original_key=r"\1")},
         new={"a1": UNSET, "q1": UNSET},
-        recipe=r"{version: 1, rules: [{fill: '(\w)1', from: '\1'}]}",
     ),
     Case(
         "the target is preferred, and fallback asks for a source leaf that is not there",
         original=ORIGINAL,
         transforms={"f": Transform(use_fallback=True)},
         new={"a": 2, "f": 20},
-        recipe="{version: 1, target: {prefer: target}, rules: [{fill: f, fallback: true}]}",
         default_to_original=False,
     ),
 ]
-
-
-@pytest.mark.parametrize("case", REFUSED, ids=lambda case: case.reason)
-def test_refused_as_by_orbax(tmp_path: Path, case: Case) -> None:
-    with pytest.raises(ValueError, match="not found in origin tree"):
-        case.oracle()
-    with pytest.raises(PlanError):
-        operate(tmp_path, case.recipe, case.original, target=case.new)
-    assert not (tmp_path / "result").exists()
 
 
 def test_nothing_left_is_refused(tmp_path: Path) -> None:
@@ -354,12 +268,6 @@ rules:
   - {fill: '(.*)Dense_2(.*)', from: '\1Dense_1\2'}
   - {fill: '(.*)Dense_1(.*)', from: '\1Dense_0\2'}
 """
-
-
-def test_layers_inserted_into_a_train_state(tmp_path: Path) -> None:
-    old, new = train_state(8, 8, seed=1), train_state(8, 8, 8, 4, seed=2)
-    ours = operate(tmp_path, INSERT_RECIPE, old, target=new)
-    assert_same(ours, through_orbax(tmp_path, apply_transformations(old, INSERT, new)))
 
 
 def test_layers_that_do_not_fit_are_refused(tmp_path: Path) -> None:
@@ -446,14 +354,3 @@ def test_the_first_rule_wins(tmp_path: Path, first: str, second: str) -> None:
         rules[1]["optional"] = True  # nothing is left for it
     ours = operate(tmp_path, {"version": 1, "rules": rules}, original)
     assert ours == {"ab": factors[first], "ac": 10}
-
-
-def test_states_hold_what_the_cases_need() -> None:
-    names = {"/".join(str(getattr(p, "key", getattr(p, "name", getattr(p, "idx", p)))) for p in path)
-             for path, _ in jax.tree_util.tree_leaves_with_path(train_state(8, 4, seed=0))}  # fmt: skip
-    assert {
-        "step",
-        "params/params/Dense_0/kernel",
-        "opt_state/0/count",
-        "opt_state/0/nu/params/Dense_1/bias",
-    } <= names
