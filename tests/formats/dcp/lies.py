@@ -12,16 +12,19 @@ from tests.formats.dcp.lying import (
     damage,
     deflated,
     entry,
+    fields,
     lie,
     link_metadata_out,
     link_out,
     long_paths,
     metadata,
     more,
+    path,
     pipe,
     placed,
     sparse,
     stored,
+    tensor,
 )
 from tests.formats.dcp.parts import (
     DATA,
@@ -83,33 +86,21 @@ PICKLES = (
 TENSORS = (
     entry("no description", "`w`: its description is a value of type NoneType", None),
     entry("a description of a chunk", "its description is an instance", chunk((0,), (1,))),
-    entry(
+    tensor(
         "no dtype",
         "its dtype is a value of type NoneType",
-        record(
-            "TensorStorageMetadata",
-            {"properties": record("TensorProperties", (None,)), "size": (), "chunks": []},
-        ),
+        properties=record("TensorProperties", (None,)),
+        size=(),
+        chunks=[],
     ),
     entry("an unknown dtype", "asks for `torch.qint8`", described("qint8", (4, 6), HALVES)),
-    entry(
+    tensor(
         "a sparse layout",
         "has the layout `torch.sparse_coo`",
-        record(
-            "TensorStorageMetadata",
-            {"properties": properties("int32", Call(LAYOUT.function, ("torch.sparse_coo",)))},
-        ),
+        properties=properties("int32", Call(LAYOUT.function, ("torch.sparse_coo",))),
     ),
-    entry(
-        "no properties",
-        "record of its properties is a value of type NoneType",
-        record("TensorStorageMetadata", {}),
-    ),
-    entry(
-        "no size",
-        "its size is not a shape",
-        record("TensorStorageMetadata", {"properties": properties("int32")}),
-    ),
+    tensor("no properties", "record of its properties is a value of type NoneType"),
+    tensor("no size", "its size is not a shape", properties=properties("int32")),
     entry("a size that is negative", "not made of sizes", described("int32", (4, -6), HALVES)),
     entry("a size that is text", "not made of sizes", described("int32", "46", HALVES)),
     entry("a size beyond all memory", "`w`: it has a shape beyond all", described("int32", (2**62,), [])),
@@ -124,17 +115,19 @@ TENSORS = (
         "has 40 axes; 32 is the limit",
         described("int32", (1,) * 40, [((0,) * 40, (1,) * 40)]),
     ),
-    entry(
+    tensor(
         "chunks that are no list",
         "its chunks are not a list",
-        record("TensorStorageMetadata", {"properties": properties("int32"), "size": (4,), "chunks": None}),
+        properties=properties("int32"),
+        size=(4,),
+        chunks=None,
     ),
-    entry(
+    tensor(
         "a chunk that is a tuple",
         "a chunk is a value of type tuple",
-        record(
-            "TensorStorageMetadata", {"properties": properties("int32"), "size": (4,), "chunks": [(0, 4)]}
-        ),
+        properties=properties("int32"),
+        size=(4,),
+        chunks=[(0, 4)],
     ),
     entry("an object in place of a tensor", "does not have its place", OBJECT),
     entry(
@@ -221,27 +214,15 @@ PLACES = (
         r"through transforms \(zstd\), which are not undone\n.*without `_extensions`",
         place(DATA, 0, 9, transform_descriptors=["zstd"]),
     ),
-    lie("no places", "not a dictionary", lambda parts: parts.more.update(storage_data=None)),
-    lie(
-        "places by names",
-        "a key of `storage_data` is a value",
-        lambda parts: parts.more.update(storage_data={"w": 1}),
-    ),
-    lie(
+    fields("no places", "not a dictionary", storage_data=None),
+    fields("places by names", "a key of `storage_data` is a value", storage_data={"w": 1}),
+    fields(
         "a place of no name",
         "does not have a name and offsets",
-        lambda parts: parts.more.update(storage_data=Raw(b"}(" + code(index(None)) + b"K\x01u")),
+        storage_data=Raw(b"}(" + code(index(None)) + b"K\x01u"),
     ),
-    lie(
-        "entries that are a list",
-        "not a dictionary by names",
-        lambda parts: parts.more.update(state_dict_metadata=[]),
-    ),
-    lie(
-        "entries by numbers",
-        "not a dictionary by names",
-        lambda parts: parts.more.update(state_dict_metadata={1: 2}),
-    ),
+    fields("entries that are a list", "not a dictionary by names", state_dict_metadata=[]),
+    fields("entries by numbers", "not a dictionary by names", state_dict_metadata={1: 2}),
     damage("a data file elsewhere", "outside the checkpoint", link_out),
     damage("a data file that is a pipe", "not a regular file", pipe),
     damage("a data file that is gone", "No such file", lambda path: (path / DATA).unlink()),
@@ -265,28 +246,12 @@ ARCHIVES = (
     stored("an empty archive", "is not a zip archive", b"PK\x05\x06" + bytes(18)),
 )
 KEYS = (
-    lie(
-        "a path that is a text", "`w`: its path in `planner_data`", lambda parts: parts.paths.update(w="a.b")
-    ),
-    lie("a path of nothing", "its path in `planner_data`", lambda parts: parts.paths.update(w=())),
-    lie(
-        "a path with a negative index",
-        "its path in `planner_data`",
-        lambda parts: parts.paths.update(w=("a", -1)),
-    ),
-    lie(
-        "a path with a fraction", "its path in `planner_data`", lambda parts: parts.paths.update(w=("a", 0.5))
-    ),
-    lie(
-        "a path of many components",
-        "nested more than 64 deep",
-        lambda parts: parts.paths.update(w=("a",) * 65),
-    ),
-    lie(
-        "a path that is no Unicode",
-        "`w`: has half of a surrogate",
-        lambda parts: parts.paths.update(w=("\ud800",)),
-    ),
+    path("a path that is a text", "`w`: its path in `planner_data`", "a.b"),
+    path("a path of nothing", "its path in `planner_data`", ()),
+    path("a path with a negative index", "its path in `planner_data`", ("a", -1)),
+    path("a path with a fraction", "its path in `planner_data`", ("a", 0.5)),
+    path("a path of many components", "nested more than 64 deep", ("a",) * 65),
+    path("a path that is no Unicode", "`w`: has half of a surrogate", ("\ud800",)),
     lie(
         "one path twice",
         r"`a\\/b`: two leaves have this key",

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from tests.formats.dcp.parts import DATA, OBJECT, VALUE, Parts, archive, described, usual
+from tests.formats.dcp.parts import DATA, OBJECT, VALUE, Parts, archive, described, record, usual
 from tests.formats.torch.pickles import Name, Raw, code
 from tests.support.conformance import Lie
 
@@ -42,6 +42,21 @@ def damage(reason: str, says: str, change: Callable[[Path], object]) -> Lie:
 def entry(reason: str, says: str, value: Any) -> Lie:
     """Another description of the array."""
     return lie(reason, says, lambda parts: parts.entries.update(w=value))
+
+
+def tensor(reason: str, says: str, **state: Any) -> Lie:
+    """Another state of the array's description."""
+    return entry(reason, says, record("TensorStorageMetadata", state))
+
+
+def path(reason: str, says: str, names: Any) -> Lie:
+    """Another path of the array."""
+    return lie(reason, says, lambda parts: parts.paths.update(w=names))
+
+
+def fields(reason: str, says: str, **values: Any) -> Lie:
+    """Other fields of the metadata."""
+    return lie(reason, says, lambda parts: parts.more.update(values))
 
 
 def chunks(reason: str, says: str, *found: tuple[Any, Any]) -> Lie:
@@ -77,7 +92,7 @@ def metadata(reason: str, says: str, data: bytes) -> Lie:
 
 def more(reason: str, says: str, value: Any) -> Lie:
     """A value in a field of the metadata that is not needed."""
-    return lie(reason, says, lambda parts: parts.more.update(storage_meta=value))
+    return fields(reason, says, storage_meta=value)
 
 
 def deflated() -> bytes:

@@ -34,6 +34,16 @@ def lie(reason: str, says: str, value: Any, members: Mapping[str, bytes] | None 
     return Lie(reason, lambda directory: archive(directory / "saved.pt", pickled, members), says)
 
 
+def viewed(reason: str, says: str, *arguments: Any, **more: Any) -> Lie:
+    """A tensor `w` with these arguments of `view`."""
+    return lie(reason, says, {"w": view(*arguments, **more)})
+
+
+def stored(reason: str, says: str, *arguments: Any, **more: Any) -> Lie:
+    """A tensor `w` in a storage with these arguments."""
+    return viewed(reason, says, (2,), (1,), 0, storage(*arguments, **more))
+
+
 def file_lie(reason: str, says: str, write: Callable[[Path], object]) -> Lie:
     def make(directory: Path) -> Path:
         write(directory / "saved.pt")
@@ -92,32 +102,14 @@ LAUGHS = (
     b"\x80\x02]" + b"q\0" + b"".join(b"](h%ch%ceq%c" % (i, i, i + 1) for i in range(40)) + b"."
 )  # each list holds the one before it twice
 TENSOR_LIES = (
-    lie(
-        "a storage that is missing",
-        "`w`: is in `saved/data/1`, which is missing",
-        {"w": view((2,), (1,), 0, storage(key="1"))},
-    ),
-    lie(
-        "a storage that is elsewhere", "which is missing", {"w": view((2,), (1,), 0, storage(key="../../x"))}
-    ),
-    lie(
-        "a storage longer than its file",
-        "8 bytes in place of 1099511627776",
-        {"w": view((2,), (1,), 0, storage(length=2**40))},
-    ),
-    lie(
-        "a storage shorter than its file",
-        "8 bytes in place of 7",
-        {"w": view((2,), (1,), 0, storage(length=7))},
-    ),
-    lie(
-        "a storage of another width",
-        "8 bytes in place of 32",
-        {"w": view((2,), (1,), 0, storage("FloatStorage"))},
-    ),
-    lie("a storage of negative length", "not described", {"w": view((2,), (1,), 0, storage(length=-8))}),
-    lie("a storage of true length", "not described", {"w": view((2,), (1,), 0, storage(length=True))}),
-    lie("a storage with a number for a key", "not described", {"w": view((2,), (1,), 0, storage(key=0))}),
+    stored("a storage that is missing", "`w`: is in `saved/data/1`, which is missing", key="1"),
+    stored("a storage that is elsewhere", "which is missing", key="../../x"),
+    stored("a storage longer than its file", "8 bytes in place of 1099511627776", length=2**40),
+    stored("a storage shorter than its file", "8 bytes in place of 7", length=7),
+    stored("a storage of another width", "8 bytes in place of 32", "FloatStorage"),
+    stored("a storage of negative length", "not described", length=-8),
+    stored("a storage of true length", "not described", length=True),
+    stored("a storage with a number for a key", "not described", key=0),
     lie(
         "a storage of no type",
         "not described",
@@ -126,47 +118,35 @@ TENSOR_LIES = (
     lie("a storage of a tensor's type", "not described", {"w": Persistent(("storage", V2, "0", "cpu", 8))}),
     lie("something else that is persistent", "not described", {"w": Persistent(("module", 1, 2, 3, 4))}),
     lie("a storage by its text alone", "PERSID", {"w": Raw(b"Pstorage\n")}),
-    lie(
-        "a shape beyond the storage",
-        "`w`: is uint8.9. from element 0 on, 9 elements",
-        {"w": view((9,), (1,))},
-    ),
-    lie("an offset beyond the storage", "from element 7 on", {"w": view((2,), (1,), 7)}),
-    lie("strides beyond the storage", "9 elements from its first", {"w": view((2, 2), (7, 1))}),
-    lie("a shape of a terabyte", "in a storage of 8 bytes", {"w": view((2**40,), (1,))}),
-    lie("a shape beyond all memory", "beyond all memory", {"w": view((2**40, 2**40), (0, 0))}),
-    lie(
-        "a shape beyond all memory, one axis 0",
-        "beyond all memory",
-        {"w": view((0, 2**40, 2**40), (1, 0, 0))},
-    ),
-    lie("an axis beyond all numbers", "do not go together", {"w": view((2**64,), (0,))}),
-    lie("a negative axis", "do not go together", {"w": view((-2,), (1,))}),
-    lie("a negative stride", "do not go together", {"w": view((2,), (-1,), 4)}),
-    lie("a negative offset", "do not go together", {"w": view((2,), (1,), -1)}),
-    lie("an axis that is a truth", "do not go together", {"w": view((True,), (1,))}),
-    lie("an axis that is a fraction", "do not go together", {"w": view((2.0,), (1,))}),
-    lie("a shape that is a list", "do not go together", {"w": view([2], (1,))}),
-    lie("more strides than axes", "do not go together", {"w": view((2,), (1, 1))}),
-    lie("too many axes", "`w`: it has 40 axes; 32", {"w": view((1,) * 40, (1,) * 40)}),
-    lie("twenty thousand axes", "has 20000 axes", {"w": view((1,) * 20_000, (1,) * 20_000)}),
-    lie("a tensor of no storage", "do not make a tensor", {"w": view((2,), (1,), 0, "0")}),
-    lie(
-        "a tensor of an untyped storage",
-        "do not make a tensor",
-        {"w": view((2,), (1,), 0, storage("UntypedStorage", module="torch.storage"))},
+    viewed("a shape beyond the storage", "`w`: is uint8.9. from element 0 on, 9 elements", (9,), (1,)),
+    viewed("an offset beyond the storage", "from element 7 on", (2,), (1,), 7),
+    viewed("strides beyond the storage", "9 elements from its first", (2, 2), (7, 1)),
+    viewed("a shape of a terabyte", "in a storage of 8 bytes", (2**40,), (1,)),
+    viewed("a shape beyond all memory", "beyond all memory", (2**40, 2**40), (0, 0)),
+    viewed("a shape beyond all memory, one axis 0", "beyond all memory", (0, 2**40, 2**40), (1, 0, 0)),
+    viewed("an axis beyond all numbers", "do not go together", (2**64,), (0,)),
+    viewed("a negative axis", "do not go together", (-2,), (1,)),
+    viewed("a negative stride", "do not go together", (2,), (-1,), 4),
+    viewed("a negative offset", "do not go together", (2,), (1,), -1),
+    viewed("an axis that is a truth", "do not go together", (True,), (1,)),
+    viewed("an axis that is a fraction", "do not go together", (2.0,), (1,)),
+    viewed("a shape that is a list", "do not go together", [2], (1,)),
+    viewed("more strides than axes", "do not go together", (2,), (1, 1)),
+    viewed("too many axes", "`w`: it has 40 axes; 32", (1,) * 40, (1,) * 40),
+    viewed("twenty thousand axes", "has 20000 axes", (1,) * 20_000, (1,) * 20_000),
+    viewed("a tensor of no storage", "do not make a tensor", (2,), (1,), 0, "0"),
+    stored(
+        "a tensor of an untyped storage", "do not make a tensor", "UntypedStorage", module="torch.storage"
     ),
     lie("too few arguments", "do not make a tensor", {"w": Call(V2, (storage(), 0))}),
-    lie("too many arguments", "do not make a tensor", {"w": view((2,), (1,), rest=(False, ORDERED, {}, {}))}),
+    viewed("too many arguments", "do not make a tensor", (2,), (1,), rest=(False, ORDERED, {}, {})),
     lie(
         "version 3 without a type",
         "do not make a tensor",
         {"w": Call(V3, (storage(), 0, (2,), (1,), False, ORDERED, "uint8"))},
     ),
-    lie(
-        "what is pending is no dictionary",
-        "do not go together",
-        {"w": view((2,), (1,), rest=(False, ORDERED, "conj"))},
+    viewed(
+        "what is pending is no dictionary", "do not go together", (2,), (1,), rest=(False, ORDERED, "conj")
     ),
     lie(
         "a parameter of nothing",
