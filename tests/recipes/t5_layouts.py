@@ -50,48 +50,41 @@ class Parameter:
 Row = tuple[str, str, str, str]
 """Mesh TensorFlow, T5X, Hugging Face, names of the axes; `N` and `NNN` stand for the number of the layer."""
 
+
+def attention_rows(sublayer: int, mesh: str, t5x: str) -> list[Row]:
+    """Queries, keys, values and what is made of them."""
+    names = {"q": "query", "k": "key", "v": "value", "o": "out"}
+    return [
+        (
+            f"layer_00{sublayer}/{mesh}/{short}",
+            f"{t5x}/{name}/kernel",
+            f"layer.{sublayer}.{mesh}.{short}",
+            "joined embed" if short == "o" else "embed joined",
+        )
+        for short, name in names.items()
+    ]
+
+
+def norm_row(sublayer: int, t5x: str) -> Row:
+    return (
+        f"layer_00{sublayer}/NORM/scale",
+        f"{t5x}_layer_norm/scale",
+        f"layer.{sublayer}.layer_norm",
+        "embed",
+    )
+
+
 ENCODER: Sequence[Row] = (
-    ("layer_000/SelfAttention/q", "attention/query/kernel", "layer.0.SelfAttention.q", "embed joined"),
-    ("layer_000/SelfAttention/k", "attention/key/kernel", "layer.0.SelfAttention.k", "embed joined"),
-    ("layer_000/SelfAttention/v", "attention/value/kernel", "layer.0.SelfAttention.v", "embed joined"),
-    ("layer_000/SelfAttention/o", "attention/out/kernel", "layer.0.SelfAttention.o", "joined embed"),
-    ("layer_000/NORM/scale", "pre_attention_layer_norm/scale", "layer.0.layer_norm", "embed"),
-    ("layer_001/NORM/scale", "pre_mlp_layer_norm/scale", "layer.1.layer_norm", "embed"),
+    *attention_rows(0, "SelfAttention", "attention"),
+    *(norm_row(0, "pre_attention"), norm_row(1, "pre_mlp")),
 )
 DECODER: Sequence[Row] = (
-    ("layer_000/SelfAttention/q", "self_attention/query/kernel", "layer.0.SelfAttention.q", "embed joined"),
-    ("layer_000/SelfAttention/k", "self_attention/key/kernel", "layer.0.SelfAttention.k", "embed joined"),
-    ("layer_000/SelfAttention/v", "self_attention/value/kernel", "layer.0.SelfAttention.v", "embed joined"),
-    ("layer_000/SelfAttention/o", "self_attention/out/kernel", "layer.0.SelfAttention.o", "joined embed"),
-    ("layer_000/NORM/scale", "pre_self_attention_layer_norm/scale", "layer.0.layer_norm", "embed"),
+    *attention_rows(0, "SelfAttention", "self_attention"),
+    norm_row(0, "pre_self_attention"),
 )
 CROSS: Sequence[Row] = (
-    (
-        "layer_001/EncDecAttention/q",
-        "encoder_decoder_attention/query/kernel",
-        "layer.1.EncDecAttention.q",
-        "embed joined",
-    ),
-    (
-        "layer_001/EncDecAttention/k",
-        "encoder_decoder_attention/key/kernel",
-        "layer.1.EncDecAttention.k",
-        "embed joined",
-    ),
-    (
-        "layer_001/EncDecAttention/v",
-        "encoder_decoder_attention/value/kernel",
-        "layer.1.EncDecAttention.v",
-        "embed joined",
-    ),
-    (
-        "layer_001/EncDecAttention/o",
-        "encoder_decoder_attention/out/kernel",
-        "layer.1.EncDecAttention.o",
-        "joined embed",
-    ),
-    ("layer_001/NORM/scale", "pre_cross_attention_layer_norm/scale", "layer.1.layer_norm", "embed"),
-    ("layer_002/NORM/scale", "pre_mlp_layer_norm/scale", "layer.2.layer_norm", "embed"),
+    *attention_rows(1, "EncDecAttention", "encoder_decoder_attention"),
+    *(norm_row(1, "pre_cross_attention"), norm_row(2, "pre_mlp")),
 )
 ALONE: Sequence[Row] = (("layer_001/NORM/scale", "pre_mlp_layer_norm/scale", "", "embed"),)
 """What a decoder-only block has instead of CROSS."""

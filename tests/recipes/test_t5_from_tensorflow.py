@@ -1,7 +1,6 @@
 """A T5 that TensorFlow wrote becomes a T5X checkpoint in one command, and no value changes on the way."""
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -12,9 +11,10 @@ from tests.formats.tensorflow import bundles
 from tests.formats.tensorflow.bundles import Piece
 from tests.oracle.trees import restore
 from tests.recipes import t5_layouts as layouts
-from tests.recipes.t5_layouts import Listing, Size
-from tests.support.arrays import array
+from tests.recipes.t5_layouts import Size
+from tests.recipes.test_t5 import Arrays, filled, state_of
 from tests.support.command_line import run
+from tests.support.comparing import assert_same
 from tests.support.trees import flattened
 
 SIZE = Size(vocab=50, embed=6, heads=4, joined=20, mlp=9, buckets=5, layers=12)
@@ -23,15 +23,6 @@ STEP = 1_000_003
 EMBEDDING = "shared/embedding"
 CUTS = [[0, 13, 26, 38, 50], [0, SIZE.embed]]
 """Rows of the embedding, as a partitioner of TensorFlow's divides 50 by 4: not evenly."""
-Arrays = dict[str, np.ndarray]
-
-
-def filled(listing: Listing) -> Arrays:
-    arrays = {}
-    for seed, (name, described) in enumerate(listing.items()):
-        dtype, _, sizes = described.rstrip("]").partition("[")
-        arrays[name] = array([int(n) for n in sizes.split(",") if n], dtype, seed)
-    return arrays
 
 
 @pytest.fixture(scope="module")
@@ -58,20 +49,6 @@ def saved(variables: Arrays, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return bundles.note_state(directory, prefix)
 
 
-def expected(variables: Mapping[str, np.ndarray]) -> Arrays:
-    """The train state of T5X, from the table of names alone."""
-    listing = layouts.train_state(PARAMETERS, "factored", "bfloat16")
-    state = {key: np.zeros(1, np.float32) for key, described in listing.items() if described == layouts.DUMMY}
-    for parameter in PARAMETERS:
-        state[f"target/{parameter.t5x}"] = variables[parameter.mesh]
-        for slot, name in (("_slot_v", "v"), ("_slot_vr", "v_row"), ("_slot_vc", "v_col")):
-            if parameter.mesh + slot in variables:
-                state[f"state/param_states/{parameter.t5x}/{name}"] = variables[parameter.mesh + slot]
-    state["state/step"] = np.array(STEP, np.int32)
-    assert state.keys() == listing.keys()
-    return state
-
-
 def ran(*arguments: object) -> Result:
     result = run(*arguments)
     assert result.exit_code == 0, result.stderr
@@ -82,11 +59,8 @@ def ran(*arguments: object) -> Result:
 def test_every_value_arrives(variables: Arrays, saved: Path, tmp_path: Path) -> None:
     assert bundles.load(saved / "model.ckpt-1000003").keys() == variables.keys()
     ran("apply", "@t5-to-t5x", saved, tmp_path / "t5x")
-    found, wanted = flattened(restore(tmp_path / "t5x")), expected(variables)
-    assert found.keys() == wanted.keys()
-    for key, value in wanted.items():
-        assert (found[key].dtype, found[key].shape) == (value.dtype, value.shape), key
-        assert found[key].tobytes() == value.tobytes(), key
+    found, wanted = flattened(restore(tmp_path / "t5x")), state_of(PARAMETERS, variables)
+    assert_same({key: np.asarray(value) for key, value in found.items()}, wanted)
 
 
 def test_inspect_tells_the_step(saved: Path) -> None:
