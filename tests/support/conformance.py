@@ -5,6 +5,7 @@ dtypes that it can hold, how its own library saves and loads, and how its files 
 """
 
 import contextlib
+import itertools
 import os
 import re
 import resource
@@ -41,7 +42,7 @@ NAMES = (
 )
 """Names that are only names, whatever they look like."""
 
-CUTS = 240
+CUTS = 100
 """Offsets at which the files of a checkpoint are cut, together."""
 SLACK_BYTES = 4 * 2**20
 """Memory that opening and reading any checkpoint may take, however small."""
@@ -169,17 +170,12 @@ class Reading(ReadingFromStore):
         for region in random_regions(shape, 20):
             assert same(source.read(leaf, region), arrays["x"][region.slices]), region
 
-    @pytest.mark.parametrize("axis", [0, 1])
-    def test_regions_of_every_dtype(self, dtype: str, axis: int, tmp_path: Path) -> None:
+    def test_regions_of_every_dtype(self, dtype: str, tmp_path: Path) -> None:
         arrays = {"x": array((6, 8), dtype)}
         source = self.open(self.save(arrays, tmp_path / "saved"))
-        leaf = source.leaves()["x"]
-        for start in range(6):
-            for stop in range(start + 1, 7):
-                region = Region(
-                    *(tuple(v if a == axis else w for a in (0, 1)) for v, w in ((start, 1), (stop, 4)))
-                )
-                assert same(source.read(leaf, region), arrays["x"][region.slices])
+        for start, stop in itertools.combinations(range(7), 2):
+            for region in (Region((start, 1), (stop, 4)), Region((1, start), (4, stop))):
+                assert same(source.read(source.leaves()["x"], region), arrays["x"][region.slices])
 
     def test_several_threads_read(self, tmp_path: Path) -> None:
         arrays = {f"x{i}": array((50, 60), "float32", i) for i in range(8)}
@@ -271,7 +267,7 @@ class Reading(ReadingFromStore):
         """Cut anywhere, a checkpoint is refused; but for what is no part of it, such as a last line break."""
         path = copy_of(saved, tmp_path / "copy")
         files = files_of(path)
-        cuts = min(25, max(12, CUTS // len(files)))
+        cuts = min(20, max(6, CUTS // len(files)))
         for file in files:
             whole = file.read_bytes()
             refused = 0

@@ -117,17 +117,6 @@ class Workers:
         sink.finish(["0", "1"])
         self.assert_written(tmp_path / "written", arrays)
 
-    def test_two_processes(self, tmp_path: Path) -> None:
-        """Each opens the sink for itself; a third one finishes what they wrote."""
-        arrays = self.shared_work()
-        self.sink(tmp_path / "written", self.outputs(arrays)).create()
-        context = multiprocessing.get_context("spawn")
-        with ProcessPoolExecutor(2, context, max_tasks_per_child=1) as pool:
-            jobs = [pool.submit(_process, type(self), tmp_path / "written", n, 2) for n in (0, 1)]
-            assert len({job.result() for job in jobs}) == 2
-        self.sink(tmp_path / "written", self.outputs(arrays)).finish(["0", "1"])
-        self.assert_written(tmp_path / "written", arrays)
-
     def test_a_worker_that_begins_again(self, tmp_path: Path) -> None:
         """What was flushed before it was killed counts; what it writes again does no harm."""
         arrays = self.shared_work()
@@ -198,6 +187,21 @@ class Workers:
         for name, value in arrays.items():
             assert (found[name].dtype, found[name].shape) == (value.dtype, value.shape), name
             assert found[name].tobytes() == value.tobytes(), name
+
+
+class Processes(Workers):
+    """What a sink must do for several processes. One format of each kind of sink tries it."""
+
+    def test_two_processes(self, tmp_path: Path) -> None:
+        """Each opens the sink for itself; a third one finishes what they wrote."""
+        arrays = self.shared_work()
+        self.sink(tmp_path / "written", self.outputs(arrays)).create()
+        context = multiprocessing.get_context("spawn")
+        with ProcessPoolExecutor(2, context, max_tasks_per_child=1) as pool:
+            jobs = [pool.submit(_process, type(self), tmp_path / "written", n, 2) for n in (0, 1)]
+            assert len({job.result() for job in jobs}) == 2
+        self.sink(tmp_path / "written", self.outputs(arrays)).finish(["0", "1"])
+        self.assert_written(tmp_path / "written", arrays)
 
 
 def _refuse(*arguments: Any, **options: Any) -> Any:

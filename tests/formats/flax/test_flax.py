@@ -110,10 +110,6 @@ class TestOneFile(conformance.Writing):
         else:
             super().pytest_generate_tests(metafunc)
 
-    @pytest.mark.slow  # test_sharded.py writes such a file by several workers of one process
-    def test_two_processes(self, tmp_path: Path) -> None:
-        super().test_two_processes(tmp_path)
-
     def save(self, arrays: Arrays, path: Path) -> Path:
         return in_file(f"{path.name}.msgpack", encoded(arrays), path.parent)
 

@@ -29,7 +29,7 @@ from tests.support.conformance import NAMES, random_regions
 from tests.support.hdf5_files import load_hdf5, put, save_hdf5
 from tests.support.reading import values
 from tests.support.strategies import regions, shapes
-from tests.support.writing import Arrays
+from tests.support.writing import Arrays, Processes, write_all
 
 DTYPES = tuple(HELD.values())
 NO_NAMES = ("/absolute", "a//b", "trailing/", ".", "nul\0byte")
@@ -43,7 +43,7 @@ def opened(path: Path) -> Source:
     return open_source(os.fspath(path), "hdf5")
 
 
-class TestContiguous(conformance.Writing):
+class TestContiguous(Processes, conformance.Writing):
     """Arrays that lie in the file as they are."""
 
     format = "hdf5"

@@ -31,7 +31,7 @@ from tests.support.comparing import assert_same, same
 from tests.support.conformance import NAMES, Lie, random_regions
 from tests.support.reading import values
 from tests.support.strategies import Damages, damaged, damages, named_arrays, unicode
-from tests.support.writing import Arrays, write_all
+from tests.support.writing import Arrays, Processes, write_all
 
 DTYPES = (
     *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
@@ -186,7 +186,7 @@ STREAM_LIES = (
 )
 
 
-class TestStored(conformance.Writing):
+class TestStored(Processes, conformance.Writing):
     """Members that lie in the archive as they are."""
 
     format = "npz"
@@ -564,7 +564,7 @@ HEADERS = b"0123456789'\"[]{}(),:<>|=LVUOSbfi \0\xff"
 """Bytes that mean something in a header, and two that do not."""
 
 
-@settings(deadline=None, max_examples=400)
+@settings(deadline=None, max_examples=150)
 @given(damages=damages(79, written=HEADERS))
 def test_whatever_is_read_from_damaged_headers_numpy_reads_too(
     damages: Damages, tmp_path_factory: pytest.TempPathFactory

@@ -28,7 +28,7 @@ from tests.support.comparing import assert_same
 from tests.support.conformance import file_size_limit
 from tests.support.reading import read, values
 from tests.support.strategies import chunk_shapes, shapes
-from tests.support.writing import Workers, leaf_of, write_all
+from tests.support.writing import Processes, Workers, leaf_of, write_all
 
 Checkpoint = Callable[[str], Path]
 
@@ -70,7 +70,7 @@ def write(path: Path, arrays: dict[str, np.ndarray], options: SinkOptions | None
     return path
 
 
-class TestWorkers(Workers):
+class TestWorkers(Processes):
     """Several workers, whose chunks come together in one item."""
 
     format = "orbax"
@@ -79,7 +79,8 @@ class TestWorkers(Workers):
         return restored(by_pytree, path)
 
 
-class TestWorkersOfZarr2(TestWorkers):
+class TestWorkersOfZarr2(Workers):
+    format = "orbax"
     more_options: ClassVar = {"zarr": 2, "item": "state", "step": 3}
 
     def load(self, path: Path) -> dict[str, np.ndarray]:

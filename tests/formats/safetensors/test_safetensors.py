@@ -466,7 +466,7 @@ HEADERS = b'0123456789[]{}",:-eF \0\xff'
 """Bytes that mean something in a header, and two that do not."""
 
 
-@settings(deadline=None, max_examples=400)
+@settings(deadline=None, max_examples=150)
 @given(damages=damages(400, written=HEADERS))
 def test_whatever_is_read_from_damaged_headers_the_library_reads_too(
     damages: Damages, tmp_path_factory: pytest.TempPathFactory

@@ -252,7 +252,7 @@ def test_a_damaged_index_is_refused_or_no_different(
     assert_same(found, {"a": np.frombuffer(b"ab", np.uint8)})
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=60)
 @given(
     value=st.binary(max_size=30)
     | st.lists(

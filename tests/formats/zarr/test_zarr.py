@@ -26,7 +26,8 @@ from tests.support.comparing import assert_same, same
 from tests.support.conformance import Lie
 from tests.support.directories import copy_of, files_of
 from tests.support.reading import opened, values
-from tests.support.writing import Arrays, leaf_of, output_of, write_all
+from tests.support.store_conformance import forget
+from tests.support.writing import Arrays, Processes, leaf_of, output_of, write_all
 
 NO_PATHS = (
     *("../../etc/passwd", "/absolute", "a//b", "trailing/", ".", "..", "a\\b", "C:\\x"),
@@ -252,7 +253,7 @@ class Group:
         assert_same(values(opened(path)), wanted)
 
 
-class TestVersion3(Group, conformance.Writing):
+class TestVersion3(Group, Processes, conformance.Writing):
     format = "zarr"
     dtypes = (*NATIVE, *EXTENDED)
     names = PATHS

@@ -341,7 +341,7 @@ TREES = st.dictionaries(
 )
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=60)
 @given(tree=TREES)
 def test_random_trees_are_read_as_flax_reads_them(
     tree: dict[Any, Any], tmp_path_factory: pytest.TempPathFactory
@@ -351,7 +351,7 @@ def test_random_trees_are_read_as_flax_reads_them(
     assert restored(tmp_path_factory.getbasetemp() / "random.msgpack", data) == wanted
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=100)
 @given(damages=damages(300, least=1))
 def test_whatever_is_read_from_damaged_documents_flax_reads_too(
     damages: Damages, tmp_path_factory: pytest.TempPathFactory

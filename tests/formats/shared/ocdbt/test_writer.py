@@ -212,7 +212,7 @@ INLINE_SIZES = st.one_of(st.integers(0, 200), st.sampled_from([1023, 1024, 1025,
 VALUES = st.one_of(ranges(), st.builds(lambda n: b"v" * n, INLINE_SIZES))
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=60)
 @given(
     values=st.dictionaries(KEYS, VALUES, max_size=60),
     node_bytes=st.sampled_from([0, 100, 400, 3000, 2**20]),
@@ -230,7 +230,7 @@ def test_any_entries_are_read_back(
         check_tree(directory, node_bytes)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=40)
 @given(
     st.lists(
         st.tuples(

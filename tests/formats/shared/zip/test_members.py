@@ -358,7 +358,7 @@ SMALL = {
 }
 
 
-@settings(deadline=None, max_examples=600)
+@settings(deadline=None, max_examples=250)
 @given(
     kind=st.sampled_from(sorted(SMALL)),
     damages=damages(10_000),
