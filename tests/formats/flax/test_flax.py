@@ -210,22 +210,6 @@ def save_steps(directory: Path, steps: Sequence[float], prefix: str = "checkpoin
     return directory
 
 
-class TestSteps(conformance.Reading):
-    """The latest of several steps."""
-
-    format = "flax"
-    dtypes = ("float32", "bfloat16")
-    names = NAMES
-    lies = (
-        Lie("an empty file", lambda path: in_file("checkpoint_3", b"", path).parent, "is empty"),
-        Lie("a directory of Orbax", lambda path: _orbax_step(save_steps(path, [1, 2])), "that Orbax wrote"),
-    )
-
-    def save(self, arrays: Arrays, path: Path) -> Path:
-        save_step(path, nested(arrays), 10)
-        return path
-
-
 def _orbax_step(directory: Path) -> Path:
     (directory / "checkpoint_10").mkdir()
     (directory / "checkpoint_10" / "_METADATA").write_text("{}")

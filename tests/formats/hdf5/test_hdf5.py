@@ -60,18 +60,6 @@ class TestContiguous(Processes, conformance.Writing):
         return load_hdf5(path / "checkpoint.h5")
 
 
-class TestChunked(conformance.Reading):
-    """Chunks that are not encoded."""
-
-    format = "hdf5"
-    dtypes = ("bool", "bfloat16", "float32", "complex128")
-    names = NAMES_OF_LEAVES
-    lies = LIES[:1]
-
-    def save(self, arrays: Arrays, path: Path) -> Path:
-        return save_hdf5(arrays, path.with_name(path.name + ".h5"), chunks=True)
-
-
 class TestCompressed(conformance.Reading):
     """Chunks that are compressed."""
 
