@@ -20,6 +20,8 @@ from ckpt_surgery.formats.opening import detect_format, encoder, open_sink, open
 from ckpt_surgery.formats.registry import SinkOptions
 from ckpt_surgery.formats.shared.zarr.metadata import EXTENDED, NATIVE
 from ckpt_surgery.formats.zarr.source import foreign_files
+from ckpt_surgery.storage.store import store_of
+from tests.formats.shared.zarr.codecs import regular
 from tests.support import conformance
 from tests.support.arrays import array
 from tests.support.comparing import assert_same, same
@@ -128,20 +130,18 @@ def removed(name: str) -> Callable[[Path], object]:
     return lambda path: (path / name).unlink()
 
 
-GRID = {"name": "regular", "configuration": {"chunk_shape": [2**40, 3]}}
-
 LIES_3 = (
-    lie(3, "a shape that overflows", "should decode to", {"shape": [2**40, 6], "chunk_grid": GRID}),
-    lie(3, "another number of axes", "chunks of shape", {"shape": [4, 6, 2]}),
-    lie(3, "a negative axis", "malformed", {"shape": [-4, 6]}),
     lie(
         3,
-        "chunks of nothing",
-        "malformed",
-        {"chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [0, 3]}}},
+        "a shape that overflows",
+        "should decode to",
+        {"shape": [2**40, 6], "chunk_grid": regular(2**40, 3)},
     ),
     lie(3, "another grid", "rectangular", {"chunk_grid": {"name": "rectangular"}}),
     lie(3, "text", "`a/x`: its data type `string` cannot be read", {"data_type": "string"}),
+    lie(3, "another number of axes", "chunks of shape", {"shape": [4, 6, 2]}),
+    lie(3, "a negative axis", "malformed", {"shape": [-4, 6]}),
+    lie(3, "chunks of nothing", "malformed", {"chunk_grid": regular(0, 3)}),
     lie(
         3,
         "a type with parameters",
@@ -309,7 +309,7 @@ class TestRawChunks(Group, conformance.Reading):
             3,
             "an array that says it is larger",
             "has 24 stored bytes, but should decode to 60",
-            {"chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [5, 3]}}},
+            {"chunk_grid": regular(5, 3)},
             compressors=None,
         ),
     )

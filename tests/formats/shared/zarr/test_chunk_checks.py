@@ -18,28 +18,9 @@ from ckpt_surgery.core.manifests import Chunk, Codec, Manifest, bytes_codec, enc
 from ckpt_surgery.formats.opening import open_source
 from ckpt_surgery.formats.shared.zarr.chunk_checks import chunk_flaw, zstd_flaw
 from ckpt_surgery.storage.reading import opened
+from tests.formats.shared.zarr.codecs import BLOSC, CRC, GZIP, LITTLE, ZSTD, regular, shards
 
-LITTLE = {"name": "bytes", "configuration": {"endian": "little"}}
-ZSTD: dict[str, Any] = {"name": "zstd", "configuration": {"level": 1}}
-GZIP: dict[str, Any] = {"name": "gzip", "configuration": {"level": 6}}
-BLOSC: dict[str, Any] = {
-    "name": "blosc",
-    "configuration": {"cname": "lz4", "clevel": 5, "shuffle": "shuffle", "typesize": 4, "blocksize": 0},
-}
-CRC: dict[str, Any] = {"name": "crc32c"}
 DAMAGED_INDEX = "it is cut short or damaged: its shard index has another checksum, or leads out of it"
-
-
-def sharded(inner: list[int], codecs: list[Any], location: str = "end", crc: bool = True) -> dict[str, Any]:
-    return {
-        "name": "sharding_indexed",
-        "configuration": {
-            "chunk_shape": inner,
-            "codecs": codecs,
-            "index_codecs": [LITTLE, CRC] if crc else [LITTLE],
-            "index_location": location,
-        },
-    }
 
 
 CHAINS_3: dict[str, list[dict[str, Any]]] = {
@@ -52,10 +33,10 @@ CHAINS_3: dict[str, list[dict[str, Any]]] = {
     "a checksum alone": [LITTLE, CRC],
     "a checksum, then zstd": [LITTLE, CRC, ZSTD],
     "gzip, then zstd": [LITTLE, GZIP, ZSTD],
-    "shards of zstd": [sharded([16, 8], [LITTLE, ZSTD])],
-    "shards of zstd, index first": [sharded([16, 8], [LITTLE, ZSTD], "start")],
-    "shards of raw chunks": [sharded([16, 8], [LITTLE])],
-    "shards of gzip with checksums": [sharded([16, 8], [LITTLE, GZIP, CRC])],
+    "shards of zstd": [shards([16, 8], [LITTLE, ZSTD])],
+    "shards of zstd, index first": [shards([16, 8], [LITTLE, ZSTD], location="start")],
+    "shards of raw chunks": [shards([16, 8], [LITTLE])],
+    "shards of gzip with checksums": [shards([16, 8], [LITTLE, GZIP, CRC])],
 }
 COMPRESSORS_2: dict[str, dict[str, Any] | None] = {
     "raw": None,
@@ -77,7 +58,7 @@ def written(path: Path, values: np.ndarray, version: int, how: Any) -> Manifest:
     metadata: dict[str, Any] = {"shape": [64, 48]}
     if version == 3:
         metadata |= {"codecs": how, "data_type": "float32"}
-        metadata["chunk_grid"] = {"name": "regular", "configuration": {"chunk_shape": [32, 24]}}
+        metadata["chunk_grid"] = regular(32, 24)
     else:
         metadata |= {"compressor": how, "chunks": [32, 24], "dtype": "<f4"}
     spec = {"driver": {2: "zarr", 3: "zarr3"}[version], "kvstore": f"file://{path}/", "metadata": metadata}
@@ -181,7 +162,7 @@ def test_a_damaged_shard_index(tmp_path: Path) -> None:
 
 
 def test_a_shard_whose_index_names_what_is_not_there(tmp_path: Path) -> None:
-    how = [sharded([16, 8], [LITTLE, ZSTD], crc=False)]
+    how = [shards([16, 8], [LITTLE, ZSTD], index=[LITTLE])]
     manifest = written(tmp_path / "a", VALUES["noise"], 3, how)
     stored = bytearray(Path(manifest.chunks[0, 0].file).read_bytes())
     index = len(stored) - 6 * 16
@@ -197,7 +178,7 @@ def test_a_shard_whose_index_names_what_is_not_there(tmp_path: Path) -> None:
 def test_what_says_nothing_about_its_length_is_believed() -> None:
     unknown = manifest_of([bytes_codec("little"), {"id": "made-up"}], 10)
     assert chunk_flaw(unknown, inline(b"x"), None) is None
-    inner = sharded([5], [sharded([5], [LITTLE])])
+    inner = shards([5], [shards([5], [LITTLE])])
     assert chunk_flaw(manifest_of([inner], 10), inline(b"x"), None) is None
 
 

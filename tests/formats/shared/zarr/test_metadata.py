@@ -22,6 +22,7 @@ from ckpt_surgery.core.rewrites.taking import stacked
 from ckpt_surgery.formats.shared.zarr.described import adopted_metadata
 from ckpt_surgery.formats.shared.zarr.layout import FILE_NAMES
 from ckpt_surgery.formats.shared.zarr.metadata import EXTENDED, NATIVE, parse_array
+from tests.formats.shared.zarr.codecs import BLOSC, CRC, LITTLE, ZSTD, regular, shards, transpose
 from tests.support.checkpoints import dtype
 
 
@@ -123,21 +124,6 @@ def test_malformed(change: dict[str, object], message: str | None) -> None:
             parse_array(text, 3)
 
 
-BYTES = {"name": "bytes", "configuration": {"endian": "little"}}
-CRC32C = {"name": "crc32c"}
-ZSTD = {"name": "zstd", "configuration": {"level": 3}}
-BLOSC = {"name": "blosc", "configuration": {"cname": "zstd", "clevel": 1, "shuffle": "shuffle"}}
-
-
-def transpose(*order: int) -> dict[str, Any]:
-    return {"name": "transpose", "configuration": {"order": order}}
-
-
-def shards(*codecs: dict[str, Any]) -> dict[str, Any]:
-    configuration = {"chunk_shape": [2, 1], "codecs": codecs, "index_codecs": [BYTES, CRC32C]}
-    return {"name": "sharding_indexed", "configuration": configuration}
-
-
 def store_of(version: int, values: np.ndarray, metadata: dict[str, Any]) -> dict[bytes, bytes]:
     """What TensorStore writes for an array."""
     context = ts.Context()
@@ -181,13 +167,13 @@ STORES: list[tuple[Version, dict[str, Any]]] = [
     (2, V2 | {"compressor": {"id": "blosc", "cname": "lz4", "clevel": 5, "shuffle": 2, "blocksize": 0}}),
     (2, V2 | {"compressor": {"id": "zlib", "level": 1}}),
     (2, V2 | {"compressor": {"id": "bz2", "level": 1}}),
-    (3, {"codecs": [BYTES]}),
+    (3, {"codecs": [LITTLE]}),
     (3, {"codecs": [{"name": "bytes", "configuration": {"endian": "big"}}]}),
-    (3, {"codecs": [transpose(1, 0), BYTES, ZSTD]}),
-    (3, {"codecs": [transpose(1, 0), transpose(1, 0), BYTES, BLOSC]}),
-    (3, {"codecs": [BYTES, ZSTD, CRC32C]}),
-    (3, {"codecs": [shards(BYTES, ZSTD)]}),
-    (3, {"codecs": [transpose(1, 0), shards(transpose(1, 0), BYTES, CRC32C)]}),
+    (3, {"codecs": [transpose(1, 0), LITTLE, ZSTD]}),
+    (3, {"codecs": [transpose(1, 0), transpose(1, 0), LITTLE, BLOSC]}),
+    (3, {"codecs": [LITTLE, ZSTD, CRC]}),
+    (3, {"codecs": [shards([2, 1], [LITTLE, ZSTD])]}),
+    (3, {"codecs": [transpose(1, 0), shards([2, 1], [transpose(1, 0), LITTLE, CRC])]}),
 ]
 
 
@@ -202,7 +188,7 @@ def described(manifest: Manifest) -> dict[Version, dict[str, Any]]:
 @pytest.mark.parametrize(("version", "metadata"), STORES, ids=str)
 def test_what_is_rewritten_is_what_tensorstore_reads(version: Version, metadata: dict[str, Any]) -> None:
     if version == 3:
-        metadata = metadata | {"chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [4, 2]}}}
+        metadata = metadata | {"chunk_grid": regular(4, 2)}
     values = np.arange(1, 41, dtype=np.float32).reshape(5, 8)
     manifest = manifest_of(version, store_of(version, values, metadata))
     stack = stacked([manifest, transposed(transposed(manifest, (1, 0)), (1, 0))], 1, (1, 0))
@@ -246,7 +232,7 @@ def test_scalars_and_empty_arrays_are_described() -> None:
 
 def test_compressed_bytes_of_another_type_and_shape() -> None:
     values = np.arange(24, dtype=np.float32).reshape(4, 6)
-    stored = store_of(3, values, {"codecs": [BYTES, BLOSC]})
+    stored = store_of(3, values, {"codecs": [LITTLE, BLOSC]})
     manifest = reshaped(manifest_of(3, stored), (2, 12))
     assert manifest is not None
     found = reinterpreted(manifest, ArraySpec((2, 24), dtype("bfloat16")))
@@ -258,7 +244,7 @@ def test_compressed_bytes_of_another_type_and_shape() -> None:
 
 def test_transposes_one_after_another() -> None:
     values = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
-    stored = store_of(3, values, {"codecs": [transpose(1, 2, 0), transpose(0, 2, 1), BYTES]})
+    stored = store_of(3, values, {"codecs": [transpose(1, 2, 0), transpose(0, 2, 1), LITTLE]})
     manifest = manifest_of(3, stored)
     assert manifest.codec.permutation == (1, 0, 2)
     assert manifest.chunks[0, 0, 0].inline == values.transpose(1, 0, 2).tobytes()
@@ -284,15 +270,15 @@ def test_axes_of_chunk_length_1_are_in_order_anyway() -> None:
 
 def test_encodings_are_the_same_in_both_versions() -> None:
     one = by_tensorstore(2, "float32", {"shape": [4], "compressor": {"id": "zstd", "level": 3}})
-    other = by_tensorstore(3, "float32", {"shape": [4], "codecs": [BYTES, ZSTD]})
+    other = by_tensorstore(3, "float32", {"shape": [4], "codecs": [LITTLE, ZSTD]})
     assert parse_array(one, 2).codec == parse_array(other, 3).codec
 
 
 def test_zstd_says_that_it_has_no_checksum() -> None:
     """TensorStore before 0.1.74 refuses an array where zstd does not say so, and all of its checkpoint."""
     of_v2 = {"chunks": [5, 8], "compressor": {"id": "zstd", "level": 3}}
-    within = shards(shards(BYTES, ZSTD))
-    for version, metadata in ((2, of_v2), (3, {"codecs": [BYTES, ZSTD]}), (3, {"codecs": [within]})):
+    within = shards([2, 1], [shards([2, 1], [LITTLE, ZSTD])])
+    for version, metadata in ((2, of_v2), (3, {"codecs": [LITTLE, ZSTD]}), (3, {"codecs": [within]})):
         found = manifest_of(version, store_of(version, np.ones((5, 8), np.float32), metadata))
         said = {"name": "zstd", "configuration": {"level": 3, "checksum": False}}
         assert zstds(adopted_metadata(found, 3)) == [said]
@@ -317,10 +303,10 @@ def test_what_chunks_say_themselves_is_no_difference_within_shards(
     name: str, codec: dict[str, Any], ignored: dict[str, Any]
 ) -> None:
     values = np.arange(40).reshape(5, 8).astype(name)
-    grid = {"name": "regular", "configuration": {"chunk_shape": [4, 2]}}
+    grid = regular(4, 2)
     other = codec | {"configuration": {**codec["configuration"], **ignored}}
     one, two = (
-        manifest_of(3, store_of(3, values, {"codecs": [shards(BYTES, c)], "chunk_grid": grid}))
+        manifest_of(3, store_of(3, values, {"codecs": [shards([2, 1], [LITTLE, c])], "chunk_grid": grid}))
         for c in (codec, other)
     )
     assert one.codec == two.codec
@@ -346,7 +332,7 @@ def test_what_metadata_cannot_describe() -> None:
 @pytest.mark.parametrize(
     ("name", "codecs"),
     [
-        ("float32", [BYTES, ZSTD, ZSTD]),  # version 2 has one compressor
+        ("float32", [LITTLE, ZSTD, ZSTD]),  # version 2 has one compressor
         ("bfloat16", [{"name": "bytes", "configuration": {"endian": "big"}}]),  # and no name for this
     ],
 )
@@ -359,8 +345,8 @@ def test_what_version_2_cannot_describe(name: str, codecs: list[dict[str, Any]])
 def test_the_fill_value_is_no_part_of_how_shards_are_encoded() -> None:
     """Where a shard lacks a chunk, that is for `wholly_stored` to find out."""
     values = np.arange(8, dtype=np.float32).reshape(4, 2)
-    grid = {"name": "regular", "configuration": {"chunk_shape": [4, 2]}}
-    metadata = {"codecs": [shards(BYTES)], "data_type": "float32", "chunk_grid": grid}
+    grid = regular(4, 2)
+    metadata = {"codecs": [shards([2, 1], [LITTLE])], "data_type": "float32", "chunk_grid": grid}
     one, other = (manifest_of(3, store_of(3, values, metadata | {"fill_value": fill})) for fill in (0, 9))
     assert one.codec == other.codec
     assert set(described(one)) == {3}

@@ -21,6 +21,8 @@ from ckpt_surgery.formats.opening import open_source
 from ckpt_surgery.formats.shared.zarr import shards as zarr_shards
 from ckpt_surgery.formats.shared.zarr.shards import wholly_stored
 from ckpt_surgery.storage.reading import OpenFile
+from tests.formats.shared.zarr import codecs as codecs_of
+from tests.formats.shared.zarr.codecs import BIG, CRC, GZIP, LITTLE, regular, transpose
 
 
 def group_of(path: Path) -> zarr.Group:
@@ -76,20 +78,7 @@ def test_axes_that_are_stored_in_another_order(tmp_path: Path) -> None:
         held = value.copy()
         if hole is not None:
             held[hole] = 0
-        codecs = [
-            {"name": "transpose", "configuration": {"order": [2, 0, 1]}},
-            {
-                "name": "sharding_indexed",
-                "configuration": {
-                    "chunk_shape": [3, 2, 2],  # of the axes 2, 0 and 1
-                    "codecs": [{"name": "bytes", "configuration": {"endian": "little"}}],
-                    "index_codecs": [
-                        {"name": "bytes", "configuration": {"endian": "little"}},
-                        {"name": "crc32c"},
-                    ],
-                },
-            },
-        ]
+        codecs = [transpose(2, 0, 1), codecs_of.shards([3, 2, 2], [LITTLE])]  # of the axes 2, 0 and 1
         by_tensorstore(tmp_path / "g" / name, held, (4, 4, 6), codecs)
     (tmp_path / "g" / "zarr.json").write_text(json.dumps({"zarr_format": 3, "node_type": "group"}))
     found = manifests(tmp_path / "g")
@@ -105,7 +94,7 @@ def by_tensorstore(
         "driver": "zarr3",
         "kvstore": {"driver": "file", "path": f"{path}/"},
         "metadata": {
-            "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": chunks}},
+            "chunk_grid": regular(*chunks),
             "codecs": codecs,
         },
     }
@@ -113,33 +102,19 @@ def by_tensorstore(
     made.write(value).result()
 
 
-LITTLE = {"name": "bytes", "configuration": {"endian": "little"}}
-
-
 @pytest.mark.parametrize(
     ("codecs", "index_codecs", "known", "reason"),
     [
         ([LITTLE], [LITTLE], True, "an index without a checksum"),
-        ([LITTLE], [{"name": "bytes", "configuration": {"endian": "big"}}, {"name": "crc32c"}], True, "big"),
-        ([LITTLE, {"name": "gzip", "configuration": {"level": 1}}], [LITTLE], True, "compressed inside"),
-        (
-            [
-                {
-                    "name": "sharding_indexed",
-                    "configuration": {"chunk_shape": [1], "codecs": [LITTLE], "index_codecs": [LITTLE]},
-                }
-            ],
-            [LITTLE],
-            False,
-            "shards within shards",
-        ),
+        ([LITTLE], [BIG, CRC], True, "big"),
+        ([LITTLE, GZIP], [LITTLE], True, "compressed inside"),
+        ([codecs_of.shards([1], [LITTLE], [LITTLE])], [LITTLE], False, "shards within shards"),
     ],
 )
 def test_indexes_of_every_kind(
     codecs: list[Any], index_codecs: list[Any], known: bool, reason: str, tmp_path: Path
 ) -> None:
-    configuration = {"chunk_shape": [2], "codecs": codecs, "index_codecs": index_codecs}
-    chain = [{"name": "sharding_indexed", "configuration": configuration}]
+    chain = [codecs_of.shards([2], codecs, index_codecs)]
     value = np.arange(1, 9, dtype=np.int32)
     by_tensorstore(tmp_path / "whole", value, (4,), chain)
     by_tensorstore(tmp_path / "lacking", np.where(value < 3, 0, value), (4,), chain)
@@ -150,8 +125,7 @@ def test_indexes_of_every_kind(
 def test_shards_that_are_encoded_once_more_are_not_known_to_be_whole(tmp_path: Path) -> None:
     group_of(tmp_path / "g").create_array("a", data=np.arange(1, 9), chunks=(2,), shards=(4,))
     manifest = manifests(tmp_path / "g")["a"]
-    gzip = {"name": "gzip", "configuration": {"level": 1}}
-    codec = replace(manifest.codec, encoding=encoding_of([*json.loads(manifest.codec.encoding), gzip]))
+    codec = replace(manifest.codec, encoding=encoding_of([*json.loads(manifest.codec.encoding), GZIP]))
     outer = Manifest(manifest.spec, manifest.chunk_shape, codec, manifest.chunks)
     assert wholly_stored(manifest)
     assert not wholly_stored(outer)
