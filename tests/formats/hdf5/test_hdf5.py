@@ -2,7 +2,9 @@
 
 import os
 import re
+import zipfile
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import h5py
@@ -12,13 +14,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ckpt_surgery.core.arrays import Region
-from ckpt_surgery.core.errors import SourceError
+from ckpt_surgery.core.arrays import ArraySpec, Region
+from ckpt_surgery.core.errors import SourceError, UsageError
 from ckpt_surgery.core.leaves import LeafKind
+from ckpt_surgery.core.manifests import Chunk
 from ckpt_surgery.core.protocols import Source
 from ckpt_surgery.formats.hdf5 import FORMAT
+from ckpt_surgery.formats.hdf5.datasets import FileSpan, _Chunks, decoded
 from ckpt_surgery.formats.hdf5.element_types import HELD
-from ckpt_surgery.formats.opening import open_source
+from ckpt_surgery.formats.opening import encoder, open_sink, open_source
+from ckpt_surgery.formats.registry import SinkOptions
 from ckpt_surgery.formats.shared.zarr.described import adopted_metadata
 from tests.formats.bounds import bounded
 from tests.formats.hdf5.lies import LIES
@@ -299,3 +304,147 @@ def test_the_newest_layout_of_the_index(tmp_path: Path) -> None:
     source = opened(tmp_path / "x.h5")
     assert_same(values(source), {**arrays, "one": arrays["group/3"], "grows": arrays["group/3"]})
     assert source.metadata == {"about": "x" * 1000}
+
+
+# --- which files are taken for HDF5 files --------------------------------------------------------------
+
+
+def test_detection_is_by_content(tmp_path: Path) -> None:
+    save_hdf5({"x": np.ones(3)}, tmp_path / "whole")
+    data = (tmp_path / "whole").read_bytes()
+    with zipfile.ZipFile(tmp_path / "m.keras", "w") as file:
+        file.writestr("config.json", "{}")
+    archive = (tmp_path / "m.keras").read_bytes()
+    known = {"x": data, "x.h5": b"", "x.H5": data[:5], "x.weights.h5": data, "x.hdf5": data[:100]}
+    unknown = {"x.npz": archive, "y.h5": archive, "y": b"", "y.bin": data[1:]}
+    known |= {"z.keras": archive, "y.keras": b""}
+    for name, content in (*known.items(), *unknown.items()):
+        (tmp_path / name).write_bytes(content)
+        assert FORMAT.recognizes(str(tmp_path / name)) == (name in known), name
+    assert not FORMAT.recognizes(str(tmp_path / "missing.h5"))
+
+
+def test_a_directory_with_one_file(tmp_path: Path) -> None:
+    save_hdf5({"a": np.ones(3)}, tmp_path / "x.weights.h5")
+    assert FORMAT.recognizes(str(tmp_path))
+    (tmp_path / "config.json").write_text("{}")
+    assert not FORMAT.recognizes(str(tmp_path))
+    assert list(opened(tmp_path).leaves()) == ["a"]
+    save_hdf5({"a": np.ones(3)}, tmp_path / "y.hdf5")
+    with pytest.raises(SourceError, match=r"holds 2 HDF5 files: x\.weights\.h5, y\.hdf5"):
+        opened(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("members", "method", "says"),
+    [
+        ({"config.json": b"{}"}, zipfile.ZIP_STORED, "it has no member `model.weights.h5`"),
+        ({"config.json": b"{}", "model.weights.h5": bytes(99)}, zipfile.ZIP_DEFLATED, "is compressed"),
+        (
+            {"config.json": b"{}", "model.weights.h5": bytes(99)},
+            zipfile.ZIP_STORED,
+            "signature of HDF5 files",
+        ),
+    ],
+)
+def test_archives_that_cannot_be_read(
+    members: dict[str, bytes], method: int, says: str, tmp_path: Path
+) -> None:
+    with zipfile.ZipFile(tmp_path / "m.keras", "w", method) as file:
+        for name, data in members.items():
+            file.writestr(name, data)
+    with pytest.raises(SourceError, match=says):
+        opened(tmp_path / "m.keras")
+
+
+# --- attributes of the root, which are custom metadata -------------------------------------------------
+
+
+def test_simple_attributes_of_the_root_are_metadata(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        given = {"text": "é", "empty": "", "int": 3, "float": 0.5, "flag": True, "big": 2**63 - 1}
+        for name, value in given.items():
+            file.attrs[name] = value
+        file.attrs["fixed"] = np.bytes_(b"abc")
+        file.attrs["latin"] = np.bytes_(b"\xff")
+        file.attrs["list"] = [1, 2]
+        file.attrs["complex"] = 1j
+        file.attrs["nothing"] = h5py.Empty("f4")
+        file.attrs["reference"] = file.ref
+        file.create_group("g").attrs["other"] = 1
+    found = opened(tmp_path / "x.h5").metadata
+    assert found == {**given, "fixed": "abc"}
+    assert {name: type(value) for name, value in found.items() if name in given} == {
+        name: type(value) for name, value in given.items()
+    }
+
+
+def test_metadata_of_every_kind_is_kept_or_becomes_json(tmp_path: Path) -> None:
+    given = {"text": "λ", "int": -3, "float": 1.5, "flag": False, "list": [1, "a"], "none": None, "n": 2**70}
+    given["long"] = "x" * 300_000
+    write_all(open_sink("hdf5", tmp_path, SinkOptions(metadata=given), []), {})
+    changed = {"list": '[1, "a"]', "none": "null", "n": str(2**70)}
+    assert opened(tmp_path).metadata == {**given, **changed}
+
+
+@pytest.mark.parametrize("metadata", [{"": 1}, {"a": "b\0c"}, {"a\0": 1}, {"a": "\ud800"}, {"a": {1, 2}}])
+def test_metadata_that_cannot_be_attributes(metadata: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match="custom metadata"):
+        encoder("hdf5", SinkOptions(metadata=metadata))
+
+
+# --- chunks, whatever index of them libhdf5 reads ------------------------------------------------------
+
+
+SPEC = ArraySpec((10, 6), np.dtype(np.float32))
+
+
+def chunks() -> _Chunks:
+    return _Chunks(SPEC, (4, 3), (), FileSpan("x.h5", 1000, 200))
+
+
+def told(offset: tuple[int, ...], at: int, size: int = 48, mask: int = 0) -> SimpleNamespace:
+    return SimpleNamespace(chunk_offset=offset, byte_offset=at, size=size, filter_mask=mask)
+
+
+def test_chunks_by_their_index() -> None:
+    found = chunks()
+    for one in (told((0, 3), 0), told((8, 0), 100)):
+        found.add(one)
+    assert found.chunks == {(0, 1): Chunk("x.h5", 1000, 48), (2, 0): Chunk("x.h5", 1100, 48)}
+
+
+@pytest.mark.parametrize(
+    ("one", "says"),
+    [
+        (told((0, 3), 100), "two chunks at"),
+        (told((0, 1), 0), "outside of its grid"),
+        (told((12, 0), 0), "outside of its grid"),
+        (told((4, 0), 160), "begins at byte 160 of 200"),
+        (told((4, 0), 2**63), "begins at byte"),
+        (told((4, 0), 0, 47), "a chunk of 48 bytes is stored in 47"),
+        (told((4, 0), 0, 153), "several chunks share them"),
+        (told((4, 0), 100, mask=1), "stored without its filters"),
+    ],
+)
+def test_chunks_that_cannot_be(one: SimpleNamespace, says: str) -> None:
+    found = chunks()
+    found.add(told((0, 3), 0))
+    with pytest.raises(SourceError, match=says):
+        found.add(one)
+
+
+GZIP = {"hdf5": "gzip"}
+
+
+def shuffle(size: int) -> dict[str, Any]:
+    return {"hdf5": "shuffle", "size": size}
+
+
+@given(st.binary(max_size=30))
+def test_any_bytes_are_decoded_or_refused(data: bytes) -> None:
+    for step in (GZIP, shuffle(4)):
+        try:
+            assert len(decoded(data, [step], 20)) == 20
+        except SourceError as error:
+            assert str(error).startswith("a chunk")

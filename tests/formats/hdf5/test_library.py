@@ -1,17 +1,25 @@
 """The file object through which libhdf5 reads."""
 
+import struct
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
+import h5py
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from ckpt_surgery.core.errors import SourceError
-from ckpt_surgery.formats.hdf5.library import LEAST_READS, FileView
+from ckpt_surgery.formats.hdf5.library import LEAST_READS, FileView, heap_objects
+from ckpt_surgery.formats.hdf5.superblock import base_of
 from ckpt_surgery.formats.opening import open_source
 from ckpt_surgery.storage.reading import stat_file
 from tests.support.hdf5_files import save_hdf5
 from tests.support.key_value import key_value, uploaded
 from tests.support.store_conformance import forget
+from tests.support.strategies import unicode
 
 DATA = np.random.default_rng(0).integers(0, 256, 50_000, np.uint8).tobytes()
 
@@ -64,3 +72,171 @@ def test_listing_an_object_fetches_little_of_it(tmp_path: Path, monkeypatch: pyt
         assert sum(fetched) < path.stat().st_size / 5
         assert len(fetched) < 100
     forget()
+
+
+# --- heaps on which libhdf5 would never end ------------------------------------------------------------
+
+
+def heap(objects: Sequence[tuple[int, int]], size: int = 4096) -> bytes:
+    """A heap of objects, each with its index and what it says of its size."""
+    data = struct.pack("<4sB3xQ", b"GCOL", 1, size)
+    for index, length in objects:
+        data += struct.pack("<HH4xQ", index, 1, length) + bytes(min(-(-length // 8) * 8, 64) if index else 0)
+    return data.ljust(4096, b"\0")
+
+
+def indices(path: Path, data: bytes) -> list[int]:
+    """Indices of the objects in the heap that a file is."""
+    path.write_bytes(data)
+    view = FileView(str(path), stat_file(str(path)), 0, len(data))
+    return [index for index, _ in heap_objects(view, 0)]
+
+
+def test_a_heap_that_is_whole(tmp_path: Path) -> None:
+    assert indices(tmp_path / "x", heap([(1, 5), (2, 16), (0, 4096 - 16 - 24 - 32)])) == [1, 2, 0]
+    assert indices(tmp_path / "y", heap([(0, 4080)])) == [0]
+
+
+@pytest.mark.parametrize(
+    ("data", "says"),
+    [
+        (heap([]), "an object of 0 bytes in the place of 4080"),
+        (heap([(1, 5), (0, 8)]), "an object of 8 bytes"),
+        (heap([(1, 2**64 - 16)]), "an object of 18446744073709551616 bytes"),
+        (heap([(1, 5000)]), "an object of 5016 bytes"),
+        (heap([(0, 4080)], 5000), "has 5000 bytes, of 4096"),
+        (heap([(0, 4080)])[:10], "is cut off"),
+    ],
+)
+def test_a_heap_that_is_not(data: bytes, says: str, tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match=says):
+        indices(tmp_path / "x", data)
+
+
+def test_a_file_with_such_a_heap(tmp_path: Path) -> None:
+    path = tmp_path / "x.h5"
+    with h5py.File(path, "w") as file:
+        file["x"] = np.ones(3)
+        file.attrs["text"] = "some words"
+    data = bytearray(path.read_bytes())
+    free = data.index(b"some words") + 16
+    assert struct.unpack_from("<HH4xQ", data, free)[0] == 0
+    data[free + 8 : free + 16] = bytes(8)
+    path.write_bytes(data)
+    with pytest.raises(SourceError, match=r"x\.h5: the heap of the file's texts has an object of 0 bytes"):
+        open_source(str(path))
+
+
+# --- the beginning of a file ---------------------------------------------------------------------------
+
+
+VERSIONS: dict[int, dict[str, Any]] = {0: {}, 2: {"libver": ("v108", "v108")}, 3: {"libver": "latest"}}
+
+
+def written(path: Path, **how: Any) -> bytes:
+    with h5py.File(path, "w", **how) as file:
+        file["x"] = np.ones(3)
+    return path.read_bytes()
+
+
+def viewed(path: Path) -> FileView:
+    stat = stat_file(str(path))
+    return FileView(str(path), stat, 0, stat.size)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("base", [0, 512, 4096])
+def test_every_version(version: int, base: int, tmp_path: Path) -> None:
+    data = written(tmp_path / "x.h5", userblock_size=base, **VERSIONS[version])
+    assert data[base + 8] == version
+    assert base_of(viewed(tmp_path / "x.h5")) == base
+    assert list(open_source(str(tmp_path / "x.h5"), "hdf5").leaves()) == ["x"]
+
+
+NOWHERE_NEAR = (2**64 - 300).to_bytes(8, "little")
+
+
+@pytest.mark.parametrize(
+    ("version", "at", "other", "says"),
+    [
+        (0, 0, b"\0", "the signature of HDF5 files is nowhere"),
+        (0, 8, b"\x09", "version 9 of the format"),
+        (0, 13, b"\x04", "its addresses and lengths have 4 and 8 bytes"),
+        (2, 10, b"\x10", "its addresses and lengths have 8 and 16 bytes"),
+        (0, 24, NOWHERE_NEAR, "its superblock refers to byte 18446744073709551316"),
+        (0, 48, NOWHERE_NEAR, "a part of a file that was written in several"),  # libhdf5 crashes at the end
+        (0, 64, NOWHERE_NEAR, "its superblock refers to byte"),
+        (3, 20, NOWHERE_NEAR, "its superblock refers to byte"),
+        (3, 36, NOWHERE_NEAR, "its superblock refers to byte"),
+    ],
+)
+def test_what_cannot_be(version: int, at: int, other: bytes, says: str, tmp_path: Path) -> None:
+    data = written(tmp_path / "x.h5", **VERSIONS[version])
+    (tmp_path / "x.h5").write_bytes(data[:at] + other + data[at + len(other) :])
+    with pytest.raises(SourceError, match=rf"x\.h5: .*{says}"):
+        open_source(str(tmp_path / "x.h5"), "hdf5")
+
+
+# --- texts of attributes, which are found without libhdf5 ----------------------------------------------
+
+
+TEXTS = {f"name {i}": "é" * i for i in range(60)}
+
+
+@pytest.mark.parametrize("how", [{}, {"userblock_size": 512}], ids=str)
+def test_many_texts(how: dict[str, Any], tmp_path: Path) -> None:
+    """They take several pieces of the header, which lie apart from each other, and several heaps."""
+    path = tmp_path / "x.h5"
+    with h5py.File(path, "w", **how) as file:
+        for name, text in TEXTS.items():
+            file.attrs[name] = text
+            file.create_group(name)
+            file.attrs["long"] = "x" * 10_000
+    assert open_source(str(path)).metadata == TEXTS | {"long": "x" * 10_000}
+
+
+@pytest.mark.parametrize("how", [{}, {"userblock_size": 512}, {"track_times": True}], ids=str)
+def test_texts_of_the_newest_layout(how: dict[str, Any], tmp_path: Path) -> None:
+    """A few in the header; where there are many, libhdf5 puts them elsewhere, and they are left out."""
+    few = dict(list(TEXTS.items())[:7])
+    track = {"track_times": how.pop("track_times", False)}
+    for texts in (few, TEXTS):
+        path = tmp_path / f"{len(texts)}.h5"
+        with h5py.File(path, "w", libver="latest", **how) as file:
+            for name, text in texts.items():
+                file.attrs[name] = text
+            made = file.create_dataset("x", data=np.zeros(3, "V1"), **track)
+            made.attrs["dtype"] = "float8_e5m2"
+        source = open_source(str(path))
+        assert source.metadata == (few if texts is few else {})
+        assert source.leaves()["x"].spec.dtype.name == "float8_e5m2"
+
+
+@settings(max_examples=20, deadline=None)
+@given(texts=st.dictionaries(unicode(20, "\0").filter(bool), unicode(200, "\0"), max_size=12))
+def test_any_texts(texts: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> None:
+    path = tmp_path_factory.mktemp("texts") / "x.h5"
+    with h5py.File(path, "w") as file:
+        for name, text in texts.items():
+            file.attrs[name] = text
+    assert open_source(str(path)).metadata == texts
+
+
+def test_a_text_of_gigabytes_that_is_not_there(tmp_path: Path) -> None:
+    """libhdf5 would take the memory, and then crash when the process ends."""
+    path = tmp_path / "x.h5"
+    with h5py.File(path, "w") as file:
+        file.attrs["text"] = "some words"
+    data = path.read_bytes()
+    heap = data.index(b"GCOL").to_bytes(8, "little")
+    stored = (10).to_bytes(4, "little") + heap
+    assert data.count(stored) == 1
+    for other, says in (
+        ((2**32 - 1).to_bytes(4, "little") + heap, "has 4294967295 bytes, which are missing"),
+        ((10).to_bytes(4, "little") + bytes(8), "does not begin as one"),
+        ((10).to_bytes(4, "little") + b"\xff" * 8, "is cut off"),
+    ):
+        path.write_bytes(data.replace(stored, other))
+        with pytest.raises(SourceError, match=rf"x\.h5: .*{says}"):
+            open_source(str(path))
+        assert h5py.h5f.get_obj_count(h5py.h5f.OBJ_ALL, h5py.h5f.OBJ_FILE) == 0

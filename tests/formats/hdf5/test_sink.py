@@ -1,5 +1,6 @@
 """Writing HDF5 files, and what they cannot hold."""
 
+import itertools
 import os
 import sys
 import zipfile
@@ -7,6 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ckpt_surgery.core.arrays import ArraySpec, Region
 from ckpt_surgery.core.errors import UsageError
@@ -14,6 +17,7 @@ from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.protocols import Source
 from ckpt_surgery.formats.hdf5 import FORMAT
+from ckpt_surgery.formats.hdf5.layout import SparseFile
 from ckpt_surgery.formats.opening import encoder, open_sink, open_source
 from ckpt_surgery.formats.registry import SinkOptions
 from tests.formats.bounds import bounded
@@ -113,3 +117,31 @@ def test_without_h5py(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         with pytest.raises(UsageError, match=r"h5: HDF5 files need the package h5py.*\n.*`pip install h5py`"):
             run()
     assert FORMAT.recognizes(str(path))
+
+
+# --- the file in which libhdf5 makes a file without its elements ---------------------------------------
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 20_000), st.binary(max_size=40)), max_size=12), st.integers(0, 21_000)
+)
+def test_it_is_a_file(writes: list[tuple[int, bytes]], size: int) -> None:
+    """As bytes in memory are; its pieces are what was written, and lie apart from each other."""
+    made, plain, touched = SparseFile(), bytearray(), set()
+    for at, data in writes:
+        made.seek(at)
+        assert made.write(data) == len(data)
+        if data:
+            plain.extend(bytes(max(0, at + len(data) - len(plain))))
+            plain[at : at + len(data)] = data
+            touched |= set(range(at, at + len(data)))
+    made.truncate(size)
+    whole = bytes(plain[:size].ljust(size, b"\0"))
+    made.seek(0)
+    assert made.read(size) == whole
+    assert made.seek(0, os.SEEK_END) == made.size == size
+    pieces = list(made.pieces())
+    assert all(whole[at : at + len(data)] == data for at, data in pieces)
+    covered = [at + i for at, data in pieces for i in range(len(data))]
+    assert covered == sorted(n for n in touched if n < size)
+    assert all(a + len(data) < b for (a, data), (b, _) in itertools.pairwise(pieces))
