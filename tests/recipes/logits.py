@@ -1,5 +1,7 @@
 """What tests of logits share: the tokens, and both sides as they lie in files."""
 
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -28,3 +30,19 @@ def hf_weights(path: Path) -> dict[str, np.ndarray]:
 def restored(path: Path) -> Any:
     with quiet(), ocp.StandardCheckpointer() as checkpointer:
         return checkpointer.restore(path)
+
+
+Saved = Callable[[str], tuple[Path, Any]]
+
+
+def saved_models(folder: Callable[[str], Path], make: Callable[[str], Any]) -> Saved:
+    """By name: the directory of a model as Hugging Face's library saves it, and the model."""
+
+    @cache
+    def saved_model(name: str) -> tuple[Path, Any]:
+        path, made = folder(name.replace(" ", "-")) / "hf", make(name)
+        with quiet():
+            made.save_pretrained(path)
+        return path, made
+
+    return saved_model

@@ -3,8 +3,6 @@
 Tiny models with random weights, float32, saved by Hugging Face's library with the config beside them.
 """
 
-import functools
-from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +17,7 @@ from tests.recipes import deepseek_model, llama4_model
 from tests.recipes import llama4_layouts as llama4
 from tests.recipes.families import FAMILIES
 from tests.recipes.leaves import said
-from tests.recipes.logits import TOKENS, hf_logits, restored
+from tests.recipes.logits import TOKENS, Saved, hf_logits, restored, saved_models
 from tests.support.checkpoints import quiet
 from tests.support.comparing import assert_same
 from tests.support.slow import slow
@@ -104,31 +102,26 @@ def made_model(name: str) -> Any:
     return transformers.Llama4ForConditionalGeneration(config)
 
 
-Saved = Callable[[str], tuple[Path, Any]]
+def model(name: str) -> Any:
+    """With every weight random: norms of ones would hide where they went."""
+    import torch
+
+    torch.manual_seed(0)
+    made = made_model(name).eval()
+    with torch.no_grad():
+        for key, one in [*made.named_parameters(), *made.named_buffers()]:
+            if "norm" in key:
+                one.uniform_(0.5, 1.5)
+            elif "e_score_correction_bias" in key:
+                one.uniform_(-0.3, 0.3)
+            elif "experts" in key and "shared" not in key and name in ("scout", "maverick"):
+                one.normal_(std=0.2)
+    return made
 
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory: pytest.TempPathFactory) -> Saved:
-    """By name: the directory of a model as Hugging Face's library saves it, and the model."""
-    import torch
-
-    @functools.cache
-    def saved_model(name: str) -> tuple[Path, Any]:
-        torch.manual_seed(0)
-        path, made = tmp_path_factory.mktemp(name) / "hf", made_model(name).eval()
-        with torch.no_grad():
-            for key, one in [*made.named_parameters(), *made.named_buffers()]:
-                if "norm" in key:  # norms of ones would hide where they went
-                    one.uniform_(0.5, 1.5)
-                elif "e_score_correction_bias" in key:
-                    one.uniform_(-0.3, 0.3)
-                elif "experts" in key and "shared" not in key and name in ("scout", "maverick"):
-                    one.normal_(std=0.2)
-        with quiet():
-            made.save_pretrained(path)
-        return path, made
-
-    return saved_model
+    return saved_models(tmp_path_factory.mktemp, model)
 
 
 def logits_of(name: str, layout: Any, tree: Any) -> np.ndarray:

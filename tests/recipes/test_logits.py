@@ -3,10 +3,8 @@
 Tiny models with random weights, float32, saved by Hugging Face's library with the config beside them.
 """
 
-import functools
 import json
 import shutil
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +18,7 @@ from ckpt_surgery.api import applying
 from ckpt_surgery.core.errors import PlanError
 from tests.recipes.decoder_models import Model, Rotation, jax_logits
 from tests.recipes.gpt_oss_layout import GptOss, hf_arrays, hf_config, unpacked
-from tests.recipes.logits import hf_logits, hf_weights, restored
+from tests.recipes.logits import Saved, hf_logits, hf_weights, restored, saved_models
 from tests.support.checkpoints import quiet
 from tests.support.comparing import assert_same
 from tests.support.slow import slow
@@ -141,21 +139,9 @@ def model(family: str) -> Any:
     return made
 
 
-Saved = Callable[[str], tuple[Path, Any]]
-
-
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory: pytest.TempPathFactory) -> Saved:
-    """By family: the directory of a model as Hugging Face's library saves it, and the model."""
-
-    @functools.cache
-    def saved_model(family: str) -> tuple[Path, Any]:
-        path, made = tmp_path_factory.mktemp(family.replace(" ", "-")) / "hf", model(family)
-        with quiet():
-            made.save_pretrained(path)
-        return path, made
-
-    return saved_model
+    return saved_models(tmp_path_factory.mktemp, model)
 
 
 GEMMA = Model(
