@@ -371,60 +371,31 @@ def test_new_layers_in_a_stack(at: int, axis: int, save: Save, run: Run) -> None
     assert new["step"] == 5
 
 
+def layers(count: int, name: str = "layers_{}/w") -> dict[str, str]:
+    return {name.format(n): "float32[2]" for n in range(count)}
+
+
+def stack(height: int) -> dict[str, str]:
+    return {"layers/w": f"float32[{height},2]"}
+
+
+NOT_DEEPER = "the target does not have the old layers and 1 more (at `layers_{}/w`)"
+
+
 @pytest.mark.parametrize(
     ("source", "target", "options", "says"),
     [
-        (
-            ["layers_0/w"],
-            ["layers_0/w", "layers_1/w"],
-            [],
-            "say which number the first new layer gets: --set at=N",
-        ),
-        (["layers_0/w"], None, ["at=0"], "`fill` needs a target"),
-        (
-            ["layers_0/w"],
-            ["layers_0/w", "layers_1/w", "layers_2/w"],
-            ["at=0"],
-            "no source leaf is called `layers_1/w`",
-        ),
-        (  # no deeper: the last layer would have no place
-            {"layers_0/w": "float32[2]", "layers_1/w": "float32[2]"},
-            {"layers_0/w": "float32[2]", "layers_1/w": "float32[2]"},
-            ["at=1"],
-            "the target does not have the old layers and 1 more (at `layers_1/w`)",
-        ),
-        (  # no deeper: no new layer follows the last one
-            ["layers_0/w", "layers_1/w"],
-            ["layers_0/w", "layers_1/w"],
-            ["at=2"],
-            "the target does not have the old layers and 1 more (at `layers_1/w`)",
-        ),
-        (["h.0.w", "h.1.w"], ["h.0.w", "h.1.w", "h.2.w"], ["at=2", "new=2"], "the old layers and 2 more"),
-        (  # shallower
-            ["layers_0/w", "layers_1/w", "layers_2/w"],
-            ["layers_0/w", "layers_1/w"],
-            ["at=2"],
-            "the target does not have the old layers and 1 more (at `layers_2/w`)",
-        ),
-        (
-            ["layers_0/w", "layers_1/w"],
-            ["layers_0/w", "layers_1/w"],
-            ["at=3"],
-            "at is 3, and there is no layer 2 that the new ones could follow",
-        ),
-        (
-            {"layers/w": "float32[3,2]"},
-            {"layers/w": "float32[3,2]"},
-            ["at=1"],
-            "`layers/w` has shape [4, 2], the target has [3, 2]",
-        ),
-        (
-            {"layers/w": "float32[3,2]"},
-            {"layers/w": "float32[5,2]"},
-            ["at=1"],
-            "`layers/w` has shape [4, 2], the target has [5, 2]",
-        ),
-        ({"layers/w": "float32[3,2]"}, {"layers/w": "float32[4,2]"}, ["at=7"], "out of bounds"),
+        (layers(1), layers(2), [], "say which number the first new layer gets: --set at=N"),
+        (layers(1), None, ["at=0"], "`fill` needs a target"),
+        (layers(1), layers(3), ["at=0"], "no source leaf is called `layers_1/w`"),
+        (layers(2), layers(2), ["at=1"], NOT_DEEPER.format(1)),  # the last layer would have no place
+        (layers(2), layers(2), ["at=2"], NOT_DEEPER.format(1)),  # no new layer follows the last one
+        (layers(2, "h.{}.w"), layers(3, "h.{}.w"), ["at=2", "new=2"], "the old layers and 2 more"),
+        (layers(3), layers(2), ["at=2"], NOT_DEEPER.format(2)),  # shallower
+        (layers(2), layers(2), ["at=3"], "at is 3, and there is no layer 2 that the new ones could follow"),
+        (stack(3), stack(3), ["at=1"], "`layers/w` has shape [4, 2], the target has [3, 2]"),
+        (stack(3), stack(5), ["at=1"], "`layers/w` has shape [4, 2], the target has [5, 2]"),
+        (stack(3), stack(4), ["at=7"], "out of bounds"),
     ],
 )
 def test_what_inserting_refuses(source: Any, target: Any, options: Sequence[str], says: str) -> None:
