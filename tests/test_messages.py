@@ -1,6 +1,6 @@
 """Every error that the language promises, with the whole of its message: line, caret, keys, what to do.
 
-The cases are in tests/data/errors, one after the other:
+The cases are in tests/data/messages, one after the other:
 
     === what is wrong
     the recipe
@@ -31,7 +31,7 @@ from ckpt_surgery.planner.planning import make_plan
 from tests.support.memory import MemorySink, MemorySource
 from tests.support.plans import COMPUTED, MEMORY, plan_of
 
-DIRECTORY = Path(__file__).parents[1] / "data" / "errors"
+DIRECTORY = Path(__file__).parent / "data" / "messages"
 OPTIONS = ("target", "listing", "set", "memory", "orbax", "says")
 
 
