@@ -22,7 +22,7 @@ INPUTS := pyproject.toml constraints.txt constraints-lowest.txt
 TESTS ?=
 PYTEST := $(BIN)/python -m pytest
 
-.PHONY: setup demo test test-all test-wheel dist slim faults fuzz lint types check format bench performance docs site pictures man lowest schema clean
+.PHONY: setup demo test test-all test-wheel dist slim faults fuzz lint types check format bench performance messages docs site pictures man lowest schema clean
 
 setup: $(STAMP)
 
@@ -131,6 +131,10 @@ MEASURED := benchmarks/results/page
 performance: $(STAMP)
 	$(BIN)/python -m benchmarks.bench --size $(SIZE) --results $(MEASURED) $(BENCH)
 	$(BIN)/python -m benchmarks.performance $(MEASURED)
+
+# The wording of all messages, in tests/data/messages, as it is now. Review the difference.
+messages: $(STAMP)
+	$(BIN)/python -m tests.support.messages
 
 docs: $(STAMP)
 	$(BIN)/python .ci/reference.py > docs/reference.md

@@ -171,6 +171,9 @@ class InspectOptions(TypedDict):
 
 
 ARGUMENTS = frozenset(
-    {*PlanOptions.__annotations__, "overwrite", "resume", "verify", "values", "copy_config", "under", "out"}
+    {
+        *PlanOptions.__annotations__,
+        *("overwrite", "resume", "verify", "values", "copy_config", "under", "out", "engine"),
+    }
 )
 """Arguments that hints name, as in `step=10`; at the command line they are options."""

@@ -1,0 +1,170 @@
+"""The messages that tests/data/messages promises: mistakes, and the whole of what is said of each.
+
+A file has one case after the other:
+
+    === what is wrong
+    a recipe, `$ a command of ckpt-surgery`, or `>>> a call of ckpt_surgery`
+    --- source, or another source's name
+    key  dtype[shape], or the kind of the leaf
+    --- target (a checkpoint), or listing (keys, shapes and dtypes only)
+    --- set, one NAME=VALUE per line
+    --- memory, in bytes
+    --- orbax (as the format of the destination)
+    --- values (of the leaf `a`, as a call of NumPy): the recipe is carried out
+    --- says
+    the message
+
+Commands and calls find the files of `prepare` where they run, which is HERE in messages.
+`python -m tests.support.messages` writes what is said now; a person reviews how it differs from before.
+"""
+
+import contextlib
+import os
+import re
+import shlex
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import ckpt_surgery
+from ckpt_surgery.core.errors import SurgeryError
+from ckpt_surgery.engine.tasks import outputs_of
+from ckpt_surgery.engine.worker import Means, run
+from ckpt_surgery.formats.orbax.unsupported import unsupported
+from ckpt_surgery.language.loading import parse_recipe
+from ckpt_surgery.planner.planning import make_plan
+from tests.support import command_line
+from tests.support.memory import MemorySink, MemorySource
+from tests.support.models import save_model
+from tests.support.plans import COMPUTED, MEMORY, plan_of
+
+DIRECTORY = Path(__file__).parents[1] / "data" / "messages"
+OPTIONS = ("target", "listing", "set", "memory", "orbax", "values", "says")
+COMMAND, CALL = "$ ", ">>> "
+
+
+@dataclass(frozen=True)
+class Case:
+    file: str
+    title: str
+    given: str
+    """A recipe, a command or a call."""
+    sections: Mapping[str, Sequence[str]]
+
+    @property
+    def is_recipe(self) -> bool:
+        return not self.given.startswith((COMMAND, CALL))
+
+    @property
+    def promised(self) -> str:
+        return "\n".join(self.sections.get("says", ()))
+
+    def said(self) -> str:
+        """What is said now. Commands and calls tell their exit code or error too."""
+        if self.given.startswith(COMMAND):
+            done = command_line.run(*shlex.split(self.given.removeprefix(COMMAND)))
+            assert done.exit_code, f"{self.title}: nothing is wrong"
+            said = f"exit code {done.exit_code}\n{done.output}".rstrip("\n")
+        else:
+            error = self.error()
+            said = f"{'' if self.is_recipe else f'{type(error).__name__}: '}{error}"
+        return said.replace(os.getcwd(), "HERE")
+
+    def error(self) -> SurgeryError:
+        try:
+            self._run()
+        except SurgeryError as error:
+            return error
+        raise AssertionError(f"{self.title}: nothing is wrong")
+
+    def _run(self) -> None:
+        sources = [self._leaves(name) for name in self.sections if name not in OPTIONS]
+        if self.given.startswith(CALL):
+            eval(self.given.removeprefix(CALL), {"ckpt_surgery": ckpt_surgery, "np": np, "Path": Path})
+        elif "values" in self.sections:
+            carry_out(self.given, eval("\n".join(self.sections["values"]), {"np": np}))
+        elif sources:
+            self._plan(sources)
+        else:  # it is wrong by itself
+            parse_recipe(self.given, "recipe.yaml", self.sections.get("set", ()))
+
+    def _plan(self, sources: Sequence[Mapping[str, str]]) -> None:
+        target = next((name for name in ("target", "listing") if name in self.sections), None)
+        plan_of(
+            self.given,
+            *sources,
+            target=None if target is None else self._leaves(target),
+            readable=target != "listing",
+            overrides=self.sections.get("set", ()),
+            memory=int("".join(self.sections.get("memory", ())) or MEMORY),
+            unsupported=unsupported if "orbax" in self.sections else lambda leaves: [],
+        )
+
+    def _leaves(self, section: str) -> dict[str, str]:
+        return dict(re.split(r"  +", line, maxsplit=1) for line in self.sections[section])
+
+
+def carry_out(recipe: str, array: np.ndarray[Any, Any]) -> None:
+    """Carry out a recipe on one leaf, `a`, which its values stop before anything is finished."""
+    loaded, source = parse_recipe(recipe, "recipe.yaml"), MemorySource({"a": array})
+    plan = make_plan(loaded, {"source": source.leaves()}, None, [], {}, COMPUTED, MEMORY, 2)
+    sink = MemorySink(outputs_of(plan))
+    try:
+        run(plan, {"source": source}, sink, Means(MEMORY, 2))
+    finally:
+        assert not sink.finished
+
+
+def prepare(directory: Path) -> None:
+    """Write what commands and calls name; none of them changes it."""
+    model = save_model(directory / "model")
+    (directory / "recipe.yaml").write_text("version: 1\n")
+    (directory / "text.txt").write_text("no checkpoint\n")
+    (directory / "there").mkdir()
+    for step in (3, 10):
+        ckpt_surgery.convert(model, directory / "run", dst_step=step)
+    np.savez(directory / "archive.npz", w=np.ones(2))
+
+
+def cases_of(text: str, file: str) -> Iterator[Case]:
+    """The cases of a file's text."""
+    for part in re.split(r"^=== ", text, flags=re.MULTILINE)[1:]:
+        head, *sections = re.split(r"^--- ", part, flags=re.MULTILINE)
+        title, _, given = head.partition("\n")
+        named = [section.partition("\n") for section in sections]
+        yield Case(file, title, given, {name: body.splitlines() for name, _, body in named})
+
+
+def all_cases() -> list[Case]:
+    return [
+        case for path in sorted(DIRECTORY.glob("*.txt")) for case in cases_of(path.read_text(), path.stem)
+    ]
+
+
+def renewed(case: Case) -> str:
+    """The case with what is said now, as its file has it."""
+    sections = {name: lines for name, lines in case.sections.items() if name != "says"}
+    parts = [f"=== {case.title}\n{case.given}"]
+    for name, lines in {**sections, "says": case.said().splitlines()}.items():
+        parts.append("".join(f"{line}\n" for line in (f"--- {name}", *lines)))
+    return "".join(parts)
+
+
+def renew() -> None:
+    """Write what is said now into all files."""
+    texts: dict[str, str] = {}
+    with tempfile.TemporaryDirectory() as directory, contextlib.chdir(directory):
+        prepare(Path())
+        for case in all_cases():
+            texts[case.file] = texts.get(case.file, "") + renewed(case)
+    for file, text in texts.items():
+        (DIRECTORY / f"{file}.txt").write_text(text)
+
+
+if __name__ == "__main__":
+    os.environ |= {"JAX_PLATFORMS": "cpu"}
+    renew()
