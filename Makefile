@@ -22,7 +22,7 @@ INPUTS := pyproject.toml constraints.txt constraints-lowest.txt
 TESTS ?=
 PYTEST := $(BIN)/python -m pytest
 
-.PHONY: setup demo test test-all test-wheel dist slim faults fuzz lint types check format bench performance messages docs site pictures man lowest schema clean
+.PHONY: setup demo test test-all test-wheel executors dist slim faults fuzz lint types check format bench performance messages docs site pictures man lowest schema clean
 
 setup: $(STAMP)
 
@@ -54,7 +54,13 @@ test: $(STAMP)
 	$(PYTEST) -n $(JOBS) -m 'not slow and not machine and not faults' $(TESTS)
 	$(PYTEST) -m 'machine and not slow and not faults' $(MACHINE) || [ $$? -eq 5 ]
 
-test-all: $(STAMP)
+# What every executor promises, by the two that `make test` leaves out; part of test-all.
+BY_EXECUTOR := tests/end_to_end/test_executors.py
+executors: $(STAMP)
+	EXECUTOR=shards $(PYTEST) $(BY_EXECUTOR)
+	EXECUTOR=dask $(PYTEST) $(BY_EXECUTOR)
+
+test-all: executors
 	rm -rf $(COUNTS)
 	$(COUNTING) $(PYTEST) -n $(JOBS) -m 'not machine' $(TESTS)
 	$(PYTEST) -m machine $(MACHINE) || [ $$? -eq 5 ]

@@ -58,17 +58,6 @@ def test_apply_tells_the_number(source: Path, tmp_path: Path) -> None:
     assert json.loads(kept.stdout)["overflowed"] == []
 
 
-def test_shards_tell_it_when_they_are_committed(source: Path, tmp_path: Path) -> None:
-    plan, out = tmp_path / "plan.json", tmp_path / "out.safetensors"
-    ckpt_surgery.plan(write_recipe(tmp_path, PERMITTED), source, dst=out, out=plan, memory="1MiB")
-    for shard in range(3):
-        ckpt_surgery.apply_shard(plan, shard=f"{shard}/3")
-    result = ckpt_surgery.commit(out)
-    assert result is not None
-    assert result.overflowed == COUNTS
-    check(out)
-
-
 def test_a_resumed_run_counts_what_was_done_before(source: Path, tmp_path: Path) -> None:
     out, recipe = tmp_path / "out.safetensors", write_recipe(tmp_path, PERMITTED)
 
