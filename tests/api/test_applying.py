@@ -386,20 +386,3 @@ def test_the_format_is_told_with_all_other_problems(recipe: Recipe) -> None:
     )
     assert [p.place and p.place.line for p in problems] == [2, 3]
     assert ckpt_surgery.lint([recipe("version: 1\noutput: {format: npz}\n")])[0][1] == ()
-
-
-def test_hints_name_arguments(model: Path, tmp_path: Path) -> None:
-    (tmp_path / "out").mkdir()
-    for call, hint in (
-        (lambda: ckpt_surgery.convert(model, tmp_path / "out"), "or replace it: `overwrite=True`."),
-        (lambda: ckpt_surgery.inspect(model, step=10), "Leave out `step=10`."),
-        (lambda: ckpt_surgery.inspect(model, step=10, item="x"), "Leave out `step=10` and `item=x`."),
-        (lambda: ckpt_surgery.convert(model, tmp_path / "x.pt"), "`format=NAME`."),
-        (
-            lambda: ckpt_surgery.convert(model, tmp_path / "x.npz", dst_step=1, dst_item="y"),
-            "Leave out `dst_step=1` and `dst_item=y`, or write orbax.",
-        ),
-    ):
-        with pytest.raises(SurgeryError) as caught:
-            call()
-        assert str(caught.value).endswith(hint)

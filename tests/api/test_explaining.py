@@ -143,24 +143,6 @@ def test_a_subtree_has_the_part_of_the_plan_that_is_in_it(here: Path) -> None:
     assert [step.leaf.key.text for step in found.plan.steps] == ["net/w"]
 
 
-@pytest.mark.parametrize(
-    ("key", "message", "hint"),
-    [
-        ("net/ww", "have no leaf and no subtree `net/ww`; did you mean `net/w`?", "`inspect` lists the keys"),
-        ("neto", "have no leaf and no subtree `neto`; did you mean `net`?", "`inspect` lists the keys"),
-        ("\x1b[31m", "have no leaf and no subtree `\\x1b[31m`", "`inspect` lists the keys"),
-        ("source:bia", "the source `source` has no leaf and no subtree `bia`; did you mean `bias`?", "`plan"),
-        ("", "have no leaf and no subtree ``", "`inspect` lists the keys"),
-    ],
-)
-def test_an_unknown_key(here: Path, key: str, message: str, hint: str) -> None:
-    with pytest.raises(SurgeryError) as caught:
-        ckpt_surgery.explain("r.yaml", "a.safetensors", key=key)
-    assert caught.value.exit_code == 2
-    assert message in caught.value.problems[0].message
-    assert hint in (caught.value.problems[0].hint or "")
-
-
 def test_a_key_between_passes_is_named_as_such(here: Path) -> None:
     recipe = "version: 1\npasses: [{rules: [{match: bias, to: b}]}, {rules: [{match: b, to: c}]}]\n"
     with pytest.raises(SurgeryError, match=r"between the passes, after passes\[0\]"):

@@ -184,13 +184,6 @@ def test_progress_counts_what_is_read_and_what_is_compared() -> None:
     assert len({one.doing for one in told}) == 2
 
 
-def test_wrong_values_of_options(source: Path, target: Path) -> None:
-    with pytest.raises(SurgeryError, match="`values` is 'auot'"):
-        ckpt_surgery.infer(source, target, values="auot")  # type: ignore[arg-type]
-    with pytest.raises(SurgeryError, match="memory"):
-        ckpt_surgery.infer(source, target, memory="much")
-
-
 @pytest.mark.parametrize("which", [0, 1])
 def test_the_draft_does_not_replace_what_it_is_made_from(which: int, source: Path, target: Path) -> None:
     before = source.read_bytes()
@@ -209,8 +202,3 @@ def test_a_draft_without_a_free_leaf_stops_by_a_rule_of_its_own() -> None:
     assert not found.problems
     with pytest.raises(ckpt_surgery.SurgeryError, match=r"it's \{new\} is not decided"):
         ckpt_surgery.plan(found.recipe, source)
-
-
-def test_a_tree_has_no_step() -> None:
-    with pytest.raises(SurgeryError, match="is a tree in memory: it has no step, and 3 is given"):
-        ckpt_surgery.infer(nested(SOURCE), nested(TARGET), step=3)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 import ckpt_surgery
-from ckpt_surgery.errors import KeyNotFound, UsageError
+from ckpt_surgery.errors import KeyNotFound
 from tests.support.command_line import run
 
 
@@ -41,8 +41,3 @@ def test_params_have_their_defaults_and_others_the_nearest_name() -> None:
     assert recipe.description == "One array per parameter and layer."
     with pytest.raises(KeyNotFound, match="no param `layer`; did you mean `layers`"):
         recipe.params["layer"]
-
-
-def test_an_unknown_recipe_is_an_error_with_the_nearest_name() -> None:
-    with pytest.raises(UsageError, match="did you mean `@average`"):
-        ckpt_surgery.recipe("@avarege")

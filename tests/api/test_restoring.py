@@ -13,7 +13,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from safetensors.numpy import save_file
 
 import ckpt_surgery
-from ckpt_surgery.core.errors import DataError, PlanError, RecipeError, SourceError, UsageError
+from ckpt_surgery.core.errors import DataError, PlanError, RecipeError, SourceError
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.progress import Progress
 from ckpt_surgery.formats.listed_source import ListedSource
@@ -173,11 +173,6 @@ def test_warnings_are_logged_where_nobody_looks_at_the_plan(caplog: pytest.LogCa
     assert (len(plans[0].warnings), caplog.records) == (1, [])
 
 
-def test_a_path_is_no_target(model: str) -> None:
-    with pytest.raises(UsageError, match="the target is the path"):
-        ckpt_surgery.restore(None, model, target=model)
-
-
 @pytest.fixture
 def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return record_calls(monkeypatch, ListedSource, "read", lambda source, leaf, region: leaf.key.text)
@@ -192,38 +187,6 @@ def test_a_recipe_with_a_mistake_reads_nothing(model: str, reads: list[str]) -> 
     assert reads == []
     ckpt_surgery.restore(None, model)
     assert sorted(reads) == ["layer.b", "layer.w"]
-
-
-@pytest.mark.parametrize("step", [None, 3])
-def test_a_target_in_the_place_of_a_source_is_told_to_be_named(step: int | None, model: str) -> None:
-    target = {"layer.w": abstract((4, 3))}
-    for recipe in (None, RECIPE, {"version": 1, "sources": ["source"]}):
-        with pytest.raises(UsageError, match="the last of the 2 that were given is a tree") as caught:
-            ckpt_surgery.restore(recipe, model, target, step=step)
-        assert "`target=…`" in str(caught.value.problems[0].hint)
-        with pytest.raises(UsageError, match="is a tree"):
-            ckpt_surgery.plan(recipe, model, target, step=step)
-    two = {"version": 1, "sources": ["one", "two"]}
-    with pytest.raises(UsageError, match="takes 2 sources, and the last of the 3"):
-        ckpt_surgery.restore(two, model, {"b": KERNEL}, target)
-
-
-def test_a_checkpoint_in_the_place_of_the_recipe_is_told(model: str, tmp_path: Path) -> None:
-    target = {"layer.w": abstract((4, 3))}
-    ckpt_surgery.apply(None, model, dst=tmp_path / "orbax")
-    for path in (model, str(tmp_path / "orbax")):
-        for call, hint in [
-            ((path, target), f"`restore(None, '{path}', target=…)`"),
-            ((Path(path),), f"`restore(None, '{path}')`"),
-        ]:
-            with pytest.raises(UsageError, match="the first argument of `restore` is the recipe") as caught:
-                ckpt_surgery.restore(*call)
-            assert hint in str(caught.value.problems[0].hint)
-        with pytest.raises(UsageError, match="the first argument") as caught:
-            ckpt_surgery.restore(path, target=target)
-        assert "target=…" in str(caught.value.problems[0].hint)
-    with pytest.raises(UsageError, match="recipe"):
-        ckpt_surgery.restore(tmp_path / "none.yaml", model)
 
 
 # --- donation ---------------------------------------------------------------------------------------------

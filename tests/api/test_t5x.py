@@ -311,14 +311,3 @@ def test_what_no_recipe_says_names_where_the_rules_begin() -> None:
     place = rf"{HERE}:{made.__code__.co_firstlineno}\) returns an object of type builtins.object at `w`"
     with pytest.raises(UsageError, match=rf"`CheckpointTranslator` \(.*{place}"):
         ckpt_surgery.from_t5x_translator(translator, source={"w": np.float32(1)})
-
-
-def test_what_is_no_translator() -> None:
-    with pytest.raises(UsageError, match="is not a translator"):
-        ckpt_surgery.from_t5x_translator(lambda flat: flat, source={"w": np.ones(1)})
-
-
-def test_flat_is_for_functions() -> None:
-    for recipe in (None, "version: 1\n", {"version": 1}, ckpt_surgery.from_t5x_assignment_map([])):
-        with pytest.raises(UsageError, match="`flat=True`"):
-            ckpt_surgery.restore(recipe, {"w": np.ones(1)}, flat=True)

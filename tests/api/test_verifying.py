@@ -13,7 +13,6 @@ import tensorstore as ts
 from safetensors.numpy import save_file
 
 import ckpt_surgery
-from ckpt_surgery.core.errors import SourceError, UsageError
 from ckpt_surgery.core.progress import Progress
 from ckpt_surgery.report.verification import Depth, Verified, verdict
 from tests.support.directories import names
@@ -110,16 +109,6 @@ def test_progress_ends_with_everything(written: Callable[..., Path]) -> None:
     ckpt_surgery.verify(written("out"), progress=seen.append)
     assert seen[-1] == Progress(TOTAL, TOTAL, "checking")
     assert [one.done_bytes for one in seen] == sorted(one.done_bytes for one in seen)
-
-
-def test_what_is_asked_for_is_checked(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="`mode`: 'slow' is not one of: values, fast, full"):
-        ckpt_surgery.verify(tmp_path, mode="slow")
-    with pytest.raises(UsageError, match="does not exist"):
-        ckpt_surgery.verify(tmp_path / "nothing")
-    (tmp_path / "text.txt").write_text("no checkpoint")
-    with pytest.raises(SourceError, match="it looks like a text file"):
-        ckpt_surgery.verify(tmp_path / "text.txt")
 
 
 # --- damage -----------------------------------------------------------------------------------------------

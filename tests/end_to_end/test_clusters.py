@@ -25,7 +25,6 @@ from ckpt_surgery.core.errors import (
     DestinationError,
     PlanError,
     SourceError,
-    UsageError,
     WorkersLost,
 )
 from ckpt_surgery.core.problem_codes import Code
@@ -39,7 +38,7 @@ from tests.support.checkpoints import restored, save_pytree
 from tests.support.command_line import run
 from tests.support.comparing import assert_same
 from tests.support.recipes import write_recipe
-from tests.support.sharded_runs import ARRAYS, SavedRun, entries, save_source
+from tests.support.sharded_runs import SavedRun, entries, save_source
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning")
 
@@ -344,15 +343,3 @@ def _worker(address: str) -> None:
 
     clusters.write_on_worker = lambda *_: threading.Event().wait()  # type: ignore[assignment]
     asyncio.run(main())
-
-
-def test_what_no_cluster_can_do_is_refused(tmp_path: Path, recipe: Path) -> None:
-    for options, why in (
-        ({"engine": "spark"}, "not one of: local, dask"),
-        ({"scheduler": "tcp://127.0.0.1:1"}, "for the engine `dask`"),
-    ):
-        with pytest.raises(UsageError, match=why):
-            ckpt_surgery.apply(recipe, tmp_path / "in", dst=tmp_path / "out", **options)  # type: ignore[arg-type]
-    with pytest.raises(UsageError, match="in memory"):
-        ckpt_surgery.apply(recipe, dict(ARRAYS), dst=tmp_path / "out", engine="dask")
-    assert entries(tmp_path) == []

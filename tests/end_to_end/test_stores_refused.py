@@ -1,7 +1,7 @@
 """Stores that refuse, forget and change while a command runs: what is told, and what is there then."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -157,18 +157,6 @@ def test_a_store_that_stops_in_the_middle(
 
 
 # --- stores that forget -----------------------------------------------------------------------------------
-
-
-def once(lost: set[tuple[str, str]], which: Callable[[Asked], bool]) -> Callable[[Asked, int], bool]:
-    """Whether a request is the first one of its path and method of this kind; `lost` gets those that are."""
-
-    def is_first(asked: Asked, number: int) -> bool:
-        if (asked.method, asked.path) in lost or not which(asked):
-            return False
-        lost.add((asked.method, asked.path))
-        return True
-
-    return is_first
 
 
 # --- what changes while a command runs --------------------------------------------------------------------
