@@ -7,7 +7,6 @@ is written, and no conversion replaces a file of its own source.
 """
 
 import json
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,14 +17,14 @@ from safetensors.numpy import load_file, save_file
 
 import ckpt_surgery
 from ckpt_surgery.api import applying
-from ckpt_surgery.core.errors import PlanError, SourceError, SurgeryError, UsageError, VerificationError
+from ckpt_surgery.core.errors import PlanError, SourceError, SurgeryError, VerificationError
 from ckpt_surgery.core.history import own_metadata as own
 from ckpt_surgery.engine import worker as execute
 from ckpt_surgery.formats import destination_names, opening
 from ckpt_surgery.formats import known as formats
 from ckpt_surgery.report.differences import difference_rows
 from tests.formats.tensorflow.bundles import Piece, save_pieces
-from tests.support.checkpoints import CUSTOM, random, restored
+from tests.support.checkpoints import CUSTOM, restored
 from tests.support.comparing import assert_same
 from tests.support.documents import plan_json
 from tests.support.libraries import (
@@ -214,22 +213,6 @@ def test_what_a_format_cannot_hold_is_refused_by_key(
     assert own(ckpt_surgery.inspect(out).metadata) == ({} if forgetful else kept)
 
 
-@pytest.mark.parametrize("format", DESTINATIONS)
-def test_an_option_that_the_format_has_no_use_for_is_refused(
-    format: str, origin: Callable[[str], Path], tmp_path: Path
-) -> None:
-    """Steps, items and shards: done, or refused."""
-    out = tmp_path / DESTINATIONS[format][0]
-    if format != "orbax":
-        for option in ({"dst_step": 3}, {"dst_item": "state"}):
-            with pytest.raises(UsageError, match=next(iter(option))):
-                applying.convert(origin("npz"), out, **option)
-    if "shard_size" not in formats.formats()[format].options:
-        with pytest.raises(UsageError, match="have no shards"):
-            applying.convert(origin("npz"), out, shard_size=100)
-    assert list(tmp_path.iterdir()) == []
-
-
 # --- several formats in one place -----------------------------------------------------------------------
 
 
@@ -279,34 +262,6 @@ def test_the_wrong_format_is_named_with_the_right_one(name: str, origin: Callabl
         else:  # a T5X file is one of Flax, and an old one is nothing else
             assert {right, wrong} == {"flax", "t5x"}
             assert found.format == wrong
-
-
-RAW = sorted(set(ORIGINS) - {"npz-compressed", "hdf5-compressed"})
-"""Where arrays lie as they are, or in chunks that Orbax decodes as well."""
-
-
-@pytest.mark.parametrize("name", RAW)
-def test_raw_bytes_of_every_format_are_linked_into_orbax(name: str, tmp_path: Path) -> None:
-    """Large enough that linking pays: the same file system, and more than half of each file used."""
-    big = {f"layer_{i}/kernel": random((256, 512), i) for i in range(4)}
-    place = tmp_path / "origin"
-    place.mkdir()
-    source = ORIGINS[name].save(big, place / f"model{ORIGINS[name].suffix}")
-    (tmp_path / "recipe.yaml").write_text(
-        r"{version: 1, rules: [{match: 'layer_(\d+)/kernel', to: 'renamed/\1/w'}]}"
-    )
-    results = [
-        applying.convert(source, tmp_path / "converted", link_mode="hardlink"),
-        applying.apply(tmp_path / "recipe.yaml", source, dst=tmp_path / "applied", link_mode="hardlink"),
-    ]
-    for result in results:
-        assert {step.transfer for step in result.plan.steps} == {"link"}
-        assert result.plan.costs.bytes_linked == result.plan.costs.bytes_out == 4 * 256 * 512 * 4
-    shutil.rmtree(place)
-    assert_same(restored(tmp_path / "converted"), big)
-    assert_same(
-        restored(tmp_path / "applied"), {f"renamed/{i}/w": big[f"layer_{i}/kernel"] for i in range(4)}
-    )
 
 
 def test_arrays_that_no_cast_turns_into_numbers_have_to_be_dropped(tmp_path: Path) -> None:

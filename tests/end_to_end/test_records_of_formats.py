@@ -5,9 +5,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-import flax.serialization
 import numpy as np
-import orbax.checkpoint as ocp
 import pytest
 import zarr
 from safetensors import safe_open
@@ -17,7 +15,6 @@ import ckpt_surgery
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.formats.opening import open_sink
 from ckpt_surgery.formats.registry import SinkOptions
-from tests.support.checkpoints import quiet
 from tests.support.directories import names
 from tests.support.writing import output_of, write_all
 
@@ -37,13 +34,6 @@ def assert_arrays(found: Any) -> None:
     assert {name: np.asarray(value).tobytes() for name, value in dict(found).items()} == {
         name: value.tobytes() for name, value in ARRAYS.items()
     }
-
-
-def test_orbax_has_it_in_the_items_directory(source: Path, tmp_path: Path) -> None:
-    ckpt_surgery.convert(source, tmp_path / "out")
-    assert json.loads((tmp_path / "out" / "ckpt_surgery.json").read_text())["schema"] == 1
-    with quiet(), ocp.PyTreeCheckpointer() as checkpointer:
-        assert_arrays(checkpointer.restore(tmp_path / "out"))
 
 
 def test_safetensors_has_it_in_its_header(source: Path, tmp_path: Path) -> None:
@@ -79,17 +69,6 @@ def test_zarr_has_it_among_the_attributes_of_the_group(version: int, source: Pat
     record: Any = group.attrs["ckpt_surgery.json"]
     assert record["leaf_count"] == 2
     assert "ckpt_surgery.json" not in ckpt_surgery.inspect(tmp_path / "out.zarr").metadata
-
-
-def test_single_files_without_a_place_have_it_beside_them(source: Path, tmp_path: Path) -> None:
-    ckpt_surgery.convert(source, tmp_path / "out.npz")
-    ckpt_surgery.convert(source, tmp_path / "out.msgpack")
-    assert names(tmp_path) == [
-        *("out.msgpack", "out.msgpack.ckpt_surgery.json", "out.npz", "out.npz.ckpt_surgery.json"),
-        "source.safetensors",
-    ]
-    assert_arrays(np.load(tmp_path / "out.npz"))
-    assert_arrays(flax.serialization.msgpack_restore((tmp_path / "out.msgpack").read_bytes()))
 
 
 def test_an_orbax_record_is_replaced_in_one_step(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -82,6 +83,7 @@ def test_hard_links_are_made_and_told_where_they_are_asked_for(
     name: str, model: Callable[[str], Path], tmp_path: Path
 ) -> None:
     source = model(name)
+    held = read(source)
     result = applying.convert(source, tmp_path / "out", format="orbax", link_mode="hardlink")
     assert (result.plan.costs.bytes_linked, result.plan.costs.bytes_linkable) == (NBYTES, 0)
     for file in result.shared:
@@ -91,6 +93,8 @@ def test_hard_links_are_made_and_told_where_they_are_asked_for(
         assert (file.how, file.crc32c) == (LinkMode.HARDLINK, None)
     found = {tmp_path / "out" / file.name for file in result.shared}
     assert sorted(found) == sorted(same_files(tmp_path / "out", tmp_path / "in")) != []
+    shutil.rmtree(tmp_path / "in")
+    assert_same(read(tmp_path / "out"), held)
 
 
 @pytest.mark.parametrize("name", REPLACED)
