@@ -1,4 +1,4 @@
-"""One item in a step that exists: what is written, what stays, and what is told."""
+"""One item in a step that exists, on a disk or in a bucket: what is written, what stays, what is told."""
 
 import errno
 import itertools
@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,18 +18,25 @@ import pytest
 import ckpt_surgery
 from ckpt_surgery.api import sharding
 from ckpt_surgery.core.errors import DestinationError, Interrupted, PlanError, SourceError, SurgeryError
-from ckpt_surgery.engine.staging import local, renaming
+from ckpt_surgery.engine.staging import heartbeat, local, renaming
+from ckpt_surgery.storage import views
+from ckpt_surgery.storage.store import registered, store_of
 from tests.support.checkpoints import quiet
 from tests.support.command_line import run
 from tests.support.comparing import assert_same
 from tests.support.directories import names
 from tests.support.ended_runs import Killed, killed
 from tests.support.failing import refusing
-from tests.support.generations import age, staged
+from tests.support.generations import age
+from tests.support.key_value import KeyValueStore, downloaded
+from tests.support.object_runs import Dying
 
 STATE: dict[str, Any] = {"w": np.arange(12, dtype=np.float32), "n": np.int32(7)}
 EMA = {"w": np.full(12, 0.5, np.float32)}
 LOSS = {"loss": 0.5}
+NEW = {"v": np.arange(5, dtype=np.float32)}
+WHOLE = {"items": STATE, "ema": EMA, "iter": {"position": 3}, "metrics": LOSS}
+DOUBLE = "version: 1\nrules: [{match: '.*', value: 'x + x'}]\n"
 
 
 @pytest.fixture
@@ -55,11 +63,73 @@ def step(source: Path, tmp_path: Path) -> Path:
 def other(tmp_path: Path) -> Path:
     """A checkpoint without steps and items."""
     with quiet(), ocp.StandardCheckpointer() as checkpointer:
-        checkpointer.save(tmp_path / "other", {"v": np.arange(5, dtype=np.float32)})
+        checkpointer.save(tmp_path / "other", NEW)
     return tmp_path / "other"
 
 
-NEW = {"v": np.arange(5, dtype=np.float32)}
+@dataclass(frozen=True)
+class OnDisk:
+    """The step on a disk."""
+
+    run: str
+    """The directory of steps."""
+
+    def files(self) -> dict[str, tuple[Any, bytes]]:
+        """Inode and bytes of every file of the step, by its name there."""
+        step = Path(self.run, "20")
+        found = (path for path in step.rglob("*") if path.is_file())
+        return {str(path.relative_to(step)): (path.stat().st_ino, path.read_bytes()) for path in found}
+
+    def put(self, name: str, data: bytes) -> None:
+        Path(self.run, "20", name).write_bytes(data)
+
+    def leftovers(self) -> list[str]:
+        return [name for name in names(Path(self.run)) if name != "20"]
+
+    def local(self) -> Path:
+        return Path(self.run)
+
+
+@dataclass(frozen=True)
+class InBucket(OnDisk):
+    """The step in a bucket."""
+
+    directory: Path
+    """Where copies go."""
+
+    def files(self) -> dict[str, tuple[Any, bytes]]:
+        """Version and bytes of every object."""
+        store, name = store_of(f"{self.run}/20")
+        found = store.walk(f"{name}/")
+        return {one[len(name) + 1 :]: (stat.version, store.read(one)) for one, stat in found.items()}
+
+    def put(self, name: str, data: bytes) -> None:
+        store, step = store_of(f"{self.run}/20")
+        store.put(f"{step}/{name}", data)
+
+    def leftovers(self) -> list[str]:
+        return [name for name in self.files() if name.startswith(".ckpt-surgery")]
+
+    def local(self) -> Path:
+        shutil.rmtree(self.directory, ignore_errors=True)
+        downloaded(f"{self.run}/20", self.directory / "20")
+        return self.directory
+
+
+@pytest.fixture
+def in_bucket(step: Path, tmp_path: Path, bucket: str) -> InBucket:
+    store = store_of(bucket)[0]
+    for file in (path for path in step.parent.rglob("*") if path.is_file()):
+        store.put(str(file.relative_to(tmp_path)), file.read_bytes())
+    return InBucket(f"{bucket}/run", tmp_path / "copy")
+
+
+@pytest.fixture(params=["disk", "bucket"])
+def place(request: pytest.FixtureRequest, step: Path) -> OnDisk:
+    if request.param == "disk":
+        return OnDisk(str(step.parent))
+    found: OnDisk = request.getfixturevalue("in_bucket")
+    return found
 
 
 def restored(run: Path) -> dict[str, Any]:
@@ -79,49 +149,149 @@ def assert_items(run: Path, wanted: Mapping[str, Any]) -> None:
             assert_same(found[name], value)
 
 
-WHOLE = {"items": STATE, "ema": EMA, "iter": {"position": 3}, "metrics": LOSS}
-
-
-def files(directory: Path) -> dict[str, tuple[int, bytes]]:
-    """Inode and bytes of every file below a directory."""
-    found = (path for path in directory.rglob("*") if path.is_file())
-    return {str(path.relative_to(directory)): (path.stat().st_ino, path.read_bytes()) for path in found}
-
-
-def others_of(step: Path, *items: str) -> dict[str, tuple[int, bytes]]:
+def others_of(place: OnDisk, *items: str) -> dict[str, tuple[Any, bytes]]:
     """The files of all items of a step but these."""
-    return {name: found for name, found in files(step).items() if "/" in name and not name.startswith(items)}
+    own = (*items, ".ckpt-surgery/")
+    return {name: found for name, found in place.files().items() if "/" in name and not name.startswith(own)}
 
 
-def add(other: Path, step: Path, item: str, **options: Any) -> ckpt_surgery.Result:
-    return ckpt_surgery.convert(other, step.parent, dst_step=20, dst_item=item, **options)
+def add(other: Path, run: Path | str, item: str, **options: Any) -> ckpt_surgery.Result:
+    return ckpt_surgery.convert(other, run, dst_step=20, dst_item=item, **options)
 
 
-# --- what is written, and what stays ----------------------------------------------------------------------
+# --- on a disk and in a bucket ----------------------------------------------------------------------------
 
 
-def test_a_new_item_needs_no_leave_to_overwrite(other: Path, step: Path) -> None:
-    before = others_of(step)
-    result = add(other, step, "model_params")
-    assert_items(step.parent, WHOLE | {"model_params": NEW})
-    after = others_of(step, "model_params/")
-    assert after == before, "all other items are the same files"
-    about = json.loads((step / "_CHECKPOINT_METADATA").read_text())
+def test_a_new_item_needs_no_leave_to_overwrite(other: Path, place: OnDisk) -> None:
+    before = others_of(place)
+    found = add(other, place.run, "model_params").plan.replaces
+    assert_items(place.local(), WHOLE | {"model_params": NEW})
+    assert others_of(place, "model_params/") == before, "all other items are the same files"
+    about = json.loads(place.files()["_CHECKPOINT_METADATA"][1])
     assert about["custom_metadata"] == {"lr": 0.1}
-    assert names(step.parent) == ["20"]
-    found = result.plan.replaces
+    assert place.leftovers() == []
     assert found is not None
     assert (found.overwrites, found.stays) == (False, ("ema", "items", "iter", "metrics"))
 
 
-def test_an_item_that_is_there_is_replaced_alone(other: Path, step: Path) -> None:
-    before = others_of(step, "ema/")
+def test_an_item_that_is_there_is_replaced_alone(other: Path, place: OnDisk) -> None:
+    before = others_of(place, "ema/")
     with pytest.raises(DestinationError, match=r"20/ema: exists already(.|\n)*`overwrite=True`"):
-        add(other, step, "ema")
-    assert_items(step.parent, WHOLE)
-    add(other, step, "ema", overwrite=True)
-    assert_items(step.parent, WHOLE | {"ema": NEW})
-    assert others_of(step, "ema/") == before
+        add(other, place.run, "ema")
+    assert_items(place.local(), WHOLE)
+    add(other, place.run, "ema", overwrite=True)
+    assert_items(place.local(), WHOLE | {"ema": NEW})
+    assert others_of(place, "ema/") == before
+    assert ckpt_surgery.verify(place.run, item="ema").flaws == ()
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_step_of_several_items_is_not_replaced(overwrite: bool, other: Path, place: OnDisk) -> None:
+    """Nothing says that the other items are not needed any more."""
+    before = place.files()
+    for dst, options in ((place.run, {"dst_step": 20}), (f"{place.run}/20", {})):
+        for call in (ckpt_surgery.plan, ckpt_surgery.apply):
+            with pytest.raises(DestinationError) as refused:
+                call(None, other, dst=dst, overwrite=overwrite, **options)  # type: ignore[operator]
+            assert "items" in str(refused.value) or not options
+    assert place.files() == before
+
+
+def test_a_step_that_changes_meanwhile(other: Path, place: OnDisk) -> None:
+    with pytest.raises((DestinationError, SourceError)):
+        add(other, place.run, "new", on_plan=lambda plan: place.put("iter/metadata", b'{"position": 4}'))
+    assert not [name for name in place.files() if name.startswith("new/")]
+
+
+def test_two_runs_on_two_items(other: Path, place: OnDisk) -> None:
+    """The lock is the step's: the second run does not wait."""
+    done: list[int] = []
+
+    def second(progress: object) -> None:
+        if not done:
+            done.append(1)
+            with pytest.raises(DestinationError, match="writ"):
+                add(other, place.run, "second")
+
+    ckpt_surgery.apply(DOUBLE, other, dst=place.run, dst_step=20, dst_item="first", progress=second)
+    assert done
+    doubled = {"v": NEW["v"] * 2}
+    assert_items(place.local(), WHOLE | {"first": doubled})
+    with pytest.raises(DestinationError, match="changed during this run"):
+        add(other, place.run, "third", on_plan=lambda plan: add(other, place.run, "second"))
+    assert_items(place.local(), WHOLE | {"first": doubled, "second": NEW})
+
+
+def test_shards(source: Path, place: OnDisk, tmp_path: Path) -> None:
+    file, options = (
+        tmp_path / "plan.json",
+        {"dst": place.run, "dst_step": 20, "item": "ema", "dst_item": "twice"},
+    )
+    ckpt_surgery.plan(DOUBLE, source, out=file, **options)
+    before = others_of(place)
+    for index in range(2):
+        sharding.apply_shard(file, shard=f"{index}/2")
+    assert sharding.commit(place.run) is not None
+    assert_items(place.local(), WHOLE | {"twice": {"w": np.ones(12, np.float32)}})
+    assert others_of(place, "twice/") == before
+    with pytest.raises(DestinationError, match=r"published there|exists already"):
+        sharding.apply_shard(file, shard="0/2")
+    ckpt_surgery.plan(DOUBLE, source, out=file, **options | {"dst_item": "more"})
+    sharding.apply_shard(file, shard="0/1")
+    place.put("iter/metadata", b'{"position": 9}')
+    with pytest.raises(DestinationError, match="changed"):
+        sharding.commit(place.run)
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_runs_that_end_at_any_request(
+    overwrite: bool, other: Path, in_bucket: InBucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other items are never touched, and the next run completes what was begun."""
+    monkeypatch.setattr(heartbeat, "has_ended", lambda owner: True)
+    item = "ema" if overwrite else "new"
+    store, inner = store_of(in_bucket.run)[0], KeyValueStore("kv://bucket", tmp_path / "bucket")
+    whole = {name: store.read(name) for name in store.walk()}
+    number, seen = 0, set()
+
+    def others() -> dict[str, bytes]:
+        return {name: data for name, (_, data) in others_of(in_bucket, f"{item}/").items()}
+
+    def die() -> None:
+        raise Killed
+
+    before = others()
+    while True:
+        number += 3
+        views.forget()
+        try:
+            with registered("kv", lambda root, at=number: Dying(inner, at, False, die)):  # type: ignore[misc]
+                add(other, in_bucket.run, item, overwrite=overwrite, workers=1)
+            break
+        except Killed:
+            views.forget()
+        assert others() == before
+        try:
+            add(other, in_bucket.run, item, overwrite=overwrite)
+            seen.add("written")
+        except SurgeryError as error:
+            assert "exists already" in str(error)
+        assert_items(in_bucket.local(), WHOLE | {item: NEW})
+        assert in_bucket.leftovers() == []
+        store.delete(list(store.walk()))
+        for name, data in whole.items():
+            store.put(name, data)
+    assert "written" in seen
+    assert number > 14
+
+
+# --- on a disk --------------------------------------------------------------------------------------------
+
+
+def test_a_step_that_is_gone(other: Path, step: Path) -> None:
+    with pytest.raises(SurgeryError):
+        add(other, step.parent, "new", on_plan=lambda plan: step.rename(step.parent / "moved"))
+    assert not step.exists()
 
 
 def test_two_items_one_after_the_other(source: Path, tmp_path: Path) -> None:
@@ -155,7 +325,7 @@ def test_a_composite_without_a_manager(item: str, source: Path, tmp_path: Path) 
 def test_items_that_the_step_does_not_list_get_their_handlers(other: Path, step: Path) -> None:
     """Orbax restores no item of a step of which one has no handler."""
     (step / "_CHECKPOINT_METADATA").unlink()
-    add(other, step, "new")
+    add(other, step.parent, "new")
     assert_items(step.parent, WHOLE | {"new": NEW})
 
 
@@ -175,7 +345,7 @@ def test_files_and_unknown_items_stay(other: Path, step: Path) -> None:
     (step / "grain" / "deep" / "state").write_bytes(b"\x00")
     (step / "empty").mkdir()
     os.symlink("notes.txt", step / "link")
-    add(other, step, "ema", overwrite=True)
+    add(other, step.parent, "ema", overwrite=True)
     assert (step / "notes.txt").read_text() == "mine"
     assert (step / "grain" / "deep" / "state").read_bytes() == b"\x00"
     assert (step / "empty").is_dir()
@@ -184,23 +354,11 @@ def test_files_and_unknown_items_stay(other: Path, step: Path) -> None:
 
 def test_copies_where_links_are_impossible(other: Path, step: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "link", refusing(errno.EOPNOTSUPP))
-    add(other, step, "new", link_mode="copy")
+    add(other, step.parent, "new", link_mode="copy")
     assert_items(step.parent, WHOLE | {"new": NEW})
 
 
 # --- what is refused --------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("overwrite", [False, True])
-def test_a_step_of_several_items_is_not_replaced(overwrite: bool, other: Path, step: Path) -> None:
-    """Nothing says that the other items are not needed any more."""
-    before = files(step)
-    for dst, options in ((step.parent, {"dst_step": 20}), (step, {})):
-        for call in (ckpt_surgery.plan, ckpt_surgery.apply):
-            with pytest.raises(DestinationError) as refused:
-                call(None, other, dst=dst, overwrite=overwrite, **options)  # type: ignore[operator]
-            assert "items" in str(refused.value) or not options
-    assert files(step) == before
 
 
 def test_the_only_item_of_a_step_is_replaced_without_its_name(other: Path, tmp_path: Path) -> None:
@@ -217,46 +375,14 @@ def test_no_item_is_added_to_a_save_that_was_not_finished(other: Path, step: Pat
     about = json.loads((step / "_CHECKPOINT_METADATA").read_text())
     (step / "_CHECKPOINT_METADATA").write_text(json.dumps(about | {"commit_timestamp_nsecs": None}))
     with pytest.raises(DestinationError, match="never committed"):
-        add(other, step, "new")
+        add(other, step.parent, "new")
 
 
 def test_what_is_no_checkpoint_is_not_replaced_as_an_item(other: Path, step: Path) -> None:
     for item, file in (("iter", "metadata"), ("ema", "notes.txt")):
         (step / item / file).touch()
         with pytest.raises(DestinationError):
-            add(other, step, item, overwrite=True)
-
-
-@pytest.mark.parametrize("change", ["another item", "removed"])
-def test_a_step_that_changes_meanwhile(change: str, other: Path, step: Path) -> None:
-    def meddle(plan: object) -> None:
-        if change == "removed":
-            step.rename(step.parent / "moved")
-        else:
-            (step / "iter" / "metadata").write_text('{"position": 4}')
-
-    with pytest.raises((DestinationError, SourceError, SurgeryError)):
-        add(other, step, "new", on_plan=meddle)
-    assert (step.exists(), (step / "new").exists()) == (change != "removed", False)
-
-
-def test_two_runs_on_two_items(other: Path, step: Path) -> None:
-    """The lock is the step's: the second run does not wait."""
-    with (
-        staged(step),
-        pytest.raises(DestinationError, match=r"writ"),
-    ):
-        add(other, step, "new")
-    done = []
-
-    def second(plan: object) -> None:
-        if not done:
-            done.append(1)
-            add(other, step, "second", on_plan=second)
-
-    with pytest.raises(DestinationError, match="changed during this run"):
-        add(other, step, "first", on_plan=second)
-    assert_items(step.parent, WHOLE | {"second": NEW})
+            add(other, step.parent, item, overwrite=True)
 
 
 # --- interruptions ----------------------------------------------------------------------------------------
@@ -264,7 +390,7 @@ def test_two_runs_on_two_items(other: Path, step: Path) -> None:
 
 @pytest.mark.parametrize("when", ["links", "before", "after"])
 def test_a_run_that_is_killed(when: str, other: Path, step: Path) -> None:
-    before, links = others_of(step, "ema/"), itertools.count(1)
+    before, links = others_of(OnDisk(str(step.parent)), "ema/"), itertools.count(1)
     link, exchange = os.link, renaming.exchange
 
     def few(*arguments: Any, **keywords: Any) -> None:
@@ -282,33 +408,31 @@ def test_a_run_that_is_killed(when: str, other: Path, step: Path) -> None:
             patch.setattr(os, "link", few)
         else:
             patch.setattr(local, "exchange", at_exchange)
-        add(other, step, "ema", overwrite=True)
-    assert others_of(step, "ema/") == before
+        add(other, step.parent, "ema", overwrite=True)
+    assert others_of(OnDisk(str(step.parent)), "ema/") == before
     assert_items(step.parent, WHOLE | ({"ema": NEW} if when == "after" else {}))
-    add(other, step, "ema", overwrite=True, resume=True)
+    add(other, step.parent, "ema", overwrite=True, resume=True)
     assert_items(step.parent, WHOLE | {"ema": NEW})
-    assert others_of(step, "ema/") == before
+    assert others_of(OnDisk(str(step.parent)), "ema/") == before
     assert names(step.parent) == ["20"]
 
 
 def test_an_exchange_in_steps(other: Path, step: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """On file systems that cannot exchange names; what a killed run moved aside is put back first."""
     monkeypatch.setattr(renaming, "_rename_in_one_step", refusing(errno.EINVAL))
-    add(other, step, "ema", overwrite=True)
+    add(other, step.parent, "ema", overwrite=True)
     assert_items(step.parent, WHOLE | {"ema": NEW})
     aside = step.parent / f".20.ckpt-surgery-{'0' * 16}" / "old"
     aside.parent.mkdir()
     step.rename(aside)
     age(aside.parent, 600)
-    add(other, step, "new")
+    add(other, step.parent, "new")
     assert_items(step.parent, WHOLE | {"ema": NEW, "new": NEW})
 
 
 def test_a_run_that_is_resumed_takes_the_others_as_they_are(
     source: Path, step: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    recipe = tmp_path / "double.yaml"
-    recipe.write_text("version: 1\nrules: [{match: '.*', value: 'x + x'}]\n")
     options: dict[str, Any] = {"dst": step.parent, "dst_step": 20, "item": "items"}
 
     def interrupt(*args: object) -> None:
@@ -316,36 +440,13 @@ def test_a_run_that_is_resumed_takes_the_others_as_they_are(
 
     with monkeypatch.context() as patched, pytest.raises(Interrupted):
         patched.setattr(local, "interruptibly", interrupt)
-        ckpt_surgery.apply(recipe, source, dst_item="twice", **options)
+        ckpt_surgery.apply(DOUBLE, source, dst_item="twice", **options)
     (step / "iter" / "metadata").write_text('{"position": 9}')
     with pytest.raises(PlanError, match="cannot be resumed"):
-        ckpt_surgery.apply(recipe, source, dst_item="else", resume=True, **options)
-    ckpt_surgery.apply(recipe, source, dst_item="twice", resume=True, **options)
+        ckpt_surgery.apply(DOUBLE, source, dst_item="else", resume=True, **options)
+    ckpt_surgery.apply(DOUBLE, source, dst_item="twice", resume=True, **options)
     twice = {"w": STATE["w"] * 2, "n": np.int32(14)}
     assert_items(step.parent, WHOLE | {"iter": {"position": 9}, "twice": twice})
-
-
-# --- several machines -------------------------------------------------------------------------------------
-
-
-def test_shards(source: Path, step: Path, tmp_path: Path) -> None:
-    recipe, file = tmp_path / "double.yaml", tmp_path / "plan.json"
-    recipe.write_text("version: 1\nrules: [{match: '.*', value: 'x + x'}]\n")
-    options: dict[str, Any] = {"dst": step.parent, "dst_step": 20, "dst_item": "twice"}
-    ckpt_surgery.plan(recipe, source, item="ema", out=file, **options)
-    before = others_of(step)
-    for index in range(2):
-        sharding.apply_shard(file, shard=f"{index}/2")
-    assert sharding.commit(step.parent) is not None
-    assert_items(step.parent, WHOLE | {"twice": {"w": np.ones(12, np.float32)}})
-    assert others_of(step, "twice/") == before
-    with pytest.raises(DestinationError, match=r"published there|exists already"):
-        sharding.apply_shard(file, shard="0/2")
-    ckpt_surgery.plan(recipe, source, item="ema", out=file, **options | {"dst_item": "more"})
-    sharding.apply_shard(file, shard="0/1")
-    (step / "iter" / "metadata").write_text('{"position": 9}')
-    with pytest.raises(DestinationError, match="changed"):
-        sharding.commit(step.parent)
 
 
 # --- names, and what is told ------------------------------------------------------------------------------
