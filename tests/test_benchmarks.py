@@ -7,7 +7,6 @@ import shutil
 import subprocess
 import sys
 import xml.etree.ElementTree as ET
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
@@ -35,7 +34,6 @@ from benchmarks.llama import LLAMA_8B, LLAMA_405B, Llama, files, plant, shapes, 
 from benchmarks.measure import (
     Measured,
     Run,
-    measure,
     measure_in_turns,
     measure_inside,
     run_once,
@@ -212,26 +210,6 @@ def test_a_command_that_fails_is_an_error(code: str, killed: bool, capfd: pytest
     assert was_killed(caught.value) is killed
 
 
-@pytest.mark.parametrize(
-    ("long", "enough", "calls", "counted"),
-    [
-        (1e9, 1e9, 4, 3),  # a warm-up and three runs
-        (0.0, 1e9, 3, 3),  # the first took long: it counts
-        (0.0, 0.0, 1, 1),  # one long run is enough
-        (1e9, 0.0, 2, 1),  # one run at least
-    ],
-)
-def test_how_often_a_command_runs(
-    long: float, enough: float, calls: int, counted: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(measuring, "LONG", long)
-    monkeypatch.setattr(measuring, "ENOUGH", enough)
-    monkeypatch.setattr(os, "sync", lambda: None)
-    before: list[int] = []
-    assert measure([sys.executable, "-c", "pass"], 3, lambda: before.append(1)).runs == counted
-    assert len(before) == calls
-
-
 def test_commands_take_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Their processor time is what the kernel says of each; the warm-up does not count."""
     monkeypatch.setattr(os, "sync", lambda: None)
@@ -256,29 +234,6 @@ def test_what_a_command_says_of_itself() -> None:
     assert found == Measured(2.5, 2.5, 2.5, 7, 2)
     assert told == [{"seconds": 2.5, "peak": 7, "read": 3}] * 3
     assert summary([Run(3.0, 10), Run(1.0, 30), Run(1.5, 20)]) == Measured(1.5, 1.0, 3.0, 30, 3)
-
-
-def told(command: Sequence[str], digest: str = "0") -> list[dict[str, Any]]:
-    seconds = {"seconds": 1.0, "processor": 1.5, "peak": 1}
-    return [{**seconds, "read": 104, "stored": 100, "result": 50, "digest": digest}]
-
-
-def test_the_case_of_restoring(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    seconds = {"ours": 4.0, "transforms": 8.0, "transformations": 5.0}
-    monkeypatch.setattr(subprocess, "run", lambda command, check: None)
-    monkeypatch.setattr(
-        cases, "measure_inside", lambda command, runs: (measured(seconds[command[3]]), told(command))
-    )
-    lines = list(cases.restore(cases.Bench(tmp_path, 10**9, (), 1)))
-    assert [line.is_peer for line in lines] == [False, False, True, True]
-    assert tables.ratio(lines[0], lines) == 0.8
-    assert lines[0].note.startswith("0.80 and 0.50 × peers; 1.5 s of processor time; reads 1.04 × what is")
-    assert lines[0].limit == Limit(ratio=0.8, peak=50 + (2048 + 250) * MIB)
-    monkeypatch.setattr(
-        cases, "measure_inside", lambda command, runs: (measured(1.0), told(command, command[3]))
-    )
-    with pytest.raises(ValueError, match="the results differ"):
-        list(cases.restore(cases.Bench(tmp_path, 10**9, (), 1)))
 
 
 def test_the_machine_is_told_without_its_name(tmp_path: Path) -> None:

@@ -6,8 +6,6 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-import jax
-import numpy as np
 import orbax.checkpoint as ocp
 import pytest
 from safetensors.numpy import load_file
@@ -28,7 +26,6 @@ from tests.support.checkpoints import (
     LAYOUTS,
     WITH_STRINGS,
     expected_of,
-    random,
     restored_by_all,
     restored_leaves,
 )
@@ -68,24 +65,6 @@ def test_everything_is_carried_along_under_new_names(
     assert own(after.metadata) == own(before.metadata)
     assert {step.fate for step in result.plan.steps} == {Fate.RENAMED}
     assert names(tmp_path) == ["out", "recipe.yaml"]
-
-
-def test_saved_over_eight_devices_renamed_and_restored_on_four(
-    checkpoint: Checkpoint, tmp_path: Path
-) -> None:
-    ckpt_surgery.apply(
-        "version: 1\nunmatched: drop\nrules: [{match: params/w, to: q/k}]",
-        checkpoint("standard"),
-        dst=tmp_path / "out",
-    )
-    mesh = jax.sharding.Mesh(np.array(jax.devices()[:4]), ("x",))
-    sharding = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(None, "x"))
-    target = {"q": {"k": jax.ShapeDtypeStruct((32, 64), np.float32, sharding=sharding)}}
-    with checkpoints.quiet():
-        found = ocp.StandardCheckpointer().restore(tmp_path / "out", target)["q"]["k"]
-    assert len(found.sharding.device_set) == 4
-    assert found.sharding == sharding
-    assert np.asarray(found).tobytes() == random((32, 64)).tobytes()
 
 
 # --- steps and items ------------------------------------
@@ -309,20 +288,6 @@ def test_letters_of_a_name_may_be_capitals(model: Path, tmp_path: Path) -> None:
         ckpt_surgery.convert(model, tmp_path / name)
         assert (tmp_path / name).is_file()
         assert_same(read(tmp_path / name), ARRAYS)
-
-
-def test_shards(model: Path, tmp_path: Path) -> None:
-    ckpt_surgery.convert(model, tmp_path / "out", format="safetensors", shard_size=4800)
-    assert names(tmp_path / "out") == [
-        "ckpt_surgery.json",
-        *("model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"),
-        "model.safetensors.index.json",
-    ]
-    assert_same(read(tmp_path / "out"), ARRAYS)
-    with pytest.raises(UsageError, match="orbax checkpoints have no shards"):
-        ckpt_surgery.plan(COPY, model, shard_size=4800)
-    with pytest.raises(UsageError, match=r"x\.safetensors is one file, which cannot have shards"):
-        ckpt_surgery.convert(model, tmp_path / "x.safetensors", shard_size=4800)
 
 
 def test_an_index_is_no_listing(model: Path, tmp_path: Path) -> None:

@@ -5,9 +5,8 @@ by this package and restored by stock Orbax; what the plan says of links, copies
 come true, also where the source is deleted or changed afterwards.
 """
 
-import json
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,6 @@ import numcodecs
 import numpy as np
 import orbax.checkpoint as ocp
 import pytest
-import tensorstore as ts
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import load_file
@@ -43,7 +41,6 @@ from tests.support.linked_sources import (
     everything,
     replace_array,
     results,
-    safetensors_header,
     save_safetensors,
 )
 from tests.support.plans import transfers_of
@@ -418,109 +415,7 @@ def test_any_region_of_linked_raw_chunks_is_read(
     assert_same(read(tmp_path / "again"), wanted | {"case/turned": wanted["case/turned"].astype(np.float64)})
 
 
-# --- a large sparse checkpoint ----------------------------------------------------------------------------
-
-SIDE, DEPTH, SHARDS = 4096, 256, 8
-"""Bfloat16 matrices of SIDE × SIDE, one for each layer: 8 GiB."""
-
-
-@pytest.fixture
-def huge(tmp_path: Path) -> Iterator[Path]:
-    """Shards with real headers, their data a hole but for one planted number in every matrix."""
-    source = tmp_path / "huge"
-    source.mkdir()
-    files, nbytes = {}, SIDE * SIDE * 2
-    for shard in range(SHARDS):
-        path = source / f"model-{shard + 1:05}-of-{SHARDS:05}.safetensors"
-        layers = {
-            f"model.layers.{i}.up.weight": i
-            for i in range(shard * DEPTH // SHARDS, (shard + 1) * DEPTH // SHARDS)
-        }
-        files |= dict.fromkeys(layers, path.name)
-        with open(path, "wb") as file:
-            file.write(safetensors_header(dict.fromkeys(layers, ("BF16", (SIDE, SIDE), nbytes))))
-            data = file.tell()
-            file.truncate(data + nbytes * len(layers))
-            for place, layer in enumerate(layers.values()):
-                row, column = planted(layer)
-                file.seek(data + place * nbytes + 2 * (row * SIDE + column))
-                file.write(number(layer).tobytes())
-    (source / "model.safetensors.index.json").write_text(json.dumps({"weight_map": files}))
-    yield source
-    shutil.rmtree(source)
-
-
-def planted(layer: int) -> tuple[int, int]:
-    """Row and column of a layer's only number, as it is stored."""
-    return (layer * 37 + 5) % SIDE, (layer * 101 + 11) % SIDE
-
-
-def number(layer: int) -> np.ndarray:
-    return np.array(layer + 1, ml_dtypes.bfloat16)
-
-
-@pytest.mark.parametrize("mode", [LinkMode.AUTO, LinkMode.HARDLINK, LinkMode.COPY])
-def test_a_hugging_face_cache_can_be_deleted_afterwards(
-    mode: LinkMode, layout: Layout, tmp_path: Path
-) -> None:
-    """Its files are links into `blobs`: what is linked are the blobs."""
-    repository = tmp_path / "cache" / "models--someone--model"
-    snapshot = repository / "snapshots" / "0123abcd"
-    snapshot.mkdir(parents=True)
-    copy_of(layout("shards"), repository / "blobs")
-    for file in (repository / "blobs").iterdir():
-        (snapshot / file.name).symlink_to(f"../../blobs/{file.name}")
-    blobs = {file.stat().st_ino for file in (repository / "blobs").iterdir()}
-    plan = applied("version: 1\n", snapshot, dst=tmp_path / "out", format="orbax", link_mode=mode)
-    assert (plan.costs.bytes_linked > 0) == (mode is not LinkMode.COPY)
-    ours = [path for path in (tmp_path / "out").rglob("*") if path.is_file()]
-    assert not any(path.is_symlink() for path in (tmp_path / "out").rglob("*"))
-    assert mode is not LinkMode.HARDLINK or any(path.stat().st_ino in blobs for path in ours)
-    before = read(layout("shards"))
-    shutil.rmtree(tmp_path / "cache")
-    assert_same(read(tmp_path / "out"), before)
-
-
-def blocks_of(directory: Path) -> dict[int, int]:
-    """Bytes on disk by inode."""
-    stats = [path.stat() for path in directory.rglob("*")]
-    return {stat.st_ino: stat.st_blocks * 512 for stat in stats}
-
-
-def test_a_huge_checkpoint_is_stacked_by_links(huge: Path, tmp_path: Path) -> None:
-    text = """version: 1
-rules:
-  - match: 'model\\.layers\\.(?P<n>\\d+)\\.up\\.weight'
-    to: decoder/layers/up/kernel
-    by: int(n)
-    value: transpose(stack(xs), [0, 2, 1])
-"""
-    plan = applied(text, huge, dst=tmp_path / "out", memory=64 << 20)
-    assert by_transfer(plan) == {"link": ["decoder/layers/up/kernel"], "copy": [], "compute": []}
-    assert plan.costs.bytes_linked == DEPTH * SIDE * SIDE * 2 == 8 << 30
-    shared = blocks_of(huge)
-    own = {inode: size for inode, size in blocks_of(tmp_path / "out").items() if inode not in shared}
-    assert sum(own.values()) < 1 << 20
-    shutil.rmtree(huge)
-    huge.mkdir()
-
-    source = opening.open_source(str(tmp_path / "out"))
-    leaf = source.leaves()["decoder/layers/up/kernel"]
-    assert leaf.spec is not None
-    assert leaf.spec.shape == (DEPTH, SIDE, SIDE)
-    for layer in (0, 31, 32, 200, 255):
-        row, column = planted(layer)
-        corner = (layer, max(0, column - 1), max(0, row - 1))
-        region = Region(corner, (layer + 1, column + 1, row + 1))
-        block = source.read(leaf, region)
-        assert block[0, -1, -1] == number(layer)
-        assert np.count_nonzero(block) == 1
-    base = {"driver": "file", "path": f"{tmp_path}/out/"}
-    store = {"driver": "ocdbt", "base": base, "path": "decoder.layers.up.kernel/"}
-    array = ts.open({"driver": "zarr3", "kvstore": store}).result()
-    row, column = planted(77)
-    found = array[77, column - 2 : column + 2, row].read().result()
-    assert found.tolist() == [0, 0, number(77), 0]
+# --- safetensors ------------------------------------------------------------------------------------------
 
 
 def test_safetensors_to_safetensors_is_copied_as_it_is(tmp_path: Path) -> None:

@@ -1,7 +1,5 @@
 """Restoring in a training program, as its author sees it: a real model, its checkpoint, what goes wrong."""
 
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +17,6 @@ from ckpt_surgery.core.errors import PlanError
 from ckpt_surgery.formats.listed_source import ListedSource
 from tests.support.calls import record_calls
 from tests.support.checkpoints import quiet
-from tests.support.slow import slow
 
 INPUTS = jax.random.normal(jax.random.key(7), (8, 4))
 
@@ -129,58 +126,6 @@ def test_a_deeper_model_keeps_its_own_new_layers(old: Path, trained: TrainState)
     same(found.params["layers_15"], fresh.params["layers_15"])
     same(found.params["layers_11"], trained.params["layers_11"])
     assert found.params["layers_15"]["kernel"] is fresh.params["layers_15"]["kernel"]
-
-
-# --- a bad recipe in a script -------------------------------------------------------------------------
-
-SCRIPT = """\
-import sys
-
-import jax
-import jax.numpy as jnp
-import ckpt_surgery
-from ckpt_surgery.formats.listed_source import ListedSource
-
-real, reads = ListedSource.read, []
-ListedSource.read = lambda *arguments: reads.append(1) or real(*arguments)
-
-recipe, checkpoint = sys.argv[1:]
-target = {"params": {"dense": {"kernel": jax.ShapeDtypeStruct((4, 2), jnp.float32)}}}
-try:
-    ckpt_surgery.restore(recipe, checkpoint, target=target)
-except ckpt_surgery.SurgeryError as error:
-    print(error)
-    raise SystemExit(error.exit_code)
-finally:
-    print("reads:", len(reads))
-"""
-
-
-@pytest.mark.parametrize(
-    ("value", "exit_code", "wanted"),
-    [
-        slow(("x * 1.0", 0, "reads: 1\n")),  # the script works, and counts
-        (
-            "tranpose(x)",
-            2,
-            "recipe.yaml:5:12  rules[0].value\n"
-            "        value: tranpose(x)\n"
-            "               ^^^^^^^^\n"
-            "  unknown function `tranpose`; did you mean `transpose`?\n"
-            "reads: 0\n",
-        ),
-    ],
-)
-def test_a_script_shows_what_is_wrong_with_its_recipe(
-    value: str, exit_code: int, wanted: str, old: Path, tmp_path: Path
-) -> None:
-    (tmp_path / "train.py").write_text(SCRIPT)
-    rule = f"  - match: params/head/kernel\n    to: params/dense/kernel\n    value: {value}\n"
-    (tmp_path / "recipe.yaml").write_text(f"version: 1\nrules:\n{rule}")
-    command = [sys.executable, "-W", "error", "train.py", "recipe.yaml", str(old)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
-    assert (done.returncode, done.stdout) == (exit_code, wanted), done.stderr
-    assert done.stderr == ""
 
 
 # --- trees in place of checkpoints --------------------------------------------------------------------

@@ -112,6 +112,7 @@ def test_formats_whose_writers_replace_files_are_linked_by_themselves(
 def test_files_of_any_format_are_linked_where_nothing_rewrites_them(
     way: str, model: Callable[[str], Path], tmp_path: Path
 ) -> None:
+    """The result stays whole without the cache, whose files are links into `blobs`."""
     source = model("safetensors")
     if way == "cache":
         snapshot = tmp_path / "in" / "models--a--b" / "snapshots" / "0f"
@@ -126,6 +127,9 @@ def test_files_of_any_format_are_linked_where_nothing_rewrites_them(
     assert result.plan.costs.bytes_linked == NBYTES
     (file,) = result.shared
     assert file.source == str(source.resolve())
+    assert not any(path.is_symlink() for path in (tmp_path / "out").rglob("*"))
+    shutil.rmtree(tmp_path / "in")
+    assert_same(read(tmp_path / "out"), FIRST)
 
 
 def test_sources_are_looked_at_one_by_one(model: Callable[[str], Path], tmp_path: Path) -> None:
