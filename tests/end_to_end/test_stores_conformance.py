@@ -2,7 +2,7 @@
 
 import itertools
 import shutil
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,8 +20,6 @@ from ckpt_surgery.engine.staging.uploads import spool_of
 from ckpt_surgery.formats import known as formats
 from ckpt_surgery.formats import opening
 from ckpt_surgery.storage.store import registered, store_of
-from tests.emulators.disturbing import Asked
-from tests.emulators.fixtures import Bucket
 from tests.support.checkpoints import restored
 from tests.support.comparing import assert_same
 from tests.support.ended_runs import Killed, killed
@@ -112,31 +110,22 @@ def state(url: str) -> int | None:
     return value
 
 
-def test_what_is_written_is_read_again(form: Written, tmp_path: Path, bucket: str) -> None:
-    url = f"{bucket}/runs/{form.name}"
+def test_what_is_written_is_what_a_disk_gets_and_is_replaced_with_overwrite_only(
+    form: Written, tmp_path: Path, bucket: str
+) -> None:
+    url = f"{bucket}/{form.name}"
     write(form, tmp_path, 1, url)
     assert state(url) == 1
-    assert ckpt_surgery.verify(url, mode="full").flaws == ()
-    assert not [name for name in names(url) if "ckpt-surgery" in name]
     assert not spool_of(url).exists()
     assert_same(form.load(downloaded(url, tmp_path / "copy")), arrays(1))
-
-
-def test_a_disk_gets_the_same(form: Written, tmp_path: Path, bucket: str) -> None:
-    write(form, tmp_path, 1, f"{bucket}/{form.name}")
+    before = names(url)
     write(form, tmp_path, 1, str(tmp_path / form.name))
-    assert not ckpt_surgery.diff(tmp_path / form.name, f"{bucket}/{form.name}", values=True).different
+    assert not ckpt_surgery.diff(tmp_path / form.name, url, values=True).different
     if form.same_names:
         written = tmp_path / form.name
         files = [written] if written.is_file() else [p for p in written.rglob("*") if p.is_file()]
         beside = tmp_path.glob(f"{form.name}.*")
-        assert sorted(str(p.relative_to(tmp_path)) for p in (*files, *beside)) == names(bucket)
-
-
-def test_what_is_there_is_replaced_with_overwrite_only(form: Written, tmp_path: Path, bucket: str) -> None:
-    url = f"{bucket}/runs/{form.name}"
-    write(form, tmp_path, 1, url)
-    before = names(url)
+        assert sorted(str(p.relative_to(tmp_path)) for p in (*files, *beside)) == before
     with pytest.raises(DestinationError, match="exists already") as caught:
         write(form, tmp_path, 2, url)
     assert caught.value.exit_code == 4
@@ -278,36 +267,6 @@ def test_a_run_that_ends_at_any_request(older: bool, form: Written, tmp_path: Pa
     assert number > 5
 
 
-class DyingAtTheEnd(KeyValueStore):
-    """A store whose process ends before it deletes the journal of a publication."""
-
-    def delete(self, names: Iterable[str]) -> None:
-        for name in names:
-            if "/.ckpt-surgery/" in name and name.endswith(".json"):
-                raise Killed
-            super().delete([name])
-
-
-@pytest.mark.usefixtures("dead")
-@pytest.mark.parametrize("older", [False, True])
-def test_a_run_that_ends_before_it_deletes_its_journal(
-    older: bool, form: Written, tmp_path: Path, bucket: str
-) -> None:
-    url = f"{bucket}/runs/{form.name}"
-    if older:
-        write(form, tmp_path, 1, url)
-    dying = DyingAtTheEnd("kv://bucket", tmp_path / "bucket")
-    with registered("kv", lambda root: dying):
-        try:
-            write(form, tmp_path, 2, url, overwrite=older)
-        except Killed:
-            assert any("/.ckpt-surgery/" in name for name in names(url))
-    assert state(url) == 2
-    write(form, tmp_path, 3, url, overwrite=True)
-    assert state(url) == 3
-    assert not [name for name in names(url) if "/.ckpt-surgery/" in name]
-
-
 def ended(form: Written, tmp_path: Path, url: str, number: int, overwrite: bool) -> bool:
     """Let a run end at one of its requests; False where it had fewer."""
     dying = Dying(KeyValueStore("kv://bucket", tmp_path / "bucket"), number, number % 2 == 0, die)
@@ -372,33 +331,3 @@ def test_an_older_record_is_not_left_beside_another_file(tmp_path: Path, bucket:
     store_of(url)[0].delete(["out"])
     ckpt_surgery.apply(None, saved(tmp_path, 2), dst=url, format="npz")
     assert ckpt_surgery.verify(url, mode="full").flaws == ()
-
-
-# --- the services ------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "name", ["out.safetensors", "out.zarr", pytest.param("out.msgpack", marks=pytest.mark.slow)]
-)
-@pytest.mark.parametrize("overwrite", [False, pytest.param(True, marks=pytest.mark.slow)])
-def test_lost_answers_and_refusals_make_no_difference(
-    overwrite: bool, name: str, tmp_path: Path, s3_bucket: Bucket
-) -> None:
-    url = f"{s3_bucket.url}/{name}"
-    if overwrite:
-        ckpt_surgery.apply(None, saved(tmp_path, 1), dst=url)
-    lost: list[Asked] = []
-
-    def lose(request: Asked, number: int) -> bool:
-        if request.method != "PUT" or "ckpt-surgery" in request.path or len(lost) > 1:
-            return False
-        lost.append(request)
-        return True
-
-    s3_bucket.server.lose = lose
-    s3_bucket.server.refuse = lambda request, number: 503 if number % 9 == 0 else None
-    ckpt_surgery.apply(None, saved(tmp_path, 2), dst=url, overwrite=overwrite)
-    assert lost
-    assert state(url) == 2
-    assert ckpt_surgery.verify(url, mode="full").flaws == ()
-    assert not [found for found in store_of(url)[0].walk() if "ckpt-surgery" in found]

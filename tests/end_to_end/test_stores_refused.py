@@ -67,33 +67,6 @@ def test_a_store_that_knows_no_conditions(source: Path, s3_bucket: Bucket) -> No
     assert objects(s3_bucket) == {}
 
 
-@pytest.mark.usefixtures("impatient")
-@pytest.mark.parametrize("command", ["inspect", "apply", "verify"])
-def test_credentials_that_are_refused(command: str, source: Path, s3_bucket: Bucket) -> None:
-    s3_bucket.server.refuse = lambda asked, number: 403
-    out = f"{s3_bucket.url}/out"
-    recipe = source.parent / "keep.yaml"
-    arguments = {"inspect": (out,), "apply": (recipe, source, out), "verify": (out,)}
-    done = run(command, *arguments[command])
-    assert done.exit_code == 5
-    check_told(done.output, s3_bucket.url, "the store refuses it", "Check the credentials")
-
-
-@pytest.mark.parametrize("command", ["inspect", "apply", "verify"])
-@pytest.mark.usefixtures("impatient")
-def test_a_store_that_cannot_be_reached(
-    command: str, source: Path, s3_bucket: Bucket, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
-    store._opened.cache_clear()
-    out = f"{s3_bucket.url}/out"
-    recipe = source.parent / "keep.yaml"
-    arguments = {"inspect": (out,), "apply": (recipe, source, out), "verify": (out,)}
-    done = run(command, *arguments[command])
-    assert done.exit_code == 5
-    check_told(done.output, s3_bucket.url, "the store cannot be reached", "AWS_ENDPOINT_URL")
-
-
 def test_retries_end_within_a_minute() -> None:
     """What is between the attempts, and the longest that all of them together may take."""
     pauses = remote._RETRY["backoff"]
