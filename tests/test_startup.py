@@ -5,7 +5,6 @@ import sys
 from pathlib import Path
 
 import numpy as np
-import orbax.checkpoint as ocp
 import pytest
 
 from ckpt_surgery.formats.known import formats
@@ -48,37 +47,28 @@ def loaded_by(code: str, *arguments: str) -> set[str]:
 
 
 COMMAND_LINE = "from ckpt_surgery.cli import main; main()"
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [["--help"], ["--version"], ["apply", "--help"], ["inspect", "--help"], ["schema"]],
-    ids=" ".join,
+COMMANDS = ("--help", "--version", "apply --help", "inspect --help", "schema", "lint recipe.yaml")
+LIBRARY = (
+    *("ckpt_surgery", "ckpt_surgery.errors", "ckpt_surgery.language.loading", "ckpt_surgery.api.applying"),
+    *("ckpt_surgery.api.packaged_recipes", "ckpt_surgery.api.restoring", "ckpt_surgery.api.migrating"),
+    *("ckpt_surgery.engine.staging.local", "ckpt_surgery.system.progress_bars"),
+    "ckpt_surgery.migration.t5x.maps",
 )
-def test_what_needs_no_checkpoint_imports_nothing_heavy(arguments: list[str]) -> None:
-    assert loaded_by(COMMAND_LINE, *arguments) == set()
 
 
-def test_lint_imports_nothing_heavy(tmp_path: Path) -> None:
-    (tmp_path / "recipe.yaml").write_text(RECIPE)
-    assert loaded_by(COMMAND_LINE, "lint", str(tmp_path / "recipe.yaml")) == set()
+@pytest.fixture
+def _recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("recipe.yaml").write_text(RECIPE)
 
 
-@pytest.mark.parametrize(
-    "module",
-    [
-        "ckpt_surgery",
-        "ckpt_surgery.language.loading",
-        "ckpt_surgery.engine.staging.local",
-        "ckpt_surgery.errors",
-        "ckpt_surgery.api.applying",
-        "ckpt_surgery.api.packaged_recipes",
-        "ckpt_surgery.system.progress_bars",
-        "ckpt_surgery.api.restoring",
-        "ckpt_surgery.api.migrating",
-        "ckpt_surgery.migration.t5x.maps",
-    ],
-)
+@pytest.mark.usefixtures("_recipe")
+@pytest.mark.parametrize("line", COMMANDS)
+def test_what_needs_no_checkpoint_imports_nothing_heavy(line: str) -> None:
+    assert loaded_by(COMMAND_LINE, *line.split()) == set()
+
+
+@pytest.mark.parametrize("module", LIBRARY)
 def test_importing_the_library_imports_nothing_heavy(module: str) -> None:
     assert loaded_by(f"import {module}") == set()
 
@@ -99,67 +89,62 @@ def test_help_does_without_the_libraries_that_only_commands_need(program: list[s
 
 
 PLANNING = {
-    "api.applying",
-    "inputs.preparing",
-    "runs",
-    "engine",
-    "formats",
-    "planner",
-    "report.problems",
-    "report.values",
-}
+    f"ckpt_surgery.{module}"
+    for module in ("api.applying", "inputs.preparing", "runs", "engine", "formats", "planner")
+} | {"ckpt_surgery.report.problems", "ckpt_surgery.report.values"}
 """What only those commands need of this package that open a checkpoint."""
+LOADING = {"numpy", "pydantic", "yaml", "regex"}
+OF_COMMANDS = "ckpt_surgery.cli.commands"
+COMPLETING = (
+    "import os; os.environ.update(_CKPT_SURGERY_COMPLETE='bash_complete', COMP_CWORD='0', COMP_WORDS={})"
+)
 
 
-@pytest.mark.parametrize("command", ["lint", "schema", "recipes"])
-def test_what_editors_run_all_the_time_imports_nothing_of_plans(command: str, tmp_path: Path) -> None:
-    (tmp_path / "recipe.yaml").write_text(RECIPE)
-    paths = [str(tmp_path / "recipe.yaml")] if command == "lint" else []
-    loaded = modules_after(COMMAND_LINE, command, *paths)
-    assert f"ckpt_surgery.cli.commands.{command}" in loaded
-    assert {f"ckpt_surgery.{module}" for module in PLANNING}.isdisjoint(loaded)
-
-
-def test_listing_recipes_needs_no_library() -> None:
-    loaded = modules_after(COMMAND_LINE, "recipes")
-    assert loaded.isdisjoint({"numpy", "pydantic", "yaml", "regex", "ckpt_surgery.language.loading"})
-
-
-@pytest.mark.parametrize("line", ["ckpt-surgery ap", "ckpt-surgery apply --ov", "ckpt-surgery apply @hf"])
-def test_completion_needs_no_library(line: str) -> None:
-    """People wait for it with a finger on the key."""
-    asked = {"_CKPT_SURGERY_COMPLETE": "bash_complete", "COMP_WORDS": line, "COMP_CWORD": "0"}
-    loaded = modules_after(f"import os; os.environ.update({asked}); {COMMAND_LINE}")
-    assert "ckpt_surgery.cli.parameters.bash_completion" in loaded
-    first = {name.partition(".")[0] for name in loaded}
-    assert first.isdisjoint({"numpy", "pydantic", "yaml", "regex", *HEAVY})
-
-
-@pytest.mark.parametrize(("name", "module"), [("lint", "api.linting"), ("schema", "language.schema.fields")])
-def test_the_package_imports_what_a_function_needs(name: str, module: str) -> None:
-    loaded = modules_after(f"from ckpt_surgery import {name}")
-    assert f"ckpt_surgery.{module}" in loaded
-    assert {f"ckpt_surgery.{module}" for module in PLANNING}.isdisjoint(loaded)
+@pytest.mark.usefixtures("_recipe")
+@pytest.mark.parametrize(
+    ("code", "needed", "unneeded"),
+    [
+        # Editors run these all the time.
+        (f"import sys; sys.argv += ['lint', 'recipe.yaml']; {COMMAND_LINE}", f"{OF_COMMANDS}.lint", PLANNING),
+        (f"import sys; sys.argv += ['schema']; {COMMAND_LINE}", f"{OF_COMMANDS}.schema", PLANNING),
+        (
+            f"import sys; sys.argv += ['recipes']; {COMMAND_LINE}",
+            f"{OF_COMMANDS}.recipes",
+            PLANNING | LOADING | {"ckpt_surgery.language.loading"},
+        ),
+        ("from ckpt_surgery import lint", "ckpt_surgery.api.linting", PLANNING),
+        ("from ckpt_surgery import schema", "ckpt_surgery.language.schema.fields", PLANNING),
+        # People wait for completion with a finger on the key.
+        *(
+            (
+                f"{COMPLETING.format(repr(line))}; {COMMAND_LINE}",
+                "ckpt_surgery.cli.parameters.bash_completion",
+                LOADING | HEAVY,
+            )
+            for line in ("ckpt-surgery ap", "ckpt-surgery apply --ov", "ckpt-surgery apply @hf")
+        ),
+        *(
+            (
+                f"from ckpt_surgery import {name}",
+                "ckpt_surgery.api.inspecting",
+                {"pydantic", "yaml", "ckpt_surgery.language.loading", "ckpt_surgery.api.applying"},
+            )
+            for name in ("inspect", "diff")
+        ),
+    ],
+)
+def test_only_what_is_needed_is_imported(code: str, needed: str, unneeded: set[str]) -> None:
+    loaded = modules_after(code)
+    assert needed in loaded
+    assert loaded.isdisjoint(unneeded)
 
 
 def test_catching_its_errors_needs_no_library() -> None:
     loaded = modules_after("from ckpt_surgery import SurgeryError")
     assert {name for name in loaded if name.startswith("ckpt_surgery.")} == {
         "ckpt_surgery.core",
-        "ckpt_surgery.core.errors",
-        "ckpt_surgery.core.problem_codes",
-        "ckpt_surgery.core.text",
-        "ckpt_surgery.core.version",
+        *(f"ckpt_surgery.core.{name}" for name in ("errors", "problem_codes", "text", "version")),
     }
-
-
-@pytest.mark.parametrize("name", ["inspect", "diff"])
-def test_looking_at_checkpoints_needs_no_recipes(name: str) -> None:
-    loaded = modules_after(f"from ckpt_surgery import {name}")
-    assert "ckpt_surgery.api.inspecting" in loaded
-    assert loaded.isdisjoint(
-        {"pydantic", "yaml", "ckpt_surgery.language.loading", "ckpt_surgery.api.applying"}
-    )
 
 
 SHARED = {"registry", "known", "opening", "chunk_reading", "shared", "shared.steps"}
@@ -186,27 +171,23 @@ def beyond_detection(loaded: set[str]) -> set[str]:
 
 @pytest.fixture(scope="module")
 def orbax_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    import orbax.checkpoint as ocp
+
     path = tmp_path_factory.mktemp("startup") / "orbax"
     ocp.StandardCheckpointer().save(path, {"a": np.ones(3)})
     return path
 
 
 @pytest.mark.parametrize("name", OFFERED)
-def test_a_format_loads_its_parts_when_it_is_opened(name: str, orbax_directory: Path) -> None:
-    imported = f"from pathlib import Path\nfrom ckpt_surgery.formats.{name} import FORMAT"
-    asked = f"{imported}\nassert FORMAT.recognizes(Path({str(orbax_directory)!r})) == {name == 'orbax'}"
-    loaded = loaded_formats(asked)
-    assert name in loaded
-    assert beyond_detection(loaded) == set()
-
-
-@pytest.mark.parametrize("name", OFFERED)
-def test_a_format_asks_of_a_file_without_its_parts(name: str, tmp_path: Path) -> None:
-    """An archive of NumPy's: formats that know a file by its first bytes read those."""
+def test_a_format_loads_its_parts_when_it_is_opened(name: str, orbax_directory: Path, tmp_path: Path) -> None:
+    """To ask whether it is a directory's or an archive's takes none; some read a file's first bytes."""
     np.savez(tmp_path / "x", a=np.ones(3))
     imported = f"from pathlib import Path\nfrom ckpt_surgery.formats.{name} import FORMAT"
-    asked = f"{imported}\nassert FORMAT.recognizes(Path({str(tmp_path / 'x.npz')!r})) == {name == 'npz'}"
-    assert beyond_detection(loaded_formats(asked)) == set()
+    for path, own in ((orbax_directory, "orbax"), (tmp_path / "x.npz", "npz")):
+        asked = f"{imported}\nassert FORMAT.recognizes(Path({str(path)!r})) == {name == own}"
+        loaded = loaded_formats(asked)
+        assert name in loaded
+        assert beyond_detection(loaded) == set()
 
 
 def test_detection_loads_no_format_that_it_does_not_find(orbax_directory: Path) -> None:

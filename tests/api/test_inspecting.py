@@ -10,7 +10,7 @@ import pytest
 
 import ckpt_surgery
 from ckpt_surgery.api.inspecting import diff, inspect
-from ckpt_surgery.core.errors import SourceError, UsageError
+from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.core.progress import Progress
 from ckpt_surgery.core.protocols import Choices
 from ckpt_surgery.report.differences import Holds
@@ -50,8 +50,6 @@ def test_statistics_are_those_of_the_leaves(archive: Path) -> None:
 
 def test_the_format_that_the_caller_names_is_taken(archive: Path) -> None:
     assert inspect(archive, format="npz").format == "npz"
-    with pytest.raises(SourceError, match="was to be read as orbax, but looks like npz"):
-        inspect(archive, format="orbax")
     with pytest.raises(UsageError, match=r"Not a format: `npzz`; did you mean `npz`\?"):
         inspect(archive, format="npzz")
 
@@ -76,8 +74,6 @@ def test_some_of_the_leaves() -> None:
     assert list(found.statistics or {}) == ["b/w9"]
     with pytest.raises(UsageError, match="matches none of 2 keys"):
         inspect(TREE, under="b", match="a")
-    with pytest.raises(UsageError, match="no key is below `c`"):
-        inspect(TREE, under="c")
 
 
 def test_leaves_are_sorted() -> None:

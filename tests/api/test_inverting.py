@@ -92,15 +92,6 @@ rules:
     assert {"called", "rngs/0", "nothing", "count", "slots/1/count"} <= there
 
 
-def test_a_list_that_is_gone_is_a_problem() -> None:
-    """A draft names keys as text, so what was a list becomes a dict."""
-    stacked = "version: 1\nrules: [{match: 'l/(?P<i>.)', to: l, by: int(i), value: stack(xs)}]\n"
-    back = ckpt_surgery.invert(stacked, {"l": [np.zeros(2, np.float32)] * 3})
-    assert back.irreversible == ()
-    assert len(back.problems) == 3
-    assert back.problems[0].startswith("`l/0` has a list index in the source")
-
-
 def test_params_and_targets_are_those_that_are_given(here: Path) -> None:
     recipe = "version: 1\nparams: {axis: 0}\nrules: [{match: 'l.', to: l, value: 'stack(xs, axis=axis)'}]\n"
     back = ckpt_surgery.invert(recipe, "old.safetensors", set={"axis": 1})

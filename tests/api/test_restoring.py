@@ -5,7 +5,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import ml_dtypes
 import numpy as np
 import orbax.checkpoint as ocp
 import pytest
@@ -14,7 +13,6 @@ from safetensors.numpy import save_file
 
 import ckpt_surgery
 from ckpt_surgery.core.errors import DataError, PlanError, RecipeError, SourceError
-from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.progress import Progress
 from ckpt_surgery.formats.listed_source import ListedSource
 from ckpt_surgery.planner.plan import Plan
@@ -128,37 +126,6 @@ def test_arrays_of_64_bits_that_shardings_cover_are_refused(prefix: str) -> None
         with pytest.raises(PlanError) as caught:
             ckpt_surgery.restore(None, source, shardings=whole)
         assert len(caught.value.problems) == 2
-
-
-@pytest.mark.parametrize("said", [{}, {"target": {"dtype": "target"}}], ids=["default", "asked"])
-@pytest.mark.parametrize(
-    ("given", "wanted", "lost"),
-    [
-        (np.ones(2, np.float32), np.int32, "fractions"),
-        (np.ones(2, ml_dtypes.bfloat16), np.int8, "fractions"),
-        (np.ones(2, np.int32), np.bool_, "everything but whether values are zero"),
-        (np.ones(2, np.float16), np.bool_, "everything but whether values are zero"),
-        (2.5, np.int32, "fractions"),
-    ],
-)
-def test_a_cast_to_the_targets_dtype_loses_no_fractions(
-    given: Any, wanted: Any, lost: str, said: dict[str, Any]
-) -> None:
-    target, name = {"a": abstract(np.shape(given), wanted)}, np.dtype(wanted).name
-    with pytest.raises(PlanError) as caught:
-        ckpt_surgery.restore({"version": 1, **said}, {"a": given}, target=target)
-    [problem] = caught.value.problems
-    assert problem.code is Code.TARGET_MISFIT
-    assert f"would lose {lost}" in problem.message
-    assert ("quantize(" in (problem.hint or "")) == (name == "int8")
-    with jax.enable_x64(True):
-        kept = ckpt_surgery.restore(
-            {"version": 1, "target": {"dtype": "source"}}, {"a": given}, target=target
-        )
-    assert kept["a"].dtype == np.asarray(given).dtype
-    written = {"version": 1, "rules": [{"match": "a", "value": f"cast(x, '{name}')"}]}
-    found = ckpt_surgery.restore(written, {"a": given}, target=target)["a"]
-    assert (found.dtype, found.tolist()) == (wanted, np.asarray(given).astype(wanted).tolist())
 
 
 def test_warnings_are_logged_where_nobody_looks_at_the_plan(caplog: pytest.LogCaptureFixture) -> None:

