@@ -15,7 +15,8 @@ import pytest
 
 import ckpt_surgery
 
-PACKAGE = Path(__file__).parent.parent / "ckpt_surgery"
+TESTS = Path(__file__).parent
+PACKAGE = TESTS.parent / "ckpt_surgery"
 
 BELOW: dict[str, set[str]] = {
     "core": set(),
@@ -86,6 +87,11 @@ UPWARDS = {"planner/plan.py": {"report.plan_texts:plan_summary", "api.report_pag
 
 HEAVY = {"gguf", "h5py", "jax", "orbax", "tensorstore"}
 """Imported only inside functions: `--help` must not wait for them."""
+
+SLOW_TO_IMPORT = {"torch", "transformers", "tensorflow", "keras"}
+"""What tests import inside functions: each of these takes seconds."""
+WITH_TORCH = ("formats/torch", "formats/dcp", "formats/shared/torch", "recipes", "merging", "inputs", "runs")
+"""Folders of tests where nearly every test needs such a library, or that hold programs of their own."""
 
 MADE_FOR = {"orbax.py": "orbax"}
 """Modules that nobody imports who does not want the library."""
@@ -389,6 +395,19 @@ def test_heavy_libraries_are_imported_inside_functions() -> None:
         i
         for i in all_imports()
         if not i.ours and i.target in HEAVY and i.at_top and MADE_FOR.get(i.file) != i.target
+    ]
+    assert not wrong, lines(wrong)
+
+
+def test_tests_import_what_is_slow_inside_functions() -> None:
+    files = {path.relative_to(TESTS).as_posix(): path.read_text() for path in TESTS.rglob("*.py")}
+    wrong = [
+        f"{file}:{node.lineno} imports {name}"
+        for file, text in files.items()
+        if not file.startswith(WITH_TORCH) and not file.startswith("data/")
+        for node, at_top in statements(ast.parse(text), True)
+        for name in imported_names(node)
+        if at_top and name.split(".")[0] in SLOW_TO_IMPORT
     ]
     assert not wrong, lines(wrong)
 

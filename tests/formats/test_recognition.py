@@ -16,7 +16,6 @@ import numpy as np
 import orbax.checkpoint as ocp
 import pytest
 import tensorstore as ts
-import torch
 
 import ckpt_surgery
 from ckpt_surgery.core.errors import SourceError, UsageError
@@ -28,6 +27,8 @@ LFS = b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a214614ab2935c
 
 
 def pickled_by_torch(path: Path) -> None:
+    import torch
+
     torch.save({"a": torch.ones(3)}, path, _use_new_zipfile_serialization=False)
 
 

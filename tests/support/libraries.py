@@ -10,7 +10,6 @@ import flax.serialization
 import ml_dtypes
 import numpy as np
 import orbax.checkpoint as ocp
-import torch
 import zarr
 from safetensors.numpy import load_file, save_file
 
@@ -86,6 +85,7 @@ def save_zarr(arrays: Arrays, path: Path, version: int = 3) -> Path:
 
 def tensors(arrays: Arrays) -> dict[str, Any]:
     """A tree of tensors."""
+    import torch
 
     def tensor(value: np.ndarray) -> torch.Tensor:
         if value.dtype == ml_dtypes.bfloat16:
@@ -97,6 +97,8 @@ def tensors(arrays: Arrays) -> dict[str, Any]:
 
 
 def save_torch(arrays: Arrays, path: Path) -> Path:
+    import torch
+
     torch.save(tensors(arrays), path)
     return path
 
