@@ -6,10 +6,8 @@ import os
 import shutil
 import subprocess
 import sys
-import xml.etree.ElementTree as ET
 from dataclasses import replace
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import numpy as np
@@ -26,7 +24,6 @@ from benchmarks import (
     peers,
     performance,
     planted,
-    plot,
     tables,
 )
 from benchmarks import measure as measuring
@@ -34,13 +31,12 @@ from benchmarks.llama import LLAMA_8B, LLAMA_405B, Llama, files, plant, shapes, 
 from benchmarks.measure import (
     Measured,
     Run,
-    measure_in_turns,
     measure_inside,
     run_once,
     summary,
     was_killed,
 )
-from benchmarks.tables import Curve, Limit, Line
+from benchmarks.tables import Limit, Line
 from ckpt_surgery.planner.plan import Transfer
 from tests.support.checkpoints import quiet, restored
 from tests.support.comparing import assert_same
@@ -208,24 +204,6 @@ def test_a_command_that_fails_is_an_error(code: str, killed: bool, capfd: pytest
         run_once([sys.executable, "-c", code])
     assert capfd.readouterr().err == ("" if killed else "no such thing\n")
     assert was_killed(caught.value) is killed
-
-
-def test_commands_take_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Their processor time is what the kernel says of each; the warm-up does not count."""
-    monkeypatch.setattr(os, "sync", lambda: None)
-    log, used, wait = tmp_path / "log", [], os.wait4
-
-    def watched(pid: int, options: int) -> Any:
-        found = wait(pid, options)
-        used.append(found[2].ru_utime + found[2].ru_stime)
-        return found
-
-    monkeypatch.setattr(os, "wait4", watched)
-    commands = [[sys.executable, "-c", f"open({str(log)!r}, 'a').write({letter!r})"] for letter in "ab"]
-    first, second = measure_in_turns(commands, 2, lambda: None)
-    assert log.read_text() == "ababab"
-    assert (first.runs, second.runs) == (2, 2)
-    assert (first.processor, second.processor) == (median(used[2::2]), median(used[3::2]))
 
 
 def test_what_a_command_says_of_itself() -> None:
@@ -428,21 +406,3 @@ def test_everything_is_written(tmp_path: Path) -> None:
     assert names == ["growth-size-dark.svg", "growth-size-light.svg"]
     with pytest.raises(ValueError, match="`rename many` was not measured"):
         performance.short_table([line for line in every_line() if line.work != "rename many"])
-
-
-def test_a_picture_has_every_curve_at_its_place_and_both_themes_show_the_same() -> None:
-    curves = [
-        Curve("cast", "ckpt-surgery", (1, 10, 100), (1.0, 3.0, 10.0)),
-        Curve("cast", "a <peer>", (1, 100), (10.0, 100.0)),
-    ]
-    light, dark = (ET.fromstring(plot.picture(curves, "GB", theme)) for theme in plot.THEMES)
-    assert ["".join(one.itertext()) for one in light] == ["".join(one.itertext()) for one in dark]
-    lines = list(light.iter("{http://www.w3.org/2000/svg}polyline"))
-    (x1, y1), (x2, y2), (x3, y3) = (
-        map(float, point.split(",")) for point in lines[0].get("points", "").split()
-    )
-    assert x2 - x1 == pytest.approx(x3 - x2, abs=0.2)  # both axes are logarithmic
-    assert (y1 - y2) / (y1 - y3) == pytest.approx(0.477, abs=0.005)
-    assert lines[1].get("points", "").split()[0] == f"{x1},{y3}"  # both took 10 s
-    texts = ["".join(one.itertext()) for one in light.iter("{http://www.w3.org/2000/svg}text")]
-    assert {"cast", "ckpt-surgery", "a <peer>", "1", "10", "100", "1 s", "100 s"} <= set(texts)
