@@ -12,7 +12,6 @@ from safetensors.numpy import load_file, save_file
 import ckpt_surgery
 from ckpt_surgery.cli.documents.schemas import document_schema
 from ckpt_surgery.core.errors import UsageError
-from ckpt_surgery.functions.layout import Transpose
 from tests.support.command_line import run
 from tests.support.comparing import assert_same
 from tests.support.recipes import write_recipe
@@ -158,22 +157,6 @@ def test_wrong_usage(here: Path, arguments: list[str]) -> None:
     done = run("invert", *arguments)
     assert (done.exit_code, done.stdout) == (2, "")
     assert "Error: " in done.stderr
-
-
-def test_drafts_on_random_values_are_refused_where_they_are_wrong(
-    here: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A mistake of the program is told, and does not exit with 0."""
-    from ckpt_surgery.inference.undoing import undoing
-
-    wrong = dict(undoing._UNDO)
-    wrong[Transpose] = undoing._rounded
-    monkeypatch.setattr(undoing, "_UNDO", wrong)
-    square = {"w": np.ones((3, 3), np.float32)}
-    transposed = "version: 1\nrules: [{match: w, value: x.T}]\n"
-    back = ckpt_surgery.invert(transposed, square)
-    assert back.problems == ("`w` has other values at [0:3, 0:3], on random values",)
-    assert ckpt_surgery.invert(transposed, square, check=False).problems == ()
 
 
 @pytest.mark.parametrize(

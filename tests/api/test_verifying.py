@@ -180,18 +180,6 @@ def test_the_record_of_another_checkpoint(written: Callable[..., Path], tmp_path
     assert ("c", None, "it is in the record, and not in the checkpoint") in flaws
 
 
-def test_a_record_that_is_damaged(written: Callable[..., Path]) -> None:
-    path = written("out")
-    record = path / "ckpt_surgery.json"
-    record.write_text(record.read_text()[:-20])
-    ((key, chunk, what),) = told(ckpt_surgery.verify(path))
-    assert (key, chunk) == (None, None)
-    assert what.startswith("the record cannot be used: it is damaged (JSONDecodeError: ")
-    record.write_text('{"schema": 2}')
-    ((_, _, what),) = told(ckpt_surgery.verify(path))
-    assert what == ("the record cannot be used: its schema is 2: a newer version of this program wrote it")
-
-
 def test_a_checkpoint_with_fewer_leaves_than_its_record(written: Callable[..., Path]) -> None:
     path = written("out.zarr")
     shutil.rmtree(path / "b")

@@ -88,13 +88,6 @@ def test_only_leaves_that_are_read_count(model: tuple[Path, dict[str, np.ndarray
 def test_types_that_are_not_read_are_refused_when_they_are_used(tmp_path: Path) -> None:
     """All of them at once, before anything is written; dropped, they are nobody's concern."""
     path, values = a_model(tmp_path / "m.gguf", Type.Q8_0, Type.Q8_K, Type.Q1_0, Type.Q8_K)
-    says = (
-        r"the plan reads 2 leaves, each of which is stored as Q8_K, which cannot be read: "
-        r"`blk\.1\.w`, `blk\.3\.w`\n"
-        r"  Take the model that it was made from, .* Or drop them\.\n\n"
-        r"the plan reads a leaf that is stored as Q1_0, which cannot be read: `blk\.2\.w`\n"
-        r"  Take .* Or drop it"
-    )
     for run_it in (
         lambda: applying.plan(None, path, dst=tmp_path / "out"),
         lambda: ckpt_surgery.convert(path, tmp_path / "out"),
@@ -102,8 +95,8 @@ def test_types_that_are_not_read_are_refused_when_they_are_used(tmp_path: Path) 
     ):
         with pytest.raises(SourceError) as caught:
             run_it()
-        told = re.sub(r"blk\.\{1,3\}\.w", "blk.1.w`, `blk.3.w", str(caught.value))
-        assert re.match(says, told), told
+        told = [re.findall(r"stored as (\w+)", problem.message) for problem in caught.value.problems]
+        assert told == [["Q8_K"], ["Q1_0"]]
     assert not (tmp_path / "out").exists()
     recipe = write_recipe(tmp_path, "version: 1\nrules: [{match: 'blk.[123].w', drop: true}]")
     applying.apply(recipe, path, dst=tmp_path / "out")
@@ -114,11 +107,9 @@ def test_without_the_library_a_plan_says_what_to_install(
     model: tuple[Path, dict[str, np.ndarray]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "gguf", None)
-    with pytest.raises(
-        SourceError, match=r"2 leaves, each of which is stored as Q4_K, which needs the package gguf"
-    ) as caught:
+    with pytest.raises(SourceError, match="stored as Q4_K, which needs the package gguf") as caught:
         applying.plan(None, model[0], dst=tmp_path / "out")
-    assert {p.hint for p in caught.value.problems} >= {"Install it: `pip install gguf`. Or drop them."}
+    assert all("`pip install gguf`" in str(problem.hint) for problem in caught.value.problems)
     assert "Q4_K in 2 leaves (needs the package gguf)" in inspected(model[0])
     recipe = write_recipe(tmp_path, "version: 1\nrules: [{match: 'blk.*', drop: true}]")
     applying.apply(recipe, model[0], dst=tmp_path / "out")

@@ -31,7 +31,6 @@ from tests.support import checkpoints, linked_sources
 from tests.support.checkpoints import random, restored_by_all, restored_leaves
 from tests.support.comparing import assert_same
 from tests.support.directories import copy_of, state_of
-from tests.support.documents import plan_json
 from tests.support.linked_sources import (
     LAYOUTS,
     RENAMED,
@@ -312,41 +311,6 @@ def test_source_and_result_are_independent(name: str, layout: Layout, tmp_path: 
     shutil.rmtree(source)
     assert_same(read(tmp_path / "stays"), results(name))
     assert_same(restored_by_all(tmp_path / "stays", name in WITH_STRINGS), results(name))
-
-
-def optimizer_tree() -> dict[str, np.ndarray]:
-    return {f"{part}/{i}": random((50, 40), i + 10 * n) for n, part in enumerate("pmv") for i in range(3)}
-
-
-@pytest.mark.parametrize("kind", ["ocdbt", "plain", "safetensors"])
-def test_dropping_the_optimizer_leaves_its_bytes_behind(kind: str, tmp_path: Path) -> None:
-    tree = optimizer_tree()
-    if kind == "safetensors":
-        save_safetensors(tmp_path / "source", tree, 1)
-    else:
-        checkpoints.save_pytree(tmp_path / "source", nested(tree), kind == "ocdbt")
-    recipe = "version: 1\nrules: [{match: '[mv]/.*', drop: true}]"
-    plan = applied(recipe, tmp_path / "source", dst=tmp_path / "out")
-    ways = by_transfer(plan)
-    # Plain zarr has a file for each chunk; Orbax's threads share values out to data files as it happens.
-    expected = {"plain": ["link"], "safetensors": ["copy"], "ocdbt": ["link", "copy"]}[kind]
-    assert sorted(key for way in expected for key in ways[way]) == ["p/0", "p/1", "p/2"]
-    assert plan.costs.bytes_dead <= (plan.costs.bytes_linked if kind == "ocdbt" else 0)
-    wanted = {text: array for text, array in tree.items() if text.startswith("p/")}
-    assert_same(read(tmp_path / "out"), wanted)
-    size = sum(path.stat().st_size for path in (tmp_path / "out").rglob("*") if path.is_file())
-    assert size < 24_000 + 12_000 + plan.costs.bytes_dead  # the parameters and metadata, no optimizer
-
-
-def test_files_with_a_few_unused_bytes_are_linked_and_the_plan_counts_those_bytes(tmp_path: Path) -> None:
-    tree = optimizer_tree()
-    save_safetensors(tmp_path / "source", tree, 1)
-    recipe = "version: 1\nrules: [{match: 'm/.*', drop: true}]"
-    plan = applied(recipe, tmp_path / "source", dst=tmp_path / "out")
-    assert by_transfer(plan)["copy"] == by_transfer(plan)["compute"] == []
-    header = (tmp_path / "source/model.safetensors").stat().st_size - 9 * 8000
-    assert plan.costs.bytes_dead == 3 * 8000 + header
-    assert plan_json(plan)["summary"]["bytes_dead"] == plan.costs.bytes_dead
 
 
 # --- generations ------------------------------------------------------------------------------------------

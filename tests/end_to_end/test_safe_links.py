@@ -1,7 +1,6 @@
 """What shares its bytes with a source and what does not, where sources are rewritten in place afterwards."""
 
 import errno
-import json
 import os
 import shutil
 from collections.abc import Callable
@@ -15,7 +14,6 @@ from ckpt_surgery.core.arguments import LinkMode
 from ckpt_surgery.planner.plan import Plan
 from ckpt_surgery.storage import linking
 from tests.support.checkpoints import random
-from tests.support.command_line import run
 from tests.support.comparing import assert_same
 from tests.support.failing import refusing
 from tests.support.libraries import ORIGINS
@@ -154,44 +152,6 @@ def test_sources_are_looked_at_one_by_one(model: Callable[[str], Path], tmp_path
         read(tmp_path / "out"),
         {f"one/{k}": v for k, v in FIRST.items()} | {f"two/{k}": v for k, v in SECOND.items()},
     )
-
-
-# --- what people see --------------------------------------------------------------------------------------
-
-
-def test_the_plan_says_what_hard_links_would_save(model: Callable[[str], Path], tmp_path: Path) -> None:
-    source, recipe = model("npz"), write_recipe(tmp_path, "version: 1\n")
-    told = "24.0 KiB are copied because programs rewrite such files in place; `--link-mode hardlink` links"
-    done = run("plan", recipe, source, tmp_path / "out")
-    assert "24.0 KiB copied (-v says why)" in done.stdout
-    done = run("plan", recipe, source, tmp_path / "out", "-v", "--json", tmp_path / "plan.json")
-    assert told in " ".join(done.stdout.split())
-    summary = json.loads((tmp_path / "plan.json").read_text())["summary"]
-    assert (summary["bytes_linked"], summary["bytes_copied"], summary["bytes_linkable"]) == (
-        *(0, NBYTES),
-        NBYTES,
-    )
-    done = run("plan", recipe, source, tmp_path / "out", "--link-mode", "hardlink")
-    assert "24.0 KiB linked" in done.stdout
-    assert "rewrite" not in done.stdout
-
-
-def test_shared_files_are_told_with_their_source(model: Callable[[str], Path], tmp_path: Path) -> None:
-    source = model("npz")
-    given = ("convert", source, tmp_path / "out", "--format", "orbax", "--json", tmp_path / "done.json")
-    done = run(*given, "--link-mode", "hardlink")
-    assert done.exit_code == 0, done.output
-    told = f"1 file is shared with {source} (hard links): do not rewrite it in place verified: "
-    assert told in " ".join(done.stdout.split())
-    (shared,) = json.loads((tmp_path / "done.json").read_text())["shared"]
-    assert os.path.samefile(tmp_path / "out" / shared.pop("file"), source)
-    assert shared == {"source": str(source), "size": source.stat().st_size, "mode": "hardlink"}
-    done = run(*given, "--overwrite")
-    assert "hard links" not in done.stdout
-    assert json.loads((tmp_path / "done.json").read_text())["shared"] == []
-
-
-# --- saved plans ------------------------------------------------------------------------------------------
 
 
 def test_a_saved_plan_that_counted_on_reflinks_copies_where_there_are_none(
