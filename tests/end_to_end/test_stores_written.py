@@ -8,9 +8,7 @@ import numpy as np
 import pytest
 
 import ckpt_surgery
-from ckpt_surgery.core.errors import DestinationError, StorageError
-from ckpt_surgery.formats.orbax import writer
-from ckpt_surgery.formats.shared.orbax_layout import COMMIT_FILE
+from ckpt_surgery.core.errors import DestinationError
 from ckpt_surgery.storage.store import store_of
 from tests.emulators.fixtures import Bucket
 from tests.support.checkpoints import restored, save_pytree, tree
@@ -52,35 +50,6 @@ def test_only_one_checkpoint_is_replaced(tmp_path: Path, bucket: str) -> None:
         with pytest.raises(DestinationError):
             ckpt_surgery.apply(None, tmp_path / "in", dst=f"{bucket}/out", overwrite=overwrite)
     assert names(f"{bucket}/out") == ["out/letter.txt"]
-
-
-def test_what_was_written_is_used_again(tmp_path: Path, bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A store that fails in the middle: a run with `resume` does not compute again what is there."""
-    rng = np.random.default_rng(0)
-    arrays = {f"a{n}": rng.random((64, 1024)) for n in range(8)}
-    np.savez(tmp_path / "in.npz", **arrays)
-    recipe = write_recipe(tmp_path, "version: 1\nrules:\n  - match: .*\n    value: x + 1\n")
-    monkeypatch.setattr(writer, "FILE_BYTES", 1)
-    monkeypatch.setattr("ckpt_surgery.engine.journal.FLUSH_BYTES", 1)
-    real, puts = KeyValueStore.put, []
-
-    def failing(self: KeyValueStore, name: str, *rest: Any, **more: Any) -> Any:
-        if "/d/" in name:
-            puts.append(name)
-            if len(puts) == 5:
-                raise StorageError("the store is tired")
-        return real(self, name, *rest, **more)
-
-    monkeypatch.setattr(KeyValueStore, "put", failing)
-    with pytest.raises(StorageError, match="tired") as raised:
-        ckpt_surgery.apply(recipe, tmp_path / "in.npz", dst=f"{bucket}/out", workers=1)
-    assert "resume=True" in str(raised.value)
-    assert f"out/{COMMIT_FILE}" not in names(f"{bucket}/out")
-    first = len(puts)
-    ckpt_surgery.apply(recipe, tmp_path / "in.npz", dst=f"{bucket}/out", workers=1, resume=True)
-    assert len(puts) - first < 8
-    ckpt_surgery.apply(recipe, tmp_path / "in.npz", dst=tmp_path / "out")
-    assert not ckpt_surgery.diff(tmp_path / "out", f"{bucket}/out", values=True).different
 
 
 def test_a_bucket_of_each_service_is_written(tmp_path: Path, bucket_of: Bucket) -> None:
