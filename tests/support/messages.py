@@ -68,7 +68,7 @@ class Case:
         if self.given.startswith(COMMAND):
             done = command_line.run(*shlex.split(self.given.removeprefix(COMMAND)))
             assert done.exit_code, f"{self.title}: nothing is wrong"
-            said = f"exit code {done.exit_code}\n{done.output}".rstrip("\n")
+            said = f"exit code {done.exit_code}\n{done.stdout}{done.stderr}".rstrip("\n")
         else:
             error = self.error()
             said = f"{'' if self.is_recipe else f'{type(error).__name__}: '}{error}"
