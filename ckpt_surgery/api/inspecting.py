@@ -19,7 +19,6 @@ from ckpt_surgery.core.text import did_you_mean, shown
 from ckpt_surgery.core.urls import is_url
 from ckpt_surgery.formats import known as formats
 from ckpt_surgery.inputs import options
-from ckpt_surgery.inputs.history import history_of
 from ckpt_surgery.inputs.matching import check_matched, matching, selected
 from ckpt_surgery.inputs.opening import in_memory, open_as, open_input, without_values
 from ckpt_surgery.inputs.request import checkpoint_or_tree

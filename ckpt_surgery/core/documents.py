@@ -60,7 +60,7 @@ class Document:
     }
 
     @classmethod
-    def from_attributes(cls, value: object, **more: Any) -> Self:
+    def from_attributes(cls, value: object, /, **more: Any) -> Self:
         """The document with the attributes of a value that have its members' names, and with `more`."""
         names = [field.name for field in fields(cls) if field.name not in more]  # type: ignore[arg-type]
         return cls(**{name: getattr(value, name) for name in names if hasattr(value, name)}, **more)

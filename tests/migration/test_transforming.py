@@ -33,8 +33,8 @@ from ckpt_surgery.core.errors import (
     UsageError,
 )
 from tests.migration.test_random_transforms import OLD, transforms_of, trees
+from tests.oracle.random_trees import Surgery, surgeries
 from tests.oracle.test_guide import GUIDE, Example
-from tests.oracle.test_random_trees import Surgery, surgeries
 from tests.oracle.test_transform_utils import CASES, REFUSED, Case
 from tests.oracle.trees import Tree
 
