@@ -202,28 +202,21 @@ def _lines(frame: _Frame, rows: Mapping[Cells, int]) -> Iterator[Fold]:
         part = waiting.pop()
         columns = list(zip(*part, strict=True))
         bases, leads, stray = _relate(columns, width)
-        if stray is None:
-            yield from _related_lines(frame, part, bases, leads)
+        if stray is not None:
+            parts: dict[str, dict[Cells, int]] = defaultdict(dict)
+            for cells, index in part.items():
+                parts[cells[stray]][cells] = index
+            waiting += parts.values()
             continue
-        parts: dict[str, dict[Cells, int]] = defaultdict(dict)
-        for cells, index in part.items():
-            parts[cells[stray]][cells] = index
-        waiting += parts.values()
-
-
-def _related_lines(
-    frame: _Frame, rows: Mapping[Cells, int], bases: Sequence[int], leads: Mapping[int, int]
-) -> Iterator[Fold]:
-    """The lines of rows in which every column is constant, free (`bases`), or in step with a free one."""
-    columns = list(zip(*rows, strict=True))
-    steps = {c: dict(zip(columns[b], columns[c], strict=True)) for c, b in leads.items()}
-    of_bases = _cut(bases)
-    members = rows if len(bases) == len(columns) else {of_bases(cells): i for cells, i in rows.items()}
-    for box in _boxes(list(members)):
-        chosen = dict(zip(bases, box, strict=True))
-        values = {c: (column[0],) for c, column in enumerate(columns)} | chosen
-        values |= {c: tuple([steps[c][v] for v in chosen[b]]) for c, b in leads.items()}
-        yield _line(frame, values, leads, members[tuple([v[0] for v in box])])
+        # Every column is constant, free, or in step with a free one.
+        steps = {c: dict(zip(columns[b], columns[c], strict=True)) for c, b in leads.items()}
+        of_bases = _cut(bases)
+        members = part if len(bases) == len(columns) else {of_bases(cells): i for cells, i in part.items()}
+        for box in _boxes(list(members)):
+            chosen = dict(zip(bases, box, strict=True))
+            values = {c: (column[0],) for c, column in enumerate(columns)} | chosen
+            values |= {c: tuple([steps[c][v] for v in chosen[b]]) for c, b in leads.items()}
+            yield _line(frame, values, leads, members[tuple([v[0] for v in box])])
 
 
 def _relate(columns: Sequence[Cells], width: int) -> tuple[list[int], dict[int, int], int | None]:

@@ -42,7 +42,13 @@ def checked(text: str) -> str:
         return text
     rest = text.split("://", 1)[1]
     if scheme == "file":
-        return _local(text, rest)
+        host, slash, path = rest.partition("/")
+        if host not in ("", "localhost") or not slash:
+            raise UsageError(
+                f"{shown(text)} does not name a file on this machine",
+                hint="Write three slashes before an absolute path: `file:///path`.",
+            )
+        return unquote(f"/{path}", errors="surrogateescape")
     if scheme not in OBJECT_SCHEMES and scheme not in REGISTERED:
         raise UsageError(
             f"{shown(text)}: the scheme `{shown(scheme)}://` is not known",
@@ -61,16 +67,6 @@ def checked(text: str) -> str:
             hint="Write it without them: names in buckets are taken literally.",
         )
     return f"{scheme}://{bucket}/{key}"
-
-
-def _local(text: str, rest: str) -> str:
-    host, slash, path = rest.partition("/")
-    if host not in ("", "localhost") or not slash:
-        raise UsageError(
-            f"{shown(text)} does not name a file on this machine",
-            hint="Write three slashes before an absolute path: `file:///path`.",
-        )
-    return unquote(f"/{path}", errors="surrogateescape")
 
 
 def absolute(text: str) -> str:

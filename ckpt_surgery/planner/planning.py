@@ -128,21 +128,19 @@ def ambiguous(steps: Sequence[Step], place: Callable[[RuleRef], Place | None]) -
     `place` gives the place of a rule; the problem points at a rule that made one of the two, if there is one.
     """
     pairs = leaves_that_contain([step.leaf.key.text for step in steps])
-    problems = [_ambiguous(steps[outer], steps[inner], place) for outer, inner in pairs[:MANY]]
+    problems = []
+    for outer, inner in ((steps[i], steps[j]) for i, j in pairs[:MANY]):
+        message = (
+            f"`{shown(outer.leaf.key.printed)}` would be both a leaf and the container of "
+            f"`{shown(inner.leaf.key.printed)}`: {_made(outer)}, {_made(inner)}"
+        )
+        rule = naming_rule(inner.effects) or inner.rule or naming_rule(outer.effects) or outer.rule
+        hint = "No checkpoint has both: rename one of them, or drop it."
+        problems.append(Problem(message, rule and place(rule), hint, Code.LEAF_AND_CONTAINER))
     if len(pairs) > MANY:
         more = f"{len(pairs) - MANY} more keys would be both a leaf and a container"
         problems.append(Problem(more, code=Code.LEAF_AND_CONTAINER))
     return problems
-
-
-def _ambiguous(outer: Step, inner: Step, place: Callable[[RuleRef], Place | None]) -> Problem:
-    message = (
-        f"`{shown(outer.leaf.key.printed)}` would be both a leaf and the container of "
-        f"`{shown(inner.leaf.key.printed)}`: {_made(outer)}, {_made(inner)}"
-    )
-    rule = naming_rule(inner.effects) or inner.rule or naming_rule(outer.effects) or outer.rule
-    hint = "No checkpoint has both: rename one of them, or drop it."
-    return Problem(message, None if rule is None else place(rule), hint, Code.LEAF_AND_CONTAINER)
 
 
 def _made(step: Step) -> str:

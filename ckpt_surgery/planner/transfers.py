@@ -91,7 +91,14 @@ def transfers(values: Sequence[tuple[Leaf, Node]], destination: Destination) -> 
     A file of which less than half would be used is not linked: the used ranges are copied.
     """
     spare = Spare()
-    stored = [_adopted(leaf, node, destination, spare) for leaf, node in values]
+    stored: list[Manifest | None] = []
+    """The stored bytes that become each leaf as they are; None where it has to be computed."""
+    for leaf, node in values:
+        manifest = None if leaf.spec is None else relinked(node, spare)
+        if manifest is None or not manifest.complete or not destination.encoder.adopts(leaf, manifest):
+            stored.append(None)
+        else:
+            stored.append(manifest if destination.wholly_stored(manifest) else None)
     group_of = _grouped(stored)
     groups = dict.fromkeys(group for group in group_of if group is not None)
     files = {path: destination.data_file(path) for path in set().union(*(g.files for g in groups))}
@@ -116,19 +123,6 @@ def transfers(values: Sequence[tuple[Leaf, Node]], destination: Destination) -> 
         dead=sum(files[path].size - used for path, used in alive.items()),
         linkable=[group is not None and possible.keys() >= group.files for group in group_of],
     )
-
-
-def _adopted(leaf: Leaf, node: Node, destination: Destination, spare: Spare) -> Manifest | None:
-    """The stored bytes that become a leaf as they are; None where it has to be computed.
-
-    `spare`: the same for all leaves of a plan, in their order.
-    """
-    if leaf.spec is None:
-        return None
-    manifest = relinked(node, spare)
-    if manifest is None or not manifest.complete or not destination.encoder.adopts(leaf, manifest):
-        return None
-    return manifest if destination.wholly_stored(manifest) else None
 
 
 def _grouped(manifests: Iterable[Manifest | None]) -> list[_SharedFiles | None]:

@@ -113,18 +113,15 @@ def unused_rows(shape: Shape, selections: Iterable[Selection]) -> tuple[str, str
 def _gaps(length: int, sets: Iterable[Positions]) -> np.ndarray:
     """Start and stop of each run of indices that are in none of these sets, ascending."""
     distinct = {_name(places): places for places in sets}.values()
-    runs = [_runs(places, MOST_PLACES // len(distinct)) for places in distinct]
+    runs = []
+    for places in distinct:  # a run for each index, or one for all if they are consecutive, or too many
+        is_run = isinstance(places, range) and places.step == 1
+        apart = not is_run and len(places) <= MOST_PLACES // len(distinct)
+        runs.append(as_array(places)[:, None] + [0, 1] if apart else np.array([bounds(places)]))
     taken = np.concatenate([[[0, 0]], *runs, [[length, length]]])
     taken = taken[np.argsort(taken[:, 0])]
     gaps = np.stack([np.maximum.accumulate(taken[:-1, 1]), taken[1:, 0]], axis=1)
     return gaps[gaps[:, 0] < gaps[:, 1]]
-
-
-def _runs(places: Positions, most: int) -> np.ndarray:
-    """Runs of indices that cover these: one for each, or a single one if there are more than `most`."""
-    if len(places) > most or (isinstance(places, range) and places.step == 1):
-        return np.array([bounds(places)])
-    return as_array(places)[:, None] + [0, 1]
 
 
 def _name(positions: Positions) -> Hashable:
