@@ -14,9 +14,8 @@ from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.text import did_you_mean, shown
 from ckpt_surgery.functions.arrays import nodes_of, reads
 from ckpt_surgery.language.patterns.templates import Template
-from ckpt_surgery.planner.claiming import claim, views
+from ckpt_surgery.planner.claiming import Fill, claim, filled, last_resorts, views
 from ckpt_surgery.planner.entries import CONVERT, Drop, Entry, not_held
-from ckpt_surgery.planner.filling import Fill, filled, last_resorts
 from ckpt_surgery.planner.limits import check_leaves
 from ckpt_surgery.planner.mistakes import braces_of
 from ckpt_surgery.planner.problems import MANY, Problems

@@ -1,4 +1,4 @@
-"""Which rule claims which leaf."""
+"""Which rule claims which leaf, what `fill` rules give, and why rules claim nothing."""
 
 import re
 from itertools import count
@@ -7,12 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ckpt_surgery.core.errors import PlanError
+from ckpt_surgery.functions.arrays import reads
 from ckpt_surgery.language.expressions.regexes import MatchBudget, compile_pattern
 from ckpt_surgery.planner import claiming
-from ckpt_surgery.planner.claiming import NearMiss, claim, near_miss, why_unused
+from ckpt_surgery.planner.claiming import NearMiss, claim, filled, near_miss, why_unused
+from ckpt_surgery.planner.entries import Entry
 from ckpt_surgery.planner.problems import OPTIONAL
 from ckpt_surgery.planner.running import Mirror, PassRun
-from tests.support.passes import Described, pass_run_of, rules_of
+from ckpt_surgery.planner.target import Target
+from tests.support.passes import Described, pass_run_of, rules_of, target_of
 
 MU = Mirror("params", "opt/0/mu")
 
@@ -201,3 +205,81 @@ def test_the_first_rule_of_any_is_what_python_finds_one_by_one(
 
 def test_a_pattern_without_a_safe_length_is_tried_on_the_root() -> None:
     assert keys_of(claimed(rules_of("match: '(?i).*'"), [""])) == {0: [""]}
+
+
+TARGET = target_of(["a", "b", "l/0"])
+
+
+def given_by(run: PassRun, target: Target = TARGET) -> dict[str, Entry]:
+    return filled(run, target)
+
+
+def test_the_first_rule_that_matches_wins() -> None:
+    rules = rules_of(
+        "fill: a, from: x", "fill: '[ab]', fallback: true", r"fill: 'l/(\d)', from: 'm\1', value: x.T"
+    )
+    run = pass_run_of(rules, ["x", "m0"], target=TARGET)
+    given = given_by(run)
+    run.problems.raise_all()
+    assert {
+        text: (str(entry.rule), [(r.source, r.leaf.key.text) for r in reads(entry.value)])
+        for text, entry in given.items()
+    } == {
+        "a": ("rules[0] (line 3)", [("source", "x")]),
+        "b": ("rules[1] (line 4)", [("target", "b")]),
+        "l/0": ("rules[2] (line 5)", [("source", "m0")]),
+    }
+    assert given["l/0"].value.spec.shape == (3, 2)
+
+
+def test_a_when_that_is_false_leaves_the_key_to_the_next_rule() -> None:
+    rules = rules_of("fill: '[ab]', when: key == 'b'", "fill: a, from: b")
+    given = given_by(pass_run_of(rules, ["a", "b"], target=TARGET))
+    assert {text: str(entry.rule) for text, entry in given.items()} == {
+        "a": "rules[1] (line 4)",
+        "b": "rules[0] (line 3)",
+    }
+
+
+@pytest.mark.parametrize(
+    ("rules", "says"),
+    [
+        (["fill: a"], "no source leaf is called `a` (at `a`)"),
+        (["fill: a, from: kernal"], "no source leaf is called `kernal`; did you mean `kernel`? (at `a`)"),
+        (["fill: l/1"], "the rule claims nothing: no key of the target matches; did you mean `l/0`?"),
+        (["fill: l"], "the rule claims nothing: it matches only the beginning of keys such as `l/0`"),
+        (["fill: a, when: 1 > 2"], "the rule claims nothing: `when` is false for `a`"),
+        (
+            ["fill: '[ab]', fallback: true", "fill: '[ab]', fallback: true"],
+            "the rule claims nothing: earlier rules claimed all 2 keys that it matches",
+        ),
+        (["fill: a, when: int(key) > 0"], "`int`: 'a' is not an integer (at `a`)"),  # and nothing else
+        (["fill: a, value: x + 1"], "no source leaf is called `a` (at `a`)"),  # only where `x` is used
+    ],
+)
+def test_problems(rules: list[str], says: str) -> None:
+    run = pass_run_of(rules_of(*rules), ["kernel"], target=TARGET)
+    given_by(run)
+    with pytest.raises(PlanError) as caught:
+        run.problems.raise_all()
+    assert [problem.message for problem in caught.value.problems] == [says]
+
+
+def test_a_number_has_the_shape_and_dtype_that_the_target_wants() -> None:
+    run = pass_run_of(rules_of("fill: a, value: '0'"), ["b"], target=target_of({"a": "bfloat16[4]"}))
+    (entry,) = filled(run, target_of({"a": "bfloat16[4]"})).values()
+    assert (entry.value.spec.shape, entry.value.spec.dtype.name) == ((4,), "bfloat16")
+
+
+def test_an_optional_rule_may_claim_nothing() -> None:
+    run = pass_run_of(rules_of("fill: z, optional: true"), ["a"], target=TARGET)
+    assert given_by(run) == {}
+    assert run.problems.is_empty
+
+
+def test_a_listing_has_no_values_to_fall_back_on() -> None:
+    listed = target_of(["a"], readable=False)
+    run = pass_run_of(rules_of("fill: a, fallback: true"), ["a"], target=listed)
+    assert given_by(run, listed) == {}
+    with pytest.raises(PlanError, match="the target is only a listing: it has no values"):
+        run.problems.raise_all()
