@@ -1,8 +1,10 @@
-"""All problems of a pass are told at once: what rules lack, what does not fit, and what is missing."""
+"""All problems of a pass are told at once, and nothing is blamed for what another mistake has caused."""
 
+import numpy as np
 import pytest
 
-from ckpt_surgery.core.errors import PlanError
+import ckpt_surgery
+from ckpt_surgery.core.errors import PlanError, SurgeryError
 from ckpt_surgery.language.patterns.templates import parse_template
 from tests.support.passes import rules_of
 from tests.support.plans import plan_of
@@ -89,3 +91,23 @@ def test_dtypes_are_told_with_the_rest() -> None:
 )
 def test_the_keys_of_a_template(template: str, key: str, may: bool) -> None:
     assert bool(parse_template(template).keys.fullmatch(key)) is may
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        "{fill: w, value: \"arange(24, 'float32')\"}",
+        "{fill: w, from: v, value: \"reshape(x, 'a')\"}",
+        "{add: w, value: \"arange(24, 'float32')\"}",
+        "{match: v, to: {w: \"reshape(x, 'a')\", v: x}}",
+        "{match: v, to: {w: \"pad(x, 0, '24')\", v: x}}",
+    ],
+)
+def test_a_leaf_whose_value_failed_has_no_wrong_shape(rules, tmp_path):
+    source, target = tmp_path / "source.npz", tmp_path / "target.npz"
+    np.savez(source, w=np.ones((2, 3), np.float32), v=np.ones(6, np.float32))
+    np.savez(target, w=np.ones(24, np.float32), v=np.ones(6, np.float32))
+    with pytest.raises(SurgeryError) as caught:
+        ckpt_surgery.plan(f"version: 1\nrules:\n  - {rules}\n", source, target=target)
+    assert len(caught.value.problems) == 1
+    assert "has shape" not in caught.value.problems[0].message
