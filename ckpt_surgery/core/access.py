@@ -16,15 +16,9 @@ _DEVICE = "The device that it lies on reports an error: take another copy, and l
 _FILES = "Raise the limit on open files (`ulimit -n`), or read with fewer threads: `workers=1`."
 _OTHER = "The system refuses it, whatever the file holds: try again, or take another copy."
 _HINTS = {
-    errno.EACCES: _DENIED,
-    errno.EPERM: _DENIED,
-    errno.EIO: _DEVICE,
-    errno.ENODEV: _DEVICE,
-    errno.ENOTCONN: _DEVICE,
-    errno.ESTALE: _DEVICE,
-    errno.ETIMEDOUT: _DEVICE,
-    errno.EMFILE: _FILES,
-    errno.ENFILE: _FILES,
+    **dict.fromkeys((errno.EACCES, errno.EPERM), _DENIED),
+    **dict.fromkeys((errno.EIO, errno.ENODEV, errno.ENOTCONN, errno.ESTALE, errno.ETIMEDOUT), _DEVICE),
+    **dict.fromkeys((errno.EMFILE, errno.ENFILE), _FILES),
 }
 
 

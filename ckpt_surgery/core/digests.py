@@ -43,11 +43,8 @@ def values_crc(block: np.ndarray, crc: int = 0) -> int:
     if block.flags.c_contiguous:
         return int(google_crc32c.extend(crc, block.reshape(-1).view(np.uint8)))
     row = block.nbytes // len(block)
-    if row > PIECE:
-        for part in block:
-            crc = values_crc(part, crc)
-        return crc
-    together = max(1, PIECE // max(row, 1))
+    together = max(1, PIECE // row)
     for i in range(0, len(block), together):
-        crc = values_crc(np.ascontiguousarray(block[i : i + together]), crc)
+        part = block[i] if row > PIECE else np.ascontiguousarray(block[i : i + together])
+        crc = values_crc(part, crc)
     return crc

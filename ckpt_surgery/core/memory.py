@@ -7,13 +7,8 @@ from contextlib import contextmanager
 from ckpt_surgery.core.errors import OutOfMemoryError
 from ckpt_surgery.core.text import bytes_text, shown
 
-_WITH_BUDGET = (
-    'Run where more memory is free, or lower the budget (`memory="512MiB"`) or the number of threads '
-    "(`workers=1`)."
-)
 NO_THREAD = "can't start new thread"
 """The text of the RuntimeError that Python raises where the system starts no further thread."""
-_WITHOUT = "Run where more memory is free."
 
 
 @contextmanager
@@ -43,7 +38,8 @@ def memory_errors(action: str, budget: int | None = None) -> Iterator[None]:
             raise
         asked = f" ({shown(str(error))})" if str(error) else ""  # NumPy says for which array
         limit = "" if budget is None else f", with a budget of {bytes_text(budget)}"
-        raise OutOfMemoryError(
-            f"there is not enough memory to {action}{limit}{asked}",
-            hint=_WITHOUT if budget is None else _WITH_BUDGET,
-        ) from error
+        hint = "Run where more memory is free."
+        if budget is not None:
+            lower = 'lower the budget (`memory="512MiB"`) or the number of threads (`workers=1`)'
+            hint = f"Run where more memory is free, or {lower}."
+        raise OutOfMemoryError(f"there is not enough memory to {action}{limit}{asked}", hint=hint) from error

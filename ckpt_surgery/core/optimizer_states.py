@@ -9,7 +9,7 @@ Source of the conventions: flax 0.12 (`flax.serialization`), orbax-checkpoint 0.
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Set
+from collections.abc import Collection, Iterable, Mapping, Set
 from dataclasses import replace
 
 from ckpt_surgery.core.dtypes import DTYPES
@@ -75,28 +75,23 @@ def _lists(leaves: Mapping[str, Leaf]) -> Set[Path]:
     children: dict[Path, dict[str, None]] = defaultdict(dict)
     below: dict[Path, list[Leaf]] = defaultdict(list)
     for leaf in leaves.values():
-        for container in _containers(leaf.key.names):
-            children[container][leaf.key.names[len(container)]] = None
-            below[container].append(leaf)
+        names, root = leaf.key.names, _root(leaf.key.names)
+        for i in range(len(names) if root is None else len(root), len(names)):
+            children[names[:i]][names[i]] = None
+            below[names[:i]].append(leaf)
     trees = {root: _parameters(root, leaves) for root in {_root(container) for container in below}}
     mirrors = {
         path: _mirrored(path, inside, trees[_root(path)])
         for path, inside in below.items()
         if path not in trees
     }
-
-    def is_mirrored(container: Path) -> bool:
-        return any(container[i:] in mirrors.get(container[:i], ()) for i in range(len(container) + 1))
-
-    numbered = (path for path, names in children.items() if set(names) == set(map(str, range(len(names)))))
-    return frozenset(path for path in numbered if path[-1] not in DICTS and not is_mirrored(path))
-
-
-def _containers(names: Path) -> Iterator[Path]:
-    """The keys of the containers within an optimizer's state that a leaf lies in, that state included."""
-    root = _root(names)
-    if root is not None:
-        yield from (names[:i] for i in range(len(root), len(names)))
+    numbered = (path for path, keys in children.items() if set(keys) == set(map(str, range(len(keys)))))
+    return frozenset(
+        path
+        for path in numbered
+        if path[-1] not in DICTS
+        and not any(path[i:] in mirrors.get(path[:i], ()) for i in range(len(path) + 1))
+    )
 
 
 def _parameters(root: Path | None, leaves: Mapping[str, Leaf]) -> Collection[Set[Path]]:

@@ -129,16 +129,19 @@ class Evaluator:
             bits = self._marks_of_stream(node, known) if may_be_nonfinite(block.dtype) else 0
             return block, np.full(block.shape, bits, MARK) if bits else None
         function, specs = node.function, [child.spec for child in node.inputs]
-        taken = [_taken(found[number], parts[number].region, region) for number, region in part.inputs]
-        blocks = [block for block, _ in taken]
+        blocks, taken = [], []
+        for number, region in part.inputs:
+            whole, (given, marked) = parts[number].region, found[number]
+            blocks.append(taken_part(given, whole, region))
+            taken.append(None if marked is None else taken_part(marked, whole, region))
         block = function.apply(part.region, specs, blocks)
         if not may_be_nonfinite(block.dtype):
             return block, None
         if function.reinterprets:
             return _as_read(block)
         marks = None
-        if any(m is not None for _, m in taken):
-            filled = [np.zeros(b.shape, MARK) if m is None else m for b, m in taken]
+        if any(m is not None for m in taken):
+            filled = [np.zeros(b.shape, MARK) if m is None else m for b, m in zip(blocks, taken, strict=True)]
             marks = function.marks(part.region, specs, blocks, filled)
         permitted = function.permits(block)
         if permitted is not None and permitted.any():
@@ -170,11 +173,6 @@ def _as_read(block: np.ndarray) -> Marked:
     if all_finite(block):
         return block, None
     return block, ~finite(block) * MARK.type(FROM_LEAF)
-
-
-def _taken(found: Marked, whole: Region, region: Region) -> Marked:
-    block, marks = found
-    return taken_part(block, whole, region), None if marks is None else taken_part(marks, whole, region)
 
 
 def _pieces(region: Region) -> Iterator[Region]:

@@ -171,25 +171,22 @@ def _block(parts: Sequence[Part], together: Mapping[int, Fused], read: Reader, k
     steps = steps_of(parts, together)
     blocks: dict[int, np.ndarray] = {}
     for (number, below), unused in zip(steps, last_uses([below for _, below in steps]), strict=True):
+        part = parts[number]
         if number in together:
             blocks[number] = together[number].apply([blocks[n] for n in below])
+        elif isinstance(part.node, Read):
+            blocks[number] = read(part.node.source, part.node.leaf, part.region)
+        elif part.node.streamed:
+            whole = Region.whole(part.node.spec.shape)
+            blocks[number] = taken_part(known[id(part.node)], whole, part.region)
         else:
-            blocks[number] = _computed(parts[number], parts, blocks, read, known)
+            specs = [child.spec for child in part.node.inputs]
+            taken = [taken_part(blocks[n], parts[n].region, region) for n, region in part.inputs]
+            blocks[number] = part.node.function.apply(part.region, specs, taken)
+            del taken
         for done in unused:
             del blocks[done]
     return blocks[len(parts) - 1]
-
-
-def _computed(
-    part: Part, parts: Sequence[Part], blocks: Mapping[int, np.ndarray], read: Reader, known: Known
-) -> np.ndarray:
-    if not isinstance(part.node, Apply):
-        return read(part.node.source, part.node.leaf, part.region)
-    if part.node.streamed:
-        return taken_part(known[id(part.node)], Region.whole(part.node.spec.shape), part.region)
-    specs = [child.spec for child in part.node.inputs]
-    taken = [taken_part(blocks[number], parts[number].region, region) for number, region in part.inputs]
-    return part.node.function.apply(part.region, specs, taken)
 
 
 def taken_part(block: np.ndarray, whole: Region, region: Region) -> np.ndarray:

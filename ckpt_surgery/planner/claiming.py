@@ -7,7 +7,6 @@ import heapq
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from itertools import groupby
 from typing import Literal
 
@@ -31,8 +30,6 @@ from ckpt_surgery.planner.target import Target
 
 OPEN_ENDS = (")", "*", "+", "?")
 """Ends of patterns that match whatever follows: that one matches the beginning of a key says nothing."""
-
-
 _ESCAPED = re.compile(r"\\([.^$*+?{}\[\]|()])")
 """A sign that stands for itself in a pattern."""
 MOST_IN_BATCH = 32
@@ -205,26 +202,24 @@ def claims_nothing(
         return _unused(f"`when` is false for {few_keys(refused)}", others or OPTIONAL)
     if fits:
         all_keys = "the one key" if fits == 1 else f"all {fits} keys"
-        return _unused(f"earlier rules claimed {all_keys} that it matches", _FIRST_WINS)
+        hint = "The first rule that matches wins: put the narrower rule above the wider one."
+        return _unused(f"earlier rules claimed {all_keys} that it matches", hint)
     pattern, matching = rule.rule.match or rule.rule.fill, rule.pass_run.limits.second_looks
     assert pattern is not None
     guess = did_you_mean(pattern.pattern, keys)
     miss = near_miss(pattern, keys, matching)
     if miss is not None and miss.where == "beginning":
-        return _unused(f"it matches only the beginning of keys such as `{shown(miss.key)}`", _BELOW)
+        hint = "For all that is below, add `/.*`: a pattern has to match the whole key."
+        return _unused(f"it matches only the beginning of keys such as `{shown(miss.key)}`", hint)
     meant = None if others or rule.rule.match is None else _meant(pattern, keys, matching)
     if meant is not None:
         hint = f"For all keys that the regular expression matches, write a recipe: `match: '{meant}'`."
         return _unused(f"no key is called `{shown(meant)}`", hint)
     if miss is not None and not others and not guess:
         part = f"a part, `{shown(miss.part)}`, of keys such as `{shown(miss.key)}`"
-        return _unused(f"it matches only {part}", _WHOLE)
+        hint = "A pattern has to match the whole key: write what stands before and after the part, or `.*`."
+        return _unused(f"it matches only {part}", hint)
     return _unused(f"no key{whose} matches{guess}", others or OPTIONAL)
-
-
-_FIRST_WINS = "The first rule that matches wins: put the narrower rule above the wider one."
-_BELOW = "For all that is below, add `/.*`: a pattern has to match the whole key."
-_WHOLE = "A pattern has to match the whole key: write what stands before and after the part, or `.*`."
 
 
 def _unused(why: str, hint: str) -> SurgeryError:
@@ -235,9 +230,8 @@ def _meant(pattern: regex.Pattern[str], keys: Iterable[str], matching: MatchBudg
     """The pattern without its backslashes before signs, if that matches keys: `-e` takes a key literally."""
     bare = _ESCAPED.sub(r"\1", pattern.pattern)
     try:
-        matches = bare != pattern.pattern and any(
-            map(partial(matching.fullmatch, compile_pattern(bare)), keys)
-        )
+        compiled = compile_pattern(bare)
+        matches = bare != pattern.pattern and any(matching.fullmatch(compiled, key) for key in keys)
     except SurgeryError:
         return None
     return bare if matches else None

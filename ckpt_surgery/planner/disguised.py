@@ -37,24 +37,20 @@ def misread(keys: Iterable[str]) -> PlanError:
 
 def converted(plan: Plan, suspects: Suspects) -> list[str]:
     """Keys of the outputs for which such integers become floating-point numbers by value, which are wrong."""
-    return [step.leaf.key.text for step in plan.steps if _is_converted(step.value, suspects)]
-
-
-def _is_converted(value: Node, suspects: Suspects) -> bool:
-    """Whether floating-point numbers are made of such integers, or of other integers made of them.
-
-    What `bitcast` makes is made of their bits. What comparisons make are masks, which are no numbers.
-    """
-    integers = {id(read) for read in reads(value) if _is_suspected(read, suspects)}
-    for node in inputs_first([value]) if integers else ():
-        if isinstance(node.function, Bitcast) or not any(id(part) in integers for part in node.inputs):
-            continue
-        made = kind(node.spec.dtype)
-        if made in "fc":
-            return True
-        if made != "b":
-            integers.add(id(node))
-    return False
+    keys = []
+    for step in plan.steps:
+        integers = {id(read) for read in reads(step.value) if _is_suspected(read, suspects)}
+        for node in inputs_first([step.value]) if integers else ():
+            # What `bitcast` makes is made of their bits; what comparisons make are masks, and no numbers.
+            if isinstance(node.function, Bitcast) or integers.isdisjoint(map(id, node.inputs)):
+                continue
+            made = kind(node.spec.dtype)
+            if made in "fc":
+                keys.append(step.leaf.key.text)
+                break
+            if made != "b":
+                integers.add(id(node))
+    return keys
 
 
 def used_as_integers(plan: Plan, suspects: Suspects) -> int:

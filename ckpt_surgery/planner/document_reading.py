@@ -132,15 +132,14 @@ def shown_plan(document: Mapping[str, Any], looks: Mapping[str, Any], inputs: It
         dropped=tuple([_dropped(one, looks["looks"][look], rules) for one, look in gone]),
         warnings=tuple(document["warnings"]),
         costs=Costs(**sizes, bytes_read=read, bytes_served=served, peak_memory=peak),
-        params=tuple([_param(name, **param) for name, param in document["params"].items()]),
+        params=tuple(
+            ParamValue(name, _value(p["value"]), ParamSource(p["origin"]), p["entry"], p["note"])
+            for name, p in document["params"].items()
+        ),
         hooks_sha256=recipe.get("hooks_sha256"),
         dropped_items=tuple([DroppedItem(**one) for one in document["dropped_items"]]),
         restorable_by=document["restorable_by"],
     )
-
-
-def _param(name: str, value: Any, origin: str, entry: str | None, note: str | None) -> ParamValue:
-    return ParamValue(name, _value(value), ParamSource(origin), entry, note)
 
 
 def _value(document: Any) -> Any:

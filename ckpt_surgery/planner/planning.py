@@ -136,7 +136,9 @@ def ambiguous(steps: Sequence[Step], place: Callable[[RuleRef], Place | None]) -
         )
         rule = naming_rule(inner.effects) or inner.rule or naming_rule(outer.effects) or outer.rule
         hint = "No checkpoint has both: rename one of them, or drop it."
-        problems.append(Problem(message, rule and place(rule), hint, Code.LEAF_AND_CONTAINER))
+        problems.append(
+            Problem(message, None if rule is None else place(rule), hint, Code.LEAF_AND_CONTAINER)
+        )
     if len(pairs) > MANY:
         more = f"{len(pairs) - MANY} more keys would be both a leaf and a container"
         problems.append(Problem(more, code=Code.LEAF_AND_CONTAINER))

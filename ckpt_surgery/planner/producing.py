@@ -77,7 +77,11 @@ class MatchRun(RuleRun):
             members = self._contributions(template, expression, loops)
             field = ("to", template.text) if self._several and template else ("value",)
             if expression is not None and "xs" in rule.names_in(expression):
-                yield from self._gathered(field, members)
+                groups: dict[str, list[Contribution]] = defaultdict(list)
+                for member in members:
+                    groups[member.key.text].append(member)
+                made = (self._gather(field, text, group) for text, group in groups.items())
+                yield from (entry for entry in made if entry is not None)
             else:
                 yield from self._single(field, members)
 
@@ -162,18 +166,11 @@ class MatchRun(RuleRun):
             elif isinstance(made, Entry) and self._mirrors_well([member], made):
                 yield made if self._several else in_place_of(entry, made)
 
-    def _gathered(self, field: Field, members: Iterable[Contribution]) -> Iterator[Entry]:
-        """The outputs of an expression that sees `xs`, all leaves that share one key."""
-        groups: dict[str, list[Contribution]] = defaultdict(list)
-        for member in members:
-            groups[member.key.text].append(member)
-        for text, group in groups.items():
-            made = self._gather(field, text, group)
-            if made is not None:
-                yield made
-
     def _gather(self, field: Field, text: str, group: Sequence[Contribution]) -> Entry | None:
-        """The output `text` of several leaves; None if there is a problem, which is noted."""
+        """The output `text` of an expression that sees `xs`, all leaves that share one key.
+
+        None if there is a problem, which is noted.
+        """
         (often, count), *_ = Counter(m.claim.entry.key.text for m in group).most_common(1)
         if self.rule.by is None and len({id(m.claim) for m in group}) < len(group):
             twice = SurgeryError(

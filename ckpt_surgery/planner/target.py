@@ -165,7 +165,12 @@ def fitted(
             # What does not fit is noted already, and so is the rule that gives nothing.
             missing += [text] if offered is None and not is_awaited(text) else []
         else:
-            tree[text] = _same_empty(chosen or target.own_value(leaf), own.get(text))
+            entry, mine = chosen or target.own_value(leaf), own.get(text)
+            if mine is not None and mine.leaf.kind is entry.leaf.kind is LeafKind.EMPTY:
+                # The source's own empty node, where they are the same: then nothing changes.
+                is_same = mine.leaf.empty == entry.leaf.empty
+                entry = replace(entry, leaf=mine.leaf, value=mine.value) if is_same else entry
+            tree[text] = entry
     _disagree(problems, target, misfits)
     drops = [Drop(entry, deciding_rule(entry.effects), PLACEHOLDER) for entry in left_out]
     used = {id(entry.value) for entry in (*tree.values(), *left_out)}
@@ -179,14 +184,6 @@ def fitted(
         _note_extra(run, tree, drops)
     run.drops += drops
     return tree
-
-
-def _same_empty(chosen: Entry, own: Entry | None) -> Entry:
-    """The source's own empty node instead of the target's, where they are the same: then nothing changes."""
-    if own is None or own.leaf.kind is not LeafKind.EMPTY or chosen.leaf.kind is not LeafKind.EMPTY:
-        return chosen
-    is_same = own.leaf.empty == chosen.leaf.empty
-    return replace(chosen, leaf=own.leaf, value=own.value) if is_same else chosen
 
 
 def _surplus(entry: Entry, target: Target) -> Notice:

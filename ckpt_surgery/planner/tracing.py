@@ -130,7 +130,11 @@ def _stage(
     rule = next(rule for rule in run.rules if rule.ref is ref)
     members = [output for output in outputs if isinstance(output, Contribution)]
     members.sort(key=lambda member: natural_order(member.claim.entry.key.text))
-    claims = [_claimed(member, rule) for member in members]
+    claims = []
+    for member in members:
+        entry, bound = member.claim.entry, {**_groups(member.claim.match), **_variables(rule, member.names)}
+        source = next(name for name, tree in run.trees.items() if tree.get(entry.key.text) is entry)
+        claims.append(Claimed(source, entry.key.text, bound))
     if rule.rule.fill is not None:
         matches = [(output.key.text, rule.match(output.key.text)) for output in outputs]
         claims = [Claimed(TARGET, key, _groups(match)) for key, match in matches if match is not None]
@@ -149,12 +153,6 @@ def _stage(
     keys = tuple([entry.key.text for entry in entries])
     texts = tuple([value.text for value in values])
     return Stage(None, ref, keys, tuple(claims), tuple(looked_up), texts, variables, let)
-
-
-def _claimed(member: Contribution, rule: RuleRun) -> Claimed:
-    trees, entry = rule.pass_run.trees, member.claim.entry
-    source = next(name for name, tree in trees.items() if tree.get(entry.key.text) is entry)
-    return Claimed(source, entry.key.text, {**_groups(member.claim.match), **_variables(rule, member.names)})
 
 
 def _groups(match: regex.Match[str]) -> dict[str, str]:

@@ -197,12 +197,13 @@ def check_keys(function: TracedFunction, target: Target | None) -> None:
             "If one is meant to be the other, correct its name. If not, return `...` for what the target "
             "gives, and do not return the others."
         )
-        raise PlanError(Problem(message, None, hint, Code.TARGET_MISSING))
-    if abstract:
+    elif abstract:
         lack = "the target has no values for them" if target.has_values else target.lack
         message = f"{function.label} does not return {few_keys(abstract, MANY)}: {lack}"
         hint = "Return them, or give a target that has values."
-        raise PlanError(Problem(message, None, hint, Code.TARGET_MISSING))
+    else:
+        return
+    raise PlanError(Problem(message, None, hint, Code.TARGET_MISSING))
 
 
 def target_share(plan: Plan, loaded: LoadedRecipe, target: Target | None) -> Iterator[str]:
