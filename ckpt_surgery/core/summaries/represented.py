@@ -2,12 +2,10 @@
 
 import importlib
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ckpt_surgery.core.memory import without_collection
-
-if TYPE_CHECKING:
-    from ckpt_surgery.core.summaries.summary import Summary
+from ckpt_surgery.core.summaries.summary import Summary, summary_html, summary_text
 
 
 class Represented(ABC):
@@ -16,18 +14,14 @@ class Represented(ABC):
     __slots__ = ()
 
     @abstractmethod
-    def _summary(self) -> "Summary":
+    def _summary(self) -> Summary:
         """Summary for both forms; made on each display, from data in memory alone."""
 
     def __repr__(self) -> str:
-        from ckpt_surgery.core.summaries.summary import summary_text  # few runs show anything
-
         with without_collection():
             return summary_text(type(self).__name__, self._summary())
 
     def _repr_html_(self) -> str:
-        from ckpt_surgery.core.summaries.notebook import summary_html
-
         with without_collection():
             return summary_html(type(self).__name__, self._summary())
 

@@ -1,8 +1,16 @@
-"""Content of a short representation, and its text for a terminal: at most 25 lines, and 2,000 characters."""
+"""Content of a short representation, its text for a terminal, and its HTML for a notebook.
+
+The text has at most 25 lines and 2,000 characters. The HTML has at most 200 kB, no scripts, and loads nothing
+else. Its colours are those of the notebook where it names them (JupyterLab and VS Code do), else those of
+light or of dark pages, by the page's `color-scheme`.
+"""
 
 import itertools
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from html import escape
+from pathlib import Path
 
 from ckpt_surgery.core.text import shortened, shown
 
@@ -135,3 +143,84 @@ def _in_columns(texts: Sequence[str], widths: Sequence[int]) -> str:
         for text, width in zip(texts, widths, strict=True)
     )
     return f"{first} {'  '.join(others)}".rstrip() if first else "  ".join(others).rstrip()
+
+
+# --- for a notebook -----------------------------------------------------------------------------------------
+
+STYLE = Path(__file__).with_name("notebook.css")
+HTML_ROWS = 30
+"""Rows that are shown at each end of many."""
+HTML_LINES = 6
+"""Lines before the rows, and after them."""
+LONGEST_TEXT = 400
+"""Characters of such a line."""
+LONGEST_KEY, LONGEST_CELL = 220, 80
+"""Characters of a row: a character is up to six bytes of HTML, and all rows have to fit into 200 kB."""
+
+
+def summary_html(type_name: str, summary: Summary) -> str:
+    """The HTML: one element, with its style inside."""
+    style = f'<div class="ckpt-surgery"><style>{STYLE.read_text(encoding="utf-8")}</style>'
+    about = f"<p><b>{_text(type_name, LONGEST_TEXT)}</b> {_text(summary.about, LONGEST_TEXT)}</p>"
+    rows = _table(summary) if summary.tree is None else _tree(summary, summary.tree())
+    parts = [style, about, *_paragraphs(summary.facts), *rows, *_paragraphs(summary.closing)]
+    return "".join([*parts, "</div>"])
+
+
+def _text(text: str, most: int) -> str:
+    """A text of a checkpoint or a recipe, for any place between tags or quotes."""
+    return escape(shortened(shown(text), most))
+
+
+def _paragraphs(lines: Sequence[str]) -> Iterator[str]:
+    yield from (f"<p>{_text(line, LONGEST_TEXT)}</p>" for line in lines[:HTML_LINES] if line)
+    if len(lines) > HTML_LINES:
+        yield f"<p>… and {len(lines) - HTML_LINES:,} more</p>"
+
+
+def _table(summary: Summary) -> Iterator[str]:
+    first, left_out, last = both_ends(summary.rows, HTML_ROWS)
+    if first:
+        yield "<table><tbody>"
+        yield from map(_table_row, first)
+        if left_out:
+            yield f'<tr><td></td><td class="more">{summary.more(left_out)}</td><td></td><td></td></tr>'
+        yield from map(_table_row, last)
+        yield "</tbody></table>"
+
+
+def _table_row(row: SummaryRow) -> str:
+    word = re.sub("[^a-z]+", "-", row.word.lower()).strip("-")  # `only-in-a` for `only in A`
+    return (
+        f'<tr><td class="{word}">{_text(row.word, LONGEST_CELL)}</td>'
+        f"<td><code>{_text(row.key, LONGEST_KEY)}</code></td>"
+        f"<td>{_text(row.what, LONGEST_CELL)}</td><td>{_text(row.why, LONGEST_CELL)}</td></tr>"
+    )
+
+
+def _tree(summary: Summary, rows: Sequence[SummaryRow]) -> Iterator[str]:
+    """Nested elements, which fold without a script. A tree with very many rows is one level deep."""
+    first, left_out, last = both_ends(rows, HTML_ROWS)
+    yield from _branches(first)
+    if left_out:
+        yield f'<div class="leaf more">{summary.more(left_out)}</div>'
+    yield from _branches(last)
+
+
+def _branches(rows: Sequence[SummaryRow]) -> Iterator[str]:
+    levels: list[int] = []
+    for row, following in itertools.zip_longest(rows, rows[1:]):
+        while levels and levels[-1] >= row.level:
+            yield "</details>"
+            levels.pop()
+        if following is not None and following.level > row.level:
+            yield f"<details open><summary>{_tree_row(row)}</summary>"
+            levels.append(row.level)
+        else:
+            yield f'<div class="leaf">{_tree_row(row)}</div>'
+    yield "</details>" * len(levels)
+
+
+def _tree_row(row: SummaryRow) -> str:
+    cells = (f" <span>{_text(cell, LONGEST_CELL)}</span>" for cell in (row.what, row.why) if cell)
+    return f"<code>{_text(row.key, LONGEST_KEY)}</code>{''.join(cells)}"

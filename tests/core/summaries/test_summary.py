@@ -1,9 +1,23 @@
-"""Representations as text, how long they are, what is cut and escaped, and where they come from."""
+"""Representations as text and in a notebook: what they hold, how long they are, what is cut and escaped."""
+
+import re
+from html.parser import HTMLParser
+from pathlib import Path
 
 import pytest
 
 from ckpt_surgery.core.summaries.represented import Represented, from_above
-from ckpt_surgery.core.summaries.summary import LINES, Summary, SummaryRow, summary_text, text_rows
+from ckpt_surgery.core.summaries.summary import (
+    LINES,
+    STYLE,
+    Summary,
+    SummaryRow,
+    summary_html,
+    summary_text,
+    text_rows,
+)
+from ckpt_surgery.report.html import ASSETS
+from tests.support.browser import browse, needs_browser
 
 HOSTILE = ["\x1b[31m", "a\nb", "\u202e", "x" * 100_000, "\U000e0001" * 10_000]
 
@@ -83,3 +97,124 @@ def test_both_forms_come_from_one_summary() -> None:
 
 def test_functions_are_found_by_name() -> None:
     assert from_above("core.text", "shown")("\x1b") == "\\x1b"
+
+
+EVIL = "</style></code><script>document.title='owned'</script><img src=x onerror=\"alert(1)\">"
+TREE = [
+    SummaryRow("", "params", "3 leaves", level=0),
+    SummaryRow("", "a", "2 leaves", level=1),
+    SummaryRow("", "w", "f32[8]", level=2),
+    SummaryRow("", "v", "f32[8]", level=2),
+    SummaryRow("", "b", "f32[1]", level=1),
+    SummaryRow("", "step", "i32[]", level=0),
+]
+
+
+class Elements(HTMLParser):
+    """The elements of a page with their attributes and their places in each other."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.found: list[tuple[str, ...]] = []
+        self.attributes: set[str] = set()
+        self.texts: dict[str, tuple[str, ...]] = {}
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.open.append(tag)
+        self.found.append(tuple(self.open))
+        self.attributes |= {name for name, _ in attrs}
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.texts[data] = tuple(self.open)
+
+
+def hostile(text: str, count: int) -> Summary:
+    rows = [SummaryRow("renamed", text, text, text)] * count
+    return Summary(text, (text,) * 100, rows, (text,) * 100)
+
+
+def as_tree(summary: Summary) -> Summary:
+    return Summary(summary.about, summary.facts, summary.rows, summary.closing, lambda: summary.rows)
+
+
+def test_a_diff_is_a_table() -> None:
+    row = SummaryRow("DROPPED", "a/<b>", "f32[8]", "rules[0]")
+    page = summary_html("Plan", Summary("of r.yaml", ("from",), [row], ("costs",)))
+    assert [re.sub("<[^>]*>", "", cell) for cell in re.findall("<td.*?</td>", page)] == [
+        "DROPPED",
+        "a/&lt;b&gt;",
+        "f32[8]",
+        "rules[0]",
+    ]
+    assert '<td class="dropped">DROPPED</td>' in page
+    assert "<b>Plan</b> of r.yaml" in page
+    assert Elements(page).open == []
+
+
+def test_a_listing_is_a_tree_that_folds_without_a_script() -> None:
+    elements = Elements(summary_html("Checkpoint", Summary("", (), TREE, tree=lambda: TREE)))
+    assert elements.open == []
+    depths = {text: tags.count("details") for text, tags in elements.texts.items()}
+    assert [depths[row.key] for row in TREE] == [1, 2, 2, 2, 1, 0]
+    assert "script" not in {tag for tags in elements.found for tag in tags}
+
+
+@pytest.mark.parametrize("count", [61, 62, 5000])
+@pytest.mark.parametrize("form", [lambda summary: summary, as_tree])
+def test_thirty_are_shown_at_each_end(count: int, form) -> None:
+    page = summary_html("Plan", form(Summary("", (), [SummaryRow("kept", f"a{i}") for i in range(count)])))
+    keys = re.findall("<code>(a[0-9]+)</code>", page)
+    assert keys == [f"a{i}" for i in range(count) if count == 61 or i < 30 or i >= count - 30]
+    assert (f"… and {count - 60:,} more leaves" in page) == (count > 61)
+
+
+@pytest.mark.parametrize(
+    "text", ["'" * 100_000, "\U0001f600" * 10_000, "\x1b" * 10_000, EVIL, f"{EVIL}{'&' * 1000}"]
+)
+@pytest.mark.parametrize("form", [lambda summary: summary, as_tree])
+def test_nothing_hostile_becomes_markup_or_large(text: str, form) -> None:
+    page = summary_html("Plan", form(hostile(text, 5000)))
+    assert len(page.encode()) <= 200_000
+    assert "\x1b" not in page
+    elements = Elements(page)
+    assert elements.open == []
+    assert {tags[-1] for tags in elements.found} <= {
+        *("div", "style", "p", "b", "code", "span"),
+        *("table", "tbody", "tr", "td", "details", "summary"),
+    }
+    assert elements.attributes <= {"class", "open"}
+
+
+def test_nothing_is_loaded() -> None:
+    assert not re.search(r"https?:|url\(|@import|@font-face", summary_html("Plan", hostile("a", 3)))
+
+
+def test_colours_without_a_notebook_are_those_of_the_page_of_a_report() -> None:
+    """Light ones, then dark ones."""
+    page, style = (ASSETS / "page.css").read_text(), STYLE.read_text()
+    for name in ("text", "quiet", "line", "red", "green", "yellow", "magenta", "cyan"):
+        light, dark = re.findall(rf"--{name}: (#\w+);", page)
+        assert re.search(rf"--{name}: .*light-dark\({light}, {dark}\)", style), name
+
+
+def test_notebooks_give_their_own_colours() -> None:
+    style = STYLE.read_text()
+    for name in ("text", "quiet", "line", "red", "green", "yellow", "cyan"):
+        assert re.search(rf"--{name}: var\(--jp-[\w-]+, var\(--vscode-", style), name
+
+
+@needs_browser
+@pytest.mark.parametrize(("scheme", "colour"), [("0", "rgb(228, 232, 238)"), ("1", "rgb(28, 33, 40)")])
+def test_light_and_dark_follow_the_page(scheme: str, colour: str, tmp_path: Path) -> None:
+    script = "document.title = getComputedStyle(document.querySelector('.ckpt-surgery')).color"
+    shown = summary_html("Plan", Summary(""))
+    page = f"<html style='color-scheme: light dark'>{shown}<script>{script}</script></html>"
+    (tmp_path / "page.html").write_text(page, encoding="utf-8")
+    blink = f"--blink-settings=preferredColorScheme={scheme}"
+    ended = browse(tmp_path / "page.html", tmp_path / "profile", blink, "--dump-dom")
+    assert f"<title>{colour}</title>" in ended.stdout
