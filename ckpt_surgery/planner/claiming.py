@@ -32,6 +32,8 @@ OPEN_ENDS = (")", "*", "+", "?")
 """Ends of patterns that match whatever follows: that one matches the beginning of a key says nothing."""
 _ESCAPED = re.compile(r"\\([.^$*+?{}\[\]|()])")
 """A sign that stands for itself in a pattern."""
+MISSING = "missing"
+"""Value of `fallback` by which the target's own value is the last resort."""
 MOST_IN_BATCH = 32
 """Limit on the rules of a batch, which are tried one by one after a `when` that is false."""
 
@@ -235,10 +237,6 @@ def _meant(pattern: regex.Pattern[str], keys: Iterable[str], matching: MatchBudg
     except SurgeryError:
         return None
     return bare if matches else None
-
-
-MISSING = "missing"
-"""Value of `fallback` by which the target's own value is the last resort."""
 
 
 def filled(run: PassRun, target: Target) -> dict[str, Entry]:

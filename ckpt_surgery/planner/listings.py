@@ -18,6 +18,7 @@ from ckpt_surgery.language.files import load_document
 SUFFIXES = (".json", ".yaml", ".yml")
 INDEX_SUFFIX = ".index.json"
 """Ending of the names of indexes of sharded checkpoints, which are not listings."""
+_KINDS = [kind for kind in LeafKind if kind is not LeafKind.OBJECT]
 
 
 def is_listing(path: str) -> bool:
@@ -70,9 +71,6 @@ def _parsed(path: str) -> Any:
         raise access_error(path, error) or SourceError(f"{shown(path)}: {error.strerror}") from None
     except (ValueError, RecursionError) as error:
         raise SourceError(f"{shown(path)}: not JSON: {error}") from None
-
-
-_KINDS = [kind for kind in LeafKind if kind is not LeafKind.OBJECT]
 
 
 def _leaf(path: str, index: int, entry: Any) -> Leaf:

@@ -25,6 +25,11 @@ from ckpt_surgery.planner.target import Target
 from ckpt_surgery.planner.transfers import ARRAYS, Destination
 
 Path = tuple[str, ...]
+WHERE = ("output", "sharding")
+NONE = "none"
+"""Value of `output.sharding` by which no sharding is recorded."""
+Resharded = tuple[Sequence[Leaf], Sequence[Notice]]
+"""Leaves with the shardings that are to be recorded, and warnings about those."""
 
 
 def without_empty(decisions: Decisions, destination: Destination) -> Decisions:
@@ -113,15 +118,6 @@ def _flattened(key: Key, flat: Set[Path]) -> Key:
             joined = SEPARATOR.join(key.names[i:])
             return Key((*key.names[:i], joined), (*key.sequences[:i], False))
     return key
-
-
-WHERE = ("output", "sharding")
-NONE = "none"
-"""Value of `output.sharding` by which no sharding is recorded."""
-
-
-Resharded = tuple[Sequence[Leaf], Sequence[Notice]]
-"""Leaves with the shardings that are to be recorded, and warnings about those."""
 
 
 def resharded(

@@ -228,10 +228,8 @@ def _note_subtrees(problems: Problems, placeholders: Set[str], entries: Iterable
     for container, keys in inner.items():
         lie = "1 leaf lies" if len(keys) == 1 else f"{len(keys):,} leaves lie"
         message = f"the target has `...` at `{shown(container)}`, and {lie} below it: {few_keys(keys, MANY)}"
-        problems.general(Problem(message, None, _AT_LEAVES, Code.TARGET_MISFIT))
-
-
-_AT_LEAVES = "Write `...` for each of these leaves, or leave the whole subtree out of the target."
+        hint = "Write `...` for each of these leaves, or leave the whole subtree out of the target."
+        problems.general(Problem(message, None, hint, Code.TARGET_MISFIT))
 
 
 # --- keys that are missing because of a rule that failed, whose problem is told -----------------------------

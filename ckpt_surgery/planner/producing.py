@@ -2,14 +2,14 @@
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ckpt_surgery.core.errors import PlanError, SurgeryError
 from ckpt_surgery.core.keys import Key, natural_order
 from ckpt_surgery.core.notices import few_keys
 from ckpt_surgery.core.problem_codes import Code
-from ckpt_surgery.functions.arrays import Apply, Node, Series, nodes_of
+from ckpt_surgery.functions.arrays import Apply, Series, nodes_of
 from ckpt_surgery.language.expressions.parsing import Expression
 from ckpt_surgery.language.expressions.scope import Scalar, Unavailable
 from ckpt_surgery.language.patterns.templates import Template
@@ -225,7 +225,8 @@ class MatchRun(RuleRun):
         head = members[0].claim
         if head.mirror is None or self.rule.mirror_value is not None:
             return True
-        if is_layout(made.value, {id(m.claim.entry.value) for m in members}):
+        applied = nodes_of(made.value, {id(m.claim.entry.value) for m in members})
+        if all(isinstance(node, Apply) and node.function.is_layout for node in applied):
             return True
         error = SurgeryError(
             "the rule is mirrored, and its value changes more than layout",
@@ -293,9 +294,3 @@ def _order_problem(places: Sequence[object], group: Sequence[Contribution]) -> s
         if isinstance(negative, int) and negative < 0:
             return f"`by` gives {negative} for `{member.claim.entry.key}`; places count from 0"
     return None
-
-
-def is_layout(node: Node, bases: Set[int]) -> bool:
-    """Whether a node only rearranges elements of the nodes with the identities `bases`."""
-    applied = nodes_of(node, set(bases))
-    return all(isinstance(node, Apply) and node.function.is_layout for node in applied)

@@ -6,17 +6,15 @@ import pytest
 from ckpt_surgery.core.arrays import Region
 from ckpt_surgery.core.dtypes import dtype_named
 from ckpt_surgery.core.errors import PlanError
-from ckpt_surgery.functions.arrays import Apply, Node, reads
-from ckpt_surgery.functions.dtypes import Cast
-from ckpt_surgery.functions.layout import Transpose
+from ckpt_surgery.functions.arrays import reads
 from ckpt_surgery.graph.evaluating import evaluate
 from ckpt_surgery.planner.claiming import claim
 from ckpt_surgery.planner.entries import Entry
 from ckpt_surgery.planner.mistakes import braces_of
-from ckpt_surgery.planner.producing import is_layout, produce
+from ckpt_surgery.planner.producing import produce
 from ckpt_surgery.planner.running import Mirror, PassRun
 from tests.support.comparing import same
-from tests.support.passes import Described, pass_run_of, rules_of, tree_of
+from tests.support.passes import Described, pass_run_of, rules_of
 
 MU = Mirror("params", "mu")
 
@@ -224,13 +222,3 @@ def test_names_in_mere_braces(rule: str, says: str | None) -> None:
     produced(run)
     warnings = [f"rules[0] (line 3): {says}"] if says else []
     assert [notice.before for notice in run.problems.notices] == warnings
-
-
-def test_layout() -> None:
-    tree = tree_of("source", ["a", "b"])
-    a, b = (tree[text].value for text in "ab")
-    moved: Node = Apply(Transpose(), (a,))
-    assert is_layout(a, {id(a)})
-    assert is_layout(Apply(Transpose(), (moved,)), {id(a)})
-    assert not is_layout(moved, {id(b)})  # of another leaf
-    assert not is_layout(Apply(Cast(np.dtype(np.float64)), (moved,)), {id(a)})
