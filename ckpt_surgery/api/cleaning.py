@@ -1,25 +1,63 @@
-"""`clean`: list or remove files that runs left beside a destination."""
+"""`clean`: list or remove what dead runs left beside a destination.
 
-from dataclasses import dataclass
+Removed is what a run of this tool made, by its name and by what is in it, whose run has ended. A checkpoint
+that a run moved aside goes back to its place, or stays where it is if something else took that place.
+"""
+
+import contextlib
+import enum
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
 from ckpt_surgery.core.arguments import PathLike
 from ckpt_surgery.core.documents import Document, Versioned
-from ckpt_surgery.core.errors import UsageError
+from ckpt_surgery.core.errors import DestinationError, UsageError
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.core.urls import is_url
-from ckpt_surgery.engine.staging.cleaning import (
-    Remainder,
-    State,
-    destinations_at,
-    list_remainders,
-    remove_remainders,
-)
+from ckpt_surgery.engine.staging import leftovers
+from ckpt_surgery.engine.staging.checks import lock_of
+from ckpt_surgery.engine.staging.heartbeat import Sign, last_sign, locked, who
+from ckpt_surgery.engine.staging.leftovers import ASIDE, LeftDirectory, named
+from ckpt_surgery.engine.staging.locks import FileLock, read_sign
 from ckpt_surgery.inputs.request import checked_path
 from ckpt_surgery.storage.failures import storage_errors
-from ckpt_surgery.storage.paths import absolute, path_text
+from ckpt_surgery.storage.paths import absolute, exists, path_text
+from ckpt_surgery.storage.record_files import beside
 from ckpt_surgery.system.signals import interruptible
+
+_OWN = re.compile(r"\.(.+)\.ckpt-surgery-(?:[0-9a-f]{16}|lock(?:-[0-9a-f]{8})?|parts(?:-[0-9a-f]{16})?)")
+"""Names of files and directories that runs create beside a destination; the group is its name."""
+_IN_DIRECTORY = re.compile(r"journal-.*\.jsonl|publishing-[0-9]+|result|old|run\.json(?:\.new)?")
+"""Names of entries that runs create in a temporary directory, except the record."""
+
+
+class State(enum.StrEnum):
+    """Decides whether a remainder may be removed."""
+
+    DEAD = "dead"
+    """The run has ended, and it can be removed."""
+    LIVE = "live"
+    """The run may still be alive."""
+    KEPT = "kept"
+    """Useful, or not known to belong to a run: never removed."""
+
+
+@dataclass(frozen=True)
+class Remainder:
+    """A file or directory that a run left beside a destination."""
+
+    path: Path
+    state: State
+    nbytes: int
+    """Bytes that removing it frees; files with other hard links count as 0."""
+    note: str
+    """Whose it is, or why it stays, as a clause."""
+    removed: bool = False
+    """True if it was removed."""
 
 
 @dataclass(frozen=True)
@@ -95,3 +133,138 @@ def clean_document(cleaned: Cleaned) -> CleanDocument:
         for one in cleaned.remainders
     )
     return CleanDocument(path=cleaned.path, remainders=tuple(entries))
+
+
+# --- what runs left ---------------------------------------------------------------------------------------
+
+
+def destinations_at(path: Path) -> list[Path]:
+    """The path itself and, if it is a directory, all destinations in it that have leftovers of runs."""
+    destinations = {path: None}
+    if path.is_dir():
+        with os.scandir(path) as entries:
+            names = sorted(match[1] for match in map(_OWN.fullmatch, (e.name for e in entries)) if match)
+        destinations |= dict.fromkeys(path / name for name in names)
+    return list(destinations)
+
+
+def list_remainders(destination: Path) -> list[Remainder]:
+    """List all leftovers of runs beside a destination. Raises OSError."""
+    if not destination.parent.is_dir():
+        return []
+    lock = FileLock(lock_of(destination))
+    sign = lock.read()
+    alive = sign is not None and not lock.judge(sign).ended
+    return [
+        *(_of_directory(leftover, destination, alive) for leftover in leftovers.leftovers(destination)),
+        *_locks(destination, lock),
+        *_parts(destination),
+    ]
+
+
+def remove_remainders(destination: Path) -> list[Remainder]:
+    """Remove leftovers of dead runs beside a destination, under its lock; returns all that were there.
+
+    Raises OSError if something cannot be removed.
+    """
+    listed = list_remainders(destination)
+    lock = FileLock(lock_of(destination))
+    if not any(item.state is State.DEAD for item in listed) or _is_foreign(lock_of(destination), lock.read()):
+        return listed
+    with contextlib.ExitStack() as held:
+        try:
+            held.enter_context(locked(lock))
+        except DestinationError:  # a run has begun meanwhile
+            return [replace(item, state=State.LIVE) if item.state is State.DEAD else item for item in listed]
+        directories = leftovers.leftovers(destination)
+        own = [leftover for leftover in directories if _foreign(leftover, destination) is None]
+        leftovers.put_back(own, destination)
+        for leftover in directories:
+            if _of_directory(leftover, destination, alive=False).state is State.DEAD:
+                leftovers.remove(leftovers.claim(leftover.directory, destination))
+        for item in listed:
+            if item.state is State.DEAD and not item.path.is_dir() and item.path != lock_of(destination):
+                item.path.unlink(missing_ok=True)
+    return [replace(item, removed=item.state is State.DEAD and not exists(item.path)) for item in listed]
+
+
+# --- temporary directories --------------------------------------------------------------------------------
+
+
+def _of_directory(leftover: LeftDirectory, destination: Path, alive: bool) -> Remainder:
+    """Classify a temporary directory. `alive`: a living run holds the destination's lock."""
+    nbytes, whose = _size(leftover.directory), f"of {who(leftover.owner)}"
+    if alive:
+        return Remainder(leftover.directory, State.LIVE, nbytes, whose)
+    foreign = _foreign(leftover, destination)
+    if foreign is not None:
+        return Remainder(leftover.directory, State.KEPT, nbytes, foreign)
+    aside = exists(leftover.directory / ASIDE)
+    if aside and exists(destination) and not leftover.published:
+        why = f"holds, as `{ASIDE}`, a checkpoint that a run moved aside; something else is in its place now"
+        return Remainder(leftover.directory, State.KEPT, nbytes, why)
+    notes = [whose]
+    if aside and not exists(destination):
+        notes.append(f"its `{ASIDE}` is the checkpoint that was at the destination, which is put back")
+    if leftover.resumable:
+        notes.append("the run can be resumed as long as this is there")
+    return Remainder(leftover.directory, State.DEAD, nbytes, "; ".join(notes))
+
+
+def _foreign(leftover: LeftDirectory, destination: Path) -> str | None:
+    """Reason why a directory may hold more than a run's files; None if it holds only those."""
+    with os.scandir(leftover.directory) as entries:
+        names = sorted(entry.name for entry in entries)
+    others = [
+        name for name in names if not _IN_DIRECTORY.fullmatch(name) and name != beside(destination).name
+    ]
+    if others:
+        return f"holds `{others[0]}`, which no run put there"
+    if leftover.owner is None and any(name not in (leftovers.RUN, f"{leftovers.RUN}.new") for name in names):
+        return f"has no {leftovers.RUN} that names a run"
+    return None
+
+
+# --- locks and parts --------------------------------------------------------------------------------------
+
+
+def _locks(destination: Path, lock: FileLock) -> Iterator[Remainder]:
+    for path in (lock_of(destination), *sorted(named(destination, "lock-[0-9a-f]{8}"))):
+        sign = read_sign(path)
+        if sign is None:
+            continue
+        nbytes = os.lstat(path).st_size
+        if _is_foreign(path, sign):
+            yield Remainder(path, State.KEPT, nbytes, "is not a lock of a run")
+            continue
+        life = lock.judge(sign)
+        state = State.DEAD if life.ended else State.LIVE
+        yield Remainder(path, state, nbytes, f"of {who(sign.owner)}, {last_sign(life)}")
+
+
+def _is_foreign(path: Path, sign: Sign | None) -> bool:
+    """True if a file has content that names no run."""
+    return sign is not None and sign.owner is None and (not path.is_file() or path.stat().st_size > 0)
+
+
+def _parts(destination: Path) -> Iterator[Remainder]:
+    """Yield the parts of shards: they wait for other shards and for `commit`, even without a living run."""
+    for path in sorted(named(destination, "parts(?:-[0-9a-f]{16})?")):
+        why = "parts that shards have written; `commit` publishes them"
+        if not path.name.endswith("-parts"):
+            why = "a directory of parts that a shard was making or removing"
+        yield Remainder(path, State.KEPT, _size(path), why)
+
+
+# --- sizes ------------------------------------------------------------------------------------------------
+
+
+def _size(path: Path) -> int:
+    """Bytes of a directory's files without other hard links. Does not follow links."""
+    total = 0
+    for directory, _, names in os.walk(path):
+        for name in names:
+            with contextlib.suppress(FileNotFoundError):  # a living run removes files
+                status = os.lstat(os.path.join(directory, name))
+                total += status.st_size if status.st_nlink == 1 else 0
+    return total

@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from ckpt_surgery.api.cleaning import clean
+from ckpt_surgery.api.cleaning import State, clean
 from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.engine.staging import life
-from ckpt_surgery.engine.staging.cleaning import State
 from ckpt_surgery.engine.staging.local import DiskStage
 from tests.support.command_line import run
 from tests.support.directories import names
