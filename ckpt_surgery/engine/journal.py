@@ -16,7 +16,7 @@ import msgspec
 
 from ckpt_surgery.core.arrays import Shape
 from ckpt_surgery.core.protocols import AdoptedFile, TaskResult
-from ckpt_surgery.engine.staging.lines import Lines
+from ckpt_surgery.engine.staging.life import Lines
 from ckpt_surgery.engine.tasks import Task
 
 FLUSH_BYTES = 64 << 20

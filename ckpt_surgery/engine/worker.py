@@ -14,15 +14,13 @@ from ckpt_surgery.core.memory import memory_errors
 from ckpt_surgery.core.progress import ByteCounter, Progress
 from ckpt_surgery.core.protocols import Output, Sink, Source, TaskResult, Writer
 from ckpt_surgery.engine.journal import Journal, read_journal
-from ckpt_surgery.engine.staging.lines import Lines
+from ckpt_surgery.engine.staging.life import Lines
 from ckpt_surgery.engine.tasks import ShardProgress, Task, Written, collect_written, make_tasks
 from ckpt_surgery.graph.checked import Evaluator
 from ckpt_surgery.planner.plan import Plan, at_step
 from ckpt_surgery.system import threads
 from ckpt_surgery.system.threads import batches
 
-NOTHING = TaskResult()
-"""Result of a task without an entry in the journal."""
 HERE = "0"
 """Name of the single worker of an in-process run."""
 
@@ -80,16 +78,19 @@ def work(plan: Plan, sources: Mapping[str, Source], sink: Sink, share: Share, me
 
     def do(batch: Sequence[Task]) -> None:
         for task in batch:
-            known = earlier.get(task.number, NOTHING)
+            known = earlier.get(task.number, TaskResult())
             done = worker.do(task, known)
             finished[task.number] = done
             count.add(task.nbytes)
             if notes is not None and done.has_checksums and done != known:
                 notes.add(task, done)
 
+    def working_set(batch: Sequence[Task]) -> int:
+        return max(task.working_set for task in batch)
+
     together = batches(tasks, lambda task: task.nbytes)
     try:
-        threads.run_all(do, together, _working_set, means.memory, means.workers)
+        threads.run_all(do, together, working_set, means.memory, means.workers)
     except Interrupted:
         if notes is not None:
             notes.close()
@@ -99,10 +100,6 @@ def work(plan: Plan, sources: Mapping[str, Source], sink: Sink, share: Share, me
         notes.close()
     writer.flush()
     return ShardProgress(share.worker, finished)
-
-
-def _working_set(batch: Sequence[Task]) -> int:
-    return max(task.working_set for task in batch)
 
 
 def finish_checkpoint(plan: Plan, sink: Sink, parts: Sequence[ShardProgress]) -> Written:

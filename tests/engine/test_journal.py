@@ -12,7 +12,7 @@ from ckpt_surgery.core.errors import StorageError
 from ckpt_surgery.core.protocols import AdoptedFile, TaskResult
 from ckpt_surgery.engine import journal as journals
 from ckpt_surgery.engine.journal import Journal, read_journal
-from ckpt_surgery.engine.staging.lines import FileLines
+from ckpt_surgery.engine.staging.life import FileLines
 from ckpt_surgery.engine.tasks import Task
 
 

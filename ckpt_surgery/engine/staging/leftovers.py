@@ -17,12 +17,11 @@ import re
 import secrets
 import shutil
 import stat
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from ckpt_surgery.core.errors import PlanError
 from ckpt_surgery.core.file_states import changes_between
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.engine.staging.locks import read_note
@@ -213,24 +212,6 @@ def claim(directory: Path, destination: Path) -> Path:
 
 
 # --- resuming -------------------------------------------------------------------------------------
-
-_AGAIN = "Without `resume=True`, the run removes it and starts from the beginning."
-
-
-def to_resume(candidates: Sequence[L], identity: Mapping[str, str]) -> L | None:
-    """First resumable leftover; None if there is none.
-
-    Raises PlanError if its run had another identity.
-    """
-    leftover = next((leftover for leftover in candidates if leftover.resumable), None)
-    if leftover is not None:
-        before = leftover.identity
-        if not before and identity:
-            raise PlanError(f"{leftover.where} cannot be resumed: its {RUN} cannot be read", hint=_AGAIN)
-        name, reason = difference(before, identity)
-        if name:
-            raise PlanError(f"{leftover.where} cannot be resumed: {reason}", hint=_AGAIN)
-    return leftover
 
 
 def difference(before: Mapping[str, object], now: Mapping[str, str]) -> tuple[str, str]:

@@ -6,8 +6,12 @@ with interruptible(), staged(DiskStage(destination)) as stage:
 """
 
 import contextlib
+import os
+import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from types import MappingProxyType
 from typing import TypeVar
 
@@ -15,18 +19,70 @@ from ckpt_surgery.core.errors import (
     GO_ON,
     DestinationError,
     Interrupted,
+    PlanError,
     StorageError,
     SurgeryError,
     add_sentence,
     in_one_line,
 )
 from ckpt_surgery.engine.staging.heartbeat import Lock, keep_alive
-from ckpt_surgery.engine.staging.leftovers import L, to_resume
-from ckpt_surgery.engine.staging.lines import Lines
+from ckpt_surgery.engine.staging.leftovers import RUN, L, difference
+from ckpt_surgery.storage.failures import storage_errors
+from ckpt_surgery.storage.store import Store
 from ckpt_surgery.system.signals import deferred, unhindered
 
+_AGAIN = "Without `resume=True`, the run removes it and starts from the beginning."
 ANY: Mapping[str, str] = MappingProxyType({})
 """Identity of runs that cannot be resumed."""
+
+
+@dataclass(frozen=True)
+class FileLines:
+    """Lines in one file."""
+
+    path: Path
+
+    def read(self) -> bytes:
+        """Read all lines. Raises StorageError.
+
+        The last one may be torn, if its process died: it is dropped, from the file too, so that the next line
+        is not joined to it.
+        """
+        with storage_errors(self.path):
+            if not self.path.exists():
+                return b""
+            text = self.path.read_bytes()
+            whole = text[: text.rfind(b"\n") + 1]
+            if len(whole) < len(text):
+                os.truncate(self.path, len(whole))
+        return whole
+
+    def add(self, lines: bytes) -> None:
+        """Append whole lines. Raises StorageError."""
+        with storage_errors(self.path), open(self.path, "ab") as file:
+            file.write(lines)
+
+
+@dataclass(frozen=True)
+class ObjectLines:
+    """Lines in objects that share a prefix."""
+
+    store: Store
+    prefix: str
+
+    def read(self) -> bytes:
+        """Read the lines of all objects."""
+        directory = self.prefix.rpartition("/")[0]
+        names = [name for name in self.store.walk(f"{directory}/") if name.startswith(self.prefix)]
+        return b"".join(self.store.read(name) for name in sorted(names))
+
+    def add(self, lines: bytes) -> None:
+        """Put one more object with whole lines. Raises StorageError."""
+        self.store.put(f"{self.prefix}{secrets.token_hex(8)}.jsonl", lines)
+
+
+Lines = FileLines | ObjectLines
+"""Storage for the lines of a run's journal."""
 
 
 class Staging(ABC):
@@ -61,10 +117,18 @@ class Staging(ABC):
 
         Raises PlanError if it has another identity.
         """
-        leftover = to_resume(candidates, self.identity) if resume else None
-        if resume and leftover is None:
-            self.notices += (f"nothing can be resumed for {self.called}: this run starts from the beginning",)
+        if not resume:
+            return None
+        leftover = next((leftover for leftover in candidates if leftover.resumable), None)
         self.resumed = leftover is not None
+        if leftover is None:
+            self.notices += (f"nothing can be resumed for {self.called}: this run starts from the beginning",)
+            return None
+        name, reason = difference(leftover.identity, self.identity)
+        if name and not leftover.identity:
+            reason = f"its {RUN} cannot be read"
+        if name:
+            raise PlanError(f"{leftover.where} cannot be resumed: {reason}", hint=_AGAIN)
         return leftover
 
     @abstractmethod

@@ -17,8 +17,7 @@ from ckpt_surgery.core.text import shown
 from ckpt_surgery.engine.staging import leftovers
 from ckpt_surgery.engine.staging.checks import check_same, lock_of
 from ckpt_surgery.engine.staging.heartbeat import Lock
-from ckpt_surgery.engine.staging.life import ANY, Staging, still_there
-from ckpt_surgery.engine.staging.lines import FileLines, Lines
+from ckpt_surgery.engine.staging.life import ANY, FileLines, Lines, Staging, still_there
 from ckpt_surgery.engine.staging.locks import FileLock
 from ckpt_surgery.engine.staging.renaming import exchange, move
 from ckpt_surgery.engine.staging.syncing import interruptibly, sync_directory, sync_file, sync_tree
@@ -192,7 +191,7 @@ class DiskStage(DirectoryStage):
         self.report_state(failure, there is not None)
 
 
-# --- the rename, and the record beside the checkpoint -------------------------------------------------------
+# --- the rename, and the record beside the checkpoint -----------------------------------------------------
 
 
 _OLD_RECORD = "old-record"

@@ -104,7 +104,7 @@ def from_bytes(content: bytes) -> ObjectJournal | None:
         return None
 
 
-# --- what earlier runs left ---------------------------------------------------------------------------------
+# --- what earlier runs left -------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

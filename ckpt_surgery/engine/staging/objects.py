@@ -20,8 +20,7 @@ from ckpt_surgery.core.text import shown
 from ckpt_surgery.engine.staging import object_leftovers as leftovers
 from ckpt_surgery.engine.staging.checks import already_there, check_directory, check_same, is_of_shards
 from ckpt_surgery.engine.staging.heartbeat import locked
-from ckpt_surgery.engine.staging.life import ANY, Staging, still_there
-from ckpt_surgery.engine.staging.lines import Lines, ObjectLines
+from ckpt_surgery.engine.staging.life import ANY, Lines, ObjectLines, Staging, still_there
 from ckpt_surgery.engine.staging.object_leftovers import (
     ObjectJournal,
     alive_name,
