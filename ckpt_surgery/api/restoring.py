@@ -48,11 +48,11 @@ from ckpt_surgery.live.carrying_out import (
     Restoration,
     check_first,
     existing_arrays,
+    lazy_values,
     make_arrays,
     naming_deletions,
 )
 from ckpt_surgery.live.encoder import LiveEncoder, dtype_flaw
-from ckpt_surgery.live.lazy_results import lazy_values
 from ckpt_surgery.live.processes import agree, plan_digests
 from ckpt_surgery.live.results import is_narrowed
 from ckpt_surgery.live.settling import settled

@@ -5,8 +5,12 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
+import numpy as np
+
+from ckpt_surgery.core.arrays import Region
 from ckpt_surgery.core.errors import add_sentence
 from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.core.leaves import Leaf, LeafKind
@@ -15,15 +19,15 @@ from ckpt_surgery.core.notices import few_keys
 from ckpt_surgery.core.progress import CHECKING, READING, ByteCounter, Progress
 from ckpt_surgery.core.protocols import Source
 from ckpt_surgery.functions.arrays import Read
+from ckpt_surgery.graph.checked import Evaluator
 from ckpt_surgery.language.hooks import HookFile
-from ckpt_surgery.live.computing import ComputedLeaf, Computing
+from ckpt_surgery.live.computing import ComputedLeaf, Computing, Filling
 from ckpt_surgery.live.lazy_arrays import LazyArray
-from ckpt_surgery.live.moving import MovedValue, direct_move, take_over
-from ckpt_surgery.live.results import Discarded, result_of
+from ckpt_surgery.live.results import Discarded, HostValue, default_devices, let_memory_be_reused, result_of
 from ckpt_surgery.live.settling import values_read
 from ckpt_surgery.live.source import TreeSource
-from ckpt_surgery.live.staging_memory import let_memory_be_reused
 from ckpt_surgery.live.tree import LiveTree, plain_value
+from ckpt_surgery.live.wanted import type_of
 from ckpt_surgery.planner.cutting import Cut, finer
 from ckpt_surgery.planner.plan import Plan, Step, at_step
 from ckpt_surgery.system.resources import release_memory
@@ -119,10 +123,10 @@ def check_first(restoration: Restoration, progress: Callable[[Progress], None] |
 
 def _divide(
     restoration: Restoration,
-) -> tuple[dict[str, Any], list[tuple[Step, MovedValue]], list[ComputedLeaf]]:
+) -> tuple[dict[str, Any], list[tuple[Step, "MovedValue"]], list[ComputedLeaf]]:
     """Split a plan into values without elements, by key; values to take over from a tree; and jobs."""
     values: dict[str, Any] = {}
-    moves: list[tuple[Step, MovedValue]] = []
+    moves = list[tuple[Step, MovedValue]]()
     jobs: list[ComputedLeaf] = []
     cuts: dict[int, Cut] = {}
     for step in restoration.plan.steps:
@@ -131,7 +135,8 @@ def _divide(
         like = None if isinstance(like, LazyArray) else like
         sharding = restoration.shardings.get(key)
         if step.leaf.spec is None:
-            values[key] = _plain(step.leaf, like)
+            is_kept = like is not None and step.leaf.kind is not LeafKind.STRING
+            values[key] = like if is_kept else plain_value(step.leaf)
         elif (move := _move(step, restoration.sources, like, sharding)) is not None:
             moves.append((step, move))
         else:
@@ -142,12 +147,7 @@ def _divide(
     return values, moves, jobs
 
 
-def _plain(leaf: Leaf, like: Any) -> Any:
-    """Value of a text or of an empty node, as the target has it."""
-    return like if like is not None and leaf.kind is not LeafKind.STRING else plain_value(leaf)
-
-
-def _move(step: Step, sources: Mapping[str, Source], like: Any, sharding: Any) -> MovedValue | None:
+def _move(step: Step, sources: Mapping[str, Source], like: Any, sharding: Any) -> "MovedValue | None":
     """Move that takes over a value of a tree; None if the output is computed."""
     if not isinstance(step.value, Read):
         return None
@@ -218,3 +218,144 @@ def _jax_arrays(values: Iterable[Any]) -> list[Any]:
     import jax
 
     return [value for value in values if isinstance(value, jax.Array)]
+
+
+# --- values that are taken over: as they are, or moved from device to device ------------------------------
+
+
+@frozen(eq=False)
+class MovedValue:
+    """A value of a tree that becomes a leaf of the result."""
+
+    value: Any
+    sharding: Any | None
+    """Where to move it; None if it stays where it is, and the result has the same object."""
+
+
+def direct_move(value: Any, like: Any | None, sharding: Any | None) -> MovedValue | None:
+    """Move that makes a tree's value a leaf unchanged; None if it has to pass through the host.
+
+    `like`: what the target holds there, `value` itself if it is kept; None without a target. `sharding`: that
+    of the leaf; None for an array that is not bound to the default device.
+    """
+    import jax
+
+    if value is like and not isinstance(value, jax.Array):
+        return MovedValue(value, None)
+    wanted = like is None or isinstance(like, jax.Array | jax.ShapeDtypeStruct)
+    if not wanted or not isinstance(value, jax.Array):
+        return None
+    if sharding is None:
+        at_home = not value.committed and value.devices() == default_devices()
+        return MovedValue(value, None) if value is like or at_home else None
+    if value.committed and value.sharding.is_equivalent_to(sharding, value.ndim):
+        return MovedValue(value, None)
+    return MovedValue(value, sharding)
+
+
+def take_over(move: MovedValue, in_result: set[int]) -> Any:
+    """Put a value in its place; copy it if the result has the same array already.
+
+    One buffer cannot be donated twice. `in_result` holds the identities of the result's arrays; the identity
+    of this one is added.
+    """
+    import jax
+
+    if move.sharding is not None:
+        return move_to(move.value, move.sharding)
+    if not isinstance(move.value, jax.Array):
+        return move.value
+    if id(move.value) in in_result:
+        return copy_of(move.value)
+    in_result.add(id(move.value))
+    return move.value
+
+
+def move_to(value: Any, sharding: Any) -> Any:
+    """Move an array to another sharding, into memory that nothing else uses, so that it can be donated.
+
+    Without the copy, JAX keeps what lies on the right device already, lets devices of the CPU share memory,
+    and takes over that of NumPy's arrays.
+    """
+    import jax
+
+    return copy_of(jax.device_put(value, sharding))
+
+
+def copy_of(value: Any) -> Any:
+    """Copy of an array, on the same sharding."""
+    import jax
+    import jax.numpy as jnp
+
+    if not value.committed:
+        return jnp.copy(value)
+    return jax.device_put(value, value.sharding, may_alias=False)
+
+
+# --- lazy arrays: each is computed when its elements are asked for ----------------------------------------
+
+
+Overflowed = Callable[[str, int], None]
+"""Takes the key of an array and the number of permitted non-finite elements that were read."""
+
+
+class PlannedArray(LazyArray):
+    """An array of a plan's result. Nothing of it is computed before it is read."""
+
+    def __init__(self, step: Step, sources: Mapping[str, Source], memory: int, overflowed: Overflowed):
+        assert step.leaf.spec is not None
+        super().__init__(
+            step.leaf.spec,
+            key=step.leaf.key.text,
+            sharding=step.leaf.sharding,
+            prng_impl=step.leaf.prng_impl,
+        )
+        self._step, self._sources, self._memory, self._overflowed = step, sources, memory, overflowed
+
+    @cached_property
+    def _cut(self) -> Cut:
+        assert self._step.cut is not None
+        return finer(self._step.value, self._step.cut, BLOCK)
+
+    def _read(self, region: Region) -> np.ndarray:
+        """Compute a region block by block, as the plan cuts the array."""
+        step, result = self._step, HostValue(region, self._spec.dtype)
+        evaluator, count = Evaluator(self._read_source), 0
+        with at_step(step), memory_errors("make it", self._memory):
+            filling = Filling(step.value, result, result.regions)
+            for block in filling.blocks(self._cut.block):
+                count += filling.fill(block, evaluator, self._cut.pieces).overflowed
+        if count:
+            self._overflowed(self.key, count)
+        array: np.ndarray = result.value()
+        return array
+
+    def _read_source(self, source: str, leaf: Leaf, region: Region) -> np.ndarray:
+        return self._sources[source].read(leaf, region)
+
+
+def lazy_values(restoration: Restoration, overflowed: Overflowed) -> dict[str, Any]:
+    """Values of a plan's outputs by key, in its order: arrays are lazy, all others are computed now.
+
+    `overflowed` is called at each read of an array with permitted non-finite elements.
+    """
+    plan = restoration.plan
+    lazy = {
+        step.leaf.key.text: PlannedArray(step, restoration.sources, restoration.memory, overflowed)
+        for step in plan.steps
+        if _is_array(step.leaf, restoration)
+    }
+    others = tuple(step for step in plan.steps if step.leaf.key.text not in lazy)
+    eager = make_arrays(replace(restoration, plan=replace(plan, steps=others)))
+    for key, count in eager.overflowed.items():
+        overflowed(key, count)
+    values = {**lazy, **eager.values}
+    return {step.leaf.key.text: values[step.leaf.key.text] for step in plan.steps}
+
+
+def _is_array(leaf: Leaf, restoration: Restoration) -> bool:
+    """True if an output is an array, and not a number, a text or an empty node."""
+    like = None if restoration.target is None else restoration.target.values[leaf.key.text]
+    if issubclass(type_of(like), bool | int | float | np.generic):
+        return False
+    return leaf.kind in (LeafKind.ARRAY, LeafKind.PRNG_KEY) or (leaf.spec is not None and like is not None)

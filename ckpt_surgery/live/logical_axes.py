@@ -298,7 +298,10 @@ def split_axes(variables: Mapping[str, Any]) -> tuple[Any, Any]:
     kept = {name: value for name, value in variables.items() if name not in named.values()}
     split = {name: _renamed(variables[axes], variables[name]) for name, axes in named.items()}
     unnamed = [
-        SEPARATOR.join((name, *path)) for name, tree in split.items() for path in _unnamed(kept[name], tree)
+        SEPARATOR.join((name, *path))
+        for name, tree in split.items()
+        for path in _leaf_paths(kept[name])
+        if not _is_named(tree, path)
     ]
     if unnamed:
         raise PlanError(f"{_keys(unnamed)}: no names of axes are given", code=Code.SHARDING)
@@ -314,16 +317,13 @@ def _renamed(axes: Any, variables: Any) -> Any:
     return {names[name]: _renamed(value, known.get(names[name])) for name, value in axes.items()}
 
 
-def _unnamed(variables: Any, axes: Any) -> Iterator[Names]:
-    """Paths of leaves of a tree that the tree of axes lacks."""
-    if not isinstance(variables, Mapping):
-        return
-    for name, value in variables.items():
+def _is_named(axes: Any, path: Names) -> bool:
+    """True if the tree of axes has this path of a leaf."""
+    for name in path:
         if not isinstance(axes, Mapping) or name not in axes:
-            below = list(_leaf_paths(value))
-            yield from ((name, *path) for path in below)
-        else:
-            yield from ((name, *path) for path in _unnamed(value, axes[name]))
+            return False
+        axes = axes[name]
+    return True
 
 
 def _leaf_paths(tree: Any) -> Iterator[Names]:

@@ -7,53 +7,16 @@ import functools
 from collections.abc import Callable, Mapping, Set
 from typing import Any, get_args, get_origin
 
-import numpy as np
-
-from ckpt_surgery.core.dtypes import DType, kind
 from ckpt_surgery.core.errors import UsageError
-from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.core.notices import few_keys
 
 _ONE_ITEM = "Give the metadata of one item: `target=metadata.{}[NAME]`."
-_OF_ARRAYS = {"ArrayMetadata", "NumpyMetadata", "ScalarMetadata"}
-"""Types of metadata with a shape and a dtype; in version 0 a ScalarMetadata is an ArrayMetadata, too."""
 _WRAPPERS = {
     "StepMetadata": "item_metadata",
     "CheckpointMetadata": "metadata",
     "TreeMetadata": "tree",
 }
 """Types of metadata that stand for a tree, and the attribute with what they hold."""
-_NUMBERS = {"b": bool, "i": int, "u": int, "f": float}
-"""Types of numbers by the kind of their dtype."""
-
-
-@frozen(eq=False)
-class Described:
-    """A value as metadata describes it."""
-
-    type: Any
-    """`jax.Array`, `np.ndarray`, `bool`, `int`, `float` or `str`."""
-    shape: tuple[int, ...] | None = None
-    dtype: DType | None = None
-
-
-def described_value(value: Any) -> Described | None:
-    """Description of one value by its metadata; None for anything else."""
-    if isinstance(value, Described):
-        return value
-    names = _type_names(value)
-    if "StringMetadata" in names:
-        return Described(str)
-    if not names & _OF_ARRAYS or not (hasattr(value, "shape") and hasattr(value, "dtype")):
-        return None
-    dtype = None if value.dtype is None else np.dtype(value.dtype)
-    if "ScalarMetadata" in names and dtype is not None and kind(dtype) in _NUMBERS:
-        return Described(_NUMBERS[kind(dtype)], (), dtype)
-    if "NumpyMetadata" in names:
-        return Described(np.ndarray, value.shape, dtype)
-    import jax
-
-    return Described(jax.Array, value.shape, dtype)
 
 
 def unwrapped(tree: Any) -> Any:
@@ -71,13 +34,13 @@ def unwrapped(tree: Any) -> Any:
 
 def _wrapper(value: Any) -> str | None:
     """Name of the type of metadata that stands for a tree; None for anything else."""
-    names = _type_names(value)
+    names = type_names(value)
     if "Composite" in names and isinstance(value, Mapping):  # the metadata of items by name
         return "Composite"
     return next((n for n, attribute in _WRAPPERS.items() if n in names and hasattr(value, attribute)), None)
 
 
-def _type_names(value: Any) -> Set[str]:
+def type_names(value: Any) -> Set[str]:
     """Names of a value's type, and of those that it derives from."""
     type_: Any = type(value)
     return _names_of(type_)
@@ -138,10 +101,10 @@ def _is_of_items(metadata: Any) -> bool:
 
 
 def _without_values(tree: Any) -> Any:
-    """Tree in which numbers and texts, by which version 1 describes types, are no values."""
+    """Tree with the types of numbers and texts, by which version 1 describes them, in their place."""
     import jax
 
     def described(value: Any) -> Any:
-        return Described(type(value)) if type(value) in (bool, int, float, str) else value
+        return type(value) if type(value) in (bool, int, float, str) else value
 
     return jax.tree.map(described, unwrapped(tree))

@@ -19,7 +19,7 @@ from ckpt_surgery.core.errors import Interrupted, PlanError, SurgeryError
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.planner.plan import Plan
-from ckpt_surgery.planner.plan_json import SourceInput, planned_document
+from ckpt_surgery.planner.plan_json import planned_document
 
 T = TypeVar("T")
 Digests = Mapping[str, str]
@@ -72,15 +72,14 @@ def plan_digests(plan: Plan, shardings: Mapping[str, Any]) -> Digests:
     parts = {
         "the recipe": replace(document.recipe, path=""),
         "the values of params": document.params,
-        "the sources": {name: _source_part(source) for name, source in document.sources.items()},
+        "the sources": {
+            name: replace(source, path=source.path.replace("\\", "/").rstrip("/").rpartition("/")[2])
+            for name, source in document.sources.items()
+        },
         "the leaves": [document.leaves, document.dropped],
         "the shardings": {text: _sharding_part(sharding) for text, sharding in shardings.items()},
     }
     return {name: _digest(part) for name, part in parts.items()}
-
-
-def _source_part(source: SourceInput) -> SourceInput:
-    return replace(source, path=source.path.replace("\\", "/").rstrip("/").rpartition("/")[2])
 
 
 def _sharding_part(sharding: Any) -> Any:

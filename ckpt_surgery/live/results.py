@@ -1,10 +1,11 @@
 """Put the staged parts of a leaf together: arrays on devices, NumPy arrays, numbers, random keys."""
 
 import itertools
+import mmap
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -13,39 +14,13 @@ from ckpt_surgery.core.dtypes import DType
 from ckpt_surgery.core.errors import OutOfMemoryError
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.text import bytes_text
-from ckpt_surgery.live.moving import default_devices
-from ckpt_surgery.live.staging_memory import staging_array
 from ckpt_surgery.live.wanted import narrowed, type_of
 
 _NO_MEMORY = "RESOURCE_EXHAUSTED"
 """Beginning of JAX's message for a device without free memory."""
 
 
-class RestoredLeaf(Protocol):
-    """A leaf that is put together from parts. Safe to use from several threads."""
-
-    regions: Sequence[Region]
-    """Disjoint regions of which it consists."""
-    on_host: bool
-    """True if it stays in the host's memory, so that its parts need no memory of their own."""
-
-    def buffer(self, region: Region) -> np.ndarray:
-        """Memory for one of the regions, to be filled by the caller."""
-        ...
-
-    def put(self, blocks: MutableMapping[Region, np.ndarray]) -> None:
-        """Take over buffers that are filled; they are removed from `blocks`, and freed one by one.
-
-        Raises OutOfMemoryError if a device has no room for one.
-        """
-        ...
-
-    def value(self) -> Any:
-        """The leaf, once every region was put."""
-        ...
-
-
-def result_of(leaf: Leaf, like: Any | None, sharding: Any | None) -> RestoredLeaf:
+def result_of(leaf: Leaf, like: Any | None, sharding: Any | None) -> "RestoredLeaf":
     """Result for a leaf of a plan. `like`: what the target has there, or asks for; None without a target.
 
     Without a target, arrays are JAX's, or NumPy's where JAX would narrow them, and scalars are Python's
@@ -70,9 +45,10 @@ def is_narrowed(leaf: Leaf) -> bool:
 
 
 class HostValue:
-    """A NumPy array with memory of its own, or the scalar or number in it."""
+    """A NumPy array with memory of its own, or the scalar or number in it. Threads may share it."""
 
     on_host = True
+    """True if it stays in the host's memory, so that its parts need no memory of their own."""
 
     def __init__(
         self,
@@ -82,28 +58,27 @@ class HostValue:
     ):
         """`region`: the part of a leaf that is made. `convert`: makes the value of the array."""
         self.regions: Sequence[Region] = (region,)
+        """Disjoint regions of which it consists."""
         self._dtype, self._convert = dtype, convert
 
     def buffer(self, region: Region) -> np.ndarray:
-        """The array itself."""
+        """Memory for one of the regions, to be filled by the caller: the array itself."""
         self._array: np.ndarray = np.empty(region.shape, self._dtype)
         return self._array
 
     def put(self, blocks: MutableMapping[Region, np.ndarray]) -> None:
-        """Do nothing: the buffer is the array."""
+        """Take over buffers that are filled; they are removed from `blocks`."""
         blocks.clear()
 
     def value(self) -> Any:
-        """The array, or the value it was converted to."""
+        """The array, or the value it was converted to, once every region was put."""
         return self._convert(self._array)
 
 
-class Discarded:
+class Discarded(HostValue):
     """Result of a trial: its parts are computed and thrown away, without taking memory."""
 
-    on_host = True
-
-    def __init__(self, result: RestoredLeaf, dtype: DType):
+    def __init__(self, result: "RestoredLeaf", dtype: DType):
         """`result`: the one that a real run would make."""
         self.regions, self._dtype = result.regions, dtype
 
@@ -111,10 +86,6 @@ class Discarded:
         """An array all of whose elements lie in one place."""
         place = np.empty((), self._dtype)
         return np.lib.stride_tricks.as_strided(place, region.shape, (0,) * len(region.shape))
-
-    def put(self, blocks: MutableMapping[Region, np.ndarray]) -> None:
-        """Throw the blocks away."""
-        blocks.clear()
 
     def value(self) -> None:
         """Nothing."""
@@ -137,7 +108,7 @@ def device_regions(sharding: Any | None, shape: Shape, whole_axes: int = 0) -> d
 
 
 class DeviceArray:
-    """An array of JAX, or of its random keys, on one or several devices."""
+    """An array of JAX, or of its random keys, on one or several devices; used as a `HostValue` is."""
 
     def __init__(self, leaf: Leaf, sharding: Any | None):
         assert leaf.spec is not None
@@ -153,7 +124,10 @@ class DeviceArray:
         return staging_array(region.shape, self._spec.dtype)
 
     def put(self, blocks: MutableMapping[Region, np.ndarray]) -> None:
-        """Copy each filled buffer to every device that holds its region."""
+        """Copy each filled buffer to every device that holds its region, and free it.
+
+        Raises OutOfMemoryError if a device has no room for one.
+        """
         import jax
 
         under_way: deque[tuple[np.ndarray, list[Any]]] = deque()
@@ -190,6 +164,10 @@ class DeviceArray:
         return jax.make_array_from_single_device_arrays(spec.shape, sharding, shards, dtype=spec.dtype)
 
 
+RestoredLeaf = HostValue | DeviceArray
+"""A leaf that is put together from parts."""
+
+
 @contextmanager
 def _memory_of_devices(nbytes: int) -> Iterator[None]:
     """Raise OutOfMemoryError instead of JAX's error if devices have no room for `nbytes` bytes."""
@@ -212,3 +190,61 @@ def _is_host(sharding: Any | None, regions: Mapping[Region, Sequence[Any]]) -> b
         return True
     devices = default_devices() if sharding is None else itertools.chain(*regions.values())
     return all(device.platform == "cpu" for device in devices)
+
+
+def default_devices() -> set[Any]:
+    """The device on which JAX puts arrays of this thread by default."""
+    import jax
+
+    config: Any = jax.config
+    device = config.jax_default_device  # a device, or the name of a platform
+    if device is None or isinstance(device, str):
+        return {jax.local_devices(backend=device)[0]}
+    return {device}
+
+
+# --- host memory in which shards are put together ---------------------------------------------------------
+
+# JAX's client for CPU devices takes over NumPy memory that begins at a multiple of 64 bytes instead of
+# copying it. Such an array cannot be donated: its memory belongs to NumPy. So staged arrays never begin at
+# such an address, and are always copied.
+
+MAPPED = 1 << 20
+"""Arrays of at least this many bytes are mapped by themselves: freeing them returns memory to the system. The
+program's allocator may keep freed memory."""
+_LARGEST_REUSED = (32 << 20) - (64 << 10)
+"""Bytes of the largest blocks that glibc keeps for reuse (its DEFAULT_MMAP_THRESHOLD_MAX), less some for its
+own data."""
+_ALIGNED = 64
+"""Alignment, in bytes, of memory that JAX takes over without a copy."""
+
+
+def let_memory_be_reused() -> None:
+    """Let the allocator keep freed blocks of some MiB for the next ones instead of giving each to the system.
+
+    glibc's malloc(3) does so with blocks up to the largest one that it has seen freed, if that had at most
+    32 MiB. So no setting of the program is changed, and `release_memory` gives all of it back. Getting
+    blocks from the system, which clears them page by page, takes a tenth of the time of a restore.
+    """
+    np.empty(_LARGEST_REUSED, np.uint8)
+
+
+def staging_array(shape: Shape, dtype: np.dtype[Any]) -> np.ndarray:
+    """An array in C order that is not initialized, and that JAX copies."""
+    count = int(np.prod(shape, dtype=np.int64))
+    nbytes = count * dtype.itemsize
+    if not nbytes:
+        return np.empty(shape, dtype)
+    offset = dtype.alignment
+    raw = _mapped(nbytes + offset) if nbytes >= MAPPED else np.empty(nbytes + _ALIGNED + offset, np.uint8)
+    start = -raw.ctypes.data % _ALIGNED + offset
+    array: np.ndarray = raw[start : start + nbytes].view(dtype).reshape(shape)
+    return array
+
+
+def _mapped(nbytes: int) -> np.ndarray:
+    """Bytes that are unmapped when the last array in them is freed; they begin at a page."""
+    memory = mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    if hasattr(mmap, "MADV_HUGEPAGE"):  # Linux: a fifth of the time to get the memory
+        memory.madvise(mmap.MADV_HUGEPAGE)
+    return np.frombuffer(memory, np.uint8)

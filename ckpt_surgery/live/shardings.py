@@ -134,19 +134,17 @@ def _on_devices(text: str, sharding: Any) -> Any:
 
 def _check_shapes(tree: LiveTree, shardings: Mapping[str, Any]) -> None:
     """Raise PlanError with all leaves whose shape cannot be divided."""
-    misfits = list(merged(_misfits(tree, shardings)))
+    misfits = [
+        Notice("", shown(text), f" {flaw}{_mesh_clause(sharding)}")
+        for text, sharding in shardings.items()
+        if (flaw := sharding_flaw(tree.leaves[text], sharding)) is not None
+    ]
     if misfits:
-        raise PlanError(*(Problem(misfit.sentence, hint=_HINT) for misfit in misfits), code=Code.SHARDING)
+        problems = (Problem(misfit.sentence, hint=_HINT) for misfit in merged(misfits))
+        raise PlanError(*problems, code=Code.SHARDING)
 
 
 _HINT = "Give these leaves another sharding: in rules, by one above that matches them first."
-
-
-def _misfits(tree: LiveTree, shardings: Mapping[str, Any]) -> Iterator[Notice]:
-    for text, sharding in shardings.items():
-        flaw = sharding_flaw(tree.leaves[text], sharding)
-        if flaw is not None:
-            yield Notice("", shown(text), f" {flaw}{_mesh_clause(sharding)}")
 
 
 def _mesh_clause(sharding: Any) -> str:
@@ -156,7 +154,7 @@ def _mesh_clause(sharding: Any) -> str:
     return f"; the sharding is {spec_as_text(sharding.spec)} on the mesh {mesh_text(mesh)}"
 
 
-# --- rules: a mesh, and PartitionSpecs for the keys that regular expressions match --------------------------
+# --- rules: a mesh, and PartitionSpecs for the keys that regular expressions match ------------------------
 
 
 WANTED = "Rules are `(mesh, [(regex, PartitionSpec), …])` or `(mesh, {regex: PartitionSpec, …})`."
@@ -239,7 +237,7 @@ def _rule_text(pattern: str) -> str:
     return f"the rule `{shown(pattern)}` of `shardings`"
 
 
-# --- prefixes of a tree: a sharding holds for all leaves below its place ------------------------------------
+# --- prefixes of a tree: a sharding holds for all leaves below its place ----------------------------------
 
 
 Path = tuple[Any, ...]
@@ -266,7 +264,8 @@ def _spread(prefix: Any, node: Any, path: Path) -> Iterator[tuple[str, Any]]:
 
     if prefix is None or jax.tree_util.all_leaves([prefix]):
         sharding = None if prefix is None else _sharding(prefix, path)
-        yield from ((key, sharding) for key in _leaf_keys(node, path))
+        for rest, _ in jax.tree_util.tree_flatten_with_path(node)[0]:
+            yield key_of((*path, *rest)).text, sharding
         return
     if _structure(prefix) != _structure(node):
         raise UsageError(_mismatch(prefix, node, path), hint=_PREFIX_HINT)
@@ -287,13 +286,6 @@ def _structure(node: Any) -> Any:
     import jax
 
     return jax.tree_util.tree_structure(node, is_leaf=lambda part: part is not node)
-
-
-def _leaf_keys(node: Any, path: Path) -> Iterator[str]:
-    import jax
-
-    for rest, _ in jax.tree_util.tree_flatten_with_path(node)[0]:
-        yield key_of((*path, *rest)).text
 
 
 def _sharding(value: Any, path: Path) -> Any:

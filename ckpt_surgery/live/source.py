@@ -122,7 +122,8 @@ def read_shards(array: Any, spec: ArraySpec, region: Region) -> np.ndarray | Non
     what is read. Of identical shards, one is read; nothing outside the region comes to the host, and where
     the memory of the device is that of the host, a region of one shard is a view.
     """
-    shards = _distinct(array, spec)
+    # Replicas of a shard count once.
+    shards = {Region.of_slices(shard.index, spec.shape): shard.data for shard in array.addressable_shards}
     parts = {part: box for box in shards if (part := box.common(region)) is not None}
     if sum(part.size for part in parts) < region.size:
         return None
@@ -133,11 +134,6 @@ def read_shards(array: Any, spec: ArraySpec, region: Region) -> np.ndarray | Non
     for part, box in parts.items():
         block[part.within(region)] = on_host(raw(shards[box]), part.within(box))
     return block
-
-
-def _distinct(array: Any, spec: ArraySpec) -> Mapping[Region, Any]:
-    """Shards by the region that they hold, replicas once."""
-    return {Region.of_slices(shard.index, spec.shape): shard.data for shard in array.addressable_shards}
 
 
 def raw(array: Any) -> Any:

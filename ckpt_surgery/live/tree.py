@@ -215,7 +215,7 @@ def _leaf(key: Key, value: Any) -> Leaf | None:
     if isinstance(value, np.ndarray):
         return Leaf(key, LeafKind.ARRAY, ArraySpec(value.shape, _native(value.dtype)))
     if isinstance(value, bool | int | float | complex | np.generic):
-        return Leaf(key, LeafKind.SCALAR, ArraySpec((), _number_dtype(value)))
+        return Leaf(key, LeafKind.SCALAR, ArraySpec((), _native(np.asarray(value).dtype)))
     if _is_empty(value):
         return Leaf(key, LeafKind.EMPTY, empty=_kind_of_empty(value))
     if callable(value) and not any(hasattr(type(value), name) for name in _DATA):
@@ -260,11 +260,6 @@ def _raw_data(keys: Any) -> tuple[str, ArraySpec]:
 
     numbers = jax.eval_shape(key_data, keys)
     return impls[0], ArraySpec(numbers.shape, np.dtype(numbers.dtype))
-
-
-def _number_dtype(value: Any) -> np.dtype[Any]:
-    """Dtype in which Orbax stores a number: 64 bits for those of Python."""
-    return _native(np.asarray(value).dtype)
 
 
 def _native(dtype: np.dtype[Any]) -> np.dtype[Any]:

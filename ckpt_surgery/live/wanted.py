@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from ckpt_surgery.core.arrays import ArraySpec
-from ckpt_surgery.core.dtypes import DType
+from ckpt_surgery.core.dtypes import DType, kind
 from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
-from ckpt_surgery.live.orbax_metadata import described_value
+from ckpt_surgery.live.orbax_metadata import type_names
 from ckpt_surgery.planner.entries import Asked
 
 ARRAYS = frozenset({LeafKind.ARRAY})
@@ -21,6 +21,10 @@ KEYS_TOO = frozenset({LeafKind.ARRAY, LeafKind.PRNG_KEY})
 ANYTHING = frozenset(LeafKind) - {LeafKind.OBJECT}
 NUMBERS: tuple[type, ...] = (bool, int, float)
 """Types of Python's numbers that a target may ask for."""
+_NUMBER_TYPES = {"b": bool, "i": int, "u": int, "f": float}
+"""Those types by the kind of a dtype."""
+_OF_ARRAYS = {"ArrayMetadata", "NumpyMetadata", "ScalarMetadata"}
+"""Types of metadata with a shape and a dtype; in version 0 a ScalarMetadata is an ArrayMetadata, too."""
 
 
 @frozen(eq=False)
@@ -49,14 +53,8 @@ def wanted_of(value: Any) -> Any:
     if type(value) is np.ndarray and value.shape == (0,):
         dtype = value.dtype.newbyteorder("=")
         return _numpy(NUMBERS_TOO, None if dtype == np.float64 else dtype)
-    described = described_value(value)
-    if described is None:
-        return value
-    if described.type is str:
-        return Wanted(str, LeafKind.STRING)
-    if described.type in NUMBERS:
-        return _number(described.type, described.dtype)
-    return _described_array(described.type, described.shape, described.dtype)
+    described = _of_metadata(value)
+    return value if described is None else described
 
 
 def type_of(like: Any) -> type:
@@ -85,6 +83,19 @@ def _of_type(type_: type) -> Any:
     return _number(type_) if type_ in NUMBERS else type_
 
 
+def _of_metadata(value: Any) -> Wanted | None:
+    """Wanted for the metadata of one value; None for anything else."""
+    names = type_names(value)
+    if "StringMetadata" in names:
+        return Wanted(str, LeafKind.STRING)
+    if not names & _OF_ARRAYS or not (hasattr(value, "shape") and hasattr(value, "dtype")):
+        return None
+    dtype = None if value.dtype is None else np.dtype(value.dtype)
+    if "ScalarMetadata" in names and dtype is not None and kind(dtype) in _NUMBER_TYPES:
+        return _number(_NUMBER_TYPES[kind(dtype)], dtype)
+    return _described_array("NumpyMetadata" in names, value.shape, dtype)
+
+
 def _numpy(kinds: frozenset[LeafKind], dtype: DType | None = None) -> Wanted:
     return Wanted(np.ndarray, LeafKind.ARRAY, asked=Asked(kinds, dtype))
 
@@ -93,12 +104,12 @@ def _number(type_: type, dtype: DType | None = None) -> Wanted:
     return Wanted(type_, LeafKind.SCALAR, ArraySpec((), np.dtype(type_) if dtype is None else dtype))
 
 
-def _described_array(type_: type, shape: tuple[int, ...] | None, dtype: DType | None) -> Wanted:
+def _described_array(of_numpy: bool, shape: tuple[int, ...] | None, dtype: DType | None) -> Wanted:
     """Wanted for metadata of an array; one that JAX would narrow is NumPy's, as Orbax restores it."""
     import jax
 
     spec = None if shape is None or dtype is None else ArraySpec(tuple(shape), dtype)
-    if type_ is np.ndarray or (spec is not None and narrowed(spec.dtype) != spec.dtype):
+    if of_numpy or (spec is not None and narrowed(spec.dtype) != spec.dtype):
         return Wanted(np.ndarray, LeafKind.ARRAY, spec, Asked(NUMBERS_TOO, dtype))
     kinds = (
         NUMBERS_TOO | KEYS_TOO if dtype in (None, np.uint32) else NUMBERS_TOO

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ckpt_surgery.core.dtypes import DTYPES
-from ckpt_surgery.live.staging_memory import MAPPED, let_memory_be_reused, staging_array
+from ckpt_surgery.live.results import MAPPED, let_memory_be_reused, staging_array
 
 SHAPES = [(), (3,), (5, 7), (MAPPED // 8 + 3,), (3, MAPPED)]
 
