@@ -4,7 +4,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Any
 
 from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.core.progress import Progress, ProgressLike, Report, Watch, progress_text
@@ -24,13 +24,21 @@ def reported(progress: ProgressLike) -> Iterator[Report | None]:
     raised unchanged, even if they were wrapped on the way. Raises UsageError if it cannot be called.
     """
     if callable(progress):
-        call = _Call(progress)
+        raised: list[BaseException] = []
+
+        def call(done: Progress) -> None:
+            try:
+                progress(done)
+            except BaseException as error:
+                raised.append(error)
+                raise
+
         try:
             yield call
         except BaseException as error:
-            if call.raised is None or not _follows(error, call.raised):
+            if not raised or not _follows(error, raised[-1]):
                 raise
-            raise call.raised  # noqa: B904 - the caller's error, which the other one was made of
+            raise raised[-1]  # noqa: B904 - the caller's error, which the other one was made of
     elif progress is not None and not isinstance(progress, bool):
         raise UsageError(
             f"`progress`: {abridged(progress)} is not a function",
@@ -44,21 +52,6 @@ def reported(progress: ProgressLike) -> Iterator[Report | None]:
             yield bar.report
         finally:
             bar.close()
-
-
-class _Call:
-    """The caller's function; remembers the exception that it raised."""
-
-    def __init__(self, function: Report):
-        self._function = function
-        self.raised: BaseException | None = None
-
-    def __call__(self, progress: Progress) -> None:
-        try:
-            self._function(progress)
-        except BaseException as error:
-            self.raised = error
-            raise
 
 
 def _follows(error: BaseException, first: BaseException) -> bool:
@@ -96,20 +89,13 @@ def is_first_process() -> bool:
 # --- bars -------------------------------------------------------------------------------------------------
 
 
-class _Display(Protocol):
-    """A bar for one kind of work, such as writing."""
-
-    def update(self, progress: Progress) -> None: ...
-    def close(self) -> None: ...
-
-
 class _Bar:
     """Shows the progress on stderr, from `patience` seconds on: one display for each kind of work."""
 
     def __init__(self, patience: float):
         self._from = time.monotonic() + patience
         self._doing: str | None = None
-        self._display: _Display | None = None
+        self._display: _Line | _Tqdm | None = None
 
     def report(self, progress: Progress) -> None:
         """Show the progress."""
@@ -127,7 +113,8 @@ class _Bar:
         self._display = None
 
 
-def _display(progress: Progress) -> _Display:
+def _display(progress: Progress) -> "_Line | _Tqdm":
+    """A bar for one kind of work, such as writing."""
     try:
         from tqdm.auto import tqdm  # type: ignore[import-untyped]  # only where a bar is shown
     except ImportError:
