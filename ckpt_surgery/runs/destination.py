@@ -51,25 +51,22 @@ def place_of(request: Request) -> Publication:
     return Publication(os.path.join(path, str(step)) if step_only else path, step_only, item, of_items)
 
 
-def check_before(
-    where: Publication, inputs: Sequence[str], beside: Sequence[str | None], overwrite: bool
-) -> Replacement | None:
+def check_before(where: Publication, request: Request, overwrite: bool) -> Replacement | None:
     """Refuse a destination that is an input, exists, or is locked; returns the part of it to replace.
 
-    Comes before planning. `inputs` are the paths of the sources and of the target, `beside` those of the
-    other files that are read. Raises UsageError if the destination is an input or lies in one,
-    DestinationError if it exists (with `overwrite`: if it is anything but one whole checkpoint or an
-    empty directory) or is locked, StorageError if there is no permission.
+    Comes before planning. Raises UsageError if the destination is an input or lies in one, DestinationError
+    if it exists (with `overwrite`: if it is anything but one whole checkpoint or an empty directory) or is
+    locked, StorageError if there is no permission.
     """
     if where.is_url:
-        checks.check_apart(inputs, where.place)
+        checks.check_apart(request.inputs, where.place)
     else:
         there = None if overwrite else _there(where.path)
         items = None if there is None else items_of(there)
         if items is not None and where.item is None:
             raise _no_item_named(where, items)
-        read = [Path(path) for path in beside if path is not None]
-        checks.check_path(inputs, where.path, overwrite or items is not None, read)
+        read = [Path(path) for path in request.beside if path is not None]
+        checks.check_path(request.inputs, where.path, overwrite or items is not None, read)
     if where.step_only:
         check_step_is_new(os.path.dirname(where.place), int(os.path.basename(where.place)))
     return replacement(where, overwrite)

@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterator, Sequence
 
 from ckpt_surgery.core.errors import DestinationError, SourceError, UsageError
 from ckpt_surgery.core.protocols import Source
-from ckpt_surgery.core.text import few, shown
+from ckpt_surgery.core.text import few, number_of, shown
 from ckpt_surgery.formats import opening
 from ckpt_surgery.formats.shared.orbax_layout import is_checkpoint, is_item, steps_in
 from ckpt_surgery.storage.listing import (
@@ -75,7 +75,7 @@ def _check_no_steps(directory: str) -> None:
         name, number = steps[-1]
         latest = f"`dst_step={number}`" if name == str(number) else shown(os.path.join(directory, name))
         raise DestinationError(
-            f"{shown(directory)}: holds {_counted(len(steps), 'step')} "
+            f"{shown(directory)}: holds {number_of(len(steps), 'step')} "
             f"({few([name for name, _ in steps], MOST_NAMES)}); a directory of steps is not replaced",
             hint=f"Replace one of them: {latest}; or choose another destination.",
         )
@@ -111,7 +111,7 @@ def _check_nothing_else(directory: str, sources: Sequence[Source], ignored: Coll
     others = [name for name in others if name not in copied]
     if others:
         raise DestinationError(
-            f"{shown(directory)}: holds {_counted(len(others), 'file')} besides its "
+            f"{shown(directory)}: holds {number_of(len(others), 'file')} besides its "
             f"{sources[0].format} checkpoint ({few(others, MOST_NAMES)}); it is not replaced",
             hint="Move what you need elsewhere, or name the checkpoint itself.",
         )
@@ -150,7 +150,3 @@ def _check_no_part(path: str) -> None:
             f"{shown(path)}: is a part of the checkpoint {shown(around)}; it is not replaced alone",
             hint="Choose another destination.",
         )
-
-
-def _counted(count: int, what: str) -> str:
-    return f"{count} {what}{'' if count == 1 else 's'}"

@@ -206,7 +206,7 @@ def run_here(request: Request, options: RunOptions, sidecars: SidecarOptions) ->
 
 def plan_for_destination(request: Request, where: Publication, overwrite: bool) -> Prepared:
     """Plan a request whose result can be published at `where`."""
-    replaces = check_before(where, request.inputs, request.beside, overwrite)
+    replaces = check_before(where, request, overwrite)
     return check_after(where, replaces, prepare(request), overwrite)
 
 

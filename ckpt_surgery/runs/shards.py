@@ -36,6 +36,7 @@ from ckpt_surgery.engine.parts import (
     part_bytes,
     part_of,
 )
+from ckpt_surgery.engine.staging.checks import already_there
 from ckpt_surgery.engine.staging.leftovers import difference, is_published
 from ckpt_surgery.engine.staging.life import Staging, staged
 from ckpt_surgery.engine.staging.local import DiskStage
@@ -52,9 +53,16 @@ from ckpt_surgery.inputs.saved_plans import document_of, saved_request
 from ckpt_surgery.planner.identity import digest_of, identity_of
 from ckpt_surgery.planner.options import Prepared
 from ckpt_surgery.report.verification import Verify
-from ckpt_surgery.runs.destination import check_after, check_before, items_of, open_sink, place_of
+from ckpt_surgery.runs.destination import items_of, open_sink, place_of
 from ckpt_surgery.runs.replacing import MOST_NAMES
-from ckpt_surgery.runs.run import PublishOptions, Result, finish_result, record_room, verify_and_publish
+from ckpt_surgery.runs.run import (
+    PublishOptions,
+    Result,
+    finish_result,
+    plan_for_destination,
+    record_room,
+    verify_and_publish,
+)
 from ckpt_surgery.runs.sidecars import SidecarOptions, find_sidecars
 from ckpt_surgery.storage.failures import storage_errors
 from ckpt_surgery.storage.listing import directory_names, exists, is_directory
@@ -101,11 +109,9 @@ def join_or_start_job(request: Request, count: int, overwrite: bool) -> Job:
         check_unwritten(where, head, overwrite)
         return Job(prepared, replace(where, step_only=head.step_only), parts, head)
     check_unwritten(where, None, overwrite)
-    replaces = check_before(where, request.inputs, request.beside, overwrite)
-    prepared = with_samples(check_after(where, replaces, prepare(request), overwrite))
+    prepared = with_samples(plan_for_destination(request, where, overwrite))
     check_format(where, prepared.destination.format)
-    saved = None if request.pinned is None else request.pinned.text
-    document = document_of(prepared, request) if saved is None else saved
+    document = (request.pinned and request.pinned.text) or document_of(prepared, request)
     identity = identity_of(prepared)
     check_not_committed(where, digest_of(identity))
     shards = Shards(count, secrets.token_hex(4), digest_of(identity))
@@ -329,8 +335,7 @@ def check_unwritten(where: Publication, head: Head | None, overwrite: bool) -> N
     forget()
     if exists(where.place) and not replaces:
         if head is None:
-            hint = "Choose another destination, or replace it: `overwrite=True`."
-            raise DestinationError(f"{shown(where.place)}: exists already", hint=hint)
+            raise already_there(shown(where.place))
         raise DestinationError(
             f"{shown(where.place)}: something was put there since the first shard began, without leave to "
             "replace it",
