@@ -1,10 +1,13 @@
 """`verify`: check that a checkpoint is still what was written."""
 
+import hashlib
+import math
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from ckpt_surgery.core.arguments import PathLike, bytes_of, described
+from ckpt_surgery.core.arrays import Shape
 from ckpt_surgery.core.digests import Digests
 from ckpt_surgery.core.errors import SourceError, UsageError
 from ckpt_surgery.core.leaves import Leaf
@@ -31,7 +34,6 @@ from ckpt_surgery.verification.descriptions import check_descriptions
 from ckpt_surgery.verification.new_checkpoints import arrays_of, recorded_digests
 from ckpt_surgery.verification.reading_back import FlawCollector, read_leaves
 from ckpt_surgery.verification.record import Malformed, Record, add_digests, load_record
-from ckpt_surgery.verification.sampling import check_share, draw_sample
 
 NO_RECORD = "no digests are recorded: values were read, but not compared"
 NO_SAMPLE = "no digests are recorded, so there is nothing to compare a sample with"
@@ -199,3 +201,64 @@ def _times_notice(retimed: Sequence[AdoptedFile], unread: int, recorded: int) ->
     same = "size agrees" if any(file.sample is None for file in retimed) else "size and sample agree"
     rest = f"{bytes_text(unread)} were not read" if unread else "what was read had no digests to compare with"
     return (f"{files}: only the time differs from the record, {same}, as after a copy or a touch; {rest}",)
+
+
+# --- samples ----------------------------------------------------------------------------------------------
+
+
+LeafDigests = tuple[Leaf, Digests]
+"""A leaf, and the expected digests of its regions."""
+
+
+def check_share(share: float) -> None:
+    """Refuse a share that is not above 0 and at most 1. Raises UsageError."""
+    if not 0 < share <= 1:
+        raise UsageError(
+            f"`sample` is {share:g}, and has to be above 0 and at most 1",
+            hint="Give a share, such as `sample=0.05` for a twentieth.",
+        )
+
+
+def draw_sample(
+    wanted: Sequence[LeafDigests], share: float, seed: int
+) -> tuple[list[LeafDigests], VerifiedSample]:
+    """Draw the regions to read, at least this share of all decoded bytes, and describe the sample.
+
+    Regions are drawn at random, each with the same chance; the same checkpoint and seed give the same ones.
+    """
+    regions = [
+        (_drawn(seed, leaf.key.text, index), number, index, nbytes)
+        for number, (leaf, digests) in enumerate(wanted)
+        for index, nbytes in _regions(leaf, digests)
+    ]
+    total = sum(nbytes for *_, nbytes in regions)
+    chosen: dict[int, list[Shape]] = {}
+    read = count = 0
+    for _, number, index, nbytes in sorted(regions):
+        if read >= share * total:
+            break
+        chosen.setdefault(number, []).append(index)
+        read, count = read + nbytes, count + 1
+    parts = [(wanted[number][0], _only(wanted[number][1], chosen[number])) for number in sorted(chosen)]
+    return parts, VerifiedSample(
+        share, seed, count, len(regions), read, total, read / total if total else 1.0
+    )
+
+
+def _drawn(seed: int, key: str, index: Shape) -> bytes:
+    """Sort key of a region in the order of drawing."""
+    text = f"{seed}\0{key}\0{index}"
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+
+
+def _regions(leaf: Leaf, digests: Digests) -> Iterable[tuple[Shape, int]]:
+    """Regions of a leaf with digests, and their decoded bytes."""
+    assert leaf.spec is not None
+    shape, itemsize = leaf.spec.shape, leaf.spec.dtype.itemsize
+    for index in digests.crcs:
+        lengths = (min(n, s - i * n) for i, n, s in zip(index, digests.grid, shape, strict=True))
+        yield index, math.prod(lengths) * itemsize
+
+
+def _only(digests: Digests, indices: Iterable[Shape]) -> Digests:
+    return replace(digests, crcs={index: digests.crcs[index] for index in indices})

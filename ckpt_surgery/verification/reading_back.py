@@ -6,9 +6,9 @@ Everything here collects flaws instead of raising: a damaged checkpoint mostly h
 import itertools
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
-from operator import attrgetter
+from operator import attrgetter, floordiv
 from typing import TypeVar
 
 import numpy as np
@@ -95,21 +95,10 @@ class ExpectedValues:
         return self.region.size * self.leaf.spec.dtype.itemsize
 
 
-@dataclass
-class Work:
-    """Everything to read back."""
-
-    ranges: list[ExpectedRange] = field(default_factory=list)
-    values: list[ExpectedValues] = field(default_factory=list)
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes to read: stored ones if they are compared without decoding."""
-        return sum(span.length for span in self.ranges) + sum(cell.nbytes for cell in self.values)
-
-
-def add_leaf(work: Work, findings: FlawCollector, leaf: Leaf, digests: Digests) -> None:
-    """Add the chunks or values of a leaf's checksums to the work; missing chunks are flaws."""
+def _expected(
+    leaf: Leaf, digests: Digests, findings: FlawCollector
+) -> Iterator[ExpectedRange | ExpectedValues]:
+    """Yield what is to be read for a leaf's checksums: chunks or values; missing chunks are flaws."""
     assert leaf.spec is not None
     manifest, key = leaf.manifest, leaf.key.text
     plain = manifest is not None and manifest.stores_values
@@ -121,14 +110,11 @@ def add_leaf(work: Work, findings: FlawCollector, leaf: Leaf, digests: Digests) 
             if chunk is None:
                 findings.add(key, index, "its stored bytes are missing")
             else:
-                work.ranges.append(_range(chunk, 0, chunk.length, crc, key, index))
+                yield _range(chunk, 0, chunk.length, crc, key, index)
             continue
         region = _cell(index, digests.grid, leaf.spec.shape)
         stored = stored_range(manifest, region) if manifest is not None and plain else None
-        if stored is None:
-            work.values.append(ExpectedValues(leaf, region, index, crc))
-        else:
-            work.ranges.append(_range(*stored, crc, key, index))
+        yield ExpectedValues(leaf, region, index, crc) if stored is None else _range(*stored, crc, key, index)
 
 
 def _range(chunk: Chunk, start: int, length: int, crc: int, key: str, index: Shape) -> ExpectedRange:
@@ -164,16 +150,6 @@ def stored_range(manifest: Manifest, region: Region) -> tuple[Chunk, int, int] |
     return manifest.chunks[index], start * itemsize, region.size * itemsize
 
 
-def add_unknown(work: Work, leaf: Leaf, memory: int) -> Shape:
-    """Add all values of a leaf to the work, to compute their checksums; returns the grid."""
-    assert leaf.spec is not None
-    grid = read_block(leaf, memory)
-    for region in chunk_regions(leaf.spec.shape, grid):
-        index = tuple(a // n for a, n in zip(region.starts, grid, strict=True))
-        work.values.append(ExpectedValues(leaf, region, index, None))
-    return grid
-
-
 # --- reading ----------------------------------------------------------------------------------------------
 
 
@@ -188,17 +164,28 @@ def read_leaves(
 
     Returns the checksums of `unknown` leaves that could be read, by the texts of their keys.
     """
-    work = Work()
+    ranges, values, grids = list[ExpectedRange](), list[ExpectedValues](), dict[str, Shape]()
     for leaf, digests in known:
-        add_leaf(work, findings, leaf, digests)
-    grids = {leaf.key.text: add_unknown(work, leaf, means.memory) for leaf in unknown}
-    findings.counter = ByteCounter(work.nbytes, means.progress, CHECKING)
-    together = file_batches(work.ranges, attrgetter("file", "offset"), attrgetter("length"))
+        for item in _expected(leaf, digests, findings):
+            if isinstance(item, ExpectedRange):
+                ranges.append(item)
+            else:
+                values.append(item)
+    for leaf in unknown:
+        assert leaf.spec is not None
+        grids[leaf.key.text] = grid = read_block(leaf, means.memory)
+        values += (
+            ExpectedValues(leaf, region, tuple(map(floordiv, region.starts, grid)), None)
+            for region in chunk_regions(leaf.spec.shape, grid)
+        )
+    nbytes = sum(span.length for span in ranges) + sum(cell.nbytes for cell in values)
+    findings.counter = ByteCounter(nbytes, means.progress, CHECKING)
+    together = file_batches(ranges, attrgetter("file", "offset"), attrgetter("length"))
     compare = partial(_compare_ranges, findings=findings)
     threads.run_all(compare, together, lambda _: 2 * PIECE, means.memory, means.workers)
     # The rest is for the reader's cache of chunks, and for what the allocator keeps.
     quarter = replace(means, memory=means.memory // 4)
-    compare_values(lambda cell: source.read(cell.leaf, cell.region), work.values, findings, _held, quarter)
+    compare_values(lambda cell: source.read(cell.leaf, cell.region), values, findings, _held, quarter)
     return {key: Digests(grids[key], True, crcs) for key, crcs in findings.crcs.items()}
 
 

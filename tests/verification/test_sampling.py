@@ -8,12 +8,12 @@ import pytest
 from safetensors.numpy import save_file
 
 import ckpt_surgery
+from ckpt_surgery.api.verifying import draw_sample
 from ckpt_surgery.core.arrays import ArraySpec
 from ckpt_surgery.core.digests import Digests
 from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
-from ckpt_surgery.verification.sampling import draw_sample
 from tests.support.command_line import run
 
 FLOAT = np.dtype(np.float32)
