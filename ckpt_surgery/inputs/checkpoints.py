@@ -3,7 +3,6 @@
 import functools
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
 from typing import Any
 
 from ckpt_surgery.core import urls
@@ -208,8 +207,9 @@ class Checkpoint(OpenCheckpoint, Represented, Mapping[str, Any]):
             raise UsageError(
                 "a checkpoint that is a tree in memory cannot be pickled", hint="Pickle the tree itself."
             )
-        choice = given.step, given.item, given.src_format, given.uint16
-        return _unpickled, (urls.absolute(given), choice, given.fingerprint, self._prefix)
+        path = OpenedPath(urls.absolute(given))
+        vars(path).update(vars(given), files={})
+        return _unpickled, (path, self._prefix)
 
 
 def _components(prefix: str, leaf: Leaf) -> int:
@@ -225,17 +225,10 @@ def open_checkpoint(
     source = open_input(given, step=step, item=item, src_format=format)
     if isinstance(given, OpenedPath | InMemory) and given.uint16 == "bfloat16":
         uint16 = given.uint16
-    if isinstance(given, InMemory):
-        return Checkpoint(OpenSource(source, replace(given, uint16=uint16)))
-    return Checkpoint(kept_open(source, uint16))
+    return Checkpoint(kept_open(source, uint16, given if isinstance(given, InMemory) else None))
 
 
-def _unpickled(
-    path: str, choice: tuple[int | None, str | None, str, str], fingerprint: str, prefix: str
-) -> Checkpoint:
+def _unpickled(given: OpenedPath, prefix: str) -> Checkpoint:
     """Open a pickled checkpoint again. Raises SourceError if it has changed."""
-    given = OpenedPath(path)
-    given.step, given.item, given.src_format, given.uint16 = choice
-    given.fingerprint, given.files = fingerprint, {}
     opened = open_checkpoint(given, None, None, None, given.uint16)
     return Checkpoint(opened._opened, prefix) if prefix else opened

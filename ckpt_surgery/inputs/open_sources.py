@@ -124,15 +124,10 @@ class OpenSource:
             raise changed_since_opening(self.path, changed)
 
 
-def with_bfloat16(source: Source, given: str | InMemory) -> OpenSource:
-    """Read the arrays of uint16 of an open source as bfloat16 with the same bits."""
-    if isinstance(given, InMemory):
-        return OpenSource(source, replace(given, uint16="bfloat16"))
-    return kept_open(source, "bfloat16")
-
-
-def kept_open(source: Source, uint16: str = "keep") -> OpenSource:
-    """Keep a source open for a program. From now on, its files must not change."""
+def kept_open(source: Source, uint16: str = "keep", tree: InMemory | None = None) -> OpenSource:
+    """Keep a source open for a program. From now on, its files must not change. `tree`: what it lists."""
+    if tree is not None:
+        return OpenSource(source, replace(tree, uint16=uint16))
     path = OpenedPath(source.path)
     path.step, path.item, path.src_format, path.uint16 = source.step, source.item, source.format, uint16
     path.fingerprint, path.files = source.fingerprint(), states_by_path(source.files())

@@ -71,9 +71,9 @@ def open_as(given: str | InMemory, uint16: str | None, **which: Unpack[SourceOpt
     source = open_input(given, **which)
     if read_as == "keep":
         return source
-    from ckpt_surgery.inputs.open_sources import with_bfloat16  # imports what reads recipes
+    from ckpt_surgery.inputs.open_sources import kept_open  # imports what reads recipes
 
-    return with_bfloat16(source, given)
+    return kept_open(source, read_as, given if isinstance(given, InMemory) else None)
 
 
 def uint16_at(given: str | InMemory, uint16: str | None) -> str:

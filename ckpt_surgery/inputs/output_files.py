@@ -15,7 +15,6 @@ import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ckpt_surgery.core import urls
 from ckpt_surgery.core.arguments import PathLike
@@ -30,9 +29,6 @@ from ckpt_surgery.storage.failures import storage_error, storage_errors
 from ckpt_surgery.storage.listing import is_directory, real_path
 from ckpt_surgery.storage.paths import check_parent, is_stream, lies_in, path_text, same_place
 from ckpt_surgery.storage.record_files import RECORD_NAME
-
-if TYPE_CHECKING:
-    from ckpt_surgery.planner.document import PlanFile
 
 HEAD = 1 << 16
 """Bytes at the beginning of a file by which `check_kept` recognizes its kind."""
@@ -145,8 +141,10 @@ def named_in(request: Request) -> Named:
 
     Raises UsageError for a saved plan that cannot be carried out.
     """
+    from ckpt_surgery.planner.document import read_plan_file  # imports what only saved plans need
+
     recipe = request.recipe
-    saved = _saved_plan(recipe) if isinstance(recipe, str) and is_plan_file(recipe) else None
+    saved = read_plan_file(recipe) if isinstance(recipe, str) and is_plan_file(recipe) else None
     checkpoints = [
         *(
             CheckpointPath(path, request.src_format, request.step, request.item)
@@ -164,12 +162,6 @@ def named_in(request: Request) -> Named:
         checkpoints += [] if path is None else [CheckpointPath(path)]
         files += [] if hooks is None else [hooks[0]]
     return Named(checkpoints, files)
-
-
-def _saved_plan(path: str) -> "PlanFile | None":
-    from ckpt_surgery.planner.document import read_plan_file  # imports what only saved plans need
-
-    return read_plan_file(path)
 
 
 def is_saved_document(head: bytes) -> bool:

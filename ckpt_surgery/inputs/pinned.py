@@ -47,7 +47,6 @@ APPLY = "apply"
 RESTORE = "restore"
 MADE_BY = {APPLY: "plan", RESTORE: "plan_restore"}
 """Function that makes the plans, by the function that carries them out."""
-OTHER_FILES = "its files have other names, sizes or times"
 
 
 @dataclass(frozen=True, eq=False)
@@ -208,17 +207,15 @@ def _changed(before: Input, now: Input) -> str:
     """Changes of an input, as text; empty if there are none."""
     if before.files or not before.fingerprint:
         return changes_text(changes(before.files, now.files, times=False))
-    return "" if before.fingerprint == now.fingerprint else OTHER_FILES
+    return "" if before.fingerprint == now.fingerprint else "its files have other names, sizes or times"
 
 
-def load_hooks(pinned: Pinned, allowed: bool) -> HookFile | None:
-    """Run the hooks file, if there is one. Raises PlanError if it has changed, or is not allowed."""
-    if pinned.hooks is None:
-        return None
-    file, sha256 = pinned.hooks
+def load_hooks(name: str, hooks: tuple[str, str], allowed: bool) -> HookFile:
+    """Run the hooks file of a plan. Raises PlanError if it has changed, or is not allowed."""
+    file, sha256 = hooks
     if not allowed:
         raise PlanError(
-            f"{shown(pinned.name)} has hooks: Python code, in {shown(file)}",
+            f"{shown(name)} has hooks: Python code, in {shown(file)}",
             hint="Read that file; then allow it to run: `allow_hooks=True`.",
             code=Code.HOOKS,
         )

@@ -19,7 +19,7 @@ from ckpt_surgery.core.memory import memory_errors, without_collection
 from ckpt_surgery.core.optimizer_states import as_containers, as_state_dict
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.protocols import Encoder, Source, details_of
-from ckpt_surgery.core.text import shown
+from ckpt_surgery.core.text import number_of, shown
 from ckpt_surgery.formats import destination_names, opening
 from ckpt_surgery.formats import known as formats
 from ckpt_surgery.formats.orbax.decoder_layers import with_scan_layers
@@ -186,7 +186,7 @@ def open_inputs(request: Request, loaded: LoadedRecipe) -> Inputs:
     """
     pinned = request.pinned
     if pinned is not None and pinned.hooks is not None:
-        loaded = replace(loaded, hooks=load_hooks(pinned, request.allow_hooks))
+        loaded = replace(loaded, hooks=load_hooks(pinned.name, pinned.hooks, request.allow_hooks))
     elif pinned is None and request.allow_hooks:
         loaded = with_hooks(loaded)
     if request.uint16 is not None:
@@ -217,9 +217,9 @@ def _check_target_is_named(request: Request, loaded: LoadedRecipe) -> None:
     if request.target is None and trees and trees[-1] and not recipe.takes_more:
         wanted = len(recipe.named_sources)
         if len(trees) > wanted:
-            takes = "1 source" if wanted == 1 else f"{wanted} sources"
             raise UsageError(
-                f"the recipe takes {takes}, and the last of the {len(trees)} that were given is a tree",
+                f"the recipe takes {number_of(wanted, 'source')}, and the last of the {len(trees)} that were "
+                "given is a tree",
                 hint="If it is the target, say so: `target=…`.",
                 code=Code.UNKNOWN_SOURCE,
             )

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from ckpt_surgery.language.loading import LoadedRecipe
     from ckpt_surgery.language.schema.fields import Recipe
     from ckpt_surgery.language.yaml.document import DocumentPath
-    from ckpt_surgery.migration.recipes import MigratedRecipe
     from ckpt_surgery.planner.plan import Plan
 
 

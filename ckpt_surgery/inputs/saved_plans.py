@@ -103,9 +103,10 @@ def saved_request(request: Request, text: bytes | None = None) -> Request | None
 
 def _pinned(file: PlanFile) -> Pinned:
     saved, form = file.saved, file.saved.recipe
+    rules = None if form is None or form.rules is None else dict(form.rules)
     planned = Request(
         **msgspec.structs.asdict(saved.request),
-        recipe=None if form is None else _loaded(form),
+        recipe=None if form is None else parse_recipe(form.text, form.path, form.set, rules=rules),
         sources=tuple([i.path for i in file.inputs if i.name != TARGET]),
         target=next((i.path for i in file.inputs if i.name == TARGET), None),
     )
@@ -121,8 +122,3 @@ def _pinned(file: PlanFile) -> Pinned:
         hooks=saved.hooks,
         text=file.text,
     )
-
-
-def _loaded(form: RecipeForm) -> LoadedRecipe:
-    rules = None if form.rules is None else dict(form.rules)
-    return parse_recipe(form.text, form.path, form.set, rules=rules)

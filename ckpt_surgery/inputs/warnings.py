@@ -72,7 +72,8 @@ def filled_chunks(plan: "Plan", leaves: Mapping[tuple[str, str], Leaf]) -> tuple
     if not lacking:
         return ()
     several = len(plan.inputs) > 1
-    patterns = [f.key for f in fold([ShownKey(_named_key(*array, several)) for array in lacking])]
+    keys = [ShownKey(f"{source}:{key}" if several else key) for source, key in lacking]
+    patterns = [folded.key for folded in fold(keys)]
     listed = ", ".join(f"`{pattern}`" for pattern in patterns[:MOST_PATTERNS])
     more = f" and {len(patterns) - MOST_PATTERNS} more" if len(patterns) > MOST_PATTERNS else ""
     count = sum(lacking.values())
@@ -127,10 +128,6 @@ def disguised_bfloat16(plan: "Plan", sources: Mapping[str, Source]) -> tuple[str
     return disguised_warning(used_as_integers(plan, suspects))
 
 
-def _named_key(source: str, key: str, several: bool) -> str:
-    return f"{source}:{key}" if several else key
-
-
 def _missing_chunks(leaf: Leaf) -> int:
     """Number of chunks of an array that are not stored."""
     manifest = leaf.manifest
@@ -140,7 +137,7 @@ def _missing_chunks(leaf: Leaf) -> int:
     return prod(counts) - len(manifest.chunks)
 
 
-# --- sources ------------------------------------------------------------------------------------------------
+# --- sources ----------------------------------------------------------------------------------------------
 
 
 WEIGHT_SUFFIXES = frozenset({".safetensors", ".bin", ".pt", ".pth", ".msgpack", ".npz", ".gguf", ".h5"})
@@ -242,7 +239,7 @@ def destination_warnings(options: "DestinationOptions", first: Source) -> Iterat
         yield f"{options.path} will be {format}, though its name says {named}"
 
 
-# --- items that are not carried over ------------------------------------------------------------------------
+# --- items that are not carried over ----------------------------------------------------------------------
 
 
 JSON_FILES = frozenset({"metadata", "metrics"})
