@@ -10,6 +10,8 @@ import pytest
 
 import ckpt_surgery
 from ckpt_surgery.core.errors import UsageError
+from ckpt_surgery.formats.known import formats
+from ckpt_surgery.inputs import choices
 from ckpt_surgery.inputs.options import ConvertOptions, PlanOptions
 from ckpt_surgery.inputs.request import Request, is_plan_file, read_recipe, requested
 from ckpt_surgery.runs import run as run_options
@@ -122,3 +124,9 @@ def test_a_recipe_among_the_sources_is_refused_before_the_destination_is_looked_
     assert "`overwrite=True`" not in str(caught.value)
     assert "A recipe comes before the checkpoints" in (caught.value.problems[0].hint or "")
     assert requested(None, (tmp_path / "run.yaml",), model, {}).sources  # no file: it is said later
+
+
+def test_formats() -> None:
+    readable, writable = choices.readable_formats(), choices.writable_formats()
+    assert readable == list(formats())
+    assert set(readable) - set(writable) == {"dcp", "gguf", "npy", "t5x", "tensorflow", "torch"}
