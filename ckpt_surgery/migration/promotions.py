@@ -6,7 +6,7 @@ Their functions are asked: NumPy's with arrays of one element, JAX's with shapes
 import operator
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -19,19 +19,6 @@ NUMPY = "numpy"
 JAX = "jax"
 MOST_KNOWN = 4096
 """Limit on cached outcomes: thousands of leaves have few shapes and dtypes."""
-
-
-class PromotedArray(Protocol):
-    """An array known only by shape and dtype."""
-
-    @property
-    def shape(self) -> Shape: ...
-
-    @property
-    def dtype(self) -> DType: ...
-
-    @property
-    def weak(self) -> bool: ...
 
 
 @dataclass(frozen=True)
@@ -100,7 +87,7 @@ def is_operand(value: Any) -> bool:
     return hasattr(type(value), "weak") or isinstance(value, PromotedKind)
 
 
-def _abstract(value: Any, shape_of: Callable[[PromotedArray], Shape]) -> Any:
+def _abstract(value: Any, shape_of: Callable[[Any], Shape]) -> Any:
     """Replace the operands in an argument by Outcomes."""
     return _mapped(value, lambda operand: PromotedKind(shape_of(operand), operand.dtype, operand.weak))
 

@@ -29,9 +29,12 @@ class MigratedRecipe:
         `function`: the user's function that the recipe was traced from, if there is one.
         """
         self._text = json.dumps(document)
-        self._hooks = MappingProxyType(dict(hooks))
-        self._rules = MappingProxyType(dict(rules))
-        self._function = function
+        self.hooks = MappingProxyType(dict(hooks))
+        """Functions without an expression: `hooks.NAME(x)` in the document. `infer_NAME` returns a shape."""
+        self.rules = MappingProxyType(dict(rules))
+        """Origins of the document's rules, by index: "transform `a/(.*)`"."""
+        self.function = function
+        """The user's function that the recipe was traced from; None for other recipes."""
 
     @property
     def document(self) -> dict[str, Any]:
@@ -39,31 +42,16 @@ class MigratedRecipe:
         document: dict[str, Any] = json.loads(self._text)
         return document
 
-    @property
-    def hooks(self) -> Mapping[str, Callable[..., Any]]:
-        """Functions without an expression: `hooks.NAME(x)` in the document. `infer_NAME` returns a shape."""
-        return self._hooks
-
-    @property
-    def rules(self) -> Mapping[int, str]:
-        """Origins of the document's rules, by index: "transform `a/(.*)`"."""
-        return self._rules
-
-    @property
-    def function(self) -> TracedFunction | None:
-        """The user's function that the recipe was traced from; None for other recipes."""
-        return self._function
-
     def to_yaml(self) -> str:
         """Format the recipe as the text of a YAML file.
 
         Raises UsageError if the recipe calls functions, with their names and the origins of the rules that
         call them, and if it makes dicts that its text would make lists.
         """
-        if self._hooks:
+        if self.hooks:
             raise self._refusal()
-        if self._function is not None:
-            self._function.check_written()
+        if self.function is not None:
+            self.function.check_written()
         from ckpt_surgery.language.yaml.writing import yaml_text  # imports PyYAML
 
         return yaml_text(self.document)
@@ -71,8 +59,8 @@ class MigratedRecipe:
     def _refusal(self) -> UsageError:
         """Error for a recipe that cannot be written: names the functions of the program that it calls."""
         calls = {n: functions_in(rule) for n, rule in enumerate(self.document.get("rules", ()))}
-        where = {name: self._rules.get(n, f"rules[{n}]") for n, names in calls.items() for name in names}
-        names = (name for name in self._hooks if not name.startswith("infer_"))
+        where = {name: self.rules.get(n, f"rules[{n}]") for n, names in calls.items() for name in names}
+        names = (name for name in self.hooks if not name.startswith("infer_"))
         listed = ", ".join(f"`{name}`" + (f" ({where[name]})" if name in where else "") for name in names)
         return UsageError(
             f"the recipe calls functions of this program, which YAML cannot say: {listed}",
@@ -83,14 +71,14 @@ class MigratedRecipe:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, MigratedRecipe):
             return NotImplemented
-        return self._text == other._text and dict(self._hooks) == dict(other._hooks)
+        return self._text == other._text and dict(self.hooks) == dict(other.hooks)
 
     def __hash__(self) -> int:
         return hash(self._text)
 
     def __repr__(self) -> str:
         rules = len(self.document.get("rules", ()))
-        return f"<MigratedRecipe: {rules} rules, {len(self._hooks)} functions>"
+        return f"<MigratedRecipe: {rules} rules, {len(self.hooks)} functions>"
 
 
 def functions_in(value: Any) -> list[str]:
