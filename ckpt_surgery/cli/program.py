@@ -149,7 +149,7 @@ def _with_command(problem: Problem, arguments: Sequence[str]) -> Problem:
 
 def _write(problems: Sequence[Problem], code: int, ctx: click.Context) -> None:
     """Report an error on stdout, where a format for programs is asked for, and on the page of a CI job."""
-    from ckpt_surgery.cli.render.step_summary import add_failure, summary_file
+    from ckpt_surgery.cli.render.reports import add_failure, summary_file
 
     write_failure(ctx.meta[REPORT], problems, 1 if ctx.meta[PROGRAM] else code)
     file = summary_file() if ctx.invoked_subcommand in SUMMARIZED else None

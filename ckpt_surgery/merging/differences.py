@@ -8,11 +8,12 @@ Fusion.
 from collections.abc import Mapping
 
 from ckpt_surgery.core.errors import FunctionError
-from ckpt_surgery.merging.formula_inputs import FormulaInputs, ModelInputs
-from ckpt_surgery.merging.formula_texts import (
+from ckpt_surgery.merging.formula_inputs import (
     BASE,
     RESULT,
     Formula,
+    FormulaInputs,
+    ModelInputs,
     added,
     counted,
     each,

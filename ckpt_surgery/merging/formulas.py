@@ -12,11 +12,12 @@ from collections.abc import Callable, Iterable, Mapping
 
 from ckpt_surgery.core.errors import FunctionError
 from ckpt_surgery.merging import differences
-from ckpt_surgery.merging.formula_inputs import COPY, FormulaInputs
-from ckpt_surgery.merging.formula_texts import (
+from ckpt_surgery.merging.formula_inputs import (
     BASE,
+    COPY,
     RESULT,
     Formula,
+    FormulaInputs,
     added,
     counted,
     each,

@@ -8,8 +8,14 @@ from ckpt_surgery.core.errors import FunctionError, PlanError
 from ckpt_surgery.core.notices import few_keys
 from ckpt_surgery.language.checks.findings import Finding
 from ckpt_surgery.merging.families import Family, families
-from ckpt_surgery.merging.formula_inputs import FormulaInputs, ModelInputs, inputs_by_formula
-from ckpt_surgery.merging.formula_texts import BASE, RESULT, Formula
+from ckpt_surgery.merging.formula_inputs import (
+    BASE,
+    RESULT,
+    Formula,
+    FormulaInputs,
+    ModelInputs,
+    inputs_by_formula,
+)
 from ckpt_surgery.merging.formulas import formula
 from ckpt_surgery.merging.models import models_of
 from ckpt_surgery.merging.outputs import Listings

@@ -4,10 +4,10 @@ import ast
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from types import SimpleNamespace
+from types import FunctionType, SimpleNamespace
 from typing import Any
 
-from ckpt_surgery.core.errors import UsageError
+from ckpt_surgery.core.errors import Interrupted, UsageError
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.language.expressions.parsing import MAX_TEXT
 from ckpt_surgery.live.paths import key_of
@@ -17,12 +17,49 @@ from ckpt_surgery.migration.numpy_calls import NumpyRecorder
 from ckpt_surgery.migration.orbax_hooks import AddedHooks, TreeHook, ValueHook, as_number, form_for
 from ckpt_surgery.migration.originals import Original, original_of_tree
 from ckpt_surgery.migration.recipes import MigratedRecipe
-from ckpt_surgery.migration.standins import Branch, RequestedKey, Traced, source_leaf
-from ckpt_surgery.migration.tracing import Trace, trace
+from ckpt_surgery.migration.replacing import replaced
+from ckpt_surgery.migration.standins import Branch, Recorder, RequestedKey, Traced, Untraceable, source_leaf
 from ckpt_surgery.migration.transforms import NamedTransform, read_transforms
 
 NO_RESTORE_ARGS = SimpleNamespace(restore_type=None, dtype=None, sharding=None, global_shape=None)
 """Third argument of a RestoreTransform's `multi_value_fn`: restore arguments with their defaults."""
+
+
+@dataclass(frozen=True)
+class Trace:
+    """Outcome of a call of a function with stand-ins."""
+
+    expression: str | None
+    """The function's result as an expression; None if no expression can replace it."""
+    flaw: str = ""
+    """Reason why no expression can replace it: `it asks for values, by …`."""
+
+
+def trace(function: Callable[..., Any], arguments: Sequence[Any], recorder: Recorder) -> Trace:
+    """Call the function with stand-ins. An exception becomes the flaw."""
+    function = _uncompiled(function)
+    try:
+        with replaced(function):
+            result = function(*arguments)
+    except (Interrupted, MemoryError, KeyboardInterrupt):
+        raise
+    except Untraceable as error:
+        return Trace(None, str(error))
+    except (Exception, SystemExit) as error:  # noqa: BLE001  (whatever it does with what is no array)
+        said = f": {error}" if str(error) else ""
+        return Trace(None, recorder.flaw or f"it raises {type(error).__name__}{said}")
+    if recorder.flaw is not None:  # which the function has hidden
+        return Trace(None, recorder.flaw)
+    if not isinstance(result, Traced):
+        return Trace(None, f"it gives {type(result).__name__} that does not come from an array")
+    return Trace(ast.unparse(ast.fix_missing_locations(ast.Expression(result._node))))
+
+
+def _uncompiled(function: Any) -> Any:
+    """Unwrap a function from `jax.jit`."""
+    while not isinstance(function, FunctionType) and hasattr(function, "__wrapped__"):
+        function = function.__wrapped__
+    return function
 
 
 class ValueWriter:
@@ -100,9 +137,11 @@ class ValueWriter:
         """Write the call of a hook with the leaves that the function may read."""
         wanted = None if inputs is None else [re.compile(text) for text in inputs]
         keys = [k for k in original.numeric if wanted is None or any(w.fullmatch(k) for w in wanted)]
-        call = _Partial(function, extra)
-        name = self._hooks.added(TreeHook(call, keys, original), function)
-        text = f"hooks.{name}({', '.join(['key', *(_lookup(k) for k in keys)])})"
+        hook = TreeHook(lambda key, tree: function(key, tree, *extra), keys, original)
+        name = self._hooks.added(hook, function)
+        text = (
+            f"hooks.{name}({', '.join(['key', *(f'source[{ast.unparse(ast.Constant(k))}]' for k in keys)])})"
+        )
         if len(text) > MAX_TEXT:
             raise UsageError(
                 f"the `multi_value_fn` of `{shown(pattern)}` runs as a function of {len(keys)} leaves, "
@@ -110,21 +149,6 @@ class ValueWriter:
                 hint="Say which leaves it reads: RestoreTransform(multi_value_fn_input_args=…).",
             )
         return text
-
-
-@dataclass(frozen=True)
-class _Partial:
-    """A function of key and tree with its further arguments bound."""
-
-    function: Callable[..., Any]
-    extra: Sequence[Any]
-
-    def __call__(self, key: str, tree: Any) -> Any:
-        return self.function(key, tree, *self.extra)
-
-
-def _lookup(key: str) -> str:
-    return f"source[{ast.unparse(ast.Constant(key))}]"
 
 
 KIND = "kind(target[key])"

@@ -6,18 +6,71 @@ its arguments a replacement is the function itself.
 """
 
 import builtins
+import dis
 import sys
+import sysconfig
 import threading
 from collections.abc import Callable, Iterator, MutableMapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from types import CellType, FunctionType, ModuleType
+from functools import cache
+from pathlib import Path
+from types import CellType, CodeType, FrameType, FunctionType, ModuleType, TracebackType
 from typing import Any
 
 import numpy as np
 
 from ckpt_surgery.migration.standins import Traced, stand_ins_in
-from ckpt_surgery.migration.user_frames import is_library, is_users
+
+_PACKAGE = str(Path(__file__).parents[1])
+
+
+@cache
+def _libraries() -> tuple[str, ...]:
+    paths = sysconfig.get_paths()
+    return tuple({paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")})
+
+
+@cache
+def is_library(file: str) -> bool:
+    """True if a file belongs to Python, an installed library or this package."""
+    if file.startswith(("<frozen ", "<__array_function__")):
+        return True
+    inside = (f"{root}/" for root in (*_libraries(), _PACKAGE))
+    return file.startswith(tuple(inside)) or "/site-packages/" in file or "/dist-packages/" in file
+
+
+def is_users(code: CodeType) -> bool:
+    """True if code is the user's own."""
+    return not is_library(code.co_filename)
+
+
+def is_operator(frame: FrameType) -> bool:
+    """True if a frame is at an operator, such as `+`, and not at a call."""
+    name = dis.opname[frame.f_code.co_code[frame.f_lasti]]
+    return name.startswith(("BINARY_", "COMPARE_", "INPLACE_"))
+
+
+def user_place() -> str | None:
+    """`FILE:LINE` of the user's program that is being executed, the innermost; None if there is none."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if is_users(frame.f_code):
+            return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+        frame = frame.f_back
+    return None
+
+
+def place_of(error: BaseException) -> str | None:
+    """`FILE:LINE` of the user's program that an error passed, the innermost; None if there is none."""
+    innermost: str | None = None
+    step: TracebackType | None = error.__traceback__
+    while step is not None:
+        if is_users(step.tb_frame.f_code):
+            innermost = f"{step.tb_frame.f_code.co_filename}:{step.tb_lineno}"
+        step = step.tb_next
+    return innermost
+
 
 _WRITTEN_DOWN = {"numpy": "", "jax.numpy": "", "jax.lax": "lax.", "jax": ""}
 """Modules whose functions can be recorded, with the prefix of their names in the table of calls."""

@@ -19,7 +19,7 @@ from ckpt_surgery.migration.literals import can_be_written, concrete_array, is_o
 from ckpt_surgery.migration.numpy_calls import FUNCTIONS, METHODS, NumpyRecorder
 from ckpt_surgery.migration.promotions import JAX, NUMPY, whole_outcome
 from ckpt_surgery.migration.recorded_arrays import NO_NAMES, RecordedArray, as_jax, leaves_of, moved
-from ckpt_surgery.migration.replacing import asked_by_jax
+from ckpt_surgery.migration.replacing import asked_by_jax, is_operator, user_place
 from ckpt_surgery.migration.standins import (
     ARITHMETIC,
     OPERATORS,
@@ -28,7 +28,6 @@ from ckpt_surgery.migration.standins import (
     index_node,
     stand_ins_in,
 )
-from ckpt_surgery.migration.user_frames import CodeLine, is_operator, user_place
 
 _REDUCED = {"add": "sum", "maximum": "max", "minimum": "min"}
 """Functions whose `reduce` has another name."""
@@ -43,7 +42,7 @@ class ArrayRecorder(NumpyRecorder):
 
     def __init__(self) -> None:
         super().__init__()
-        self.place: CodeLine | None = None
+        self.place: str | None = None
         """Place at which the user's function does something that no expression can."""
         self.leaves: tuple[str, ...] = ()
         """Leaves concerned by that."""

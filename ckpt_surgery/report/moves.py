@@ -4,8 +4,8 @@ A line for `a/…` that came from `b/…` is exact: every leaf of the result bel
 leaf of the source below `b` too, and each kept the rest of its key. So it is for `a/…` from `b/…` and `c/…`.
 """
 
-from collections import Counter
-from collections.abc import Hashable, Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -108,3 +108,165 @@ def _subtree(moves: Sequence[LeafMove], members: Sequence[tuple[int, Parts]]) ->
 
 def _text(parts: Parts, rest: int) -> str:
     return "/".join(parts[: len(parts) - rest])
+
+
+SLOTS = frozenset({"m", "v", "v_row", "v_col"})
+"""Names of the slots that T5X's Adafactor keeps below the name of each parameter."""
+
+
+class RowPattern(NamedTuple):
+    """What a row says of its keys and of their sources."""
+
+    key: str
+    """Pattern of the keys, or of the subtrees."""
+    source: str
+    """Pattern of their sources; the same as `key` where they keep their names, or have several sources."""
+    like: Hashable
+    """What else the row says. Only rows of which it is equal can be mirrors."""
+    whole: bool = False
+    """Whether the row stands for subtrees."""
+    loose: Hashable = None
+    """What else the row says but for shapes; None where the shapes matter."""
+
+
+@dataclass(frozen=True)
+class Mirrored:
+    """A row that remains, and the rows that it stands for besides."""
+
+    index: int
+    """Its index among all rows."""
+    also: tuple[tuple[int, str], ...] = ()
+    """Index and tree of each row that says the same below another tree."""
+    other_shapes: tuple[tuple[int, str], ...] = ()
+    """Index and tree, or name of the slot, of each row that differs in the shapes alone."""
+
+
+def mirrored(patterns: Sequence[RowPattern]) -> list[Mirrored]:
+    """Which rows remain, in order: those with the fewest components, with those that mirror them.
+
+    `a/x` from `a/y`, and `b/c/x` from `b/c/y`, are the same in `a` and in `b/c`, where what is said of them
+    is equal. So are whole subtrees `a` and `b/c` with the same leaves. Where that is so of any pattern, it is
+    taken to be so of those that keep their key, too.
+    """
+    same = _groups(patterns, {n: one.like for n, one in enumerate(patterns)})
+    left = _groups(patterns, {n: patterns[n].loose for n in same})
+    left = _with_slots(patterns, left)
+    found = []
+    for n, others in sorted(left.items()):
+        shaped = [other for other in others if patterns[other[0]].like != patterns[n].like]
+        also = [*same[n], *(one for one in others if one not in shaped)]
+        shaped += [(index, tree) for other, _ in others for index, tree in same[other]]
+        found.append(Mirrored(n, *(tuple(sorted(one, key=lambda m: m[1])) for one in (also, shaped))))
+    return found
+
+
+Groups = dict[int, list[tuple[int, str]]]
+"""Index of each row that remains, with index and tree of those that mirror it."""
+
+
+def _groups(patterns: Sequence[RowPattern], likes: Mapping[int, Hashable]) -> Groups:
+    """Group the rows of `likes` by what is said of them; None: such a row is a mirror of none."""
+    alike: dict[Hashable, list[tuple[int, str]]] = defaultdict(list)
+    for n, like in likes.items():
+        below, *rest = _parted(patterns[n].key, patterns[n].source)
+        alike[n if like is None or not (below and all(rest)) else (like, *rest)].append((n, below))
+    groups = [sorted(one, key=lambda member: (member[1].count("/"), member)) for one in alike.values()]
+    also: Groups = {}
+    bases = dict(_same_subtrees(patterns, likes))
+    for (n, base), *mirrors in groups:
+        trees = [(index, *_trees(below, base)) for index, below in mirrors]
+        also[n] = [(index, tree) for index, tree, _ in trees]
+        bases.update((tree, into) for _, tree, into in trees)
+    _join_kept(patterns, likes, bases, also)
+    return also
+
+
+def _same_subtrees(
+    patterns: Sequence[RowPattern], likes: Mapping[int, Hashable]
+) -> Iterator[tuple[str, str]]:
+    """Trees that have the same leaves, and keep their names: each with the first of them."""
+    alike: dict[Hashable, list[str]] = defaultdict(list)
+    for n, like in likes.items():
+        one = patterns[n]
+        if one.whole and one.key == one.source and like is not None:
+            alike[like].append(one.key)
+    for keys in alike.values():
+        base, *mirrors = sorted(keys, key=lambda key: key.count("/"))
+        yield from (_trees(key, base) for key in mirrors)
+
+
+def _join_kept(
+    patterns: Sequence[RowPattern], likes: Mapping[int, Hashable], bases: Mapping[str, str], also: Groups
+) -> None:
+    """Join rows that keep their keys to those of the base of their tree. Changes `also`."""
+    kept = [(n, patterns[n].key, like) for n, like in likes.items() if patterns[n].key == patterns[n].source]
+    at = {(key, like): n for n, key, like in kept if like is not None}
+    for n, key, like in kept:
+        for below, base in bases.items():
+            if key != below and not key.startswith(f"{below}/"):
+                continue
+            other = at.get((f"{base}{key.removeprefix(below)}", like))
+            if other is not None and other in also and n in also and not also[n]:
+                also[other].append((n, below))
+                del also[n]
+                break
+
+
+def _with_slots(patterns: Sequence[RowPattern], groups: Groups) -> Groups:
+    """Join rows of slots that stand below the names of parameters to the rows of these parameters."""
+    at: dict[tuple[str, Hashable], list[int]] = defaultdict(list)
+    for n in groups:
+        one = patterns[n]
+        if not one.whole and one.loose is not None:
+            for tail in _tails(one.key):
+                at[tail, one.loose].append(n)
+    joined = {n: list(others) for n, others in groups.items()}
+    for n in groups:
+        head, _, slot = patterns[n].key.rpartition("/")
+        if slot in SLOTS and not patterns[n].whole and not joined.get(n):
+            rows = (row for tail in _tails(head) for row in at.get((tail, patterns[n].loose), ()))
+            owner = next((row for row in rows if row in joined and _owns(patterns[row], patterns[n])), None)
+            if owner is not None and owner != n:
+                joined[owner].append((n, slot))
+                del joined[n]
+    return joined
+
+
+def _tails(key: str) -> Iterator[str]:
+    """What remains of a key without its first components, the longest first."""
+    while "/" in key:
+        key = key.partition("/")[2]
+        yield key
+
+
+def _owns(parameter: RowPattern, slot: RowPattern) -> bool:
+    """Whether a slot came from the place where the parameter's slots were: `w_slot_v`, or `slots/w/v`."""
+    after = slot.source.removeprefix(parameter.source)
+    if after != slot.source:
+        return "/" not in after.removeprefix("/")
+    return slot.source.rpartition("/")[0] in _ends_of(parameter.source, slot.source)
+
+
+def _ends_of(parameter: str, slot: str) -> Iterable[str]:
+    """The place of a slot's parameter below another tree, where the names are the same from there on."""
+    head = slot.rpartition("/")[0].split("/")
+    return ("/".join(head),) if common_end(tuple(parameter.split("/")), tuple(head)) else ()
+
+
+def _trees(mirror: str, base: str) -> tuple[str, str]:
+    """The largest subtrees of which these are the same part: `opt/nu` and `a` for `opt/nu/b` and `a/b`."""
+    one, other = mirror.split("/"), base.split("/")
+    same = min(common_end(tuple(one), tuple(other)), len(one) - 1, len(other) - 1)
+    return "/".join(one[: len(one) - same]), "/".join(other[: len(other) - same])
+
+
+def _parted(key: str, source: str) -> tuple[str, Parts, Parts]:
+    """What two patterns begin with, and what follows in each."""
+    one, other = key.split("/"), source.split("/")
+    start = _common_start(one, other)
+    return "/".join(one[:start]), tuple(one[start:]), tuple(other[start:])
+
+
+def _common_start(one: Sequence[str], other: Sequence[str]) -> int:
+    pairs = zip(one, other, strict=False)
+    return next((n for n, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))

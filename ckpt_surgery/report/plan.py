@@ -23,8 +23,7 @@ from ckpt_surgery.planner.plan import (
 from ckpt_surgery.planner.plan_json import DROPPED, counts
 from ckpt_surgery.planner.target import TARGET
 from ckpt_surgery.report.leaves import describe
-from ckpt_surgery.report.mirrors import Mirrored, RowPattern, mirrored
-from ckpt_surgery.report.moves import LeafMove, Subtree, subtrees
+from ckpt_surgery.report.moves import LeafMove, Mirrored, RowPattern, Subtree, mirrored, subtrees
 
 MOST_SOURCES = 3
 """Number of sources that a row names."""

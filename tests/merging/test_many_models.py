@@ -9,7 +9,7 @@ import pytest
 
 import ckpt_surgery
 from ckpt_surgery.language.expressions.parsing import parse
-from ckpt_surgery.merging.formula_texts import AT_ONCE, added
+from ckpt_surgery.merging.formula_inputs import AT_ONCE, added
 from tests.support.merging import loaded, save_config, save_model
 
 MODELS = 40

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from ckpt_surgery.migration.numpy_calls import NumpyRecorder
+from ckpt_surgery.migration.orbax_transforms import Trace, trace
 from ckpt_surgery.migration.standins import Branch, RequestedKey
-from ckpt_surgery.migration.tracing import Trace, trace
 
 ARRAY = np.ones(3)
 ADD = np.add

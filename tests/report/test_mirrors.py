@@ -1,6 +1,6 @@
 """Rows that say the same of several trees: params and moments, parameters and slots of Adafactor."""
 
-from ckpt_surgery.report.mirrors import Mirrored, RowPattern, mirrored
+from ckpt_surgery.report.moves import Mirrored, RowPattern, mirrored
 
 
 def mirrors(pairs: list[tuple[str, str, str]]) -> list[tuple[int, tuple[str, ...]]]:

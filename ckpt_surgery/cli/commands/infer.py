@@ -1,7 +1,9 @@
 """`infer`: the recipe that makes one checkpoint's structure of another's."""
 
 import sys
-from typing import Annotated, Unpack
+from collections import Counter
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Unpack
 
 import click
 
@@ -10,6 +12,8 @@ from ckpt_surgery.cli.parameters.frame import command
 from ckpt_surgery.cli.parameters.options import RULE, Argument, DraftTo, Form, JsonTo
 from ckpt_surgery.cli.parameters.written_files import check_json_name
 from ckpt_surgery.cli.terminal.console import STDOUT, enable_gc, open_terminal, reuse_memory
+from ckpt_surgery.core.notices import few_keys
+from ckpt_surgery.core.text import number_of, shown
 from ckpt_surgery.inputs.options import (
     Compared,
     HintRecipe,
@@ -19,7 +23,20 @@ from ckpt_surgery.inputs.options import (
     SourceOptions,
 )
 
+if TYPE_CHECKING:
+    from rich.text import Text
+
+    from ckpt_surgery.api.inferring import Inferred
+
 UNDECIDED = 3
+VALUES = {
+    "shared": "the target's values are in the source",
+    "partly": "a smaller part of the target's values is in the source",
+    "unrelated": "none of the target's values are in the source: names decide",
+    "none": "values were not compared: names, shapes and dtypes decide",
+}
+MOST = 10
+"""Problems of one kind that are listed."""
 
 EXAMPLES = {
     "infer old new": "The recipe that makes new of old, with the evidence for each rule.",
@@ -49,7 +66,6 @@ def infer(
     stderr.
     """
     from ckpt_surgery.api import inferring
-    from ckpt_surgery.cli.render.inference import inference_lines
     from ckpt_surgery.cli.render.words import warning_lines
 
     written = [None if json_to == STDOUT else json_to, out]
@@ -76,5 +92,51 @@ def infer(
     if out is None and json_to != STDOUT:
         sys.stdout.write(found.recipe)
     terminal.warn(warning_lines(found.warnings))
-    terminal.wrapped(inference_lines(found, out))
+    terminal.wrapped(_lines(found, out))
     return 0 if found.decided else UNDECIDED
+
+
+def _lines(found: "Inferred", out: str | None) -> "Iterator[Text]":
+    """The summary: what decided, what is open, what is dropped."""
+    from rich.text import Text
+
+    findings = found.findings
+    yield Text(f"{VALUES[found.values]}", "dim")
+    for evidence, count in Counter(str(one.evidence) for one in findings.formations).most_common():
+        yield Text.assemble(
+            (f"{count:,}", "bold"), f" of {number_of(found.target_leaves, 'leaf')}: {evidence}"
+        )
+    if findings.from_target:
+        keys = few_keys(list(findings.from_target))
+        yield Text.assemble(("from the target: ", "bold yellow"), f"{keys}; run the recipe with --target")
+    if findings.dropped:
+        yield Text.assemble(("dropped: ", "bold yellow"), few_keys(list(findings.dropped)))
+    for conflict in findings.conflicts[:MOST]:
+        values, names = few_keys(list(conflict.by_values)), few_keys(list(conflict.by_names))
+        told = f"`{shown(conflict.target)}` has the values of {values}; its name says {names}"
+        yield Text.assemble(("values over names: ", "bold yellow"), told)
+    for one in findings.undecided[:MOST]:
+        keys = few_keys(list(one.targets))
+        yield Text.assemble(("not decided: ", "bold red"), f"{keys}: {shown(one.why)}")
+    more = len(findings.undecided) - MOST
+    if more > 0:
+        yield Text.assemble(("not decided: ", "bold red"), f"and {more:,} more; the recipe lists all")
+    for problem in found.problems:
+        yield Text.assemble(("problem: ", "bold red"), shown(problem))
+    rules = number_of(len(found.draft.rules), "rule")
+    where = "" if out is None else f" · {shown(out)}"
+    if found.decided:
+        yield Text.assemble(("decided", "bold green"), f"  {rules} · planned · {_compared(found)}{where}")
+    else:
+        yield Text.assemble(
+            ("not decided", "bold red"), f"  {rules} · the recipe does not run as it is{where}"
+        )
+
+
+def _compared(found: "Inferred") -> str:
+    """How many leaves have been compared with those of the target, element by element."""
+    return (
+        f"every element of {number_of(found.compared, 'leaf')} compared"
+        if found.compared
+        else "no values compared"
+    )

@@ -39,8 +39,7 @@ def inspect(
     indices only. The exit code is then 1 if an array could not be read; the numbers of the others are shown.
     """
     import ckpt_surgery
-    from ckpt_surgery.cli.render.inspection import inspection_lines, key_lines
-    from ckpt_surgery.cli.render.statistics import statistics_lines
+    from ckpt_surgery.cli.render.inspection import inspection_lines, key_lines, statistics_lines
     from ckpt_surgery.cli.render.words import warning_lines
     from ckpt_surgery.report.inspect_document import inspect_document
     from ckpt_surgery.report.leaves import Unread

@@ -7,7 +7,9 @@ import inspect
 import itertools
 import os
 import re
+import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from types import CodeType, MappingProxyType
 from typing import Any
@@ -27,8 +29,9 @@ from ckpt_surgery.migration.literals import MOST_WRITTEN
 from ckpt_surgery.migration.originals import Original
 from ckpt_surgery.migration.promotions import JAX, NUMPY
 from ckpt_surgery.migration.recipes import MigratedRecipe, functions_in
-from ckpt_surgery.migration.stand_in_arrays import StandIn, source_stand_in
-from ckpt_surgery.migration.tracing import tracing
+from ckpt_surgery.migration.replacing import is_library, place_of, replaced
+from ckpt_surgery.migration.stand_in_arrays import ArrayRecorder, StandIn, source_stand_in
+from ckpt_surgery.migration.standins import Untraceable
 
 SOURCE = "source"
 MOST_NAMED = 20
@@ -105,6 +108,33 @@ def recipe_of_function(
     dicts = tuple(_dicts_for_lists(sources[:1], live.leaves.values()))
     facts = TracedFunction(about.name, about.place, frozenset(live.leaves), warnings, dicts, rebuilt)
     return FunctionRecipe(document, recorder.hooks, names, facts)
+
+
+def _is_of_library(error: Exception) -> bool:
+    """True if a library raised the error because of a stand-in among its arguments."""
+    innermost = traceback.extract_tb(error.__traceback__)[-1]
+    return is_library(innermost.filename) and StandIn.__name__ in str(error)
+
+
+@contextmanager
+def tracing(recorder: ArrayRecorder, *functions: Any) -> Iterator[None]:
+    """Record operations on stand-ins within this context, in these functions and in those that they call.
+
+    Raises UsageError for what no expression says, also if the functions hide it.
+    """
+    with replaced(*functions):
+        try:
+            yield
+        except Untraceable:
+            raise recorder.problem() from None
+        except Exception as error:
+            if recorder.flaw is None and not _is_of_library(error):
+                raise
+            recorder.refused(f"it calls a library that does not take its arrays: {error}")
+            recorder.place = place_of(error) or recorder.place
+            raise recorder.problem() from error
+    if recorder.flaw is not None:  # which the function has hidden
+        raise recorder.problem()
 
 
 def _dicts_for_lists(sources: Sequence[Original], returned: Iterable[Leaf]) -> Iterator[str]:

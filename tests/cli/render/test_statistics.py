@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from ckpt_surgery.cli.render.statistics import MOST_PATTERNS, statistics_lines
+from ckpt_surgery.cli.render.inspection import MOST_PATTERNS, statistics_lines
 from ckpt_surgery.report.histograms import Histogram
 from ckpt_surgery.report.inspection import Inspection
 from ckpt_surgery.report.leaves import Statistics, Unread

@@ -7,7 +7,7 @@ import pytest
 from safetensors.numpy import save_file
 
 import ckpt_surgery
-from ckpt_surgery.cli.render.step_summary import MOST, VARIABLE, markdown, summary_file
+from ckpt_surgery.cli.render.reports import MOST_CHARACTERS, SUMMARY_VARIABLE, markdown, summary_file
 from tests.support.command_line import run
 
 RECIPE = "version: 1\nrules: [{match: '(?P<n>a)', to: 'p/{n}'}, {match: z, drop: true}]\n"
@@ -23,13 +23,13 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_without_the_variable_there_is_no_file(monkeypatch: pytest.MonkeyPatch) -> None:
     for value in (None, ""):
-        monkeypatch.delenv(VARIABLE) if value is None else monkeypatch.setenv(VARIABLE, value)
+        monkeypatch.delenv(SUMMARY_VARIABLE) if value is None else monkeypatch.setenv(SUMMARY_VARIABLE, value)
         assert summary_file() is None
 
 
 @pytest.fixture(autouse=True)
 def variable(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(VARIABLE, "")
+    monkeypatch.setenv(SUMMARY_VARIABLE, "")
 
 
 def test_a_plan_and_a_run_are_added_one_after_the_other(here: Path) -> None:
@@ -60,8 +60,8 @@ def test_no_text_has_a_meaning_in_markdown(here: Path) -> None:
 
 def test_a_long_diff_is_cut_at_a_line(here: Path) -> None:
     plan = ckpt_surgery.plan(here / "a_b.yaml", "m.safetensors")
-    text = markdown(plan, "\n".join(["x" * 99] * (MOST // 50)))
-    assert MOST - 200 < len(text) < MOST + 1000
+    text = markdown(plan, "\n".join(["x" * 99] * (MOST_CHARACTERS // 50)))
+    assert MOST_CHARACTERS - 200 < len(text) < MOST_CHARACTERS + 1000
     assert f"\n{'x' * 99}\n…\n```\n" in text
 
 
