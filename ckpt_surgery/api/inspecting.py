@@ -129,12 +129,10 @@ def diff(
         difference = diff_trees(left, right, _structure_of(source_a.format), _structure_of(source_b.format))
         if values:
             bare = without_values(source_a) | without_values(source_b)
-            compared = value_differences(
+            compared, uncompared = value_differences(
                 source_a, source_b, budget, bare, keys=left, tolerance=tolerance, progress=report
             )
-            difference = replace(
-                difference, values=compared.values, uncompared=compared.uncompared, tolerance=tolerance
-            )
+            difference = replace(difference, values=compared, uncompared=uncompared, tolerance=tolerance)
             same = same_values(source_a, source_b, budget, bare)
             difference = replace(
                 difference, renamed=renamed_leaves(difference.only_a, difference.only_b, same)

@@ -74,10 +74,6 @@ def _dot_general(lhs: Any, rhs: Any, dimension_numbers: Any) -> Any:
     return contracted(lhs, rhs, *pairs)
 
 
-def _expand_dims(array: Any, dimensions: Any) -> Any:
-    return array._called("expand_dims", array, tuple(dimensions))
-
-
 def _squeeze(array: Any, dimensions: Any) -> Any:
     return array._called("squeeze", array, tuple(axis % array.ndim for axis in dimensions))
 
@@ -111,7 +107,7 @@ LAX: Mapping[str, Call] = {
     "reshape": _reshape_lax,
     "transpose": lambda operand, permutation: permuted(operand, permutation),
     "rev": lambda operand, dimensions: operand._called("flip", operand, axis=tuple(dimensions)),
-    "expand_dims": _expand_dims,
+    "expand_dims": lambda array, dimensions: array._called("expand_dims", array, tuple(dimensions)),
     "squeeze": _squeeze,
     "broadcast_in_dim": _broadcast_in_dim,
     "slice": _slice,

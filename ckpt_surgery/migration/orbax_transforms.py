@@ -18,7 +18,7 @@ from ckpt_surgery.migration.orbax_hooks import AddedHooks, TreeHook, ValueHook, 
 from ckpt_surgery.migration.originals import Original, original_of_tree
 from ckpt_surgery.migration.recipes import MigratedRecipe
 from ckpt_surgery.migration.replacing import replaced
-from ckpt_surgery.migration.standins import Branch, Recorder, RequestedKey, Traced, Untraceable, source_leaf
+from ckpt_surgery.migration.standins import Branch, Recorder, RequestedKey, Traced, Untraceable
 from ckpt_surgery.migration.transforms import NamedTransform, read_transforms
 
 NO_RESTORE_ARGS = SimpleNamespace(restore_type=None, dtype=None, sharding=None, global_shape=None)
@@ -110,7 +110,8 @@ class ValueWriter:
         if original is None:
             tree: Any = Branch((), recorder)
         else:
-            tree = original.rebuilt({text: source_leaf(text, recorder) for text in original.numeric})
+            nodes = {k: ast.Subscript(ast.Name("source"), ast.Constant(k)) for k in original.numeric}
+            tree = original.rebuilt({k: Traced(node, recorder) for k, node in nodes.items()})
         traced = trace(function, [RequestedKey(recorder) if key is None else key, tree, *extra], recorder)
         if traced.expression is not None and len(traced.expression) <= MAX_TEXT:
             asked = "key" if key is None else key

@@ -222,11 +222,6 @@ for _name in _LEFT_OUT:
     setattr(Traced, f"__{_name}__", _refusal(f"__{_name}__"))
 
 
-def source_leaf(key: str, recorder: Recorder) -> Traced:
-    """Make the stand-in of a leaf: `source['a/b']`."""
-    return Traced(ast.Subscript(ast.Name("source"), ast.Constant(key)), recorder)
-
-
 def node_of(value: Any, recorder: Recorder) -> ast.expr:
     """Build the syntax tree of an operand or an argument: a stand-in, a number, a text, a list of those."""
     if isinstance(value, Traced):

@@ -196,10 +196,10 @@ def difference_rows(difference: Difference, *, full: bool = False) -> list[Summa
     Words are `only in A`, `only in B`, `changed`, `renamed`, or `renamed?` where that is a guess. `what` says
     what one leaf is, and what it was in A; `why`, why the format of the other cannot hold it.
     """
-    renamed = [
-        ShownKey(one.b.key.printed, (one.a.key.printed,), (_word_of(one.proof), describe(one.a), ""))
-        for one in difference.renamed
-    ]
+    renamed = []
+    for one in difference.renamed:
+        cells = ("renamed?" if one.proof is Proof.NAMES else "renamed", describe(one.a), "")
+        renamed.append(ShownKey(one.b.key.printed, (one.a.key.printed,), cells))
     sides = (
         ("only in A", difference.only_a, difference.holds_b, [one.a for one in difference.renamed]),
         ("only in B", difference.only_b, difference.holds_a, [one.b for one in difference.renamed]),
@@ -211,10 +211,6 @@ def difference_rows(difference: Difference, *, full: bool = False) -> list[Summa
         parts.append([_shown(leaf, word, describe(leaf), why_missing(leaf, other)) for leaf in left])
     parts += [[_shown(c.a, "changed", " → ".join(_change_texts(c)), "") for c in difference.changed], renamed]
     return [row for part in parts for row in _difference_rows(part, full)]
-
-
-def _word_of(proof: Proof) -> str:
-    return "renamed?" if proof is Proof.NAMES else "renamed"
 
 
 def _shown(leaf: Leaf, *cells: str) -> ShownKey:

@@ -107,8 +107,4 @@ def _indices(values: np.ndarray, exponent: int) -> np.ndarray:
 def blocks(found: Histogram) -> str:
     """One block character for each bin, the highest for the most values; a space for a bin without any."""
     most = max(found.counts, default=0)
-    return "".join(_block(count, most) for count in found.counts)
-
-
-def _block(count: int, most: int) -> str:
-    return _BLOCKS[-(-count * len(_BLOCKS) // most) - 1] if count else " "
+    return "".join(_BLOCKS[-(-count * len(_BLOCKS) // most) - 1] if count else " " for count in found.counts)

@@ -5,7 +5,7 @@ leaf of the source below `b` too, and each kept the rest of its key. So it is fo
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -244,13 +244,8 @@ def _owns(parameter: RowPattern, slot: RowPattern) -> bool:
     after = slot.source.removeprefix(parameter.source)
     if after != slot.source:
         return "/" not in after.removeprefix("/")
-    return slot.source.rpartition("/")[0] in _ends_of(parameter.source, slot.source)
-
-
-def _ends_of(parameter: str, slot: str) -> Iterable[str]:
-    """The place of a slot's parameter below another tree, where the names are the same from there on."""
-    head = slot.rpartition("/")[0].split("/")
-    return ("/".join(head),) if common_end(tuple(parameter.split("/")), tuple(head)) else ()
+    # Below another tree, the names are the same from there on.
+    return bool(common_end(tuple(parameter.source.split("/")), tuple(slot.source.split("/")[:-1])))
 
 
 def _trees(mirror: str, base: str) -> tuple[str, str]:
@@ -263,10 +258,5 @@ def _trees(mirror: str, base: str) -> tuple[str, str]:
 def _parted(key: str, source: str) -> tuple[str, Parts, Parts]:
     """What two patterns begin with, and what follows in each."""
     one, other = key.split("/"), source.split("/")
-    start = _common_start(one, other)
+    start = common_end(tuple(one[::-1]), tuple(other[::-1]))
     return "/".join(one[:start]), tuple(one[start:]), tuple(other[start:])
-
-
-def _common_start(one: Sequence[str], other: Sequence[str]) -> int:
-    pairs = zip(one, other, strict=False)
-    return next((n for n, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))

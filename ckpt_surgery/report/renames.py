@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from ckpt_surgery.core import urls
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.text import brief
+from ckpt_surgery.report.moves import common_end
 
 MOST_TRIED = 8
 """Number of leaves of B whose values are compared with those of one leaf of A."""
@@ -180,9 +181,7 @@ def _numbers(leaf: Leaf) -> tuple[int, ...]:
 
 def _common_end(leaf: Leaf, other: Leaf) -> int:
     """Number of components at the end of both names that are the same."""
-    ours, theirs = (_SEPARATOR.split(each.key.text)[::-1] for each in (leaf, other))
-    pairs = enumerate(zip(ours, theirs, strict=False))
-    return next((n for n, (a, b) in pairs if a != b), min(len(ours), len(theirs)))
+    return common_end(*(tuple(_SEPARATOR.split(each.key.text)) for each in (leaf, other)))
 
 
 def _tells_much(leaf: Leaf) -> bool:

@@ -6,7 +6,6 @@ from typing import Any, Literal
 
 from ckpt_surgery.core.documents import UNSET, Document, Versioned
 from ckpt_surgery.core.frozen import frozen
-from ckpt_surgery.core.protocols import AdoptedFile, Companion
 from ckpt_surgery.core.text import brief
 from ckpt_surgery.planner.plan import Plan
 from ckpt_surgery.planner.plan_json import PlannedDocument, planned_document
@@ -26,11 +25,6 @@ class SharedFile(Document):
     mode: str
     """How it is shared."""
 
-    @classmethod
-    def of(cls, adopted: AdoptedFile) -> "SharedFile":
-        """The entry of a file."""
-        return cls(adopted.name, adopted.source, adopted.size, adopted.how.value)
-
 
 @dataclass(frozen=True)
 class CompanionFile(Document):
@@ -42,11 +36,6 @@ class CompanionFile(Document):
     """Its path beside the source."""
     size: int
     """Bytes."""
-
-    @classmethod
-    def of(cls, companion: Companion) -> "CompanionFile":
-        """The entry of a file."""
-        return cls(companion.name, companion.source, companion.size)
 
 
 @frozen()

@@ -76,11 +76,6 @@ def total_of(leaves: Iterable[Leaf]) -> Total:
     return Total(len(listed), sum(sizes), nbytes)
 
 
-def elements_of(leaf: Leaf) -> int:
-    """Number of elements of a leaf's array; 0 without one."""
-    return 0 if leaf.spec is None else leaf.spec.size
-
-
 def dtype_totals(leaves: Iterable[Leaf]) -> dict[str, DtypeTotal]:
     """The leaves with arrays by the name of their dtype, the largest size first."""
     found: dict[DType, list[Leaf]] = {}
@@ -100,7 +95,7 @@ def parameters(leaves: Iterable[Leaf]) -> int:
     These are all arrays but the states of optimizers and the variables that are not trained, which are known
     by their names, and counters, masks and indices: booleans and integers of 32 and 64 bits.
     """
-    return sum(elements_of(leaf) for leaf in leaves if is_parameter(leaf))
+    return sum(leaf.spec.size for leaf in leaves if leaf.spec is not None and is_parameter(leaf))
 
 
 def subtrees(leaves: Iterable[Leaf], depth: int | None = None) -> tuple[SubtreeTotal, ...]:

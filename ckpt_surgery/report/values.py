@@ -42,14 +42,6 @@ PIECE = 1 << 20
 NO_NUMBERS = "it is not an array of numbers"
 
 
-@dataclass(frozen=True)
-class ComparedValues:
-    """Comparisons of the values of two checkpoints, in A's order."""
-
-    values: tuple[ComparedLeaf, ...]
-    uncompared: tuple[NotCompared, ...]
-
-
 def value_differences(
     a: Source,
     b: Source,
@@ -59,8 +51,8 @@ def value_differences(
     keys: Collection[str] | None = None,
     tolerance: Tolerance = EXACT,
     progress: Report | None = None,
-) -> ComparedValues:
-    """How far apart the values are, for every array that has the same shape in both.
+) -> tuple[tuple[ComparedLeaf, ...], tuple[NotCompared, ...]]:
+    """How far apart the values are, for arrays of the same shape in both; and what is not compared.
 
     Numbers of any two dtypes are compared as numbers; other elements are not. `memory` is the budget in
     bytes. `without_values`: texts of the keys of leaves of which one of the two has shape and dtype alone.
@@ -88,10 +80,8 @@ def value_differences(
         with _reading(x, memory):
             found.append(_compared(a, b, x, y, memory, tolerance))
         read.add(x.nbytes)
-    return ComparedValues(
-        tuple(one for one in found if isinstance(one, ComparedLeaf)),
-        tuple(one for one in found if isinstance(one, NotCompared)),
-    )
+    uncompared = tuple(one for one in found if isinstance(one, NotCompared))
+    return tuple(one for one in found if isinstance(one, ComparedLeaf)), uncompared
 
 
 def statistics(

@@ -12,7 +12,7 @@ from ckpt_surgery.core.folding import ShownKey, fold, unfolded
 from ckpt_surgery.core.text import bytes_text, number_of, shown
 from ckpt_surgery.report.explanation import UNMATCHED, Made, Used, described
 from ckpt_surgery.report.leaves import describe
-from ckpt_surgery.report.plan import plan_rows
+from ckpt_surgery.report.plan import named_key, plan_rows
 from ckpt_surgery.report.plan_texts import WAYS, fate_word
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def _made_lines(explanation: "Explanation", made: Made, full: bool, width: int) 
         .append_text(Text.assemble(word, f"  {describe(step.leaf)}"))
         .append(f", {bytes_text(step.leaf.nbytes)}, {way}")
     )
-    named = [(_named(o.source, o.leaf.key.printed, several), describe(o.leaf)) for o in made.sources]
+    named = [(named_key(o.source, o.leaf.key.printed, several), describe(o.leaf)) for o in made.sources]
     yield from _listed("made from", named, full)
     if step.rule is None:
         own = fate == "defaulted"
@@ -100,11 +100,11 @@ def _stage_lines(
     where = "" if stage.pass_name is None else f" of the pass {stage.pass_name}"
     yield _rule_line("rule", stage.rule.path + where, explanation, stage.rule.line)
     yield from _excerpt(explanation.excerpts.get(stage.rule.path, ()), full)
-    claimed = [_named(one.source, one.key, several) for one in stage.claims]
+    claimed = [named_key(one.source, one.key, several) for one in stage.claims]
     if not alone or {(one.source, one.key) for one in stage.claims} != set(made.step.sources):
         yield from _listed("  claims", [(key, "") for key in claimed], full)
     if stage.claims or not alone:
-        others = [(_named(source, key, several), "") for source, key in stage.looked_up]
+        others = [(named_key(source, key, several), "") for source, key in stage.looked_up]
         yield from _listed("  looks up", others, full)
     bound = _bound([*(one.bound for one in stage.claims), stage.variables], full)
     if bound:
@@ -180,10 +180,6 @@ def _near(used: Used, width: int, claimed: bool) -> Iterator[Text]:
 
 def _several(explanation: "Explanation") -> bool:
     return len({i.name for i in explanation.plan.inputs} - {"target"}) > 1
-
-
-def _named(source: str, key: str, several: bool) -> str:
-    return f"{source}:{key}" if several or source == "target" else key
 
 
 def _numbered(path: str, line: int | None) -> str:

@@ -106,8 +106,10 @@ class Report:
             "seconds": result.seconds,
             "destination": result.destination,
             "verified": result.verified,
-            "shared": tuple(map(SharedFile.of, result.shared)),
-            "companions": tuple(map(CompanionFile.of, result.companions)),
+            "shared": tuple(
+                [SharedFile(one.name, one.source, one.size, one.how.value) for one in result.shared]
+            ),
+            "companions": tuple([CompanionFile(one.name, one.source, one.size) for one in result.companions]),
             "overflowed": result.overflowed,
         }
         self._write(result.plan, **ran)
