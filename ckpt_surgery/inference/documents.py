@@ -2,7 +2,7 @@
 
 import shlex
 from collections.abc import Iterator
-from typing import Annotated, Literal
+from typing import Annotated, Literal, cast
 
 from ckpt_surgery.core.documents import Document, Pattern
 from ckpt_surgery.core.frozen import frozen
@@ -125,7 +125,8 @@ def inferred_rules(draft: Draft) -> Iterator[InferredRule]:
 def inferred_leaves(findings: Findings) -> Iterator[InferredLeaf]:
     """The leaves that are decided."""
     for one in findings.formations:
-        yield InferredLeaf.from_attributes(one, key=one.target, value=str(one.value))
+        evidence = cast(EvidenceName, one.evidence)
+        yield InferredLeaf(one.target, one.sources, str(one.value), evidence, one.why)
 
 
 def open_leaves(findings: Findings) -> Iterator[OpenLeaves]:
