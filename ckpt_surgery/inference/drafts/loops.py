@@ -3,7 +3,6 @@
 import itertools
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from ckpt_surgery.inference.drafts.key_patterns import KeyPlace
 from ckpt_surgery.inference.drafts.parts import Bundle, Group, RulePart
@@ -13,16 +12,10 @@ NAMES = "ij"
 
 Row = tuple[RulePart, KeyPlace]
 """A part, and one of its sources."""
-
-
-@dataclass(frozen=True)
-class Loops:
-    """The variables of a rule."""
-
-    ranges: tuple[tuple[str, str], ...]
-    """Each variable, with the list of its values as an expression."""
-    columns: tuple[Mapping[str, Sequence[int]], ...]
-    """For each group of the bundle, the values of the variables in each row."""
+Ranges = tuple[tuple[str, str], ...]
+"""The variables of a rule, each with the list of its values as an expression."""
+Columns = Mapping[str, Sequence[int]]
+"""The values of the variables in each row."""
 
 
 def rows_of(group: Group) -> list[Row]:
@@ -30,50 +23,43 @@ def rows_of(group: Group) -> list[Row]:
     return [(part, place) for part in group for place in part.sources]
 
 
-def loops_of(bundle: Bundle) -> Loops | None:
-    """The variables with which every group gives each source exactly its parts; None if there are none."""
+def loops_of(bundle: Bundle) -> tuple[Ranges, Sequence[Columns]] | None:
+    """The variables with which every group gives each source exactly its parts, and their values in each
+    group; None if there are none."""
     places = {place for group in bundle for part in group for place in part.sources}
-    found: list[tuple[tuple[tuple[str, str], ...], Mapping[str, Sequence[int]]]] = []
-    for group in bundle:
-        rows = rows_of(group)
+    found: list[tuple[Ranges, Columns]] = []
+    for rows in map(rows_of, bundle):
         parts: dict[KeyPlace, list[int]] = defaultdict(list)
         for at, (_, place) in enumerate(rows):
             parts[place].append(at)
         counts = {len(several) for several in parts.values()}
         if parts.keys() != places or len(counts) != 1:
             return None
-        if counts == {1}:
-            found.append(((), {}))
-            continue
-        one = _repeated(rows, list(parts.values()))
+        one = ((), {}) if counts == {1} else _repeated(rows, list(parts.values()))
         if one is None:
             return None
         found.append(one)
-    if len({ranges for ranges, _ in found}) != 1:
-        return None
-    return Loops(found[0][0], tuple(columns for _, columns in found))
+    (ranges, *others), columns = zip(*found, strict=True)
+    return None if set(others) - {ranges} else (ranges, columns)
 
 
-def _repeated(
-    rows: Sequence[Row], by_place: Sequence[Sequence[int]]
-) -> tuple[tuple[tuple[str, str], ...], Mapping[str, Sequence[int]]] | None:
+def _repeated(rows: Sequence[Row], by_place: Sequence[Sequence[int]]) -> tuple[Ranges, Columns] | None:
     """One variable, or two, that number the rows of each place."""
     coordinates = _coordinates(rows)
     for several in (*((one,) for one in coordinates), *itertools.combinations(coordinates, 2)):
-        columns = [_ranks(column, by_place) for column in several]
-        lengths = [max(ranks) + 1 for ranks, _ in columns]
+        named = dict(zip(NAMES, (_ranks(column, by_place) for column in several), strict=False))
+        lengths = [max(ranks) + 1 for ranks, _ in named.values()]
         wanted = set(itertools.product(*map(range, lengths)))
-        each = ([tuple(ranks[at] for ranks, _ in columns) for at in positions] for positions in by_place)
+        each = ([tuple(ranks[at] for ranks, _ in named.values()) for at in place] for place in by_place)
         if all(len(one) == len(wanted) and set(one) == wanted for one in each):
             ranges = tuple(
                 (name, f"range({length})" if odd is None else str(odd))
-                for name, length, (_, odd) in zip(NAMES, lengths, columns, strict=False)
+                for length, (name, (_, odd)) in zip(lengths, named.items(), strict=True)
             )
-            values = {
+            return ranges, {
                 name: ranks if odd is None else [odd[rank] for rank in ranks]
-                for name, (ranks, odd) in zip(NAMES, columns, strict=False)
+                for name, (ranks, odd) in named.items()
             }
-            return ranges, values
     return None
 
 

@@ -15,7 +15,7 @@ from ckpt_surgery.inference.drafts.key_patterns import (
     Universe,
     in_common,
 )
-from ckpt_surgery.inference.drafts.loops import Loops, loops_of, rows_of
+from ckpt_surgery.inference.drafts.loops import Columns, loops_of, rows_of
 from ckpt_surgery.inference.drafts.parts import (
     Bundle,
     DraftedOutput,
@@ -55,7 +55,8 @@ def rule_for(bundle: Bundle, universe: Universe, tables: Tables, word: str = "")
     loops, ordered = loops_of(alike), _order(alike, tables)
     if loops is None or ordered is None:
         return None
-    outputs = _outputs(alike, loops, tables)
+    ranges, columns = loops
+    outputs = _outputs(alike, bool(ranges), columns, tables)
     if outputs is None:
         return None
     return replace(
@@ -63,7 +64,7 @@ def rule_for(bundle: Bundle, universe: Universe, tables: Tables, word: str = "")
         outputs=outputs,
         makes=makes if BELOW in pattern.groups else len(parts),
         by=ordered or None,
-        loops=loops.ranges,
+        loops=ranges,
     )
 
 
@@ -203,9 +204,11 @@ def _is_natural(part: RulePart) -> bool:
 # --- keys and values --------------------------------------------------------------------------------------
 
 
-def _outputs(bundle: Bundle, loops: Loops, tables: Tables) -> tuple[DraftedOutput, ...] | None:
+def _outputs(
+    bundle: Bundle, looped: bool, loops: Sequence[Columns], tables: Tables
+) -> tuple[DraftedOutput, ...] | None:
     found: list[DraftedOutput] = []
-    for group, columns in zip(bundle, loops.columns, strict=True):
+    for group, columns in zip(bundle, loops, strict=True):
         rows = _rows(group, columns)
         targets = [part.target for part, _ in rows_of(group) if part.target is not None]
         to, formula = _spelled(targets, rows, tables), _formula(rows)
@@ -215,7 +218,7 @@ def _outputs(bundle: Bundle, loops: Loops, tables: Tables) -> tuple[DraftedOutpu
         if None in sources:
             return None
         value = with_sources(formula, [one or "x" for one in sources]) if sources else formula
-        same = len(bundle) == 1 and not loops.ranges and not gathers(group[0].value.text)
+        same = len(bundle) == 1 and not looped and not gathers(group[0].value.text)
         if same and all(part.target and part.target.text == part.sources[0].text for part in group):
             to = ()
         found.append(DraftedOutput(to, value, formula))

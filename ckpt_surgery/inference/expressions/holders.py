@@ -12,7 +12,6 @@ from ckpt_surgery.core.dtypes import DType
 from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.inference.expressions.layout_steps import (
     composed,
-    identity,
     is_identity,
     reshaping,
     restricted,
@@ -119,13 +118,7 @@ Holder = HeldLeaf | Many | Laid | HeldPart | Call | Joined
 
 def of_leaves(keys: Sequence[str], lengths: Shape, each: Shape) -> Holder:
     """Leaves stacked along as many first axes as there are `lengths`; without any, the one leaf as it is."""
-    if not lengths:
-        return HeldLeaf(keys[0], each)
-    apart = tuple(n for n in lengths if n != 1)
-    axes = identity(each)
-    order = tuple(range(len(apart) + len(axes.order)))
-    joins = (*(int(n != 1) for n in lengths), *axes.joins)
-    return laid(Layout((apart, *axes.cuts), order, joins), Many(tuple(keys), each))
+    return reshaped(Many(tuple(keys), each), (*lengths, *each)) if lengths else HeldLeaf(keys[0], each)
 
 
 def member(layout: Layout, inner: Holder, place: Sequence[int]) -> Holder:
@@ -169,15 +162,12 @@ def _laid_apart(layout: Layout, whole: Joined) -> Holder | None:
         return None
     digit = sum(map(len, layout.cuts[: whole.axis]))
     axis = next(i for i, group in enumerate(layout.groups()) if digit in group)
-    parts = []
-    for part in whole.parts:
-        cuts = list(layout.cuts)
-        length = part.shape[whole.axis]
-        one = length == 1
-        cuts[whole.axis] = () if one else (length,)
-        joins = tuple(n - (one and i == axis) for i, n in enumerate(layout.joins))
-        order = tuple(range(len(layout.order) - one))
-        parts.append(laid(Layout(tuple(cuts), order, joins), part))
+    new = layout.shape_out
+    lengths = [part.shape[whole.axis] for part in whole.parts]
+    parts = [
+        reshaped(part, (*new[:axis], length, *new[axis + 1 :]))
+        for part, length in zip(whole.parts, lengths, strict=True)
+    ]
     return concatenated(parts, axis)
 
 
@@ -249,9 +239,7 @@ def concatenated(parts: Sequence[Holder], axis: int) -> Holder:
 
 def squeezed(part: Holder, axis: int) -> Holder:
     """An array without an axis of length 1."""
-    layout = identity(part.shape)
-    joins = (*layout.joins[:axis], *layout.joins[axis + 1 :])
-    return laid(Layout(layout.cuts, layout.order, joins), part)
+    return reshaped(part, (*part.shape[:axis], *part.shape[axis + 1 :]))
 
 
 def _stack(parts: Sequence[Holder], axis: int) -> Holder:
@@ -314,13 +302,10 @@ def _lifted_join(parts: Sequence[Holder], first: Joined) -> Holder | None:
     alike = None if first.stacked else lifted(all_parts)
     count, axis, each = len(parts), first.axis, first.parts[0].shape
     if alike is not None and 0 not in each:
-        # One stack of everything: its first axis is cut, and its second half is joined with `axis`.
-        digits = ((count, len(first.parts)), *((n,) if n != 1 else () for n in each))
-        order = [*range(2, 2 + sum(map(len, digits[1:])))]
-        place = sum(map(len, digits[1 : axis + 1]))
-        order.insert(place, 1)
-        joins_of = [len(cut) + (number == axis) for number, cut in enumerate(digits[1:])]
-        return laid(Layout(digits, (0, *order), (1, *joins_of)), alike)
+        # One stack of everything: its first axis is cut, and the second half of it is joined with `axis`.
+        apart = reshaped(alike, (count, len(first.parts), *each))
+        order = [0, *range(2, 2 + axis), 1, *range(2 + axis, 2 + len(each))]
+        return reshaped(laid(transposing(apart.shape, order), apart), (count, *first.shape))
     lists = [lifted(column) for column in zip(*(one.parts for one in joins), strict=True)]
     found = [one for one in lists if one is not None]
     if len(found) < len(lists):

@@ -3,7 +3,7 @@
 import functools
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from ckpt_surgery.core.arrays import Region, Shape
 from ckpt_surgery.core.frozen import frozen
@@ -124,11 +124,17 @@ def coarsened(layout: Layout) -> Layout:
 
     heads = [digit for digit in range(len(layout.digits)) if not joined(digit)]
     ends = [*heads, len(layout.digits)][1:]
-    lengths = {head: math.prod(layout.digits[head:end]) for head, end in zip(heads, ends, strict=True)}
-    number = {head: new for new, head in enumerate(heads)}
-    cuts = tuple(
-        tuple(lengths[head] for head in heads if axis_of[head] == axis) for axis in range(len(layout.cuts))
+    return _of_digits(
+        layout, {head: math.prod(layout.digits[head:end]) for head, end in zip(heads, ends, strict=True)}
     )
+
+
+def _of_digits(layout: Layout, lengths: Mapping[int, int]) -> Layout:
+    """The layout with these digits alone, and their new lengths."""
+    number = {digit: new for new, digit in enumerate(lengths)}
+    digits = iter(range(len(layout.digits)))
+    axes = [[next(digits) for _ in cut] for cut in layout.cuts]
+    cuts = tuple(tuple(lengths[digit] for digit in axis if digit in lengths) for axis in axes)
     order = tuple(number[digit] for digit in layout.order if digit in number)
     joins = tuple(sum(digit in number for digit in group) for group in layout.groups())
     return Layout(cuts, order, joins)
@@ -160,7 +166,8 @@ def restricted(layout: Layout, region: Region) -> Restricted | None:
             return None
         bounds.append(whole)
     part = Region(tuple(start for start, _ in bounds), tuple(stop for _, stop in bounds))
-    return Restricted(part, _shortened(layout, [len(taken[d]) for d in range(len(layout.digits))]))
+    kept = {digit: len(taken[digit]) for digit in range(len(layout.digits)) if len(taken[digit]) != 1}
+    return Restricted(part, coarsened(_of_digits(layout, kept)))
 
 
 def _spread(start: int, stop: int, lengths: Sequence[int]) -> list[range] | None:
@@ -187,20 +194,6 @@ def _gathered(lengths: Sequence[int], taken: Sequence[range]) -> tuple[int, int]
         start = start * length + part[0]
         size *= len(part)
     return start, start + size
-
-
-def _shortened(layout: Layout, lengths: Sequence[int]) -> Layout:
-    """The layout with other lengths of its digits; those of length 1 are left out."""
-    kept = [digit for digit, length in enumerate(lengths) if length != 1]
-    number = {digit: new for new, digit in enumerate(kept)}
-    digits = iter(range(len(lengths)))
-    cuts = []
-    for cut in layout.cuts:
-        own = [next(digits) for _ in cut]
-        cuts.append(tuple(lengths[digit] for digit in own if digit in number))
-    order = tuple(number[digit] for digit in layout.order if digit in number)
-    joins = tuple(sum(digit in number for digit in group) for group in layout.groups())
-    return coarsened(Layout(tuple(cuts), order, joins))
 
 
 def _common(first: Sequence[int], second: Sequence[int]) -> list[_Piece] | None:

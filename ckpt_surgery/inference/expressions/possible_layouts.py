@@ -8,6 +8,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from ckpt_surgery.core.arrays import Shape
+from ckpt_surgery.inference.expressions.layout_steps import identity
 from ckpt_surgery.inference.expressions.layouts import Layout
 
 MOST = 64
@@ -29,10 +30,10 @@ def layouts(shape_in: Shape, shape_out: Shape, stacked: int = 0) -> list[Layout]
     if math.prod(shape_in) != math.prod(shape_out):
         return []
     if 0 in shape_in:
-        return _empty(shape_in, shape_out)
+        return [identity(shape_in)] if shape_in == shape_out else []
     search = _ShapeSearch(shape_in, shape_out, stacked)
     found: dict[tuple[object, ...], Layout] = {}
-    for groups in search.results():
+    for groups in search.results(0, shape_in, (0,) * len(shape_in)):
         layout = _layout(shape_in, shape_out, groups)
         found.setdefault((layout.digits, layout.order), layout)
         if len(found) == MOST:
@@ -42,14 +43,6 @@ def layouts(shape_in: Shape, shape_out: Shape, stacked: int = 0) -> list[Layout]
     return sorted(found.values(), key=lambda layout: (len(layout.order), _moves(layout.order)))
 
 
-def _empty(shape_in: Shape, shape_out: Shape) -> list[Layout]:
-    """An array without elements keeps its shape or is not told at all."""
-    if shape_in != shape_out:
-        return []
-    cuts = tuple((length,) if length != 1 else () for length in shape_in)
-    return [Layout(cuts, tuple(range(sum(map(len, cuts)))), tuple(map(len, cuts)))]
-
-
 class _ShapeSearch:
     """Fills the axes of the result one after the other with axes of the input, or with parts of them."""
 
@@ -57,46 +50,35 @@ class _ShapeSearch:
         self._in = shape_in
         self._wanted = [length for length in shape_out if length != 1]
         self._stacked = stacked
-        self._left = list(shape_in)
-        self._cuts = [0] * len(shape_in)
         self.tries = 0
 
-    def results(self, done: int = 0) -> Iterator[list[list[_Part]]]:
-        """The parts of each axis of the result from `done` on that is longer than 1."""
+    def results(self, done: int, left: Shape, cuts: Shape) -> Iterator[list[list[_Part]]]:
+        """The parts of each axis of the result from `done` on that is longer than 1.
+
+        `left`: what is left of each axis of the input; `cuts`: how many parts of it are taken.
+        """
         self.tries += 1
         if self.tries > _MOST_TRIES:
             return
         if done == len(self._wanted):
-            if all(left == 1 for left in self._left):
+            if all(length == 1 for length in left):
                 yield []
             return
         length = self._wanted[done]
-        for axis in range(len(self._in)):
-            if self._left[axis] % length == 0 and self._left[axis] > 1:
-                yield from self._with_part(axis, length, done)
-        for axes in self._joined(length):
-            yield from self._with_axes(axes, done)
+        for axis, rest in enumerate(left):
+            if rest % length == 0 and rest > 1:
+                less = (*left[:axis], rest // length, *left[axis + 1 :])
+                more = (*cuts[:axis], cuts[axis] + 1, *cuts[axis + 1 :])
+                for others in self.results(done + 1, less, more):
+                    yield [[(axis, cuts[axis])], *others]
+        for axes in self._joined(length, left, cuts):
+            less = tuple(1 if axis in axes else rest for axis, rest in enumerate(left))
+            for others in self.results(done + 1, less, cuts):
+                yield [[(axis, 0) for axis in axes], *others]
 
-    def _with_part(self, axis: int, length: int, done: int) -> Iterator[list[list[_Part]]]:
-        """The next axis of the result is the next part of an axis of the input, or all of it."""
-        part = (axis, self._cuts[axis])
-        self._left[axis] //= length
-        self._cuts[axis] += 1
-        for rest in self.results(done + 1):
-            yield [[part], *rest]
-        self._left[axis] *= length
-        self._cuts[axis] -= 1
-
-    def _with_axes(self, axes: Sequence[int], done: int) -> Iterator[list[list[_Part]]]:
-        """The next axis of the result consists of these axes of the input."""
-        for axis in axes:
-            self._left[axis] = 1
-        for rest in self.results(done + 1):
-            yield [[(axis, 0) for axis in axes], *rest]
-        for axis in axes:
-            self._left[axis] = self._in[axis]
-
-    def _joined(self, length: int, begun: tuple[int, ...] = ()) -> Iterator[tuple[int, ...]]:
+    def _joined(
+        self, length: int, left: Shape, cuts: Shape, begun: tuple[int, ...] = ()
+    ) -> Iterator[tuple[int, ...]]:
         """Two or more whole axes of the input whose lengths multiply to this one.
 
         Those along which leaves are stacked stand anywhere, the others in their order.
@@ -110,9 +92,9 @@ class _ShapeSearch:
             return
         last = max((axis for axis in begun if axis >= self._stacked), default=-1)
         for axis, whole in enumerate(self._in):
-            free = whole > 1 and self._cuts[axis] == 0 and self._left[axis] == whole and axis not in begun
+            free = whole > 1 and cuts[axis] == 0 and left[axis] == whole and axis not in begun
             if free and length % whole == 0 and (axis < self._stacked or axis > last):
-                yield from self._joined(length // whole, (*begun, axis))
+                yield from self._joined(length // whole, left, cuts, (*begun, axis))
 
 
 def _layout(shape_in: Shape, shape_out: Shape, groups: Sequence[Sequence[_Part]]) -> Layout:

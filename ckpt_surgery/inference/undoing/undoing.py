@@ -4,14 +4,19 @@ A function that loses something raises Lost. `*` and `/` by a power of two count
 unless a number leaves the range of its dtype.
 """
 
+import functools
+import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+import ml_dtypes
+
 from ckpt_surgery.core.arrays import Region, Shape
-from ckpt_surgery.core.dtypes import DType, is_integer, kind
+from ckpt_surgery.core.dtypes import DType, has_infinity, has_nan, is_integer, kind, limits
+from ckpt_surgery.core.errors import FunctionError
 from ckpt_surgery.functions.arrays import Apply, Node, Read, reads
 from ckpt_surgery.functions.base import Number
-from ckpt_surgery.functions.dtypes import Bitcast, Cast, Rounded
+from ckpt_surgery.functions.dtypes import Bitcast, Cast, Rounded, number_as
 from ckpt_surgery.functions.indexing import Copies, Index, Take
 from ckpt_surgery.functions.joining import Concat, Stack
 from ckpt_surgery.functions.layout import Pad, Reshape, Transpose
@@ -19,7 +24,6 @@ from ckpt_surgery.functions.nonfinite import AllowNonfinite
 from ckpt_surgery.functions.operators import Binary, Unary
 from ckpt_surgery.functions.quantization import Quantize
 from ckpt_surgery.functions.sizes import axis_of
-from ckpt_surgery.inference.expressions.exactness import holds_all, scales_exactly
 from ckpt_surgery.inference.expressions.holders import (
     INNER,
     Holder,
@@ -263,3 +267,61 @@ _UNDO: Mapping[type, Callable[[Any, Apply, Held], Undone]] = {
     Binary: _binary,
     Unary: _unary,
 }
+
+
+# --- what dtypes hold -----------------------------------------------------------------------------------
+
+_finfo: Callable[[DType], Any] = ml_dtypes.finfo
+_WITHOUT_ZERO = "float8_e8m0fnu"
+"""A dtype of powers of two alone."""
+
+
+@functools.cache
+def holds_all(wide: DType, narrow: DType) -> bool:
+    """Whether each value of `narrow` is one of `wide` too, so that a cast there and back changes nothing."""
+    if wide == narrow:
+        return True
+    kinds = kind(narrow) + kind(wide)
+    if kinds[1] == "b" or kinds[0] == "c":
+        return kinds == "cc" and wide.itemsize > narrow.itemsize
+    if kinds[0] == "b":
+        return kinds[1] != "c" and wide.name != _WITHOUT_ZERO
+    if kinds[1] == "c":  # the way back would drop the imaginary part, which no cast does
+        return False
+    if is_integer(narrow):
+        low, high = limits(narrow)
+        if is_integer(wide):
+            return limits(wide)[0] <= low and high <= limits(wide)[1]
+        exact = 2 ** (int(_finfo(wide).nmant) + 1)
+        least, most = limits(wide)
+        return max(-exact, least) <= low and high <= min(exact, most) and wide.name != _WITHOUT_ZERO
+    return not is_integer(wide) and _holds_floats(wide, narrow)
+
+
+def _holds_floats(wide: DType, narrow: DType) -> bool:
+    a, b = _finfo(wide), _finfo(narrow)
+    low, high = limits(narrow)
+    return (
+        int(a.nmant) >= int(b.nmant)
+        and limits(wide)[0] <= low
+        and high <= limits(wide)[1]
+        and float(a.smallest_subnormal) <= float(b.smallest_subnormal)
+        and has_nan(wide) >= has_nan(narrow)
+        and has_infinity(wide) >= has_infinity(narrow)
+        and wide.name != _WITHOUT_ZERO
+    )
+
+
+def scales_exactly(factor: Number, dtype: DType) -> bool:
+    """Whether products and quotients with a number are exact, unless they leave the range of a float dtype.
+
+    So it is with powers of two that the dtype holds, and whose reciprocal it holds.
+    """
+    if isinstance(factor, bool) or factor == 0 or not math.isfinite(factor):
+        return False
+    if math.frexp(abs(factor))[0] != 0.5:
+        return False
+    try:
+        return all(float(number_as(c, dtype)) == c for c in (float(factor), 1.0 / factor))
+    except FunctionError:
+        return False

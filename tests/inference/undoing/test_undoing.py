@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from ckpt_surgery.core.dtypes import DTYPES, bits, computation, converted, kind
-from ckpt_surgery.inference.expressions.exactness import holds_all, scales_exactly
+from ckpt_surgery.inference.undoing.undoing import holds_all, scales_exactly
 
 NARROW = [name for name, dtype in DTYPES.items() if bits(dtype) <= 16 and kind(dtype) in "iuf"]
 WIDE = [name for name, dtype in DTYPES.items() if kind(dtype) in "iuf"]
