@@ -82,7 +82,6 @@ def ones(shape: int | tuple[int, ...], dtype: DType) -> Array:
 
 def _filled(name: str, shape: int | tuple[int, ...], value: Number, dtype: DType) -> Array:
     lengths = _shape_of(shape, name)
-    number_as(value, dtype)
     check_size(name, ArraySpec(lengths, dtype), lambda: 0)
     return apply(Full(lengths, value, dtype))
 
@@ -250,25 +249,20 @@ def init(
     return apply(Init(initializer, _shape_of(shape, "init"), dtype, leaf_key, seed, tuple(options.items())))
 
 
-def _factories() -> dict[str, Callable[..., Any]]:
-    """The public functions of `jax.nn.initializers` by name."""
-    from jax.nn import initializers
-
-    return {name: f for name, f in vars(initializers).items() if inspect.isfunction(f) and name[0] != "_"}
-
-
 def _built(initializer: str, options: Options) -> Callable[..., Any]:
     """The initializer, a function `(key, shape, dtype) -> array`.
 
     Raises FunctionError for an unknown name or option.
     """
-    factories = _factories()
-    if initializer not in factories:
+    from jax.nn import initializers
+
+    public = {name for name, f in vars(initializers).items() if inspect.isfunction(f) and name[0] != "_"}
+    if initializer not in public:
         raise FunctionError(
             f"`init`: no initializer `{initializer}` in jax.nn.initializers"
-            f"{did_you_mean(initializer, factories)}"
+            f"{did_you_mean(initializer, public)}"
         )
-    factory = factories[initializer]
+    factory = getattr(initializers, initializer)
     known = set(inspect.signature(factory).parameters) - {"dtype"}
     ready = "key" in known  # `zeros` and `ones` are initializers themselves, all others return one
     for name, _ in options:
@@ -290,21 +284,16 @@ def _check(initializer: str, options: Options, shape: Shape) -> None:
         import jax
     try:
         built = _built(initializer, options)
-        _check_axes(options, shape)
+        for name, value in options:
+            for axis in value if isinstance(value, tuple) else (value,):
+                if name.endswith("_axis") and type(axis) is int and not -len(shape) <= axis < len(shape):
+                    raise FunctionError(
+                        f"`init`: `{name}` is {axis}, but the shape {list(shape)} has {len(shape)} axes"
+                    )
         with np.errstate(all="ignore"):
             jax.eval_shape(lambda key: built(key, shape, np.float32), jax.random.key(0))
     except (ValueError, TypeError, ArithmeticError, AttributeError, LookupError, AssertionError) as error:
         raise FunctionError(f"`init`: `{initializer}` for shape {list(shape)}: {error}") from None
-
-
-def _check_axes(options: Options, shape: Shape) -> None:
-    """Raises FunctionError if an option such as `in_axis` or `out_axis` names an axis that does not exist."""
-    for name, value in options:
-        for axis in value if isinstance(value, tuple) else (value,):
-            if name.endswith("_axis") and type(axis) is int and not -len(shape) <= axis < len(shape):
-                raise FunctionError(
-                    f"`init`: `{name}` is {axis}, but the shape {list(shape)} has {len(shape)} axes"
-                )
 
 
 def leaf_prng_key(seed: int, leaf_key: str) -> Any:

@@ -147,8 +147,9 @@ class Cast(Function):
         nan_is_lost = not has_nan(self.dtype) and bool(np.isnan(wide).any())
         if self.on_overflow == "error" or nan_is_lost or kind(self.dtype) == "c":
             worst = _furthest(wide, lost)
-            where = f"{np.count_nonzero(lost):,} of {wide.size:,} values here{_place(region, worst)}"
-            raise self.out_of_range(wide[worst], where)
+            place = [start + i for start, i in zip(region.starts, worst, strict=True)]
+            where = f"{np.count_nonzero(lost):,} of {wide.size:,} values here"
+            raise self.out_of_range(wide[worst], f"{where}, at {place}" if place else where)
         low, high = limits(self.dtype)
         result[lost] = np.where(wide[lost] < low, low, high).astype(self.dtype)
         return result
@@ -204,13 +205,8 @@ def overflow_reason(number: np.ndarray, where: str, dtype: DType) -> str:
     """The reason why `dtype` does not hold a number."""
     if np.isnan(number).any():
         return f"the dtype has no NaN ({where}); replace it first (`where`)"
-    low, high = limits(_real(dtype))
+    low, high = limits(np.empty(0, dtype).real.dtype)
     return f"{number.item()!r} is out of range, {low} to {high} ({where})"
-
-
-def _real(dtype: DType) -> DType:
-    """The dtype of the real part of a complex dtype; other dtypes unchanged."""
-    return np.empty(0, dtype).real.dtype if kind(dtype) == "c" else dtype
 
 
 def _furthest(values: np.ndarray, lost: np.ndarray) -> tuple[int, ...]:
@@ -224,12 +220,6 @@ def _furthest(values: np.ndarray, lost: np.ndarray) -> tuple[int, ...]:
             (int(offending.argmax()), int(offending.argmin())), key=lambda i: abs(offending[i].item())
         )
     return tuple(int(i) for i in np.unravel_index(places[number], values.shape))
-
-
-def _place(region: Region, index: tuple[int, ...]) -> str:
-    """The index of a value in the whole array, for messages; nothing for one without axes."""
-    at = [start + i for start, i in zip(region.starts, index, strict=True)]
-    return f", at {at}" if at else ""
 
 
 def _within_limits(block: np.ndarray, dtype: DType) -> bool:
@@ -250,31 +240,20 @@ def _within_limits(block: np.ndarray, dtype: DType) -> bool:
 
 def _lost(wide: np.ndarray, result: np.ndarray) -> np.ndarray:
     """A mask of the values of `wide` that are out of the range of the dtype of `result`, their cast."""
-    if is_integer(result.dtype):
-        return _outside_integers(wide, result.dtype)
-    if not has_nan(result.dtype):
-        return _outside_floats_without_nan(wide, result.dtype)
-    gone: np.ndarray = ~np.isfinite(result) & np.isfinite(wide)
-    return gone if has_infinity(result.dtype) else gone | np.isinf(wide)
-
-
-def _outside_integers(wide: np.ndarray, dtype: DType) -> np.ndarray:
+    dtype = result.dtype
+    if has_nan(dtype):
+        gone: np.ndarray = ~np.isfinite(result) & np.isfinite(wide)
+        return gone if has_infinity(dtype) else gone | np.isinf(wide)
     low, high = limits(dtype)
+    if not is_integer(dtype):
+        # Rounding takes values beyond `high` from half-way between it and the next power of two on.
+        half_way = (high + 2.0 ** math.ceil(math.log2(high))) / 2
+        return np.asarray(~((wide > -half_way) & (wide < half_way)))
     if is_integer(wide.dtype):
         return np.asarray((wide < low) | (wide > high))
     whole = np.trunc(wide)
     # high + 1 is a power of two, exact as a float. NaN compares false, so it counts as outside.
     return np.asarray(~((whole >= float(low)) & (whole < float(high + 1))))
-
-
-def _outside_floats_without_nan(wide: np.ndarray, dtype: DType) -> np.ndarray:
-    """A mask of the values that IEEE 754 rounding takes beyond the largest finite value of the dtype.
-
-    These are the values from half-way between that value and the next power of two on.
-    """
-    _, high = limits(dtype)
-    half_way = (high + 2.0 ** math.ceil(math.log2(high))) / 2
-    return np.asarray(~((wide > -half_way) & (wide < half_way)))
 
 
 @dataclass(frozen=True)

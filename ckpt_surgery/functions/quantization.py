@@ -5,7 +5,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from ckpt_surgery.core.arrays import ArraySpec, Region, Shape
+from ckpt_surgery.core.arrays import ArraySpec, Region
 from ckpt_surgery.core.dtypes import DType, bits, computation, converted, is_integer, kind, limits
 from ckpt_surgery.core.errors import DataError, FunctionError
 from ckpt_surgery.core.selections import Selection, as_array, distinct
@@ -37,8 +37,6 @@ class Quantize(Function):
     part: str = "values"
 
     def __post_init__(self) -> None:
-        if self.part not in PARTS:
-            raise FunctionError(f"`quantize` has no part `{self.part}`")
         if self.dtype.name not in QUANTIZED:
             raise FunctionError(
                 f"`quantize` does not support {self.dtype.name}; use one of {', '.join(QUANTIZED)}"
@@ -48,7 +46,7 @@ class Quantize(Function):
         spec = ins[0]
         if kind(spec.dtype) != "f":
             raise FunctionError(f"`quantize` needs a float dtype, not {spec.dtype.name}")
-        axes = self._axes(spec.ndim)
+        axes = axes_of(self.axis, spec.ndim, self.name)
         if any(spec.shape[axis] == 0 for axis in axes):
             raise FunctionError(f"`quantize`: {spec} has no elements to compute a scale from")
         if self.part == "values":
@@ -57,7 +55,7 @@ class Quantize(Function):
         return ArraySpec(shape, computation(spec.dtype))
 
     def uses(self, selection: Selection, ins: Specs) -> list[tuple[int, Selection]]:
-        axes = self._axes(ins[0].ndim)
+        axes = axes_of(self.axis, ins[0].ndim, self.name)
         return [(0, tuple(range(ins[0].shape[i]) if i in axes else p for i, p in enumerate(selection)))]
 
     def apply(self, region: Region, ins: Specs, blocks: Blocks) -> np.ndarray:
@@ -66,7 +64,7 @@ class Quantize(Function):
         if not np.isfinite(block).all():
             raise DataError("`quantize`: the array has NaN or infinite values; replace them first (`where`)")
         largest = limits(self.dtype)[1]
-        axes = self._axes(ins[0].ndim)
+        axes = axes_of(self.axis, ins[0].ndim, self.name)
         scale = np.asarray(np.abs(block).max(axis=axes, keepdims=True, initial=0) / block.dtype.type(largest))
         if self.part == "scale":
             return scale[tuple(slice(length) for length in region.shape)]
@@ -74,9 +72,6 @@ class Quantize(Function):
         ratio = block[region.within(read)] / np.where(scale == 0, 1, scale)
         clipped = np.clip(np.rint(ratio) if is_integer(self.dtype) else ratio, -largest, largest)
         return converted(clipped, self.dtype)
-
-    def _axes(self, ndim: int) -> tuple[int, ...]:
-        return axes_of(self.axis, ndim, self.name)
 
 
 @in_expressions
@@ -116,7 +111,13 @@ def dequantize(
         raise FunctionError(
             f"`dequantize` needs integers or floats with a float scale, not {x.spec} and {scale.spec}"
         )
-    lengths = _block_lengths(block or (), x.ndim)
+    block = block or ()
+    if len(block) > x.ndim or min(block, default=1) < 1:
+        raise FunctionError(
+            f"`dequantize`: blocks of {block} do not fit an array of {x.ndim} axes",
+            hint=_PER_CHANNEL if len(block) > x.ndim else None,
+        )
+    lengths = (1,) * (x.ndim - len(block)) + block  # leading axes are not divided
     expected = tuple(-(-n // length) for n, length in zip(x.shape, lengths, strict=True))
     if scale.shape != expected if block else not broadcasts_to(scale.shape, x.shape):
         told = f"of shape {list(expected)} for blocks of {block}" if block else "that broadcasts"
@@ -133,16 +134,6 @@ def dequantize(
     work = np.result_type(*map(computation, dtypes))
     values, factor = (a if a.node.spec.dtype == work else cast(a, work) for a in (x, factor))
     return Array(apply(Binary("*"), values, factor).node, dtype or scale.dtype)
-
-
-def _block_lengths(block: tuple[int, ...], ndim: int) -> Shape:
-    """The length of a block along each axis: 1 along leading axes, which are not divided."""
-    if len(block) > ndim or min(block, default=1) < 1:
-        raise FunctionError(
-            f"`dequantize`: blocks of {block} do not fit an array of {ndim} axes",
-            hint=_PER_CHANNEL if len(block) > ndim else None,
-        )
-    return (1,) * (ndim - len(block)) + block
 
 
 # --- several numbers in a byte ---------------------------------------------------------------------------

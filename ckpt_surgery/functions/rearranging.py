@@ -108,8 +108,13 @@ def rearrangement(pattern: str, lengths: Lengths, shape: Shape) -> Rearrangement
     Raises FunctionError if pattern, lengths and shape do not fit together.
     """
     left, right = parse(pattern)
-    _check_lengths(dict(lengths), pattern, _names(left))
-    if ELLIPSIS in _names(left):
+    names = _names(left)
+    for name, length in lengths:
+        if name not in names:
+            raise FunctionError(f"`rearrange`: no axis `{name}` in '{pattern}'{did_you_mean(name, names)}")
+        if length < 1:
+            raise FunctionError(f"`rearrange`: the length of `{name}` should be positive, not {length}")
+    if ELLIPSIS in names:
         left, right = _spelled_out(left, right, len(shape) - len(left) + 1, pattern, shape)
     if len(left) != len(shape):
         raise FunctionError(
@@ -124,14 +129,6 @@ def rearrangement(pattern: str, lengths: Lengths, shape: Shape) -> Rearrangement
         permutation=tuple(order.index(name) for name in _names(right)),
         merged=tuple(math.prod(sizes[name] for name in axis) for axis in right),
     )
-
-
-def _check_lengths(lengths: dict[str, int], pattern: str, names: tuple[str, ...]) -> None:
-    for name, length in lengths.items():
-        if name not in names:
-            raise FunctionError(f"`rearrange`: no axis `{name}` in '{pattern}'{did_you_mean(name, names)}")
-        if length < 1:
-            raise FunctionError(f"`rearrange`: the length of `{name}` should be positive, not {length}")
 
 
 def _spelled_out(left: Side, right: Side, count: int, pattern: str, shape: Shape) -> tuple[Side, Side]:

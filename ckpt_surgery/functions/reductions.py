@@ -9,7 +9,7 @@ import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -30,8 +30,6 @@ from ckpt_surgery.functions.integers import (
 )
 from ckpt_surgery.functions.sizes import axes_of
 from ckpt_surgery.functions.streams import Folded, Pass, streamed
-
-T = TypeVar("T")
 
 _FLOAT64 = np.dtype(np.float64)
 

@@ -5,7 +5,7 @@ import functools
 import importlib
 import importlib.metadata
 import pkgutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from types import ModuleType
 from typing import Any
 
@@ -44,15 +44,9 @@ def registry() -> dict[str, Plain]:
 def _own() -> Mapping[str, Plain]:
     """The functions of this package by name."""
     functions: dict[str, Plain] = {}
-    for module in _modules():
-        _add(functions, module)
-    return functions
-
-
-def _modules() -> Iterator[ModuleType]:
-    """The modules of this package."""
     for module in pkgutil.iter_modules(importlib.import_module(GROUP).__path__):
-        yield importlib.import_module(f"{GROUP}.{module.name}")
+        _add(functions, importlib.import_module(f"{GROUP}.{module.name}"))
+    return functions
 
 
 def _add(functions: dict[str, Plain], module: ModuleType) -> None:

@@ -147,7 +147,7 @@ REFUSED: list[tuple[Function, tuple[str, ...], str]] = [
 )
 def test_scales_that_do_not_fit(block: tuple[int, ...] | None, texts: tuple[str, str], message: str) -> None:
     with pytest.raises(FunctionError) as caught:
-        dequantize(*lazily([numbers(text) for text in texts]), block)
+        dequantize(*lazily([numbers(text) for text in texts]), block=block)
     assert message in str(caught.value)
 
 
