@@ -21,22 +21,13 @@ SAVE = "Make the plan again with `out=FILE`, and apply FILE."
 _Value = Mapping[str | int, Any]
 
 
-def _is_merge(value: _Value) -> bool:
-    return "rules" not in value and ("merge_method" in value or bool({"models", "slices"} & value.keys()))
-
-
-def is_plan_report(value: _Value) -> bool:
-    """Whether the value of a document is what `plan` reports as JSON."""
-    return "schema" in value and {"recipe", "summary", "leaves"} <= value.keys()
-
-
 _OTHERS: list[tuple[Callable[[_Value], bool], str, str]] = [
     (
-        _is_merge,
+        lambda value: "rules" not in value and bool({"merge_method", "models", "slices"} & value.keys()),
         "a configuration of mergekit, not a recipe",
         "Models are merged by `ckpt-surgery merge {path} DST`.",
     ),
-    (is_plan_report, REPORT, SAVE),
+    (lambda value: {"schema", "recipe", "summary", "leaves"} <= value.keys(), REPORT, SAVE),
     (
         lambda value: "schema" in value,
         "a report of ckpt-surgery, not a recipe",

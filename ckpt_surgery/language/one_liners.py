@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -66,9 +65,10 @@ def inside_keys(rule: str) -> str | None:
     """
     try:
         substitution = _substitution(rule)
-        if substitution is None or substitution.everywhere:
+        end = substitution and substitution[1]
+        if end is None:
             return None
-        inside = f"{rule[: substitution.end]}{EVERYWHERE}{rule[substitution.end :]}"
+        inside = f"{rule[:end]}{EVERYWHERE}{rule[end:]}"
         document_of([inside])
     except UsageError:
         return None
@@ -113,7 +113,7 @@ def _rule(text: str) -> dict[str, Any]:
         return _match(text, text.removeprefix("drop:")) | {"drop": True}
     substitution = _substitution(text)
     if substitution is not None:
-        return substitution.rule()
+        return substitution[0]
     assignment = _ASSIGNMENT.fullmatch(text)
     if assignment is None:
         blanks = f" {BLANKS}" if "=" in text else ""
@@ -127,29 +127,11 @@ def _match(text: str, pattern: str) -> dict[str, Any]:
     return {"match": _given(text, pattern, "regular expression")}
 
 
-@dataclass(frozen=True)
-class _Substitution:
-    """`s|REGEX|TEMPLATE|`, with what follows the last sign."""
+def _substitution(text: str) -> tuple[dict[str, Any], int | None] | None:
+    """The rule of a substitution, and its length up to the last sign unless it replaces inside keys.
 
-    text: str
-    pattern: str
-    template: str
-    everywhere: bool
-    """Whether it replaces inside keys."""
-    end: int
-    """Length of the text up to the last sign."""
-    more: dict[str, Any]
-    """The fields `value` and `for` of the rule, where it has them."""
-
-    def rule(self) -> dict[str, Any]:
-        if self.everywhere:
-            return _inside_keys(self.text, self.pattern, self.template) | self.more
-        to = _given(self.text, self.template, "template")
-        return _match(self.text, self.pattern) | {"to": to} | self.more
-
-
-def _substitution(text: str) -> _Substitution | None:
-    """The parts of a substitution; None where the text is another rule. Raises UsageError for a wrong one."""
+    None where the text is another rule. Raises UsageError for a wrong one.
+    """
     begun, assignment = _SUBSTITUTION.fullmatch(text), _ASSIGNMENT.fullmatch(text)
     if begun is None:
         return None
@@ -169,7 +151,10 @@ def _substitution(text: str) -> _Substitution | None:
     more: dict[str, Any] = {} if tail["name"] is None else {"for": {tail["name"]: tail["range"]}}
     if tail["value"] is not None:
         more["value"] = tail["value"]
-    return _Substitution(text, pattern, template, tail["flags"] == EVERYWHERE, signs[2] + 1, more)
+    if tail["flags"] == EVERYWHERE:
+        return _inside_keys(text, pattern, template) | more, None
+    to = _given(text, template, "template")
+    return _match(text, pattern) | {"to": to} | more, signs[2] + 1
 
 
 def _what_is_wrong(text: str, sign: str, signs: Sequence[int]) -> str:

@@ -115,7 +115,8 @@ def _read(text: str, default: Constant, name: str) -> Constant | None:
     """The text as a value of the default's type, or None."""
     if isinstance(default, str):
         return text
-    if _is_texts(default) and not text.lstrip().startswith("["):
+    is_texts = isinstance(default, tuple) and default and all(isinstance(item, str) for item in default)
+    if is_texts and not text.lstrip().startswith("["):
         return (text,)  # a list of one
     try:
         document = parse_document(text, name)
@@ -129,10 +130,6 @@ def _read(text: str, default: Constant, name: str) -> Constant | None:
     if isinstance(default, float) and type(value) is int:
         return float(value)
     return value if type(value) is type(default) else None
-
-
-def _is_texts(default: Constant) -> bool:
-    return isinstance(default, tuple) and bool(default) and all(isinstance(item, str) for item in default)
 
 
 def type_name(default: Constant) -> str:

@@ -203,7 +203,13 @@ def _expanded(piece: Piece, match: regex.Match[str] | None, scope: Scope) -> tup
         return piece.text, None
     group = piece.group if match is None else piece.group_in(match.re)
     if group is not None:
-        return _group_text(group, match, piece)
+        try:
+            if match is not None:
+                return match[group] or "", match.start(group)
+            message = f"no match could have a group {group!r}"
+        except IndexError:
+            message = f"the regular expression has no group {group!r}"
+        raise TemplateError(message, piece.start, piece.end, code=Code.NO_GROUP)
     assert piece.expression is not None
     try:
         value = piece.expression.evaluate(scope)
@@ -213,19 +219,6 @@ def _expanded(piece: Piece, match: regex.Match[str] | None, scope: Scope) -> tup
         message = f"a key is made of text and integers, not {told(value)}"
         raise TemplateError(message, piece.start, piece.end)
     return str(value), None
-
-
-def _group_text(group: int | str, match: regex.Match[str] | None, piece: Piece) -> tuple[str, int]:
-    try:
-        if match is not None:
-            return match[group] or "", match.start(group)
-        message = f"no match could have a group {group!r}"
-    except IndexError:
-        message = f"the regular expression has no group {group!r}"
-    raise TemplateError(message, piece.start, piece.end, code=Code.NO_GROUP)
-
-
-# --- parsing ---------------------------------------------------------------------------------------------
 
 
 MAX_TEXT = 4096

@@ -30,13 +30,8 @@ def wrong_type(wanted: str) -> PydanticCustomError:
     return PydanticCustomError(WRONG_TYPE, "{wanted}", {"wanted": wanted})
 
 
-def _parsed(parse_text: Callable[[str], Any], wanted: str) -> PlainValidator:
+def _parsed(parse_text: Callable[[str, ValidationInfo], Any], wanted: str) -> PlainValidator:
     """A validator that parses text. Its errors carry the offsets of the characters in question."""
-    return _parsed_with_params(lambda text, info: parse_text(text), wanted)
-
-
-def _parsed_with_params(parse_text: Callable[[str, ValidationInfo], Any], wanted: str) -> PlainValidator:
-    """The same for text whose meaning depends on the params of the recipe."""
 
     def validate(value: Any, info: ValidationInfo) -> Any:
         if not isinstance(value, str):
@@ -105,26 +100,26 @@ _SCALAR_SCHEMA: list[dict[str, Any]] = [{"type": name} for name in ("string", "n
 
 ExpressionField = Annotated[
     Expression,
-    _parsed(parse, "an expression, as text"),
+    _parsed(lambda text, _: parse(text), "an expression, as text"),
     WithJsonSchema(
         {"type": "string", "title": "Expression", "description": "An expression over x, xs, groups, …"}
     ),
 ]
 TemplateField = Annotated[
     Template,
-    _parsed(parse_template, "a key template, as text"),
+    _parsed(lambda text, _: parse_template(text), "a key template, as text"),
     WithJsonSchema(
         {"type": "string", "title": "Key template", "description": r"\1, \g<name>, ${expression}, $$"}
     ),
 ]
 PatternField = Annotated[
     regex.Pattern,
-    _parsed(compile_pattern, "a regular expression, as text"),
+    _parsed(lambda text, _: compile_pattern(text), "a regular expression, as text"),
     WithJsonSchema({"type": "string", "format": "regex", "title": "Regular expression"}),
 ]
 ClaimField = Annotated[
     regex.Pattern,
-    _parsed_with_params(_pattern, "a regular expression, as text"),
+    _parsed(_pattern, "a regular expression, as text"),
     WithJsonSchema({"type": "string", "format": "regex", "title": "Regular expression"}),
 ]
 """The regular expression of a rule. `${param}` in it stands for the param's value."""

@@ -2,7 +2,7 @@
 
 import re
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -153,9 +153,6 @@ def path_text(path: DocumentPath) -> str:
     return text
 
 
-# --- offsets of a scalar's characters --------------------------------------------------------------------
-
-
 _TOKENS: Mapping[str, re.Pattern[str]] = {
     "'": re.compile(r"''|.", re.DOTALL),
     '"': re.compile(
@@ -181,7 +178,8 @@ def value_offsets(raw: str, style: str, value: str) -> list[int] | None:
     at = 0
     for character in value:
         if not character.isspace():
-            at = _next_visible(tokens, at)
+            while at < len(tokens) and tokens[at][1].isspace():
+                at += 1
             if at == len(tokens) or tokens[at][1] != character:
                 return None
         offsets.append(tokens[at][0] if at < len(tokens) else _end(raw, style))
@@ -224,9 +222,3 @@ def paired(text: str) -> str:
 
 def _end(raw: str, style: str) -> int:
     return len(raw) - 1 if style in _TOKENS else len(raw)
-
-
-def _next_visible(tokens: Sequence[tuple[int, str]], at: int) -> int:
-    while at < len(tokens) and tokens[at][1].isspace():
-        at += 1
-    return at

@@ -118,7 +118,7 @@ class _Builder:
             message = "an anchor (`&name`) is not accepted"
             self.report(message, start, start + 1, path, hint=self._quotes(event))
         if event.tag is not None:
-            message = f"a tag (`{_shown_tag(event.tag)}`) is not accepted"
+            message = f"a tag (`{event.tag.replace('tag:yaml.org,2002:', '!!')[:60]}`) is not accepted"
             self.report(message, start, start + 1, path, hint=self._quotes(event))
 
     def _quotes(self, event: Any) -> str | None:
@@ -135,11 +135,11 @@ class _Builder:
             self.report("an escape gives half of a surrogate pair, which is not text", start, stop, path)
         if event.style is not None:
             return text
-        value = plain_value(text)
-        if isinstance(value, Disputed):
-            self.report(value.message, start, stop, path, Code.UNCLEAR_VALUE)
+        try:
+            return plain_value(text)
+        except _Disputed as error:
+            self.report(str(error), start, stop, path, Code.UNCLEAR_VALUE)
             return text
-        return value
 
     def _list(self, path: DocumentPath) -> list[Any]:
         values: list[Any] = []
@@ -197,10 +197,6 @@ def _scalar_mark(event: Any) -> Mark:
     return Mark(event.start_mark.index, event.end_mark.index, event.style or "", paired(event.value))
 
 
-def _shown_tag(tag: str) -> str:
-    return tag.replace("tag:yaml.org,2002:", "!!")[:60]
-
-
 _QUOTED_OR_TAB = re.compile(r'"(?:[^"\\]|\\.)*"|\t', re.DOTALL)
 
 
@@ -232,32 +228,26 @@ def parse_document(text: str, path: str) -> YamlDocument:
 # --- unquoted scalars ---------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Disputed:
-    """An unquoted scalar that is refused, and the message."""
-
-    message: str
+class _Disputed(Exception):
+    """An unquoted scalar is refused."""
 
 
-def plain_value(text: str) -> PlainValue | Disputed:
-    """The value of an unquoted scalar."""
+def plain_value(text: str) -> PlainValue:
+    """The value of an unquoted scalar. Raises _Disputed where readers disagree about it."""
     if text in _CONSTANTS:
         return _CONSTANTS[text]
     if (match := _NUMBER.fullmatch(text)) is not None:
-        return _number(text, whole=match[1] is None and match[2] is None)
+        if len(text) > MAX_NUMBER:
+            raise _Disputed(f"a number of {len(text)} characters is too long; the limit is {MAX_NUMBER}")
+        if match[1] is None and match[2] is None:
+            return int(text)
+        if not math.isfinite(float(text)):
+            raise _Disputed(f"{text} is beyond what a float holds")
+        return float(text)
     for pattern, advice in _DISPUTED:
         if pattern.fullmatch(text):
-            return Disputed(f"`{text[:60]}` means different things to different YAML readers; {advice}")
+            raise _Disputed(f"`{text[:60]}` means different things to different YAML readers; {advice}")
     return text
-
-
-def _number(text: str, whole: bool) -> int | float | Disputed:
-    if len(text) > MAX_NUMBER:
-        return Disputed(f"a number of {len(text)} characters is too long; the limit is {MAX_NUMBER}")
-    if whole:
-        return int(text)
-    value = float(text)
-    return value if math.isfinite(value) else Disputed(f"{text} is beyond what a float holds")
 
 
 def yaml_word(value: Any) -> str:

@@ -1,8 +1,7 @@
-"""Texts that need quotes in YAML: where they are, and how they are written."""
+"""Texts that need quotes in YAML, and what is wrong where its parser fails."""
 
 import re
 from collections.abc import Iterator
-from typing import NamedTuple
 
 import yaml
 
@@ -23,26 +22,13 @@ _SIGNS = re.compile(r"[\[\]{},*&!%@`|>?#:-]")
 """Characters that have a meaning in YAML at the beginning of a value, or inside braces."""
 
 
-class Unquoted(NamedTuple):
-    """A text that needs quotes."""
-
-    start: int
-    """Offset of its first character in the document."""
-    text: str
-
-    @property
-    def hint(self) -> str:
-        """What to write instead."""
-        return f"Put it in single quotes: {quoted(self.text)}"
-
-
 def quoted(text: str) -> str:
     """The text in single quotes, as YAML has it."""
     return "'" + text.replace("'", "''") + "'"
 
 
-def unquoted_at(text: str, index: int) -> Unquoted | None:
-    """Find the text that needs quotes, near the offset of an error of YAML's parser.
+def unquoted_at(text: str, index: int) -> tuple[int, str] | None:
+    """Find the text that needs quotes, and its offset, near that of an error of YAML's parser.
 
     None unless quotes let the parser read on beyond that text.
     """
@@ -53,7 +39,7 @@ def unquoted_at(text: str, index: int) -> Unquoted | None:
         if start <= index <= stop and _is_text(value, key):
             error = _first_error(f"{text[:start]}{quoted(value)}{text[stop:]}")
             if error is None or error > start + len(quoted(value)):
-                return Unquoted(start, value)
+                return start, value
     return None
 
 
@@ -103,9 +89,6 @@ def _first_error(text: str) -> int | None:
     return None
 
 
-# --- errors of YAML's parser -----------------------------------------------------------------------------
-
-
 def syntax_problem(error: yaml.YAMLError, path: str, text: str) -> Problem:
     """The problem of a text that is not YAML, at the place where a person has to look."""
     whole = YamlDocument(path, text, None, {}, {})
@@ -137,10 +120,11 @@ def _explained(error: yaml.MarkedYAMLError, text: str, index: int) -> tuple[str,
         return message, start, "Close it on its own line."
     unquoted = unquoted_at(text, index)
     if unquoted is not None:
-        sign = _sign(unquoted.text)
+        start, value = unquoted
+        sign = _sign(value)
         sign = "a backquote" if sign == "`" else f"`{sign}`"
         message = f"{sign} has a meaning of its own in YAML: this text needs quotes"
-        return message, unquoted.start, unquoted.hint
+        return message, start, f"Put it in single quotes: {quoted(value)}"
     if problem == "mapping values are not allowed here":
         hint = "Put the whole text in single quotes; or, if it is a field, check how its line is indented."
         return "`: ` is not allowed inside a text without quotes", index, hint
