@@ -10,6 +10,7 @@ from ckpt_surgery.core.text import brief
 from ckpt_surgery.inputs.request import read_recipe
 from ckpt_surgery.language.checks.forgotten_mirrors import forgotten_mirrors
 from ckpt_surgery.language.checks.rules import unused_lets
+from ckpt_surgery.language.loading import located
 
 
 @dataclass(frozen=True)
@@ -43,4 +44,4 @@ def check_recipe(path: PathLike) -> CheckedRecipe:
     except (RecipeError, UsageError) as error:
         return CheckedRecipe(path, problems=error.problems)
     findings = (*forgotten_mirrors(loaded.recipe), *unused_lets(loaded.recipe))
-    return CheckedRecipe(path, warnings=tuple(map(loaded.problem, findings)))
+    return CheckedRecipe(path, warnings=tuple(located(loaded.document, finding) for finding in findings))

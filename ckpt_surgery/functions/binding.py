@@ -17,9 +17,7 @@ from ckpt_surgery.functions.base import expression_name
 from ckpt_surgery.functions.signatures import (
     LISTS,
     call_problem,
-    free_type,
-    leaf_key_name,
-    parameters_of,
+    signature_of,
     static_type,
     types_of,
     usage,
@@ -42,10 +40,10 @@ def call(
     """
     if problem := call_problem(function, len(arguments), tuple(keywords)):
         raise FunctionError(problem)
-    name, free = expression_name(function), dict(keywords)
+    name, signature, free = expression_name(function), signature_of(function), dict(keywords)
     positional: list[Any] = []
     named: dict[str, Any] = {}
-    for number, parameter in enumerate(parameters_of(function)):
+    for number, parameter in enumerate(signature.parameters):
         if parameter.kind is parameter.VAR_POSITIONAL:
             positional += _collected(parameter, arguments[number:], name)
         elif number < len(arguments):
@@ -53,9 +51,9 @@ def call(
         elif parameter.kind is not parameter.POSITIONAL_ONLY and parameter.name in free:
             named[parameter.name] = _argument(function, parameter, free.pop(parameter.name))
     if free:
-        named |= {k: _converted(value, free_type(function), k, name) for k, value in free.items()}
-    if key := leaf_key_name(function):
-        named[key] = leaf_key
+        named |= {k: _converted(value, signature.free, k, name) for k, value in free.items()}
+    if signature.leaf_key:
+        named[signature.leaf_key] = leaf_key
     try:
         return function(*positional, **named)
     except SurgeryError:
@@ -77,7 +75,15 @@ def _argument(function: Callable[..., Any], parameter: inspect.Parameter, value:
     try:
         return _converted(value, parameter.annotation, parameter.name, expression_name(function))
     except FunctionError as error:
-        raise _explained(error, function, parameter, value) from None
+        if parameter.annotation is Any or (_takes_dtype(parameter) and isinstance(value, str)):
+            raise  # it is no dtype, which was said
+        named, text = "", abridged(value)
+        dtype = next((p.name for p in signature_of(function).parameters if _takes_dtype(p)), None)
+        if dtype is not None and isinstance(value, str) and value in DTYPES:
+            named = f"{text} is a dtype: give it by name, {dtype}={text}. "
+        first, *more = error.problems
+        hint = first.hint or f"{named}The arguments are {usage(function)}."
+        raise FunctionError(replace(first, hint=hint), *more) from None
 
 
 def _converted(value: Any, annotation: Any, name: str, called: str) -> Any:
@@ -108,21 +114,6 @@ def _converted(value: Any, annotation: Any, name: str, called: str) -> Any:
             f"{where} has to be {' or '.join(told)}, not {_described(value)}",
             hint="stack(…) makes one array of them." if several else None,
         ) from None
-
-
-def _explained(
-    error: FunctionError, function: Callable[..., Any], parameter: inspect.Parameter, value: Any
-) -> FunctionError:
-    """The same error about an argument, with the order of the parameters, and where a dtype belongs."""
-    if parameter.annotation is Any or (_takes_dtype(parameter) and isinstance(value, str)):
-        return error  # it is no dtype, which was said
-    named, text = "", abridged(value)
-    dtype = next((p.name for p in parameters_of(function) if _takes_dtype(p)), None)
-    if dtype is not None and isinstance(value, str) and value in DTYPES:
-        named = f"{text} is a dtype: give it by name, {dtype}={text}. "
-    first, *more = error.problems
-    hint = first.hint or f"{named}The arguments are {usage(function)}."
-    return FunctionError(replace(first, hint=hint), *more)
 
 
 def _takes_dtype(parameter: inspect.Parameter) -> bool:
@@ -159,9 +150,6 @@ def _has_array(values: Sequence[Any]) -> bool:
         isinstance(value, Array) or (isinstance(value, list | tuple) and _has_array(value))
         for value in values
     )
-
-
-# --- types of arguments ----------------------------------------------------------------------------------
 
 
 class Mismatch(Exception):

@@ -6,7 +6,7 @@ import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from inspect import Parameter
-from typing import Any, Never
+from typing import Any, NamedTuple, Never
 
 from ckpt_surgery.core.text import did_you_mean
 from ckpt_surgery.functions.arrays import Array, Series
@@ -23,33 +23,28 @@ _COLLECTED = Parameter.VAR_POSITIONAL
 _FREE = Parameter.VAR_KEYWORD
 
 
-@functools.cache
-def signature_of(function: Callable[..., Any]) -> inspect.Signature:
-    """The signature of a function that `in_expressions` has marked, with `Any` for missing annotations."""
-    signature, hints = inspect.signature(function), typing.get_type_hints(function)
-    parameters = signature.parameters.values()
-    return signature.replace(parameters=[p.replace(annotation=hints.get(p.name, Any)) for p in parameters])
+class Signature(NamedTuple):
+    """What a call of a function can give."""
+
+    parameters: tuple[Parameter, ...]
+    """All but keywords of any name, with `Any` for missing annotations."""
+    free: Any
+    """Annotation of keywords of any name; None if there are none."""
+    leaf_key: str | None
+    """Name of the parameter that gets the key of the output."""
 
 
 @functools.cache
-def parameters_of(function: Callable[..., Any]) -> tuple[Parameter, ...]:
-    """The parameters that a call can give, those for keywords of any name apart."""
-    parameters = signature_of(function).parameters.values()
-    return tuple(p for p in parameters if p.kind is not _FREE and p.annotation is not LeafKey)
-
-
-@functools.cache
-def free_type(function: Callable[..., Any]) -> Any:
-    """The annotation of keywords of any name; None if there are none."""
-    found = [p.annotation for p in signature_of(function).parameters.values() if p.kind is _FREE]
-    return found[0] if found else None
-
-
-@functools.cache
-def leaf_key_name(function: Callable[..., Any]) -> str | None:
-    """The name of the parameter that gets the key of the output, if there is one."""
-    found = [p.name for p in signature_of(function).parameters.values() if p.annotation is LeafKey]
-    return found[0] if found else None
+def signature_of(function: Callable[..., Any]) -> Signature:
+    """The signature of a function that `in_expressions` has marked."""
+    hints = typing.get_type_hints(function)
+    written = inspect.signature(function).parameters.values()
+    all_of_them = [p.replace(annotation=hints.get(p.name, Any)) for p in written]
+    return Signature(
+        tuple(p for p in all_of_them if p.kind is not _FREE and p.annotation is not LeafKey),
+        next((p.annotation for p in all_of_them if p.kind is _FREE), None),
+        next((p.name for p in all_of_them if p.annotation is LeafKey), None),
+    )
 
 
 @functools.cache
@@ -71,13 +66,13 @@ def call_problem(function: Callable[..., Any], positional: int, keywords: tuple[
 
     The values of the arguments are not looked at.
     """
-    called, parameters = f"`{expression_name(function)}`", parameters_of(function)
+    called, parameters = f"`{expression_name(function)}`", signature_of(function).parameters
     places = [p for p in parameters if p.kind is not Parameter.KEYWORD_ONLY]
     if positional > len(places) and all(p.kind is not _COLLECTED for p in places):
         return f"{called} takes {_counted(len(places))}, {positional} given: {usage(function)}"
     names = [p.name for p in parameters]
     by_name = {p.name for p in parameters if p.kind not in (Parameter.POSITIONAL_ONLY, _COLLECTED)}
-    free = free_type(function) is not None
+    free = signature_of(function).free is not None
     for keyword in keywords:
         if keyword in names[:positional] and keyword in by_name:
             return f"{called}: `{keyword}` is given twice"
@@ -106,5 +101,5 @@ def _counted(arguments: int) -> str:
 
 def usage(function: Callable[..., Any], optional: str = "[{}]") -> str:
     """How a function is called, for messages: `pad(x, axis, to, [value])`. `optional`: a format."""
-    shown = [p.name if is_required(p) else optional.format(p.name) for p in parameters_of(function)]
+    shown = [p.name if is_required(p) else optional.format(p.name) for p in signature_of(function).parameters]
     return f"{expression_name(function)}({', '.join(shown)})"

@@ -42,7 +42,7 @@ from ckpt_surgery.core.text import abridged, did_you_mean, shown
 from ckpt_surgery.functions.arrays import Array, Series, apply, require_no_gaps
 from ckpt_surgery.functions.base import Blocks, Function, Specs, expression_name
 from ckpt_surgery.functions.marks import MARK
-from ckpt_surgery.functions.signatures import leaf_key_name
+from ckpt_surgery.functions.signatures import signature_of
 from ckpt_surgery.language.expressions.scope import Scope
 from ckpt_surgery.language.expressions.values import bounded, told
 from ckpt_surgery.language.expressions.vocabulary import called
@@ -163,14 +163,18 @@ class HookSet:
         """
         function = self.function(name)
         if expression_name(function):
-            if key := leaf_key_name(function):
+            if key := signature_of(function).leaf_key:
                 raise FunctionError(f"{self.label(name)} has a parameter `{key}`, which no hook is given")
             return called(function, arguments, {}, Scope({}))
         inputs: list[Array] = []
         template = tuple(_template(argument, inputs) for argument in arguments)
-        if not inputs and INFER + name not in self.functions:
+        if INFER + name in self.functions:
+            specs = [array.spec for array in inputs]
+            result = _spec(name, self._called(INFER + name, _filled(template, specs)))
+        elif inputs:
+            result = inputs[0].spec
+        else:
             return _constant(name, self._called(name, _filled(template, ())))
-        result = self._result(name, template, inputs)
         call = HookCall(self, name, template, result.shape, result.dtype, self.of_program(name))
         return apply(call, *inputs)
 
@@ -180,13 +184,6 @@ class HookSet:
             guess = did_you_mean(name, (n for n in self.functions if not n.startswith(INFER)))
             raise FunctionError(f"{self.name} has no function `{name}`{guess}", code=Code.HOOKS)
         return self.functions[name]
-
-    def _result(self, name: str, template: ArgumentTemplate, inputs: Sequence[Array]) -> ArraySpec:
-        """Shape and dtype of the result of a hook."""
-        if INFER + name not in self.functions:
-            return inputs[0].spec
-        specs = [array.spec for array in inputs]
-        return _spec(name, self._called(INFER + name, _filled(template, specs)))
 
     def _called(self, name: str, arguments: Sequence[Any]) -> Any:
         with _failing_as(FunctionError, functools.partial(self.failure, name), Code.HOOKS):
@@ -214,16 +211,14 @@ class HookFile(HookSet):
         module = types.ModuleType(f"ckpt_surgery_hooks_{self.sha256[:16]}")
         module.__file__ = self.file
         sys.modules[module.__name__] = module  # dataclasses, among others, look their module up
-        with _failing_as(PlanError, self._load_failure, Code.HOOKS):
+        told = "the hooks do not load: {}".format
+        with _failing_as(PlanError, lambda error: told(_error_in(self.file, error)), Code.HOOKS):
             exec(compile(text, self.file, "exec", dont_inherit=True), module.__dict__)
         self.functions = {
             name: value
             for name, value in vars(module).items()
             if callable(value) and not name.startswith("_")
         }
-
-    def _load_failure(self, error: BaseException) -> str:
-        return f"the hooks do not load: {_error_in(self.file, error)}"
 
 
 class HookFunctions(HookSet):

@@ -19,15 +19,16 @@ from ckpt_surgery.language.checks.fields import field_finding, prune
 from ckpt_surgery.language.checks.findings import Finding
 from ckpt_surgery.language.checks.recipe import findings
 from ckpt_surgery.language.expressions.configs import NO_CONFIGS, Configs
-from ckpt_surgery.language.expressions.scope import CONFIG, CONFIGS, HOOKS, Constant, Hooks, Table, Watched
+from ckpt_surgery.language.expressions.scope import CONFIG, CONFIGS, HOOKS, Constant, Table, Watched
 from ckpt_surgery.language.files import read_text, refuse_other_documents
+from ckpt_surgery.language.hooks import HookSet
 from ckpt_surgery.language.packaged import recipe_path
 from ckpt_surgery.language.params import ParamSource, ParamValue, overridden, resolved, unsaid
 from ckpt_surgery.language.schema.fields import (
     Recipe,
 )
 from ckpt_surgery.language.written import TracedFunction
-from ckpt_surgery.language.yaml.document import DocumentPath, YamlDocument, path_text
+from ckpt_surgery.language.yaml.document import DocumentPath, YamlDocument
 from ckpt_surgery.language.yaml.parsing import parse_document
 
 MAX_PROBLEMS = 100
@@ -52,7 +53,7 @@ class LoadedRecipe(Represented):
     """Params that the caller sets."""
     configs: Configs = NO_CONFIGS
     """Configs of the sources, once those are open."""
-    hooks: Hooks | None = None
+    hooks: HookSet | None = None
     """The user's functions, if they are allowed."""
     set_texts: tuple[str, ...] = ()
     """What the caller sets, as texts `NAME=VALUE`."""
@@ -122,10 +123,6 @@ class LoadedRecipe(Represented):
             return ("rules", rule_index)
         return ("passes", pass_index, "rules", rule_index)
 
-    def rule_path(self, pass_index: int, rule_index: int) -> str:
-        """The path of a rule as text: `rules[3]`, or `passes[1].rules[0]`."""
-        return path_text(self.rule_location(pass_index, rule_index))
-
     def place(self, path: DocumentPath, start: int | None = None, end: int | None = None) -> Place:
         """The place of a field, or of characters of its text (by the offsets of an ExpressionError)."""
         return self.document.place(path, start, end)
@@ -133,10 +130,6 @@ class LoadedRecipe(Represented):
     def key_place(self, path: DocumentPath, start: int | None = None, end: int | None = None) -> Place:
         """The place of a field's name, or of characters of it: in a mapping `to`, templates are keys."""
         return self.document.key_place(path, start, end)
-
-    def problem(self, finding: Finding) -> Problem:
-        """A finding of a check, with its place in the recipe."""
-        return located(self.document, finding)
 
 
 def load_recipe(
@@ -156,7 +149,7 @@ def parse_recipe(
     path: str,
     overrides: Sequence[str] = (),
     check: Check = lambda recipe: (),
-    hooks: Hooks | None = None,
+    hooks: HookSet | None = None,
     rules: Mapping[DocumentPath, str] | None = None,
 ) -> LoadedRecipe:
     """Like `load_recipe`, for a text, or a document that has been read. Messages call it `path`.
@@ -189,20 +182,11 @@ def _document_of(text: str, path: str, rules: Mapping[DocumentPath, str] | None)
 def _valid(document: YamlDocument, check: Check, given: Mapping[str, Constant], with_hooks: bool) -> Recipe:
     """The recipe. `given`: params that the caller sets. `with_hooks`: whether there are functions without a
     file. Raises RecipeError with all problems."""
-    recipe, problems = _checked(document, check, given, with_hooks)
-    if recipe is None or problems:
-        raise RecipeError(*in_order(problems))
-    return recipe
-
-
-def _checked(
-    document: YamlDocument, check: Check, given: Mapping[str, Constant], with_hooks: bool
-) -> tuple[Recipe | None, list[Problem]]:
-    """The recipe without the fields that do not parse, and all problems."""
     problems = list(document.problems)
     if not isinstance(document.value, dict):
         message = "a recipe is a mapping that starts with `version: 1`"
-        return None, [*problems, Problem(message, document.place(()), code=Code.UNREADABLE)]
+        problem = Problem(message, document.place(()), code=Code.UNREADABLE)
+        raise RecipeError(*in_order([*problems, problem]))
     recipe, broken = _parsed(document.value, given)
     more = [*findings(recipe, document.value, [f.path for f in broken], with_hooks), *check(recipe)]
     reported = {_spot(problem.place) for problem in problems}
@@ -210,7 +194,9 @@ def _checked(
         problem = located(document, finding)
         if reported.isdisjoint({_spot(problem.place), _spot(document.place(finding.path))}):
             problems.append(problem)
-    return recipe, problems
+    if problems:
+        raise RecipeError(*in_order(problems))
+    return recipe
 
 
 def _spot(place: Place | None) -> tuple[int, int, tuple[Any, ...]]:
@@ -239,23 +225,22 @@ def _parsed(value: Mapping[str | int, Any], given: Mapping[str, Constant]) -> tu
 
 
 def _defaults(params: Any) -> Mapping[str, Constant | None]:
-    """The defaults of params as they are written; None where the config may give another value."""
-    if not isinstance(params, dict):
-        return {}
-    defaults = {}
-    for name, param in params.items():
+    """The defaults of params as patterns insert them; None where the config may give another value.
+
+    One of a wrong type is a problem of the param alone.
+    """
+    defaults: dict[str, Constant | None] = {}
+    for name, param in params.items() if isinstance(params, dict) else ():
         whole = param if isinstance(param, dict) else {"default": param}
-        defaults[str(name)] = None if whole.get("config") else _default(whole.get("default"))
+        value = whole.get("default")
+        items: list[Any] = value if isinstance(value, list) else [value]
+        if whole.get("config"):
+            defaults[str(name)] = None
+        elif all(isinstance(item, str | int | float) for item in items):
+            defaults[str(name)] = tuple(items) if isinstance(value, list) else value
+        else:
+            defaults[str(name)] = ""
     return defaults
-
-
-def _default(value: Any) -> Constant:
-    """A default as patterns insert it. One of a wrong type is a problem of the param alone."""
-    values = value if isinstance(value, list) else [value]
-    if not all(isinstance(item, str | int | float) for item in values):
-        return ""
-    constant: Constant = tuple(values) if isinstance(value, list) else value
-    return constant
 
 
 def located(document: YamlDocument, finding: Finding) -> Problem:

@@ -30,6 +30,7 @@ from ckpt_surgery.functions.arrays import Apply, Node, Read, inputs_first, reads
 from ckpt_surgery.language.loading import LoadedRecipe
 from ckpt_surgery.language.schema.fields import Rule
 from ckpt_surgery.language.written import TracedFunction
+from ckpt_surgery.language.yaml.document import path_text
 from ckpt_surgery.planner.entries import PLACEHOLDER, Entry
 from ckpt_surgery.planner.plan import Fate, Plan
 from ckpt_surgery.planner.prefixes import suggestions
@@ -234,4 +235,4 @@ def _rules(loaded: LoadedRecipe) -> Iterator[tuple[str, Rule]]:
     """All rules of a recipe, each with its path."""
     for number, pass_ in enumerate(loaded.recipe.passes):
         for index, rule in enumerate(pass_.rules):
-            yield loaded.rule_path(number, index), rule
+            yield path_text(loaded.rule_location(number, index)), rule

@@ -220,7 +220,6 @@ passes:
     )
     assert first.mirror == {"params": ("opt_state/0/mu", "opt_state/0/nu")}
     assert first.rules[0].mirror_value == parse("x * 4")
-    assert loaded.rule_path(1, 1) == "passes[1].rules[1]"
     assert loaded.rule_location(1, 1) == ("passes", 1, "rules", 1)
     assert loaded.place(loaded.rule_location(1, 1)).line == 13
     place = loaded.place((*loaded.rule_location(1, 1), "value"), 4, 5)
@@ -231,7 +230,7 @@ def test_rules_are_short_for_one_pass() -> None:
     loaded = parse_recipe("version: 1\nmirror: {p: [q]}\nrules:\n- match: a\n- match: b", "r.yaml")
     (only,) = loaded.recipe.passes
     assert only.mirror == {"p": ("q",)}
-    assert loaded.rule_path(0, 1) == "rules[1]"
+    assert loaded.rule_location(0, 1) == ("rules", 1)
     assert loaded.key_place((*loaded.rule_location(0, 1), "match")).column == 3
 
 

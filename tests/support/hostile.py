@@ -6,7 +6,7 @@ from typing import Any
 
 from ckpt_surgery.functions.arrays import Array
 from ckpt_surgery.functions.registry import registry
-from ckpt_surgery.functions.signatures import LISTS, free_type, is_required, parameters_of, types_of
+from ckpt_surgery.functions.signatures import LISTS, is_required, signature_of, types_of
 
 LEAVES = {
     "a": "float32[4,6]",
@@ -167,7 +167,7 @@ class Hostile:
         name = self.random.choice(sorted(registry()))
         function = registry()[name]
         given = []
-        for parameter in parameters_of(function):
+        for parameter in signature_of(function).parameters:
             required, types = is_required(parameter), types_of(parameter.annotation)
             if not required and self.random.random() < 0.6:
                 continue
@@ -182,7 +182,7 @@ class Hostile:
             else:
                 value = self.static(depth - 1)
             given.append(value if required else f"{parameter.name}={value}")
-        if free_type(function) is not None and self.random.random() < 0.5:
+        if signature_of(function).free is not None and self.random.random() < 0.5:
             given.append(
                 f"{self.random.choice(['a', 'b', 'stddev', 'in_axis'])}={self.random.choice(NUMBERS)}"
             )

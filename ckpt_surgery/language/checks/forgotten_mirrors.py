@@ -199,9 +199,6 @@ def _is_below(key: str, tree: str) -> bool:
     return key.startswith(f"{tree}{SEPARATOR}")
 
 
-# --- examples of keys ------------------------------------------------------------------------------------
-
-
 ANY = "x"
 """Stands where any character will do."""
 LONGEST = 64

@@ -34,10 +34,6 @@ class Entries(Lookup):
     about: str = ""
     """Subject of the message for a missing entry. Empty: the name."""
 
-    @property
-    def description(self) -> str:
-        return f"the entries of `{self.name}`"
-
     def __len__(self) -> int:
         return len(self.values)
 
@@ -99,10 +95,6 @@ class Config(Lookup):
         self._absent = absent
         self._load = load
 
-    @property
-    def description(self) -> str:
-        return f"the entries of `{self.name}`"
-
     def entry(self, key: object) -> Any:
         """The entry of this key, None if it is null. Raises FunctionError, with a close match, if missing."""
         return self.entries.entry(key)
@@ -120,11 +112,7 @@ class Config(Lookup):
     def entries(self) -> Entries:
         """All layers as one object. Raises SourceError if one is damaged."""
         merged = ChainMap(*(dict(layer.entries) for layer in self.layers))
-        return Entries(self.name, merged, self._about)
-
-    @property
-    def _about(self) -> str:
-        return f"{self._absent}, and so `{self.name}`" if self._of_model is None else self._of_model
+        return Entries(self.name, merged, self._of_model or f"{self._absent}, and so `{self.name}`")
 
     @property
     def _of_model(self) -> str | None:

@@ -1,4 +1,4 @@
-"""Functions outside of the registry: look-ups of what may be missing, and those of regular expressions."""
+"""Subscripts and attributes, look-ups of what may be missing, and functions of regular expressions."""
 
 from collections.abc import Callable, Mapping, Sequence
 from types import EllipsisType
@@ -88,9 +88,6 @@ WITH_PATTERNS: Mapping[str, tuple[Sequence[str], str, Callable[[], Callable[...,
 """Functions of a regular expression: parameters, usage, and what makes the action of one call."""
 
 
-# --- subscripts and attributes ---------------------------------------------------------------------------
-
-
 def subscripted(value: Any, index: Any) -> Any:
     """The value of `value[index]`; `index` is a tuple if the subscript has a comma."""
     if isinstance(value, Array):
@@ -121,15 +118,11 @@ def _check_item(item: Any) -> None:
     """Raises FunctionError for an item of a subscript that no array takes."""
     if isinstance(item, slice):
         for bound in (item.start, item.stop, item.step):
-            _check_bound(bound)
+            if bound is not None and type(bound) is not int:
+                raise FunctionError(f"the bounds of a slice have to be integers, not {told(bound)}")
     elif not (item is None or isinstance(item, EllipsisType) or type(item) is int):
         hint = "take(x, [0, 2], axis) takes several elements." if is_list(item) else None
         raise FunctionError(f"an array is not indexed with {told(item)}", hint=hint)
-
-
-def _check_bound(bound: Any) -> None:
-    if bound is not None and type(bound) is not int:
-        raise FunctionError(f"the bounds of a slice have to be integers, not {told(bound)}")
 
 
 def _element(values: Any, index: Any) -> Any:

@@ -48,9 +48,10 @@ def unknown_name(name: str, known: Iterable[str], sources: Sequence[str] = ()) -
     if name in MEANINGS:
         return MEANINGS[name]
     if sources and _OF_SOURCES.fullmatch(name):
-        called = ", ".join(f"`{source}`" for source in sources)
+        called = "the source is called" if len(sources) == 1 else "the sources are called"
+        called += " " + ", ".join(f"`{source}`" for source in sources)
         more = "; others need names under `sources:`" if list(sources) == [SOURCE] else ""
-        return f"unknown name `{name}`; {_called(sources)} {called}{more}"
+        return f"unknown name `{name}`; {called}{more}"
     if name in function_names():
         return f"`{name}` is a function; call it: {name}(…)"
     if name == HOOKS:
@@ -58,7 +59,3 @@ def unknown_name(name: str, known: Iterable[str], sources: Sequence[str] = ()) -
     if name in DTYPES:
         return f"unknown name `{name}`; a type is written as text: '{name}'"
     return f"unknown name `{shortened(name, LONGEST_NAME)}`{did_you_mean(name, known)}"
-
-
-def _called(sources: Sequence[str]) -> str:
-    return "the source is called" if len(sources) == 1 else "the sources are called"

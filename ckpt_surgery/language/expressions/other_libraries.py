@@ -114,11 +114,6 @@ _TYPES |= {"short": "int16", "bool_": "bool", "float_": "float64"}
 """Types of other libraries that have another name here."""
 
 
-def written_here(name: str) -> str:
-    """`; write …`: what to do instead of calling a function of another library; or nothing."""
-    return f"; {INSTEAD[name]}" if name in INSTEAD else ""
-
-
 def method_advice(receiver: ast.expr, name: str, functions: Mapping[str, str]) -> str:
     """What to write instead of `receiver.name(…)`, as `; write …`; or nothing.
 

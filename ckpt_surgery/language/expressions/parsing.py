@@ -95,7 +95,10 @@ def _python_tree(text: str, lead: int) -> ast.expr:
             return ast.parse(text, mode="eval").body
     except SyntaxError as error:
         start, end = _syntax_span(error, text)
-        raise ExpressionError(_syntax_message(error), start + lead, end + lead) from None
+        message = f"not an expression: {error.msg}"
+        if "invalid escape sequence" in error.msg:
+            message = f"{error.msg}; write the text raw, r'…', or double the backslash"
+        raise ExpressionError(message, start + lead, end + lead) from None
     except (ValueError, MemoryError, RecursionError):
         raise ExpressionError("the expression is nested too deeply, or is not text", lead, lead + 1) from None
 
@@ -113,12 +116,6 @@ def _syntax_span(error: SyntaxError, text: str) -> tuple[int, int]:
     line = starts[min(error.lineno, len(starts)) - 1]
     start = max(0, min(line + error.offset - 1, len(text) - 1))
     return start, start + 1
-
-
-def _syntax_message(error: SyntaxError) -> str:
-    if "invalid escape sequence" in error.msg:
-        return f"{error.msg}; write the text raw, r'…', or double the backslash"
-    return f"not an expression: {error.msg}"
 
 
 def check(expression: Expression, known: Iterable[str], sources: Sequence[str] = ()) -> list[ExpressionError]:

@@ -153,13 +153,12 @@ def alternation(patterns: Sequence[regex.Pattern[str]]) -> regex.Pattern[str]:
 
     All of them must have a safe length.
     """
-    numbered = (f"(?:{_without_groups(pattern.pattern)})(?P<R{i}>)" for i, pattern in enumerate(patterns))
-    return regex.compile("|".join(numbered))
-
-
-def _without_groups(text: str) -> str:
-    """A pattern whose groups only hold together: keeping what they match, or their names, takes time."""
-    return _TOKEN.sub(lambda token: "(?:" if token[0].startswith("(") else token[0], text)
+    # Groups only hold together here: keeping what they match, or their names, takes time.
+    texts = (
+        _TOKEN.sub(lambda token: "(?:" if token[0].startswith("(") else token[0], pattern.pattern)
+        for pattern in patterns
+    )
+    return regex.compile("|".join(f"(?:{text})(?P<R{i}>)" for i, text in enumerate(texts)))
 
 
 # --- how long matching takes --------------------------------------------------------------------------------
@@ -238,9 +237,6 @@ class MatchBudget:
 
 
 _NESTED = "Nested repeats such as (a+)+ take exponential time; write the pattern without nesting."
-
-
-# --- params in patterns ----------------------------------------------------------------------------------
 
 
 _INSERTED = re.compile(

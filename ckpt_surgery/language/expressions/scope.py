@@ -1,10 +1,10 @@
 """What names in expressions stand for, and the error that points at characters of an expression."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import regex
 
@@ -111,10 +111,13 @@ class Unavailable:
 class Lookup(ABC):
     """Values by key that are not leaves of a checkpoint: `matrix[m]`, `config['num_hidden_layers']`."""
 
+    name: str
+    """Name in expressions."""
+
     @property
-    @abstractmethod
     def description(self) -> str:
         """A description for messages."""
+        return f"the entries of `{self.name}`"
 
     @abstractmethod
     def entry(self, key: object) -> Any:
@@ -223,23 +226,12 @@ class Leaves(ABC):
         """The texts of all keys."""
 
 
-class Hooks(Protocol):
-    """What the name `hooks` stands for if hooks are allowed."""
-
-    sha256: str
-    """Digest of the file, hexadecimal."""
-
-    def call(self, name: str, arguments: Sequence[Any]) -> Any:
-        """The lazy result of a function of the user. Raises SurgeryError for an unknown name."""
-        ...
-
-
 @dataclass(frozen=True)
 class Scope:
     """Everything that the evaluation of an expression can use."""
 
     names: Mapping[str, Any]
-    """Value of each name: a constant, a list, Array, Series, Lookup, Groups, Leaves, Hooks or Unavailable."""
+    """Value of each name: a constant, list, Array, Series, Lookup, Groups, Leaves, HookSet or Unavailable."""
     leaf_key: str = ""
     """Text of the key of the output: the random numbers of `init` depend on it."""
     count: Callable[[str], int] | None = None

@@ -1,4 +1,4 @@
-"""The functions that expressions can call, and the messages for wrong calls."""
+"""The functions that expressions can call, their calls, and the messages for wrong ones."""
 
 from collections.abc import Mapping, Sequence, Sized
 from typing import Any
@@ -11,7 +11,7 @@ from ckpt_surgery.functions.binding import call
 from ckpt_surgery.functions.registry import registry
 from ckpt_surgery.functions.signatures import call_problem as problem_of_call
 from ckpt_surgery.functions.signatures import usage
-from ckpt_surgery.language.expressions.other_libraries import written_here
+from ckpt_surgery.language.expressions.other_libraries import INSTEAD
 from ckpt_surgery.language.expressions.scope import Lookup, Scope
 from ckpt_surgery.language.expressions.values import bounded, told
 
@@ -45,7 +45,8 @@ def call_problem(name: str, positional: int, keywords: Sequence[str]) -> str | N
         return None  # the compiler has checked their arguments
     function = registry().get(name)
     if function is None:
-        return f"unknown function `{name}`{written_here(name) or did_you_mean(name, function_names())}"
+        instead = f"; {INSTEAD[name]}" if name in INSTEAD else did_you_mean(name, function_names())
+        return f"unknown function `{name}`{instead}"
     return problem_of_call(function, positional, tuple(keywords))
 
 
@@ -73,13 +74,12 @@ def _argument(value: Any) -> Any:
     Raises FunctionError for values that no function takes, such as a source.
     """
     if isinstance(value, list | tuple):
-        return value if _PLAIN.issuperset(map(type, value)) else type(value)(map(_item, value))
+        if _PLAIN.issuperset(map(type, value)):
+            return value
+        items = (list(require_no_gaps(v)) if isinstance(v, Series) else _argument(v) for v in value)
+        return type(value)(items)
     if isinstance(value, Array | Series | Number | str | range) or value is None:
         return value
     if isinstance(value, Lookup) and isinstance(value, Sized):
         return value  # a part of a config, for `len`
     raise FunctionError(f"{told(value)} cannot be an argument")
-
-
-def _item(value: Any) -> Any:
-    return list(require_no_gaps(value)) if isinstance(value, Series) else _argument(value)

@@ -12,7 +12,6 @@ from ckpt_surgery.language.expressions.compiler import MAX_DEPTH, MAX_LITERAL_BI
 from ckpt_surgery.language.expressions.scope import (
     ExpressionError,
     GroupUse,
-    Hooks,
     Lookup,
     NameUse,
     PatternError,
@@ -153,9 +152,7 @@ def test_errors_point_at_a_span(error: Exception, expected: tuple[Any, ...]) -> 
     assert found.problems[0].code is expected[4]
 
 
-class Failing(Hooks):
-    sha256 = ""
-
+class Failing:
     def call(self, name: str, arguments: Sequence[Any]) -> Any:
         raise SourceError(f"{name} failed")
 

@@ -32,7 +32,6 @@ from ckpt_surgery.language.expressions.parsing import Expression, check, parse
 from ckpt_surgery.language.expressions.scope import (
     ExpressionError,
     Groups,
-    Hooks,
     Leaves,
     Scope,
     Table,
@@ -67,9 +66,7 @@ class FakeLeaves(Leaves):
         return {*self.arrays, "a/string"}
 
 
-class FakeHooks(Hooks):
-    sha256 = ""
-
+class FakeHooks:
     def call(self, name: str, arguments: Sequence[Any]) -> Any:
         return name, list(arguments)
 
