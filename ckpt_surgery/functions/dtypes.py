@@ -54,25 +54,22 @@ def number_as(value: Number, dtype: DType) -> np.ndarray:
 @functools.lru_cache(maxsize=1024, typed=True)  # a rule has the same few numbers at thousands of leaves
 def _number_as(value: Number, negative: bool, dtype: DType) -> np.ndarray:
     """The same; `negative` tells -0.0 and 0.0 apart, which are equal."""
-    found = _converted_number(value, dtype)
-    found.flags.writeable = False
-    return found
-
-
-def _converted_number(value: Number, dtype: DType) -> np.ndarray:
     if is_integer(dtype) or kind(dtype) == "b":
         if not math.isfinite(value) or value != int(value):
             raise FunctionError(
                 f"{value} is not an integer, but the array is {dtype.name}", hint="Cast the array first."
             )
         low, high = limits(dtype) if is_integer(dtype) else (0, 1)
-        if low <= value <= high:
-            return np.array(int(value), np.int64 if value < 0 else np.uint64).astype(dtype)
-        raise FunctionError(f"{value} is out of range of {dtype.name}, {low} to {high}")
-    try:
-        return Cast(dtype).apply(Region((), ()), (), [np.array(as_float(value, dtype))])
-    except (DataError, OverflowError):
-        raise FunctionError(f"{dtype.name} cannot represent {value}") from None
+        if not low <= value <= high:
+            raise FunctionError(f"{value} is out of range of {dtype.name}, {low} to {high}")
+        found = np.array(int(value), np.int64 if value < 0 else np.uint64).astype(dtype)
+    else:
+        try:
+            found = Cast(dtype).apply(Region((), ()), (), [np.array(as_float(value, dtype))])
+        except (DataError, OverflowError):
+            raise FunctionError(f"{dtype.name} cannot represent {value}") from None
+    found.flags.writeable = False
+    return found
 
 
 @functools.cache

@@ -48,8 +48,8 @@ class Reduction(Function):
         return computation(dtype)
 
     def partial(self, rows: np.ndarray) -> np.ndarray:
-        """One value for each row of a contiguous matrix of the work dtype, or of float64."""
-        raise NotImplementedError
+        """One value for each row of a contiguous matrix of the work dtype, or of float64: here its sum."""
+        return np.asarray(np.add.reduce(rows, axis=1))
 
     def joined(self, first: Any, second: Any) -> Any:
         """The partial value of two runs of elements, from those of each."""
@@ -135,9 +135,6 @@ class Sum(Reduction):
     def work_dtype(self, dtype: DType) -> DType:
         return summation(computation(dtype))
 
-    def partial(self, rows: np.ndarray) -> np.ndarray:
-        return np.asarray(np.add.reduce(rows, axis=1))
-
     def check(self, rows: np.ndarray, block: np.ndarray, region: Region) -> None:
         if is_integer(rows.dtype):
             check_sums(self.name, rows, bound(block), region)
@@ -182,9 +179,6 @@ class Mean(Reduction):
 
     def work_dtype(self, dtype: DType) -> DType:
         return _fractional(dtype)
-
-    def partial(self, rows: np.ndarray) -> np.ndarray:
-        return np.asarray(np.add.reduce(rows, axis=1))
 
     def finished(self, totals: np.ndarray, count: int) -> np.ndarray:
         return np.asarray(totals / totals.dtype.type(count))

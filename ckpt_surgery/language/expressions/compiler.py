@@ -307,7 +307,11 @@ class Compiler:
             where, code = (name, Code.UNKNOWN_FUNCTION) if function is None else (node, Code.CALL)
             error = ExpressionError(problem or "", *self._spans.of(where), code=code)
             self.wrong_calls.append(error)
-            return lambda scope: _fail(error)
+
+            def fail(scope: Scope) -> NoReturn:
+                raise error.with_traceback(None)
+
+            return fail
 
         def run(scope: Scope) -> Any:
             by_name = {name: value(scope) for name, value in keywords.items()}
@@ -377,10 +381,6 @@ class Compiler:
             return lambda scope: formatted(value(scope), "")
         specification = self.compiled(part.format_spec)
         return lambda scope: formatted(value(scope), specification(scope))
-
-
-def _fail(error: ExpressionError) -> NoReturn:
-    raise error.with_traceback(None)
 
 
 _HANDLERS: dict[type[ast.AST], Callable[[Compiler, Any], Evaluator]] = {

@@ -41,8 +41,6 @@ def usages() -> dict[str, str]:
 
 def call_problem(name: str, positional: int, keywords: Sequence[str]) -> str | None:
     """The message for a call that does not fit the function's signature, or None."""
-    if name in BUILT_IN:
-        return None  # the compiler has checked their arguments
     function = registry().get(name)
     if function is None:
         instead = f"; {INSTEAD[name]}" if name in INSTEAD else did_you_mean(name, function_names())

@@ -15,7 +15,6 @@ def test_all_functions_are_names() -> None:
     ("name", "positional", "keywords", "message"),
     [
         ("stack", 1, ("axis",), None),
-        ("count", 9, ("any",), None),
         ("stak", 1, (), "unknown function `stak`; did you mean `stack`?"),
         ("transpose", 0, (), "`transpose` needs `x`: transpose(x, [axes])"),
         ("lower", 1, ("case",), "`lower` has no argument `case`"),
