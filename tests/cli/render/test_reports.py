@@ -8,12 +8,23 @@ from pathlib import Path
 from typing import Any
 
 import click
+import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
+import ckpt_surgery
 from ckpt_surgery import Plan, Result
-from ckpt_surgery.cli.render.reports import CHANGES, Report
+from ckpt_surgery.cli.render.reports import (
+    CHANGES,
+    MOST_CHARACTERS,
+    SUMMARY_VARIABLE,
+    Report,
+    markdown,
+    summary_file,
+)
 from ckpt_surgery.cli.terminal.console import PUBLISHED, Settings, open_terminal
 from ckpt_surgery.core.errors import DataError, Interrupted
+from tests.support.command_line import run
 
 
 @pytest.fixture
@@ -101,3 +112,92 @@ def test_a_run_that_fails_writes_no_document(report: Callable[..., Report], tmp_
     with pytest.raises(DataError):
         report(document=True).carried_out(run)
     assert not (tmp_path / "x.json").exists()
+
+
+RECIPE = "version: 1\nrules: [{match: '(?P<n>a)', to: 'p/{n}'}, {match: z, drop: true}]\n"
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a_b.yaml").write_text(RECIPE)
+    save_file({"a": np.zeros(3, np.float32), "z": np.zeros(1, np.float32)}, tmp_path / "m.safetensors")
+    return tmp_path
+
+
+def test_without_the_variable_there_is_no_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    for value in (None, ""):
+        monkeypatch.delenv(SUMMARY_VARIABLE) if value is None else monkeypatch.setenv(SUMMARY_VARIABLE, value)
+        assert summary_file() is None
+
+
+@pytest.fixture(autouse=True)
+def variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(SUMMARY_VARIABLE, "")
+
+
+def test_a_plan_and_a_run_are_added_one_after_the_other(here: Path) -> None:
+    summary = here / "summary.md"
+    arguments = ["a_b.yaml", "m.safetensors", "out.safetensors"]
+    text = run("plan", *arguments, GITHUB_STEP_SUMMARY=str(summary)).stdout
+    planned = summary.read_text()
+    assert planned.startswith("### ckpt-surgery plan: <code>a\\_b.yaml</code>\n")
+    assert "\n| leaves | 2 → 1 |\n|---|---|\n| renamed | 1 |\n| dropped | 1 |\n| out | 12 B |\n" in planned
+    assert "\n- ⚠️ rules\\[0\\]" in planned
+    assert planned.endswith("\n```\n\n</details>\n\n")
+    inside = planned.partition("```text\n")[2].partition("\n```")[0]
+    assert inside.split("\n\n")[1] in text
+    assert run("apply", *arguments, GITHUB_STEP_SUMMARY=str(summary)).exit_code == 0
+    applied = summary.read_text().removeprefix(planned)
+    title, done = "### ckpt-surgery apply: <code>a\\_b.yaml</code>", "verified: 12 B read back  \ndone  "
+    assert applied.startswith(f"{title}\n\n{done}")
+
+
+def test_no_text_has_a_meaning_in_markdown(here: Path) -> None:
+    name = here / "<b>*x*|.yaml"
+    name.write_text("version: 1\n")
+    plan = ckpt_surgery.plan(name, "m.safetensors")
+    text = markdown(plan, "kept  ```x")
+    assert "&lt;b&gt;\\*x\\*\\|.yaml</code>\n" in text
+    assert "\n````text\nkept  ```x\n````\n" in text
+
+
+def test_a_long_diff_is_cut_at_a_line(here: Path) -> None:
+    plan = ckpt_surgery.plan(here / "a_b.yaml", "m.safetensors")
+    text = markdown(plan, "\n".join(["x" * 99] * (MOST_CHARACTERS // 50)))
+    assert MOST_CHARACTERS - 200 < len(text) < MOST_CHARACTERS + 1000
+    assert f"\n{'x' * 99}\n…\n```\n" in text
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["plan", "bad.yaml", "m.safetensors"],
+        ["apply", "bad.yaml", "m.safetensors", "out.safetensors"],
+        ["plan", "a_b.yaml", "gone.safetensors"],
+        ["convert", "gone.safetensors", "out.safetensors"],
+        ["plan", "a_b.yaml", "m.safetensors", "--no-such-option"],
+    ],
+)
+def test_a_failure_is_added_with_the_text_that_is_printed(here: Path, command: list[str]) -> None:
+    summary = here / "summary.md"
+    (here / "bad.yaml").write_text("version: 1\nrules: [{match: nothing```, to: b}]\n")
+    done = run(*command, GITHUB_STEP_SUMMARY=str(summary))
+    assert done.exit_code != 0
+    text = summary.read_text()
+    assert text.startswith(f"### ❌ ckpt-surgery {command[0]} failed\n")
+    problem = done.stderr.split("Error: ")[1].strip()
+    assert problem in text
+    assert text.count("````" if "```" in problem else "```") == 2  # what is quoted ends no block
+
+
+def test_a_summary_that_cannot_be_written_hides_no_failure(here: Path) -> None:
+    done = run("plan", "a_b.yaml", "gone.safetensors", GITHUB_STEP_SUMMARY=str(here))
+    assert done.exit_code == 2
+    assert "gone.safetensors" in done.stderr
+    assert "summary of the step" in done.stderr
+
+
+def test_other_commands_add_nothing(here: Path) -> None:
+    run("inspect", "gone.safetensors", GITHUB_STEP_SUMMARY=str(here / "summary.md"))
+    assert not (here / "summary.md").exists()
