@@ -162,7 +162,8 @@ def _write(problems: Sequence[Problem], code: int, ctx: click.Context) -> None:
 
 def _tell(messages: list[str], ctx: click.Context) -> None:
     """Print errors, and what is at the destination where it was published before them."""
-    _traceback(ctx.obj)
+    if ctx.obj.verbose >= 2:
+        traceback.print_exc(file=sys.stderr)
     published = ctx.meta.get(PUBLISHED)
     after = "" if published is None else f"\n\n{shown(published)} itself is new and complete"
     print_errors([*messages[:-1], messages[-1] + after], ctx.obj)
@@ -173,11 +174,6 @@ def _lost(error: OSError) -> StorageError:
         f"standard output cannot be written: {error.strerror}",
         hint="Free some space, or send the output elsewhere.",
     )
-
-
-def _traceback(settings: Settings) -> None:
-    if settings.verbose >= 2:
-        traceback.print_exc(file=sys.stderr)
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})

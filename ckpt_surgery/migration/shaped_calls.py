@@ -119,10 +119,6 @@ def _stacked(ndim: int, axis: int) -> Call:
     return function
 
 
-def _column_stack(tup: Any) -> Any:
-    return joined([x if x.ndim > 1 else x.reshape(-1, 1) for x in tup], 1)
-
-
 def _pad(x: Any, pad_width: Any, mode: str = "constant", constant_values: Any = 0) -> Any:
     if isinstance(pad_width, Mapping):
         axes = {axis_of(axis, x.ndim): width for axis, width in pad_width.items()}
@@ -260,10 +256,6 @@ def _dot(a: Any, b: Any) -> Any:
     return stand_in._operated("@", a, b)
 
 
-def _outer(a: Any, b: Any) -> Any:
-    return a.reshape(-1)[:, None] * b.reshape(-1)[None, :]
-
-
 def _inner(a: Any, b: Any) -> Any:
     if np.ndim(a) == 0 or np.ndim(b) == 0:
         return a * b
@@ -288,7 +280,7 @@ SHAPED: Mapping[str, Call] = {
     "vstack": _stacked(2, 0),
     "hstack": _stacked(1, 1),
     "dstack": _stacked(3, 2),
-    "column_stack": _column_stack,
+    "column_stack": lambda tup: joined([x if x.ndim > 1 else x.reshape(-1, 1) for x in tup], 1),
     "pad": _pad,
     "broadcast_to": _broadcast_to,
     "tril": _triangle(">="),
@@ -296,7 +288,7 @@ SHAPED: Mapping[str, Call] = {
     "fliplr": lambda m: m[:, ::-1],
     "flipud": lambda m: m[::-1],
     "tensordot": _tensordot,
-    "outer": _outer,
+    "outer": lambda a, b: a.reshape(-1)[:, None] * b.reshape(-1)[None, :],
     "inner": _inner,
     "shape": lambda x: x.shape,
     "ndim": lambda x: x.ndim,

@@ -328,20 +328,9 @@ def _looks_at_key(name: str) -> Callable[..., Any]:
     return method
 
 
-for _name in (
-    "eq",
-    "ne",
-    "hash",
-    "str",
-    "repr",
-    "format",
-    "len",
-    "iter",
-    "contains",
-    "getitem",
-    "add",
-    "bool",
-):
+_OF_TEXTS = "eq ne hash str repr format len iter contains getitem add bool"
+"""Special methods by which a function could look at the key."""
+for _name in _OF_TEXTS.split():
     setattr(RequestedKey, f"__{_name}__", _looks_at_key(f"__{_name}__"))
 
 

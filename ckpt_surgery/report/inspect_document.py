@@ -11,7 +11,7 @@ from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.core.history import Origin, PastRecipe
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.shardings import sharding_summary
-from ckpt_surgery.report.inspection import Inspection, Unusual, What
+from ckpt_surgery.report.inspection import Inspection, What
 from ckpt_surgery.report.leaves import Statistics, Unread
 from ckpt_surgery.report.scalars import Values
 from ckpt_surgery.report.tree import DtypeTotal, SubtreeTotal, dtype_totals
@@ -141,6 +141,10 @@ def inspect_document(found: Inspection) -> InspectDocument:
 
     A leaf that could not be read has the reason as `unread`, in place of numbers.
     """
+    unusual = [
+        UnusualLeaves(what=one.what, keys=tuple([leaf.key.text for leaf in one.leaves]))
+        for one in found.unusual or ()
+    ]
     return InspectDocument.from_attributes(
         found,
         steps=found.choices.steps,
@@ -149,7 +153,7 @@ def inspect_document(found: Inspection) -> InspectDocument:
         bytes=sum(leaf.nbytes for leaf in found.leaves),
         dtypes=dtype_totals(found.leaves),
         leaves=tuple([_listed(leaf, found) for leaf in found.leaves]),
-        unusual=None if found.unusual is None else tuple(map(_unusual, found.unusual)),
+        unusual=None if found.unusual is None else tuple(unusual),
         history=UNSET if found.history is None else _history(found.history),
     )
 
@@ -205,10 +209,6 @@ def _statistics(stats: Statistics | Unread | None) -> dict[str, Any]:
         "inf": stats.inf,
         "histogram": Histogram.from_attributes(stats.histogram),
     }
-
-
-def _unusual(one: Unusual) -> UnusualLeaves:
-    return UnusualLeaves(what=one.what, keys=tuple([leaf.key.text for leaf in one.leaves]))
 
 
 def _history(found: history.History) -> History:

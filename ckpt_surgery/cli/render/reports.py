@@ -189,16 +189,13 @@ def markdown(plan: "Plan", diff: str, after: Sequence[str] = ()) -> str:
     lines += ["", f"| leaves | {counted.before:,} → {counted.after:,} |", "|---|---|"]
     lines += [f"| {name} | {value} |" for name, value in rows]
     lines += ["", *(f"- ⚠️ {_text(warning)}" for warning in plan.warnings), ""]
-    return "\n".join([*lines, _folded(diff), ""])
+    folded = f"<details><summary>Every key</summary>\n\n{_block(diff)}\n\n</details>\n"
+    return "\n".join([*lines, folded, ""])
 
 
 def _text(text: str) -> str:
     """Text that has no meaning in Markdown."""
     return re.sub(r"([\\`*_{}\[\]#|!~])", r"\\\1", escape(shown(text), quote=False))
-
-
-def _folded(diff: str) -> str:
-    return f"<details><summary>Every key</summary>\n\n{_block(diff)}\n\n</details>\n"
 
 
 def _block(text: str) -> str:

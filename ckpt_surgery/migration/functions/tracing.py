@@ -49,7 +49,9 @@ class FunctionRecipe(MigratedRecipe):
     def _refusal(self) -> UsageError:
         """Error for a recipe that needs the program: lists the leaves that the program itself makes."""
         calls = {_key(rule["add"]): functions_in(rule) for rule in self.document["rules"] if "add" in rule}
-        called = [key for key, names in calls.items() if any(_is_users(self.hooks[n]) for n in names)]
+        called = [
+            key for key, names in calls.items() if any(hasattr(self.hooks[n], "made_of") for n in names)
+        ]
         held = [key for key, names in calls.items() if names and key not in called]
         unwritable = {
             "functions of this program": called,
@@ -71,10 +73,6 @@ class FunctionRecipe(MigratedRecipe):
 def _key(template: str) -> str:
     """Read the key back from a template of `template_of`, for messages."""
     return re.sub(r"\[(\d+)\](?=/|$)", r"\1", template)
-
-
-def _is_users(hook: Any) -> bool:
-    return hasattr(hook, "made_of")
 
 
 def recipe_of_function(
