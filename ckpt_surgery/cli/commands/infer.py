@@ -12,7 +12,6 @@ from ckpt_surgery.cli.parameters.frame import command
 from ckpt_surgery.cli.parameters.options import RULE, Argument, DraftTo, Form, JsonTo
 from ckpt_surgery.cli.parameters.written_files import check_json_name
 from ckpt_surgery.cli.terminal.console import STDOUT, enable_gc, open_terminal, reuse_memory
-from ckpt_surgery.core.notices import few_keys
 from ckpt_surgery.core.text import number_of, shown
 from ckpt_surgery.inputs.options import (
     Compared,
@@ -99,6 +98,8 @@ def infer(
 def _lines(found: "Inferred", out: str | None) -> "Iterator[Text]":
     """The summary: what decided, what is open, what is dropped."""
     from rich.text import Text
+
+    from ckpt_surgery.core.notices import few_keys
 
     findings = found.findings
     yield Text(f"{VALUES[found.values]}", "dim")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import click
 
-from ckpt_surgery.cli.documents.problems import ReportedProblem, as_report, as_warning
+from ckpt_surgery.cli.documents.reported_problems import ReportedProblem, as_report, as_warning
 from ckpt_surgery.cli.parameters.completion import complete_recipe
 from ckpt_surgery.cli.parameters.frame import command
 from ckpt_surgery.cli.parameters.options import Argument, ReportAs, ReportFormat, report_format

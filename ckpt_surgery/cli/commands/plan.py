@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Unpack
 import click
 from click.core import ParameterSource
 
-from ckpt_surgery.cli.documents.problems import as_warnings
+from ckpt_surgery.cli.documents.reported_problems import as_warnings
 from ckpt_surgery.cli.parameters.completion import complete_path, complete_recipe
 from ckpt_surgery.cli.parameters.frame import command
 from ckpt_surgery.cli.parameters.options import (

@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Iterable, Sequence
 
-from ckpt_surgery.cli.documents.problems import ReportedProblem, as_report
+from ckpt_surgery.cli.documents.reported_problems import ReportedProblem, as_report
 from ckpt_surgery.cli.parameters.options import ReportFormat
 from ckpt_surgery.core.errors import Problem
 

@@ -7,7 +7,6 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -195,6 +194,8 @@ def markdown(plan: "Plan", diff: str, after: Sequence[str] = ()) -> str:
 
 def _text(text: str) -> str:
     """Text that has no meaning in Markdown."""
+    from html import escape
+
     return re.sub(r"([\\`*_{}\[\]#|!~])", r"\\\1", escape(shown(text), quote=False))
 
 

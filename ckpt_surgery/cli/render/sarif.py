@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from ckpt_surgery.cli.documents.problems import ReportedProblem
+from ckpt_surgery.cli.documents.reported_problems import ReportedProblem
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.version import VERSION
 from ckpt_surgery.report.problems import problem_sections

@@ -10,7 +10,7 @@ from click import NoSuchOption
 from safetensors.numpy import save_file
 
 from ckpt_surgery.api import inspecting
-from ckpt_surgery.cli.documents.problems import ReportedProblem, as_report
+from ckpt_surgery.cli.documents.reported_problems import ReportedProblem, as_report
 from ckpt_surgery.cli.parameters.options import ReportFormat, requested_format
 from ckpt_surgery.cli.render.problems import workflow_commands
 from ckpt_surgery.core.errors import Place, Problem

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from ckpt_surgery.cli.documents.problems import ReportedProblem
+from ckpt_surgery.cli.documents.reported_problems import ReportedProblem
 from ckpt_surgery.cli.render.sarif import sarif_document
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.version import VERSION
