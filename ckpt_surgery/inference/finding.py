@@ -96,7 +96,7 @@ class _Search:
     unclear: set[str] = field(default_factory=set)
     """Leaves of the target whose values fit in several ways, and names do not tell which."""
     shared: Shared = Shared.NONE
-    held: frozenset[str] = frozenset()
+    held: set[str] = field(default_factory=set)
     """Leaves of the source that are not dropped, because an undecided leaf could be made of them."""
 
     @property
@@ -209,15 +209,10 @@ class _Search:
 
     def _said_by_names(self, sources: AbstractSet[str], targets: AbstractSet[str]) -> tuple[Undecided, ...]:
         """Take what names say of some of the leaves; what they leave open is returned."""
-        used = self._used()
-        given = [leaf for key, leaf in self.source.leaves.items() if key in sources and key not in used]
-        wanted = [self.target.leaves[key] for key in self._missing() if key in targets]
-        if not given or not wanted:
+        asked = set(sources) - self._used(), targets & set(self._missing())
+        if not all(asked):
             return ()
-        every = self.source.leaves.values(), self.target.leaves.values()
-        said = found_by_names(
-            given, wanted, *every, known=self.formations.values(), lying=self._known_layouts
-        )
+        said = found_by_names(self.source, self.target, asked, self.formations.values(), self._known_layouts)
         decided = checked(said, self.source, self.target, self._compared, self.operations)
         self.formations.update((one.target, one) for one in decided.formations)
         return decided.undecided
@@ -231,18 +226,10 @@ class _Search:
         """Leaves of the target that nothing fits have the target's own value, if it has values."""
         open_keys = {key for one in self.undecided for key in one.targets}
         alone = [key for key in self._missing() if key not in open_keys]
-        unused = [self.source.leaves[key] for key in self._dropped()]
-        left = leftovers(
-            unused,
-            [self.target.leaves[key] for key in alone],
-            self.source.grids,
-            self.target.grids,
-            self._compared,
-        )
-        self.held = left.held
-        self.undecided += left.undecided
-        maybe = {key for one in left.undecided for key in one.targets}
-        rest = [key for key in alone if key not in maybe]
+        maybe, self.held = leftovers(self.source, self.target, self._dropped(), alone, self._compared)
+        self.undecided += maybe
+        known = {key for one in maybe for key in one.targets}
+        rest = [key for key in alone if key not in known]
         if self.values:
             self.from_target += rest
         else:
@@ -284,19 +271,16 @@ class _Search:
         compared = {key: one for key, one in self.formations.items() if one.evidence in COMPARED}
         if not self.values or not compared:
             return
-        named = found_by_names(self.source.leaves.values(), self.target.leaves.values()).formations
+        named = found_by_names(self.source, self.target).formations
         by_names = {one.target: one.sources for one in named}
         for key, one in compared.items():
             names = by_names.get(key, one.sources)
-            if names != one.sources and not self._alike(names, one.sources):
+            known = self.source.fingerprints.keys() >= {*names, *one.sources}
+            both = (names, one.sources) if known else ()
+            totals = [[self.source.sums(each).total for each in keys] for keys in both]
+            same = known and totals[0] == totals[1]  # what has the same elements cannot contradict names
+            if names != one.sources and not same:
                 yield ConflictEntry(key, one.sources, names)
-
-    def _alike(self, some: Sequence[str], others: Sequence[str]) -> bool:
-        """Whether leaves of the source hold the same elements, so that values cannot contradict names."""
-        if not self.source.fingerprints.keys() >= {*some, *others}:
-            return False
-        totals = [[self.source.sums(key).total for key in keys] for keys in (some, others)]
-        return totals[0] == totals[1]
 
 
 def _telling(side: Side) -> dict[str, Fingerprint]:

@@ -4,12 +4,14 @@ Leaves of one family that are open for one reason are told, and decided, togethe
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.core.keys import natural_order
-from ckpt_surgery.inference.drafts.key_patterns import NUMBER, Universe, escaped, numbered
+from ckpt_surgery.inference.drafts.indices import expression_of
+from ckpt_surgery.inference.drafts.key_patterns import NUMBER, NUMBER_NAMES, escaped
 from ckpt_surgery.inference.drafts.writing import template
 from ckpt_surgery.inference.expressions.formations import Candidate, Formation, Undecided, Value
 from ckpt_surgery.inference.names.by_names import MOST_CANDIDATES
@@ -29,7 +31,7 @@ def with_rules(undecided: Sequence[Undecided], source: Side, target: Side, compa
     `compared`: whether the target has numbers of the source, so that a candidate with others is refused, and
     the target's own value is one.
     """
-    rules = _Rules(source, target, Universe(source.leaves), compared)
+    rules = _Rules(source, target, compared)
     return [rules.decide(one) for one in _by_family(undecided)]
 
 
@@ -47,17 +49,9 @@ def _by_family(undecided: Iterable[Undecided]) -> Iterator[Undecided]:
 
 def _likeness(one: Undecided) -> object:
     """What is the same of leaves that are open together."""
-    ways = tuple((each.how, _outlines(each.sources), _text(each)) for each in one.candidates)
-    return one.why, _outlines(one.targets), ways
-
-
-def _outlines(keys: Iterable[str]) -> tuple[str, ...]:
-    """Keys without their numbers, each once."""
-    return tuple(dict.fromkeys(_NUMBER.sub("{}", key) for key in keys))
-
-
-def _text(one: Candidate) -> str:
-    return next((each.value.text for each in one.formations), one.value)
+    texts = [next((made.value.text for made in each.formations), each.value) for each in one.candidates]
+    ways = [(each.how, *_by_outline(each.sources)) for each in one.candidates]
+    return one.why, tuple(_by_outline(one.targets)), tuple(ways), tuple(texts)
 
 
 def _apart(several: Sequence[Undecided]) -> bool:
@@ -67,22 +61,17 @@ def _apart(several: Sequence[Undecided]) -> bool:
 
 
 def _joined(several: Sequence[Undecided]) -> Undecided:
-    first = several[0]
-    candidates = [_together(each) for each in zip(*(one.candidates for one in several), strict=True)]
-    return replace(
-        first,
-        targets=tuple(dict.fromkeys(key for one in several for key in one.targets)),
-        candidates=tuple(candidates),
-    )
-
-
-def _together(several: Sequence[Candidate]) -> Candidate:
-    return replace(
-        several[0],
-        sources=tuple(dict.fromkeys(key for one in several for key in one.sources)),
-        score=min(one.score for one in several),
-        makers=tuple(maker for one in several for maker in one.makers),
-    )
+    candidates = [
+        replace(
+            ways[0],
+            sources=tuple(dict.fromkeys(key for one in ways for key in one.sources)),
+            score=min(one.score for one in ways),
+            makers=tuple(maker for one in ways for maker in one.makers),
+        )
+        for ways in zip(*(one.candidates for one in several), strict=True)
+    ]
+    targets = dict.fromkeys(key for one in several for key in one.targets)
+    return replace(several[0], targets=tuple(targets), candidates=tuple(candidates))
 
 
 # --- rules ------------------------------------------------------------------------------------------------
@@ -104,7 +93,6 @@ class _Rules:
 
     source: Side
     target: Side
-    universe: Universe
     compared: bool
     columns: dict[tuple[str, ...], _Columns | None] = field(default_factory=dict)
     patterns: dict[tuple[str, ...], frozenset[str]] = field(default_factory=dict)
@@ -122,11 +110,9 @@ class _Rules:
         refused = self.compared and not any(self._holds(each) for each in one.candidates)
         if not known or not fits or not (refused or one.why == MAYBE):
             return ()
-        outlines: dict[str, dict[str, None]] = {}
-        for key in (key for each in one.candidates for key in each.sources):
-            outlines.setdefault(_NUMBER.sub("{}", key), {})[key] = None
+        sources = dict.fromkeys(key for each in one.candidates for key in each.sources)
         rules = []
-        for keys in map(tuple, outlines.values()):
+        for keys in map(tuple, _by_outline(sources).values()):
             columns = self._columns(keys)
             together = columns is not None and self._matched(columns.texts) == set(keys)
             patterns = [_pattern(columns.texts)] if columns and together else map(escaped, keys)
@@ -163,7 +149,8 @@ class _Rules:
         """
         sources = tuple(key for one in wanted for key in one.sources)
         mine, theirs = self._columns(sources), self._columns(tuple(one.target for one in wanted))
-        if mine is None or theirs is None or not all(map(_is_natural, wanted)):
+        natural = all(list(one.sources) == sorted(one.sources, key=natural_order) for one in wanted)
+        if mine is None or theirs is None or not natural:  # it would take `by`
             return None
         if self._matched(mine.texts) != set(sources):
             return None
@@ -171,22 +158,30 @@ class _Rules:
             tuple(number for number, one in zip(column, wanted, strict=True) for _ in one.sources)
             for column in theirs.numbers
         ]
-        loops = [at for at, column in enumerate(repeated) if column not in mine.numbers]
+        numbers = dict(zip(NUMBER_NAMES, mine.numbers, strict=False))
+        follow = [_follows(column, numbers) for column in repeated]
+        loops = [at for at, one in enumerate(follow) if one is None]
         count = len(wanted) // len({one.sources for one in wanted})
         if len(loops) != int(count > 1) or (count == 1 and len(set(sources)) < len(sources)):
             return None
-        value = _value([one.value for one in wanted], theirs.numbers[loops[0]] if loops else None, count)
-        if value is None:
+        made = _value([one.value for one in wanted], count)
+        if made is None or bool(made[1]) != bool(loops):
             return None
-        slots = [mine.numbers.index(column) for column in repeated if column in mine.numbers]
-        used = sorted(set(slots))
-        groups = iter(rf"\g<{used.index(slot) + 1}>" for slot in slots)
+        value, slices = made
+        loop = _follows(theirs.numbers[loops[0]], {"i": tuple(map(str, slices))}) if loops else ""
+        if loop is None:
+            return None
+        computed = any(one and one not in numbers for one in follow)
+        used = [name for name in numbers if computed or name in follow]
         to = template(theirs.texts[:1])
-        for at, text in enumerate(theirs.texts[1:]):
-            group = "${i}" if at in loops else next(groups)
-            short = group if text[:1].isdigit() else re.sub(r"\\g<(\d+)>", r"\\\1", group)
-            to += short + template([text])
-        rule = {"match": _pattern(mine.texts, used), "to": to} | ({} if value == "x" else {"value": value})
+        for one, text in zip(follow, theirs.texts[1:], strict=True):
+            inserted = f"${{{one or loop}}}"
+            if one and not computed:
+                number = used.index(one) + 1
+                inserted = rf"\g<{number}>" if text[:1].isdigit() else rf"\{number}"
+            to += inserted + template([text])
+        groups = [("" if not computed else f"?P<{name}>") if name in used else None for name in numbers]
+        rule = {"match": _pattern(mine.texts, groups), "to": to} | ({} if value == "x" else {"value": value})
         return one_liner_of(rule | ({"for": {"i": f"range({count})"}} if loops else {}))
 
     def _columns(self, keys: tuple[str, ...]) -> _Columns | None:
@@ -198,9 +193,21 @@ class _Rules:
     def _matched(self, texts: tuple[str, ...]) -> frozenset[str]:
         """The keys of the source that the pattern with these texts matches."""
         if texts not in self.patterns:
-            pattern = numbered(texts)
-            self.patterns[texts] = frozenset(self.universe.matched(pattern))
+            pattern, outline = re.compile(_pattern(texts)), _NUMBER.sub("{}", "{}".join(texts))
+            self.patterns[texts] = frozenset(filter(pattern.fullmatch, self._outlines.get(outline, ())))
         return self.patterns[texts]
+
+    @cached_property
+    def _outlines(self) -> dict[str, list[str]]:
+        """The keys of the source by their texts without numbers."""
+        return _by_outline(self.source.leaves)
+
+
+def _by_outline(keys: Iterable[str]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for key in keys:
+        found.setdefault(_NUMBER.sub("{}", key), []).append(key)
+    return found
 
 
 def _columns(keys: Sequence[str]) -> _Columns | None:
@@ -217,33 +224,48 @@ def _columns(keys: Sequence[str]) -> _Columns | None:
     return _Columns(tuple(found), tuple(columns))
 
 
-def _pattern(texts: Sequence[str], used: Iterable[int] = ()) -> str:
-    """The regular expression of keys with these texts between numbers; those that are used are groups."""
-    numbers = [f"({NUMBER})" if slot in used else NUMBER for slot in range(len(texts) - 1)]
-    return escaped(texts[0]) + "".join(a + escaped(b) for a, b in zip(numbers, texts[1:], strict=True))
+def _follows(column: Sequence[str], numbers: Mapping[str, Sequence[str]]) -> str | None:
+    """How numbers follow from those of the source's keys: their name, or an expression; None if not."""
+    same = next((name for name, other in numbers.items() if tuple(other) == tuple(column)), None)
+    if same is not None:
+        return same
+    known = {"i" if name == "i" else f"int({name})": list(map(int, other)) for name, other in numbers.items()}
+    found = expression_of(list(map(int, column)), known)
+    widths = {len(text) for text in column}
+    if found is None or all(text == str(int(text)) for text in column):
+        return found
+    return f"f'{{{found}:0{widths.pop()}d}}'" if len(widths) == 1 else None
 
 
-def _value(values: Sequence[Value], loop: Sequence[str] | None, count: int) -> str | None:
-    """The expression of all these values, in which `i` is what differs; None where more differs."""
+def _pattern(texts: Sequence[str], groups: Sequence[str | None] = ()) -> str:
+    """The regular expression of keys with these texts between numbers.
+
+    `groups`: how the group of each number begins; None for those that have none.
+    """
+    numbers = [NUMBER if group is None else f"({group}{NUMBER})" for group in groups or [None] * len(texts)]
+    return escaped(texts[0]) + "".join(a + escaped(b) for a, b in zip(numbers, texts[1:], strict=False))
+
+
+def _value(values: Sequence[Value], count: int) -> tuple[str, Sequence[int]] | None:
+    """The expression of all these values, in which `i` is the number that differs, and these numbers.
+
+    They are those of the slices that a leaf is taken apart into; None where something else differs.
+    """
     first = values[0]
     if all(value == first for value in values):
-        return str(first) if loop is None else None
-    if loop is None or any(value.text != first.text for value in values):
+        return str(first), ()
+    if any(value.text != first.text for value in values):
         return None
-    holes = []
+    holes, slices = [], []
     for numbers, end in zip(zip(*(value.numbers for value in values), strict=True), first.ends, strict=True):
         if len(set(numbers)) == 1:
             holes.append("" if numbers[0] == end else str(numbers[0]))
-        elif end is None and list(map(str, numbers)) == list(loop) and set(numbers) == set(range(count)):
+        elif end is None and set(numbers) == set(range(count)):
             holes.append("i")
+            slices.append(numbers)
         else:
             return None
-    return first.text.format(*holes)
-
-
-def _is_natural(one: Formation) -> bool:
-    """Whether the sources are in the order that they have without `by`."""
-    return list(one.sources) == sorted(one.sources, key=natural_order)
+    return (first.text.format(*holes), slices[0]) if len(set(slices)) == 1 else None
 
 
 def _sums_agree(one: Formation, source: Side, target: Side) -> bool:

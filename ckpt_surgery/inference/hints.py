@@ -98,7 +98,7 @@ def hints_of(loaded: LoadedRecipe, source: Side, target: Side) -> Hints:
     run = _run(loaded, source)
     claims = {claim.entry.key.text: rule.index for rule in run.rules for claim in rule.claims}
     made = {key: entry for key, entry in run.tree.items() if entry.rule is not None}
-    makes = {key: _number(entry) for key, entry in made.items()}
+    makes = {key: int(entry.rule.location[-1]) for key, entry in made.items() if entry.rule is not None}
     value = loaded.document.value
     texts, below = rule_texts(loaded.document)
     params, tables = value.get("params") or {}, value.get("tables") or {}
@@ -139,12 +139,6 @@ def _run(loaded: LoadedRecipe, source: Side) -> PassRun:
         if any(problem.code is not Code.NOTHING_LEFT for problem in error.problems):
             raise
     return runs[0]
-
-
-def _number(entry: Entry) -> int:
-    """The number of the rule that made an entry."""
-    assert entry.rule is not None
-    return int(entry.rule.location[-1])
 
 
 def _misfit(entry: Entry, target: Side) -> tuple[str, str] | None:

@@ -22,7 +22,6 @@ SUBLAYERS = frozenset({"attention", "cross", "mlp"})
 _PLACES = {"attention": "before", "cross": "beforecross", "mlp": "between"}
 """Where a norm is that belongs to a sublayer."""
 PLACED = frozenset({"final", "somewhere"})
-_GUESSES = PLACED | {"weight"}
 _TWO_NORMS = ("before", "between")
 """Where two norms of a block are that are numbered."""
 _SPECIAL = frozenset(
@@ -92,13 +91,19 @@ def meaning(text: str, rank: Rank = _alone) -> Meaning:
             silent += words[place : place + taken]
         found += [concept for concept in concepts if concept not in found]
         place += taken
-    complete = tuple(_completed(found))
+    # What goes without saying: a leaf is a weight, and a norm outside of layers is the last one. A norm of a
+    # layer that does not say where it is could be any of them.
+    guessed = []
+    if "norm" in found and _SPECIAL.isdisjoint(found):
+        guessed.append("somewhere" if "layer" in found else "final")
+    if _LEAF_KINDS.isdisjoint(found):
+        guessed.append("weight")
     return Meaning(
         raw,
-        complete,
+        (*found, *guessed),
         tuple((series[at], among) for at, (_, among) in ranks.items()),
         tuple(silent),
-        frozenset(complete) & _GUESSES - set(found),
+        frozenset(guessed) - set(found),
         tuple(f"#{place}/{among}" for place, among in ranks.values() if among > 1),
     )
 
@@ -189,19 +194,6 @@ def _unknown(word: str, found: Sequence[str], rank: tuple[int, int] | None) -> t
     if among > 1:
         return (f"{before}#{place}",)
     return (f"{before}#{word}",) if before == "layer" else ()
-
-
-def _completed(found: Sequence[str]) -> list[str]:
-    """With what goes without saying: a leaf is a weight, and a norm outside of layers is the last one.
-
-    A norm of a layer that does not say where it is could be any of them.
-    """
-    complete = list(found)
-    if "norm" in found and _SPECIAL.isdisjoint(found):
-        complete.append("somewhere" if "layer" in found else "final")
-    if _LEAF_KINDS.isdisjoint(found):
-        complete.append("weight")
-    return complete
 
 
 @functools.cache

@@ -164,21 +164,19 @@ def layer_kinds(found: Iterable[Grid]) -> list[frozenset[str]]:
 
     Two layers are of one kind if the same names lie below them.
     """
-    below: dict[str, dict[str, set[str]]] = {}
-    keys: dict[tuple[str, str], list[str]] = {}
+    layers: dict[str, dict[str, list[tuple[str, str]]]] = {}
     for grid in found:
         if grid.template.slots:
             prefix, rest = grid.template.texts[0], "{}".join(grid.template.texts[1:])
             for numbers, key in grid.members.items():
-                below.setdefault(prefix, {}).setdefault(numbers[0], set()).add(rest)
-                keys.setdefault((prefix, numbers[0]), []).append(key)
+                layers.setdefault(prefix, {}).setdefault(numbers[0], []).append((rest, key))
     kinds: list[list[str]] = []
-    for prefix, layers in below.items():
+    for numbered in layers.values():
         alike: dict[frozenset[str], list[str]] = {}
-        for number, names in layers.items():
-            alike.setdefault(frozenset(names), []).append(number)
+        for below in numbered.values():
+            alike.setdefault(frozenset(rest for rest, _ in below), []).extend(key for _, key in below)
         if 1 < len(alike) <= MOST_KINDS:
-            kinds += [[key for number in some for key in keys[prefix, number]] for some in alike.values()]
+            kinds += alike.values()
     return [frozenset(kind) for kind in sorted(kinds, key=len)]
 
 

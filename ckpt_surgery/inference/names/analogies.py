@@ -3,10 +3,13 @@
 import itertools
 import re
 from collections.abc import Iterable, Sequence
+from typing import TypeVar
 
 from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.inference.expressions.layouts import Layout
 from ckpt_surgery.inference.names.matches import Match
+
+T = TypeVar("T")
 
 
 @frozen()
@@ -24,16 +27,15 @@ class Analogies:
     """How the leaves lie whose shapes allow one layout: as they do, so do those with similar names."""
 
     def __init__(self, known: Iterable[tuple[Match, Layout]]) -> None:
-        self._known: dict[tuple[object, ...], list[tuple[_Names, _Way]]] = {}
+        self._known: dict[tuple[object, ...], list[tuple[Names, _Way]]] = {}
         self._turned = False
         """Whether any array lies in another order of axes."""
         for match, layout in known:
-            if match.source.numeric:
-                way = _way(layout, len(match.lengths))
-                if len(way.blocks) > 1:
-                    self._turned |= not _is_plain(way)
-                    for kind in (_kind(match, way), ()):
-                        self._known.setdefault(kind, []).append((_names(match), way))
+            way = _way(layout, len(match.lengths))
+            if match.source.numeric and len(way.blocks) > 1:
+                self._turned |= not _is_plain(way)
+                for kind in (_kind(match, way), ()):
+                    self._known.setdefault(kind, []).append((_names(match), way))
 
     def layout(self, match: Match) -> Layout | None:
         """The one layout of several that goes as those do which share the most last words of both names.
@@ -41,31 +43,23 @@ class Analogies:
         None where these do not agree. Where nothing shares a word, a leaf keeps its layout if both names end
         alike and no array is turned.
         """
-        stacked = len(match.lengths)
-        ways = [(_way(layout, stacked), layout) for layout in match.layouts]
-        nearest = self._nearest(_kind(match, ways[0][0]), _names(match))
-        if nearest:
-            return _only(layout for way, layout in ways if nearest == {way})
-        unstacked = [(way, layout) for way, layout in ways if way.stacks == ()]
-        if {_is_plain(way) for way in self._nearest((), _names(match))} == {True}:
-            return _only(layout for way, layout in unstacked if _is_plain(way))
-        source, target = _names(match)
-        if source[:1] == target[:1] and not self._turned and _same_shape(match):
-            return _only(layout for way, layout in unstacked if _is_plain(way))
+        names = _names(match)
+        ways = [(_way(layout, len(match.lengths)), layout) for layout in match.layouts]
+        alike = nearest(names, self._known.get(_kind(match, ways[0][0]), ()))
+        if alike:
+            return _only(layout for way, layout in ways if alike == {way})
+        same = match.how == "same" and match.source.shape == match.target.shape
+        kept = names[0][:1] == names[1][:1] and not self._turned and same
+        if kept or {_is_plain(way) for way in nearest(names, self._known.get((), ()))} == {True}:
+            return _only(layout for way, layout in ways if way.stacks == () and _is_plain(way))
         return None
 
-    def _nearest(self, kind: tuple[object, ...], names: "_Names") -> set[_Way]:
-        """The ways of those of a kind that share the most last words of both names, at least one."""
-        shared = [(min(map(shared_words, names, others)), way) for others, way in self._known.get(kind, [])]
-        most = max((count for count, _ in shared), default=0)
-        return {way for count, way in shared if count == most} if most else set()
 
-
-_Names = tuple[Sequence[str], Sequence[str]]
+Names = tuple[Sequence[str], Sequence[str]]
 """The words of the source's and the target's name, the last ones first."""
 
 
-def _names(match: Match) -> _Names:
+def _names(match: Match) -> Names:
     return last_words(match.source.text), last_words(match.target.text)
 
 
@@ -74,17 +68,20 @@ def last_words(text: str) -> list[str]:
     return re.findall(r"[a-z]+|[0-9]+", text.lower())[::-1]
 
 
-def shared_words(one: Sequence[str], other: Sequence[str]) -> int:
+def nearest(names: Names, known: Iterable[tuple[Names, T]]) -> set[T]:
+    """What is known of those that share the most last words of both names, at least one."""
+    shared = [(min(map(_shared_words, names, others)), what) for others, what in known]
+    most = max((count for count, _ in shared), default=0)
+    return {what for count, what in shared if count == most} if most else set()
+
+
+def _shared_words(one: Sequence[str], other: Sequence[str]) -> int:
     """The number of words at the beginning that are the same."""
     return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
 
 
 def _kind(match: Match, way: _Way) -> tuple[object, ...]:
     return match.how, len(match.lengths), len(way.blocks)
-
-
-def _same_shape(match: Match) -> bool:
-    return match.source.shape == match.target.shape and match.how == "same"
 
 
 def _only(layouts: Iterable[Layout]) -> Layout | None:
@@ -99,18 +96,13 @@ def _is_plain(way: _Way) -> bool:
 
 def _way(layout: Layout, stacked: int) -> _Way:
     axis_of = [axis for axis, cut in enumerate(layout.cuts) for _ in cut]
-    stacks = []
-    for axis in range(stacked):
-        stacks.append(
-            next(
-                (at for at, group in enumerate(layout.groups()) if [axis_of[d] for d in group] == [axis]), -1
-            )
-        )
-    joined = [[axis_of[d] for d in group if axis_of[d] >= stacked] for group in layout.groups()]
+    groups = [[axis_of[digit] for digit in group] for group in layout.groups()]
+    stacks = tuple(groups.index([axis]) if [axis] in groups else -1 for axis in range(stacked))
+    joined = [[axis for axis in group if axis >= stacked] for group in groups]
     block = _blocks(joined)
     order = [block[axis] for axis in itertools.chain.from_iterable(joined)]
-    pieces = [which for which, _ in itertools.groupby(order)]
-    return _Way(tuple(stacks), tuple(pieces) if len(set(pieces)) == len(pieces) else (-1,))
+    pieces = tuple(which for which, _ in itertools.groupby(order))
+    return _Way(stacks, pieces if len(set(pieces)) == len(pieces) else (-1,))
 
 
 def _blocks(joined: Iterable[Iterable[int]]) -> dict[int, int]:

@@ -1,21 +1,21 @@
 """What names say about leaves that values do not decide: formations, and what stays open."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
 import numpy as np
 
-from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.inference.expressions.formations import Candidate, Evidence, Formation, Proposal, Undecided
 from ckpt_surgery.inference.expressions.layouts import Layout
 from ckpt_surgery.inference.expressions.possible_layouts import MOST
-from ckpt_surgery.inference.keys.grids import Grid, alike, grids
+from ckpt_surgery.inference.keys.grids import Grid, alike
 from ckpt_surgery.inference.names.analogies import Analogies
 from ckpt_surgery.inference.names.fused import fused_pairs
 from ckpt_surgery.inference.names.matches import FusedPart, Match
 from ckpt_surgery.inference.names.names import KeyNames
 from ckpt_surgery.inference.names.pairing import MOST_NAMES, Open, Pair, paired
+from ckpt_surgery.inference.values.reading import Side
 
 RESEMBLES = 0.6
 """The score of names from which it is said that they resemble each other, though nothing fits."""
@@ -25,33 +25,38 @@ MOST_CANDIDATES = 8
 
 
 def found_by_names(
-    sources: Iterable[Leaf],
-    targets: Iterable[Leaf],
-    all_sources: Iterable[Leaf] = (),
-    all_targets: Iterable[Leaf] = (),
+    source: Side,
+    target: Side,
+    keys: tuple[Collection[str], Collection[str]] | None = None,
     known: Iterable[Formation] = (),
     lying: Iterable[tuple[Match, Layout]] = (),
 ) -> Proposal:
-    """What the names, shapes and dtypes of these leaves say about how the targets follow from the sources.
+    """What names, shapes and dtypes say about how leaves of the target follow from those of the source.
 
-    `all_sources`, `all_targets`: all leaves of both checkpoints, where `sources` and `targets` are only some
-    of them. They tell which numbers of keys are indices, and which words are rare. Each source leaf is used
-    at most once. `known`: what is decided of other leaves, which teaches words; `lying`: how others lie.
-    Leaves of the target that are in neither part of the result resemble nothing that is left.
+    `keys`: of the leaves of both that are asked about; None for all. The others tell which numbers of keys
+    are indices, and which words are rare. Each source leaf is used at most once. `known`: what is decided of
+    other leaves, which teaches words; `lying`: how others lie. Leaves of the target that are in neither part
+    of the result resemble nothing that is left.
     """
-    left, all_left = _alike(sources, all_sources)
-    right, all_right = _alike(targets, all_targets)
-    names = KeyNames.of(left, right, all_left, all_right, [(one.sources[0], one.target) for one in known])
-    whole = paired(names)
-    pairs = [*whole.decided]
+    every = alike(source.leaves.values(), source.grids), alike(target.leaves.values(), target.grids)
+    left, right = every
+    if keys is not None:
+        left, right = (
+            alike([leaf for key, leaf in side.leaves.items() if key in some], side.grids)
+            for side, some in zip((source, target), keys, strict=True)
+        )
+    names = KeyNames.of(left, right, *every, [(one.sources[0], one.target) for one in known])
+    pairs, unclear = paired(names)
     pairs += fused_pairs(names, _keys(pairs))
-    unclear = _without(whole.undecided, pairs)
+    unclear = _without(unclear, pairs)
     done = _keys(pairs)
     rest = [{key for one in side for key in one.keys} - done for side in (left, right)]
     if all(rest) and max(map(len, rest)) <= MOST_NAMES:
-        single = paired(names.alone(*rest))
-        pairs += single.decided
-        unclear = [*_without(unclear, single.decided), *_new(single.undecided, unclear)]
+        found, left_open = paired(names.alone(*rest))
+        pairs += found
+        told = {key for one in unclear for key in one.target.keys}
+        new = (one for one in left_open if not told.issuperset(one.target.keys))
+        unclear = [*_without(unclear, found), *new]
     ways = [pair.ways[0] for pair in pairs if len(pair.ways) == 1]
     analogies = Analogies([*lying, *((way, *way.layouts) for way in ways if len(way.layouts) == 1)])
     formations: list[Formation] = []
@@ -86,20 +91,6 @@ def _without(some: Iterable[Open], pairs: Iterable[Pair]) -> list[Open]:
     return left
 
 
-def _new(some: Iterable[Open], known: Iterable[Open]) -> list[Open]:
-    """Those that are open of leaves of which nothing is known yet."""
-    told = {key for one in known for key in one.target.keys}
-    return [one for one in some if not told.issuperset(one.target.keys)]
-
-
-def _alike(leaves: Iterable[Leaf], every: Iterable[Leaf]) -> tuple[tuple[Grid, ...], tuple[Grid, ...]]:
-    """The grids of some leaves, and those of all of the checkpoint."""
-    some = list(leaves)
-    known = {leaf.key.text: leaf for leaf in [*every, *some]}
-    found = grids(known)
-    return alike(some, found), alike(known.values(), found)
-
-
 def _decided(match: Match, analogies: Analogies) -> tuple[Layout, Evidence] | None:
     """The layout of a match, and what decides it; None where nothing does."""
     if len(match.layouts) == 1:
@@ -111,29 +102,24 @@ def _decided(match: Match, analogies: Analogies) -> tuple[Layout, Evidence] | No
 
 
 def _formations(match: Match, layout: Layout, evidence: Evidence) -> Iterator[Formation]:
+    """What a match makes with a layout, and what that takes for granted."""
+    why = ""
+    if isinstance(match.source, FusedPart):
+        why = "the order of what is fused is taken to be plain: queries, keys, values"
+    elif max((*map(len, layout.cuts), *layout.joins), default=0) > 1:
+        why = "the order inside of axes that are cut or joined is taken to be plain"
     same = match.how == "same" and match.source.text == match.target.text
     if same and match.source.shape == match.target.shape and evidence is Evidence.ANALOGY:
-        return match.formations(layout, evidence, "the key and the shape are the same")
-    return match.formations(layout, evidence, _caution(match, layout))
-
-
-def _caution(match: Match, layout: Layout) -> str:
-    """What a layout that cuts or joins axes takes for granted."""
-    if isinstance(match.source, FusedPart):
-        return "the order of what is fused is taken to be plain: queries, keys, values"
-    if any(len(cut) > 1 for cut in layout.cuts) or any(count > 1 for count in layout.joins):
-        return "the order inside of axes that are cut or joined is taken to be plain"
-    return ""
+        why = "the key and the shape are the same"
+    return match.formations(layout, evidence, why)
 
 
 def _layouts_open(pair: Pair) -> Undecided:
     """A pair that names decide, but not how its axes go."""
     candidates = [one for way in pair.ways for one in candidates_of(way, way.layouts, pair.score)]
     count = f"{MOST} or more" if len(candidates) >= MOST else str(len(candidates))
-    if not candidates:
-        why = f"names fit, but no layout takes {_shape(pair.source)} to {_shape(pair.target)}"
-    else:
-        why = f"names fit, but {count} layouts take {_shape(pair.source)} to {_shape(pair.target)}"
+    layouts = f"{count} layouts take" if candidates else "no layout takes"
+    why = f"names fit, but {layouts} {_shape(pair.source)} to {_shape(pair.target)}"
     return Undecided(pair.target.keys, why, tuple(candidates))
 
 
@@ -147,11 +133,10 @@ def candidates_of(way: Match, layouts: Iterable[Layout], score: float) -> Iterat
 def _names_open(one: Open, analogies: Analogies) -> Undecided:
     """A grid with candidates, none of which stands out."""
     candidates = [each for pair in one.candidates for each in _ways(pair, analogies)]
-    why = "several source leaves fit, and neither names nor values tell them apart"
+    several = "several source leaves fit"
     if len({candidate.sources for candidate in candidates}) == 1:
-        why = (
-            "several leaves of the target fit this source leaf, and neither names nor values tell them apart"
-        )
+        several = "several leaves of the target fit this source leaf"
+    why = f"{several}, and neither names nor values tell them apart"
     return Undecided(one.target.keys, why, tuple(candidates))
 
 

@@ -35,7 +35,7 @@ def fused_pairs(names: KeyNames, done: Container[str]) -> Iterator[Pair]:
         for part in _parts(one, elements)
     ]
     found: dict[int, list[Pair]] = {}
-    for pair in paired(names.among(parts, targets), _matches).decided if parts else ():
+    for pair in paired(names.among(parts, targets), _matches)[0] if parts else ():
         found.setdefault(pair.at[0] // len(PARTS), []).append(pair)
     for pairs in found.values():
         if len(pairs) == len(PARTS):
@@ -60,24 +60,15 @@ def _parts(one: Name, keys: int) -> list[Name]:
         return []
     if any(longest * size % whole.elements for size in sizes):
         return []
-    rows = [longest * size // whole.elements for size in sizes]
-    starts = itertools.accumulate(rows, initial=0)
-    return [
-        Name(_rows(whole, start, length), _meant(one.said, part))
-        for part, start, length in zip(PARTS, starts, rows, strict=False)
-    ]
-
-
-def _rows(whole: Grid, start: int, length: int) -> FusedPart:
-    window = Window(whole.shape.index(max(whole.shape)), 1, start, length, keep=True)
-    shape = window.shape(whole.shape)
-    return FusedPart(
-        whole.template, whole.members, whole.kind, shape, whole.dtype, window=window, whole=whole.shape
-    )
-
-
-def _meant(said: Meaning, part: str) -> Meaning:
-    return replace(said, concepts=tuple(part if one == FUSED else one for one in said.concepts))
+    parts, start = [], 0
+    for part, size in zip(PARTS, sizes, strict=True):
+        window = Window(whole.shape.index(longest), 1, start, longest * size // whole.elements, keep=True)
+        start += window.length
+        meant = tuple(part if concept == FUSED else concept for concept in one.said.concepts)
+        rows = replace(whole, shape=window.shape(whole.shape))
+        grid = FusedPart(**vars(rows), window=window, whole=whole.shape)
+        parts.append(Name(grid, replace(one.said, concepts=meant)))
+    return parts
 
 
 def _matches(source: Grid, target: Grid) -> tuple[Match, ...]:

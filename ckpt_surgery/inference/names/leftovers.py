@@ -7,41 +7,29 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
-from ckpt_surgery.core.frozen import frozen
-from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.inference.expressions.formations import Candidate, Undecided
 from ckpt_surgery.inference.keys.grids import Grid, KeyTemplate, alike, apart, varying
 from ckpt_surgery.inference.names.by_names import MOST_CANDIDATES, candidates_of
 from ckpt_surgery.inference.names.matches import matches
+from ckpt_surgery.inference.values.reading import Side
 
 MAYBE = "no name tells whether it is made of the source leaves of this size, or has a value of its own"
 _NUMBER = re.compile(r"\d+")
 
 
-@frozen()
-class Leftovers:
-    """What nobody can tell by sizes."""
-
-    undecided: tuple[Undecided, ...]
-    """Leaves of the target that could be made of leaves of the source, with some of these."""
-    held: frozenset[str]
-    """All leaves of the source that one of them could be made of."""
-
-
 def leftovers(
-    left: Iterable[Leaf],
-    alone: Iterable[Leaf],
-    all_sources: Sequence[Grid],
-    all_targets: Sequence[Grid],
-    compared: bool = False,
-) -> Leftovers:
-    """What leaves of the target could be made of leaves of the source that feed nothing.
+    source: Side, target: Side, left: Iterable[str], alone: Iterable[str], compared: bool = False
+) -> tuple[list[Undecided], set[str]]:
+    """The leaves of the target that could be made of leaves of the source, and all keys of these.
 
-    `left`: these leaves of the source; `alone`: those of the target; with the grids of both checkpoints. A
-    leaf could be one of the source with the same size, a stack of several whose keys differ in numbers alone,
-    or one of several that are taken from a stack. `compared`: whether values say that it is none as a whole.
+    `left`: the leaves of the source that feed nothing; `alone`: those of the target. A leaf could be one of
+    the source with the same size, a stack of several whose keys differ in numbers alone, or one of several
+    that are taken from a stack. `compared`: whether values say that it is none as a whole.
     """
-    given, wanted = _by_numbers(alike(left, all_sources)), _by_numbers(alike(alone, all_targets))
+    given, wanted = (
+        _by_numbers(alike([side.leaves[key] for key in keys], side.grids))
+        for side, keys in ((source, left), (target, alone))
+    )
     undecided: list[Undecided] = []
     held: set[str] = set()
     for part in wanted:
@@ -50,7 +38,7 @@ def leftovers(
         if how is not None:
             undecided += _open(ways[how], part, how, compared)
             held.update(key for several in ways.values() for one in several for key in one.keys)
-    return Leftovers(tuple(undecided), frozenset(held))
+    return undecided, held
 
 
 def _how(one: Grid, part: Grid) -> str | None:
@@ -91,11 +79,9 @@ def _by_numbers(some: Iterable[Grid]) -> list[Grid]:
     for one in some:
         likeness = _NUMBER.sub("{}", one.text), one.kind, one.shape, one.dtype
         groups.setdefault(likeness, []).append(one)
-    return [group[0] if len(group) == 1 else _as_one(group) for group in groups.values()]
-
-
-def _as_one(several: Sequence[Grid]) -> Grid:
-    first = several[0]
-    members = {tuple(_NUMBER.findall(key)): key for one in several for key in one.keys}
-    template = KeyTemplate(tuple(_NUMBER.split(first.keys[0])))
-    return varying(template, members, (first.kind, first.shape, first.dtype))
+    found = []
+    for first, *others in groups.values():
+        members = {tuple(_NUMBER.findall(key)): key for one in (first, *others) for key in one.keys}
+        template = KeyTemplate(tuple(_NUMBER.split(first.keys[0])))
+        found.append(varying(template, members, (first.kind, first.shape, first.dtype)) if others else first)
+    return found

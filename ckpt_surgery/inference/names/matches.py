@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -97,7 +97,12 @@ def matches(source: Grid, target: Grid) -> tuple[Match, ...]:
         return ()
     if not many.template.slots and not few.template.slots:  # the most common case, which takes no search
         return (Match(source, target, "same", ((source.keys, target.keys),)),)
-    ways = ((slots, _match(many, few, slots, how)) for slots in _orders(many, few))
+    n, k = many.template.slots, few.template.slots
+    if n <= _MOST_INDICES:
+        orders = list(itertools.permutations(range(n), k))
+    else:
+        orders = [tuple(range(k))] if n == k else []
+    ways = ((slots, _match(many, few, slots, how)) for slots in orders)
     found = {slots: way for slots, way in ways if way is not None}
     labels = [[counted(text) for text in one.template.texts[:-1]] for one in (many, few)]
     agreement = {
@@ -106,14 +111,6 @@ def matches(source: Grid, target: Grid) -> tuple[Match, ...]:
     best = [slots for slots in found if agreement[slots] == max(agreement.values())]
     plain = tuple(range(many.template.slots))
     return tuple(found[slots] for slots in ([plain] if plain in best else best))
-
-
-def _orders(many: Grid, few: Grid) -> Iterable[tuple[int, ...]]:
-    """For each index of `few`, which of `many` it may be."""
-    n, k = many.template.slots, few.template.slots
-    if n > _MOST_INDICES:
-        return [tuple(range(k))] if n == k else []
-    return itertools.permutations(range(n), k)
 
 
 def _match(many: Grid, few: Grid, slots: Sequence[int], how: str) -> Match | None:
@@ -132,7 +129,8 @@ def _match(many: Grid, few: Grid, slots: Sequence[int], how: str) -> Match | Non
     matched = _matched(list(below), list(few.members))
     if matched is None:
         return None
-    rows = [(_sorted(below[a]), (few.members[b],)) for a, b in matched[0]]
+    ordered = {a: tuple(row[numbers] for numbers in sorted(row, key=_value)) for a, row in below.items()}
+    rows = [(ordered[a], (few.members[b],)) for a, b in matched[0]]
     source, target = (many, few) if how == "stack" else (few, many)
     pairs = rows if how == "stack" else [(one, several) for several, one in rows]
     return Match(source, target, how if lengths else "same", tuple(pairs), lengths, matched[1])
@@ -142,29 +140,21 @@ def _matched(
     left: Sequence[Numbers], right: Sequence[Numbers]
 ) -> tuple[list[tuple[Numbers, Numbers]], bool] | None:
     """Which indices belong together, and whether they are the same numbers; None if they do not pair up."""
-    for exact, ranked in ((True, _plain), (False, _ranks)):
-        places, wanted = ranked(left), ranked(right)
+    for exact in (True, False):
+        places, wanted = _places(left, exact), _places(right, exact)
         if len(places) == len(left) and places.keys() == wanted.keys():
             return [(places[value], wanted[value]) for value in wanted], exact
     return None
 
 
-def _plain(indices: Sequence[Numbers]) -> dict[tuple[int, ...], Numbers]:
-    return {_value(numbers): numbers for numbers in indices}
-
-
-def _ranks(indices: Sequence[Numbers]) -> dict[tuple[int, ...], Numbers]:
-    """Indices by their ranks: of each number, how many smaller ones there are in its place."""
-    columns = [sorted(set(column)) for column in zip(*map(_value, indices), strict=True)]
-    ranks = [{number: rank for rank, number in enumerate(column)} for column in columns]
-    return {
-        tuple(rank[number] for rank, number in zip(ranks, _value(numbers), strict=True)): numbers
-        for numbers in indices
-    }
-
-
-def _sorted(row: Mapping[Numbers, str]) -> tuple[str, ...]:
-    return tuple(key for _, key in sorted(row.items(), key=lambda item: _value(item[0])))
+def _places(indices: Sequence[Numbers], exact: bool) -> dict[tuple[int, ...], Numbers]:
+    """Indices by their numbers, or by how many smaller numbers there are in the same place."""
+    values = list(map(_value, indices))
+    if not exact:
+        columns = (sorted(set(column)) for column in zip(*values, strict=True))
+        ranks = [{number: rank for rank, number in enumerate(column)} for column in columns]
+        values = [tuple(rank[n] for rank, n in zip(ranks, value, strict=True)) for value in values]
+    return dict(zip(values, indices, strict=True))
 
 
 def _value(numbers: Numbers) -> tuple[int, ...]:

@@ -75,23 +75,16 @@ class Open:
     """Pairs whose names resemble each other, the best first; at least one."""
 
 
-@frozen()
-class Pairing:
-    """What names decide, and what they do not."""
+def paired(names: KeyNames, matches: Matches = matches) -> tuple[list[Pair], list[Open]]:
+    """The pairs that names decide, found again and again among the rest until there are no more.
 
-    decided: tuple[Pair, ...]
-    """Each grid of the source and of the target at most once; in the order of the target."""
-    undecided: tuple[Open, ...]
-    """Grids of the target that have candidates, among grids that are not in a decided pair."""
-
-
-def paired(names: KeyNames, matches: Matches = matches) -> Pairing:
-    """The pairs that names decide, found again and again among the rest until there are no more."""
+    Each name is in at most one; they are in the order of the target. Behind them, what is open of the rest.
+    """
     rounds = _Rounds(names, matches)
     rounds.decide(list(_namesakes(names, matches)))
     while clear := rounds.best() or rounds.last():
         rounds.decide(clear)
-    return Pairing(tuple(sorted(rounds.decided, key=lambda pair: pair.at[1])), tuple(rounds.open()))
+    return sorted(rounds.decided, key=lambda pair: pair.at[1]), rounds.open()
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from ckpt_surgery.core.arrays import Shape
 from ckpt_surgery.inference.expressions.formations import (
     Candidate,
     Evidence,
@@ -20,7 +21,7 @@ from ckpt_surgery.inference.expressions.formations import (
     X,
 )
 from ckpt_surgery.inference.keys.grids import Grid, alike, places_of
-from ckpt_surgery.inference.names.analogies import last_words, shared_words
+from ckpt_surgery.inference.names.analogies import Names, last_words, nearest
 from ckpt_surgery.inference.names.matches import Match
 from ckpt_surgery.inference.names.names import KeyNames
 from ckpt_surgery.inference.names.pairing import MOST_NAMES, paired
@@ -101,12 +102,9 @@ def _choices(
                 found.append((key, *(copy for copy in rest if copy is not None)))
         alternatives = list(dict.fromkeys([one.sources, *found]))
         if len(alternatives) > 1:
-            yield one.target, _unnamed(alternatives, one.target, target) or alternatives
-
-
-def _unnamed(alternatives: Sequence[Sources], key: str, target: Side) -> list[Sources]:
-    """The choices that are no other leaf of the target by their own key."""
-    return [keys for keys in alternatives if keys[0] == key or keys[0] not in target.leaves]
+            others_of_target = target.leaves.keys() - {one.target}
+            unnamed = [keys for keys in alternatives if keys[0] not in others_of_target]
+            yield one.target, unnamed or alternatives
 
 
 def _by_names(
@@ -128,7 +126,7 @@ def _by_names(
         [replace(one, grid=replace(one.grid, kind="", shape=())) for one in side]
         for side in (alone.sources, alone.targets)
     )
-    decided = paired(names.among(*sides), allowed_matches).decided
+    decided, _ = paired(names.among(*sides), allowed_matches)
     return {pair.target.keys[0]: allowed[pair.target.keys[0]][pair.source.keys[0]] for pair in decided}
 
 
@@ -144,14 +142,22 @@ def _read_from(source: Side, target: Side, one: Formation, sources: Sources) -> 
 
 def turned(source: Side, target: Side, known: Iterable[Formation]) -> tuple[list[Formation], list[Undecided]]:
     """Formations of symmetric matrices as those lie that share the most last words; and what stays open."""
-    every = list(known)
-    lying = [(_words(one), one.value) for one in every if one.value in (X, _TURNED) and _is_sure(target, one)]
+    matrices = [one for one in known if one.value in (X, _TURNED)]
+    symmetric = {
+        one.target for one in matrices if one.evidence is not Evidence.HINT and _symmetric(target, one.target)
+    }
+    lying = [
+        (_words(one), one.value)
+        for one in matrices
+        if one.target not in symmetric
+        and (one.evidence is Evidence.HINT or min(_sides(target, one.target), default=0) > 1)
+    ]
     changed: list[Formation] = []
     unclear: list[Undecided] = []
-    for one in every:
-        if one.value not in (X, _TURNED) or _is_sure(target, one) or not _symmetric(target, one.target):
+    for one in matrices:
+        if one.target not in symmetric:
             continue
-        values = set(_nearest(one, lying))
+        values = nearest(_words(one), lying)
         if not values and all(value == X for _, value in lying):
             continue
         other = replace(one, value=X if one.value == _TURNED else _TURNED)
@@ -165,33 +171,20 @@ def turned(source: Side, target: Side, known: Iterable[Formation]) -> tuple[list
     return changed, unclear
 
 
-def _words(one: Formation) -> tuple[list[str], list[str]]:
+def _words(one: Formation) -> Names:
     return last_words(one.sources[0]), last_words(one.target)
 
 
-def _nearest(one: Formation, lying: Iterable[tuple[tuple[list[str], list[str]], Value]]) -> Iterator[Value]:
-    """How those matrices lie that share the most last words of both names."""
-    own = _words(one)
-    shared = [(min(map(shared_words, own, words)), value) for words, value in lying]
-    most = max((count for count, _ in shared), default=0)
-    return (value for count, value in shared if most and count == most)
-
-
-def _is_sure(target: Side, one: Formation) -> bool:
-    """Whether values, or a hint, say which way a matrix lies."""
-    spec = target.leaves[one.target].spec
-    return one.evidence is Evidence.HINT or (
-        spec is not None
-        and len(spec.shape) == 2
-        and min(spec.shape) > 1
-        and not _symmetric(target, one.target)
-    )
+def _sides(side: Side, key: str) -> Shape:
+    """The lengths of a matrix; none for what is no matrix."""
+    spec = side.leaves[key].spec
+    return spec.shape if spec is not None and len(spec.shape) == 2 else ()
 
 
 def _symmetric(side: Side, key: str) -> bool:
     """Whether the sums of a matrix are the same along both axes; constants are not looked at."""
-    spec = side.leaves[key].spec
-    if spec is None or len(spec.shape) != 2 or spec.shape[0] != spec.shape[1] or key not in side.fingerprints:
+    shape = _sides(side, key)
+    if not shape or shape[0] != shape[1] or shape[0] < 2 or key not in side.fingerprints:
         return False
     own = side.sums(key)
-    return spec.shape[0] > 1 and not own.constant and np.array_equal(own.axes[0], own.axes[1])
+    return not own.constant and np.array_equal(own.axes[0], own.axes[1])

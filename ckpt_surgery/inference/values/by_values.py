@@ -324,9 +324,9 @@ class _ValueSearch:
         last, whole = links[-1][0], wanted.shape[axis]
         stop = last.start + last.length
         padded = whole // repeats - stop
-        if padded and (repeats > 1 or not self._zeros(wanted.fingerprint, axis, stop)):
-            return None
-        if len(links) == 1 and not padded:
+        zero = int(hashes(np.zeros((1,), self.dtype))[0]) * (wanted.size // whole)
+        zeros = bool((wanted.fingerprint.axes[axis][stop:] == np.uint64(zero % (1 << 64))).all())
+        if (padded and (repeats > 1 or not zeros)) or (len(links) == 1 and not padded):
             return None
         parts: list[Holder] = []
         for window, piece in links:
@@ -350,9 +350,3 @@ class _ValueSearch:
         what = "parts" if len(parts) > 1 else "one leaf"
         why = f"{what} along axis {axis}" + (", and zeros" if padded else "")
         return formation(wanted.keys[0], array, self._evidence, why)
-
-    def _zeros(self, fingerprint: Fingerprint, axis: int, start: int) -> bool:
-        """Whether everything from an index on is zero."""
-        zero = int(hashes(np.zeros((1,), self.dtype))[0])
-        row = fingerprint.size // fingerprint.shape[axis] * zero % (1 << 64)
-        return bool((fingerprint.axes[axis][start:] == np.uint64(row)).all())

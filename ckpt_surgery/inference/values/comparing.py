@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 
-from ckpt_surgery.core.arrays import Region, chunk_regions
+from ckpt_surgery.core.arrays import chunk_regions
 from ckpt_surgery.core.errors import DataError, SurgeryError
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.text import few, shown
@@ -45,15 +45,11 @@ def makes(value: Node, leaf: Leaf, source: Side, target: Side) -> bool:
     assert target.read is not None, "values are compared where there are values"
     if value.spec != leaf.spec:
         return False
+    block = side_by_side([value, Read("target", leaf)], budget(source))
     return all(
         equal(evaluated(value, region, source), target.read(leaf, region))
-        for region in _regions(value, leaf, source)
+        for region in chunk_regions(value.spec.shape, block)
     )
-
-
-def _regions(value: Node, leaf: Leaf, source: Side) -> Iterator[Region]:
-    block = side_by_side([value, Read("target", leaf)], budget(source))
-    return chunk_regions(value.spec.shape, block)
 
 
 def equal_elements(one: Formation, source: Side, target: Side) -> bool:
@@ -109,21 +105,13 @@ def value_problems(
     for step in plan.steps:
         key = step.leaf.key.text
         if key in compared and step.leaf.spec is not None and target.leaves[key].spec is not None:
-            reason = _difference(step, target.leaves[key], source, target)
-            if reason:
-                yield key, reason
+            try:
+                if not makes(step.value, target.leaves[key], source, target):
+                    yield key, "not every element is equal"
+            except DataError as error:
+                yield key, error.problems[0].message
             if progress is not None:
                 progress(step.leaf.nbytes)
-
-
-def _difference(step: Step, leaf: Leaf, source: Side, target: Side) -> str | None:
-    """Why a leaf is not what the plan makes; None if all elements are equal, bit for bit."""
-    try:
-        if not makes(step.value, leaf, source, target):
-            return "not every element is equal"
-    except DataError as error:
-        return error.problems[0].message
-    return None
 
 
 def _few(keys: list[str]) -> str:

@@ -81,14 +81,15 @@ class _Check:
 
     def made(self, row: Sequence[Formation]) -> list[Formation] | None:
         """The formations of leaves with the same sources; None where the values are others."""
-        if all(self._holds(one) for one in row):
-            return [self._of_equal_key(one) for one in row]
-        return self._after_arithmetic(row[0].sources, [one.target for one in row])
-
-    def _of_equal_key(self, one: Formation) -> Formation:
-        """Call a leaf compared that is there under its own key, with the same repeated value."""
-        kept = one.sources == (one.target,) and one.value == X and self.target.is_array(one.target)
-        return replace(one, evidence=Evidence.VALUES) if kept else one
+        if not all(map(self._holds, row)):
+            return self._after_arithmetic(row[0].sources, [one.target for one in row])
+        # A leaf that is there under its own key, with the same repeated value, was compared.
+        return [
+            replace(one, evidence=Evidence.VALUES)
+            if one.sources == (one.target,) and one.value == X and self.target.is_array(one.target)
+            else one
+            for one in row
+        ]
 
     def _holds(self, one: Formation) -> bool:
         """Whether a leaf of repeated values, or one without values, is what its name says."""

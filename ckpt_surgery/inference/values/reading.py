@@ -143,16 +143,12 @@ def node_of(value: Value, leaves: Sequence[Leaf]) -> Node:
 
     Raises SurgeryError where it has no result for their shapes and dtypes.
     """
-    arrays = [_array(leaf) for leaf in leaves]
+    arrays = [Array(Read(SOURCE, leaf), leaf.spec.dtype) for leaf in leaves if leaf.spec is not None]
+    assert len(arrays) == len(leaves), "only arrays are computed with"
     names: Mapping[str, Any] = {"x": arrays[0], "xs": Series(tuple(arrays), tuple(range(len(arrays))))}
     found = parse(str(value)).evaluate(Scope(names, leaves[0].key.text))
     assert isinstance(found, Array), "values of formations are arrays"
     return found.rounded_to_declared()
-
-
-def _array(leaf: Leaf) -> Array:
-    assert leaf.spec is not None, "only arrays are computed with"
-    return Array(Read(SOURCE, leaf), leaf.spec.dtype)
 
 
 def budget(side: Side) -> int:

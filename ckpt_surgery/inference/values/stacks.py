@@ -131,14 +131,13 @@ def _along(members: Mapping[Numbers, str], slots: Collection[int]) -> Iterator[t
         fixed = tuple(n for slot, n in enumerate(numbers) if slot not in slots)
         rest.setdefault(fixed, {})[tuple(numbers[slot] for slot in sorted(slots))] = key
     for part in rest.values():
-        axes = [sorted({numbers[i] for numbers in part}, key=_order) for i in range(len(slots))]
+        axes = [
+            sorted({numbers[i] for numbers in part}, key=lambda number: (int(number), number))
+            for i in range(len(slots))
+        ]
         grid = list(itertools.product(*axes))
         if len(grid) == len(part) and (len(part) > 1 or not slots):
             yield tuple(part[numbers] for numbers in grid), tuple(map(len, axes))
-
-
-def _order(number: str) -> tuple[int, str]:
-    return int(number), number
 
 
 def _alike(found: Sequence[Grid], known: Mapping[str, Fingerprint]) -> Iterator[list[Grid]]:

@@ -9,6 +9,7 @@ import pytest
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.inference.expressions.formations import Evidence, Proposal
 from ckpt_surgery.inference.names.by_names import found_by_names
+from ckpt_surgery.inference.values.reading import Side
 from tests.inference.model_names import MODELS, Row
 from tests.support.leaves import array_leaf
 from tests.support.slow import slow
@@ -21,6 +22,21 @@ def sides(rows: Sequence[Row]) -> tuple[list[Leaf], list[Leaf]]:
     return [leaf for row in rows for leaf in row.source_leaves()], [
         leaf for row in rows for leaf in row.target_leaves()
     ]
+
+
+def named(
+    sources: Sequence[Leaf],
+    targets: Sequence[Leaf],
+    all_sources: Sequence[Leaf] = (),
+    all_targets: Sequence[Leaf] = (),
+) -> Proposal:
+    """What names say of some leaves, among all of both checkpoints."""
+    one, other = (
+        Side({leaf.key.text: leaf for leaf in [*every, *some]})
+        for every, some in ((all_sources, sources), (all_targets, targets))
+    )
+    keys = {leaf.key.text for leaf in sources}, {leaf.key.text for leaf in targets}
+    return found_by_names(one, other, keys)
 
 
 def truth(rows: Iterable[Row]) -> dict[str, tuple[str, ...]]:
@@ -46,7 +62,7 @@ def values(said: Proposal) -> dict[str, str]:
 
 @ALL
 def test_every_leaf_of_a_model_is_found(rows: list[Row]) -> None:
-    said = found_by_names(*sides(rows))
+    said = named(*sides(rows))
     assert said.undecided == ()
     assert {one.target: one.sources for one in said.formations} == truth(rows)
     first = {next(iter(row.pairs()))[1]: row.value for row in rows}
@@ -56,7 +72,7 @@ def test_every_leaf_of_a_model_is_found(rows: list[Row]) -> None:
 @ALL
 def test_and_the_other_way_round(rows: list[Row]) -> None:
     source, target = sides(rows)
-    said = found_by_names(target, source)
+    said = named(target, source)
     back = {key: (made,) for made, keys in truth(rows).items() for key in keys}
     assert {one.target: one.sources for one in said.formations} == back
 
@@ -75,13 +91,13 @@ def test_no_false_pair_among_halves(rows: list[Row], equal: bool) -> None:
         left, _ = sides([row for row in rows if chosen.random() < 0.5])
         _, right = sides([row for row in rows if chosen.random() < 0.5])
         told = truth(rows)
-        assert {t: s for t, s in paired(found_by_names(left, right)).items() if told[t] != s} == {}
+        assert {t: s for t, s in paired(named(left, right)).items() if told[t] != s} == {}
 
 
 def test_a_square_matrix_goes_as_the_others() -> None:
     source = [array_leaf("a.up_proj.weight", (8, 5)), array_leaf("a.q_proj.weight", (5, 5))]
     target = [array_leaf("a/wi_1/kernel", (5, 8)), array_leaf("a/query/kernel", (5, 5))]
-    said = found_by_names(source, target)
+    said = named(source, target)
     assert [(str(one.value), one.evidence) for one in said.formations] == [
         ("x.T", Evidence.ONLY_LAYOUT),
         ("x.T", Evidence.ANALOGY),
@@ -89,7 +105,7 @@ def test_a_square_matrix_goes_as_the_others() -> None:
 
 
 def test_a_square_matrix_alone_is_open() -> None:
-    said = found_by_names([array_leaf("q_proj.weight", (9, 9))], [array_leaf("query/kernel", (9, 9))])
+    said = named([array_leaf("q_proj.weight", (9, 9))], [array_leaf("query/kernel", (9, 9))])
     assert said.formations == ()
     (unclear,) = said.undecided
     assert unclear.why == "names fit, but 2 layouts take [9, 9] to [9, 9]"
@@ -106,11 +122,11 @@ def test_others_that_disagree_decide_nothing() -> None:
         array_leaf("w2/kernel", (5, 8)),
         array_leaf("query/kernel", (5, 5)),
     ]
-    assert [one.targets for one in found_by_names(source, target).undecided] == [("query/kernel",)]
+    assert [one.targets for one in named(source, target).undecided] == [("query/kernel",)]
 
 
 def test_the_same_key_keeps_its_layout() -> None:
-    said = found_by_names([array_leaf("a/kernel", (9, 9))], [array_leaf("a/kernel", (9, 9))])
+    said = named([array_leaf("a/kernel", (9, 9))], [array_leaf("a/kernel", (9, 9))])
     assert [(str(one.value), one.why) for one in said.formations] == [
         ("x", "the key and the shape are the same")
     ]
@@ -119,7 +135,7 @@ def test_the_same_key_keeps_its_layout() -> None:
 def test_dtypes_are_cast_last() -> None:
     source = [array_leaf(f"h.{n}.up_proj.weight", (8, 5)) for n in range(3)]
     target = [array_leaf("h/wi_1/kernel", (5, 3, 8), np.dtype("float16"))]
-    assert list(values(found_by_names(source, target)).values()) == [
+    assert list(values(named(source, target)).values()) == [
         "cast(rearrange(stack(xs), 'l a b -> b l a'), 'float16')"
     ]
 
@@ -135,21 +151,21 @@ def test_dtypes_are_cast_last() -> None:
 )
 def test_parts_of_a_stack(whole: tuple[int, ...], shape: tuple[int, ...], value: str) -> None:
     target = [array_leaf(f"h.{n}.up_proj.weight", shape) for n in range(3)]
-    said = values(found_by_names([array_leaf("h/wi_1/kernel", whole)], target))
+    said = values(named([array_leaf("h/wi_1/kernel", whole)], target))
     assert said["h.1.up_proj.weight"] == value
 
 
 def test_layers_of_experts() -> None:
     source = [array_leaf(f"layers.{n}.mlp.experts.{e}.w1.weight", (8, 5)) for n in range(2) for e in range(3)]
-    said = found_by_names(source, [array_leaf("layers/MoeBlock_0/wi_0", (3, 2, 5, 8))])
+    said = named(source, [array_leaf("layers/MoeBlock_0/wi_0", (3, 2, 5, 8))])
     assert list(values(said).values()) == ["rearrange(stack(xs), '(l e) a b -> e l b a', l=2)"]
-    back = values(found_by_names([array_leaf("layers/MoeBlock_0/wi_0", (3, 2, 5, 8))], source))
+    back = values(named([array_leaf("layers/MoeBlock_0/wi_0", (3, 2, 5, 8))], source))
     assert back["layers.1.mlp.experts.2.w1.weight"] == "x[2, 1].T"
 
 
 def test_height_and_width_keep_their_order() -> None:
     source = [array_leaf("conv1.weight", (6, 5, 3, 3))]
-    assert list(values(found_by_names(source, [array_leaf("conv1/kernel", (3, 3, 5, 6))])).values()) == [
+    assert list(values(named(source, [array_leaf("conv1/kernel", (3, 3, 5, 6))])).values()) == [
         "rearrange(x, 'a b c f -> c f b a')"
     ]
 
@@ -157,7 +173,7 @@ def test_height_and_width_keep_their_order() -> None:
 def test_names_that_say_different_things_are_no_pair() -> None:
     source = [array_leaf(f"h.{n}.attn.q_proj.weight", (8, 8)) for n in range(3)]
     target = [array_leaf(f"layers_{n}/attn/key/kernel", (8, 8)) for n in range(3)]
-    assert found_by_names(source, target) == Proposal((), ())
+    assert named(source, target) == Proposal((), ())
 
 
 def test_parameters_are_not_slots_of_an_optimizer() -> None:
@@ -166,7 +182,7 @@ def test_parameters_are_not_slots_of_an_optimizer() -> None:
         array_leaf("opt_state/0/nu/wte/embedding", (8, 5)),
         array_leaf("opt_state/0/mu/wte/embedding", (8, 5)),
     ]
-    said = found_by_names(source, target)
+    said = named(source, target)
     assert {one.target: one.sources for one in said.formations} == {
         "opt_state/0/mu/wte/embedding": ("optimizer.wte.exp_avg",)
     }
@@ -179,7 +195,7 @@ def test_several_that_fit_are_open() -> None:
         for name in ("query", "key", "out")
     ]
     target = [array_leaf(f"{name}/kernel", (5, 8)) for name in ("query", "key", "out")]
-    said = found_by_names(source, target)
+    said = named(source, target)
     assert said.formations == ()
     assert {one.why for one in said.undecided} == {
         "several source leaves fit, and neither names nor values tell them apart"
@@ -192,7 +208,7 @@ def test_several_that_fit_are_open() -> None:
 
 def test_names_without_sizes_are_open() -> None:
     source = [array_leaf("a.query.weight", (8, 5))]
-    (unclear,) = found_by_names(source, [array_leaf("a/q_proj/kernel", (9, 5))]).undecided
+    (unclear,) = named(source, [array_leaf("a/q_proj/kernel", (9, 5))]).undecided
     assert unclear.why == "names resemble these, but neither sizes nor values fit"
     assert [(one.sources, one.value, one.how) for one in unclear.candidates] == [
         (("a.query.weight",), "", "")
@@ -202,7 +218,7 @@ def test_names_without_sizes_are_open() -> None:
 def test_all_leaves_tell_which_numbers_are_indices() -> None:
     source = [array_leaf(f"h.{n}.q_proj.weight", (8, 5)) for n in range(4)]
     target = [array_leaf(f"layers_{n}/query/kernel", (8, 5)) for n in range(4)]
-    said = found_by_names(source[2:], target[2:], source, target)
+    said = named(source[2:], target[2:], source, target)
     assert {one.target: one.sources for one in said.formations} == {
         "layers_2/query/kernel": ("h.2.q_proj.weight",),
         "layers_3/query/kernel": ("h.3.q_proj.weight",),
@@ -213,7 +229,7 @@ def test_many_families_of_one_shape() -> None:
     chosen = random.Random(1)
     words = ["".join(chosen.choices("abcdefghij", k=5)) for _ in range(300)]
     keys = [(f"{a}.{b}.weight", f"{a}/{b}/kernel") for a, b in zip(words, words[3:] + words[:3], strict=True)]
-    said = found_by_names([array_leaf(a, (4, 7)) for a, _ in keys], [array_leaf(b, (7, 4)) for _, b in keys])
+    said = named([array_leaf(a, (4, 7)) for a, _ in keys], [array_leaf(b, (7, 4)) for _, b in keys])
     found = {one.target: one.sources for one in said.formations}
     assert len(found) > 270
     assert found.items() <= {b: (a,) for a, b in keys}.items()
@@ -225,4 +241,4 @@ def test_some_of_the_layers_keep_their_keys(numbers: tuple[int, ...]) -> None:
         [array_leaf(f"h/{n}/{name}", (8, 8)) for n in layers for name in ("A", "a", "a_")]
         for layers in (range(6), numbers)
     )
-    assert paired(found_by_names(source, target)) == {one.key.text: (one.key.text,) for one in target}
+    assert paired(named(source, target)) == {one.key.text: (one.key.text,) for one in target}

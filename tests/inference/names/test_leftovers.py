@@ -2,15 +2,16 @@
 
 import pytest
 
-from ckpt_surgery.inference.keys.grids import grids
-from ckpt_surgery.inference.names.leftovers import Leftovers, leftovers
+from ckpt_surgery.inference.expressions.formations import Undecided
+from ckpt_surgery.inference.names.leftovers import leftovers
+from ckpt_surgery.inference.values.reading import Side
 from tests.support.leaves import leaf
 
 
-def left_over(left: dict[str, str], alone: dict[str, str]) -> Leftovers:
+def left_over(left: dict[str, str], alone: dict[str, str]) -> tuple[list[Undecided], set[str]]:
     """What is open of these leaves, which are all that there are."""
-    sides = ([leaf(*one) for one in side.items()] for side in (left, alone))
-    return leftovers(*sides, grids(left), grids(alone))
+    source, target = (Side({key: leaf(key, said) for key, said in side.items()}) for side in (left, alone))
+    return leftovers(source, target, left, alone)
 
 
 @pytest.mark.parametrize(
@@ -28,13 +29,13 @@ def left_over(left: dict[str, str], alone: dict[str, str]) -> Leftovers:
     ],
 )
 def test_ways(left: dict[str, str], alone: dict[str, str], how: str) -> None:
-    found = left_over(left, alone)
-    assert {c.how for one in found.undecided for c in one.candidates} == ({how} if how else set())
-    assert [key for one in found.undecided for key in one.targets] == (list(alone) if how else [])
-    assert found.held == (set(left) if how else set())
+    undecided, held = left_over(left, alone)
+    assert {c.how for one in undecided for c in one.candidates} == ({how} if how else set())
+    assert [key for one in undecided for key in one.targets] == (list(alone) if how else [])
+    assert held == (set(left) if how else set())
 
 
 def test_all_are_held_though_few_are_named() -> None:
-    found = left_over({f"l_{i}/s": "float32[6]" for i in range(20)}, {"x/s": "float32[6]"})
-    assert [len(one.candidates) for one in found.undecided] == [8]
-    assert len(found.held) == 20
+    undecided, held = left_over({f"l_{i}/s": "float32[6]" for i in range(20)}, {"x/s": "float32[6]"})
+    assert [len(one.candidates) for one in undecided] == [8]
+    assert len(held) == 20

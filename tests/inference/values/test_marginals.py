@@ -1,7 +1,6 @@
 """Layouts that are found from sums alone."""
 
 import re
-from typing import Any
 
 import einops
 import numpy as np
@@ -11,7 +10,7 @@ from hypothesis import strategies as st
 
 from ckpt_surgery.inference.expressions.holders import HeldLeaf, laid, of_leaves
 from ckpt_surgery.inference.expressions.layouts import Layout
-from ckpt_surgery.inference.values.marginals import MOST_LAYOUTS, Marginals, divisors, layouts_between
+from ckpt_surgery.inference.values.marginals import MOST_LAYOUTS, Marginals, layouts_between
 from tests.inference.two_sides import arranged, fingerprint, layouts, made, normal, text_of_layout
 from tests.support.comparing import same
 
@@ -92,10 +91,3 @@ def test_an_array_of_many_digits_is_given_up_in_time() -> None:
     array = np.arange(1 << 14, dtype=np.float32).reshape((2,) * 14) % 2
     for one in between(array, array.T):
         assert one.shape_out == array.shape
-
-
-@pytest.mark.parametrize(
-    ("number", "wanted"), [(1, [1]), (7, [1, 7]), (12, [1, 2, 3, 4, 6, 12]), (16, [1, 2, 4, 8, 16])]
-)
-def test_divisors(number: int, wanted: list[Any]) -> None:
-    assert divisors(number) == wanted

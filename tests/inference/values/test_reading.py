@@ -5,14 +5,12 @@ import numpy as np
 import pytest
 
 from ckpt_surgery.core import leaves as core_leaves
-from ckpt_surgery.core.arrays import Region
 from ckpt_surgery.core.errors import SurgeryError
 from ckpt_surgery.inference.expressions.formations import Value
 from ckpt_surgery.inference.expressions.holders import after, laid, of_leaves
 from ckpt_surgery.inference.expressions.layout_steps import transposing
-from ckpt_surgery.inference.values.reading import evaluated, fingerprint_of, fingerprints_of, node_of
-from tests.inference.two_sides import assert_equal, computed, fingerprint, leaf_of, normal, reader, side
-from tests.support.comparing import same
+from ckpt_surgery.inference.values.reading import fingerprint_of, fingerprints_of, node_of
+from tests.inference.two_sides import assert_equal, fingerprint, leaf_of, normal, reader, side
 from tests.support.leaves import leaf
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
@@ -42,19 +40,6 @@ def test_the_fingerprint_of_an_expression(monkeypatch: pytest.MonkeyPatch) -> No
     assert_equal(fingerprint_of(value, side(arrays), BF16), fingerprint(wanted.astype(BF16)))
     wide = fingerprint_of(value, side(arrays), np.dtype(np.float64))
     assert_equal(wide, fingerprint(wanted.astype(np.float64)))
-
-
-def test_a_region_of_an_expression() -> None:
-    arrays = {"a": normal(4, 6)}
-    node = node_of(Value("x.T"), [leaf_of("a", arrays["a"])])
-    found = evaluated(node, Region((1, 2), (3, 4)), side(arrays))
-    assert same(found, arrays["a"].T[1:3, 2:4])
-
-
-def test_several_leaves() -> None:
-    arrays = {"a": normal(2, 3), "b": normal(2, 3, seed=1)}
-    wanted = np.vstack([arrays["b"], arrays["a"][1:]])
-    assert same(computed(Value("concat([xs[1], xs[0][{0}:]])", (1,)), arrays), wanted)
 
 
 def test_what_has_no_result() -> None:
