@@ -11,7 +11,8 @@ import pytest
 
 from tests.inference.cases import gpt_oss
 from tests.inference.cases.running import assert_found, inferred, undecided
-from tests.recipes.decoder_layouts import Decoder, Layout, hf_arrays, jax_arrays
+from tests.recipes.decoder_layouts import Decoder, Layout
+from tests.recipes.leaves import hf_arrays, jax_arrays
 from tests.support.slow import slow, some
 
 F32 = np.dtype(np.float32)

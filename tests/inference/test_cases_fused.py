@@ -5,7 +5,8 @@ import pytest
 
 from tests.inference.cases.fused import gpt2, gpt2_in_heads, megatron
 from tests.inference.cases.running import assert_found
-from tests.recipes.decoder_layouts import Decoder, hf_arrays
+from tests.recipes.decoder_layouts import Decoder
+from tests.recipes.leaves import hf_arrays
 
 
 @pytest.mark.parametrize(("layers", "embed", "heads"), [(5, 24, 3), (4, 16, 4)])

@@ -14,20 +14,8 @@ from safetensors.numpy import load_file, save_file
 from ckpt_surgery import Inferred, apply, infer, plan
 from tests.inference.cases import deepseek, fused, gpt_oss
 from tests.inference.cases.running import Arrays, assert_found, inferred, undecided
-from tests.recipes.decoder_layouts import (
-    GEMMA,
-    LLAMA,
-    MIXTRAL,
-    QWEN,
-    QWEN_MOE,
-    Decoder,
-    Layout,
-    Shapes,
-    hf_arrays,
-    hf_shapes,
-    jax_arrays,
-    jax_shapes,
-)
+from tests.recipes.decoder_layouts import GEMMA, LLAMA, MIXTRAL, QWEN, QWEN_MOE, Decoder, Layout
+from tests.recipes.leaves import Shapes, hf_arrays, hf_shapes, jax_arrays, jax_shapes
 from tests.support.trees import nested
 
 BF16 = np.dtype(ml_dtypes.bfloat16)

@@ -16,7 +16,8 @@ from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.inputs.conversions import choose_conversion
 from ckpt_surgery.inputs.models import known_models
 from tests.recipes import t5_layouts
-from tests.recipes.decoder_layouts import NARROW, Decoder, hf_arrays, hf_config
+from tests.recipes.decoder_layouts import NARROW, Decoder, hf_config
+from tests.recipes.leaves import hf_arrays
 from tests.recipes.test_t5 import filled
 from tests.support.comparing import assert_same
 

@@ -10,7 +10,7 @@ from safetensors.numpy import load_file, save_file
 
 import ckpt_surgery
 from ckpt_surgery.core.errors import DataError, PlanError
-from tests.recipes.decoder_layouts import Arrays
+from tests.recipes.leaves import Arrays
 from tests.recipes.trained import save_model
 from tests.support.comparing import assert_same
 

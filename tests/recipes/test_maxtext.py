@@ -10,9 +10,9 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from ckpt_surgery.api import applying
-from tests.recipes.decoder_layouts import GEMMA, NARROW, Arrays, Decoder, Layout, hf_config, sizes
+from tests.recipes.decoder_layouts import GEMMA, NARROW, Decoder, Layout, hf_config, sizes
 from tests.recipes.families import BF16, F32, FAMILIES, FULL_WIDTH, converted, shapes_of
-from tests.recipes.leaves import hf_arrays, hf_shapes, jax_arrays, listed, said
+from tests.recipes.leaves import Arrays, hf_arrays, hf_shapes, jax_arrays, listed, said
 from tests.recipes.running import planned
 from tests.support.comparing import assert_same
 

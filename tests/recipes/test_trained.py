@@ -12,7 +12,7 @@ from safetensors.numpy import load_file
 import ckpt_surgery
 from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.inputs.conversions import choose_conversion
-from tests.recipes.decoder_layouts import Arrays
+from tests.recipes.leaves import Arrays
 from tests.recipes.trained import (
     TREES,
     bare,

@@ -17,7 +17,8 @@ import ml_dtypes
 import numpy as np
 from safetensors.numpy import save_file
 
-from tests.recipes.decoder_layouts import NARROW, Arrays, Decoder, hf_arrays, hf_config
+from tests.recipes.decoder_layouts import NARROW, Decoder, hf_config
+from tests.recipes.leaves import Arrays, hf_arrays
 
 F32, BF16 = np.dtype(np.float32), np.dtype(ml_dtypes.bfloat16)
 LLAMA3 = {
