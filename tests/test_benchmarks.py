@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -114,8 +115,9 @@ def test_peers_do_what_the_tool_does(work: str, tmp_path: Path) -> None:
     sources = [built(kind, tmp_path / f"source{n}{suffix}", size, n) for n in range(count)]
     options = {"set": settings(SMALL_LLAMA)} if kind == "llama" else {}
     ours = by_tool(recipe, tmp_path, *sources, **options)
+    peer: Callable[..., None] = peers.WORKS[work]
     with quiet():
-        peers.WORKS[work](*map(str, sources), str(tmp_path / "peer"), *told)
+        peer(*map(str, sources), str(tmp_path / "peer"), *told)
     assert_same(ours, restored(tmp_path / "peer"))
 
 

@@ -402,7 +402,7 @@ def test_heavy_libraries_are_imported_inside_functions() -> None:
 def test_tests_import_what_is_slow_inside_functions() -> None:
     files = {path.relative_to(TESTS).as_posix(): path.read_text() for path in TESTS.rglob("*.py")}
     wrong = [
-        f"{file}:{node.lineno} imports {name}"
+        f"{file} imports {name}"
         for file, text in files.items()
         if not file.startswith(WITH_TORCH) and not file.startswith("data/")
         for node, at_top in statements(ast.parse(text), True)

@@ -23,7 +23,7 @@ from tests.support.sharded_runs import ARRAYS, SUFFIXES, save_source
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning")
 WRITTEN = {
-    **{f"blocks/{i}/w": (ARRAYS[f"layer_{i}"] * 2).astype(ml_dtypes.bfloat16) for i in range(30)},
+    **{f"blocks/{i}/w": (np.asarray(ARRAYS[f"layer_{i}"]) * 2).astype(ml_dtypes.bfloat16) for i in range(30)},
     **{key: np.asarray(ARRAYS[key]) for key in ("ids", "scalar")},
     "big": np.asarray(ARRAYS["big"]).T,
 }
