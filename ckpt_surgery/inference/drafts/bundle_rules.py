@@ -12,11 +12,14 @@ from ckpt_surgery.inference.drafts.parts import (
     RuleDraft,
     RulePart,
     connected,
+    gathers,
     grouped,
+    read_alone,
+    takes_apart,
+    with_sources,
 )
 from ckpt_surgery.inference.drafts.single_rules import rule_for
 from ckpt_surgery.inference.drafts.tables import Tables
-from ckpt_surgery.inference.drafts.value_texts import gathers, read_alone, takes_apart, with_sources
 from ckpt_surgery.inference.expressions.formations import Formation
 from ckpt_surgery.inference.keys.words import span_of
 

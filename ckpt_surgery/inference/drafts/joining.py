@@ -104,7 +104,7 @@ def _frame(pattern: KeyPattern, rule: RuleDraft, slot: Slot) -> Hashable:
     texts = pattern.texts
     return (
         *(slot.text, slot.before, slot.after, texts[: slot.text], texts[slot.text + 1 :], pattern.groups),
-        *(rule.kind, rule.by, rule.loops, rule.when if slot.word else None),
+        *(rule.kind, rule.by, rule.loops, rule.when if slot.word else None, len(_other_keys(rule))),
         tuple((output.formula, *map(_edges, output.to)) for output in rule.outputs),
     )
 

@@ -5,6 +5,7 @@ import functools
 import itertools
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import field
 
 from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.inference.keys.words import Span, span_of, tokens
@@ -52,7 +53,7 @@ class KeyPattern:
 
     texts: tuple[str, ...]
     """What stands before, between and behind the places: one text more than there are places."""
-    groups: tuple[NamedGroup, ...] = ()
+    groups: tuple[NamedGroup, ...] = field(default=(), hash=False)
 
     def regex(self, named: Collection[str] | None = None) -> str:
         """The regular expression. `named`: the groups that get their names; None for all."""

@@ -25,10 +25,12 @@ from ckpt_surgery.inference.drafts.parts import (
     RuleDraft,
     RulePart,
     TemplatePiece,
+    gathers,
     joined_text,
+    with_holes,
+    with_sources,
 )
 from ckpt_surgery.inference.drafts.tables import Tables
-from ckpt_surgery.inference.drafts.value_texts import gathers, with_holes, with_sources
 
 _CHOICES = 8
 """Most entries of a table that numbers choose from: more explain nothing."""
@@ -103,7 +105,7 @@ def _claimed(bundle: Bundle, universe: Universe) -> tuple[tuple[str, ...], str |
     None where there is no such condition.
     """
     places = {place.values: place for group in bundle for part in group for place in part.sources}
-    wanted = {tuple(place.matched.values()): place.matched for place in places.values()}
+    wanted = {tuple(match.values()): match for match in (place.matched for place in places.values())}
     pattern = next(iter(places.values())).pattern
     keys: list[str] = []
     others: list[Matched] = []

@@ -4,7 +4,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 
-from ckpt_surgery.inference.drafts.key_patterns import place_of, prefix_of
+from ckpt_surgery.inference.drafts.key_patterns import KeyPlace, place_of, prefix_of
 from ckpt_surgery.inference.drafts.parts import Kind, RulePart
 from ckpt_surgery.inference.expressions.formations import Findings, Formation, X
 from ckpt_surgery.inference.keys.words import SEPARATORS
@@ -43,8 +43,9 @@ def made_parts(findings: Findings) -> list[RulePart]:
     for length, keys in subtrees(findings.source_keys, lambda key, length: _around(moved, key, length)):
         around = _around(moved, keys[0], length)
         assert around is not None, "subtrees consist of leaves that move alike"
-        part = _subtree_moved(length, around, [moved[key] for key in keys])
-        subtree |= dict.fromkeys(keys, part)
+        places = (prefix_of(keys[0][:length]),), prefix_of(*around)
+        kept = moved[keys[0]].target == keys[0]
+        subtree |= dict.fromkeys(keys, _part(*places, [moved[key] for key in keys], kept))
     found: dict[int, RulePart] = {}
     for formation in findings.formations:
         alone = moved.get(formation.sources[0]) is formation
@@ -80,28 +81,19 @@ def _around(moved: Mapping[str, Formation], key: str, length: int) -> tuple[str,
     return None
 
 
-def _subtree_moved(length: int, around: tuple[str, str], formations: Sequence[Formation]) -> RulePart:
-    """`length`: of the prefix of the sources; `around`: see `_around`."""
-    source, target = formations[0].sources[0], formations[0].target
-    kept = source == target
-    return RulePart(
-        Kind.KEPT if kept else Kind.MADE,
-        (prefix_of(source[:length]),),
-        None if kept else prefix_of(*around),
-        reasons=tuple((one.evidence, one.why) for one in formations),
-    )
-
-
 def part_of(formation: Formation, alone: bool) -> RulePart:
     """`alone`: whether the leaf is moved as it is, and feeds nothing else."""
     kept = alone and formation.sources == (formation.target,)
-    return RulePart(
-        Kind.KEPT if kept else Kind.MADE,
-        tuple(map(place_of, formation.sources)),
-        None if kept else place_of(formation.target),
-        formation.value,
-        ((formation.evidence, formation.why),),
-    )
+    return _part(tuple(map(place_of, formation.sources)), place_of(formation.target), [formation], kept)
+
+
+def _part(
+    sources: tuple[KeyPlace, ...], target: KeyPlace, formations: Sequence[Formation], kept: bool
+) -> RulePart:
+    reasons = tuple((one.evidence, one.why) for one in formations)
+    if kept:
+        return RulePart(Kind.KEPT, sources, None, reasons=reasons)
+    return RulePart(Kind.MADE, sources, target, formations[0].value, reasons)
 
 
 def plain_parts(kind: Kind, keys: Iterable[str], among: Sequence[str]) -> list[RulePart]:

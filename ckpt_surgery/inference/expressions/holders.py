@@ -182,7 +182,8 @@ def cut(region: Region, inner: Holder) -> Holder:
     if isinstance(inner, Laid):
         before = restricted(inner.layout, region)
         if before is not None:
-            return laid(before.layout, cut(before.region, inner.inner))
+            part, layout = before
+            return laid(layout, cut(part, inner.inner))
     if isinstance(inner, HeldPart):
         return cut(region.moved(inner.region.starts), inner.inner)
     return HeldPart(region, inner, inner.depth + 1)

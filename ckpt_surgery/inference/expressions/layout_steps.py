@@ -6,31 +6,13 @@ import math
 from collections.abc import Mapping, Sequence
 
 from ckpt_surgery.core.arrays import Region, Shape
-from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.functions.base import Function
 from ckpt_surgery.functions.layout import Reshape, Transpose
 from ckpt_surgery.inference.expressions.layouts import Layout
 
-
-@frozen()
-class Restricted:
-    """What a layout does to a part of its input."""
-
-    region: Region
-    """The part of the input."""
-    layout: Layout
-    """From an array that is just this part to one that is just a region of the result."""
-
-
-@frozen()
-class _Piece:
-    """A digit that two ways to cut the same axes have in common."""
-
-    length: int
-    first: int
-    """Which digit of the first way it belongs to."""
-    second: int
-    """Which digit of the second way it belongs to."""
+_Piece = tuple[int, int, int]
+"""A digit that two ways to cut the same axes have in common: its length, and which digit of each way it
+belongs to."""
 
 
 def identity(shape: Shape) -> Layout:
@@ -51,8 +33,8 @@ def reshaping(old: Shape, new: Shape) -> Layout | None:
     pieces = _common(old, new)
     if pieces is None:
         return None
-    cuts = tuple(tuple(p.length for p in pieces if p.first == axis) for axis in range(len(old)))
-    joins = tuple(sum(p.second == axis for p in pieces) for axis in range(len(new)))
+    cuts = tuple(tuple(n for n, first, _ in pieces if first == axis) for axis in range(len(old)))
+    joins = tuple(sum(second == axis for *_, second in pieces) for axis in range(len(new)))
     return Layout(cuts, tuple(range(len(pieces))), joins)
 
 
@@ -94,14 +76,14 @@ def composed(first: Layout, second: Layout) -> Layout | None:
         return None
     of_first: dict[int, list[int]] = {digit: [] for digit in range(len(first.digits))}
     of_second: dict[int, list[int]] = {digit: [] for digit in range(len(second.digits))}
-    for number, piece in enumerate(pieces):
-        of_first[first.order[piece.first]].append(number)
-        of_second[piece.second].append(number)
+    for number, (_, one, other) in enumerate(pieces):
+        of_first[first.order[one]].append(number)
+        of_second[other].append(number)
     entered = [number for digit in range(len(first.digits)) for number in of_first[digit]]
     place = {number: digit for digit, number in enumerate(entered)}
     digits = iter(range(len(first.digits)))
     cuts = tuple(
-        tuple(pieces[number].length for _ in cut for number in of_first[next(digits)]) for cut in first.cuts
+        tuple(pieces[number][0] for _ in cut for number in of_first[next(digits)]) for cut in first.cuts
     )
     order = tuple(place[number] for digit in second.order for number in of_second[digit])
     joins = tuple(sum(len(of_second[digit]) for digit in group) for group in second.groups())
@@ -147,11 +129,9 @@ def stacked(layout: Layout, count: int) -> Layout:
 
 
 @functools.lru_cache(maxsize=4096)
-def restricted(layout: Layout, region: Region) -> Restricted | None:
-    """The part of the input that becomes a region of the result; None where it is no region.
-
-    The region is not empty.
-    """
+def restricted(layout: Layout, region: Region) -> tuple[Region, Layout] | None:
+    """The part of the input that becomes a region of the result, which is not empty, and the layout from an
+    array that is just this part to one that is just the region; None where the part is no region."""
     taken: dict[int, range] = {}
     for group, start, stop in zip(layout.groups(), region.starts, region.stops, strict=True):
         found = _spread(start, stop, [layout.digits[digit] for digit in group])
@@ -167,7 +147,7 @@ def restricted(layout: Layout, region: Region) -> Restricted | None:
         bounds.append(whole)
     part = Region(tuple(start for start, _ in bounds), tuple(stop for _, stop in bounds))
     kept = {digit: len(taken[digit]) for digit in range(len(layout.digits)) if len(taken[digit]) != 1}
-    return Restricted(part, coarsened(_of_digits(layout, kept)))
+    return part, coarsened(_of_digits(layout, kept))
 
 
 def _spread(start: int, stop: int, lengths: Sequence[int]) -> list[range] | None:
@@ -216,7 +196,7 @@ def _common(first: Sequence[int], second: Sequence[int]) -> list[_Piece] | None:
             length = min(left, right)
             if left % length or right % length:
                 return None
-            found.append(_Piece(length, a, b))
+            found.append((length, a, b))
             left //= length
             right //= length
     return found[::-1]

@@ -86,7 +86,8 @@ def _layout(function: Any, node: Apply, held: Held) -> Undone:
     layout = layout_of(function, shape)
     before = None if layout is None else restricted(layout, held.region)
     if before is not None:
-        yield 0, held.of(before.region, laid(before.layout.inverse(), held.holder))
+        region, layout = before
+        yield 0, held.of(region, laid(layout.inverse(), held.holder))
     elif held.region == Region.whole(node.spec.shape):
         yield 0, held.of(Region.whole(shape), reshaped(held.holder, shape))
     else:

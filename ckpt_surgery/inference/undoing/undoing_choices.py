@@ -47,10 +47,11 @@ def before_choice(function: Choice, old: Shape, new: Shape, held: Held) -> Held:
     layout = reshaping(gathered, new)
     before = None if layout is None else restricted(layout, held.region)
     assert before is not None, "only axes of length 1 come and go"
-    holder = laid(before.layout.inverse(), held.holder)
+    region, moved = before
+    holder = laid(moved.inverse(), held.holder)
     starts, stops = [], []
     for axis, picked in enumerate(chosen):
-        part = picked[before.region.starts[axis] : before.region.stops[axis]]
+        part = picked[region.starts[axis] : region.stops[axis]]
         indices = as_array(part)
         low, high = int(indices.min()), int(indices.max()) + 1
         holder = _in_order(indices - low, high - low, axis, holder)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ckpt_surgery.inference.drafts.value_texts import (
+from ckpt_surgery.inference.drafts.parts import (
     gathers,
     read_alone,
     takes_apart,
