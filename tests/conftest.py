@@ -4,6 +4,7 @@ import os
 import signal
 import tempfile
 import textwrap
+from collections import defaultdict
 
 # Eight devices on the CPU, so that arrays can be sharded. Optimizing takes longer than what is saved by it:
 # each program runs once or twice here, on small arrays.
@@ -18,6 +19,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.emulators.fixtures import bucket_of, gcs_bucket, gcs_emulator, s3_bucket, s3_emulator
+from tests.support.effort import THOROUGH, examples, sample
 from tests.support.models import save_model
 from tests.support.recipes import write_recipe
 from tests.support.site import site
@@ -27,13 +29,14 @@ for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIG
     if signal.getsignal(number) is signal.SIG_IGN:
         signal.signal(number, handler)
 
-# How long an example takes says more of the machine than of what is tested. `make test` tries the same
-# examples every time; `make test-all` sets EXAMPLES=random and tries others.
+# How long an example takes says more of the machine than of what is tested. `make test` tries the same few
+# examples every time; `make test-all` sets EXAMPLES=random and tries more, and others.
 settings.register_profile(
     "unhurried",
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
-    derandomize=os.environ.get("EXAMPLES") != "random",
+    derandomize=not THOROUGH,
+    max_examples=examples(100).max_examples,
 )
 settings.load_profile("unhurried")
 
@@ -73,11 +76,32 @@ def pytest_make_parametrize_id(val: object) -> str | None:
     return None
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Refuse tests that are named by the address of an object, which differs in each process."""
-    named = [item.nodeid for item in items if " object at 0x" in item.nodeid]
-    if named:
-        raise pytest.UsageError(f"give this test a name that every process comes to: {named[0]}")
+    """Refuse names and marks that say too little, and leave most cases of a test to `make test-all`."""
+    for item in items:
+        if " object at 0x" in item.nodeid:  # differs in each process
+            raise pytest.UsageError(f"give this test a name that every process comes to: {item.nodeid}")
+        if any(not mark.args for mark in item.iter_markers("slow")):
+            raise pytest.UsageError(f"say why this test is slow: {item.nodeid}")
+    leave_cases(items)
+
+
+def leave_cases(items: list[pytest.Item]) -> None:
+    """Mark as slow all but a few cases of each test, unless each case is a promise of its own.
+
+    A mistake that breaks one case of many breaks the first, the middle or the last one almost always.
+    """
+    tests: dict[str, list[pytest.Item]] = defaultdict(list)
+    for item in items:
+        if hasattr(item, "callspec") and not any(map(item.get_closest_marker, ("each", "slow"))):
+            tests[item.nodeid.partition("[")[0]].append(item)
+    for cases in tests.values():
+        cases.sort(key=lambda item: sorted(item.callspec.indices.items()))
+        kept = sample(len(cases))
+        for number, item in enumerate(cases):
+            if number not in kept:
+                item.add_marker(pytest.mark.slow("one case of many"))
 
 
 @pytest.fixture(scope="session")

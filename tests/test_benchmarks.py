@@ -146,7 +146,10 @@ def test_restoring_into_a_state(who: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "method",
-    [pytest.param(m, marks=pytest.mark.slow if m in ("linear", "slerp") else ()) for m in merging.CONFIGS],
+    [
+        pytest.param(m, marks=pytest.mark.slow("one more case") if m in ("linear", "slerp") else ())
+        for m in merging.CONFIGS
+    ],
 )
 def test_the_tool_takes_every_configuration_of_a_merge(method: str, tmp_path: Path) -> None:
     model = shrunken(LLAMA_8B, 400_000, "BF16")
@@ -308,6 +311,7 @@ def test_options(tmp_path: Path) -> None:
     assert cases.Bench(tmp_path, 3 * 10**8, (), 1).sizes() == [250_000_000, 3 * 10**8]
 
 
+@pytest.mark.slow("runs a benchmark")
 def test_a_case_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The smallest case with both tools, growing sizes and a copied checkpoint."""
     monkeypatch.setattr(os, "sync", lambda: None)
@@ -323,7 +327,7 @@ def test_a_case_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.Monkey
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.slow
+@pytest.mark.slow("runs a benchmark")
 def test_a_sparse_checkpoint_of_more_than_a_terabyte(tmp_path: Path) -> None:
     """Llama 3.1 405B in stacked layers: every marked element is in its place, on almost no disk space."""
     found = list(cases.sparse(cases.Bench(tmp_path, 10**9, (), 1)))

@@ -145,6 +145,7 @@ def test_a_pull_request_is_planned(here: Path) -> None:
     assert (here / "installed").read_text().split("\n")[-2] == "/the/action[remote]"
 
 
+@pytest.mark.slow("starts programs")
 def test_a_tag_is_applied(here: Path) -> None:
     codes, _ = act(here, "tag", recipe="good.yaml", package="none", **NAMES)
     assert codes == {"Lint": 0, "Apply": 0}
@@ -152,6 +153,7 @@ def test_a_tag_is_applied(here: Path) -> None:
     assert (here / "summary.md").read_text().startswith("### ckpt-surgery apply: ")
 
 
+@pytest.mark.slow("starts programs")
 def test_the_mode_decides_where_it_is_given(here: Path) -> None:
     assert "Plan" in act(here, "tag", recipe="good.yaml", mode="plan", **NAMES)[0]
     assert "Apply" in act(here, "branch", recipe="good.yaml", mode="apply", **NAMES)[0]
@@ -163,6 +165,7 @@ def test_a_recipe_that_is_wrong_is_annotated(here: Path) -> None:
     assert printed.startswith("::error file=bad.yaml,line=2,col=10,endColumn=15,title=CS010::unknown field")
 
 
+@pytest.mark.slow("starts programs")
 def test_a_pull_request_has_one_comment_for_each_recipe(here: Path, comments: Any) -> None:
     codes, _ = act(here, event="pull_request", recipe="good.yaml", **NAMES)
     assert codes == {"Install": 0, "Lint": 0, "Plan": 0, "Comment": 0}
@@ -180,6 +183,7 @@ def test_a_pull_request_has_one_comment_for_each_recipe(here: Path, comments: An
     assert not (here / "hacked").exists()
 
 
+@pytest.mark.slow("starts programs")
 def test_a_comment_of_somebody_else_is_left_alone(here: Path, comments: Any) -> None:
     act(here, event="pull_request", recipe="good.yaml", **NAMES)
     marker = comments()[1][1].splitlines()[0]
@@ -189,6 +193,7 @@ def test_a_comment_of_somebody_else_is_left_alone(here: Path, comments: Any) -> 
     assert len(comments()) == 2
 
 
+@pytest.mark.slow("starts programs")
 def test_a_plan_that_fails_is_in_the_comment(here: Path, comments: Any) -> None:
     act(here, event="pull_request", recipe="good.yaml", **NAMES)
     (here / "good.yaml").write_text("version: 1\nrules: [{match: nothing, to: b}]\n")
@@ -203,6 +208,7 @@ def test_a_plan_that_fails_is_in_the_comment(here: Path, comments: Any) -> None:
     assert len(comments()) == 2
 
 
+@pytest.mark.slow("starts programs")
 def test_without_permission_the_plan_still_counts(here: Path, comments: Any) -> None:
     (here / "bin" / "read-only").touch()
     codes, printed = act(here, event="pull_request", recipe="good.yaml", **NAMES)
@@ -211,12 +217,14 @@ def test_without_permission_the_plan_still_counts(here: Path, comments: Any) -> 
     assert len(comments()) == 1
 
 
+@pytest.mark.slow("starts programs")
 @pytest.mark.parametrize("given", [{"event": "push"}, {"event": "pull_request", "comment": "false"}])
 def test_nothing_is_said_where_nobody_asked(here: Path, comments: Any, given: dict[str, str]) -> None:
     assert "Comment" not in act(here, recipe="good.yaml", **NAMES, **given)[0]
     assert len(comments()) == 1
 
 
+@pytest.mark.slow("starts programs")
 def test_a_long_plan_fits_into_a_comment(here: Path, comments: Any) -> None:
     arrays = {f"a {i:05} ключ": np.zeros(1, np.float32) for i in range(1500)}
     save_file(arrays, here / "my model.safetensors")

@@ -29,6 +29,8 @@ from tests.formats.tensorflow.bundles import tensorflow
 from tests.support import checkpoints
 from tests.support.command_line import run
 
+pytestmark = pytest.mark.each
+
 ROOT = Path(__file__).parent.parent
 PAGES = [
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")),
@@ -366,6 +368,7 @@ def test_check_runs_what_ci_runs() -> None:
     assert check_target[1] == " ".join(steps)
 
 
+@pytest.mark.slow("trains a model")
 def test_the_demo(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, str(ROOT / "examples" / "demo.py")],

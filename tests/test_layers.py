@@ -15,6 +15,8 @@ import pytest
 
 import ckpt_surgery
 
+pytestmark = pytest.mark.each
+
 TESTS = Path(__file__).parent
 PACKAGE = TESTS.parent / "ckpt_surgery"
 

@@ -56,13 +56,14 @@ def check(here: Path, result: str = "new") -> None:
     assert not [name for name in os.listdir(here) if "ckpt-surgery" in name]
 
 
+@pytest.mark.slow("starts clusters of processes")
 def test_the_commands(here: Path) -> None:
     done = shell(block("text", "--shard 0/3"), here)
     assert done.returncode == 0, done.stderr
     check(here)
 
 
-@pytest.mark.slow
+@pytest.mark.slow("starts clusters of processes")
 def test_the_job_array_of_slurm(here: Path) -> None:
     script = block("bash", "#SBATCH")
     count = int(re.search(r"--array=0-(\d+)", script)[1]) + 1  # type: ignore[index]
@@ -86,7 +87,7 @@ def test_the_job_array_of_slurm(here: Path) -> None:
     check(here)
 
 
-@pytest.mark.slow
+@pytest.mark.slow("starts clusters of processes")
 def test_the_job_of_kubernetes(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     job = yaml.safe_load(block("yaml", "kind: Job"))
     spec: dict[str, Any] = job["spec"]
@@ -103,7 +104,7 @@ def test_the_job_of_kubernetes(here: Path, monkeypatch: pytest.MonkeyPatch) -> N
     check(here)
 
 
-@pytest.mark.slow
+@pytest.mark.slow("starts clusters of processes")
 def test_the_examples_of_dask(here: Path) -> None:
     done = shell(block("bash", "--engine dask"), here)
     assert done.returncode == 0, done.stderr

@@ -8,6 +8,8 @@ import pytest
 
 from tests.support.messages import Case, all_cases, prepare, renewed
 
+pytestmark = pytest.mark.each
+
 CASES = all_cases()
 OF_RECIPES = [case for case in CASES if case.is_recipe]
 

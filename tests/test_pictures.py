@@ -33,6 +33,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
+@pytest.mark.slow("runs every command that a picture shows")
 def test_the_stored_pictures_are_current(made: Path) -> None:
     names = sorted(path.name for path in made.iterdir())
     assert len(names) == 2 * len(script("pictures").PICTURES)
@@ -40,6 +41,7 @@ def test_the_stored_pictures_are_current(made: Path) -> None:
         assert text_of(STORED / name) == text_of(made / name), f"{name}: run `make pictures`"
 
 
+@pytest.mark.slow("draws every picture")
 def test_both_schemes_show_the_same(made: Path) -> None:
     for light in made.glob("*-light.svg"):
         dark = light.with_name(light.name.replace("-light", "-dark"))

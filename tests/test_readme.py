@@ -11,6 +11,8 @@ from ckpt_surgery.formats import known
 from tests.support.command_line import run
 from tests.test_docs import blocks
 
+pytestmark = pytest.mark.each
+
 ROOT = Path(__file__).parent.parent
 README, PERFORMANCE = ROOT / "README.md", ROOT / "docs" / "performance.md"
 LONGEST = 1200

@@ -109,6 +109,7 @@ def outside(address: str) -> bool:
 # --- links ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow("builds the site")
 def test_every_link_of_every_page_leads_somewhere(site: Path) -> None:
     assert list(dead(site)) == []
     assert sum(len(page.links) for page in pages(site).values()) > 1000
@@ -129,6 +130,7 @@ def test_dead_links_are_found(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.slow("builds the site")
 def test_every_page_is_in_the_navigation(site: Path) -> None:
     index = Html.of((site / "index.html").read_text())
     built = {str(path.relative_to(site)) for path in site.rglob("*.html")} - {"404.html"}
@@ -188,6 +190,7 @@ def test_a_link_to_what_is_not_on_the_site_is_a_warning(caplog: pytest.LogCaptur
 # --- what is loaded -------------------------------------------------------------------------------
 
 
+@pytest.mark.slow("builds the site")
 def test_no_page_loads_anything_from_elsewhere(site: Path) -> None:
     for path, page in pages(site).items():
         assert page.loaded, path
@@ -212,6 +215,7 @@ def test_no_picture_loads_anything() -> None:
 # --- what is read ---------------------------------------------------------------------------------
 
 
+@pytest.mark.slow("builds the site")
 def test_pages_read_as_they_do_on_github(site: Path) -> None:
     """The two kinds of Markdown differ in lists, tables and code; pages are written so that they agree."""
     github = MarkdownIt("commonmark").enable("table")
@@ -221,6 +225,7 @@ def test_pages_read_as_they_do_on_github(site: Path) -> None:
         assert Html.of(built.read_text()).lines == expected.lines, path.name
 
 
+@pytest.mark.slow("builds the site")
 def test_every_packaged_recipe_has_its_section(site: Path) -> None:
     page = Html.of((site / "recipes.html").read_text())
     recipes = [
@@ -232,6 +237,7 @@ def test_every_packaged_recipe_has_its_section(site: Path) -> None:
         assert " ".join(path.read_text().split()) in text, path.name
 
 
+@pytest.mark.slow("builds the site")
 def test_the_commands_of_the_front_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """They run on what its pictures show."""
     monkeypatch.chdir(tmp_path)

@@ -59,12 +59,14 @@ def test_the_page_lists_the_public_modules() -> None:
     assert set(script("site_api").modules()) == PUBLIC
 
 
+@pytest.mark.slow("builds the site")
 def test_public_names_and_what_they_hold_are_on_the_page(site: Path) -> None:
     page = Html.of((site / "api.html").read_text())
     held = {f"{cls.__module__}.{cls.__qualname__}" for cls in HELD}
     assert {f"ckpt_surgery.{name}" for name in ckpt_surgery.__all__} | held <= page.anchors
 
 
+@pytest.mark.slow("builds the site")
 def test_every_public_thing_and_every_field_is_described() -> None:
     held = [f"{cls.__module__}.{cls.__qualname__}".removeprefix("ckpt_surgery.") for cls in HELD]
     assert list(undescribed([*ckpt_surgery.__all__, *held])) == []

@@ -31,6 +31,7 @@ def test_commands_of_a_console(text: str, expected: list[str]) -> None:
     assert list(script("site_copying").commands(text)) == expected
 
 
+@pytest.mark.slow("builds the site")
 def test_buttons_copy_commands_alone(site: Path) -> None:
     """As shells take them: without prompts, and without what was printed."""
     pages = [page for page in PAGES if "docs" in page.parts]
@@ -45,6 +46,7 @@ def test_buttons_copy_commands_alone(site: Path) -> None:
     assert checked > 50
 
 
+@pytest.mark.slow("builds the site")
 def test_every_console_of_the_site_has_what_it_copies(site: Path) -> None:
     """Those of pages that are made of other files, too."""
     for path in site.rglob("*.html"):
@@ -52,6 +54,7 @@ def test_every_console_of_the_site_has_what_it_copies(site: Path) -> None:
             assert re.search(r' data-copy="[^"$][^"]*"', opening), path.name
 
 
+@pytest.mark.slow("builds the site")
 def test_the_theme_copies_what_the_pages_say(site: Path) -> None:
     (bundle,) = site.glob("assets/javascripts/bundle*.js")
     assert 'closest("[data-copy]")' in bundle.read_text()
@@ -60,6 +63,7 @@ def test_the_theme_copies_what_the_pages_say(site: Path) -> None:
 # --- files for programs ---------------------------------------------------------------------------
 
 
+@pytest.mark.slow("builds the site")
 def test_the_overview_lists_every_page_in_its_order(site: Path) -> None:
     text = (site / "llms.txt").read_text()
     assert text.startswith("# ckpt-surgery\n\n> ")
@@ -73,6 +77,7 @@ def test_the_overview_lists_every_page_in_its_order(site: Path) -> None:
         assert not re.search(r"\]\(|^[#|<]", sentence), link
 
 
+@pytest.mark.slow("builds the site")
 def test_the_overview_has_commands_fields_and_functions(site: Path) -> None:
     text = (site / "llms.txt").read_text()
     for name in cli.list_commands(click.Context(cli)):
@@ -84,6 +89,7 @@ def test_the_overview_has_commands_fields_and_functions(site: Path) -> None:
         assert re.search(rf"^- `{name}\(", text, re.MULTILINE), name
 
 
+@pytest.mark.slow("builds the site")
 def test_the_whole_text_has_every_page_and_the_help_of_every_command(site: Path) -> None:
     text = (site / "llms-full.txt").read_text()
     for page in (ROOT / "docs").rglob("*.md"):

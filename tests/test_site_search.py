@@ -131,6 +131,7 @@ def index(site: Path) -> Index:
     return Index.read(site / "search" / "search_index.json")
 
 
+@pytest.mark.slow("builds the site")
 @pytest.mark.parametrize(
     ("page", "query"), [(page, one) for page, queries in PAGES.items() for one in queries]
 )
@@ -144,6 +145,7 @@ def test_every_task_of_the_cookbook_is_searched_for() -> None:
     assert written - PAGES.keys() == {"cookbook/index"}
 
 
+@pytest.mark.slow("builds the site")
 def test_words_end_at_punctuation_and_within_names(index: Index) -> None:
     text = "(`resize_token_embeddings`, TrainState): strict=False; a/b [c] module.x 1.5"
     assert words_of(text, index.separator) == [

@@ -71,6 +71,7 @@ def test_the_libraries_are_missing(tmp_path: Path) -> None:
     assert script(tmp_path, code).count("is missing") == 8
 
 
+@pytest.mark.slow("starts programs that lack a library")
 def test_every_module_but_the_one_for_orbax_can_be_imported(tmp_path: Path) -> None:
     code = """
         import importlib, pkgutil, ckpt_surgery
@@ -199,6 +200,7 @@ def test_every_command_is_tried() -> None:
     assert {line.split()[0] for line in COMMANDS} == set(cli.list_commands(None))
 
 
+@pytest.mark.slow("starts programs that lack a library")
 def test_commands_do_all_they_do_elsewhere(here: Path) -> None:
     script(here, RUN, *COMMANDS)
     old, new = checkpoints.expected(), checkpoints.restored(here / "new")
@@ -224,6 +226,7 @@ def converted(directory: Path, pairs: Mapping[Path, Path]) -> None:
     script(directory, CONVERT, json.dumps([[str(old), str(new)] for old, new in pairs.items()]))
 
 
+@pytest.mark.slow("starts programs that lack a library")
 def test_what_other_libraries_wrote_is_read(tmp_path: Path) -> None:
     sources = {
         name: origin.save(origin.arrays, tmp_path / f"{name}{origin.suffix}")
@@ -236,6 +239,7 @@ def test_what_other_libraries_wrote_is_read(tmp_path: Path) -> None:
     assert_same(read(made[sources["orbax"]]), ORIGINS["orbax"].arrays)
 
 
+@pytest.mark.slow("starts programs that lack a library")
 def test_what_is_written_other_libraries_read(tmp_path: Path) -> None:
     """Twice from Orbax's own format: once as it stores arrays, once from what another format holds."""
     arrays = ORIGINS["zarr3"].arrays
@@ -245,6 +249,7 @@ def test_what_is_written_other_libraries_read(tmp_path: Path) -> None:
         assert_same(load(tmp_path / name), arrays)
 
 
+@pytest.mark.slow("starts programs that lack a library")
 def test_every_layout_of_orbax_is_read_and_rewritten(
     tmp_path: Path, checkpoint: Callable[[str], Path]
 ) -> None:
@@ -261,6 +266,7 @@ def sharding_of(path: Path) -> Any:
     return json.loads((path / "_sharding").read_text())
 
 
+@pytest.mark.slow("starts programs that lack a library")
 def test_every_dtype_and_random_key_of_orbax_is_rewritten(tmp_path: Path) -> None:
     tree = {name: np.zeros(3).astype(checkpoints.dtype(name)) for name in checkpoints.DTYPES}
     checkpoints.save_pytree(tmp_path / "old", tree)

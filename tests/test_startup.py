@@ -62,12 +62,14 @@ def _recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("recipe.yaml").write_text(RECIPE)
 
 
+@pytest.mark.slow("starts a process for each case")
 @pytest.mark.usefixtures("_recipe")
 @pytest.mark.parametrize("line", COMMANDS)
 def test_what_needs_no_checkpoint_imports_nothing_heavy(line: str) -> None:
     assert loaded_by(COMMAND_LINE, *line.split()) == set()
 
 
+@pytest.mark.slow("starts a process for each case")
 @pytest.mark.parametrize("module", LIBRARY)
 def test_importing_the_library_imports_nothing_heavy(module: str) -> None:
     assert loaded_by(f"import {module}") == set()
@@ -178,6 +180,7 @@ def orbax_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.mark.slow("starts a process for each case")
 @pytest.mark.parametrize("name", OFFERED)
 def test_a_format_loads_its_parts_when_it_is_opened(name: str, orbax_directory: Path, tmp_path: Path) -> None:
     """To ask whether it is a directory's or an archive's takes none; some read a file's first bytes."""
@@ -190,6 +193,7 @@ def test_a_format_loads_its_parts_when_it_is_opened(name: str, orbax_directory: 
         assert beyond_detection(loaded) == set()
 
 
+@pytest.mark.slow("starts a process for each case")
 def test_detection_loads_no_format_that_it_does_not_find(orbax_directory: Path) -> None:
     detected = f"detect_format({str(orbax_directory)!r}).name"
     found = f"from ckpt_surgery.formats.opening import detect_format\nassert {detected} == 'orbax'"

@@ -46,7 +46,11 @@ rules:
 
 
 @pytest.mark.parametrize(
-    "layout", [pytest.param(one, marks=pytest.mark.slow if one == "processes" else ()) for one in LAYOUTS]
+    "layout",
+    [
+        pytest.param(one, marks=pytest.mark.slow("one more case") if one == "processes" else ())
+        for one in LAYOUTS
+    ],
 )
 def test_everything_is_carried_along_under_new_names(
     layout: str, checkpoint: Checkpoint, recipe: Recipe, tmp_path: Path

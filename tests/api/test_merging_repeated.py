@@ -80,6 +80,7 @@ def test_a_merge_that_was_interrupted_goes_on_with_the_rest(
     assert {"config.json", "model.safetensors", "tokenizer.json"} <= {path.name for path in out.iterdir()}
 
 
+@pytest.mark.slow("merges the same models many times")
 def test_another_seed_does_not_go_on_with_what_was_begun(
     config: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -89,6 +90,7 @@ def test_another_seed_does_not_go_on_with_what_was_begun(
     assert not out.exists()
 
 
+@pytest.mark.slow("merges the same models many times")
 @pytest.mark.parametrize("verify", ["fast", "full"])
 def test_workers_and_verification_change_no_bit(verify: str, config: Path, whole: Arrays) -> None:
     done = ckpt_surgery.merge(config, config.parent / "out", workers=4, verify=verify)

@@ -45,6 +45,7 @@ def test_an_open_checkpoint_can_be_opened_again(model: Path) -> None:
         ckpt_surgery.open(again["a"])
 
 
+@pytest.mark.slow("talks to a server for each service")
 def test_a_checkpoint_in_a_bucket(tmp_path: Path, bucket_of: Bucket) -> None:
     for name, array in {"a": np.arange(6.0).reshape(3, 2), "b": np.ones(2)}.items():
         ckpt_surgery.apply({"version": 1}, {name: array}, dst=f"{bucket_of.url}/{name}.zarr")

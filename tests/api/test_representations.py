@@ -41,9 +41,10 @@ def tree() -> dict[str, np.ndarray[Any, Any]]:
     return {**blocks, **{f"odd{word(i)}/x": np.full(1, i, np.int32) for i in range(130)}}
 
 
-@pytest.fixture
-def results(tmp_path: Path) -> dict[str, Any]:
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What each function returns, of files that are gone since."""
+    tmp_path = tmp_path_factory.mktemp("results")
     one, other = tmp_path / "one.safetensors", tmp_path / "other.safetensors"
     save_file(tree(), one)
     changed = {key.replace("block_1", "layer_1"): value + 1 for key, value in tree().items()}

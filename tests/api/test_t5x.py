@@ -69,6 +69,7 @@ def test_an_importer_as_a_recipe(variables: Arrays, checkpoint: Path, tmp_path: 
     assert_same(flat(ckpt_surgery.restore(tmp_path / "recipe.yaml", checkpoint)), expected)
 
 
+@pytest.mark.slow("trains and restores states of Flax")
 def test_post_processing_around_a_translator(variables: Arrays, checkpoint: Path) -> None:
     """All that `load_tf_ckpt` and T5X's importer do, into a train state on devices."""
     translator = importer()
@@ -147,6 +148,7 @@ def test_translators_take_open_checkpoints(variables: Arrays, checkpoint: Path) 
         assert_same(flat(by_recipe), fetched)
 
 
+@pytest.mark.slow("trains and restores states of Flax")
 def test_a_plan_of_a_function_of_flat_dicts(variables: Arrays, checkpoint: Path) -> None:
     translator = importer()
     plan = ckpt_surgery.plan_restore(lambda flat: translator.apply(flat), checkpoint, flat=True)
@@ -235,6 +237,7 @@ class InT5X(struct.PyTreeNode):
         return found
 
 
+@pytest.mark.slow("trains and restores states of Flax")
 def test_a_program_restores_its_train_state(tmp_path: Path) -> None:
     """A trained state comes from a file of T5X, divided as T5X's partitioner divides it."""
     rules = (("vocab", "model"), ("mlp", "model"), ("embed", None), ("batch", "data"))

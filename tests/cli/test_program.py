@@ -105,6 +105,7 @@ def test_an_existing_destination_is_refused_and_untouched(source, recipe, tmp_pa
     assert [path.name for path in destination.iterdir()] == ["precious"]
 
 
+@pytest.mark.slow("starts programs")
 def test_as_a_program(source, recipe, tmp_path):
     """Real streams and a real exit code."""
     command = [sys.executable, "-m", "ckpt_surgery", "apply", recipe, source, tmp_path / "dst", "--json", "-"]

@@ -3,7 +3,7 @@
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ckpt_surgery.core.arrays import (
@@ -15,6 +15,7 @@ from ckpt_surgery.core.arrays import (
     ravelled,
     unravelled,
 )
+from tests.support.effort import examples
 from tests.support.strategies import chunk_shapes, regions, shapes
 
 
@@ -46,7 +47,7 @@ def test_a_region_slices_as_numpy_does() -> None:
     assert Region.whole(()).size == 1
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(data=st.data(), shape=shapes(7, 1, max_ndim=3))
 def test_a_region_is_cut_out_of_a_block_that_holds_more(data: st.DataObject, shape: tuple[int, ...]) -> None:
     array = np.arange(np.prod(shape, dtype=int)).reshape(shape)
@@ -72,7 +73,7 @@ def test_slices_as_a_region(index: tuple[slice, ...], shape: tuple[int, ...], re
     assert Region.of_slices(index, shape) == region
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(data=st.data(), shape=shapes(7, max_ndim=3))
 def test_two_regions_have_in_common_what_numpy_finds_in_both(
     data: st.DataObject, shape: tuple[int, ...]
@@ -112,7 +113,7 @@ def test_chunk_regions_are_in_c_order_and_end_with_the_array() -> None:
     ]
 
 
-@settings(max_examples=100)
+@examples(100)
 @given(data=st.data(), shape=shapes(7, max_ndim=3))
 def test_chunk_regions_hold_every_element_once(data: st.DataObject, shape: tuple[int, ...]) -> None:
     chunks = data.draw(chunk_shapes(shape))
@@ -124,7 +125,7 @@ def test_chunk_regions_hold_every_element_once(data: st.DataObject, shape: tuple
     assert (seen == 1).all()
 
 
-@settings(max_examples=100)
+@examples(100)
 @given(data=st.data(), shape=shapes(7, 1, max_ndim=3))
 def test_covering_chunks_are_those_that_the_region_touches(
     data: st.DataObject, shape: tuple[int, ...]

@@ -6,7 +6,7 @@ from fractions import Fraction
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ckpt_surgery.core.dtypes import (
@@ -28,6 +28,7 @@ from ckpt_surgery.formats.shared.npy import DESCRIPTIONS
 from ckpt_surgery.formats.shared.torch.globals import DTYPES as OF_TORCH
 from ckpt_surgery.formats.shared.zarr.metadata import HELD
 from ckpt_surgery.formats.tensorflow.index import NUMBERS
+from tests.support.effort import examples
 
 
 @pytest.mark.parametrize("name", ELEMENT_TYPES)
@@ -154,7 +155,7 @@ def test_the_result_is_laid_out_as_the_block_is() -> None:
     assert rounded_once(np.float64(3).reshape(()), BF16).shape == ()
 
 
-@settings(max_examples=200)
+@examples(200)
 @given(st.integers(-(2**80), 2**80))
 def test_a_number_of_the_recipe_is_rounded_by_its_type_alone(value: int) -> None:
     """To float32, as an exact fraction is."""

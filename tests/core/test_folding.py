@@ -4,10 +4,11 @@ import itertools
 import re
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ckpt_surgery.core.folding import Fold, ShownKey, escaped, fold, unfolded
+from tests.support.effort import examples
 
 _SLOT = re.compile(r"(?<!\\)((?:\\\\)*)\{([^{}]*)\}")
 _ESCAPE = re.compile(r"\\(?:([\\{}])|x([0-9a-f]{2})|u([0-9a-f]{4})|U([0-9a-f]{8})|([nrt]))")
@@ -222,14 +223,14 @@ PIECES = [
 KEYS = st.lists(st.sampled_from(PIECES), max_size=6).map("".join)
 
 
-@settings(deadline=None, max_examples=150)
+@examples(150)
 @given(st.lists(KEYS, unique=True, max_size=30))
 def test_any_keys_are_exact(keys):
     entries = [ShownKey(key, (), key.count("a")) for key in keys]
     assert_exact(entries, fold(entries))
 
 
-@settings(deadline=None, max_examples=150)
+@examples(150)
 @given(st.dictionaries(KEYS, st.lists(KEYS, unique=True, max_size=5).map(tuple), max_size=12))
 def test_any_sources_are_exact(sources):
     entries = [ShownKey(key, found) for key, found in sources.items()]
@@ -249,7 +250,7 @@ SHAPES = st.sampled_from(
 )
 
 
-@settings(deadline=None, max_examples=150)
+@examples(150)
 @given(SHAPES, st.sets(st.tuples(INDEX, INDEX), max_size=16), st.integers(-1, 2), st.booleans())
 def test_indexed_trees_are_exact(shape, indices, shift, several):
     key_shape, source_shape = shape.split("|")

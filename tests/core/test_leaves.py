@@ -2,12 +2,13 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ckpt_surgery.core.arrays import ArraySpec
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind, array_repr, read_regions
+from tests.support.effort import examples
 from tests.support.leaves import array_leaf, leaf
 from tests.support.memory import MemorySource
 
@@ -90,7 +91,7 @@ def test_arrays_without_a_manifest_can_be_cut_anywhere():
     assert [region.shape for region in read_regions(leaf, 8 * 8 * 8)] == [(1, 8)] * 8
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(
     st.lists(st.tuples(st.integers(0, 9), st.integers(1, 9)), max_size=3),
     st.integers(1, 4096),

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ckpt_surgery.core.arrays import (
@@ -33,6 +33,7 @@ from ckpt_surgery.core.rewrites.taking import (
     stacked,
     take_along,
 )
+from tests.support.effort import examples
 from tests.support.stored_arrays import codec_of, sharded_codec
 
 U16 = np.dtype(np.uint16)
@@ -199,7 +200,7 @@ def test_axes_that_match(old: Shape, new: Shape, cuts: list[tuple[int, int]]) ->
     assert matching_axes(old, new) == cuts
 
 
-@settings(deadline=None, max_examples=100)
+@examples(100)
 @given(data=st.data())
 def test_parts_of_matching_axes_have_as_many_elements(data: st.DataObject) -> None:
     factors = data.draw(st.lists(st.integers(1, 5), max_size=6))

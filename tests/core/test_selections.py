@@ -2,12 +2,13 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ckpt_surgery.core import selections
 from ckpt_surgery.core.arrays import Region
 from ckpt_surgery.core.selections import Positions
+from tests.support.effort import examples
 from tests.support.strategies import regions, shapes
 from tests.support.strategies import selections as any_selections
 
@@ -22,7 +23,7 @@ def listed(positions: Positions) -> list[int]:
     return [int(position) for position in positions]
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(data=st.data(), shape=shapes(5, max_ndim=3))
 def test_counts_and_boxes_are_those_of_the_elements(data: st.DataObject, shape: tuple[int, ...]) -> None:
     selection = data.draw(any_selections(shape))

@@ -3,12 +3,13 @@
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ckpt_surgery.core import tiles
 from ckpt_surgery.core.arrays import chunk_regions
 from ckpt_surgery.core.tiles import contiguous_tile, copy_into, near_axis, tile_shape, to_c_order
+from tests.support.effort import examples
 from tests.support.strategies import shapes
 
 DTYPES = [
@@ -39,7 +40,7 @@ def blocks(draw: st.DrawFn, shape: tuple[int, ...] | None = None) -> np.ndarray:
     return filled.transpose(order)[(..., *(slice(None, None, step) for step in steps))]
 
 
-@settings(deadline=None, max_examples=200)
+@examples(200)
 @given(block=blocks())
 def test_a_straightened_block_has_the_same_elements(block: np.ndarray) -> None:
     straight = to_c_order(block)
@@ -48,7 +49,7 @@ def test_a_straightened_block_has_the_same_elements(block: np.ndarray) -> None:
     assert contiguous_tile(block).tobytes() == block.tobytes()
 
 
-@settings(deadline=None, max_examples=200)
+@examples(200)
 @given(data=st.data())
 def test_a_block_is_copied_into_any_other(data: st.DataObject) -> None:
     shape = data.draw(shapes(9, 1))

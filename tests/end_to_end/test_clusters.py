@@ -119,7 +119,7 @@ def is_what_one_machine_writes(dst: Path, recipe: Path) -> bool:
     return not ckpt_surgery.diff(alone, dst, values=True).different
 
 
-@pytest.mark.slow
+@pytest.mark.slow("starts clusters of processes")
 def test_two_of_four_workers_are_killed(tmp_path: Path, recipe: Path) -> None:
     dst = tmp_path / "out"
     told: list[Progress] = []
@@ -139,6 +139,7 @@ def _plugin(ending: Ending) -> Any:
     return type("Plugin", (distributed.WorkerPlugin,), {"setup": lambda _, worker: ending.setup(worker)})()
 
 
+@pytest.mark.slow("starts clusters of processes")
 def test_processes_of_this_machine(tmp_path: Path, recipe: Path) -> None:
     done = run("apply", recipe, tmp_path / "in", tmp_path / "out", "--engine", "dask", "--workers", "2")
     assert done.exit_code == 0, done.output
@@ -147,7 +148,7 @@ def test_processes_of_this_machine(tmp_path: Path, recipe: Path) -> None:
     assert entries(tmp_path) == []
 
 
-@pytest.mark.slow
+@pytest.mark.slow("starts clusters of processes")
 def test_a_shard_whose_workers_are_always_killed(tmp_path: Path, recipe: Path) -> None:
     plugin = _plugin(Ending(tmp_path, {"0": 0}, every_time=True))
     dask: Any = importlib.import_module("dask")
@@ -169,6 +170,7 @@ def begun(recipe: Path, dst: Path, count: int, done: Iterable[int]) -> None:
     saved.plan.unlink()
 
 
+@pytest.mark.slow("starts clusters of processes")
 def test_a_run_goes_on_with_the_shards_the_memory_and_the_number_of_an_ended_one(
     tmp_path: Path, recipe: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -191,6 +193,7 @@ def test_a_run_goes_on_with_the_shards_the_memory_and_the_number_of_an_ended_one
     assert is_what_one_machine_writes(dst, recipe)
 
 
+@pytest.mark.slow("starts clusters of processes")
 def test_a_hint_about_memory_is_followed(tmp_path: Path) -> None:
     """Each thread has a share of the machine's budget, and the hint names the whole of it."""
     save_pytree(tmp_path / "in", {"a": np.arange(1 << 20, dtype=np.float32)[::-1].copy()})
@@ -206,6 +209,7 @@ def test_a_hint_about_memory_is_followed(tmp_path: Path) -> None:
     assert ckpt_surgery.verify(dst).flaws == ()
 
 
+@pytest.mark.slow("starts clusters of processes")
 def test_another_run_commits_meanwhile(tmp_path: Path, recipe: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether its shards are written then or not, the late run says so, and touches nothing."""
     dst = tmp_path / "out"
@@ -250,6 +254,7 @@ def test_a_worker_names_its_host_where_it_sees_other_files(tmp_path: Path, recip
     assert clusters.write_on_worker(where, head, False, Verify.FAST, 1) is None
 
 
+@pytest.mark.slow("starts clusters of processes")
 def test_a_cluster_without_a_scheduler_or_without_workers(
     tmp_path: Path, recipe: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -292,6 +297,7 @@ def scheduler() -> Iterator[tuple[subprocess.Popen[str], str]]:
             process.kill()
 
 
+@pytest.mark.slow("starts clusters of processes")
 @pytest.mark.parametrize("gone", ["scheduler", "workers"])
 def test_a_cluster_that_dies(
     gone: str,

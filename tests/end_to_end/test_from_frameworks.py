@@ -132,6 +132,7 @@ SURGERY = {
 }
 
 
+@pytest.mark.slow("trains models of several libraries")
 def test_params_flat_frozen_and_nested() -> None:
     params = CNN().init(jax.random.key(0), jnp.ones((1, 5, 5, 1)))["params"]
     params = jax.tree.map(lambda leaf: leaf + 0.1, params)
@@ -142,6 +143,7 @@ def test_params_flat_frozen_and_nested() -> None:
     assert_same_bits(ckpt_surgery.restore(SURGERY, flatten_dict(params)), flatten_dict(wanted))
 
 
+@pytest.mark.slow("trains models of several libraries")
 def test_moments_of_an_optimizer() -> None:
     params = CNN().init(jax.random.key(0), jnp.ones((1, 5, 5, 1)))["params"]
     transformation = optax.adam(1e-3)

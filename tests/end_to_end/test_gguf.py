@@ -172,6 +172,7 @@ def test_the_metadata_is_the_config_of_recipes(tmp_path: Path) -> None:
     assert read(tmp_path / "again")["x"].tolist() == [3.0] * 4
 
 
+@pytest.mark.slow("measures the memory of a process")
 def test_little_memory_is_enough(tmp_path: Path) -> None:
     """A leaf of 32 MiB in float32, in chunks of 8; transposed, so that each region takes some of all rows."""
     shape = (2048, 4096)
@@ -189,7 +190,7 @@ def test_little_memory_is_enough(tmp_path: Path) -> None:
 PAGE = Path(__file__).parents[2] / "docs/cookbook/gguf.md"
 
 
-@pytest.mark.slow
+@pytest.mark.slow("measures the memory of a process")
 def test_transformers_reads_the_same_from_a_llama(tmp_path: Path) -> None:
     """Which has a reader of its own: both undo what the converter does to query and key."""
     from transformers import AutoModelForCausalLM

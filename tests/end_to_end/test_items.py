@@ -243,6 +243,7 @@ def test_shards(source: Path, place: OnDisk, tmp_path: Path) -> None:
         sharding.commit(place.run)
 
 
+@pytest.mark.slow("ends a run at each request")
 @pytest.mark.parametrize("overwrite", [False, True])
 def test_runs_that_end_at_any_request(
     overwrite: bool, other: Path, in_bucket: InBucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

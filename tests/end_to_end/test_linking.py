@@ -16,7 +16,7 @@ import numcodecs
 import numpy as np
 import orbax.checkpoint as ocp
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.numpy import load_file
 
@@ -31,6 +31,7 @@ from tests.support import checkpoints, linked_sources
 from tests.support.checkpoints import random, restored_by_all, restored_leaves
 from tests.support.comparing import assert_same
 from tests.support.directories import copy_of, state_of
+from tests.support.effort import examples
 from tests.support.linked_sources import (
     LAYOUTS,
     RENAMED,
@@ -106,6 +107,7 @@ EACH = [one if one in TRIED_OFTEN else slow(one) for one in LAYOUTS]
 """Layouts; all but three take long, and are tried with the slow tests."""
 
 
+@pytest.mark.slow("writes each layout several times")
 @pytest.mark.parametrize("name", EACH)
 def test_results_are_the_same_by_link_by_copy_and_computed(
     name: str, layout: Layout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -142,6 +144,7 @@ def test_results_are_the_same_by_link_by_copy_and_computed(
 # --- version 2, other sources, other meshes ---------------------------------------------------------------
 
 
+@pytest.mark.slow("writes each layout several times")
 @pytest.mark.parametrize("name", ["ocdbt-zarr2", "ocdbt-zarr3", "foreign-zarr2", "safetensors"])
 def test_results_under_zarr_version_2_are_the_same(name: str, layout: Layout, tmp_path: Path) -> None:
     """Version 2 has C and F order, no shards and no CRC; all codecs of version 2 are at home there."""
@@ -270,7 +273,8 @@ VALUES: Mapping[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
 """Expressions of two arrays of shape [6, 8]."""
 
 
-@settings(deadline=None, max_examples=25)
+@pytest.mark.slow("writes each layout several times")
+@examples(25)
 @given(data=st.data())
 def test_any_mixture_of_codecs_orders_and_grids_gives_the_right_values(
     data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
@@ -296,6 +300,7 @@ def test_any_mixture_of_codecs_orders_and_grids_gives_the_right_values(
 # --- the source afterwards --------------------------------------------------------------------------------
 
 
+@pytest.mark.slow("writes each layout several times")
 @pytest.mark.parametrize("name", EACH)
 def test_source_and_result_are_independent(name: str, layout: Layout, tmp_path: Path) -> None:
     """Linked, then the source is deleted; the other way round; and overwritten."""
@@ -316,6 +321,7 @@ def test_source_and_result_are_independent(name: str, layout: Layout, tmp_path: 
 # --- generations ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow("writes each layout several times")
 @pytest.mark.parametrize("name", ["plain-zarr2", "ocdbt-zarr3", "v1", "foreign-zarr3", "shards"])
 def test_links_of_links_of_links_keep_the_values(name: str, layout: Layout, tmp_path: Path) -> None:
     """Renamed and transposed, stacked, unstacked and transposed back; each generation's source is deleted."""

@@ -64,6 +64,7 @@ def test_a_source_that_changes_after_the_plan_is_refused(
     assert nothing_left(tmp_path, "recipe.yaml", "source")
 
 
+@pytest.mark.slow("writes each layout several times")
 @pytest.mark.parametrize("number", [errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP])
 @pytest.mark.parametrize("mode", ["auto", "hardlink"])
 def test_a_file_system_that_does_not_link_has_its_files_copied(

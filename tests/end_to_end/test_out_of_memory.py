@@ -89,6 +89,7 @@ def test_while_values_are_read(model: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert "there is not enough memory to read `a/kernel`, with a budget of 1.00 GiB " in done.stderr
 
 
+@pytest.mark.slow("starts programs with little memory")
 def test_after_publication_the_destination_is_told(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -87,6 +87,7 @@ def assert_refused(outcome: Outcome, place: Path) -> None:
     assert Path(told[1]).is_relative_to(place)
 
 
+@pytest.mark.slow("starts programs of another user")
 @pytest.mark.parametrize("layout", some(LAYOUTS))
 def test_each_file_and_directory_of_a_source(layout: str, tmp_path: Path) -> None:
     source = LAYOUTS[layout](tmp_path)
@@ -98,6 +99,7 @@ def test_each_file_and_directory_of_a_source(layout: str, tmp_path: Path) -> Non
             assert_refused(outcome, place)
 
 
+@pytest.mark.slow("starts programs of another user")
 def test_each_file_that_a_command_names(model: Path, tmp_path: Path) -> None:
     recipe, hooks, listing = (tmp_path / name for name in ("r.yaml", "hooks.py", "target.json"))
     recipe.write_text("version: 1\nhooks: hooks.py\nrules: [{match: b, value: hooks.same(x)}]\n")
@@ -134,6 +136,7 @@ def test_each_file_that_a_command_names(model: Path, tmp_path: Path) -> None:
     assert not dst.exists()
 
 
+@pytest.mark.slow("starts programs of another user")
 def test_a_data_file_that_would_be_linked_or_verified(tmp_path: Path) -> None:
     source = converted("x")(tmp_path)
     data = max((path for path in (source / "d").iterdir()), key=lambda path: path.stat().st_size)

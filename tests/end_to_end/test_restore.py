@@ -80,6 +80,7 @@ def same(found: Any, wanted: Any) -> None:
 # --- a state of the model's own -----------------------------------------------------------------------
 
 
+@pytest.mark.slow("trains a model")
 def test_a_state_is_restored_and_training_goes_on(old: Path, trained: TrainState) -> None:
     found = ckpt_surgery.restore(None, old, target=jax.eval_shape(lambda: new_state(Model(12), seed=1)))
     assert type(found) is TrainState

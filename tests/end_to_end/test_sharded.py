@@ -96,6 +96,7 @@ def test_sources_that_are_mounted_at_other_paths(tmp_path: Path, planned: Planne
     assert job.wrote_the_same_as(alone)
 
 
+@pytest.mark.slow("runs every shard of many")
 def test_most_shards_can_have_nothing_to_do(job: SavedRun) -> None:
     assert min(one.tasks for one in job.shards(range(60), 60)) == 0
     job.commit()

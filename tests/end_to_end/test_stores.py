@@ -129,7 +129,7 @@ def test_commands_take_urls(tmp_path: Path, bucket: str) -> None:
         ckpt_surgery.apply(plan, dst=tmp_path / "third")
 
 
-@pytest.mark.slow
+@pytest.mark.slow("reads large objects")
 def test_ten_thousand_leaves_in_a_bucket(tmp_path: Path, s3_bucket: Bucket) -> None:
     """The budget of requests: the metadata alone is read, and each object once."""
     arrays = {f"layer_{n}": np.full((3,), n, np.float32) for n in range(10_000)}

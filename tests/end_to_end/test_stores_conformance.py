@@ -233,6 +233,7 @@ def die() -> None:
     raise Killed
 
 
+@pytest.mark.slow("ends a run at each request")
 @pytest.mark.usefixtures("dead")
 @pytest.mark.parametrize("older", [False, True])
 def test_a_run_that_ends_at_any_request(older: bool, form: Written, tmp_path: Path, bucket: str) -> None:

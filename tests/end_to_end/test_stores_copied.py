@@ -152,6 +152,7 @@ def test_large_chunks_are_copied_in_pieces(
     assert sum(size == piece for size in read) > 10
 
 
+@pytest.mark.slow("talks to a server for each service")
 def test_in_a_bucket_of_each_service(tmp_path: Path, bucket_of: Bucket) -> None:
     save_pytree(tmp_path / "in", ARRAYS)
     source = uploaded(tmp_path / "in", f"{bucket_of.url}/in")
@@ -164,7 +165,7 @@ def test_in_a_bucket_of_each_service(tmp_path: Path, bucket_of: Bucket) -> None:
     assert not ckpt_surgery.diff(tmp_path / "out", f"{bucket_of.url}/out", values=True).different
 
 
-@pytest.mark.slow
+@pytest.mark.slow("copies large objects")
 def test_objects_are_copied_at_the_same_time(
     tmp_path: Path, s3_bucket: Bucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -90,8 +90,9 @@ def test_a_prefix_that_may_only_be_read(source: Path, s3_bucket: Bucket) -> None
     assert objects(s3_bucket) == before
 
 
+@pytest.mark.slow("waits for a server that stops")
 @pytest.mark.usefixtures("impatient")
-@pytest.mark.parametrize("overwrite", [pytest.param(False, marks=pytest.mark.slow), True])
+@pytest.mark.parametrize("overwrite", [pytest.param(False, marks=pytest.mark.slow("one more case")), True])
 @pytest.mark.parametrize("part", ["/d/", "_METADATA", COMMIT_FILE])
 def test_a_store_that_stops_in_the_middle(
     part: str, overwrite: bool, source: Path, s3_bucket: Bucket, monkeypatch: pytest.MonkeyPatch

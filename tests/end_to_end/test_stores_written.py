@@ -52,6 +52,7 @@ def test_only_one_checkpoint_is_replaced(tmp_path: Path, bucket: str) -> None:
     assert names(f"{bucket}/out") == ["out/letter.txt"]
 
 
+@pytest.mark.slow("talks to a server for each service")
 def test_a_bucket_of_each_service_is_written(tmp_path: Path, bucket_of: Bucket) -> None:
     save_pytree(tmp_path / "in", tree())
     bucket_of.server.refuse = lambda request, number: 503 if number % 9 == 0 else None

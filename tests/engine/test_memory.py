@@ -167,7 +167,7 @@ def test_the_largest_of_a_tensor_larger_than_the_budget(tmp_path: Path) -> None:
     assert np.argwhere(last).tolist() == [[1, 7], [5, side - 1]]
 
 
-@pytest.mark.slow
+@pytest.mark.slow("measures the memory of large runs")
 def test_a_stack_of_parts_as_large_as_the_budget_streams(tmp_path: Path) -> None:
     """8 × 256 MiB of float32, stacked and cast, in 256 MiB."""
     shape, memory = (1 << 13, 1 << 13), 256 * MIB
@@ -182,7 +182,7 @@ def test_a_stack_of_parts_as_large_as_the_budget_streams(tmp_path: Path) -> None
     assert out.read(leaf, last).tolist() == [[[0, 0], [0, -2.5]]]
 
 
-@pytest.mark.slow
+@pytest.mark.slow("measures the memory of large runs")
 def test_a_linked_tensor_larger_than_the_budget_streams(tmp_path: Path) -> None:
     """1 GiB that was transposed by link is one raw chunk: cast, in 256 MiB."""
     side, memory = 1 << 14, 256 * MIB
@@ -201,7 +201,7 @@ def test_a_linked_tensor_larger_than_the_budget_streams(tmp_path: Path) -> None:
     assert np.count_nonzero(block) == 1
 
 
-@pytest.mark.slow
+@pytest.mark.slow("measures the memory of large runs")
 @pytest.mark.parametrize("ocdbt", [True, False])
 def test_compressed_chunks_that_do_not_compress(ocdbt: bool, tmp_path: Path) -> None:
     """512 MiB in chunks of 32 MiB as Orbax writes them, transposed and cast, in 256 MiB."""
@@ -216,7 +216,7 @@ def test_compressed_chunks_that_do_not_compress(ocdbt: bool, tmp_path: Path) -> 
     assert block.tobytes() == whole[:64].T.astype(ml_dtypes.bfloat16).tobytes()
 
 
-@pytest.mark.slow
+@pytest.mark.slow("measures the memory of large runs")
 @pytest.mark.parametrize("link_mode", ["hardlink", "copy"])
 def test_stored_bytes_take_no_memory(link_mode: str, tmp_path: Path) -> None:
     """1 GiB renamed by link and by copy, whatever the budget."""

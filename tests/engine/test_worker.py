@@ -6,7 +6,7 @@ from dataclasses import replace
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import given, reject, settings
+from hypothesis import given, reject
 from hypothesis import strategies as st
 
 from ckpt_surgery.core.arrays import Region, Shape
@@ -23,6 +23,7 @@ from ckpt_surgery.planner.plan import Plan
 from ckpt_surgery.planner.planning import make_plan
 from ckpt_surgery.planner.transfers import Destination
 from tests.support.comparing import same
+from tests.support.effort import examples
 from tests.support.memory import MemoryEncoder, MemorySink, MemorySource
 from tests.support.plans import COMPUTED
 from tests.support.strategies import chunk_shapes, shapes
@@ -51,7 +52,7 @@ rules:
 """
 
 
-@settings(deadline=None, max_examples=40)
+@examples(40)
 @given(data=st.data(), memory=st.integers(20_000, 10**6))
 def test_any_chunks_and_any_budget_give_the_same_values(data: st.DataObject, memory: int) -> None:
     shape = shapes(30, 1, 2, 2)
@@ -211,7 +212,8 @@ rules:
 """
 
 
-@settings(deadline=None, max_examples=30)
+@pytest.mark.slow("cuts arrays in many ways")
+@examples(30)
 @given(data=st.data(), memory=st.integers(50_000, 10**6), workers=st.integers(1, 4))
 def test_what_is_known_of_whole_arrays_is_the_same_for_any_chunks_memory_and_workers(
     data: st.DataObject, memory: int, workers: int
@@ -242,7 +244,7 @@ rules:
 """
 
 
-@settings(deadline=None, max_examples=20)
+@examples(20)
 @given(data=st.data(), memory=st.integers(4 * 10**6, 10**7), workers=st.integers(1, 4))
 def test_masks_are_the_same_for_any_chunks_memory_and_workers(
     data: st.DataObject, memory: int, workers: int

@@ -56,6 +56,7 @@ FAULTS = {
 }
 
 
+@pytest.mark.slow("disturbs programs")
 @pytest.mark.parametrize("what", FAULTS)
 def test_a_system_call_that_fails(what: str, bench: Callable[[str], Bench]) -> None:
     fault, paragraph, next_step = FAULTS[what]
@@ -67,6 +68,7 @@ def test_a_system_call_that_fails(what: str, bench: Callable[[str], Bench]) -> N
     at.settle(run)
 
 
+@pytest.mark.slow("disturbs programs")
 def test_a_file_that_may_not_grow(bench: Callable[[str], Bench]) -> None:
     at = bench("npz-npz")
     run = at.run(limits={"RLIMIT_FSIZE": 2000})
@@ -74,6 +76,7 @@ def test_a_file_that_may_not_grow(bench: Callable[[str], Bench]) -> None:
     assert "Raise the limit on file sizes (ulimit -f), or choose another file system." in told(run)
 
 
+@pytest.mark.slow("disturbs programs")
 def test_a_run_that_was_killed(bench: Callable[[str], Bench]) -> None:
     """The next one says what it found and removes it."""
     at = bench("npz-npz")
@@ -97,6 +100,7 @@ def test_a_destination_that_exists(bench: Callable[[str], Bench]) -> None:
     )
 
 
+@pytest.mark.slow("disturbs programs")
 @pytest.mark.parametrize("damage", ["cut", "deleted"])
 def test_a_damaged_source(damage: str, bench: Callable[[str], Bench], runner: Runner) -> None:
     at = bench("orbax-cast")
@@ -122,6 +126,7 @@ def test_a_hostile_file(runner: Runner, tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.slow("disturbs programs")
 def test_a_flipped_bit(bench: Callable[[str], Bench]) -> None:
     at = bench("orbax-safetensors")
     assert at.run().code == 0
@@ -135,6 +140,7 @@ def test_a_flipped_bit(bench: Callable[[str], Bench]) -> None:
     )
 
 
+@pytest.mark.slow("disturbs programs")
 def test_a_shared_file_that_was_rewritten(bench: Callable[[str], Bench]) -> None:
     at = bench("orbax-links")
     made = at.run("--link-mode", "hardlink")
@@ -156,6 +162,7 @@ def test_a_run_beside_another(bench: Callable[[str], Bench]) -> None:
     assert re.search(r"process \d+ .*is writing this destination", told(run)), run
 
 
+@pytest.mark.slow("disturbs programs")
 def test_few_handles(bench: Callable[[str], Bench]) -> None:
     at = bench("orbax-cast")
     for limit in range(5, 40):
@@ -169,6 +176,7 @@ def test_few_handles(bench: Callable[[str], Bench]) -> None:
     assert limit > 5
 
 
+@pytest.mark.slow("disturbs programs")
 def test_a_hostile_recipe(bench: Callable[[str], Bench]) -> None:
     at = bench("npz-npz")
     (at.directory / "recipe.yaml").write_text("version: 1\nrules: [{match: w, value: 'tile(x, 10**12)'}]\n")

@@ -44,7 +44,7 @@ def test_two_runs_to_one_destination(
     race(format, overwrite, place, runners, tally, times=10)
 
 
-@pytest.mark.slow
+@pytest.mark.slow("starts several programs")
 def test_two_runs_to_one_safetensors_file(place: Path, runners: list[Runner], tally: Tally) -> None:
     race("safetensors", False, place, runners, tally, times=3)
 

@@ -25,6 +25,7 @@ def place(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow("disturbs programs")
 @pytest.mark.parametrize("kind", ["open", "write", "sync", "mkdir", "remove"])
 def test_both_ways_hit_the_same_kinds(kind: str, place: Path, runner: Runner, in_python: Runner) -> None:
     hits = []
@@ -37,6 +38,7 @@ def test_both_ways_hit_the_same_kinds(kind: str, place: Path, runner: Runner, in
     assert hits[0] == hits[1]
 
 
+@pytest.mark.slow("disturbs programs")
 def test_an_undisturbed_run_is_only_counted(place: Path, runner: Runner, in_python: Runner) -> None:
     for one in (runner, in_python):
         run = one.run("convert", "x.npz", "out.npz", "--overwrite", directory=place, fault=Fault())
@@ -44,6 +46,7 @@ def test_an_undisturbed_run_is_only_counted(place: Path, runner: Runner, in_pyth
         assert run.counted["sync"] >= 3
 
 
+@pytest.mark.slow("disturbs programs")
 def test_a_kill_comes_before_the_call(place: Path, runner: Runner, in_python: Runner) -> None:
     for one in (runner, in_python):
         run = one.run("convert", "x.npz", "out.npz", directory=place, fault=Fault("mkdir", 1))
@@ -51,6 +54,7 @@ def test_a_kill_comes_before_the_call(place: Path, runner: Runner, in_python: Ru
         assert not [path for path in place.iterdir() if path.is_dir()]
 
 
+@pytest.mark.slow("disturbs programs")
 def test_a_run_that_takes_too_long_is_ended(place: Path, runner: Runner) -> None:
     run = runner.run("convert", "x.npz", "out.npz", directory=place, seconds=0)
     assert (run.code, run.in_time) == (-9, False)

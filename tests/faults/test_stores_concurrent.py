@@ -74,11 +74,12 @@ def check_one_won(runs: list[Ended]) -> None:
     assert sorted(run.code for run in runs) == [0] + [4] * (len(runs) - 1)
 
 
-@pytest.mark.slow
+@pytest.mark.slow("starts several programs")
 def test_five_runs_in_a_key_value_store(key_values: Store, tmp_path: Path) -> None:
     check_one_won(race(key_values, 5, tmp_path))
 
 
+@pytest.mark.slow("starts several programs")
 def test_five_runs_in_a_bucket_of_s3(of_s3: Store, tmp_path: Path) -> None:
     check_one_won(race(of_s3, 5, tmp_path))
 

@@ -41,6 +41,7 @@ def finished(bench: StoreBench) -> int:
     return sum(data.count(b"\n") for data in journals)
 
 
+@pytest.mark.slow("disturbs programs")
 @pytest.mark.parametrize("kind", [slow("fresh"), "overwrite"])
 @pytest.mark.parametrize("what", SIGNALS)
 def test_what_was_done_is_not_done_again(
@@ -61,6 +62,7 @@ def test_what_was_done_is_not_done_again(
     bench.check_clean(resumed=True)
 
 
+@pytest.mark.slow("disturbs programs")
 @pytest.mark.parametrize("what", SIGNALS)
 def test_without_finished_tasks_nothing_is_kept(
     what: signal.Signals, make: Callable[[str], StoreBench]
@@ -74,6 +76,7 @@ def test_without_finished_tasks_nothing_is_kept(
     assert dict(store_of(bench.url)[0].walk()) == {}
 
 
+@pytest.mark.slow("disturbs programs")
 def test_a_publication_is_carried_to_its_end_first(make: Callable[[str], StoreBench]) -> None:
     bench = make("overwrite")
     first = next(number for number, request in enumerate(bench.requests, 1) if request.phase == "marker")
@@ -84,6 +87,7 @@ def test_a_publication_is_carried_to_its_end_first(make: Callable[[str], StoreBe
     bench.check_clean()
 
 
+@pytest.mark.slow("disturbs programs")
 @pytest.mark.parametrize("kind", [slow("fresh"), "overwrite"])
 def test_no_signal_leaves_a_lock_or_anything_that_is_not_told(
     kind: str, make: Callable[[str], StoreBench]

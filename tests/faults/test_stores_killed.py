@@ -64,14 +64,16 @@ def test_killed_at_any_request(store: str, kind: str, options: list[str], make: 
         kill(bench, chance, options, tally)
 
 
+@pytest.mark.slow("kills programs")
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("store", ["kv", pytest.param("s3", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("store", ["kv", pytest.param("s3", marks=pytest.mark.slow("one more case"))])
 def test_killed_at_a_random_request(store: str, kind: str, make: Make, tally: Tally) -> None:
     bench, chance = make(store, kind), random.Random(random.random())
     for options in (["--resume"], []):
         kill(bench, chance, options, tally)
 
 
+@pytest.mark.slow("kills programs")
 def test_data_that_was_put_and_not_noted_is_not_published(make: Make) -> None:
     bench = make("kv", "fresh")
     data = [n for n, one in enumerate(bench.requests, 1) if one.phase == "data" and "/d/" in one.name]
@@ -81,6 +83,7 @@ def test_data_that_was_put_and_not_noted_is_not_published(make: Make) -> None:
     bench.check_next_run(run, "--resume")
 
 
+@pytest.mark.slow("kills programs")
 def test_between_two_checkpoints_nothing_is_read(make: Make) -> None:
     """The older one's marker is deleted, documents are replaced one by one, and the new marker is put."""
     bench = make("kv", "overwrite")

@@ -71,7 +71,7 @@ QUICK = {"lecun_normal", "glorot_uniform", "orthogonal", "uniform"}
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=() if name in QUICK else pytest.mark.slow)
+        pytest.param(name, marks=() if name in QUICK else pytest.mark.slow("one more case"))
         for name, factory in vars(initializers).items()
         if inspect.isfunction(factory) and name not in ("zeros", "ones", "constant", "variance_scaling")
     ],
@@ -103,6 +103,7 @@ def test_zeros_and_ones_are_initializers_themselves() -> None:
     assert same(computed(made("zeros", 2), []), np.zeros(2, F32))
 
 
+@pytest.mark.slow("compiles every initializer")
 def test_float64_is_computed_in_float64() -> None:
     with jax.enable_x64(True):
         expected = np.asarray(initializers.normal()(leaf_prng_key(7, "params/dense/kernel"), (5,), F64))

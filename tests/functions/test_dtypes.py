@@ -5,7 +5,7 @@ import math
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ckpt_surgery.core.dtypes import (
@@ -28,6 +28,7 @@ from ckpt_surgery.functions.dtypes import (
 )
 from tests.support.arrays import numbers
 from tests.support.comparing import same
+from tests.support.effort import examples
 from tests.support.evaluation import evaluate, spec_of
 
 NAN, INF = math.nan, math.inf
@@ -236,7 +237,7 @@ def test_a_misspelt_on_overflow() -> None:
         Cast(np.dtype(np.int8), "saturated")
 
 
-@settings(deadline=None, max_examples=80)
+@examples(80)
 @given(
     value=st.floats(width=32) | st.integers(-(2**40), 2**40).map(float),
     target=st.sampled_from(

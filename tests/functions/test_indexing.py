@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ckpt_surgery.core.arrays import ArraySpec, Region
@@ -15,6 +15,7 @@ from ckpt_surgery.functions.indexing import Index, expand_dims, flip, repeat, sq
 from tests.support.arrays import numbers
 from tests.support.calling import result_of
 from tests.support.comparing import same
+from tests.support.effort import examples
 from tests.support.evaluation import evaluate
 from tests.support.lazy_arrays import Changed, by, changed, lazy
 
@@ -51,7 +52,7 @@ def test_subscripts_are_numpys(subscript: Any) -> None:
     assert same(evaluate(Index(items_of(subscript)), [ARRAY]), ARRAY[subscript])
 
 
-@settings(deadline=None, max_examples=80)
+@examples(80)
 @given(st.integers(0, 6), st.none() | st.integers(-6, 6), st.none() | st.integers(-6, 6), st.integers(-3, 3))
 def test_slices_are_numpys_or_out_of_bounds(
     length: int, start: int | None, stop: int | None, step: int

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ckpt_surgery.core.arrays import chunk_regions
@@ -19,6 +19,7 @@ from ckpt_surgery.functions.contractions import Einsum, product
 from ckpt_surgery.functions.dtypes import Rounded
 from ckpt_surgery.functions.operators import Binary, Unary
 from ckpt_surgery.functions.reductions import ListReduction, Mean, Sum
+from tests.support.effort import examples
 from tests.support.evaluation import evaluate
 from tests.support.strategies import integers_of
 
@@ -53,7 +54,7 @@ def fits(values: Sequence[int], name: str) -> bool:
 
 
 @pytest.mark.parametrize("op", OPERATORS)
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(data=st.data(), name=st.sampled_from(NAMES))
 def test_operators_are_pythons_or_refuse(op: str, name: str, data: st.DataObject) -> None:
     lefts = data.draw(st.lists(integers_of(name), min_size=1, max_size=4))
@@ -73,7 +74,7 @@ def test_operators_are_pythons_or_refuse(op: str, name: str, data: st.DataObject
 
 
 @pytest.mark.parametrize("op", ["+", "-", "*"])
-@settings(deadline=None, max_examples=100)
+@examples(100)
 @given(data=st.data(), name=st.sampled_from(NAMES))
 def test_numbers_of_the_recipe_count_as_arrays_do(op: str, name: str, data: st.DataObject) -> None:
     values = data.draw(st.lists(integers_of(name), min_size=1, max_size=4))
@@ -86,7 +87,7 @@ def test_numbers_of_the_recipe_count_as_arrays_do(op: str, name: str, data: st.D
             settled(Binary(op, left=number), [of(values, name)], name)
 
 
-@settings(deadline=None, max_examples=200)
+@examples(200)
 @given(data=st.data(), name=st.sampled_from(NAMES))
 def test_signs_are_pythons_or_refuse(name: str, data: st.DataObject) -> None:
     values = data.draw(st.lists(integers_of(name), min_size=1, max_size=4))
@@ -103,7 +104,7 @@ def test_signs_are_pythons_or_refuse(name: str, data: st.DataObject) -> None:
                 settled(function, [of(values, name)], name)
 
 
-@settings(deadline=None, max_examples=200)
+@examples(200)
 @given(data=st.data(), name=st.sampled_from(NAMES))
 def test_sums_are_exact_or_refuse(name: str, data: st.DataObject) -> None:
     """Over an axis and over a list."""
@@ -118,7 +119,7 @@ def test_sums_are_exact_or_refuse(name: str, data: st.DataObject) -> None:
                 settled(function, arrays, name)
 
 
-@settings(deadline=None, max_examples=200)
+@examples(200)
 @given(data=st.data(), name=st.sampled_from(NAMES))
 def test_products_of_matrices_are_exact_or_refuse(name: str, data: st.DataObject) -> None:
     vectors = st.lists(st.lists(integers_of(name), min_size=3, max_size=3), min_size=1, max_size=2)

@@ -7,7 +7,7 @@ from functools import partial
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ckpt_surgery.core.arrays import Region, chunk_regions
@@ -36,10 +36,13 @@ from ckpt_surgery.functions.registry import registry
 from ckpt_surgery.functions.resizing import Resize
 from tests.support.arrays import numbers
 from tests.support.comparing import same
+from tests.support.effort import examples
 from tests.support.evaluation import evaluate, spec_of
 from tests.support.primitives import primitives
 from tests.support.stored_arrays import Files, codec_of, decoded, store
 from tests.support.strategies import regions, selections
+
+pytestmark = pytest.mark.each
 
 F32, BF16, INT8 = map(dtype_named, ("float32", "bfloat16", "int8"))
 Case = tuple[Function, tuple[str, ...]]
@@ -193,7 +196,7 @@ def arrays_of(case: Case) -> list[np.ndarray]:
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-@settings(deadline=None, max_examples=12)
+@examples(12)
 @given(data=st.data())
 def test_a_region_of_the_result_is_that_region_of_the_whole(case: Case, data: st.DataObject) -> None:
     arrays = arrays_of(case)
@@ -231,7 +234,7 @@ def used_of(function: Function, arrays: list[np.ndarray], selection: Selection) 
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-@settings(deadline=None, max_examples=12)
+@examples(12)
 @given(data=st.data())
 def test_what_a_function_does_not_use_makes_no_difference(case: Case, data: st.DataObject) -> None:
     function, arrays = case[0], arrays_of(case)
@@ -262,7 +265,7 @@ FLOATS = [
 
 
 @pytest.mark.parametrize("case", FLOATS, ids=str)
-@settings(deadline=None, max_examples=12)
+@examples(12)
 @given(data=st.data())
 def test_an_element_has_the_marks_of_all_that_it_is_made_of(case: Case, data: st.DataObject) -> None:
     function, arrays = case[0], arrays_of(case)
@@ -292,7 +295,7 @@ SELECTING = [
 
 
 @pytest.mark.parametrize("case", SELECTING, ids=str)
-@settings(deadline=None, max_examples=20)
+@examples(20)
 @given(data=st.data())
 def test_what_is_moved_about_is_used_to_the_element(case: Case, data: st.DataObject) -> None:
     sizes = [arrays.size for arrays in arrays_of(case)]
@@ -402,7 +405,7 @@ def test_functions_are_frozen_hashable_values() -> None:
         assert hash(function) == hash(dataclasses.replace(function))  # type: ignore[type-var]
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(data=st.data())
 def test_reshapes_of_any_shapes_keep_the_law(data: st.DataObject) -> None:
     factors = data.draw(st.lists(st.sampled_from([1, 2, 3]), max_size=5))

@@ -8,7 +8,7 @@ import einops
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ckpt_surgery import functions as f
@@ -18,6 +18,7 @@ from ckpt_surgery.functions.registry import registry
 from tests.support.arrays import numbers
 from tests.support.calling import computed, lazily
 from tests.support.comparing import same
+from tests.support.effort import examples
 from tests.support.strategies import regions
 
 F32, F64, BF16, INT8, INT64 = map(dtype_named, ("float32", "float64", "bfloat16", "int8", "int64"))
@@ -165,7 +166,7 @@ def agree(found: np.ndarray, expected: Any, close: bool) -> bool:
 
 
 @pytest.mark.parametrize("name", CASES)
-@settings(deadline=None, max_examples=12)
+@examples(12)
 @given(data=st.data())
 def test_any_region_is_that_of_numpy(name: str, data: st.DataObject) -> None:
     case = CASES[name]

@@ -6,7 +6,7 @@ import math
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ckpt_surgery.core.arrays import Region, Shape
@@ -27,6 +27,7 @@ from ckpt_surgery.functions.masks import (
 from ckpt_surgery.functions.ordering import magnitudes
 from tests.support.calling import result_of
 from tests.support.comparing import same
+from tests.support.effort import examples
 from tests.support.evaluation import evaluate
 from tests.support.lazy_arrays import lazy
 from tests.support.strategies import regions, shapes
@@ -49,7 +50,7 @@ NAMES = ["float32", "float64", "bfloat16", "float16", "float8_e4m3fn", "int8", "
 
 
 @pytest.mark.parametrize("name", NAMES)
-@settings(deadline=None, max_examples=15)
+@examples(15)
 @given(
     shape=shapes(7, 1, 0, 3), k=st.integers(0, 99), seed=st.integers(0, 99), few=st.booleans(), data=st.data()
 )
@@ -146,7 +147,7 @@ def test_the_generator_is_that_of_the_paper() -> None:
         assert words(start, count, key).tolist() == expected
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(data=st.data(), shape=shapes(12, 1, 0, 4), run=st.sampled_from([1, 8, 4096]))
 def test_any_part_has_the_numbers_of_the_whole(data: st.DataObject, shape: Shape, run: int) -> None:
     key = np.array([1, 2], np.uint64)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ckpt_surgery.core.arrays import ArraySpec
@@ -17,6 +17,7 @@ from ckpt_surgery.functions.base import Function
 from ckpt_surgery.functions.operators import Binary, Unary
 from tests.support.arrays import numbers
 from tests.support.comparing import same
+from tests.support.effort import examples
 from tests.support.evaluation import evaluate
 from tests.support.lazy_arrays import declared_by
 from tests.support.strategies import regions, shapes
@@ -135,7 +136,7 @@ def test_an_expression_of_narrow_floats_is_rounded_once() -> None:
     assert back.tolist() == [2**-9]  # lost, had the sum been rounded to bfloat16
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(data=st.data())
 def test_broadcasting_needs_are_exact(data: st.DataObject) -> None:
     shape = data.draw(shapes(4, 1))

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ckpt_surgery.core.arrays import ArraySpec, Region, Shape
@@ -13,6 +13,7 @@ from ckpt_surgery.core.errors import FunctionError
 from ckpt_surgery.functions import ordering
 from ckpt_surgery.functions.ordering import Ranks
 from tests.support.comparing import same
+from tests.support.effort import examples
 from tests.support.evaluation import evaluate
 from tests.support.strategies import regions, shapes
 
@@ -41,7 +42,7 @@ NAMES = [
 
 
 @pytest.mark.parametrize("name", NAMES)
-@settings(deadline=None, max_examples=15)
+@examples(15)
 @given(shape=shapes(7, 1, 1, 3), seed=st.integers(0, 99), few=st.booleans(), data=st.data())
 def test_ranks_are_those_of_a_stable_sort(
     name: str, shape: Shape, seed: int, few: bool, data: st.DataObject

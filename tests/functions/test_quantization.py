@@ -3,7 +3,7 @@
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ckpt_surgery.core.arrays import ArraySpec, Region
@@ -14,6 +14,7 @@ from ckpt_surgery.functions.quantization import PARTS, Quantize, Unpack, dequant
 from tests.support.arrays import numbers
 from tests.support.calling import lazily, result_of
 from tests.support.comparing import same
+from tests.support.effort import examples
 from tests.support.evaluation import evaluate
 from tests.support.lazy_arrays import declared_by, lazy
 
@@ -33,7 +34,7 @@ def test_int8_by_hand() -> None:
     assert scale.ravel().tolist() == [1.0, 0.0, np.float32(2.54) / np.float32(127)]
 
 
-@settings(deadline=None, max_examples=40)
+@examples(40)
 @given(
     rows=st.lists(
         st.lists(st.floats(-(2.0**100), 2.0**100, width=32), min_size=3, max_size=3), min_size=1, max_size=4

@@ -3,7 +3,7 @@
 import einops
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ckpt_surgery.core.arrays import Region
@@ -19,6 +19,7 @@ from ckpt_surgery.functions.rearranging import (
 )
 from tests.support.calling import result_of
 from tests.support.comparing import same
+from tests.support.effort import examples
 from tests.support.lazy_arrays import lazy
 
 F32 = np.dtype(np.float32)
@@ -54,7 +55,7 @@ def test_rearrange_is_einops(pattern: str, shape: tuple[int, ...], axes: dict[st
     assert same(result_of(rearrange, array, pattern=pattern, **axes), expected)
 
 
-@settings(deadline=None, max_examples=50)
+@examples(50)
 @given(data=st.data())
 def test_rearrange_is_einops_for_any_groups(data: st.DataObject) -> None:
     names = data.draw(st.lists(st.sampled_from("abcde"), unique=True, min_size=1, max_size=5))

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ckpt_surgery.core.arrays import ArraySpec, Shape
@@ -25,6 +25,7 @@ from ckpt_surgery.functions.operators import Binary
 from ckpt_surgery.functions.rearranging import rearrange
 from ckpt_surgery.graph.walks import Spare, relinked
 from tests.support.comparing import same
+from tests.support.effort import examples
 from tests.support.evaluation import evaluate
 from tests.support.lazy_arrays import Changed, by, changed
 from tests.support.stored_arrays import Files, codec_of, decoded, sharded_codec, store
@@ -394,14 +395,14 @@ def trees(draw: st.DrawFn, checkpoint: Checkpoint) -> Node:
     return node
 
 
-@settings(deadline=None, max_examples=200)
+@examples(200)
 @given(data=st.data())
 def test_what_is_rewritten_decodes_to_the_value(data: st.DataObject) -> None:
     checkpoint = Checkpoint()
     checkpoint.check(data.draw(trees(checkpoint)))
 
 
-@settings(deadline=None, max_examples=50)
+@examples(50)
 @given(data=st.data())
 def test_any_transpose_of_anything_is_rewritten(data: st.DataObject) -> None:
     checkpoint = Checkpoint()
@@ -410,7 +411,7 @@ def test_any_transpose_of_anything_is_rewritten(data: st.DataObject) -> None:
     assert checkpoint.check(Apply(Transpose(axes), (leaf,))) is not None
 
 
-@settings(deadline=None, max_examples=50)
+@examples(50)
 @given(data=st.data())
 def test_any_stack_of_alike_leaves_is_rewritten(data: st.DataObject) -> None:
     checkpoint = Checkpoint()

@@ -12,7 +12,7 @@ from fractions import Fraction
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ckpt_surgery.core.dtypes import converted, dtype_named, has_infinity, has_nan, kind
@@ -23,6 +23,7 @@ from ckpt_surgery.functions.dtypes import Cast, Rounded, number_as
 from ckpt_surgery.functions.operators import Binary
 from ckpt_surgery.functions.quantization import Quantize
 from tests.support.comparing import same
+from tests.support.effort import examples
 from tests.support.evaluation import evaluate
 from tests.support.slow import slow
 
@@ -228,7 +229,7 @@ def test_what_does_not_fit_is_clamped_or_infinite(source: str, target: str) -> N
         np.testing.assert_array_equal(found, expected)
 
 
-@settings(deadline=None, max_examples=300)
+@examples(300)
 @given(
     value=st.floats(allow_nan=False, allow_infinity=False) | st.integers(-(2**63), 2**64 - 1),
     target=st.sampled_from(TARGETS),

@@ -4,12 +4,13 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ckpt_surgery.core.errors import FunctionError
 from ckpt_surgery.functions.registry import registry
 from ckpt_surgery.functions.text import int_, len_, lower, range_, replace, require, str_, upper
+from tests.support.effort import examples
 
 
 @pytest.mark.parametrize(
@@ -38,7 +39,7 @@ def test_values(found: Any, expected: Any) -> None:
     assert type(found) is type(expected)
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(st.integers(-9, 9), st.integers(-9, 9), st.integers(-4, 4).filter(bool))
 def test_range_is_pythons(start: int, stop: int, step: int) -> None:
     assert range_(start, stop, step) == tuple(range(start, stop, step))

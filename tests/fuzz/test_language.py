@@ -100,6 +100,7 @@ def test_a_damaged_recipe(place: Path) -> None:
     fuzz(check, damages())
 
 
+@pytest.mark.slow("tries random expressions")
 def test_random_expressions(place: Path) -> None:
     """Put together from pieces, some of which mean nothing."""
     recipe = place / "recipe.yaml"

@@ -4,7 +4,7 @@ import tracemalloc
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ckpt_surgery.core.arrays import (
@@ -23,10 +23,11 @@ from ckpt_surgery.functions.layout import Transpose
 from ckpt_surgery.graph.costs import READ_SPAN, SHORT_RUN, decoded_bytes, needed, working_set
 from ckpt_surgery.graph.evaluating import evaluate
 from tests.support.chunked_nodes import leaf, nodes, raw_leaf
+from tests.support.effort import examples
 from tests.support.strategies import regions
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(node=nodes(), data=st.data())
 def test_the_working_set_bounds_what_evaluation_allocates(node: Node, data: st.DataObject) -> None:
     region = data.draw(regions(node.spec.shape, empty=False))

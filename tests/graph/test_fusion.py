@@ -6,7 +6,7 @@ from collections.abc import Callable
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ckpt_surgery.core import tiles
@@ -27,6 +27,7 @@ from ckpt_surgery.graph.evaluating import evaluate
 from ckpt_surgery.graph.fusion import Fused, fused
 from ckpt_surgery.graph.walks import parts_of
 from tests.support.comparing import same
+from tests.support.effort import examples
 from tests.support.primitives import primitives
 from tests.support.strategies import chunk_shapes, regions
 
@@ -128,7 +129,7 @@ def expressions(draw: st.DrawFn) -> Node:
 
 
 @pytest.mark.usefixtures("small_tiles")
-@settings(deadline=None, max_examples=150)
+@examples(150)
 @given(node=expressions(), data=st.data())
 def test_tiles_give_the_bits_that_whole_blocks_give(node: Node, data: st.DataObject) -> None:
     region = data.draw(regions(node.spec.shape, empty=False))
@@ -136,7 +137,7 @@ def test_tiles_give_the_bits_that_whole_blocks_give(node: Node, data: st.DataObj
 
 
 @pytest.mark.usefixtures("small_tiles")
-@settings(deadline=None, max_examples=50)
+@examples(50)
 @given(node=expressions(), data=st.data())
 def test_any_chunking_gives_the_same_bits(node: Node, data: st.DataObject) -> None:
     shape = node.spec.shape

@@ -39,6 +39,7 @@ LAYOUTS = {
 }
 
 
+@pytest.mark.slow("infers from whole models")
 @pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
 @pytest.mark.parametrize(("model", "by_hand"), some(MODELS.values()), ids=MODELS)
 def test_there_and_back(model: Decoder, by_hand: int, layout: Layout) -> None:
@@ -51,6 +52,7 @@ def test_there_and_back(model: Decoder, by_hand: int, layout: Layout) -> None:
 GEMMA = Decoder("gemma2", 6, 6, 3, 8, 24, 40, 50, tied=True)
 
 
+@pytest.mark.slow("infers from whole models")
 @pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
 @pytest.mark.parametrize("scaled", [slow(False), True])
 def test_gemma_2_with_what_is_folded_in(layout: Layout, scaled: bool) -> None:
@@ -72,6 +74,7 @@ def test_what_rounding_lost_does_not_come_back() -> None:
         assert (found.findings.from_target, found.findings.dropped) == ((), ())
 
 
+@pytest.mark.slow("infers from whole models")
 @pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
 def test_gemma_2_without_arithmetic_there_and_back(layout: Layout) -> None:
     """Sums of 1 and a multiple of 2^-20 are exact, and so are their differences."""

@@ -9,6 +9,7 @@ from tests.recipes.decoder_layouts import Decoder
 from tests.recipes.leaves import hf_arrays
 
 
+@pytest.mark.slow("infers from whole models")
 @pytest.mark.parametrize(("layers", "embed", "heads"), [(5, 24, 3), (4, 16, 4)])
 def test_gpt_2(layers: int, embed: int, heads: int) -> None:
     """By hand: embeddings, the last norm (2), norms (2), fused (2), out (2), mlp (1)."""

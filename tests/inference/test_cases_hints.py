@@ -80,6 +80,7 @@ def is_true(candidate: Candidate, old: Arrays, new: Made, wanted: tuple[str, ...
     return all(np.array_equal(made.get(key), one) for key, one in every.items())
 
 
+@pytest.mark.slow("infers from whole models")
 @pytest.mark.parametrize("made", FRESH)
 def test_hints_that_are_followed_to_the_letter_decide(made: Callable[[Arrays], Made]) -> None:
     """The true candidate of each line is found among its rules; at the end the draft makes the target."""

@@ -46,7 +46,7 @@ def assert_listed(tmp_path: Path, source: Shapes, target: Shapes, by_hand: int) 
 @pytest.mark.parametrize("layout", [Layout(), Layout(scan=False)], ids=["scanned", "by layers"])
 @pytest.mark.parametrize(
     ("model", "by_hand"),
-    [(LLAMA, 7), (QWEN, 7), (MIXTRAL, 8), pytest.param(QWEN_MOE, 9, marks=pytest.mark.slow)],
+    [(LLAMA, 7), (QWEN, 7), (MIXTRAL, 8), pytest.param(QWEN_MOE, 9, marks=pytest.mark.slow("one more case"))],
     ids=lambda one: getattr(one, "family", ""),
 )
 def test_published_sizes(model: Decoder, by_hand: int, layout: Layout, tmp_path: Path) -> None:
@@ -56,7 +56,8 @@ def test_published_sizes(model: Decoder, by_hand: int, layout: Layout, tmp_path:
     assert_listed(tmp_path, ours, theirs, by_hand)
 
 
-@pytest.mark.parametrize("experts", [8, pytest.param(256, marks=pytest.mark.slow)])
+@pytest.mark.slow("infers from whole models")
+@pytest.mark.parametrize("experts", [8, pytest.param(256, marks=pytest.mark.slow("one more case"))])
 def test_deepseek_v3(experts: int, tmp_path: Path) -> None:
     """Layers with experts and without are two stacks, though attention has the same names in both.
 

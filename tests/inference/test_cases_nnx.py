@@ -3,6 +3,7 @@
 import re
 
 import numpy as np
+import pytest
 
 from tests.inference.cases.running import assert_found
 
@@ -59,6 +60,7 @@ def states() -> tuple[Arrays, Arrays]:
     return linen, nnx
 
 
+@pytest.mark.slow("infers from whole models")
 def test_linen_and_nnx() -> None:
     """By hand 7, as `@linen-to-nnx` has in two passes, and 8 the other way, as `@nnx-to-linen` has."""
     linen, nnx = states()
@@ -66,6 +68,7 @@ def test_linen_and_nnx() -> None:
     assert_found(nnx, linen, 8)
 
 
+@pytest.mark.slow("infers from whole models")
 def test_random_streams_stay_with_nnx() -> None:
     """They are nowhere in linen: the target's own on the way there, dropped on the way back."""
     linen, nnx = states()

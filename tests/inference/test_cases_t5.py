@@ -26,6 +26,7 @@ def test_hugging_face_and_mesh_tensorflow(version) -> None:
     assert_found(variables, theirs, 10)
 
 
+@pytest.mark.slow("infers from whole models")
 @VERSIONS
 @pytest.mark.parametrize("slots", ["whole", "factored"])
 def test_mesh_tensorflow_and_t5x(version, slots) -> None:

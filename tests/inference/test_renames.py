@@ -37,6 +37,7 @@ def wrong(case: Renamed, found: Inferred) -> list[str]:
     return mistaken
 
 
+@pytest.mark.slow("infers from dozens of random models")
 @pytest.mark.parametrize("seeds", [FEW, slow(MANY)], ids=["few", "many"])
 def test_names_decide_nine_of_ten_and_are_never_wrong(seeds: range) -> None:
     cases = {seed: renamed(seed) for seed in seeds}
@@ -48,6 +49,7 @@ def test_names_decide_nine_of_ten_and_are_never_wrong(seeds: range) -> None:
     assert sum(one.decided for one in found.values()) >= 0.9 * len(cases)
 
 
+@pytest.mark.slow("infers from dozens of random models")
 @pytest.mark.parametrize("values", [False, True], ids=["names", "values"])
 @pytest.mark.parametrize("seeds", [range(18), slow(range(2000, 2120))], ids=["few", "many"])
 def test_drafts_have_at_most_a_fifth_more_rules_than_a_person_writes(seeds: range, values: bool) -> None:
@@ -75,6 +77,7 @@ def cut(case: Renamed, seed: int) -> Renamed:
     return replace(case, source=source, target={k: a for k, a in case.target.items() if k not in gone})
 
 
+@pytest.mark.slow("infers from dozens of random models")
 @pytest.mark.parametrize("seeds", [range(24), slow(range(3000, 3120))], ids=["few", "many"])
 def test_leaves_that_one_side_lacks_are_not_taken_for_others(seeds: range) -> None:
     for seed in seeds:

@@ -23,13 +23,14 @@ PARTS = 10
 """Tests that the seeds are spread over, so that several processes share them."""
 
 
+@pytest.mark.slow("infers from random trees")
 @pytest.mark.parametrize("part", range(PARTS))
 def test_what_is_decided_is_the_target(part: int) -> None:
     counts = tried(range(part, QUICK, PARTS))
     assert sum(count for (_, decided), count in counts.items() if decided) >= QUICK // PARTS // 2
 
 
-@pytest.mark.slow
+@pytest.mark.slow("infers from random trees")
 @pytest.mark.parametrize("part", range(PARTS))
 def test_what_is_decided_is_the_target_of_many(part: int) -> None:
     tried(range(QUICK + part, MANY, PARTS))

@@ -55,7 +55,7 @@ SLOW = {"mixtral", "qwen3_moe", "gemma2", "qwen3"}
 
 @pytest.mark.parametrize(
     ("kind", "to"),
-    [pytest.param(*one, marks=[pytest.mark.slow] if one[0] in SLOW else []) for one in EACH],
+    [pytest.param(*one, marks=[pytest.mark.slow("one more case")] if one[0] in SLOW else []) for one in EACH],
 )
 def test_there_and_back_by_the_record(tmp_path: Path, kind: str, to: str) -> None:
     """Gemma's norms come back only nearly, as 1 was added to them."""

@@ -121,6 +121,7 @@ def test_inspect_and_diff_report_objects() -> None:
     assert ([one.key for one in same.uncompared], same.different) == (["a"], True)
 
 
+@pytest.mark.slow("imports every library of trees")
 def test_functions_and_empty_nodes_stay_what_they_are() -> None:
     module = eqx.nn.MLP(2, 2, 3, 1, activation=jnp.tanh, key=jax.random.key(0))
     assert ckpt_surgery.restore(None, module, target=module).activation is jnp.tanh

@@ -248,6 +248,7 @@ def large(tmp_path: Path) -> Path:
 TRANSPOSED = "version: 1\nrules: [{match: w, value: 'x.T * 2'}]\n"
 
 
+@pytest.mark.slow("writes several checkpoints")
 def test_another_memory_keeps_the_chunks(large: Path, tmp_path: Path) -> None:
     plan = applying.plan(TRANSPOSED, large, memory=8 * MIB, out=tmp_path / "plan.json")
     assert applying.plan(TRANSPOSED, large, memory=512 * MIB).steps[0].cut != plan.steps[0].cut

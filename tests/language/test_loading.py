@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ckpt_surgery.core.errors import RecipeError, SurgeryError, UsageError
@@ -16,6 +16,7 @@ from ckpt_surgery.language.expressions.scope import Table
 from ckpt_surgery.language.loading import LoadedRecipe, load_recipe, parse_recipe
 from ckpt_surgery.language.patterns.templates import parse_template
 from ckpt_surgery.language.schema.fields import Pass, Recipe, Rule, schema
+from tests.support.effort import examples
 from tests.support.strategies import documents
 
 WHOLE = r"""# yaml-language-server: $schema=recipe.schema.json
@@ -577,7 +578,7 @@ DATA = documents(
 )
 
 
-@settings(deadline=None, max_examples=250)
+@examples(250)
 @given(st.dictionaries(st.sampled_from(FIELDS), DATA, max_size=5))
 def test_any_document_is_a_recipe_or_told_why_not(value: Mapping[str, Any]) -> None:
     text = json.dumps({"version": 1, **value})

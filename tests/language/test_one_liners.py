@@ -192,6 +192,7 @@ def test_what_means_nothing_inside_keys_is_refused(replacement: str) -> None:
     assert caught.value.problems[0].code is not Code.INTERNAL
 
 
+@pytest.mark.slow("waits until the limit of time")
 def test_a_pattern_inside_keys_that_takes_too_long() -> None:
     recipe = "version: 1\nrules: [{match: '.*', to: \"${sub(key, '(?:(?:a|aa)*)*[bc]', 'b')}\"}]\n"
     with pytest.raises(SurgeryError) as caught:

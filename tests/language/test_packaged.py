@@ -86,6 +86,7 @@ def test_one_of_them_printed(name: str) -> None:
     assert run("recipes", "casst").exit_code == 2
 
 
+@pytest.mark.slow("runs a packaged recipe in all ways")
 def test_one_is_planned_linted_applied_and_told_by_its_name(old: Path, tmp_path: Path) -> None:
     assert run("lint", "@cast").stdout == "@cast: no problems\n"
     made = json.loads(run("plan", "@cast", str(old), "--json", "-").stdout)

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
 
@@ -34,6 +34,7 @@ from ckpt_surgery.planner.plan import Plan
 from ckpt_surgery.planner.planning import make_plan
 from ckpt_surgery.planner.target import TARGET, Target
 from ckpt_surgery.system.signals import interruptible
+from tests.support.effort import examples
 from tests.support.memory import MemorySource
 from tests.support.plans import COMPUTED
 from tests.support.strategies import chunk_shapes, shapes
@@ -140,7 +141,7 @@ def test_stacked_transposed_and_cast_on_any_sharding(sharding: Any) -> None:
     assert_holds(found["w"], expected, sharding)
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(data=st.data())
 def test_any_shape_any_chunks_and_any_mesh_give_the_whole_array(data: st.DataObject) -> None:
     counts = data.draw(st.sampled_from([(8,), (4, 2), (2, 2), (3,), (2, 3), (2, 2, 2)]))

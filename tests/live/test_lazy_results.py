@@ -46,6 +46,7 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Region]]:
     )
 
 
+@pytest.mark.slow("computes a large array")
 def test_arrays_are_computed_when_they_are_read(model: Path, reads: list[tuple[str, Region]]) -> None:
     lazy = ckpt_surgery.restore(RECIPE, model, lazy=True)
     whole = ckpt_surgery.restore(RECIPE, model)
@@ -131,6 +132,7 @@ def test_a_source_that_changed_is_refused(model: Path) -> None:
             leaf.get()
 
 
+@pytest.mark.slow("computes a large array")
 def test_a_large_array_is_computed_in_blocks(tmp_path: Path, reads: list[tuple[str, Region]]) -> None:
     large = np.arange(2**24, dtype=np.float32).reshape(2**12, 2**12)
     save_file({"a": large}, tmp_path / "m.safetensors")

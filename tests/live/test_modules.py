@@ -67,6 +67,7 @@ def test_a_module_with_shared_parts_is_a_target(abstract: bool, saved: Path) -> 
     assert jax.tree.all(jax.tree.map(lambda a, b: bool((a == b).all()), restored, wanted))
 
 
+@pytest.mark.slow("builds modules of Flax")
 def test_a_checkpoint_of_the_module_itself_fits_too(tmp_path: Path) -> None:
     with quiet(), ocp.PyTreeCheckpointer() as checkpointer:
         checkpointer.save(tmp_path / "module", Model(1))

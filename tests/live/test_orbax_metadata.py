@@ -173,6 +173,7 @@ def test_metadata_without_a_tree_is_refused(tmp_path: Path) -> None:
         ckpt_surgery.restore(None, tmp_path / "c", target=metadata)
 
 
+@pytest.mark.slow("starts a process")
 def test_orbax_is_not_imported_for_it() -> None:
     program = (
         "import sys, numpy as np, ckpt_surgery\n"

@@ -84,6 +84,7 @@ def test_plans_that_differ_are_refused_by_both(outcomes: Outcomes) -> None:
         assert [one["read"] for one in outcomes[case]] == [{}, {}]
 
 
+@pytest.mark.slow("starts several processes")
 def test_an_error_in_one_is_raised_in_both(outcomes: Outcomes) -> None:
     for case, expected, reads in [("no source", "UsageError", False), ("read", "SourceError", True)]:
         (kind, of_other), (own_kind, own) = errors(outcomes, case)
@@ -117,6 +118,7 @@ def test_a_tree_over_both_moves_from_device_to_device(outcomes: Outcomes) -> Non
         assert (one["own"], one["step"], one["read"]) == ([0, 1, 2], 7, {})
 
 
+@pytest.mark.slow("starts several processes")
 def test_a_tree_over_both_is_computed_with_where_each_has_the_parts(outcomes: Outcomes) -> None:
     assert outcomes["computed from a tree"] == [{**one, "read": {}} for one in outcomes["both"]]
     for kind, message in errors(outcomes, "computed across"):

@@ -59,6 +59,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
+@pytest.mark.slow("restores every kind of leaf by Orbax")
 @pytest.mark.filterwarnings("ignore:Sharding info not provided")
 def test_values_are_those_that_orbax_restores(path: Path) -> None:
     wanted = ocp.PyTreeCheckpointer().restore(path)

@@ -108,6 +108,7 @@ def test_rules_that_are_wrong_for_any_tree_are_refused(case: str, mesh: Mesh) ->
     assert says(UsageError, {"a": shape(8)}, make(mesh)) == message
 
 
+@pytest.mark.slow("waits until the limit of time")
 def test_a_pattern_that_takes_forever_is_stopped(mesh: Mesh) -> None:
     [(message, hint)] = refused(UsageError, {"a" * 60 + "b": shape(8)}, (mesh, {"(a|a)+(a|a)+c": P()}))
     named = "the rule `(a|a)+(a|a)+c` of `shardings`: "

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ckpt_surgery import apply, inspect
@@ -30,6 +30,7 @@ from ckpt_surgery.live.source import TreeSource, on_host, read_shards
 from ckpt_surgery.live.tree import live_tree
 from tests.support import checkpoints
 from tests.support.checkpoints import dtype, random, sharded
+from tests.support.effort import examples
 from tests.support.ports import free_port
 from tests.support.strategies import regions
 
@@ -208,7 +209,7 @@ PROCESS = """
 """
 
 
-@pytest.mark.slow
+@pytest.mark.slow("starts several processes")
 def test_two_processes_read_what_they_hold() -> None:
     hint = "  Keep or rename it here and compute afterwards, or read it from a checkpoint."
     expected = [
@@ -279,7 +280,7 @@ def memory(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.usefixtures("memory")
-@settings(max_examples=40)
+@examples(40)
 @given(data=st.data(), axes=st.sampled_from(SPECS))
 def test_any_region_of_any_division(data: st.DataObject, axes: tuple[Any, ...]) -> None:
     whole = numbers(*(8,) * len(axes))

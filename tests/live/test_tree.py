@@ -16,7 +16,7 @@ import numpy as np
 import optax
 import pytest
 from flax import nnx
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
 
@@ -28,6 +28,7 @@ from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.live.tree import LiveTree, is_abstract, live_tree, nested, recorded_sharding
 from tests.support import checkpoints, pytrees
 from tests.support.checkpoints import mesh, sharded
+from tests.support.effort import examples
 from tests.support.pytrees import EMPTY, KINDS, ones, state
 
 WRITERS: dict[str, Callable[[Path, Any], None]] = {
@@ -453,7 +454,7 @@ def distinct(tree: Tree) -> bool:
     return len(set(keys)) == len(keys)
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(tree=TREES.filter(distinct))
 def test_random_trees_are_listed_and_rebuilt(tree: Tree) -> None:
     live = live_tree(tree)
@@ -481,7 +482,7 @@ def check_random_tree(tree: Tree, directory: Path) -> None:
     assert listed(tree) == saved(path, tree, "PyTreeSave")
 
 
-@settings(max_examples=5)
+@examples(5)
 @given(tree=STORABLE)
 def test_random_trees_are_listed_as_orbax_saves_them(
     tree: Tree, tmp_path_factory: pytest.TempPathFactory
@@ -489,8 +490,8 @@ def test_random_trees_are_listed_as_orbax_saves_them(
     check_random_tree(tree, tmp_path_factory.mktemp("random"))
 
 
-@pytest.mark.slow
-@settings(max_examples=150)
+@pytest.mark.slow("imports every library of trees")
+@examples(150)
 @given(tree=STORABLE)
 def test_many_random_trees_are_listed_as_orbax_saves_them(
     tree: Tree, tmp_path_factory: pytest.TempPathFactory

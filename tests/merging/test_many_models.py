@@ -72,7 +72,9 @@ SLOW = (
 )
 
 
-@pytest.mark.parametrize("method", [*QUICK, *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)])
+@pytest.mark.parametrize(
+    "method", [*QUICK, *(pytest.param(name, marks=pytest.mark.slow("one more case")) for name in SLOW)]
+)
 def test_every_method_takes_forty_models(method: str, directory: Path) -> None:
     parameters = {"sce": {"select_topk": 0.5}, "karcher": {}, "linear": {"weight": 0.5}}.get(
         method, {"density": 0.5}

@@ -37,6 +37,7 @@ OFTEN = {CASES[name]["merge_method"]: name for name in reversed(CASES) if name n
 """One case of each method; the others are tried with the slow tests."""
 
 
+@pytest.mark.slow("merges by every method of mergekit")
 @pytest.mark.parametrize("name", [name if name in OFTEN.values() else slow(name) for name in CASES])
 def test_a_merge_has_mergekits_values(
     name: str, directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -87,7 +87,7 @@ def test_layers_are_inserted(tmp_path: Path) -> None:
     assert_as_orbax(tmp_path, old, INSERT, fresh, from_orbax_transforms(INSERT))
 
 
-@pytest.mark.slow
+@pytest.mark.slow("tries random transforms")
 def test_layers_are_inserted_into_a_train_state(tmp_path: Path) -> None:
     old, fresh = train_state(8, 8, seed=1), train_state(8, 8, 8, 4, seed=2)
     recipe = from_orbax_transforms(INSERT)

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from orbax.checkpoint.transform_utils import Transform, apply_transformations
 
@@ -13,6 +13,7 @@ from ckpt_surgery.core.errors import PlanError
 from ckpt_surgery.migration.orbax_transforms import from_orbax_transforms
 from tests.oracle.random_trees import Surgery, surgeries
 from tests.oracle.trees import Tree, assert_same
+from tests.support.effort import examples
 
 NAMES = ("a", "b", "ab", "c")
 PATTERNS = (
@@ -75,7 +76,8 @@ def has_groups(pattern: str, key: str) -> bool:
     return (r"\1" not in key or "(" in pattern) and ("<n>" in pattern or "<n>" not in key)
 
 
-@settings(max_examples=40, deadline=None)
+@pytest.mark.slow("tries random transforms")
+@examples(40)
 @given(trees(0), trees(50), transforms_of(), st.booleans())
 def test_overlapping_transforms(original: Tree, new: Tree, transforms: Tree, default: bool) -> None:
     original = {**original, **OLD}
@@ -88,7 +90,8 @@ def test_overlapping_transforms(original: Tree, new: Tree, transforms: Tree, def
     assert_same(ckpt_surgery.restore(recipe, original, target=new), expected)
 
 
-@settings(max_examples=20, deadline=None)
+@pytest.mark.slow("tries random transforms")
+@examples(20)
 @given(surgeries())
 def test_surgeries(surgery: Surgery) -> None:
     default = surgery.default_to_original

@@ -247,6 +247,7 @@ def test_what_fails_with_arrays_fails_in_the_same_way(
         traced(function, A)
 
 
+@pytest.mark.slow("compiles functions of JAX")
 def test_expressions_beyond_the_limits_of_the_language() -> None:
     def repeats(x: Any) -> Any:
         for _ in range(200):
@@ -275,6 +276,7 @@ def test_replacements_are_taken_back() -> None:
     assert (jnp.add, jnp.concatenate, concatenate, isinstance, np.asarray, jax.vmap, compiled) == before
 
 
+@pytest.mark.slow("compiles functions of JAX")
 def test_other_threads_compute_meanwhile() -> None:
     started, done = threading.Event(), threading.Event()
     results: list[Any] = []

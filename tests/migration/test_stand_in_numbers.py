@@ -282,6 +282,7 @@ LAYOUT: list[Function] = [
 ]
 
 
+@pytest.mark.slow("compiles functions of JAX")
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_layout(dtype: str) -> None:
     a, b = sample(dtype, (4, 6), 10), sample(dtype, (4, 6), 11)
@@ -328,6 +329,7 @@ def test_arrays_of_numpy_and_of_jax() -> None:
     check(lambda a: jax.device_put(tree(a))["k"] * 2, a)
 
 
+@pytest.mark.slow("compiles functions of JAX")
 def test_lax() -> None:
     lax = jax.lax
     a, b = sample("float32", (4, 6), 14), sample("float32", (4, 6), 15)

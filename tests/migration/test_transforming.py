@@ -19,7 +19,7 @@ import orbax.checkpoint as ocp
 import pytest
 from flax.core import FrozenDict
 from flax.training.train_state import TrainState
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from jax.sharding import PartitionSpec
 
@@ -37,6 +37,7 @@ from tests.oracle.random_trees import Surgery, surgeries
 from tests.oracle.test_guide import GUIDE, Example
 from tests.oracle.test_transform_utils import CASES, REFUSED, Case
 from tests.oracle.trees import Tree
+from tests.support.effort import examples
 
 Library = Any
 """A module with `Transform` and `apply_transformations`."""
@@ -344,7 +345,7 @@ def outcome(function: Callable[..., Tree], *arguments: Any) -> tuple[bool, Tree]
         return True, None
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(trees(0), trees(50), transforms_of(), st.booleans(), st.booleans())
 def test_overlapping_transforms(
     original: Tree, new: Tree, transforms: Tree, default: bool, is_complete: bool
@@ -394,7 +395,7 @@ ANY_TRANSFORMS = st.dictionaries(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(any_trees().filter(lambda tree: not isinstance(tree, str)), any_trees(), ANY_TRANSFORMS, st.booleans())
 def test_any_containers(original: Tree, new: Tree, transforms: Tree, default: bool) -> None:
     fails, theirs = outcome(ocp.apply_transformations, original, transforms, new, default)
@@ -403,7 +404,7 @@ def test_any_containers(original: Tree, new: Tree, transforms: Tree, default: bo
     assert_identical(ours, theirs)
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(surgeries())
 def test_surgeries(surgery: Surgery) -> None:
     as_in_orbax(surgery.original, surgery.transforms, surgery.new, surgery.default_to_original)

@@ -270,6 +270,7 @@ rules:
 """
 
 
+@pytest.mark.slow("trains states of T5X")
 def test_layers_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     """Orbax does not look at shapes: its result holds a kernel that the new model cannot use."""
     old, new = train_state(8, 8, seed=1), train_state(16, 8, 8, 4, seed=2)
@@ -281,6 +282,7 @@ def test_layers_that_do_not_fit_are_refused(tmp_path: Path) -> None:
         operate(tmp_path, INSERT_RECIPE, old, target=new)
 
 
+@pytest.mark.slow("trains states of T5X")
 def test_one_layer_of_a_train_state_with_the_target_preferred(tmp_path: Path) -> None:
     old, new = train_state(16, 8, 8, 4, seed=1), train_state(16, 8, 8, 4, seed=2)
     transforms = {"(.*)Dense_1(.*)": Transform(use_fallback=True)}

@@ -5,7 +5,7 @@ import re
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ckpt_surgery.core.arrays import (
@@ -37,6 +37,7 @@ from ckpt_surgery.planner.cutting import (
     source_grid,
 )
 from tests.support.chunked_nodes import F32, MIB, leaf, nodes, raw_leaf
+from tests.support.effort import examples
 from tests.support.lazy_arrays import Changed, by, changed
 from tests.support.strategies import chunk_shapes
 
@@ -160,7 +161,7 @@ def test_tasks_can_be_made_smaller_where_that_reads_no_more(
     assert working_set in (None, made.working_set)
 
 
-@settings(deadline=None, max_examples=100)
+@examples(100)
 @given(node=nodes(), budget=st.integers(20_000, 10**6), share=st.integers(1, 10**5))
 def test_smaller_tasks_are_within_what_was_planned(node: Node, budget: int, share: int) -> None:
     try:
@@ -173,7 +174,7 @@ def test_smaller_tasks_are_within_what_was_planned(node: Node, budget: int, shar
     assert all(b <= max(k, n) for b, k, n in zip(made.block, known.block, node.spec.shape, strict=True))
 
 
-@settings(deadline=None, max_examples=100)
+@examples(100)
 @given(node=nodes(), budget=st.integers(20_000, 10**6))
 def test_tasks_are_disjoint_whole_chunks_and_together_everything(node: Node, budget: int) -> None:
     try:
@@ -281,7 +282,7 @@ def moved_item(draw: st.DrawFn, item: int | tuple[int | None, ...], length: int)
     return (begin, begin + stop - start, step)
 
 
-@settings(deadline=None, max_examples=100)
+@examples(100)
 @given(data=st.data(), source=sources(), budget=st.sampled_from([400, 4000, 40_000]))
 def test_what_has_one_signature_is_cut_alike(data: st.DataObject, source: Node, budget: int) -> None:
     first = data.draw(slices_of(source))
@@ -299,7 +300,7 @@ def cut_or_refused(node: Node, budget: int) -> object:
         return str(error)
 
 
-@settings(deadline=None, max_examples=200)
+@examples(200)
 @given(data=st.data(), source=sources())
 def test_what_follows_an_axis_of_the_input_moves_with_it(data: st.DataObject, source: Node) -> None:
     made = data.draw(sliced(source))
@@ -385,7 +386,7 @@ def test_a_statistic_of_one_block_has_one_piece() -> None:
     assert (made.chunks, made.block, made.pieces) == ((), (), ((6, 4),))
 
 
-@settings(deadline=None, max_examples=100)
+@examples(100)
 @given(data=st.data(), one=nodes(), budget=st.integers(1_000, 10**6))
 def test_values_side_by_side_stay_within_the_budget(data: st.DataObject, one: Node, budget: int) -> None:
     """Or within a quarter more than their smallest regions need."""

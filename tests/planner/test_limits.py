@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.numpy import save_file
 
@@ -19,6 +19,7 @@ from ckpt_surgery.graph.walks import MOST_CHUNKS
 from ckpt_surgery.planner import limits, planning, problems, running
 from ckpt_surgery.planner.identity import value_digests
 from ckpt_surgery.planner.plan import Plan
+from tests.support.effort import examples
 from tests.support.hostile import LEAVES, hostile_recipe
 from tests.support.plans import fates, plan_of
 
@@ -170,6 +171,7 @@ TENFOLD = r"- rules: [{match: '(.*)', for: {i: range(10)}, to: '\1/${i}', value:
 FROM_A_TABLE = r"- rules: [{match: '(.*)', to: {'\1/${t[g[0]]}': x, '\1/b': x}}]"
 
 
+@pytest.mark.slow("plans until a limit is reached")
 @pytest.mark.parametrize(
     ("passes", "refused"),
     [
@@ -270,7 +272,7 @@ def evaluated(plan: Plan) -> None:
         assert (block.shape, block.dtype) == (step.leaf.spec.shape, step.leaf.spec.dtype)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(number=st.integers(0, 2**60))
 def test_any_recipe_is_refused_or_works(number: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
@@ -283,8 +285,8 @@ def test_any_recipe_is_refused_or_works(number: int) -> None:
         evaluated(plan)
 
 
-@pytest.mark.slow
-@settings(max_examples=3000, deadline=None)
+@pytest.mark.slow("plans until a limit is reached")
+@examples(3000)
 @given(number=st.integers(0, 2**60))
 def test_thousands_of_recipes(number: int) -> None:
     test_any_recipe_is_refused_or_works.hypothesis.inner_test(number)  # type: ignore[attr-defined]

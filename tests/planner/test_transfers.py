@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ckpt_surgery.cli.render.plan import plan_lines
@@ -21,6 +21,7 @@ from ckpt_surgery.planner.plan import Plan, Transfer
 from ckpt_surgery.planner.planning import make_plan
 from ckpt_surgery.planner.transfers import Destination, Transfers, transfers
 from tests.support.documents import plan_json
+from tests.support.effort import examples
 from tests.support.memory import MemoryEncoder
 from tests.support.plans import links_on, transfers_of
 
@@ -340,7 +341,7 @@ def _used(found: Transfers) -> Iterator[tuple[str, int]]:
                 yield from ((chunk.file, byte) for byte in range(chunk.offset, chunk.offset + chunk.length))
 
 
-@settings(deadline=None, max_examples=150)
+@examples(150)
 @given(_places(), st.tuples(*[st.integers(96, 200)] * 3), st.sampled_from(["", "f", "gh"]))
 def test_dead_bytes_of_linked_files(places: Ranges, sizes: tuple[int, ...], away: str) -> None:
     """Counted byte by byte: no file is linked for less than half of it, and copies come of a reason."""
@@ -394,7 +395,7 @@ def test_nothing_is_said_of_dead_bytes_where_there_are_none() -> None:
     assert "400 B linked, 0 B to read" in printed
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(st.data())
 def test_costs_add_up(data: st.DataObject) -> None:
     """Whatever is linked, copied or computed, together it is all that comes out."""

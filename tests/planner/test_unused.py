@@ -2,10 +2,11 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ckpt_surgery.planner import unused
+from tests.support.effort import examples
 from tests.support.plans import plan_of
 from tests.support.strategies import selections, shapes
 
@@ -78,7 +79,7 @@ def test_leaves_that_lack_the_same_elements_are_told_together() -> None:
     )
 
 
-@settings(deadline=None, max_examples=200)
+@examples(200)
 @given(data=st.data())
 def test_rows_are_those_of_a_mask_of_the_array(data: st.DataObject) -> None:
     shape = data.draw(shapes(9, 1, 1, 3))

@@ -47,6 +47,7 @@ def embedding(arrays: Arrays) -> np.ndarray:
     return next(array for key, array in arrays.items() if key.endswith("embed_tokens.weight"))
 
 
+@pytest.mark.slow("converts models of each family")
 @pytest.mark.parametrize("kind", KINDS)
 def test_rows_that_the_config_does_not_have(hf: Path, tmp_path: Path, kind: str) -> None:
     arrays, jax = save_model(hf, kind), tmp_path / "jax"
@@ -70,6 +71,7 @@ def test_rows_that_the_config_does_not_have(hf: Path, tmp_path: Path, kind: str)
     assert np.array_equal(embedding(cut), embedding(arrays)[: rows - 5])
 
 
+@pytest.mark.slow("converts models of each family")
 @pytest.mark.parametrize("kind", KINDS)
 def test_padding_that_a_conversion_added_goes_with_the_next(hf: Path, tmp_path: Path, kind: str) -> None:
     arrays, jax = save_model(hf, kind), tmp_path / "jax"
@@ -84,6 +86,7 @@ def test_padding_that_a_conversion_added_goes_with_the_next(hf: Path, tmp_path: 
     assert_same(back(jax, set={"vocab_size": rows}), arrays)
 
 
+@pytest.mark.slow("converts models of each family")
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_head_that_should_be_the_embedding(hf: Path, tmp_path: Path, kind: str) -> None:
     arrays = dict(save_model(hf, kind))
@@ -105,6 +108,7 @@ def test_a_head_that_should_be_the_embedding(hf: Path, tmp_path: Path, kind: str
         ckpt_surgery.convert(hf, tmp_path / "other", to="jax")
 
 
+@pytest.mark.slow("converts models of each family")
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in HEADLESS])
 def test_logits_of_a_model_whose_config_ties_them(hf: Path, tmp_path: Path, kind: str) -> None:
     save_model(hf, kind)

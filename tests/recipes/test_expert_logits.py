@@ -131,6 +131,7 @@ def logits_of(name: str, layout: Any, tree: Any) -> np.ndarray:
     return llama4_model.jax_logits(model, layout, tree, TOKENS)
 
 
+@pytest.mark.slow("runs models of transformers")
 @pytest.mark.parametrize(
     ("name", "layout"),
     [

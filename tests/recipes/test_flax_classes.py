@@ -99,7 +99,11 @@ def test_every_class_is_recorded() -> None:
 @pytest.mark.parametrize(
     ("case", "name"),
     [
-        pytest.param(case, name, marks=() if case in QUICK and name == first(case) else pytest.mark.slow)
+        pytest.param(
+            case,
+            name,
+            marks=() if case in QUICK and name == first(case) else pytest.mark.slow("one more case"),
+        )
         for case, name in CLASSES
     ],
 )

@@ -97,6 +97,7 @@ def test_a_cast_with_nothing_to_do_says_so(save: Save, run: Run) -> None:
 # --- drop-optimizer -------------------------------------------------------------------------------
 
 
+@pytest.mark.slow("trains a model")
 def test_drop_optimizer_from_a_real_training_state(state: TrainState, save: Save, run: Run) -> None:
     path = save("old", state)
     new = run("@drop-optimizer", path)

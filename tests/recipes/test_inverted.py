@@ -95,7 +95,7 @@ def test_sums_of_gemma_do_not_come_back(family: str, layout: Any) -> None:
     } | set(inversion.findings.dropped)
 
 
-@pytest.mark.slow  # the quick runs have a recipe that unpacks in tests/inference
+@pytest.mark.slow("inverts whole models")  # the quick runs have a recipe that unpacks in tests/inference
 @pytest.mark.parametrize("quantized", [False, True])
 def test_packed_experts_of_gpt_oss_do_not_come_back(quantized: bool) -> None:
     hf = gpt_oss.hf_arrays(gpt_oss.PACKED, BF16, quantized)

@@ -22,7 +22,11 @@ def test_every_published_size_has_its_table() -> None:
     "name",
     [
         "qwen3-0.6b",
-        *[pytest.param(name, marks=pytest.mark.slow) for name in PUBLISHED if name != "qwen3-0.6b"],
+        *[
+            pytest.param(name, marks=pytest.mark.slow("one more case"))
+            for name in PUBLISHED
+            if name != "qwen3-0.6b"
+        ],
     ],
 )
 def test_made_anew(name: str) -> None:

@@ -150,7 +150,7 @@ def same_after_a_step(linen: LinenState, model: NnxModel, optimizer: Any) -> Non
     assert int(optimizer.step[...]) == int(linen.step) == 3
 
 
-@pytest.mark.slow
+@pytest.mark.slow("trains states of Flax")
 def test_linen_to_nnx(tmp_path: Path) -> None:
     linen, (model, optimizer) = linen_state(3), nnx_state(5)
     save_standard(tmp_path / "linen", linen)
@@ -162,7 +162,7 @@ def test_linen_to_nnx(tmp_path: Path) -> None:
     same_after_a_step(linen, model, optimizer)
 
 
-@pytest.mark.slow
+@pytest.mark.slow("trains states of Flax")
 def test_nnx_to_linen(tmp_path: Path) -> None:
     fresh, (model, optimizer) = linen_state(6), nnx_state(4)
     save_standard(tmp_path / "nnx", tree_of(model, optimizer))
@@ -211,6 +211,7 @@ def pure(tree: Mapping[str, Any]) -> dict[str, Any]:
     return {name: nnx.to_pure_dict(state) for name, state in tree.items()}
 
 
+@pytest.mark.slow("trains states of Flax")
 @pytest.mark.parametrize("layout", [dict, pure])
 def test_there_and_back(layout: Callable[[Any], Any], save: Save, run: Run, tmp_path: Path) -> None:
     path, fresh = save("linen", linen_whole()), save("fresh", layout(nnx_whole(200)))
@@ -364,8 +365,10 @@ OPTIMIZERS: Mapping[str, Callable[[], optax.GradientTransformation]] = {
 SLOW = ("every second", "adafactor", "hyperparams", "masked")  # XLA compiles a conditional of the whole step
 
 
+@pytest.mark.slow("trains states of Flax")
 @pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=pytest.mark.slow if n in SLOW else ()) for n in OPTIMIZERS]
+    "name",
+    [pytest.param(n, marks=pytest.mark.slow("one more case") if n in SLOW else ()) for n in OPTIMIZERS],
 )
 def test_slots_of_optimizers(name: str, save: Save, run: Run) -> None:
     """The same steps in both frameworks: the converted state is the one that the other framework has."""

@@ -203,6 +203,7 @@ def test_logits_are_the_same(
     assert np.abs(found - wanted).max() <= 1e-4
 
 
+@pytest.mark.slow("runs models of transformers")
 @pytest.mark.parametrize(
     ("family", "jax_model"), [("llama3", Model()), slow(("gemma3", OF_GEMMA3)), slow(("gpt_oss", OSS_MODEL))]
 )
@@ -293,6 +294,7 @@ def test_other_models_of_the_same_names_and_shapes_are_refused(
     assert plan.warnings == (f"by default model_type=llama: there is no config.json beside {bare}",)
 
 
+@pytest.mark.slow("runs models of transformers")
 @pytest.mark.parametrize("alone", [slow(False), True])
 def test_a_model_that_sees_images_comes_back_as_its_text_model(
     saved: Saved, tmp_path: Path, alone: bool
@@ -317,7 +319,7 @@ def test_a_model_that_sees_images_comes_back_as_its_text_model(
 
 
 # The values have a quick test, in test_quantized.py; here the library loads them.
-@pytest.mark.slow
+@pytest.mark.slow("runs models of transformers")
 def test_a_model_in_mxfp4_comes_back_as_one_that_the_library_loads(tmp_path: Path) -> None:
     """Its config is that of the source without `quantization_config`."""
     import transformers

@@ -16,7 +16,7 @@ from tests.recipes.leaves import Arrays, hf_arrays, hf_shapes, jax_arrays, liste
 from tests.recipes.running import planned
 from tests.support.comparing import assert_same
 
-SCANS = [True, pytest.param(False, marks=pytest.mark.slow)]
+SCANS = [True, pytest.param(False, marks=pytest.mark.slow("one more case"))]
 
 
 def layout_of(d: Decoder, scan: bool, rope: str = "half") -> Layout:
@@ -39,7 +39,7 @@ def given(d: Decoder, **more: object) -> list[str]:
     return said(sizes(d) | {"layout": "maxtext"} | more)
 
 
-@pytest.mark.parametrize("dtype", [BF16, pytest.param(F32, marks=pytest.mark.slow)], ids=str)
+@pytest.mark.parametrize("dtype", [BF16, pytest.param(F32, marks=pytest.mark.slow("one more case"))], ids=str)
 @pytest.mark.parametrize("scan", SCANS)
 @pytest.mark.parametrize("family", NARROW)
 def test_one_param_says_it_all(family: str, scan: bool, dtype: np.dtype) -> None:

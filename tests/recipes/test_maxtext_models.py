@@ -45,7 +45,7 @@ def test_maxtext_has_these_names_and_shapes(case: Case) -> None:
 
 @pytest.mark.parametrize(
     "case",
-    [case if case.scan else pytest.param(case, marks=pytest.mark.slow) for case in CASES],
+    [case if case.scan else pytest.param(case, marks=pytest.mark.slow("one more case")) for case in CASES],
     ids=lambda case: case.name,
 )
 def test_maxtext_computed_these_logits(case: Case) -> None:

@@ -37,7 +37,10 @@ def ours(case: Case, layout: str, tmp_path: Path) -> dict[str, np.ndarray]:
 
 @pytest.mark.parametrize(
     "case",
-    [pytest.param(c, marks=[pytest.mark.slow] if c.dtype != F32 else [], id=c.name) for c in CASES],
+    [
+        pytest.param(c, marks=[pytest.mark.slow("one more case")] if c.dtype != F32 else [], id=c.name)
+        for c in CASES
+    ],
 )
 def test_maxtext(case: Case, of_maxtext: dict[str, np.ndarray], tmp_path: Path) -> None:
     prefix = f"{case.name}/"

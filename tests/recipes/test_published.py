@@ -44,7 +44,7 @@ EACH = [
         size,
         layout,
         id=f"{size} {layout.name}",
-        marks=() if f"{size} {layout.name}" in OFTEN else pytest.mark.slow,
+        marks=() if f"{size} {layout.name}" in OFTEN else pytest.mark.slow("one more case"),
     )
     for model in known_models()
     for layout in model.layouts

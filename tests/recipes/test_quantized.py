@@ -18,6 +18,7 @@ from tests.support.slow import slow
 DEEPSEEK, OSS = FAMILIES["deepseek_v3"], FAMILIES["gpt_oss"]
 
 
+@pytest.mark.slow("runs models of transformers")
 @pytest.mark.parametrize("layout", [deepseek.Layout(), deepseek.Layout("maxtext", scan=False)], ids=str)
 @pytest.mark.parametrize("dtype", [BF16, slow(F32)], ids=str)
 def test_float8_weights_are_multiplied_by_the_scales_of_their_blocks(
@@ -35,6 +36,7 @@ def test_float8_weights_are_multiplied_by_the_scales_of_their_blocks(
     assert_same(back(DEEPSEEK, d, layout, found), hf)
 
 
+@pytest.mark.slow("runs models of transformers")
 @pytest.mark.parametrize("layout", [Layout(), slow(Layout("maxtext"))], ids=str)
 @pytest.mark.parametrize("dtype", [BF16, F32], ids=str)
 def test_experts_in_mxfp4(layout: Layout, dtype: np.dtype) -> None:
@@ -46,7 +48,7 @@ def test_experts_in_mxfp4(layout: Layout, dtype: np.dtype) -> None:
 
 
 # It imports transformers.
-@pytest.mark.slow
+@pytest.mark.slow("runs models of transformers")
 def test_unpacked_experts_are_those_of_the_library() -> None:
     """The numbers that the tests take MXFP4 to mean."""
     import torch

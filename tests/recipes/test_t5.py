@@ -293,6 +293,7 @@ def test_there_and_back_no_bit_changes(dtype: str, version: Any, biases: Any) ->
     assert_same(carried_out("t5x-hf-t5", there), arrays)
 
 
+@pytest.mark.slow("converts whole models of T5")
 def test_a_train_state_from_mesh_tensorflow_reaches_hugging_face_and_returns() -> None:
     parameters = layouts.t5(Size(), "1.1", "shared")
     variables = filled(layouts.mesh_variables(parameters, "factored"))
@@ -410,6 +411,7 @@ def test_the_config_says_how_many_layers_and_whether_logits_are_tied(tmp_path: P
         applying.plan("@hf-t5-to-t5x", tmp_path / "hf")
 
 
+@pytest.mark.slow("converts whole models of T5")
 def test_the_way_back_knows_the_layers(tmp_path: Path) -> None:
     save_t5(tmp_path / "hf")
     applying.apply("@hf-t5-to-t5x", tmp_path / "hf", dst=tmp_path / "t5x")

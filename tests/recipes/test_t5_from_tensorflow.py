@@ -55,6 +55,7 @@ def ran(*arguments: object) -> Result:
     return result
 
 
+@pytest.mark.slow("converts whole models of T5")
 @pytest.mark.filterwarnings("ignore:Sharding info not provided when restoring:UserWarning")
 def test_every_value_arrives(variables: Arrays, saved: Path, tmp_path: Path) -> None:
     assert bundles.load(saved / "model.ckpt-1000003").keys() == variables.keys()

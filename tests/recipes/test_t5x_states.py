@@ -36,6 +36,7 @@ def inference_state(state: Arrays) -> Arrays:
     return {key: value for key, value in state.items() if not SLOT.match(key)}
 
 
+@pytest.mark.slow("trains states of T5X")
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_there_and_back_with_the_exact_bits(dtype: str, tmp_path: Path) -> None:
     state = train_state(dtype) | MUTABLES
@@ -47,6 +48,7 @@ def test_there_and_back_with_the_exact_bits(dtype: str, tmp_path: Path) -> None:
     assert not result.plan.warnings
 
 
+@pytest.mark.slow("trains states of T5X")
 def test_slots_come_from_the_target_parameters_and_step_from_the_source(tmp_path: Path) -> None:
     fresh, trained = train_state(), train_state(seed=1)
     trained["state/step"] = np.array(500, np.int32)
@@ -68,6 +70,7 @@ def test_into_a_train_state_in_memory() -> None:
     assert_same({key: np.asarray(value) for key, value in found.items()}, expected)
 
 
+@pytest.mark.slow("trains states of T5X")
 @pytest.mark.parametrize("wrapped", [False, True], ids=["files", "memory"])
 def test_mutables_go_along_where_both_sides_have_them(wrapped: bool, tmp_path: Path) -> None:
     both, ours, theirs = (f"flax_mutables/cache/{name}" for name in ("both", "ours", "theirs"))

@@ -81,7 +81,7 @@ FAMILIES = {
 }
 
 
-@pytest.mark.parametrize("other_way", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("other_way", [False, pytest.param(True, marks=pytest.mark.slow("one more case"))])
 @pytest.mark.parametrize("kind", FAMILIES)
 def test_every_family(hf: Path, tmp_path: Path, kind: str, other_way: bool) -> None:
     make, scan = FAMILIES[kind]
@@ -94,6 +94,7 @@ def test_every_family(hf: Path, tmp_path: Path, kind: str, other_way: bool) -> N
         np.testing.assert_allclose(found[key], array, rtol=2e-6, atol=2e-7)
 
 
+@pytest.mark.slow("trains models of MaxText")
 def test_the_bias_of_deepseeks_gate_is_no_parameter_to_nnx(hf: Path, tmp_path: Path) -> None:
     """It has its layers first: in `nnx_aux`, see above, and in fine-tuned runs among the weights."""
     arrays = save_model(hf, "deepseek_v3")
@@ -101,6 +102,7 @@ def test_the_bias_of_deepseeks_gate_is_no_parameter_to_nnx(hf: Path, tmp_path: P
     assert_same(back(as_npz(tmp_path / "run", tree, hf)), arrays)
 
 
+@pytest.mark.slow("trains models of MaxText")
 @pytest.mark.parametrize("kind", ["qwen3", "qwen3_moe", "deepseek_v3"])
 def test_layers_along_the_first_axis(hf: Path, tmp_path: Path, kind: str) -> None:
     """As MaxText has them with param_scan_axis=0."""
@@ -161,6 +163,7 @@ def test_stacked_layers_and_others_in_one_tree(hf: Path, tmp_path: Path) -> None
     assert_same(found, {key: 2 * array if ".layers." in key else array for key, array in arrays.items()})
 
 
+@pytest.mark.slow("trains models of MaxText")
 def test_one_root_that_can_be_maxtexts_or_not(hf: Path, tmp_path: Path) -> None:
     """For Llama the values differ: a wrong guess would be a wrong model."""
     arrays = save_model(hf, "llama")

@@ -281,7 +281,7 @@ def test_every_cell_of_a_table_names_its_column() -> None:
             assert re.findall('<td data-label="(.*?)">', row) == heads
 
 
-@pytest.mark.slow
+@pytest.mark.slow("draws pages in a browser")
 def test_a_page_of_many_leaves_is_small() -> None:
     assert len(html_page(large(), None)) < 4_000_000
 
@@ -306,6 +306,7 @@ def opened(tmp_path: Path, page: str, fragment: str = "") -> str:
     return dom_of(tmp_path / "report.html", tmp_path / "profile", fragment=fragment)
 
 
+@pytest.mark.slow("draws pages in a browser")
 @needs_browser
 def test_a_small_tree_is_open_and_has_a_row_for_each_leaf(tmp_path: Path) -> None:
     dom = opened(tmp_path, html_page(small(), RECIPE))
@@ -330,6 +331,7 @@ def test_a_small_tree_is_open_and_has_a_row_for_each_leaf(tmp_path: Path) -> Non
     ]
 
 
+@pytest.mark.slow("draws pages in a browser")
 @needs_browser
 def test_the_picture_opens_the_largest_subtrees_as_long_as_there_is_room(tmp_path: Path) -> None:
     """A key may be the beginning of others, and more subtrees than fit become one."""
@@ -351,12 +353,14 @@ def test_the_picture_opens_the_largest_subtrees_as_long_as_there_is_room(tmp_pat
     assert pictured(few, "few") == [(key, "1") for key in opened_all]
 
 
+@pytest.mark.slow("draws pages in a browser")
 @needs_browser
 def test_a_plan_without_bytes_has_a_picture_without_parts(tmp_path: Path) -> None:
     dom = opened(tmp_path, html_page(plan_of([step(array_leaf("w", (0,)), Fate.KEPT)]), None))
     assert bars(dom) == [("everything: no bytes", []), ("w: no bytes", [])]
 
 
+@pytest.mark.slow("draws pages in a browser")
 @needs_browser
 @pytest.mark.parametrize(
     ("search", "keys"),
@@ -374,6 +378,7 @@ def test_the_tree_is_searched(search: str, keys: list[str], tmp_path: Path) -> N
     assert f"{len(keys)} of 3 leaves</p>" in dom
 
 
+@pytest.mark.slow("draws pages in a browser")
 @needs_browser
 def test_hostile_keys_run_nothing(tmp_path: Path) -> None:
     dom = opened(tmp_path, html_page(hostile(), RecipeText([EVIL, CLOSING], [])))
@@ -384,7 +389,7 @@ def test_hostile_keys_run_nothing(tmp_path: Path) -> None:
 
 
 @needs_browser
-@pytest.mark.slow
+@pytest.mark.slow("draws pages in a browser")
 def test_rows_of_a_large_tree_are_made_when_they_are_opened(tmp_path: Path) -> None:
     page = html_page(large(), None)
     dom = opened(tmp_path, page)

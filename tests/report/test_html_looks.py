@@ -49,6 +49,7 @@ def test_the_colours_are_those_of_the_terminal_in_the_pictures() -> None:
         assert [tuple(bytes.fromhex(colour)) for colour in colours] == [tuple(c) for c in themes], name
 
 
+@pytest.mark.slow("draws pages in a browser")
 @needs_browser
 @pytest.mark.parametrize(("scheme", "dark"), [("0", True), ("1", False)])
 def test_light_and_dark(scheme: str, dark: bool, tmp_path: Path) -> None:
@@ -116,6 +117,7 @@ def long() -> Plan:
     )
 
 
+@pytest.mark.slow("draws pages in a browser")
 @needs_browser
 @pytest.mark.parametrize("plan", [small, long, hostile])
 def test_a_phone_shows_the_page_without_scrolling_sideways(plan: Callable[[], Plan], tmp_path: Path) -> None:

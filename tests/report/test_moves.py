@@ -2,10 +2,11 @@
 
 from collections import Counter
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ckpt_surgery.report.moves import LeafMove, Mirrored, RowPattern, Subtree, mirrored, subtrees
+from tests.support.effort import examples
 
 NAMES = st.sampled_from(["a", "b", "c"])
 KEYS = st.lists(NAMES, min_size=1, max_size=4).map("/".join)
@@ -67,7 +68,7 @@ def test_what_is_shown_leaf_by_leaf_is_in_no_subtree() -> None:
     assert [one.key for one in found(("h/x", "o/x", None), ("h/y", "o/y", None))] == ["h/x", "h/y"]
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(
     st.lists(st.tuples(KEYS, st.none() | KEYS, st.sampled_from("rs")), max_size=12, unique_by=lambda t: t[0])
 )

@@ -22,6 +22,8 @@ from ckpt_surgery.report.problems import PAGE, SITE, problem_sections
 from tests.support.command_line import run
 from tests.test_docs import ROOT, Block, blocks, commands_of
 
+pytestmark = pytest.mark.each
+
 TEXT = (ROOT / PAGE).read_text()
 TREE = {
     "params": {

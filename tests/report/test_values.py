@@ -7,7 +7,7 @@ from fractions import Fraction
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
@@ -19,6 +19,7 @@ from ckpt_surgery.report import values as compare
 from ckpt_surgery.report.differences import NotCompared
 from ckpt_surgery.report.histograms import Histogram
 from ckpt_surgery.report.leaves import Statistics, Unread
+from tests.support.effort import examples
 from tests.support.memory import MemorySource
 
 MEMORY = 1 << 30
@@ -291,7 +292,7 @@ def test_only_common_leaves_of_one_shape_are_compared():
     assert [v.key for v in compare.value_differences(a, b, MEMORY)[0]] == ["w", "y"]
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(hnp.arrays(np.float32, hnp.array_shapes(max_dims=3), elements=st.floats(width=32)), st.integers(1, 9))
 def test_pieces_do_not_change_a_difference(array, piece):
     other = array[::-1]

@@ -5,17 +5,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ckpt_surgery.core.arrays import ArraySpec, Region
 from ckpt_surgery.core.errors import SourceError, StorageError
 from ckpt_surgery.storage import reading as byte_ranges
 from ckpt_surgery.storage.reading import opened, read_region, stat_file, write_region
+from tests.support.effort import examples
 from tests.support.strategies import regions_of_shapes, shapes
 
 
-@settings(deadline=None, max_examples=300)
+@examples(300)
 @given(
     box=regions_of_shapes(shapes(7)),
     dtype=st.sampled_from(["u1", "i2", "f4", "c16"]),

@@ -13,4 +13,4 @@ def some(values: Iterable[Any], every: int = 2) -> list[Any]:
 
 def slow(one: Any) -> Any:
     """A value of `parametrize`, or a tuple of several, with which a test is run with the slow ones alone."""
-    return pytest.param(*one if isinstance(one, tuple) else (one,), marks=pytest.mark.slow)
+    return pytest.param(*one if isinstance(one, tuple) else (one,), marks=pytest.mark.slow("one more case"))

@@ -192,6 +192,7 @@ class Workers:
 class Processes(Workers):
     """What a sink must do for several processes. One format of each kind of sink tries it."""
 
+    @pytest.mark.slow("starts two processes for each format")
     def test_two_processes(self, tmp_path: Path) -> None:
         """Each opens the sink for itself; a third one finishes what they wrote."""
         arrays = self.shared_work()

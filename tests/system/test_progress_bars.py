@@ -150,22 +150,26 @@ AT_ONCE = "from ckpt_surgery.system import progress_bars; progress_bars.PATIENCE
 LATER = "from ckpt_surgery.system import progress_bars; progress_bars.PATIENCE = 1000"
 
 
+@pytest.mark.slow("starts a program in a terminal")
 def test_true_shows_a_bar_wherever_stderr_goes(directory: Path) -> None:
     shown = stderr_of(applied(directory, True))
     assert "writing: 100%" in shown
     assert "400/400" in shown
 
 
+@pytest.mark.slow("starts a program in a terminal")
 def test_without_tqdm_it_is_one_line(directory: Path) -> None:
     shown = stderr_of(applied(directory, True, WITHOUT_TQDM))
     assert shown == "\rwriting 400 B of 400 B\n\rchecking 400 B of 400 B\n"
 
 
+@pytest.mark.slow("starts a program in a terminal")
 @pytest.mark.parametrize("progress", [None, False])
 def test_scripts_show_nothing_even_on_a_terminal(progress: object, directory: Path) -> None:
     assert stderr_of(applied(directory, progress, AT_ONCE), terminal=True) == ""
 
 
+@pytest.mark.slow("starts a program in a terminal")
 @pytest.mark.parametrize(
     ("progress", "before", "shown"), [(None, AT_ONCE, True), (None, LATER, False), (False, AT_ONCE, False)]
 )

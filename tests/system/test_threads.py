@@ -6,13 +6,14 @@ from concurrent.futures import ThreadPoolExecutor
 from types import FrameType
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ckpt_surgery.core.cancellation import raise_if_cancelled
 from ckpt_surgery.core.errors import DataError, Interrupted
 from ckpt_surgery.system import signals, threads
 from ckpt_surgery.system.threads import run_all
+from tests.support.effort import examples
 
 
 class Load:
@@ -34,7 +35,7 @@ class Load:
             self.done.append(number)
 
 
-@settings(deadline=None, max_examples=50)
+@examples(50)
 @given(
     weights=st.lists(st.integers(0, 100), max_size=40), budget=st.integers(1, 200), workers=st.integers(1, 4)
 )

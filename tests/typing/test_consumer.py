@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import ckpt_surgery
 
 HERE = Path(__file__).parent
@@ -32,10 +34,12 @@ def test_the_program_uses_every_public_name() -> None:
     assert imported <= {node.id for node in nodes if isinstance(node, ast.Name)}
 
 
+@pytest.mark.slow("checks types of a program")
 def test_mypy_accepts_it() -> None:
     assert output_of("mypy", str(CONSUMER)) == "Success: no issues found in 1 source file\n"
 
 
+@pytest.mark.slow("checks types of a program")
 def test_pyright_accepts_it() -> None:
     told = output_of("pyright", "--project", str(HERE), "--pythonpath", sys.executable)
     assert told == "0 errors, 0 warnings, 0 informations\n"

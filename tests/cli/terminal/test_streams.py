@@ -98,6 +98,7 @@ OFTEN = ("help", "schema", "inspect", "plan", "apply")
 VARIANTS = [name if name in OFTEN else slow(name) for name in COMMANDS]
 
 
+@pytest.mark.slow("starts a program for each stream")
 @pytest.mark.parametrize("name", VARIANTS)
 def test_closed_streams_change_nothing(name: str, here: Path) -> None:
     done = shell(">&- 2>&-", COMMANDS[name], here)
@@ -105,6 +106,7 @@ def test_closed_streams_change_nothing(name: str, here: Path) -> None:
     assert (here / "out.npz").exists() is (name in WRITES)
 
 
+@pytest.mark.slow("starts a program for each stream")
 @pytest.mark.parametrize("name", VARIANTS)
 def test_a_full_device_is_told_and_stops_no_run(name: str, here: Path) -> None:
     done = shell(FULL, COMMANDS[name], here)
@@ -114,6 +116,7 @@ def test_a_full_device_is_told_and_stops_no_run(name: str, here: Path) -> None:
         assert len(np.load(here / "out.npz").files) == 2000
 
 
+@pytest.mark.slow("starts a program for each stream")
 @pytest.mark.parametrize("name", ["help", "inspect", "plan", "convert"])
 def test_a_reader_that_leaves_ends_nothing(name: str, here: Path) -> None:
     done = shell("| head -n 1; exit ${PIPESTATUS[0]}", COMMANDS[name], here)
@@ -121,6 +124,7 @@ def test_a_reader_that_leaves_ends_nothing(name: str, here: Path) -> None:
     assert (here / "out.npz").exists() is (name == "convert")
 
 
+@pytest.mark.slow("starts a program for each stream")
 def test_one_stream_alone(here: Path) -> None:
     """Errors do not move to the other one, and exit codes stay."""
     for redirection, told in ((">&-", "Error: missing does not exist"), ("2>&-", ""), ("2> /dev/full", "")):
@@ -130,7 +134,7 @@ def test_one_stream_alone(here: Path) -> None:
     assert (done.returncode, "\ndone  2,000 kept" in done.stdout) == (0, True)
 
 
-@pytest.mark.slow
+@pytest.mark.slow("starts a program for each stream")
 def test_a_document_that_is_lost(here: Path) -> None:
     convert = ["convert", "m.safetensors", "out.npz", "--json", "-", "-q"]
     done = shell(FULL, convert, here)

@@ -173,6 +173,7 @@ def test_thirty_are_shown_at_each_end(count: int, form) -> None:
     assert (f"… and {count - 60:,} more leaves" in page) == (count > 61)
 
 
+@pytest.mark.slow("draws pages in a browser")
 @pytest.mark.parametrize(
     "text", ["'" * 100_000, "\U0001f600" * 10_000, "\x1b" * 10_000, EVIL, f"{EVIL}{'&' * 1000}"]
 )
@@ -208,6 +209,7 @@ def test_notebooks_give_their_own_colours() -> None:
         assert re.search(rf"--{name}: var\(--jp-[\w-]+, var\(--vscode-", style), name
 
 
+@pytest.mark.slow("draws pages in a browser")
 @needs_browser
 @pytest.mark.parametrize(("scheme", "colour"), [("0", "rgb(228, 232, 238)"), ("1", "rgb(28, 33, 40)")])
 def test_light_and_dark_follow_the_page(scheme: str, colour: str, tmp_path: Path) -> None:

@@ -175,6 +175,7 @@ def test_what_a_run_has_done_is_resumed(
     assert names(tmp_path) == [name]
 
 
+@pytest.mark.slow("kills processes")
 def test_a_stopped_run_is_alive(tmp_path: Path, child: Child) -> None:
     first = child(tmp_path / "out", "stay", "first")
     told(first)
@@ -188,7 +189,7 @@ def test_a_stopped_run_is_alive(tmp_path: Path, child: Child) -> None:
     assert found(tmp_path / "out") == "first"
 
 
-@pytest.mark.slow
+@pytest.mark.slow("kills processes")
 def test_two_runs_at_a_time_many_times(tmp_path: Path, child: Child) -> None:
     """Never is there a mix of both, and at least one succeeds."""
     for i in range(20):
@@ -213,7 +214,14 @@ def test_many_runs_at_a_dead_lock(tmp_path: Path, child: Child) -> None:
 @pytest.mark.parametrize("before", [None, OLD], ids=["fresh", "overwrite"])
 @pytest.mark.parametrize(
     "call",
-    [9, 21, *(pytest.param(call, marks=pytest.mark.slow) for call in (0, 1, 3, 6, 12, 15, 18, 24, 27))],
+    [
+        9,
+        21,
+        *(
+            pytest.param(call, marks=pytest.mark.slow("one more case"))
+            for call in (0, 1, 3, 6, 12, 15, 18, 24, 27)
+        ),
+    ],
 )
 @pytest.mark.parametrize("name", ["out", "out.bin"])
 def test_killed_at_a_system_call(
@@ -226,12 +234,13 @@ def test_killed_at_a_system_call(
     after_a_kill(tmp_path / name, {before, NEW}, resume=call % 2 == 1)
 
 
+@pytest.mark.slow("kills processes")
 @pytest.mark.parametrize("name", ["out", "out.bin"])
 def test_killed_at_random_lines(tmp_path: Path, child: Child, name: str) -> None:
     kill_at_random_lines(tmp_path / name, child, times=2, seed=1)
 
 
-@pytest.mark.slow
+@pytest.mark.slow("kills processes")
 @pytest.mark.parametrize("seed", range(50))
 def test_killed_at_many_random_lines(tmp_path: Path, child: Child, seed: int) -> None:
     kill_at_random_lines(tmp_path / ("out.bin" if seed % 2 else "out"), child, times=10, seed=seed)

@@ -206,10 +206,13 @@ def abandon(destination: Path) -> None:
         file.write_text(re.sub('"started": "[^"]*"', '"started": "1"', text))
 
 
+@pytest.mark.slow("lets each system call fail")
 @pytest.mark.parametrize("lasting", [False, True], ids=["once", "from then on"])
 @pytest.mark.parametrize("before", [None, OLD], ids=["fresh", "overwrite"])
 @pytest.mark.parametrize(
-    "stepwise", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["one step", "plain rename"]
+    "stepwise",
+    [False, pytest.param(True, marks=pytest.mark.slow("one more case"))],
+    ids=["one step", "plain rename"],
 )
 @pytest.mark.parametrize("one_file", [False, True], ids=["directory", "file"])
 def test_a_fault_at_every_system_call(

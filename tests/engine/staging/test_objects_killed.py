@@ -72,6 +72,7 @@ def test_a_fresh_destination_is_never_mixed(directory: Path, after: bool) -> Non
     assert number > 20
 
 
+@pytest.mark.slow("kills processes")
 @pytest.mark.usefixtures("dead")
 @pytest.mark.parametrize("after", [False, True])
 def test_an_older_checkpoint_is_never_mixed(directory: Path, after: bool) -> None:
@@ -88,7 +89,7 @@ def test_an_older_checkpoint_is_never_mixed(directory: Path, after: bool) -> Non
 
 
 @pytest.mark.usefixtures("dead")
-@pytest.mark.slow
+@pytest.mark.slow("kills processes")
 def test_completing_can_itself_be_killed_anywhere(directory: Path) -> None:
     def begun() -> None:
         """A run that has deleted the older marker, and died."""

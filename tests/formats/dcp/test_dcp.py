@@ -13,7 +13,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.numpy import load_file
 
@@ -35,6 +35,7 @@ from tests.support.arrays import array
 from tests.support.checkpoints import restored
 from tests.support.comparing import assert_same, same
 from tests.support.conformance import Arrays, random_regions
+from tests.support.effort import examples
 from tests.support.libraries import save_state
 from tests.support.reading import values
 
@@ -145,7 +146,7 @@ def test_what_four_ranks_have_written() -> None:
     assert element(source, "step") == 5
 
 
-@pytest.mark.slow
+@pytest.mark.slow("writes checkpoints by many processes")
 def test_ranks_of_the_installed_torch(tmp_path: Path) -> None:
     """The processes of `tests/data/dcp/write.py`, with the version of torch that is installed."""
     script = STORED / "write.py"
@@ -270,7 +271,7 @@ def test_it_is_only_read() -> None:
 
 
 @given(st.data())
-@settings(max_examples=15, deadline=None)
+@examples(15)
 def test_any_region_of_any_division(data: st.DataObject) -> None:
     """Boxes of any sizes, in any files, of any dtype."""
     shape = tuple(data.draw(st.lists(st.integers(1, 7), max_size=3), label="shape"))

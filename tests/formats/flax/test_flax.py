@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from flax import config, serialization, traverse_util
 from flax.training import checkpoints
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from jax.experimental.array_serialization.serialization import GlobalAsyncCheckpointManager
 
@@ -38,6 +38,7 @@ from tests.support.arrays import ALL_DTYPES, array
 from tests.support.comparing import assert_same
 from tests.support.conformance import Lie
 from tests.support.directories import copy_of, files_of
+from tests.support.effort import examples
 from tests.support.reading import values
 from tests.support.strategies import named_arrays, unicode
 from tests.support.trees import nested
@@ -770,7 +771,7 @@ def test_directories_of_other_things(name: str, data: bytes, tmp_path: Path) -> 
 # --- at random --------------------------------------------------------------------------------------------
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(
     arrays=named_arrays(unicode(8, without="/")),
     most=st.integers(1, 100),

@@ -10,7 +10,7 @@ import gguf
 import numpy as np
 import pytest
 from gguf import GGMLQuantizationType as Type
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ckpt_surgery.core.arrays import ArraySpec, Region, Shape
@@ -31,6 +31,7 @@ from tests.formats.bounds import bounded
 from tests.formats.gguf.files import dequantized, made, save_blocks, stored_blocks, tensor
 from tests.support.arrays import array
 from tests.support.comparing import same
+from tests.support.effort import examples
 from tests.support.key_value import key_value, uploaded
 from tests.support.reading import opened, values
 from tests.support.strategies import regions
@@ -97,7 +98,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Mapping[str, 
     return path, {name: dequantized(*one) for name, one in stored.items()}
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(data=st.data())
 def test_any_array_and_any_region(data: st.DataObject) -> None:
     """In chunks of any number of blocks that lie one after another, the last ones shorter."""

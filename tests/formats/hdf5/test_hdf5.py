@@ -11,7 +11,7 @@ import h5py
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ckpt_surgery.core.arrays import ArraySpec, Region
@@ -31,6 +31,7 @@ from tests.support import conformance
 from tests.support.arrays import array
 from tests.support.comparing import assert_same, same
 from tests.support.conformance import NAMES, random_regions
+from tests.support.effort import examples
 from tests.support.hdf5_files import load_hdf5, put, save_hdf5
 from tests.support.reading import values
 from tests.support.strategies import regions, shapes
@@ -122,7 +123,7 @@ def test_filters(how: str | None, shuffle: bool, tmp_path: Path) -> None:
     assert {leaf.manifest.codec.name for leaf in source.leaves().values()} == {wanted}
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(data=st.data())
 def test_any_region_of_any_array(data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> None:
     shape = data.draw(shapes(7, min_ndim=1))

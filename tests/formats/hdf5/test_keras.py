@@ -153,7 +153,7 @@ def test_assets_come_along_and_large_ones_are_refused(
         ckpt_surgery.convert(tmp_path / "old.keras", tmp_path / "other.keras")
 
 
-@pytest.mark.slow
+@pytest.mark.slow("imports Keras")
 def test_keras_loads_what_is_written(recipe: Callable[[str], Path], tmp_path: Path) -> None:
     """Weights and states of the optimizer that were in another format, with other names, in between."""
     run_keras(tmp_path / "first")

@@ -8,7 +8,7 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ckpt_surgery.core.errors import SourceError
@@ -16,6 +16,7 @@ from ckpt_surgery.formats.hdf5.library import LEAST_READS, FileView, heap_object
 from ckpt_surgery.formats.hdf5.superblock import base_of
 from ckpt_surgery.formats.opening import open_source
 from ckpt_surgery.storage.reading import stat_file
+from tests.support.effort import examples
 from tests.support.hdf5_files import save_hdf5
 from tests.support.key_value import key_value, uploaded
 from tests.support.store_conformance import forget
@@ -212,7 +213,7 @@ def test_texts_of_the_newest_layout(how: dict[str, Any], tmp_path: Path) -> None
         assert source.leaves()["x"].spec.dtype.name == "float8_e5m2"
 
 
-@settings(max_examples=20, deadline=None)
+@examples(20)
 @given(texts=st.dictionaries(unicode(20, "\0").filter(bool), unicode(200, "\0"), max_size=12))
 def test_any_texts(texts: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> None:
     path = tmp_path_factory.mktemp("texts") / "x.h5"

@@ -13,7 +13,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from ckpt_surgery.core.arrays import ArraySpec, Region
 from ckpt_surgery.core.errors import SourceError, UsageError
@@ -29,6 +29,7 @@ from tests.support import conformance
 from tests.support.arrays import array
 from tests.support.comparing import assert_same, same
 from tests.support.conformance import NAMES, Lie, random_regions
+from tests.support.effort import examples
 from tests.support.reading import values
 from tests.support.strategies import Damages, damaged, damages, named_arrays, unicode
 from tests.support.writing import Arrays, Processes, write_all
@@ -551,7 +552,7 @@ def test_stored_bytes_are_copied(tmp_path: Path) -> None:
     assert_same(loaded(tmp_path / "out" / "checkpoint.npz"), {"x": value})
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(arrays=named_arrays(unicode(12, without="\0").filter(lambda name: not name.endswith(".npy"))))
 def test_random_checkpoints_go_round(arrays: Arrays, tmp_path_factory: pytest.TempPathFactory) -> None:
     path = TestStored().write(arrays, tmp_path_factory.mktemp("round") / "x")
@@ -564,7 +565,7 @@ HEADERS = b"0123456789'\"[]{}(),:<>|=LVUOSbfi \0\xff"
 """Bytes that mean something in a header, and two that do not."""
 
 
-@settings(deadline=None, max_examples=150)
+@examples(150)
 @given(damages=damages(79, written=HEADERS))
 def test_whatever_is_read_from_damaged_headers_numpy_reads_too(
     damages: Damages, tmp_path_factory: pytest.TempPathFactory

@@ -11,7 +11,7 @@ import jax
 import numpy as np
 import orbax.checkpoint as ocp
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from jax.sharding import NamedSharding, PartitionSpec
 from orbax.checkpoint import v1
@@ -26,6 +26,7 @@ from ckpt_surgery.formats.registry import SinkOptions
 from tests.support import checkpoints
 from tests.support.comparing import assert_same
 from tests.support.conformance import file_size_limit
+from tests.support.effort import examples
 from tests.support.reading import read, values
 from tests.support.strategies import chunk_shapes, shapes
 from tests.support.writing import Processes, Workers, leaf_of, write_all
@@ -235,7 +236,7 @@ def test_a_prng_key_without_a_sharding(tmp_path: Path) -> None:
 # Writing.
 
 
-@settings(deadline=None, max_examples=25)
+@examples(25)
 @given(data=st.data())
 def test_any_chunk_grid(data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> None:
     shape = data.draw(shapes(7, 1, max_ndim=3))

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import optax
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ckpt_surgery.core.errors import SourceError, SurgeryError
@@ -22,6 +22,7 @@ from tests.support import checkpoints
 from tests.support.comparing import assert_same
 from tests.support.conformance import NAMES
 from tests.support.directories import copy_of
+from tests.support.effort import examples
 from tests.support.json_files import edit_json
 from tests.support.reading import read, values
 from tests.support.strategies import regions
@@ -141,7 +142,7 @@ def test_replicated_axes_are_stored_in_more_chunks(checkpoint: Checkpoint) -> No
     assert manifest.chunk_shape == (6, 2)
 
 
-@settings(deadline=None, max_examples=40)
+@examples(40)
 @given(data=st.data())
 def test_any_region_is_that_region_of_the_whole(data: st.DataObject, checkpoint: Checkpoint) -> None:
     source = open_source(str(checkpoint(data.draw(st.sampled_from(["plain-zarr2", "ocdbt-zarr3"])))))
@@ -244,7 +245,10 @@ def test_a_lost_or_cut_file_is_never_read_as_something_else(
 
 @pytest.mark.parametrize(
     "layout",
-    [pytest.param(one, marks=pytest.mark.slow if one == "processes" else ()) for one in checkpoints.LAYOUTS],
+    [
+        pytest.param(one, marks=pytest.mark.slow("one more case") if one == "processes" else ())
+        for one in checkpoints.LAYOUTS
+    ],
 )
 def test_a_lost_directory_is_never_read_as_something_else(
     layout: str, checkpoint: Checkpoint, tmp_path: Path
@@ -289,6 +293,7 @@ def test_a_temporary_step_is_no_step(checkpoint: Checkpoint, tmp_path: Path) -> 
     assert open_source(str(path)).step == 3
 
 
+@pytest.mark.slow("writes databases by many processes")
 def test_databases_that_were_never_merged(checkpoint: Checkpoint, tmp_path: Path) -> None:
     path = copy_of(checkpoint("processes"), tmp_path / "c")
     (path / "manifest.ocdbt").unlink()

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from safetensors import SafetensorError, TensorSpec, deserialize, safe_open, serialize
 
@@ -23,6 +23,7 @@ from tests.support import conformance
 from tests.support.arrays import array
 from tests.support.comparing import assert_same
 from tests.support.conformance import Lie
+from tests.support.effort import examples
 from tests.support.reading import opened, values
 from tests.support.strategies import Damages, damaged, damages, named_arrays, unicode
 from tests.support.writing import Arrays, output_of, write_all
@@ -466,7 +467,7 @@ HEADERS = b'0123456789[]{}",:-eF \0\xff'
 """Bytes that mean something in a header, and two that do not."""
 
 
-@settings(deadline=None, max_examples=150)
+@examples(150)
 @given(damages=damages(400, written=HEADERS))
 def test_whatever_is_read_from_damaged_headers_the_library_reads_too(
     damages: Damages, tmp_path_factory: pytest.TempPathFactory
@@ -488,7 +489,7 @@ def test_whatever_is_read_from_damaged_headers_the_library_reads_too(
     assert_same(found, wanted)
 
 
-@settings(deadline=None, max_examples=50)
+@examples(50)
 @given(
     arrays=named_arrays(unicode(12).filter(lambda name: name != "__metadata__")),
     shard_size=st.none() | st.integers(1, 300),

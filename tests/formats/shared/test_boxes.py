@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ckpt_surgery.core.arrays import ArraySpec, Region, chunk_regions
@@ -19,6 +19,7 @@ from ckpt_surgery.storage.reading import NONE_LISTED
 from tests.formats.bounds import bounded
 from tests.support.arrays import array
 from tests.support.conformance import random_regions
+from tests.support.effort import examples
 
 VALUE = array((5, 6), "int16")
 SPEC = ArraySpec(VALUE.shape, VALUE.dtype)
@@ -106,7 +107,7 @@ def boxes(draw: st.DrawFn) -> tuple[tuple[int, ...], list[Region]]:
 
 
 @given(boxes())
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_it_is_found_whether_each_element_is_in_one_box(case: tuple[tuple[int, ...], list[Region]]) -> None:
     shape, found = case
     counts = np.zeros(shape, int)

@@ -516,6 +516,7 @@ def test_uint16_of_other_formats_has_the_option_and_no_warning(tmp_path: Path) -
         ckpt_surgery.plan(None, tmp_path / "in.npz", uint16="float")
 
 
+@pytest.mark.slow("calls every function")
 def test_functions_do_not_make_floats_of_integers_that_are_bfloat16(disguised: Path) -> None:
     def function(tree: Any) -> Any:
         return {"w": tree["zarr"].astype(np.float32)}

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ckpt_surgery.core.arrays import ArraySpec
@@ -24,6 +24,7 @@ from tests.formats.tensorflow.bundles import Piece, bundle, entry, number
 from tests.support.arrays import array
 from tests.support.comparing import assert_same
 from tests.support.conformance import SLACK_BYTES, allowance
+from tests.support.effort import examples
 from tests.support.reading import values
 from tests.support.strategies import Damages, damaged, damages
 
@@ -85,7 +86,7 @@ def test_streams_that_are_no_snappy(stream: bytes, says: str) -> None:
         decompress(stream)
 
 
-@settings(deadline=None, max_examples=120)
+@examples(120)
 @given(stream=st.binary(max_size=60))
 def test_any_stream_is_bounded(stream: bytes) -> None:
     with bounded(SLACK_BYTES), contextlib.suppress(SourceError):
@@ -95,7 +96,7 @@ def test_any_stream_is_bounded(stream: bytes) -> None:
 # --- numbers and messages ---------------------------------------------------------------------------------
 
 
-@settings(deadline=None, max_examples=120)
+@examples(120)
 @given(message=st.binary(max_size=40))
 def test_messages_are_read_as_protobuf_reads_them(message: bytes) -> None:
     """What protobuf's own parser takes, with each field unknown, and nothing that it refuses."""
@@ -235,7 +236,7 @@ def test_tables_that_lie(data: bytes, says: str, tmp_path: Path) -> None:
 # --- at random --------------------------------------------------------------------------------------------
 
 
-@settings(deadline=None, max_examples=120)
+@examples(120)
 @given(damages=damages(2**20, least=1))
 def test_a_damaged_index_is_refused_or_no_different(
     damages: Damages, tmp_path_factory: pytest.TempPathFactory
@@ -252,7 +253,7 @@ def test_a_damaged_index_is_refused_or_no_different(
     assert_same(found, {"a": np.frombuffer(b"ab", np.uint8)})
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(
     value=st.binary(max_size=30)
     | st.lists(

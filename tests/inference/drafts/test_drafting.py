@@ -7,7 +7,7 @@ from typing import Any
 import einops
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from ckpt_surgery.core.errors import PlanError
 from ckpt_surgery.functions.arrays import Node, Read, reads
@@ -22,6 +22,7 @@ from ckpt_surgery.inference.expressions.formations import (
 )
 from ckpt_surgery.language.loading import parse_recipe
 from ckpt_surgery.language.yaml.parsing import parse_document
+from tests.support.effort import examples
 from tests.support.evaluation import evaluate
 from tests.support.findings import Made, formation, found, llama, mixtures
 from tests.support.plans import plan_of
@@ -343,13 +344,14 @@ def computed(node: Node, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
     return evaluate(node.function, [computed(one, arrays) for one in node.inputs])
 
 
+@pytest.mark.slow("drafts many recipes")
 @given(mixtures())
-@settings(max_examples=60)
+@examples(60)
 def test_drafts_do_what_was_found(findings: Findings) -> None:
     check(findings)
 
 
-@pytest.mark.slow
+@pytest.mark.slow("drafts many recipes")
 def test_large_findings_are_drafted() -> None:
     """45,000 leaves. The time is printed."""
     made: list[Made] = [

@@ -225,6 +225,7 @@ def test_all_leaves_tell_which_numbers_are_indices() -> None:
     }
 
 
+@pytest.mark.slow("aligns thousands of names")
 def test_many_families_of_one_shape() -> None:
     chosen = random.Random(1)
     words = ["".join(chosen.choices("abcdefghij", k=5)) for _ in range(300)]

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ckpt_surgery.core.errors import PlanError
@@ -17,6 +17,7 @@ from tests.inference.going_back import (
     values,
 )
 from tests.support.comparing import assert_same
+from tests.support.effort import examples
 from tests.support.plans import plan_of
 
 W = {"w": "float32[4,6]"}
@@ -259,7 +260,7 @@ SPLITS = st.sampled_from(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(steps=STEPS, split=SPLITS, joined=st.booleans())
 def test_random_plans_of_layouts_come_back(steps: list[str], split: str, joined: bool) -> None:
     """Whatever the plan: what is said to come back does so bit for bit, and all that could does."""

@@ -103,6 +103,7 @@ def test_policies_that_keep_no_slots(tmp_path: Path) -> None:
     assert warnings(tmp_path, "unmatched: drop", "rules:", COUNT, RENAME) == []
 
 
+@pytest.mark.slow("checks all packaged recipes")
 def test_packaged_recipes_forget_nothing() -> None:
     assert [name for name in packaged_recipes() if check_recipe(f"@{name.lstrip('@')}").warnings] == []
 

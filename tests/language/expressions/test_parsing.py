@@ -11,7 +11,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 import regex
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ckpt_surgery.core.arrays import ArraySpec
@@ -38,6 +38,7 @@ from ckpt_surgery.language.expressions.scope import (
     Unavailable,
 )
 from ckpt_surgery.language.expressions.vocabulary import function_names
+from tests.support.effort import examples
 
 
 def stored(shape: tuple[int, ...], dtype: Any = np.float32, name: str = "a/b") -> Array:
@@ -217,7 +218,7 @@ OPERATORS = {
 }
 
 
-@settings(deadline=None, max_examples=80)
+@examples(80)
 @given(st.integers(-99, 99), st.integers(-99, 99), st.sampled_from(sorted(OPERATORS)))
 def test_numbers_are_python_s_own(a: int, b: int, symbol: str) -> None:
     text = f"({a}) {symbol} ({b})"
@@ -737,7 +738,7 @@ ATOMS += [
 ]
 
 
-@settings(deadline=None, max_examples=300)
+@examples(300)
 @given(st.lists(st.sampled_from(ATOMS), max_size=10).map("".join) | st.text(max_size=20))
 def test_any_text_gives_a_value_or_an_expression_error(text: str) -> None:
     try:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 import regex
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ckpt_surgery.core.errors import RecipeError
@@ -20,6 +20,7 @@ from ckpt_surgery.language.expressions.regexes import (
 )
 from ckpt_surgery.language.expressions.scope import Constant, ExpressionError
 from ckpt_surgery.language.loading import parse_recipe
+from tests.support.effort import examples
 
 ALIKE = [
     (r"params/layer_(?P<n>\d+)/(?P<rest>.*)", "params/layer_12/mlp/wi"),
@@ -48,7 +49,7 @@ def test_matches_as_re_does(pattern: str, text: str) -> None:
         assert (ours.groups(), ours.groupdict()) == (theirs.groups(), theirs.groupdict())
 
 
-@settings(deadline=None, max_examples=300)
+@examples(300)
 @given(st.text(r"ab/\d.*+?()[]|{}2,^$", max_size=10), st.text("ab/1\n2{", max_size=8))
 def test_any_pattern_is_refused_or_matches_as_re_does(pattern: str, text: str) -> None:
     try:
@@ -158,7 +159,7 @@ _PIECES = (
 _PATTERNS = st.lists(st.sampled_from(_PIECES), max_size=7).map("".join)
 
 
-@settings(deadline=None, max_examples=500)
+@examples(500)
 @given(st.data(), st.lists(_PATTERNS, min_size=1, max_size=6))
 def test_an_alternation_finds_the_first_pattern_that_matches(data: st.DataObject, texts: list[str]) -> None:
     compiled = [pattern for pattern in map(compiled_or_none, texts) if pattern and safe_length(pattern)]

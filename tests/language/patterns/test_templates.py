@@ -4,7 +4,7 @@ import re
 
 import pytest
 import regex
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ckpt_surgery.language.expressions.parsing import Expression, parse
@@ -19,6 +19,7 @@ from ckpt_surgery.language.patterns.templates import (
     check_template,
     parse_template,
 )
+from tests.support.effort import examples
 
 PATTERN = regex.compile(r"(?P<p>.*)/layer_(?P<n>\d+)/(?P<m>[qkv])(?P<none>/z)?")
 KEY = "a/b/layer_12/q"
@@ -111,7 +112,7 @@ def test_components_know_where_they_were_taken_from(text: str, origins: list[tup
     assert [(c.name, c.origin) for c in parse_template(text).expand(MATCH, SCOPE)] == origins
 
 
-@settings(deadline=None, max_examples=150)
+@examples(150)
 @given(st.lists(st.text("ab/$\\[]{}é.", min_size=1, max_size=5), min_size=1, max_size=4))
 def test_every_key_can_be_written(names: list[str]) -> None:
     text = "/".join(
@@ -120,7 +121,7 @@ def test_every_key_can_be_written(names: list[str]) -> None:
     assert parse_template(text).expand(None, Scope({})) == tuple(Component(n, False, None) for n in names)
 
 
-@settings(deadline=None, max_examples=100)
+@examples(100)
 @given(
     st.from_regex(r"[ab]{1,3}(/[ab]{1,3}){0,3}/[0-9]{1,3}", fullmatch=True),
     st.sampled_from([r"(?P<p>.*)/(?P<n>\d+)", r"(?P<p>a*)(?P<q>.*)/(?P<n>\d+)"]),
@@ -232,7 +233,6 @@ def test_check_template(text: str, flaws: list[tuple[str, int, int]]) -> None:
 PARTS = ("a", "b%s", "/", r"\1", r"\g<n>", r"\g<none>", r"\/", "[0]", "$$", "${i}", "${p}", "é")
 
 
-@settings(deadline=None)
 @given(st.lists(st.sampled_from(PARTS), min_size=1, max_size=6).map("".join))
 def test_names_that_are_simply_told_are_those_of_the_components(text: str) -> None:
     try:

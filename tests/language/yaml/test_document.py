@@ -6,13 +6,14 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ckpt_surgery.core.errors import RecipeError, SurgeryError, UsageError
 from ckpt_surgery.language.files import load_document, read_text
 from ckpt_surgery.language.yaml.document import Mark, YamlDocument, paired, path_text, value_offsets
 from ckpt_surgery.language.yaml.parsing import MAX_BYTES, MAX_PROBLEMS, parse_document
+from tests.support.effort import examples
 from tests.support.strategies import documents, unicode
 
 
@@ -78,7 +79,7 @@ JSON = documents(
 )
 
 
-@settings(deadline=None, max_examples=150)
+@examples(150)
 @given(JSON, st.sampled_from([None, 2, "\t"]), st.booleans())
 def test_json_is_a_subset(value: Any, indent: Any, ascii_only: bool) -> None:
     text = json.dumps(value, indent=indent, ensure_ascii=True)
@@ -87,7 +88,7 @@ def test_json_is_a_subset(value: Any, indent: Any, ascii_only: bool) -> None:
         assert parse_document(json.dumps(value, ensure_ascii=False), "r.json").value == value
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(
     st.dictionaries(
         st.from_regex(r"[a-z_]{2,8}", fullmatch=True).filter(lambda k: k not in ("yes", "no", "on", "off")),
@@ -259,7 +260,7 @@ def test_load_document_raises_all_problems(tmp_path: Path) -> None:
     assert load_document(path).value == {"a": [1]}
 
 
-@settings(deadline=None, max_examples=150)
+@examples(150)
 @given(st.binary(max_size=60) | st.text("[]{}:,-?&*!|>'\"%@`# \n\taby01.~<\\", max_size=60).map(str.encode))
 def test_anything_gives_a_document_or_a_short_error(data: bytes) -> None:
     try:
@@ -338,7 +339,7 @@ def test_values_and_their_marks() -> None:
 STYLES = st.sampled_from([None, "'", '"', "|", ">"])
 
 
-@settings(deadline=None, max_examples=250)
+@examples(250)
 @given(st.text("ab \n'\"\\:#é😀\t-x", min_size=1, max_size=60), STYLES, st.sampled_from([6, 20, 200]))
 def test_every_character_of_every_style_is_found(value: str, style: Any, width: int) -> None:
     text = yaml.safe_dump({"k": {"v": value}}, default_style=style, width=width, allow_unicode=True)

@@ -3,11 +3,12 @@
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ckpt_surgery.language.yaml.parsing import parse_document
 from ckpt_surgery.language.yaml.writing import yaml_text
+from tests.support.effort import examples
 
 
 @pytest.mark.parametrize(
@@ -63,7 +64,7 @@ values = st.recursive(
 )
 
 
-@settings(max_examples=20, deadline=None)
+@examples(20)
 @given(st.dictionaries(st.sampled_from(["a", "b", "c: d", "1"]), values, min_size=1))
 def test_it_reads_back(document: dict[str, Any]) -> None:
     text = yaml_text(document)

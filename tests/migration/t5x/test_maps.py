@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import traverse_util
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import ckpt_surgery
@@ -21,6 +21,7 @@ from ckpt_surgery.language.loading import parse_recipe
 from ckpt_surgery.migration.t5x.maps import from_t5x_assignment_map
 from tests.support.checkpoints import random, restored, save_standard
 from tests.support.comparing import assert_same
+from tests.support.effort import examples
 from tests.support.libraries import save_t5x
 from tests.support.plans import plan_of
 from tests.support.trees import nested
@@ -277,7 +278,7 @@ PIECES = [
 
 
 @given(st.lists(st.sampled_from(PIECES), min_size=1, max_size=6))
-@settings(max_examples=200)
+@examples(200)
 def test_replacements_are_what_python_expands(pieces: list[str]) -> None:
     """Whatever the replacement, the template gives the same key, or the key is one that no tree can have."""
     replacement = "".join(pieces)

@@ -9,7 +9,7 @@ import msgpack
 import numpy as np
 import pytest
 from flax import serialization
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ckpt_surgery.core.arrays import Region
@@ -36,6 +36,7 @@ from ckpt_surgery.storage.reading import opened
 from tests.formats.bounds import bounded
 from tests.support.arrays import array
 from tests.support.conformance import random_regions
+from tests.support.effort import examples
 from tests.support.strategies import Damages, damaged, damages, documents, shapes, unicode
 
 
@@ -341,7 +342,7 @@ TREES = st.dictionaries(
 )
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(tree=TREES)
 def test_random_trees_are_read_as_flax_reads_them(
     tree: dict[Any, Any], tmp_path_factory: pytest.TempPathFactory
@@ -351,7 +352,7 @@ def test_random_trees_are_read_as_flax_reads_them(
     assert restored(tmp_path_factory.getbasetemp() / "random.msgpack", data) == wanted
 
 
-@settings(deadline=None, max_examples=100)
+@examples(100)
 @given(damages=damages(300, least=1))
 def test_whatever_is_read_from_damaged_documents_flax_reads_too(
     damages: Damages, tmp_path_factory: pytest.TempPathFactory

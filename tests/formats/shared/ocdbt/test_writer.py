@@ -12,7 +12,7 @@ from uuid import UUID
 import numpy as np
 import pytest
 import tensorstore as ts
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ckpt_surgery.core.errors import PlanError, SourceError
@@ -21,6 +21,7 @@ from ckpt_surgery.formats.shared.ocdbt import writer
 from ckpt_surgery.formats.shared.ocdbt.reader import begin_reading
 from ckpt_surgery.formats.shared.ocdbt.writer import IndexEntry, make_index
 from tests.support import checkpoints
+from tests.support.effort import examples
 
 IDENTITY = UUID("00112233445566778899aabbccddeeff")
 TIME = 1_700_000_000_000_000_000
@@ -212,7 +213,7 @@ INLINE_SIZES = st.one_of(st.integers(0, 200), st.sampled_from([1023, 1024, 1025,
 VALUES = st.one_of(ranges(), st.builds(lambda n: b"v" * n, INLINE_SIZES))
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(
     values=st.dictionaries(KEYS, VALUES, max_size=60),
     node_bytes=st.sampled_from([0, 100, 400, 3000, 2**20]),
@@ -230,7 +231,7 @@ def test_any_entries_are_read_back(
         check_tree(directory, node_bytes)
 
 
-@settings(deadline=None, max_examples=40)
+@examples(40)
 @given(
     st.lists(
         st.tuples(

@@ -314,6 +314,7 @@ def outcome(path: Path) -> None:
                 source.read(leaf, Region.whole(leaf.spec.shape))
 
 
+@pytest.mark.slow("damages each byte of many pickles")
 @pytest.mark.parametrize("seed", range(4))
 def test_damaged_pickles(seed: int, tmp_path: Path) -> None:
     state = {"model": torch.nn.Linear(2, 2).state_dict(), "x": [1, 2.5, "text", None, (), torch.ones(2, 3).T]}

@@ -10,7 +10,7 @@ from pathlib import Path
 from struct import pack
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ckpt_surgery.core.errors import SourceError
@@ -20,6 +20,7 @@ from ckpt_surgery.formats.shared.zip.members import read_archive
 from ckpt_surgery.storage.reading import opened
 from tests.formats.bounds import bounded
 from tests.support.conformance import SLACK_BYTES
+from tests.support.effort import examples
 from tests.support.strategies import Damages, damaged, damages
 
 STORED, DEFLATED = zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED
@@ -358,7 +359,7 @@ SMALL = {
 }
 
 
-@settings(deadline=None, max_examples=250)
+@examples(250)
 @given(
     kind=st.sampled_from(sorted(SMALL)),
     damages=damages(10_000),
