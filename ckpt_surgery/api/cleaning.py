@@ -105,7 +105,7 @@ class RemainderEntry(Document):
     """Something that a run left."""
 
     path: str
-    """Where it is."""
+    """Its path."""
     state: Literal["dead", "live", "kept"]
     """Whether its run has ended; `kept`: it is of use, or not known to be a run's."""
     bytes: int

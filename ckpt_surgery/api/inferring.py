@@ -70,7 +70,7 @@ class InferDocument(Versioned):
     target: Given
     """TARGET."""
     values: Literal["shared", "partly", "unrelated", "none"]
-    """How many of the target's elements are in the source, in any order: at least half (`shared`), less
+    """Share of the target's elements that are in the source, in any order: at least half (`shared`), less
     (`partly`), none (`unrelated`); `none` where values were not compared. Leaves of one repeated value count
     for nothing."""
     needs_target: bool
@@ -84,13 +84,13 @@ class InferDocument(Versioned):
     undecided: tuple[OpenLeaves, ...]
     """Leaves of the target that are not."""
     conflicts: tuple[ConflictEntry, ...]
-    """Where values and names disagree."""
+    """Pairs for which values and names disagree."""
     dropped: tuple[str, ...]
     """Leaves of the source that feed nothing."""
     from_target: tuple[str, ...]
     """Leaves that keep the target's values."""
     problems: tuple[str, ...]
-    """Why the draft does not do what was found: a mistake of this program, please report it."""
+    """Reason why the draft does not do what was found: a mistake of this program, please report it."""
     warnings: tuple[str, ...]
     """Suspicions about SRC or TARGET, such as bfloat16 that is kept as uint16."""
 
@@ -108,7 +108,7 @@ class Inferred(Represented):
     target_leaves: int
     """Number of leaves of the target."""
     values: Literal["shared", "partly", "unrelated", "none"]
-    """How many of the target's numbers are in the source: `shared` (at least half of the elements), `partly`,
+    """Share of the target's numbers in the source: `shared` (at least half of the elements), `partly`,
     `unrelated`, or `none`, where values were not compared."""
     draft: Draft
     """The recipe, with the evidence for each of its rules."""
@@ -117,7 +117,7 @@ class Inferred(Represented):
     problems: tuple[str, ...] = ()
     """Reasons why the draft does not do what the findings say: bugs of this program."""
     warnings: tuple[str, ...] = ()
-    """What may be wrong with the source or the target, such as bfloat16 that is kept as uint16."""
+    """Possible mistakes in the source or the target, such as bfloat16 that is kept as uint16."""
 
     @property
     def recipe(self) -> str:
@@ -263,7 +263,7 @@ class _OpenSide:
 
 
 def _uint16_of(sides: Sequence[CheckpointLike], uint16: str | None) -> str | None:
-    """How both sides are read, as a recipe reads its sources and its target alike. Raises UsageError."""
+    """Way to read both sides, as a recipe reads its sources and its target alike. Raises UsageError."""
     read_as = {uint16_at(checkpoint_or_tree(side), uint16) for side in sides}
     return "bfloat16" if "bfloat16" in read_as else uint16
 

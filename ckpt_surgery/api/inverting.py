@@ -66,7 +66,7 @@ class InvertDocument(Versioned):
     recipe: str
     """The recipe that goes back, as YAML."""
     irreversible: tuple[IrreversibleLeaf, ...]
-    """Every leaf of SRC that does not come back."""
+    """Leaves of SRC that do not come back."""
     problems: tuple[str, ...]
     """Mistakes of the program: leaves that the recipe makes otherwise than it should."""
 

@@ -22,7 +22,7 @@ class CheckedRecipe:
     problems: tuple[Problem, ...] = ()
     """Reasons why it cannot be used."""
     warnings: tuple[Problem, ...] = ()
-    """What may be a mistake in a recipe without problems."""
+    """Possible mistakes in a recipe without problems."""
 
     __repr__ = brief
 

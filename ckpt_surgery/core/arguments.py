@@ -36,7 +36,7 @@ SortBy = Literal["size", "name"]
 
 
 class LinkMode(enum.StrEnum):
-    """How files whose bytes need no change get into the destination."""
+    """Ways in which files whose bytes need no change get into the destination."""
 
     AUTO = "auto"
     """Reflinks where the file system can; else hard links to files that are never rewritten; else copies."""

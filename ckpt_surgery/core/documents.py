@@ -93,7 +93,7 @@ NAMED: Final = _Named()
 
 @dataclass(frozen=True, kw_only=True)
 class Versioned(Document):
-    """What every document starts with."""
+    """First members of every document."""
 
     schema: Literal[1] = JSON_SCHEMA
     """Version of the documents; a change that programs could notice raises it."""

@@ -49,9 +49,9 @@ def _element_type(name: str) -> ElementType:
 
 
 ELEMENT_TYPES: Mapping[str, ElementType] = {name: _element_type(name) for name in _NAMES}
-"""Every element type by its name."""
+"""Element types by their names."""
 DTYPES: Mapping[str, DType] = {name: element_type.dtype for name, element_type in ELEMENT_TYPES.items()}
-"""Every dtype by its name."""
+"""Dtypes by their names."""
 NUMPY_NAMES: Sequence[str] = tuple(name for name in ELEMENT_TYPES if not hasattr(ml_dtypes, name))
 """Names of the types that NumPy itself has, without ml_dtypes."""
 

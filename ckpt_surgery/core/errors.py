@@ -30,7 +30,7 @@ class Place:
     text: str
     """The whole line, without its line break; the value itself, where there is no line."""
     width: int = 1
-    """How many characters the carets underline."""
+    """Number of characters that the carets underline."""
     name: str | None = None
     """What the recipe was made of there, such as "transform `a/(.*)`"; None where somebody wrote it."""
 
@@ -48,7 +48,7 @@ class Problem:
     """One thing that is wrong, with its place in the recipe if it has one."""
 
     message: str
-    """What is wrong, as a sentence without its full stop."""
+    """Problem, as a sentence without its full stop."""
     place: Place | None = None
     """Where in the recipe; None where it is not about a place of one."""
     hint: str | None = None

@@ -1,4 +1,4 @@
-"""How a checkpoint was made: by which recipes, from what, when.
+"""Record how a checkpoint was made: by which recipes, from what, when.
 
 In custom metadata it is one entry, `ckpt_surgery`. For each recipe that the checkpoint went through, it holds
 the digest of the recipe and the values of its params; it also holds the config of the model that the first
@@ -28,7 +28,7 @@ IN_MEMORY = "(recipe)"
 
 @dataclass(frozen=True)
 class Origin(Document):
-    """What the checkpoint was made from."""
+    """Inputs that the checkpoint was made from."""
 
     name: str
     """Name of the source in the recipe."""
@@ -58,12 +58,12 @@ class PastRecipe(Document):
 
 @dataclass(frozen=True)
 class History:
-    """How a checkpoint was made by this tool."""
+    """Runs of this tool that made a checkpoint."""
 
     recipes: tuple[PastRecipe, ...]
     """The recipes that it went through, the latest last."""
     sources: tuple[Origin, ...] = ()
-    """What the last run made it from; empty where no record says that."""
+    """Inputs of the last run; empty if no record names them."""
     version: str | None = None
     """Version of the tool that made it; None where no record says that."""
     written: datetime | None = None

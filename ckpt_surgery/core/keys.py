@@ -12,7 +12,7 @@ SEPARATOR = "/"
 """Separates the components of a key in its text."""
 
 ESCAPED = rf"\{SEPARATOR}"
-"""How a separator inside a component is printed."""
+"""Printed form of a separator inside a component."""
 
 
 @frozen()

@@ -35,7 +35,7 @@ class Unreadable:
     why: str
     """The reason as a predicate: `is an array of dates`."""
     hint: str
-    """What to do about it, as a sentence."""
+    """Advice, as a sentence."""
 
 
 MOST_OF_KEY = 120

@@ -1,4 +1,4 @@
-"""What an installation has: libraries that it may lack, and files that the wheel carries beside the code.
+"""Look up what is installed: libraries that may be missing, and files that the wheel carries beside the code.
 
 The libraries are those of the extras, and jax and Orbax in a slim installation.
 """

@@ -51,7 +51,7 @@ _LITTLE, _BIG = (encoding_of([bytes_codec(endian)]).removesuffix("]") for endian
 
 @dataclass(frozen=True)
 class Codec:
-    """How the elements of one chunk become bytes: its axes are permuted, then it is encoded in C order."""
+    """Encoding of a chunk: its axes are permuted, then its elements are encoded in C order."""
 
     name: str
     """Short name that is shown to users: `zstd`, `gzip`, `raw`, `sharded(zstd)`."""
@@ -134,7 +134,7 @@ class Manifest:
     chunk_shape: Shape
     """Shape of every chunk, those at the edges included."""
     codec: Codec
-    """How the bytes of every chunk are encoded."""
+    """Encoding of the bytes of every chunk."""
     chunks: Mapping[Shape, Chunk]
     """The location of each chunk by its index in the grid. A missing index has no stored bytes."""
     fill: bytes | None = None

@@ -1,4 +1,4 @@
-"""What is raised where the system gives no more memory, and when garbage is not collected."""
+"""Errors for lack of memory, and a pause of garbage collection."""
 
 import gc
 from collections.abc import Iterator

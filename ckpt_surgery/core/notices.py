@@ -20,7 +20,7 @@ class Notice:
     other: str | None = None
     """A second key, at the end of the sentence."""
     about: Any = None
-    """What else the caller needs to know; hashable. Only notices with equal ones share a sentence."""
+    """Further facts for the caller; hashable. Only notices with equal ones share a sentence."""
 
 
 @frozen()

@@ -7,7 +7,7 @@ from enum import StrEnum
 
 
 class Code(StrEnum):
-    """What kind of mistake a problem is. A code is never given to another kind, and never taken away."""
+    """Kinds of problems. A code is never given to another kind, and never taken away."""
 
     # The text of a recipe.
     UNREADABLE = "CS001"

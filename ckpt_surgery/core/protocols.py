@@ -51,7 +51,7 @@ class Source(Protocol):
     """The user's custom metadata."""
 
     def leaves(self) -> Mapping[str, Leaf]:
-        """Every leaf by the text of its key, in the checkpoint's own order. Reads no array."""
+        """Leaves by the text of their keys, in the checkpoint's own order. Reads no array."""
         ...
 
     def read(self, leaf: Leaf, region: Region) -> np.ndarray:
@@ -93,7 +93,7 @@ class SourceDetails:
     """
 
     choices: Callable[[], Choices] = Choices
-    """What the source was chosen from, in a format with steps or items. Reads names only."""
+    """Steps or items that the source was chosen from. Reads names only."""
     model_files: Callable[[], Mapping[str, bytes]] = dict
     """The files of the model, such as its config, by name, in a format that holds them beside its arrays.
 
@@ -166,7 +166,7 @@ class AdoptedFile:
     crc32c: int | None = None
     """CRC-32C of the bytes of a copy; None for links."""
     reason: str = ""
-    """Why it was not linked, in the system's words; empty for links."""
+    """Reason why it was not linked, in the system's words; empty for links."""
     sample: int | None = None
     """CRC-32C of its sample, see `storage.samples`; None if it was not taken."""
 
@@ -247,7 +247,7 @@ class Encoder(Protocol):
     details: EncoderDetails = EncoderDetails()
 
     def unsupported(self, leaves: Sequence[Leaf]) -> list[str]:
-        """Why this format cannot hold these leaves: one sentence for each problem, with the key.
+        """Reasons why this format cannot hold these leaves: one sentence for each problem, with the key.
 
         An empty list means that it can hold them. The leaves are a tree: no key is both a leaf and a
         container. Empty nodes are passed only to formats that hold them.
@@ -322,7 +322,7 @@ class Sink(Protocol):
     """
 
     outputs: Sequence[Output]
-    """Every leaf of the checkpoint, in its order."""
+    """Leaves of the checkpoint, in its order."""
 
     def create(self) -> None:
         """Make the files that all writers share: headers, full sizes, metadata of arrays.

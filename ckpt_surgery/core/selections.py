@@ -65,7 +65,7 @@ def as_array(positions: Positions) -> np.ndarray:
 
 
 def within(positions: Positions, start: int, stop: int) -> Positions:
-    """Those of ascending indices that are in `start:stop`, counted from `start`."""
+    """Ascending indices that lie in `start:stop`, counted from `start`."""
     if isinstance(positions, range):
         first = positions.start + max(0, -(-(start - positions.start) // positions.step)) * positions.step
         return range(first - start, min(positions.stop, stop) - start, positions.step)

@@ -57,7 +57,7 @@ def mesh_axes(axis: str | Sequence[str] | None) -> tuple[str, ...]:
 
 
 def spec_flaw(mesh: Mesh, spec: Spec) -> str | None:
-    """What is wrong with a spec for arrays of any shape; None if nothing is."""
+    """Problem of a spec for arrays of any shape; None without one."""
     names = [name for axis in spec for name in mesh_axes(axis)]
     for i, name in enumerate(names):
         if name not in mesh:
@@ -69,7 +69,7 @@ def spec_flaw(mesh: Mesh, spec: Spec) -> str | None:
 
 
 def misfit(mesh: Mesh, spec: Spec, shape: tuple[int, ...]) -> str | None:
-    """Why jax cannot divide an array of this shape by this spec; None if it can."""
+    """Reason why jax cannot divide an array of this shape by this spec; None if it can."""
     if len(spec) > len(shape):
         axes = {0: "no axes", 1: "1 axis"}.get(len(shape), f"{len(shape)} axes")
         return f"has {axes}, the spec {spec_text(spec)} is for {len(spec)}"

@@ -281,7 +281,7 @@ def binary(symbol: str, left: Array | Number, right: Array | Number) -> Array:
 
 
 def reads(node: Node, seen: set[int] | None = None) -> list[Read]:
-    """Every read that a value is computed from, once, depth first. `seen`: see `nodes_of`."""
+    """Reads that a value is computed from, each once, depth first. `seen`: see `nodes_of`."""
     if seen is None:
         while isinstance(node, Apply) and len(node.inputs) == 1:
             (node,) = node.inputs  # nearly all values are one chain
@@ -291,7 +291,7 @@ def reads(node: Node, seen: set[int] | None = None) -> list[Read]:
 
 
 def nodes_of(root: Node, seen: set[int], ends: Container[int] = ()) -> list[Node]:
-    """Every node that a value is computed from and the value's own, once, depth first.
+    """Nodes that a value is computed from and its own, each once, depth first.
 
     `seen`: identities of nodes to leave out with all below them; those that are visited are added to it.
     `ends`: identities of nodes below which nothing is visited.
@@ -309,7 +309,7 @@ def nodes_of(root: Node, seen: set[int], ends: Container[int] = ()) -> list[Node
 
 
 def inputs_first(nodes: Iterable[Node]) -> Iterator[Apply]:
-    """Every function of several values once, after its inputs."""
+    """Functions of several values, each once and after its inputs."""
     return below_first(_functions(nodes), lambda node: _functions(node.inputs))
 
 
@@ -321,7 +321,7 @@ T = TypeVar("T", bound=Hashable)
 
 
 def below_first(roots: Sequence[T], below: Callable[[T], Sequence[T]]) -> Iterator[T]:
-    """Every item once, after all that `below` names for it: depth first, from the first root on."""
+    """Items, each once and after all that `below` names for it: depth first, from the first root on."""
     done: set[T] = set()
     stack = list(reversed(roots))
     while stack:

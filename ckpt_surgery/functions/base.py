@@ -36,7 +36,7 @@ NEW_FORM = (
     "Expressions call Python functions of lazy arrays: `@in_expressions` above "
     "`def roll(x: Array, shift: int) -> Array`. A class is a primitive, which such a function applies."
 )
-"""What to do about a module whose classes expressions called before."""
+"""Advice for modules whose classes expressions called before."""
 _OLD_FORM = {"parameters", "context", "remaining", "parts", "list_form", "statistics"}
 
 
@@ -74,8 +74,8 @@ class Function:
     """Whether each element is a sum of products of elements, one of each input."""
 
     full_copies: ClassVar[int] = 0
-    """How many arrays of the size of the whole result (at least 4 bytes per element) `apply` holds, even if
-    only a region is wanted. 0: its memory is proportional to the region."""
+    """Number of arrays of the size of the whole result (at least 4 bytes per element) that `apply` holds even
+    for a region. 0: its memory is proportional to the region."""
 
     scratch: ClassVar[int] = 0
     """Bytes that `apply` holds besides arrays of the size of the region, or a pass of `stream` besides a few
@@ -159,7 +159,7 @@ class Function:
         return None
 
     def passes(self, ins: Specs) -> int:
-        """How many passes a stream that gives the result makes at most, for the plan's costs."""
+        """Maximum number of passes of a stream that gives the result, for the plan's costs."""
         return 1
 
     def uses(self, selection: Selection, ins: Specs) -> list[tuple[int, Selection]]:

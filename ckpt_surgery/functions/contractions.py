@@ -34,7 +34,7 @@ class Einsum(Function):
     multilinear: ClassVar[bool] = True
     subscripts: str
     symbol: str = "einsum"
-    """What messages call it: `@` for the matrix product."""
+    """Name in messages: `@` for the matrix product."""
 
     def called(self) -> str:
         return self.symbol
@@ -171,7 +171,7 @@ def contraction(dtypes: Sequence[DType], name: str) -> DType:
 
 
 _BLOCK_ELEMENTS = 1 << 15
-"""How many elements of the result are summed at a time, so that their sums stay in the processor's cache."""
+"""Number of elements of the result summed at a time, so that their sums stay in the processor's cache."""
 
 
 def summed_products(name: str, operands: Sequence[np.ndarray], shape: Shape, region: Region) -> np.ndarray:

@@ -21,7 +21,7 @@ from ckpt_surgery.core.tiles import tile_shape
 Ufunc = Callable[..., Any]
 
 _PIECE = 1 << 15
-"""How many elements are converted to Python integers at a time, which take far more memory."""
+"""Number of elements converted to Python integers at a time, which take far more memory."""
 
 _OPERATORS: dict[str, Callable[[int, int], int]] = {"+": operator.add, "-": operator.sub, "*": operator.mul}
 

@@ -72,7 +72,7 @@ TILE = 1 << 15
 """Elements of a mask that are computed at a time: what is computed for each of them takes far more memory."""
 TILE_BYTES = 64 * TILE
 THRESHOLD = ArraySpec((2,), np.dtype(np.uint64))
-"""What `KthMagnitude` gives."""
+"""Result of `KthMagnitude`."""
 
 
 @dataclass(frozen=True)

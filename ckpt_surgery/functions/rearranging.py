@@ -31,7 +31,7 @@ Lengths = tuple[tuple[str, int], ...]
 
 @dataclass(frozen=True)
 class Rearrangement:
-    """What a pattern does to arrays of one shape: a reshape, a transpose, and another reshape."""
+    """Steps of a pattern for arrays of one shape: a reshape, a transpose, and another reshape."""
 
     split: Shape
     """Shape after the first reshape, with one axis for each name on the left side."""
@@ -103,7 +103,7 @@ def _names(side: Side) -> tuple[str, ...]:
 
 @functools.lru_cache(maxsize=4096)
 def rearrangement(pattern: str, lengths: Lengths, shape: Shape) -> Rearrangement:
-    """What a pattern with these lengths does to an array of this shape.
+    """Steps of a pattern with these lengths for an array of this shape.
 
     Raises FunctionError if pattern, lengths and shape do not fit together.
     """

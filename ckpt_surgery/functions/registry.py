@@ -18,7 +18,7 @@ WRITTEN_WITH = {
     "base": ("Function", "LeafKey", "Number", "in_expressions"),
     "arrays": ("Array", "Series", "apply"),
 }
-"""What functions are written with, by the module that defines it."""
+"""Names that functions are written with, by the module that defines them."""
 
 
 @functools.cache
@@ -63,7 +63,7 @@ def _add(functions: dict[str, Plain], module: ModuleType) -> None:
 
 @functools.cache
 def offered() -> Mapping[str, Any]:
-    """What can be imported from this package: its own functions by name, and what they are written with."""
+    """Names that can be imported from this package: its functions, and what they are written with."""
     written = {
         name: getattr(importlib.import_module(f"{GROUP}.{module}"), name)
         for module, names in WRITTEN_WITH.items()

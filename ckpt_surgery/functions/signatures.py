@@ -13,7 +13,7 @@ from ckpt_surgery.functions.arrays import Array, Series
 from ckpt_surgery.functions.base import LeafKey, expression_name
 
 OTHER_NAMES: Mapping[str, str] = {"dim": "axis", "dims": "axes", "keepdim": "keepdims", "input": "x"}
-"""What PyTorch calls parameters, and what they are called here."""
+"""PyTorch's names of parameters, and ours."""
 LISTS = frozenset({Sequence[Array], list[Array]})
 """Annotations of lists of arrays."""
 LAZY = LISTS | {Array, Series}
@@ -100,6 +100,6 @@ def _counted(arguments: int) -> str:
 
 
 def usage(function: Callable[..., Any], optional: str = "[{}]") -> str:
-    """How a function is called, for messages: `pad(x, axis, to, [value])`. `optional`: a format."""
+    """Signature of a function, for messages: `pad(x, axis, to, [value])`. `optional`: a format."""
     shown = [p.name if is_required(p) else optional.format(p.name) for p in signature_of(function).parameters]
     return f"{expression_name(function)}({', '.join(shown)})"

@@ -23,14 +23,14 @@ ROW = 1 << 8
 wide, so that what is read at once can be tall or wide, as the chunks of a source are."""
 
 T = TypeVar("T")
-"""What is found for each block, and joined."""
+"""Result for each block, and its joining."""
 
 
 class Pass:
     """One pass over all blocks of an array. `note` is called by one thread at a time, `seen` by several."""
 
     def seen(self, block: np.ndarray, region: Region) -> Any:
-        """What a block tells: its elements as a contiguous vector in C order, and their region.
+        """Reduce one block: its elements as a contiguous vector in C order, and their region.
 
         Changes nothing. Raises DataError for values that have no result.
         """

@@ -94,7 +94,7 @@ class Evaluator:
         return permitted if permitted.any() else None
 
     def _refusal(self, value: Apply, element: Region, where: str, known: Known) -> DataError:
-        """What is wrong with one element, and how many of them there are."""
+        """Problem of one element, and the number of such elements."""
         at = f", at {list(element.starts)}" if element.starts else ""
         if isinstance(value.function, Rounded):
             wide = evaluate_in_any_order(value.inputs[0], element, self._read, known)

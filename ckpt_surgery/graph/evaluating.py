@@ -104,7 +104,7 @@ class Streaming:
 
 
 class StreamedValues:
-    """What is computed in streams, for values of which several regions are evaluated: each once.
+    """Results of streams, for values of which several regions are evaluated: each is computed once.
 
     Safe to use from several threads: those that need the same one compute it together.
     """
@@ -112,7 +112,7 @@ class StreamedValues:
     def __init__(self, read: Reader):
         self._read = read
         self._streams: dict[int, tuple[Apply, ...]] = {}
-        """Those of each value, by the identity of its node."""
+        """Results of each value, by the identity of its node."""
         self._running: dict[int, Streaming] = {}
         self._known: dict[int, np.ndarray] = {}
         self._lock = threading.Lock()

@@ -56,7 +56,7 @@ class Fused:
     inputs: tuple[int, ...]
     """The numbers of the parts that they are computed from."""
     parts: tuple[Part, ...]
-    """Those parts: other functions, and leaves."""
+    """Inputs of the part: other functions, and leaves."""
 
     def apply(self, blocks: Sequence[np.ndarray]) -> np.ndarray:
         """The region's elements in C order, from the blocks of `parts`. Raises DataError."""
@@ -108,7 +108,7 @@ class Fused:
 
 
 def fused(parts: Sequence[Part]) -> dict[int, Fused]:
-    """What is evaluated together, by the number of the part that is its result.
+    """Parts evaluated together, by the number of the part that is their result.
 
     Tiles gain nothing for a small region, a single function of one array, or leaves and results of one width.
     They are also not used where they need more memory than whole blocks. The decision depends on the

@@ -135,7 +135,7 @@ MOST_REGIONS = 64
 Place = tuple[Node, Region]
 """The node of a part, and its region."""
 Wanted = tuple[int, Region]
-"""What a part takes of another: its number, and the region of its node, which the other part contains."""
+"""Input of a part: another part's number, and a region of its node, which that part contains."""
 
 
 @frozen(eq=False)
@@ -145,7 +145,7 @@ class Part:
     node: Node
     region: Region
     inputs: tuple[Wanted, ...]
-    """What a function takes, in the order of `Function.needs`; nothing if it is computed in a stream."""
+    """Inputs of a function, in the order of `Function.needs`; empty if it is computed in a stream."""
 
     @property
     def nbytes(self) -> int:

@@ -17,7 +17,7 @@ _UP = re.compile(r"(?:.+\.)?layers\.\d+\.mlp\.(?:gate|up)_proj\.weight")
 _HEADS = ("lm_head.weight", "language_model.lm_head.weight")
 _OTHER_TOWERS = re.compile(r"vision|visual|audio|encoder|image|projector|speech")
 _LAYERS = ("decoder_layers", *LAYERS)
-"""Where a config has the first, as BART's, `num_hidden_layers` counts those of the encoder."""
+"""In configs with the first, as BART's, `num_hidden_layers` counts the layers of the encoder."""
 _WIDTHS = ("hidden_size", "n_embd", "d_model")
 _NARROW_EMBEDDING = ("embedding_size", "word_embed_proj_dim", "hidden_size_per_layer_input")
 """Entries of models whose embedding need not be as wide as their layers."""

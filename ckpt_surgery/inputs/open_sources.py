@@ -50,7 +50,7 @@ class OpenSource:
         return details_of(self.stored).choices()
 
     def leaves(self) -> Mapping[str, Leaf]:
-        """Every leaf by its key's text, in the checkpoint's order, with the dtype that it is read in."""
+        """Leaves by their keys' texts, in the checkpoint's order, with the dtypes that they are read in."""
         return self._leaves
 
     def files(self) -> Iterable[str]:

@@ -77,7 +77,7 @@ def open_as(given: str | InMemory, uint16: str | None, **which: Unpack[SourceOpt
 
 
 def uint16_at(given: str | InMemory, uint16: str | None) -> str:
-    """How to read arrays of uint16, `keep` or `bfloat16`; those of an open checkpoint as it was opened.
+    """Way to read arrays of uint16, `keep` or `bfloat16`; those of an open checkpoint as it was opened.
 
     Raises UsageError for a value that the option cannot have, and if the checkpoint was opened with another.
     """

@@ -42,7 +42,7 @@ class InMemory:
     tree: Any
     """The tree, or the `TreeSource` that a plan has made of it."""
     uint16: str = "keep"
-    """How arrays of uint16 are read, `keep` or `bfloat16`."""
+    """Way to read arrays of uint16, `keep` or `bfloat16`."""
 
 
 class OpenedPath(str):
@@ -56,7 +56,7 @@ class OpenedPath(str):
     item: str | None
     src_format: str
     uint16: str
-    """How arrays of uint16 are read, `keep` or `bfloat16`."""
+    """Way to read arrays of uint16, `keep` or `bfloat16`."""
     fingerprint: str
     files: Mapping[str, FileState]
     """Size and time of each file, by path; empty if they are not known."""

@@ -53,7 +53,7 @@ def plan_warnings(plan: "Plan", sources: Mapping[str, Source]) -> tuple[str, ...
 
 
 def leaves_read(plan: "Plan") -> dict[tuple[str, str], Leaf]:
-    """Every leaf that a plan reads, by the name of its source and the text of its key."""
+    """Leaves that a plan reads, by the name of their source and the text of their key."""
     return {(read.source, read.leaf.key.text): read.leaf for step in plan.steps for read in reads(step.value)}
 
 

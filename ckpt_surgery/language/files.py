@@ -77,7 +77,7 @@ def recipe_not_found(path: str) -> UsageError:
 
 
 def _instead_of(directory: Path) -> str:
-    """What to give instead of a directory, which may be a checkpoint."""
+    """Advice for a directory given as a recipe, which may be a checkpoint."""
     if any(directory.glob("*.y*ml")):
         return f"Name the files in it: {directory}/*.yaml, say."
     return "A recipe comes before the checkpoints; without one there is `convert`, and in Python None."

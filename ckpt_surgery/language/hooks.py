@@ -51,7 +51,7 @@ INFER = "infer_"
 """Prefix of the functions that give shape and dtype of a hook's result: `infer_NAME` for `NAME`."""
 HookFunction = Callable[..., Any]
 IN_MEMORY = "(hooks)"
-"""What messages call functions that have no file."""
+"""Name in messages of functions that have no file."""
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 _PLAIN = (str, bytes, int, float, complex, bool, type(None))
@@ -136,7 +136,7 @@ class HookSet:
     functions: Mapping[str, HookFunction]
 
     def label(self, name: str) -> str:
-        """What messages call the function of this name."""
+        """Name of this function in messages."""
         return f"`hooks.{name}`"
 
     def file_of(self, name: str) -> str:
@@ -238,7 +238,7 @@ class HookFunctions(HookSet):
         self.sha256 = _digest(functions)
 
     def label(self, name: str) -> str:
-        """What messages call the function of this name, which nobody has given to a hook that was made."""
+        """Name in messages of the function of this name, which nobody has given to a hook that was made."""
         function = _made_of(self.functions[name])
         if function is None:
             return super().label(name)

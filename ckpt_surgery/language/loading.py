@@ -56,7 +56,7 @@ class LoadedRecipe(Represented):
     hooks: HookSet | None = None
     """The user's functions, if they are allowed."""
     set_texts: tuple[str, ...] = ()
-    """What the caller sets, as texts `NAME=VALUE`."""
+    """Values that the caller sets, as texts `NAME=VALUE`."""
     function: TracedFunction | None = None
     """The user's function that the recipe was traced from; None for recipes that were written."""
 
@@ -65,7 +65,7 @@ class LoadedRecipe(Represented):
 
     @cached_property
     def param_values(self) -> tuple[ParamValue, ...]:
-        """Every param with its value and the origin of the value.
+        """Params with their values and the origins of these.
 
         Raises PlanError if the config has a value of another type, SourceError if the config is damaged.
         """

@@ -16,7 +16,7 @@ from ckpt_surgery.language.yaml.parsing import parse_document
 
 
 class ParamSource(enum.StrEnum):
-    """Where the value of a param comes from."""
+    """Origin of the value of a param."""
 
     SET = "set"
     """`set`, or `--set` of the command line."""

@@ -77,7 +77,7 @@ def data_document(value: Any, path: str, rules: Mapping[DocumentPath, str]) -> Y
 
 
 def _parts(value: Any, where: DocumentPath) -> Iterator[tuple[DocumentPath, Any]]:
-    """Every part of a document with its path, the containers before what they hold."""
+    """Parts of a document with their paths, containers before their content."""
     yield where, value
     inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for name, part in inner:

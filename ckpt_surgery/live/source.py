@@ -39,7 +39,7 @@ class TreeSource:
         self._fingerprint = f"tree {next(_numbers)}"
 
     def leaves(self) -> Mapping[str, Leaf]:
-        """Every leaf by its key's text, in the tree's order."""
+        """Leaves by their keys' texts, in the tree's order."""
         return self.tree.leaves
 
     def read(self, leaf: Leaf, region: Region) -> np.ndarray:
@@ -67,7 +67,7 @@ class TreeSource:
 
     @property
     def details(self) -> SourceDetails:
-        """Which lazy arrays of uint16 come from T5X, and are most likely bfloat16."""
+        """Lazy arrays of uint16 that come from T5X, and are most likely bfloat16."""
         values = self.tree.values.items()
         disguised = {text for text, value in values if isinstance(value, LazyArray) and value._is_disguised}
         return SourceDetails(disguised_bfloat16=disguised)

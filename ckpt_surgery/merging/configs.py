@@ -1,4 +1,4 @@
-"""What differs in the `config.json` of a merge from that of its base: the dtype, the number of layers."""
+"""Write the `config.json` of a merge: that of its base with another dtype and number of layers."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -10,7 +10,7 @@ LAYERS = ("num_hidden_layers", "n_layer", "num_layers", "n_layers")
 DTYPES = ("torch_dtype", "dtype")
 """Names under which configs have the dtype: the second since version 5 of transformers."""
 INNER = "text_config"
-"""Where configs of models with several towers have the language model's entries."""
+"""Places of the language model's entries in configs of models with several towers."""
 PER_LAYER = ("layer_types", "mlp_layer_types", "no_rope_layers")
 """Lists with an entry for each layer."""
 

@@ -1,4 +1,4 @@
-"""What a tensor of the result is computed from: models, the values of parameters, dtypes.
+"""Inputs that a tensor of the result is computed from: models, the values of parameters, dtypes.
 
 Tensors with equal inputs share a rule.
 """
@@ -47,7 +47,7 @@ class _Valued:
 
 @dataclass(frozen=True)
 class ModelInputs(_Valued):
-    """What a formula takes from a model."""
+    """Input that a formula takes from a model."""
 
     source: str
     """Name of the source in the recipe."""

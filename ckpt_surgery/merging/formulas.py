@@ -1,4 +1,4 @@
-"""What the methods compute, as expressions of the recipe language.
+"""Methods of merging, as expressions of the recipe language.
 
 In an expression `m1`, `m2`, … are the tensors of the models in order and `b` is the base's, all in float32
 (float64 where one of them is). What several expressions need has a name, so that it is written and computed
@@ -101,7 +101,7 @@ def multislerp(inputs: FormulaInputs) -> Formula:
 
 
 def _from_base(inputs: FormulaInputs) -> tuple[str, Formula]:
-    """What the models differ from the base, or they themselves where there is none, by their first letter."""
+    """Differences of the models from the base, or else the models themselves, by their first letter."""
     return ("m", {}) if inputs.base is None else ("d", each(numbered(inputs), "d{}", "m{} - b"))
 
 
@@ -132,7 +132,7 @@ def _stacked(texts: Iterable[str]) -> str:
 
 
 def formula(inputs: FormulaInputs, seed: int) -> Formula:
-    """What gives the tensors with these inputs. `seed`: for methods that draw at random.
+    """Formula for the tensors with these inputs. `seed`: for methods that draw at random.
 
     Raises FunctionError for values of parameters that the method cannot have.
     """

@@ -165,7 +165,7 @@ METHODS: Mapping[str, Method] = {
     "arcee_fusion": Method((), Base.REQUIRED, 2, 2),
     "passthrough": Method((Parameter("scale", float, MethodScope.EACH, None),), most=1),
 }
-"""Every method by its name."""
+"""Methods by their names."""
 
 PARAMETERS = frozenset(name for method in METHODS.values() for name in method.by_name)
 """Names of the parameters of all methods."""

@@ -114,7 +114,7 @@ class SlicePart:
     model: str
     """The model as the configuration names it."""
     path: DocumentPath
-    """Where it stands there."""
+    """Its place there."""
     parameters: Mapping[str, Setting]
     first: int = 0
     """Its first layer in the slice."""

@@ -176,7 +176,7 @@ class LoadedConfig:
     """The YAML document, for the places of fields."""
 
     def problems(self, found: Iterable[Finding]) -> list[Problem]:
-        """What was found, with its place in the file, in the order of the places."""
+        """Findings with their places in the file, in the order of the places."""
         return in_order(located(self.document, finding) for finding in found)
 
 

@@ -67,7 +67,7 @@ class RecordedArray(Traced, LazyArray):  # type: ignore[misc]
 
     @property
     def extent(self) -> Extent:
-        """How large the expression is."""
+        """Size of the expression."""
         if self._extent is None:  # leaves that are only moved are never asked
             self._extent = extent_of(self._node)
         return self._extent

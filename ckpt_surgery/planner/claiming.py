@@ -1,4 +1,4 @@
-"""Which rule claims which leaf: the first one that matches the leaf's key and whose `when` is true.
+"""Assign leaves to rules: the first one that matches the leaf's key and whose `when` is true.
 
 A `match` rule claims leaves of the sources, and a `fill` rule keys of the target, for which it gives entries.
 """
@@ -167,7 +167,7 @@ def near_miss(pattern: regex.Pattern[str], keys: Iterable[str], matching: MatchB
 
 
 def why_unused(rule: RuleRun) -> SurgeryError:
-    """Why a `match` rule claimed nothing, from a second look at the keys."""
+    """Reason why a `match` rule claimed nothing, from a second look at the keys."""
     run = rule.pass_run
     entries = [entry for name in rule.sources for entry in run.trees[name].values()]
     fits = [e for e in entries if any(rule.match(view) for view, _ in views(e.key.text, run.mirrors))]
@@ -288,7 +288,7 @@ class Fill(RuleRun):
         self._target = target
 
     def claim(self, leaf: Leaf, unclaimed: Mapping[str, Tree] | None = None) -> Entry | Failed | None:
-        """What the rule gives for a target leaf; None if it does not match, or if its `when` is false.
+        """Value that the rule gives for a target leaf; None if it does not match, or if its `when` is false.
 
         `unclaimed`, for last resorts alone: the leaves that they take, unless the rule says `from`.
         """

@@ -1,4 +1,4 @@
-"""How an output is cut into chunks and tasks, so that each task stays within the memory budget."""
+"""Cut an output into chunks and tasks, so that each task stays within the memory budget."""
 
 import math
 from collections.abc import Callable, Hashable, Sequence
@@ -28,7 +28,7 @@ MOST_FOLLOWED = 64
 
 @dataclass(frozen=True)
 class Cut:
-    """How one output is cut into chunks and tasks."""
+    """Chunks and tasks of one output."""
 
     chunks: Shape
     """Shape of the chunks that it is stored in."""
@@ -346,7 +346,7 @@ def _lead(node: Apply, axis: int) -> int | tuple[Node, int]:
 
 
 def _steps(node: Apply, axis: int, at: int) -> list[tuple[int, Shape]]:
-    """What the element with the index `at` on one axis and 0 on all others needs of each input."""
+    """Regions of each input needed by the element with the index `at` on one axis and 0 on all others."""
     starts = tuple(at if a == axis else 0 for a in range(node.spec.ndim))
     region = Region(starts, tuple(n + 1 for n in starts))
     return [(i, part.starts) for i, part in node.function.needs(region, [n.spec for n in node.inputs])]

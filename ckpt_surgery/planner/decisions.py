@@ -93,7 +93,7 @@ def _given(source: str, leaf: Leaf, as_bfloat16: bool) -> Entry:
 
 
 def _nothing_left(loaded: LoadedRecipe, drops: Sequence[Drop], ran: object) -> Iterator[Problem]:
-    """Which rules and policies have dropped all the leaves, each at its place.
+    """Rules and policies that have dropped all the leaves, each at its place.
 
     `ran`: false where no pass has run over leaves; then it is the condition of each pass.
     """

@@ -48,7 +48,7 @@ class RuleRef:
 
 @dataclass(frozen=True)
 class RuleEffect:
-    """What a rule changed of a leaf, in the pass in which it decided about it."""
+    """Changes that a rule made to a leaf, in the pass in which it decided about it."""
 
     rule: RuleRef
     renames: bool
@@ -66,8 +66,7 @@ class Entry:
     """The leaf whose kind, sharding and other metadata the entry has. The leaf's own key is its origin."""
     value: Node
     effects: tuple[RuleEffect, ...] = ()
-    """What the rules of all passes so far have changed, also those that only claimed it, or gave a leaf that
-    its value looks up."""
+    """Changes by the rules of all passes so far, also by those that only claimed it or a leaf that it looks up."""
 
     @property
     def rule(self) -> RuleRef | None:
@@ -290,7 +289,7 @@ def under(key: Key, old: Sequence[str], new: Sequence[str], lists: frozenset[tup
 
 
 PLACEHOLDER = "placeholder"
-"""Why a leaf is dropped for which the target has `...`, and which no rule claims."""
+"""Reason for dropping a leaf for which the target has `...`, and which no rule claims."""
 
 
 @frozen()

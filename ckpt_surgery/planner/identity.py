@@ -21,7 +21,7 @@ from ckpt_surgery.planner.plan import Plan, Step
 LONGEST_TEXT = 1 << 15
 """Characters of a text about sources: `run.json`, which holds it, is read up to 64 KiB."""
 LEAF = "leaf"
-"""What a leaf has in place of the text of a function."""
+"""Text of a leaf, in place of a function's."""
 
 
 def identity_of(prepared: Prepared) -> Mapping[str, str]:

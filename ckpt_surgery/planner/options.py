@@ -19,7 +19,7 @@ DEFAULT_ITEM = "default"
 
 @dataclass(frozen=True)
 class DestinationOptions:
-    """Where the result goes, and how it is written there."""
+    """Destination of the result, and options for writing it."""
 
     path: str | None
     """Path of the destination; None if the plan is made without one."""
@@ -49,7 +49,7 @@ class DestinationOptions:
 
 @dataclass(frozen=True)
 class ResultForm:
-    """What the format makes of a destination."""
+    """Checks of a destination by its format."""
 
     one_file: bool
     """Whether the result is one file rather than a directory."""
@@ -84,7 +84,7 @@ class Prepared:
 
     @property
     def replaces(self) -> Replacement | None:
-        """What is at the destination; None where nothing may be there."""
+        """Content of the destination; None if nothing may be there."""
         return self.plan.replaces
 
     @property

@@ -24,9 +24,9 @@ from ckpt_surgery.planner.running import PassRun, RuleRun
 from ckpt_surgery.planner.target import Target, fitted
 
 NOT_CLAIMED = "not claimed"
-"""Why a leaf of another source than the first is dropped."""
+"""Reason for dropping a leaf of another source than the first."""
 NOT_RETURNED = "not returned"
-"""Why a leaf is dropped that a function as the recipe does not return."""
+"""Reason for dropping a leaf that a function as the recipe does not return."""
 
 
 def run_pass(run: PassRun, target: Target | None, last: bool) -> None:
@@ -202,7 +202,7 @@ def _note_collision(earlier: Made, later: Made, run: PassRun) -> None:
 
 
 def _making(rule: RuleRun | None, entry: Entry, run: PassRun) -> str:
-    """Which rule makes an entry, and from which leaves."""
+    """Rule that makes an entry, and the leaves that it uses."""
     several = len(run.trees) > 1
     made_of = few_keys(
         f"{read.source}:{read.leaf.key}" if several else read.leaf.key.text for read in reads(entry.value)

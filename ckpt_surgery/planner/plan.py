@@ -31,7 +31,7 @@ from ckpt_surgery.planner.entries import RuleEffect, RuleRef, changing_rules
 
 
 class Fate(enum.StrEnum):
-    """What became of a leaf between the first source and the output."""
+    """Fate of a leaf between the first source and the output."""
 
     KEPT = "kept"
     """Its key and its value are those of a source leaf."""
@@ -46,7 +46,7 @@ class Fate(enum.StrEnum):
 
 
 class Transfer(enum.StrEnum):
-    """How the bytes of an output come into the destination."""
+    """Way in which the bytes of an output come into the destination."""
 
     LINK = "link"
     """Its file becomes a link to, or shares its blocks with, the file of the source."""
@@ -63,7 +63,7 @@ class Step:
     leaf: Leaf
     """Key, kind, spec, sharding and other metadata as they will be written. It has no manifest."""
     value: Node
-    """How the value follows from leaves of the inputs."""
+    """Value, as a function of leaves of the inputs."""
     fate: Fate
     rule: RuleRef | None
     """The rule that did the work; None if a policy decided (`unmatched: keep`, `target.prefer`)."""
@@ -77,7 +77,7 @@ class Step:
     served: bool = False
     """Whether bytes that are copied come with whole files, which the store itself copies."""
     effects: tuple[RuleEffect, ...] = ()
-    """What the rules of all passes changed."""
+    """Changes by the rules of all passes."""
 
     @property
     def rules(self) -> tuple[RuleRef, ...]:
@@ -141,7 +141,7 @@ class Input:
     leaves: int
     """Number of leaves."""
     fingerprint: str
-    """What `Source.fingerprint` gave."""
+    """Result of `Source.fingerprint`."""
     step: int | None = None
     """The step that was chosen from a directory of steps; None for any other checkpoint."""
     item: str | None = None
@@ -161,7 +161,7 @@ class DroppedItem(Document):
     item: str
     """Name of the item."""
     kind: Literal["arrays", "json", "other"]
-    """What it holds."""
+    """Its content."""
     bytes: int
     """Size of its files."""
     why: str
@@ -170,7 +170,7 @@ class DroppedItem(Document):
 
 @frozen()
 class Replacement:
-    """What is at the destination, and what a run replaces of it."""
+    """Content of the destination, and what a run replaces of it."""
 
     path: str
     """Path or URL: of a checkpoint, or of a step where one item of it is written."""
@@ -195,7 +195,7 @@ class Replacement:
 
 @dataclass(frozen=True)
 class ChosenDestination:
-    """Where the result goes, and in which format."""
+    """Destination of the result, and its format."""
 
     path: str
     """Path or URL as the caller gave it."""
@@ -209,7 +209,7 @@ class ChosenDestination:
 
 @dataclass(frozen=True)
 class Costs:
-    """What it takes to carry out a plan, in bytes."""
+    """Costs of carrying out a plan, in bytes."""
 
     bytes_out: int
     """Size of the output arrays: shape × itemsize. The sum of the next three."""
@@ -226,9 +226,9 @@ class Costs:
     bytes_dead: int = 0
     """Bytes in linked files that no output uses."""
     bytes_linkable: int = 0
-    """Those of `bytes_copied` that are copied only because programs may rewrite their files in place."""
+    """Bytes of `bytes_copied` that are copied only because programs may rewrite their files in place."""
     bytes_served: int = 0
-    """Those of `bytes_copied` that an object store copies itself, from object to object."""
+    """Bytes of `bytes_copied` that an object store copies itself, from object to object."""
 
     @property
     def bytes_written(self) -> int:
@@ -301,7 +301,7 @@ def with_origin(plan: Plan, origin: object) -> Plan:
 
 
 def origin_of(plan: Plan) -> object:
-    """What a plan was made of; None where it does not remember."""
+    """Inputs of a plan; None if it does not remember them."""
     return vars(plan).get(_ORIGIN)
 
 
@@ -325,7 +325,7 @@ def lineage(step: Step) -> dict[tuple[str, str], Leaf]:
 
 
 def printed_origin(source: str, key: str, leaves: Mapping[tuple[str, str], Leaf]) -> str:
-    """How the key of a leaf of a source is printed. `leaves`: what `lineage` gives."""
+    """Printed key of a leaf of a source. `leaves`: what `lineage` gives."""
     leaf = leaves.get((source, key))
     return key if leaf is None else leaf.key.printed
 

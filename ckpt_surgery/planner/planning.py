@@ -146,7 +146,7 @@ def ambiguous(steps: Sequence[Step], place: Callable[[RuleRef], Place | None]) -
 
 
 def _made(step: Step) -> str:
-    """Where a leaf comes from, for messages."""
+    """Origin of a leaf, for messages."""
     key = f"`{shown(step.leaf.key.printed)}`"
     rule = naming_rule(step.effects) or step.rule
     if rule is not None:
@@ -218,7 +218,7 @@ def _step(entry: Entry, leaf: Leaf, stored: Manifest | None, copied: bool, serve
 
 
 def fate_and_sources(key: Key, value: Node) -> tuple[Fate, tuple[tuple[str, str], ...]]:
-    """What became of a leaf between its source and the output, and (source, key) of every leaf that it reads.
+    """Fate of a leaf between its source and the output, and (source, key) of every leaf that it reads.
 
     A value that is a plain read is unchanged.
     """

@@ -39,7 +39,7 @@ _INDEX = re.compile(r"(?:^|/)\[[0-9]+\](?:/|$)")
 
 @dataclass(frozen=True, order=True)
 class Move:
-    """What a key's start and end become."""
+    """New start and end of a key."""
 
     name: str
     """The source that the leaves are of."""

@@ -18,10 +18,10 @@ Field = tuple[str, ...]
 """A field of a rule: `("value",)`, `("to", template)`, `("for", variable)`; `()` is the whole rule."""
 
 MANY = 20
-"""How many problems that belong to no rule are reported before the rest are counted."""
+"""Number of problems without a rule that are reported before the rest are counted."""
 
 MOST_NOTED = 2_000
-"""How many problems are noted before planning ends: a rule that fails at one key fails at most of them."""
+"""Number of problems noted before planning ends: a rule that fails at one key fails at most of them."""
 
 EXCHANGED = (
     "If the source and the target are exchanged, give them the other way round; `fill` rules are for leaves "
@@ -32,7 +32,7 @@ OPTIONAL = "Write `optional: true` if that is fine."
 
 
 class Problems:
-    """What is wrong, or may be a mistake, in one pass. Equal problems of one rule are reported once."""
+    """Problems and warnings of one pass. Equal problems of one rule are reported once."""
 
     def __init__(self, loaded: LoadedRecipe, pass_index: int):
         self.loaded = loaded
@@ -95,7 +95,7 @@ class Problems:
         return own if own in self.loaded.document.marks else (field,)
 
     def unmatched_place(self) -> Place:
-        """Where the recipe says what becomes of leaves that no rule claims."""
+        """Place of the recipe that decides about leaves that no rule claims."""
         return self.loaded.place(self.own("unmatched"))
 
     def warn(self, notice: Notice | str) -> None:

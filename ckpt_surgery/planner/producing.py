@@ -1,4 +1,4 @@
-"""What `match` and `add` rules make: new entries, and which leaves they drop."""
+"""Run `match` and `add` rules: the entries that they make, and the leaves that they drop."""
 
 import math
 from collections import Counter, defaultdict
@@ -61,7 +61,7 @@ class MatchRun(RuleRun):
             self._outcomes = [(to, self.rule.value)]
 
     def outputs(self) -> Iterator[Entry]:
-        """What the rule makes, output by output. Leaves that it only uses, or drops, are left out."""
+        """Outputs of the rule. Leaves that it only uses, or drops, are left out."""
         rule, run = self.rule, self.pass_run
         if not self.claims and not rule.optional:
             self.wrong(("match",), why_unused(self))
@@ -241,7 +241,7 @@ class Add(RuleRun):
     """An `add` rule, and the leaves that it makes."""
 
     def outputs(self) -> Iterator[Entry]:
-        """What the rule makes, for each combination of its `for` variables where `when` is true."""
+        """Outputs of the rule, for each combination of its `for` variables where `when` is true."""
         rule, everywhere = self.rule, self.pass_run.names
         assert rule.add is not None
         _warn_of_braces(self)
@@ -281,7 +281,7 @@ def _shared_names(several: Sequence[Names]) -> dict[str, Any]:
 
 
 def _order_problem(places: Sequence[object], group: Sequence[Contribution]) -> str | None:
-    """What is wrong with the values of `by`; None if nothing is."""
+    """Problem of the values of `by`; None without one."""
     kinds = {type(p) for p in places}
     if kinds not in ({int}, {str}):
         given = " and ".join(sorted(kind.__name__.lower() for kind in kinds))

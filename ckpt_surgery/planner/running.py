@@ -38,7 +38,7 @@ from ckpt_surgery.planner.problems import Field, Problems
 T = TypeVar("T")
 
 Names = Mapping[str, Any]
-"""What an expression sees by name."""
+"""Names that an expression sees."""
 
 Ranges = Mapping[str, Sequence[Any]]
 """The values of the `for` variables of a rule."""
@@ -137,7 +137,7 @@ class PassRun:
         """The name of the source whose tree the pass transforms."""
         self.mirrors = [Mirror(params, slot) for params, slots in pass_.mirror.items() for slot in slots]
         self.policy: Unmatched = pass_.unmatched or problems.loaded.recipe.unmatched
-        """What becomes of the leaves that no rule claims."""
+        """Fate of leaves that no rule claims."""
         self.lists = list_paths(entry.key for entry in trees[self.first].values())
         """The paths of all lists in the first tree."""
         self.lists_meant = self.lists if problems.loaded.function is None else frozenset()
@@ -146,7 +146,7 @@ class PassRun:
         sources = names_of_sources(trees)
         self._leaves = {name: sources[name] for name in trees}
         self.names: Names = {**problems.loaded.names, **sources, TARGET: target}
-        """What expressions see everywhere."""
+        """Names that expressions see everywhere."""
         self._counts: dict[str, int] = {}
         self.given = {id(e.value) for tree in trees.values() for e in tree.values() if type(e.value) is Apply}
         """The identities of the functions that the passes before have made."""
@@ -167,7 +167,7 @@ class PassRun:
         """Texts of the keys whose values could not be made."""
         self._keeps_outputs = keeps_outputs
         self.outputs: dict[tuple[RuleRef, str], Sequence[RuleOutput]] = {}
-        """What the entries of the pass are made of, by rule and key, if that is kept."""
+        """Inputs of the pass's entries, by rule and key, if that is kept."""
 
     def keep(self, rule: RuleRef, made: Entry, outputs: Sequence[RuleOutput]) -> None:
         """Record what a rule made an entry of, if the pass keeps that."""
@@ -227,7 +227,7 @@ class RuleRun:
     def noted(
         self, field: Field, key: str | None, action: Callable[..., T], *given: Any, at_key: bool = False
     ) -> "T | Failed":
-        """What an action gives; if it raises SurgeryError, that is a problem of the rule."""
+        """Result of an action; if it raises SurgeryError, that is a problem of the rule."""
         try:
             return action(*given)
         except SurgeryError as error:
@@ -235,7 +235,7 @@ class RuleRun:
             return FAILED
 
     def bounded(self, field: Field, key: str | None, action: Callable[..., T], *given: Any) -> T:
-        """What an action gives that ends planning at once if it raises: for what grows without bound."""
+        """Result of an action that ends planning at once if it raises: for what grows without bound."""
         try:
             return action(*given)
         except SurgeryError as error:
@@ -250,7 +250,7 @@ class RuleRun:
         return self.bounded(field, None, self.pass_run.limits.matching.fullmatch, pattern, text)
 
     def names_at(self, match: regex.Match[str], key: str) -> dict[str, Any]:
-        """What expressions see at a key that the rule matches: named groups, `g` for all groups, and `key`.
+        """Names that expressions see at a matched key: named groups, `g` for all groups, and `key`.
 
         A group that did not take part in the match is `''`.
         """
@@ -258,7 +258,7 @@ class RuleRun:
         return {**self.pass_run.names, **groups, "g": Groups(match), "key": key}
 
     def names_of(self, claim: Claim) -> Names:
-        """What expressions see at a leaf that the rule claims."""
+        """Names that expressions see at a leaf that the rule claims."""
         return {**self.names_at(claim.match, claim.entry.key.text), "x": x_of(claim.entry)}
 
     def value(self, field: Field, expression: Expression, names: Names, key: str) -> Any:

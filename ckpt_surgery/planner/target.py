@@ -43,9 +43,9 @@ from ckpt_surgery.planner.running import PassRun
 
 TARGET = "target"
 NOT_IN_TARGET = "not in target"
-"""Why a leaf is dropped whose key the target does not have."""
+"""Reason for dropping a leaf whose key the target does not have."""
 ANOTHER_TAKEN = "another value was taken"
-"""Why a leaf is dropped whose key the target has, with a value from elsewhere."""
+"""Reason for dropping a leaf whose key the target has, with a value from elsewhere."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Target:
     disguised: Mapping[str, Leaf] = field(default_factory=dict)
     """Leaves of uint16 that are read as bfloat16, as they are stored."""
     asked: Mapping[str, Asked] = field(default_factory=dict)
-    """What leaves take that leave kind, shape or dtype to the source, by the text of the key."""
+    """Kind, shape and dtype of leaves that leave them to the source, by the text of the key."""
 
     @property
     def has_values(self) -> bool:
@@ -73,7 +73,7 @@ class Target:
 
     @property
     def lack(self) -> str:
-        """Why leaves have no value, as a sentence for messages."""
+        """Reason why leaves have no value, as a sentence for messages."""
         if not self.lists_known:
             return "the target is only a listing: it has no values"
         if self.asked:
@@ -82,7 +82,7 @@ class Target:
 
     @cached_property
     def placeholders(self) -> Mapping[str, Asked]:
-        """What is asked where the target has `...`, by the text of the key."""
+        """Questions of places where the target has `...`, by the text of the key."""
         return {text: asked for text, asked in self.asked.items() if asked.is_placeholder}
 
     def is_placeholder(self, entry: Entry) -> bool:
@@ -114,7 +114,7 @@ def listed_target(leaves: Mapping[str, Leaf], policy: TargetPolicy) -> Target:
 
 
 def target_leaves(target: Target | None) -> SourceLeaves | Unavailable:
-    """What the name `target` stands for in expressions: `target['a/b']`."""
+    """Value of the name `target` in expressions: `target['a/b']`."""
     if target is None:
         return Unavailable("no target is given", hint="Give one: `target=PATH`.")
     own = {text: target.own_value(leaf) for text, leaf in target.leaves.items()}

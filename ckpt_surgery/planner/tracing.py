@@ -1,4 +1,4 @@
-"""How one leaf went through the passes: the rules that made it, and those that could have claimed it.
+"""Trace one leaf through the passes: the rules that made it, and those that could have claimed it.
 
 The passes that were run have kept what each of their outputs is made of, because they were watched.
 """
@@ -33,7 +33,7 @@ class Claimed:
     key: str
     """Key before the pass."""
     bound: Mapping[str, str]
-    """What the groups of the regular expression matched, by name, or by number (`1`) where they have none;
+    """Matches of the groups of the regular expression, by name, or by number (`1`) where they have none;
     and the values of the `for` variables."""
 
     __repr__ = brief
@@ -41,7 +41,7 @@ class Claimed:
 
 @dataclass(frozen=True)
 class Stage:
-    """What one rule did on the way to a leaf of the result."""
+    """Step of one rule on the way to a leaf of the result."""
 
     pass_name: str | None
     """Name of the pass, if it has one, and several passes were run."""
@@ -63,7 +63,7 @@ class Stage:
 
 
 class Outcome(enum.StrEnum):
-    """What came of a `match` rule at a leaf of a source."""
+    """Outcome of a `match` rule at a leaf of a source."""
 
     CLAIMED = "claimed"
     """The rule claimed the leaf."""
@@ -125,7 +125,7 @@ def stages(runs: Sequence[PassRun], key: str) -> list[Stage]:
 def _stage(
     run: PassRun, ref: RuleRef, entries: Sequence[Entry], known: Mapping[int, Sequence[SourceKey]]
 ) -> Stage:
-    """What one rule did to make these entries."""
+    """Step by which one rule made these entries."""
     outputs = [output for entry in entries for output in run.outputs[ref, entry.key.text]]
     rule = next(rule for rule in run.rules if rule.ref is ref)
     members = [output for output in outputs if isinstance(output, Contribution)]
@@ -156,7 +156,7 @@ def _stage(
 
 
 def _groups(match: regex.Match[str]) -> dict[str, str]:
-    """What each group matched; `` where it took no part."""
+    """Match of each group; `` if it took no part."""
     names = {number: name for name, number in match.re.groupindex.items()}
     return {names.get(n, str(n)): match.group(n) or "" for n in range(1, match.re.groups + 1)}
 

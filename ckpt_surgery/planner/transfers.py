@@ -1,4 +1,4 @@
-"""How each output gets its value: from stored bytes that are linked or copied, or by being computed.
+"""Decide how each output gets its value: linked or copied from stored bytes, or computed.
 
 It is decided from manifests alone: the cheapest way that the destination supports.
 """
@@ -17,15 +17,15 @@ from ckpt_surgery.graph.walks import Spare, relinked
 Range = tuple[int, int]
 """Offsets in a file: of the first byte, and of the one after the last."""
 ARRAYS = "arrays"
-"""What stands for a format where nothing is written: the result is arrays in memory."""
+"""Pseudo-format for runs that produce arrays in memory instead of files."""
 
 
 @dataclass(frozen=True)
 class Destination:
-    """What a plan has to know about the place that the result is written to."""
+    """Facts about the place that the result is written to, as a plan needs them."""
 
     encoder: Encoder
-    """What its format can hold, and in which chunks."""
+    """Encoder of its format: what it can hold, and in which chunks."""
     wholly_stored: Callable[[Manifest], bool]
     """Whether every element of an array has stored bytes. Reads nothing but the indexes of shards.
     Raises SourceError where a file is gone."""
@@ -63,7 +63,7 @@ def arrays_in_memory(encoder: Encoder, staged: bool = False) -> Destination:
 
 @dataclass(frozen=True)
 class Transfers:
-    """How every output gets its value."""
+    """Way in which each output gets its value."""
 
     stored: Sequence[Manifest | None]
     """The stored bytes that become each output; None: it is computed."""

@@ -1,4 +1,4 @@
-"""Which sources, and which rows of their leaves, a plan does not use, and how much of it is the target's own.
+"""Find sources, and rows of their leaves, that a plan does not use, and how much of it is the target's own.
 
 All are easily mistakes. A model whose names do not fit those of a checkpoint would come out whole, and made
 of random numbers. A row is what has one index along any axis.
@@ -95,7 +95,7 @@ def unused_elements(values: Sequence[Node], left_out: str) -> Iterator[Notice]:
 
 
 def unused_rows(shape: Shape, selections: Iterable[Selection]) -> tuple[str, str] | None:
-    """How many elements are in rows that no selection takes, such as `96 of 128`, and the first such rows.
+    """Number of elements in rows that no selection takes, such as `96 of 128`, and the first such rows.
 
     None if each index along each axis is in a selection.
     """
@@ -132,7 +132,7 @@ def _name(positions: Positions) -> Hashable:
 
 Listings = Mapping[str, Mapping[str, Leaf]]
 BY_ITSELF = frozenset({NOT_IN_TARGET, ANOTHER_TAKEN, PLACEHOLDER, "not claimed"})
-"""Why leaves are dropped that no part of a recipe speaks of."""
+"""Reasons for dropping leaves that no part of a recipe mentions."""
 
 
 def check_sources_used(plan: Plan, loaded: LoadedRecipe, listings: Listings, target: Target | None) -> None:
@@ -159,7 +159,7 @@ def check_sources_used(plan: Plan, loaded: LoadedRecipe, listings: Listings, tar
 
 
 def _hint(name: str, plan: Plan, loaded: LoadedRecipe, listings: Listings, target: Target | None) -> str:
-    """What to do about a source that is not used: rules that take its leaves in place of the target's."""
+    """Advice about a source that is not used: rules that take its leaves in place of the target's."""
     away = f"Leave out this source, or drop it on purpose: `{{match: '.*', source: {name}, drop: true}}`."
     if target is None:
         return away

@@ -97,7 +97,7 @@ class DiffDocument(Versioned):
     changed: tuple[ChangedLeaf, ...]
     """Leaves that differ in more than values."""
     renamed: tuple[RenamedLeaf, ...]
-    """Those of `only_a` and `only_b` that are most likely the same under two names."""
+    """Leaves of `only_a` and `only_b` that are most likely the same under two names."""
     rtol: Number
     """Relative tolerance."""
     atol: Number

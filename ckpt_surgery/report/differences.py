@@ -18,12 +18,12 @@ from ckpt_surgery.report.leaves import describe, folded, times_text
 from ckpt_surgery.report.renames import Proof, Renamed
 
 Part = Literal["kind", "shape", "dtype", "value", "container"]
-"""What can differ between the descriptions of a leaf in A and in B."""
+"""Properties that can differ between the descriptions of a leaf in A and in B."""
 
 
 @frozen()
 class ComparedLeaf(Keyed):
-    """How far the values of a leaf are apart."""
+    """Distance between the values of a leaf."""
 
     equal: bool
     """Whether all elements are equal, within the tolerances."""
@@ -63,7 +63,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Holds:
-    """Which parts of a tree's structure the format of a checkpoint can express."""
+    """Parts of a tree's structure that the format of a checkpoint can express."""
 
     format: str = ""
     """Name of the format."""
@@ -99,7 +99,7 @@ class Difference(Represented):
     tolerance: Tolerance = EXACT
     """Within which values count as the same."""
     renamed: tuple[Renamed, ...] = ()
-    """Those of `only_a` and `only_b` that are most likely the same under two names."""
+    """Leaves of `only_a` and `only_b` that are most likely the same under two names."""
     scalars: tuple[str, ...] = ()
     """Texts of keys with a scalar in one, and in the other, whose format has none, an array without axes."""
     warnings: tuple[str, ...] = ()
@@ -269,7 +269,7 @@ def _worst(group: Sequence[ComparedLeaf]) -> ComparedLeaf:
 
 
 def why_missing(leaf: Leaf, other: Holds) -> str:
-    """Why the other checkpoint cannot hold a leaf; empty where it can."""
+    """Reason why the other checkpoint cannot hold a leaf; empty if it can."""
     return "" if other.empty or leaf.kind is not LeafKind.EMPTY else f"{other.format} holds no empty nodes"
 
 

@@ -1,4 +1,4 @@
-"""How far apart two pieces of numbers are, in any two dtypes, and within which tolerances."""
+"""Measure distances between two pieces of numbers, in any two dtypes, and check tolerances."""
 
 import math
 from dataclasses import dataclass
@@ -45,9 +45,9 @@ class Tolerance:
     """Elements with `|a - b| <= atol + rtol * |b|` count as the same, as for `numpy.allclose`."""
 
     rtol: float = 0.0
-    """What is allowed relative to the element of B."""
+    """Tolerance relative to the element of B."""
     atol: float = 0.0
-    """What is allowed besides."""
+    """Absolute tolerance."""
 
     @property
     def exact(self) -> bool:
@@ -60,7 +60,7 @@ EXACT = Tolerance()
 
 @dataclass(frozen=True)
 class Gap:
-    """How far apart the values seen so far are."""
+    """Distances of the values seen so far."""
 
     same: bool = True
     """Whether all elements are the same, within the tolerance."""
@@ -111,7 +111,7 @@ class Gap:
 
 
 def gap(a: np.ndarray, b: np.ndarray, tolerance: Tolerance = EXACT) -> Gap:
-    """How far apart two pieces of the same length are."""
+    """Distances of two pieces of the same length."""
     whole = whole_numbers(a.dtype) and whole_numbers(b.dtype)
     wide_x, wide_y = _alike(wide(a), wide(b))
     x, y = (_integers(a), _integers(b)) if whole else (wide_x, wide_y)
@@ -142,21 +142,21 @@ def _halved(x: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 
 def _close(apart: np.ndarray, b: np.ndarray, tolerance: Tolerance) -> np.ndarray:
-    """Which distances are within the tolerance; nothing is close to an infinity or to NaN."""
+    """Mask of distances within the tolerance; nothing is close to an infinity or to NaN."""
     limit = tolerance.atol + tolerance.rtol * np.abs(b)
     close: np.ndarray = np.isfinite(apart) & np.isfinite(b) & (apart <= limit)
     return close
 
 
 def _same(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Which elements are equal or NaN in both; the parts of complex numbers are compared one by one."""
+    """Mask of elements that are equal or NaN in both; parts of complex numbers are compared one by one."""
     u, v = (one.view(np.float64).reshape(one.size, -1) for one in (x, y))
     same: np.ndarray = ((u == v) | (np.isnan(u) & np.isnan(v))).all(axis=-1)
     return same
 
 
 def _exact(piece: np.ndarray) -> np.ndarray:
-    """Which elements float64 represents exactly; not all integers of 64 bits are."""
+    """Mask of elements that float64 represents exactly; not all integers of 64 bits are."""
     if piece.dtype not in (np.int64, np.uint64):
         return np.ones(piece.shape, bool)
     rounded = piece.astype(np.float64)
@@ -166,7 +166,7 @@ def _exact(piece: np.ndarray) -> np.ndarray:
 
 
 def _rounding(piece: np.ndarray) -> np.ndarray:
-    """How far each element is from its rounding to float64."""
+    """Distance of each element from its rounding to float64."""
     lost, inexact = np.zeros(piece.shape), ~_exact(piece)
     lost[inexact] = [abs(int(value) - int(float(value))) for value in piece[inexact]]
     return lost

@@ -20,7 +20,7 @@ from ckpt_surgery.report.leaves import describe, short_spec
 from ckpt_surgery.report.plan_texts import ARROW, fate_word, plan_summary_rows, totals_text
 
 UNMATCHED = "unmatched"
-"""Where `Explanation.excerpts` has the policy for leaves that no rule claims."""
+"""Place in `Explanation.excerpts` of the policy for leaves that no rule claims."""
 
 
 @dataclass(frozen=True)
@@ -52,9 +52,9 @@ class ExplainedFunction(Document):
     name: str
     """Name of the function, or the operator."""
     count: int
-    """How many of them there are."""
+    """Their number."""
     spec: str
-    """What each of them gives: `bf16[4,8]`."""
+    """Result of each of them: `bf16[4,8]`."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ class Used:
 
 @dataclass(frozen=True, repr=False)
 class Explanation(Represented):
-    """What there is to say about one key: as a leaf of the result, as leaves of sources, or as a subtree."""
+    """Explanation of one key: as a leaf of the result, as leaves of sources, or as a subtree."""
 
     key: str
     """The key that was asked for."""
@@ -183,7 +183,7 @@ class ExplainedClaim(Document):
 
 @dataclass(frozen=True, kw_only=True)
 class ExplainedStage(Document):
-    """What one rule did on the way to a leaf of the result."""
+    """Step of one rule on the way to a leaf of the result."""
 
     pass_: str | None
     """Name of the rule's pass, if it has one, and several passes were run."""

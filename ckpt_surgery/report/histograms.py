@@ -21,7 +21,7 @@ _BLOCKS = "▁▂▃▄▅▆▇█"
 
 @dataclass(frozen=True)
 class Histogram:
-    """How many values lie in each bin; bin i has `start + i * width <= value < start + (i + 1) * width`.
+    """Number of values in each bin; bin i has `start + i * width <= value < start + (i + 1) * width`.
 
     Without values it has no bins.
     """
@@ -64,7 +64,7 @@ NO_VALUES = Histogram()
 
 
 def _widening(first: int, last: int) -> int:
-    """How often the width of the bins has to double so that there are `MOST_BINS` at most."""
+    """Number of doublings of the bins' width after which there are at most `MOST_BINS`."""
     by = 0
     while (last >> by) - (first >> by) >= MOST_BINS:
         by += 1

@@ -98,7 +98,7 @@ class _Numbered:
 
 
 def page_data(plan: Plan) -> dict[str, Any]:
-    """What the page's script draws: every leaf, with numbers into lists of what is repeated.
+    """Data that the page's script draws: every leaf, with numbers into lists of what is repeated.
 
     A leaf is [key, fate, [rule, …], spec, transfer or null, bytes, [[source, spec], …], why].
     """

@@ -39,7 +39,7 @@ class Unusual:
 
 
 def unusual(leaves: Iterable[Leaf], statistics: Mapping[str, Statistics | Unread]) -> tuple[Unusual, ...]:
-    """What is unusual, from the statistics of these leaves; nothing, where nothing is."""
+    """Unusual values, from the statistics of these leaves; empty if there are none."""
     listed = list(leaves)
     read = [(leaf, statistics.get(leaf.key.text)) for leaf in listed]
     known = [(leaf, stats) for leaf, stats in read if isinstance(stats, Statistics)]
@@ -86,7 +86,7 @@ class Inspection(Represented):
     metadata: Mapping[str, Any]
     """The user's custom metadata."""
     leaves: tuple[Leaf, ...]
-    """Every leaf that was asked for, in the checkpoint's order, or sorted."""
+    """Leaves that were asked for, in the checkpoint's order, or sorted."""
     statistics: Mapping[str, Statistics | Unread] | None = None
     """Statistics by key text, of every leaf with an array; None where no values were read."""
     values: Values = field(default_factory=dict)

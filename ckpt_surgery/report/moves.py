@@ -22,7 +22,7 @@ class LeafMove:
     sources: tuple[Parts, ...]
     """Components of the keys in the sources."""
     like: Hashable
-    """What decided: fate, rule, reason. Leaves share a subtree only if it is equal; None: they never do."""
+    """Decision: fate, rule, reason. Leaves share a subtree only if it is equal; None: they never do."""
 
 
 class Subtree(NamedTuple):
@@ -35,7 +35,7 @@ class Subtree(NamedTuple):
     members: tuple[int, ...]
     """Indices of its leaves among all moves, in order."""
     rests: tuple[Parts, ...]
-    """What follows the subtree's key in the keys of its leaves; one empty one for a leaf itself."""
+    """Ends of the keys of a subtree's leaves; one empty one for a leaf itself."""
 
 
 class _Head(NamedTuple):
@@ -115,18 +115,18 @@ SLOTS = frozenset({"m", "v", "v_row", "v_col"})
 
 
 class RowPattern(NamedTuple):
-    """What a row says of its keys and of their sources."""
+    """Text of a row about its keys and their sources."""
 
     key: str
     """Pattern of the keys, or of the subtrees."""
     source: str
     """Pattern of their sources; the same as `key` where they keep their names, or have several sources."""
     like: Hashable
-    """What else the row says. Only rows of which it is equal can be mirrors."""
+    """Rest of the row. Only rows with equal rests can be mirrors."""
     whole: bool = False
     """Whether the row stands for subtrees."""
     loose: Hashable = None
-    """What else the row says but for shapes; None where the shapes matter."""
+    """Rest of the row without shapes; None if the shapes matter."""
 
 
 @dataclass(frozen=True)
@@ -142,7 +142,7 @@ class Mirrored:
 
 
 def mirrored(patterns: Sequence[RowPattern]) -> list[Mirrored]:
-    """Which rows remain, in order: those with the fewest components, with those that mirror them.
+    """Rows to show, in order: those with the fewest components, with those that mirror them.
 
     `a/x` from `a/y`, and `b/c/x` from `b/c/y`, are the same in `a` and in `b/c`, where what is said of them
     is equal. So are whole subtrees `a` and `b/c` with the same leaves. Where that is so of any pattern, it is
@@ -233,7 +233,7 @@ def _with_slots(patterns: Sequence[RowPattern], groups: Groups) -> Groups:
 
 
 def _tails(key: str) -> Iterator[str]:
-    """What remains of a key without its first components, the longest first."""
+    """Ends of a key without its first components, the longest first."""
     while "/" in key:
         key = key.partition("/")[2]
         yield key
@@ -256,7 +256,7 @@ def _trees(mirror: str, base: str) -> tuple[str, str]:
 
 
 def _parted(key: str, source: str) -> tuple[str, Parts, Parts]:
-    """What two patterns begin with, and what follows in each."""
+    """Common beginning of two patterns, and the rest of each."""
     one, other = key.split("/"), source.split("/")
     start = common_end(tuple(one[::-1]), tuple(other[::-1]))
     return "/".join(one[:start]), tuple(one[start:]), tuple(other[start:])

@@ -170,7 +170,7 @@ def _added_together(rows: Iterable[Row]) -> Iterator[Row]:
 
 
 def totals(plan: Plan) -> Totals:
-    """How many leaves there are before and after, and by fate."""
+    """Numbers of leaves before and after, and by fate."""
     before = sum(i.leaves for i in plan.inputs if i.name != TARGET)
     return Totals(before, len(plan.steps), counts(plan))
 
@@ -181,7 +181,7 @@ def has_changes(plan: Plan) -> bool:
 
 
 def replacement_text(found: Replacement | None) -> str | None:
-    """What a run replaces, adds and leaves at its destination; None where there is nothing to be said."""
+    """Sentence on what a run replaces, adds and leaves at its destination; None if it has none."""
     if found is None or not (found.one_item or found.items or found.nbytes):
         return None
     path, items = shown(found.path), ", ".join(map(shown, found.items))
@@ -195,7 +195,7 @@ def replacement_text(found: Replacement | None) -> str | None:
 
 
 def why_of(step: Step) -> str:
-    """What is to be said of a leaf's new value: that it replaces the old one, or nothing."""
+    """Remark on a leaf's new value: that it replaces the old one, or nothing."""
     return "value replaced" if step.replaces else ""
 
 
@@ -274,7 +274,7 @@ def _of_dropped(gone: Dropped, several: bool) -> _Change:
 
 
 def _entry(changes: Sequence[_Change], found: Subtree, names: Sequence[str]) -> ShownKey:
-    """What is folded: a key and its sources, and what its row says besides."""
+    """Row to fold: a key and its sources, and the rest of its text."""
     one = changes[found.members[0]]
     looks = tuple([(rest, changes[n].spec) for rest, n in zip(found.rests, found.members, strict=True)])
     if one.key is None:

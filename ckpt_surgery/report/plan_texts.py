@@ -16,7 +16,7 @@ LOUD = frozenset({Fate.DEFAULTED.value, DROPPED})
 """Fates that are written in capitals, so that they stand out without colour too."""
 
 WAYS = {Transfer.LINK: "linked", Transfer.COPY: "copied", Transfer.COMPUTE: "computed"}
-"""What happens to the bytes of an output, by its transfer."""
+"""Words for the bytes of an output, by its transfer."""
 
 ARROW = " → "
 """Between what a leaf was and what it is."""

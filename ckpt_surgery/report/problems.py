@@ -1,4 +1,4 @@
-"""What the codes of problems mean: the sections of docs/problems.md, which the wheel carries."""
+"""Explanations of the codes of problems: the sections of docs/problems.md, which the wheel carries."""
 
 import functools
 import re

@@ -25,7 +25,7 @@ _SEPARATOR = re.compile(r"[/.]")
 
 
 class Proof(enum.StrEnum):
-    """What shows that two leaves are the same one under two names."""
+    """Evidence that two leaves are the same one under two names."""
 
     STORED = "stored"
     """Both have the same stored bytes: of the same files, or equal ones in the checkpoints' indexes."""
@@ -120,7 +120,7 @@ def _same_place(places: Mapping[str, Hashable], one: Leaf, other: Leaf) -> bool:
 
 
 def _place(leaf: Leaf) -> Hashable | None:
-    """Where the stored bytes of an array are, and how they are encoded; None where that is not known.
+    """Places and encoding of the stored bytes of an array; None if they are not known.
 
     Bytes in the index of a checkpoint stand for themselves.
     """
@@ -136,7 +136,7 @@ def _place(leaf: Leaf) -> Hashable | None:
 
 
 def _identity(file: str) -> Hashable:
-    """What is the same for all names of a file: hard links and symbolic links to it as well."""
+    """Identity shared by all names of a file: hard links and symbolic links to it as well."""
     if urls.is_url(file) or not os.path.exists(file):
         return file
     found = os.stat(file)

@@ -213,7 +213,7 @@ def _statistics_or_reason(source: Source, leaf: Leaf, memory: int) -> Statistics
 
 
 def _why_unread(leaf: Leaf) -> str | None:
-    """Why a leaf cannot be read, as a sentence; None where it can."""
+    """Reason why a leaf cannot be read, as a sentence; None if it can."""
     return None if leaf.unreadable is None else f"it {leaf.unreadable.why}"
 
 
@@ -222,7 +222,7 @@ def _reading(leaf: Leaf, memory: int) -> AbstractContextManager[None]:
 
 
 def without_key(leaf: Leaf, error: SourceError) -> str:
-    """What an error says, without the key at its beginning."""
+    """Message of an error, without the key at its beginning."""
     why = "; ".join(problem.message for problem in error.problems)
     return why.removeprefix(f"`{shown(leaf.key.printed)}`: ")
 

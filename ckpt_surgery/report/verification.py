@@ -1,4 +1,4 @@
-"""What verification found, and its JSON documents."""
+"""Results of verification, and their JSON documents."""
 
 import enum
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ class Flaw(Document):
 
 
 class Verify(enum.StrEnum):
-    """How much of a new checkpoint is read before it is published."""
+    """Extent to which a new checkpoint is read before it is published."""
 
     NONE = "none"
     """Nothing."""
@@ -41,7 +41,7 @@ class Verify(enum.StrEnum):
 
 @dataclass(frozen=True)
 class VerifiedRun(Document):
-    """How a result was read back before it was published."""
+    """Extent to which a result was read back before it was published."""
 
     mode: Annotated[Verify, NAMED]
     """As `--verify` said."""
@@ -55,7 +55,7 @@ NOT_VERIFIED = VerifiedRun(Verify.NONE, 0, 0)
 
 
 class Depth(enum.StrEnum):
-    """How much of a checkpoint `verify` reads."""
+    """Extent to which `verify` reads a checkpoint."""
 
     VALUES = "values"
     """Everything that has checksums; everything where there is no record."""
@@ -87,7 +87,7 @@ class VerifiedSample(Document):
 
 @dataclass(frozen=True, repr=False)
 class Verified(Represented):
-    """What `verify` found."""
+    """Result of `verify`."""
 
     path: str
     """Path as the caller gave it."""
@@ -123,7 +123,7 @@ class Verified(Represented):
 
 
 def verdict(verified: Verified) -> str:
-    """What verification says of a checkpoint in a word or three: what was not read proves nothing."""
+    """Verdict on a checkpoint, in a word or three: what was not read proves nothing."""
     if verified.flaws:
         return "damaged"
     return "no damage found" if verified.in_part else "whole"

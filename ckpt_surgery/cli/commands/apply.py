@@ -128,7 +128,7 @@ def _shard(
 
 
 def _shard_lines(result: "ShardResult") -> "Iterator[Text]":
-    """What was done, and what is left to do."""
+    """Shards done, and shards left to do."""
     from rich.text import Text
 
     from ckpt_surgery.core.text import bytes_text, number_of, seconds_text

@@ -135,7 +135,7 @@ def _lines(found: "Inferred", out: str | None) -> "Iterator[Text]":
 
 
 def _compared(found: "Inferred") -> str:
-    """How many leaves have been compared with those of the target, element by element."""
+    """Number of leaves compared with those of the target, element by element."""
     return (
         f"every element of {number_of(found.compared, 'leaf')} compared"
         if found.compared

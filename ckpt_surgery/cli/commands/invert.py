@@ -64,7 +64,7 @@ def invert(
 
 
 def _show(inverse: "Inverse", terminal: Terminal) -> None:
-    """What comes back, and what does not, on stderr."""
+    """Report the leaves that come back, and those that do not, on stderr."""
     from rich.text import Text
 
     from ckpt_surgery.core.notices import few_keys

@@ -1,1 +1,1 @@
-"""What commands take: options and arguments."""
+"""Options and arguments of commands."""

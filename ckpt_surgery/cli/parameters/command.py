@@ -1,4 +1,4 @@
-"""What all commands have: grouped options, variables and examples in their help, and no option twice."""
+"""Behaviour of all commands: grouped options, variables and examples in their help, no option twice."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache

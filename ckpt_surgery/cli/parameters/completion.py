@@ -1,4 +1,4 @@
-"""What shells complete arguments with. Nothing here reads a recipe or a checkpoint."""
+"""Completions of arguments in shells. Nothing here reads a recipe or a checkpoint."""
 
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
@@ -41,7 +41,7 @@ def _packaged(incomplete: str, left_out: str = "") -> "list[CompletionItem]":
 
 
 def complete_subject(ctx: click.Context, param: click.Parameter, incomplete: str) -> "list[CompletionItem]":
-    """What `explain` takes: the code of a problem, or a recipe and then checkpoints."""
+    """Complete the arguments of `explain`: the code of a problem, or a recipe and then checkpoints."""
     if ctx.params.get(param.name or ""):
         return complete_path(ctx, param, incomplete)
     codes = complete_code(ctx, param, incomplete.upper())

@@ -1,4 +1,4 @@
-"""How options are given on the command line: names, and what their values may be.
+"""Options on the command line: their names, and the values that they take.
 
 The texts of those that the library has, too, are in `inputs.options`.
 """
@@ -26,7 +26,7 @@ from ckpt_surgery.core.text import shown
 
 @dataclass(frozen=True)
 class Form:
-    """How an option is given, where its name and type do not say so."""
+    """Form of an option, where its name and type do not determine it."""
 
     metavar: str | None = None
     names: tuple[str, ...] = ()
@@ -39,7 +39,7 @@ class Form:
 
 
 class Argument(Form):
-    """How an argument without a name of its own is given."""
+    """Form of a positional argument."""
 
 
 class Group:
@@ -55,7 +55,7 @@ def whole(least: int) -> Form:
 
 
 class ReportFormat(StrEnum):
-    """How problems are reported."""
+    """Form in which problems are reported."""
 
     TEXT = "text"
     JSON = "json"
@@ -248,7 +248,7 @@ DraftTo = Annotated[str | None, "Write the recipe to a file. [default: stdout]",
 
 
 def report_format(*names: str) -> Form:
-    """How `ReportAs` is given: `--report-format`, and `--format` where no checkpoint is written."""
+    """Spelling of `ReportAs`: `--report-format`, and `--format` where no checkpoint is written."""
     return Form(
         names=names,
         parse=lambda ctx, param, value: ReportFormat(value),
@@ -264,7 +264,7 @@ ReportAs = Annotated[
 
 
 class PlanOutput(Group):
-    """What `apply`, `plan`, `convert` and `merge` print and write about a plan."""
+    """Options for what `apply`, `plan`, `convert` and `merge` print and write about a plan."""
 
     json_to: JsonTo
     report_to: Annotated[
@@ -277,7 +277,7 @@ class PlanOutput(Group):
 
 
 class RunParameters(Group):
-    """How `apply`, `convert` and `merge` carry out a plan."""
+    """Options for how `apply`, `convert` and `merge` carry out a plan."""
 
     overwrite: Overwrite
     resume: Annotated[

@@ -1,4 +1,4 @@
-"""Which names the files of options such as `--json` may have, and which files they may replace."""
+"""Check the files of options such as `--json`: their names, and the files that they may replace."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""How two checkpoints differ, as lines of styled text."""
+"""Difference of two checkpoints, as lines of styled text."""
 
 from collections.abc import Iterator, Sequence
 
@@ -26,7 +26,7 @@ MOST_VALUES = 20
 
 
 def difference_lines(difference: Difference, *, full: bool, width: int) -> Iterator[Text]:
-    """What differs, then the summary."""
+    """Lines for what differs, then the summary."""
     rows = difference_rows(difference, full=full)
     yield from _row_lines([row for row in rows if not row.word.startswith("renamed")], width)
     for row in rows:

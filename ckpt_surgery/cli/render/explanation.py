@@ -31,7 +31,7 @@ OUTCOMES = {
     "beginning": "matches only its beginning, {key}: a pattern has to match the whole key",
     "end": "matches only its end, {key}: a pattern has to match the whole key",
 }
-"""What came of a rule that did not claim a leaf."""
+"""Outcome of a rule that did not claim a leaf."""
 
 
 def explanation_lines(explanation: "Explanation", *, full: bool, width: int) -> Iterator[Text]:
@@ -94,7 +94,7 @@ def _operation(name: str, count: int, spec: str) -> str:
 def _stage_lines(
     explanation: "Explanation", made: Made, number: int, full: bool, width: int
 ) -> Iterator[Text]:
-    """What one rule did, the `number`th on the way."""
+    """Lines for one rule, the `number`th on the way."""
     stage, alone = made.stages[number], len(made.stages) == 1
     several = _several(explanation)
     where = "" if stage.pass_name is None else f" of the pass {stage.pass_name}"

@@ -1,4 +1,4 @@
-"""What `inspect` found as lines of styled text: the head, and a tree or a flat list of the leaves."""
+"""Result of `inspect` as lines of styled text: the head, and a tree or a flat list of the leaves."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -38,7 +38,7 @@ MOST_NAMES = 8
 """Number of steps, and of items, that the head names."""
 
 ON_MESH = " on mesh "
-"""What stands between a partition and the mesh of devices in the text of a sharding."""
+"""Separator of a partition and the mesh of devices in the text of a sharding."""
 
 
 def inspection_lines(
@@ -62,7 +62,7 @@ def inspection_lines(
 
 
 def key_lines(found: "Inspection") -> Iterator[Text]:
-    """Every key on a line of its own, in the order of the checkpoint or of `sort`."""
+    """Keys on lines of their own, in the order of the checkpoint or of `sort`."""
     lines = listing(found.leaves, {}, full=True)
     for line in by_size(lines) if found.sort == "size" else lines:
         yield Text(line.key)
@@ -87,7 +87,7 @@ def _cells(line: TreeLine, mesh: str, verbose: bool) -> list[Text]:
 
 
 def head_lines(found: "Inspection", verbose: bool, width: int) -> Iterator[Text]:
-    """What the checkpoint is as a whole: path, format, totals, dtypes, steps, items, metadata."""
+    """Lines about the whole checkpoint: path, format, totals, dtypes, steps, items, metadata."""
     about = chosen_text(found.format, found.step, found.item)
     yield from flowing([Text(shown(found.path), "bold"), Text(f"({about})", "dim")], "  ", width)
     yield from flowing(list(map(Text, size_texts(found.leaves, found.others))), ", ", width)

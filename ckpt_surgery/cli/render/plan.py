@@ -37,7 +37,7 @@ STYLES = {
 """Style of each fate."""
 
 KINDS = {"arrays": "arrays, ", "json": "JSON, ", "other": ""}
-"""What an item holds."""
+"""Content of an item."""
 
 LEAST_COLUMN = 24
 """Least width of the column of keys."""
@@ -70,7 +70,7 @@ def plan_lines(plan: "Plan", *, full: bool, verbose: bool, width: int) -> Iterat
 
 
 def _cost_remarks(plan: "Plan", width: int) -> Iterator[Text]:
-    """What could cost less, and what can restore the result."""
+    """Lines on what could cost less, and what can restore the result."""
     if plan.costs.bytes_linkable:
         why = (
             f"{bytes_text(plan.costs.bytes_linkable)} are copied because programs rewrite such files in "
@@ -94,7 +94,7 @@ def result_lines(result: "Result", width: int) -> Iterator[Text]:
 
 
 def shared_lines(result: "Result", width: int) -> Iterator[Text]:
-    """Which files the result shares with sources."""
+    """Files that the result shares with sources."""
     count = len(result.shared)
     if count:
         files = "1 file is" if count == 1 else f"{count:,} files are"

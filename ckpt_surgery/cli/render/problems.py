@@ -9,7 +9,7 @@ from ckpt_surgery.core.errors import Problem
 
 
 def rendered(format: ReportFormat, problems: Sequence[ReportedProblem], exit_code: int) -> str:
-    """What a report of this format has on stdout about a command that has ended; `text` has nothing."""
+    """Report on stdout, in this format, about a command that has ended; empty for `text`."""
     if format is ReportFormat.JSON:
         from ckpt_surgery.cli.documents.problems import ErrorDocument, error_of
         from ckpt_surgery.core.documents import json_text

@@ -1,4 +1,4 @@
-"""What `plan`, `apply` and `convert` print: what will be done, and what was done.
+"""Output of `plan`, `apply` and `convert`: what will be done, and what was done.
 
 Also as Markdown, for the summary of a step of GitHub Actions.
 """
@@ -141,7 +141,7 @@ class Report:
 
 
 def _companions_lines(result: "Result", width: int) -> Iterator["Text"]:
-    """Which config and tokenizer files were copied, and where from."""
+    """Lines on config and tokenizer files that were copied, and their origin."""
     from ckpt_surgery.cli.render.words import sentence
 
     if result.companions:

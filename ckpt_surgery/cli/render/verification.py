@@ -1,4 +1,4 @@
-"""What verification found, as lines of styled text. Prints nothing."""
+"""Result of verification, as lines of styled text. Prints nothing."""
 
 from collections.abc import Iterator
 

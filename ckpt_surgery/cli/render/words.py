@@ -23,7 +23,7 @@ def start_of(word: str, style: str) -> Text:
 
 
 def labelled(label: str, text: str | Text = "") -> Text:
-    """What the first column says of a text."""
+    """Word of the first column for a text."""
     label = label if len(label) < WORD else f"{label} "
     return Text.assemble((f"{label:<{WORD}}", "dim"), text)
 

@@ -1,1 +1,1 @@
-"""Where output goes."""
+"""Output to the terminal."""

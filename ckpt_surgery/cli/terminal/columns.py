@@ -6,7 +6,7 @@ from rich.cells import cell_len
 from rich.text import Text
 
 GAP = "  "
-"""What stands between two cells of a line."""
+"""Separator of two cells of a line."""
 NARROWEST = 24
 """Least width of the first column."""
 INDENT = 4

@@ -1,4 +1,4 @@
-"""Where output goes. Text from recipes and checkpoints is escaped, and never interpreted as markup."""
+"""Print to the terminal. Text from recipes and checkpoints is escaped, and never interpreted as markup."""
 
 import gc
 import os

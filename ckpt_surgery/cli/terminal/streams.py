@@ -75,6 +75,6 @@ def is_absent(stream: TextIO) -> bool:
 
 
 def unwritten() -> OSError | None:
-    """Why text on stdout was lost; None where all is written, or its reader has left."""
+    """Reason why text on stdout was lost; None if all is written, or its reader has left."""
     sys.stdout.flush()
     return sys.stdout.failure if isinstance(sys.stdout, Stream) else None

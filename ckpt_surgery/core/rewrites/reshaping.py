@@ -11,7 +11,7 @@ from ckpt_surgery.core.rewrites.axes import canonical_codec, replaced, restored
 
 
 def matching_axes(old: Shape, new: Shape) -> list[tuple[int, int]]:
-    """Where both shapes, which have no lengths of 0, can be cut so that matching parts have equal sizes.
+    """Axes at which both shapes, which have no lengths of 0, can be cut into matching parts of equal sizes.
 
     Returns (axis of `old`, axis of `new`) for every cut of the finest such split, from (0, 0) to the ends.
     """

@@ -55,7 +55,7 @@ MEANT: Mapping[str, str] = {
         "A rule computes with `value`, as in `value: cast(x, 'bfloat16')`.",
     ),
 }
-"""What a rule has in place of fields that it has not, by the names under which people look for them."""
+"""Fields of a rule to use instead of names that do not exist, by the names that people try."""
 
 MOST_LISTED = 8
 """Fields of a mapping that are listed where one is not known; a longer list hides the rest of the message."""

@@ -1,4 +1,4 @@
-"""What the checks of a recipe get, and what they give: findings."""
+"""Input of the checks of a recipe, and their findings."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

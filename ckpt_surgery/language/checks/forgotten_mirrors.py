@@ -28,9 +28,9 @@ MODEL = frozenset({"params", "target"})
 COUNTERS = ("count", "step")
 """Endings of what an optimizer has beside its slots."""
 TREES = ("", "/mu", "/0/mu", "/1/0/mu")
-"""Where below an optimizer's state slots may be."""
+"""Places below an optimizer's state where slots may be."""
 ENDS = ("", "/m", "/v_row")
-"""What may follow the name of the parameter in a slot's key."""
+"""Endings that may follow the name of the parameter in a slot's key."""
 MOST_RULES, MOST_ROOTS = 10, 5
 """Limits on what is tried of each pass, so that recipes of thousands of rules take no time."""
 

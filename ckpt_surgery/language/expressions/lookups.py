@@ -65,7 +65,7 @@ def counted(scope: Scope, pattern: Any) -> int:
 
 
 def substitution() -> Callable[[Scope, Any, Any, Any], str]:
-    """What `sub(text, 'regex', 'replacement')` does at one place of a recipe, whose matches share a limit."""
+    """`sub(text, 'regex', 'replacement')` at one place of a recipe, whose matches share a limit."""
     budget = MatchBudget()
 
     def substituted(scope: Scope, text: Any, pattern: Any, replacement: Any) -> str:

@@ -1,4 +1,4 @@
-"""What to write here instead of functions of NumPy, JAX, PyTorch and einops: for messages only."""
+"""Replacements for functions of NumPy, JAX, PyTorch and einops, for messages only."""
 
 import ast
 import re
@@ -75,7 +75,7 @@ _WRITE: Mapping[str, str] = {
     "startswith": "text[:2] == 'ab'",
     "endswith": "text[-2:] == 'ab'",
 }
-"""What to write instead of calling functions or methods of these names; `x` stands for their array."""
+"""Replacements for calls of functions or methods of these names; `x` stands for their array."""
 
 _ADVICE: Mapping[str, str] = {
     **{names: f"write `{code}`" for names, code in _WRITE.items()},
@@ -94,7 +94,7 @@ _ADVICE: Mapping[str, str] = {
     "from_numpy": _NOTHING,
 }
 INSTEAD = {name: advice for names, advice in _ADVICE.items() for name in names.split()}
-"""What to do instead of calling a function or a method of this name; `x` stands for its array."""
+"""Replacement for a call of a function or a method of this name; `x` stands for its array."""
 
 _TEXTS = frozenset({"key", "g"})
 """Names of texts, and of what holds texts."""
@@ -115,7 +115,7 @@ _TYPES |= {"short": "int16", "bool_": "bool", "float_": "float64"}
 
 
 def method_advice(receiver: ast.expr, name: str, functions: Mapping[str, str]) -> str:
-    """What to write instead of `receiver.name(…)`, as `; write …`; or nothing.
+    """Replacement for `receiver.name(…)`, as `; write …`; or nothing.
 
     `functions`: how each function of the language is called.
     """
@@ -130,7 +130,7 @@ def method_advice(receiver: ast.expr, name: str, functions: Mapping[str, str]) -
 
 
 def attribute_advice(receiver: ast.expr, name: str, functions: Mapping[str, str]) -> str:
-    """What to write instead of `receiver.name`, as `; write …`; or nothing."""
+    """Replacement for `receiver.name`, as `; write …`; or nothing."""
     if is_module(receiver):
         type_name = _TYPES.get(name, name)
         if type_name in DTYPES:

@@ -1,4 +1,4 @@
-"""What names in expressions stand for, and the error that points at characters of an expression."""
+"""Values of names in expressions, and the error that points at characters of an expression."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping
@@ -208,7 +208,7 @@ class Groups:
 
 
 class Leaves(ABC):
-    """What the name of a source, or `target`, stands for: the leaves of a tree by the text of their key."""
+    """Value of a source's name, or of `target`: the leaves of a tree by the text of their key."""
 
     name: str
     """Name of the source in the recipe, or `target`."""
@@ -239,7 +239,7 @@ class Scope:
 
 
 def looked_up(leaves: Leaves, key: str, look: Callable[[str], Value | None]) -> Value:
-    """What `look` gives for a leaf. Raises FunctionError, with a close match, if it gives None."""
+    """Result of `look` for a leaf. Raises FunctionError, with a close match, if it gives None."""
     value = look(key)
     if value is None:
         message = f"`{leaves.name}` has no leaf {key!r}{did_you_mean(key, leaves.keys())}"

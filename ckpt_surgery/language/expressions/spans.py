@@ -1,4 +1,4 @@
-"""Where the nodes of a syntax tree stand in the text of their expression."""
+"""Spans of the nodes of a syntax tree in the text of their expression."""
 
 import ast
 import re

@@ -35,7 +35,7 @@ def function_names() -> frozenset[str]:
 
 
 def usages() -> dict[str, str]:
-    """How each function of the registry is called, by name: `pad(x, axis, to, value=…)`."""
+    """Signatures of the registry's functions, by name: `pad(x, axis, to, value=…)`."""
     return {name: usage(function, "{}=…") for name, function in registry().items()}
 
 

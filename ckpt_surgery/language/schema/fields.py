@@ -195,7 +195,7 @@ class Pass(_Model):
 
 
 class TargetPolicy(_Model):
-    """How the result is brought to the structure of the target."""
+    """Options for bringing the result to the structure of the target."""
 
     prefer: Literal["source", "target"] = Field(
         default="source",
@@ -222,7 +222,7 @@ class TargetPolicy(_Model):
 
 
 class InputPolicy(_Model):
-    """How the sources are read. Options of the command line take precedence."""
+    """Options for reading the sources. Those of the command line take precedence."""
 
     uint16: Literal["keep", "bfloat16"] = Field(
         default="keep",
@@ -245,7 +245,7 @@ class ShardingPolicy(_Model):
 
 
 class OutputPolicy(_Model):
-    """How the result is written. Options of the command line take precedence."""
+    """Options for writing the result. Those of the command line take precedence."""
 
     format: str | None = Field(
         default=None,

@@ -122,7 +122,7 @@ class _Builder:
             self.report(message, start, start + 1, path, hint=self._quotes(event))
 
     def _quotes(self, event: Any) -> str | None:
-        """How a value that begins with a sign of YAML is written if it is text."""
+        """Quoted form of text that begins with a sign of YAML."""
         if not isinstance(event, yaml.AliasEvent) and getattr(event, "style", "") is not None:
             return None
         value = value_at(self.text, event.start_mark.index)

@@ -221,7 +221,7 @@ class _Tree:
     origins: Mapping[int, Leaf]
     """Texts and empty nodes by the identity of the object in the argument."""
     held: Sequence[Any]
-    """Those objects, kept alive as long as their identities are used."""
+    """Objects, kept alive as long as their identities are used."""
 
 
 def _stand_ins(original: Original, name: str, recorder: HookRecorder) -> _Tree:
