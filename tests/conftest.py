@@ -97,7 +97,7 @@ def leave_cases(items: list[pytest.Item]) -> None:
         if hasattr(item, "callspec") and not any(map(item.get_closest_marker, ("each", "slow"))):
             tests[item.nodeid.partition("[")[0]].append(item)
     for cases in tests.values():
-        cases.sort(key=lambda item: sorted(item.callspec.indices.items()))
+        cases.sort(key=lambda item: sorted(item.callspec.indices.items()))  # type: ignore[attr-defined]
         kept = sample(len(cases))
         for number, item in enumerate(cases):
             if number not in kept:

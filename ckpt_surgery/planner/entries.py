@@ -66,7 +66,7 @@ class Entry:
     """The leaf whose kind, sharding and other metadata the entry has. The leaf's own key is its origin."""
     value: Node
     effects: tuple[RuleEffect, ...] = ()
-    """Changes by the rules of all passes so far, also by those that only claimed the leaf or one it looks up."""
+    """Changes by the rules of all passes so far, also by those that only claimed it or one it looks up."""
 
     @property
     def rule(self) -> RuleRef | None:

@@ -1,4 +1,4 @@
-"""Behaviour of all commands: grouped options, variables and examples in their help, no option twice."""
+"""Common ground of commands: grouped options, variables and examples in their help, no option twice."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
