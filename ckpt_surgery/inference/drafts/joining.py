@@ -43,7 +43,7 @@ Chosen = Sequence[tuple[RuleDraft, Slot]]
 def join_rules(rules: Iterable[RuleDraft], universe: Universe, tables: Tables) -> list[RuleDraft]:
     """Join the rules that differ in one slot: first in trees, then in words, then in layers."""
     found = list(rules)
-    for slots in (_trees, _words, _layers):
+    for slots in (_trees, _words, _pairs, _layers):
         while len(fewer := _round(found, slots, universe, tables)) < len(found):
             found = fewer
     return found
@@ -59,11 +59,22 @@ def _trees(pattern: KeyPattern, rule: RuleDraft) -> Iterator[Slot]:
 
 def _words(pattern: KeyPattern, rule: RuleDraft) -> Iterator[Slot]:
     """The components of a pattern."""
+    return _components(pattern, 1)
+
+
+def _pairs(pattern: KeyPattern, rule: RuleDraft) -> Iterator[Slot]:
+    """Two components that follow each other, such as `layer_001/EncDecAttention`."""
+    return _components(pattern, 3)
+
+
+def _components(pattern: KeyPattern, count: int) -> Iterator[Slot]:
+    """So many parts of a text, separators counted, that begin and end with a component."""
     for at, text in enumerate(pattern.texts):
         parts = tokens(text)
-        for here, part in enumerate(parts):
-            if part not in SEPARATORS:
-                yield Slot(at, "".join(parts[:here]), part, "".join(parts[here + 1 :]))
+        for here in range(len(parts) - count + 1):
+            word = parts[here : here + count]
+            if word[0] not in SEPARATORS and word[-1] not in SEPARATORS:
+                yield Slot(at, "".join(parts[:here]), "".join(word), "".join(parts[here + count :]))
 
 
 def _layers(pattern: KeyPattern, rule: RuleDraft) -> Iterator[Slot]:
