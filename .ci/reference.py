@@ -100,7 +100,7 @@ LIMITS: Sequence[tuple[str, str]] = (
     ("an expression", f"{expressions.MAX_TEXT} characters, nested {compiler.MAX_DEPTH} levels deep"),
     (
         "the entries of a `let`",
-        f"{expressions.MAX_TEXT} characters together, nested {rules.MAX_LET_DEPTH} levels deep, "
+        f"{rules.MAX_LET_TEXT} characters together, nested {rules.MAX_LET_DEPTH} levels deep, "
         "with the entries that they use written out",
     ),
     ("an integer that is computed", f"{values.MAX_BITS} bits"),
