@@ -90,7 +90,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def leave_cases(items: list[pytest.Item]) -> None:
     """Mark as slow all but a few cases of each test, unless each case is a promise of its own.
 
-    A mistake that breaks one case of many breaks the first, the middle or the last one almost always.
+    A mistake that breaks one case of many breaks the first or the last one almost always.
     """
     tests: dict[str, list[pytest.Item]] = defaultdict(list)
     for item in items:

@@ -164,6 +164,7 @@ def test_the_tool_takes_every_configuration_of_a_merge(method: str, tmp_path: Pa
     assert plan.warnings == ()
 
 
+@pytest.mark.slow("runs a benchmark")
 def test_mergekit_is_used_or_its_lack_is_a_note(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").touch()
     assert str(merging.mergekit(tmp_path / "file")).startswith("it could not be installed (")

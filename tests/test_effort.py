@@ -40,15 +40,15 @@ def tried(items: list[Case]) -> list[int]:
     return sorted(item.index for item in items if not item.get_closest_marker("slow"))
 
 
-@pytest.mark.parametrize(("count", "kept"), [(1, {0}), (2, {0, 1}), (3, {0, 1, 2})])
+@pytest.mark.parametrize(("count", "kept"), [(1, {0}), (2, {0, 1})])
 def test_few_cases_are_all_tried(count: int, kept: set[int]) -> None:
     assert sample(count) == kept
 
 
-def test_of_many_cases_the_first_the_middle_and_the_last_are_tried_in_any_order() -> None:
+def test_of_many_cases_the_first_and_the_last_are_tried_in_any_order() -> None:
     items = cases()
     leave_cases(items[::-1])
-    assert tried(items) == [0, 4, 9]
+    assert tried(items) == [0, 9]
 
 
 def test_of_promises_every_case_is_tried() -> None:

@@ -49,6 +49,7 @@ def test_both_schemes_show_the_same(made: Path) -> None:
         assert light.read_text() != dark.read_text()
 
 
+@pytest.mark.slow("runs every command that a picture shows")
 def test_the_pictures_show_what_they_are_for(made: Path) -> None:
     plan, error, stats, diff, apply = (
         text_of(made / f"{name}-light.svg") for name in ("plan", "error", "stats", "diff", "apply")

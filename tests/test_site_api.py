@@ -77,6 +77,7 @@ def test_every_function_says_what_it_raises(name: str) -> None:
     assert "Raises " in (inspect.getdoc(getattr(ckpt_surgery, name)) or "")
 
 
+@pytest.mark.slow("builds the site")
 def test_options_are_listed_with_their_defaults_and_meanings() -> None:
     function = package()["apply"].final_target
     assert str(function.parameters["verify"].default) == "'fast'"

@@ -95,6 +95,7 @@ def test_an_error_in_one_is_raised_in_both(outcomes: Outcomes) -> None:
         assert outcomes[case][1]["read"] == {}
 
 
+@pytest.mark.slow("starts several processes")
 def test_a_bug_in_one_does_not_leave_the_other_waiting(outcomes: Outcomes) -> None:
     assert errors(outcomes, "bug") == [
         ("SurgeryError", f"{NONE_RETURNS}: RuntimeError: a bug in the program\\nof two lines"),

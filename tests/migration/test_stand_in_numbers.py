@@ -393,6 +393,7 @@ STEPS: list[tuple[str, Function]] = [
 ]
 
 
+@pytest.mark.slow("compiles functions of JAX")
 @settings(max_examples=40, deadline=None, derandomize=True)
 @given(
     dtypes=st.tuples(st.sampled_from(DTYPES), st.sampled_from(DTYPES)),

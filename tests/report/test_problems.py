@@ -79,6 +79,7 @@ def test_a_section_is_a_meaning_an_example_and_a_remedy(code: Code) -> None:
     assert {paragraph.text for paragraph in section.paragraphs if paragraph.is_code} <= set(of_the_page)
 
 
+@pytest.mark.slow("builds the site")
 def test_addresses_are_anchors_of_the_site(site: Path) -> None:
     anchors = set(re.findall(r'id="([^"]+)"', (site / "problems.html").read_text()))
     addresses = [section.address.partition("#") for section in problem_sections().values()]
