@@ -32,8 +32,12 @@ def test_without_a_budget_and_other_errors() -> None:
         raise SourceError("damaged")
 
 
-def test_a_thread_that_cannot_be_started_is_one_too() -> None:
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [(RuntimeError, "can't start new thread"), (SystemError, "error return without exception set")],
+)
+def test_what_else_says_that_no_memory_is_left(kind: type[Exception], text: str) -> None:
     with pytest.raises(OutOfMemoryError, match="not enough memory to write it"), memory_errors("write it"):
-        raise RuntimeError("can't start new thread")
-    with pytest.raises(RuntimeError, match="something else"), memory_errors("write it"):
-        raise RuntimeError("something else")
+        raise kind(text)
+    with pytest.raises(kind, match="something else"), memory_errors("write it"):
+        raise kind("something else")
