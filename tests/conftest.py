@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 import tempfile
 import textwrap
 from collections import defaultdict
@@ -10,6 +11,8 @@ from collections import defaultdict
 # each program runs once or twice here, on small arrays.
 os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8 --xla_backend_optimization_level=0"
 os.environ["JAX_PLATFORMS"] = "cpu"
+# PyTorch for GPUs brings Triton, whose LLVM ends a process that another library's is in. Nothing here needs it.
+sys.modules["triton"] = None  # type: ignore[assignment]
 os.environ.pop("GITHUB_STEP_SUMMARY", None)  # the page of a run is not for what tests do
 
 from collections.abc import Callable
