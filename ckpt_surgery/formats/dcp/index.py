@@ -1,11 +1,12 @@
 """Read `.metadata`: tensors and their chunks, other objects, and the places of their bytes in files.
 
 Everything is checked but for what only the data files tell. Source of the format: the classes of
-torch.distributed.checkpoint.metadata and .filesystem (2.2 to 2.13).
+torch.distributed.checkpoint.metadata and .filesystem (2.2 to 2.13), and what Megatron-LM's planner adds.
 """
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -14,10 +15,19 @@ from ckpt_surgery.core.errors import Problem, SourceError
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.manifests import Chunk
 from ckpt_surgery.core.text import few, shown
-from ckpt_surgery.formats.dcp.vocabulary import CHUNK, INDEX, OBJECT, PLACE, PROPERTIES, ROOTS, TENSOR
 from ckpt_surgery.formats.shared.boxes import check_tiling
 from ckpt_surgery.formats.shared.limits import MOST_AXES, check_shape
-from ckpt_surgery.formats.shared.torch.globals import Record, is_number, is_numbers, what_is
+from ckpt_surgery.formats.shared.torch.globals import (
+    DTYPES,
+    Record,
+    Unsupported,
+    Vocabulary,
+    is_number,
+    is_numbers,
+    ordered_dict,
+    size,
+    what_is,
+)
 from ckpt_surgery.formats.shared.torch.tree import (
     MOST_DEPTH,
     MOST_PROBLEMS,
@@ -26,6 +36,91 @@ from ckpt_surgery.formats.shared.torch.tree import (
     check_unicode,
 )
 from ckpt_surgery.storage.failures import damaged, with_key
+
+# --- names that the pickle can use ------------------------------------------------------------------------
+
+_CHECKPOINT = "torch.distributed.checkpoint"
+_SHARDED = "torch.distributed._shard.sharded_tensor.metadata"
+"""Module of the properties of tensors up to torch 2.2."""
+
+TENSOR = f"{_CHECKPOINT}.metadata.TensorStorageMetadata"
+OBJECT = f"{_CHECKPOINT}.metadata.BytesStorageMetadata"
+CHUNK = f"{_CHECKPOINT}.metadata.ChunkStorageMetadata"
+INDEX = f"{_CHECKPOINT}.metadata.MetadataIndex"
+PLACE = f"{_CHECKPOINT}.filesystem._StorageInfo"
+PROPERTIES = (f"{_CHECKPOINT}.metadata.TensorProperties", f"{_SHARDED}.TensorProperties")
+ROOTS = (
+    f"{_CHECKPOINT}.metadata.Metadata",
+    "megatron.core.dist_checkpointing.strategies.torch.MCoreMetadata",
+)
+_UNUSED = (
+    f"{_CHECKPOINT}.metadata.StorageMeta",
+    f"{_CHECKPOINT}.filesystem._StoragePrefix",
+    # Megatron-LM keeps the plans of all ranks, to save the next time without making them again.
+    f"{_CHECKPOINT}.planner.SavePlan",
+    f"{_CHECKPOINT}.planner.WriteItem",
+    f"{_CHECKPOINT}.planner.TensorWriteData",
+)
+"""Classes whose instances are not looked at."""
+_ENUMS = (
+    f"{_CHECKPOINT}.metadata._MEM_FORMAT_ENCODING",
+    f"{_SHARDED}.MEM_FORMAT_ENCODING",
+    f"{_CHECKPOINT}.planner.WriteItemType",
+)
+_PATHS = tuple(
+    f"{module}.{kind}Path" for module in ("pathlib", "pathlib._local") for kind in ("Posix", "Windows")
+)
+
+
+def _layout(arguments: tuple[Any, ...]) -> object:
+    """The layout of a tensor, which DCP stores with strides."""
+    match arguments:
+        case ("torch.strided",):
+            return Unsupported("a layout of tensors")
+        case (str(name),):
+            raise damaged(f"a tensor has the layout `{shown(name[:200])}`; only `torch.strided` is read")
+    raise damaged("a layout is not made of its name")
+
+
+def _enum(arguments: tuple[Any, ...]) -> object:
+    """A member of an enumeration that no value depends on."""
+    match arguments:
+        case (int(),):
+            return Unsupported("a member of an enumeration")
+    raise damaged("a member of an enumeration is not made of its number")
+
+
+def _path(arguments: tuple[Any, ...]) -> object:
+    """The directory that a checkpoint was written to, which it need not lie in any more."""
+    if all(type(part) is str for part in arguments):
+        return Unsupported("a path")
+    raise damaged("a path is not made of texts")
+
+
+def _persistent(identifier: object) -> object:
+    raise damaged(f"it asks for {what_is(identifier)} outside of it, which no metadata is")
+
+
+_CALLS: Mapping[str, Any] = {
+    "torch.Size": size,
+    "collections.OrderedDict": ordered_dict,
+    "torch.serialization._get_layout": _layout,
+    **dict.fromkeys(_ENUMS, _enum),
+    **dict.fromkeys(_PATHS, _path),
+}
+VOCABULARY = Vocabulary(
+    values=DTYPES,
+    calls=_CALLS,
+    classes=(),
+    records=(TENSOR, OBJECT, CHUNK, INDEX, PLACE, *PROPERTIES, *ROOTS, *_UNUSED),
+    persistent=_persistent,
+    of="metadata of checkpoints",
+    most_instructions=2**25,
+)
+"""Names of dtypes, and of classes whose instances become records. A chunk takes about 60 instructions."""
+
+
+# --- entries ----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,29 +3,209 @@
 Source of the format: torch.distributed.checkpoint (2.2 to 2.13). `.metadata` is a pickle that says which
 chunks every tensor has, and where they are: each is what `torch.save` writes, an archive within a file. What
 is not a tensor is such an archive too.
+
+A data file is a sequence of zip archives, whose headers lie at their beginnings and ends. The end of one and
+the beginning of the next are read together, and so are archives that are short.
 """
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from ckpt_surgery.core.arrays import ArraySpec
-from ckpt_surgery.core.errors import SourceError
+from ckpt_surgery.core.errors import Problem, SourceError
 from ckpt_surgery.core.leaves import Leaf, LeafKind, Unreadable
-from ckpt_surgery.core.manifests import contiguous
+from ckpt_surgery.core.manifests import Chunk, contiguous
 from ckpt_surgery.core.text import shown
-from ckpt_surgery.formats.dcp.contents import DcpContents, Item, items_by_file, read_contents
-from ckpt_surgery.formats.dcp.detect import DATA_SUFFIX, METADATA
-from ckpt_surgery.formats.dcp.index import Stored, StoredTensor, read_index
-from ckpt_surgery.formats.dcp.vocabulary import VOCABULARY
+from ckpt_surgery.formats.dcp import DATA_SUFFIX, METADATA
+from ckpt_surgery.formats.dcp.index import VOCABULARY, Stored, StoredObject, StoredTensor, read_index
 from ckpt_surgery.formats.registry import Listing, Reader, Selection
-from ckpt_surgery.formats.shared.boxes import Boxes, on_grid
-from ckpt_surgery.formats.shared.torch.archive import MOST_PICKLE_BYTES
+from ckpt_surgery.formats.shared.boxes import Box, Boxes, on_grid
+from ckpt_surgery.formats.shared.torch.globals import RESAVE, Tensor, what_is
+from ckpt_surgery.formats.shared.torch.tree import (
+    MOST_PICKLE_BYTES,
+    MOST_PROBLEMS,
+    NODE_SLACK,
+    TEXT_GAIN,
+    TEXT_SLACK,
+    Saved,
+    list_leaves,
+    read_saved,
+    stored_tensor,
+)
 from ckpt_surgery.formats.shared.torch.unpickler import load
-from ckpt_surgery.storage.failures import damaged, with_key, with_path
+from ckpt_surgery.formats.shared.zip.members import LOCAL, read_archive
+from ckpt_surgery.storage.failures import damaged, one_line, with_key, with_path
 from ckpt_surgery.storage.listing import FileStat, check_link, has_entry, is_directory, real_path
-from ckpt_surgery.storage.reading import opened, stat_within
+from ckpt_surgery.storage.paged import PagedFile
+from ckpt_surgery.storage.reading import OpenFile, opened, stat_within
+
+REMEMBERED_BYTES, REMEMBERED = 1024, 4096
+"""Pickles of at most so many bytes are read once, and so many of them: chunks of one shape have the same."""
+TOO_MANY = "all objects up to here have more leaves together than their size allows"
+MOST_REASON = 500
+"""Characters of the reason why an object cannot be read."""
+END_BYTES = 1024
+"""Bytes at both ends of an archive that are fetched: torch 2.13 puts 700 before a tensor, 810 behind."""
+SHORT_BYTES = 4 * END_BYTES
+"""Archives up to this size are fetched whole."""
+PAGE_BYTES = 4 * END_BYTES
+"""Bytes that are read together: the end of an archive, and the beginning of the next one."""
+TOGETHER = 1024
+"""Archives of which the ends are fetched at the same time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One archive in a data file: a chunk of a tensor, or an object."""
+
+    entry: int
+    """Number of the tensor or object in the index."""
+    chunk: int
+    """Number of the chunk of the tensor; 0 for an object."""
+    place: Chunk
+
+
+@dataclass
+class DcpContents:
+    """Contents of the data files read so far."""
+
+    boxes: dict[tuple[int, int], Box] = field(default_factory=dict)
+    """Each chunk, by the numbers of its tensor and of the chunk."""
+    objects: dict[int, Listing | Unreadable] = field(default_factory=dict)
+    """The leaves of each object, or why it has none, by its number."""
+    leaf_room: int = NODE_SLACK
+    """Number of leaves that all objects together may still add; grows with the bytes read, as `text_room`."""
+    text_room: int = TEXT_SLACK
+    """Number of characters that their keys together may still have."""
+    known: dict[bytes, object] = field(default_factory=dict)
+    """Values of short pickles of tensors."""
+
+
+def items_by_file(index: Sequence[Stored]) -> dict[str, list[Item]]:
+    """The items of every data file, by its name."""
+    by_file: dict[str, list[Item]] = {}
+    for number, entry in enumerate(index):
+        places = [entry.place] if isinstance(entry, StoredObject) else [chunk.place for chunk in entry.chunks]
+        for chunk, place in enumerate(places):
+            by_file.setdefault(place.file, []).append(Item(number, chunk, place))
+    return by_file
+
+
+def read_contents(
+    index: Sequence[Stored], items: Mapping[str, Sequence[Item]], files: Mapping[str, tuple[str, FileStat]]
+) -> DcpContents:
+    """The contents of all data files.
+
+    `files`: the path of each by its name, with its size and time. Raises SourceError with the keys of
+    tensors that are not what the index says, MOST_PROBLEMS at most.
+    """
+    contents = DcpContents()
+    problems: list[Problem] = []
+    for name, listed in items.items():
+        path, stat = files[name]
+        with opened(path, stat) as file:
+            for number, saved in read_items(file, [item.place for item in listed]):
+                item = listed[number]
+                try:
+                    _add(contents, index[item.entry], item, saved, path)
+                except SourceError as error:
+                    problems += with_key(index[item.entry].key, error).problems
+                if contents.leaf_room < 0 or contents.text_room < 0:
+                    raise damaged(f"{shown(path)}: {TOO_MANY}", RESAVE)
+                if len(problems) >= MOST_PROBLEMS:
+                    raise SourceError(*problems)
+    if problems:
+        raise SourceError(*problems)
+    return contents
+
+
+def _add(contents: DcpContents, entry: Stored, item: Item, saved: Saved, path: str) -> None:
+    if isinstance(entry, StoredTensor):
+        contents.boxes[item.entry, item.chunk] = _box(contents, entry, item, saved, path)
+        return
+    value = _leaves_of_object(entry, saved, path)
+    contents.objects[item.entry] = value
+    leaves = value.leaves if isinstance(value, Listing) else ()
+    contents.leaf_room += len(saved.pickle) - len(leaves)
+    contents.text_room += TEXT_GAIN * len(saved.pickle) - sum(map(len, leaves))
+
+
+def _leaves_of_object(entry: StoredObject, saved: Saved, path: str) -> Listing | Unreadable:
+    """The leaves of an object, or why it has none: it asks for other things than plain values and tensors."""
+    try:
+        return list_leaves(saved, path, "", entry.key)
+    except SourceError as error:
+        return Unreadable(f"is a Python object that is not read: {one_line(error)[:MOST_REASON]}", RESAVE)
+
+
+def _box(contents: DcpContents, entry: StoredTensor, item: Item, saved: Saved, path: str) -> Box:
+    """The chunk of a tensor. Raises SourceError where it is not what the index says."""
+    region, value = entry.chunks[item.chunk].region, _value(contents, saved.pickle)
+    wanted = ArraySpec(region.shape, entry.spec.dtype)
+    if not isinstance(value, Tensor) or (value.shape, value.dtype) != (wanted.shape, wanted.dtype):
+        found = ArraySpec(value.shape, value.dtype) if isinstance(value, Tensor) else what_is(value)
+        raise damaged(
+            f"its chunk of {list(region.shape)} at {list(region.starts)} is {wanted}, "
+            f"but {shown(path)} has {found} at byte {item.place.offset}"
+        )
+    return Box(region, stored_tensor(value, saved, path))
+
+
+def _value(contents: DcpContents, pickle: bytes) -> object:
+    if pickle in contents.known:
+        return contents.known[pickle]
+    value = load(pickle)
+    if isinstance(value, Tensor) and len(pickle) <= REMEMBERED_BYTES and len(contents.known) < REMEMBERED:
+        contents.known[pickle] = value
+    return value
+
+
+# --- archives -----------------------------------------------------------------------------------------------
+
+
+def read_items(file: OpenFile, places: Sequence[Chunk]) -> Iterator[tuple[int, Saved]]:
+    """The number of each place in `places`, and its archive, by increasing offset.
+
+    Offsets of storages are those in the file. Raises SourceError, with the offset of the archive, for one
+    that is not whole; the caller has checked that all lie within the file.
+    """
+    pages = PagedFile(file, PAGE_BYTES, kept=3 * TOGETHER)
+    order = sorted(range(len(places)), key=lambda i: (places[i].offset, places[i].length))
+    for begin in range(0, len(order), TOGETHER):
+        batch = order[begin : begin + TOGETHER]
+        pages.prefetch(end for number in batch for end in _ends(places[number]))
+        for number in batch:
+            with with_path(f"{file.path} from byte {places[number].offset} on"):
+                yield number, _read_item(file, pages, places[number])
+
+
+def _read_item(file: OpenFile, pages: PagedFile, place: Chunk) -> Saved:
+    def fill(at: int, buffer: memoryview) -> None:
+        pages.read_into(place.offset + at, buffer)
+
+    # Its path is in the context of the error already.
+    item = OpenFile("its archive", FileStat(place.length, file.stat.modified, file.stat.version), fill)
+    if item.read(0, min(len(LOCAL), place.length)) != LOCAL:
+        raise damaged("is not a zip archive, as `torch.save` writes it")
+    saved = read_saved(item, read_archive(item, most_comment=0))
+    return replace(saved, start=place.offset)
+
+
+def _ends(place: Chunk) -> Iterator[tuple[int, int]]:
+    """Start and stop of the beginning and of the end of an archive, or of all of a short one."""
+    start, stop = place.offset, place.offset + place.length
+    if place.length <= SHORT_BYTES:
+        yield start, stop
+    else:
+        yield start, start + END_BYTES
+        yield stop - END_BYTES, stop
+
+
+# --- opening ----------------------------------------------------------------------------------------------
+
 
 UNFINISHED = (
     "It is written last: the save was not finished, or the copy is incomplete. "

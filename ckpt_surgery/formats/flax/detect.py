@@ -14,7 +14,7 @@ from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.keys import natural_order
 from ckpt_surgery.core.text import few, shown
 from ckpt_surgery.formats.registry import Names, Selection, claims
-from ckpt_surgery.formats.shared.npy_layout import MAGIC
+from ckpt_surgery.formats.shared.npy import MAGIC
 from ckpt_surgery.formats.shared.orbax_layout import TREE_FILE, UNFINISHED, is_orbax
 from ckpt_surgery.formats.shared.steps import ChosenFile, check_no_choice, choose_step
 from ckpt_surgery.storage.listing import check_link, directory_names, is_directory, real_path

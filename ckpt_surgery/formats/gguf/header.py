@@ -1,24 +1,210 @@
 """The beginning of a GGUF file: its metadata, and where which tensor lies. Strict reading.
 
 Source of the format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md, and what gguf 0.19 writes:
-magic, version, number of tensors and of entries; entries; tensors; padding; the tensors' bytes.
+magic, version, number of tensors and of entries; entries; tensors; padding; the tensors' bytes. A text is a
+length of 8 bytes and so many bytes of UTF-8; an array is the number of a type, a length of 8 bytes, and its
+values. Memory is bounded: every length is checked before anything is read.
 """
 
+import math
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from ckpt_surgery.core.arrays import ArraySpec
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.text import shown
+from ckpt_surgery.formats.gguf import MAGIC
 from ckpt_surgery.formats.gguf.blocks import TYPES, TensorType
-from ckpt_surgery.formats.gguf.detect import MAGIC
-from ckpt_surgery.formats.gguf.metadata import UINT32, Cursor, name_text, number, value
 from ckpt_surgery.formats.shared.limits import beyond_memory
 from ckpt_surgery.storage.failures import damaged, flawed
 from ckpt_surgery.storage.listing import FileStat
+from ckpt_surgery.storage.paged import PagedFile
 from ckpt_surgery.storage.reading import OpenFile
+
+MOST_HEADER_BYTES = 2**26
+"""Longest beginning of a file, before the tensors: tokenizers take some ten megabytes of it."""
+PAGE = 2**17
+"""Bytes that are read at once."""
+TEXTS_BYTES = 2**20
+"""The same of texts that are skipped: the words of a tokenizer."""
+MOST_NAME_BYTES = 2**16 - 1
+"""Longest name of an entry by the format; ggml itself allows tensors 63 bytes."""
+MOST_TEXT_BYTES = 2**16
+"""Longest text in the metadata that is read; chat templates have some thousand bytes."""
+MOST_ITEMS = 256
+"""Longest array in the metadata that is read: an entry for each layer. The words of a tokenizer are more."""
+MOST_DEPTH = 4
+"""Arrays within arrays; ggml itself reads none."""
+
+_NUMBERS: Mapping[int, tuple[str, str]] = {
+    0: ("B", "uint8"),
+    1: ("b", "int8"),
+    2: ("H", "uint16"),
+    3: ("h", "int16"),
+    4: ("I", "uint32"),
+    5: ("i", "int32"),
+    6: ("f", "float32"),
+    7: ("B", "bool"),
+    10: ("Q", "uint64"),
+    11: ("q", "int64"),
+    12: ("d", "float64"),
+}
+"""Types of numbers in the metadata: letters of `struct`, and names."""
+_LENGTH = struct.Struct("<Q")
+UINT32 = 4
+_BOOL, _TEXT, _ARRAY = 7, 8, 9
+
+
+class Cursor:
+    """A place in the beginning of a file. It only moves forwards."""
+
+    def __init__(self, file: OpenFile):
+        self._size = file.stat.size
+        self._pages = PagedFile(file, PAGE, kept=2)
+        self.at = 0
+        """Offset of the next byte."""
+
+    @property
+    def left(self) -> int:
+        """Number of bytes that can follow here: to the end of the file, or of the longest header."""
+        return min(self._size, MOST_HEADER_BYTES) - self.at
+
+    def check(self, count: int, what: str, least: int = 1) -> None:
+        """Raise SourceError unless `count` things of at least `least` bytes can follow."""
+        if count * least <= self.left:
+            return
+        if count * least <= self._size - self.at:
+            raise damaged(f"its {what} end beyond byte {MOST_HEADER_BYTES}, where no header is that long")
+        raise damaged(f"it claims {count} {what} at byte {self.at}, and has {self._size} bytes")
+
+    def skip(self, count: int, what: str) -> None:
+        """Move on by so many bytes, without reading them."""
+        self.check(count, what)
+        self.at += count
+
+    def take(self, count: int, what: str) -> bytes:
+        """The next bytes."""
+        self.check(count, what)
+        self.at += count
+        return self._pages.read(self.at - count, count)
+
+    def skip_texts(self, count: int) -> None:
+        """Move on by texts: a length of 8 bytes, then so many bytes. The caller has checked their number."""
+        while count:
+            self.check(_LENGTH.size, "bytes")
+            window = self._pages.read(self.at, min(TEXTS_BYTES, self.left))
+            at, end = 0, len(window) - _LENGTH.size
+            while count and at <= end:
+                at += _LENGTH.size + _LENGTH.unpack_from(window, at)[0]
+                count -= 1
+            self.skip(at, "bytes of texts")
+
+
+# --- values -------------------------------------------------------------------------------------------------
+
+
+def number(cursor: Cursor, letter: str) -> Any:
+    """The number that comes next, by its letter of `struct`."""
+    return struct.unpack(f"<{letter}", cursor.take(struct.calcsize(f"<{letter}"), "bytes"))[0]
+
+
+def name_text(cursor: Cursor) -> str:
+    """The name that comes next."""
+    length = number(cursor, "Q")
+    cursor.check(length, "bytes of text")
+    if length > MOST_NAME_BYTES:
+        raise damaged(f"it has a name of {length} bytes; {MOST_NAME_BYTES} is the limit")
+    return _decoded(cursor.take(length, "bytes of text"))
+
+
+def _decoded(text: bytes) -> str:
+    try:
+        return text.decode()
+    except UnicodeDecodeError as error:
+        raise damaged(f"its text {text[:100]!r} is not UTF-8") from error
+
+
+def value(cursor: Cursor, name: str, type: int) -> Any:
+    """The value that comes next, as JSON has it: for what is long, its type and length.
+
+    `name` is that of the entry, for messages; `type` the number of its type.
+    """
+    if type == _TEXT:
+        return _text_value(cursor)
+    if type == _ARRAY:
+        return _array(cursor, name, 0)
+    return _numbers(cursor, name, type, 1)[0]
+
+
+def _text_value(cursor: Cursor) -> Any:
+    length = number(cursor, "Q")
+    if length > MOST_TEXT_BYTES:
+        cursor.skip(length, "bytes of text")
+        return _long("string", length)
+    return _decoded(cursor.take(length, "bytes of text"))
+
+
+def _array(cursor: Cursor, name: str, depth: int) -> Any:
+    type, count = number(cursor, "I"), number(cursor, "Q")
+    if depth == MOST_DEPTH:
+        raise damaged(f"`{shown(name[:200])}` has arrays more than {MOST_DEPTH} deep")
+    if type == _ARRAY:
+        cursor.check(count, "arrays", 12)
+        for _ in range(count):
+            _array(cursor, name, depth + 1)
+        return _long("array", count)
+    if type == _TEXT:
+        return _texts(cursor, count)
+    if count <= MOST_ITEMS:
+        return _numbers(cursor, name, type, count)
+    letter, type_name = _number_type(name, type)
+    cursor.check(count, "numbers", struct.calcsize(letter))
+    cursor.skip(count * struct.calcsize(letter), "bytes of numbers")
+    return _long(type_name, count)
+
+
+def _texts(cursor: Cursor, count: int) -> Any:
+    cursor.check(count, "texts", 8)
+    if count > MOST_ITEMS:
+        cursor.skip_texts(count)
+        return _long("string", count)
+    return [_text_value(cursor) for _ in range(count)]
+
+
+def _long(type: str, length: int) -> dict[str, Any]:
+    """Placeholder for a long array, or for the bytes of a long text."""
+    return {"type": type, "length": length}
+
+
+def _number_type(name: str, type: int) -> tuple[str, str]:
+    if type not in _NUMBERS:
+        raise damaged(f"`{shown(name[:200])}` has a value of the unknown type {type}")
+    return _NUMBERS[type]
+
+
+def _numbers(cursor: Cursor, name: str, type: int, count: int) -> list[Any]:
+    letter, type_name = _number_type(name, type)
+    stored = cursor.take(count * struct.calcsize(letter), "bytes of numbers")
+    values = struct.unpack(f"<{count}{letter}", stored)
+    if type == _BOOL:
+        if max(values, default=0) > 1:
+            raise damaged(f"`{shown(name[:200])}` is a boolean with the byte {max(values)}")
+        return list(map(bool, values))
+    return [_finite(value, type_name) for value in values] if type_name.startswith("float") else list(values)
+
+
+def _finite(value: float, type_name: str) -> float | str:
+    """A float as JSON has it: `1e-05` and not what float32 has in its place; NaN and infinities as text."""
+    if not math.isfinite(value):
+        return str(value)
+    return float(str(np.float32(value))) if type_name == "float32" else value
+
+
+# --- the header -------------------------------------------------------------------------------------------
 
 VERSIONS = (2, 3)
 """Versions of the format that are read. In little endian they are the same."""

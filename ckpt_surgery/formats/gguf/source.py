@@ -9,8 +9,8 @@ from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind, Unreadable
 from ckpt_surgery.core.manifests import Manifest, contiguous, quantized_codec
 from ckpt_surgery.core.text import shown
+from ckpt_surgery.formats.gguf import NAMES, SplitFile, split_file
 from ckpt_surgery.formats.gguf.blocks import BlockChunks, grid_of, read_blocks, unreadable
-from ckpt_surgery.formats.gguf.detect import NAMES, SplitFile, split_file
 from ckpt_surgery.formats.gguf.header import GgufHeader, GgufTensor, read_header
 from ckpt_surgery.formats.registry import Listing, Selection
 from ckpt_surgery.storage.failures import damaged, with_path

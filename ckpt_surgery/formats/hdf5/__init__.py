@@ -1,7 +1,7 @@
 """HDF5 files of arrays: those of h5py, Keras 3 (`.weights.h5`, `.keras`) and earlier Keras (`.h5`)."""
 
 from ckpt_surgery.formats.registry import Format, Names
-from ckpt_surgery.formats.shared.zip.layout import LOCAL, first_name
+from ckpt_surgery.formats.shared.zip.members import LOCAL, first_name
 from ckpt_surgery.storage.reading import OpenFile
 
 SUFFIXES = (".h5", ".hdf5")

@@ -1,12 +1,132 @@
-"""Attributes of HDF5 files: the names of dtypes, and those of the root group as custom metadata."""
+"""Attributes of HDF5 files: the names of dtypes, and those of the root group as custom metadata.
+
+Texts of any length are read without libhdf5. Its version 1.14 allocates as much memory as such an attribute
+says that its text takes, before it looks for it; where that fails it leaves types open that refer to the
+closed file, and crashes when the process ends. So the attribute's message in the header of its object is
+found here, and the text in the heap that it refers to.
+
+Source: the HDF5 1.14 specification, sections IV.A.1 (headers), IV.A.2.m (attributes) and III.E (heaps). The
+attributes of objects with very many of them are in another place; they are not found, and left out.
+"""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from struct import Struct
 from typing import Any
 
 from ckpt_surgery.core.text import is_unicode
 from ckpt_surgery.formats.hdf5.element_types import DTYPE_ATTRIBUTE
-from ckpt_surgery.formats.hdf5.texts import Texts
+from ckpt_surgery.formats.hdf5.library import FileView, heap_objects
+from ckpt_surgery.storage.failures import damaged
+
+ATTRIBUTE, CONTINUATION = 0x0C, 0x10
+"""Types of messages in headers of objects."""
+SHARED = 2
+"""Flag of a message that is in another place."""
+SIGNATURE, SIGNATURE_MORE = b"OHDR", b"OCHK"
+"""First bytes of headers of version 2, and of their continuations."""
+_HEADER_1 = Struct("<BxHII4x")
+"""Version, messages, references, bytes of messages."""
+_MESSAGE_1, _MESSAGE_2 = Struct("<HHB3x"), Struct("<BHB")
+"""Type, bytes, flags."""
+_ATTRIBUTE = Struct("<BBHHH")
+"""Version, flags; bytes of the name, the type and the space."""
+_TEXT = Struct("<IQI")
+"""Bytes of the text, address of its heap, index in it."""
+CHECKSUM_BYTES = 4
+MOST_BLOCKS = 10_000
+"""Largest number of pieces of one header."""
+
+
+class Texts:
+    """The texts of one file's attributes. Not thread-safe."""
+
+    def __init__(self, view: FileView, base: int):
+        self._view = view
+        self._base = base
+        """Origin of the addresses in the file: the number of bytes before its signature."""
+
+    def text_of(self, owner: Any, name: bytes) -> bytes | None:
+        """The text of an attribute without axes of h5py's `owner`; None where it is not in the header."""
+        from h5py import h5o
+
+        for message in self._messages(self._base + h5o.get_info(owner).addr):
+            data = _attribute(message, name)
+            if data is not None:
+                return self._text(data)
+        return None
+
+    def _text(self, data: bytes) -> bytes:
+        length, address, index = _TEXT.unpack_from(data)
+        if not length:
+            return b""
+        objects = dict(heap_objects(self._view, self._base + address))
+        stored = objects.get(index) if index else None
+        if stored is None or len(stored) < length:
+            raise damaged(f"the text of an attribute has {length} bytes, which are missing")
+        return stored[:length].split(b"\0")[0]
+
+    def _messages(self, at: int) -> Iterator[bytes]:
+        """The attributes in the header at an offset, as their messages."""
+        head = self._view.bytes_at(at, min(_HEADER_1.size, max(0, self._view.size - at)))
+        if len(head) < _HEADER_1.size:
+            raise damaged("the header of an object is cut off")
+        old = not head.startswith(SIGNATURE)
+        ordered = not old and bool(head[5] & 4)
+        blocks = [self._first_block(head, at)]
+        for start, size in blocks:
+            data = self._view.bytes_at(start, self._within(start, size))
+            if not old and start != blocks[0][0]:
+                data = data[len(SIGNATURE_MORE) : -CHECKSUM_BYTES]
+            for kind, body in _split(data, old, ordered):
+                if kind == ATTRIBUTE:
+                    yield body
+                elif kind == CONTINUATION and len(body) >= 16 and len(blocks) < MOST_BLOCKS:
+                    offset, length = (int.from_bytes(body[i : i + 8], "little") for i in (0, 8))
+                    blocks.append((self._base + offset, length))
+
+    def _first_block(self, head: bytes, at: int) -> tuple[int, int]:
+        """Offset and size of the first messages of the header that begins with `head` at `at`."""
+        if not head.startswith(SIGNATURE):
+            return at + _HEADER_1.size, _HEADER_1.unpack(head)[3]
+        flags = head[5]
+        fields, width = 6 + 16 * bool(flags & 0x20) + 4 * bool(flags & 0x10), 1 << (flags & 3)
+        size = int.from_bytes(self._view.bytes_at(at + fields, self._within(at + fields, width)), "little")
+        return at + fields + width, size
+
+    def _within(self, start: int, size: int) -> int:
+        """A size, if so many bytes follow an offset."""
+        if start + size > self._view.size:
+            raise damaged(f"the header of an object has {size} bytes at byte {start} of {self._view.size}")
+        return size
+
+
+def _split(data: bytes, old: bool, ordered: bool) -> Iterator[tuple[int, bytes]]:
+    """The messages of a block that are not in another place: type and contents."""
+    struct, at = _MESSAGE_1 if old else _MESSAGE_2, 0
+    begin = struct.size + 2 * ordered
+    while at + begin <= len(data):
+        kind, size, flags = struct.unpack_from(data, at)
+        at += begin
+        if not flags & SHARED:
+            yield kind, data[at : at + size]
+        at += size
+
+
+def _attribute(message: bytes, name: bytes) -> bytes | None:
+    """The data of an attribute of that name, at least as long as a text's; None for others."""
+    if len(message) < _ATTRIBUTE.size:
+        return None
+    version, _, *sizes = _ATTRIBUTE.unpack_from(message)
+    at = _ATTRIBUTE.size + (version == 3)
+    if message[at : at + sizes[0]].split(b"\0")[0] != name:
+        return None
+    unit = 8 if version == 1 else 1
+    data = message[at + sum(-(-size // unit) * unit for size in sizes) :]
+    return data if len(data) >= _TEXT.size else None
+
+
+# --- values -----------------------------------------------------------------------------------------------
 
 MOST_METADATA_BYTES = 64 << 20
 """Total size of the texts that are taken as custom metadata; the attributes after that are left out."""

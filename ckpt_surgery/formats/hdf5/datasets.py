@@ -20,9 +20,8 @@ from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind, Unreadable
 from ckpt_surgery.core.manifests import Chunk, Codec, Manifest, bytes_codec, encoding_of
-from ckpt_surgery.formats.hdf5.attributes import dtype_name
+from ckpt_surgery.formats.hdf5.attributes import Texts, dtype_name
 from ckpt_surgery.formats.hdf5.element_types import Hdf5Type, element_type
-from ckpt_surgery.formats.hdf5.texts import Texts
 from ckpt_surgery.formats.shared.limits import check_shape
 from ckpt_surgery.storage.failures import damaged
 

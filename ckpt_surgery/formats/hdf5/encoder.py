@@ -10,8 +10,7 @@ from ckpt_surgery.formats.hdf5 import CONFIG, is_archive_name
 from ckpt_surgery.formats.hdf5.attributes import stored_values
 from ckpt_surgery.formats.hdf5.element_types import HELD
 from ckpt_surgery.formats.hdf5.library import import_h5py
-from ckpt_surgery.formats.hdf5.listing import MOST_LEVELS
-from ckpt_surgery.formats.hdf5.source import ALONE
+from ckpt_surgery.formats.hdf5.source import ALONE, MOST_LEVELS
 from ckpt_surgery.formats.registry import Limits, SinkOptions
 from ckpt_surgery.formats.unsupported import LimitedEncoder, metadata_json, quoted, repeated_keys, wrong_keys
 

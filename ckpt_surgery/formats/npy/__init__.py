@@ -1,7 +1,7 @@
 """NumPy's `.npy`: a directory of such files, whose paths are the keys, or a single one. Only read."""
 
 from ckpt_surgery.formats.registry import Format
-from ckpt_surgery.formats.shared.npy_layout import MAGIC, NPY_SUFFIX
+from ckpt_surgery.formats.shared.npy import MAGIC, NPY_SUFFIX
 from ckpt_surgery.storage.listing import is_directory, is_file, names_below
 from ckpt_surgery.storage.reading import opened
 

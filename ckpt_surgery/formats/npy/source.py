@@ -7,8 +7,7 @@ from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.keys import natural_order
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.registry import Listing, Selection
-from ckpt_surgery.formats.shared.npy import NpyArray, leaf_of, read_npy
-from ckpt_surgery.formats.shared.npy_layout import NPY_SUFFIX
+from ckpt_surgery.formats.shared.npy import NPY_SUFFIX, NpyArray, leaf_of, read_npy
 from ckpt_surgery.storage.failures import with_path
 from ckpt_surgery.storage.listing import FileStat, is_directory, real_path, walk
 from ckpt_surgery.storage.reading import opened

@@ -1,8 +1,8 @@
 """NumPy's `.npz`: one zip archive of `.npy` files, as `np.savez` and `np.savez_compressed` write it."""
 
 from ckpt_surgery.formats.registry import Format, Names
-from ckpt_surgery.formats.shared.npy_layout import NPY_SUFFIX
-from ckpt_surgery.formats.shared.zip.layout import first_name
+from ckpt_surgery.formats.shared.npy import NPY_SUFFIX
+from ckpt_surgery.formats.shared.zip.members import first_name
 from ckpt_surgery.storage.reading import OpenFile
 
 

@@ -1,8 +1,7 @@
 """Reading and writing `.npz` files.
 
 Members that are not compressed are read by their places, deflated ones as streams. Archives are written
-without compression. Source of the format: `zip.layout`, `npy`, and what NumPy 2.4's `savez` writes and `load`
-reads.
+without compression. Source of the format: `zip.members`, `npy`, and NumPy 2.4's `savez` and `load`.
 """
 
 import json
@@ -28,16 +27,20 @@ from ckpt_surgery.formats.registry import FilePlan, Limits, Listing, Selection, 
 from ckpt_surgery.formats.shared.npy import (
     DESCRIPTIONS,
     MOST_STRING_BYTES,
+    NPY_SUFFIX,
     NpyArray,
     leaf_of,
     npy_header,
     npy_string,
     read_npy,
 )
-from ckpt_surgery.formats.shared.npy_layout import NPY_SUFFIX
 from ckpt_surgery.formats.shared.zip.inflating import Inflated, check_crc
-from ckpt_surgery.formats.shared.zip.layout import MOST_COMMENT_BYTES, MOST_NAME_BYTES
-from ckpt_surgery.formats.shared.zip.members import ZipMember, read_archive
+from ckpt_surgery.formats.shared.zip.members import (
+    MOST_COMMENT_BYTES,
+    MOST_NAME_BYTES,
+    ZipMember,
+    read_archive,
+)
 from ckpt_surgery.formats.shared.zip.writing import archived
 from ckpt_surgery.formats.unsupported import LimitedEncoder, metadata_json, quoted, repeated_keys, wrong_keys
 from ckpt_surgery.storage.failures import with_path

@@ -3,7 +3,7 @@
 import re
 
 from ckpt_surgery.formats.registry import Format, Names
-from ckpt_surgery.formats.shared.zip.layout import LOCAL
+from ckpt_surgery.formats.shared.zip.members import LOCAL
 from ckpt_surgery.storage.reading import OpenFile
 
 SUFFIX = ".safetensors"

@@ -24,8 +24,11 @@ from ckpt_surgery.core.leaves import Leaf, LeafKind, Unreadable
 from ckpt_surgery.core.manifests import BIG, RAW, Codec, contiguous
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.shared.limits import MOST_BYTES, check_shape
-from ckpt_surgery.formats.shared.npy_layout import MAGIC
 from ckpt_surgery.storage.failures import damaged
+
+MAGIC = b"\x93NUMPY"
+"""The first bytes of every file."""
+NPY_SUFFIX = ".npy"
 
 USUAL_BYTES = 128
 """Length of the header of an array of few axes: read in one call."""

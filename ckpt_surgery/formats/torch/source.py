@@ -11,11 +11,9 @@ from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.registry import Listing, Selection
 from ckpt_surgery.formats.shared.hf_index import read_sharded
-from ckpt_surgery.formats.shared.torch.archive import read_saved
-from ckpt_surgery.formats.shared.torch.tree import list_leaves
-from ckpt_surgery.formats.shared.zip.layout import LOCAL
-from ckpt_surgery.formats.shared.zip.members import read_archive
-from ckpt_surgery.formats.torch.detect import INDEX_SUFFIX, NAMES
+from ckpt_surgery.formats.shared.torch.tree import list_leaves, read_saved
+from ckpt_surgery.formats.shared.zip.members import LOCAL, read_archive
+from ckpt_surgery.formats.torch import INDEX_SUFFIX, NAMES
 from ckpt_surgery.storage.failures import damaged, with_path
 from ckpt_surgery.storage.reading import opened
 

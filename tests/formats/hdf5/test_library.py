@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ckpt_surgery.core.errors import SourceError
-from ckpt_surgery.formats.hdf5.library import LEAST_READS, FileView, heap_objects
-from ckpt_surgery.formats.hdf5.superblock import base_of
+from ckpt_surgery.formats.hdf5.library import LEAST_READS, FileView, base_of, heap_objects
 from ckpt_surgery.formats.opening import open_source
 from ckpt_surgery.storage.reading import stat_file
 from tests.support.effort import examples

@@ -2,7 +2,7 @@
 
     archived("a.zip", [FilePlan("b", 3, [(0, b"x y")])])     # a FilePlan too
 
-Source of the format: `zip.layout`.
+Source of the format: `zip.members`.
 """
 
 import zlib
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.formats.registry import FilePlan
-from ckpt_surgery.formats.shared.zip.layout import (
+from ckpt_surgery.formats.shared.zip.members import (
     CENTRAL,
     CENTRAL_FIELDS,
     END,
