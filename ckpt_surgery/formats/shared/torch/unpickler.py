@@ -10,8 +10,7 @@ Source of the format: https://docs.python.org/3/library/pickletools.html.
 
 import io
 import pickletools
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from ckpt_surgery.core.text import shown
@@ -39,31 +38,32 @@ def load(data: bytes, vocabulary: Vocabulary = TENSORS, name: str = "data.pkl") 
     """
     with with_path(name):
         machine = _Machine(vocabulary)
-        for count, (opcode, argument) in enumerate(_decoded(data, vocabulary.of)):
+        for count, (instruction, argument) in enumerate(_decoded(data, vocabulary.of)):
             if count >= vocabulary.most_instructions:
                 raise damaged(f"it has more than {vocabulary.most_instructions} instructions", RESAVE)
-            opcode.apply(machine, argument)
+            instruction(machine, argument)
         return machine.pop()
 
 
-def _decoded(data: bytes, of: str) -> Iterator[tuple["Opcode", Any]]:
+def _decoded(data: bytes, of: str) -> Iterator[tuple["Instruction", Any]]:
     """Instructions with their arguments, up to STOP, where the pickle must end."""
     file = io.BytesIO(data)
     while True:
         position = file.tell()
-        opcode = _OPCODES.get(file.read(1))
-        if opcode is None:
+        name = _NAMES.get(file.read(1))
+        if name is None:
             raise damaged(f"it is not a valid pickle: byte {position} is not an instruction")
-        if opcode.name == "STOP":
+        if name == "STOP":
             break
-        if opcode.name not in _INSTRUCTIONS:
-            raise damaged(f"the instruction {opcode.name} at byte {position} is not for {of}", RESAVE)
+        instruction, read = _INSTRUCTIONS.get(name), _READERS.get(name)
+        if instruction is None:
+            raise damaged(f"the instruction {name} at byte {position} is not for {of}", RESAVE)
         try:
-            argument = None if opcode.read is None else opcode.read(file)
+            argument = None if read is None else read(file)
         except ValueError as error:
             detail = shown(str(error)[:200])
-            raise damaged(f"it is not a valid pickle: {opcode.name} at byte {position}: {detail}") from error
-        yield opcode, argument
+            raise damaged(f"it is not a valid pickle: {name} at byte {position}: {detail}") from error
+        yield instruction, argument
     if position != len(data) - 1:
         raise damaged(f"{len(data) - 1 - position} bytes follow its end")
 
@@ -84,6 +84,10 @@ class _Machine:
         self.below: list[list[Any]] = []
         """Values beneath each mark, the last mark last."""
         self.memo: dict[int, Any] = {}
+
+    def push(self, value: object) -> None:
+        """Add a value."""
+        self.stack.append(value)
 
     def pop(self) -> Any:
         """Remove the last value and return it."""
@@ -110,6 +114,15 @@ class _Machine:
         self.stack.pop()
         return value
 
+    def popped_many(self, count: int) -> tuple[Any, ...]:
+        """Remove the last values and return them, the last one last."""
+        return tuple([self.pop() for _ in range(count)][::-1])
+
+    def mark(self) -> None:
+        """Begin a part of the stack."""
+        self.below.append(self.stack)
+        self.stack = []
+
     def since_mark(self) -> list[Any]:
         """Remove everything since the last mark, and the mark, and return the values."""
         if not self.below:
@@ -117,7 +130,7 @@ class _Machine:
         items, self.stack = self.stack, self.below.pop()
         return items
 
-    def fill(self, items: list[Any]) -> None:
+    def fill(self, items: Sequence[Any]) -> None:
         """Put alternating keys and values into the dictionary on the stack."""
         target = self.top(dict)
         if len(items) % 2:
@@ -129,76 +142,40 @@ class _Machine:
                 )
             target[key] = value
 
+    def remember(self, number: int) -> None:
+        """Put the last value into the memo."""
+        self.memo[number] = self.last()
 
-Instruction = Callable[[_Machine, Any], None]
-"""The effect of an opcode on the machine, given its argument."""
-
-
-def _ignore(machine: _Machine, argument: Any) -> None:
-    pass
-
-
-def _push(machine: _Machine, argument: Any) -> None:
-    machine.stack.append(argument)
-
-
-def _constant(value: object) -> Instruction:
-    return lambda machine, argument: machine.stack.append(value)
-
-
-def _empty(kind: type[list[Any]] | type[dict[Any, Any]]) -> Instruction:
-    return lambda machine, argument: machine.stack.append(kind())
-
-
-def _mark(machine: _Machine, argument: Any) -> None:
-    machine.below.append(machine.stack)
-    machine.stack = []
+    def recall(self, number: int) -> None:
+        """Add a value of the memo."""
+        if number not in self.memo:
+            raise damaged(f"nothing was remembered as number {number}")
+        self.stack.append(self.memo[number])
 
 
 def _drop(machine: _Machine, argument: Any) -> None:
-    """Remove the last value, or the mark where nothing was pushed since."""
+    """POP: removes the last value, or the mark where nothing was pushed since."""
     if machine.stack:
         machine.stack.pop()
     else:
         machine.since_mark()
 
 
-def _drop_to_mark(machine: _Machine, argument: Any) -> None:
-    machine.since_mark()
-
-
-def _duplicate(machine: _Machine, argument: Any) -> None:
-    value = machine.pop()
-    machine.stack += [value, value]
-
-
-def _tuple_of(count: int) -> Instruction:
-    def make(machine: _Machine, argument: Any) -> None:
-        values = [machine.pop() for _ in range(count)]
-        machine.stack.append(tuple(values[::-1]))
-
-    return make
-
-
-def _tuple(machine: _Machine, argument: Any) -> None:
-    items = machine.since_mark()
-    machine.stack.append(tuple(items))
-
-
-def _list(machine: _Machine, argument: Any) -> None:
-    items = machine.since_mark()
-    machine.stack.append(items)
-
-
 def _dict(machine: _Machine, argument: Any) -> None:
     items = machine.since_mark()
-    machine.stack.append({})
+    machine.push({})
     machine.fill(items)
 
 
-def _frozen_set(machine: _Machine, argument: Any) -> None:
+def _replace_set(machine: _Machine, argument: Any) -> None:
+    """FROZENSET: sets are not read."""
     machine.since_mark()
-    machine.stack.append(Unsupported("a set"))
+    machine.push(Unsupported("a set"))
+
+
+def _add_all(machine: _Machine, argument: Any) -> None:
+    machine.since_mark()
+    machine.top(Unsupported)
 
 
 def _append(machine: _Machine, argument: Any) -> None:
@@ -211,55 +188,15 @@ def _append_all(machine: _Machine, argument: Any) -> None:
     machine.top(list).extend(items)
 
 
-def _add_all(machine: _Machine, argument: Any) -> None:
-    machine.since_mark()
-    machine.top(Unsupported)
-
-
-def _set_item(machine: _Machine, argument: Any) -> None:
-    value = machine.pop()
-    key = machine.pop()
-    machine.fill([key, value])
-
-
-def _set_items(machine: _Machine, argument: Any) -> None:
-    machine.fill(machine.since_mark())
-
-
-def _put(machine: _Machine, argument: Any) -> None:
-    machine.memo[argument] = machine.last()
-
-
-def _memoize(machine: _Machine, argument: Any) -> None:
-    machine.memo[len(machine.memo)] = machine.last()
-
-
-def _get(machine: _Machine, argument: Any) -> None:
-    if argument not in machine.memo:
-        raise damaged(f"nothing was remembered as number {argument}")
-    machine.stack.append(machine.memo[argument])
-
-
-def _global(machine: _Machine, argument: Any) -> None:
-    machine.stack.append(machine.vocabulary.find(".".join(argument)))
-
-
 def _stack_global(machine: _Machine, argument: Any) -> None:
     name = machine.popped(str)
     module = machine.popped(str)
-    machine.stack.append(machine.vocabulary.find(f"{module}.{name}"))
+    machine.push(machine.vocabulary.find(f"{module}.{name}"))
 
 
-def _instance(machine: _Machine, argument: Any) -> None:
-    """INST: calls a global, which no pickle does that torch writes."""
-    value = machine.vocabulary.find(".".join(argument))
-    raise damaged(f"it makes an instance of {what_is(value)}", RESAVE)
-
-
-def _object(machine: _Machine, argument: Any) -> None:
-    """OBJ: calls the global that is the first value after the mark."""
-    first = next(iter(machine.since_mark()), None)
-    raise damaged(f"it makes an instance of {what_is(first)}", RESAVE)
+def _refuse_instance(factory: object) -> None:
+    """INST, OBJ, NEWOBJ_EX: make instances of a class, which no pickle does that torch writes."""
+    raise damaged(f"it makes an instance of {what_is(factory)}", RESAVE)
 
 
 def _new(machine: _Machine, argument: Any) -> None:
@@ -267,15 +204,8 @@ def _new(machine: _Machine, argument: Any) -> None:
     arguments = machine.pop()
     factory = machine.pop()
     if not isinstance(factory, Global) or factory.name not in machine.vocabulary.records or arguments != ():
-        raise damaged(f"it makes an instance of {what_is(factory)}", RESAVE)
-    machine.stack.append(Record(factory.name, {}))
-
-
-def _new_with_names(machine: _Machine, argument: Any) -> None:
-    """NEWOBJ_EX: makes an instance of a class, with named arguments too."""
-    machine.pop()
-    machine.pop()
-    raise damaged(f"it makes an instance of {what_is(machine.pop())}", RESAVE)
+        _refuse_instance(factory)
+    machine.push(Record(factory.name, {}))
 
 
 def _reduce(machine: _Machine, argument: Any) -> None:
@@ -295,75 +225,64 @@ def _build(machine: _Machine, argument: Any) -> None:
         target.fields.update(state if type(state) is dict else enumerate(state))
     elif type(target) is not dict or type(state) is not dict:
         raise damaged(f"it sets attributes of {what_is(target)} by {what_is(state)}", RESAVE)
-    machine.stack.append(target)
+    machine.push(target)
 
 
 def _extension(machine: _Machine, argument: Any) -> None:
     raise damaged(f"it asks for number {argument} of the registry of extensions", RESAVE)
 
 
-def _persistent(machine: _Machine, argument: Any) -> None:
-    machine.stack.append(machine.vocabulary.persistent(machine.pop()))
-
+Instruction = Callable[[_Machine, Any], object]
+"""The effect of an opcode on the machine, given its argument."""
 
 _INSTRUCTIONS: Mapping[str, Instruction] = {
-    **dict.fromkeys(("PROTO", "FRAME"), _ignore),
-    **dict.fromkeys(("INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1", "LONG4"), _push),
-    **dict.fromkeys(("FLOAT", "BINFLOAT"), _push),
-    **dict.fromkeys(("UNICODE", "SHORT_BINUNICODE", "BINUNICODE", "BINUNICODE8"), _push),
+    **dict.fromkeys(("PROTO", "FRAME"), lambda machine, argument: None),
+    **dict.fromkeys(("INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1", "LONG4"), _Machine.push),
+    **dict.fromkeys(("FLOAT", "BINFLOAT"), _Machine.push),
+    **dict.fromkeys(("UNICODE", "SHORT_BINUNICODE", "BINUNICODE", "BINUNICODE8"), _Machine.push),
     **dict.fromkeys(
-        ("SHORT_BINBYTES", "BINBYTES", "BINBYTES8", "BYTEARRAY8"), _constant(Unsupported("bytes"))
+        ("SHORT_BINBYTES", "BINBYTES", "BINBYTES8", "BYTEARRAY8"),
+        lambda machine, _: machine.stack.append(Unsupported("bytes")),
     ),
-    "NONE": _constant(None),
-    "NEWTRUE": _constant(True),
-    "NEWFALSE": _constant(False),
-    "EMPTY_TUPLE": _constant(()),
-    "EMPTY_SET": _constant(Unsupported("a set")),
-    "EMPTY_LIST": _empty(list),
-    "EMPTY_DICT": _empty(dict),
-    "MARK": _mark,
+    "NONE": lambda machine, _: machine.stack.append(None),
+    "NEWTRUE": lambda machine, _: machine.stack.append(True),
+    "NEWFALSE": lambda machine, _: machine.stack.append(False),
+    "EMPTY_TUPLE": lambda machine, _: machine.stack.append(()),
+    "EMPTY_SET": lambda machine, _: machine.stack.append(Unsupported("a set")),
+    "EMPTY_LIST": lambda machine, _: machine.stack.append([]),
+    "EMPTY_DICT": lambda machine, _: machine.stack.append({}),
+    "MARK": lambda machine, _: machine.mark(),
     "POP": _drop,
-    "POP_MARK": _drop_to_mark,
-    "DUP": _duplicate,
-    "TUPLE": _tuple,
-    "TUPLE1": _tuple_of(1),
-    "TUPLE2": _tuple_of(2),
-    "TUPLE3": _tuple_of(3),
-    "LIST": _list,
+    "POP_MARK": lambda machine, _: machine.since_mark(),
+    "DUP": lambda machine, _: machine.push(machine.last()),
+    "TUPLE": lambda machine, _: machine.push(tuple(machine.since_mark())),
+    "TUPLE1": lambda machine, _: machine.push(machine.popped_many(1)),
+    "TUPLE2": lambda machine, _: machine.push(machine.popped_many(2)),
+    "TUPLE3": lambda machine, _: machine.push(machine.popped_many(3)),
+    "LIST": lambda machine, _: machine.push(machine.since_mark()),
     "DICT": _dict,
-    "FROZENSET": _frozen_set,
+    "FROZENSET": _replace_set,
     "APPEND": _append,
     "APPENDS": _append_all,
     "ADDITEMS": _add_all,
-    "SETITEM": _set_item,
-    "SETITEMS": _set_items,
-    **dict.fromkeys(("PUT", "BINPUT", "LONG_BINPUT"), _put),
-    "MEMOIZE": _memoize,
-    **dict.fromkeys(("GET", "BINGET", "LONG_BINGET"), _get),
-    "GLOBAL": _global,
+    "SETITEM": lambda machine, _: machine.fill(machine.popped_many(2)),
+    "SETITEMS": lambda machine, _: machine.fill(machine.since_mark()),
+    **dict.fromkeys(("PUT", "BINPUT", "LONG_BINPUT"), _Machine.remember),
+    "MEMOIZE": lambda machine, _: machine.remember(len(machine.memo)),
+    **dict.fromkeys(("GET", "BINGET", "LONG_BINGET"), _Machine.recall),
+    "GLOBAL": lambda machine, parts: machine.stack.append(machine.vocabulary.find(".".join(parts))),
     "STACK_GLOBAL": _stack_global,
     "REDUCE": _reduce,
     "BUILD": _build,
-    "BINPERSID": _persistent,
+    "BINPERSID": lambda machine, _: machine.stack.append(machine.vocabulary.persistent(machine.pop())),
     # The rest is refused, by the name of what it asks for.
-    "INST": _instance,
-    "OBJ": _object,
+    "INST": lambda machine, parts: _refuse_instance(machine.vocabulary.find(".".join(parts))),
+    "OBJ": lambda machine, _: _refuse_instance(next(iter(machine.since_mark()), None)),
     "NEWOBJ": _new,
-    "NEWOBJ_EX": _new_with_names,
+    "NEWOBJ_EX": lambda machine, _: _refuse_instance(machine.popped_many(3)[0]),
     **dict.fromkeys(("EXT1", "EXT2", "EXT4"), _extension),
 }
 """Effects of the known opcodes, by name. Any other is refused with its name."""
-
-
-@dataclass(frozen=True, slots=True)
-class Opcode:
-    """One kind of instruction."""
-
-    name: str
-    """Name as in the standard library's pickletools."""
-    read: Callable[[io.BytesIO], Any] | None
-    """Reads the argument that follows; raises ValueError where it is incomplete."""
-    apply: Instruction
 
 
 def _two_lines(file: io.BytesIO) -> tuple[str, str]:
@@ -375,18 +294,10 @@ def _two_lines(file: io.BytesIO) -> tuple[str, str]:
     return module, name
 
 
-def _reader(opcode: pickletools.OpcodeInfo) -> Callable[[io.BytesIO], Any] | None:
-    if opcode.name in ("GLOBAL", "INST"):
-        return _two_lines
-    return None if opcode.arg is None else opcode.arg.reader
-
-
-_OPCODES: Mapping[bytes, Opcode] = {
-    opcode.code.encode("latin-1"): Opcode(
-        opcode.name,
-        _reader(opcode),
-        _INSTRUCTIONS.get(opcode.name, _ignore),
-    )
-    for opcode in pickletools.opcodes
+_NAMES = {opcode.code.encode("latin-1"): opcode.name for opcode in pickletools.opcodes}
+"""Names of opcodes, as in the standard library's pickletools, by their code, which is one byte."""
+_READERS: Mapping[str, Callable[[io.BytesIO], Any]] = {
+    **{opcode.name: opcode.arg.reader for opcode in pickletools.opcodes if opcode.arg is not None},
+    **dict.fromkeys(("GLOBAL", "INST"), _two_lines),
 }
-"""Opcodes by their code, which is one byte."""
+"""Read the argument that follows an opcode, by its name; raise ValueError where it is incomplete."""
