@@ -6,18 +6,17 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any
 
 import google_crc32c
 import numpy as np
 import zstandard
 
-from ckpt_surgery.core.arrays import Region, Shape
+from ckpt_surgery.core.arrays import ArraySpec, Region, Shape
 from ckpt_surgery.core.manifests import Chunk, Codec, Manifest, bytes_codec, encoding_of, parts_of_chunks
 from ckpt_surgery.core.protocols import Output
 from ckpt_surgery.formats.shared.zarr.decoding import CRC32C, decode_region
-from ckpt_surgery.formats.shared.zarr.described import adopted_metadata
-from ckpt_surgery.formats.shared.zarr.layout import DRIVERS, FILE_NAMES, chunk_name
+from ckpt_surgery.formats.shared.zarr.described import described_in_v2, described_in_v3
+from ckpt_surgery.formats.shared.zarr.layout import chunk_name
 from ckpt_surgery.formats.shared.zarr.shards import CRC_BYTES
 from ckpt_surgery.storage.failures import about_key
 from ckpt_surgery.storage.reading import read_ranges
@@ -36,29 +35,15 @@ _ENCODINGS = {
 
 def definition(output: Output, zarr: int) -> bytes:
     """The metadata of the array that an output is stored in, as JSON; `zarr`: the specification's version."""
-    if output.stored is not None:
-        return json.dumps(adopted_metadata(output.stored, zarr)).encode()
-    spec = output.leaf.spec
-    assert spec is not None
-    return array_definition(zarr, spec.dtype, spec.shape, output.chunks)
+    manifest = output.stored or _manifest(output, zarr)
+    return array_definition(zarr, manifest.spec, manifest.chunk_shape, manifest.codec)
 
 
 @lru_cache(maxsize=1 << 14)
-def array_definition(zarr: int, dtype: np.dtype[Any], shape: Shape, chunks: Shape) -> bytes:
-    """The array's metadata as TensorStore writes it: zstd, and in version 3 a CRC-32C over each chunk."""
-    import tensorstore as ts
-
-    metadata: dict[str, Any] = {"shape": shape}
-    if zarr == 2:
-        metadata |= {"chunks": chunks, "compressor": {"id": "zstd", "level": ZSTD_LEVEL}}
-    else:
-        zstd = {"name": "zstd", "configuration": {"level": ZSTD_LEVEL}}
-        metadata["codecs"] = [{"name": "bytes"}, zstd, {"name": "crc32c"}]
-        metadata["chunk_grid"] = {"name": "regular", "configuration": {"chunk_shape": chunks}}
-    spec = {"driver": DRIVERS[zarr], "kvstore": "memory://", "metadata": metadata}
-    array = ts.open(spec, create=True, dtype=ts.dtype(dtype), context=ts.Context()).result()
-    assert array.kvstore is not None
-    return bytes(array.kvstore.read(FILE_NAMES[zarr]).result().value)
+def array_definition(zarr: int, spec: ArraySpec, chunks: Shape, codec: Codec) -> bytes:
+    """The metadata of an array whose chunks are encoded so, which the version must have, as JSON."""
+    described = described_in_v2 if zarr == 2 else described_in_v3
+    return json.dumps(described(spec, chunks, codec)).encode()
 
 
 class _ThreadCompressor(threading.local):

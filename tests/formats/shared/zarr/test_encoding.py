@@ -9,7 +9,7 @@ import tensorstore as ts
 
 from ckpt_surgery.core.arrays import Region
 from ckpt_surgery.core.errors import SourceError
-from ckpt_surgery.formats.shared.zarr.encoding import BytesInFlight, array_definition, decoded, encoded
+from ckpt_surgery.formats.shared.zarr.encoding import BytesInFlight, decoded, definition, encoded
 from ckpt_surgery.formats.shared.zarr.layout import DRIVERS
 from ckpt_surgery.formats.shared.zarr.metadata import HELD
 from tests.support.arrays import array
@@ -27,11 +27,11 @@ def test_chunks_are_what_tensorstore_stores(shape: tuple[int, ...], dtype: str, 
     value = array(shape, dtype)
     chunks = CHUNKS[: len(shape)]
     store = ts.KvStore.open("memory://", context=ts.Context()).result()
-    text = array_definition(zarr, value.dtype, shape, chunks)
+    output = output_of("x", value, chunks)
+    text = definition(output, zarr)
     spec = {"driver": DRIVERS[zarr], "metadata": json.loads(text), "store_data_equal_to_fill_value": True}
     theirs = ts.open(spec, kvstore=store, create=True).result()
     theirs.write(value).result()
-    output = output_of("x", value, chunks)
     ours = dict(encoded(output, zarr, Region.whole(shape), value))
     names = [key for key in store.list().result() if key not in (b".zarray", b"zarr.json")]
     assert ours == {key.decode(): store.read(key).result().value for key in names}
