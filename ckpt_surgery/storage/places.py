@@ -1,7 +1,9 @@
 """Destinations of the files of a new checkpoint: a directory, or a prefix of an object store.
 
 Formats that write files of their own choosing (Orbax, zarr) write through this interface alone, so that one
-sink serves both. Files are put whole, and nothing is appended to.
+sink serves both. Files are put whole, and nothing is appended to. Names are relative and have `/` between
+their parts. Both kinds of places are safe to use from several threads and processes; writing raises
+StorageError.
 """
 
 import contextlib
@@ -17,7 +19,6 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Protocol
 
 from ckpt_surgery.core import urls
 from ckpt_surgery.core.arguments import LinkMode, PathLike
@@ -38,66 +39,6 @@ COPIES_AT_ONCE = 32
 """Largest number of objects that a store copies at the same time."""
 
 
-class Places(Protocol):
-    """Destination of the files of a new checkpoint. Names are relative and have `/` between their parts.
-
-    Safe to use from several threads and processes. Writing raises StorageError.
-    """
-
-    def create(self) -> None:
-        """Make the directory itself, with those above it. Without it, `put` fails."""
-        ...
-
-    def put(self, name: str, parts: Sequence[bytes]) -> None:
-        """Write a file of these parts, one after another. It appears under its name when it is complete."""
-        ...
-
-    def copy(self, chunk: Chunk, name: str) -> int:
-        """Write a file of the stored bytes of one chunk, piece by piece; returns their CRC-32C."""
-        ...
-
-    def link(self, file: str, own: str) -> tuple[str, AdoptedFile | None]:
-        """Link a whole file of another checkpoint, or have the store copy it; complete after `flush`.
-
-        Returns its name here, and what was done where that is recorded: the first time, in a directory.
-        `own`: a directory of the calling worker, with `/` at its end, for copies in a store. Raises
-        SourceError if the file is gone.
-        """
-        ...
-
-    def read(self, chunks: Sequence[Chunk]) -> list[bytes]:
-        """Read ranges of files, given by their names."""
-        ...
-
-    def size(self, name: str) -> int | None:
-        """Size of a file in bytes; None if there is none."""
-        ...
-
-    def sizes(self, below: str = "") -> Mapping[str, int]:
-        """Sizes in bytes of all files below a directory, which is empty or ends with `/`, by name."""
-        ...
-
-    def delete(self, names: Iterable[str]) -> None:
-        """Delete files, and the directories that become empty."""
-        ...
-
-    def flush(self) -> None:
-        """Wait for everything that was begun. Killing the process then loses none of it."""
-        ...
-
-    def paths(self, names: Iterable[str]) -> list[str]:
-        """Paths of files or directories, to be synchronized with the disk; none in a store."""
-        ...
-
-    def begin_documents(self) -> None:
-        """Say that all data is put, and what follows makes the checkpoint readable."""
-        ...
-
-    def close(self) -> None:
-        """Remove what writers that were killed left unfinished."""
-        ...
-
-
 class LocalPlaces:
     """Files of a directory."""
 
@@ -108,11 +49,12 @@ class LocalPlaces:
         self._numbers = itertools.count()
 
     def create(self) -> None:
+        """Make the directory itself, with those above it. Without it, `put` fails."""
         with storage_errors(Path(self._root)):
             os.makedirs(self._root, exist_ok=True)
 
     def put(self, name: str, parts: Sequence[bytes]) -> None:
-        """Write a file under a temporary name, and rename it."""
+        """Write a file of these parts, one after another, under a temporary name, and rename it."""
         path = f"{self._root}/{name}"
         with storage_errors(Path(path)):
             unfinished = self._unfinished()
@@ -126,7 +68,7 @@ class LocalPlaces:
                 raise
 
     def copy(self, chunk: Chunk, name: str) -> int:
-        """Copy the bytes to a file under a temporary name, and rename it."""
+        """Write a file of the stored bytes of one chunk, piece by piece; returns their CRC-32C."""
         path = f"{self._root}/{name}"
         with storage_errors(Path(path)):
             unfinished = self._unfinished()
@@ -136,13 +78,20 @@ class LocalPlaces:
         return crc
 
     def link(self, file: str, own: str) -> tuple[str, AdoptedFile | None]:
-        """Link a file into `d/`. Workers that link the same file give it the same name."""
+        """Link a whole file of another checkpoint into `d/`; complete after `flush`.
+
+        Returns its name here, which is the same for all workers, and what was done the first time. `own`: a
+        directory of the calling worker, with `/` at its end, for copies in a store. Raises SourceError if the
+        file is gone.
+        """
         return self._links.link(file)
 
     def read(self, chunks: Sequence[Chunk]) -> list[bytes]:
+        """Read ranges of files, given by their names."""
         return list(read_ranges([replace(chunk, file=f"{self._root}/{chunk.file}") for chunk in chunks]))
 
     def size(self, name: str) -> int | None:
+        """Size of a file in bytes; None if there is none."""
         with storage_errors(Path(self._root, name)):
             try:
                 return os.lstat(f"{self._root}/{name}").st_size
@@ -150,7 +99,7 @@ class LocalPlaces:
                 return None
 
     def sizes(self, below: str = "") -> Mapping[str, int]:
-        """Sizes of files, without those that are not complete."""
+        """Sizes in bytes of all complete files below a directory, empty or with `/` at its end, by name."""
         directory = os.path.join(self._root, below)
         with storage_errors(Path(directory)):
             if not os.path.isdir(directory):
@@ -160,6 +109,7 @@ class LocalPlaces:
             return {name: size for name, size in sizes.items() if size is not None}
 
     def delete(self, names: Iterable[str]) -> None:
+        """Delete files, and the directories that become empty."""
         for name in names:
             path = Path(self._root, name)
             with storage_errors(path):
@@ -169,16 +119,17 @@ class LocalPlaces:
                     os.rmdir(Path(self._root, parent))
 
     def flush(self) -> None:
-        """Return at once: everything is in its file."""
+        """Return at once: everything is in its file, and killing the process loses none of it."""
 
     def paths(self, names: Iterable[str]) -> list[str]:
+        """Paths of files or directories, to be synchronized with the disk."""
         return [f"{self._root}/{name}" for name in names]
 
     def begin_documents(self) -> None:
-        """Do nothing: publication makes everything visible at once."""
+        """Say that all data is put, and what follows makes the checkpoint readable."""
 
     def close(self) -> None:
-        """Remove unfinished files."""
+        """Remove what writers that were killed left unfinished."""
         with storage_errors(Path(self._root)), contextlib.suppress(FileNotFoundError):
             shutil.rmtree(os.path.join(self._root, UNFINISHED))
 
@@ -206,7 +157,7 @@ class LocalPlaces:
 
 
 class StorePlaces:
-    """Objects below a prefix of a store."""
+    """Objects below a prefix of a store, with the methods of `LocalPlaces`."""
 
     def __init__(self, url: str):
         self._store, name = store_of(url)
@@ -295,6 +246,9 @@ class StorePlaces:
     @cached_property
     def _pool(self) -> ThreadPoolExecutor:
         return ThreadPoolExecutor(COPIES_AT_ONCE, thread_name_prefix="copy")
+
+
+Places = LocalPlaces | StorePlaces
 
 
 def open_places(
