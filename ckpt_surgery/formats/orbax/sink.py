@@ -24,10 +24,9 @@ from ckpt_surgery.formats.orbax.documents import (
     documents_of_step,
 )
 from ckpt_surgery.formats.orbax.encoder import step_and_item
-from ckpt_surgery.formats.orbax.notes import NOTES, Entries, read_notes, worker_directory
 from ckpt_surgery.formats.orbax.structure import STRUCTURE, structure_bytes
 from ckpt_surgery.formats.orbax.tree import array_name, array_prefix
-from ckpt_surgery.formats.orbax.writer import OrbaxWriter
+from ckpt_surgery.formats.orbax.writer import NOTES, Entries, OrbaxWriter, read_notes, worker_directory
 from ckpt_surgery.formats.registry import SinkOptions
 from ckpt_surgery.formats.shared.ocdbt.writer import IndexEntry, make_index
 from ckpt_surgery.formats.shared.orbax_layout import (
@@ -57,6 +56,8 @@ class OrbaxSink:
         self._started = time.time_ns()
         self._step = open_places(self._step_directory)
         self._item = open_places(self._item_directory, options.link_mode, options.replaced)
+        if not urls.is_url(directory):
+            self.record_directory = Path(self._item_directory)  # which keeps config files beside the record
 
     def create(self) -> None:
         """Make the item's directory."""
@@ -134,15 +135,6 @@ class OrbaxSink:
         return True
 
 
-class LocalOrbaxSink(OrbaxSink):
-    """Writes one item to a directory, which keeps config files beside the record."""
-
-    @property
-    def record_directory(self) -> Path:
-        return Path(self._item_directory)
-
-
 def open_sink(directory: PathLike, options: SinkOptions, outputs: Sequence[Output]) -> Sink:
     """A sink that writes an item, at DIRECTORY/STEP/ITEM where the options name a step."""
-    text = os.fspath(directory)
-    return (OrbaxSink if urls.is_url(text) else LocalOrbaxSink)(text, options, outputs)
+    return OrbaxSink(os.fspath(directory), options, outputs)

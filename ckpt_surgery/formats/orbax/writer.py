@@ -2,6 +2,10 @@
 
 Chunks carry a CRC-32C (zarr 3), and chunks of zeros are stored like any other, because Orbax refuses an array
 that lacks chunks. Nothing is appended to: small chunks wait until there are enough for a file.
+
+A worker's notes say which chunk lies where in the data files that it wrote. From them `finish` makes the
+index of the item, and a worker that was killed goes on. Each flush adds a file of notes with a CRC-32C, so
+that what a power cut has left of it counts as not written.
 """
 
 import secrets
@@ -9,6 +13,7 @@ import threading
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from ckpt_surgery.core.arrays import Region, Shape
@@ -16,14 +21,57 @@ from ckpt_surgery.core.digests import bytes_crc
 from ckpt_surgery.core.manifests import Chunk
 from ckpt_surgery.core.protocols import NONE_KNOWN, AdoptedFile, Output, TaskResult
 from ckpt_surgery.core.text import shown
-from ckpt_surgery.formats.orbax.notes import NOTES, Entries, notes_bytes, read_notes, worker_directory
 from ckpt_surgery.formats.orbax.tree import array_name, array_prefix
 from ckpt_surgery.formats.shared.ocdbt.writer import INLINE_BYTES
+from ckpt_surgery.formats.shared.orbax_layout import PROCESS_PREFIX
 from ckpt_surgery.formats.shared.zarr.encoding import BytesInFlight, decoded, encoded
 from ckpt_surgery.formats.shared.zarr.layout import chunk_name, chunk_names
 from ckpt_surgery.storage.failures import damaged
 from ckpt_surgery.storage.places import Places, stored_crc
 from ckpt_surgery.storage.reading import read_ranges
+
+NOTES = "part-"
+"""Beginning of the names of the files with notes."""
+
+Entries = dict[str, bytes | Chunk]
+"""Stored bytes of chunks by key: the bytes, or where they lie within the item."""
+
+_DECODER = msgspec.json.Decoder(Entries)
+
+
+def worker_directory(worker: str) -> str:
+    """The directory of what a worker writes into an item, named as Orbax names those of its processes."""
+    return f"{PROCESS_PREFIX}{worker}/"
+
+
+def notes_bytes(entries: Entries) -> bytes:
+    """A file with notes of these chunks: a CRC-32C, and JSON."""
+    text = msgspec.json.encode(entries)
+    return b"%08x %s" % (bytes_crc(text), text)
+
+
+def read_notes(places: Places, worker: str, sizes: Mapping[str, int]) -> Entries:
+    """The chunks that a worker has written: those in data files that are there, and long enough.
+
+    `sizes`: files of the worker's directory, as `places.sizes` gives them. Linked files lie elsewhere and are
+    linked again by whoever goes on. Later notes win; damaged ones do not count.
+    """
+    directory = worker_directory(worker)
+    names = sorted(name for name in sizes if name.startswith(directory + NOTES))
+    known: Entries = {}
+    for data in places.read([Chunk(name, 0, sizes[name]) for name in names]):
+        crc, _, text = data.partition(b" ")
+        if crc == b"%08x" % bytes_crc(text):
+            noted = _DECODER.decode(text)
+            known |= {key: value for key, value in noted.items() if _is_there(value, directory, sizes)}
+    return known
+
+
+def _is_there(value: bytes | Chunk, directory: str, sizes: Mapping[str, int]) -> bool:
+    if isinstance(value, bytes) or not value.file.startswith(directory):
+        return True
+    return value.offset + value.length <= sizes.get(value.file, -1)
+
 
 FILE_BYTES = 32 << 20
 """Gathered chunks become a data file when they have this size together; one of half of it is a file alone."""
@@ -136,9 +184,9 @@ class OrbaxWriter:
         if None in values.values():
             raise damaged(f"`{key}` was not written")
         stored = {name: value for name, value in values.items() if isinstance(value, Chunk)}
-        found = {name: value for name, value in values.items() if isinstance(value, bytes)}
-        found |= zip(stored, self._places.read(list(stored.values())), strict=True)
-        return decoded(output, self._zarr, region, found)
+        chunks = {name: value for name, value in values.items() if isinstance(value, bytes)}
+        chunks |= zip(stored, self._places.read(list(stored.values())), strict=True)
+        return decoded(output, self._zarr, region, chunks)
 
     def flush(self) -> None:
         """Write what waits, and note what lies where."""
