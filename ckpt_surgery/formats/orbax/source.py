@@ -1,7 +1,8 @@
 """Reading Orbax checkpoints: every leaf from metadata alone, then regions of arrays on demand."""
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+import posixpath
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from typing import Any
@@ -11,9 +12,9 @@ import numpy as np
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.protocols import SourceDetails
+from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.listed_source import ListedSource
 from ckpt_surgery.formats.orbax.detect import OrbaxItem, choices, locate_item
-from ckpt_surgery.formats.orbax.store import ItemArrays, array_manifest, begin_store
 from ckpt_surgery.formats.orbax.structure import STRUCTURE, Structure
 from ckpt_surgery.formats.orbax.tree import (
     ARRAY_METADATA,
@@ -21,12 +22,14 @@ from ckpt_surgery.formats.orbax.tree import (
     STRINGS,
     Tree,
     TreeLeaf,
+    array_prefix,
     read_random_keys,
     read_shardings,
     read_strings,
     read_tree,
 )
 from ckpt_surgery.formats.registry import Directory, Listing, Selection
+from ckpt_surgery.formats.shared.ocdbt.reader import begin_reading
 from ckpt_surgery.formats.shared.orbax_layout import (
     CHECKPOINT_METADATA,
     COMMIT_FILE,
@@ -37,12 +40,15 @@ from ckpt_surgery.formats.shared.orbax_layout import (
     is_item,
 )
 from ckpt_surgery.formats.shared.zarr.decoding import decode_region
-from ckpt_surgery.formats.shared.zarr.layout import zarr_names
+from ckpt_surgery.formats.shared.zarr.files import Files, array_manifest
+from ckpt_surgery.formats.shared.zarr.layout import FILE_NAMES, zarr_names
+from ckpt_surgery.formats.shared.zarr.metadata import ZarrArray, parse_array
 from ckpt_surgery.storage.companion_names import KEPT
 from ckpt_surgery.storage.failures import about_key, damaged, with_key
 from ckpt_surgery.storage.json_files import read_json
-from ckpt_surgery.storage.listing import exists
+from ckpt_surgery.storage.listing import FileStat, exists
 from ckpt_surgery.storage.record_files import RECORD_NAME
+from ckpt_surgery.storage.views import prefetch
 
 HISTORY = "ckpt_surgery"
 """Entry of custom metadata with the recipes that a checkpoint went through."""
@@ -50,22 +56,70 @@ _KEY_DTYPE = np.dtype(np.uint32)
 """Element type of PRNG keys, whatever their implementation."""
 
 
-def list_leaves(store: ItemArrays, tree: Tree) -> dict[str, Leaf]:
+def _begin_files(directory: str, stats: Mapping[str, FileStat]) -> Callable[[Tree], Files]:
+    """Start to read the index of an item's arrays, where it has one; calling the result completes that.
+
+    The result takes the tree, which says whether an index must exist.
+    """
+    database = begin_reading(directory) if MANIFEST in stats else None
+
+    def finish(tree: Tree) -> Files:
+        if database is not None:
+            return Files(directory, stats, database())
+        if tree.ocdbt and any(entry.is_array for entry in tree.entries):
+            raise _without_index(directory, stats)
+        prefetch(directory, (name for name in stats if posixpath.basename(name) == FILE_NAMES[tree.zarr]))
+        return Files(directory, stats)
+
+    return finish
+
+
+def _without_index(directory: str, files: Iterable[str]) -> SourceError:
+    parts = {name.split("/")[0] for name in files if name.startswith(PROCESS_PREFIX)}
+    why = (
+        f"the databases of its {len(parts)} process(es) were never merged, so the save was not finished"
+        if parts
+        else "its arrays cannot be found"
+    )
+    return damaged(f"{shown(directory)} has no {MANIFEST}: {why}")
+
+
+def _prefix_of(files: Files, name: str) -> str:
+    """The beginning of the names of an array's metadata and chunks."""
+    prefix = array_prefix(name)
+    if files.database is not None:
+        return prefix
+    directory = posixpath.normpath(prefix)
+    return "" if directory == "." else f"{directory}/"
+
+
+def _array(files: Files, prefix: str, tree: Tree) -> ZarrArray:
+    """The metadata of an array."""
+    text = files.text(prefix + FILE_NAMES[tree.zarr])
+    if text is None:
+        raise damaged(
+            f"it is in {tree.file}, but there is no array `{shown(prefix.removesuffix('/'))}` "
+            f"in {shown(files.root)}"
+        )
+    return parse_array(text, tree.zarr)
+
+
+def list_leaves(files: Files, tree: Tree) -> dict[str, Leaf]:
     """List the leaves of an item by their keys' texts, in the order of its `_METADATA`."""
-    shardings = read_shardings(store.directory)
-    random_keys = cache(lambda: read_random_keys(store.directory, store.files))
-    strings = read_strings(store.directory, tree.entries)
+    shardings = read_shardings(files.root)
+    random_keys = cache(lambda: read_random_keys(files.root, files.stats))
+    strings = read_strings(files.root, tree.entries)
     leaves: dict[str, Leaf] = {}
     for entry in tree.entries:
         if not entry.is_array:
             leaves[entry.key.text] = _plain_leaf(entry, strings, tree.structure)
             continue
         try:
-            place = store.place(entry.name)
-            array = store.definition(place)
+            prefix = _prefix_of(files, entry.name)
+            array = _array(files, prefix, tree)
             impl = _random_key(entry, random_keys()) if array.spec.dtype == _KEY_DTYPE else None
             kind = LeafKind.SCALAR if entry.value_type == "scalar" else LeafKind.ARRAY
-            manifest = array_manifest(store, place, array)
+            manifest = array_manifest(files, prefix, array, tree.filled)
         except SourceError as error:
             raise with_key(entry.key, error) from error
         leaves[entry.key.text] = Leaf(
@@ -107,7 +161,7 @@ def read(path: str, selection: Selection) -> ListedSource:
     """
     location = locate_item(path, selection)
     directory = Directory(location.directory, location.root)
-    begun = begin_store(location.directory, directory.walked())
+    begun = _begin_files(location.directory, directory.walked())
     tree = read_tree(location.directory)
     record_file = os.path.join(location.directory, RECORD_NAME)
     listing = Listing(
@@ -121,14 +175,14 @@ def read(path: str, selection: Selection) -> ListedSource:
     )
 
     def rest() -> Listing:
-        store, structure = begun(tree), tree.structure
-        leaves = list_leaves(store, tree)
+        files, structure = begun(tree), tree.structure
+        leaves = list_leaves(files, tree)
         if structure is None:
-            return replace(listing, leaves=leaves, files=store.by_path)
+            return replace(listing, leaves=leaves, files=files.by_path)
         aggregated = [entry.key for entry in tree.entries if entry.is_aggregated]
         readers = structure.readers(aggregated)
-        files = {**store.by_path, structure.path: structure.stat}
-        return replace(listing, leaves=leaves, files=files, readers=readers)
+        known = {**files.by_path, structure.path: structure.stat}
+        return replace(listing, leaves=leaves, files=known, readers=readers)
 
     return ListedSource(path, "orbax", listing, rest)
 

@@ -18,7 +18,7 @@ from ckpt_surgery.core.protocols import SourceDetails
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.registry import Directory, Listing, Selection
 from ckpt_surgery.formats.shared.zarr.decoding import decode_region
-from ckpt_surgery.formats.shared.zarr.files import Files, file_array, file_manifest, within
+from ckpt_surgery.formats.shared.zarr.files import Files, array_manifest, file_array, within
 from ckpt_surgery.formats.shared.zarr.layout import (
     ARRAY_2,
     ATTRIBUTES_2,
@@ -65,7 +65,8 @@ def _leaf(files: Files, directory: str, key: Key) -> Leaf:
     """The leaf of an array. Errors have its key."""
     with about_key(key):
         array = file_array(files, directory)
-        return Leaf(key, LeafKind.ARRAY, array.spec, file_manifest(files, directory, array, filled=True))
+        manifest = array_manifest(files, within(directory, ""), array, filled=True)
+        return Leaf(key, LeafKind.ARRAY, array.spec, manifest)
 
 
 def foreign_files(directory: str, names: Sequence[str]) -> list[str]:

@@ -18,7 +18,7 @@ from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.registry import Listing, Reader
 from ckpt_surgery.formats.shared.msgpack.nodes import ArrayAt, BytesAt, Node, Plain, boxes_of, manifest_of
 from ckpt_surgery.formats.shared.zarr.decoding import decode_region
-from ckpt_surgery.formats.shared.zarr.files import Files, file_array, file_manifest
+from ckpt_surgery.formats.shared.zarr.files import Files, array_manifest, file_array
 from ckpt_surgery.storage.failures import with_key
 from ckpt_surgery.storage.listing import FileStat
 
@@ -129,7 +129,7 @@ def list_tree(nodes: Collection[FoundNode], root: str, zarr_of: Callable[[FoundN
                 continue
             beside = Files.of(root, directory)
             array = file_array(beside, directory)
-            manifest = file_manifest(beside, directory, array)
+            manifest = array_manifest(beside, f"{directory}/", array)
         except SourceError as error:
             raise with_key(found.key, error) from error
         leaves[text] = Leaf(found.key, LeafKind.ARRAY, array.spec, manifest)

@@ -1,16 +1,18 @@
-"""Zarr arrays in directories: found by their metadata, listed as manifests of the chunks that have files."""
+"""Zarr arrays in files of a directory or in its OCDBT database: metadata, and manifests of their chunks."""
 
 import os
 import posixpath
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from ckpt_surgery.core.arrays import Shape
 from ckpt_surgery.core.errors import SourceError, UsageError
 from ckpt_surgery.core.manifests import Chunk, Manifest
 from ckpt_surgery.core.text import is_unicode, shown
+from ckpt_surgery.formats.shared.ocdbt.reader import Database
 from ckpt_surgery.formats.shared.zarr.layout import FILE_NAMES, RESERVED
 from ckpt_surgery.formats.shared.zarr.metadata import UNKNOWN, ZarrArray, parse_array
 from ckpt_surgery.storage.failures import damaged
@@ -27,14 +29,13 @@ CODECS = {
 
 @dataclass(frozen=True)
 class Files:
-    """A directory with zarr arrays in it, walked once."""
+    """A directory with zarr arrays in it, walked once; with its database, where that holds their values."""
 
     root: str
     """Directory that the names are relative to."""
     stats: Mapping[str, FileStat]
     """Size and time of each file, by name with `/`."""
-    names: Sequence[str]
-    """The same names, sorted."""
+    database: Database | None = None
 
     @staticmethod
     def of(root: str, directory: str = "") -> "Files":
@@ -48,28 +49,69 @@ class Files:
             check_link(path, real)
         stats = {within(directory, name): stat for name, stat in walk(path, real).items()}
         prefetch(root, (name for name in stats if posixpath.basename(name) in RESERVED))
-        return Files(root, stats, sorted(stats))
+        return Files(root, stats)
 
     def path(self, name: str) -> str:
         """The path that opens a file."""
         return os.path.join(self.root, name)
 
-    @property
-    def by_path(self) -> dict[str, FileStat]:
+    @cached_property
+    def by_path(self) -> Mapping[str, FileStat]:
         """Size and time of each file, by path."""
         return {self.path(name): stat for name, stat in self.stats.items()}
 
-    def below(self, directory: str) -> Sequence[str]:
-        """The names of all files below a directory, which is given without `/` at its end."""
-        if not directory:
-            return self.names
-        after = chr(ord("/") + 1)
-        low, high = bisect_left(self.names, f"{directory}/"), bisect_left(self.names, f"{directory}{after}")
-        return self.names[low:high]
+    @cached_property
+    def names(self) -> Sequence[str]:
+        """Names of all values, sorted: of files, or keys of the database."""
+        if self.database is None:
+            return sorted(self.stats)
+        return sorted(key.decode("utf-8", "replace") for key in self.database.entries)
 
-    def chunk(self, name: str) -> Chunk:
-        """A chunk that is a whole file."""
-        return Chunk(self.path(name), 0, self.stats[name].size)
+    @cached_property
+    def count(self) -> int:
+        """Number of stored values: no array has more chunks."""
+        return len(self.stats if self.database is None else self.database.entries)
+
+    def below(self, prefix: str) -> list[str]:
+        """The names of all values below a directory, within it; `prefix` is empty or ends with `/`."""
+        low = bisect_left(self.names, prefix)
+        high = bisect_left(self.names, f"{prefix[:-1]}{_AFTER_SLASH}", low) if prefix else None
+        return [name[len(prefix) :] for name in self.names[low:high]]
+
+    def text(self, name: str) -> bytes | None:
+        """A small value; None if it is missing."""
+        if self.database is not None:
+            return self.database.value(_key(name))
+        stat = self.stats.get(name)
+        if stat is None:
+            return None
+        with opened(self.path(name), stat) as file:
+            return file.read(0, stat.size)
+
+    def chunk(self, name: str) -> Chunk | None:
+        """Place of one chunk; None if it is missing. Raises SourceError where its data file is cut short."""
+        if self.database is None:
+            stat = self.stats.get(name)
+            return None if stat is None else Chunk(self.path(name), 0, stat.size)
+        chunk = self.database.locate(_key(name))
+        if chunk is None or chunk.inline is not None:
+            return chunk
+        stat = self.by_path.get(chunk.file)
+        if stat is None:
+            raise damaged(f"its data file {shown(chunk.file)} is missing")
+        if chunk.offset + chunk.length > stat.size:
+            raise damaged(
+                f"its data file {shown(chunk.file)} has {stat.size} bytes, "
+                f"but a chunk ends at {chunk.offset + chunk.length}"
+            )
+        return chunk
+
+
+_AFTER_SLASH = chr(ord("/") + 1)
+
+
+def _key(name: str) -> bytes:
+    return name.encode("utf-8", "surrogatepass")
 
 
 def within(directory: str, name: str) -> str:
@@ -90,9 +132,7 @@ def file_array(files: Files, directory: str) -> ZarrArray:
             f"{shown(os.path.join(files.root, directory))} has no {' or '.join(FILE_NAMES.values())}: "
             "without the array's metadata its chunks cannot be read"
         )
-    name = within(directory, FILE_NAMES[found[0]])
-    with opened(files.path(name), files.stats[name]) as file:
-        array = parse_array(file.read(0, file.stat.size), found[0])
+    array = parse_array(files.text(within(directory, FILE_NAMES[found[0]])) or b"", found[0])
     check_codecs(array)
     return array
 
@@ -131,35 +171,31 @@ def _codec_names(codecs: Sequence[Mapping[str, Any]]) -> Iterator[Any]:
             yield from _codec_names(codec["configuration"]["codecs"])
 
 
-def file_manifest(files: Files, directory: str, array: ZarrArray, filled: bool = False) -> Manifest:
-    """The manifest of the chunks of an array that have files.
+def array_manifest(files: Files, prefix: str, array: ZarrArray, filled: bool = False) -> Manifest:
+    """The manifest of the stored chunks of an array, whose names begin with `prefix`.
 
     `filled`: those that are missing have the fill value. Where it is false, or the metadata gives none, every
-    chunk of the grid must be there.
-    """
-    prefix = within(directory, "")
-    names = (name.removeprefix(prefix) for name in files.below(directory))
-    manifest = sparse_manifest(array, names, lambda name: files.chunk(prefix + name), filled)
-    if not filled or array.definition.get("fill_value") is None:
-        _check_complete(array, manifest)
-    return manifest
-
-
-def sparse_manifest(
-    array: ZarrArray, names: Iterable[str], chunk_of: Callable[[str], Chunk | None], filled: bool
-) -> Manifest:
-    """The manifest of the chunks of an array that exist. The grid is not iterated: it may claim to be huge.
-
-    `names`: what is stored of the array, within it. `chunk_of`: where that lies.
+    chunk of the grid must be there. Raises SourceError for a chunk that is too short to be one.
     """
     chunks: dict[Shape, Chunk] = {}
-    for name in names:
-        index = chunk_index(array, name)
-        chunk = None if index is None else chunk_of(name)
-        if index is not None and chunk is not None:
-            check_length(array, index, chunk)
-            chunks[index] = chunk
-    return array.manifest(dict(sorted(chunks.items())), filled)
+    if filled and array.definition.get("fill_value") is not None:
+        # The grid is not iterated: it may claim to be huge.
+        for name in files.below(prefix):
+            index = chunk_index(array, name)
+            chunk = None if index is None else files.chunk(prefix + name)
+            if index is not None and chunk is not None:
+                check_length(array, index, chunk)
+                chunks[index] = chunk
+        return array.manifest(dict(sorted(chunks.items())), filled)
+    if array.chunk_count > files.count:
+        raise damaged(f"it should have {array.chunk_count} chunks, more than the {files.count} values in all")
+    for index, name in array.first_chunk if array.chunk_count == 1 else array.chunk_names():
+        chunk = files.chunk(prefix + name)
+        if chunk is None:
+            raise damaged(f"its chunk {name} is missing")
+        check_length(array, index, chunk)
+        chunks[index] = chunk
+    return array.manifest(chunks, filled=False)
 
 
 def chunk_index(array: ZarrArray, name: str) -> Shape | None:
@@ -188,21 +224,3 @@ def check_length(array: ZarrArray, index: Shape, chunk: Chunk) -> None:
             f"its chunk {array.chunk_name(index)} has {chunk.length} stored bytes, "
             f"but should decode to {array.chunk_nbytes}"
         )
-
-
-def _check_complete(array: ZarrArray, manifest: Manifest) -> None:
-    """Raise SourceError where a chunk is missing, with the first one's name."""
-    if not manifest.complete:
-        # The metadata may claim a huge grid, but this ends at the latest one step after the stored chunks.
-        missing = next(index for index in _indices(array.counts) if index not in manifest.chunks)
-        raise damaged(f"its chunk {array.chunk_name(missing)} is missing")
-
-
-def _indices(counts: Shape) -> Iterator[Shape]:
-    """The indices of a grid in C order. Unlike itertools.product, holds no axis in memory."""
-    if not counts:
-        yield ()
-        return
-    for first in range(counts[0]):
-        for rest in _indices(counts[1:]):
-            yield (first, *rest)

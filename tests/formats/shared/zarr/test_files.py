@@ -40,9 +40,9 @@ def tree(root: Path, **files: int | bytes) -> Files:
 
 def test_files_below_a_directory_are_not_those_of_its_namesakes(tmp_path: Path) -> None:
     files = tree(tmp_path, **{"a__x": 1, "a__b__y": 1, "a-b__x": 1, "ab": 1, "a0__x": 1})
-    assert files.below("a") == ["a/b/y", "a/x"]
+    assert files.below("a/") == ["b/y", "x"]
     assert files.below("") == ["a-b/x", "a/b/y", "a/x", "a0/x", "ab"]
-    assert files.below("b") == []
+    assert files.below("b/") == []
     part = Files.of(str(tmp_path), "a")
     assert part.names == ["a/b/y", "a/x"]
     assert set(part.by_path) == {f"{tmp_path}/a/x", f"{tmp_path}/a/b/y"}
