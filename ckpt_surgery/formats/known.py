@@ -45,7 +45,7 @@ def formats() -> Mapping[str, Format]:
 
 def _offers() -> Iterator[tuple[str, Format]]:
     """All formats, each with the module or entry point that it comes from."""
-    beside = (found.name for found in pkgutil.iter_modules(formats_package.__path__))
+    beside = (info.name for info in pkgutil.iter_modules(formats_package.__path__))
     for name in sorted(set(beside) - NO_FORMATS):
         module = importlib.import_module(f"{formats_package.__name__}.{name}")
         if hasattr(module, "FORMAT"):

@@ -14,6 +14,7 @@ from ckpt_surgery.core.protocols import Encoder, Output, Sink, Source
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.known import format_named, formats, formats_to_write, part
 from ckpt_surgery.formats.registry import Format, Listing, Selection, SinkOptions
+from ckpt_surgery.storage.failures import one_line
 from ckpt_surgery.storage.listing import exists, is_directory, names_in, real_path
 from ckpt_surgery.storage.publications import check_published
 
@@ -24,12 +25,12 @@ def detect_format(path: str) -> Format:
     Raises SourceError where none fits, with what it looks like instead, and where several do; StorageError
     where none fits because the system does not let it be read.
     """
-    found = _claims(path)
-    if len(found) > 1:
-        raise _ambiguous(path, found)
-    if not found:
+    claiming = _claims(path)
+    if len(claiming) > 1:
+        raise _ambiguous(path, claiming)
+    if not claiming:
         raise _unknown(path)
-    return found[0]
+    return claiming[0]
 
 
 def _claims(path: str) -> list[Format]:
@@ -37,23 +38,23 @@ def _claims(path: str) -> list[Format]:
 
     Raises StorageError where none does and there are files or directories that may not be read.
     """
-    found, refused = [], None
+    claiming, refused = [], None
     for known in formats().values():
         try:
             if known.recognizes(path):
-                found.append(known)
+                claiming.append(known)
         except StorageError as error:
             refused = refused or error
-    if refused is not None and not found:
+    if refused is not None and not claiming:
         raise refused
-    return found
+    return claiming
 
 
-def _ambiguous(path: str, found: Sequence[Format]) -> SourceError:
+def _ambiguous(path: str, claiming: Sequence[Format]) -> SourceError:
     inside = _claimed_inside(path)
     listed = (
         f"{offer.name} ({', '.join(inside[offer.name])})" if offer.name in inside else offer.name
-        for offer in found
+        for offer in claiming
     )
     return SourceError(
         f"{shown(path)} holds checkpoints of several formats: {'; '.join(listed)}",
@@ -88,12 +89,12 @@ def _claimed_inside(path: str) -> dict[str, list[str]]:
     """The first names in a directory that are checkpoints, printable, by their format."""
     if not is_directory(path):
         return {}
-    found: dict[str, list[str]] = {}
+    inside: dict[str, list[str]] = {}
     for name in names_in(path)[:MOST_ENTRIES]:
         with contextlib.suppress(StorageError):  # the others may be what is meant
             for offer in _claims(os.path.join(path, name)):
-                found.setdefault(offer.name, []).append(shown(name))
-    return {format: [*names[:2], "…"] if len(names) > 2 else names for format, names in found.items()}
+                inside.setdefault(offer.name, []).append(shown(name))
+    return {format: [*names[:2], "…"] if len(names) > 2 else names for format, names in inside.items()}
 
 
 def open_source(
@@ -116,10 +117,10 @@ def open_source(
     selection = Selection(step, item)
     _check_choices(path, chosen, selection)
     try:
-        found: Listing | Source = part(chosen, "read")(path, selection)
+        content: Listing | Source = part(chosen, "read")(path, selection)
     except SourceError as error:
         raise _explained(path, chosen, error) from error
-    return ListedSource(path, chosen.name, found) if isinstance(found, Listing) else found
+    return ListedSource(path, chosen.name, content) if isinstance(content, Listing) else content
 
 
 def _check_choices(path: str, chosen: Format, selection: Selection) -> None:
@@ -129,7 +130,7 @@ def _check_choices(path: str, chosen: Format, selection: Selection) -> None:
     if given:
         spelled = (f"`{name}={shown(str(value))}`" for name, value in given.items())
         raise UsageError(
-            f"{shown(path)} is a {chosen.name} checkpoint, which has no "
+            f"{shown(path)} is in the format {chosen.name}, which has no "
             f"{' or '.join(f'{name}s' for name in lacking)}",
             hint=f"Leave out {' and '.join(spelled)}.",
         )
@@ -139,21 +140,22 @@ def _explained(path: str, chosen: Format, error: SourceError) -> SourceError:
     """The error to raise if reading failed: the path may hold a placeholder, or another format."""
     from ckpt_surgery.formats.recognition import Recognized, recognized, stand_in
 
-    told = "; ".join(problem.message for problem in error.problems)
+    flaws = one_line(error)
     if other := stand_in(path):
         return SourceError(
-            f"{shown(path)} cannot be read as {chosen.name}; it looks like {other.what}: {told}",
+            f"{shown(path)} cannot be read as {chosen.name}; it looks like {other.what}: {flaws}",
             hint=other.hint,
         )
-    found = _claims(path)
-    if chosen in found:
+    claiming = _claims(path)
+    if chosen in claiming:
         return error
-    names = " or ".join(offer.name for offer in found)
-    other = Recognized(names, "Name that format, or none.") if found else recognized(path)
+    names = " or ".join(offer.name for offer in claiming)
+    other = Recognized(names, "Name that format, or none.") if claiming else recognized(path)
     if other is None:
         return error
     return SourceError(
-        f"{shown(path)} was to be read as {chosen.name}, but looks like {other.what}: {told}", hint=other.hint
+        f"{shown(path)} was to be read as {chosen.name}, but looks like {other.what}: {flaws}",
+        hint=other.hint,
     )
 
 
@@ -177,8 +179,8 @@ def encoder(format: str, options: SinkOptions) -> Encoder:
     _check_options(chosen, options)
     from ckpt_surgery.formats.unsupported import LimitedEncoder
 
-    made: Callable[[SinkOptions], Encoder] | None = part(chosen, "encoder")
-    return LimitedEncoder(part(chosen, "LIMITS")) if made is None else made(options)
+    make: Callable[[SinkOptions], Encoder] | None = part(chosen, "encoder")
+    return LimitedEncoder(part(chosen, "LIMITS")) if make is None else make(options)
 
 
 def _check_options(chosen: Format, options: SinkOptions) -> None:

@@ -29,15 +29,13 @@ class Recognized:
     what: str
     """Description that continues `looks like`: `an ONNX model`."""
     hint: str
-    """What to do, as a sentence."""
+    """Advice, as a sentence."""
 
 
 @dataclass(frozen=True)
-class FormatMark:
+class FormatMark(Recognized):
     """Marks by which one kind of file or directory is recognized. All patterns that are given must match."""
 
-    what: str
-    hint: str
     name: str = ".*"
     """Pattern of the whole name of a file, or of a name in a directory; directories' names end with `/`."""
     head: bytes = b""
@@ -201,8 +199,8 @@ def without_arrays(path: str) -> Recognized | None:
     """Describe a directory without a checkpoint: empty, for example, or steps without arrays."""
     if not is_directory(path):
         return None
-    if (found := _match_names(WITHOUT_ARRAYS, path)) is not None:
-        return found
+    if (other := _match_names(WITHOUT_ARRAYS, path)) is not None:
+        return other
     names = _listed(path)
     steps = [n for n in sorted((*names.files, *names.directories)) if re.fullmatch(r"(.*[_-])?[0-9]+", n)]
     if not steps:

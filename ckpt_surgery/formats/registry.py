@@ -141,17 +141,17 @@ class Names:
     def chosen(self, directory: str) -> str:
         """The name of the file or index that stands for a directory. Raises SourceError."""
         names = names_in(directory)
-        found = self.whole(names)
-        if len(found) == 1 and not self._is_part(found[0]):
-            return found[0]
-        shards = self._shards(found or names)
-        if self.index is not None and shards and len(shards) >= len(found):
+        whole = self.whole(names)
+        if len(whole) == 1 and not self._is_part(whole[0]):
+            return whole[0]
+        shards = self._shards(whole or names)
+        if self.index is not None and shards and len(shards) >= len(whole):
             index = next(name for name in self.usual if name.endswith(self.index))
             raise damaged(f"{shown(directory)} holds shards ({few(shards)}) without their index {index}")
-        other = f" with a name such as {self.usual[0]}" if self.usual and not (found or self.suffixes) else ""
-        listed = f": {few(found)}" if found else ""
+        other = f" with a name such as {self.usual[0]}" if self.usual and not (whole or self.suffixes) else ""
+        listed = f": {few(whole)}" if whole else ""
         raise SourceError(
-            f"{shown(directory)} holds {len(found)} {self.kind}{other}{listed}",
+            f"{shown(directory)} holds {len(whole)} {self.kind}{other}{listed}",
             hint="Name the file that is meant.",
         )
 

@@ -310,7 +310,7 @@ def test_shards_are_for_formats_that_have_them() -> None:
 def test_steps_items_and_options_are_for_formats_that_have_them(name: str, tmp_path: Path) -> None:
     known, given = formats.format_named(name), {"step": 3, "item": "default", "shard_size": 5}
     for choice in {"step", "item"}.difference(known.choices):
-        with pytest.raises(UsageError, match=f"is a {name} checkpoint, which has no .*{choice}s"):
+        with pytest.raises(UsageError, match=f"is in the format {name}, which has no .*{choice}s"):
             opening.open_source(str(tmp_path), name, **{choice: given[choice]})  # type: ignore[arg-type]
     for option in set(given).difference(known.options) if known.writable else ():
         with pytest.raises(UsageError, match=f"^{name} checkpoints have no "):

@@ -146,10 +146,10 @@ def _box(contents: DcpContents, entry: StoredTensor, item: Item, saved: Saved, p
     region, value = entry.chunks[item.chunk].region, _value(contents, saved.pickle)
     wanted = ArraySpec(region.shape, entry.spec.dtype)
     if not isinstance(value, Tensor) or (value.shape, value.dtype) != (wanted.shape, wanted.dtype):
-        found = ArraySpec(value.shape, value.dtype) if isinstance(value, Tensor) else what_is(value)
+        stored = ArraySpec(value.shape, value.dtype) if isinstance(value, Tensor) else what_is(value)
         raise damaged(
             f"its chunk of {list(region.shape)} at {list(region.starts)} is {wanted}, "
-            f"but {shown(path)} has {found} at byte {item.place.offset}"
+            f"but {shown(path)} has {stored} at byte {item.place.offset}"
         )
     return Box(region, stored_tensor(value, saved, path))
 
@@ -279,13 +279,13 @@ def _leaves(entry: Stored, contents: DcpContents, number: int) -> Iterator[tuple
         reader = Boxes(entry.spec, boxes) if manifest is None else None
         yield Leaf(entry.key, LeafKind.ARRAY, entry.spec, manifest), reader
         return
-    found = contents.objects[number]
-    if isinstance(found, Unreadable):
+    content = contents.objects[number]
+    if isinstance(content, Unreadable):
         spec = ArraySpec((), np.dtype(object))
-        yield Leaf(entry.key, LeafKind.ARRAY, spec, unreadable=found), None
+        yield Leaf(entry.key, LeafKind.ARRAY, spec, unreadable=content), None
         return
-    for text, leaf in found.leaves.items():
-        yield leaf, found.readers.get(text)
+    for text, leaf in content.leaves.items():
+        yield leaf, content.readers.get(text)
 
 
 def foreign_files(directory: str, names: Sequence[str]) -> list[str]:

@@ -120,9 +120,9 @@ def locate(path: str, selection: Selection) -> ChosenFile:
     if not is_directory(path) or NAMES.whole(directory_names(path).files):
         check_no_choice(path, selection.step)
         return ChosenFile(*NAMES.file_of(path))
-    found = _step(path, selection)
-    check_link(os.path.join(path, found.name), real_path(path))
-    return found
+    chosen = _step(path, selection)
+    check_link(os.path.join(path, chosen.name), real_path(path))
+    return chosen
 
 
 def _step(directory: str, selection: Selection) -> ChosenFile:
@@ -148,9 +148,9 @@ def _all_steps(directory: str) -> list[FlaxStep]:
 
     Raises SourceError where there are several prefixes, none of them the usual one.
     """
-    found = directory_names(directory)
-    written_by_orbax = [name for name in found.directories if is_orbax(os.path.join(directory, name))]
-    steps = _steps(found.files, written_by_orbax)
+    names = directory_names(directory)
+    written_by_orbax = [name for name in names.directories if is_orbax(os.path.join(directory, name))]
+    steps = _steps(names.files, written_by_orbax)
     latest = _latest_of_each(steps)
     prefixes = {s.prefix for s in latest if s.directory or NAMES.is_one(os.path.join(directory, s.name))}
     if USUAL_PREFIX in prefixes:

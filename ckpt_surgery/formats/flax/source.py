@@ -41,7 +41,7 @@ def read_stream(file: OpenFile) -> list[FoundNode]:
     Raises SourceError where the file is damaged; a stream that was cut off between two records cannot be
     recognized.
     """
-    found: list[FoundNode] = []
+    nodes: list[FoundNode] = []
     at, end = 0, file.stat.size
     while at < end:
         start = at
@@ -53,10 +53,10 @@ def read_stream(file: OpenFile) -> list[FoundNode]:
             if last != inside.offset + inside.length:
                 raise damaged(f"byte {last}: more follows in a record than its document")
             leaves = flattened(node, names, (False,) * len(names))
-            found += (FoundNode(key, leaf, file.path) for key, leaf in leaves)
-            if len(found) > MOST_VALUES:
+            nodes += (FoundNode(key, leaf, file.path) for key, leaf in leaves)
+            if len(nodes) > MOST_VALUES:
                 raise damaged(f"there are more than {MOST_VALUES} leaves")
-    return found
+    return nodes
 
 
 def _record(record: Node, start: int) -> tuple[tuple[str, ...], BytesAt]:
@@ -73,25 +73,25 @@ def _record(record: Node, start: int) -> tuple[tuple[str, ...], BytesAt]:
 # --- arrays of several hosts ------------------------------------------------------------------------------
 
 
-def _multihost_directory(found: FoundNode) -> str | None:
+def _multihost_directory(place: FoundNode) -> str | None:
     """The directory beside the file of the zarr array that a placeholder stands for; None for other nodes."""
-    if not isinstance(found.node, str) or not found.node.startswith(MULTIHOST):
+    if not isinstance(place.node, str) or not place.node.startswith(MULTIHOST):
         return None
-    path = found.node.removeprefix(MULTIHOST)
+    path = place.node.removeprefix(MULTIHOST)
     if not set(path.split("/")).isdisjoint(("", ".", "..")) or "\0" in path:
         raise SourceError(
             f"its array should be in `{shown(path[:200])}`, which is not a path below the checkpoint",
             hint="Only arrays beside the checkpoint are read.",
         )
-    return f"{os.path.basename(found.file)}{MULTIHOST_SUFFIX}/{path}"
+    return f"{os.path.basename(place.file)}{MULTIHOST_SUFFIX}/{path}"
 
 
 def read(path: str, selection: Selection) -> Listing:
     """Open a file, an index, or a directory that holds one of them, or several steps."""
-    found = locate(path, selection)
-    if found.name.endswith(INDEX_SUFFIX):
-        return read_sharded(found.directory, found.name, _read_file)
-    return replace(_read_file(found.directory, found.name), step=found.step)
+    chosen = locate(path, selection)
+    if chosen.name.endswith(INDEX_SUFFIX):
+        return read_sharded(chosen.directory, chosen.name, _read_file)
+    return replace(_read_file(chosen.directory, chosen.name), step=chosen.step)
 
 
 def _read_file(directory: str, name: str) -> Listing:

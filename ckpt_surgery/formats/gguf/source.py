@@ -113,8 +113,8 @@ def _check_tensors(files: Sequence[GgufHeader]) -> None:
                 raise damaged(f"`{shown(tensor.name[:200])}` is in {both}")
             paths[tensor.name] = file.path
     with with_path(files[0].path):
-        told = _counted(files[0], TENSORS, len(paths))
-    if told != len(paths):
+        count = _counted(files[0], TENSORS, len(paths))
+    if count != len(paths):
         raise damaged(
-            f"{shown(files[0].path)} says that its model has {told} tensors, and they are {len(paths)}"
+            f"{shown(files[0].path)} says that its model has {count} tensors, and they are {len(paths)}"
         )

@@ -146,7 +146,7 @@ def root_attributes(file: Any, texts: Texts) -> dict[str, Any]:
     """The attributes of the root of h5py's `FileID` that are a text, a number or a truth value, by name."""
     from h5py import h5a, h5g
 
-    root, found, left = h5g.open(file, b"/"), {}, MOST_METADATA_BYTES
+    root, attributes, left = h5g.open(file, b"/"), {}, MOST_METADATA_BYTES
     for i in range(h5a.get_num_attrs(root)):
         attribute = h5a.open(root, index=i)
         name, value = _decoded(attribute.name), _value(attribute, root, texts)
@@ -154,8 +154,8 @@ def root_attributes(file: Any, texts: Texts) -> dict[str, Any]:
         if left < 0:
             break
         if name is not None and value is not None:
-            found[name] = value
-    return found
+            attributes[name] = value
+    return attributes
 
 
 def _value(attribute: Any, owner: Any, texts: Texts) -> Any:

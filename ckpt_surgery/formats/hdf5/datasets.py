@@ -71,35 +71,35 @@ def describe_dataset(dataset: Any, key: Key, room: FileSpan, texts: Texts) -> Le
         return Leaf(key, LeafKind.EMPTY, empty="None")
     shape = tuple(dataset.shape)
     check_shape(shape, element.dtype.itemsize)
-    made = dataset.get_create_plist()
-    layout = made.get_layout()
+    creation = dataset.get_create_plist()
+    layout = creation.get_layout()
     if layout == h5d.VIRTUAL:
         raise SourceError("it is a virtual dataset, which refers to other files", hint=INLINE)
-    if made.get_external_count():
+    if creation.get_external_count():
         raise SourceError("its elements are in other files", hint=INLINE)
     spec = ArraySpec(shape, element.dtype)
-    found: Manifest | Unreadable
+    content: Manifest | Unreadable
     if element.unreadable is not None:
-        found = element.unreadable
+        content = element.unreadable
     elif layout == h5d.CHUNKED and spec.size:
-        found = _chunked(dataset, made, spec, element, room)
+        content = _chunked(dataset, creation, spec, element, room)
     elif layout == h5d.COMPACT and spec.size:
         data = _compact_bytes(dataset, spec)
-        found = _whole(element, spec, Chunk("", 0, len(data), data))
+        content = _whole(element, spec, Chunk("", 0, len(data), data))
     else:
-        found = _contiguous(dataset, made, spec, element, room)
-    if isinstance(found, Unreadable):
-        return Leaf(key, LeafKind.ARRAY, spec, unreadable=found)
-    return Leaf(key, LeafKind.ARRAY, spec, found)
+        content = _contiguous(dataset, creation, spec, element, room)
+    if isinstance(content, Unreadable):
+        return Leaf(key, LeafKind.ARRAY, spec, unreadable=content)
+    return Leaf(key, LeafKind.ARRAY, spec, content)
 
 
 # --- one range --------------------------------------------------------------------------------------------
 
 
-def _contiguous(dataset: Any, made: Any, spec: ArraySpec, element: Hdf5Type, room: FileSpan) -> Manifest:
+def _contiguous(dataset: Any, creation: Any, spec: ArraySpec, element: Hdf5Type, room: FileSpan) -> Manifest:
     offset = dataset.get_offset() if spec.size else None
     if offset is None:
-        fill = _fill_value(dataset, made, element) if spec.size else None
+        fill = _fill_value(dataset, creation, element) if spec.size else None
         return _whole(element, spec, None, fill)
     if offset + spec.nbytes > room.size:
         raise damaged(
@@ -129,23 +129,23 @@ def _whole(element: Hdf5Type, spec: ArraySpec, chunk: Chunk | None, fill: bytes 
 
 
 def _chunked(
-    dataset: Any, made: Any, spec: ArraySpec, element: Hdf5Type, room: FileSpan
+    dataset: Any, creation: Any, spec: ArraySpec, element: Hdf5Type, room: FileSpan
 ) -> Manifest | Unreadable:
-    filters = _filters(made)
+    filters = _filters(creation)
     if isinstance(filters, Unreadable):
         return filters
-    grid = tuple(made.get_chunk())
-    found = _Chunks(spec, grid, filters, room)
-    dataset.chunk_iter(found.add)
-    manifest = Manifest(spec, grid, _codec(element, spec, filters), found.chunks)
+    grid = tuple(creation.get_chunk())
+    chunks = _Chunks(spec, grid, filters, room)
+    dataset.chunk_iter(chunks.add)
+    manifest = Manifest(spec, grid, _codec(element, spec, filters), chunks.chunks)
     if not manifest.complete:
-        manifest = replace(manifest, fill=_fill_value(dataset, made, element))
+        manifest = replace(manifest, fill=_fill_value(dataset, creation, element))
     return manifest
 
 
-def _filters(made: Any) -> list[Filter] | Unreadable:
+def _filters(creation: Any) -> list[Filter] | Unreadable:
     """The filters in the order in which they were applied; or why they cannot be undone."""
-    applied = [made.get_filter(i) for i in range(made.get_nfilters())]
+    applied = [creation.get_filter(i) for i in range(creation.get_nfilters())]
     hint = UNFILTERED if all(number in BUILT_IN for number, *_ in applied) else REWRITE
     for number, _, _, name in applied:
         if number not in NAMES:
@@ -170,24 +170,24 @@ class _Chunks:
         self._room = room
         self._total = 0
 
-    def add(self, found: Any) -> None:
+    def add(self, info: Any) -> None:
         """Take in what h5py's `StoreInfo` says."""
-        index = tuple(at // n for at, n in zip(found.chunk_offset, self._grid, strict=True))
-        begins = all(at % n == 0 for at, n in zip(found.chunk_offset, self._grid, strict=True))
+        index = tuple(at // n for at, n in zip(info.chunk_offset, self._grid, strict=True))
+        begins = all(at % n == 0 for at, n in zip(info.chunk_offset, self._grid, strict=True))
         if not begins or any(i >= n for i, n in zip(index, self._counts, strict=True)):
-            raise damaged(f"it has a chunk outside of its grid: {found.chunk_offset}")
+            raise damaged(f"it has a chunk outside of its grid: {info.chunk_offset}")
         if index in self.chunks:
-            raise damaged(f"it has two chunks at {found.chunk_offset}")
-        self._total += found.size
-        if found.byte_offset + found.size > self._room.size or self._total > self._room.size:
+            raise damaged(f"it has two chunks at {info.chunk_offset}")
+        self._total += info.size
+        if info.byte_offset + info.size > self._room.size or self._total > self._room.size:
             raise damaged(
-                f"a chunk of {found.size} bytes begins at byte {found.byte_offset} of {self._room.size}: "
+                f"a chunk of {info.size} bytes begins at byte {info.byte_offset} of {self._room.size}: "
                 "they are not all there, or several chunks share them"
             )
-        if found.filter_mask:
+        if info.filter_mask:
             raise SourceError("it has chunks that are stored without its filters", hint=UNFILTERED)
-        self._check_size(found.size)
-        self.chunks[index] = Chunk(self._room.path, self._room.start + found.byte_offset, found.size)
+        self._check_size(info.size)
+        self.chunks[index] = Chunk(self._room.path, self._room.start + info.byte_offset, info.size)
 
     def _check_size(self, stored: int) -> None:
         nbytes = self._nbytes
@@ -203,22 +203,22 @@ def _codec(element: Hdf5Type, spec: ArraySpec, filters: Sequence[Filter]) -> Cod
     return Codec(name, tuple(range(spec.ndim)), encoding_of(chain))
 
 
-def _fill_value(dataset: Any, made: Any, element: Hdf5Type) -> bytes:
+def _fill_value(dataset: Any, creation: Any, element: Hdf5Type) -> bytes:
     """The bytes of elements that were never written; 0 where the file does not say."""
     from h5py import h5d, h5t
 
     dtype, fill = element.dtype, np.zeros((), element.dtype)
-    if made.fill_value_defined() == h5d.FILL_VALUE_UNDEFINED:
+    if creation.fill_value_defined() == h5d.FILL_VALUE_UNDEFINED:
         return fill.tobytes()
     if dtype.name in NUMPY_NAMES:
-        made.get_fill_value(fill)
+        creation.get_fill_value(fill)
     elif dataset.get_type().get_class() == h5t.OPAQUE:
         stored = np.zeros((), f"V{dtype.itemsize}")
-        made.get_fill_value(stored)
+        creation.get_fill_value(stored)
         return stored.tobytes()
     else:
         wide = np.zeros((), np.float32)
-        made.get_fill_value(wide)
+        creation.get_fill_value(wide)
         fill = wide.astype(dtype)
     return fill.tobytes()
 
@@ -252,16 +252,16 @@ def decoded(data: bytes, filters: Sequence[Filter], nbytes: int) -> bytes:
 def _inflated(data: bytes, nbytes: int) -> bytes:
     stream = zlib.decompressobj()
     try:
-        found = stream.decompress(data, nbytes + 1)
+        inflated = stream.decompress(data, nbytes + 1)
     except zlib.error as error:
         raise damaged(f"a chunk cannot be inflated: {error}") from error
-    if len(found) != nbytes or not stream.eof:
-        more = "more than " if len(found) > nbytes else ""
+    if len(inflated) != nbytes or not stream.eof:
+        more = "more than " if len(inflated) > nbytes else ""
         raise damaged(
-            f"a chunk inflates to {more}{min(len(found), nbytes)} bytes, and its stream "
+            f"a chunk inflates to {more}{min(len(inflated), nbytes)} bytes, and its stream "
             f"{'ends' if stream.eof else 'does not end'} there; {nbytes} belong there"
         )
-    return found
+    return inflated
 
 
 def _unshuffled(data: bytes, element_bytes: int) -> bytes:

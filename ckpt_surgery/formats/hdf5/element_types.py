@@ -45,23 +45,23 @@ def _plain_types() -> list[tuple[Any, DType, bool]]:
     """The types of numbers as h5py's, with their dtypes and whether they are big endian."""
     from h5py import h5t
 
-    found = []
+    types = []
     for end, big in (("LE", False), ("BE", True)):
         for kind, prefix in (("I", "int"), ("U", "uint")):
             for bits in (8, 16, 32, 64):
-                found.append((getattr(h5t, f"STD_{kind}{bits}{end}"), DTYPES[f"{prefix}{bits}"], big))
+                types.append((getattr(h5t, f"STD_{kind}{bits}{end}"), DTYPES[f"{prefix}{bits}"], big))
         for bits in (16, 32, 64):
-            found.append((getattr(h5t, f"IEEE_F{bits}{end}"), DTYPES[f"float{bits}"], big))
-        found.append((_bfloat16(getattr(h5t, f"IEEE_F16{end}")), DTYPES["bfloat16"], big))
-    return found
+            types.append((getattr(h5t, f"IEEE_F{bits}{end}"), DTYPES[f"float{bits}"], big))
+        types.append((_bfloat16(getattr(h5t, f"IEEE_F16{end}")), DTYPES["bfloat16"], big))
+    return types
 
 
 def _bfloat16(half: Any) -> Any:
     """bfloat16 as HDF5 can describe it: a float with 8 bits of exponent and 7 of mantissa."""
-    made = half.copy()
-    made.set_fields(15, 7, 8, 0, 7)
-    made.set_ebias(127)
-    return made
+    bfloat16 = half.copy()
+    bfloat16.set_fields(15, 7, 8, 0, 7)
+    bfloat16.set_ebias(127)
+    return bfloat16
 
 
 def element_type(stored: Any, name: str | None) -> Hdf5Type:

@@ -127,9 +127,9 @@ def image_of(name: str, leaves: Sequence[Leaf], metadata: Mapping[str, Any]) -> 
     """The file with these arrays, contiguous and in this order, and with these root attributes."""
     import h5py
 
-    made = SparseFile()
+    image = SparseFile()
     arrays = {}
-    with h5py.File(made, "w") as file:
+    with h5py.File(image, "w") as file:
         for attribute, value in stored_values(metadata).items():
             file.attrs[attribute] = value
         for leaf in leaves:
@@ -137,7 +137,7 @@ def image_of(name: str, leaves: Sequence[Leaf], metadata: Mapping[str, Any]) -> 
             offset = _create(file.id, leaf.key.text, leaf.spec)
             ranges = () if offset is None else ((offset, leaf.spec.nbytes),)
             arrays[leaf.key.text] = PlacedArray(leaf.spec, ranges)
-    return FilePlan(name, made.size, tuple(made.pieces()), arrays)
+    return FilePlan(name, image.size, tuple(image.pieces()), arrays)
 
 
 def _create(file: Any, text: str, spec: ArraySpec) -> int | None:

@@ -47,7 +47,7 @@ Names = tuple[str, ...]
 
 
 @dataclass
-class _Found:
+class _Walked:
     """Datasets and problems that a walk has found so far."""
 
     leaves: dict[str, Leaf] = field(default_factory=dict)
@@ -62,18 +62,18 @@ def listed(file: Any, room: FileSpan, texts: Texts) -> dict[str, Leaf]:
     """
     from h5py import h5g
 
-    found = _Found()
+    walked = _Walked()
     stack: list[tuple[Any, Names]] = [(h5g.open(file, b"/"), ())]
     while stack:
         group, names = stack.pop()
-        for inner, below in _walk(group, names, found, room, texts):
-            _check_group(inner, below, found)
+        for inner, below in _walk(group, names, walked, room, texts):
+            _check_group(inner, below, walked)
             stack.append((inner, below))
-    return {text: found.leaves[text] for text in sorted(found.leaves, key=natural_order)}
+    return {text: walked.leaves[text] for text in sorted(walked.leaves, key=natural_order)}
 
 
 def _walk(
-    group: Any, names: Names, found: _Found, room: FileSpan, texts: Texts
+    group: Any, names: Names, walked: _Walked, room: FileSpan, texts: Texts
 ) -> Iterator[tuple[Any, Names]]:
     """Take in the links of one group; what is yielded are the groups in it."""
     from h5py import h5d, h5g, h5l, h5o
@@ -92,7 +92,7 @@ def _walk(
             inner = h5o.open(group, raw)
             if isinstance(inner, h5d.DatasetID):
                 text = SEPARATOR.join(below)
-                found.leaves[text] = describe_dataset(inner, Key.parse(text), room, texts)
+                walked.leaves[text] = describe_dataset(inner, Key.parse(text), room, texts)
         if isinstance(inner, h5g.GroupID):
             yield inner, below
 
@@ -107,7 +107,7 @@ def _about(names: Names) -> Iterator[None]:
             raise damaged(library_text(error)) from error
 
 
-def _check_group(group: Any, names: Names, found: _Found) -> None:
+def _check_group(group: Any, names: Names, walked: _Walked) -> None:
     """Raise SourceError for a group that is nested too deeply, and for one that has been found before."""
     from h5py import h5o
 
@@ -115,11 +115,11 @@ def _check_group(group: Any, names: Names, found: _Found) -> None:
         raise _odd(names, f"lies in more than {MOST_LEVELS} groups")
     address = h5o.get_info(group).addr
     root = h5o.get_info(group, b"/").addr
-    before = found.groups.setdefault(address, names) if address != root else ()
+    before = walked.groups.setdefault(address, names) if address != root else ()
     if before != names:
-        told = f"the same group as `{shown(SEPARATOR.join(before))}`" if before else "the root group"
+        what = f"the same group as `{shown(SEPARATOR.join(before))}`" if before else "the root group"
         raise _odd(
-            names, f"is {told}", "A group that is reached by two paths is not read; remove one of them."
+            names, f"is {what}", "A group that is reached by two paths is not read; remove one of them."
         )
 
 

@@ -15,12 +15,12 @@ def detect(path: str) -> bool:
     """Whether a path is a `.npy` file, or a directory with nothing but those and notes; damaged ones too."""
     if not is_directory(path):
         return _is_array(path)
-    found = False
+    has_array = False
     for count, name in enumerate(names_below(path)):
         if not name.endswith(BESIDE) or count == MOST_LISTED:
-            return found and name.endswith(BESIDE)
-        found |= name.endswith(NPY_SUFFIX)
-    return found
+            return has_array and name.endswith(BESIDE)
+        has_array |= name.endswith(NPY_SUFFIX)
+    return has_array
 
 
 def _is_array(path: str) -> bool:

@@ -29,8 +29,8 @@ def read(path: str, selection: Selection) -> Listing:
 
 def _files_of(directory: str) -> dict[str, FileStat]:
     """The `.npy` files below a directory in the order of their names, numbers in them by value."""
-    found = walk(directory, real_path(directory))
-    names = sorted((name for name in found if name.endswith(NPY_SUFFIX)), key=natural_order)
+    stats = walk(directory, real_path(directory))
+    names = sorted((name for name in stats if name.endswith(NPY_SUFFIX)), key=natural_order)
     if not names:
         raise SourceError(f"{shown(directory)} holds no .npy file", hint="Check the path.")
     for name in names:
@@ -39,7 +39,7 @@ def _files_of(directory: str) -> dict[str, FileStat]:
                 f"{shown(os.path.join(directory, name))} has a name that is not valid UTF-8",
                 hint="Rename it.",
             )
-    return {name: found[name] for name in names}
+    return {name: stats[name] for name in names}
 
 
 def _read_header(path: str, expected: FileStat | None) -> tuple[FileStat, NpyArray]:

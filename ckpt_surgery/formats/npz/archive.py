@@ -153,10 +153,10 @@ def _first_byte(array: NpyArray, region: Region) -> int:
 def metadata_of(comment: bytes) -> Mapping[str, Any]:
     """The user's metadata: the comment of the archive where that is a JSON object, as the sink writes it."""
     try:
-        found = json.loads(comment)
+        metadata = json.loads(comment)
     except (ValueError, RecursionError):
         return {}  # a comment for people
-    return found if isinstance(found, dict) else {}
+    return metadata if isinstance(metadata, dict) else {}
 
 
 def read(path: str, selection: Selection) -> Listing:

@@ -50,25 +50,25 @@ def about_checkpoint(item: str | None, started: int, metadata: Mapping[str, Any]
 
 def documents(outputs: Sequence[Output], zarr: int, metadata: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """The documents of an item by their paths within it. The last is `_METADATA`, which completes it."""
-    found: dict[str, dict[str, Any]] = {}
+    texts: dict[str, dict[str, Any]] = {}
     arrays = {array_name(o.leaf.key): o for o in outputs if _is_jax_array(o.leaf)}
     if arrays:
-        found[SHARDINGS] = {
+        texts[SHARDINGS] = {
             urlsafe_b64encode(name.encode()).decode(): _sharding(o.leaf) for name, o in arrays.items()
         }
         listed = [_array_metadata(name, output) for name, output in arrays.items()]
-        found[f"{ARRAY_METADATA}0"] = {"array_metadatas": listed}
+        texts[f"{ARRAY_METADATA}0"] = {"array_metadatas": listed}
     strings = [output.leaf for output in outputs if output.leaf.kind is LeafKind.STRING]
     if strings:
-        found[STRINGS] = _nested_strings(strings)
-    found[TREE_METADATA] = {
+        texts[STRINGS] = _nested_strings(strings)
+    texts[TREE_METADATA] = {
         "tree_metadata": {str(output.leaf.key.names): _tree_entry(output) for output in outputs},
         "use_ocdbt": True,
         "use_zarr3": zarr == 3,
         "store_array_data_equal_to_fill_value": True,
         "custom_metadata": dict(metadata) or None,
     }
-    return found
+    return texts
 
 
 def _is_jax_array(leaf: Leaf) -> bool:
@@ -152,13 +152,13 @@ def _about_step(step: str, item: str, started: int) -> dict[str, Any]:
 
 def _handlers_of(step: str, item: str) -> dict[str, str]:
     """Handlers of the other items by what they hold: without one, Orbax restores no item of the step."""
-    found = {}
+    handlers = {}
     for name in directory_names(step).directories:
         path = os.path.join(step, name)
         if name in (item, OWN.rstrip("/")):
             continue
         if is_item(path):
-            found[name] = HANDLER
+            handlers[name] = HANDLER
         elif exists(os.path.join(path, "metadata")) or exists(os.path.join(path, "metrics")):
-            found[name] = JSON_HANDLER
-    return found
+            handlers[name] = JSON_HANDLER
+    return handlers

@@ -116,8 +116,8 @@ def restorable_by(leaves: Sequence[Leaf], structure_file: bool) -> Mapping[str, 
     return {package: max(versions, key=_ordered) for package, versions in wanted.items() if versions}
 
 
-def _of(known: Mapping[Any, str], found: Iterable[object]) -> set[str]:
-    return {known[name] for name in found if name in known}
+def _of(known: Mapping[Any, str], names: Iterable[object]) -> set[str]:
+    return {known[name] for name in names if name in known}
 
 
 def _ordered(version: str) -> list[int]:

@@ -189,10 +189,10 @@ def read(path: str, selection: Selection) -> ListedSource:
 
 def _metadata_of_step(location: OrbaxItem, tree: Tree, record_file: str) -> Mapping[str, Any]:
     """The step's metadata, without the history of another item: this one's is in its own metadata."""
-    found = location.metadata
-    if HISTORY not in found or HISTORY in tree.metadata or not exists(record_file):
-        return found
-    return {name: value for name, value in found.items() if name != HISTORY}
+    metadata = location.metadata
+    if HISTORY not in metadata or HISTORY in tree.metadata or not exists(record_file):
+        return metadata
+    return {name: value for name, value in metadata.items() if name != HISTORY}
 
 
 # --- foreign files ----------------------------------------------------------------------------------------
@@ -225,11 +225,11 @@ def foreign_files(directory: str, names: Sequence[str]) -> Iterator[str]:
         elif name not in _FILES_OF_STEP:
             yield name
     listed = _items_listed(directory)
-    for first, found in inside.items():
+    for first, within in inside.items():
         if is_item(os.path.join(directory, first)):
-            others: Sequence[str] = list(_beside_item(found))
+            others: Sequence[str] = list(_beside_item(within))
         else:
-            others = [] if first in listed or found == _JSON else found
+            others = [] if first in listed or within == _JSON else within
         yield from (f"{first}/{name}" for name in others)
 
 

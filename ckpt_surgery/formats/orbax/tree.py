@@ -230,20 +230,20 @@ def read_shardings(directory: str) -> dict[str, str]:
     path = os.path.join(directory, SHARDINGS)
     if not exists(path):
         return {}
-    found = {}
+    shardings = {}
     texts: dict[str, str] = {}
     for encoded, text in read_form(path, dict[str, str]).items():
         try:
             name = a2b_base64(encoded.replace("-", "+").replace("_", "/")).decode()
         except ValueError as error:
             raise damaged(f"{shown(path)} has the name `{shown(encoded)}`, which is not base64") from error
-        found[name] = texts.setdefault(text, text)  # most are alike
-    return found
+        shardings[name] = texts.setdefault(text, text)  # most are alike
+    return shardings
 
 
 def read_random_keys(directory: str, files: Iterable[str]) -> dict[str, str | None]:
     """Implementations of typed PRNG keys by array name, None for other arrays; of all processes."""
-    found: dict[str, str | None] = {}
+    implementations: dict[str, str | None] = {}
     for file in sorted(files):
         if not file.startswith(ARRAY_METADATA):
             continue
@@ -252,10 +252,10 @@ def read_random_keys(directory: str, files: Iterable[str]) -> dict[str, str | No
             for element in read_json(path)["array_metadatas"]:
                 about = element["array_metadata"]
                 extra = about.get("ext_metadata") or {}
-                found[about["param_name"]] = extra.get("random_key_impl")
+                implementations[about["param_name"]] = extra.get("random_key_impl")
         except (KeyError, TypeError, AttributeError) as error:
             raise damaged(f"{shown(path)} is malformed") from error
-    return found
+    return implementations
 
 
 def read_strings(directory: str, entries: Iterable[TreeLeaf]) -> dict[str, str]:

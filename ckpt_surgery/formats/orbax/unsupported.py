@@ -32,12 +32,12 @@ def _of_leaf(leaf: Leaf) -> Sequence[str]:
     key, spec = leaf.key, leaf.spec
     if spec is not None and _is_plain(key) and not _complaints(spec, leaf.kind):
         return ()
-    found = list(_of_key(key))
+    flaws = list(_of_key(key))
     if spec is not None:
-        found += [f"{_tick(key)} {why}" for why in _complaints(spec, leaf.kind)]
+        flaws += [f"{_tick(key)} {why}" for why in _complaints(spec, leaf.kind)]
     if leaf.kind is LeafKind.EMPTY and leaf.empty not in EMPTY_KINDS:
-        found.append(f"{_tick(key)} is an empty node of the kind {leaf.empty}, unknown to Orbax; drop it.")
-    return found
+        flaws.append(f"{_tick(key)} is an empty node of the kind {leaf.empty}, unknown to Orbax; drop it.")
+    return flaws
 
 
 def _is_plain(key: Key) -> bool:

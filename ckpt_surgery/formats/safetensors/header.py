@@ -157,8 +157,8 @@ def _tensor(name: str, entry: Any) -> TensorEntry:
     if axes > MOST_AXES:
         raise flawed(name, f"has {axes} axes; {MOST_AXES} is the limit")
     if not all(type(number) is int and number >= 0 for number in (*shape, start, stop)):
-        found = f"has the shape {repr(shape)} and the offsets {repr([start, stop])}"
-        raise flawed(name, f"{found}, which are not all integers from 0 on")
+        values = f"has the shape {repr(shape)} and the offsets {repr([start, stop])}"
+        raise flawed(name, f"{values}, which are not all integers from 0 on")
     tensor = TensorEntry(name, ArraySpec(tuple(shape), _dtype(name, code)), start, stop)
     _check_size(tensor)
     return tensor

@@ -81,17 +81,17 @@ def check_shards(directory: str, files: Mapping[str, str], held: Mapping[str, It
     Shards of the same set that the index does not name are refused too: their tensors would be missing
     without a word.
     """
-    found = set()
+    tensors = set()
     for shard, names in held.items():
         for name in names:
-            found.add(name)
+            tensors.add(name)
             if files.get(name) != shard:
                 raise damaged(
                     f"{shown(os.path.join(directory, shard))} holds `{shown(name[:200])}`, "
                     "which the index places elsewhere or not at all"
                 )
     for name, target in files.items():
-        if name not in found:
+        if name not in tensors:
             raise damaged(
                 f"`{shown(name[:200])}` is not in {shown(os.path.join(directory, target))}, "
                 "where the index places it"

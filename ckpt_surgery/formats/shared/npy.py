@@ -107,17 +107,17 @@ def read_npy(read: Callable[[int, int], bytes], size: int) -> NpyArray:
     described = _parse(head[8 + LENGTH_BYTES[head[6]] :], head[6])
     if described.shape == () and _TEXT.fullmatch(described.descr):
         return _single_string(read, described, head, begin[length:], size)
-    found = _typed(described, head)
-    known = found.spec.dtype not in (OBJECTS, UNTYPED)
-    end = found.data + found.spec.nbytes
+    array = _typed(described, head)
+    known = array.spec.dtype not in (OBJECTS, UNTYPED)
+    end = array.data + array.spec.nbytes
     if known and end != size:
         if end < size:
             _check_alone(begin[end:] or read(end, min(len(MAGIC), size - end)))
         raise damaged(
-            f"its header says {found.spec}, which takes {found.spec.nbytes} bytes, "
-            f"and {size - found.data} follow it"
+            f"its header says {array.spec}, which takes {array.spec.nbytes} bytes, "
+            f"and {size - array.data} follow it"
         )
-    return found
+    return array
 
 
 def _check_alone(after: bytes) -> None:
@@ -176,12 +176,12 @@ def _parse(header: bytes, version: int) -> _Described:
     try:
         text = header.decode("utf-8" if version == 3 else "latin-1")
         # Python 2 wrote long integers with an L, as in (3L, 4L).
-        found = ast.literal_eval(re.sub(r"\b(\d+)L\b", r"\1", text).strip())
+        fields = ast.literal_eval(re.sub(r"\b(\d+)L\b", r"\1", text).strip())
     except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError) as error:
         raise _odd(header, "is not a Python dictionary") from error
-    if not isinstance(found, dict) or found.keys() != FIELDS:
+    if not isinstance(fields, dict) or fields.keys() != FIELDS:
         raise _odd(header, f"is not a dictionary of {', '.join(sorted(FIELDS))}")
-    shape, fortran, descr = found["shape"], found["fortran_order"], found["descr"]
+    shape, fortran, descr = fields["shape"], fields["fortran_order"], fields["descr"]
     if not isinstance(shape, tuple) or not all(type(n) is int and 0 <= n <= MOST_BYTES for n in shape):
         raise _odd(header, "has a shape that is not made of lengths")
     if type(fortran) is not bool or not isinstance(descr, str | list | tuple):

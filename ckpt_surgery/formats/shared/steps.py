@@ -97,7 +97,7 @@ def choose_step(
                 hint="Every save was interrupted; use another checkpoint.",
             )
         number = max(candidates)
-    names = sorted(name for name, found in steps.items() if found == number)
+    names = sorted(name for name, step in steps.items() if step == number)
     if not names:
         raise UsageError(
             f"{shown(directory)} has no step {number}", hint=f"It has {_latest(steps) or 'no steps'}."

@@ -99,15 +99,15 @@ def _relative(path: str) -> str:
     return plain
 
 
-def _check_agrees(location: ChosenFile, found: FoundNode, spec: ArraySpec | None) -> None:
+def _check_agrees(location: ChosenFile, place: FoundNode, spec: ArraySpec | None) -> None:
     """Raise SourceError where the array's own metadata differ from the spec in the tree.
 
     The tree need not record shape and dtype.
     """
-    assert isinstance(found.node, dict)
+    assert isinstance(place.node, dict)
     assert spec is not None
-    about_array, dtype = found.node["metadata"], found.node.get("dtype")
-    with about_key(found.key):
+    about_array, dtype = place.node["metadata"], place.node.get("dtype")
+    with about_key(place.key):
         shape = _sizes(location, about_array.get("shape") if isinstance(about_array, dict) else None)
         if shape not in (None, spec.shape):
             raise damaged(f"it is {spec}, but has the shape {shape} in the tree")
@@ -142,7 +142,7 @@ def read(path: str, selection: Selection) -> Listing:
         tree = _below_root(root)
         flat = flattened(tree, is_leaf=_is_spec) if tree else ()
         nodes = [FoundNode(key, node, location.path) for key, node in flat]
-    listing = list_tree(nodes, location.directory, lambda found: array_directory(found.node))
+    listing = list_tree(nodes, location.directory, lambda place: array_directory(place.node))
     spelled = [node for node in nodes if _is_spec(node.node)]
     for node in spelled:
         _check_agrees(location, node, listing.leaves[node.key.text].spec)
@@ -165,5 +165,5 @@ def _disguised(listing: Listing, spelled: Iterable[FoundNode]) -> frozenset[str]
 
     Source: google-research/t5x, `LazyAwaitableArray.from_tensor_store_spec` of `checkpoint_importer.py`.
     """
-    specs = {found.key.text: listing.leaves[found.key.text].spec for found in spelled}
+    specs = {place.key.text: listing.leaves[place.key.text].spec for place in spelled}
     return frozenset(text for text, spec in specs.items() if spec is not None and spec.dtype.name == "uint16")

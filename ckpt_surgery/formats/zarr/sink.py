@@ -61,8 +61,8 @@ class ZarrSink:
     def finish(self, workers: Sequence[str]) -> None:
         """Put the metadata, that of the root last."""
         self._places.begin_documents()
-        found = _documents(self._zarr, self._attributes, self.outputs)
-        for name, data in reversed(found.items()):
+        contents = _documents(self._zarr, self._attributes, self.outputs)
+        for name, data in reversed(contents.items()):
             self._places.put(name, [data])
         self._places.close()
 
@@ -178,12 +178,12 @@ def _documents(zarr: int, attributes: Mapping[str, Any], outputs: Sequence[Outpu
 
     `attributes` are the root's.
     """
-    found = _group("", zarr, attributes)
+    contents = _group("", zarr, attributes)
     for group in {group: None for output in outputs for group in _groups(output.leaf.key.text)}:
-        found |= _group(f"{group}/", zarr, {})
+        contents |= _group(f"{group}/", zarr, {})
     for output in outputs:
-        found[f"{output.leaf.key.text}/{FILE_NAMES[zarr]}"] = definition(output, zarr)
-    return found
+        contents[f"{output.leaf.key.text}/{FILE_NAMES[zarr]}"] = definition(output, zarr)
+    return contents
 
 
 def _with_record(zarr: int, attributes: Mapping[str, Any], text: str) -> tuple[str, str]:
@@ -191,17 +191,17 @@ def _with_record(zarr: int, attributes: Mapping[str, Any], text: str) -> tuple[s
 
     Readers would warn of a file that is no part of a group.
     """
-    found = {**attributes, RECORD_NAME: json.loads(text)}
-    return (NODE_3, json.dumps(_node(found))) if zarr == 3 else (ATTRIBUTES_2, json.dumps(found))
+    members = {**attributes, RECORD_NAME: json.loads(text)}
+    return (NODE_3, json.dumps(_node(members))) if zarr == 3 else (ATTRIBUTES_2, json.dumps(members))
 
 
 def _group(prefix: str, zarr: int, attributes: Mapping[str, Any]) -> dict[str, bytes]:
     if zarr == 3:
         return {f"{prefix}{NODE_3}": json.dumps(_node(attributes)).encode()}
-    found = {f"{prefix}{GROUP_2}": b'{"zarr_format": 2}'}
+    contents = {f"{prefix}{GROUP_2}": b'{"zarr_format": 2}'}
     if attributes:
-        found[f"{prefix}{ATTRIBUTES_2}"] = json.dumps(dict(attributes)).encode()
-    return found
+        contents[f"{prefix}{ATTRIBUTES_2}"] = json.dumps(dict(attributes)).encode()
+    return contents
 
 
 def _node(attributes: Mapping[str, Any]) -> dict[str, Any]:

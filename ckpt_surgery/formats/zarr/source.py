@@ -93,25 +93,25 @@ def _node(files: Files, directory: str) -> dict[str, Any]:
 def _root_attributes(files: Files) -> Mapping[str, Any]:
     """The user's attributes. Raises SourceError where the directory is neither group nor array."""
     if NODE_3 in files.stats:
-        found = _node(files, "").get("attributes") or {}
+        attributes = _node(files, "").get("attributes") or {}
     elif GROUP_2 in files.stats or ARRAY_2 in files.stats:
         path = os.path.join(files.root, ATTRIBUTES_2)
-        found = read_json(path) if ATTRIBUTES_2 in files.stats else {}
+        attributes = read_json(path) if ATTRIBUTES_2 in files.stats else {}
     else:
         raise damaged(f"{shown(files.root)} is not a zarr group: it has no {NODE_3}, {GROUP_2} or {ARRAY_2}")
-    if not isinstance(found, dict):
+    if not isinstance(attributes, dict):
         raise damaged(f"{shown(files.root)}: the attributes are not a JSON object")
-    return found
+    return attributes
 
 
 def array_directories(files: Files) -> set[str]:
     """The directories of all arrays; "" is the root. Everything below an array belongs to it."""
-    found: set[str] = set()
+    arrays: set[str] = set()
     by_depth = sorted({posixpath.dirname(n) for n in files.names if posixpath.basename(n) in RESERVED})
     for directory in by_depth:  # a directory comes before those in it
-        if not any(above in found for above in _above(directory)) and _is_array(files, directory):
-            found.add(directory)
-    return found
+        if not any(above in arrays for above in _above(directory)) and _is_array(files, directory):
+            arrays.add(directory)
+    return arrays
 
 
 def _above(directory: str) -> Iterator[str]:

@@ -62,12 +62,12 @@ def flattened(
 # --- leaves -----------------------------------------------------------------------------------------------
 
 
-def leaf_of(found: FoundNode) -> Leaf:
+def leaf_of(place: FoundNode) -> Leaf:
     """The leaf of a node whose value is in the tree's file. Raises SourceError for a placeholder."""
-    key, node = found.key, found.node
+    key, node = place.key, place.node
     if isinstance(node, ArrayAt):
         kind = LeafKind.SCALAR if node.scalar else LeafKind.ARRAY
-        return Leaf(key, kind, node.spec, manifest_of(node, found.file))
+        return Leaf(key, kind, node.spec, manifest_of(node, place.file))
     if node is None:
         return Leaf(key, LeafKind.EMPTY, empty="None")
     if isinstance(node, dict | list):
@@ -114,33 +114,33 @@ def list_tree(nodes: Collection[FoundNode], root: str, zarr_of: Callable[[FoundN
     """
     leaves: dict[str, Leaf] = {}
     files: dict[str, FileStat] = {}
-    for found in nodes:
-        text = found.key.text
+    for place in nodes:
+        text = place.key.text
         if text in leaves:
             raise SourceError(
                 f"two leaves have the key `{shown(text[:200])}`: "
-                f"{list(leaves[text].key.names)[:20]} and {list(found.key.names)[:20]}",
+                f"{list(leaves[text].key.names)[:20]} and {list(place.key.names)[:20]}",
                 hint="Rename one of them before it is saved.",
             )
         try:
-            directory = zarr_of(found)
+            directory = zarr_of(place)
             if directory is None:
-                leaves[text] = leaf_of(found)
+                leaves[text] = leaf_of(place)
                 continue
             beside = Files.of(root, directory)
             array = file_array(beside, directory)
             manifest = array_manifest(beside, f"{directory}/", array)
         except SourceError as error:
-            raise with_key(found.key, error) from error
-        leaves[text] = Leaf(found.key, LeafKind.ARRAY, array.spec, manifest)
+            raise with_key(place.key, error) from error
+        leaves[text] = Leaf(place.key, LeafKind.ARRAY, array.spec, manifest)
         files |= beside.by_path
     return Listing(leaves, files, readers=readers_of(nodes), decode=decode_region)
 
 
-def readers_of(found: Iterable[FoundNode]) -> dict[str, Reader]:
+def readers_of(nodes: Iterable[FoundNode]) -> dict[str, Reader]:
     """Readers of arrays whose pieces form no grid of chunks, by the text of their keys."""
     return {
         one.key.text: boxes_of(one.node, one.file)
-        for one in found
+        for one in nodes
         if isinstance(one.node, ArrayAt) and manifest_of(one.node, one.file) is None
     }

@@ -378,7 +378,7 @@ class _Walk(HeadReader):
 
     def _counted(self, members: Mapping[str | int, Node], name: str) -> list[Node]:
         """A tuple as Flax stores it: a map with the keys `'0'`, `'1'`, …, in any order."""
-        found = members.get(name)
-        if not isinstance(found, dict) or set(found) != {str(i) for i in range(len(found))}:
+        parts = members.get(name)
+        if not isinstance(parts, dict) or set(parts) != {str(i) for i in range(len(parts))}:
             raise self.wrong(f"an array in pieces needs `{name}` with the keys 0, 1, …")
-        return [found[str(i)] for i in range(len(found))]
+        return [parts[str(i)] for i in range(len(parts))]

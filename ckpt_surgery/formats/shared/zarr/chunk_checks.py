@@ -52,8 +52,8 @@ class Encoding:
 @functools.lru_cache(maxsize=1024)
 def encoding(text: str) -> Encoding:
     """The encoding that `Codec.encoding` describes."""
-    found = _chain(json.loads(text))
-    return found if found.inner is None else replace(found, layout=shard_layout(text))
+    chain = _chain(json.loads(text))
+    return chain if chain.inner is None else replace(chain, layout=shard_layout(text))
 
 
 def _chain(codecs: Sequence[Mapping[str, Any]]) -> Encoding:
@@ -167,10 +167,10 @@ DECODERS: Mapping[str, Callable[[], Any]] = {
 def _stream_flaw(read: Read, length: int, codec: str, nbytes: int | None) -> str | None:
     """Problem of a compressed stream; all of it is decompressed, in pieces."""
     try:
-        found = _decoded_bytes(read, length, DECODERS[codec], sys.maxsize if nbytes is None else nbytes)
+        count = _decoded_bytes(read, length, DECODERS[codec], sys.maxsize if nbytes is None else nbytes)
     except (zlib.error, OSError, EOFError):
-        found = -1
-    whole = found >= 0 and nbytes in (None, found)
+        count = -1
+    whole = count >= 0 and nbytes in (None, count)
     return None if whole else f"it is cut short or damaged: its {codec} stream does not end as it should"
 
 

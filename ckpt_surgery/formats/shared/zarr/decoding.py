@@ -125,13 +125,13 @@ def _shard_entries(
     """Offsets and lengths of the chunks inside each stored shard that a region touches, by its index."""
     stored = [index for index, _ in parts_of_chunks(manifest, region) if index in manifest.chunks]
     ranges = [index_range(manifest, layout, manifest.chunks[index]) for index in stored]
-    found = {}
+    by_shard = {}
     for index, data in zip(stored, fetch([at for at in ranges if at is not None]), strict=True):
         entries = index_entries(manifest, layout, manifest.chunks[index], data)
         if entries is None:
             raise damaged(f"the index of its shard {chunk_name(index, 3)} is damaged")
-        found[index] = entries
-    return found
+        by_shard[index] = entries
+    return by_shard
 
 
 # --- zstd and plain bytes ---------------------------------------------------------------------------------
@@ -250,21 +250,21 @@ def _opened(manifest: Manifest) -> _OpenArray:
     """The open array that decodes chunks of a manifest, which only this thread uses."""
     kept = _OF_THREAD.arrays
     description = (manifest.spec, manifest.chunk_shape, manifest.codec, manifest.fill)
-    found = kept.get(description)
-    if found is None:
-        found = kept[description] = _open(*description)
+    array = kept.get(description)
+    if array is None:
+        array = kept[description] = _open(*description)
         if len(kept) > OPEN_ARRAYS:
             kept.popitem(last=False)
     kept.move_to_end(description)
-    return found
+    return array
 
 
 def _open(spec: ArraySpec, chunk_shape: Shape, codec: Codec, fill: bytes | None) -> _OpenArray:
     import tensorstore as ts
 
-    found = described_in_v3(spec, chunk_shape, codec)
-    version = 2 if found is None else 3
-    document = described_in_v2(spec, chunk_shape, codec) if found is None else found
+    described = described_in_v3(spec, chunk_shape, codec)
+    version = 2 if described is None else 3
+    document = described_in_v2(spec, chunk_shape, codec) if described is None else described
     if document is None:
         raise SourceError(f"its encoding `{shown(codec.name)}` cannot be read", hint=UNKNOWN)
     # Only shards need the value: missing chunks are filled outside.

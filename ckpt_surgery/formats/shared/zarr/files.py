@@ -121,18 +121,18 @@ def within(directory: str, name: str) -> str:
 
 def file_array(files: Files, directory: str) -> ZarrArray:
     """The array in a directory, which must have metadata of one version."""
-    found = [version for version, name in FILE_NAMES.items() if within(directory, name) in files.stats]
-    if len(found) > 1:
+    versions = [version for version, name in FILE_NAMES.items() if within(directory, name) in files.stats]
+    if len(versions) > 1:
         raise SourceError(
             f"{shown(os.path.join(files.root, directory))} has both {' and '.join(FILE_NAMES.values())}",
             hint="Remove the one that does not belong to its chunks.",
         )
-    if not found:
+    if not versions:
         raise damaged(
             f"{shown(os.path.join(files.root, directory))} has no {' or '.join(FILE_NAMES.values())}: "
             "without the array's metadata its chunks cannot be read"
         )
-    array = parse_array(files.text(within(directory, FILE_NAMES[found[0]])) or b"", found[0])
+    array = parse_array(files.text(within(directory, FILE_NAMES[versions[0]])) or b"", versions[0])
     check_codecs(array)
     return array
 

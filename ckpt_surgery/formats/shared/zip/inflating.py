@@ -78,10 +78,10 @@ class Inflated:
 
     def _next(self, file: OpenFile, most: int) -> bytes:
         """The next bytes: at least one, and not more than `most`."""
-        while not (made := self._make(file, most)):
+        while not (piece := self._make(file, most)):
             if self._stream.eof:
                 raise self._wrong(file, f"it inflates to {self.position} bytes only")
-        return made
+        return piece
 
     def _make(self, file: OpenFile, most: int) -> bytes:
         """Inflate one piece, which can produce no byte yet."""

@@ -220,8 +220,8 @@ def _entries(file: OpenFile, end: _End) -> Iterator[_DirectoryEntry]:
     while at < len(directory):
         if not directory.startswith(CENTRAL, at) or len(directory) - at < fields:
             raise wrong(file, f"byte {at} of its directory is not the beginning of an entry")
-        found = CENTRAL_FIELDS.unpack_from(directory, at)
-        _, _, version, flags, method, _, _, crc, stored, size, *rest = found
+        numbers = CENTRAL_FIELDS.unpack_from(directory, at)
+        _, _, version, flags, method, _, _, crc, stored, size, *rest = numbers
         named, extra, commented, disk, _, _, header = rest
         start = at + fields
         at = start + named + extra + commented
