@@ -55,23 +55,15 @@ def _offers() -> Iterator[tuple[str, Format]]:
         yield f"the entry point {shown(f'{entry.name} = {entry.value}')}", getattr(loaded, "FORMAT", loaded)
 
 
-PARTS = {
-    "read": "source",
-    "encoder": "encoder",
-    "LIMITS": "encoder",
-    "check_destination": "encoder",
-    "layout": "layout",
-    "open_sink": "sink",
-    "foreign_files": "source",
-}
-"""The module, in a package that is a format's, which has a function of that name: see `Format`."""
+READING = ("read", "foreign_files")
+"""Functions that a package that is a format's has in its module `source`; it has the others in `writing`."""
 
 
 def part(format: Format, name: str) -> Any:
     """The function or description that a format's module has under a name; None where it has none."""
     module = importlib.import_module(format.module)
     if hasattr(module, "__path__"):
-        inner = f"{format.module}.{PARTS[name]}"
+        inner = f"{format.module}.{'source' if name in READING else 'writing'}"
         if importlib.util.find_spec(inner) is None:
             return None
         module = importlib.import_module(inner)

@@ -303,7 +303,7 @@ class Format:
     format's."""
     module: str
     """Name of the module with its functions, which is imported when they are needed. A package has them in
-    modules of its own: see `known.PARTS`."""
+    modules of its own: see `known.READING`."""
     writable: bool = False
     """Whether checkpoints of this format can be written."""
     suffixes: tuple[str, ...] = ()

@@ -13,7 +13,7 @@ from safetensors.numpy import save_file
 
 import ckpt_surgery
 from ckpt_surgery.core.errors import SourceError, StorageError, SurgeryError, UsageError, VerificationError
-from ckpt_surgery.formats.orbax.sink import OrbaxSink
+from ckpt_surgery.formats.orbax.writing import OrbaxSink
 from ckpt_surgery.report.verification import Verify
 from ckpt_surgery.runs.run import Result
 from ckpt_surgery.verification.new_checkpoints import Product, verify_written

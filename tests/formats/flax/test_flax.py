@@ -130,7 +130,7 @@ class TestOneFile(conformance.Writing):
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """Arrays are cut from 40 bytes on."""
     monkeypatch.setattr(serialization, "MAX_CHUNK_SIZE", 40)
-    monkeypatch.setattr("ckpt_surgery.formats.flax.layout.PIECE_BYTES", 40)
+    monkeypatch.setattr("ckpt_surgery.formats.flax.writing.PIECE_BYTES", 40)
 
 
 # --- Hugging Face -----------------------------------------------------------------------------------------
@@ -551,7 +551,7 @@ def test_the_file_is_byte_for_byte_flax_s(
 ) -> None:
     """Of arrays, NumPy scalars, floats, truths, strings and empty nodes; in pieces or not."""
     monkeypatch.setattr(serialization, "MAX_CHUNK_SIZE", most)
-    monkeypatch.setattr("ckpt_surgery.formats.flax.layout.PIECE_BYTES", most)
+    monkeypatch.setattr("ckpt_surgery.formats.flax.writing.PIECE_BYTES", most)
     tree = {
         "b": {"w": array((3, 5), "float32"), "x" * 300: array((2, 4), "bfloat16")},
         "no_elements": array((0, 2), "int8"),
@@ -584,7 +584,7 @@ def leaf(
 
 
 def test_what_cannot_be_written_is_refused_by_key(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ckpt_surgery.formats.flax.encoder.MOST_TEXT_BYTES", 40)
+    monkeypatch.setattr("ckpt_surgery.formats.flax.writing.MOST_TEXT_BYTES", 40)
     leaves = [
         leaf(Key.of(["a", "b"])),
         leaf(Key(("a", "b"), (False, True))),
@@ -647,7 +647,7 @@ def test_stored_bytes_are_adopted(
     shape: tuple[int, ...], grid: tuple[int, ...], most: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Chunks of any size into pieces of any size, from files and from the manifest."""
-    monkeypatch.setattr("ckpt_surgery.formats.flax.layout.PIECE_BYTES", most)
+    monkeypatch.setattr("ckpt_surgery.formats.flax.writing.PIECE_BYTES", most)
     value = array(shape, "float32")
     stored = in_file("stored", b"??" + value.tobytes(), tmp_path)
     chunks, at = {}, 2
@@ -783,7 +783,7 @@ def test_random_checkpoints_go_round(
     directory = tmp_path_factory.mktemp("round")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(serialization, "MAX_CHUNK_SIZE", most)
-        patch.setattr("ckpt_surgery.formats.flax.layout.PIECE_BYTES", most)
+        patch.setattr("ckpt_surgery.formats.flax.writing.PIECE_BYTES", most)
         path = in_file("x.msgpack", encoded(made), directory)
         assert_same(values(opened(path)), made)
         copied(opened(path), directory / "y")

@@ -17,7 +17,7 @@ from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.protocols import Source
 from ckpt_surgery.formats.hdf5 import FORMAT
-from ckpt_surgery.formats.hdf5.layout import SparseFile
+from ckpt_surgery.formats.hdf5.writing import SparseFile
 from ckpt_surgery.formats.opening import encoder, open_sink, open_source
 from ckpt_surgery.formats.registry import SinkOptions
 from tests.formats.bounds import bounded

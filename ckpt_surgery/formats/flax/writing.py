@@ -1,4 +1,4 @@
-"""The layout of a MessagePack file as Flax writes it, known before the elements of its arrays.
+"""Writing a MessagePack file as Flax does: leaves that it can hold, and its layout, known before elements.
 
 It consists of the bytes between the arrays, and of gaps that the elements fill later. The bytes
 are those that flax 0.12.8's `flax.serialization.to_bytes` writes, except that Python's integers always take
@@ -6,8 +6,8 @@ are those that flax 0.12.8's `flax.serialization.to_bytes` writes, except that P
 """
 
 import struct
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -15,11 +15,14 @@ import msgpack
 import numpy as np
 
 from ckpt_surgery.core.arrays import ArraySpec
+from ckpt_surgery.core.dtypes import DTYPES
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.formats.flax.detect import SINGLE_NAME
-from ckpt_surgery.formats.registry import FilePlan, SinkOptions
+from ckpt_surgery.formats.registry import FilePlan, Limits, SinkOptions
 from ckpt_surgery.formats.shared.msgpack.nodes import ARRAY, CHUNKED, COMPLEX, SCALAR
-from ckpt_surgery.storage.regions import PlacedArray
+from ckpt_surgery.formats.shared.msgpack.tree import MOST_DEPTH, MOST_TEXT_BYTES, MOST_VALUES
+from ckpt_surgery.formats.unsupported import quoted, same_name, wrong_keys
+from ckpt_surgery.storage.regions import PlacedArray, are_contiguous
 
 PIECE_BYTES = 2**30
 """Larger arrays are cut into pieces of this many bytes: `flax.serialization.MAX_CHUNK_SIZE`."""
@@ -177,3 +180,40 @@ def _sized(first: int, length: int) -> bytes:
     """The shortest form of a head: `first`, `first + 1` or `first + 2`, and the length in 1, 2 or 4 bytes."""
     width, more = (1, 0) if length < 2**8 else (2, 1) if length < 2**16 else (4, 2)
     return bytes((first + more,)) + length.to_bytes(width, "big")
+
+
+def _unreadable(leaves: Sequence[Leaf]) -> Iterator[str]:
+    """Leaves that would not be read back."""
+    for leaf in leaves:
+        names = leaf.key.names
+        if leaf.string is not None and len(leaf.string) * 4 > MOST_TEXT_BYTES:
+            length = len(leaf.string)
+            yield f"{quoted(leaf)} is a string of {length} characters, too long to be read back; drop it."
+        if CHUNKED in names:
+            why = "by which Flax knows arrays in pieces"
+            yield f"{quoted(leaf)} has the component `{CHUNKED}`, {why}; rename it."
+        if len(names) > MOST_DEPTH:
+            yield f"{quoted(leaf)} is nested {len(names)} deep, and {MOST_DEPTH} is the limit; rename it."
+
+
+def _wrong_tree(leaves: Sequence[Leaf]) -> Iterator[str]:
+    """The file is one tree: each node has its own name, and their number is limited."""
+    counts = Counter([leaf.key.names for leaf in leaves])
+    containers = {names[:i] for names in counts for i in range(len(names))}
+    for names, count in counts.items():
+        if count > 1:
+            yield same_name("/".join(names), count)
+    if len(counts) + len(containers) > MOST_VALUES:
+        yield (
+            f"{len(leaves)} leaves in {len(containers)} containers are too many to be read back: "
+            f"{MOST_VALUES} is the limit; drop some."
+        )
+
+
+LIMITS = Limits(
+    ("a Flax file holds arrays, strings and empty nodes", "Flax cannot restore"),
+    frozenset(DTYPES.values()),
+    (LeafKind.STRING,),
+    (wrong_keys, _unreadable, _wrong_tree),
+    lambda leaf, manifest: not is_native(leaf) and are_contiguous(manifest),
+)
