@@ -233,7 +233,7 @@ def _match_names(marks: Sequence[FormatMark], path: str) -> Recognized | None:
     names = _listed(path)
     text = "\n".join(sorted([*names.files, *(f"{name}/" for name in names.directories)]))
     matching = (mark for mark in marks if re.search(rf"^({mark.name})$", text, re.MULTILINE))
-    return next((Recognized(mark.what, mark.hint) for mark in matching), None)
+    return next(matching, None)
 
 
 def _listed(path: str) -> DirectoryNames:

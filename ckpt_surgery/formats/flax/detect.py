@@ -70,22 +70,15 @@ def _begins(file: OpenFile) -> bool | None:
     name, head = os.path.basename(file.path), file.read(0, min(16, file.stat.size))
     if name == TREE_FILE:  # T5X's, or Orbax's from before `_METADATA`
         return False
-    if head.startswith(_FOREIGN) or _is_safetensors(head, file.stat.size):
+    length = int.from_bytes(head[:8], "little")
+    if head.startswith(_FOREIGN) or (head[8:9] == b"{" and length < file.stat.size):  # safetensors
         return False
     from ckpt_surgery.formats.shared.msgpack.tree import has_t5x_root
 
     if has_t5x_root(file):
         return False
-    return _has_usual_prefix(name) or _begins_right(file) or None
-
-
-def _has_usual_prefix(name: str) -> bool:
-    match = _STEP_NAME.match(name)
-    return match is not None and match[1] == USUAL_PREFIX
-
-
-def _is_safetensors(head: bytes, size: int) -> bool:
-    return head[8:9] == b"{" and int.from_bytes(head[:8], "little") < size
+    step = _STEP_NAME.match(name)
+    return (step is not None and step[1] == USUAL_PREFIX) or _begins_right(file) or None
 
 
 def _begins_right(file: OpenFile) -> bool:

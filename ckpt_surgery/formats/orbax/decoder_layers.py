@@ -71,8 +71,5 @@ def layer_axes(leaves: Mapping[str, Leaf]) -> tuple[int, ...]:
             stacks.setdefault(match["stack"], []).append(leaf.spec.shape)
     if not stacks:
         return ()
-    return tuple(axis for axis in (0, 1) if all(_equally_long(shapes, axis) for shapes in stacks.values()))
-
-
-def _equally_long(shapes: Iterable[tuple[int, ...]], axis: int) -> bool:
-    return len({shape[axis] for shape in shapes}) == 1
+    lengths = [[{shape[axis] for shape in shapes} for shapes in stacks.values()] for axis in (0, 1)]
+    return tuple(axis for axis in (0, 1) if all(len(several) == 1 for several in lengths[axis]))

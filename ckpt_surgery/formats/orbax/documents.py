@@ -54,7 +54,8 @@ def documents(outputs: Sequence[Output], zarr: int, metadata: Mapping[str, Any])
     arrays = {array_name(o.leaf.key): o for o in outputs if _is_jax_array(o.leaf)}
     if arrays:
         texts[SHARDINGS] = {
-            urlsafe_b64encode(name.encode()).decode(): _sharding(o.leaf) for name, o in arrays.items()
+            urlsafe_b64encode(name.encode()).decode(): o.leaf.sharding or ONE_DEVICE
+            for name, o in arrays.items()
         }
         listed = [_array_metadata(name, output) for name, output in arrays.items()]
         texts[f"{ARRAY_METADATA}0"] = {"array_metadatas": listed}
@@ -74,10 +75,6 @@ def documents(outputs: Sequence[Output], zarr: int, metadata: Mapping[str, Any])
 def _is_jax_array(leaf: Leaf) -> bool:
     """Whether Orbax restores a leaf as a jax.Array, which needs a sharding."""
     return leaf.kind is LeafKind.PRNG_KEY or (leaf.kind is LeafKind.ARRAY and leaf.sharding is not None)
-
-
-def _sharding(leaf: Leaf) -> str:
-    return ONE_DEVICE if leaf.sharding is None else leaf.sharding
 
 
 def _array_metadata(name: str, output: Output) -> dict[str, Any]:
@@ -136,18 +133,14 @@ def documents_of_step(step: str, item: str, started: int) -> dict[str, bytes]:
     All that the document says of other things stays. `step`: path or URL of the step that exists. `started`:
     when the run began, in nanoseconds since the epoch.
     """
-    about = json.dumps(_about_step(step, item, started)).encode()
-    record = {"documents": {CHECKPOINT_METADATA: [len(about), bytes_crc(about)]}}
-    return {CHECKPOINT_METADATA: about, RECORD_NAME: json.dumps(record).encode()}
-
-
-def _about_step(step: str, item: str, started: int) -> dict[str, Any]:
     path, new = os.path.join(step, CHECKPOINT_METADATA), about_checkpoint(item, started, {})
     old = read_json(path) if exists(path) else {}
     listed = old.get("item_handlers")
     handlers = {**_handlers_of(step, item), **(listed if isinstance(listed, dict) else {}), item: HANDLER}
     kept = {**new, **old, "item_handlers": handlers}
-    return kept | {"commit_timestamp_nsecs": new["commit_timestamp_nsecs"]}
+    about = json.dumps(kept | {"commit_timestamp_nsecs": new["commit_timestamp_nsecs"]}).encode()
+    record = {"documents": {CHECKPOINT_METADATA: [len(about), bytes_crc(about)]}}
+    return {CHECKPOINT_METADATA: about, RECORD_NAME: json.dumps(record).encode()}
 
 
 def _handlers_of(step: str, item: str) -> dict[str, str]:
