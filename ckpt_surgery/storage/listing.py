@@ -257,16 +257,10 @@ def _stat(entry: "os.DirEntry[str]") -> FileStat:
 def relative(files: Mapping[str, T]) -> dict[str, T]:
     """Files by their paths relative to the innermost directory that holds them all."""
     paths = {urls.absolute(path): stat for path, stat in files.items()}
-    root = _common(list(map(os.path.dirname, paths)))
-    return {path[len(root) :].lstrip(os.sep): stat for path, stat in paths.items()}
-
-
-def _common(directories: Sequence[str]) -> str:
-    """The innermost directory that holds these, which are absolute paths, or URLs of one store."""
-    if not any(map(urls.is_url, directories)):
-        return os.path.commonpath(directories) if directories else ""
-    levels = zip(*(directory.split("/") for directory in directories), strict=False)
-    return "/".join(level[0] for level in takewhile(lambda level: len(set(level)) == 1, levels))
+    levels = zip(*(os.path.dirname(path).split("/") for path in paths), strict=False)
+    shared = takewhile(lambda level: len(set(level)) == 1, levels)
+    root = "/".join(level[0] for level in shared)
+    return {path[len(root) :].lstrip("/"): stat for path, stat in paths.items()}
 
 
 def digest(files: Mapping[str, FileStat]) -> str:

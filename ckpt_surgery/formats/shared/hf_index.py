@@ -30,10 +30,13 @@ def read_sharded(directory: str, name: str, read: Callable[[str, str], Listing])
     """All that an index and the files that it names hold, which must agree.
 
     `read`: lists one file, given by its directory and name. Of metadata, the first file's wins over all.
+    Raises SourceError for links that leave the directory.
     """
     index = os.path.join(directory, name)
     files, metadata = read_index(index)
-    names = shard_names(directory, files)
+    names, root = sorted(set(files.values())), real_path(directory)
+    for shard in names:
+        check_link(os.path.join(directory, shard), root)
     prefetch(directory, names)
     shards = {shard: read(directory, shard) for shard in names}
     check_shards(directory, files, {shard: listing.leaves for shard, listing in shards.items()})
@@ -65,14 +68,6 @@ def read_index(path: str) -> tuple[Mapping[str, str], Mapping[str, Any]]:
 
 def _is_plain(target: Any) -> bool:
     return isinstance(target, str) and target not in ("", ".", "..") and not set(target) & set("/\\\0")
-
-
-def shard_names(directory: str, files: Mapping[str, str]) -> list[str]:
-    """Files that an index names, sorted. Raises SourceError for links that leave the directory."""
-    names, root = sorted(set(files.values())), real_path(directory)
-    for name in names:
-        check_link(os.path.join(directory, name), root)
-    return names
 
 
 def check_shards(directory: str, files: Mapping[str, str], held: Mapping[str, Iterable[str]]) -> None:

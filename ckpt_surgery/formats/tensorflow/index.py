@@ -18,7 +18,7 @@ from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.shared.boxes import check_tiling
 from ckpt_surgery.formats.shared.limits import MOST_AXES, check_shape
 from ckpt_surgery.formats.tensorflow.proto import (
-    Field,
+    Fields,
     fields,
     integer,
     message,
@@ -181,7 +181,7 @@ def _header(key: bytes, value: bytes) -> BundleIndex:
     if key:
         raise SourceError("its table has no header", hint="It is damaged, or the table of another program.")
     header = fields(value)
-    if any(field.number == 1 and isinstance(field.value, bytes) for field in header):
+    if any(isinstance(value, bytes) for value in header.get(1, ())):
         raise v1_checkpoint("it")
     shards, endianness = integer(header, 1), integer(header, 2)
     needed = integer(message(header, 3), 2)
@@ -227,27 +227,28 @@ def _entry(name: str, value: bytes, header: BundleIndex) -> _IndexEntry:
         return entry
 
 
-def _shape(shape: list[Field]) -> Shape:
+def _shape(shape: Fields) -> Shape:
     """The shape in a TensorShapeProto."""
-    _check_rank(shape)
+    _check_rank(shape, 2)
     axes = tuple(signed(integer(axis, 1)) for axis in messages(shape, 2))
     if integer(shape, 3) or any(n < 0 for n in axes):
         raise damaged("its shape is not known")
     return axes
 
 
-def _check_rank(axes: list[Field]) -> None:
-    if len(axes) > MOST_AXES:
-        raise damaged(f"it has {len(axes)} axes; {MOST_AXES} is the limit")
+def _check_rank(fields: Fields, number: int) -> None:
+    axes = len(fields.get(number, ()))
+    if axes > MOST_AXES:
+        raise damaged(f"it has {axes} axes; {MOST_AXES} is the limit")
 
 
-def _extents(extents: list[Field]) -> tuple[Extent, ...]:
+def _extents(extents: Fields) -> tuple[Extent, ...]:
     """The extents in a TensorSliceProto."""
-    _check_rank(extents)
+    _check_rank(extents, 1)
     return tuple(_extent(axis) for axis in messages(extents, 1))
 
 
-def _extent(extent: list[Field]) -> Extent:
+def _extent(extent: Fields) -> Extent:
     start, length = signed(integer(extent, 1)), optional_integer(extent, 2)
     if start < 0 or (length is None and start) or (length is not None and signed(length) < 0):
         raise damaged(f"a part of it begins at {start} and has the length {length}")

@@ -4,21 +4,14 @@ Format: protobuf.dev/programming-guides/encoding. A message is a sequence of num
 is not repeated the last value counts, and a value of zero is usually left out.
 """
 
-from dataclasses import dataclass
-
 from ckpt_surgery.storage.failures import damaged
 
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 _FIXED = {FIXED64: 8, FIXED32: 4}
 
 
-@dataclass(frozen=True, slots=True)
-class Field:
-    """One field of a message."""
-
-    number: int
-    value: int | bytes
-    """Bytes where the field is a text, bytes or a message, else an unsigned number."""
+Fields = dict[int, list[int | bytes]]
+"""The values of a message's fields by their numbers: bytes for texts, bytes and messages, else unsigned."""
 
 
 def varint(data: bytes, at: int) -> tuple[int, int]:
@@ -38,50 +31,52 @@ def signed(value: int) -> int:
     return value - (1 << 64) if value >> 63 else value
 
 
-def fields(message: bytes) -> list[Field]:
-    """The fields of a message in their order."""
-    message_fields = []
+def fields(message: bytes) -> Fields:
+    """The fields of a message, the values of each in their order."""
+    values: Fields = {}
     at = 0
     while at < len(message):
         tag, at = varint(message, at)
-        kind = tag & 7
+        number, kind = tag >> 3, tag & 7
         if kind == VARINT:
-            number, at = varint(message, at)
-            message_fields.append(Field(tag >> 3, number))
+            value, at = varint(message, at)
+            values.setdefault(number, []).append(value)
             continue
         if kind not in (BYTES, *_FIXED):
             raise damaged(f"a message has a field of the unknown kind {kind}")
         size, at = varint(message, at) if kind == BYTES else (_FIXED[kind], at)
         if size > len(message) - at:
             raise damaged(f"a field of {size} bytes begins where {len(message) - at} are left")
-        value, at = message[at : at + size], at + size
-        message_fields.append(Field(tag >> 3, value if kind == BYTES else int.from_bytes(value, "little")))
-    return message_fields
+        stored, at = message[at : at + size], at + size
+        values.setdefault(number, []).append(stored if kind == BYTES else int.from_bytes(stored, "little"))
+    return values
 
 
-def integer(parts: list[Field], number: int) -> int:
+def integer(parts: Fields, number: int) -> int:
     """The value of a field that is a number, 0 where it is left out."""
     return optional_integer(parts, number) or 0
 
 
-def optional_integer(parts: list[Field], number: int) -> int | None:
+def optional_integer(parts: Fields, number: int) -> int | None:
     """The value of a field that is a number, None where it is left out."""
-    values = [field.value for field in parts if field.number == number]
-    if not values:
-        return None
-    if not isinstance(values[-1], int):
+    value = parts[number][-1] if number in parts else None
+    if isinstance(value, bytes):
         raise damaged(f"field {number} of a message is not a number")
-    return values[-1]
+    return value
 
 
-def messages(parts: list[Field], number: int) -> list[list[Field]]:
+def messages(parts: Fields, number: int) -> list[Fields]:
     """Messages in a field that may be repeated."""
-    values = [field.value for field in parts if field.number == number]
-    if not all(isinstance(value, bytes) for value in values):
-        raise damaged(f"field {number} of a message is not a message")
-    return [fields(value) for value in values if isinstance(value, bytes)]
+    return [fields(value) for value in _texts(parts, number)]
 
 
-def message(parts: list[Field], number: int) -> list[Field]:
+def message(parts: Fields, number: int) -> Fields:
     """The fields of a message in a field that is not repeated: empty where it is left out."""
-    return [field for part in messages(parts, number) for field in part]
+    return fields(b"".join(_texts(parts, number)))
+
+
+def _texts(parts: Fields, number: int) -> list[bytes]:
+    values = [value for value in parts.get(number, ()) if isinstance(value, bytes)]
+    if len(values) != len(parts.get(number, ())):
+        raise damaged(f"field {number} of a message is not a message")
+    return values

@@ -7,7 +7,6 @@ array's own metadata decides; consolidated metadata only shows whether an array 
 import json
 import os
 import posixpath
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -18,10 +17,11 @@ from ckpt_surgery.core.protocols import SourceDetails
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.registry import Directory, Listing, Selection
 from ckpt_surgery.formats.shared.zarr.decoding import decode_region
-from ckpt_surgery.formats.shared.zarr.files import Files, array_manifest, file_array, within
+from ckpt_surgery.formats.shared.zarr.files import Files, array_manifest, file_array
 from ckpt_surgery.formats.shared.zarr.layout import (
     ARRAY_2,
     ATTRIBUTES_2,
+    CHUNK_PART,
     CONSOLIDATED_2,
     GROUP_2,
     NODE_3,
@@ -35,8 +35,6 @@ from ckpt_surgery.storage.record_files import RECORD_NAME
 
 LONE = "array"
 """Key of an array that is not in a group."""
-_CHUNK = re.compile(r"c|[0-9]+(\.[0-9]+)*")
-"""Names of chunks, or the last part of them."""
 
 
 def read(path: str, selection: Selection) -> Listing:
@@ -65,7 +63,7 @@ def _leaf(files: Files, directory: str, key: Key) -> Leaf:
     """The leaf of an array. Errors have its key."""
     with about_key(key):
         array = file_array(files, directory)
-        manifest = array_manifest(files, within(directory, ""), array, filled=True)
+        manifest = array_manifest(files, posixpath.join(directory, ""), array, filled=True)
         return Leaf(key, LeafKind.ARRAY, array.spec, manifest)
 
 
@@ -83,7 +81,7 @@ def foreign_files(directory: str, names: Sequence[str]) -> list[str]:
 
 def _node(files: Files, directory: str) -> dict[str, Any]:
     """The contents of a `zarr.json`."""
-    path = os.path.join(files.root, within(directory, NODE_3))
+    path = os.path.join(files.root, posixpath.join(directory, NODE_3))
     node = read_json(path)
     if node.get("zarr_format") != 3 or node.get("node_type") not in ("group", "array"):
         raise damaged(f"{shown(path)} is neither a group nor an array of zarr v3")
@@ -123,12 +121,14 @@ def _above(directory: str) -> Iterator[str]:
 
 def _is_array(files: Files, directory: str) -> bool:
     """Whether a directory is an array."""
-    group = within(directory, GROUP_2)
+    group = posixpath.join(directory, GROUP_2)
     if group in files.stats and read_json(os.path.join(files.root, group)).get("zarr_format") != 2:
         raise damaged(f"{shown(os.path.join(files.root, group))} is not a group of zarr v2")
-    if within(directory, ARRAY_2) in files.stats:
+    if posixpath.join(directory, ARRAY_2) in files.stats:
         return True
-    return within(directory, NODE_3) in files.stats and _node(files, directory)["node_type"] == "array"
+    return (
+        posixpath.join(directory, NODE_3) in files.stats and _node(files, directory)["node_type"] == "array"
+    )
 
 
 def _check_nothing_lost(files: Files, directories: set[str]) -> None:
@@ -138,7 +138,7 @@ def _check_nothing_lost(files: Files, directories: set[str]) -> None:
         directory, base = posixpath.split(name)
         if directory not in inside:
             inside[directory] = any(d in directories for d in (directory, *_above(directory)))
-        if not inside[directory] and _CHUNK.fullmatch(base):
+        if not inside[directory] and CHUNK_PART.fullmatch(base):
             raise damaged(
                 f"{shown(os.path.join(files.root, name))} looks like a chunk, "
                 f"but no {ARRAY_2} or {NODE_3} says of which array"

@@ -94,56 +94,6 @@ _SIZED = {
 }
 
 
-class HeadReader:
-    """Reads the headers of a document from front to back."""
-
-    def __init__(self, file: OpenFile, start: int, end: int):
-        self._pages = PagedFile(file, PAGE_BYTES, kept=2)
-        self.at = start
-        """Offset of the next byte in the file."""
-        self._end = end
-        self._path: list[str] = []
-        """Keys of the containers around the next byte."""
-
-    def wrong(self, what: str, hint: str = DAMAGED) -> SourceError:
-        """The error to raise, with the key and the offset."""
-        key = "/".join(self._path)
-        place = f"`{shown(key[:200])}` (byte {self.at})" if key else f"byte {self.at}"
-        return SourceError(f"{place}: {shown(what)}", hint=hint)
-
-    def take(self, count: int) -> bytes:
-        """The next few bytes."""
-        if count > self._end - self.at:
-            raise self.wrong(f"{count} bytes belong here, and {self._end - self.at} are left")
-        self.at += count
-        return self._pages.read(self.at - count, count)
-
-    def head(self) -> ValueHead:
-        """Read a header. Raises SourceError where it counts more than the bytes that are left can hold."""
-        first = self.take(1)[0]
-        head = _SHORT.get(first) or self._long_head(first)
-        kind, count = head
-        # A member of a map takes two bytes at least.
-        if (
-            kind is not HeadKind.PLAIN
-            and (2 * count if kind is HeadKind.MAP else count) > self._end - self.at
-        ):
-            unit = "members" if kind in (HeadKind.LIST, HeadKind.MAP) else "bytes"
-            raise self.wrong(
-                f"{kind.value} says that it has {count} {unit}, and {self._end - self.at} bytes are left"
-            )
-        return head
-
-    def _long_head(self, first: int) -> ValueHead:
-        if first in _NUMBERS:
-            number = _NUMBERS[first]
-            return ValueHead(HeadKind.PLAIN, number.unpack(self.take(number.size))[0])
-        if first in _SIZED:
-            kind, size = _SIZED[first]
-            return ValueHead(kind, size.unpack(self.take(size.size))[0])
-        raise self.wrong(f"the byte {first:#x} begins nothing in MessagePack")
-
-
 # --- nodes ------------------------------------------------------------------------------------------------
 
 MOST_DEPTH = 100
@@ -210,12 +160,55 @@ def starts_stream(file: OpenFile) -> bool:
         return False
 
 
-class _Walk(HeadReader):
-    """Reads the nodes of a document from front to back."""
+class _Walk:
+    """Reads the headers and nodes of a document from front to back."""
 
     def __init__(self, file: OpenFile, start: int, end: int):
-        super().__init__(file, start, end)
+        self._pages = PagedFile(file, PAGE_BYTES, kept=2)
+        self.at = start
+        """Offset of the next byte in the file."""
+        self._end = end
+        self._path: list[str] = []
+        """Keys of the containers around the next byte."""
         self._values = 0
+
+    def wrong(self, what: str, hint: str = DAMAGED) -> SourceError:
+        """The error to raise, with the key and the offset."""
+        key = "/".join(self._path)
+        place = f"`{shown(key[:200])}` (byte {self.at})" if key else f"byte {self.at}"
+        return SourceError(f"{place}: {shown(what)}", hint=hint)
+
+    def take(self, count: int) -> bytes:
+        """The next few bytes."""
+        if count > self._end - self.at:
+            raise self.wrong(f"{count} bytes belong here, and {self._end - self.at} are left")
+        self.at += count
+        return self._pages.read(self.at - count, count)
+
+    def head(self) -> ValueHead:
+        """Read a header. Raises SourceError where it counts more than the bytes that are left can hold."""
+        first = self.take(1)[0]
+        head = _SHORT.get(first) or self._long_head(first)
+        kind, count = head
+        # A member of a map takes two bytes at least.
+        if (
+            kind is not HeadKind.PLAIN
+            and (2 * count if kind is HeadKind.MAP else count) > self._end - self.at
+        ):
+            unit = "members" if kind in (HeadKind.LIST, HeadKind.MAP) else "bytes"
+            raise self.wrong(
+                f"{kind.value} says that it has {count} {unit}, and {self._end - self.at} bytes are left"
+            )
+        return head
+
+    def _long_head(self, first: int) -> ValueHead:
+        if first in _NUMBERS:
+            number = _NUMBERS[first]
+            return ValueHead(HeadKind.PLAIN, number.unpack(self.take(number.size))[0])
+        if first in _SIZED:
+            kind, size = _SIZED[first]
+            return ValueHead(kind, size.unpack(self.take(size.size))[0])
+        raise self.wrong(f"the byte {first:#x} begins nothing in MessagePack")
 
     def value(self, depth: int) -> Node:
         """Read the next node, whatever it is."""

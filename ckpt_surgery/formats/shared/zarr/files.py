@@ -47,7 +47,7 @@ class Files:
         path, real = os.path.join(root, directory), real_path(root)
         if directory:
             check_link(path, real)
-        stats = {within(directory, name): stat for name, stat in walk(path, real).items()}
+        stats = {posixpath.join(directory, name): stat for name, stat in walk(path, real).items()}
         prefetch(root, (name for name in stats if posixpath.basename(name) in RESERVED))
         return Files(root, stats)
 
@@ -114,14 +114,11 @@ def _key(name: str) -> bytes:
     return name.encode("utf-8", "surrogatepass")
 
 
-def within(directory: str, name: str) -> str:
-    """The path of a file in a directory; the root is the empty string."""
-    return f"{directory}/{name}" if directory else name
-
-
 def file_array(files: Files, directory: str) -> ZarrArray:
     """The array in a directory, which must have metadata of one version."""
-    versions = [version for version, name in FILE_NAMES.items() if within(directory, name) in files.stats]
+    versions = [
+        version for version, name in FILE_NAMES.items() if posixpath.join(directory, name) in files.stats
+    ]
     if len(versions) > 1:
         raise SourceError(
             f"{shown(os.path.join(files.root, directory))} has both {' and '.join(FILE_NAMES.values())}",
@@ -132,7 +129,7 @@ def file_array(files: Files, directory: str) -> ZarrArray:
             f"{shown(os.path.join(files.root, directory))} has no {' or '.join(FILE_NAMES.values())}: "
             "without the array's metadata its chunks cannot be read"
         )
-    array = parse_array(files.text(within(directory, FILE_NAMES[versions[0]])) or b"", versions[0])
+    array = parse_array(files.text(posixpath.join(directory, FILE_NAMES[versions[0]])) or b"", versions[0])
     check_codecs(array)
     return array
 

@@ -18,7 +18,7 @@ GROUP_2, ARRAY_2, ATTRIBUTES_2, CONSOLIDATED_2 = ".zgroup", FILE_NAMES[2], ".zat
 NODE_3 = FILE_NAMES[3]
 RESERVED = (GROUP_2, ARRAY_2, ATTRIBUTES_2, CONSOLIDATED_2, NODE_3)
 """Names of files with metadata, in either version."""
-_CHUNK = re.compile(r"(c|[0-9]+)(\.[0-9]+)*")
+CHUNK_PART = re.compile(r"(c|[0-9]+)(\.[0-9]+)*")
 """One component of a chunk's name below its array: `0.3`, or `c`, `0` and `3` of `c/0/3`."""
 
 
@@ -39,7 +39,7 @@ def zarr_names(names: Iterable[str]) -> set[str]:
 
 def _is_chunk(name: str, nodes: set[str]) -> bool:
     """Whether one of the directories above is a node, below which all components are those of a chunk."""
-    while name and _CHUNK.fullmatch(posixpath.basename(name)):
+    while name and CHUNK_PART.fullmatch(posixpath.basename(name)):
         name = posixpath.dirname(name)
         if name in nodes:
             return True
