@@ -11,7 +11,7 @@ from safetensors.numpy import save_file
 from ckpt_surgery.core.errors import SourceError, UsageError
 from ckpt_surgery.formats import destination_names, opening
 from ckpt_surgery.formats import known as formats
-from ckpt_surgery.formats.known import FOREIGN
+from ckpt_surgery.formats.destination_names import FOREIGN
 from ckpt_surgery.formats.registry import Format, SinkOptions
 from tests.support.toy_format import toy
 from tests.support.writing import leaf_of, output_of

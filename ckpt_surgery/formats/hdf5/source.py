@@ -198,14 +198,10 @@ def _model_files(name: str, stat: FileStat) -> Mapping[str, bytes]:
                 hint=ALONE,
             )
         for member in members:
-            if _leads_elsewhere(member.name):
+            parts = member.name.split("/")
+            if {"", ".", ".."} & set(parts) or set(member.name) & set("\\\0") or ":" in parts[0]:
                 raise UsageError(
                     f"{shown(name)} has a member `{shown(member.name[:200])}`, whose name leads out of it",
                     hint=ALONE,
                 )
         return {member.name: read_member(file, member, MOST_BYTES) for member in members}
-
-
-def _leads_elsewhere(name: str) -> bool:
-    parts = name.split("/")
-    return bool({"", ".", ".."} & set(parts)) or "\\" in name or "\0" in name or ":" in parts[0]

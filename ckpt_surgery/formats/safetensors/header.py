@@ -89,11 +89,6 @@ class Header:
     """The record of how the file was made; None where there is none."""
 
 
-def stored_bytes(spec: ArraySpec) -> int:
-    """The number of bytes of an array in a file."""
-    return spec.size // 2 if spec.dtype == DTYPES[PACKED] else spec.nbytes
-
-
 # --- reading ----------------------------------------------------------------------------------------------
 
 
@@ -176,7 +171,7 @@ def _check_size(tensor: TensorEntry) -> None:
     shape, dtype = tensor.spec.shape, tensor.spec.dtype
     if beyond_memory(shape, dtype.itemsize):
         raise flawed(tensor.name, f"has a shape beyond all memory: {list(shape)}")
-    wanted = stored_bytes(tensor.spec)
+    wanted = tensor.spec.size // 2 if tensor.packed else tensor.spec.nbytes
     if tensor.stop - tensor.start != wanted:
         raise flawed(
             tensor.name,

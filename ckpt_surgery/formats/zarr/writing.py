@@ -117,7 +117,7 @@ def check_destination(path: Path, options: SinkOptions) -> None:
 AT_A_TIME = 8
 """Largest number of chunks that are put, or copied, at a time for one array."""
 TOGETHER_BYTES = 16 << 20
-"""Stored bytes that are copied at a time; a larger chunk is copied alone."""
+"""Stored bytes that are copied at a time; a larger chunk is copied piece by piece."""
 
 
 class ZarrSink:
@@ -157,7 +157,7 @@ class ZarrWriter:
     def __init__(self, places: Places, zarr: int):
         self._places = places
         self._zarr = zarr
-        self._in_flight = BytesInFlight()
+        self._in_flight, self._copies = BytesInFlight(), BytesInFlight(TOGETHER_BYTES)
 
     def adopt(self, output: Output, known: Mapping[Shape, int] = NONE_KNOWN) -> TaskResult:
         assert output.stored is not None
@@ -168,15 +168,15 @@ class ZarrWriter:
             name = f"{output.leaf.key.text}/{chunk_name(index, self._zarr)}"
             crcs[index] = known[index] if self._holds(name, known.get(index)) else self._copy(name, chunk)
 
-        for together in _batches(output.stored.chunks.items()):
-            self._each(copy, together)
+        self._each(copy, output.stored.chunks.items())
         return TaskResult(crcs)
 
     def _copy(self, name: str, chunk: Chunk) -> int:
         if chunk.inline is None and chunk.length > TOGETHER_BYTES:
             return self._places.copy(chunk, name)
-        [data] = read_ranges([chunk])
-        self._places.put(name, [data])
+        with self._copies.holding(chunk.length):
+            [data] = read_ranges([chunk])
+            self._places.put(name, [data])
         return bytes_crc(data)
 
     def _holds(self, name: str, crc: int | None) -> bool:
@@ -187,8 +187,6 @@ class ZarrWriter:
         return size is not None and stored_crc(self._places, Chunk(name, 0, size)) == crc
 
     def write(self, output: Output, region: Region, block: np.ndarray) -> None:
-        if not region.size:
-            return
         prefix = f"{output.leaf.key.text}/"
         with self._in_flight.holding(block.nbytes):
             chunks = encoded(output, self._zarr, region, block)
@@ -220,27 +218,12 @@ class ZarrWriter:
 
     def _each(self, work: Callable[[Any], object], items: Iterable[Any]) -> None:
         """Do the work for all items, several at a time where there are several."""
-        first, *others = items
-        if not others:
-            work(first)
-            return
-        list(self._pool.map(work, (first, *others)))
+        listed = list(items)
+        list(self._pool.map(work, listed) if len(listed) > 1 else map(work, listed))
 
     @cached_property
     def _pool(self) -> ThreadPoolExecutor:
         return ThreadPoolExecutor(AT_A_TIME, thread_name_prefix="chunks")
-
-
-def _batches(chunks: Iterable[tuple[Shape, Chunk]]) -> Iterator[list[tuple[Shape, Chunk]]]:
-    """Chunks that are held in memory at the same time."""
-    batch: list[tuple[Shape, Chunk]] = []
-    for one in chunks:
-        if batch and sum(chunk.length for _, chunk in batch) + one[1].length > TOGETHER_BYTES:
-            yield batch
-            batch = []
-        batch.append(one)
-    if batch:
-        yield batch
 
 
 def open_sink(directory: PathLike, options: SinkOptions, outputs: Sequence[Output]) -> ZarrSink:

@@ -11,7 +11,6 @@ import math
 import sys
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 import zstandard
@@ -37,31 +36,22 @@ GZIP_HEADER, GZIP_LEAST, SIZE_BYTES = b"\x1f\x8b\x08", 18, 4
 BLOSC_HEADER = 16
 
 
-@dataclass(frozen=True)
-class Encoding:
-    """Encoding of chunks, as far as it matters here."""
-
-    wrappers: tuple[str, ...]
-    """Names of the codecs that turn bytes into bytes, the first one first."""
-    inner: "Encoding | None" = None
-    """Encoding of the chunks inside, where chunks are shards."""
-    layout: ShardLayout | None = None
-    """Place of a shard's index; None if chunks are not shards, or if that is unknown."""
-
-
 @functools.lru_cache(maxsize=1024)
-def encoding(text: str) -> Encoding:
-    """The encoding that `Codec.encoding` describes."""
-    chain = _chain(json.loads(text))
-    return chain if chain.inner is None else replace(chain, layout=shard_layout(text))
+def wrappers_of(encoding: str) -> tuple[Sequence[str], Sequence[str] | None]:
+    """Names of the codecs around a chunk that turn bytes into bytes, the first one first.
+
+    Besides, of those around the chunks inside; None where chunks are not shards.
+    """
+    codecs = json.loads(encoding)
+    at = next((i for i, codec in enumerate(codecs) if codec.get("name") == SHARDS), None)
+    if at is None:
+        return _wrappers(codecs), None
+    return _wrappers(codecs[at + 1 :]), _wrappers(codecs[at]["configuration"]["codecs"])
 
 
-def _chain(codecs: Sequence[Mapping[str, Any]]) -> Encoding:
+def _wrappers(codecs: Sequence[Mapping[str, Any]]) -> Sequence[str]:
     names = [str(codec.get("name", codec.get("id", "packed"))) for codec in codecs]
-    if SHARDS in names:
-        at = names.index(SHARDS)
-        return Encoding(tuple(names[at + 1 :]), _chain(codecs[at]["configuration"]["codecs"]))
-    return Encoding(tuple(name for name in names if name not in ("bytes", "transpose")))
+    return [name for name in names if name not in ("bytes", "transpose")]
 
 
 def chunk_flaw(manifest: Manifest, chunk: Chunk, file: OpenFile | None) -> str | None:
@@ -69,18 +59,18 @@ def chunk_flaw(manifest: Manifest, chunk: Chunk, file: OpenFile | None) -> str |
 
     `file` is the open file of the chunk; None where its bytes are inline.
     """
-    how = encoding(manifest.codec.encoding)
-    if not how.wrappers and how.inner is None:
+    wrappers, inner = wrappers_of(manifest.codec.encoding)
+    if not wrappers and inner is None:
         stored, wanted = chunk.length, manifest.chunk_nbytes
         return None if stored == wanted else f"it has {stored} stored bytes instead of {wanted}"
     read = _reading(chunk, file)
-    if how.inner is None:
-        return _wrapped_flaw(read, chunk.length, how.wrappers, manifest.chunk_nbytes)
-    if how.wrappers:
-        return _wrapped_flaw(read, chunk.length, how.wrappers, None)
-    if how.layout is None:
+    if wrappers or inner is None:
+        nbytes = manifest.chunk_nbytes if inner is None else None
+        return _wrapped_flaw(read, chunk.length, wrappers, nbytes)
+    layout = shard_layout(manifest.codec.encoding)
+    if layout is None:
         return None  # shards in shards: only reading them tells
-    return _shard_flaw(manifest, chunk, read, how.layout, how.inner.wrappers)
+    return _shard_flaw(manifest, chunk, read, layout, inner)
 
 
 def _reading(chunk: Chunk, file: OpenFile | None) -> Read:
@@ -210,14 +200,14 @@ def _shard_flaw(
     for number, (offset, count) in enumerate(zip(*(part.ravel().tolist() for part in entries), strict=True)):
         if offset == count == int(ABSENT):
             continue
-        flaw = _wrapped_flaw(functools.partial(_read_within, read, offset), count, wrappers, nbytes)
+        flaw = _wrapped_flaw(_within(read, offset), count, wrappers, nbytes)
         if flaw is not None:
             return f"the chunk {number} inside this shard: {flaw}"
     return None
 
 
-def _read_within(read: Read, offset: int, at: int, count: int) -> bytes:
-    return read(offset + at, count)
+def _within(read: Read, offset: int) -> Read:
+    return lambda at, count: read(offset + at, count)
 
 
 # --- zstd -------------------------------------------------------------------------------------------------

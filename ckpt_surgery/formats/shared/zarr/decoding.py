@@ -35,6 +35,8 @@ from ckpt_surgery.formats.shared.zarr.shards import (
 )
 from ckpt_surgery.storage.failures import damaged
 
+ZSTD_LEVEL = 1
+"""Level of compression of what is written, as Orbax's default."""
 OPEN_ARRAYS = 64
 """Largest number of arrays that a thread keeps open: opening one takes longer than decoding a small chunk."""
 CRC32C = {"name": "crc32c"}
@@ -173,7 +175,7 @@ def _inflated(data: bytes | memoryview, nbytes: int) -> bytes | None:
     try:
         if zstandard.frame_content_size(data) != nbytes:
             return None
-        return _OF_THREAD.decompressor.decompress(data, allow_extra_data=False)
+        return OF_THREAD.decompressor.decompress(data, allow_extra_data=False)
     except zstandard.ZstdError:
         return None
 
@@ -204,15 +206,16 @@ class _OpenArray:
 
 
 class _OfThread(threading.local):
-    """Decoders kept by each thread, because making one takes longer than decoding a small chunk."""
+    """Codecs kept by each thread, because making one takes longer than decoding a small chunk."""
 
     def __init__(self) -> None:
+        self.compressor = zstandard.ZstdCompressor(level=ZSTD_LEVEL)
         self.decompressor = zstandard.ZstdDecompressor()
         self.arrays: OrderedDict[Any, _OpenArray] = OrderedDict()
         """Open arrays by their descriptions, the last used ones."""
 
 
-_OF_THREAD = _OfThread()
+OF_THREAD = _OfThread()
 
 
 def _decoded(
@@ -248,7 +251,7 @@ def _undecodable(manifest: Manifest, stored: Sequence[Shape], why: str) -> Sourc
 
 def _opened(manifest: Manifest) -> _OpenArray:
     """The open array that decodes chunks of a manifest, which only this thread uses."""
-    kept = _OF_THREAD.arrays
+    kept = OF_THREAD.arrays
     description = (manifest.spec, manifest.chunk_shape, manifest.codec, manifest.fill)
     array = kept.get(description)
     if array is None:

@@ -84,7 +84,8 @@ def described_in_v3(spec: ArraySpec, chunk_shape: Shape, codec: Codec) -> dict[s
         "data_type": spec.dtype.name,
         "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": list(chunk_shape)}},
         "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}},
-        "fill_value": _zero(spec.dtype),
+        # Required, and never used: no chunk is missing.
+        "fill_value": {"c": [0, 0], "b": False}.get(spec.dtype.kind, 0),
         "codecs": codecs,
         "attributes": {},
     }
@@ -112,10 +113,3 @@ def _codec_for_v3(codec: dict[str, Any], dtype: np.dtype[Any]) -> dict[str, Any]
         }
         return codec | {"configuration": configuration | chains}
     return codec
-
-
-def _zero(dtype: np.dtype[Any]) -> Any:
-    """The fill value, which version 3 requires; never used, because no chunk is missing."""
-    if dtype.kind == "c":
-        return [0, 0]
-    return False if dtype.kind == "b" else 0

@@ -9,20 +9,17 @@ from functools import lru_cache
 
 import google_crc32c
 import numpy as np
-import zstandard
 
 from ckpt_surgery.core.arrays import ArraySpec, Region, Shape
 from ckpt_surgery.core.manifests import Chunk, Codec, Manifest, bytes_codec, encoding_of, parts_of_chunks
 from ckpt_surgery.core.protocols import Output
-from ckpt_surgery.formats.shared.zarr.decoding import CRC32C, decode_region
+from ckpt_surgery.formats.shared.zarr.decoding import CRC32C, OF_THREAD, decode_region
 from ckpt_surgery.formats.shared.zarr.described import described_in_v2, described_in_v3
 from ckpt_surgery.formats.shared.zarr.layout import chunk_name
 from ckpt_surgery.formats.shared.zarr.shards import CRC_BYTES
 from ckpt_surgery.storage.failures import about_key
 from ckpt_surgery.storage.reading import read_ranges
 
-ZSTD_LEVEL = 1
-"""Level of compression, as Orbax's default."""
 IN_FLIGHT_BYTES = 64 << 20
 """Total size of the blocks that are encoded and written at the same time. A larger block is written alone."""
 SMALL_BYTES = 1 << 20
@@ -46,16 +43,6 @@ def array_definition(zarr: int, spec: ArraySpec, chunks: Shape, codec: Codec) ->
     return json.dumps(described(spec, chunks, codec)).encode()
 
 
-class _ThreadCompressor(threading.local):
-    """A thread's compressor: making one takes longer than encoding a small chunk."""
-
-    def __init__(self) -> None:
-        self.compressor = zstandard.ZstdCompressor(level=ZSTD_LEVEL)
-
-
-_OF_THREAD = _ThreadCompressor()
-
-
 def encoded(output: Output, zarr: int, region: Region, block: np.ndarray) -> Iterator[tuple[str, bytes]]:
     """Names and stored bytes of the chunks of a region, which consists of whole chunks.
 
@@ -69,7 +56,7 @@ def encoded(output: Output, zarr: int, region: Region, block: np.ndarray) -> Ite
             padded = np.zeros(output.chunks, block.dtype)
             padded[tuple(map(slice, chunk.shape))] = chunk
             chunk = padded
-        stored = _OF_THREAD.compressor.compress(np.ascontiguousarray(chunk).reshape(-1).view(np.uint8).data)
+        stored = OF_THREAD.compressor.compress(np.ascontiguousarray(chunk).reshape(-1).view(np.uint8).data)
         if zarr == 3:
             stored += google_crc32c.value(stored).to_bytes(CRC_BYTES, "little")
         yield chunk_name(index, zarr), stored
