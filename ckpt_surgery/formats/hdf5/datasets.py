@@ -135,9 +135,8 @@ def _chunked(
     if isinstance(filters, Unreadable):
         return filters
     grid = tuple(creation.get_chunk())
-    chunks = _Chunks(spec, grid, filters, room)
-    dataset.chunk_iter(chunks.add)
-    manifest = Manifest(spec, grid, _codec(element, spec, filters), chunks.chunks)
+    chunks = chunks_of(dataset, spec, grid, filters, room)
+    manifest = Manifest(spec, grid, _codec(element, spec, filters), chunks)
     if not manifest.complete:
         manifest = replace(manifest, fill=_fill_value(dataset, creation, element))
     return manifest
@@ -158,42 +157,38 @@ def _filters(creation: Any) -> list[Filter] | Unreadable:
     return Unreadable("is compressed twice", hint) if filters.count({"hdf5": GZIP}) > 1 else filters
 
 
-class _Chunks:
+def chunks_of(
+    dataset: Any, spec: ArraySpec, grid: Shape, filters: Sequence[Filter], room: FileSpan
+) -> dict[Shape, Chunk]:
     """The chunks of a dataset, each checked as the library tells of it."""
+    chunks: dict[Shape, Chunk] = {}
+    counts, nbytes = grid_counts(spec.shape, grid), math.prod(grid) * spec.dtype.itemsize
+    compressed = any(step["hdf5"] == GZIP for step in filters)
+    total = 0
 
-    def __init__(self, spec: ArraySpec, grid: Shape, filters: Sequence[Filter], room: FileSpan):
-        self.chunks: dict[Shape, Chunk] = {}
-        self._grid = grid
-        self._counts = grid_counts(spec.shape, grid)
-        self._nbytes = math.prod(grid) * spec.dtype.itemsize
-        self._filters = filters
-        self._room = room
-        self._total = 0
-
-    def add(self, info: Any) -> None:
+    def add(info: Any) -> None:
         """Take in what h5py's `StoreInfo` says."""
-        index = tuple(at // n for at, n in zip(info.chunk_offset, self._grid, strict=True))
-        begins = all(at % n == 0 for at, n in zip(info.chunk_offset, self._grid, strict=True))
-        if not begins or any(i >= n for i, n in zip(index, self._counts, strict=True)):
+        nonlocal total
+        index = tuple(at // n for at, n in zip(info.chunk_offset, grid, strict=True))
+        begins = all(at % n == 0 for at, n in zip(info.chunk_offset, grid, strict=True))
+        if not begins or any(i >= n for i, n in zip(index, counts, strict=True)):
             raise damaged(f"it has a chunk outside of its grid: {info.chunk_offset}")
-        if index in self.chunks:
+        if index in chunks:
             raise damaged(f"it has two chunks at {info.chunk_offset}")
-        self._total += info.size
-        if info.byte_offset + info.size > self._room.size or self._total > self._room.size:
+        total += info.size
+        if info.byte_offset + info.size > room.size or total > room.size:
             raise damaged(
-                f"a chunk of {info.size} bytes begins at byte {info.byte_offset} of {self._room.size}: "
+                f"a chunk of {info.size} bytes begins at byte {info.byte_offset} of {room.size}: "
                 "they are not all there, or several chunks share them"
             )
         if info.filter_mask:
             raise SourceError("it has chunks that are stored without its filters", hint=UNFILTERED)
-        self._check_size(info.size)
-        self.chunks[index] = Chunk(self._room.path, self._room.start + info.byte_offset, info.size)
+        if (info.size * MOST_GAIN < nbytes) if compressed else (info.size != nbytes):
+            raise damaged(f"a chunk of {nbytes} bytes is stored in {info.size} bytes")
+        chunks[index] = Chunk(room.path, room.start + info.byte_offset, info.size)
 
-    def _check_size(self, stored: int) -> None:
-        nbytes = self._nbytes
-        compressed = any(step["hdf5"] == GZIP for step in self._filters)
-        if (stored * MOST_GAIN < nbytes) if compressed else (stored != nbytes):
-            raise damaged(f"a chunk of {nbytes} bytes is stored in {stored} bytes")
+    dataset.chunk_iter(add)
+    return chunks
 
 
 def _codec(element: Hdf5Type, spec: ArraySpec, filters: Sequence[Filter]) -> Codec:

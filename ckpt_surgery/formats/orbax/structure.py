@@ -83,6 +83,10 @@ def read_structure(directory: str) -> Structure | None:
 # --- writing ----------------------------------------------------------------------------------------------
 
 
+_EMPTY: Mapping[str | None, Any] = {"None": None, "Dict": {}}
+"""Empty nodes by their kinds; those of the others are lists."""
+
+
 def structure_bytes(leaves: Iterable[tuple[Leaf, str]]) -> bytes:
     """A structure file for leaves with their names in the store: placeholders, and empty nodes as they are.
 
@@ -96,16 +100,9 @@ def structure_bytes(leaves: Iterable[tuple[Leaf, str]]) -> bytes:
         inner = root
         for name in parents:
             inner = inner.setdefault(name, {})
-        inner[last] = _stand_in(leaf, stored)
+        inner[last] = _EMPTY.get(leaf.empty, []) if leaf.kind is LeafKind.EMPTY else PLACEHOLDER + stored
         lists.update(leaf.key.names[:i] for i, is_index in enumerate(leaf.key.sequences) if is_index)
     return msgpack.packb(_with_lists(root[""], (), lists))  # type: ignore[no-any-return]
-
-
-def _stand_in(leaf: Leaf, stored: str) -> Any:
-    if leaf.kind is not LeafKind.EMPTY:
-        return PLACEHOLDER + stored
-    containers: dict[str | None, Any] = {"None": None, "Dict": {}}
-    return containers.get(leaf.empty, [])
 
 
 def _with_lists(node: Any, names: tuple[str, ...], lists: set[tuple[str, ...]]) -> Any:

@@ -20,7 +20,7 @@ from ckpt_surgery.core.leaves import LeafKind
 from ckpt_surgery.core.manifests import Chunk
 from ckpt_surgery.core.protocols import Source
 from ckpt_surgery.formats.hdf5 import FORMAT
-from ckpt_surgery.formats.hdf5.datasets import FileSpan, _Chunks, decoded
+from ckpt_surgery.formats.hdf5.datasets import FileSpan, chunks_of, decoded
 from ckpt_surgery.formats.hdf5.element_types import HELD
 from ckpt_surgery.formats.opening import encoder, open_sink, open_source
 from ckpt_surgery.formats.registry import SinkOptions
@@ -400,8 +400,9 @@ def test_metadata_that_cannot_be_attributes(metadata: dict[str, Any]) -> None:
 SPEC = ArraySpec((10, 6), np.dtype(np.float32))
 
 
-def chunks() -> _Chunks:
-    return _Chunks(SPEC, (4, 3), (), FileSpan("x.h5", 1000, 200))
+def chunks(*listed: SimpleNamespace) -> dict[tuple[int, ...], Chunk]:
+    dataset = SimpleNamespace(chunk_iter=lambda take: [take(info) for info in listed])
+    return chunks_of(dataset, SPEC, (4, 3), (), FileSpan("x.h5", 1000, 200))
 
 
 def told(offset: tuple[int, ...], at: int, size: int = 48, mask: int = 0) -> SimpleNamespace:
@@ -409,10 +410,8 @@ def told(offset: tuple[int, ...], at: int, size: int = 48, mask: int = 0) -> Sim
 
 
 def test_chunks_by_their_index() -> None:
-    found = chunks()
-    for one in (told((0, 3), 0), told((8, 0), 100)):
-        found.add(one)
-    assert found.chunks == {(0, 1): Chunk("x.h5", 1000, 48), (2, 0): Chunk("x.h5", 1100, 48)}
+    listed = chunks(told((0, 3), 0), told((8, 0), 100))
+    assert listed == {(0, 1): Chunk("x.h5", 1000, 48), (2, 0): Chunk("x.h5", 1100, 48)}
 
 
 @pytest.mark.parametrize(
@@ -429,10 +428,8 @@ def test_chunks_by_their_index() -> None:
     ],
 )
 def test_chunks_that_cannot_be(one: SimpleNamespace, says: str) -> None:
-    found = chunks()
-    found.add(told((0, 3), 0))
     with pytest.raises(SourceError, match=says):
-        found.add(one)
+        chunks(told((0, 3), 0), one)
 
 
 GZIP = {"hdf5": "gzip"}
