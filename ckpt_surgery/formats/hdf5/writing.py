@@ -45,15 +45,6 @@ class SparseFile(io.RawIOBase):
         self.size = 0
         """Number of bytes."""
 
-    def readable(self) -> bool:
-        return True
-
-    def writable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
     def tell(self) -> int:
         return self._position
 
