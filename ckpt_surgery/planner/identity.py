@@ -6,6 +6,7 @@ import json
 import math
 import secrets
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -34,13 +35,12 @@ def identity_of(prepared: Prepared) -> Mapping[str, str]:
     """
     plan, destination = prepared.plan, prepared.destination
     # What is taken whole is taken again by any run: it takes no time.
-    steps = [step for step in plan.steps if not step.takes_files]
-    values: object
+    written = replace(plan, steps=tuple([step for step in plan.steps if not step.takes_files]))
     try:
-        values = value_digests([step.value for step in steps])
+        outputs = plan_digest(written)
     except FunctionError:
         # A function of an extension that cannot be written down: no other run is known to do the same.
-        values = secrets.token_hex()
+        outputs = secrets.token_hex()
     parts: dict[str, Any] = {
         "recipe": plan.recipe_sha256,
         "params": [[param.name, repr(param.value)] for param in plan.params],
@@ -49,17 +49,7 @@ def identity_of(prepared: Prepared) -> Mapping[str, str]:
             name: value for name, value in dataclasses.asdict(destination).items() if name != "path"
         },
         "name": destination.name,
-        "metadata": json.dumps(plan.metadata, default=repr),
-        "outputs": [
-            [
-                step.leaf.key.text,
-                str(step.leaf.spec),
-                step.transfer,
-                step.cut and [step.cut.chunks, step.cut.block],
-            ]
-            for step in steps
-        ],
-        "values": values,
+        "outputs": outputs,
     }
     which = [[i.name, i.format, i.step, i.item, i.fingerprint] for i in plan.inputs]
     files = {
@@ -93,10 +83,10 @@ def plan_digest(plan: Plan, with_values: bool = True) -> str:
 
 def _leaf(step: Step) -> list[Any]:
     """Description of an output, and the grid it is stored in."""
-    one, cut = step.leaf, step.cut
+    leaf, cut = step.leaf, step.cut
     grid = "stored" if step.stored is not None else cut and [cut.chunks, cut.block, cut.pieces]
-    about = [one.kind, str(one.spec), one.sharding, one.prng_impl, one.string, one.empty]
-    return [one.key.names, one.key.sequences, *about, grid]
+    about = [leaf.kind, str(leaf.spec), leaf.sharding, leaf.prng_impl, leaf.string, leaf.empty]
+    return [leaf.key.names, leaf.key.sequences, *about, grid]
 
 
 def digest_of(parts: Any) -> str:
