@@ -239,45 +239,31 @@ def _meant(pattern: regex.Pattern[str], keys: Iterable[str], matching: MatchBudg
     return bare if matches else None
 
 
-def filled(run: PassRun, target: Target) -> dict[str, Entry]:
-    """The entries that `fill` rules give, by target key, but for those with `fallback: missing`."""
+def filled(
+    run: PassRun, target: Target, taken: Collection[str] = (), unclaimed: Mapping[str, Tree] | None = None
+) -> dict[str, Entry]:
+    """The entries that `fill` rules give, by target key, but for those with `fallback: missing`.
+
+    With `unclaimed`, the leaves of each source that no rule claims, these alone: they are the last resorts
+    for keys that are not `taken`.
+    """
+    is_last = unclaimed is not None
+    rules = [r for r in run.rules if isinstance(r, Fill) and (r.rule.fallback == MISSING) is is_last]
     given: dict[str, Entry] = {}
-    rules = [rule for rule in run.rules if isinstance(rule, Fill) and rule.rule.fallback != MISSING]
     used: set[int] = set()
     for text, leaf in target.leaves.items():
         for rule in rules:
-            entry = rule.claim(leaf)
-            if entry is not None:
+            entry = None if text in taken else rule.claim(leaf, unclaimed)
+            if entry is not None or (is_last and rule.match(text)):
                 used.add(rule.index)
-                if isinstance(entry, Entry):
-                    given[text] = entry
+            if isinstance(entry, Entry):
+                given[text] = entry
+            if entry is not None:
                 break
     for rule in rules:
         if rule.index not in used:
             rule.note_unused(given)
     return given
-
-
-def last_resorts(
-    run: PassRun, target: Target, given: Collection[str], unclaimed: Mapping[str, Tree]
-) -> dict[str, Entry]:
-    """The entries that rules with `fallback: missing` give: where nothing else gives a leaf of the target.
-
-    `given`: keys that other rules give. `unclaimed`: leaves of each source that no rule claims.
-    """
-    entries: dict[str, Entry] = {}
-    for rule in run.rules:
-        if not isinstance(rule, Fill) or rule.rule.fallback != MISSING:
-            continue
-        matching = [leaf for text, leaf in target.leaves.items() if rule.match(text) is not None]
-        if not matching:
-            rule.note_unused(given)
-        for leaf in matching:
-            if leaf.key.text not in given and leaf.key.text not in entries:
-                entry = rule.claim(leaf, unclaimed)
-                if isinstance(entry, Entry):
-                    entries[leaf.key.text] = entry
-    return entries
 
 
 class Fill(RuleRun):

@@ -14,7 +14,7 @@ from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.text import did_you_mean, shown
 from ckpt_surgery.functions.arrays import nodes_of, reads
 from ckpt_surgery.language.patterns.templates import Template
-from ckpt_surgery.planner.claiming import Fill, claim, filled, last_resorts, views
+from ckpt_surgery.planner.claiming import Fill, claim, filled, views
 from ckpt_surgery.planner.entries import CONVERT, Drop, Entry, not_held
 from ckpt_surgery.planner.limits import check_leaves
 from ckpt_surgery.planner.mistakes import braces_of
@@ -78,7 +78,7 @@ def _fit(run: PassRun, target: Target) -> None:
         name: {text: entry for text, entry in tree.items() if id(entry) not in run.claimed}
         for name, tree in run.trees.items()
     }
-    given |= last_resorts(run, target, given.keys() | matched.keys(), free)
+    given |= filled(run, target, given.keys() | matched.keys(), free)
     kept, refused = _kept(run, True, [*given.values(), *matched.values()])
     filled_in = [entry for entry in given.values() if not target.is_placeholder(entry)]
     _refuse_objects(run, [*filled_in, *matched.values(), *kept])
