@@ -32,7 +32,7 @@ class Place:
     width: int = 1
     """Number of characters that the carets underline."""
     name: str | None = None
-    """What the recipe was made of there, such as "transform `a/(.*)`"; None where somebody wrote it."""
+    """Origin of a generated rule there, such as "transform `a/(.*)`"; None where somebody wrote it."""
 
     __repr__ = brief
 
@@ -52,9 +52,9 @@ class Problem:
     place: Place | None = None
     """Where in the recipe; None where it is not about a place of one."""
     hint: str | None = None
-    """What the user can do about it, as a sentence of its own."""
+    """Advice to the user, as a sentence of its own."""
     code: Code | None = None
-    """What kind of mistake it is; an error gives its own to problems that have none."""
+    """Kind of mistake; an error gives its own to problems that have none."""
 
     __repr__ = brief
 

@@ -66,7 +66,7 @@ def signature(value: Node) -> Hashable:
 
 
 def _form_of_read(node: Read) -> Hashable:
-    """What decides how much reading costs: also the order of the axes where chunks are read in parts."""
+    """Facts that decide how much reading costs: also the order of the axes where chunks are read in parts."""
     manifest = node.leaf.manifest
     if manifest is None:
         return node.spec, None
@@ -133,15 +133,15 @@ def cut(
         max(-(-b // c) if b >= n else b // c, 1) * c
         for b, c, n in zip(block, chunks, spec.shape, strict=True)
     )
-    found = measured(value, chunks, block, pieces)
-    if found.working_set > room:
+    chosen = measured(value, chunks, block, pieces)
+    if chosen.working_set > room:
         raise PlanError(
-            f"one element needs {bytes_text(found.working_set)} of memory ({_why_so_much(value)}); "
+            f"one element needs {bytes_text(chosen.working_set)} of memory ({_why_so_much(value)}); "
             f"the budget of {bytes_text(budget)} leaves {bytes_text(room)} for computing",
-            hint=f'Give it more: `memory="{budget_for(found.working_set, staged)}"`.',
+            hint=f'Give it more: `memory="{budget_for(chosen.working_set, staged)}"`.',
             code=Code.BUDGET,
         )
-    return found
+    return chosen
 
 
 def measured(value: Node, chunks: Shape, block: Shape, pieces: Sequence[Shape] = ()) -> Cut:
@@ -168,8 +168,8 @@ def finer(value: Node, known: Cut, share: int) -> Cut:
     if least > share:
         share = least + max(0, known.working_set - least) // 4
     block = _shrink([value], known.block, periods, share)
-    found = measured(value, block, block, known.pieces)
-    return found if found.read <= known.read else known
+    smaller = measured(value, block, block, known.pieces)
+    return smaller if smaller.read <= known.read else known
 
 
 def piece_of(node: Apply, room: int, budget: int) -> Shape:

@@ -44,11 +44,11 @@ def converted(plan: Plan, suspects: Suspects) -> list[str]:
             # What `bitcast` makes is made of their bits; what comparisons make are masks, and no numbers.
             if isinstance(node.function, Bitcast) or integers.isdisjoint(map(id, node.inputs)):
                 continue
-            made = kind(node.spec.dtype)
-            if made in "fc":
+            result = kind(node.spec.dtype)
+            if result in "fc":
                 keys.append(step.leaf.key.text)
                 break
-            if made != "b":
+            if result != "b":
                 integers.add(id(node))
     return keys
 

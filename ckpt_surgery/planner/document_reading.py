@@ -73,8 +73,8 @@ def looks_of(plan: Plan) -> dict[str, Any]:
 
 
 def _look(step: Step, rules: Mapping[RuleRef, int]) -> Look:
-    found, effects = lineage(step), step.effects if len(step.effects) > 1 else ()
-    read = tuple([_description(found[source]) for source in step.sources])
+    leaves, effects = lineage(step), step.effects if len(step.effects) > 1 else ()
+    read = tuple([_description(leaves[source]) for source in step.sources])
     return (
         _description(step.leaf),
         read[:1] if len(set(read)) == 1 else read,

@@ -1,4 +1,4 @@
-"""What passes hand to each other: leaves with values that are not read yet, and the rules that made them."""
+"""Entries, which passes hand on: leaves with values that are not read yet, and the rules that made them."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
@@ -35,7 +35,7 @@ class RuleRef:
     value: Place | None = field(default=None, compare=False, repr=False)
     """Where errors in the values point: at the rule's `value`, or at the whole rule if it has none."""
     name: str | None = field(default=None, compare=False, repr=False)
-    """What the rule was made of, such as "transform `a/(.*)`"; None where somebody wrote it."""
+    """Origin of a generated rule, such as "transform `a/(.*)`"; None where somebody wrote it."""
 
     def __str__(self) -> str:
         return self.title if self.line is None else f"{self.path} (line {self.line})"
@@ -135,7 +135,7 @@ def array_of(entry: Entry) -> Array:
 
 
 def x_of(entry: Entry) -> Array | Unavailable:
-    """What `x` stands for: the entry's array; if it is no array, the error that using `x` raises."""
+    """Value of the name `x`: the entry's array, or the error that using `x` raises if it has none."""
     try:
         return array_of(entry)
     except SurgeryError as error:
@@ -231,11 +231,11 @@ def _full_of(value: Number, replaced: Leaf, key: Key) -> Entry:
     return Entry(key, Leaf(key, replaced.kind, spec, sharding=replaced.sharding), node)
 
 
-def in_place_of(old: Entry, made: Entry) -> Entry:
+def in_place_of(old: Entry, new: Entry) -> Entry:
     """The entry that takes the place of `old`: a value that follows from no leaf still replaces that one."""
-    if old.leaf.kind not in HAS_ARRAY or any(reads(made.value)):
-        return made
-    return replace(made, value=Apply(InPlaceOf(), (made.value, old.value)))
+    if old.leaf.kind not in HAS_ARRAY or any(reads(new.value)):
+        return new
+    return replace(new, value=Apply(InPlaceOf(), (new.value, old.value)))
 
 
 def _described(value: Any) -> str:
@@ -334,10 +334,10 @@ class EffectLog:
         renames = len(claimed) != 1 or claimed[0].key.names != key.names
         if kept is not None:
             return self._extended(kept.effects, rule, renames, False)
-        found = [entry.effects for entry in claimed]
+        several = [entry.effects for entry in claimed]
         if self._changed:
-            found += self._looked_up(value, {id(entry.value) for entry in claimed})
-        return self._extended(_merged(found), rule, renames, True)
+            several += self._looked_up(value, {id(entry.value) for entry in claimed})
+        return self._extended(_merged(several), rule, renames, True)
 
     def _extended(self, earlier: Effects, rule: RuleRef, renames: bool, computes: bool) -> Effects:
         """`earlier` and one effect more. Leaves with the same effects share them."""
@@ -358,9 +358,9 @@ class EffectLog:
                 yield self._unchanging[id(effects)]
 
 
-def _merged(found: Iterable[Effects]) -> Effects:
+def _merged(several: Iterable[Effects]) -> Effects:
     """The effects on several leaves together, in the order of passes and rules."""
-    distinct = list({id(effects): effects for effects in found if effects}.values())
+    distinct = list({id(effects): effects for effects in several if effects}.values())
     if len(distinct) < 2:
         return distinct[0] if distinct else ()
     by_rule: dict[RuleRef, RuleEffect] = {}

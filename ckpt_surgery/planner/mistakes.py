@@ -42,11 +42,11 @@ def mistaken_dots(outputs: Sequence[Entry], known: Iterable[str]) -> Iterator[No
             return
         roots.add(text.partition(SEPARATOR)[0])
     mixed = any(SEPARATOR in entry.key.text and not _DOT.search(entry.key.text) for entry in outputs)
-    made: dict[RuleRef | None, list[str]] = defaultdict(list)
+    keys_of: dict[RuleRef | None, list[str]] = defaultdict(list)
     for entry in suspects:
         if mixed or slashed(entry.key.text).partition(SEPARATOR)[0] in roots:
-            made[naming_rule(entry.effects)].append(entry.key.text)
-    for rule, keys in made.items():
+            keys_of[naming_rule(entry.effects)].append(entry.key.text)
+    for rule, keys in keys_of.items():
         meant = few_keys(map(slashed, keys))
         end = f"names with dots in them; levels are separated by `/`. Probably meant: {meant}"
         yield Notice(f"{rule} makes {few_keys(keys)}: {end}")
@@ -119,14 +119,14 @@ def _mirrored(
     `root`: index of the optimizer's component. Of several trees of parameters the nearest one counts.
     """
     for start in range(root + 1, len(names)):
-        found = parameters.get(names[start:], {})
-        trees = [tree for tree in found if len(tree) <= root + 1 or tree[-1] == PARAMS]
+        renamed_in = parameters.get(names[start:], {})
+        trees = [tree for tree in renamed_in if len(tree) <= root + 1 or tree[-1] == PARAMS]
         if trees:
             nearest = max(
                 trees,
-                key=lambda tree: (_in_common(tree, names), tree[-1:] == (PARAMS,), found[tree]),
+                key=lambda tree: (_in_common(tree, names), tree[-1:] == (PARAMS,), renamed_in[tree]),
             )
-            return (nearest, names[:start]) if found[nearest] else None
+            return (nearest, names[:start]) if renamed_in[nearest] else None
     return None
 
 

@@ -37,7 +37,7 @@ class DestinationOptions:
 
     @property
     def chosen(self) -> ChosenDestination | None:
-        """What a plan says of it; None if the plan is made without one."""
+        """Destination as a plan names it; None if the plan is made without one."""
         path = self.path
         return None if path is None else ChosenDestination(path, self.format, self.step, self.item)
 

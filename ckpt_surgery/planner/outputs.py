@@ -68,12 +68,12 @@ def leaves_that_contain(keys: Sequence[str]) -> list[tuple[int, int]]:
 
 def _containers(keys: Iterable[str]) -> set[str]:
     """The keys of all containers around leaves."""
-    found: set[str] = set()  # from the leaves to the root, so that each container is looked at once
+    containers: set[str] = set()  # from the leaves to the root, so that each container is looked at once
     level = {key.rpartition(SEPARATOR)[0] for key in keys if SEPARATOR in key}
     while level:
-        found |= level
+        containers |= level
         level = {key.rpartition(SEPARATOR)[0] for key in level if SEPARATOR in key}
-    return found
+    return containers
 
 
 def with_dicts(decisions: Decisions, leaves: Mapping[str, Leaf], output: OutputPolicy | None) -> Decisions:

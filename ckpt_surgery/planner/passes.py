@@ -46,17 +46,17 @@ def run_pass(run: PassRun, target: Target | None, last: bool) -> None:
         hint = "Give one: `target=PATH`." if last else "Move the rule into the last pass."
         why = "`fill` needs a target, and belongs to the last pass"
         rule.wrong(("fill",), PlanError(why, hint=hint, code=Code.NO_TARGET))
-    made = produce(run)
-    kept, _ = _kept(run, last, [entry for _, entry in made])
+    outputs = produce(run)
+    kept, _ = _kept(run, last, [entry for _, entry in outputs])
     try:
-        check_leaves(len(made) + len(kept), "the pass gives")
+        check_leaves(len(outputs) + len(kept), "the pass gives")
     except SurgeryError as error:
         run.problems.general(replace(error.problems[0], place=run.problems.unmatched_place()))
         run.problems.raise_all()
     if last:
-        _refuse_objects(run, [*(entry for _, entry in made), *kept])
-    run.tree = _distinct([*made, *((None, entry) for entry in kept)], run)
-    _warn_of_slots(made, run)
+        _refuse_objects(run, [*(entry for _, entry in outputs), *kept])
+    run.tree = _distinct([*outputs, *((None, entry) for entry in kept)], run)
+    _warn_of_slots(outputs, run)
 
 
 def rules_of(run: PassRun, target: Target | None) -> list[RuleRun]:
@@ -105,11 +105,11 @@ def _check_mirrors(run: PassRun) -> None:
                 problems.general(Problem(message, place, hint, Code.MIRROR))
 
 
-def _kept(run: PassRun, last: bool, made: Iterable[Entry]) -> tuple[list[Entry], Set[str]]:
+def _kept(run: PassRun, last: bool, outputs: Iterable[Entry]) -> tuple[list[Entry], Set[str]]:
     """Apply the policy to the leaves that no rule claims: those that are kept, and keys that it refuses.
 
-    `made`: the entries that rules have made. Under `unmatched: error` a leaf that these neither use nor look
-    up is a problem.
+    `outputs`: the entries that rules have made. Under `unmatched: error` a leaf that these neither use nor
+    look up is a problem.
     """
     kept: list[Entry] = []
     loose: list[str] = []
@@ -124,7 +124,7 @@ def _kept(run: PassRun, last: bool, made: Iterable[Entry]) -> tuple[list[Entry],
         if id(entry) not in (run.claimed if name == run.first else run.decided_ids)
     ]
     used: set[int] = set()
-    for entry in made if left and run.policy == "error" else ():
+    for entry in outputs if left and run.policy == "error" else ():
         used |= {id(node) for node in nodes_of(entry.value, used)}
     dropped_as = "unmatched: drop" if run.problems.loaded.function is None else NOT_RETURNED
     for name, entry in left:
@@ -151,9 +151,9 @@ def _refuse_objects(run: PassRun, entries: Iterable[Entry]) -> None:
             run.problems.about(entry, notice, CONVERT, Code.NOT_AN_ARRAY)
 
 
-def _warn_of_slots(made: Iterable[Made], run: PassRun) -> None:
+def _warn_of_slots(outputs: Iterable[Made], run: PassRun) -> None:
     """Warn of added leaves in a mirrored tree that have no slots: a rule must add those too."""
-    added = [(rule, entry.key.text) for rule, entry in made if run.mirrors and isinstance(rule, Add)]
+    added = [(rule, entry.key.text) for rule, entry in outputs if run.mirrors and isinstance(rule, Add)]
     for rule, text in added:
         missing = [
             f"`{mirror.slot}`"
@@ -167,13 +167,13 @@ def _warn_of_slots(made: Iterable[Made], run: PassRun) -> None:
             run.problems.warn(Notice(f"{rule.ref} adds ", text, after))
 
 
-def _distinct(made: Sequence[Made], run: PassRun) -> dict[str, Entry]:
+def _distinct(outputs: Sequence[Made], run: PassRun) -> dict[str, Entry]:
     """The entries by key; two with the same key are a problem."""
-    tree = {entry.key.text: entry for _, entry in made}
-    if len(tree) == len(made):
+    tree = {entry.key.text: entry for _, entry in outputs}
+    if len(tree) == len(outputs):
         return tree
     owners: dict[str, Made] = {}
-    for maker, entry in made:
+    for maker, entry in outputs:
         owner = owners.setdefault(entry.key.text, (maker, entry))
         if owner[1] is not entry:
             _note_collision(owner, (maker, entry), run)
@@ -190,8 +190,8 @@ def _note_collision(earlier: Made, later: Made, run: PassRun) -> None:
         hint = f"In the template {mistaken}."
     elif first is second and old.value is not new.value and list(reads(new.value)):
         hint = "To make one leaf of several, say how with `value`: stack(xs), say."
-    made = "; ".join(_making(maker, entry, run) for maker, entry in (earlier, later))
-    error = PlanError(f"two leaves would be called `{new.key.text}`: {made}", hint=hint, code=Code.SAME_KEY)
+    makers = "; ".join(_making(maker, entry, run) for maker, entry in (earlier, later))
+    error = PlanError(f"two leaves would be called `{new.key.text}`: {makers}", hint=hint, code=Code.SAME_KEY)
     blamed = second or first
     if blamed is None:
         run.problems.general(error.problems[0])

@@ -267,7 +267,7 @@ class Plan(Represented):
     dropped_items: tuple[DroppedItem, ...] = ()
     """The items beside those that are read, which the result does not get."""
     replaces: Replacement | None = None
-    """What is at the destination; None where nothing is, or no destination was looked at."""
+    """Content of the destination; None where nothing is, or no destination was looked at."""
     destination: ChosenDestination | None = None
     """Where the result goes; None where that is in memory, or was not said."""
     restorable_by: Mapping[str, str] = field(default_factory=dict)

@@ -32,7 +32,7 @@ class Param(Document):
     value: Any
     """Text, a number, true or false, or a list of those."""
     origin: Annotated[ParamSource, NAMED]
-    """What gave the value."""
+    """Origin of the value."""
     entry: str | None
     """Path in the config, where that gave it."""
     note: str | None
@@ -94,7 +94,7 @@ class PlannedLeaf(Keyed):
     """A leaf of the result."""
 
     fate: Annotated[Fate, NAMED]
-    """What becomes of it."""
+    """Its fate."""
     sources: tuple[str, ...]
     """The leaves that it is made of, as `source:key`."""
     rule: str | None
@@ -127,7 +127,7 @@ class DroppedLeaf(Document):
 
 @dataclass(frozen=True, kw_only=True)
 class Replacement(Document):
-    """What a run replaces at its destination."""
+    """Content of the destination that a run replaces."""
 
     path: str
     """The checkpoint, or the step whose items are replaced."""
@@ -139,7 +139,7 @@ class Replacement(Document):
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedDocument(Versioned):
-    """What is known of a plan before it is carried out."""
+    """A plan before it is carried out."""
 
     recipe: Recipe
     """The recipe."""
@@ -156,19 +156,19 @@ class PlannedDocument(Versioned):
     dropped_items: tuple[DroppedItem, ...]
     """Every item of the steps that are read which is not in the result."""
     replaces: Replacement | None
-    """What is replaced; null where nothing is."""
+    """Content that is replaced; null where nothing is."""
     warnings: tuple[str, ...]
-    """What is allowed and may still be a mistake."""
+    """Sentences about what is allowed and may still be a mistake."""
     restorable_by: Mapping[str, str]
     """Libraries that can restore the result, and from which version on."""
 
 
 def counts(plan: Plan) -> dict[str, int]:
     """Number of leaves by fate, `dropped` last."""
-    found = {fate.value: 0 for fate in Fate} | {DROPPED: len(plan.dropped)}
+    numbers = {fate.value: 0 for fate in Fate} | {DROPPED: len(plan.dropped)}
     for step in plan.steps:
-        found[step.fate.value] += 1
-    return found
+        numbers[step.fate.value] += 1
+    return numbers
 
 
 def planned_document(plan: Plan) -> PlannedDocument:

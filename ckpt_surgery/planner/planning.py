@@ -168,14 +168,14 @@ def _at_their_rules(
     """
     rules: dict[str, RuleRef] = {}
     named = [naming_rule(step.effects) for step in steps]
-    made = [(step.leaf.key.names, rule) for step, rule in zip(steps, named, strict=True)]
+    outputs = [(step.leaf.key.names, rule) for step, rule in zip(steps, named, strict=True)]
     moved = [
         (tuple(key.split("/")), rule)
         for step, rule in zip(steps, named, strict=True)
         for _, key in step.sources
     ]
     dropped = [(drop.entry.key.names, drop.rule) for drop in decisions.drops]
-    for names, rule in (*made, *moved, *dropped):
+    for names, rule in (*outputs, *moved, *dropped):
         for i in range(len(names)):
             if rule is not None:
                 rules.setdefault(shown("/".join(names[: i + 1])), rule)

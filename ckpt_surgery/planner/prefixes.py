@@ -273,7 +273,7 @@ def _work(
     """Whether rules in this order give all their leaves, take none away and call no two leaves the same."""
     compiled = [(rule.move, regex.compile(rule.pattern)) for rule in rules]
     wanted = {key: rule.move for rule in rules for key in rule.given}
-    lacking, made = set(missing), dict[str, Move]()
+    lacking, outputs = set(missing), dict[str, Move]()
     for name, tree in offered.items():
         for text in tree:
             fitting = (move for move, pattern in compiled if move.name == name and pattern.fullmatch(text))
@@ -282,12 +282,12 @@ def _work(
                 continue
             output = move.output(text)
             is_taken = name == next(iter(offered)) and text in leaves and text not in lacking
-            if output is None or output in made or is_taken:
+            if output is None or output in outputs or is_taken:
                 return False
             if output in leaves and output not in wanted and leaves[output].kind is not LeafKind.EMPTY:
                 return False
-            made[output] = move
-    return all(made.get(key) == move for key, move in wanted.items())
+            outputs[output] = move
+    return all(outputs.get(key) == move for key, move in wanted.items())
 
 
 def without_place(

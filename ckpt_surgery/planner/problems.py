@@ -68,8 +68,8 @@ class Problems:
         where = (*self.loaded.rule_location(self.pass_index, rule), *field)
         place = (self.loaded.key_place if at_key else self.loaded.place)(where, start, end)
         for problem in error.problems:
-            found = replace(problem, place=place)
-            self._problems.setdefault((place, problem.message), (found, []))[1].extend([key] if key else [])
+            placed = replace(problem, place=place)
+            self._problems.setdefault((place, problem.message), (placed, []))[1].extend([key] if key else [])
         self._noted += 1
         if self._noted == MOST_NOTED:
             self.raise_all()
@@ -105,29 +105,29 @@ class Problems:
     def raise_all(self) -> None:
         """Raise PlanError with all problems, if there are any."""
         if not self.is_empty:
-            found = []
+            listed = []
             for problem, keys in self._problems.values():
                 # Leaves without values have nothing else in common.
                 named = few_keys(keys, MANY if problem.code is Code.NO_TARGET else FEW)
                 message = f"{problem.message} (at {named})" if keys else problem.message
-                found.append(replace(problem, message=message))
-            found += [Problem(one.sentence, *one.first.about) for one in merged(self._misfits)]
-            found = _once(found) if self.loaded.path.startswith(PREFIX) else found
-            if any(one.hint == EXCHANGED for one in found):
+                listed.append(replace(problem, message=message))
+            listed += [Problem(one.sentence, *one.first.about) for one in merged(self._misfits)]
+            listed = _once(listed) if self.loaded.path.startswith(PREFIX) else listed
+            if any(one.hint == EXCHANGED for one in listed):
                 # Rules for missing leaves would make a checkpoint of the wrong source.
-                found = [replace(p, hint=None) if p.code is Code.TARGET_MISSING else p for p in found]
-            ordered = sorted(_shortened(found), key=lambda p: (p.place and p.place.line) or 0)
+                listed = [replace(p, hint=None) if p.code is Code.TARGET_MISSING else p for p in listed]
+            ordered = sorted(_shortened(listed), key=lambda p: (p.place and p.place.line) or 0)
             raise PlanError(*_with_defaults(ordered, self.loaded.notes))
 
 
 def _with_defaults(problems: Sequence[Problem], defaults: Sequence[str]) -> list[Problem]:
     """The problems; the last one about shapes tells which sizes are defaults because no config gives them."""
-    told = list(problems)
-    last = max((n for n, one in enumerate(told) if one.code is Code.ARGUMENTS), default=None)
+    full = list(problems)
+    last = max((n for n, one in enumerate(full) if one.code is Code.ARGUMENTS), default=None)
     if last is not None and defaults:
         notes = [f"{note[0].upper()}{note[1:]}." for note in defaults]
-        told[last] = replace(told[last], hint=" ".join(filter(None, (told[last].hint, *notes))))
-    return told
+        full[last] = replace(full[last], hint=" ".join(filter(None, (full[last].hint, *notes))))
+    return full
 
 
 def _once(problems: Sequence[Problem]) -> list[Problem]:
@@ -137,8 +137,8 @@ def _once(problems: Sequence[Problem]) -> list[Problem]:
         return list(problems)
     first, more = nothing[0], len(nothing) - 1
     others = "one more rule claims" if more == 1 else f"{more} more rules claim"
-    told = replace(first, message=f"{first.message}; {others} nothing either")
-    return [told if p is first else p for p in problems if p is first or p not in nothing]
+    counted = replace(first, message=f"{first.message}; {others} nothing either")
+    return [counted if p is first else p for p in problems if p is first or p not in nothing]
 
 
 def _shortened(problems: Iterable[Problem]) -> Iterator[Problem]:
@@ -146,10 +146,10 @@ def _shortened(problems: Iterable[Problem]) -> Iterator[Problem]:
     places: dict[Place | None, list[Problem]] = defaultdict(list)
     for problem in problems:
         places[problem.place].append(problem)
-    for place, found in places.items():
+    for place, alike in places.items():
         most = FEW if place is not None else MANY
-        *before, last = found[:most]
-        more = len(found) - most
+        *before, last = alike[:most]
+        more = len(alike) - most
         if more > 0:
             last = replace(last, message=f"{last.message}, and {more} more like it")
         yield from (*before, last)

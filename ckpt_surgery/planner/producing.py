@@ -80,8 +80,8 @@ class MatchRun(RuleRun):
                 groups: dict[str, list[Contribution]] = defaultdict(list)
                 for member in members:
                     groups[member.key.text].append(member)
-                made = (self._gather(field, text, group) for text, group in groups.items())
-                yield from (entry for entry in made if entry is not None)
+                gathered = (self._gather(field, text, group) for text, group in groups.items())
+                yield from (entry for entry in gathered if entry is not None)
             else:
                 yield from self._single(field, members)
 
@@ -95,9 +95,9 @@ class MatchRun(RuleRun):
         for claim in self.claims:
             text = claim.entry.key.text
             ranges = self.ranges(self.names_of(claim), text)
-            made = math.prod(map(len, ranges.values()))
-            self.count_made(("for",), count * made)
-            if not (made or ranges is FAILED_RANGES or self.rule.optional):
+            combinations = math.prod(map(len, ranges.values()))
+            self.count_made(("for",), count * combinations)
+            if not (combinations or ranges is FAILED_RANGES or self.rule.optional):
                 why = "`for` has no values, so that nothing is made"
                 nothing = PlanError(why, hint=OPTIONAL, code=Code.CLAIMS_NOTHING)
                 self.wrong(("for",), nothing, text)
@@ -159,12 +159,12 @@ class MatchRun(RuleRun):
                 yield self.attribute(Entry(member.key, entry.leaf, entry.value), [entry], member)
                 continue
             at, text = self._field_of(member, field), entry.key.text
-            made = self.compute_output(at, member, text, [entry], None if self._several else entry.leaf)
-            if isinstance(made, Entry) and entry.leaf.kind not in HAS_ARRAY:
+            output = self.compute_output(at, member, text, [entry], None if self._several else entry.leaf)
+            if isinstance(output, Entry) and entry.leaf.kind not in HAS_ARRAY:
                 message = f"`{entry.key}` is {KINDS[entry.leaf.kind]}: no value can take its place"
                 self.wrong(at, PlanError(message, code=Code.NOT_AN_ARRAY), text)
-            elif isinstance(made, Entry) and self._mirrors_well([member], made):
-                yield made if self._several else in_place_of(entry, made)
+            elif isinstance(output, Entry) and self._mirrors_well([member], output):
+                yield output if self._several else in_place_of(entry, output)
 
     def _gather(self, field: Field, text: str, group: Sequence[Contribution]) -> Entry | None:
         """The output `text` of an expression that sees `xs`, all leaves that share one key.
@@ -190,11 +190,11 @@ class MatchRun(RuleRun):
         names["xs"] = self.noted(at, text, lambda: Series(tuple(map(array_of, claimed)), places))
         if names["xs"] is FAILED:
             return None
-        made = self.compute_output(at, RuleOutput(members[0].key, members[0].value, names), text, claimed)
-        if isinstance(made, Failed) or not self._mirrors_well(members, made):
+        output = self.compute_output(at, RuleOutput(members[0].key, members[0].value, names), text, claimed)
+        if isinstance(output, Failed) or not self._mirrors_well(members, output):
             return None
-        self.pass_run.keep(self.ref, made, members)
-        return made
+        self.pass_run.keep(self.ref, output, members)
+        return output
 
     def _ordered(
         self, group: Sequence[Contribution]
@@ -220,12 +220,12 @@ class MatchRun(RuleRun):
         """The field of the rule that has the expression for a leaf's value."""
         return ("mirror_value",) if member.claim.mirror and self.rule.mirror_value else field
 
-    def _mirrors_well(self, members: Sequence[Contribution], made: Entry) -> bool:
+    def _mirrors_well(self, members: Sequence[Contribution], output: Entry) -> bool:
         """Whether a mirrored leaf changes in layout only, or as `mirror_value` says."""
         head = members[0].claim
         if head.mirror is None or self.rule.mirror_value is not None:
             return True
-        applied = nodes_of(made.value, {id(m.claim.entry.value) for m in members})
+        applied = nodes_of(output.value, {id(m.claim.entry.value) for m in members})
         if all(isinstance(node, Apply) and node.function.is_layout for node in applied):
             return True
         error = SurgeryError(
@@ -259,9 +259,9 @@ class Add(RuleRun):
                 continue
             self.bounded(("add",), None, self.pass_run.limits.add_key, key.text)
             output = RuleOutput(key, rule.value, {**names, "key": key.text})
-            made = self.compute_output(("value",), output, key.text, ())
-            if isinstance(made, Entry):
-                yield made
+            entry = self.compute_output(("value",), output, key.text, ())
+            if isinstance(entry, Entry):
+                yield entry
         if not used and not rule.optional:
             why = "`when` is false" if rule.when is not None else "`for` has no values"
             unused = PlanError(f"the rule makes nothing: {why}", hint=OPTIONAL, code=Code.CLAIMS_NOTHING)

@@ -169,10 +169,10 @@ class PassRun:
         self.outputs: dict[tuple[RuleRef, str], Sequence[RuleOutput]] = {}
         """Inputs of the pass's entries, by rule and key, if that is kept."""
 
-    def keep(self, rule: RuleRef, made: Entry, outputs: Sequence[RuleOutput]) -> None:
+    def keep(self, rule: RuleRef, entry: Entry, outputs: Sequence[RuleOutput]) -> None:
         """Record what a rule made an entry of, if the pass keeps that."""
         if self._keeps_outputs:
-            self.outputs[rule, made.key.text] = outputs
+            self.outputs[rule, entry.key.text] = outputs
 
     def looked_up(self) -> set[int]:
         """The identities of all entries that expressions have looked up so far."""
@@ -332,15 +332,15 @@ class RuleRun:
         def compute() -> Entry:
             return computed(self._evaluated(expression, names, key.text), model, key, replaced)
 
-        made = self.noted(field, text, compute)
-        if isinstance(made, Failed):
+        entry = self.noted(field, text, compute)
+        if isinstance(entry, Failed):
             run.failed.add(key.text)
             return FAILED
-        self.bounded(field, text, run.limits.add_functions, made.value, run.given)
-        return self.attribute(made, claimed, output)
+        self.bounded(field, text, run.limits.add_functions, entry.value, run.given)
+        return self.attribute(entry, claimed, output)
 
-    def attribute(self, made: Entry, claimed: Sequence[Entry], output: RuleOutput) -> Entry:
+    def attribute(self, entry: Entry, claimed: Sequence[Entry], output: RuleOutput) -> Entry:
         """The entry with the effects of this rule, which makes it of entries that it claimed."""
-        self.pass_run.keep(self.ref, made, [output])
-        effects = self.pass_run.effects.after(self.ref, made.key, made.value, claimed)
-        return Entry(made.key, made.leaf, made.value, effects)
+        self.pass_run.keep(self.ref, entry, [output])
+        effects = self.pass_run.effects.after(self.ref, entry.key, entry.value, claimed)
+        return Entry(entry.key, entry.leaf, entry.value, effects)

@@ -208,8 +208,8 @@ def _note_missing(
     """
     leaves = "target leaf has" if len(missing) == 1 else "target leaves have"
     listed = f"{len(missing):,} {leaves} no source: {few_keys(missing, MANY)}"
-    made = [_surplus(entry, target) for entry in surplus.values()]
-    others = "".join(f"; {sentence}" for sentence in sentences(made)[:FEW])
+    notices = [_surplus(entry, target) for entry in surplus.values()]
+    others = "".join(f"; {sentence}" for sentence in sentences(notices)[:FEW])
     rules = suggestions(missing, target.leaves, unclaimed)
     left = [text for text in missing if not any(text in rule.given for rule in rules)]
     alike = {text: list(look_alike(text, target.leaves, [*unclaimed.values(), surplus])) for text in left}

@@ -102,17 +102,17 @@ def stages(runs: Sequence[PassRun], key: str) -> list[Stage]:
     traced: list[Stage] = []
     for run in reversed(runs):
         before: dict[str, None] = {}
-        made: dict[RuleRef, list[Entry]] = defaultdict(list)
+        seen: dict[RuleRef, list[Entry]] = defaultdict(list)
         for text in wanted:
             entry = run.tree.get(text)
             if entry is None or entry.rule is None or (entry.rule, text) not in run.outputs:
                 before[text] = None  # the pass left it as it was
             else:
-                made[entry.rule].append(entry)
+                seen[entry.rule].append(entry)
         known: dict[int, list[SourceKey]] = defaultdict(list)  # leaves before the pass, by their values
         for source, text, entry in ((s, t, e) for s, tree in run.trees.items() for t, e in tree.items()):
             known[id(entry.value)].append((source, text))
-        own = [_stage(run, ref, made[ref], known) for ref in sorted(made, key=lambda ref: ref.location)]
+        own = [_stage(run, ref, seen[ref], known) for ref in sorted(seen, key=lambda ref: ref.location)]
         for stage in own:
             read = (*((claim.source, claim.key) for claim in stage.claims), *stage.looked_up)
             before.update({text: None for source, text in read if source == run.first})
@@ -186,7 +186,7 @@ def _held(run: PassRun, source: str, leaf: Leaf) -> list[Entry]:
 
 
 def _attempt(rule: RuleRun, source: str, entry: Entry) -> Attempt | None:
-    """What came of a rule at a leaf; None where it has nothing to do with it."""
+    """Outcome of a rule at a leaf; None where it has nothing to do with it."""
     run, pattern, key = rule.pass_run, rule.rule.match, entry.key.text
     if pattern is None:
         return None

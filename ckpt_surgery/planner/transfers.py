@@ -104,16 +104,16 @@ def transfers(values: Sequence[tuple[Leaf, Node]], destination: Destination) -> 
     files = {path: destination.data_file(path) for path in set().union(*(g.files for g in groups))}
     if destination.linkable is None:
         return Transfers(stored, [group is not None for group in group_of], 0, [False] * len(stored))
-    found = {path: destination.linkable(file) for path, file in sorted(files.items())}
+    links = {path: destination.linkable(file) for path, file in sorted(files.items())}
     may = [group is None or destination.may_link(number) for number, group in enumerate(group_of)]
     allowed = groups
     if not all(may):
         of_some = _grouped([one if ok else None for one, ok in zip(stored, may, strict=True)])
         allowed = dict.fromkeys(group for group in of_some if group is not None)
-    alive = _linked(allowed, files, {path for path, can in found.items() if can is Linkable.YES})
+    alive = _linked(allowed, files, {path for path, can in links.items() if can is Linkable.YES})
     possible = alive
-    if Linkable.IF_NEVER_REWRITTEN in found.values() or not all(may):
-        possible = _linked(groups, files, {path for path, can in found.items() if can is not Linkable.NO})
+    if Linkable.IF_NEVER_REWRITTEN in links.values() or not all(may):
+        possible = _linked(groups, files, {path for path, can in links.items() if can is not Linkable.NO})
     return Transfers(
         stored=stored,
         copied=[
@@ -159,8 +159,8 @@ def _linked(
         ranges: dict[str, list[Range]] = defaultdict(list)
         for needed, of_group in used:
             if linked >= needed:
-                for path, found in of_group.items():
-                    ranges[path] += found
+                for path, of_file in of_group.items():
+                    ranges[path] += of_file
         alive = {path: sum(stop - start for start, stop in _joined(ranges[path])) for path in linked}
         kept = {path for path in linked if 2 * alive[path] >= files[path].size}
         if kept == linked:

@@ -101,10 +101,10 @@ def unused_rows(shape: Shape, selections: Iterable[Selection]) -> tuple[str, str
     """
     parts = [selection for selection in selections if count(selection)]
     gaps = [_gaps(length, [part[axis] for part in parts]) for axis, length in enumerate(shape)]
-    ranges = [(axis, *bounds) for axis, found in enumerate(gaps) for bounds in found.tolist()]
+    ranges = [(axis, *bounds) for axis, runs in enumerate(gaps) for bounds in runs.tolist()]
     if not ranges:
         return None
-    taken = math.prod(n - int(np.diff(found).sum()) for n, found in zip(shape, gaps, strict=True))
+    taken = math.prod(n - int(np.diff(runs).sum()) for n, runs in zip(shape, gaps, strict=True))
     numbers = f"{math.prod(shape) - taken} of {math.prod(shape)}"
     axis, start, stop = ranges[0]
     first = ", ".join(f"{start}:{stop}" if a == axis else f"0:{length}" for a, length in enumerate(shape))
