@@ -11,8 +11,7 @@ from ckpt_surgery.core.errors import SurgeryError, UsageError
 from ckpt_surgery.core.memory import memory_errors
 from ckpt_surgery.core.progress import CHECKING, READING, ByteCounter, ProgressLike, Report
 from ckpt_surgery.core.protocols import RetypedSource
-from ckpt_surgery.core.summaries.represented import Represented
-from ckpt_surgery.core.summaries.summary import LINES, Summary, text_rows
+from ckpt_surgery.core.summary import LINES, Represented, Summary, text_rows
 from ckpt_surgery.core.text import did_you_mean, number_of, shown
 from ckpt_surgery.inference.documents import (
     Given,

@@ -15,8 +15,7 @@ from ckpt_surgery.core.manifests import Manifest
 from ckpt_surgery.core.memory import memory_errors
 from ckpt_surgery.core.notices import few_keys
 from ckpt_surgery.core.protocols import Encoder
-from ckpt_surgery.core.summaries.represented import Represented
-from ckpt_surgery.core.summaries.summary import LINES, Summary, text_rows
+from ckpt_surgery.core.summary import LINES, Represented, Summary, text_rows
 from ckpt_surgery.core.text import number_of
 from ckpt_surgery.inference.drafts.drafting import drafted
 from ckpt_surgery.inference.undoing.inverting import Inversion, IrreversibleLeaf, inverted

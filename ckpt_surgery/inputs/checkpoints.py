@@ -9,8 +9,7 @@ from ckpt_surgery.core import urls
 from ckpt_surgery.core.errors import KeyNotFound, UsageError
 from ckpt_surgery.core.keys import SEPARATOR
 from ckpt_surgery.core.leaves import Leaf
-from ckpt_surgery.core.summaries.represented import Represented
-from ckpt_surgery.core.summaries.summary import Summary
+from ckpt_surgery.core.summary import Represented, Summary
 from ckpt_surgery.core.text import chosen_text, shown
 from ckpt_surgery.inputs.matching import check_matched, matching
 from ckpt_surgery.inputs.open_sources import OpenSource, kept_open

@@ -13,8 +13,7 @@ from pydantic import ValidationError
 from ckpt_surgery.core.errors import FunctionError, Place, PlanError, Problem, RecipeError
 from ckpt_surgery.core.keys import natural_order
 from ckpt_surgery.core.problem_codes import Code
-from ckpt_surgery.core.summaries.represented import Represented
-from ckpt_surgery.core.summaries.summary import LINES, Summary, text_rows
+from ckpt_surgery.core.summary import LINES, Represented, Summary, text_rows
 from ckpt_surgery.language.checks.fields import field_finding, prune
 from ckpt_surgery.language.checks.findings import Finding
 from ckpt_surgery.language.checks.recipe import findings

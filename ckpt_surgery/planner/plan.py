@@ -18,8 +18,7 @@ from ckpt_surgery.core.file_states import FileState
 from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.core.leaves import Leaf, leaf_repr
 from ckpt_surgery.core.manifests import Manifest
-from ckpt_surgery.core.summaries.represented import Represented, from_above
-from ckpt_surgery.core.summaries.summary import Summary
+from ckpt_surgery.core.summary import Represented, Summary, from_above
 from ckpt_surgery.core.text import brief
 from ckpt_surgery.functions.arrays import Apply, Node, Read, inputs_first, reads
 from ckpt_surgery.functions.create import InPlaceOf

@@ -10,8 +10,7 @@ from ckpt_surgery.core.documents import Keyed, Number
 from ckpt_surgery.core.folding import ShownKey, escaped
 from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.core.leaves import Leaf, LeafKind
-from ckpt_surgery.core.summaries.represented import Represented
-from ckpt_surgery.core.summaries.summary import Summary, SummaryRow, warning_lines
+from ckpt_surgery.core.summary import Represented, Summary, SummaryRow, warning_lines
 from ckpt_surgery.core.text import brief, number_of
 from ckpt_surgery.report.distances import EXACT, Tolerance
 from ckpt_surgery.report.leaves import describe, folded, times_text

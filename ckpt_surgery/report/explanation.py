@@ -9,8 +9,7 @@ from ckpt_surgery.core.documents import NAMED, UNSET, Document, Versioned, shape
 from ckpt_surgery.core.folding import escaped
 from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.core.leaves import Leaf, LeafKind
-from ckpt_surgery.core.summaries.represented import Represented
-from ckpt_surgery.core.summaries.summary import Summary, SummaryRow
+from ckpt_surgery.core.summary import Represented, Summary, SummaryRow
 from ckpt_surgery.core.text import brief
 from ckpt_surgery.planner.entries import RuleRef
 from ckpt_surgery.planner.plan import Dropped, Plan, Step, functions, lineage

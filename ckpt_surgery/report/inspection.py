@@ -9,8 +9,7 @@ from ckpt_surgery.core.arguments import SortBy
 from ckpt_surgery.core.history import History
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.protocols import Choices
-from ckpt_surgery.core.summaries.represented import Represented
-from ckpt_surgery.core.summaries.summary import Summary
+from ckpt_surgery.core.summary import Represented, Summary
 from ckpt_surgery.core.text import brief, chosen_text
 from ckpt_surgery.report.leaves import Statistics, Unread
 from ckpt_surgery.report.scalars import Values, shared_texts

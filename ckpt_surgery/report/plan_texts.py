@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from ckpt_surgery.core.summaries.summary import Summary, SummaryRow, warning_lines
+from ckpt_surgery.core.summary import Summary, SummaryRow, warning_lines
 from ckpt_surgery.core.text import bytes_text, chosen_text, number_of, shown
 from ckpt_surgery.planner.plan import Fate, Plan, Transfer
 from ckpt_surgery.planner.plan_json import DROPPED

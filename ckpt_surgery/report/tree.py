@@ -11,7 +11,7 @@ from ckpt_surgery.core.folding import ShownKey
 from ckpt_surgery.core.keys import ESCAPED, SEPARATOR, natural_order, parts_of
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.optimizer_states import is_parameter
-from ckpt_surgery.core.summaries.summary import Summary, SummaryRow, warning_lines
+from ckpt_surgery.core.summary import Summary, SummaryRow, warning_lines
 from ckpt_surgery.core.text import bytes_text, count_text, number_of
 from ckpt_surgery.report.leaves import describe, folded, look, short_dtype, times_text
 

@@ -6,8 +6,7 @@ from typing import Annotated
 
 from ckpt_surgery.core.arrays import Shape
 from ckpt_surgery.core.documents import NAMED, UNSET, Document, Number, Versioned
-from ckpt_surgery.core.summaries.represented import Represented
-from ckpt_surgery.core.summaries.summary import Summary, SummaryRow
+from ckpt_surgery.core.summary import Represented, Summary, SummaryRow
 from ckpt_surgery.core.text import brief, bytes_text, number_of, shown
 
 MOST_FLAWS = 100

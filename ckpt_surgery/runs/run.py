@@ -11,8 +11,7 @@ from ckpt_surgery.core.memory import memory_errors
 from ckpt_surgery.core.notices import FEW
 from ckpt_surgery.core.progress import ProgressLike, Report
 from ckpt_surgery.core.protocols import AdoptedFile, Companion, KeepingSink, Sink
-from ckpt_surgery.core.summaries.represented import Represented
-from ckpt_surgery.core.summaries.summary import Summary
+from ckpt_surgery.core.summary import Represented, Summary
 from ckpt_surgery.core.text import bytes_text, seconds_text, shown
 from ckpt_surgery.engine import worker
 from ckpt_surgery.engine.staging.life import Staging, staged

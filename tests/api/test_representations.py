@@ -11,7 +11,7 @@ from safetensors.numpy import save_file
 
 import ckpt_surgery
 from ckpt_surgery.core.errors import PlanError
-from ckpt_surgery.core.summaries.represented import Represented
+from ckpt_surgery.core.summary import Represented
 
 BLOCKS = 120
 RECIPE = r"""version: 1

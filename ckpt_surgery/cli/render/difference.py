@@ -7,7 +7,7 @@ from rich.text import Text
 from ckpt_surgery.cli.render.words import WORD, start_of
 from ckpt_surgery.cli.terminal.columns import GAP, blocks_of, flowing, padded, rows_of
 from ckpt_surgery.core.folding import escaped
-from ckpt_surgery.core.summaries.summary import SummaryRow
+from ckpt_surgery.core.summary import SummaryRow
 from ckpt_surgery.core.text import number_of, shown
 from ckpt_surgery.report.differences import (
     Difference,

@@ -1,17 +1,21 @@
-"""Content of a short representation, its text for a terminal, and its HTML for a notebook.
+"""Short representations of large results: their content, text for a terminal, and HTML for a notebook.
 
 The text has at most 25 lines and 2,000 characters. The HTML has at most 200 kB, no scripts, and loads nothing
 else. Its colours are those of the notebook where it names them (JupyterLab and VS Code do), else those of
 light or of dark pages, by the page's `color-scheme`.
 """
 
+import importlib
 import itertools
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
+from typing import Any
 
+from ckpt_surgery.core.memory import without_collection
 from ckpt_surgery.core.text import shortened, shown
 
 MOST_LINES = 25
@@ -224,3 +228,36 @@ def _branches(rows: Sequence[SummaryRow]) -> Iterator[str]:
 def _tree_row(row: SummaryRow) -> str:
     cells = (f" <span>{_text(cell, LONGEST_CELL)}</span>" for cell in (row.what, row.why) if cell)
     return f"<code>{_text(row.key, LONGEST_KEY)}</code>{''.join(cells)}"
+
+
+# --- the base class -----------------------------------------------------------------------------------------
+
+
+class Represented(ABC):
+    """Base of results that can be as large as a checkpoint: short in a terminal (`repr`) and in a notebook.
+
+    Dataclasses of it are made with `repr=False`.
+    """
+
+    __slots__ = ()
+
+    @abstractmethod
+    def _summary(self) -> Summary:
+        """Summary for both forms; made on each display, from data in memory alone."""
+
+    def __repr__(self) -> str:
+        with without_collection():
+            return summary_text(type(self).__name__, self._summary())
+
+    def _repr_html_(self) -> str:
+        with without_collection():
+            return summary_html(type(self).__name__, self._summary())
+
+
+def from_above(module: str, name: str) -> Any:
+    """A function of a wing that stands above the caller's, imported when it is used.
+
+    Plans and checkpoints are values of low wings; how they are shown is the business of wings above, which
+    know them. Whoever calls this is listed in tests/test_layers.py, as an import in the other direction.
+    """
+    return getattr(importlib.import_module(f"ckpt_surgery.{module}"), name)

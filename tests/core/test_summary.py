@@ -6,12 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from ckpt_surgery.core.summaries.represented import Represented, from_above
-from ckpt_surgery.core.summaries.summary import (
+from ckpt_surgery.core.summary import (
     LINES,
     STYLE,
+    Represented,
     Summary,
     SummaryRow,
+    from_above,
     summary_html,
     summary_text,
     text_rows,
