@@ -18,6 +18,7 @@ from ckpt_surgery.core.documents import Document, Versioned
 from ckpt_surgery.core.errors import DestinationError, UsageError
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.core.urls import is_url
+from ckpt_surgery.engine.parts import HEAD
 from ckpt_surgery.engine.staging import leftovers
 from ckpt_surgery.engine.staging.checks import lock_of
 from ckpt_surgery.engine.staging.heartbeat import Sign, last_sign, locked, who
@@ -251,7 +252,7 @@ def _parts(destination: Path) -> Iterator[Remainder]:
     """Yield the parts of shards: they wait for other shards and for `commit`, even without a living run."""
     for path in sorted(named(destination, "parts(?:-[0-9a-f]{16})?")):
         why = "parts that shards have written; `commit` publishes them"
-        if not path.name.endswith("-parts"):
+        if not (path.name.endswith("-parts") and exists(path / HEAD)):
             why = "a directory of parts that a shard was making or removing"
         yield Remainder(path, State.KEPT, _size(path), why)
 

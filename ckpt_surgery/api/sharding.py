@@ -86,7 +86,7 @@ def apply_shard(
     with signals.interruptible():
         job = join_or_start_job(saved, count, overwrite)
         mine = shares(job.prepared.plan, count)[index]
-        already = part_of(job.parts, index) is not None
+        already = part_of(job.parts, job.head, index) is not None
         if not already:
             with reported(progress) as report, report_parts(job):
                 already = not write_shard(job, index, parse_verify_mode(verify), report)

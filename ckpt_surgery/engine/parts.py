@@ -3,12 +3,13 @@
 `.NAME.ckpt-surgery-parts/` holds
 - `head.json`: which plan is carried out, and by how many shards; whoever comes first writes it;
 - `plan-RUN.json`: that plan, as it was saved;
-- `I.done.json`: what the first finished attempt at shard I has written;
-- `result/`: what the sinks of all attempts write into, on a file system; `complete/` once it is published.
-  In an object store, data is put below the destination's own prefix from the beginning.
+- `RUN-I.done.json`: what the first finished attempt at shard I has written;
+- `result-RUN/`: what the sinks of all attempts write into, on a file system; `complete/` once it is
+  published. In an object store, data is put below the destination's own prefix from the beginning.
 
 An attempt writes under a name that nobody else has, or the same bytes at the same place as another attempt,
-and is not looked at unless its shard names it.
+and is not looked at unless its shard names it. What has the name of another run counts for nothing: a late
+attempt at parts that were removed can write such, and so can a process that others were faster than.
 """
 
 import contextlib
@@ -82,48 +83,36 @@ class LocalParts:
         self.directory = destination.with_name(f".{destination.name}.ckpt-surgery-parts")
         self.place = os.fspath(self.directory)
         """Path or URL of the directory of parts, for messages."""
-        self.work = os.path.join(self.place, RESULT)
-        """Path or URL of the directory that sinks write into."""
         self.complete = self.directory / COMPLETE
-        """Name of `work` once `take` has renamed it."""
+        """Name of the directory that sinks write into once `take` has renamed it."""
+
+    def work(self, head: Head) -> str:
+        """Path or URL of the directory that sinks write into."""
+        return os.path.join(self.place, f"{RESULT}-{head.run}")
 
     def begin(self, head: Head, plan: bytes, create: Callable[[str], None]) -> None:
-        """Create the directory under a temporary name and rename it once it is complete.
+        """Start the shards, unless another process was faster.
 
-        Nothing happens if another process was faster. `plan` is the document of the plan. `create` is called
-        once, with the directory that will be `work`, to make in it what all workers share.
+        `plan` is the document of the plan. `create` is called once, with the directory that sinks write into,
+        to make in it what all workers share.
         """
-        temporary = self._other_name()
+        work = Path(self.work(head))
         try:
-            with storage_errors(temporary):
-                os.mkdir(temporary)
-                os.mkdir(temporary / RESULT)
-                _write(temporary / head.plan, plan)
-                _write(temporary / HEAD, head_bytes(head))
-            create(os.fspath(temporary / RESULT))
-            with storage_errors(self.directory):
-                interruptibly(partial(sync_tree, temporary))
-                self._remove_headless()
-                with contextlib.suppress(FileExistsError):
-                    _rename(temporary, self.directory)
+            with storage_errors(work):
+                self.directory.mkdir(exist_ok=True)
+                os.mkdir(work)
+            create(os.fspath(work))
+            with storage_errors(work):
+                interruptibly(partial(sync_tree, work))
                 sync_directory(self.directory.parent)
+            self.put(head.plan, plan)
+            self.put(HEAD, head_bytes(head))
         finally:
-            shutil.rmtree(temporary, ignore_errors=True)
-
-    def _other_name(self) -> Path:
-        """New temporary name beside the directory; `clear` removes what has one."""
-        return self.directory.with_name(f"{self.directory.name}-{secrets.token_hex(8)}")
-
-    def _remove_headless(self) -> None:
-        """Remove a directory without a head, which a late attempt re-created by writing after `clear`."""
-        if exists(self.directory / HEAD) or not self.directory.is_dir():
-            return
-        aside = self._other_name()
-        with contextlib.suppress(FileNotFoundError):
-            os.rename(self.directory, aside)
-            if exists(aside / HEAD):  # another process began in between
-                _rename(aside, self.directory)
-            shutil.rmtree(aside, ignore_errors=True)
+            if self.read(HEAD) != head_bytes(head):
+                shutil.rmtree(work, ignore_errors=True)
+                with contextlib.suppress(OSError):
+                    (self.directory / head.plan).unlink(missing_ok=True)
+                    os.rmdir(self.directory)
 
     def read(self, name: str) -> bytes | None:
         """Read a document; None if it does not exist."""
@@ -140,8 +129,10 @@ class LocalParts:
         unfinished = path.with_name(f"{name}.{secrets.token_hex(8)}")
         with storage_errors(path):
             try:
-                _write(unfinished, document)
-                _rename(unfinished, path)
+                with open(unfinished, "xb") as file:
+                    file.write(document)
+                sync_file(unfinished)
+                rename_atomically(unfinished, path)
             except FileExistsError:
                 return False
             finally:
@@ -151,12 +142,12 @@ class LocalParts:
         return True
 
     def sync(self, written: Iterable[str]) -> None:
-        """Flush files and directories below `work` to stable storage, and nothing else there.
+        """Flush files that sinks wrote, and their directories, to stable storage, and nothing else there.
 
-        Other shards write into `work` at the same time, and their files come and go.
+        Other shards write there at the same time, and their files come and go.
         """
         paths = sorted(set(map(Path, written)))
-        above = {parent for path in paths for parent in path.parents if parent.is_relative_to(self.work)}
+        above = {parent for path in paths for parent in path.parents if self.directory in parent.parents}
 
         def sync() -> None:
             for path in paths:
@@ -167,43 +158,21 @@ class LocalParts:
         with storage_errors(self.directory):
             interruptibly(sync)
 
-    def take(self) -> None:
+    def take(self, head: Head) -> None:
         """Move what all shards wrote out of reach of redundant attempts that are still writing."""
         with storage_errors(self.complete):
-            if not exists(self.complete) and exists(Path(self.work)):
-                os.rename(self.work, self.complete)
+            if not exists(self.complete) and exists(Path(self.work(head))):
+                os.rename(self.work(head), self.complete)
 
     def clear(self) -> None:
-        """Remove the directory, and temporary ones that killed processes left."""
+        """Remove the directory, and those that killed processes were removing."""
         with storage_errors(self.directory):
-            aside = self._other_name()
             if exists(self.directory):
-                os.rename(self.directory, aside)
+                os.rename(self.directory, f"{self.place}-{secrets.token_hex(8)}")
             for path in self.directory.parent.glob(f"{glob.escape(self.directory.name)}-*"):
                 shutil.rmtree(path, ignore_errors=True)  # another process may be removing it, too
                 if exists(path):
                     shutil.rmtree(path)
-
-
-def _write(path: Path, data: bytes) -> None:
-    with open(path, "xb") as file:
-        file.write(data)
-    sync_file(path)
-
-
-def _rename(source: Path, target: Path) -> None:
-    """Rename if the target does not exist. Raises FileExistsError, OSError."""
-    try:
-        rename_atomically(source, target)
-    except FileExistsError:
-        raise
-    except OSError as error:
-        if not source.is_dir():
-            raise
-        try:
-            os.rename(source, target)  # fails where somebody was faster: a directory of parts is never empty
-        except OSError:
-            raise FileExistsError(str(target)) if exists(target) else error from None
 
 
 class ObjectParts:
@@ -215,12 +184,16 @@ class ObjectParts:
     def __init__(self, url: str):
         parent, _, name = url.rpartition("/")
         self.place = f"{parent}/.{name}.ckpt-surgery-parts"
-        self.work = url
+        self._url = url
         self._store, self._prefix = store_of(self.place)
+
+    def work(self, head: Head) -> str:
+        """The URL of the destination itself."""
+        return self._url
 
     def begin(self, head: Head, plan: bytes, create: Callable[[str], None]) -> None:
         """Put the plan under a unique name, and then the head."""
-        create(self.work)
+        create(self.work(head))
         self.put(head.plan, plan)
         if not self.put(HEAD, head_bytes(head)):
             self._store.delete([f"{self._prefix}/{head.plan}"])
@@ -265,20 +238,20 @@ def head_bytes(head: Head) -> bytes:
     return json.dumps(asdict(head)).encode("ascii")
 
 
-def done_name(index: int) -> str:
+def done_name(head: Head, index: int) -> str:
     """Name of the document that records a shard's progress."""
-    return f"{index}.done.json"
+    return f"{head.run}-{index}.done.json"
 
 
-def part_of(parts: Parts, index: int) -> ShardProgress | None:
+def part_of(parts: Parts, head: Head, index: int) -> ShardProgress | None:
     """Read the progress of a finished shard; None if it is unfinished. Raises SourceError for damage."""
-    shard = _document(parts, done_name(index), tuple[str, tuple[FinishedTask, ...]])
+    shard = _document(parts, done_name(head, index), tuple[str, tuple[FinishedTask, ...]])
     return None if shard is None else ShardProgress(shard[0], {one.task: one.result for one in shard[1]})
 
 
 def missing(parts: Parts, head: Head) -> list[int]:
     """Numbers of the unfinished shards."""
-    return [index for index in range(head.count) if parts.read(done_name(index)) is None]
+    return [index for index in range(head.count) if parts.read(done_name(head, index)) is None]
 
 
 def part_bytes(part: ShardProgress) -> bytes:

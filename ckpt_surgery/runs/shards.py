@@ -209,7 +209,7 @@ def write_shard(job: Job, index: int, verify: Verify, progress: Report | None = 
     prepared = job.prepared
     plan, means = prepared.plan, Means(prepared.memory, prepared.workers, progress)
     tasks = shares(plan, job.head.count)[index]
-    sink = job.sink(job.parts.work)
+    sink = job.sink(job.parts.work(job.head))
     name = f"{index}_{job.head.run}_{secrets.token_hex(4)}"
     part = work(plan, prepared.sources, sink, Share(name, tasks), means)
     check_unchanged(plan, prepared.sources, "The shard is not done: make the plan again.")
@@ -222,7 +222,7 @@ def write_shard(job: Job, index: int, verify: Verify, progress: Report | None = 
             f"{shown(job.parts.place)} was removed, or started again, while the shard was written",
             hint="Nothing of it is published. Run it again if the result is not there.",
         )
-    return job.parts.put(done_name(index), part_bytes(part))
+    return job.parts.put(done_name(job.head, index), part_bytes(part))
 
 
 # --- publication ------------------------------------------------------------------------------------------
@@ -243,7 +243,8 @@ def publish_shards(
     StorageError.
     """
     prepared = job.prepared
-    done = [part for index in range(job.head.count) if (part := part_of(job.parts, index)) is not None]
+    parts = (part_of(job.parts, job.head, index) for index in range(job.head.count))
+    done = [part for part in parts if part is not None]
     companions = find_sidecars(prepared, sidecars)
     with stage_for_parts(job.where, job.parts, job.head, prepared) as stage:
         sink = job.sink(stage.work)
@@ -273,7 +274,7 @@ def stage_for_parts(where: Publication, parts: Parts, head: Head, prepared: Prep
     if isinstance(parts, LocalParts):
         one_file, work = prepared.form.one_file, parts.complete
         with staged(DiskStage(where.path, one_file, head.identity, head.replaces, work)) as stage:
-            parts.take()
+            parts.take(head)
             if not exists(stage.product):
                 raise VerificationError(
                     f"{path_text(stage.output)} is gone, which the shards have written",

@@ -166,15 +166,12 @@ def test_a_shard_syncs_what_it_wrote_and_nothing_of_others(
 ) -> None:
     """Files of other shards come and go: each is written in a directory of unfinished ones at first."""
     job = planned(f"out{SUFFIXES[format]}")
-    result = job.parts / "result"
     synced: set[Path] = set()
     sync = syncing._sync
     monkeypatch.setattr(syncing, "_sync", lambda path, flags: (synced.add(path), sync(path, flags)))
     job.shards([0], 3)
-    # What is there for all shards was synced under the name that the parts had while they were made.
-    assert {path for path in result.rglob("*") if path.name != UNFINISHED} <= {
-        result / path.relative_to(top) for path in synced for top in path.parents if top.name == "result"
-    }
+    result = job.result
+    assert {path for path in result.rglob("*") if path.name != UNFINISHED} <= synced
     for number in (1, 2):
         synced.clear()
         before = _contents(result)
@@ -282,7 +279,7 @@ def test_a_shard_after_the_commit_touches_nothing(tmp_path: Path, job: SavedRun)
 def test_an_attempt_that_nobody_needs_writes_while_the_others_are_published(job: SavedRun) -> None:
     """As that of a machine that was taken for dead."""
     job.shards(range(2), 2)
-    database, over = job.parts / "result/ocdbt.process_0_late/d", threading.Event()
+    database, over = job.result / "ocdbt.process_0_late/d", threading.Event()
 
     def writing() -> None:
         for number in itertools.count():
@@ -306,17 +303,19 @@ def test_an_attempt_that_nobody_needs_writes_while_the_others_are_published(job:
 
 def test_parts_begin_where_a_late_attempt_left_a_directory(tmp_path: Path, job: SavedRun) -> None:
     """TensorStore makes the directories above what it writes, also after the parts were removed."""
-    late = job.parts / "result/ocdbt.process_0_late/d/1"
-    for _ in range(2):
-        late.parent.mkdir(parents=True)
-        late.write_bytes(b"late")
-        assert entries(tmp_path) == [job.parts.name]
-        job.shards(range(2), 2)
-        assert not late.exists()
-        assert job.commit() is not None
-        assert entries(tmp_path) == []
-        np.testing.assert_array_equal(restored(job.path)["ids"], ARRAYS["ids"])
-        shutil.rmtree(job.path)
+    job.shards(range(2), 2)
+    late = job.result / "ocdbt.process_0_late/d/1"
+    done = {path: path.read_bytes() for path in job.parts.glob("*.done.json")}
+    shutil.rmtree(job.parts)
+    late.parent.mkdir(parents=True)
+    for path, content in {late: b"late", **done}.items():
+        path.write_bytes(content)
+    with pytest.raises(UsageError, match="no parts"):
+        job.commit()
+    assert [shard.missing_shards for shard in job.shards(range(2), 2)] == [(1,), ()]
+    assert job.commit() is not None
+    assert entries(tmp_path) == []
+    np.testing.assert_array_equal(restored(job.path)["ids"], ARRAYS["ids"])
 
 
 def test_a_commit_that_is_killed_after_the_rename_is_completed(
@@ -351,7 +350,7 @@ def test_what_is_put_at_the_destination_meanwhile_is_not_replaced(job: SavedRun)
 def test_a_part_that_is_damaged_is_not_published(format: str, harm: str, planned: Planned) -> None:
     job = planned(f"out{SUFFIXES[format]}")
     job.shards(range(3), 3)
-    written = job.parts / "result"
+    written = job.result
     files = {
         "orbax": lambda: max(written.glob("ocdbt.process_1_*/d/*"), key=lambda file: file.stat().st_size),
         "safetensors": lambda: written / job.path.name,
@@ -410,8 +409,8 @@ def test_parts_that_are_removed_while_a_shard_runs(job: SavedRun, monkeypatch: p
 
 def test_a_damaged_note_of_a_shard_is_named(job: SavedRun) -> None:
     job.shards([0], 1)
-    (job.parts / "0.done.json").write_text("{")
-    with pytest.raises(SourceError, match=r"0\.done\.json is damaged"):
+    next(job.parts.glob("*-0.done.json")).write_text("{")
+    with pytest.raises(SourceError, match=r"-0\.done\.json is damaged"):
         job.commit()
 
 

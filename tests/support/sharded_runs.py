@@ -59,6 +59,12 @@ class SavedRun:
         """Where the parts of a destination on a disk are kept."""
         return self.path.with_name(f".{self.path.name}.ckpt-surgery-parts")
 
+    @property
+    def result(self) -> Path:
+        """Directory that the sinks of all shards write into."""
+        (result,) = self.parts.glob("result-*")
+        return result
+
     def shards(self, numbers: Iterable[int], count: int, **options: Any) -> list[Any]:
         return [
             sharding.apply_shard(self.plan, dst=self.dst, shard=f"{number}/{count}", **options)
