@@ -198,11 +198,6 @@ class TaskResult:
     overflowed: int = 0
     """Number of computed elements that are not finite by permission (`allow_nonfinite`)."""
 
-    @property
-    def has_checksums(self) -> bool:
-        """True if another process can check with them that its bytes are there; links are made anew."""
-        return self.crc is not None or bool(self.chunks)
-
 
 @frozen()
 class Output:

@@ -27,25 +27,15 @@ HERE = "0"
 
 @dataclass(frozen=True)
 class Means:
-    """Memory, threads, and the callback for progress of one worker."""
+    """Memory, threads, the callback for progress, and the name of one worker."""
 
     memory: int
     """Budget in bytes."""
     workers: int
     """Number of threads."""
     progress: Callable[[Progress], None] | None = None
-
-
-@dataclass(frozen=True)
-class Share:
-    """The tasks of a plan assigned to one worker."""
-
-    worker: str
+    name: str = HERE
     """The worker's name, unique to this attempt."""
-    tasks: Sequence[Task]
-    journal: Lines | None = None
-    """Journal of finished tasks. Tasks that are in it already, and whose stored bytes match the checksums
-    in it, are skipped."""
 
 
 def run(
@@ -53,24 +43,31 @@ def run(
 ) -> Written:
     """Write every output of the plan with threads of this process. Returns what was written.
 
-    `sink` was opened with `outputs_of(plan)`. `journal`: see `Share`.
+    `sink` was opened with `outputs_of(plan)`. `journal`: see `work`.
 
     Raises SurgeryError, with the key, if values or files are bad, and VerificationError, before the sink
     finishes, if an element was not written.
     """
     sink.create()
-    part = work(plan, sources, sink, Share(HERE, list(make_tasks(plan)), journal), means)
+    part = work(plan, sources, sink, list(make_tasks(plan)), means, journal)
     return finish_checkpoint(plan, sink, [part])
 
 
-def work(plan: Plan, sources: Mapping[str, Source], sink: Sink, share: Share, means: Means) -> ShardProgress:
+def work(
+    plan: Plan,
+    sources: Mapping[str, Source],
+    sink: Sink,
+    tasks: Sequence[Task],
+    means: Means,
+    journal: Lines | None = None,
+) -> ShardProgress:
     """Execute one worker's tasks of a plan; `sink.create` was called before.
 
+    Tasks that are in the journal already, and whose stored bytes match the checksums in it, are skipped.
     The errors are those of `run`. What was written is flushed.
     """
-    journal, tasks = share.journal, share.tasks
     earlier = {} if journal is None else read_journal(journal)
-    writer = sink.attach(share.worker)
+    writer = sink.attach(means.name)
     notes = None if journal is None else Journal(journal, writer.flush)
     finished: dict[int, TaskResult] = {}
     count = ByteCounter(sum(task.nbytes for task in tasks), means.progress)
@@ -82,7 +79,8 @@ def work(plan: Plan, sources: Mapping[str, Source], sink: Sink, share: Share, me
             done = worker.do(task, known)
             finished[task.number] = done
             count.add(task.nbytes)
-            if notes is not None and done.has_checksums and done != known:
+            # Links are made anew: nothing of them can be checked.
+            if notes is not None and (done.chunks or done.crc is not None) and done != known:
                 notes.add(task, done)
 
     def working_set(batch: Sequence[Task]) -> int:
@@ -99,7 +97,7 @@ def work(plan: Plan, sources: Mapping[str, Source], sink: Sink, share: Share, me
     if notes is not None:
         notes.close()
     writer.flush()
-    return ShardProgress(share.worker, finished)
+    return ShardProgress(means.name, finished)
 
 
 def finish_checkpoint(plan: Plan, sink: Sink, parts: Sequence[ShardProgress]) -> Written:

@@ -352,9 +352,7 @@ def describe_destination(
         holds_empty=chosen.holds_empty,
         linkable=linkable,
         served=options.path is not None and urls.is_url(options.path),
-        restorable_by=encoder.details.restorable_by,
         flat=chosen.flat,
-        holds_shardings=encoder.details.holds_shardings,
     )
 
 

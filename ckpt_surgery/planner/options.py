@@ -87,11 +87,6 @@ class Prepared:
         """Content of the destination; None if nothing may be there."""
         return self.plan.replaces
 
-    @property
-    def writes_one_item(self) -> bool:
-        """Whether one item is written for a step that exists, all other items of which stay."""
-        return self.replaces is not None and self.replaces.one_item
-
     def replacing(self, replacement: Replacement | None) -> "Prepared":
         """The same for a destination at which this is."""
         return replace(self, plan=replace(self.plan, replaces=replacement))

@@ -134,7 +134,7 @@ def resharded(
         return leaves, ()
     if is_unsharded(loaded.recipe):
         return [replace(leaf, sharding=None) for leaf in leaves], ()
-    if not destination.holds_shardings:
+    if not destination.encoder.details.holds_shardings:
         why = "the destination's format has no place for shardings"
         if destination.format == ARRAYS:
             why = "it is for checkpoints; arrays lie where `shardings=` and the target say"

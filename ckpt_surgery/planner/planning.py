@@ -87,7 +87,7 @@ def make_plan(
         metadata=metadata,
         params=loaded.param_values,
         hooks_sha256=None if loaded.hooks is None else loaded.hooks.sha256,
-        restorable_by=destination.restorable_by([step.leaf for step in steps]),
+        restorable_by=destination.encoder.details.restorable_by([step.leaf for step in steps]),
     )
 
 
@@ -115,7 +115,7 @@ def _notices(
     if not destination.flat:
         known = [*listings.values(), *([] if target is None else [target.leaves])]
         yield from mistaken_dots(decisions.outputs, itertools.chain.from_iterable(known))
-    if destination.holds_shardings and not unsharded:
+    if destination.encoder.details.holds_shardings and not unsharded:
         yield from lost_shardings([(step.leaf, step.value) for step in steps])
     if target is None:
         yield from left_slots(steps)

@@ -42,12 +42,8 @@ class Destination:
     """Whether the files of the output of this number may be linked."""
     served: bool = False
     """Whether a store takes the place of links: it copies whole files itself."""
-    restorable_by: Callable[[Sequence[Leaf]], Mapping[str, str]] = lambda leaves: {}
-    """The oldest version of each package that restores these leaves, where that is known."""
     flat: bool = False
     """Whether names have no levels there, so that dots in them are the convention."""
-    holds_shardings: bool = False
-    """Whether it has a place for shardings."""
     staged: bool = False
     """Whether outputs are put together in memory, which takes half of the budget."""
 

@@ -99,7 +99,8 @@ def open_sink(prepared: Prepared, where: Publication, directory: str, record_byt
     `record_bytes`: room for the record, if the format reserves some.
     """
     options, plan = prepared.destination, prepared.plan
-    existing = where.place if prepared.writes_one_item else None
+    replaces = prepared.replaces
+    existing = where.place if replaces is not None and replaces.one_item else None
     given = sink_options(options, plan.metadata, list(prepared.sources.values()))
     given = replace(given, record_bytes=record_bytes, existing=existing)
     if where.step_only:
@@ -129,12 +130,12 @@ class Occupant:
 def _occupant(where: Publication) -> Occupant | None:
     state = checks.state_of(where.at)
     if where.is_url:
-        ended_runs = leftovers.examine(*store_of(where.place))
-        begun = any(attempt.switching for attempt in ended_runs.leftovers)
+        others, ended_runs = leftovers.examine(*store_of(where.place))
+        begun = any(attempt.switching for attempt in ended_runs)
         if state is None and not begun:
             return None
-        left = frozenset(name for attempt in ended_runs.leftovers for name in attempt.objects)
-        empty = not ended_runs.others and is_directory(where.place)
+        left = frozenset(name for attempt in ended_runs for name in attempt.objects)
+        empty = not others and is_directory(where.place)
         return Occupant(where.place, state or "", empty, left, begun)
     there = _there(where.path)
     if there is None or state is None:

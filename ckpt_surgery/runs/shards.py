@@ -43,7 +43,7 @@ from ckpt_surgery.engine.staging.local import DiskStage
 from ckpt_surgery.engine.staging.objects import StoreStage
 from ckpt_surgery.engine.staging.stages import Publication
 from ckpt_surgery.engine.tasks import shares
-from ckpt_surgery.engine.worker import Means, Share, finish_checkpoint, work
+from ckpt_surgery.engine.worker import Means, finish_checkpoint, work
 from ckpt_surgery.formats import opening
 from ckpt_surgery.formats.registry import SinkOptions
 from ckpt_surgery.inputs.opening import check_unchanged, with_samples
@@ -207,11 +207,11 @@ def check_head(head: Head, parts: Parts, prepared: Prepared, count: int) -> None
 def write_shard(job: Job, index: int, verify: Verify, progress: Report | None = None) -> bool:
     """Write one shard; False if another attempt was faster. Each attempt has its own name."""
     prepared = job.prepared
-    plan, means = prepared.plan, Means(prepared.memory, prepared.workers, progress)
-    tasks = shares(plan, job.head.count)[index]
+    plan, tasks = prepared.plan, shares(prepared.plan, job.head.count)[index]
     sink = job.sink(job.parts.work(job.head))
     name = f"{index}_{job.head.run}_{secrets.token_hex(4)}"
-    part = work(plan, prepared.sources, sink, Share(name, tasks), means)
+    means = Means(prepared.memory, prepared.workers, progress, name)
+    part = work(plan, prepared.sources, sink, tasks, means)
     check_unchanged(plan, prepared.sources, "The shard is not done: make the plan again.")
     if verify is not Verify.NONE:
         read_back(plan, sink, part, tasks, means)

@@ -130,22 +130,16 @@ class LeftObjects(Leftover):
         return {name: stat for name, stat in objects if not name.startswith(OWN) or name.startswith(waiting)}
 
 
-@dataclass(frozen=True)
-class StoredObjects:
-    """All objects below a destination."""
-
-    others: Mapping[str, Stat]
-    """Objects that are no leftovers, by name below the destination."""
-    leftovers: Sequence[LeftObjects]
-
-
 def listed(store: Store, prefix: str) -> dict[str, Stat]:
     """List every object below a destination by its name there. Raises StorageError."""
     return {name[len(prefix) + 1 :]: stat for name, stat in store.walk(f"{prefix}/").items()}
 
 
-def examine(store: Store, prefix: str) -> StoredObjects:
-    """Group the objects below a destination by the run that put them. Raises StorageError, SourceError."""
+def examine(store: Store, prefix: str) -> tuple[Mapping[str, Stat], Sequence[LeftObjects]]:
+    """Tell leftovers from all other objects below a destination, which come first, by their names there.
+
+    Raises StorageError, SourceError.
+    """
     left = listed(store, prefix)
     leftovers = []
     where = f"what lies below {shown(f'{store.url}/{prefix}')}"
@@ -158,7 +152,7 @@ def examine(store: Store, prefix: str) -> StoredObjects:
         identity = {} if journal is None else journal.identity
         leftovers.append(LeftObjects(where, identity, resumable, run, journal, own))
         left = {other: stat for other, stat in left.items() if other not in own}
-    return StoredObjects(left, leftovers)
+    return left, leftovers
 
 
 def _run_of(name: str) -> str:

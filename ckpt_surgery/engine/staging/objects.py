@@ -5,7 +5,7 @@ complete. At every moment the destination is not committed, or is one whole chec
 """
 
 import secrets
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 
@@ -106,24 +106,24 @@ class StoreStage(Staging):
         """
         check_directory(self.url)
         check_same(self.url, self._replaces, self._shards)
-        contents = leftovers.examine(self.store, self.prefix)
-        notices = _roll_forward(self.url, self.lock, contents)
+        stored, left = leftovers.examine(self.store, self.prefix)
+        notices = _roll_forward(self.url, self.lock, left)
         if notices:
-            contents = leftovers.examine(self.store, self.prefix)
+            stored, left = leftovers.examine(self.store, self.prefix)
         if self._shards:
-            self._adopted = [name for name in contents.others if is_of_shards(name, self._shards)]
+            self._adopted = [name for name in stored if is_of_shards(name, self._shards)]
         within = self._item
-        present = {name: stat for name, stat in contents.others.items() if name not in self._adopted}
+        present = {name: stat for name, stat in stored.items() if name not in self._adopted}
         inside = "" if within is None else f"{within}/"
         others = {name: stat.version for name, stat in present.items() if name.startswith(inside)}
         around = {name: stat.version for name, stat in present.items() if name not in others}
         if others and not (self._replaces is not None and self._replaces.overwrites):
             raise _exists(self.url if within is None else f"{self.url}/{within}", bool(notices))
         self.notices += tuple(notices)
-        to_resume = self.choose(contents.leftovers, resume)
-        rest = [leftover for leftover in contents.leftovers if leftover is not to_resume]
+        to_resume = self.choose(left, resume)
+        rest = [leftover for leftover in left if leftover is not to_resume]
         self.notices += tuple(leftovers.clear(self.store, self.prefix, rest))
-        written = {name: stat for name, stat in contents.others.items() if name in self._adopted}
+        written = {name: stat for name, stat in stored.items() if name in self._adopted}
         if to_resume is not None:
             written |= to_resume.data
         self.run = self.lock.owner.run if to_resume is None else to_resume.run
@@ -258,20 +258,21 @@ def roll_forward(url: str) -> tuple[str, ...]:
     Does nothing if there is none. Raises DestinationError if a living run holds the lock, StorageError.
     """
     store, prefix = store_of(url)
-    if not any(leftover.switching for leftover in leftovers.examine(store, prefix).leftovers):
+    _, left = leftovers.examine(store, prefix)
+    if not any(leftover.switching for leftover in left):
         return ()
     lock = ObjectLock(store, lock_name(prefix))
     try:
         with locked(lock) as notices:
-            return (*notices, *_roll_forward(url, lock, leftovers.examine(store, prefix)))
+            return (*notices, *_roll_forward(url, lock, leftovers.examine(store, prefix)[1]))
     finally:
         forget()
 
 
-def _roll_forward(url: str, lock: ObjectLock, contents: leftovers.StoredObjects) -> list[str]:
+def _roll_forward(url: str, lock: ObjectLock, left: Sequence[leftovers.LeftObjects]) -> list[str]:
     store, prefix = store_of(url)
     notices = []
-    for leftover in contents.leftovers:
+    for leftover in left:
         if leftover.switching is not None:
             switch = Switch(store, prefix, leftover.switching, lock.confirm)
             switch.complete()
