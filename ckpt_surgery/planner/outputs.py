@@ -13,7 +13,7 @@ from functools import partial
 from ckpt_surgery.core.errors import PlanError, Problem
 from ckpt_surgery.core.keys import SEPARATOR, Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
-from ckpt_surgery.core.notices import Notice, few_keys, merged
+from ckpt_surgery.core.notices import Notice, few_keys
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.shardings import misfit, named_sharding, sharding_text
 from ckpt_surgery.functions.arrays import Node, Read, reads
@@ -21,6 +21,7 @@ from ckpt_surgery.language.expressions.regexes import MatchBudget
 from ckpt_surgery.language.loading import LoadedRecipe
 from ckpt_surgery.language.schema.fields import OutputPolicy, Recipe, ShardingPolicy
 from ckpt_surgery.planner.entries import Decisions, Drop
+from ckpt_surgery.planner.problems import problems_of
 from ckpt_surgery.planner.target import Target
 from ckpt_surgery.planner.transfers import ARRAYS, Destination
 
@@ -173,7 +174,7 @@ def _by_specs(leaves: Sequence[Leaf], policy: ShardingPolicy, loaded: LoadedReci
     unused = dict.fromkeys(policy.specs)
     done: list[Leaf] = []
     misfits: list[Notice] = []
-    budget = MatchBudget()
+    budget, hint = MatchBudget(), "The first pattern that matches wins: write one for these above it."
     for leaf in leaves:
         matching = (pattern for pattern in policy.specs if budget.fullmatch(pattern, leaf.key.text))
         pattern = next(matching, None) if _can_have_one(leaf) else None
@@ -184,15 +185,11 @@ def _by_specs(leaves: Sequence[Leaf], policy: ShardingPolicy, loaded: LoadedReci
         unused.pop(pattern, None)
         why = misfit(policy.mesh, policy.specs[pattern], leaf.spec.shape)
         if why is not None:
-            misfits.append(Notice("", leaf.key.printed, f" {why}", about=pattern.pattern))
+            about = loaded.place((*WHERE, "specs", pattern.pattern)), hint, Code.SHARDING
+            misfits.append(Notice("", leaf.key.printed, f" {why}", about=about))
         done.append(replace(leaf, sharding=texts[pattern]))
     if misfits:
-        hint = "The first pattern that matches wins: write one for these above it."
-        problems = (
-            Problem(one.sentence, loaded.place((*WHERE, "specs", one.first.about)), hint)
-            for one in merged(misfits)
-        )
-        raise PlanError(*problems, code=Code.SHARDING)
+        raise PlanError(*problems_of(misfits))
     why = "matches no array that an earlier pattern does not"
     return done, [Notice(f"`output.sharding`: `{pattern.pattern}` {why}") for pattern in unused]
 

@@ -3,7 +3,7 @@
 import itertools
 import re
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -33,7 +33,7 @@ from ckpt_surgery.planner.outputs import (
     without_empty,
 )
 from ckpt_surgery.planner.plan import Costs, Dropped, Fate, Input, Plan, Step, Transfer
-from ckpt_surgery.planner.problems import MANY
+from ckpt_surgery.planner.problems import MANY, problems_of
 from ckpt_surgery.planner.target import TARGET, Target
 from ckpt_surgery.planner.transfers import Destination, transfers
 from ckpt_surgery.planner.unused import unused_elements
@@ -65,7 +65,7 @@ def make_plan(
     make = partial(_step, served=destination.served)
     steps = list(map(make, decisions.outputs, leaves, moved.stored, moved.copied))
     steps, problems = _cut_all(steps, loaded, destination, memory)
-    problems += ambiguous(steps, lambda rule: loaded.place(rule.location))
+    problems += ambiguous(steps, loaded)
     refused = destination.encoder.unsupported([step.leaf for step in steps])
     problems += _at_their_rules(refused, steps, decisions, loaded) if refused else []
     if problems:
@@ -122,10 +122,10 @@ def _notices(
     yield from unused_elements([step.value for step in steps if step.leaf.spec is not None], TARGET)
 
 
-def ambiguous(steps: Sequence[Step], place: Callable[[RuleRef], Place | None]) -> list[Problem]:
+def ambiguous(steps: Sequence[Step], loaded: LoadedRecipe) -> list[Problem]:
     """A problem for each key that would be both a leaf and a container, which no format can store.
 
-    `place` gives the place of a rule; the problem points at a rule that made one of the two, if there is one.
+    It points at a rule that made one of the two, if there is one.
     """
     pairs = leaves_that_contain([step.leaf.key.text for step in steps])
     problems = []
@@ -136,9 +136,7 @@ def ambiguous(steps: Sequence[Step], place: Callable[[RuleRef], Place | None]) -
         )
         rule = naming_rule(inner.effects) or inner.rule or naming_rule(outer.effects) or outer.rule
         hint = "No checkpoint has both: rename one of them, or drop it."
-        problems.append(
-            Problem(message, None if rule is None else place(rule), hint, Code.LEAF_AND_CONTAINER)
-        )
+        problems.append(Problem(message, _place(loaded, rule), hint, Code.LEAF_AND_CONTAINER))
     if len(pairs) > MANY:
         more = f"{len(pairs) - MANY} more keys would be both a leaf and a container"
         problems.append(Problem(more, code=Code.LEAF_AND_CONTAINER))
@@ -184,16 +182,14 @@ def _at_their_rules(
     for sentence in refused:
         mentioned = list(_MENTIONED.finditer(sentence))
         blamed = next((rules[match[1]] for match in mentioned if match[1] in rules), None)
+        about = _place(loaded, blamed), None, Code.UNSUITED
         key = next((match for match in mentioned if match[1] in keys), None)
         if key is None:
-            notices.append(Notice(sentence, about=blamed))
+            notices.append(Notice(sentence, about=about))
         else:
             ends = sentence[: key.start()], sentence[key.end() :]
-            notices.append(Notice(ends[0], keys[key[1]], ends[1], about=blamed))
-    return [
-        Problem(notice.sentence, _place(loaded, notice.first.about), code=Code.UNSUITED)
-        for notice in merged(notices)
-    ]
+            notices.append(Notice(ends[0], keys[key[1]], ends[1], about=about))
+    return problems_of(notices)
 
 
 def _place(loaded: LoadedRecipe, rule: RuleRef | None) -> Place | None:
@@ -254,16 +250,13 @@ def _cut_all(
                 known[alike] = cut(step.value, memory, partial(grid, step.leaf), staged)
             done.append(replace(step, cut=known[alike]))
         except PlanError as error:
+            place = _place(loaded, step.rule)
             large += [
-                Notice("", step.leaf.key.printed, f": {p.message}", about=(step.rule, p.hint, p.code))
+                Notice("", step.leaf.key.printed, f": {p.message}", about=(place, p.hint, p.code))
                 for p in error.problems
             ]
             done.append(step)
-    problems = []
-    for notice in merged(large):
-        rule, hint, code = notice.first.about
-        problems.append(Problem(notice.sentence, _place(loaded, rule), hint, code))
-    return done, problems
+    return done, problems_of(large)
 
 
 def _dropped(

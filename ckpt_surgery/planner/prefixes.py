@@ -10,7 +10,7 @@ import itertools
 import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import regex
 
@@ -37,9 +37,9 @@ _INDEX = re.compile(r"(?:^|/)\[[0-9]+\](?:/|$)")
 """A component that templates take for the index of a list."""
 
 
-@dataclass(frozen=True, order=True)
+@dataclass(frozen=True)
 class Move:
-    """New start and end of a key."""
+    """New start and end of keys, as a rule that gives leaves of a target."""
 
     name: str
     """The source that the leaves are of."""
@@ -49,6 +49,12 @@ class Move:
     """Start of the keys in the target."""
     source_end: str = ""
     target_end: str = ""
+    given: Mapping[str, str] = field(default_factory=dict, compare=False)
+    """Key of the source leaf by the key of the target's."""
+    is_first: bool = field(default=False, compare=False)
+    """Whether the leaves are of the source that rules claim leaves of unless they name another one."""
+    pattern: str = field(default="", compare=False)
+    """`match` of the rule."""
 
     def origin(self, key: str) -> str | None:
         """The source key that becomes this key of the target; None if none does."""
@@ -73,6 +79,23 @@ class Move:
         same = bool(numbers) and numbers == _NUMBER.findall(self.source)
         return sum(name in known for name in self.target.split(SEPARATOR)[:-1]) + same
 
+    def rivals(self, other: "Move") -> bool:
+        """Whether two candidates give one key of the target from different leaves."""
+        shared = self.given.keys() & other.given.keys()
+        return any((self.name, self.given[key]) != (other.name, other.given[key]) for key in shared)
+
+    @property
+    def rule(self) -> str:
+        """The rule as YAML on one line."""
+        fields = {"match": self.pattern}
+        if (self.source, self.source_end) != (self.target, self.target_end):
+            start, end = (
+                text.replace("\\", "\\\\").replace("$", "$$") for text in (self.target, self.target_end)
+            )
+            fields["to"] = f"{start}\\1{end}"
+        texts = [f"{name}: {quoted(text)}" for name, text in fields.items()]
+        return "{" + ", ".join(texts + ([] if self.is_first else [f"source: {self.name}"])) + "}"
+
 
 def _replaced(key: str, old: tuple[str, str], new: tuple[str, str]) -> str | None:
     if not (key.startswith(old[0]) and key.endswith(old[1])):
@@ -81,46 +104,15 @@ def _replaced(key: str, old: tuple[str, str], new: tuple[str, str]) -> str | Non
     return f"{new[0]}{middle}{new[1]}" if middle else None
 
 
-@dataclass(frozen=True)
-class Suggestion:
-    """A rule that gives leaves of a target, and the keys of these."""
-
-    move: Move
-    given: Mapping[str, str]
-    """Key of the source leaf by the key of the target's."""
-    is_first: bool
-    """Whether the leaves are of the source that rules claim leaves of unless they name another one."""
-    pattern: str = ""
-    """`match` of the rule."""
-
-    def rivals(self, other: "Suggestion") -> bool:
-        """Whether two candidates give one key of the target from different leaves."""
-        here, there = self.move.name, other.move.name
-        shared = self.given.keys() & other.given.keys()
-        return any((here, self.given[key]) != (there, other.given[key]) for key in shared)
-
-    @property
-    def rule(self) -> str:
-        """The rule as YAML on one line."""
-        move, fields = self.move, {"match": self.pattern}
-        if (move.source, move.source_end) != (move.target, move.target_end):
-            start, end = (
-                text.replace("\\", "\\\\").replace("$", "$$") for text in (move.target, move.target_end)
-            )
-            fields["to"] = f"{start}\\1{end}"
-        texts = [f"{name}: {quoted(text)}" for name, text in fields.items()]
-        return "{" + ", ".join(texts + ([] if self.is_first else [f"source: {move.name}"])) + "}"
-
-
 def suggestions(
     missing: Sequence[str], leaves: Mapping[str, Leaf], offered: Mapping[str, Tree]
-) -> list[Suggestion]:
+) -> list[Move]:
     """Rules that give missing leaves of a target, in the order to write them; none where several would do.
 
     `leaves`: the target's. `offered`: by source, the first one first, leaves that no rule claims. The rules
     take nothing from other leaves of the target.
     """
-    rules: list[Suggestion] = []
+    rules: list[Move] = []
     left = list(missing)
     first, lacking = next(iter(offered)), set(missing)
     placed = {(first, text) for text in offered[first] if text in leaves and text not in lacking}
@@ -136,7 +128,7 @@ def suggestions(
         best = _preferred([ranked[0], *rivals])
         choices = [] if best is None else _with(rules, best)
         rules = next((some for some in choices if _work(some, missing, leaves, offered)), rules)
-        placed |= {(rule.move.name, origin) for rule in rules for origin in rule.given.values()}
+        placed |= {(rule.name, origin) for rule in rules for origin in rule.given.values()}
         decided = {key for candidate in (best or ranked[0], *rivals) for key in candidate.given}
         left = [key for key in left if key not in decided]
     return rules
@@ -144,7 +136,7 @@ def suggestions(
 
 def _candidates(
     missing: Sequence[str], leaves: Mapping[str, Leaf], offered: Mapping[str, Tree]
-) -> list[Suggestion]:
+) -> list[Move]:
     """The moves that give missing leaves of a target, those that give the most first.
 
     Most of their leaves fit. None makes parameters of an optimizer's moments, or moments of other moments.
@@ -159,8 +151,8 @@ def _candidates(
         names = [key[len(move.target) :].removesuffix(move.target_end) for key in given]
         is_weak = move.source and move.target and len(names) == 1 and SEPARATOR not in names[0]
         if 2 * fitting > len(given) and not is_weak:
-            candidates.append(Suggestion(move, given, move.name == next(iter(offered))))
-    return sorted(candidates, key=lambda rule: (-len(rule.given), len(rule.move.names), rule.move.source_end))
+            candidates.append(replace(move, given=given, is_first=move.name == next(iter(offered))))
+    return sorted(candidates, key=lambda rule: (-len(rule.given), len(rule.names), rule.source_end))
 
 
 def _moves(missing: Sequence[str], offered: Mapping[str, Tree]) -> list[Move]:
@@ -232,32 +224,31 @@ def look_alike(key: str, leaves: Mapping[str, Leaf], offered: Iterable[Tree]) ->
             yield text
 
 
-def _preferred(rivals: Sequence[Suggestion]) -> Suggestion | None:
+def _preferred(rivals: Sequence[Move]) -> Move | None:
     """The one of several candidates for the same leaves that is meant; None where that is not clear.
 
     The names may tell, as of `image` to `params/image`. Otherwise it is `params` beside others, say `ema`.
     """
-    close = max(rival.move.affinity for rival in rivals)
-    closest = [rival for rival in rivals if rival.move.affinity == close]
+    close = max(rival.affinity for rival in rivals)
+    closest = [rival for rival in rivals if rival.affinity == close]
     if len(closest) == 1:
         return closest[0]
-    params = [rival for rival in closest if rival.move.names[-1:] == [PARAMS]]
-    if len(params) != 1 or len({rival.move.name for rival in closest}) != 1:
+    params = [rival for rival in closest if rival.names[-1:] == [PARAMS]]
+    if len(params) != 1 or len({rival.name for rival in closest}) != 1:
         return None
-    above = params[0].move.names[:-1]
-    beside = all(rival.move.names[: len(above)] == above for rival in closest)
+    above = params[0].names[:-1]
+    beside = all(rival.names[: len(above)] == above for rival in closest)
     return params[0] if beside else None
 
 
-def _with(rules: Sequence[Suggestion], best: Suggestion) -> Iterator[list[Suggestion]]:
+def _with(rules: Sequence[Move], best: Move) -> Iterator[list[Move]]:
     """The rules with one more, of which patterns are tried from wide to narrow. Narrow rules come first."""
-    move = best.move
-    if _INDEX.search(move.target):
+    if _INDEX.search(best.target):
         return
-    heads = {origin[len(move.source) :].split(SEPARATOR)[0] for origin in best.given.values()}
+    heads = {origin[len(best.source) :].split(SEPARATOR)[0] for origin in best.given.values()}
     for middle in ("(.*)", f"((?:{'|'.join(map(_escaped, sorted(heads)))})(?:/.*)?)"):
-        pattern = f"{_escaped(move.source)}{middle}{_escaped(move.source_end)}"
-        yield sorted([*rules, replace(best, pattern=pattern)], key=lambda rule: -len(rule.move.names))
+        pattern = f"{_escaped(best.source)}{middle}{_escaped(best.source_end)}"
+        yield sorted([*rules, replace(best, pattern=pattern)], key=lambda rule: -len(rule.names))
 
 
 def _escaped(text: str) -> str:
@@ -265,14 +256,14 @@ def _escaped(text: str) -> str:
 
 
 def _work(
-    rules: Sequence[Suggestion],
+    rules: Sequence[Move],
     missing: Collection[str],
     leaves: Mapping[str, Leaf],
     offered: Mapping[str, Tree],
 ) -> bool:
     """Whether rules in this order give all their leaves, take none away and call no two leaves the same."""
-    compiled = [(rule.move, regex.compile(rule.pattern)) for rule in rules]
-    wanted = {key: rule.move for rule in rules for key in rule.given}
+    compiled = [(rule, regex.compile(rule.pattern)) for rule in rules]
+    wanted = {key: rule for rule in rules for key in rule.given}
     lacking, outputs = set(missing), dict[str, Move]()
     for name, tree in offered.items():
         for text in tree:
@@ -290,11 +281,9 @@ def _work(
     return all(outputs.get(key) == move for key, move in wanted.items())
 
 
-def without_place(
-    rules: Sequence[Suggestion], leaves: Collection[str], unclaimed: Mapping[str, Tree]
-) -> list[str]:
+def without_place(rules: Sequence[Move], leaves: Collection[str], unclaimed: Mapping[str, Tree]) -> list[str]:
     """The keys of source leaves that the target has no place for, also not by these rules."""
-    placed = {(rule.move.name, origin) for rule in rules for origin in rule.given.values()}
+    placed = {(rule.name, origin) for rule in rules for origin in rule.given.values()}
     return [
         text
         for name, tree in unclaimed.items()
@@ -303,19 +292,19 @@ def without_place(
     ]
 
 
-def move_hints(rules: Sequence[Suggestion], count: int, several: bool) -> Iterator[str]:
+def move_hints(rules: Sequence[Move], count: int, several: bool) -> Iterator[str]:
     """Sentences about rules that give missing leaves.
 
     `count`: the number of all missing leaves. `several`: whether there are several sources.
     """
     for i, rule in enumerate(rules):
         given, example = len(rule.given), shown(next(iter(rule.given.values())))
-        source = f"The source `{rule.move.name}`" if several else "The source"
+        source = f"The source `{rule.name}`" if several else "The source"
         some = f"{given:,} of them" if given < count else "them" if count > 1 else "it"
         where = f"`{example}`" if given == 1 else f"`{example}`, …"
         yield f"{source} has {some} {'also' if i else 'elsewhere'}, {where}: add the rule `{rule.rule}`."
     if len(rules) == 1 and len(rules[0].given) == count and rules[0].is_first:
-        move = rules[0].move
+        [move] = rules
         if len(move.names) == 1 and not (move.target or move.source_end or move.target_end):
             yield f"Or give the target this level too: `{{{move.names[0]!r}: target}}`."
 

@@ -111,13 +111,18 @@ class Problems:
                 named = few_keys(keys, MANY if problem.code is Code.NO_TARGET else FEW)
                 message = f"{problem.message} (at {named})" if keys else problem.message
                 listed.append(replace(problem, message=message))
-            listed += [Problem(one.sentence, *one.first.about) for one in merged(self._misfits)]
+            listed += problems_of(self._misfits)
             listed = _once(listed) if self.loaded.path.startswith(PREFIX) else listed
             if any(one.hint == EXCHANGED for one in listed):
                 # Rules for missing leaves would make a checkpoint of the wrong source.
                 listed = [replace(p, hint=None) if p.code is Code.TARGET_MISSING else p for p in listed]
             ordered = sorted(_shortened(listed), key=lambda p: (p.place and p.place.line) or 0)
             raise PlanError(*_with_defaults(ordered, self.loaded.notes))
+
+
+def problems_of(notices: Iterable[Notice]) -> list[Problem]:
+    """A problem for each sentence that notices share; `about` of a notice is its place, hint and code."""
+    return [Problem(one.sentence, *one.first.about) for one in merged(notices)]
 
 
 def _with_defaults(problems: Sequence[Problem], defaults: Sequence[str]) -> list[Problem]:
