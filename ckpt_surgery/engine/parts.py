@@ -29,6 +29,7 @@ import msgspec
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.engine.journal import FinishedTask, finished_json
+from ckpt_surgery.engine.staging.leftovers import remove_tree
 from ckpt_surgery.engine.staging.renaming import rename_atomically
 from ckpt_surgery.engine.staging.syncing import interruptibly, sync_directory, sync_file, sync_tree
 from ckpt_surgery.engine.tasks import ShardProgress
@@ -170,9 +171,7 @@ class LocalParts:
             if exists(self.directory):
                 os.rename(self.directory, f"{self.place}-{secrets.token_hex(8)}")
             for path in self.directory.parent.glob(f"{glob.escape(self.directory.name)}-*"):
-                shutil.rmtree(path, ignore_errors=True)  # another process may be removing it, too
-                if exists(path):
-                    shutil.rmtree(path)
+                remove_tree(path)
 
 
 class ObjectParts:

@@ -39,7 +39,8 @@ def step(text: str, value: Node = A) -> Step:
 
 
 def test_a_leaf_and_a_container_of_one_name() -> None:
-    (problem,) = ambiguous([step("a"), step("a/b"), step("a/c"), step("ab/c")], parse_recipe(HEAD, "recipe.yaml"))
+    steps = [step("a"), step("a/b"), step("a/c"), step("ab/c")]
+    (problem,) = ambiguous(steps, parse_recipe(HEAD, "recipe.yaml"))
     assert problem.message == (
         "`a` would be both a leaf and the container of `a/b`: `a` is kept as it is, `a/b` is kept as it is"
     )

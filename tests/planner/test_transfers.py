@@ -189,6 +189,8 @@ def test_parts_that_are_encoded_differently_are_not_put_together() -> None:
 
 # --- file systems -----------------------------------------------------------------------------------------
 
+IN_TWO_FILES = [leaf("a", ("f", 0, 60)), leaf("b", ("g", 0, 60)), leaf("c", ("f", 60, 40), ("g", 60, 40))]
+
 
 @pytest.mark.parametrize(
     ("device", "away", "expected"),
@@ -202,12 +204,7 @@ def test_parts_that_are_encoded_differently_are_not_put_together() -> None:
 def test_links_stay_within_a_file_system(
     device: str | None, away: Sequence[str], expected: list[str]
 ) -> None:
-    leaves = [
-        leaf("a", ("f", 0, 60)),
-        leaf("b", ("g", 0, 60)),
-        leaf("c", ("f", 60, 40), ("g", 60, 40)),
-    ]
-    found = transfers(values(*leaves), destination({"f": 100, "g": 100}, device, away))
+    found = transfers(values(*IN_TWO_FILES), destination({"f": 100, "g": 100}, device, away))
     assert ways(found) == expected
     assert found.dead == (40 if away else 0)  # what is copied out of a linked file is of no use there
 
@@ -224,15 +221,10 @@ def test_links_stay_within_a_file_system(
 def test_what_may_be_rewritten_in_place_is_copied_and_counted(
     rewritten: Sequence[str], away: Sequence[str], expected: list[str], could: list[bool]
 ) -> None:
-    leaves = [
-        leaf("a", ("f", 0, 60)),
-        leaf("b", ("g", 0, 60)),
-        leaf("c", ("f", 60, 40), ("g", 60, 40)),
-    ]
     where = destination({"f": 100, "g": 100}, HERE, away, rewritten)
-    found = transfers(values(*leaves), where)
+    found = transfers(values(*IN_TWO_FILES), where)
     assert (ways(found), found.linkable) == (expected, could)
-    costs = planned("version: 1\n", leaves, where).costs
+    costs = planned("version: 1\n", IN_TWO_FILES, where).costs
     copies = [way == "copy" and can for way, can in zip(expected, could, strict=True)]
     assert costs.bytes_linkable == sum(n for n, one in zip((60, 60, 80), copies, strict=True) if one)
 

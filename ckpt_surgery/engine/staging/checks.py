@@ -156,7 +156,11 @@ def state_of(place: Place, run: str = "") -> str | None:
     objects do not count. Raises StorageError if a directory cannot be listed.
     """
     if isinstance(place, str):
-        return _state_in_store(place, run)
+        forget()
+        if not is_there(place):
+            return None
+        stats = walk(place, place) if is_directory(place) else {"": stat_file(place)}
+        return digest({name: stats[name] for name in stats if not (run and is_of_shards(name, run))})
     path = replaced_by(place)
     if path is None:
         return None
@@ -178,14 +182,6 @@ def _entries(path: Path) -> Iterator[tuple[str, os.stat_result]]:
             with os.scandir(path / name) as inner:
                 entries = sorted(inner, key=lambda entry: entry.name)
             pending += [(os.path.join(name, e.name), e.stat(follow_symlinks=False)) for e in entries]
-
-
-def _state_in_store(url: str, run: str) -> str | None:
-    forget()
-    if not is_there(url):
-        return None
-    stats = walk(url, url) if is_directory(url) else {"": stat_file(url)}
-    return digest({name: status for name, status in stats.items() if not (run and is_of_shards(name, run))})
 
 
 def is_of_shards(name: str, run: str) -> bool:

@@ -99,15 +99,15 @@ def remove(directory: Path) -> None:
     """
     for path in sorted(directory.iterdir(), key=lambda path: (path.name == RUN, path.suffix != ".jsonl")):
         if path.is_dir() and not path.is_symlink():
-            _remove_tree(path)
+            remove_tree(path)
         else:
             path.unlink(missing_ok=True)
     with contextlib.suppress(FileNotFoundError):
         os.rmdir(directory)
 
 
-def _remove_tree(directory: Path) -> None:
-    # A removal that a signal has ended may still be going on in another thread.
+def remove_tree(directory: Path) -> None:
+    """Remove a directory that another process, or a removal that a signal ended, may be removing, too."""
     shutil.rmtree(directory, ignore_errors=True)
     if exists(directory):
         shutil.rmtree(directory)

@@ -118,17 +118,13 @@ def _line(path: Path) -> str:
 
 
 def _start_time(pid: int) -> str:
-    """Start time of a process; empty if there is none, or if it is a zombie."""
-    if (_PROC / "self/stat").exists():
-        return _start_time_of_proc(pid)
-    return _start_time_of_ps(pid)
+    """Start time of a process; empty if there is none, or if it is a zombie.
 
-
-def _start_time_of_proc(pid: int) -> str:
-    """Field 22 of /proc/PID/stat, see proc(5).
-
-    The name in parentheses can contain anything, so fields are counted from its end; the state follows it.
+    On Linux it is field 22 of /proc/PID/stat, see proc(5). The name in parentheses can contain anything, so
+    fields are counted from its end; the state follows it.
     """
+    if not (_PROC / "self/stat").exists():
+        return _start_time_of_ps(pid)
     fields = _line(_PROC / f"{pid}/stat").rpartition(")")[2].split()
     if not fields:  # it has ended, or is hidden: it belongs to somebody else, see `hidepid` in proc(5)
         return _RUNNING if _exists(pid) else ""

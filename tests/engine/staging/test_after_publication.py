@@ -73,7 +73,7 @@ def test_what_cannot_be_removed_after_publication_is_a_notice(
     with monkeypatch.context() as patch, staged(tmp_path / "out", overwrite=True) as staging:
         fill(staging.tree, NEW)
         staging.publish()
-        patch.setattr(leftovers, "_remove_tree", refusing(errno.EIO))
+        patch.setattr(leftovers, "remove_tree", refusing(errno.EIO))
     assert staging.notices == (
         f"{tmp_path / 'out'} is new and complete; {staging.directory} is left (Input/output error); "
         "the next run removes it",

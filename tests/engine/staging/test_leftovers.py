@@ -222,7 +222,7 @@ def test_what_cannot_be_removed_does_not_stop_a_run(tmp_path: Path, monkeypatch:
 def test_what_is_removed_in_part_is_never_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kept = ended_by(stopped(), tmp_path / "out")
     with monkeypatch.context() as patch, pytest.raises(OSError, match="Input/output"):
-        patch.setattr(leftovers, "_remove_tree", refusing(errno.EIO))
+        patch.setattr(leftovers, "remove_tree", refusing(errno.EIO))
         leftovers.remove(kept)
     assert names(kept) == ["result", "run.json"]
     assert not go_on(tmp_path / "out").resumed
