@@ -5,7 +5,6 @@ import pytest
 
 import ckpt_surgery
 from ckpt_surgery.core.errors import PlanError, SurgeryError
-from ckpt_surgery.language.patterns.templates import parse_template
 from tests.support.passes import rules_of
 from tests.support.plans import plan_of
 
@@ -76,21 +75,6 @@ def test_dtypes_are_told_with_the_rest() -> None:
     target = {"a": "int4[2]", "b": "bool[3]", "c": "float32[4]"}
     messages = problems_of("match: d, to: b, value: 'x[9]'", target=target)
     assert missing_in(messages) == ["`c`"]
-
-
-@pytest.mark.parametrize(
-    ("template", "key", "may"),
-    [
-        ("a/b", "a/b", True),
-        ("a.b", "axb", False),
-        (r"a/\1", "a/b/c", True),
-        ("a${n}/x", "a12/x", True),
-        ("a${n}/x", "b12/x", False),
-        ("l/[0]/x", "l/0/x", True),
-    ],
-)
-def test_the_keys_of_a_template(template: str, key: str, may: bool) -> None:
-    assert bool(parse_template(template).keys.fullmatch(key)) is may
 
 
 @pytest.mark.parametrize(

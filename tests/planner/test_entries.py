@@ -17,14 +17,12 @@ from ckpt_surgery.language.patterns.templates import Component
 from ckpt_surgery.planner.entries import (
     RuleRef,
     SourceLeaves,
-    array_of,
     computed,
     key_of,
     under,
     with_lists,
 )
 from tests.support.leaves import key, leaf
-from tests.support.passes import tree_of
 
 RULE = RuleRef("rules[3]", 7)
 W = Key.parse("w")
@@ -98,19 +96,6 @@ def test_a_sharding_stays_with_its_shape(shape: str, sharding: str, inherited: b
     made = computed(Array(node, node.spec.dtype), model, W)
     assert made.leaf.sharding == (sharding if inherited else None)
     assert computed(Array(node, node.spec.dtype), None, W).leaf.sharding is None
-
-
-@pytest.mark.parametrize(
-    ("described", "message"),
-    [
-        ("string", "`a` is a string, not an array"),
-        ("prng_key", "`a` is a typed PRNG key, not an array"),
-        ("empty", "`a` is an empty node, not an array"),
-    ],
-)
-def test_leaves_without_an_array(described: str, message: str) -> None:
-    with pytest.raises(SurgeryError, match=message):
-        array_of(tree_of("source", {"a": described})["a"])
 
 
 # --- list indices -------------------------------------------------------------------------------------------

@@ -133,15 +133,6 @@ def test_fill_rules_need_a_target() -> None:
     )
 
 
-def test_a_target_gives_the_structure() -> None:
-    target = target_of(["b", "c", "z"])
-    rules = rules_of("fill: c, from: a", "match: a, to: z")
-    done = run(rules, ["a", "b", "d"], target=target)
-    assert done.problems.is_empty
-    assert list(done.tree) == ["b", "c", "z"]
-    assert drops_of(done) == [("d", "not in target")]
-
-
 MIRRORED = "version: 1\npasses:\n- mirror: {params: [mu, nu]}\n  rules: [%s]\n"
 
 

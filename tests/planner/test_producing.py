@@ -72,6 +72,11 @@ def problem_of(leaves: Described, *rules: str) -> str:
             ["add: 'n${i}', for: {i: 'range(3)'}, when: i != 1, value: i"],
             [(0, "n0", ()), (0, "n2", ())],
         ),
+        (
+            ["a"],
+            ["add: 'n${i}${j}', for: {i: 'range(2)', j: '[\"a\", \"b\"]'}, value: i"],
+            [(0, "n0a", ()), (0, "n0b", ()), (0, "n1a", ()), (0, "n1b", ())],  # the last one changes first
+        ),
         (["a"], ["match: a, value: '0'"], [(0, "a", ("a",))]),  # in its place, so it is not dropped
         (["a"], ["match: a, to: b, value: 'zeros(3, ''int8'')'"], [(0, "b", ("a",))]),
         (["a"], ["match: a, to: {a: x, n: '0'}"], [(0, "a", ("a",)), (0, "n", ())]),  # `n` is in no place

@@ -12,50 +12,21 @@ from ckpt_surgery.core.arrays import Region
 from ckpt_surgery.core.errors import PlanError, SurgeryError
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.problem_codes import Code
-from ckpt_surgery.functions.arrays import Apply, Array, inputs_first
+from ckpt_surgery.functions.arrays import Apply, inputs_first
 from ckpt_surgery.functions.operators import Binary
 from ckpt_surgery.graph.evaluating import evaluate
 from ckpt_surgery.language.expressions.parsing import Expression
 from ckpt_surgery.language.expressions.regexes import MatchBudget
-from ckpt_surgery.language.expressions.scope import Scope, Unavailable
-from ckpt_surgery.planner.entries import SourceLeaves, x_of
+from ckpt_surgery.language.expressions.scope import Scope
+from ckpt_surgery.planner.entries import SourceLeaves
 from ckpt_surgery.planner.plan import Plan
-from ckpt_surgery.planner.running import FAILED, FAILED_RANGES, RuleRun, combinations_of, count_of
-from tests.support.passes import Described, pass_run_of, rules_of, tree_of
+from ckpt_surgery.planner.running import count_of
+from tests.support.passes import pass_run_of, rules_of, tree_of
 from tests.support.plans import plan_of
-
-SEVERAL = "version: 1\nsources: [base, lora, ema]\nrules:\n"
-
-
-def only_rule(rule: str, leaves: Described) -> RuleRun:
-    """The one rule of a pass over one source."""
-    (only,) = pass_run_of(rules_of(rule), leaves).rules
-    return only
-
-
-def problems_of(rule: RuleRun) -> list[str]:
-    """The messages of all problems that were noted."""
-    with pytest.raises(PlanError) as caught:
-        rule.pass_run.problems.raise_all()
-    return [problem.message for problem in caught.value.problems]
-
-
-@pytest.mark.parametrize(
-    ("source", "wanted"),
-    [
-        ("", ["base"]),  # the first one
-        (", source: lora", ["lora"]),
-        (", source: '*'", ["base", "lora", "ema"]),
-        (", source: [ema, base]", ["ema", "base"]),  # in the rule's own order
-    ],
-)
-def test_the_sources_that_a_rule_reads(source: str, wanted: list[str]) -> None:
-    run = pass_run_of(f"{SEVERAL}- {{match: a{source}}}", ["a"], ["a"], ["a"])
-    assert run.rules[0].sources == wanted
 
 
 def test_names_at_a_key() -> None:
-    rule = only_rule(r"match: '(?P<n>\d+)/(?:(?P<m>x)|(y))'", ["1/y"])
+    (rule,) = pass_run_of(rules_of(r"match: '(?P<n>\d+)/(?:(?P<m>x)|(y))'"), ["1/y"]).rules
     match = rule.match("1/y")
     assert match is not None
     names = rule.names_at(match, "1/y")
@@ -64,83 +35,6 @@ def test_names_at_a_key() -> None:
     assert names["sources"] == ("source",)
     assert names["source"].keys() == {"1/y"}
     assert rule.match("1/y/z") is None  # of the whole key
-
-
-def test_a_value_and_its_problem() -> None:
-    rule = only_rule("match: a, value: x + 1", ["a"])
-    value = rule.rule.value
-    assert value is not None
-    names = {"x": x_of(rule.pass_run.trees["source"]["a"])}
-    assert isinstance(rule.value(("value",), value, names, "a"), Array)
-    assert rule.pass_run.problems.is_empty
-    assert rule.value(("value",), value, {"x": "text"}, "a") is FAILED
-    assert problems_of(rule) == ["`+` does not take the text 'text' and the number 1 (at `a`)"]
-
-
-@pytest.mark.parametrize(
-    ("when", "holds", "says"),
-    [
-        ("1 < 2", True, None),
-        ("1 > 2", False, None),
-        ("x", FAILED, "an array float32[2,3] is neither true nor false (at `k`)"),
-        ("int('x') > 0", FAILED, "`int`: 'x' is not an integer (at `k`)"),
-    ],
-)
-def test_conditions(when: str, holds: object, says: str | None) -> None:
-    rule = only_rule(f'match: a, when: "{when}"', ["a"])
-    names = {"x": x_of(rule.pass_run.trees["source"]["a"])}
-    assert rule.holds(names, "k") is holds
-    assert rule.pass_run.problems.is_empty == (says is None)
-    if says is not None:
-        assert problems_of(rule) == [says]
-
-
-@pytest.mark.parametrize(
-    ("variables", "wanted"),
-    [
-        ("", [{}]),
-        ("i: 'range(2)'", [{"i": 0}, {"i": 1}]),
-        (
-            "i: 'range(2)', j: '[\"a\", \"b\"]'",  # the last one changes first
-            [{"i": 0, "j": "a"}, {"i": 0, "j": "b"}, {"i": 1, "j": "a"}, {"i": 1, "j": "b"}],
-        ),
-        ("i: 'range(0)', j: 'range(2)'", []),
-        ("i: '3'", None),
-        ("i: '\"ab\"'", None),  # text is no list
-    ],
-)
-def test_combinations(variables: str, wanted: list[dict[str, object]] | None) -> None:
-    loop = f", for: {{{variables}}}" if variables else ""
-    template = "".join(f"${{{name}}}" for name in "ij" if f"{name}:" in variables)
-    rule = only_rule(f"match: a, to: 'b{template}'{loop}", ["a"])
-    ranges = rule.ranges(rule.pass_run.names, "a")
-    assert (None if ranges is FAILED_RANGES else list(combinations_of(ranges))) == wanted
-    if wanted is None:
-        assert problems_of(rule) == ["`for` needs a list or a `range(n)` (at `a`)"]
-
-
-def test_keys_that_templates_give() -> None:
-    rule = only_rule("add: 'l/1/${n}', value: '1', for: {n: '[1]'}", ["l/[0]"])
-    template = rule.rule.add
-    assert template is not None
-    spelled = rule.spelled(template, None, {"n": "b"})
-    assert (spelled.text, spelled.sequences) == ("l/1/b", (False, True, False))  # `l` is a list already
-    with pytest.raises(SurgeryError, match="empty component"):
-        rule.spelled(template, None, {"n": ""})
-
-
-def test_what_was_looked_up() -> None:
-    run = pass_run_of(
-        "version: 1\nsources: [a, b]\nrules: [{match: x, value: \"reshape(x, b['y'].shape)\"}]",
-        ["x"],
-        ["y", "z"],
-    )
-    assert run.looked_up() == set()
-    value = run.rules[0].rule.value
-    assert value is not None
-    names = {**run.names, "x": x_of(run.trees["a"]["x"])}
-    run.rules[0].value(("value",), value, names, "x")
-    assert run.looked_up() == {id(run.trees["b"]["y"])}  # its shape alone was asked for
 
 
 def test_leaves_as_expressions_see_them() -> None:
@@ -153,12 +47,6 @@ def test_leaves_as_expressions_see_them() -> None:
     with pytest.raises(SurgeryError, match="`s` is a string, not an array"):
         leaves.lookup("s")
     assert leaves.seen == {"a", "b", "s"}
-
-
-def test_x_of_a_leaf_without_an_array_fails_when_it_is_used() -> None:
-    x = x_of(tree_of("source", {"s": "string"})["s"])
-    assert isinstance(x, Unavailable)
-    assert x.message == "`s` is a string, not an array"
 
 
 def test_keys_are_counted_whole() -> None:

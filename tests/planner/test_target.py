@@ -19,7 +19,6 @@ from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.notices import sentences
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.functions.arrays import Read, reads
-from ckpt_surgery.language.expressions.scope import Unavailable
 from ckpt_surgery.language.schema.fields import TargetPolicy
 from ckpt_surgery.planner.entries import Entry, SourceLeaves
 from ckpt_surgery.planner.plan import Plan
@@ -125,36 +124,6 @@ def test_offers_that_do_not_fit(wanted: str, offered: str, says: str | None) -> 
     run = fit(target_of({"a": wanted}, on_shape_mismatch="fallback"), {"a": offered})
     assert origins(run) == {"a": "target"}
     assert sentences(run.problems.notices) == [f"{says}: the target's value is used"]
-
-
-@pytest.mark.parametrize(("policy", "dtype"), [("source", np.int8), ("target", np.float32)])
-def test_the_dtype(policy: str, dtype: type) -> None:
-    run = fit(target_of({"a": "float32[2]"}, dtype=policy), {"a": "int8[2]"})
-    entry = run.tree["a"]
-    assert entry.value.spec.dtype == dtype
-    assert entry.leaf.spec is not None
-    assert entry.leaf.spec.dtype == dtype
-
-
-def test_the_lists_of_a_listing_are_the_sources() -> None:
-    listed = target_of(["l/0", "m/0"], readable=False)
-    run = pass_run_of(KEPT, ["l/[0]", "m/0"], target=listed)
-    kept = run.trees["source"].values()
-    tree = fitted(run, listed, {}, {}, kept, {})
-    assert {text: entry.key.sequences for text, entry in tree.items()} == {
-        "l/0": (False, True),
-        "m/0": (False, False),
-    }
-
-
-def test_what_target_stands_for_in_expressions() -> None:
-    assert isinstance(target_leaves(target_of(["a"])), SourceLeaves)
-    nothing = target_leaves(None)
-    assert isinstance(nothing, Unavailable)
-    assert nothing.message == "no target is given"
-    listed = target_leaves(target_of(["a"], readable=False))
-    assert isinstance(listed, SourceLeaves)
-    assert listed.keys() == {"a"}
 
 
 NAMES = st.lists(st.sampled_from([*"abcdef"]), unique=True)
