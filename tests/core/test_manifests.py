@@ -43,6 +43,7 @@ def test_equal_codecs_have_equal_text_whatever_the_order_of_their_fields() -> No
         ([bytes_codec("big"), ZSTD], False, False, True),
         ([SHARDS], False, False, False),  # where an element lies depends on the shape
         ([{"id": "delta"}], False, False, False),
+        ([{"packed": 4}], False, False, False),
     ],
 )
 def test_what_is_known_of_the_stored_bytes(codecs, raw, little, bytewise) -> None:

@@ -19,8 +19,6 @@ from ckpt_surgery.core.manifests import (
     Chunk,
     Codec,
     Manifest,
-    bytes_codec,
-    encoding_of,
     raw_codec,
 )
 from ckpt_surgery.core.rewrites.axes import transposed
@@ -52,39 +50,6 @@ def ranges(found: Manifest | None) -> dict[Shape, tuple[int, int]]:
     """Offset and length of each chunk."""
     assert found is not None
     return {index: (chunk.offset, chunk.length) for index, chunk in found.chunks.items()}
-
-
-@pytest.mark.parametrize(
-    ("permutation", "order"),
-    [((), "C"), ((0,), "C"), ((0, 1), "C"), ((1, 0), "F"), ((2, 1, 0), "F"), ((0, 2, 1), "0,2,1")],
-)
-def test_the_order_for_people(permutation: tuple[int, ...], order: str) -> None:
-    assert codec_of("zlib", permutation).order == order
-
-
-@pytest.mark.parametrize(
-    ("codec", "raw", "little", "bytewise"),
-    [
-        (raw_codec(2), True, True, True),
-        (codec_of("zlib", (0, 1)), False, True, True),
-        (codec_of("big", (0, 1)), False, False, True),
-        (sharded_codec((1, 1), (0, 1), (0, 1)), False, False, False),
-        (Codec("packed", (0, 1), encoding_of([{"packed": 4}])), False, False, False),
-    ],
-)
-def test_what_an_encoding_allows(codec: Codec, raw: bool, little: bool, bytewise: bool) -> None:
-    assert (codec.raw, codec.little, codec.bytewise) == (raw, little, bytewise)
-
-
-def test_equal_encodings_have_equal_text() -> None:
-    other = {"configuration": {"endian": "little"}, "name": "bytes"}
-    assert encoding_of([other]) == encoding_of([bytes_codec("little")]) == RAW
-
-
-def test_edge_chunks_are_whole_and_grids_may_have_holes() -> None:
-    found = manifest((3, 5), (2, 4), raw_codec(2))
-    assert (found.chunk_nbytes, found.long_axes, found.complete) == (16, (0, 1), True)
-    assert not Manifest(found.spec, found.chunk_shape, found.codec, {(0, 0): Chunk("a", 0, 16)}).complete
 
 
 def test_transposing_renames_axes() -> None:
