@@ -18,7 +18,6 @@ from ckpt_surgery.engine.parts import (
     part_of,
 )
 from ckpt_surgery.engine.staging.objects import roll_forward
-from ckpt_surgery.engine.staging.stages import Publication
 from ckpt_surgery.engine.tasks import shares
 from ckpt_surgery.inputs.options import PlanOptions
 from ckpt_surgery.inputs.request import Request, checked_path, requested
@@ -26,6 +25,7 @@ from ckpt_surgery.inputs.saved_plans import saved_request
 from ckpt_surgery.planner.plan import Plan
 from ckpt_surgery.report.results import ShardResult
 from ckpt_surgery.report.verification import Verify
+from ckpt_surgery.runs.destination import Publication
 from ckpt_surgery.runs.run import Result
 from ckpt_surgery.runs.shards import (
     check_head,

@@ -18,7 +18,7 @@ from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.memory import memory_errors, without_collection
 from ckpt_surgery.core.optimizer_states import as_containers, as_state_dict
 from ckpt_surgery.core.problem_codes import Code
-from ckpt_surgery.core.protocols import Encoder, Source, details_of
+from ckpt_surgery.core.protocols import Source, details_of
 from ckpt_surgery.core.text import number_of, shown
 from ckpt_surgery.formats import destination_names, opening
 from ckpt_surgery.formats import known as formats
@@ -59,7 +59,7 @@ from ckpt_surgery.language.schema.fields import (
 )
 from ckpt_surgery.planner.decisions import OnPass
 from ckpt_surgery.planner.listings import is_listing, read_listing
-from ckpt_surgery.planner.options import DEFAULT_FORMAT, DestinationOptions, Prepared, ResultForm
+from ckpt_surgery.planner.options import DEFAULT_FORMAT, DestinationOptions, Prepared
 from ckpt_surgery.planner.outputs import without_shardings
 from ckpt_surgery.planner.plan import Input, Plan
 from ckpt_surgery.planner.planning import make_plan
@@ -111,15 +111,15 @@ def prepare(request: Request, on_pass: OnPass | None = None) -> Prepared:
         keys = [step.leaf.key.text for step in plan.steps]
         metadata = with_scan_layers(metadata, keys, options.step is not None)
     hooks = loaded.hooks if isinstance(loaded.hooks, HookFile) else None
-    form = result_form(options, destination.encoder)
-    if request.made_from is None and form.holds_config:  # a merge changes the entries itself
+    encoder = destination.encoder
+    if request.made_from is None and encoder.details.holds_config:  # a merge changes the entries itself
         warnings = (*warnings, *config_warnings(replace(plan, metadata=metadata)))
     items = dropped_items(sources, options)
     plan = replace(
         plan, warnings=warnings, metadata=metadata, dropped_items=items, destination=options.chosen
     )
     read = dict(inputs.configs.read)
-    prepared = Prepared(plan, sources, options, form, memory, workers, hooks, read, inputs.listing)
+    prepared = Prepared(plan, sources, options, encoder, memory, workers, hooks, read, inputs.listing)
     return prepared if pinned is None else as_pinned(prepared, pinned)
 
 
@@ -377,13 +377,6 @@ def _model_files(sources: Sequence[Source]) -> Mapping[str, bytes]:
     """The files of the first model that the sources hold. Raises SourceError or UsageError."""
     models = (details_of(source).model_files() for source in sources)
     return next((files for files in models if files), {})
-
-
-def result_form(options: DestinationOptions, encoder: Encoder) -> ResultForm:
-    """Form of the result in this format: one file or a directory, stored in a bucket or uploaded."""
-    form, special = formats.format_named(options.format), encoder.details
-    one_file, record = form.is_file(options.name), special.reserves_record
-    return ResultForm(one_file, form.stores, form.sparse, special.holds_config, record)
 
 
 def _replaced_files(sources: Sequence[Source]) -> SafeToHardlink:

@@ -8,7 +8,7 @@ from typing import Any
 from ckpt_surgery.core import urls
 from ckpt_surgery.core.arguments import LinkMode
 from ckpt_surgery.core.leaves import Leaf
-from ckpt_surgery.core.protocols import Source
+from ckpt_surgery.core.protocols import Encoder, Source
 from ckpt_surgery.language.hooks import HookFile
 from ckpt_surgery.planner.plan import ChosenDestination, Plan, Replacement
 
@@ -47,22 +47,6 @@ class DestinationOptions:
         return "checkpoint" if self.path is None else os.path.basename(urls.absolute(self.path))
 
 
-@dataclass(frozen=True)
-class ResultForm:
-    """Checks of a destination by its format."""
-
-    one_file: bool
-    """Whether the result is one file rather than a directory."""
-    stores: bool
-    """Whether it is written into an object store as it is made, rather than uploaded at the end."""
-    sparse: bool
-    """Whether readers take a chunk that is not there for the fill value."""
-    holds_config: bool
-    """Whether config and tokenizer files can lie beside its weights."""
-    reserves_record: bool
-    """Whether room for the record is reserved before anything is written."""
-
-
 @dataclass(frozen=True, eq=False)
 class Prepared:
     """A plan with everything that is needed to carry it out."""
@@ -71,7 +55,8 @@ class Prepared:
     sources: Mapping[str, Source]
     """The open sources by name; `target` is the target, where that is a checkpoint."""
     destination: DestinationOptions
-    form: ResultForm
+    encoder: Encoder
+    """Encoder of the destination's format."""
     memory: int
     """Budget in bytes."""
     workers: int

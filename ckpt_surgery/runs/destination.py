@@ -5,7 +5,7 @@ A run that writes one item of a step never removes another.
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ckpt_surgery.core import urls
@@ -14,15 +14,20 @@ from ckpt_surgery.core.protocols import Sink
 from ckpt_surgery.core.text import few, shown
 from ckpt_surgery.engine.staging import checks
 from ckpt_surgery.engine.staging import object_leftovers as leftovers
+from ckpt_surgery.engine.staging.life import Staging
+from ckpt_surgery.engine.staging.local import DiskStage
 from ckpt_surgery.engine.staging.object_lock import lock_name
-from ckpt_surgery.engine.staging.stages import Publication
+from ckpt_surgery.engine.staging.objects import StoreStage
+from ckpt_surgery.engine.staging.uploads import DirectoryUpload, FileUpload
 from ckpt_surgery.engine.tasks import outputs_of
+from ckpt_surgery.formats import known as formats
 from ckpt_surgery.formats import opening
 from ckpt_surgery.formats.shared.orbax_layout import committed, is_checkpoint, is_item, steps_in
 from ckpt_surgery.inputs.opening import on_disk
 from ckpt_surgery.inputs.preparing import sink_options
 from ckpt_surgery.inputs.request import Request
-from ckpt_surgery.planner.options import DEFAULT_ITEM, Prepared
+from ckpt_surgery.planner.identity import identity_of
+from ckpt_surgery.planner.options import DEFAULT_ITEM, DestinationOptions, Prepared
 from ckpt_surgery.planner.plan import Replacement
 from ckpt_surgery.runs.replacing import MOST_NAMES, REMOVE, check_replaceable, check_step_is_new
 from ckpt_surgery.storage.draft import OWN
@@ -36,6 +41,36 @@ from ckpt_surgery.storage.listing import (
 )
 from ckpt_surgery.storage.reading import stat_file
 from ckpt_surgery.storage.store import store_of
+
+
+@dataclass(frozen=True)
+class Publication:
+    """A destination that is published atomically: by a rename, or by the last object written."""
+
+    place: str
+    """Path, or URL in an object store."""
+    step_only: bool
+    """True if it is one step of an existing CheckpointManager directory."""
+    item: str | None = None
+    """Name of the item that the caller wants written there; None if left open."""
+    of_items: bool = field(default=False, compare=False)
+    """True if it has items: a step, or the directory of the named item."""
+
+    @property
+    def is_url(self) -> bool:
+        """True if it lies in an object store."""
+        return urls.is_url(self.place)
+
+    @property
+    def path(self) -> Path:
+        """The path of a destination that is not a URL."""
+        assert not self.is_url
+        return Path(self.place)
+
+    @property
+    def at(self) -> Path | str:
+        """The path, or the URL as a text."""
+        return self.place if self.is_url else self.path
 
 
 def place_of(request: Request) -> Publication:
@@ -106,6 +141,28 @@ def open_sink(prepared: Prepared, where: Publication, directory: str, record_byt
     if where.step_only:
         given = replace(given, step=None, item=given.item or DEFAULT_ITEM)
     return opening.open_sink(options.format, directory, given, outputs_of(plan))
+
+
+def stage_for(prepared: Prepared, where: Publication) -> Staging:
+    """Make the stage in which a result is written until it is published.
+
+    Formats that do not write to stores themselves are written to a local directory, and uploaded.
+    """
+    options, identity, replaces = prepared.destination, identity_of(prepared), prepared.replaces
+    form, one_file = formats.format_named(options.format), is_one_file(options)
+    if not where.is_url:
+        return DiskStage(where.path, one_file, identity, replaces)
+    url, costs = where.place, prepared.plan.costs
+    nbytes = costs.bytes_copied + costs.bytes_computed
+    if one_file and not form.stores:
+        return FileUpload(url, identity, replaces, nbytes)
+    target = StoreStage(url, identity, replaces, options.item, form.sparse)
+    return target if form.stores else DirectoryUpload(target, nbytes)
+
+
+def is_one_file(options: DestinationOptions) -> bool:
+    """True if the result is one file rather than a directory."""
+    return formats.format_named(options.format).is_file(options.name)
 
 
 # --- what is there ----------------------------------------------------------------------------------------

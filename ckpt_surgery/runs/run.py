@@ -15,7 +15,6 @@ from ckpt_surgery.core.summary import Represented, Summary
 from ckpt_surgery.core.text import bytes_text, seconds_text, shown
 from ckpt_surgery.engine import worker
 from ckpt_surgery.engine.staging.life import Staging, staged
-from ckpt_surgery.engine.staging.stages import Publication, stage_for
 from ckpt_surgery.engine.tasks import Written
 from ckpt_surgery.inputs.opening import check_unchanged, with_samples
 from ckpt_surgery.inputs.options import ConvertOptions, PlanOptions
@@ -26,7 +25,14 @@ from ckpt_surgery.planner.plan import Plan, Step, Transfer
 from ckpt_surgery.report.plan_texts import plan_summary, totals_text
 from ckpt_surgery.report.results import OverflowedLeaf
 from ckpt_surgery.report.verification import NOT_VERIFIED, VerifiedRun, Verify
-from ckpt_surgery.runs.destination import check_after, check_before, open_sink, place_of
+from ckpt_surgery.runs.destination import (
+    Publication,
+    check_after,
+    check_before,
+    open_sink,
+    place_of,
+    stage_for,
+)
 from ckpt_surgery.runs.sidecars import (
     SidecarOptions,
     beside_weights,
@@ -229,8 +235,8 @@ def _write_and_publish(
 
 def record_room(prepared: Prepared, shards: Shards | None = None) -> int:
     """Bytes that the sink reserves for the record; 0 if the format reserves none."""
-    form = prepared.form
-    return record_length(prepared.plan, shards, form.holds_config) if form.reserves_record else 0
+    details = prepared.encoder.details
+    return record_length(prepared.plan, shards, details.holds_config) if details.reserves_record else 0
 
 
 @dataclass(frozen=True)
@@ -258,7 +264,8 @@ def verify_and_publish(
     plan = prepared.plan
     check_unchanged(plan, prepared.sources, "Nothing was published; run again when nothing writes to it.")
     release_memory()  # reading back begins with the whole budget
-    copied = copy_sidecars(options.companions, stage.work) if prepared.form.holds_config else ()
+    holds_config = prepared.encoder.details.holds_config
+    copied = copy_sidecars(options.companions, stage.work) if holds_config else ()
     if isinstance(sink, KeepingSink):
         keep_sidecars(options.companions, sink.record_directory)
     recorded = partial(record_text, plan, files=written.files, shards=options.shards, companions=copied)

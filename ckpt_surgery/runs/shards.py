@@ -41,7 +41,6 @@ from ckpt_surgery.engine.staging.leftovers import difference, is_published
 from ckpt_surgery.engine.staging.life import Staging, staged
 from ckpt_surgery.engine.staging.local import DiskStage
 from ckpt_surgery.engine.staging.objects import StoreStage
-from ckpt_surgery.engine.staging.stages import Publication
 from ckpt_surgery.engine.tasks import shares
 from ckpt_surgery.engine.worker import Means, finish_checkpoint, work
 from ckpt_surgery.formats import opening
@@ -53,7 +52,7 @@ from ckpt_surgery.inputs.saved_plans import document_of, saved_request
 from ckpt_surgery.planner.identity import digest_of, identity_of
 from ckpt_surgery.planner.options import Prepared
 from ckpt_surgery.report.verification import Verify
-from ckpt_surgery.runs.destination import items_of, open_sink, place_of
+from ckpt_surgery.runs.destination import Publication, is_one_file, items_of, open_sink, place_of
 from ckpt_surgery.runs.replacing import MOST_NAMES
 from ckpt_surgery.runs.run import (
     PublishOptions,
@@ -272,7 +271,7 @@ def stage_for_parts(where: Publication, parts: Parts, head: Head, prepared: Prep
     Raises DestinationError if another run publishes there, StorageError.
     """
     if isinstance(parts, LocalParts):
-        one_file, work = prepared.form.one_file, parts.complete
+        one_file, work = is_one_file(prepared.destination), parts.complete
         with staged(DiskStage(where.path, one_file, head.identity, head.replaces, work)) as stage:
             parts.take(head)
             if not exists(stage.product):

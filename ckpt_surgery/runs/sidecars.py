@@ -50,7 +50,7 @@ def find_sidecars(prepared: Prepared, options: SidecarOptions) -> tuple[Companio
     structure, and otherwise the first source's. Raises UsageError if they are demanded and there are
     none or the destination cannot hold them, SourceError if one of them cannot be read.
     """
-    possible = prepared.form.holds_config
+    possible = prepared.encoder.details.holds_config
     if options.copied is False or (options.copied is None and not possible):
         return _sidecars_to_keep(prepared) if options.copied is None else ()
     if not possible:

@@ -29,9 +29,9 @@ from ckpt_surgery.core.errors import (
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.progress import Progress
 from ckpt_surgery.engine.parts import head_bytes, head_of, missing
-from ckpt_surgery.engine.staging.stages import Publication
 from ckpt_surgery.report.verification import Verify
 from ckpt_surgery.runs import shards
+from ckpt_surgery.runs.destination import Publication
 from ckpt_surgery.runs.engines import dask as clusters
 from tests.support.checkpoints import restored, save_pytree
 from tests.support.command_line import run

@@ -31,12 +31,11 @@ from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.progress import Progress
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.engine.parts import Head, head_of, missing
-from ckpt_surgery.engine.staging.stages import Publication
 from ckpt_surgery.engine.tasks import shares
 from ckpt_surgery.inputs.request import Request
 from ckpt_surgery.planner.identity import digest_of
 from ckpt_surgery.report.verification import Verify
-from ckpt_surgery.runs.destination import place_of
+from ckpt_surgery.runs.destination import Publication, place_of
 from ckpt_surgery.runs.run import Result, RunOptions
 from ckpt_surgery.runs.shards import (
     Job,
