@@ -67,11 +67,6 @@ class Prepared:
     listing: Mapping[str, Leaf] | None = None
     """Leaves of the target by key, where that is a listing."""
 
-    @property
-    def replaces(self) -> Replacement | None:
-        """Content of the destination; None if nothing may be there."""
-        return self.plan.replaces
-
     def replacing(self, replacement: Replacement | None) -> "Prepared":
         """The same for a destination at which this is."""
         return replace(self, plan=replace(self.plan, replaces=replacement))

@@ -134,7 +134,7 @@ def open_sink(prepared: Prepared, where: Publication, directory: str, record_byt
     `record_bytes`: room for the record, if the format reserves some.
     """
     options, plan = prepared.destination, prepared.plan
-    replaces = prepared.replaces
+    replaces = prepared.plan.replaces
     existing = where.place if replaces is not None and replaces.one_item else None
     given = sink_options(options, plan.metadata, list(prepared.sources.values()))
     given = replace(given, record_bytes=record_bytes, existing=existing)
@@ -148,7 +148,7 @@ def stage_for(prepared: Prepared, where: Publication) -> Staging:
 
     Formats that do not write to stores themselves are written to a local directory, and uploaded.
     """
-    options, identity, replaces = prepared.destination, identity_of(prepared), prepared.replaces
+    options, identity, replaces = prepared.destination, identity_of(prepared), prepared.plan.replaces
     form, one_file = formats.format_named(options.format), is_one_file(options)
     if not where.is_url:
         return DiskStage(where.path, one_file, identity, replaces)

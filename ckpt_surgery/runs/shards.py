@@ -118,7 +118,7 @@ def join_or_start_job(request: Request, count: int, overwrite: bool) -> Job:
         shards.run,
         identity,
         count,
-        prepared.replaces,
+        prepared.plan.replaces,
         where.step_only,
         prepared.memory,
         record_room(prepared, shards),
