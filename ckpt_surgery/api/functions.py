@@ -10,6 +10,7 @@ from ckpt_surgery.core.arguments import CheckpointLike
 from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.core.text import abridged
 from ckpt_surgery.inputs.functions import traced
+from ckpt_surgery.inputs.opening import open_sources
 from ckpt_surgery.inputs.request import requested
 from ckpt_surgery.migration.functions.flat import OnFlatDicts
 from ckpt_surgery.migration.recipes import MigratedRecipe
@@ -43,8 +44,8 @@ def from_function(
     if not callable(function):
         raise UsageError(f"`from_function`: {abridged(function)} is not a function")
     options: Any = {"step": step, "item": item, "src_format": src_format, "uint16": uint16}
-    recipe: MigratedRecipe = traced(requested(function, sources, None, options)).recipe
-    return recipe
+    request = requested(function, sources, None, options)
+    return traced(function, open_sources(request), request.uint16)
 
 
 def from_t5x_translator(translator: Any, *, source: CheckpointLike, **options: Any) -> MigratedRecipe:
@@ -64,8 +65,7 @@ def from_t5x_translator(translator: Any, *, source: CheckpointLike, **options: A
     that cannot be opened. Errors of a function itself pass on unchanged.
     """
     function = OnFlatDicts(TranslatorFunction(translator, options))
-    recipe: MigratedRecipe = traced(requested(function, (source,), None, {})).recipe
-    return recipe
+    return traced(function, open_sources(requested(function, (source,), None, {})), None)
 
 
 def load_and_transform(first: Any, second: Any, *others: Any, target: Any = None, **options: Any) -> Any:

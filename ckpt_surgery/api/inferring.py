@@ -30,7 +30,8 @@ from ckpt_surgery.inference.hints import Hints, hints_of
 from ckpt_surgery.inference.values.comparing import structure_problems, value_problems
 from ckpt_surgery.inference.values.reading import Side, fingerprints_of
 from ckpt_surgery.inputs import options
-from ckpt_surgery.inputs.opening import choice_at, open_as, uint16_at, without_values
+from ckpt_surgery.inputs.open_sources import open_as
+from ckpt_surgery.inputs.opening import choice_at, uint16_at, without_values
 from ckpt_surgery.inputs.options import SourceOptions
 from ckpt_surgery.inputs.output_files import (
     CheckpointPath,

@@ -20,7 +20,7 @@ from ckpt_surgery.core.urls import is_url
 from ckpt_surgery.formats import known as formats
 from ckpt_surgery.inputs import options
 from ckpt_surgery.inputs.matching import check_matched, matching, selected
-from ckpt_surgery.inputs.opening import in_memory, open_as, open_input, without_values
+from ckpt_surgery.inputs.opening import in_memory, open_input, without_values
 from ckpt_surgery.inputs.request import checkpoint_or_tree
 from ckpt_surgery.inputs.warnings import about_source, chosen_item_notes, kept_as_integers
 from ckpt_surgery.report.differences import Difference, Holds, diff_trees
@@ -189,6 +189,8 @@ def _path_of_item(given: CheckpointLike, step: int | None, item: str) -> str | N
 
 def _open_side(given: CheckpointLike, step: int | None, item: str | None, uint16: str | None) -> Source:
     """Open a checkpoint with this step and item, or a tree, which has neither."""
+    from ckpt_surgery.inputs.open_sources import open_as  # imports what reads recipes
+
     place = checkpoint_or_tree(given)
     return open_as(place, uint16, step=step, item=item) if isinstance(place, str) else open_as(place, uint16)
 

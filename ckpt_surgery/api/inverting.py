@@ -21,9 +21,10 @@ from ckpt_surgery.inference.drafts.drafting import drafted
 from ckpt_surgery.inference.undoing.inverting import Inversion, IrreversibleLeaf, inverted
 from ckpt_surgery.inference.undoing.trials import Trial, comes_back, structure_problems, tried
 from ckpt_surgery.inputs import output_files
+from ckpt_surgery.inputs.opening import with_recipe
 from ckpt_surgery.inputs.options import InvertOptions
 from ckpt_surgery.inputs.preparing import prepare
-from ckpt_surgery.inputs.request import Request, read_recipe, requested, with_recipe
+from ckpt_surgery.inputs.request import Request, read_recipe, requested
 from ckpt_surgery.language.loading import LoadedRecipe
 from ckpt_surgery.language.yaml.writing import SCHEMA
 from ckpt_surgery.migration.recipes import MigratedRecipe

@@ -20,7 +20,7 @@ from ckpt_surgery.core.progress import ProgressLike, Report
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats import opening
 from ckpt_surgery.inputs.open_sources import kept_open
-from ckpt_surgery.inputs.opening import check_unchanged, check_values, in_memory, with_samples
+from ckpt_surgery.inputs.opening import check_unchanged, check_values, in_memory, with_recipe, with_samples
 from ckpt_surgery.inputs.options import RestoreOptions
 from ckpt_surgery.inputs.pinned import (
     RESTORE,
@@ -30,17 +30,14 @@ from ckpt_surgery.inputs.pinned import (
     request_of_inputs,
     request_of_plan,
 )
-from ckpt_surgery.inputs.preparing import open_inputs, plan_inputs, planned_memory
+from ckpt_surgery.inputs.preparing import open_inputs, plan_inputs
 from ckpt_surgery.inputs.request import (
     InMemory,
     OpenCheckpoint,
     Request,
     checkpoint_or_tree,
-    loaded_recipe,
     requested,
-    with_recipe,
 )
-from ckpt_surgery.language.hooks import HookFile
 from ckpt_surgery.language.loading import LoadedRecipe
 from ckpt_surgery.language.packaged import PREFIX
 from ckpt_surgery.language.written import is_text
@@ -68,7 +65,6 @@ from ckpt_surgery.planner.transfers import arrays_in_memory
 from ckpt_surgery.report.results import OverflowedLeaf
 from ckpt_surgery.runs.run import overflow_notices
 from ckpt_surgery.system.progress_bars import reported
-from ckpt_surgery.system.resources import default_memory, default_workers
 
 
 @takes(RestoreOptions, Request)
@@ -234,29 +230,25 @@ def _prepare(request: Request, shardings: Any) -> Restoration:
     if pinned is not None:
         refuse_decided(pinned.name, [] if shardings is None else ["shardings"])
         shardings = pinned.shardings
-    request = with_recipe(request)
-    loaded = loaded_recipe(request)
-    inputs = open_inputs(request, loaded)
+    inputs = open_inputs(with_recipe(request))
     tree, places = None, dict[str, Any]()
     if inputs.target is not None:
         source = inputs.sources[TARGET]
         assert isinstance(source, TreeSource)
         tree = source.tree
         inputs = replace(inputs, target=_with_own_dtypes(inputs.target, tree))
-    memory = request.memory or default_memory()
-    workers = request.workers or default_workers()
-    hooks = inputs.loaded.hooks if isinstance(inputs.loaded.hooks, HookFile) else None
-    budget = planned_memory(request)
-    plan = plan_inputs(inputs, arrays_in_memory(LiveEncoder(tree), staged=True), {}, budget, workers)
+    plan = plan_inputs(inputs, arrays_in_memory(LiveEncoder(tree), staged=True), {})
     if pinned is not None:
-        check_same_plan(plan, memory, pinned)
+        check_same_plan(plan, inputs.memory, pinned)
     if tree is not None:
         tree = settled(tree, plan, inputs.sources)
         places = dict(resolved_shardings(tree, shardings))
     elif shardings is not None:
         places = _planned_shardings(plan, shardings)
-    rebuilt = loaded.function.rebuilt if loaded.function is not None and tree is None else None
-    return Restoration(plan, inputs.sources, tree, places, memory, workers, rebuilt, hooks)
+    function = inputs.loaded.function
+    rebuilt = function.rebuilt if function is not None and tree is None else None
+    limits = inputs.memory, inputs.workers
+    return Restoration(plan, inputs.sources, tree, places, *limits, rebuilt, inputs.hooks)
 
 
 def _planned_shardings(plan: Plan, shardings: Any) -> dict[str, Any]:

@@ -3,11 +3,11 @@
 import functools
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
-from ckpt_surgery.core.arrays import ArraySpec, Region, Shape
+from ckpt_surgery.core.arrays import Region, Shape
 from ckpt_surgery.core.errors import SurgeryError, UsageError
 from ckpt_surgery.core.file_states import FileState, changes
 from ckpt_surgery.core.keys import Key
@@ -15,13 +15,14 @@ from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.manifests import Chunk, parts_of_chunks
 from ckpt_surgery.core.protocols import Choices, Source, details_of
 from ckpt_surgery.core.text import shown
-from ckpt_surgery.inputs.opening import changed_since_opening
+from ckpt_surgery.inputs.opening import changed_since_opening, open_input, uint16_at
+from ckpt_surgery.inputs.options import SourceOptions
 from ckpt_surgery.inputs.request import InMemory, OpenedPath
 from ckpt_surgery.inputs.warnings import disguised_leaves
 from ckpt_surgery.live.lazy_arrays import LazyArray
 from ckpt_surgery.live.source import TreeSource
 from ckpt_surgery.live.tree import nested, plain_value
-from ckpt_surgery.planner.disguised import BFLOAT16, is_uint16
+from ckpt_surgery.planner.disguised import as_bfloat16, is_uint16
 from ckpt_surgery.storage.samples import states_by_path
 
 
@@ -38,9 +39,9 @@ class OpenSource:
         self.metadata, self.closed = source.metadata, False
         self._stored_leaves = source.leaves()
         """Leaves as they are stored."""
-        self._leaves = {
-            t: _as_read(leaf, given.uint16 == "bfloat16") for t, leaf in self._stored_leaves.items()
-        }
+        self._leaves = self._stored_leaves
+        if given.uint16 == "bfloat16":
+            self._leaves = {text: as_bfloat16(leaf) for text, leaf in self._leaves.items()}
         self._values: dict[str, Any] = {}
         self._files = given.files if isinstance(given, OpenedPath) else {}
 
@@ -134,14 +135,6 @@ def kept_open(source: Source, uint16: str = "keep", tree: InMemory | None = None
     return OpenSource(source, path)
 
 
-def _as_read(leaf: Leaf, as_bfloat16: bool) -> Leaf:
-    """Leaf with the dtype that it is read in."""
-    if not as_bfloat16 or not is_uint16(leaf):
-        return leaf
-    assert leaf.spec is not None
-    return replace(leaf, spec=ArraySpec(leaf.spec.shape, BFLOAT16))
-
-
 def _relative(key: Key, prefix: str) -> Key:
     """Key without the components of a prefix."""
     skipped = 0
@@ -150,6 +143,18 @@ def _relative(key: Key, prefix: str) -> Key:
         skipped += 1
     first, *others = key.names[skipped:]  # a component with a slash can begin in the prefix
     return Key((first[len(prefix) :], *others), key.sequences[skipped:])
+
+
+def open_as(given: str | InMemory, uint16: str | None, **which: Unpack[SourceOptions]) -> Source:
+    """Open a checkpoint or list a tree, with arrays of uint16 read as the option or an open checkpoint says.
+
+    Raises what `open_input` raises, and UsageError if both say something else.
+    """
+    read_as = uint16_at(given, uint16)
+    source = open_input(given, **which)
+    if read_as == "keep":
+        return source
+    return kept_open(source, read_as, given if isinstance(given, InMemory) else None)
 
 
 class StoredArray(LazyArray):
@@ -180,5 +185,5 @@ class StoredArray(LazyArray):
     def _read(self, region: Region) -> np.ndarray:
         return self._opened.read(self._leaf, region)
 
-    def _source_and_leaf(self) -> tuple[Source, Leaf]:
-        return self._opened, self._leaf
+    def _described(self) -> Leaf:
+        return self._leaf

@@ -1,9 +1,9 @@
-"""Open inputs: checkpoints at a path, or pytrees in memory, and the configs of models beside them."""
+"""Open inputs: recipes, checkpoints at a path, pytrees in memory, and the configs of models beside them."""
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ckpt_surgery.core.errors import PlanError, Problem, SourceError, UsageError
 from ckpt_surgery.core.file_states import changes, changes_text
@@ -16,8 +16,14 @@ from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats import opening
 from ckpt_surgery.formats.shared.config_files import check_access, config_place, read_config, read_object
 from ckpt_surgery.functions.arrays import reads
-from ckpt_surgery.inputs.options import SourceOptions
-from ckpt_surgery.inputs.request import InMemory, OpenedPath, Request, checked_uint16, opened_otherwise
+from ckpt_surgery.inputs.request import (
+    InMemory,
+    OpenedPath,
+    Request,
+    checked_uint16,
+    opened_otherwise,
+    read_recipe,
+)
 from ckpt_surgery.language.expressions.configs import Config, Configs, Layer
 from ckpt_surgery.language.expressions.scope import CONFIGS
 from ckpt_surgery.live.source import FORMAT, TreeSource
@@ -60,20 +66,6 @@ def open_input(
             raise UsageError(f"{called} is a tree in memory: it has no {name}, and {value!r} is given")
     tree = given.tree
     return tree if isinstance(tree, TreeSource) else TreeSource(live_tree(tree, is_target), called)
-
-
-def open_as(given: str | InMemory, uint16: str | None, **which: Unpack[SourceOptions]) -> Source:
-    """Open a checkpoint or list a tree, with arrays of uint16 read as the option or an open checkpoint says.
-
-    Raises what `open_input` raises, and UsageError if both say something else.
-    """
-    read_as = uint16_at(given, uint16)
-    source = open_input(given, **which)
-    if read_as == "keep":
-        return source
-    from ckpt_surgery.inputs.open_sources import kept_open  # imports what reads recipes
-
-    return kept_open(source, read_as, given if isinstance(given, InMemory) else None)
 
 
 def uint16_at(given: str | InMemory, uint16: str | None) -> str:
@@ -137,6 +129,25 @@ def open_sources(request: Request) -> list[Source]:
         open_input(source, step=step, item=request.item, src_format=request.src_format)
         for source, step in zip(given, steps, strict=True)
     ]
+
+
+def with_recipe(request: Request) -> Request:
+    """Read the recipe of a request; unchanged where it has none, or one that was read before.
+
+    A function as the recipe is traced, for which the sources are opened. Raises RecipeError, and for a
+    function what opening sources raises, and UsageError.
+    """
+    from ckpt_surgery.language.loading import LoadedRecipe
+
+    if request.recipe is None or isinstance(request.recipe, LoadedRecipe):
+        return request
+    if callable(request.recipe):
+        from ckpt_surgery.inputs.functions import traced  # imports what only functions need
+
+        sources = open_sources(request)
+        recipe = traced(request.recipe, sources, request.uint16)
+        request = replace(request, recipe=recipe, opened=tuple(sources))
+    return replace(request, recipe=read_recipe(request.recipe, request.set), set=())
 
 
 def last_steps(request: Request) -> list[int]:

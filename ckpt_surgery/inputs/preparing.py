@@ -13,7 +13,14 @@ from typing import Any
 
 from ckpt_surgery.core import arguments, urls
 from ckpt_surgery.core.errors import UsageError
-from ckpt_surgery.core.history import RECORD, PastRecipe, extended_history, history_entry, own_metadata
+from ckpt_surgery.core.history import (
+    NO_RECIPE,
+    RECORD,
+    PastRecipe,
+    extended_history,
+    history_entry,
+    own_metadata,
+)
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.memory import memory_errors, without_collection
 from ckpt_surgery.core.optimizer_states import as_containers, as_state_dict
@@ -36,12 +43,13 @@ from ckpt_surgery.inputs.opening import (
     open_input,
     open_sources,
     target_leaves,
+    with_recipe,
     with_states,
     without_values,
 )
 from ckpt_surgery.inputs.options import SourceOptions
 from ckpt_surgery.inputs.pinned import as_pinned, check_same_sources, load_hooks, options_of, reopen_sources
-from ckpt_surgery.inputs.request import InMemory, Request, loaded_recipe, with_hooks, with_recipe
+from ckpt_surgery.inputs.request import InMemory, Request, with_hooks
 from ckpt_surgery.inputs.warnings import (
     chosen_item_notes,
     destination_warnings,
@@ -49,7 +57,7 @@ from ckpt_surgery.inputs.warnings import (
     plan_warnings,
 )
 from ckpt_surgery.language.hooks import HookFile
-from ckpt_surgery.language.loading import LoadedRecipe
+from ckpt_surgery.language.loading import LoadedRecipe, parse_recipe
 from ckpt_surgery.language.packaged import PREFIX
 from ckpt_surgery.language.schema.fields import (
     InputPolicy,
@@ -81,25 +89,20 @@ def prepare(request: Request, on_pass: OnPass | None = None) -> Prepared:
     Raises RecipeError, PlanError, SourceError or UsageError, with every problem that was found.
     """
     request = with_recipe(request)
-    loaded = loaded_recipe(request)
-    if request.unshard:
-        loaded = replace(loaded, recipe=without_shardings(loaded.recipe))
-    options = resolve_destination(request, loaded.recipe.output)
-    inputs = open_inputs(request, loaded)
+    options = resolve_destination(request, None if request.recipe is None else request.recipe.recipe.output)
+    inputs = open_inputs(request)
     inputs = replace(inputs, listings=_respelled_listings(options.format, inputs))
-    loaded, sources = inputs.loaded, inputs.sources
+    sources = inputs.sources
     if options.step is not None and options.item is None:
         options = replace(options, item=inputs.first.item)
-    memory = request.memory or default_memory()
-    workers = request.workers or default_workers()
-    recipe = None if request.recipe is None else loaded
+    recipe = None if request.recipe is None else inputs.loaded
     metadata, history, notes = _metadata_and_history(inputs.configs, recipe, options.format)
     metadata, destination = _describe_with_history(options, metadata, history, list(sources.values()))
     if history and RECORD not in metadata:
         notes = (*notes, f"{options.format} has no room for recipe, params and config: they are not recorded")
     if (pinned := request.pinned) is not None:
         destination = replace(destination, may_link=pinned.may_link)
-    plan = plan_inputs(inputs, destination, metadata, planned_memory(request), workers, on_pass)
+    plan = plan_inputs(inputs, destination, metadata, on_pass)
     warnings = (
         *request.notes,
         *plan.warnings,
@@ -110,7 +113,6 @@ def prepare(request: Request, on_pass: OnPass | None = None) -> Prepared:
     if options.format == DEFAULT_FORMAT:
         keys = [step.leaf.key.text for step in plan.steps]
         metadata = with_scan_layers(metadata, keys, options.step is not None)
-    hooks = loaded.hooks if isinstance(loaded.hooks, HookFile) else None
     encoder = destination.encoder
     if request.made_from is None and encoder.details.holds_config:  # a merge changes the entries itself
         warnings = (*warnings, *config_warnings(replace(plan, metadata=metadata)))
@@ -118,15 +120,9 @@ def prepare(request: Request, on_pass: OnPass | None = None) -> Prepared:
     plan = replace(
         plan, warnings=warnings, metadata=metadata, dropped_items=items, destination=options.chosen
     )
-    read = dict(inputs.configs.read)
-    prepared = Prepared(plan, sources, options, encoder, memory, workers, hooks, read, inputs.listing)
+    about = inputs.memory, inputs.workers, inputs.hooks, dict(inputs.configs.read), inputs.listing
+    prepared = Prepared(plan, sources, options, encoder, *about)
     return prepared if pinned is None else as_pinned(prepared, pinned)
-
-
-def planned_memory(request: Request) -> int:
-    """Budget in bytes that the outputs of a request are cut for."""
-    pinned = None if request.pinned is None else request.pinned.request.memory
-    return pinned or request.memory or default_memory()
 
 
 @dataclass(frozen=True)
@@ -145,6 +141,16 @@ class Inputs:
     listing: Mapping[str, Leaf] | None
     """Leaves of the target by key, where that is a listing."""
     target: Target | None
+    memory: int
+    """Budget in bytes of the run."""
+    planned_memory: int
+    """Budget in bytes that the outputs are cut for."""
+    workers: int
+
+    @property
+    def hooks(self) -> HookFile | None:
+        """The file of hooks that the recipe may call; None if it has none."""
+        return self.loaded.hooks if isinstance(self.loaded.hooks, HookFile) else None
 
     @property
     def first(self) -> Source:
@@ -156,16 +162,14 @@ def plan_inputs(
     inputs: Inputs,
     destination: Destination,
     metadata: Mapping[str, Any],
-    memory: int,
-    workers: int,
     on_pass: OnPass | None = None,
 ) -> Plan:
     """Plan for open inputs, with the warnings that hold for any destination. `on_pass`: see `decide`.
 
     Raises PlanError, SourceError or UsageError.
     """
-    loaded, sources, listings, target = inputs.loaded, inputs.sources, inputs.listings, inputs.target
-    described = inputs.described
+    loaded, listings, target, described = inputs.loaded, inputs.listings, inputs.target, inputs.described
+    memory, workers = inputs.planned_memory, inputs.workers
     if loaded.function is not None:
         check_keys(loaded.function, target)
     plan = make_plan(loaded, listings, target, described, metadata, destination, memory, workers, on_pass)
@@ -174,17 +178,21 @@ def plan_inputs(
         *(() if loaded.function is None else loaded.function.warnings),
         *target_share(plan, loaded, target),
         *plan.warnings,
-        *plan_warnings(plan, sources),
+        *plan_warnings(plan, inputs.sources),
     )
     return replace(plan, warnings=warnings)
 
 
-def open_inputs(request: Request, loaded: LoadedRecipe) -> Inputs:
-    """Open the sources and the target. Raises SourceError, PlanError or UsageError.
+def open_inputs(request: Request) -> Inputs:
+    """Open the sources and the target of a request whose recipe was read.
 
-    Raises SourcesChanged if they have changed since the plan was saved.
+    Raises RecipeError, SourceError, PlanError or UsageError, and SourcesChanged if the sources have changed
+    since the plan was saved.
     """
     pinned = request.pinned
+    loaded: LoadedRecipe = request.recipe or parse_recipe("version: 1\n", NO_RECIPE, request.set)
+    if request.unshard:
+        loaded = replace(loaded, recipe=without_shardings(loaded.recipe))
     if pinned is not None and pinned.hooks is not None:
         loaded = replace(loaded, hooks=load_hooks(pinned.name, pinned.hooks, request.allow_hooks))
     elif pinned is None and request.allow_hooks:
@@ -201,14 +209,18 @@ def open_inputs(request: Request, loaded: LoadedRecipe) -> Inputs:
     configs = ConfigFiles(dict(sources), request.config, None if pinned is None else pinned.configs)
     loaded = replace(loaded, configs=configs_of(configs))
     listings = {name: source.leaves() for name, source in sources.items()}
-    listing = _target_listing(request)
+    listing = None if pinned is None else pinned.listing
+    if pinned is None and isinstance(request.target, str) and is_listing(request.target):
+        listing = read_listing(request.target)
     target = _open_target(request, listing, loaded, sources)
     inputs = describe_inputs(sources)
     if pinned is not None:
         if any(before.files or not before.fingerprint for before in pinned.inputs):
             inputs = list(with_states(inputs, sources))
         check_same_sources(pinned, inputs)
-    return Inputs(loaded, sources, listings, inputs, configs, listing, target)
+    memory, workers = request.memory or default_memory(), request.workers or default_workers()
+    cut_for = memory if pinned is None else pinned.request.memory or memory
+    return Inputs(loaded, sources, listings, inputs, configs, listing, target, memory, cut_for, workers)
 
 
 def _check_target_is_named(request: Request, loaded: LoadedRecipe) -> None:
@@ -237,14 +249,6 @@ def _respelled_listings(format: str, inputs: Inputs) -> Mapping[str, Mapping[str
             leaves = {(True, False): as_state_dict, (False, True): as_containers}.get(lists, dict)(leaves)
         spelled[name] = leaves
     return spelled
-
-
-def _target_listing(request: Request) -> Mapping[str, Leaf] | None:
-    """Read the leaves of a target that is a listing; None where it is anything else."""
-    if request.pinned is not None:
-        return request.pinned.listing
-    given = request.target
-    return read_listing(given) if isinstance(given, str) and is_listing(given) else None
 
 
 def _open_target(

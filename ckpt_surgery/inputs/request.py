@@ -16,7 +16,7 @@ from ckpt_surgery.core import arguments, urls
 from ckpt_surgery.core.arguments import Assignments, Function, LinkMode, PathLike, RecipeLike
 from ckpt_surgery.core.errors import PlanError, UsageError
 from ckpt_surgery.core.file_states import FileState
-from ckpt_surgery.core.history import IN_MEMORY, NO_RECIPE
+from ckpt_surgery.core.history import IN_MEMORY
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.text import did_you_mean, shown
 from ckpt_surgery.inputs.choices import readable_formats, writable_formats
@@ -310,33 +310,6 @@ def read_recipe(recipe: RecipeLike | MigratedRecipe, set: Assignments = ()) -> "
             hint = "A function needs its sources: `ckpt_surgery.from_function(f, *sources)`."
         raise UsageError(f"a recipe cannot be of type {kind}", hint=hint)
     return load_recipe(os.fspath(recipe), given, format_findings)
-
-
-def with_recipe(request: "Request") -> "Request":
-    """Read the recipe of a request; unchanged where it has none, or one that was read before.
-
-    A function as the recipe is traced, for which the sources are opened. Raises RecipeError, and for a
-    function what opening sources raises, and UsageError.
-    """
-    from ckpt_surgery.language.loading import LoadedRecipe
-
-    if request.recipe is None or isinstance(request.recipe, LoadedRecipe):
-        return request
-    if callable(request.recipe):
-        from ckpt_surgery.inputs.functions import traced  # imports what only functions need
-
-        request = traced(request)
-    return replace(request, recipe=read_recipe(request.recipe, request.set), set=())
-
-
-def loaded_recipe(request: "Request") -> "LoadedRecipe":
-    """Read the recipe of a request where it was not read before. Raises RecipeError."""
-    from ckpt_surgery.language.loading import parse_recipe
-
-    if request.recipe is None:
-        return parse_recipe("version: 1\n", NO_RECIPE, request.set)
-    recipe: LoadedRecipe = with_recipe(request).recipe
-    return recipe
 
 
 def format_findings(recipe: "Recipe") -> "Iterator[Finding]":

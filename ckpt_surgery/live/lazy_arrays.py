@@ -9,6 +9,7 @@ from abc import ABC, ABCMeta, abstractmethod
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any, NoReturn
 
 import numpy as np
@@ -18,7 +19,6 @@ from ckpt_surgery.core.dtypes import DTYPES, DType, kind
 from ckpt_surgery.core.errors import DataError, FunctionError, SourceError, UsageError
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind, array_repr
-from ckpt_surgery.core.protocols import Source
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.functions.dtypes import Bitcast, Cast, overflow_reason
 from ckpt_surgery.live.indexing import parse_index, read_picked
@@ -234,20 +234,16 @@ class LazyArray(ABC):
         """
         from ckpt_surgery.report.values import statistics
 
-        source, leaf = self._source_and_leaf()
+        leaf = self._described()
+        source: Any = SimpleNamespace(read=lambda leaf, region: self._read(region))
         outcome = statistics(source, default_memory(), [leaf])[leaf.key.text]
         if isinstance(outcome, Statistics):
             return outcome
         raise (SourceError if outcome.damaged else UsageError)(f"{self!r} has no statistics: {outcome.why}")
 
-    def _source_and_leaf(self) -> tuple[Source, Leaf]:
-        """A source that has this array as a leaf."""
-        from ckpt_surgery.live.source import TreeSource
-        from ckpt_surgery.live.tree import LiveTree
-
-        leaf = Leaf(Key.parse(self.key), self._kind, self._spec, prng_impl=self.prng_impl)
-        tree = LiveTree({self.key: leaf}, {self.key: self}, (), None, lambda tree: tree)
-        return TreeSource(tree, repr(self)), leaf
+    def _described(self) -> Leaf:
+        """Leaf that it would be in a checkpoint."""
+        return Leaf(Key.parse(self.key), self._kind, self._spec, prng_impl=self.prng_impl)
 
     @property
     def _kind(self) -> LeafKind:

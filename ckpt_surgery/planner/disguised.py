@@ -1,7 +1,9 @@
 """Finds where a plan uses integers of uint16 that are bfloat16 in truth, as old versions of T5X stored it."""
 
 from collections.abc import Iterable, Mapping, Set
+from dataclasses import replace
 
+from ckpt_surgery.core.arrays import ArraySpec
 from ckpt_surgery.core.dtypes import DTYPES, kind
 from ckpt_surgery.core.errors import PlanError
 from ckpt_surgery.core.leaves import Leaf, LeafKind
@@ -19,6 +21,13 @@ Suspects = Mapping[str, Set[str]]
 def is_uint16(leaf: Leaf) -> bool:
     """Whether a leaf is an array of uint16, which may be bfloat16."""
     return leaf.kind is LeafKind.ARRAY and leaf.spec is not None and leaf.spec.dtype == UINT16
+
+
+def as_bfloat16(leaf: Leaf) -> Leaf:
+    """The leaf, with the dtype bfloat16 if it is an array of uint16."""
+    if leaf.spec is None or not is_uint16(leaf):
+        return leaf
+    return replace(leaf, spec=ArraySpec(leaf.spec.shape, BFLOAT16))
 
 
 def bfloat16_of(read: Read) -> Apply:
