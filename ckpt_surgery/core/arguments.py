@@ -12,7 +12,7 @@ from math import isfinite
 from typing import Annotated, Any, Literal, ParamSpec, TypeVar, get_origin, get_type_hints
 
 from ckpt_surgery.core.errors import Problem, UsageError
-from ckpt_surgery.core.text import did_you_mean, shown
+from ckpt_surgery.core.text import abridged, did_you_mean, shown
 
 _SIZE = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([kmgt]?)(i?)(b?)\s*", re.IGNORECASE)
 _POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
@@ -79,7 +79,7 @@ def assignments_of(given: Assignments) -> tuple[str, ...]:
     if isinstance(given, Mapping):
         for name in given:
             if not isinstance(name, str) or "=" in name:
-                raise UsageError(f"{name!r} is not the name of a param")
+                raise UsageError(f"{abridged(name)} is not the name of a param")
         return tuple(f"{name}={_text(name, value)}" for name, value in given.items())
     texts = (given,) if isinstance(given, str) else tuple(given)
     names = [text.partition("=")[0] for text in texts]
@@ -96,7 +96,7 @@ def _text(name: str, value: Any) -> str:
     items = value if isinstance(value, list | tuple) else [value]
     if not all(isinstance(item, str | int) or (isinstance(item, float) and isfinite(item)) for item in items):
         wanted = "text, a finite number, true or false, or a list of those"
-        raise UsageError(f"the param `{name}` should be {wanted}, not {value!r:.60}")
+        raise UsageError(f"the param `{name}` should be {wanted}, not {abridged(value)}")
     return json.dumps(value, ensure_ascii=False)
 
 

@@ -58,9 +58,12 @@ LONGEST_REPR = 60
 """Limit on the characters of `abridged`."""
 
 
+_ADDRESS = re.compile(r" at 0x[0-9A-Fa-f]+")
+
+
 def abridged(value: object) -> str:
-    """`repr(value)`, cut where it is long: for messages about values of a recipe or a file."""
-    text = repr(value)
+    """`repr(value)` without addresses, cut where it is long: for messages about values that a caller gave."""
+    text = _ADDRESS.sub("", repr(value))
     return text if len(text) <= LONGEST_REPR else f"{text[: LONGEST_REPR - 3]}..."
 
 

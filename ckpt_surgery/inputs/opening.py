@@ -12,7 +12,7 @@ from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.notices import Notice, few_keys, merged
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.protocols import RetypedSource, Source, details_of
-from ckpt_surgery.core.text import shown
+from ckpt_surgery.core.text import abridged, shown
 from ckpt_surgery.formats import opening
 from ckpt_surgery.formats.shared.config_files import check_access, config_place, read_config, read_object
 from ckpt_surgery.functions.arrays import reads
@@ -63,7 +63,7 @@ def open_input(
     called = "(target)" if is_target else TREE
     for name, value in {"step": step, "item": item, "format": src_format}.items():
         if value is not None:
-            raise UsageError(f"{called} is a tree in memory: it has no {name}, and {value!r} is given")
+            raise UsageError(f"{called} is a tree in memory: it has no {name}, and {abridged(value)} is given")
     tree = given.tree
     return tree if isinstance(tree, TreeSource) else TreeSource(live_tree(tree, is_target), called)
 
@@ -94,7 +94,7 @@ def choice_at(
     for name, (given, chosen) in options.items():
         if given not in (None, chosen):
             raise UsageError(
-                f"{shown(path)} is open with the {name} {chosen!r}, and {given!r} is given",
+                f"{shown(path)} is open with the {name} {chosen!r}, and {abridged(given)} is given",
                 hint="Leave it out, or give the path.",
             )
     return path.src_format, path.step, path.item

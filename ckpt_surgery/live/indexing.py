@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ckpt_surgery.core.arrays import ArraySpec, Region, Shape
+from ckpt_surgery.core.text import abridged
 
 GAP_BYTES = 2**15
 """Elements that lie at most this many bytes apart in an uncompressed array are read together."""
@@ -70,7 +71,9 @@ def _parser_of(entry: Any) -> Callable[[Any, int, int], tuple[Picked, Any]]:
     if isinstance(entry, slice):
         return _parse_slice
     if isinstance(entry, bool | np.bool_ | str | bytes):
-        raise IndexError(f"an index is an integer, a slice, `...`, None or an array of integers: {entry!r}")
+        raise IndexError(
+            f"an index is an integer, a slice, `...`, None or an array of integers: {abridged(entry)}"
+        )
     if getattr(entry, "ndim", 0) == 0 and hasattr(entry, "__index__"):
         return _parse_integer
     return _parse_array
@@ -107,7 +110,9 @@ def indices_of(entry: Any, axis: int, length: int) -> np.ndarray:
             raise IndexError(f"boolean index of shape {list(array.shape)} for axis {axis} with size {length}")
         array = np.flatnonzero(array)
     if array.dtype.kind not in "iu" or not array.ndim:
-        raise IndexError(f"an index is an integer, a slice, `...`, None or an array of integers: {entry!r}")
+        raise IndexError(
+            f"an index is an integer, a slice, `...`, None or an array of integers: {abridged(entry)}"
+        )
     outside = array[(array < -length) | (array >= length)]
     if outside.size:
         raise IndexError(f"index {outside[0]} is out of bounds for axis {axis} with size {length}")

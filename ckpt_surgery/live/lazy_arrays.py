@@ -19,7 +19,7 @@ from ckpt_surgery.core.dtypes import DTYPES, DType, kind
 from ckpt_surgery.core.errors import DataError, FunctionError, SourceError, UsageError
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind, array_repr
-from ckpt_surgery.core.text import shown
+from ckpt_surgery.core.text import abridged, shown
 from ckpt_surgery.functions.dtypes import Bitcast, Cast, overflow_reason
 from ckpt_surgery.live.indexing import parse_index, read_picked
 from ckpt_surgery.report.leaves import Statistics
@@ -354,7 +354,7 @@ def dtype_of(dtype: Any) -> DType:
         native: DType = np.dtype(dtype).newbyteorder("=")
     except TypeError:
         raise UsageError(
-            f"not a dtype: {dtype!r}", hint="Types are written in full, such as float32 and bfloat16."
+            f"not a dtype: {abridged(dtype)}", hint="Types are written in full, such as float32 and bfloat16."
         ) from None
     return native
 

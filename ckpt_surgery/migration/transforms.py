@@ -6,7 +6,7 @@ from typing import Any
 
 from ckpt_surgery.core.errors import TransformError, UsageError
 from ckpt_surgery.core.libraries import report_missing
-from ckpt_surgery.core.text import shown
+from ckpt_surgery.core.text import abridged, shown
 from ckpt_surgery.language.expressions.regexes import MAX_PATTERN
 from ckpt_surgery.migration.key_templates import (
     check_pattern,
@@ -99,7 +99,7 @@ _PLAIN = "Write its key so that Python's `re` reads it without doubt; `\\` befor
 def _named(key: str, given: Any, longest: int) -> NamedTransform:
     if not all(hasattr(given, field) for field in _FIELDS):
         raise UsageError(
-            f"the transforms have {given!r} at `{shown(key)}`, which is not a transform",
+            f"the transforms have {shown(abridged(given))} at `{shown(key)}`, which is not a transform",
             hint="Leave the key out, or give a `ckpt_surgery.Transform`.",
         )
     about, original_key = f"the transform `{shown(key)}`", given.original_key
@@ -109,7 +109,7 @@ def _named(key: str, given: Any, longest: int) -> NamedTransform:
     pattern, names = with_free_names(expression)
     if not isinstance(original_key, str | None):
         wanted = "text with `/` between its parts"
-        raise UsageError(f"{about}: `original_key` has to be {wanted}, not {original_key!r}")
+        raise UsageError(f"{about}: `original_key` has to be {wanted}, not {shown(abridged(original_key))}")
     told = f"{about}: `original_key` {shown(repr(original_key))}"
     template = None if original_key is None else template_of(original_key, key, told, names)
     return NamedTransform(key, expression, pattern, template, given)

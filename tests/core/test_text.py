@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from ckpt_surgery.core.text import (
+    abridged,
     brief,
     bytes_text,
     count_text,
@@ -128,3 +129,13 @@ def test_brief_goes_no_deeper_than_three_levels() -> None:
     for _ in range(2000):
         value = Held("b", value)
     assert repr(value) == "Held(text='b', inside=Held(text='b', inside=Held(text='b', inside=Held(...))))"
+
+
+def test_a_value_in_a_message_has_no_address() -> None:
+    given = [test_brief_is_one_short_line, "a".removesuffix, object()]
+    assert [abridged(value).partition(" of ")[0] for value in given] == [
+        "<function test_brief_is_one_short_line>",
+        "<built-in method removesuffix",
+        "<object object>",
+    ]
+    assert abridged("a" * 99) == f"'{'a' * 56}..."
