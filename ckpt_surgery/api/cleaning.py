@@ -11,10 +11,10 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Annotated
 
 from ckpt_surgery.core.arguments import PathLike
-from ckpt_surgery.core.documents import Document, Versioned
+from ckpt_surgery.core.documents import NAMED, Document, Versioned
 from ckpt_surgery.core.errors import DestinationError, UsageError
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.core.urls import is_url
@@ -26,7 +26,7 @@ from ckpt_surgery.engine.staging.leftovers import ASIDE, LeftDirectory, named
 from ckpt_surgery.engine.staging.locks import FileLock, read_sign
 from ckpt_surgery.inputs.request import checked_path
 from ckpt_surgery.storage.failures import storage_errors
-from ckpt_surgery.storage.paths import absolute, exists, path_text
+from ckpt_surgery.storage.paths import absolute, exists
 from ckpt_surgery.storage.record_files import beside
 from ckpt_surgery.system.signals import interruptible
 
@@ -48,66 +48,12 @@ class State(enum.StrEnum):
 
 
 @dataclass(frozen=True)
-class Remainder:
-    """A file or directory that a run left beside a destination."""
-
-    path: Path
-    state: State
-    nbytes: int
-    """Bytes that removing it frees; files with other hard links count as 0."""
-    note: str
-    """Whose it is, or why it stays, as a clause."""
-    removed: bool = False
-    """True if it was removed."""
-
-
-@dataclass(frozen=True)
-class Cleaned:
-    """Files and directories that runs left beside a path, and whether each was removed."""
-
-    path: str
-    """Path as the caller gave it."""
-    remainders: tuple[Remainder, ...]
-    """Everything that runs left, including living runs."""
-
-    @property
-    def dead(self) -> tuple[Remainder, ...]:
-        """Remainders of dead runs: they may be removed, or were."""
-        return tuple(remainder for remainder in self.remainders if remainder.state is State.DEAD)
-
-
-def clean(path: PathLike, *, remove: bool = False) -> Cleaned:
-    """List what runs left beside a destination, or in a directory of several; remove what dead runs left.
-
-    Without `remove` nothing changes. Files of living runs stay, and so do those that no run of this tool
-    made. A checkpoint that a run moved aside before it died is put back. Raises UsageError for a URL, and
-    StorageError where something cannot be listed or removed.
-    """
-    given = checked_path(path)
-    if is_url(given):
-        raise UsageError(
-            f"{shown(given)}: only paths are cleaned",
-            hint="The next run that writes to this URL removes what dead runs left there.",
-        )
-    act = remove_remainders if remove else list_remainders
-    remainders: list[Remainder] = []
-    with interruptible():
-        start = absolute(Path(given))
-        with storage_errors(start):
-            destinations = destinations_at(start)
-        for destination in destinations:
-            with storage_errors(destination):
-                remainders += act(destination)
-    return Cleaned(given, tuple(remainders))
-
-
-@dataclass(frozen=True)
 class RemainderEntry(Document):
     """Something that a run left."""
 
     path: str
     """Its path."""
-    state: Literal["dead", "live", "kept"]
+    state: Annotated[State, NAMED]
     """Whether its run has ended; `kept`: it is of use, or not known to be a run's."""
     bytes: int
     """Size that removing it frees."""
@@ -126,14 +72,35 @@ class CleanDocument(Versioned):
     remainders: tuple[RemainderEntry, ...]
     """Files and directories that runs left beside it or in it."""
 
+    @property
+    def dead(self) -> tuple[RemainderEntry, ...]:
+        """Remainders of dead runs: they may be removed, or were."""
+        return tuple(remainder for remainder in self.remainders if remainder.state is State.DEAD)
 
-def clean_document(cleaned: Cleaned) -> CleanDocument:
-    """The JSON document of `clean`."""
-    entries = (
-        RemainderEntry(path_text(one.path), one.state.value, one.nbytes, one.note, one.removed)
-        for one in cleaned.remainders
-    )
-    return CleanDocument(path=cleaned.path, remainders=tuple(entries))
+
+def clean(path: PathLike, *, remove: bool = False) -> CleanDocument:
+    """List what runs left beside a destination, or in a directory of several; remove what dead runs left.
+
+    Without `remove` nothing changes. Files of living runs stay, and so do those that no run of this tool
+    made. A checkpoint that a run moved aside before it died is put back. Raises UsageError for a URL, and
+    StorageError where something cannot be listed or removed.
+    """
+    given = checked_path(path)
+    if is_url(given):
+        raise UsageError(
+            f"{shown(given)}: only paths are cleaned",
+            hint="The next run that writes to this URL removes what dead runs left there.",
+        )
+    act = remove_remainders if remove else list_remainders
+    remainders: list[RemainderEntry] = []
+    with interruptible():
+        start = absolute(Path(given))
+        with storage_errors(start):
+            destinations = destinations_at(start)
+        for destination in destinations:
+            with storage_errors(destination):
+                remainders += act(destination)
+    return CleanDocument(path=given, remainders=tuple(remainders))
 
 
 # --- what runs left ---------------------------------------------------------------------------------------
@@ -149,7 +116,7 @@ def destinations_at(path: Path) -> list[Path]:
     return list(destinations)
 
 
-def list_remainders(destination: Path) -> list[Remainder]:
+def list_remainders(destination: Path) -> list[RemainderEntry]:
     """List all leftovers of runs beside a destination. Raises OSError."""
     if not destination.parent.is_dir():
         return []
@@ -163,7 +130,7 @@ def list_remainders(destination: Path) -> list[Remainder]:
     ]
 
 
-def remove_remainders(destination: Path) -> list[Remainder]:
+def remove_remainders(destination: Path) -> list[RemainderEntry]:
     """Remove leftovers of dead runs beside a destination, under its lock; returns all that were there.
 
     Raises OSError if something cannot be removed.
@@ -183,33 +150,39 @@ def remove_remainders(destination: Path) -> list[Remainder]:
         for leftover in directories:
             if _of_directory(leftover, destination, alive=False).state is State.DEAD:
                 leftovers.remove(leftovers.claim(leftover.directory, destination))
-        for item in listed:
-            if item.state is State.DEAD and not item.path.is_dir() and item.path != lock_of(destination):
-                item.path.unlink(missing_ok=True)
-    return [replace(item, removed=item.state is State.DEAD and not exists(item.path)) for item in listed]
+        for path in [Path(item.path) for item in listed if item.state is State.DEAD]:
+            if not path.is_dir() and path != lock_of(destination):
+                path.unlink(missing_ok=True)
+    return [
+        replace(item, removed=item.state is State.DEAD and not exists(Path(item.path))) for item in listed
+    ]
+
+
+def _remainder(path: Path, state: State, nbytes: int, note: str) -> RemainderEntry:
+    return RemainderEntry(os.fspath(path), state, nbytes, note, removed=False)
 
 
 # --- temporary directories --------------------------------------------------------------------------------
 
 
-def _of_directory(leftover: LeftDirectory, destination: Path, alive: bool) -> Remainder:
+def _of_directory(leftover: LeftDirectory, destination: Path, alive: bool) -> RemainderEntry:
     """Classify a temporary directory. `alive`: a living run holds the destination's lock."""
     nbytes, whose = _size(leftover.directory), f"of {who(leftover.owner)}"
     if alive:
-        return Remainder(leftover.directory, State.LIVE, nbytes, whose)
+        return _remainder(leftover.directory, State.LIVE, nbytes, whose)
     foreign = _foreign(leftover, destination)
     if foreign is not None:
-        return Remainder(leftover.directory, State.KEPT, nbytes, foreign)
+        return _remainder(leftover.directory, State.KEPT, nbytes, foreign)
     aside = exists(leftover.directory / ASIDE)
     if aside and exists(destination) and not leftover.published:
         why = f"holds, as `{ASIDE}`, a checkpoint that a run moved aside; something else is in its place now"
-        return Remainder(leftover.directory, State.KEPT, nbytes, why)
+        return _remainder(leftover.directory, State.KEPT, nbytes, why)
     notes = [whose]
     if aside and not exists(destination):
         notes.append(f"its `{ASIDE}` is the checkpoint that was at the destination, which is put back")
     if leftover.resumable:
         notes.append("the run can be resumed as long as this is there")
-    return Remainder(leftover.directory, State.DEAD, nbytes, "; ".join(notes))
+    return _remainder(leftover.directory, State.DEAD, nbytes, "; ".join(notes))
 
 
 def _foreign(leftover: LeftDirectory, destination: Path) -> str | None:
@@ -229,18 +202,18 @@ def _foreign(leftover: LeftDirectory, destination: Path) -> str | None:
 # --- locks and parts --------------------------------------------------------------------------------------
 
 
-def _locks(destination: Path, lock: FileLock) -> Iterator[Remainder]:
+def _locks(destination: Path, lock: FileLock) -> Iterator[RemainderEntry]:
     for path in (lock_of(destination), *sorted(named(destination, "lock-[0-9a-f]{8}"))):
         sign = read_sign(path)
         if sign is None:
             continue
         nbytes = os.lstat(path).st_size
         if _is_foreign(path, sign):
-            yield Remainder(path, State.KEPT, nbytes, "is not a lock of a run")
+            yield _remainder(path, State.KEPT, nbytes, "is not a lock of a run")
             continue
         life = lock.judge(sign)
         state = State.DEAD if life.ended else State.LIVE
-        yield Remainder(path, state, nbytes, f"of {who(sign.owner)}, {last_sign(life)}")
+        yield _remainder(path, state, nbytes, f"of {who(sign.owner)}, {last_sign(life)}")
 
 
 def _is_foreign(path: Path, sign: Sign | None) -> bool:
@@ -248,13 +221,13 @@ def _is_foreign(path: Path, sign: Sign | None) -> bool:
     return sign is not None and sign.owner is None and (not path.is_file() or path.stat().st_size > 0)
 
 
-def _parts(destination: Path) -> Iterator[Remainder]:
+def _parts(destination: Path) -> Iterator[RemainderEntry]:
     """Yield the parts of shards: they wait for other shards and for `commit`, even without a living run."""
     for path in sorted(named(destination, "parts(?:-[0-9a-f]{16})?")):
         why = "parts that shards have written; `commit` publishes them"
         if not (path.name.endswith("-parts") and exists(path / HEAD)):
             why = "a directory of parts that a shard was making or removing"
-        yield Remainder(path, State.KEPT, _size(path), why)
+        yield _remainder(path, State.KEPT, _size(path), why)
 
 
 # --- sizes ------------------------------------------------------------------------------------------------

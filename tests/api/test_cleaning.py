@@ -29,7 +29,9 @@ def leave(destination: Path, mode: str = "die") -> None:
 
 def states(path: Path, remove: bool = False) -> list[tuple[str, State, bool]]:
     found = clean(path, remove=remove).remainders
-    return sorted((one.path.name.partition(".ckpt-surgery-")[2][:4], one.state, one.removed) for one in found)
+    return sorted(
+        (Path(one.path).name.partition(".ckpt-surgery-")[2][:4], one.state, one.removed) for one in found
+    )
 
 
 def test_a_killed_run_is_listed_and_then_removed(tmp_path: Path) -> None:
@@ -37,8 +39,8 @@ def test_a_killed_run_is_listed_and_then_removed(tmp_path: Path) -> None:
     before = names(tmp_path)
     listed = clean(tmp_path / "new")
     assert {one.state for one in listed.remainders} == {State.DEAD}
-    directory = next(one for one in listed.remainders if one.path.is_dir())
-    assert 5000 < directory.nbytes < 7000
+    directory = next(one for one in listed.remainders if Path(one.path).is_dir())
+    assert 5000 < directory.bytes < 7000
     assert names(tmp_path) == before
     removed = clean(tmp_path / "new", remove=True)
     assert [one.removed for one in removed.remainders] == [True, True]
@@ -100,7 +102,7 @@ def test_a_checkpoint_that_was_moved_aside_stays_if_its_place_is_taken(tmp_path:
     found = clean(destination, remove=True)
     kept = next(one for one in found.remainders if one.state is State.KEPT)
     assert not kept.removed
-    assert (kept.path / "old" / "weights").read_text() == "precious"
+    assert (Path(kept.path) / "old" / "weights").read_text() == "precious"
 
 
 def test_what_no_run_made_stays(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from rich.text import Text
 
-    from ckpt_surgery.api.cleaning import Cleaned
+    from ckpt_surgery.api.cleaning import CleanDocument
 
 EXAMPLES = {
     "clean new": "What dead runs left beside the checkpoint `new`.",
@@ -41,11 +41,11 @@ def clean(
 
     cleaned = cleaning.clean(path, remove=yes)
     terminal.show(_lines(cleaned, yes))
-    terminal.write(cleaning.clean_document, cleaned)
+    terminal.write(lambda: cleaned)
     return 0
 
 
-def _lines(cleaned: "Cleaned", removed: bool) -> "Iterator[Text]":
+def _lines(cleaned: "CleanDocument", removed: bool) -> "Iterator[Text]":
     from rich.text import Text
 
     from ckpt_surgery.core.text import bytes_text
@@ -53,13 +53,13 @@ def _lines(cleaned: "Cleaned", removed: bool) -> "Iterator[Text]":
     for one in cleaned.remainders:
         word = "removed" if one.removed else one.state.value
         path = shown(os.path.relpath(one.path))
-        line = Text.assemble((f"{word:<9}", STYLES[word]), f"{path}  {bytes_text(one.nbytes)}")
+        line = Text.assemble((f"{word:<9}", STYLES[word]), f"{path}  {bytes_text(one.bytes)}")
         yield line.append(f"  {shown(one.note)}", "dim")
     gone = [one for one in cleaned.dead if one.removed or not removed]
     if not gone:
         yield Text(f"{shown(cleaned.path)}: dead runs left nothing")
         return
     count = "1 thing" if len(gone) == 1 else f"{len(gone):,} things"
-    size = bytes_text(sum(one.nbytes for one in gone))
+    size = bytes_text(sum(one.bytes for one in gone))
     again = f"ckpt-surgery clean {shown(shlex.quote(cleaned.path))} --yes"
     yield Text(f"removed {count}, {size}" if removed else f"{count} to remove, {size}: {again}")
