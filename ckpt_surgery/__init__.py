@@ -91,12 +91,11 @@ if TYPE_CHECKING:
     from ckpt_surgery.api.inverting import Inverse, invert
     from ckpt_surgery.api.linting import lint
     from ckpt_surgery.api.merging import merge, merge_recipe, plan_merge
-    from ckpt_surgery.api.migrating import from_orbax_transforms
     from ckpt_surgery.api.opening import open
     from ckpt_surgery.api.packaged_recipes import PackagedRecipe, recipe, recipes
     from ckpt_surgery.api.restoring import plan_restore, restore
     from ckpt_surgery.api.sharding import apply_shard, commit
-    from ckpt_surgery.api.transformations import apply_transformations
+    from ckpt_surgery.api.transformations import apply_transformations, from_orbax_transforms
     from ckpt_surgery.api.verifying import verify
     from ckpt_surgery.core.errors import (
         DataError,
@@ -144,12 +143,11 @@ _MODULES = {
         "api.inverting": ("Inverse", "invert"),
         "api.linting": ("lint",),
         "api.merging": ("merge", "merge_recipe", "plan_merge"),
-        "api.migrating": ("from_orbax_transforms",),
         "api.opening": ("open",),
         "api.packaged_recipes": ("PackagedRecipe", "recipe", "recipes"),
         "api.restoring": ("plan_restore", "restore"),
         "api.sharding": ("apply_shard", "commit"),
-        "api.transformations": ("apply_transformations",),
+        "api.transformations": ("apply_transformations", "from_orbax_transforms"),
         "api.verifying": ("verify",),
         "core.errors": (
             *("DataError", "DestinationError", "FunctionError", "Interrupted", "KeyNotFound"),

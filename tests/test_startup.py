@@ -50,7 +50,7 @@ COMMAND_LINE = "from ckpt_surgery.cli import main; main()"
 COMMANDS = ("--help", "--version", "apply --help", "inspect --help", "schema", "lint recipe.yaml")
 LIBRARY = (
     *("ckpt_surgery", "ckpt_surgery.errors", "ckpt_surgery.language.loading", "ckpt_surgery.api.applying"),
-    *("ckpt_surgery.api.packaged_recipes", "ckpt_surgery.api.restoring", "ckpt_surgery.api.migrating"),
+    *("ckpt_surgery.api.packaged_recipes", "ckpt_surgery.api.restoring", "ckpt_surgery.api.transformations"),
     *("ckpt_surgery.engine.staging.local", "ckpt_surgery.system.progress_bars"),
     "ckpt_surgery.migration.t5x.maps",
 )

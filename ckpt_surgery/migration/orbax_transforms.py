@@ -163,7 +163,7 @@ INPUTS = "multi_value_fn_input_args"
 def from_orbax_transforms(
     transforms: Any, *, default_to_original: bool = True, original: Any = None
 ) -> MigratedRecipe:
-    """Make the recipe, as `ckpt_surgery.api.migrating.from_orbax_transforms` describes it.
+    """Make the recipe, as `ckpt_surgery.api.transformations.from_orbax_transforms` describes it.
 
     `original` is what is known of the tree that the transforms are applied to, or the tree itself. Raises
     UsageError.
