@@ -1,6 +1,6 @@
 """`explain`: trace one key of a result to its sources, or one key of a source to the result."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Unpack
 
@@ -91,7 +91,11 @@ def _below(plan: Plan, key: str, source: str | None) -> Plan:
 
 def _unknown(key: str, source: str | None, runs: Sequence[PassRun], known: Sequence[str]) -> UsageError:
     """Error for a key that neither side has, with the nearest known one."""
-    subtrees = (SEPARATOR.join(text.split(SEPARATOR)[:end]) for text in known for end in _ends(text))
+    subtrees = (
+        SEPARATOR.join(text.split(SEPARATOR)[:end])
+        for text in known
+        for end in range(1, text.count(SEPARATOR) + 1)
+    )
     guess = did_you_mean(key, dict.fromkeys([*known, *subtrees]))
     where = f"the source `{shown(source)}`" if source is not None else "the result and the sources"
     neither = "has" if source is not None else "have"
@@ -103,10 +107,6 @@ def _unknown(key: str, source: str | None, runs: Sequence[PassRun], known: Seque
         f"{where} {neither} no leaf and no subtree `{shown(key)}`{guess}",
         hint=hint,
     )
-
-
-def _ends(text: str) -> Iterable[int]:
-    return range(1, text.count(SEPARATOR) + 1)
 
 
 def _excerpts(

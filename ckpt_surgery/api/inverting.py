@@ -71,11 +71,6 @@ class InvertDocument(Versioned):
     """Mistakes of the program: leaves that the recipe makes otherwise than it should."""
 
 
-def invert_document(found: Inverse) -> InvertDocument:
-    """The JSON document of `invert`."""
-    return InvertDocument.from_attributes(found)
-
-
 @takes(InvertOptions, Request)
 def invert(
     recipe: RecipeLike | LoadedRecipe | MigratedRecipe,

@@ -90,7 +90,9 @@ def _requested(
     """Make the request of a merge, and collect the entries of the config that the result changes."""
     loaded = read_merge_config(os.fspath(config))
     places = _places(loaded)
-    chosen: ConvertOptions = {**options, "format": options.get("format") or _format(dst)}
+    name = "" if dst is None else os.path.basename(urls.absolute(checked_path(dst)))
+    usual = FORMAT if destination_names.promised(name) is None else None
+    chosen: ConvertOptions = {**options, "format": options.get("format") or usual}
     document = _document(loaded, places, seed, options)
     request = requested(MigratedRecipe(document), tuple(places.values()), dst, chosen)
     first = next(iter(places.values()))
@@ -98,12 +100,6 @@ def _requested(
     changes = {} if file is None or file[0] != CONFIG else config_changes(loaded.config, file[1])
     request = replace(request, made_from=loaded.path, notes=tuple(ignored(loaded.config)))
     return request, changes
-
-
-def _format(dst: PathLike | None) -> str | None:
-    """Format of the result; None if the destination's name implies one."""
-    name = "" if dst is None else os.path.basename(urls.absolute(checked_path(dst)))
-    return FORMAT if destination_names.promised(name) is None else None
 
 
 def _document(

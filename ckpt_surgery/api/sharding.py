@@ -4,7 +4,7 @@ import os
 import re
 import time
 from collections.abc import Callable
-from typing import Any, Unpack
+from typing import Unpack
 
 from ckpt_surgery.core.arguments import PathLike, Size, takes
 from ckpt_surgery.core.errors import SourceError, UsageError
@@ -75,8 +75,9 @@ def apply_shard(
     request = requested(plan, (), dst, options)
     saved = saved_request(request)
     if saved is None:
+        named = shown(str(plan)) if isinstance(plan, str | os.PathLike) else f"a {type(plan).__name__}"
         raise UsageError(
-            f"{_named(plan)} is not a saved plan, and only a saved plan has shards",
+            f"{named} is not a saved plan, and only a saved plan has shards",
             hint="Save the plan of the recipe first, once for all shards.",
         )
     if request.link_mode is not None:
@@ -101,11 +102,6 @@ def apply_shard(
         missing_shards=left,
         seconds=time.monotonic() - started,
     )
-
-
-def _named(plan: Any) -> str:
-    """Name, in messages, of the argument that should be a saved plan."""
-    return shown(str(plan)) if isinstance(plan, str | os.PathLike) else f"a {type(plan).__name__}"
 
 
 def shard_of(text: str) -> tuple[int, int]:

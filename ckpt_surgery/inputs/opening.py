@@ -63,7 +63,9 @@ def open_input(
     called = "(target)" if is_target else TREE
     for name, value in {"step": step, "item": item, "format": src_format}.items():
         if value is not None:
-            raise UsageError(f"{called} is a tree in memory: it has no {name}, and {abridged(value)} is given")
+            raise UsageError(
+                f"{called} is a tree in memory: it has no {name}, and {abridged(value)} is given"
+            )
     tree = given.tree
     return tree if isinstance(tree, TreeSource) else TreeSource(live_tree(tree, is_target), called)
 

@@ -319,6 +319,8 @@ def format_findings(recipe: "Recipe") -> "Iterator[Finding]":
     output = recipe.output
     if output is None or output.format is None:
         return
+    from ckpt_surgery.formats.known import formats  # imports every format's detection
+
     name, writable = output.format, writable_formats()
     if name not in writable:
         guess = did_you_mean(name, writable)
@@ -326,15 +328,9 @@ def format_findings(recipe: "Recipe") -> "Iterator[Finding]":
         hint = f"Formats to write: {', '.join(writable)}."
         message = f"the format `{name}` {wrong}"
         yield Finding(("output", "format"), message, hint=hint, code=Code.WRONG_VALUE)
-    elif output.structure_file and not _has_structure_file(name):
+    elif output.structure_file and "structure_file" not in formats()[name].options:
         message = f"{name} checkpoints have no structure file"
         yield Finding(("output", "structure_file"), message, hint="Leave it out.")
-
-
-def _has_structure_file(format: str) -> bool:
-    from ckpt_surgery.formats.known import formats  # imports every format's detection
-
-    return "structure_file" in formats()[format].options
 
 
 def with_hooks(loaded: "LoadedRecipe") -> "LoadedRecipe":

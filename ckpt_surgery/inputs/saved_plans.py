@@ -14,7 +14,6 @@ from ckpt_surgery.planner.document import (
     MOST_BYTES,
     MOST_STEP,
     MOST_WORKERS,
-    PlanFile,
     RecipeForm,
     RequestForm,
     SavedPlan,
@@ -57,12 +56,18 @@ def document_of(prepared: Prepared, request: Request) -> bytes:
         digest = plan_digest(plan)
     except FunctionError as error:
         raise UsageError(*error.problems) from error
+    asked = {name: getattr(request, name) for name in RequestForm.__struct_fields__}
+    recipe = None
+    if loaded is not None:
+        rules = loaded.document.rules
+        made_of = None if rules is None else tuple(rules.items())
+        recipe = RecipeForm(loaded.path, loaded.document.text, loaded.set_texts, made_of)
     return plan_file(
         plan,
         SavedPlan(
             version=VERSION,
-            request=_request_form(prepared, request),
-            recipe=None if loaded is None else _recipe_form(loaded),
+            request=RequestForm(**{**asked, **decided_options(prepared)}),
+            recipe=recipe,
             hooks=None if hooks is None else (os.path.abspath(hooks.file), hooks.sha256),
             inputs=tuple([i.name for i in plan.inputs]),
             configs=prepared.configs,
@@ -72,18 +77,6 @@ def document_of(prepared: Prepared, request: Request) -> bytes:
             looks=looks_of(plan),
         ),
     )
-
-
-def _request_form(prepared: Prepared, request: Request) -> RequestForm:
-    """Pin the request: fill what it left open with what planning decided."""
-    given = {name: getattr(request, name) for name in RequestForm.__struct_fields__}
-    return RequestForm(**{**given, **decided_options(prepared)})
-
-
-def _recipe_form(loaded: LoadedRecipe) -> RecipeForm:
-    rules = loaded.document.rules
-    made_of = None if rules is None else tuple(rules.items())
-    return RecipeForm(loaded.path, loaded.document.text, loaded.set_texts, made_of)
 
 
 # --- opening ----------------------------------------------------------------------------------------------
@@ -98,10 +91,8 @@ def saved_request(request: Request, text: bytes | None = None) -> Request | None
     """
     path = request.recipe_path
     file = None if path is None else read_plan_file(path, text)
-    return None if file is None else pinned_request(_pinned(file), request)
-
-
-def _pinned(file: PlanFile) -> Pinned:
+    if file is None:
+        return None
     saved, form = file.saved, file.saved.recipe
     rules = None if form is None or form.rules is None else dict(form.rules)
     planned = Request(
@@ -110,7 +101,7 @@ def _pinned(file: PlanFile) -> Pinned:
         sources=tuple([i.path for i in file.inputs if i.name != TARGET]),
         target=next((i.path for i in file.inputs if i.name == TARGET), None),
     )
-    return Pinned(
+    pinned = Pinned(
         name=file.path,
         request=planned,
         inputs=file.inputs,
@@ -122,3 +113,4 @@ def _pinned(file: PlanFile) -> Pinned:
         hooks=saved.hooks,
         text=file.text,
     )
+    return pinned_request(pinned, request)

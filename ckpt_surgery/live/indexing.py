@@ -4,7 +4,6 @@ import itertools
 import math
 import operator
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -21,18 +20,8 @@ Picked = range | np.ndarray
 """Ascending indices along one axis, each once."""
 
 
-@dataclass(frozen=True)
-class SplitIndex:
-    """An index, split into the elements to read and a NumPy index into the block that was read."""
-
-    picked: tuple[Picked, ...]
-    """Indices that are needed along each axis of the array."""
-    rest: tuple[Any, ...]
-    """Index into the block that has just these elements."""
-
-
-def parse_index(index: Any, shape: Shape) -> SplitIndex:
-    """Split an index into an array of this shape.
+def parse_index(index: Any, shape: Shape) -> tuple[list[Picked], tuple[Any, ...]]:
+    """Split an index into the indices that are needed along each axis, and an index into their elements.
 
     It consists of integers, slices, `...`, None, and at most one array of integers or booleans, which has one
     axis if it is of booleans. Raises IndexError for everything else, and for indices out of bounds.
@@ -64,7 +53,7 @@ def parse_index(index: Any, shape: Shape) -> SplitIndex:
             indices, remaining = parse(entry, axis, shape[axis])
             picked.append(indices)
             rest.append(remaining)
-    return SplitIndex(tuple(picked), tuple(rest))
+    return picked, tuple(rest)
 
 
 def _parser_of(entry: Any) -> Callable[[Any, int, int], tuple[Picked, Any]]:

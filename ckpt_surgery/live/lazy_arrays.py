@@ -128,9 +128,9 @@ class LazyArray(ABC):
         One axis may have an array of integers or booleans. Only the chunks that the index touches are read.
         Raises IndexError before anything is read, SurgeryError as reading does.
         """
-        parsed = parse_index(index, self.shape)
-        block = read_picked(parsed.picked, self._spec, self._unit, self._read)
-        return np.require(block[parsed.rest], requirements="W")
+        picked, rest = parse_index(index, self.shape)
+        block = read_picked(picked, self._spec, self._unit, self._read)
+        return np.require(block[rest], requirements="W")
 
     def get(self) -> np.ndarray:
         """Read the whole array, into memory of the caller's own."""

@@ -138,7 +138,8 @@ def _check(reports: Sequence[_Report]) -> None:
     for number, report in enumerate(reports):
         if report.error:
             message = f"process {number} of {len(reports)} failed, so none returns a result: {report.message}"
-            raise _class_of(report.error)(message)
+            kind: type[SurgeryError] = getattr(errors, report.error, SurgeryError)
+            raise kind(message)
     parts = [name for name in reports[0].digests if len({report.digests[name] for report in reports}) > 1]
     if parts:
         others = [
@@ -149,9 +150,3 @@ def _check(reports: Sequence[_Report]) -> None:
             "are not those of process 0",
             hint="Call it with the same arguments in every process.",
         )
-
-
-def _class_of(name: str) -> type[SurgeryError]:
-    """Class of errors of this name; the base class for one that is defined elsewhere."""
-    class_: type[SurgeryError] = getattr(errors, name, SurgeryError)
-    return class_

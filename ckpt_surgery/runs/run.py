@@ -35,15 +35,15 @@ from ckpt_surgery.runs.destination import (
 )
 from ckpt_surgery.runs.sidecars import (
     SidecarOptions,
-    beside_weights,
     copy_sidecars,
     find_sidecars,
     keep_sidecars,
 )
+from ckpt_surgery.storage.companion_names import KEPT
 from ckpt_surgery.storage.listing import real_path
 from ckpt_surgery.system import signals
 from ckpt_surgery.system.resources import release_memory
-from ckpt_surgery.verification.new_checkpoints import Product, parse_verify_mode, verify_written
+from ckpt_surgery.verification.new_checkpoints import parse_verify_mode, verify_written
 from ckpt_surgery.verification.record import Shards, record_length, record_text
 
 
@@ -271,9 +271,14 @@ def verify_and_publish(
     recorded = partial(record_text, plan, files=written.files, shards=options.shards, companions=copied)
     text = recorded(written.digests)
     inside = sink.record(text)
-    product = Product(stage.product, options.where.step_only, text)
     verification = verify_written(
-        prepared, product, options.verify, options.shards is not None, options.progress
+        prepared,
+        stage.product,
+        text,
+        options.verify,
+        step_only=options.where.step_only,
+        reread=options.shards is not None,
+        progress=options.progress,
     )
     text = recorded({**written.digests, **verification.digests}, structure=verification.structure)
     if not inside:
@@ -304,6 +309,6 @@ def _result(
         notices=notices,
         shared=tuple(file for file in written.files if file.how is LinkMode.HARDLINK),
         verified=verified,
-        companions=beside_weights(companions),
+        companions=tuple([file for file in companions if not file.name.startswith(f"{KEPT}/")]),
         overflowed=overflowed,
     )

@@ -167,11 +167,6 @@ def _sidecars_in(directory: str) -> Iterator[Companion]:
                 yield Companion(name, path, file.stat.size)
 
 
-def beside_weights(companions: Sequence[Companion]) -> tuple[Companion, ...]:
-    """Sidecar files beside the weights: all but those kept for a conversion back."""
-    return tuple(file for file in companions if not file.name.startswith(f"{KEPT}/"))
-
-
 def keep_sidecars(companions: Sequence[Companion], directory: Path) -> None:
     """Copy files beside the record of a checkpoint. Raises SourceError, StorageError."""
     place = directory / KEPT
@@ -210,13 +205,13 @@ def _copy(companion: Companion, place: Path) -> CopiedSidecar:
 
 def edited_sidecars(directory: str, copied: Sequence[CopiedSidecar]) -> list[str]:
     """Names of copied files that were edited or removed since."""
-    return [file.name for file in copied if not _is_same(os.path.join(directory, file.name), file)]
-
-
-def _is_same(path: str, copied: CopiedSidecar) -> bool:
-    try:
-        with opened(path) as file:
-            crc = range_crc(file, 0, file.stat.size)
-            return (file.stat.size, crc) == (copied.size, copied.crc32c)
-    except SourceError:
-        return False
+    edited = []
+    for file in copied:
+        try:
+            with opened(os.path.join(directory, file.name)) as now:
+                size, crc = now.stat.size, range_crc(now, 0, now.stat.size)
+        except SourceError:
+            size, crc = -1, 0
+        if (size, crc) != (file.size, file.crc32c):
+            edited.append(file.name)
+    return edited

@@ -4,14 +4,14 @@ The checkpoint is opened again through its format's own reader, as whoever resto
 """
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import floordiv
 
 from ckpt_surgery.core.digests import Digests
 from ckpt_surgery.core.errors import Problem, SourceError, UsageError, VerificationError
 from ckpt_surgery.core.leaves import Leaf, LeafKind
-from ckpt_surgery.core.progress import Progress
+from ckpt_surgery.core.progress import Report
 from ckpt_surgery.core.protocols import Sink, Source
 from ckpt_surgery.core.text import abridged, shown
 from ckpt_surgery.engine.tasks import ShardProgress, Task
@@ -55,26 +55,19 @@ class Verification:
     """Checksums of the checkpoint's descriptions; unknown if nothing was verified."""
 
 
-@dataclass(frozen=True)
-class Product:
-    """An unpublished checkpoint."""
-
-    path: str
-    """Its temporary directory or file."""
-    step_only: bool
-    """True if it is one step, for an existing CheckpointManager directory."""
-    record: str
-    """Text of its record."""
-
-
 def verify_written(
     prepared: Prepared,
-    product: Product,
+    product: str,
+    record: str,
     mode: Verify,
+    *,
+    step_only: bool,
     reread: bool = False,
-    progress: Callable[[Progress], None] | None = None,
+    progress: Report | None = None,
 ) -> Verification:
-    """Check an unpublished checkpoint by its record.
+    """Check an unpublished checkpoint, the temporary directory or file `product`, by the text of its record.
+
+    `step_only`: it is one step, for an existing CheckpointManager directory.
 
     `reread`: each worker has read back what it computed; in formats whose workers write files of their own
     nothing else can have changed that, and only `full` reads it again. `progress` is called from any thread.
@@ -85,8 +78,8 @@ def verify_written(
     plan, means = prepared.plan, Means(prepared.memory, prepared.workers, progress)
     if mode is Verify.NONE:
         return Verification(VerifiedRun(mode, 0, plan.costs.bytes_out), {}, UNKNOWN)
-    findings, recorded = FlawCollector(), parse_record(product.record)
-    source, leaves = _reopened(prepared, product)
+    findings, recorded = FlawCollector(), parse_record(record)
+    source, leaves = _reopened(prepared, product, step_only)
     _compare_leaves(plan.steps, leaves, findings)
     _raise(findings.flaws, plan)
     arrays, known = arrays_of(leaves), recorded_digests(recorded, leaves, findings)
@@ -162,13 +155,13 @@ def recorded_digests(
     return known
 
 
-def _reopened(prepared: Prepared, product: Product) -> tuple[Source, Mapping[str, Leaf]]:
+def _reopened(prepared: Prepared, product: str, step_only: bool) -> tuple[Source, Mapping[str, Leaf]]:
     options = prepared.destination
-    step = None if product.step_only else options.step
+    step = None if step_only else options.step
     item = options.item or (None if options.step is None else DEFAULT_ITEM)
     forget()  # what was listed before it was written
     try:
-        source = opening.open_source(product.path, options.format, step, item)
+        source = opening.open_source(product, options.format, step, item)
         return source, source.leaves()
     except (SourceError, UsageError) as error:  # UsageError: it is not there
         raise VerificationError(

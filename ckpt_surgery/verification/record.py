@@ -90,6 +90,7 @@ def record_text(
     companions: Sequence[CopiedSidecar] = (),
 ) -> str:
     """Write the record of an executed plan. `digests`: checksums by the positions of steps."""
+    copied = [asdict(file) | {"crc32c": _hex(file.crc32c)} for file in companions]
     document = {
         "schema": SCHEMA,
         "version": VERSION,
@@ -100,7 +101,7 @@ def record_text(
         "leaf_count": len(plan.steps),
         "leaves": [_leaf_json(plan.steps[number].leaf, crcs) for number, crcs in digests.items()],
         "files": [_file_json(file) for file in files],
-        **({"companions": [_companion_json(companion) for companion in companions]} if companions else {}),
+        **({"companions": copied} if copied else {}),
         "structure": {
             "crc32c": _hex(structure.crc),
             "documents": {name: [doc.length, _hex(doc.crc)] for name, doc in structure.documents.items()},
@@ -153,10 +154,6 @@ def _json(document: Mapping[str, Any]) -> str:
 
 def _hex(crc: int | None) -> str:
     return NONE if crc is None else f"{crc:08x}"
-
-
-def _companion_json(copied: CopiedSidecar) -> dict[str, Any]:
-    return asdict(copied) | {"crc32c": _hex(copied.crc32c)}
 
 
 def _leaf_json(leaf: Leaf, digests: Digests) -> dict[str, Any]:

@@ -23,9 +23,9 @@ def read(index: Any, whole: np.ndarray, unit: Shape | None) -> tuple[np.ndarray,
         part: np.ndarray = whole[region.slices]
         return part
 
-    parsed = parse_index(index, whole.shape)
-    block = read_picked(parsed.picked, ArraySpec(whole.shape, whole.dtype), unit, read_region)
-    return block[parsed.rest], regions
+    picked, rest = parse_index(index, whole.shape)
+    block = read_picked(picked, ArraySpec(whole.shape, whole.dtype), unit, read_region)
+    return block[rest], regions
 
 
 BOUNDS = st.none() | st.integers(-15, 15)

@@ -16,7 +16,7 @@ from ckpt_surgery.core.errors import SourceError, StorageError, SurgeryError, Us
 from ckpt_surgery.formats.orbax.writing import OrbaxSink
 from ckpt_surgery.report.verification import Verify
 from ckpt_surgery.runs.run import Result
-from ckpt_surgery.verification.new_checkpoints import Product, verify_written
+from ckpt_surgery.verification.new_checkpoints import verify_written
 from tests.support.directories import files_of, names
 from tests.support.failing import raising
 from tests.support.sharded_runs import SUFFIXES
@@ -54,9 +54,9 @@ def before_verification(monkeypatch: pytest.MonkeyPatch) -> BeforeVerification:
     def install(harm: Harm) -> None:
         real = verify_written
 
-        def harmed(prepared: Any, product: Product, *rest: Any) -> Any:
-            harm(Path(product.path))
-            return real(prepared, product, *rest)
+        def harmed(prepared: Any, product: str, *rest: Any, **more: Any) -> Any:
+            harm(Path(product))
+            return real(prepared, product, *rest, **more)
 
         monkeypatch.setattr("ckpt_surgery.runs.run.verify_written", harmed)
 

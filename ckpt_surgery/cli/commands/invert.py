@@ -46,7 +46,7 @@ def invert(
     exit code is 3. The draft is planned, and run on random values, before it is shown.
     """
     import ckpt_surgery
-    from ckpt_surgery.api.inverting import invert_document
+    from ckpt_surgery.api.inverting import InvertDocument
     from ckpt_surgery.cli.parameters.paths import given_recipe
 
     if not (sources or rules):
@@ -56,7 +56,7 @@ def invert(
     loaded = given_recipe(recipe, rules, options.pop("set", None) or (), terminal)
     check_documents([json_to, out], loaded, sources, None, options)
     inverse = ckpt_surgery.invert(loaded, *sources, check=check, out=out, overwrite=overwrite, **options)
-    terminal.write(invert_document, inverse)
+    terminal.write(InvertDocument.from_attributes, inverse)
     if out is None and json_to != STDOUT:
         sys.stdout.write(inverse.recipe)
     _show(inverse, terminal)
