@@ -70,7 +70,11 @@ def verify(
         if mode not in list(Depth):
             raise UsageError(f"`mode`: {shown(repr(mode))} is not one of: {', '.join(Depth)}")
         if sample is not None:
-            check_share(sample)
+            if not 0 < sample <= 1:
+                raise UsageError(
+                    f"`sample` is {sample:g}, and has to be above 0 and at most 1",
+                    hint="Give a share, such as `sample=0.05` for a twentieth.",
+                )
             if mode != Depth.VALUES:
                 raise UsageError(
                     f"`sample` is a part of what has digests, which `mode={mode!s}` does not read alone",
@@ -210,15 +214,6 @@ LeafDigests = tuple[Leaf, Digests]
 """A leaf, and the expected digests of its regions."""
 
 
-def check_share(share: float) -> None:
-    """Refuse a share that is not above 0 and at most 1. Raises UsageError."""
-    if not 0 < share <= 1:
-        raise UsageError(
-            f"`sample` is {share:g}, and has to be above 0 and at most 1",
-            hint="Give a share, such as `sample=0.05` for a twentieth.",
-        )
-
-
 def draw_sample(
     wanted: Sequence[LeafDigests], share: float, seed: int
 ) -> tuple[list[LeafDigests], VerifiedSample]:
@@ -239,7 +234,11 @@ def draw_sample(
             break
         chosen.setdefault(number, []).append(index)
         read, count = read + nbytes, count + 1
-    parts = [(wanted[number][0], _only(wanted[number][1], chosen[number])) for number in sorted(chosen)]
+    parts = []
+    for number in sorted(chosen):
+        leaf, digests = wanted[number]
+        drawn = replace(digests, crcs={index: digests.crcs[index] for index in chosen[number]})
+        parts.append((leaf, drawn))
     return parts, VerifiedSample(
         share, seed, count, len(regions), read, total, read / total if total else 1.0
     )
@@ -258,7 +257,3 @@ def _regions(leaf: Leaf, digests: Digests) -> Iterable[tuple[Shape, int]]:
     for index in digests.crcs:
         lengths = (min(n, s - i * n) for i, n, s in zip(index, digests.grid, shape, strict=True))
         yield index, math.prod(lengths) * itemsize
-
-
-def _only(digests: Digests, indices: Iterable[Shape]) -> Digests:
-    return replace(digests, crcs={index: digests.crcs[index] for index in indices})

@@ -210,7 +210,10 @@ def write_document(path: PathLike, data: bytes) -> None:
         return
     new = place.with_name(f".ckpt-surgery-{secrets.token_hex(8)}")
     try:
-        _write_new(new, data)
+        with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666), "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
         if place.exists():
             os.chmod(new, stat.S_IMODE(os.stat(place).st_mode))
         os.replace(new, place)
@@ -220,11 +223,3 @@ def write_document(path: PathLike, data: bytes) -> None:
         if isinstance(error, OSError):
             raise storage_error(path_text(place), error) from error
         raise
-
-
-def _write_new(path: Path, data: bytes) -> None:
-    """Create a file and flush it to stable storage. Raises OSError, also if the file exists."""
-    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666), "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())

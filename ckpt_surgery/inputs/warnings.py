@@ -216,15 +216,12 @@ def repeated_sources(sources: Mapping[str, Source], inputs: "Sequence[Input]") -
         alike.setdefault(source.fingerprint, []).append(source.name)
     for names in alike.values():
         # Copies have equal fingerprints too. Their files tell them apart, but take time to list.
-        files = {name: _files_of(sources[name]) for name in names} if len(names) > 1 else {}
+        of = names if len(names) > 1 else ()
+        files = {name: frozenset(map(real_path, sources[name].files())) for name in of}
         same = [name for name, paths in files.items() if paths == files[names[0]]]
         if len(same) > 1:
             listed = ", ".join(f"`{name}`" for name in same)
             yield f"the sources {listed} are the same checkpoint, {sources[names[0]].path}"
-
-
-def _files_of(source: Source) -> frozenset[str]:
-    return frozenset(map(real_path, source.files()))
 
 
 def destination_warnings(options: "DestinationOptions", first: Source) -> Iterator[str]:

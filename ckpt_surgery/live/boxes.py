@@ -84,21 +84,19 @@ def _spec_of(box: Any) -> Any:
     from jax.sharding import NamedSharding, PartitionSpec
 
     if _is_of_linen(box):
-        return _logical_spec(box) if hasattr(box, "rules") else box.get_partition_spec()
+        if not hasattr(box, "rules"):
+            return box.get_partition_spec()
+        rules = _axis_rules() if box.rules is None else box.rules
+        return sys.modules["flax.linen.spmd"].logical_to_mesh_axes(box.names, rules) if rules else None
     metadata = _metadata(box)
     names = metadata.get("out_sharding", metadata.get("sharding_names"))  # flax before 0.12.1: the latter
     if isinstance(names, NamedSharding):
         names = names.spec
     if not isinstance(names, tuple | list | PartitionSpec) or not names:
         return None
-    rules = dict([*_axis_rules(), *(metadata.get("sharding_rules") or ())])
-    axes = (rules.get(name, name) if isinstance(name, str) else name for name in names)
+    by_name = dict([*_axis_rules(), *(metadata.get("sharding_rules") or ())])
+    axes = (by_name.get(name, name) if isinstance(name, str) else name for name in names)
     return PartitionSpec(*axes)  # type: ignore[no-untyped-call]
-
-
-def _logical_spec(box: Any) -> Any:
-    rules = box.rules if box.rules is not None else _axis_rules()
-    return sys.modules["flax.linen.spmd"].logical_to_mesh_axes(box.names, rules) if rules else None
 
 
 def _axis_rules() -> Iterable[tuple[str, Any]]:

@@ -51,19 +51,16 @@ class LiveEncoder(Encoder):
             return None
         if type_ in _KINDS:
             assert self.target is not None
-            wanted = self.target.leaves[leaf.key.text].spec
-            return _number_flaw(leaf, type_, None if wanted is None else wanted.dtype)
+            spec = self.target.leaves[leaf.key.text].spec
+            return _number_flaw(leaf, type_, None if spec is None else spec.dtype)
         if leaf.kind is LeafKind.PRNG_KEY:
-            return None if isinstance(like, Wanted) else self._key_flaw(leaf)
+            wanted = leaf.prng_impl if self.target is None else self.target.leaves[leaf.key.text].prng_impl
+            if isinstance(like, Wanted) or leaf.prng_impl == wanted:
+                return None
+            return f" is a random key of {leaf.prng_impl}, the target has one of {wanted} there"
         if isinstance(like, Wanted) and like.type is None:  # NumPy has what JAX would narrow
             return dtype_flaw(leaf.spec.dtype, narrows=False)
         return of_dtype(leaf.spec.dtype)
-
-    def _key_flaw(self, leaf: Leaf) -> str | None:
-        wanted = leaf.prng_impl if self.target is None else self.target.leaves[leaf.key.text].prng_impl
-        if leaf.prng_impl == wanted:
-            return None
-        return f" is a random key of {leaf.prng_impl}, the target has one of {wanted} there"
 
 
 def _number_flaw(leaf: Leaf, type_: type, wanted: DType | None) -> str | None:

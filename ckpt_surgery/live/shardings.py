@@ -35,7 +35,10 @@ def resolved_shardings(tree: LiveTree, shardings: Any, on_host: Container[str] =
     Raises UsageError if `shardings` cannot be understood as shardings of this tree, PlanError for leaves that
     no rule matches or no name of an axis fits, and for shapes that cannot be divided so.
     """
-    arrays = {text: value for text, value in tree.values.items() if _lies_on_devices(value)}
+    import jax
+
+    on_devices = jax.Array | jax.ShapeDtypeStruct
+    arrays = {text: value for text, value in tree.values.items() if isinstance(value, on_devices)}
     boxes = box_specs(tree)
     if isinstance(shardings, LogicalAxes):
         resolved = shardings_by_names(arrays, shardings, boxes, on_host)
@@ -68,12 +71,6 @@ def sharding_flaw(leaf: Leaf, sharding: Any) -> str | None:
     except (ValueError, IndexError) as error:
         return f"has the shape {list(shape)}, which {shown(str(sharding))} cannot divide: {shown(str(error))}"
     return None
-
-
-def _lies_on_devices(value: Any) -> bool:
-    import jax
-
-    return isinstance(value, jax.Array | jax.ShapeDtypeStruct)
 
 
 def _by_rules(
@@ -268,7 +265,12 @@ def _spread(prefix: Any, node: Any, path: Path) -> Iterator[tuple[str, Any]]:
             yield key_of((*path, *rest)).text, sharding
         return
     if _structure(prefix) != _structure(node):
-        raise UsageError(_mismatch(prefix, node, path), hint=_PREFIX_HINT)
+        given, wanted = _container(prefix), _container(node)
+        wanted = "one with other static fields" if given == wanted else wanted
+        raise UsageError(
+            f"`shardings` does not fit the tree{_at(path)}: it has {given}, the tree {wanted}",
+            hint="A prefix has the tree's containers down to its shardings; None stands for the leaves' own.",
+        )
     for (entry, value), (_, part) in zip(_children(prefix), _children(node), strict=True):
         yield from _spread(value, part, (*path, *entry))
 
@@ -293,7 +295,12 @@ def _sharding(value: Any, path: Path) -> Any:
     from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec, Sharding
 
     if isinstance(value, PartitionSpec):
-        return _sharding_in_use(value, path)
+        if (mesh := mesh_in_use()) is None:
+            raise UsageError(
+                f"`shardings` has {spec_as_text(value)}{_at(path)}, and no mesh is known for it",
+                hint="Give `NamedSharding(mesh, spec)`, or call it inside `with jax.set_mesh(mesh):`.",
+            )
+        return sharding_over(mesh, value, f"`shardings`{_at(path)}")
     if not isinstance(value, Sharding):
         raise UsageError(f"`shardings` has {_type_of(value)}{_at(path)}, which is not a sharding", hint=TAKEN)
     if isinstance(value, NamedSharding) and isinstance(value.mesh, AbstractMesh):
@@ -302,26 +309,6 @@ def _sharding(value: Any, path: Path) -> Any:
             hint="Give one over a `jax.sharding.Mesh`, as `jax.make_mesh` makes.",
         )
     return value
-
-
-def _sharding_in_use(spec: Any, path: Path) -> Any:
-    mesh = mesh_in_use()
-    if mesh is None:
-        raise UsageError(
-            f"`shardings` has {spec_as_text(spec)}{_at(path)}, and no mesh is known for it",
-            hint="Give `NamedSharding(mesh, spec)`, or call it inside `with jax.set_mesh(mesh):`.",
-        )
-    return sharding_over(mesh, spec, f"`shardings`{_at(path)}")
-
-
-_PREFIX_HINT = "A prefix has the tree's containers down to its shardings; None stands for the leaves' own."
-
-
-def _mismatch(prefix: Any, node: Any, path: Path) -> str:
-    given, wanted = _container(prefix), _container(node)
-    if given == wanted:
-        wanted = "one with other static fields"
-    return f"`shardings` does not fit the tree{_at(path)}: it has {given}, the tree {wanted}"
 
 
 def _container(node: Any) -> str:

@@ -78,7 +78,11 @@ def live_tree(tree: Any, is_target: bool = False) -> LiveTree:
         if leaf is None:
             continue
         if key.text in leaves:
-            raise _same_text(leaves[key.text].key, key)
+            both = f"{shown(repr(leaves[key.text].key.names))} and {shown(repr(key.names))}"
+            raise UsageError(
+                f"Two leaves would be called `{shown(key.text)}`: {both}",
+                hint="Rename a container whose name has a slash.",
+            )
         leaves[key.text], values[key.text] = leaf, value
     return LiveTree(leaves, values, tuple(nodes), treedef, with_modules, frozenset(tuples))
 
@@ -93,14 +97,6 @@ def _flatten(tree: Any, is_target: bool) -> tuple[list[tuple[Any, Any]], Any, Ca
         return *jax.tree_util.tree_flatten_with_path(listed, is_leaf=_is_empty), with_modules
     except (TypeError, ValueError) as error:  # such as for keys of a dict that have no order
         raise UsageError(f"jax cannot flatten the tree: {shown(str(error))}") from error
-
-
-def _same_text(first: Key, second: Key) -> UsageError:
-    both = f"{shown(repr(first.names))} and {shown(repr(second.names))}"
-    return UsageError(
-        f"Two leaves would be called `{shown(first.text)}`: {both}",
-        hint="Rename a container whose name has a slash.",
-    )
 
 
 def is_abstract(value: Any) -> bool:

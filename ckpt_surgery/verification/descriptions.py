@@ -138,12 +138,10 @@ def _directory_of(source: Source) -> str | None:
 
 
 def _description_crc(source: Source, leaves: Mapping[str, Leaf]) -> int:
-    described = sorted(
-        (leaf.key.text, repr(leaf.key.sequences), _described(leaf)) for leaf in leaves.values()
-    )
-    return bytes_crc(json.dumps([described, dict(source.metadata)], sort_keys=True, default=repr).encode())
-
-
-def _described(leaf: Leaf) -> str:
-    spec = None if leaf.spec is None else str(leaf.spec)
-    return repr((leaf.kind.value, spec, leaf.sharding, leaf.prng_impl, leaf.string, leaf.empty))
+    described = []
+    for leaf in leaves.values():
+        spec = None if leaf.spec is None else str(leaf.spec)
+        about = leaf.kind.value, spec, leaf.sharding, leaf.prng_impl, leaf.string, leaf.empty
+        described.append((leaf.key.text, repr(leaf.key.sequences), repr(about)))
+    document = [sorted(described), dict(source.metadata)]
+    return bytes_crc(json.dumps(document, sort_keys=True, default=repr).encode())

@@ -112,7 +112,9 @@ def _expected(
             else:
                 yield _range(chunk, 0, chunk.length, crc, key, index)
             continue
-        region = _cell(index, digests.grid, leaf.spec.shape)
+        starts = tuple(i * n for i, n in zip(index, digests.grid, strict=True))
+        ends = zip(starts, digests.grid, leaf.spec.shape, strict=True)
+        region = Region(starts, tuple(min(start + n, length) for start, n, length in ends))
         stored = stored_range(manifest, region) if manifest is not None and plain else None
         yield ExpectedValues(leaf, region, index, crc) if stored is None else _range(*stored, crc, key, index)
 
@@ -122,11 +124,6 @@ def _range(chunk: Chunk, start: int, length: int, crc: int, key: str, index: Sha
         begin = chunk.offset + start
         return ExpectedRange("", 0, length, crc, key, index, chunk.inline[begin : begin + length])
     return ExpectedRange(chunk.file, chunk.offset + start, length, crc, key, index)
-
-
-def _cell(index: Shape, grid: Shape, shape: Shape) -> Region:
-    starts = tuple(i * n for i, n in zip(index, grid, strict=True))
-    return Region(starts, tuple(min(a + n, s) for a, n, s in zip(starts, grid, shape, strict=True)))
 
 
 def stored_range(manifest: Manifest, region: Region) -> tuple[Chunk, int, int] | None:

@@ -207,7 +207,10 @@ def parse_record(text: str) -> Record:
         grids = {entry["key"]: _grid(entry) for entry in document["leaves"]}
         files = tuple(map(_file, document["files"]))
         structure = _structure(document["structure"]) if document["version"] == VERSION else UNKNOWN
-        companions = tuple(map(_companion, document.get("companions", ())))
+        companions = tuple(
+            CopiedSidecar(str(file["name"]), _integer(file["size"]), int(file["crc32c"], 16))
+            for file in document.get("companions", ())
+        )
         return Record(document, _integer(document["leaf_count"]), grids, files, structure, companions)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise Malformed(f"it is damaged ({type(error).__name__}: {error})") from error
@@ -240,10 +243,6 @@ def _file(entry: Mapping[str, Any]) -> AdoptedFile:
         crc,
         sample=sample,
     )
-
-
-def _companion(entry: Mapping[str, Any]) -> CopiedSidecar:
-    return CopiedSidecar(str(entry["name"]), _integer(entry["size"]), int(entry["crc32c"], 16))
 
 
 def _integer(value: Any) -> int:
