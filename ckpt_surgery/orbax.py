@@ -26,7 +26,7 @@ class RecipeHandler(ocp.StandardCheckpointHandler):  # type: ignore[misc]
     """Restores by a recipe. Saving, finishing a save and metadata are those of Orbax's own handler."""
 
     def restore(self, directory: Any, item: Any = None, args: Any = None) -> Any:
-        """What the recipe makes of the item in `directory`, or what Orbax restores for its own arguments.
+        """Restore the item in `directory` by the recipe, or as Orbax does for its own arguments.
 
         Raises SurgeryError where the recipe or the checkpoint has a flaw.
         """
@@ -50,7 +50,7 @@ class RecipeRestore(ocp.args.CheckpointArgs):  # type: ignore[misc]
     """Other arguments of `ckpt_surgery.restore`, such as `shardings`. Step and item are the manager's."""
 
     def restored(self, directory: Any) -> Any:
-        """What the recipe makes of the item in a directory. Raises SurgeryError."""
+        """Restore the item in a directory by the recipe. Raises SurgeryError."""
         for name in ("step", "item", "src_format", "target"):
             if name in self.options:
                 raise UsageError(
@@ -80,7 +80,7 @@ class RecipeLoadable:
         raise UsageError("a `RecipeRestore` cannot be saved", hint="Save the tree itself.")
 
     async def load(self, directory: Any, abstract_checkpointable: Any = None) -> Awaitable[Any]:
-        """What the recipe makes of the item in `directory`. Raises SurgeryError."""
+        """Restore the item in `directory` by the recipe. Raises SurgeryError."""
 
         async def loaded() -> Any:
             return abstract_checkpointable.restored(directory)
@@ -92,9 +92,9 @@ class RecipeLoadable:
         return await v1.handlers.PyTreeHandler().metadata(directory)
 
     def is_handleable(self, checkpointable: Any) -> bool:
-        """Whether it saves such an object: never."""
+        """False: it saves nothing."""
         return False
 
     def is_abstract_handleable(self, abstract_checkpointable: Any) -> bool:
-        """Whether an object says how something is loaded: `RecipeRestore` does."""
+        """True for a `RecipeRestore`, which says how something is loaded."""
         return isinstance(abstract_checkpointable, RecipeRestore)

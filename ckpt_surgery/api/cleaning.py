@@ -54,13 +54,13 @@ class RemainderEntry(Document):
     path: str
     """Its path."""
     state: Annotated[State, NAMED]
-    """Whether its run has ended; `kept`: it is of use, or not known to be a run's."""
+    """`dead` if its run has ended, `live` if it may run; `kept`: of use, or not known to be a run's."""
     bytes: int
     """Size that removing it frees."""
     note: str
     """Whose it is, or why it stays."""
     removed: bool
-    """Whether it was removed."""
+    """True if it was removed."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -74,7 +74,7 @@ class InferDocument(Versioned):
     (`partly`), none (`unrelated`); `none` where values were not compared. Leaves of one repeated value count
     for nothing."""
     needs_target: bool
-    """Whether the recipe needs `--target`."""
+    """True if the recipe needs `--target`."""
     recipe: str
     """The draft."""
     rules: tuple[InferredRule, ...]
