@@ -82,7 +82,7 @@ def plan_request(
                 "the plan cannot be saved: a source or the target is in memory, which no other run has",
                 hint="Save the tree as a checkpoint, or leave out `out`.",
             )
-        output_files.check_documents([out], output_files.named_in(request))
+        output_files.check_documents([out], *output_files.named_in(request))
         output_files.check_kept(out, overwrite, output_files.is_saved_document)
     request = with_recipe(request)
     if request.dst is None:

@@ -35,7 +35,6 @@ from ckpt_surgery.inputs.opening import choice_at, uint16_at, without_values
 from ckpt_surgery.inputs.options import SourceOptions
 from ckpt_surgery.inputs.output_files import (
     CheckpointPath,
-    Named,
     check_documents,
     check_kept,
     write_document,
@@ -244,7 +243,7 @@ def check_written(
     if isinstance(other, str):
         read.append(CheckpointPath(other, *choice_at(other, None, None, None)))
     checkpoints = [given for given in read if not is_listing(given.path)]
-    check_documents(documents, Named(checkpoints, [given.path for given in read]))
+    check_documents(documents, checkpoints, [given.path for given in read])
 
 
 @dataclass(frozen=True, eq=False)

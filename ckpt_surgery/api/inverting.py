@@ -100,7 +100,7 @@ def invert(
     request = requested(recipe, sources, None, options)
     if out is not None:
         request = with_recipe(request)
-        output_files.check_documents([out], output_files.named_in(request))
+        output_files.check_documents([out], *output_files.named_in(request))
         output_files.check_kept(out, overwrite)
     inverse = _inverse(prepare(request), check)
     if out is not None:

@@ -46,22 +46,16 @@ class CheckpointPath:
     item: str | None = None
 
 
-@dataclass(frozen=True)
-class Named:
-    """Everything a command reads and writes except its documents."""
-
-    checkpoints: Sequence[CheckpointPath]
-    files: Sequence[str] = ()
-    """Paths of other files: recipe, hooks, saved plan."""
-
-
 # --- where ------------------------------------------------------------------------------------------------
 
 
-def check_documents(documents: Sequence[PathLike | None], named: Named) -> None:
+def check_documents(
+    documents: Sequence[PathLike | None], checkpoints: Sequence[CheckpointPath], files: Sequence[str] = ()
+) -> None:
     """Refuse documents that cannot be written, or clash with one another or with a path of the command.
 
-    None stands for a document that was not asked for. Raises UsageError, and StorageError where the system
+    None stands for a document that was not asked for. `checkpoints` and `files` (recipe, hooks, saved plan)
+    are everything else that the command reads or writes. Raises UsageError, and StorageError where the system
     would refuse to write.
     """
     for document in documents:
@@ -70,10 +64,10 @@ def check_documents(documents: Sequence[PathLike | None], named: Named) -> None:
                 f"{shown(os.fspath(document))}: documents are files of this machine",
                 hint="Name a local file, and copy it to the bucket afterwards.",
             )
-    files = [Path(document) for document in documents if document is not None]
-    for i, file in enumerate(files):
-        _check_document(file, [*files[:i], *map(Path, _paths(named))])
-        for checkpoint in named.checkpoints:
+    places = [Path(document) for document in documents if document is not None]
+    for i, file in enumerate(places):
+        _check_document(file, map(Path, (*places[:i], *files, *_paths(checkpoints))))
+        for checkpoint in checkpoints:
             if os.path.lexists(file) or _beside(file, checkpoint.path):
                 _check_document(file, map(Path, _files(checkpoint)), into=False)
 
@@ -103,10 +97,9 @@ def _check_document(document: Path, others: Iterable[Path], into: bool = True) -
             raise StorageError(f"{path_text(document)}: may not be written", hint="Check its permissions.")
 
 
-def _paths(named: Named) -> Iterator[str]:
-    """Paths that no document may replace or be written into, as far as names tell."""
-    yield from named.files
-    for checkpoint in named.checkpoints:
+def _paths(checkpoints: Sequence[CheckpointPath]) -> Iterator[str]:
+    """Paths of checkpoints that no document may replace or be written into, as far as names tell."""
+    for checkpoint in checkpoints:
         if urls.is_url(checkpoint.path):
             continue  # no file of this machine is in it
         yield checkpoint.path
@@ -136,8 +129,8 @@ def _files(checkpoint: CheckpointPath) -> list[str]:
     return []
 
 
-def named_in(request: Request) -> Named:
-    """Collect the paths that a plan reads and writes, also those of a saved plan.
+def named_in(request: Request) -> tuple[list[CheckpointPath], list[str]]:
+    """Collect the checkpoints that a plan reads and writes, also those of a saved plan, and its other files.
 
     Raises UsageError for a saved plan that cannot be carried out.
     """
@@ -161,7 +154,7 @@ def named_in(request: Request) -> Named:
         path, hooks = saved.saved.request.dst, saved.saved.hooks
         checkpoints += [] if path is None else [CheckpointPath(path)]
         files += [] if hooks is None else [hooks[0]]
-    return Named(checkpoints, files)
+    return checkpoints, files
 
 
 def is_saved_document(head: bytes) -> bool:

@@ -13,7 +13,7 @@ import ckpt_surgery
 from ckpt_surgery.core.errors import StorageError, UsageError
 from ckpt_surgery.formats import opening
 from ckpt_surgery.inputs import output_files
-from ckpt_surgery.inputs.output_files import CheckpointPath, Named, check_documents, write_document
+from ckpt_surgery.inputs.output_files import CheckpointPath, check_documents, write_document
 from tests.formats.tensorflow.bundles import Piece, save_pieces
 from tests.support.command_line import run
 from tests.support.directories import copy_of, names, state_of
@@ -22,8 +22,8 @@ from tests.support.recipes import write_recipe
 REFUSED = "a document cannot be written over or into"
 
 
-def checkpoints_at(*paths: Path) -> Named:
-    return Named([CheckpointPath(str(path)) for path in paths])
+def checkpoints_at(*paths: Path) -> list[CheckpointPath]:
+    return [CheckpointPath(str(path)) for path in paths]
 
 
 # --- where ------------------------------------------------------------------------------------------------
@@ -51,7 +51,7 @@ def test_documents_are_written_over_nothing_that_is_named(
     (tmp_path / "link").symlink_to("x.json")
     (tmp_path / "way").symlink_to("src")
     given = [one and str(tmp_path / one) for one in documents]
-    named = Named([CheckpointPath(os.path.join(tmp_path, path)) for path in paths])
+    named = [CheckpointPath(os.path.join(tmp_path, path)) for path in paths]
     with pytest.raises(UsageError, match=REFUSED):
         check_documents(given, named)
 
@@ -67,9 +67,9 @@ def test_documents_beside_all_else_are_fine(tmp_path: Path) -> None:
 
 def test_names_that_no_file_can_have(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no file can be called so"):
-        check_documents([f"{tmp_path}/a\0b"], Named([]))
+        check_documents([f"{tmp_path}/a\0b"], [])
     with pytest.raises(StorageError, match="name too long"):
-        check_documents([tmp_path / ("x" * 300)], Named([]))
+        check_documents([tmp_path / ("x" * 300)], [])
 
 
 def test_a_file_without_write_permission_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -78,7 +78,7 @@ def test_a_file_without_write_permission_is_kept(tmp_path: Path, monkeypatch: py
         os, "access", lambda path, mode: Path(path).name != "x.json"
     )
     with pytest.raises(StorageError, match=r"x\.json: may not be written"):
-        check_documents([tmp_path / "x.json"], Named([]))
+        check_documents([tmp_path / "x.json"], [])
 
 
 def of_shards(directory: Path) -> Path:
@@ -104,9 +104,9 @@ def test_a_checkpoint_that_only_its_format_opens(tmp_path: Path) -> None:
     os.link(tmp_path / "blob", tmp_path / "src" / "model.bin")
     (tmp_path / "src" / ".zgroup").write_text('{"zarr_format": 2}')
     source = str(tmp_path / "src")
-    check_documents([tmp_path / "blob"], Named([CheckpointPath(source)]))  # nobody can tell
+    check_documents([tmp_path / "blob"], [CheckpointPath(source)])  # nobody can tell
     with pytest.raises(UsageError, match=REFUSED):
-        check_documents([tmp_path / "blob"], Named([CheckpointPath(source, "safetensors")]))
+        check_documents([tmp_path / "blob"], [CheckpointPath(source, "safetensors")])
 
 
 def test_sources_are_not_opened_where_names_tell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

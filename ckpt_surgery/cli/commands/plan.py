@@ -107,7 +107,7 @@ def _show_saved_plan(ctx: click.Context, path: str, paths: Sequence[str], output
         return None
     refuse_arguments(path, [*map(shown, paths), *_decided(ctx)])
     inputs = [output_files.CheckpointPath(i.path, i.format, i.step, i.item) for i in found.plan.inputs]
-    output_files.check_documents([output.json_to, output.report_to], output_files.Named(inputs, [path]))
+    output_files.check_documents([output.json_to, output.report_to], inputs, [path])
     terminal = open_terminal(ctx.find_root().obj, output.json_to)
     code = Report.of(terminal, output).planned(found.plan, misfits=dict(found.misfits))
     terminal.show(_saved_lines(found))

@@ -48,7 +48,7 @@ def check_documents(
         from ckpt_surgery.inputs.request import requested
 
         named = output_files.named_in(requested(recipe, sources, dst, options))
-        output_files.check_documents(files, named)
+        output_files.check_documents(files, *named)
     check_json_name(documents[0])
 
 
@@ -61,5 +61,5 @@ def check_document_beside(document: str | None, *checkpoints: str, **chosen: Any
         from ckpt_surgery.inputs import output_files
 
         read = [output_files.CheckpointPath(path, **chosen) for path in checkpoints]
-        output_files.check_documents([document], output_files.Named(read))
+        output_files.check_documents([document], read)
     check_json_name(document)
