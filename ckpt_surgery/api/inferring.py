@@ -30,6 +30,7 @@ from ckpt_surgery.inference.hints import Hints, hints_of
 from ckpt_surgery.inference.values.comparing import structure_problems, value_problems
 from ckpt_surgery.inference.values.reading import Side, fingerprints_of
 from ckpt_surgery.inputs import options
+from ckpt_surgery.inputs.matching import recipe_of_rules
 from ckpt_surgery.inputs.open_sources import open_as
 from ckpt_surgery.inputs.opening import choice_at, uint16_at, without_values
 from ckpt_surgery.inputs.options import SourceOptions
@@ -40,7 +41,7 @@ from ckpt_surgery.inputs.output_files import (
     write_document,
 )
 from ckpt_surgery.inputs.preparing import prepare
-from ckpt_surgery.inputs.request import checkpoint_or_tree, read_recipe, recipe_of_rules, requested
+from ckpt_surgery.inputs.request import checkpoint_or_tree, read_recipe, requested
 from ckpt_surgery.inputs.warnings import kept_as_integers
 from ckpt_surgery.language.loading import LoadedRecipe, parse_recipe
 from ckpt_surgery.language.one_liners import KEEP, document_of

@@ -15,8 +15,7 @@ from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats import destination_names, opening
 from ckpt_surgery.formats.shared.config_files import CONFIG, read_config
 from ckpt_surgery.inputs.options import ConvertOptions
-from ckpt_surgery.inputs.pinned import Changes
-from ckpt_surgery.inputs.request import Request, checked_path, requested
+from ckpt_surgery.inputs.request import Changes, Request, checked_path, requested
 from ckpt_surgery.language.checks.findings import Finding
 from ckpt_surgery.merging import recipes
 from ckpt_surgery.merging.configs import config_changes

@@ -1,6 +1,6 @@
-"""Select leaves for `inspect`, `diff` and `convert`: by a pattern for keys, or below the key of a subtree."""
+"""Select leaves by a pattern for keys, or below the key of a subtree; recipes of the command line's rules."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Unpack
 
 from ckpt_surgery.core.arguments import PathLike
@@ -13,7 +13,7 @@ from ckpt_surgery.inputs.options import SourceOptions
 from ckpt_surgery.inputs.request import path_of_source
 from ckpt_surgery.language.expressions.regexes import MatchBudget, compile_pattern
 from ckpt_surgery.language.expressions.scope import ExpressionError
-from ckpt_surgery.language.one_liners import selection_of
+from ckpt_surgery.language.one_liners import document_of, in_order, inside_keys, selection_of
 
 _WHOLE_KEY = "The expression has to match the whole key, as in recipes"
 
@@ -99,3 +99,21 @@ def check_matched(match: str | None, count: int, searched: Mapping[str, Leaf]) -
     raise UsageError(
         f"`match`: `{shown(match)}` matches none of {len(searched):,} keys", hint=f"{_WHOLE_KEY}{hint}"
     )
+
+
+def recipe_of_rules(rules: Iterable[str]) -> str:
+    """Text of a recipe of command-line rules, such as `s|REGEX|TEMPLATE|`.
+
+    Raises UsageError for a text that is not a rule.
+    """
+    from ckpt_surgery.language.yaml.writing import yaml_text  # imports PyYAML
+
+    return yaml_text(document_of(tuple(rules)))
+
+
+def rule_inside_keys(rules: Iterable[str], number: int) -> str | None:
+    """Variant of the rule with this number in `recipe_of_rules` that matches inside keys, not whole keys.
+
+    None if there is no such rule.
+    """
+    return inside_keys(in_order(tuple(rules))[number])

@@ -4,7 +4,7 @@ Saved plans and Plan objects are both carried out this way, without reading the 
 """
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,7 +22,7 @@ from ckpt_surgery.core.text import bytes_text, shown
 from ckpt_surgery.formats import destination_names
 from ckpt_surgery.inputs.opening import in_memory, open_input
 from ckpt_surgery.inputs.options import SourceOptions
-from ckpt_surgery.inputs.request import InMemory, Request
+from ckpt_surgery.inputs.request import Changes, InMemory, Pinned, Request
 from ckpt_surgery.language.hooks import HookFile
 from ckpt_surgery.live.source import FORMAT
 from ckpt_surgery.planner.cutting import budget_for, room_of
@@ -39,53 +39,12 @@ if TYPE_CHECKING:
 SAID_ANEW = frozenset({"recipe", "dst", "memory", "workers", "allow_hooks", "link_mode"})
 """Fields of a request that a plan leaves open."""
 AGAIN = "Make the plan again."
-Changes = Mapping[tuple[str, ...], Any]
-"""New values of a config's entries, by their path in it."""
 THE_PLAN = "the plan"
 """Name of a Plan object in messages."""
 APPLY = "apply"
 RESTORE = "restore"
 MADE_BY = {APPLY: "plan", RESTORE: "plan_restore"}
 """Function that makes the plans, by the function that carries them out."""
-
-
-@dataclass(frozen=True, eq=False)
-class Pinned:
-    """Everything that a plan has decided or read, besides the sources' own files."""
-
-    name: str
-    """Name of the plan in messages: the path of its file, or `the plan`."""
-    request: Request
-    """The request as it was decided, with its recipe loaded. `memory` is what outputs are cut for."""
-    inputs: tuple[Input, ...]
-    """The inputs as they were when the plan was made, at the paths that are read now."""
-    configs: Mapping[str, tuple[str, Mapping[str, Any]] | None]
-    """Name and content of each config that planning read, by source; None where there was none."""
-    listing: Mapping[str, Leaf] | None
-    """Leaves of the target by key, where that is a listing."""
-    linked: str
-    """For each output, `1` where its files may be linked. All others are never linked."""
-    digest: str
-    """Digest of the plan: see `digest_of_plan`."""
-    leaves: Callable[[], Sequence[Mapping[str, Any]]]
-    """Gives the leaves of the plan's document, to name those that differ."""
-    hooks: tuple[str, str] | None = None
-    """Path and digest of the hooks file to load; None if there is none."""
-    config_changes: Changes = field(default_factory=dict)
-    """Entries of the config that the result describes differently."""
-    shardings: Any = None
-    """Shardings of the arrays of a running program, as they were given."""
-    text: bytes | None = None
-    """Text of the file of the plan; None where it has none."""
-
-    @property
-    def files(self) -> list[str]:
-        """Paths of the files that are read besides the sources."""
-        return [self.name, *(self.hooks or ())[:1]] if self.text is not None else []
-
-    def may_link(self, number: int) -> bool:
-        """True if the files of an output may be linked."""
-        return self.linked[number : number + 1] == "1"
 
 
 def links_of(plan: Plan) -> str:

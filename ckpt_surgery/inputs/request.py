@@ -7,8 +7,8 @@ import functools
 import os
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,7 @@ from ckpt_surgery.core.arguments import Assignments, Function, LinkMode, PathLik
 from ckpt_surgery.core.errors import PlanError, UsageError
 from ckpt_surgery.core.file_states import FileState
 from ckpt_surgery.core.history import IN_MEMORY
+from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.text import did_you_mean, shown
 from ckpt_surgery.inputs.choices import readable_formats, writable_formats
@@ -27,12 +28,11 @@ from ckpt_surgery.storage.views import forget
 
 if TYPE_CHECKING:
     from ckpt_surgery.core.protocols import Source
-    from ckpt_surgery.inputs.pinned import Pinned
     from ckpt_surgery.language.checks.findings import Finding
     from ckpt_surgery.language.loading import LoadedRecipe
     from ckpt_surgery.language.schema.fields import Recipe
     from ckpt_surgery.language.yaml.document import DocumentPath
-    from ckpt_surgery.planner.plan import Plan
+    from ckpt_surgery.planner.plan import Input, Plan
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,6 +68,49 @@ class OpenCheckpoint(ABC):
     @abstractmethod
     def _as_source(self) -> OpenedPath | InMemory:
         """Path with the choices of the program, or the tree. Raises UsageError for a subtree."""
+
+
+Changes = Mapping[tuple[str, ...], Any]
+"""New values of a config's entries, by their path in it."""
+
+
+@dataclass(frozen=True, eq=False)
+class Pinned:
+    """Everything that a plan has decided or read, besides the sources' own files."""
+
+    name: str
+    """Name of the plan in messages: the path of its file, or `the plan`."""
+    request: "Request"
+    """The request as it was decided, with its recipe loaded. `memory` is what outputs are cut for."""
+    inputs: "tuple[Input, ...]"
+    """The inputs as they were when the plan was made, at the paths that are read now."""
+    configs: Mapping[str, tuple[str, Mapping[str, Any]] | None]
+    """Name and content of each config that planning read, by source; None where there was none."""
+    listing: Mapping[str, Leaf] | None
+    """Leaves of the target by key, where that is a listing."""
+    linked: str
+    """For each output, `1` where its files may be linked. All others are never linked."""
+    digest: str
+    """Digest of the plan: see `digest_of_plan`."""
+    leaves: Callable[[], Sequence[Mapping[str, Any]]]
+    """Gives the leaves of the plan's document, to name those that differ."""
+    hooks: tuple[str, str] | None = None
+    """Path and digest of the hooks file to load; None if there is none."""
+    config_changes: Changes = field(default_factory=dict)
+    """Entries of the config that the result describes differently."""
+    shardings: Any = None
+    """Shardings of the arrays of a running program, as they were given."""
+    text: bytes | None = None
+    """Text of the file of the plan; None where it has none."""
+
+    @property
+    def files(self) -> list[str]:
+        """Paths of the files that are read besides the sources."""
+        return [self.name, *(self.hooks or ())[:1]] if self.text is not None else []
+
+    def may_link(self, number: int) -> bool:
+        """True if the files of an output may be linked."""
+        return self.linked[number : number + 1] == "1"
 
 
 @dataclass(frozen=True)
@@ -106,7 +149,7 @@ class Request:
     """Warnings about that file."""
     opened: "tuple[Source, ...]" = ()
     """Open sources, if a function has been traced with their listings."""
-    pinned: "Pinned | None" = None
+    pinned: Pinned | None = None
     """The plan that this request repeats: what it has decided is not decided again."""
 
     def __getstate__(self) -> dict[str, Any]:
@@ -344,24 +387,3 @@ def with_hooks(loaded: "LoadedRecipe") -> "LoadedRecipe":
     except PlanError as error:
         place = loaded.place(("hooks",))
         raise PlanError(*(replace(p, place=place) for p in error.problems)) from error
-
-
-def recipe_of_rules(rules: Iterable[str]) -> str:
-    """Text of a recipe of command-line rules, such as `s|REGEX|TEMPLATE|`.
-
-    Raises UsageError for a text that is not a rule.
-    """
-    from ckpt_surgery.language.one_liners import document_of
-    from ckpt_surgery.language.yaml.writing import yaml_text
-
-    return yaml_text(document_of(tuple(rules)))
-
-
-def rule_inside_keys(rules: Iterable[str], number: int) -> str | None:
-    """Variant of the rule with this number in `recipe_of_rules` that matches inside keys, not whole keys.
-
-    None if there is no such rule.
-    """
-    from ckpt_surgery.language.one_liners import in_order, inside_keys
-
-    return inside_keys(in_order(tuple(rules))[number])

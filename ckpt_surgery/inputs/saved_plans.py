@@ -7,8 +7,8 @@ import msgspec
 
 from ckpt_surgery.core.errors import FunctionError, UsageError
 from ckpt_surgery.core.version import VERSION
-from ckpt_surgery.inputs.pinned import Pinned, decided_options, links_of, pinned_request
-from ckpt_surgery.inputs.request import Request
+from ckpt_surgery.inputs.pinned import decided_options, links_of, pinned_request
+from ckpt_surgery.inputs.request import Pinned, Request
 from ckpt_surgery.language.loading import LoadedRecipe, parse_recipe
 from ckpt_surgery.planner.document import (
     MOST_BYTES,

@@ -18,7 +18,7 @@ from ckpt_surgery.core.protocols import Companion, Source
 from ckpt_surgery.formats.shared.config_files import CONFIG, config_place, read_object
 from ckpt_surgery.inputs.model_configs import REMOVED, contradictions
 from ckpt_surgery.inputs.opening import in_memory, on_disk
-from ckpt_surgery.inputs.pinned import Changes
+from ckpt_surgery.inputs.request import Changes
 from ckpt_surgery.planner.options import DEFAULT_FORMAT, Prepared
 from ckpt_surgery.planner.target import TARGET
 from ckpt_surgery.storage.companion_names import KEPT, is_companion

@@ -21,7 +21,8 @@ from ckpt_surgery.core.errors import DestinationError, PlanError, SourceError, S
 from ckpt_surgery.core.text import bytes_text
 from ckpt_surgery.engine.tasks import make_tasks, outputs_of
 from ckpt_surgery.inputs import preparing, saved_plans
-from ckpt_surgery.inputs.request import recipe_of_rules, requested
+from ckpt_surgery.inputs.matching import recipe_of_rules
+from ckpt_surgery.inputs.request import requested
 from ckpt_surgery.migration.recipes import MigratedRecipe
 from ckpt_surgery.planner import document as plan_document
 from ckpt_surgery.planner.cutting import WRITE_BUFFER

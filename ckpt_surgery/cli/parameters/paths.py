@@ -26,7 +26,8 @@ def given_recipe(recipe: str, rules: Sequence[str], set: Iterable[str], terminal
     """
     from rich.text import Text
 
-    from ckpt_surgery.inputs.request import read_recipe, recipe_of_rules
+    from ckpt_surgery.inputs.matching import recipe_of_rules
+    from ckpt_surgery.inputs.request import read_recipe
 
     if not rules:
         return read_recipe(recipe, tuple(set))
@@ -38,7 +39,7 @@ def given_recipe(recipe: str, rules: Sequence[str], set: Iterable[str], terminal
 
 def with_rule_inside_keys(problem: Problem, rules: Sequence[str]) -> Problem:
     """The problem; where a rule of `-e` matches no whole key, but parts of some, with the rule for parts."""
-    from ckpt_surgery.inputs.request import rule_inside_keys
+    from ckpt_surgery.inputs.matching import rule_inside_keys
 
     path = "" if problem.place is None else problem.place.path
     number = re.match(r"rules\[(\d+)\]\.match", path)
