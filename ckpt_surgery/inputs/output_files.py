@@ -66,7 +66,7 @@ def check_documents(
             )
     places = [Path(document) for document in documents if document is not None]
     for i, file in enumerate(places):
-        _check_document(file, map(Path, (*places[:i], *files, *_paths(checkpoints))))
+        _check_document(file, [*places[:i], *map(Path, (*files, *_paths(checkpoints)))])
         for checkpoint in checkpoints:
             if os.path.lexists(file) or _beside(file, checkpoint.path):
                 _check_document(file, map(Path, _files(checkpoint)), into=False)

@@ -6,7 +6,7 @@ import inspect
 import sys
 import uuid
 from abc import ABC, ABCMeta, abstractmethod
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -370,11 +370,7 @@ def wait_for(awaitable: Awaitable[Any]) -> Any:
     except RuntimeError:
         return asyncio.run(result())
     with ThreadPoolExecutor(1) as thread:  # this thread's loop cannot run while it waits here
-        return thread.submit(_run, result()).result()
-
-
-def _run(coroutine: Coroutine[Any, Any, Any]) -> Any:
-    return asyncio.run(coroutine)
+        return thread.submit(asyncio.run, result()).result()
 
 
 @functools.cache
