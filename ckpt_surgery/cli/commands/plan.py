@@ -33,7 +33,7 @@ from ckpt_surgery.inputs.options import PlanOptions
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from ckpt_surgery.api.saved_plans import ShownPlan
+    from ckpt_surgery.inputs.saved_plans import ShownPlan
 
 PRINTED = (ReportFormat.TEXT, ReportFormat.GITHUB)
 """Reports that leave stdout to text as well."""
@@ -99,8 +99,8 @@ def plan(
 
 def _show_saved_plan(ctx: click.Context, path: str, paths: Sequence[str], output: PlanOutput) -> int | None:
     """Show the saved plan in a file; None where the file is something else. Returns the exit code."""
-    from ckpt_surgery.api.saved_plans import refuse_arguments, show_plan
     from ckpt_surgery.inputs import output_files
+    from ckpt_surgery.inputs.saved_plans import refuse_arguments, show_plan
 
     found = show_plan(path)
     if found is None:
