@@ -16,7 +16,7 @@ from ckpt_surgery.inputs.opening import with_recipe, with_samples
 from ckpt_surgery.inputs.options import PlanOptions, SourceOptions
 from ckpt_surgery.inputs.pinned import APPLY, remember_request, request_of_plan
 from ckpt_surgery.inputs.preparing import prepare
-from ckpt_surgery.inputs.request import Changes, Request, is_plan_file, requested
+from ckpt_surgery.inputs.request import Request, is_plan_file, requested
 from ckpt_surgery.inputs.saved_plans import document_of, saved_request
 from ckpt_surgery.language.loading import LoadedRecipe
 from ckpt_surgery.migration.recipes import MigratedRecipe
@@ -69,13 +69,8 @@ def plan(
     return plan_request(requested(recipe, sources, dst, options), overwrite, out)
 
 
-def plan_request(
-    request: Request, overwrite: bool, out: PathLike | None = None, changes: Changes | None = None
-) -> Plan:
-    """Plan a request, and save the plan in `out`.
-
-    `overwrite`, `out`: see `plan`; `changes`: see `run_request`.
-    """
+def plan_request(request: Request, overwrite: bool, out: PathLike | None = None) -> Plan:
+    """Plan a request, and save the plan in `out`. `overwrite`, `out`: see `plan`."""
     if out is not None:
         if request.has_trees:
             raise UsageError(
@@ -92,7 +87,7 @@ def plan_request(
     if out is not None:
         prepared = with_samples(prepared)
         output_files.write_document(out, document_of(prepared, request))
-    return remember_request(prepared, request, changes)
+    return remember_request(prepared, request)
 
 
 @takes(ApplyArguments, Request, RunOptions)
@@ -126,15 +121,10 @@ def apply(
         return run_request(requested(recipe, sources, dst, options), run_options(options, report))
 
 
-def run_request(request: Request, options: RunOptions, changes: Changes | None = None) -> Result:
-    """Run a request in this process, or on a cluster.
-
-    `changes`: entries of the config that the result describes differently.
-    """
+def run_request(request: Request, options: RunOptions) -> Result:
+    """Run a request in this process, or on a cluster."""
     request = planned_request(request) or request
-    if request.pinned is not None:
-        changes = request.pinned.config_changes
-    sidecars = SidecarOptions(options.copy_config, changes or {})
+    sidecars = SidecarOptions(options.copy_config, request.changes or {})
     if not on_cluster(options.engine, options.scheduler):
         return run_here(request, options, sidecars)
     from ckpt_surgery.runs.engines import dask  # imports what only clusters need

@@ -15,7 +15,7 @@ from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats import destination_names, opening
 from ckpt_surgery.formats.shared.config_files import CONFIG, read_config
 from ckpt_surgery.inputs.options import ConvertOptions
-from ckpt_surgery.inputs.request import Changes, Request, checked_path, requested
+from ckpt_surgery.inputs.request import Request, checked_path, requested
 from ckpt_surgery.language.checks.findings import Finding
 from ckpt_surgery.merging import recipes
 from ckpt_surgery.merging.configs import config_changes
@@ -52,8 +52,7 @@ def merge(
     nothing is published.
     """
     with reported(options.get("progress")) as report:
-        request, changes = _requested(config, dst, seed, options)
-        return applying.run_request(request, run_options(options, report), changes)
+        return applying.run_request(_requested(config, dst, seed, options), run_options(options, report))
 
 
 @takes(ConvertOptions, Request)
@@ -69,8 +68,7 @@ def plan_merge(
 
     With `dst`, everything is refused that `merge` would refuse there. Raises what `merge` raises.
     """
-    request, changes = _requested(config, dst, seed, options)
-    return applying.plan_request(request, overwrite, changes=changes)
+    return applying.plan_request(_requested(config, dst, seed, options), overwrite)
 
 
 def merge_recipe(config: PathLike, *, seed: int = 0) -> MigratedRecipe:
@@ -83,10 +81,8 @@ def merge_recipe(config: PathLike, *, seed: int = 0) -> MigratedRecipe:
     return MigratedRecipe(_document(loaded, _places(loaded), seed, {}))
 
 
-def _requested(
-    config: PathLike, dst: PathLike | None, seed: int, options: ConvertOptions
-) -> tuple[Request, Changes]:
-    """Make the request of a merge, and collect the entries of the config that the result changes."""
+def _requested(config: PathLike, dst: PathLike | None, seed: int, options: ConvertOptions) -> Request:
+    """Make the request of a merge, with the entries of the config that the result changes."""
     loaded = read_merge_config(os.fspath(config))
     places = _places(loaded)
     name = "" if dst is None else os.path.basename(urls.absolute(checked_path(dst)))
@@ -96,9 +92,9 @@ def _requested(
     request = requested(MigratedRecipe(document), tuple(places.values()), dst, chosen)
     first = next(iter(places.values()))
     file = None if urls.is_url(first) else read_config(first)
-    changes = {} if file is None or file[0] != CONFIG else config_changes(loaded.config, file[1])
-    request = replace(request, made_from=loaded.path, notes=tuple(ignored(loaded.config)))
-    return request, changes
+    changes = None if file is None or file[0] != CONFIG else config_changes(loaded.config, file[1])
+    notes = tuple(ignored(loaded.config))
+    return replace(request, made_from=loaded.path, notes=notes, changes=changes)
 
 
 def _document(

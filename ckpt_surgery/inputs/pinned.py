@@ -22,7 +22,7 @@ from ckpt_surgery.core.text import bytes_text, shown
 from ckpt_surgery.formats import destination_names
 from ckpt_surgery.inputs.opening import in_memory, open_input
 from ckpt_surgery.inputs.options import SourceOptions
-from ckpt_surgery.inputs.request import Changes, InMemory, Pinned, Request
+from ckpt_surgery.inputs.request import InMemory, Pinned, Request
 from ckpt_surgery.language.hooks import HookFile
 from ckpt_surgery.live.source import FORMAT
 from ckpt_surgery.planner.cutting import budget_for, room_of
@@ -250,18 +250,17 @@ class PlanOrigin:
     configs: Mapping[str, tuple[str, Mapping[str, Any]] | None] = field(default_factory=dict)
     """See `Pinned`, as for the next two."""
     listing: Mapping[str, Leaf] | None = None
-    config_changes: Changes = field(default_factory=dict)
     shardings: Any = None
     """The argument of `plan_restore`."""
 
 
-def remember_request(prepared: Prepared, request: Request, config_changes: Changes | None = None) -> Plan:
+def remember_request(prepared: Prepared, request: Request) -> Plan:
     """Attach its origin to a prepared plan, so that `apply` can carry it out.
 
     The recipe of `request` is loaded.
     """
     decided = replace(request_of_inputs(request, prepared), **decided_options(prepared))
-    origin = PlanOrigin(decided, APPLY, prepared.configs, prepared.listing, config_changes or {})
+    origin = PlanOrigin(decided, APPLY, prepared.configs, prepared.listing)
     return with_origin(prepared.plan, origin)
 
 
@@ -296,7 +295,6 @@ def request_of_plan(given: Request, function: str) -> Request:
         linked=links_of(plan),
         digest=digest_of_plan(plan),
         leaves=lambda: entries_of(plan),
-        config_changes=origin.config_changes,
         shardings=origin.shardings,
     )
     return pinned_request(pinned, given)

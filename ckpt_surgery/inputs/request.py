@@ -8,7 +8,7 @@ import os
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -96,8 +96,6 @@ class Pinned:
     """Gives the leaves of the plan's document, to name those that differ."""
     hooks: tuple[str, str] | None = None
     """Path and digest of the hooks file to load; None if there is none."""
-    config_changes: Changes = field(default_factory=dict)
-    """Entries of the config that the result describes differently."""
     shardings: Any = None
     """Shardings of the arrays of a running program, as they were given."""
     text: bytes | None = None
@@ -147,6 +145,8 @@ class Request:
     """Path of the file that the recipe was generated from; None for other recipes."""
     notes: tuple[str, ...] = ()
     """Warnings about that file."""
+    changes: Changes | None = None
+    """New values of the config's entries that the result describes differently."""
     opened: "tuple[Source, ...]" = ()
     """Open sources, if a function has been traced with their listings."""
     pinned: Pinned | None = None
