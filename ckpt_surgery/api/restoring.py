@@ -26,7 +26,6 @@ from ckpt_surgery.inputs.pinned import (
     RESTORE,
     PlanOrigin,
     check_same_plan,
-    refuse_decided,
     request_of_inputs,
     request_of_plan,
 )
@@ -85,13 +84,13 @@ def plan_restore(
     Raises RecipeError, PlanError, SourceError or UsageError (MissingLibraryError without jax), with every
     problem that was found.
     """
-    request = with_recipe(_restore_request(with_flat_dicts(recipe, flat), sources, target, options))
-    restoration = _prepare(request, shardings)
+    recipe = with_flat_dicts(recipe, flat)
+    request = with_recipe(_restore_request(recipe, sources, target, shardings, options))
+    restoration = _prepare(request)
     check_values(restoration.plan, restoration.sources)
     decided = request_of_inputs(request, restoration)
     decided = replace(decided, memory=restoration.memory, workers=restoration.workers)
-    origin = PlanOrigin(decided, RESTORE, shardings=shardings)
-    return with_origin(restoration.plan, origin)
+    return with_origin(restoration.plan, PlanOrigin(decided, RESTORE))
 
 
 @takes(RestoreOptions, Request)
@@ -146,8 +145,8 @@ def restore(
         _check_lazy({"shardings": shardings is not None, "donate": donate})
 
     def prepare() -> Restoration:
-        request = _restore_request(with_flat_dicts(recipe, flat), sources, target, options)
-        restoration = with_samples(_prepare(request, shardings))
+        request = _restore_request(with_flat_dicts(recipe, flat), sources, target, shardings, options)
+        restoration = with_samples(_prepare(request))
         if on_plan is None:
             _log(restoration.plan.warnings)
         else:
@@ -171,13 +170,16 @@ def restore(
 NEEDS_JAX = "`restore` needs jax"
 
 
-def _restore_request(recipe: Any, sources: tuple[Any, ...], target: Any, options: Any) -> Request:
+def _restore_request(
+    recipe: Any, sources: tuple[Any, ...], target: Any, shardings: Any, options: Any
+) -> Request:
     """The request of `restore`. Raises UsageError."""
     with report_missing("jax", NEEDS_JAX):
         import jax  # noqa: F401
 
     _check_recipe_is_first(recipe, sources, target)
     request = _with_target(requested(recipe, sources, None, options), target)
+    request = replace(request, shardings=shardings)
     return request_of_plan(request, RESTORE) if isinstance(recipe, Plan) else request
 
 
@@ -225,11 +227,7 @@ def _with_target(request: Request, target: Any) -> Request:
 
 
 @memory_errors("make the plan")
-def _prepare(request: Request, shardings: Any) -> Restoration:
-    pinned = request.pinned
-    if pinned is not None:
-        refuse_decided(pinned.name, [] if shardings is None else ["shardings"])
-        shardings = pinned.shardings
+def _prepare(request: Request) -> Restoration:
     inputs = open_inputs(with_recipe(request))
     tree, places = None, dict[str, Any]()
     if inputs.target is not None:
@@ -238,13 +236,13 @@ def _prepare(request: Request, shardings: Any) -> Restoration:
         tree = source.tree
         inputs = replace(inputs, target=_with_own_dtypes(inputs.target, tree))
     plan = plan_inputs(inputs, arrays_in_memory(LiveEncoder(tree), staged=True), {})
-    if pinned is not None:
-        check_same_plan(plan, inputs.memory, pinned)
+    if request.pinned is not None:
+        check_same_plan(plan, inputs.memory, request.pinned)
     if tree is not None:
         tree = settled(tree, plan, inputs.sources)
-        places = dict(resolved_shardings(tree, shardings))
-    elif shardings is not None:
-        places = _planned_shardings(plan, shardings)
+        places = dict(resolved_shardings(tree, request.shardings))
+    elif request.shardings is not None:
+        places = _planned_shardings(plan, request.shardings)
     function = inputs.loaded.function
     rebuilt = function.rebuilt if function is not None and tree is None else None
     limits = inputs.memory, inputs.workers

@@ -89,7 +89,13 @@ def pinned_request(pinned: Pinned, given: Request) -> Request:
     """
     said = {f.name: getattr(given, f.name) for f in fields(Request)}
     said = {f.name: said[f.name] for f in fields(Request) if said[f.name] != f.default}
-    refuse_decided(pinned.name, [name for name in said if name not in SAID_ANEW])
+    if decided := [name for name in said if name not in SAID_ANEW]:
+        named = ("the sources" if name == "sources" else f"`{name}=…`" for name in decided)
+        what = "is made already, and" if pinned.name == THE_PLAN else "is a saved plan, which"
+        raise UsageError(
+            f"{shown(pinned.name)} {what} has its sources and options",
+            hint=f"Leave out {' and '.join(named)}, or make the plan again.",
+        )
     planned = pinned.request
     link_mode = given.link_mode or planned.link_mode
     if planned.link_mode is LinkMode.COPY and link_mode is not LinkMode.COPY:
@@ -100,20 +106,6 @@ def pinned_request(pinned: Pinned, given: Request) -> Request:
     _check_name(pinned, given.dst)
     dst = planned.dst and urls.near(planned.dst)
     return replace(planned, **{"dst": dst, **said, "recipe": planned.recipe, "pinned": pinned})
-
-
-def refuse_decided(name: str, decided: Sequence[str]) -> None:
-    """Refuse arguments that a plan has `decided`. Messages call the plan `name`.
-
-    Raises UsageError.
-    """
-    if decided:
-        named = ("the sources" if argument == "sources" else f"`{argument}=…`" for argument in decided)
-        what = "is a saved plan, which" if name != THE_PLAN else "is made already, and"
-        raise UsageError(
-            f"{shown(name)} {what} has its sources and options",
-            hint=f"Leave out {' and '.join(named)}, or make the plan again.",
-        )
 
 
 def _check_name(pinned: Pinned, dst: str | None) -> None:
@@ -248,10 +240,8 @@ class PlanOrigin:
     carried_out_by: str
     """The function that carries the plan out: `apply` or `restore`."""
     configs: Mapping[str, tuple[str, Mapping[str, Any]] | None] = field(default_factory=dict)
-    """See `Pinned`, as for the next two."""
+    """See `Pinned`, as for `listing`."""
     listing: Mapping[str, Leaf] | None = None
-    shardings: Any = None
-    """The argument of `plan_restore`."""
 
 
 def remember_request(prepared: Prepared, request: Request) -> Plan:
@@ -295,7 +285,6 @@ def request_of_plan(given: Request, function: str) -> Request:
         linked=links_of(plan),
         digest=digest_of_plan(plan),
         leaves=lambda: entries_of(plan),
-        shardings=origin.shardings,
     )
     return pinned_request(pinned, given)
 

@@ -96,8 +96,6 @@ class Pinned:
     """Gives the leaves of the plan's document, to name those that differ."""
     hooks: tuple[str, str] | None = None
     """Path and digest of the hooks file to load; None if there is none."""
-    shardings: Any = None
-    """Shardings of the arrays of a running program, as they were given."""
     text: bytes | None = None
     """Text of the file of the plan; None where it has none."""
 
@@ -147,6 +145,8 @@ class Request:
     """Warnings about that file."""
     changes: Changes | None = None
     """New values of the config's entries that the result describes differently."""
+    shardings: Any = None
+    """Shardings of the arrays of a running program, as they were given."""
     opened: "tuple[Source, ...]" = ()
     """Open sources, if a function has been traced with their listings."""
     pinned: Pinned | None = None
