@@ -122,10 +122,17 @@ def apply(
 
 
 def run_request(request: Request, options: RunOptions) -> Result:
-    """Run a request in this process, or on a cluster."""
-    request = planned_request(request) or request
+    """Run a request in this process, or on a cluster. Raises SurgeryError."""
+    if isinstance(request.recipe, Plan):
+        request = request_of_plan(request, APPLY)
+    elif is_plan_file(request.recipe):
+        request = saved_request(request) or request
     sidecars = SidecarOptions(options.copy_config, request.changes or {})
-    if not on_cluster(options.engine, options.scheduler):
+    if options.engine not in ENGINES:
+        raise UsageError(f"`engine`: {shown(repr(options.engine))} is not one of: {', '.join(ENGINES)}")
+    if options.engine == LOCAL:
+        if options.scheduler is not None:
+            raise UsageError("`scheduler` is for the engine `dask`", hint='Say so: `engine="dask"`.')
         return run_here(request, options, sidecars)
     from ckpt_surgery.runs.engines import dask  # imports what only clusters need
 
@@ -135,25 +142,6 @@ def run_request(request: Request, options: RunOptions) -> Result:
             hint="Save the tree as a checkpoint, or leave out `engine`.",
         )
     return dask.run_on_cluster(with_recipe(request), options, sidecars)
-
-
-def planned_request(request: Request) -> Request | None:
-    """Request of the plan given in place of the recipe; None for a recipe.
-
-    Raises UsageError: see `saved_request` and `request_of_plan`.
-    """
-    if isinstance(request.recipe, Plan):
-        return request_of_plan(request, APPLY)
-    return saved_request(request) if is_plan_file(request.recipe) else None
-
-
-def on_cluster(engine: str, scheduler: str | None) -> bool:
-    """True if the engine is a cluster. Raises UsageError for an unknown engine."""
-    if engine not in ENGINES:
-        raise UsageError(f"`engine`: {shown(repr(engine))} is not one of: {', '.join(ENGINES)}")
-    if engine == LOCAL and scheduler is not None:
-        raise UsageError("`scheduler` is for the engine `dask`", hint='Say so: `engine="dask"`.')
-    return engine != LOCAL
 
 
 @takes(ConvertArguments, Request, RunOptions)
