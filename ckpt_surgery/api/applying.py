@@ -9,7 +9,7 @@ from typing import Unpack
 
 from ckpt_surgery.core.arguments import Assignments, CheckpointLike, Function, PathLike, RecipeLike, takes
 from ckpt_surgery.core.errors import UsageError
-from ckpt_surgery.core.text import shown
+from ckpt_surgery.core.text import abridged, shown
 from ckpt_surgery.inputs import output_files
 from ckpt_surgery.inputs.matching import recipe_of_selection
 from ckpt_surgery.inputs.opening import with_recipe, with_samples
@@ -129,7 +129,7 @@ def run_request(request: Request, options: RunOptions) -> Result:
         request = saved_request(request) or request
     sidecars = SidecarOptions(options.copy_config, request.changes or {})
     if options.engine not in ENGINES:
-        raise UsageError(f"`engine`: {shown(repr(options.engine))} is not one of: {', '.join(ENGINES)}")
+        raise UsageError(f"`engine`: {shown(abridged(options.engine))} is not one of: {', '.join(ENGINES)}")
     if options.engine == LOCAL:
         if options.scheduler is not None:
             raise UsageError("`scheduler` is for the engine `dask`", hint='Say so: `engine="dask"`.')

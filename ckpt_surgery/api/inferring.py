@@ -12,7 +12,7 @@ from ckpt_surgery.core.memory import memory_errors
 from ckpt_surgery.core.progress import CHECKING, READING, ByteCounter, ProgressLike, Report
 from ckpt_surgery.core.protocols import RetypedSource
 from ckpt_surgery.core.summary import LINES, Represented, Summary, text_rows
-from ckpt_surgery.core.text import did_you_mean, number_of, shown
+from ckpt_surgery.core.text import abridged, did_you_mean, number_of, shown
 from ckpt_surgery.inference.documents import (
     Given,
     InferredLeaf,
@@ -196,7 +196,7 @@ def infer(
         forget()
         if values not in get_args(options.CompareBy):
             guess = did_you_mean(values, get_args(options.CompareBy))
-            raise UsageError(f"`values` is {values!r}{guess}", hint="It can be: auto, ignore.")
+            raise UsageError(f"`values` is {abridged(values)}{guess}", hint="It can be: auto, ignore.")
         which: SourceOptions = {"step": step, "item": item, "src_format": src_format}
         check_written([out], src, target, **which)
         if out is not None:

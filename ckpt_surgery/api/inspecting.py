@@ -15,7 +15,7 @@ from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.memory import memory_errors
 from ckpt_surgery.core.progress import ProgressLike
 from ckpt_surgery.core.protocols import Source, details_of
-from ckpt_surgery.core.text import did_you_mean, shown
+from ckpt_surgery.core.text import abridged, did_you_mean, shown
 from ckpt_surgery.core.urls import is_url
 from ckpt_surgery.formats import known as formats
 from ckpt_surgery.inputs import options
@@ -88,7 +88,7 @@ def _check_view(depth: int | None, sort: str | None) -> None:
     known = get_args(SortBy)
     if sort is not None and sort not in known:
         raise UsageError(
-            f"`sort` is {sort!r}{did_you_mean(sort, known)}", hint=f"It can be: {', '.join(known)}."
+            f"`sort` is {abridged(sort)}{did_you_mean(sort, known)}", hint=f"It can be: {', '.join(known)}."
         )
 
 

@@ -14,7 +14,7 @@ from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.memory import memory_errors
 from ckpt_surgery.core.progress import ProgressLike
 from ckpt_surgery.core.protocols import AdoptedFile, Source
-from ckpt_surgery.core.text import bytes_text, few, shown
+from ckpt_surgery.core.text import abridged, bytes_text, few, shown
 from ckpt_surgery.engine.worker import Means
 from ckpt_surgery.formats import opening
 from ckpt_surgery.inputs import options
@@ -68,7 +68,7 @@ def verify(
     """
     with reported(progress) as report, memory_errors("verify the checkpoint"):
         if mode not in list(Depth):
-            raise UsageError(f"`mode`: {shown(repr(mode))} is not one of: {', '.join(Depth)}")
+            raise UsageError(f"`mode`: {shown(abridged(mode))} is not one of: {', '.join(Depth)}")
         if sample is not None:
             if not 0 < sample <= 1:
                 raise UsageError(

@@ -19,7 +19,7 @@ from ckpt_surgery.core.file_states import FileState
 from ckpt_surgery.core.history import IN_MEMORY
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.problem_codes import Code
-from ckpt_surgery.core.text import did_you_mean, shown
+from ckpt_surgery.core.text import abridged, did_you_mean, shown
 from ckpt_surgery.inputs.choices import readable_formats, writable_formats
 from ckpt_surgery.inputs.options import PlanOptions
 from ckpt_surgery.language.written import data_document, is_text, text_of
@@ -289,14 +289,14 @@ _COLLAPSED = re.compile(r"(s3|gs|file):/(?!/)")
 
 def _link_mode(mode: str) -> LinkMode:
     if mode not in list(LinkMode):
-        raise UsageError(f"`link_mode`: {shown(repr(mode))} is not one of: {', '.join(LinkMode)}")
+        raise UsageError(f"`link_mode`: {shown(abridged(mode))} is not one of: {', '.join(LinkMode)}")
     return LinkMode(mode)
 
 
 def checked_uint16(value: str) -> str:
     """The option `uint16`. Raises UsageError for a value that it cannot have."""
     if value not in (known := ("keep", "bfloat16")):
-        raise UsageError(f"`uint16`: {shown(repr(value))} is not one of: {', '.join(known)}")
+        raise UsageError(f"`uint16`: {shown(abridged(value))} is not one of: {', '.join(known)}")
     return value
 
 

@@ -40,7 +40,7 @@ OF_SHARD = "The shard counts as not done. Run it again; if it happens twice, tes
 def parse_verify_mode(text: Verify | str) -> Verify:
     """Parse the name of a mode. Raises UsageError."""
     if text not in list(Verify):
-        raise UsageError(f"`verify`: {shown(repr(text))} is not one of: {', '.join(sorted(Verify))}")
+        raise UsageError(f"`verify`: {shown(abridged(text))} is not one of: {', '.join(sorted(Verify))}")
     return Verify(text)
 
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ckpt_surgery.core.errors import UsageError
-from ckpt_surgery.core.text import shown
+from ckpt_surgery.core.text import abridged, shown
 from ckpt_surgery.migration.key_templates import check_pattern, template_of
 from ckpt_surgery.migration.recipes import MigratedRecipe
 
@@ -103,7 +103,7 @@ def _rule(number: int, entry: Any, optional: bool) -> dict[str, Any]:
         pattern = _with_flags(pattern)
     if not isinstance(pattern, str) or not isinstance(replacement, str | None):
         raise UsageError(
-            f"{where} is {shown(repr(entry))}, not a pair of a pattern and a replacement",
+            f"{where} is {shown(abridged(entry))}, not a pair of a pattern and a replacement",
             hint="Both are texts; the replacement can be None.",
         )
     check_pattern(pattern, f"{where}: `{shown(pattern)}`")
