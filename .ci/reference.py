@@ -11,7 +11,7 @@ from typing import Any
 from ckpt_surgery.functions import contractions, indexing, operators, text
 from ckpt_surgery.functions.registry import registry
 from ckpt_surgery.language.checks import rules
-from ckpt_surgery.language.expressions import compiler, regexes, values, vocabulary
+from ckpt_surgery.language.expressions import compiler, naming, regexes, values
 from ckpt_surgery.language.expressions import parsing as expressions
 from ckpt_surgery.language.schema.fields import schema
 from ckpt_surgery.language.yaml import parsing as documents
@@ -172,7 +172,7 @@ def _functions() -> Iterator[str]:
             yield f"#### {name}"
             yield _documented(function)
         if module == "text":
-            for name, text in vocabulary.BUILT_IN.items():
+            for name, text in naming.BUILT_IN.items():
                 yield f"#### {name}"
                 yield text
 

@@ -8,8 +8,7 @@ import pytest
 
 from ckpt_surgery.functions.registry import registry
 from ckpt_surgery.language.expressions.lookups import ATTRIBUTES
-from ckpt_surgery.language.expressions.naming import MEANINGS
-from ckpt_surgery.language.expressions.vocabulary import BUILT_IN, function_names
+from ckpt_surgery.language.expressions.naming import BUILT_IN, MEANINGS, function_names
 from ckpt_surgery.language.schema.fields import (
     OutputPolicy,
     Param,

@@ -17,7 +17,7 @@ from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.inputs import output_files
 from ckpt_surgery.inputs.request import format_findings
-from ckpt_surgery.language.expressions.vocabulary import function_names
+from ckpt_surgery.language.expressions.naming import function_names
 from ckpt_surgery.language.files import read_text
 from ckpt_surgery.language.loading import parse_recipe
 from ckpt_surgery.language.packaged import PREFIX

@@ -42,10 +42,8 @@ from ckpt_surgery.core.text import abridged, did_you_mean, shown
 from ckpt_surgery.functions.arrays import Array, Series, apply, require_no_gaps
 from ckpt_surgery.functions.base import Blocks, Function, Specs, expression_name
 from ckpt_surgery.functions.marks import MARK
-from ckpt_surgery.functions.signatures import signature_of
-from ckpt_surgery.language.expressions.scope import Scope
-from ckpt_surgery.language.expressions.values import bounded, told
-from ckpt_surgery.language.expressions.vocabulary import called
+from ckpt_surgery.language.expressions.calls import call, signature_of
+from ckpt_surgery.language.expressions.values import bounded, described
 
 INFER = "infer_"
 """Prefix of the functions that give shape and dtype of a hook's result: `infer_NAME` for `NAME`."""
@@ -134,26 +132,30 @@ class HookSet:
     sha256: str
     """Digest, hexadecimal."""
     functions: Mapping[str, HookFunction]
+    of_program = False
+    """True if they are functions of the running program rather than of a file."""
 
     def label(self, name: str) -> str:
-        """Name of this function in messages."""
-        return f"`hooks.{name}`"
-
-    def file_of(self, name: str) -> str:
-        """Path of the file with the text of the function of this name."""
-        return self.file
-
-    def of_program(self, name: str) -> HookFunction | None:
-        """The function of this name if it is of the running program; None if it is of a file."""
-        return None
+        """Name of this function in messages: where a hook was made of the caller's function, that one's."""
+        function = _made_of(self.functions[name])
+        if function is None:
+            return f"`hooks.{name}`"
+        title = getattr(function, "__qualname__", type(function).__qualname__)
+        return f"the function `{title.rpartition('<locals>.')[2]}`"
 
     def shape_hint(self, name: str) -> str:
-        """What to do where the function gives another shape or dtype than was expected."""
-        return f"Add a function `{INFER}{name}` to {self.name} for its shape and dtype."
+        """Advice for a function that gives another shape or dtype than was expected."""
+        advice = f"Add a function `{INFER}{name}` to {self.name} for its shape and dtype."
+        if self.of_program:
+            advice = "It has to give the same shape and dtype for all values of an array."
+        return getattr(self.functions[name], "shape_hint", advice)
 
     def failure(self, name: str, error: BaseException) -> str:
         """The message for a hook that raised: `hooks.scale` raised ValueError: … (my_hooks.py, line 3)."""
-        return f"{self.label(name)} raised {_error_in(self.file_of(name), error)}"
+        function = self.functions[name]
+        code = getattr(_made_of(function) or function, "__code__", None) if self.of_program else None
+        file = code.co_filename if isinstance(code, types.CodeType) else self.file
+        return f"{self.label(name)} raised {_error_in(file, error)}"
 
     def call(self, name: str, arguments: Sequence[Any]) -> Any:
         """The lazy result of `hooks.name(…)`, or a constant if no argument is an array.
@@ -165,7 +167,7 @@ class HookSet:
         if expression_name(function):
             if key := signature_of(function).leaf_key:
                 raise FunctionError(f"{self.label(name)} has a parameter `{key}`, which no hook is given")
-            return called(function, arguments, {}, Scope({}))
+            return call(function, arguments, {}, "")
         inputs: list[Array] = []
         template = tuple(_template(argument, inputs) for argument in arguments)
         if INFER + name in self.functions:
@@ -175,8 +177,9 @@ class HookSet:
             result = inputs[0].spec
         else:
             return _constant(name, self._called(name, _filled(template, ())))
-        call = HookCall(self, name, template, result.shape, result.dtype, self.of_program(name))
-        return apply(call, *inputs)
+        given = function if self.of_program else None
+        hook = HookCall(self, name, template, result.shape, result.dtype, given)
+        return apply(hook, *inputs)
 
     def function(self, name: str) -> HookFunction:
         """The function of this name. Raises FunctionError if there is none."""
@@ -211,8 +214,8 @@ class HookFile(HookSet):
         module = types.ModuleType(f"ckpt_surgery_hooks_{self.sha256[:16]}")
         module.__file__ = self.file
         sys.modules[module.__name__] = module  # dataclasses, among others, look their module up
-        told = "the hooks do not load: {}".format
-        with _failing_as(PlanError, lambda error: told(_error_in(self.file, error)), Code.HOOKS):
+        failure = "the hooks do not load: {}".format
+        with _failing_as(PlanError, lambda error: failure(_error_in(self.file, error)), Code.HOOKS):
             exec(compile(text, self.file, "exec", dont_inherit=True), module.__dict__)
         self.functions = {
             name: value
@@ -223,6 +226,8 @@ class HookFile(HookSet):
 
 class HookFunctions(HookSet):
     """Functions that the caller gives together with a recipe. They run because the caller gave them."""
+
+    of_program = True
 
     def __init__(self, functions: Mapping[str, HookFunction]):
         """Raises UsageError for a name that no expression can call, and for what is not a function."""
@@ -236,30 +241,6 @@ class HookFunctions(HookSet):
         self.name = self.file = IN_MEMORY
         self.functions = dict(functions)
         self.sha256 = _digest(functions)
-
-    def label(self, name: str) -> str:
-        """Name in messages of the function of this name, which nobody has given to a hook that was made."""
-        function = _made_of(self.functions[name])
-        if function is None:
-            return super().label(name)
-        called = getattr(function, "__qualname__", type(function).__qualname__)
-        return f"the function `{called.rpartition('<locals>.')[2]}`"
-
-    def file_of(self, name: str) -> str:
-        """The file of the caller's program that defines the function; the name of all where there is none."""
-        code = getattr(_made_of(self.functions[name]) or self.functions[name], "__code__", None)
-        return code.co_filename if isinstance(code, types.CodeType) else self.file
-
-    def of_program(self, name: str) -> HookFunction:
-        return self.functions[name]
-
-    def shape_hint(self, name: str) -> str:
-        """What to do where the function gives another shape or dtype than was expected."""
-        return getattr(
-            self.functions[name],
-            "shape_hint",
-            "It has to give the same shape and dtype for all values of an array.",
-        )
 
 
 def _read(path: Path) -> bytes:
@@ -305,7 +286,7 @@ def _template(argument: Any, inputs: list[Array]) -> Any:
         return tuple(_template(item, inputs) for item in argument)
     if isinstance(argument, str | bool | int | float) or argument is None:
         return argument
-    raise FunctionError(f"a hook takes arrays, text, numbers and lists of those, not {told(argument)}")
+    raise FunctionError(f"a hook takes arrays, text, numbers and lists of those, not {described(argument)}")
 
 
 def _constant(name: str, value: Any) -> Any:

@@ -10,7 +10,7 @@ from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.text import brief, did_you_mean
 from ckpt_surgery.language.expressions.configs import Config
 from ckpt_surgery.language.expressions.scope import Constant
-from ckpt_surgery.language.expressions.values import bounded, told
+from ckpt_surgery.language.expressions.values import bounded, described
 from ckpt_surgery.language.schema.fields import Param
 from ckpt_surgery.language.yaml.parsing import parse_document
 
@@ -72,7 +72,9 @@ def _typed(name: str, value: Any, default: Constant, where: str) -> Constant:
         return float(bounded(value))
     if type(value) is not type(default):
         hint = f'Set the value yourself: `set={{"{name}": VALUE}}`.'
-        raise FunctionError(f"{where} is {told(value)}, not {type_name(default)}", hint=hint, code=Code.PARAM)
+        raise FunctionError(
+            f"{where} is {described(value)}, not {type_name(default)}", hint=hint, code=Code.PARAM
+        )
     return bounded(value)  # type: ignore[no-any-return]
 
 

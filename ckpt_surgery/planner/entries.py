@@ -18,7 +18,7 @@ from ckpt_surgery.functions.arrays import Apply, Array, Node, Read, Series, node
 from ckpt_surgery.functions.base import Number
 from ckpt_surgery.functions.create import Absent, Full, InPlaceOf
 from ckpt_surgery.language.expressions.scope import SOURCES, Leaves, Unavailable
-from ckpt_surgery.language.expressions.values import told
+from ckpt_surgery.language.expressions.values import described
 from ckpt_surgery.language.patterns.templates import Component
 
 
@@ -249,7 +249,7 @@ def _described(value: Any) -> str:
         return f"a list of {len(value)} values (take one of them: `[0]`)"
     if isinstance(value, Leaves):
         return f"the leaves of `{value.name}` (take one of them: `{value.name}['a/b']`)"
-    return told(value)
+    return described(value)
 
 
 def key_of(components: Sequence[Component], origin: Key | None, lists: frozenset[tuple[str, ...]]) -> Key:

@@ -14,7 +14,7 @@ from ckpt_surgery.core.keys import natural_order
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.text import brief
 from ckpt_surgery.functions.arrays import Read, nodes_of
-from ckpt_surgery.language.expressions.values import told
+from ckpt_surgery.language.expressions.values import described
 from ckpt_surgery.planner.claiming import near_miss, views
 from ckpt_surgery.planner.entries import Entry, RuleRef
 from ckpt_surgery.planner.running import Claim, Contribution, Names, PassRun, RuleRun
@@ -163,7 +163,7 @@ def _groups(match: regex.Match[str]) -> dict[str, str]:
 
 def _variables(rule: RuleRun, names: Names) -> dict[str, str]:
     values = {name: names[name] for name in rule.rule.for_ or ()}
-    return {name: str(v) if isinstance(v, str | int | float) else told(v) for name, v in values.items()}
+    return {name: str(v) if isinstance(v, str | int | float) else described(v) for name, v in values.items()}
 
 
 # --- rules that a leaf of a source met ----------------------------------------------------------------------

@@ -9,7 +9,7 @@ from ckpt_surgery.core.dtypes import DType, dtype_named
 from ckpt_surgery.core.errors import FunctionError
 from ckpt_surgery.functions.arrays import Array, Series
 from ckpt_surgery.functions.base import LeafKey, Number, in_expressions
-from ckpt_surgery.functions.binding import LONGEST_TEXT, call
+from ckpt_surgery.language.expressions.calls import LONGEST_TEXT, call
 from tests.support.lazy_arrays import lazy
 
 A, B = lazy((2,)), lazy((3,))

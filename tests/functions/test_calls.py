@@ -13,7 +13,6 @@ from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.functions.arithmetic import Where
 from ckpt_surgery.functions.arrays import Array, Read, Series
 from ckpt_surgery.functions.base import Function
-from ckpt_surgery.functions.binding import call
 from ckpt_surgery.functions.contractions import Einsum
 from ckpt_surgery.functions.create import Full, Init
 from ckpt_surgery.functions.dtypes import Cast
@@ -22,6 +21,7 @@ from ckpt_surgery.functions.operators import Binary, Unary
 from ckpt_surgery.functions.quantization import Quantize
 from ckpt_surgery.functions.reductions import ListReduction, Mean
 from ckpt_surgery.functions.registry import registry
+from ckpt_surgery.language.expressions.calls import call
 
 
 def array(name: str, dtype: Any = np.float32) -> Array:

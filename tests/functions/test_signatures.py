@@ -6,7 +6,7 @@ import pytest
 
 from ckpt_surgery.functions.arrays import Array
 from ckpt_surgery.functions.base import in_expressions
-from ckpt_surgery.functions.signatures import call_problem
+from ckpt_surgery.language.expressions.calls import call_problem
 
 
 @in_expressions

@@ -6,7 +6,7 @@ from typing import Any
 
 from ckpt_surgery.functions.arrays import Array
 from ckpt_surgery.functions.registry import registry
-from ckpt_surgery.functions.signatures import LISTS, is_required, signature_of, types_of
+from ckpt_surgery.language.expressions.calls import LISTS, is_required, signature_of, types_of
 
 LEAVES = {
     "a": "float32[4,6]",

@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 from ckpt_surgery.core.errors import FunctionError, SurgeryError
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.functions.registry import registry
+from ckpt_surgery.language.expressions.calls import call, call_problem
 from ckpt_surgery.language.expressions.lookups import (
     ATTRIBUTES,
     LOOKUPS,
@@ -20,7 +21,7 @@ from ckpt_surgery.language.expressions.lookups import (
     subscripted,
     within,
 )
-from ckpt_surgery.language.expressions.naming import unknown_name
+from ckpt_surgery.language.expressions.naming import unknown_function, unknown_name
 from ckpt_surgery.language.expressions.operators import binary, compared, formatted, truth, unary
 from ckpt_surgery.language.expressions.other_libraries import attribute_advice, is_module, method_advice
 from ckpt_surgery.language.expressions.regexes import compile_pattern
@@ -36,7 +37,6 @@ from ckpt_surgery.language.expressions.scope import (
 )
 from ckpt_surgery.language.expressions.spans import Span, Spans
 from ckpt_surgery.language.expressions.values import bounded, listed
-from ckpt_surgery.language.expressions.vocabulary import call_problem, called, usages
 
 Evaluator = Callable[[Scope], Any]
 
@@ -260,7 +260,7 @@ class Compiler:
     def attribute(self, node: ast.Attribute) -> Evaluator:
         if node.attr not in ATTRIBUTES:
             known = ", ".join(f".{name}" for name in ATTRIBUTES)
-            instead = attribute_advice(node.value, node.attr, usages()) or f"; there are {known}"
+            instead = attribute_advice(node.value, node.attr) or f"; there are {known}"
             self._spans.refuse(f"the attribute `.{node.attr}` is not accepted{instead}", node)
         value = self.compiled(node.value)
         return lambda scope: attribute(value(scope), node.attr)
@@ -302,22 +302,25 @@ class Compiler:
         arguments = self._all(node.args)
         keywords = {keyword.arg or "": self.compiled(keyword.value) for keyword in node.keywords}
         function = registry().get(name.id)
-        problem = call_problem(name.id, len(arguments), tuple(keywords))
-        if function is None or problem is not None:
-            where, code = (name, Code.UNKNOWN_FUNCTION) if function is None else (node, Code.CALL)
-            error = ExpressionError(problem or "", *self._spans.of(where), code=code)
-            self.wrong_calls.append(error)
-
-            def fail(scope: Scope) -> NoReturn:
-                raise error.with_traceback(None)
-
-            return fail
+        if function is None:
+            return self._failing(unknown_function(name.id), name, Code.UNKNOWN_FUNCTION)
+        if problem := call_problem(function, len(arguments), tuple(keywords)):
+            return self._failing(problem, node, Code.CALL)
 
         def run(scope: Scope) -> Any:
             by_name = {name: value(scope) for name, value in keywords.items()}
-            return called(function, listed(argument(scope) for argument in arguments), by_name, scope)
+            return call(function, listed(argument(scope) for argument in arguments), by_name, scope.leaf_key)
 
         return run
+
+    def _failing(self, message: str, node: ast.expr, code: Code) -> Evaluator:
+        error = ExpressionError(message, *self._spans.of(node), code=code)
+        self.wrong_calls.append(error)
+
+        def fail(scope: Scope) -> NoReturn:
+            raise error.with_traceback(None)
+
+        return fail
 
     def _check_arguments(self, node: ast.Call) -> None:
         seen: set[str] = set()
@@ -334,7 +337,7 @@ class Compiler:
     def _hook(self, node: ast.Call, function: ast.Attribute) -> Evaluator:
         if not (isinstance(function.value, ast.Name) and function.value.id == HOOKS):
             instead = f"; {LOOK_UP}" if function.attr in ("index", "get") else ""
-            instead = instead or method_advice(function.value, function.attr, usages())
+            instead = instead or method_advice(function.value, function.attr)
             lacks = "modules" if is_module(function.value) else "methods"
             message = f"expressions have no {lacks}: `.{function.attr}(…)` is not accepted{instead}"
             self._spans.refuse(message, node)

@@ -11,7 +11,7 @@ from ckpt_surgery.functions.arrays import Array, Series, require_no_gaps
 from ckpt_surgery.language.expressions.configs import MISSING, Config, Configs, Entries, reached
 from ckpt_surgery.language.expressions.regexes import MatchBudget, compile_pattern
 from ckpt_surgery.language.expressions.scope import Groups, Leaves, Lookup, Scope, looked_up
-from ckpt_surgery.language.expressions.values import bounded, is_list, series_hint, told
+from ckpt_surgery.language.expressions.values import bounded, described, is_list, series_hint
 
 
 def has(holder: Any, key: Any) -> bool:
@@ -24,7 +24,7 @@ def has(holder: Any, key: Any) -> bool:
 def kind(holder: Any, key: Any) -> str:
     """The kind of a leaf. Raises FunctionError if there is no such leaf."""
     if not isinstance(holder, Leaves):
-        raise FunctionError(f"`kind` looks into a source or the target, not {told(holder)}")
+        raise FunctionError(f"`kind` looks into a source or the target, not {described(holder)}")
     return looked_up(holder, key_text(holder, key), holder.kind)
 
 
@@ -48,7 +48,7 @@ _HOLDERS = (Config, Configs, Entries, list)
 def _entry(holder: Any, key: Any, function: str) -> Any:
     if holder is MISSING or isinstance(holder, _HOLDERS):
         return reached(holder, key)
-    raise FunctionError(f"`{function}` looks into a source, the target or a config, not {told(holder)}")
+    raise FunctionError(f"`{function}` looks into a source, the target or a config, not {described(holder)}")
 
 
 LOOKUPS: Mapping[str, Callable[..., Any]] = {"has": has, "kind": kind, "get": get}
@@ -58,7 +58,7 @@ LOOKUPS: Mapping[str, Callable[..., Any]] = {"has": has, "kind": kind, "get": ge
 def counted(scope: Scope, pattern: Any) -> int:
     """The value of `count('regex')`."""
     if not isinstance(pattern, str):
-        raise FunctionError(f"`count` takes a regular expression as text, not {told(pattern)}")
+        raise FunctionError(f"`count` takes a regular expression as text, not {described(pattern)}")
     if scope.count is None:
         raise FunctionError("`count` has no keys to count here")
     return scope.count(pattern)
@@ -71,7 +71,7 @@ def substitution() -> Callable[[Scope, Any, Any, Any], str]:
     def substituted(scope: Scope, text: Any, pattern: Any, replacement: Any) -> str:
         for value in (text, pattern, replacement):
             if not isinstance(value, str):
-                raise FunctionError(f"`sub` takes three texts, not {told(value)}")
+                raise FunctionError(f"`sub` takes three texts, not {described(value)}")
         try:
             replaced: str = bounded(budget.sub(compile_pattern(pattern), replacement, text))
         except (regex.error, IndexError) as error:
@@ -104,13 +104,13 @@ def subscripted(value: Any, index: Any) -> Any:
         return _element(value, index)
     if isinstance(value, Leaves):
         return looked_up(value, key_text(value, index), value.lookup)
-    raise FunctionError(f"{told(value)} has no elements")
+    raise FunctionError(f"{described(value)} has no elements")
 
 
 def key_text(leaves: Leaves, index: Any) -> str:
     """The key in `leaves[key]`. Raises FunctionError if it is not text."""
     if not isinstance(index, str):
-        raise FunctionError(f"the key in `{leaves.name}[…]` has to be text, not {told(index)}")
+        raise FunctionError(f"the key in `{leaves.name}[…]` has to be text, not {described(index)}")
     return index
 
 
@@ -119,10 +119,10 @@ def _check_item(item: Any) -> None:
     if isinstance(item, slice):
         for bound in (item.start, item.stop, item.step):
             if bound is not None and type(bound) is not int:
-                raise FunctionError(f"the bounds of a slice have to be integers, not {told(bound)}")
+                raise FunctionError(f"the bounds of a slice have to be integers, not {described(bound)}")
     elif not (item is None or isinstance(item, EllipsisType) or type(item) is int):
         hint = "take(x, [0, 2], axis) takes several elements." if is_list(item) else None
-        raise FunctionError(f"an array is not indexed with {told(item)}", hint=hint)
+        raise FunctionError(f"an array is not indexed with {described(item)}", hint=hint)
 
 
 def _element(values: Any, index: Any) -> Any:
@@ -132,9 +132,9 @@ def _element(values: Any, index: Any) -> Any:
         _check_item(index)
         return values[index]
     if type(index) is not int:
-        raise FunctionError(f"{told(values)} is indexed with an integer, not {told(index)}")
+        raise FunctionError(f"{described(values)} is indexed with an integer, not {described(index)}")
     if not -len(values) <= index < len(values):
-        raise FunctionError(f"index {index} is out of bounds for {told(values)}")
+        raise FunctionError(f"index {index} is out of bounds for {described(values)}")
     return values[index]
 
 
@@ -145,5 +145,5 @@ def attribute(value: Any, name: str) -> Any:
     """The value of `value.name`. Raises FunctionError for anything but an array."""
     if not isinstance(value, Array):
         hint = series_hint(value) and "xs[0] is the first of them."
-        raise FunctionError(f"`.{name}` is for arrays, not {told(value)}", hint=hint)
+        raise FunctionError(f"`.{name}` is for arrays, not {described(value)}", hint=hint)
     return value.dtype.name if name == "dtype" else getattr(value, name)

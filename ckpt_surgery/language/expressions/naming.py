@@ -1,4 +1,4 @@
-"""Names with a meaning of their own in recipes: which others are allowed, and messages for unknown ones."""
+"""Names of functions and values in expressions: those that are allowed, and messages for unknown ones."""
 
 import keyword
 import re
@@ -6,8 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from ckpt_surgery.core.dtypes import DTYPES
 from ckpt_surgery.core.text import did_you_mean, shortened
+from ckpt_surgery.functions.registry import registry
+from ckpt_surgery.language.expressions.other_libraries import INSTEAD
 from ckpt_surgery.language.expressions.scope import CONFIG, CONFIGS, HOOKS, SOURCES
-from ckpt_surgery.language.expressions.vocabulary import function_names
 
 SOURCE = "source"
 """Name of the only source of a recipe that names none."""
@@ -26,6 +27,31 @@ MEANINGS: Mapping[str, str] = {
     "g": "`g` holds the groups of a regular expression, and this place has none",
 }
 """Names that depend on the rule, with the message for a place where they have no value."""
+
+
+BUILT_IN = {
+    "has": "`has(source['a/b'])`: whether that source, or the target, has a leaf of this key. "
+    "`has(config['a']['b'])`: whether there is such an entry, and no entry on its path is null.",
+    "get": "`get(config['a'], default)`: the entry, or the default where `has` would be false. "
+    "`get(source['a/b'], default)`: the same for a leaf.",
+    "kind": "`kind(source['a/b'])`: what that leaf is: `'array'`, `'scalar'`, `'string'`, `'prng_key'` or "
+    "`'empty'`. Only the first two have a value that expressions can use.",
+    "sub": "`sub(text, 'regex', 'replacement')`: the text, in which every part that the regular expression "
+    "matches is replaced. `\\1` and `\\g<name>` in the replacement are groups of the match.",
+    "count": "`count('regex')`: how many keys of the first source match the regular expression.",
+}
+"""Functions that need the scope, and so are not in the registry, with their documentation."""
+
+
+def function_names() -> frozenset[str]:
+    """The names of all functions that expressions can call."""
+    return frozenset((*registry(), *BUILT_IN))
+
+
+def unknown_function(name: str) -> str:
+    """The message for a call of a function that is not there."""
+    instead = f"; {INSTEAD[name]}" if name in INSTEAD else did_you_mean(name, function_names())
+    return f"unknown function `{name}`{instead}"
 
 
 def name_problem(name: str, owners: Mapping[str, str], subscripted: bool = False) -> str | None:

@@ -18,9 +18,9 @@ from ckpt_surgery.language.expressions.scope import Lookup
 from ckpt_surgery.language.expressions.values import (
     MAX_BITS,
     bounded,
+    described,
     is_list,
     series_hint,
-    told,
 )
 
 PYTHON_OPERATORS: Mapping[str, Callable[[Any, Any], Any]] = {
@@ -57,14 +57,16 @@ def binary(symbol: str, left: Any, right: Any) -> Any:
     if same and symbol == "+":
         return bounded(left + right if isinstance(left, str) else [*left, *right])
     raise FunctionError(
-        f"`{symbol}` does not take {told(left)} and {told(right)}", hint=_text_hint(left, right)
+        f"`{symbol}` does not take {described(left)} and {described(right)}", hint=_text_hint(left, right)
     )
 
 
 def _array_binary(symbol: str, left: Any, right: Any) -> Array:
     for side in (left, right):
         if not isinstance(side, Array | Number):
-            raise FunctionError(f"`{symbol}` does not take an array and {told(side)}", hint=series_hint(side))
+            raise FunctionError(
+                f"`{symbol}` does not take an array and {described(side)}", hint=series_hint(side)
+            )
     left, right = (side if isinstance(side, Array) else bounded(side) for side in (left, right))
     return arrays.binary(symbol, left, right)
 
@@ -75,7 +77,7 @@ def _number_binary(symbol: str, left: Number, right: Number) -> Number:
     except ZeroDivisionError:
         raise FunctionError(f"{left!r} {symbol} {right!r} divides by zero") from None
     except (KeyError, TypeError):
-        raise FunctionError(f"`{symbol}` does not take {told(left)} and {told(right)}") from None
+        raise FunctionError(f"`{symbol}` does not take {described(left)} and {described(right)}") from None
     except OverflowError:
         raise FunctionError(f"{left!r} {symbol} {right!r} is beyond what a float holds") from None
     if not isinstance(result, Number):
@@ -109,7 +111,7 @@ def compared(symbol: str, left: Any, right: Any) -> Any:
     if _comparable(left, right, ordered=symbol not in ("==", "!=")):
         return PYTHON_OPERATORS[symbol](_as_list(left), _as_list(right))
     raise FunctionError(
-        f"`{symbol}` cannot compare {told(left)} with {told(right)}", hint=_text_hint(left, right)
+        f"`{symbol}` cannot compare {described(left)} with {described(right)}", hint=_text_hint(left, right)
     )
 
 
@@ -133,11 +135,11 @@ def _contained(item: Any, container: Any) -> bool:
     if isinstance(container, Lookup) and isinstance(item, str | int):
         return container.has(item)
     if not is_list(container) or isinstance(item, Array):
-        raise FunctionError(f"`in` cannot look for {told(item)} in {told(container)}")
+        raise FunctionError(f"`in` cannot look for {described(item)} in {described(container)}")
     candidates = [other for other in container if _comparable(item, other, ordered=False)]
     if len(container) and not candidates:
         raise FunctionError(
-            f"`in` looks for {told(item)} in a list of values such as {told(container[0])}",
+            f"`in` looks for {described(item)} in a list of values such as {described(container[0])}",
             hint=_text_hint(item, container[0]),
         )
     return any(_as_list(item) == _as_list(other) for other in candidates)
@@ -151,14 +153,14 @@ def unary(symbol: str, value: Any) -> Any:
         return not value
     if symbol != "~" and isinstance(value, Number):
         return bounded(PYTHON_UNARY[symbol](value))
-    raise FunctionError(f"`{symbol}` does not take {told(value)}")
+    raise FunctionError(f"`{symbol}` does not take {described(value)}")
 
 
 def truth(value: Any) -> bool:
     """Whether a condition holds. Raises FunctionError for an array, which has no single truth value."""
     if isinstance(value, Array | Number | str | list | tuple | range) or value is None:
         return bool(value)
-    raise FunctionError(f"{told(value)} is neither true nor false")
+    raise FunctionError(f"{described(value)} is neither true nor false")
 
 
 _SPECIFICATION = re.compile(r"(?:[^{}]?[<>=^])?[-+ ]?#?0?(\d{1,3})?[,_]?(?:\.\d{1,2})?[bdeEfFgGosxX%]?")
@@ -167,7 +169,7 @@ _SPECIFICATION = re.compile(r"(?:[^{}]?[<>=^])?[-+ ]?#?0?(\d{1,3})?[,_]?(?:\.\d{
 def formatted(value: Any, specification: str) -> str:
     """The text `f'{value:specification}'` of text or a number. Widths have at most three digits."""
     if not isinstance(value, str | Number):
-        raise FunctionError(f"{told(value)} cannot be part of a text")
+        raise FunctionError(f"{described(value)} cannot be part of a text")
     if isinstance(value, float) and not math.isfinite(value):
         raise FunctionError(f"{value} cannot be part of a text")
     if not _SPECIFICATION.fullmatch(specification):
@@ -175,4 +177,6 @@ def formatted(value: Any, specification: str) -> str:
     try:
         return format(value, specification)
     except ValueError as error:
-        raise FunctionError(f"the format {specification!r} does not fit {told(value)}: {error}") from None
+        raise FunctionError(
+            f"the format {specification!r} does not fit {described(value)}: {error}"
+        ) from None

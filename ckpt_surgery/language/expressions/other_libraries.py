@@ -5,6 +5,8 @@ import re
 from collections.abc import Mapping
 
 from ckpt_surgery.core.dtypes import DTYPES
+from ckpt_surgery.functions.registry import registry
+from ckpt_surgery.language.expressions.calls import usage
 
 MODULES = frozenset(
     {"np", "numpy", "jnp", "jax", "lax", "torch", "tf", "mx", "einops", "ml_dtypes", "F", "math", "operator"}
@@ -114,22 +116,21 @@ _TYPES |= {"short": "int16", "bool_": "bool", "float_": "float64"}
 """Types of other libraries that have another name here."""
 
 
-def method_advice(receiver: ast.expr, name: str, functions: Mapping[str, str]) -> str:
-    """Replacement for `receiver.name(…)`, as `; write …`; or nothing.
-
-    `functions`: how each function of the language is called.
-    """
+def method_advice(receiver: ast.expr, name: str) -> str:
+    """Replacement for `receiver.name(…)`, as `; write …`; or nothing."""
     special = {
         **(_OF_METHODS if not is_module(receiver) else {}),
         **(_OF_TEXTS if _is_text(receiver) else {}),
     }
-    advice = special.get(name) or (f"write `{functions[name]}`" if name in functions else INSTEAD.get(name))
+    function = registry().get(name)
+    own = INSTEAD.get(name) if function is None else f"write `{usage(function, '{}=…')}`"
+    advice = special.get(name, own)
     if advice is None:
         return ""
     return f"; {advice if is_module(receiver) else _about(advice, receiver)}"
 
 
-def attribute_advice(receiver: ast.expr, name: str, functions: Mapping[str, str]) -> str:
+def attribute_advice(receiver: ast.expr, name: str) -> str:
     """Replacement for `receiver.name`, as `; write …`; or nothing."""
     if is_module(receiver):
         type_name = _TYPES.get(name, name)
@@ -140,7 +141,7 @@ def attribute_advice(receiver: ast.expr, name: str, functions: Mapping[str, str]
             return f"; write {constants[name]}"
         if name == "newaxis":
             return "; write `None`: `x[:, None]`"
-    return method_advice(receiver, name, functions)
+    return method_advice(receiver, name)
 
 
 def is_module(node: ast.expr) -> bool:

@@ -18,7 +18,7 @@ from ckpt_surgery.core.errors import RecipeError
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.text import did_you_mean, shown
 from ckpt_surgery.language.expressions.scope import Constant, ExpressionError, PatternError
-from ckpt_surgery.language.expressions.values import told
+from ckpt_surgery.language.expressions.values import described
 
 REGEX_SECONDS = 2.0
 """Limit on the time that all matches of a plan take together."""
@@ -285,7 +285,7 @@ def _literal(match: re.Match[str], params: Mapping[str, Constant | None], left: 
     length = 0
     for item in values:
         if isinstance(item, bool) or not isinstance(item, str | int):
-            raise _InsertionError(f"a pattern takes text and integers, not {told(item)}", *span)
+            raise _InsertionError(f"a pattern takes text and integers, not {described(item)}", *span)
         length += len(item) if isinstance(item, str) else item.bit_length() // 4  # digits, or fewer
     if length > left:
         raise _InsertionError(f"with `{name}` the pattern has more than {MAX_PATTERN} characters", *span)

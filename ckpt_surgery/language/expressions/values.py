@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from types import EllipsisType
-from typing import Any
+from typing import Any, TypeGuard
 
 from ckpt_surgery.core.errors import FunctionError
 from ckpt_surgery.functions.arrays import Array, Series
@@ -16,7 +16,7 @@ MAX_LIST = 1_000_000
 """Limit on the values of a list, and on those of all lists in a list together."""
 
 
-def told(value: object) -> str:
+def described(value: object) -> str:
     """A description of a value, for messages: `the number 3`, `an array float32[4,6]`."""
     if isinstance(value, Array):
         return f"an array {value.spec}"
@@ -32,8 +32,9 @@ def told(value: object) -> str:
         return f"the number {value!r}"
     if isinstance(value, str):
         return f"the text {value if len(value) <= 40 else value[:37] + '...'!r}"
-    if isinstance(value, list | tuple | range):
-        return f"a list of {len(value)} values"
+    if is_list(value):
+        noun = "arrays" if value and all(isinstance(item, Array) for item in value) else "values"
+        return f"a list of {len(value)} {noun}"
     if isinstance(value, slice | EllipsisType):
         return "a slice"
     return "a source" if isinstance(value, Leaves) else "the hooks"  # no other kind of value exists
@@ -83,7 +84,7 @@ def bounded_together(value: Any) -> Any:
     return value
 
 
-def is_list(value: object) -> bool:
+def is_list(value: object) -> TypeGuard[list[Any] | tuple[Any, ...] | range]:
     return isinstance(value, list | tuple | range)
 
 

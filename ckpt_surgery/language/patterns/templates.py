@@ -15,7 +15,7 @@ from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.text import did_you_mean
 from ckpt_surgery.language.expressions.parsing import Expression, check, parse
 from ckpt_surgery.language.expressions.scope import ExpressionError, Scope, TemplateError
-from ckpt_surgery.language.expressions.values import MAX_STRING, told
+from ckpt_surgery.language.expressions.values import MAX_STRING, described
 
 _BRACED = re.compile(r"\{(\w+)\}")
 _INDEX = re.compile(r"\[([0-9]+)\]")
@@ -216,7 +216,7 @@ def _expanded(piece: Piece, match: regex.Match[str] | None, scope: Scope) -> tup
     except ExpressionError as error:
         raise error.shifted(piece.start) from None
     if isinstance(value, bool) or not isinstance(value, str | int):
-        message = f"a key is made of text and integers, not {told(value)}"
+        message = f"a key is made of text and integers, not {described(value)}"
         raise TemplateError(message, piece.start, piece.end)
     return str(value), None
 

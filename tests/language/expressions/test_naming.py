@@ -2,7 +2,16 @@
 
 import pytest
 
-from ckpt_surgery.language.expressions.naming import EVERYWHERE, MEANINGS, name_problem, unknown_name
+from ckpt_surgery.functions.registry import registry
+from ckpt_surgery.language.expressions.naming import (
+    BUILT_IN,
+    EVERYWHERE,
+    MEANINGS,
+    function_names,
+    name_problem,
+    unknown_function,
+    unknown_name,
+)
 from ckpt_surgery.language.expressions.scope import HOOKS
 
 
@@ -42,3 +51,9 @@ def test_functions_and_names_that_are_taken() -> None:
 )
 def test_unknown_names(name: str, message: str) -> None:
     assert unknown_name(name, ["x", "source"]) == message
+
+
+def test_all_functions_are_names() -> None:
+    assert function_names() == {*registry(), *BUILT_IN}
+    assert BUILT_IN.keys().isdisjoint(registry())
+    assert unknown_function("stak") == "unknown function `stak`; did you mean `stack`?"

@@ -4,10 +4,12 @@ import re
 
 import pytest
 
+from ckpt_surgery.functions.registry import registry
+from ckpt_surgery.language.expressions.calls import call_problem, usage
+from ckpt_surgery.language.expressions.naming import function_names, unknown_function
 from ckpt_surgery.language.expressions.other_libraries import INSTEAD
 from ckpt_surgery.language.expressions.parsing import check, parse
 from ckpt_surgery.language.expressions.scope import ExpressionError
-from ckpt_surgery.language.expressions.vocabulary import call_problem, function_names, usages
 
 NAMES = ("x", "a", "b", "i", "n", "axes", "axis", "shape", "dtype", "reps", "indices", "repeats", "method")
 NAMES += ("start", "stop", "value", "min", "max", "pattern", "other", "text", "source", "target", "key", "g")
@@ -65,8 +67,7 @@ def test_methods_and_modules_name_what_is_written_here(expression: str, advice: 
     ],
 )
 def test_unknown_functions_are_not_mistaken_for_similar_names(name: str, instead: str) -> None:
-    problem = call_problem(name, 1, ())
-    assert problem is not None
+    problem = unknown_function(name)
     assert f"`{instead}`" in problem
     assert "did you mean" not in problem
 
@@ -79,9 +80,9 @@ def test_everything_advised_is_an_expression_of_the_language(advice: str) -> Non
 
 
 def test_calls_that_are_advised_fit_their_functions() -> None:
-    for name, usage in usages().items():
-        names = {use.name for use in parse(re.sub(r"(?:, )?\w+=…", "", usage)).name_uses}
-        assert call_problem(name, len(names), ()) is None
+    for function in registry().values():
+        names = parse(re.sub(r"(?:, )?\w+=…", "", usage(function, "{}=…"))).names
+        assert call_problem(function, len(names), ()) is None
 
 
 def test_no_name_of_the_table_is_a_function() -> None:
@@ -93,5 +94,10 @@ def test_methods_that_nobody_has_get_no_advice() -> None:
 
 
 def test_arguments_of_pytorch_are_known() -> None:
-    assert call_problem("mean", 1, ("dim",)) == "`mean` has no argument `dim`; did you mean `axis`?"
-    assert call_problem("sum", 1, ("keepdim",)) == "`sum` has no argument `keepdim`; did you mean `keepdims`?"
+    assert (
+        call_problem(registry()["mean"], 1, ("dim",)) == "`mean` has no argument `dim`; did you mean `axis`?"
+    )
+    assert (
+        call_problem(registry()["sum"], 1, ("keepdim",))
+        == "`sum` has no argument `keepdim`; did you mean `keepdims`?"
+    )

@@ -10,7 +10,14 @@ from ckpt_surgery.core.errors import FunctionError
 from ckpt_surgery.functions.arrays import Series, require_no_gaps
 from ckpt_surgery.language.expressions.configs import Entries
 from ckpt_surgery.language.expressions.scope import Groups, Table
-from ckpt_surgery.language.expressions.values import MAX_BITS, MAX_LIST, MAX_STRING, bounded, listed, told
+from ckpt_surgery.language.expressions.values import (
+    MAX_BITS,
+    MAX_LIST,
+    MAX_STRING,
+    bounded,
+    described,
+    listed,
+)
 from tests.support.lazy_arrays import ArrayLeaves, lazy
 
 MATCH = regex.compile("a").fullmatch("a")
@@ -38,7 +45,7 @@ assert MATCH is not None
     ],
 )
 def test_descriptions(value: Any, words: str) -> None:
-    assert told(value) == words
+    assert described(value) == words
 
 
 LARGEST = [2**MAX_BITS - 1, 1 - 2**MAX_BITS, "a" * MAX_STRING, [0] * MAX_LIST, 1e300]

@@ -1,0 +1,274 @@
+"""Calls of functions by expressions: their parameters, and arguments of the annotated types."""
+
+import contextlib
+import functools
+import inspect
+import types
+import typing
+from collections.abc import Callable, Mapping, Sequence, Sized
+from dataclasses import replace
+from inspect import Parameter
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from ckpt_surgery.core.dtypes import DTYPES, dtype_named
+from ckpt_surgery.core.errors import FunctionError, SurgeryError
+from ckpt_surgery.core.text import abridged, did_you_mean
+from ckpt_surgery.functions.arrays import Array, Series, require_no_gaps
+from ckpt_surgery.functions.base import LeafKey, Number, Plain, expression_name
+from ckpt_surgery.language.expressions.scope import Lookup
+from ckpt_surgery.language.expressions.values import bounded, described, is_list
+
+OTHER_NAMES: Mapping[str, str] = {"dim": "axis", "dims": "axes", "keepdim": "keepdims", "input": "x"}
+"""PyTorch's names of parameters, and ours."""
+LISTS = frozenset({Sequence[Array], list[Array]})
+"""Annotations of lists of arrays."""
+LONGEST_TEXT = 4096
+"""Limit on the characters of a text that is an argument, such as a pattern of axes."""
+
+_COLLECTED = Parameter.VAR_POSITIONAL
+_FREE = Parameter.VAR_KEYWORD
+
+
+class Signature(NamedTuple):
+    """Parameters of a function that a call can give."""
+
+    parameters: tuple[Parameter, ...]
+    """All but keywords of any name, with `Any` for missing annotations."""
+    free: Any
+    """Annotation of keywords of any name; None if there are none."""
+    leaf_key: str | None
+    """Name of the parameter that gets the key of the output."""
+
+
+@functools.cache
+def signature_of(function: Callable[..., Any]) -> Signature:
+    """The signature of a function that `in_expressions` has marked."""
+    hints = typing.get_type_hints(function)
+    written = inspect.signature(function).parameters.values()
+    all_of_them = [p.replace(annotation=hints.get(p.name, Any)) for p in written]
+    return Signature(
+        tuple(p for p in all_of_them if p.kind is not _FREE and p.annotation is not LeafKey),
+        next((p.annotation for p in all_of_them if p.kind is _FREE), None),
+        next((p.name for p in all_of_them if p.annotation is LeafKey), None),
+    )
+
+
+@functools.cache
+def types_of(annotation: Any) -> tuple[Any, ...]:
+    """The types of which a value needs one."""
+    is_union = typing.get_origin(annotation) in (types.UnionType, typing.Union)
+    return typing.get_args(annotation) if is_union else (annotation,)
+
+
+@functools.lru_cache(maxsize=4096)  # a rule has the same calls at thousands of leaves
+def call_problem(function: Plain, positional: int, keywords: tuple[str, ...]) -> str | None:
+    """The message for a call with this many positional arguments and these keywords, or None if it fits.
+
+    The values of the arguments are not looked at.
+    """
+    name, parameters = f"`{expression_name(function)}`", signature_of(function).parameters
+    places = [p for p in parameters if p.kind is not Parameter.KEYWORD_ONLY]
+    if positional > len(places) and all(p.kind is not _COLLECTED for p in places):
+        most = {0: "no arguments", 1: "at most one argument"}
+        limit = most.get(len(places), f"at most {len(places)} arguments")
+        return f"{name} takes {limit}, {positional} given: {usage(function)}"
+    names = [p.name for p in parameters]
+    by_name = {p.name for p in parameters if p.kind not in (Parameter.POSITIONAL_ONLY, _COLLECTED)}
+    free = signature_of(function).free is not None
+    for keyword in keywords:
+        if keyword in names[:positional] and keyword in by_name:
+            return f"{name}: `{keyword}` is given twice"
+        if keyword not in names and not free:
+            meant = OTHER_NAMES.get(keyword, "")
+            guess = f"; did you mean `{meant}`?" if meant in names else did_you_mean(keyword, names)
+            return f"{name} has no argument `{keyword}`{guess}"
+    for parameter in parameters[positional:]:
+        if parameter.name not in by_name and parameter.name in keywords:
+            return f"{name}: `{parameter.name}` has to be given by position: {usage(function)}"
+        if is_required(parameter) and parameter.name not in keywords:
+            return f"{name} needs `{parameter.name}`: {usage(function)}"
+    return None
+
+
+def is_required(parameter: Parameter) -> bool:
+    """Whether a call must give it: a list of arrays has at least one."""
+    if parameter.kind is _COLLECTED:
+        return Array in types_of(parameter.annotation)
+    return parameter.default is Parameter.empty
+
+
+def usage(function: Plain, optional: str = "[{}]") -> str:
+    """Signature of a function, for messages: `pad(x, axis, to, [value])`. `optional`: a format."""
+    shown = [p.name if is_required(p) else optional.format(p.name) for p in signature_of(function).parameters]
+    return f"{expression_name(function)}({', '.join(shown)})"
+
+
+# --- arguments --------------------------------------------------------------------------------------------
+
+
+def call(function: Plain, arguments: Sequence[Any], keywords: Mapping[str, Any], leaf_key: str) -> Any:
+    """The value of a call: a lazy array, a list of them, or a plain value.
+
+    `leaf_key` is the text of the key of the output. Raises FunctionError for arguments that are missing,
+    unexpected or of the wrong type, and for those that the function itself refuses.
+    """
+    if problem := call_problem(function, len(arguments), tuple(keywords)):
+        raise FunctionError(problem)
+    name, signature, free = expression_name(function), signature_of(function), dict(keywords)
+    positional: list[Any] = []
+    named: dict[str, Any] = {}
+    for number, parameter in enumerate(signature.parameters):
+        if parameter.kind is _COLLECTED:
+            positional += _collected(parameter, arguments[number:], name)
+        elif number < len(arguments):
+            positional.append(_argument(function, parameter, arguments[number]))
+        elif parameter.kind is not parameter.POSITIONAL_ONLY and parameter.name in free:
+            named[parameter.name] = _argument(function, parameter, free.pop(parameter.name))
+    named |= {keyword: _converted(value, signature.free, keyword, name) for keyword, value in free.items()}
+    if signature.leaf_key:
+        named[signature.leaf_key] = leaf_key
+    try:
+        result = function(*positional, **named)
+    except SurgeryError:
+        raise
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        raise FunctionError(f"`{name}` raised {type(error).__name__}: {error}") from error
+    if isinstance(result, Array | Number | str | list | tuple | range):
+        return bounded(result)
+    raise FunctionError(f"`{name}` gave a {type(result).__name__}, and no array, number or text")
+
+
+def _collected(parameter: Parameter, values: Sequence[Any], function: str) -> list[Any]:
+    """The arguments that one parameter collects; a single list of arrays stands for its items."""
+    if parameter.annotation is Array and values:
+        several = values[0] if len(values) == 1 and isinstance(values[0], list | tuple | Series) else values
+        return list(_converted(several, Sequence[Array], parameter.name, function))
+    return [_converted(value, parameter.annotation, parameter.name, function) for value in values]
+
+
+def _argument(function: Plain, parameter: Parameter, value: Any) -> Any:
+    """The argument of one parameter. Errors about it have the order of all, and where a dtype belongs."""
+    try:
+        return _converted(value, parameter.annotation, parameter.name, expression_name(function))
+    except FunctionError as error:
+        if parameter.annotation is Any or (_takes_dtype(parameter) and isinstance(value, str)):
+            raise  # it is no dtype, which was said
+        named, text = "", abridged(value)
+        dtype = next((p.name for p in signature_of(function).parameters if _takes_dtype(p)), None)
+        if dtype is not None and isinstance(value, str) and value in DTYPES:
+            named = f"{text} is a dtype: give it by name, {dtype}={text}. "
+        first, *more = error.problems
+        hint = first.hint or f"{named}The arguments are {usage(function)}."
+        raise FunctionError(replace(first, hint=hint), *more) from None
+
+
+def _takes_dtype(parameter: Parameter) -> bool:
+    return any(typing.get_origin(kind) is np.dtype for kind in types_of(parameter.annotation))
+
+
+def _converted(value: Any, annotation: Any, name: str, function: str) -> Any:
+    """A value as one of the annotated types. Raises FunctionError for one of another type, or too long."""
+    kinds = types_of(annotation)
+    if isinstance(value, Series) and Series not in kinds:
+        value = list(require_no_gaps(value))
+    if type(value) in (Array, Series) and type(value) in kinds:
+        return value
+    if not (isinstance(value, Array | Series | Number | str) or value is None or is_list(value)) and not (
+        isinstance(value, Lookup) and isinstance(value, Sized)  # a part of a config, for `len`
+    ):
+        raise FunctionError(f"{described(value)} cannot be an argument")
+    if annotation is Any:
+        if isinstance(value, Array):
+            raise FunctionError(f"`{function}` takes text, numbers and lists, not an array {value.spec}")
+        return value
+    where = f"`{name}` of `{function}`"
+    if not LISTS.isdisjoint(kinds) and (isinstance(value, list | tuple) or Array not in kinds):
+        return _array_list(value, where)
+    if isinstance(value, str) and len(value) > LONGEST_TEXT:
+        raise FunctionError(f"{where} has {len(value):,} characters; the limit is {LONGEST_TEXT:,}")
+    try:
+        return _typed(value, annotation)
+    except _Mismatch:
+        is_listed = Array in kinds and isinstance(value, list | tuple)
+        several = is_listed and value and all(isinstance(item, Array) for item in value)
+        raise FunctionError(
+            f"{where} has to be {_wanted(kinds)}, not {_shown(value)}",
+            hint="stack(…) makes one array of them." if several else None,
+        ) from None
+
+
+def _array_list(value: Any, where: str) -> list[Array]:
+    if not isinstance(value, list | tuple):
+        raise FunctionError(f"{where} has to be a list of arrays, not {_shown(value)}")
+    if not value:
+        raise FunctionError(f"{where} is an empty list; it needs at least one array")
+    for item in value:
+        if not isinstance(item, Array):
+            raise FunctionError(f"{where} has to be a list of arrays; {_shown(item)} is in it")
+    return list(value)
+
+
+_PLAIN = frozenset([str, int, float, bool, type(None)])
+
+
+def _shown(value: Any) -> str:
+    """An argument, for messages: in full where it holds nothing but text and numbers."""
+    values = value if isinstance(value, list | tuple) else [value]
+    return abridged(value) if _PLAIN.issuperset(map(type, values)) else described(value)
+
+
+class _Mismatch(Exception):
+    """A value is not of an annotation's type."""
+
+
+def _typed(value: Any, annotation: Any) -> Any:
+    """`value` converted to the annotated type: lists become tuples, and names dtypes.
+
+    Raises _Mismatch for a value of another type, FunctionError for an unknown dtype.
+    """
+    for kind in types_of(annotation):
+        with contextlib.suppress(_Mismatch):
+            return _typed_as(value, kind)
+    raise _Mismatch
+
+
+def _typed_as(value: Any, kind: Any) -> Any:
+    origin, members = typing.get_origin(kind), typing.get_args(kind)
+    if origin is np.dtype and isinstance(value, str):
+        return dtype_named(value)
+    if origin is tuple and is_list(value):
+        if members[-1:] == (...,) and members[0] in (int, str) and set(map(type, value)) == {members[0]}:
+            return tuple(value)  # of up to a million
+        wanted = members[:1] * len(value) if members[-1:] == (...,) else members
+        if len(value) == len(wanted):
+            return tuple(map(_typed, value, wanted))
+    elif origin is Literal and value in members:
+        return value
+    elif kind is float and type(value) is int:
+        return float(value)
+    elif kind is Any or (kind in _PLAIN and type(value) is kind):  # a bool is not an int here
+        return value
+    raise _Mismatch
+
+
+_WANTED = {bool: "True or False", int: "an integer", float: "a number", str: "a text", type(None): "None"}
+
+
+def _wanted(kinds: Sequence[Any]) -> str:
+    """A description of annotated types, for messages: `an integer or a list of integers`."""
+    words = ["an array"] * (Array in kinds)
+    numbers = {bool, int, float} if {bool, int, float} <= set(kinds) else set()
+    words += ["a number"] if numbers else []
+    for kind in kinds:
+        origin, members = typing.get_origin(kind), typing.get_args(kind)
+        if origin is np.dtype:
+            words.append("the name of a dtype")
+        elif origin is tuple:
+            words.append("a list of integers" if members[0] is int else "a list")
+        elif origin is Literal:
+            words += map(repr, members)
+        elif kind not in numbers | LISTS | {Array, Series}:
+            words.append(_WANTED.get(kind, str(kind)))
+    return " or ".join(words)
