@@ -17,7 +17,6 @@ import numpy as np
 
 from ckpt_surgery.core.arrays import ArraySpec, Region
 from ckpt_surgery.core.dtypes import DType, declared_dtype_of
-from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.core.manifests import Manifest
 from ckpt_surgery.core.selections import Selection, bounding_box, broadcast, broadcast_needs, of_region
 from ckpt_surgery.functions.marks import as_marks, of_products, one_by_one
@@ -30,14 +29,6 @@ Blocks = Sequence[np.ndarray]
 
 Number = bool | int | float
 """A number in a recipe. As an argument with this annotation `2` stays an int and `2.0` a float."""
-
-
-NEW_FORM = (
-    "Expressions call Python functions of lazy arrays: `@in_expressions` above "
-    "`def roll(x: Array, shift: int) -> Array`. A class is a primitive, which such a function applies."
-)
-"""Advice for modules whose classes expressions called before."""
-_OLD_FORM = {"parameters", "context", "remaining", "parts", "list_form", "statistics"}
 
 
 class Function:
@@ -80,14 +71,6 @@ class Function:
     scratch: ClassVar[int] = 0
     """Bytes that `apply` holds besides arrays of the size of the region, or a pass of `stream` besides a few
     numbers, however large the region is."""
-
-    def __init_subclass__(cls) -> None:
-        if old := _OLD_FORM & vars(cls).keys():
-            raise UsageError(
-                f"the class {cls.__qualname__} of {cls.__module__} has `{min(old)}`, which said how "
-                "expressions call it",
-                hint=NEW_FORM,
-            )
 
     def called(self) -> str:
         """The operator or the name of the function, for messages."""

@@ -10,7 +10,7 @@ from types import ModuleType
 from typing import Any
 
 from ckpt_surgery.core.errors import UsageError
-from ckpt_surgery.functions.base import NEW_FORM, Plain, expression_name
+from ckpt_surgery.functions.base import Plain, expression_name
 
 GROUP = "ckpt_surgery.functions"
 """Group of the entry points that name modules with further functions; this package's name, too."""
@@ -35,7 +35,7 @@ def registry() -> dict[str, Plain]:
             raise UsageError(
                 f"the entry point `{entry.name}` registers no function: {module.__name__} has none that "
                 "`in_expressions` marks",
-                hint=NEW_FORM,
+                hint="Write `@in_expressions` above `def roll(x: Array, shift: int) -> Array`.",
             )
     return functions
 

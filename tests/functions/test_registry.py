@@ -95,13 +95,6 @@ def test_an_entry_point_without_functions_names_the_form_that_they_have(install:
     assert "@in_expressions" in (caught.value.problems[0].hint or "")
 
 
-@pytest.mark.parametrize("name", ["parameters", "context", "remaining", "parts", "list_form", "statistics"])
-def test_a_class_that_says_how_it_is_called_names_the_form_of_today(name: str) -> None:
-    with pytest.raises(UsageError, match=f"has `{name}`") as caught:
-        type("Old", (Function,), {name: ()})
-    assert "@in_expressions" in (caught.value.problems[0].hint or "")
-
-
 def test_modules_are_searched_once() -> None:
     assert registry() is registry()
 
