@@ -11,7 +11,7 @@ from typing import Any
 from ckpt_surgery.functions import contractions, indexing, operators, text
 from ckpt_surgery.functions.registry import registry
 from ckpt_surgery.language.checks import rules
-from ckpt_surgery.language.expressions import compiler, naming, regexes, values
+from ckpt_surgery.language.expressions import compiler, naming, regexes, scope
 from ckpt_surgery.language.expressions import parsing as expressions
 from ckpt_surgery.language.schema.fields import schema
 from ckpt_surgery.language.yaml import parsing as documents
@@ -103,9 +103,9 @@ LIMITS: Sequence[tuple[str, str]] = (
         f"{rules.MAX_LET_TEXT} characters together, nested {rules.MAX_LET_DEPTH} levels deep, "
         "with the entries that they use written out",
     ),
-    ("an integer that is computed", f"{values.MAX_BITS} bits"),
-    ("a text that is computed", f"{values.MAX_STRING} characters"),
-    ("a list", f"{values.MAX_LIST} values"),
+    ("an integer that is computed", f"{scope.MAX_BITS} bits"),
+    ("a text that is computed", f"{scope.MAX_STRING} characters"),
+    ("a list", f"{scope.MAX_LIST} values"),
     ("`range`", f"{text.LONGEST_RANGE} numbers"),
     ("a regular expression", f"{regexes.MAX_PATTERN} characters"),
     (

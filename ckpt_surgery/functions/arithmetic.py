@@ -10,9 +10,8 @@ from ckpt_surgery.core.arrays import Region
 from ckpt_surgery.core.dtypes import BOOL, DType, converted
 from ckpt_surgery.core.errors import FunctionError
 from ckpt_surgery.functions.arrays import Array, apply
-from ckpt_surgery.functions.base import Blocks, Number, Specs, in_expressions
+from ckpt_surgery.functions.base import MARK, Blocks, Number, Specs, in_expressions
 from ckpt_surgery.functions.dtypes import number_as
-from ckpt_surgery.functions.marks import MARK
 from ckpt_surgery.functions.operators import Binary, Elementwise, Unary
 
 

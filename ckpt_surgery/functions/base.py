@@ -19,13 +19,20 @@ from ckpt_surgery.core.arrays import ArraySpec, Region
 from ckpt_surgery.core.dtypes import DType, declared_dtype_of
 from ckpt_surgery.core.manifests import Manifest
 from ckpt_surgery.core.selections import Selection, bounding_box, broadcast, broadcast_needs, of_region
-from ckpt_surgery.functions.marks import as_marks, of_products, one_by_one
 from ckpt_surgery.functions.streams import Pass
 
 Specs = Sequence[ArraySpec]
 """Shapes and dtypes of a function's inputs, in order."""
 Blocks = Sequence[np.ndarray]
 """Regions of a function's inputs, read into memory: one for each region that `needs` names, in its order."""
+
+MARK = np.dtype(np.uint8)
+"""Dtype of marks: bits that every element made of a marked one gets too.
+
+They tell whether NaN and infinity in a result come from the inputs. Only blocks with such elements get marks.
+"""
+MARK_BITS = 2
+"""Number of bits in use."""
 
 Number = bool | int | float
 """A number in a recipe. As an argument with this annotation `2` stays an int and `2.0` a float."""
@@ -179,6 +186,46 @@ class Function:
         None if the stored bytes cannot be used as they are and the result has to be computed.
         """
         return None
+
+
+def as_marks(ins: Specs) -> list[ArraySpec]:
+    """Shapes and dtype of the marks of these inputs."""
+    return [ArraySpec(spec.shape, MARK) for spec in ins]
+
+
+def one_by_one(
+    region: Region, needs: Callable[[Region], list[tuple[int, Region]]], marks: Blocks
+) -> np.ndarray:
+    """The marks of a region of a result, found by asking what each of its elements needs."""
+    result: np.ndarray = np.zeros(region.shape, MARK)
+    given = list(zip(needs(region), marks, strict=True))
+    for index in np.ndindex(region.shape):
+        starts = tuple(start + i for start, i in zip(region.starts, index, strict=True))
+        for number, part in needs(Region(starts, tuple(start + 1 for start in starts))):
+            for (other, whole), block in given:
+                if other == number and part.common(whole) == part:
+                    result[index] |= np.bitwise_or.reduce(block[part.within(whole)], axis=None)
+                    break
+    return result
+
+
+def of_products(apply: Callable[[Specs, Blocks], np.ndarray], ins: Specs, marks: Blocks) -> np.ndarray:
+    """The marks of sums of products: an element of the result is marked where one marked factor is in it.
+
+    For each bit and input, the function is applied to 1 at marked elements and 0 at others; the other inputs
+    are 1.
+    """
+    specs = [ArraySpec(spec.shape, np.dtype(np.float32)) for spec in ins]
+    ones = [np.ones(block.shape, np.float32) for block in marks]
+    result: np.ndarray = np.zeros((), MARK)
+    for number, block in enumerate(marks):
+        for bit in range(MARK_BITS):
+            if not (chosen := block >> bit & 1).any():
+                continue
+            factors = [*ones[:number], chosen.astype(np.float32), *ones[number + 1 :]]
+            joined = (apply(specs, factors) != 0).astype(MARK) << bit
+            result = result | joined
+    return np.asarray(result, MARK)
 
 
 LeafKey = NewType("LeafKey", str)

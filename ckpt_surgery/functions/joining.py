@@ -17,9 +17,8 @@ from ckpt_surgery.core.selections import Selection, within
 from ckpt_surgery.core.text import few
 from ckpt_surgery.core.tiles import copy_into
 from ckpt_surgery.functions.arrays import Array, Series, apply, require_no_gaps
-from ckpt_surgery.functions.base import Blocks, Function, Number, Specs, in_expressions
+from ckpt_surgery.functions.base import Blocks, Function, Number, Specs, as_marks, in_expressions
 from ckpt_surgery.functions.dtypes import number_as
-from ckpt_surgery.functions.marks import as_marks
 from ckpt_surgery.functions.sizes import axis_of
 
 MOST_INDICES = 5

@@ -17,9 +17,8 @@ from ckpt_surgery.core.rewrites.reshaping import matching_axes, reshaped
 from ckpt_surgery.core.selections import Selection, within
 from ckpt_surgery.core.tiles import to_c_order
 from ckpt_surgery.functions.arrays import Array, apply
-from ckpt_surgery.functions.base import Blocks, Function, Number, Specs, in_expressions
+from ckpt_surgery.functions.base import Blocks, Function, Number, Specs, as_marks, in_expressions
 from ckpt_surgery.functions.dtypes import number_as
-from ckpt_surgery.functions.marks import as_marks
 from ckpt_surgery.functions.sizes import axes_of, axis_of, check_axes
 
 

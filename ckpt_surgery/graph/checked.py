@@ -15,8 +15,8 @@ from ckpt_surgery.core.errors import DataError
 from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.core.tiles import to_c_order
 from ckpt_surgery.functions.arrays import Apply, Node, Read, inputs_first
+from ckpt_surgery.functions.base import MARK
 from ckpt_surgery.functions.dtypes import Rounded
-from ckpt_surgery.functions.marks import MARK
 from ckpt_surgery.functions.nonfinite import all_finite, finite, may_be_nonfinite, search_and_digest
 from ckpt_surgery.graph.evaluating import Known, Reader, StreamedValues, evaluate_in_any_order, taken_part
 from ckpt_surgery.graph.walks import Part, last_uses, parts_of

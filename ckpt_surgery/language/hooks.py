@@ -40,10 +40,9 @@ from ckpt_surgery.core.libraries import install_hint
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.text import abridged, did_you_mean, shown
 from ckpt_surgery.functions.arrays import Array, Series, apply, require_no_gaps
-from ckpt_surgery.functions.base import Blocks, Function, Specs, expression_name
-from ckpt_surgery.functions.marks import MARK
+from ckpt_surgery.functions.base import MARK, Blocks, Function, Specs, expression_name
 from ckpt_surgery.language.expressions.calls import call, signature_of
-from ckpt_surgery.language.expressions.values import bounded, described
+from ckpt_surgery.language.expressions.scope import bounded, described
 
 INFER = "infer_"
 """Prefix of the functions that give shape and dtype of a hook's result: `infer_NAME` for `NAME`."""

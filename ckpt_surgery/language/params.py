@@ -9,8 +9,7 @@ from ckpt_surgery.core.errors import FunctionError, Problem, RecipeError, UsageE
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.text import brief, did_you_mean
 from ckpt_surgery.language.expressions.configs import Config
-from ckpt_surgery.language.expressions.scope import Constant
-from ckpt_surgery.language.expressions.values import bounded, described
+from ckpt_surgery.language.expressions.scope import Constant, bounded, described
 from ckpt_surgery.language.schema.fields import Param
 from ckpt_surgery.language.yaml.parsing import parse_document
 

@@ -17,8 +17,7 @@ from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.functions.arrays import Apply, Array, Node, Read, Series, nodes_of, reads
 from ckpt_surgery.functions.base import Number
 from ckpt_surgery.functions.create import Absent, Full, InPlaceOf
-from ckpt_surgery.language.expressions.scope import SOURCES, Leaves, Unavailable
-from ckpt_surgery.language.expressions.values import described
+from ckpt_surgery.language.expressions.scope import SOURCES, Leaves, Unavailable, described
 from ckpt_surgery.language.patterns.templates import Component
 
 

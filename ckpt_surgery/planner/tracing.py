@@ -14,7 +14,7 @@ from ckpt_surgery.core.keys import natural_order
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.text import brief
 from ckpt_surgery.functions.arrays import Read, nodes_of
-from ckpt_surgery.language.expressions.values import described
+from ckpt_surgery.language.expressions.scope import described
 from ckpt_surgery.planner.claiming import near_miss, views
 from ckpt_surgery.planner.entries import Entry, RuleRef
 from ckpt_surgery.planner.running import Claim, Contribution, Names, PassRun, RuleRun

@@ -16,7 +16,7 @@ from ckpt_surgery.core.manifests import Manifest
 from ckpt_surgery.core.rewrites.axes import replaced
 from ckpt_surgery.core.selections import Selection, bounding_box
 from ckpt_surgery.functions.arithmetic import Where
-from ckpt_surgery.functions.base import Function
+from ckpt_surgery.functions.base import MARK, Function
 from ckpt_surgery.functions.comparing import RequireEqual
 from ckpt_surgery.functions.contractions import Einsum, product
 from ckpt_surgery.functions.create import Absent, Arange, Full, Init, InPlaceOf
@@ -25,7 +25,6 @@ from ckpt_surgery.functions.dtypes import Bitcast, Cast, Rounded
 from ckpt_surgery.functions.indexing import Copies, Index, Take
 from ckpt_surgery.functions.joining import Concat, Stack
 from ckpt_surgery.functions.layout import Pad, Reshape, Transpose
-from ckpt_surgery.functions.marks import MARK
 from ckpt_surgery.functions.masks import KthMagnitude, LargestMask, RandomMask
 from ckpt_surgery.functions.nonfinite import AllowNonfinite, may_be_nonfinite
 from ckpt_surgery.functions.operators import Binary, Unary

@@ -17,8 +17,7 @@ from ckpt_surgery.core.errors import FunctionError, SurgeryError
 from ckpt_surgery.core.text import abridged, did_you_mean
 from ckpt_surgery.functions.arrays import Array, Series, require_no_gaps
 from ckpt_surgery.functions.base import LeafKey, Number, Plain, expression_name
-from ckpt_surgery.language.expressions.scope import Lookup
-from ckpt_surgery.language.expressions.values import bounded, described, is_list
+from ckpt_surgery.language.expressions.scope import Lookup, bounded, described, is_list
 
 OTHER_NAMES: Mapping[str, str] = {"dim": "axis", "dims": "axes", "keepdim": "keepdims", "input": "x"}
 """PyTorch's names of parameters, and ours."""

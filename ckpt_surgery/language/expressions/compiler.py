@@ -34,9 +34,10 @@ from ckpt_surgery.language.expressions.scope import (
     Scope,
     Unavailable,
     Watched,
+    bounded,
+    listed,
 )
 from ckpt_surgery.language.expressions.spans import Span, Spans
-from ckpt_surgery.language.expressions.values import bounded, listed
 
 Evaluator = Callable[[Scope], Any]
 

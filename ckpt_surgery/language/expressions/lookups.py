@@ -10,8 +10,17 @@ from ckpt_surgery.core.errors import FunctionError
 from ckpt_surgery.functions.arrays import Array, Series, require_no_gaps
 from ckpt_surgery.language.expressions.configs import MISSING, Config, Configs, Entries, reached
 from ckpt_surgery.language.expressions.regexes import MatchBudget, compile_pattern
-from ckpt_surgery.language.expressions.scope import Groups, Leaves, Lookup, Scope, looked_up
-from ckpt_surgery.language.expressions.values import bounded, described, is_list, series_hint
+from ckpt_surgery.language.expressions.scope import (
+    Groups,
+    Leaves,
+    Lookup,
+    Scope,
+    bounded,
+    described,
+    is_list,
+    looked_up,
+    series_hint,
+)
 
 
 def has(holder: Any, key: Any) -> bool:

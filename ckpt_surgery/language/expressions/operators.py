@@ -14,9 +14,9 @@ from ckpt_surgery.core.errors import FunctionError
 from ckpt_surgery.functions import arrays
 from ckpt_surgery.functions.arrays import Array
 from ckpt_surgery.functions.base import Number
-from ckpt_surgery.language.expressions.scope import Lookup
-from ckpt_surgery.language.expressions.values import (
+from ckpt_surgery.language.expressions.scope import (
     MAX_BITS,
+    Lookup,
     bounded,
     described,
     is_list,

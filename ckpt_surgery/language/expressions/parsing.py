@@ -20,9 +20,9 @@ from ckpt_surgery.language.expressions.scope import (
     LetError,
     NameUse,
     Scope,
+    bounded_together,
 )
 from ckpt_surgery.language.expressions.spans import line_starts
-from ckpt_surgery.language.expressions.values import bounded_together
 
 MAX_TEXT = 1 << 15
 """Limit on the characters of an expression."""

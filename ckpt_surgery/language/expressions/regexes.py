@@ -17,8 +17,7 @@ import regex
 from ckpt_surgery.core.errors import RecipeError
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.text import did_you_mean, shown
-from ckpt_surgery.language.expressions.scope import Constant, ExpressionError, PatternError
-from ckpt_surgery.language.expressions.values import described
+from ckpt_surgery.language.expressions.scope import Constant, ExpressionError, PatternError, described
 
 REGEX_SECONDS = 2.0
 """Limit on the time that all matches of a plan take together."""

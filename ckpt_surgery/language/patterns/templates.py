@@ -14,8 +14,13 @@ from ckpt_surgery.core.keys import SEPARATOR
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.text import did_you_mean
 from ckpt_surgery.language.expressions.parsing import Expression, check, parse
-from ckpt_surgery.language.expressions.scope import ExpressionError, Scope, TemplateError
-from ckpt_surgery.language.expressions.values import MAX_STRING, described
+from ckpt_surgery.language.expressions.scope import (
+    MAX_STRING,
+    ExpressionError,
+    Scope,
+    TemplateError,
+    described,
+)
 
 _BRACED = re.compile(r"\{(\w+)\}")
 _INDEX = re.compile(r"\[([0-9]+)\]")

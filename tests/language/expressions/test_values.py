@@ -9,11 +9,12 @@ import regex
 from ckpt_surgery.core.errors import FunctionError
 from ckpt_surgery.functions.arrays import Series, require_no_gaps
 from ckpt_surgery.language.expressions.configs import Entries
-from ckpt_surgery.language.expressions.scope import Groups, Table
-from ckpt_surgery.language.expressions.values import (
+from ckpt_surgery.language.expressions.scope import (
     MAX_BITS,
     MAX_LIST,
     MAX_STRING,
+    Groups,
+    Table,
     bounded,
     described,
     listed,
