@@ -12,8 +12,9 @@ from ckpt_surgery.core.keys import SEPARATOR
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.shardings import spec_flaw
 from ckpt_surgery.language.checks.findings import Finding, Subject, empty_fields
-from ckpt_surgery.language.checks.rules import RuleCheck, expression_findings
+from ckpt_surgery.language.checks.rules import RuleCheck
 from ckpt_surgery.language.expressions.naming import name_problem
+from ckpt_surgery.language.expressions.parsing import check
 from ckpt_surgery.language.schema.fields import ANY_MORE, Pass, Recipe, ShardingPolicy
 from ckpt_surgery.language.yaml.document import DocumentPath
 
@@ -116,9 +117,8 @@ def _pass(subject: Subject, path: DocumentPath, pass_: Pass) -> Iterator[Finding
     if path and isinstance(written, Mapping):
         yield from empty_fields(written, path)
     if pass_.when is not None:
-        yield from expression_findings(
-            (*path, "when"), pass_.when, subject.constants, None, sources=subject.recipe.named_sources
-        )
+        for error in check(pass_.when, subject.constants, subject.recipe.named_sources):
+            yield Finding.of((*path, "when"), error)
     yield from _mirror(pass_, (*path, "mirror"))
     for index, rule in enumerate(pass_.rules):
         where = (*path, "rules", index)

@@ -11,7 +11,8 @@ from ckpt_surgery.core.text import did_you_mean
 from ckpt_surgery.language.checks.findings import Finding, Subject, empty_fields
 from ckpt_surgery.language.expressions.naming import name_problem
 from ckpt_surgery.language.expressions.parsing import MAX_TEXT, Expression, check
-from ckpt_surgery.language.patterns.templates import Template, check_groups, check_template
+from ckpt_surgery.language.expressions.scope import ExpressionError
+from ckpt_surgery.language.patterns.templates import Template, check_template
 from ckpt_surgery.language.schema.fields import Pass, Recipe, Rule
 from ckpt_surgery.language.yaml.document import DocumentPath
 
@@ -37,20 +38,6 @@ EXCLUDED: Sequence[tuple[str, frozenset[str], str]] = (
     ("fallback", frozenset({"from", "let", "value"}), "the target's own value is used unchanged"),
 )
 """Fields that exclude others, the others, and the reason."""
-
-
-def expression_findings(
-    path: DocumentPath,
-    expression: Expression,
-    known: frozenset[str],
-    pattern: regex.Pattern[str] | None,
-    sources: Sequence[str] = (),
-) -> list[Finding]:
-    """The errors of an expression that show without values; `g` is known where `pattern` has groups."""
-    errors = check(expression, known, sources)
-    if "g" in known:
-        errors += check_groups(expression, pattern)
-    return [Finding.of(path, error) for error in errors]
 
 
 @dataclass(frozen=True)
@@ -197,20 +184,17 @@ class RuleCheck:
         rule, in_value = self.rule, self._known(claim, "value")
         yield from self._let(in_value)
         seen = in_value | frozenset(self._names_of("let"))
-        for field, expression in (("when", rule.when), ("by", rule.by)):
-            yield from self._expression(self._field(field), expression, self._known(claim, field))
         for field, expression in (("value", rule.value), ("mirror_value", rule.mirror_value)):
-            yield from self._expression(self._field(field), expression, seen)
+            yield from self._text((field,), expression, seen)
+        to = None if isinstance(rule.to, Mapping) else rule.to
+        texts = {"when": rule.when, "by": rule.by, "from": rule.from_, "add": rule.add, "to": to}
+        for field, text in texts.items():
+            yield from self._text((field,), text, self._known(claim, field))
         for variable, expression in (rule.for_ or {}).items():
-            yield from self._expression(self._field("for", variable), expression, self._known(claim, "for"))
-        for field, template in (("from", rule.from_), ("add", rule.add), ("to", rule.to)):
-            if isinstance(template, Template):
-                yield from self._template(self._field(field), template, self._known(claim, field))
-        if isinstance(rule.to, Mapping):
-            for template, expression in rule.to.items():
-                path = self._field("to", template.text)
-                yield from self._template(path, template, self._known(claim, "to"), at_key=True)
-                yield from self._expression(path, expression, seen)
+            yield from self._text(("for", variable), expression, self._known(claim, "for"))
+        for template, expression in rule.to.items() if isinstance(rule.to, Mapping) else ():
+            yield from self._text(("to", template.text), template, self._known(claim, "to"), at_key=True)
+            yield from self._text(("to", template.text), expression, seen)
 
     def _let(self, seen: frozenset[str]) -> Iterator[Finding]:
         """Errors of the entries of `let`. `seen`: the names that they can use, but for each other's."""
@@ -224,7 +208,7 @@ class RuleCheck:
             entry, path = entries.get(name), self._field("let", name)
             if entry is None:
                 continue
-            yield from self._expression(path, entry, seen | {*written})
+            yield from self._text(("let", name), entry, seen | {*written})
             for use in entry.name_uses:
                 if use.name in written[number:]:
                     message = f"`{use.name}` is not known yet: an entry of `let` sees those before it"
@@ -235,25 +219,22 @@ class RuleCheck:
                 yield Finding(path, message, code=Code.EXPRESSION)
                 return
 
-    def _expression(
-        self, path: DocumentPath, expression: Expression | None, known: frozenset[str]
+    def _text(
+        self,
+        field: DocumentPath,
+        text: Expression | Template | None,
+        known: frozenset[str],
+        at_key: bool = False,
     ) -> Iterator[Finding]:
-        if expression is None:
-            return
-        if self._pattern is None and self.rule.add is None:  # it does not parse, so its groups are unknown
-            yield from (Finding.of(path, error) for error in expression.wrong_calls)
-        else:
-            sources = self.subject.recipe.named_sources
-            yield from expression_findings(path, expression, known, self._pattern, sources)
-
-    def _template(
-        self, path: DocumentPath, template: Template, known: frozenset[str], at_key: bool = False
-    ) -> Iterator[Finding]:
+        """Errors of one text; its groups are unknown where the regular expression does not parse."""
+        errors: Sequence[ExpressionError] = ()
         if self._pattern is None and self.rule.add is None:
-            return
-        sources = self.subject.recipe.named_sources
-        for error in check_template(template, known, self._pattern, sources):
-            yield Finding.of(path, error, at_key)
+            errors = text.wrong_calls if isinstance(text, Expression) else ()
+        elif text is not None:
+            checked = check_template if isinstance(text, Template) else check
+            errors = checked(text, known, self.subject.recipe.named_sources, self._pattern)
+        for error in errors:
+            yield Finding.of(self._field(*field), error, at_key)
 
 
 def unused_lets(recipe: Recipe) -> Iterator[Finding]:

@@ -11,7 +11,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import regex
+
 from ckpt_surgery.core.problem_codes import Code
+from ckpt_surgery.core.text import did_you_mean
 from ckpt_surgery.language.expressions.compiler import Compiler, Evaluator, errors_at
 from ckpt_surgery.language.expressions.naming import unknown_name
 from ckpt_surgery.language.expressions.scope import (
@@ -118,10 +121,16 @@ def _syntax_span(error: SyntaxError, text: str) -> tuple[int, int]:
     return start, start + 1
 
 
-def check(expression: Expression, known: Iterable[str], sources: Sequence[str] = ()) -> list[ExpressionError]:
-    """Errors that show without values: unknown names, unknown functions, calls with wrong arguments.
+def check(
+    expression: Expression,
+    known: Iterable[str],
+    sources: Sequence[str] = (),
+    pattern: regex.Pattern[str] | None = None,
+) -> list[ExpressionError]:
+    """Errors that show without values: unknown names, functions and groups, calls with wrong arguments.
 
-    `sources`: names of the recipe's sources, for messages.
+    `sources`: names of the recipe's sources, for messages. `pattern`: it has the groups of `g`, if that is
+    known.
     """
     names = frozenset(known)
     unknown = [
@@ -129,7 +138,21 @@ def check(expression: Expression, known: Iterable[str], sources: Sequence[str] =
         for use in expression.name_uses
         if use.name not in names
     ]
-    return sorted((*unknown, *expression.wrong_calls), key=lambda error: error.start)
+    uses = expression.groups if "g" in names else ()
+    groups = [error for use in uses for error in check_group(use, pattern)]
+    return [*sorted((*unknown, *expression.wrong_calls), key=lambda error: error.start), *groups]
+
+
+def check_group(use: GroupUse, pattern: regex.Pattern[str] | None) -> list[ExpressionError]:
+    """The error of `g[3]`, or of `\\3` in a template, where the regular expression has two groups."""
+    if pattern is None:
+        message = f"no regular expression here could have a group {use.group!r}"
+    elif use.group in pattern.groupindex or (isinstance(use.group, int) and 0 <= use.group <= pattern.groups):
+        return []
+    else:
+        guess = did_you_mean(str(use.group), pattern.groupindex)
+        message = f"the regular expression has no group {use.group!r}{guess}"
+    return [ExpressionError(message, use.start, use.end, code=Code.NO_GROUP)]
 
 
 class LetNames(dict[str, Any]):

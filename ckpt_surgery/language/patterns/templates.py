@@ -12,11 +12,11 @@ import regex
 
 from ckpt_surgery.core.keys import SEPARATOR
 from ckpt_surgery.core.problem_codes import Code
-from ckpt_surgery.core.text import did_you_mean
-from ckpt_surgery.language.expressions.parsing import Expression, check, parse
+from ckpt_surgery.language.expressions.parsing import Expression, check, check_group, parse
 from ckpt_surgery.language.expressions.scope import (
     MAX_STRING,
     ExpressionError,
+    GroupUse,
     Scope,
     TemplateError,
     described,
@@ -239,7 +239,7 @@ _TOKEN = re.compile(
 )
 
 _MISPLACED_END = re.compile("unterminated|was never closed|'}'")
-"""What Python says of an expression that ends elsewhere: at another brace."""
+"""Python's errors for an expression that ends elsewhere: at another brace."""
 
 
 def parse_template(text: str) -> Template:
@@ -314,38 +314,18 @@ def _inserted(text: str, start: int) -> Piece:
 def check_template(
     template: Template,
     known: Iterable[str],
-    pattern: regex.Pattern[str] | None,
     sources: Sequence[str] = (),
+    pattern: regex.Pattern[str] | None = None,
 ) -> list[ExpressionError]:
     """The errors that show without a match: groups that `pattern` lacks, and those of the expressions.
 
     With no `pattern` there is no match, so that every group is an error.
     """
-    names = frozenset(known)
     errors: list[ExpressionError] = []
     for piece in template.pieces:
         if piece.group is not None:
-            errors += _check_group(piece.group, pattern, piece.start, piece.end)
+            errors += check_group(GroupUse(piece.group, piece.start, piece.end), pattern)
         elif piece.expression is not None:
-            inner = check(piece.expression, names, sources)
-            inner += check_groups(piece.expression, pattern) if "g" in names else ()
+            inner = check(piece.expression, known, sources, pattern)
             errors += [error.shifted(piece.start) for error in inner]
     return errors
-
-
-def check_groups(expression: Expression, pattern: regex.Pattern[str] | None) -> list[ExpressionError]:
-    """The errors of `g[…]`, such as `g[3]` where the regular expression has two groups."""
-    return [e for use in expression.groups for e in _check_group(use.group, pattern, use.start, use.end)]
-
-
-def _check_group(
-    group: int | str, pattern: regex.Pattern[str] | None, start: int, end: int
-) -> list[ExpressionError]:
-    if pattern is None:
-        message = f"no regular expression here could have a group {group!r}"
-    elif group in pattern.groupindex or (isinstance(group, int) and 0 <= group <= pattern.groups):
-        return []
-    else:
-        guess = did_you_mean(str(group), pattern.groupindex)
-        message = f"the regular expression has no group {group!r}{guess}"
-    return [ExpressionError(message, start, end, code=Code.NO_GROUP)]

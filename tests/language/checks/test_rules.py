@@ -3,12 +3,10 @@
 from typing import Any
 
 import pytest
-import regex
 
 from ckpt_surgery.language.checks.findings import Subject
-from ckpt_surgery.language.checks.rules import RuleCheck, expression_findings, unused_lets
+from ckpt_surgery.language.checks.rules import RuleCheck, unused_lets
 from ckpt_surgery.language.expressions.naming import MEANINGS
-from ckpt_surgery.language.expressions.parsing import parse
 from ckpt_surgery.language.schema.fields import Pass, Recipe
 
 
@@ -58,39 +56,6 @@ def test_sources_that_have_names_are_listed(name: str, field: str) -> None:
     assert message == f"unknown name `{name}`; the sources are called `a`, `b`"
 
 
-# --- single expressions --------------------------------------------------------------------------------
-
-PATTERN = regex.compile("(?P<n>.)(.)")
-
-
-def text_problems(text: str, *known: str) -> list[tuple[str, int | None, int | None]]:
-    findings = list(expression_findings(("value",), parse(text), frozenset(known), PATTERN))
-    assert all(finding.path == ("value",) for finding in findings)
-    return [(finding.message, finding.start, finding.end) for finding in findings]
-
-
-def test_known_names_are_fine() -> None:
-    assert text_problems("x + n", "x", "n") == []
-    assert text_problems("g[2] + g['n']", "g") == []
-
-
-def test_unknown_names_and_groups() -> None:
-    assert text_problems("1 + zz", "n") == [("unknown name `zz`", 4, 6)]
-    assert text_problems("g[3]", "g") == [("the regular expression has no group 3", 0, 4)]
-
-
-def test_a_name_of_elsewhere_says_where_it_belongs() -> None:
-    assert text_problems("2 * x", "n") == [(MEANINGS["x"], 4, 5)]
-    assert text_problems("g[3]") == [(MEANINGS["g"], 0, 1)]
-
-
-def test_a_pattern_that_is_written_out_is_compiled() -> None:
-    ((message, start, end),) = text_problems("1 + count('(')")
-    assert message.startswith("not a regular expression")
-    assert (start, end) == (4, 14)
-    assert text_problems("count('a|b')") == []
-
-
 @pytest.mark.parametrize(
     ("template", "name", "start"),
     [("ex/${x}", "x", 5), ("g/${i}_${g[1]}", "g", 9), ("a/${str(xs)}", "xs", 8)],
@@ -99,12 +64,10 @@ def test_a_name_of_elsewhere_in_a_template_is_pointed_at(template: str, name: st
     rule = {"add": template, "value": "zeros([2], 'float32')", "for": {"i": "range(2)"}}
     written = {"version": 1, "rules": [rule]}
     recipe = Recipe.model_validate(written)
-    check = RuleCheck(
-        Subject(recipe, written, frozenset()), recipe.passes[0], (), recipe.passes[0].rules[0], rule
-    )
-    assert [(f.message, f.start, f.end) for f in check.findings()] == [
-        (MEANINGS[name], start, start + len(name))
-    ]
+    [pass_] = recipe.passes
+    check = RuleCheck(Subject(recipe, written, frozenset()), pass_, (), pass_.rules[0], rule)
+    (finding,) = check.findings()
+    assert (finding.message, finding.start, finding.end) == (MEANINGS[name], start, start + len(name))
 
 
 LET = {"a": "x + 1", "b": "a * 2", "c": "x"}

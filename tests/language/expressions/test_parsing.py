@@ -1,8 +1,6 @@
 """The expression language: what it computes, what it refuses, and the column that it points at."""
 
 import operator
-import subprocess
-import sys
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -28,7 +26,6 @@ from ckpt_surgery.functions.layout import Transpose
 from ckpt_surgery.functions.operators import Binary
 from ckpt_surgery.functions.quantization import Quantize
 from ckpt_surgery.functions.reductions import ListReduction
-from ckpt_surgery.language.expressions.naming import function_names
 from ckpt_surgery.language.expressions.parsing import Expression, check, parse
 from ckpt_surgery.language.expressions.scope import (
     ExpressionError,
@@ -121,7 +118,7 @@ def refusal(text: str) -> ExpressionError:
     """The first error of an expression, from parsing, from the static check, or from evaluating."""
     with pytest.raises(ExpressionError) as caught:
         expression = parse(text)
-        for error in check(expression, NAMES):
+        for error in check(expression, NAMES, pattern=MATCH.re):
             raise error
         expression.evaluate(scope())
     return caught.value
@@ -192,6 +189,8 @@ def refusal(text: str) -> ExpressionError:
         ("has(source[f'a/{m}'])", False),
         ("has(source['a/string'])", True),
         ("kind(source['a/b'])", "array"),
+        ("get(source['a/b'], 1).shape", (4, 6)),
+        ("get(source['a/z'], 1)", 1),
         ("kind(source[f'a/{\"string\"}']) == 'array'", False),
         ("source['a/b'].shape", (4, 6)),
         ("source[f'a/{\"b\"}'].dtype", "float32"),
@@ -324,15 +323,7 @@ def test_xs_is_stacked_with_its_places() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    [
-        "stack(gaps)",
-        "stack(gaps, fill=None)",
-        "concat(gaps)",
-        "mean(gaps)",
-        "gaps[0]",
-        "len(gaps)",
-        "concat([x, gaps[0]])",
-    ],
+    ["stack(gaps, fill=None)", "mean(gaps)", "gaps[0]", "len(gaps)", "concat([x, gaps[0]])"],
 )
 def test_a_gap_is_an_error_wherever_it_is_not_filled(text: str) -> None:
     error = refusal(text)
@@ -388,10 +379,6 @@ def test_names_and_calls_are_known_without_values() -> None:
 def test_check(text: str, flaws: list[tuple[str, int, int]]) -> None:
     known = {"x", "xs", "source"}
     assert [(e.message, e.start, e.end) for e in check(parse(text), known)] == flaws
-
-
-def test_every_function_is_a_name_of_the_language() -> None:
-    assert {"stack", "rearrange", "has", "count", "int", "zeros", "where"} <= function_names()
 
 
 # --- errors while evaluating ----------------------------------------------------------------------------
@@ -496,15 +483,12 @@ def test_errors_point_at_what_they_mean(text: str, start: int, end: int, message
         ("1 if x > 0 else 2", "For conditions on elements, use where(…), `&` and `|`."),
         ("x[[0, 1]]", "take(x, [0, 2], axis) takes several elements."),
         ("xs.T", "xs[0] is the first of them."),
+        ("depths['0']", "Look up int(…), or write the table's keys in quotes."),
+        ("depths[1]", "Look up str(…), or write the table's keys without quotes."),
     ],
 )
 def test_hints_say_what_to_write(text: str, hint: str) -> None:
     assert (refusal(text).hint or "").startswith(hint)
-
-
-def test_count_needs_keys() -> None:
-    with pytest.raises(ExpressionError, match="no keys to count"):
-        parse("count('a')").evaluate(Scope({}))
 
 
 def test_an_error_can_be_told_of_a_text_around_it() -> None:
@@ -514,6 +498,10 @@ def test_an_error_can_be_told_of_a_text_around_it() -> None:
 
 # --- escape attempts ------------------------------------------------------------------------------------
 
+PYTHONS = (
+    *("eval", "exec", "compile", "open", "getattr", "setattr", "vars", "globals", "locals", "dir", "type"),
+    *("object", "print", "input", "help", "breakpoint", "exit", "memoryview", "bytes"),
+)
 ESCAPES = [
     # reaching Python's own objects
     ("x.__class__", 0),
@@ -545,30 +533,12 @@ ESCAPES = [
     ("matrix.entries", 0),
     ("g.match", 0),
     # builtins and modules
+    *((f"{name}(x, 'node')", 0) for name in PYTHONS),
     ("__import__('os')", 0),
     ("__import__('os').system('id')", 0),
     ("__builtins__", 0),
     ("__name__", 0),
     ("__loader__", 0),
-    ("eval('1')", 0),
-    ("exec('1')", 0),
-    ("compile('1', 'a', 'eval')", 0),
-    ("open('/etc/passwd')", 0),
-    ("getattr(x, 'node')", 0),
-    ("setattr(x, 'a', 1)", 0),
-    ("vars()", 0),
-    ("globals()", 0),
-    ("locals()", 0),
-    ("dir(x)", 0),
-    ("type(x)", 0),
-    ("object()", 0),
-    ("print(x)", 0),
-    ("input()", 0),
-    ("help()", 0),
-    ("breakpoint()", 0),
-    ("exit()", 0),
-    ("memoryview(x)", 0),
-    ("bytes(9)", 0),
     ("map(len, xs)", 0),
     ("os.system('id')", 0),
     ("np.load('a')", 0),
@@ -685,57 +655,17 @@ def test_escapes_do_not_reach_python(monkeypatch: pytest.MonkeyPatch) -> None:
             return super().__getattribute__(name)
 
     trap = Trap()
-    for text in (
-        "trap.T",
-        "trap.node",
-        "trap + 1",
-        "trap[0]",
-        "f'{trap}'",
-        "not trap",
-        "len(trap)",
-        "trap == 1",
-    ):
+    texts = ("trap.T", "trap.node", "trap + 1", "trap[0]", "f'{trap}'", "not trap", "len(trap)", "trap == 1")
+    for text in texts:
         with pytest.raises(ExpressionError):
             value(text, trap=trap)
 
 
-ATOMS = [
-    "x",
-    "xs",
-    "key",
-    "n",
-    "1",
-    "-2",
-    "0.5",
-    "'a'",
-    "None",
-    "(",
-    ")",
-    "[",
-    "]",
-    ",",
-    ":",
-    "+",
-    "*",
-    "**",
-    "@",
-]
-ATOMS += [
-    "==",
-    "<",
-    " in ",
-    " and ",
-    " not ",
-    " if ",
-    " else ",
-    "f'{",
-    "}'",
-    ".T",
-    ".shape",
-    "stack(",
-    "cast(",
-    "'",
-]
+ATOMS = (
+    *("x", "xs", "key", "n", "1", "-2", "0.5", "'a'", "None", "(", ")", "[", "]", ",", ":", "+", "*", "**"),
+    *("@", "==", "<", " in ", " and ", " not ", " if ", " else ", "f'{", "}'", ".T", ".shape", "stack("),
+    *("cast(", "'"),
+)
 
 
 @examples(300)
@@ -754,13 +684,3 @@ def test_an_expression_is_equal_by_its_text() -> None:
     assert hash(parse("x + 1")) == hash(parse("x + 1"))
     assert parse("x + 1") != parse("x+1")
     assert isinstance(parse("x"), Expression)
-
-
-def test_importing_the_language_imports_nothing_heavy() -> None:
-    code = (
-        "import sys, ckpt_surgery.language.loading; "
-        "from ckpt_surgery.language.expressions.parsing import parse, check; check(parse('stack(xs)'), ()); "
-        "print(sorted({'jax', 'orbax', 'tensorstore', 'torch', 'rich'} & set(sys.modules)))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "[]\n"

@@ -15,7 +15,6 @@ from ckpt_surgery.language.patterns.templates import (
     Component,
     Piece,
     Template,
-    check_groups,
     check_template,
     parse_template,
 )
@@ -225,9 +224,8 @@ def test_a_key_has_a_longest_length() -> None:
 )
 def test_check_template(text: str, flaws: list[tuple[str, int, int]]) -> None:
     known = {"p", "n", "m", "g"}
-    assert [
-        (e.message, e.start, e.end) for e in check_template(parse_template(text), known, PATTERN)
-    ] == flaws
+    errors = check_template(parse_template(text), known, (), PATTERN)
+    assert [(e.message, e.start, e.end) for e in errors] == flaws
 
 
 PARTS = ("a", "b%s", "/", r"\1", r"\g<n>", r"\g<none>", r"\/", "[0]", "$$", "${i}", "${p}", "é")
@@ -261,7 +259,7 @@ def test_which_names_are_simply_told(text: str, names: tuple[str, ...] | None) -
 
 
 def test_a_template_without_a_regular_expression_has_no_groups() -> None:
-    (error,) = check_template(parse_template(r"a/\1"), (), None)
+    (error,) = check_template(parse_template(r"a/\1"), ())
     assert (error.message, error.start, error.end) == (
         "no regular expression here could have a group 1",
         2,
@@ -300,12 +298,3 @@ def test_only_the_first_braces_are_tried(monkeypatch: pytest.MonkeyPatch) -> Non
     with pytest.raises(ExpressionError, match="'\\(' was never closed"):
         parse_template("${" + "f(" * 90 + "}" * 3000)
     assert len(tried) == MOST_BRACES
-
-
-def test_without_a_pattern_there_are_no_groups() -> None:
-    (error,) = check_groups(parse("g[1]"), None)
-    assert (error.message, error.start, error.end) == (
-        "no regular expression here could have a group 1",
-        0,
-        4,
-    )
