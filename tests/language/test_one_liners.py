@@ -67,13 +67,6 @@ def test_a_choice_of_keys_is_a_pass_for_each_condition() -> None:
     }
 
 
-def test_rules_keep_their_order() -> None:
-    assert document_of(["drop:b", "drop:a"])["rules"] == [
-        {"match": "b", "drop": True},
-        {"match": "a", "drop": True},
-    ]
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [

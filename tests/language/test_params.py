@@ -53,7 +53,9 @@ def test_defaults_are_grouped_by_their_reason() -> None:
 @pytest.mark.parametrize(
     ("default", "text", "value"),
     [
-        (1, "7", 7),
+        (1, "-7", -7),
+        (0.5, "1e-3", 0.001),
+        ("a", "", ""),
         (0.5, "7", 7.0),
         (True, "false", False),
         ("a", "7", "7"),
@@ -73,10 +75,11 @@ def test_overrides_have_the_type_of_the_default(default: Any, text: str, value: 
     ("override", "message"),
     [
         ("p", "`p` is not of the form NAME=VALUE"),
-        ("q=1", "unknown param `q`; the recipe has p, list, texts"),
+        ("q=1", "unknown param `q`; the recipe has p, list, texts, flag"),
         ("lsit=1", "unknown param `lsit`; did you mean `list`?"),
         ("p=1.5", "`p` has to be an integer, not '1.5'"),
-        ("p=[1", "`p` has to be an integer, not '[1'"),
+        *((f"p={text}", f"`p` has to be an integer, not '{text}'") for text in ("", "[1", "true", "010")),
+        *((f"flag={text}", f"`flag` has to be true or false, not '{text}'") for text in ("yes", "1")),
         ("list=1", "`list` has to be a list such as [1, 2], not '1'"),
         ("texts=[a", "`texts` has to be a list such as [1, 2], not '[a'"),
         ("list=[[1]]", "`list` has to be a list such as [1, 2], not '[[1]]'"),
@@ -84,7 +87,8 @@ def test_overrides_have_the_type_of_the_default(default: Any, text: str, value: 
 )
 def test_wrong_overrides(override: str, message: str) -> None:
     with pytest.raises(UsageError) as caught:
-        overridden({"p": param(1), "list": param((1,)), "texts": param(("a",))}, [override])
+        params = {"p": param(1), "list": param((1,)), "texts": param(("a",)), "flag": param(True)}
+        overridden(params, [override])
     assert [problem.message for problem in caught.value.problems] == [message]
 
 

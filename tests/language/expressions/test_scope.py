@@ -1,80 +1,116 @@
-"""What names in expressions stand for."""
+"""Values of expressions: how messages describe them, how large they can be, and what tables lack."""
 
+from typing import Any
+
+import numpy as np
 import pytest
 import regex
 
 from ckpt_surgery.core.errors import FunctionError
-from ckpt_surgery.language.expressions.scope import ExpressionError, Groups, Table, looked_up
+from ckpt_surgery.functions.arrays import Series, require_no_gaps
+from ckpt_surgery.language.expressions.configs import Entries
+from ckpt_surgery.language.expressions.scope import (
+    MAX_BITS,
+    MAX_LIST,
+    MAX_STRING,
+    Groups,
+    Table,
+    bounded,
+    described,
+    listed,
+)
 from tests.support.lazy_arrays import ArrayLeaves, lazy
 
-
-def message(error: pytest.ExceptionInfo[FunctionError]) -> tuple[str, str | None]:
-    (problem,) = error.value.problems
-    return problem.message, problem.hint
+MATCH = regex.compile("a").fullmatch("a")
+assert MATCH is not None
 
 
-def test_a_shifted_error_keeps_its_length() -> None:
-    error = ExpressionError("no", 2, 5, "try yes").shifted(10)
-    assert (error.message, error.start, error.end, error.hint) == ("no", 12, 15, "try yes")
-    assert error.exit_code == 2
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        (lazy((2, 3), np.int8), "an array int8[2,3]"),
+        (Series((lazy(), lazy()), None), "a list of 2 arrays"),
+        (Table("sizes", {}), "the table `sizes`"),
+        (Entries("config['a']", {}), "the entries of `config['a']`"),
+        (Groups(MATCH), "the groups of the match"),
+        (True, "True"),
+        (None, "None"),
+        (7, "the number 7"),
+        (0.5, "the number 0.5"),
+        ("q", "the text 'q'"),
+        ("q" * 41, f"the text '{'q' * 37}...'"),
+        (range(3), "a list of 3 values"),
+        (slice(None), "a slice"),
+        (..., "a slice"),
+        (ArrayLeaves({}), "a source"),
+    ],
+)
+def test_descriptions(value: Any, words: str) -> None:
+    assert described(value) == words
 
 
-def test_the_default_entry_of_a_table_stands_for_all_others() -> None:
-    table = Table("t", {"q": 1, "_": 9})
-    assert (table.entry("q"), table.entry("k"), table.entry(7)) == (1, 9, 9)
-    assert not table.has("k")
-    assert table.has("_")
+LARGEST = [2**MAX_BITS - 1, 1 - 2**MAX_BITS, "a" * MAX_STRING, [0] * MAX_LIST, 1e300]
+
+
+@pytest.mark.parametrize("value", LARGEST, ids=["positive", "negative", "text", "list", "float"])
+def test_the_largest_values(value: Any) -> None:
+    assert bounded(value) is value
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (2**MAX_BITS, "the integer is too large: 129 bits, the limit is 128"),
+        ("a" * (MAX_STRING + 1), "the text is too long: 65537 characters, the limit is 65536"),
+        ([0] * (MAX_LIST + 1), "the list is too long: 1000001 values, the limit is 1000000"),
+    ],
+    ids=["integer", "text", "list"],
+)
+def test_larger_values_are_refused(value: Any, message: str) -> None:
+    with pytest.raises(FunctionError) as caught:
+        bounded(value)
+    assert str(caught.value) == message
+
+
+def test_long_lists_are_refused_before_the_next_one_is_made() -> None:
+    half = [0] * (MAX_LIST // 2)
+    made = []
+
+    def lists() -> Any:
+        for number in range(5):
+            made.append(number)
+            yield half
+
+    with pytest.raises(FunctionError, match="the lists are too long together"):
+        listed(lists())
+    assert made == [0, 1, 2]
+    assert listed(iter([half, half, "x"])) == [half, half, "x"]
+
+
+def test_a_gap_in_xs_is_named() -> None:
+    items = tuple(lazy() for _ in range(10))
+    assert require_no_gaps(Series(items, None)) is items
+    assert require_no_gaps(Series(items, tuple(range(10)))) is items
+    with pytest.raises(FunctionError) as caught:
+        require_no_gaps(Series(items, (0, 1, 2, 4, 5, 6, 7, 8, 9, 12)))
+    assert caught.value.problems[0].message == (
+        "no leaf is at place 3; `by` gives 0, 1, 2, 4, 5, 6, 7, 8, … 12"
+    )
+    assert (
+        caught.value.problems[0].hint == "If that is intended, say what fills the gaps: stack(xs, fill=0.0)."
+    )
 
 
 def test_a_missing_entry_names_a_close_one() -> None:
     with pytest.raises(FunctionError) as caught:
         Table("t", {"query": 1}).entry("qury")
-    assert message(caught) == (
+    assert (caught.value.problems[0].message, caught.value.problems[0].hint) == (
         "table `t` has no entry 'qury'; did you mean `query`?",
         "It has 'query'. Add this one, or an entry `_` that stands for all others.",
     )
 
 
-@pytest.mark.parametrize(
-    ("entries", "key", "says", "hint"),
-    [
-        ({0: 1}, "0", "has the entry 0 as an integer, and '0' is text", "Look up int(…)"),
-        ({"0": 1, "_": 2}, 0, "has the entry '0' as text, and 0 is an integer", "Look up str(…)"),
-    ],
-)
-def test_text_and_integers_are_not_confused(
-    entries: dict[str | int, int], key: str | int, says: str, hint: str
-) -> None:
-    for asked in (Table("t", entries).entry, Table("t", entries).has):
-        with pytest.raises(FunctionError) as caught:
-            asked(key)
-        text, given = message(caught)
-        assert says in text
-        assert (given or "").startswith(hint)
-
-
-def test_a_group_that_took_no_part_is_empty() -> None:
-    match = regex.compile("(a)|(?P<b>b)").fullmatch("a")
-    assert match is not None
-    groups = Groups(match)
-    assert [groups.text(0), groups.text(1), groups.text("b")] == ["a", "a", ""]
-    for key in (3, "c", True, None):
-        with pytest.raises(FunctionError, match="the regular expression has no group"):
-            groups.text(key)
-
-
-def test_leaves_are_found_or_a_close_key_is_named() -> None:
-    x = lazy()
-    leaves = ArrayLeaves({"a/kernel": x})
-    assert looked_up(leaves, "a/kernel", leaves.lookup) is x
-    assert looked_up(leaves, "a/kernel", leaves.kind) == "array"
-    for look in (leaves.lookup, leaves.kind):
-        with pytest.raises(FunctionError) as caught:
-            looked_up(leaves, "a/kernl", look)
-        assert message(caught)[0] == "`source` has no leaf 'a/kernl'; did you mean `a/kernel`?"
-
-
 def test_a_param_that_no_entry_has_is_not_to_be_added_to_the_table() -> None:
     with pytest.raises(FunctionError) as caught:
         Table("order", {"half": 1, "interleaved": 2}, {"layers": 2, "rope": "foo"}).entry("foo")
-    assert message(caught)[1] == "The param `rope` takes one of these: 'half', 'interleaved'."
+    assert caught.value.problems[0].hint == "The param `rope` takes one of these: 'half', 'interleaved'."

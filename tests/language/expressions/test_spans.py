@@ -4,8 +4,7 @@ import ast
 
 import pytest
 
-from ckpt_surgery.language.expressions.scope import ExpressionError
-from ckpt_surgery.language.expressions.spans import Spans, line_starts
+from ckpt_surgery.language.expressions.spans import Spans
 
 
 def tree(text: str) -> ast.expr:
@@ -34,18 +33,6 @@ def found(text: str, wanted: str, lead: int = 0) -> str:
 )
 def test_spans_are_of_characters(text: str, lead: int) -> None:
     assert found(text, "name", lead) == "name"
-
-
-def test_lines_end_as_in_python() -> None:
-    assert line_starts("a\nb\r\nc\rd") == [0, 2, 5, 7]
-
-
-def test_a_refusal_points_at_its_node() -> None:
-    whole = tree("a + bcd")
-    assert isinstance(whole, ast.BinOp)
-    with pytest.raises(ExpressionError) as caught:
-        Spans("a + bcd", 0).refuse("no", whole.right)
-    assert (caught.value.message, caught.value.start, caught.value.end) == ("no", 4, 7)
 
 
 def test_wrong_positions_in_an_f_string_give_the_whole_of_it() -> None:
