@@ -61,14 +61,14 @@ class _Gather(Function):
         return block.reshape(region.shape)
 
     def relink(self, manifests: Sequence[Manifest]) -> Manifest | None:
-        found: Manifest | None = manifests[0]
+        linked: Manifest | None = manifests[0]
         spec = manifests[0].spec
         out = self.infer([spec])
         if out.size > spec.size and max(out.shape) > MOST_CHUNKS:
             return None  # listing the indices would take too much memory
         for axis, positions in enumerate(self.picks(whole(out.shape), spec.shape)):
-            found = found and take_along(found, axis, positions)
-        return found and reshaped(found, out.shape)
+            linked = linked and take_along(linked, axis, positions)
+        return linked and reshaped(linked, out.shape)
 
 
 def _taken(block: np.ndarray, axis: int, positions: Positions) -> np.ndarray:
@@ -138,9 +138,9 @@ class Index(_Gather):
         place = [i for i, item in enumerate(items) if not isinstance(item, int)][axis]
         if items[place] is None:
             return None
-        found = sum(item is not None for item in items[:place])
-        positions = self._taken(ins[0].shape)[found]
-        return (found, positions.start) if positions.step == 1 else None
+        old_axis = sum(item is not None for item in items[:place])
+        positions = self._taken(ins[0].shape)[old_axis]
+        return (old_axis, positions.start) if positions.step == 1 else None
 
     def _expanded(self, ndim: int) -> tuple[int | tuple[int | None, int | None, int | None] | None, ...]:
         """The items with `...` replaced by full slices: one for each axis of the input, and None for new
@@ -240,20 +240,17 @@ class Copies(_Gather):
         return tuple(map(_wrapped, elements, shape))
 
     def uses(self, selection: Selection, ins: Specs) -> list[tuple[int, Selection]]:
-        return [(0, tuple(map(_of_one_copy, map(_repeated, selection, self.each), ins[0].shape)))]
+        return [(0, tuple(map(_used_of_axis, selection, self.each, ins[0].shape)))]
 
 
-def _repeated(positions: Positions, repeats: int) -> Positions:
-    """The distinct indices of elements that repeats, at these indices, come from."""
-    if isinstance(positions, range) and (positions.step <= repeats or len(positions) > MOST_LISTED):
+def _used_of_axis(positions: Positions, each: int, length: int) -> Positions:
+    """The distinct indices of an axis that these indices of its copies come from; of many, all between."""
+    if each > 1 and isinstance(positions, range) and (positions.step <= each or len(positions) > MOST_LISTED):
         low, high = bounds(positions)
-        return range(low // repeats, -(-high // repeats)) if high else range(0)
-    return distinct(as_array(positions) // max(1, repeats))
-
-
-def _of_one_copy(positions: Positions, length: int) -> Positions:
-    """The distinct indices into one copy of an axis, for indices into repeated copies."""
-    if isinstance(positions, range):
+        positions = range(low // each, -(-high // each))
+    elif each > 1:
+        positions = as_array(positions) // each
+    if isinstance(positions, range) and len(positions):
         every = positions.step == 1 and len(positions) >= length
         if every or (len(positions) > MOST_LISTED and positions[0] // length != positions[-1] // length):
             return range(length)

@@ -50,14 +50,14 @@ class Ranks(Function):
 
     def apply(self, region: Region, ins: Specs, blocks: Blocks) -> np.ndarray:
         axis = axis_of(self.axis, ins[0].ndim, self.name)
-        found: np.ndarray = np.empty(region.shape, INDEX)
+        result: np.ndarray = np.empty(region.shape, INDEX)
         if not region.size:
-            return found
-        source, target = np.moveaxis(blocks[0], axis, -1), np.moveaxis(found, axis, -1)
+            return result
+        source, target = np.moveaxis(blocks[0], axis, -1), np.moveaxis(result, axis, -1)
         wanted = slice(region.starts[axis], region.stops[axis])
         for rows in _rows(source.shape):
             target[rows.slices[:-1]] = _ranks(source[rows.slices])[..., wanted]
-        return found
+        return result
 
 
 @in_expressions
@@ -171,18 +171,25 @@ class Ranking(Pass):
     them: all of them if that is the number of elements.
     """
 
-    def __init__(self, spec: ArraySpec, k: int, upper: int = 0, below: int | None = None):
-        """`k` elements are looked for among those whose bits from `below` on are `upper`, by default all."""
-        self._spec, self._k, self._upper = spec, k, upper
+    def __init__(
+        self, spec: ArraySpec, k: int, upper: int = 0, below: int | None = None, magnitude: int | None = None
+    ):
+        """`k` elements are looked for among those whose bits from `below` on are `upper`, by default all.
+
+        With a `magnitude`, bits are those of the indices of elements that have it, and the lowest are wanted.
+        """
+        self._spec, self._k, self._upper, self._magnitude = spec, k, upper, magnitude
         self._shift = (below or max(DIGIT, 8 * computation(spec.dtype).itemsize)) - DIGIT
         self._all = below is None
         self._counts = np.zeros(BINS, np.int64)
 
     def seen(self, block: np.ndarray, region: Region) -> np.ndarray:
-        found = magnitudes(block)
+        keys = magnitudes(block)
+        if self._magnitude is not None:
+            keys = flat_indices(np.nonzero(keys == self._magnitude)[0], region, self._spec.shape)
         if not self._all:
-            found = found[found >> found.dtype.type(self._shift + DIGIT) == self._upper]
-        digits = (found >> found.dtype.type(self._shift)) & found.dtype.type(BINS - 1)
+            keys = keys[keys >> keys.dtype.type(self._shift + DIGIT) == self._upper]
+        digits = (keys >> keys.dtype.type(self._shift)) & keys.dtype.type(BINS - 1)
         return np.bincount(digits.astype(np.int64), minlength=BINS)
 
     def note(self, number: int, seen: np.ndarray) -> None:
@@ -191,48 +198,20 @@ class Ranking(Pass):
     def finish(self) -> Pass | np.ndarray:
         if not self._k:
             return _result(2**64 - 1, 0)
-        digit, above = _reached(self._counts[::-1], self._k)
-        digit, left = BINS - 1 - digit, self._k - above
-        upper = (self._upper << DIGIT) | digit
+        of_indices = self._magnitude is not None
+        counts = self._counts if of_indices else self._counts[::-1]
+        total = np.cumsum(counts)
+        place = int(np.searchsorted(total, self._k))  # the bin in which the last of them is
+        left = self._k - int(total[place] - counts[place])
+        upper = (self._upper << DIGIT) | (place if of_indices else BINS - 1 - place)
         if self._shift:
-            return Ranking(self._spec, left, upper, self._shift)
-        if self._counts[digit] == left:
+            return Ranking(self._spec, left, upper, self._shift, self._magnitude)
+        if self._magnitude is not None:
+            return _result(self._magnitude, upper + 1)
+        if counts[place] == left:
             return _result(upper, self._spec.size)
         digits = max(1, -(-(self._spec.size - 1).bit_length() // DIGIT))
-        return _Ties(self._spec, left, upper, 0, (digits - 1) * DIGIT)
-
-
-class _Ties(Pass):
-    """The pass that finds the index of the last of the first `k` elements with a magnitude."""
-
-    def __init__(self, spec: ArraySpec, k: int, magnitude: int, upper: int, shift: int):
-        """`shift`: the bits of indices that are counted by later passes. Those above are `upper`."""
-        self._spec, self._k, self._magnitude = spec, k, magnitude
-        self._upper, self._shift = upper, shift
-        self._counts = np.zeros(BINS, np.int64)
-
-    def seen(self, block: np.ndarray, region: Region) -> np.ndarray:
-        places = np.nonzero(magnitudes(block) == self._magnitude)[0]
-        index = flat_indices(places, region, self._spec.shape)
-        index = index[index >> (self._shift + DIGIT) == self._upper]
-        return np.bincount((index >> self._shift) & (BINS - 1), minlength=BINS)
-
-    def note(self, number: int, seen: np.ndarray) -> None:
-        self._counts += seen
-
-    def finish(self) -> Pass | np.ndarray:
-        digit, before = _reached(self._counts, self._k)
-        upper = (self._upper << DIGIT) | digit
-        if not self._shift:
-            return _result(self._magnitude, upper + 1)
-        return _Ties(self._spec, self._k - before, self._magnitude, upper, self._shift - DIGIT)
-
-
-def _reached(counts: np.ndarray, k: int) -> tuple[int, int]:
-    """The bin in which the k-th element is, and the number of elements before that bin."""
-    total = np.cumsum(counts)
-    found = int(np.searchsorted(total, k))
-    return found, int(total[found] - counts[found])
+        return Ranking(self._spec, left, 0, digits * DIGIT, upper)
 
 
 def _result(magnitude: int, stop: int) -> np.ndarray:
