@@ -14,8 +14,7 @@ from ckpt_surgery.core.errors import FunctionError, Place, PlanError, Problem, R
 from ckpt_surgery.core.keys import natural_order
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.summary import LINES, Represented, Summary, text_rows
-from ckpt_surgery.language.checks.fields import field_finding, prune
-from ckpt_surgery.language.checks.findings import Finding
+from ckpt_surgery.language.checks.findings import Finding, field_finding, prune
 from ckpt_surgery.language.checks.recipe import findings
 from ckpt_surgery.language.expressions.configs import NO_CONFIGS, Configs
 from ckpt_surgery.language.expressions.scope import CONFIG, CONFIGS, HOOKS, Constant, Table, Watched
@@ -23,9 +22,7 @@ from ckpt_surgery.language.files import read_text, refuse_other_documents
 from ckpt_surgery.language.hooks import HookSet
 from ckpt_surgery.language.packaged import recipe_path
 from ckpt_surgery.language.params import ParamSource, ParamValue, overridden, resolved, unsaid
-from ckpt_surgery.language.schema.fields import (
-    Recipe,
-)
+from ckpt_surgery.language.schema.fields import Recipe
 from ckpt_surgery.language.written import TracedFunction
 from ckpt_surgery.language.yaml.document import DocumentPath, YamlDocument
 from ckpt_surgery.language.yaml.parsing import parse_document

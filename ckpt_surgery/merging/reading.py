@@ -12,8 +12,7 @@ from pydantic import ValidationError
 from ckpt_surgery.core.errors import Problem, RecipeError
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.text import abridged, did_you_mean, shown
-from ckpt_surgery.language.checks.fields import field_finding
-from ckpt_surgery.language.checks.findings import Finding
+from ckpt_surgery.language.checks.findings import Finding, field_finding
 from ckpt_surgery.language.files import read_text, refuse_recipe
 from ckpt_surgery.language.loading import in_order, located
 from ckpt_surgery.language.yaml.document import DocumentPath, YamlDocument
