@@ -89,4 +89,4 @@ def test_the_parts_of_a_sum_have_few_terms(count: int) -> None:
     text = added([f"v{i}" for i in range(count)])
     assert text.count("v") == count
     assert max(part.count("v") for part in re.split(r"[][]", text)) <= AT_ONCE
-    assert parse(text).depth <= AT_ONCE + 1
+    assert parse(text).notes.depth <= AT_ONCE + 1

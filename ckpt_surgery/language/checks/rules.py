@@ -209,11 +209,11 @@ class RuleCheck:
             if entry is None:
                 continue
             yield from self._text(("let", name), entry, seen | {*written})
-            for use in entry.name_uses:
+            for use in entry.notes.name_uses:
                 if use.name in written[number:]:
                     message = f"`{use.name}` is not known yet: an entry of `let` sees those before it"
                     yield Finding(path, message, use.start, use.end, code=Code.UNKNOWN_NAME)
-            levels[name] = entry.depth + max([levels.get(used, 0) for used in entry.names], default=0)
+            levels[name] = entry.notes.depth + max([levels.get(used, 0) for used in entry.names], default=0)
             if levels[name] > MAX_LET_DEPTH:
                 message = f"nested deeper than {MAX_LET_DEPTH} levels, with the entries that it uses"
                 yield Finding(path, message, code=Code.EXPRESSION)
@@ -228,11 +228,13 @@ class RuleCheck:
     ) -> Iterator[Finding]:
         """Errors of one text; its groups are unknown where the regular expression does not parse."""
         errors: Sequence[ExpressionError] = ()
-        if self._pattern is None and self.rule.add is None:
-            errors = text.wrong_calls if isinstance(text, Expression) else ()
-        elif text is not None:
-            checked = check_template if isinstance(text, Template) else check
-            errors = checked(text, known, self.subject.recipe.named_sources, self._pattern)
+        has_groups = self._pattern is not None or self.rule.add is not None
+        sources = self.subject.recipe.named_sources
+        if isinstance(text, Expression):
+            wrong_calls = text.notes.wrong_calls
+            errors = check(text, known, sources, self._pattern) if has_groups else wrong_calls
+        elif text is not None and has_groups:
+            errors = check_template(text, known, sources, self._pattern)
         for error in errors:
             yield Finding.of(self._field(*field), error, at_key)
 

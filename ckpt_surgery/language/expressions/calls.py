@@ -17,7 +17,7 @@ from ckpt_surgery.core.errors import FunctionError, SurgeryError
 from ckpt_surgery.core.text import abridged, did_you_mean
 from ckpt_surgery.functions.arrays import Array, Series, require_no_gaps
 from ckpt_surgery.functions.base import LeafKey, Number, Plain, expression_name
-from ckpt_surgery.language.expressions.scope import Lookup, bounded, described, is_list
+from ckpt_surgery.language.expressions.scope import Lookup, are_arrays, bounded, described, is_list
 
 OTHER_NAMES: Mapping[str, str] = {"dim": "axis", "dims": "axes", "keepdim": "keepdims", "input": "x"}
 """PyTorch's names of parameters, and ours."""
@@ -190,11 +190,9 @@ def _converted(value: Any, annotation: Any, name: str, function: str) -> Any:
     try:
         return _typed(value, annotation)
     except _Mismatch:
-        is_listed = Array in kinds and isinstance(value, list | tuple)
-        several = is_listed and value and all(isinstance(item, Array) for item in value)
         raise FunctionError(
             f"{where} has to be {_wanted(kinds)}, not {_shown(value)}",
-            hint="stack(…) makes one array of them." if several else None,
+            hint="stack(…) makes one array of them." if Array in kinds and are_arrays(value) else None,
         ) from None
 
 

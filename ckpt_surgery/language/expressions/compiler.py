@@ -72,17 +72,13 @@ _UNARY: dict[type[ast.unaryop], str] = {ast.USub: "-", ast.UAdd: "+", ast.Invert
 
 _REFUSED: dict[type[ast.AST], str] = {
     ast.Lambda: "a lambda",
-    ast.ListComp: "a comprehension",
-    ast.SetComp: "a comprehension",
-    ast.DictComp: "a comprehension",
-    ast.GeneratorExp: "a comprehension",
+    **dict.fromkeys((ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp), "a comprehension"),
     ast.NamedExpr: "an assignment (`:=`)",
     ast.Starred: "unpacking with `*`",
     ast.Dict: "a dictionary",
     ast.Set: "a set",
     ast.Await: "`await`",
-    ast.Yield: "`yield`",
-    ast.YieldFrom: "`yield`",
+    **dict.fromkeys((ast.Yield, ast.YieldFrom), "`yield`"),
     ast.Slice: "a slice outside of a subscript",
 }
 

@@ -9,6 +9,7 @@ import ast
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import regex
@@ -21,7 +22,6 @@ from ckpt_surgery.language.expressions.scope import (
     ExpressionError,
     GroupUse,
     LetError,
-    NameUse,
     Scope,
     bounded_together,
 )
@@ -38,18 +38,15 @@ class Expression:
     text: str
     tree: ast.expr = field(compare=False, repr=False)
     """Python's syntax tree."""
-    names: frozenset[str]
-    """All names that stand for values: `x`, groups, params, sources, … Names of functions are left out."""
-    name_uses: tuple[NameUse, ...] = field(compare=False, repr=False)
-    """Each place where one of the names is used."""
-    wrong_calls: tuple[ExpressionError, ...] = field(compare=False, repr=False)
-    """Errors of calls that do not fit a function's signature, of unknown functions and of wrong patterns."""
-    groups: tuple[GroupUse, ...] = field(compare=False, repr=False)
-    """Each use of `g[…]` whose group is written out."""
+    notes: Compiler = field(compare=False, repr=False)
+    """Names and groups that it uses, wrong calls, and levels of nesting."""
     evaluator: Evaluator = field(compare=False, repr=False)
     """Computes the value."""
-    depth: int = field(compare=False, repr=False)
-    """Levels of nesting."""
+
+    @cached_property
+    def names(self) -> frozenset[str]:
+        """All names that stand for values: `x`, groups, params, sources; those of functions are left out."""
+        return frozenset(use.name for use in self.notes.name_uses)
 
     @property
     def single_name(self) -> str | None:
@@ -74,17 +71,7 @@ def parse(text: str) -> Expression:
     lead = len(text) - len(text.lstrip())
     tree = _python_tree(text[lead:].rstrip(), lead)
     compiler = Compiler(text, lead)
-    evaluator = compiler.compiled(tree)
-    return Expression(
-        text,
-        tree,
-        frozenset(use.name for use in compiler.name_uses),
-        tuple(compiler.name_uses),
-        tuple(compiler.wrong_calls),
-        tuple(compiler.groups),
-        evaluator,
-        compiler.depth,
-    )
+    return Expression(text, tree, compiler, compiler.compiled(tree))
 
 
 def _python_tree(text: str, lead: int) -> ast.expr:
@@ -135,12 +122,12 @@ def check(
     names = frozenset(known)
     unknown = [
         ExpressionError(unknown_name(use.name, names, sources), use.start, use.end, code=Code.UNKNOWN_NAME)
-        for use in expression.name_uses
+        for use in expression.notes.name_uses
         if use.name not in names
     ]
-    uses = expression.groups if "g" in names else ()
+    uses = expression.notes.groups if "g" in names else ()
     groups = [error for use in uses for error in check_group(use, pattern)]
-    return [*sorted((*unknown, *expression.wrong_calls), key=lambda error: error.start), *groups]
+    return [*sorted((*unknown, *expression.notes.wrong_calls), key=lambda error: error.start), *groups]
 
 
 def check_group(use: GroupUse, pattern: regex.Pattern[str] | None) -> list[ExpressionError]:

@@ -274,8 +274,7 @@ def described(value: object) -> str:
     if isinstance(value, str):
         return f"the text {value if len(value) <= 40 else value[:37] + '...'!r}"
     if is_list(value):
-        noun = "arrays" if value and all(isinstance(item, Array) for item in value) else "values"
-        return f"a list of {len(value)} {noun}"
+        return f"a list of {len(value)} {'arrays' if are_arrays(value) else 'values'}"
     if isinstance(value, slice | EllipsisType):
         return "a slice"
     return "a source" if isinstance(value, Leaves) else "the hooks"  # no other kind of value exists
@@ -327,6 +326,10 @@ def bounded_together(value: Any) -> Any:
 
 def is_list(value: object) -> TypeGuard[list[Any] | tuple[Any, ...] | range]:
     return isinstance(value, list | tuple | range)
+
+
+def are_arrays(value: object) -> bool:
+    return is_list(value) and len(value) > 0 and all(isinstance(item, Array) for item in value)
 
 
 def series_hint(value: object) -> str | None:

@@ -27,14 +27,7 @@ from ckpt_surgery.functions.operators import Binary
 from ckpt_surgery.functions.quantization import Quantize
 from ckpt_surgery.functions.reductions import ListReduction
 from ckpt_surgery.language.expressions.parsing import Expression, check, parse
-from ckpt_surgery.language.expressions.scope import (
-    ExpressionError,
-    Groups,
-    Leaves,
-    Scope,
-    Table,
-    Unavailable,
-)
+from ckpt_surgery.language.expressions.scope import ExpressionError, Groups, Leaves, Scope, Table, Unavailable
 from tests.support.effort import examples
 
 
@@ -356,7 +349,7 @@ def test_hooks_are_called_where_they_are_allowed() -> None:
 def test_names_and_calls_are_known_without_values() -> None:
     expression = parse("stack(xs, axis=0) + matrix[m] if has(lora[f'{p}/a']) else x.shape[g[2]]")
     assert expression.names == {"xs", "matrix", "m", "lora", "p", "x", "g"}
-    assert [(u.group, u.start, u.end) for u in expression.groups] == [(2, 66, 70)]
+    assert [(u.group, u.start, u.end) for u in expression.notes.groups] == [(2, 66, 70)]
     assert parse(" x ").single_name == "x"
     assert parse("x.T").single_name is None
 
