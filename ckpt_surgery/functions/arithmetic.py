@@ -68,10 +68,10 @@ def selected(condition: np.ndarray, a: Any, b: Any) -> Any:
     shape = np.broadcast_shapes(condition.shape, first.shape, second.shape)
     if signed is None or first.dtype != second.dtype or condition.shape != shape or not condition.ndim:
         return np.where(condition, a, b)
-    found = np.negative(condition.view(np.int8), dtype=signed)
-    found &= first.view(signed) ^ second.view(signed)
-    found ^= second.view(signed)
-    return found.view(first.dtype)
+    chosen = np.negative(condition.view(np.int8), dtype=signed)
+    chosen &= first.view(signed) ^ second.view(signed)
+    chosen ^= second.view(signed)
+    return chosen.view(first.dtype)
 
 
 @dataclass(frozen=True)

@@ -287,7 +287,7 @@ def reads(node: Node, seen: set[int] | None = None) -> list[Read]:
             (node,) = node.inputs  # nearly all values are one chain
         if isinstance(node, Read):
             return [node]
-    return [found for found in nodes_of(node, set() if seen is None else seen) if isinstance(found, Read)]
+    return [each for each in nodes_of(node, set() if seen is None else seen) if isinstance(each, Read)]
 
 
 def nodes_of(root: Node, seen: set[int], ends: Container[int] = ()) -> list[Node]:
@@ -296,16 +296,16 @@ def nodes_of(root: Node, seen: set[int], ends: Container[int] = ()) -> list[Node
     `seen`: identities of nodes to leave out with all below them; those that are visited are added to it.
     `ends`: identities of nodes below which nothing is visited.
     """
-    found: list[Node] = []
+    nodes: list[Node] = []
     stack = [root]
     while stack:
         node = stack.pop()
         if id(node) not in seen:
             seen.add(id(node))
-            found.append(node)
+            nodes.append(node)
             if isinstance(node, Apply) and id(node) not in ends:
                 stack += node.inputs[::-1]
-    return found
+    return nodes
 
 
 def inputs_first(nodes: Iterable[Node]) -> Iterator[Apply]:

@@ -220,9 +220,9 @@ class Init(_Created):
 
     def _beyond(self, block: np.ndarray) -> DataError:
         largest = float(np.abs(block).max())
-        found = "NaN" if math.isnan(largest) else f"magnitudes up to {largest!r}"
+        values = "NaN" if math.isnan(largest) else f"magnitudes up to {largest!r}"
         return DataError(
-            f"`init`: `{self.initializer}` gives {found}, which {self.dtype.name} cannot represent",
+            f"`init`: `{self.initializer}` gives {values}, which {self.dtype.name} cannot represent",
             hint="Change the options of the initializer, or use a wider dtype.",
         )
 

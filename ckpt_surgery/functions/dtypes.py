@@ -62,14 +62,14 @@ def _number_as(value: Number, negative: bool, dtype: DType) -> np.ndarray:
         low, high = limits(dtype) if is_integer(dtype) else (0, 1)
         if not low <= value <= high:
             raise FunctionError(f"{value} is out of range of {dtype.name}, {low} to {high}")
-        found = np.array(int(value), np.int64 if value < 0 else np.uint64).astype(dtype)
+        number = np.array(int(value), np.int64 if value < 0 else np.uint64).astype(dtype)
     else:
         try:
-            found = Cast(dtype).apply(Region((), ()), (), [np.array(as_float(value, dtype))])
+            number = Cast(dtype).apply(Region((), ()), (), [np.array(as_float(value, dtype))])
         except (DataError, OverflowError):
             raise FunctionError(f"{dtype.name} cannot represent {value}") from None
-    found.flags.writeable = False
-    return found
+    number.flags.writeable = False
+    return number
 
 
 @functools.cache

@@ -37,15 +37,16 @@ def exact(symbol: str, ufunc: Ufunc, left: np.ndarray, right: np.ndarray) -> np.
     return result
 
 
-def check_sign(told: str, block: np.ndarray) -> None:
+def check_sign(operation: str, block: np.ndarray) -> None:
     """Raises DataError if the block has the smallest integer of a signed dtype, whose negative is out of
     range.
 
-    `told` is the operation in the message, with `{}` for the integer.
+    `operation` is that of the message, with `{}` for the integer.
     """
     low, _ = _limits(block.dtype)
     if low < 0 and block.size and block.min() == low:
-        raise _out_of_range(told.format(low), block.dtype, int(np.count_nonzero(block == low)), block.size)
+        count = int(np.count_nonzero(block == low))
+        raise _out_of_range(operation.format(low), block.dtype, count, block.size)
 
 
 def _limits(dtype: DType) -> tuple[int, int]:
@@ -82,8 +83,8 @@ def _check_each(symbol: str, ufunc: Ufunc, left: np.ndarray, right: np.ndarray, 
             at = int(np.argmax(sizes))
             count, worst = count + gone.size, max(worst, (float(sizes[at]), int(a[at]), int(b[at])))
     if count:
-        told = f"`{symbol}`: {worst[1]} {symbol} {worst[2]}"
-        raise _out_of_range(told, result.dtype, count, result.size)
+        operation = f"`{symbol}`: {worst[1]} {symbol} {worst[2]}"
+        raise _out_of_range(operation, result.dtype, count, result.size)
 
 
 def _wrapped(
@@ -174,8 +175,10 @@ def check_exact(name: str, sums: np.ndarray, dtype: DType, region: Region, first
             raise DataError(f"`{name}`{at} is {value}, {_range(dtype)}", hint=_room(dtype))
 
 
-def _out_of_range(told: str, dtype: DType, count: int, total: int) -> DataError:
-    return DataError(f"{told} is {_range(dtype)} ({count:,} of {total:,} values here)", hint=_room(dtype))
+def _out_of_range(operation: str, dtype: DType, count: int, total: int) -> DataError:
+    return DataError(
+        f"{operation} is {_range(dtype)} ({count:,} of {total:,} values here)", hint=_room(dtype)
+    )
 
 
 def _range(dtype: DType) -> str:

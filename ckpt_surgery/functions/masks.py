@@ -49,10 +49,10 @@ def fractions(region: Region, shape: Shape, key: np.ndarray) -> np.ndarray:
 
     An element's number is that of its index in C order in an array of this shape.
     """
-    found: np.ndarray = np.empty(region.shape, np.uint64)
+    drawn: np.ndarray = np.empty(region.shape, np.uint64)
     strides = tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
     start = sum(a * b for a, b in zip(region.starts, strides, strict=True))
-    waiting = [(found, start)] if found.size else []
+    waiting = [(drawn, start)] if drawn.size else []
     while waiting:
         part, start = waiting.pop()
         span = 1 + sum((n - 1) * stride for n, stride in zip(part.shape, strides, strict=True))
@@ -65,7 +65,7 @@ def fractions(region: Region, shape: Shape, key: np.ndarray) -> np.ndarray:
         cut = (slice(None),) * axis
         waiting.append((part[(*cut, slice(half, None))], start + half * strides[axis]))
         waiting.append((part[(*cut, slice(half))], start))
-    return (found >> np.uint64(11)) * 2.0**-53
+    return (drawn >> np.uint64(11)) * 2.0**-53
 
 
 TILE = 1 << 15
@@ -130,9 +130,9 @@ class LargestMask(Function):
         least, stop = blocks[1]
         mask: np.ndarray = np.empty(region.shape, bool)
         for tile in _tiles(region):
-            found = magnitudes(tile.taken_from(blocks[0], region).ravel())
-            part = found > least
-            ties = np.nonzero(found == least)[0]
+            sizes = magnitudes(tile.taken_from(blocks[0], region).ravel())
+            part = sizes > least
+            ties = np.nonzero(sizes == least)[0]
             part[ties] = flat_indices(ties, tile, ins[0].shape) < int(stop)
             tile.taken_from(mask, region)[...] = part.reshape(tile.shape)
         return mask

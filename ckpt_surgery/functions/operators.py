@@ -33,8 +33,8 @@ def broadcast_shapes(shapes: Sequence[Shape], name: str) -> Shape:
     try:
         return tuple(np.broadcast_shapes(*shapes))
     except ValueError:
-        told = " and ".join(str(list(shape)) for shape in shapes)
-        raise FunctionError(f"`{name}`: shapes {told} do not broadcast") from None
+        listed = " and ".join(str(list(shape)) for shape in shapes)
+        raise FunctionError(f"`{name}`: shapes {listed} do not broadcast") from None
 
 
 @dataclass(frozen=True)
@@ -75,8 +75,8 @@ class Elementwise(Function):
         except DataError as error:  # a number in the recipe is enough to fail: an integer divided by 0
             raise FunctionError(*error.problems) from None
         except TypeError:
-            told = " and ".join(dict.fromkeys(dtype.name for dtype in dtypes))
-            raise FunctionError(f"`{self.called()}` has no meaning for {told}") from None
+            names = " and ".join(dict.fromkeys(dtype.name for dtype in dtypes))
+            raise FunctionError(f"`{self.called()}` has no meaning for {names}") from None
 
     def infer(self, ins: Specs) -> ArraySpec:
         shape = broadcast_shapes([spec.shape for spec in ins], self.called())
@@ -92,8 +92,8 @@ class Elementwise(Function):
             with np.errstate(all="raise", under="ignore"):
                 value: Number = np.asarray(self.compute(values)).item()
         except (ArithmeticError, TypeError):
-            told = ", ".join(map(str, self.operands()))
-            raise FunctionError(f"{self.called()}({told}) is not a number") from None
+            arguments = ", ".join(map(str, self.operands()))
+            raise FunctionError(f"{self.called()}({arguments}) is not a number") from None
         return value
 
     def _converted(self, dtypes: Sequence[DType], blocks: Blocks) -> list[Any]:

@@ -120,9 +120,9 @@ def dequantize(
     lengths = (1,) * (x.ndim - len(block)) + block  # leading axes are not divided
     expected = tuple(-(-n // length) for n, length in zip(x.shape, lengths, strict=True))
     if scale.shape != expected if block else not broadcasts_to(scale.shape, x.shape):
-        told = f"of shape {list(expected)} for blocks of {block}" if block else "that broadcasts"
+        wanted = f"of shape {list(expected)} for blocks of {block}" if block else "that broadcasts"
         raise FunctionError(
-            f"`dequantize`: {x.spec} needs a scale {told}, but this one has shape {list(scale.shape)}",
+            f"`dequantize`: {x.spec} needs a scale {wanted}, but this one has shape {list(scale.shape)}",
             hint=_PER_CHANNEL if block else _BY_BLOCKS,
         )
     # A block that is as long as the axis broadcasts.

@@ -179,5 +179,5 @@ def rearrange(x: Array, /, pattern: str, **axes: int) -> Array:  # an axis may b
     pair of parentheses on the left, one length can be omitted. Raises FunctionError if pattern, lengths and
     shape do not fit together.
     """
-    found = rearrangement(pattern, tuple(axes.items()), x.shape)
-    return reshape(transpose(reshape(x, found.split), found.permutation), found.merged)
+    steps = rearrangement(pattern, tuple(axes.items()), x.shape)
+    return reshape(transpose(reshape(x, steps.split), steps.permutation), steps.merged)

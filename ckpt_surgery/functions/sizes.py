@@ -38,10 +38,10 @@ def axes_of(axes: int | tuple[int, ...] | None, ndim: int, name: str) -> tuple[i
         return tuple(range(ndim))
     given = axes if isinstance(axes, tuple) else (axes,)
     check_axes(name, len(given))
-    found = tuple(axis_of(axis, ndim, name) for axis in given)
-    if len(set(found)) < len(found):
+    numbers = tuple(axis_of(axis, ndim, name) for axis in given)
+    if len(set(numbers)) < len(numbers):
         raise FunctionError(f"`{name}`: an axis is given twice in {given}")
-    return found
+    return numbers
 
 
 def broadcasts_to(shape: Shape, wanted: Shape) -> bool:

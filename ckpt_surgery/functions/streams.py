@@ -111,12 +111,12 @@ def blocks_of(block: np.ndarray, region: Region, shape: Shape) -> Iterator[tuple
 
 def streamed(first: Pass, array: np.ndarray) -> np.ndarray:
     """The result of the passes over an array that is in memory. Raises DataError."""
-    found: Pass | np.ndarray = first
-    while isinstance(found, Pass):
+    state: Pass | np.ndarray = first
+    while isinstance(state, Pass):
         for number, region, elements in blocks_of(array, Region.whole(array.shape), array.shape):
-            found.note(number, found.seen(elements, region))
-        found = found.finish()
-    return found
+            state.note(number, state.seen(elements, region))
+        state = state.finish()
+    return state
 
 
 def seeing_bytes(shape: Shape, itemsize: int) -> int:

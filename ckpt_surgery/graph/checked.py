@@ -111,15 +111,15 @@ class Evaluator:
         """The elements of a region with their marks."""
         parts = parts_of(value, region)
         unused = last_uses([[number for number, _ in part.inputs] for part in parts])
-        found: dict[int, Marked] = {}
+        results: dict[int, Marked] = {}
         for number, part in enumerate(parts):
-            found[number] = self._of_part(part, parts, found, known)
+            results[number] = self._of_part(part, parts, results, known)
             for done in unused[number]:
-                found.pop(done, None)
-        return found[len(parts) - 1]
+                results.pop(done, None)
+        return results[len(parts) - 1]
 
     def _of_part(
-        self, part: Part, parts: Sequence[Part], found: Mapping[int, Marked], known: Known
+        self, part: Part, parts: Sequence[Part], results: Mapping[int, Marked], known: Known
     ) -> Marked:
         node = part.node
         if isinstance(node, Read):
@@ -131,7 +131,7 @@ class Evaluator:
         function, specs = node.function, [child.spec for child in node.inputs]
         blocks, taken = [], []
         for number, region in part.inputs:
-            whole, (given, marked) = parts[number].region, found[number]
+            whole, (given, marked) = parts[number].region, results[number]
             blocks.append(taken_part(given, whole, region))
             taken.append(None if marked is None else taken_part(marked, whole, region))
         block = function.apply(part.region, specs, blocks)

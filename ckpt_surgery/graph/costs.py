@@ -94,9 +94,9 @@ def own_bytes(part: Part, parts: Sequence[Part]) -> int:
         return 0  # it is there already
     width = node.spec.dtype.itemsize
     function = node.function
-    made = function.full_copies * node.spec.size * max(4, width) or 2 * part.nbytes
+    result = function.full_copies * node.spec.size * max(4, width) or 2 * part.nbytes
     return (
-        made
+        result
         + min(function.scratch, MOST_SCRATCH * part.region.size)
         + sum(
             region.size * width

@@ -68,10 +68,7 @@ class Fused:
         return result
 
     def _tile(
-        self,
-        tile: Region,
-        given: Mapping[int, tuple[Region, np.ndarray]],
-        unused: Sequence[Sequence[int]],
+        self, tile: Region, given: Mapping[int, tuple[Region, np.ndarray]], unused: Sequence[Sequence[int]]
     ) -> np.ndarray:
         """One tile of the last function."""
         pieces: dict[int, np.ndarray] = {}
@@ -120,7 +117,7 @@ def fused(parts: Sequence[Part]) -> dict[int, Fused]:
     for number, part in enumerate(parts):
         for below, _ in part.inputs:
             users[below].append(number)
-    found: dict[int, Fused] = {}
+    tiles: dict[int, Fused] = {}
     inside: set[int] = set()
     for root in reversed(range(len(parts))):
         if root in inside or not _is_elementwise(parts[root]) or parts[root].region.size < SMALLEST:
@@ -132,9 +129,9 @@ def fused(parts: Sequence[Part]) -> dict[int, Fused]:
         widths = {part.node.spec.dtype.itemsize for part in together.parts}
         widths |= {function.spec.dtype.itemsize for function in together.functions}
         if len(widths) > 1 or not all(isinstance(part.node, Read) for part in together.parts):
-            found[root] = together
+            tiles[root] = together
             inside |= together.members
-    return found if found and _peak(parts, found) <= _peak(parts, {}) else {}
+    return tiles if tiles and _peak(parts, tiles) <= _peak(parts, {}) else {}
 
 
 def _is_elementwise(part: Part) -> bool:

@@ -43,12 +43,12 @@ def with_shared_parts(value: Node) -> Node:
     if not isinstance(value, Apply) or not streams_of(value):
         return value
     known: dict[Hashable, Node] = {}
-    found: dict[int, Node] = {}
+    shared: dict[int, Node] = {}
 
     def of(node: Node) -> Node:
         if isinstance(node, Read):
             return known.setdefault((node.source, node.leaf.key.text), node)
-        return found[id(node)]
+        return shared[id(node)]
 
     for node in inputs_first([value]):
         inputs = tuple(map(of, node.inputs))
@@ -56,7 +56,7 @@ def with_shared_parts(value: Node) -> Node:
         if form not in known:
             same = all(a is b for a, b in zip(inputs, node.inputs, strict=True))
             known[form] = node if same else Apply(node.function, inputs)
-        found[id(node)] = known[form]
+        shared[id(node)] = known[form]
     return of(value)
 
 
@@ -116,8 +116,8 @@ def functions_of(value: Node, bases: Set[int]) -> int:
     """
     if isinstance(value, Read):
         return 0
-    found = nodes_of(value, set(), ends=bases)
-    return sum([node.weight for node in found if isinstance(node, Apply) and id(node) not in bases])
+    nodes = nodes_of(value, set(), ends=bases)
+    return sum([node.weight for node in nodes if isinstance(node, Apply) and id(node) not in bases])
 
 
 def too_many_functions(start: str) -> str:

@@ -53,14 +53,14 @@ def with_rules(document: YamlDocument, rules: Sequence[Mapping[str, Any]]) -> st
 def _ranges(document: YamlDocument, count: int) -> list[range]:
     """The lines of each rule, counted from 0; none where rules are not on lines of their own."""
     lines = _LINE_END.split(document.text)
-    found: list[range] = []
+    ranges: list[range] = []
     for number in range(count):
         numbers = [line - 1 for line, _ in document.lines(("rules", number))]
         start = numbers[0] if numbers else 0
-        if not lines[start].lstrip().startswith("- ") or (found and start < found[-1].stop):
+        if not lines[start].lstrip().startswith("- ") or (ranges and start < ranges[-1].stop):
             return []
-        found.append(range(start, numbers[-1] + 1))
-    return found
+        ranges.append(range(start, numbers[-1] + 1))
+    return ranges
 
 
 def _texts(document: YamlDocument, count: int) -> tuple[tuple[RuleText, ...], tuple[str, ...]]:
@@ -87,8 +87,8 @@ def _texts(document: YamlDocument, count: int) -> tuple[tuple[RuleText, ...], tu
 def _shifted(lines: Sequence[str], indent: int) -> tuple[str, ...]:
     """Lines with this indent, indented by two; without empty lines around them."""
     text = [_MARGIN + (line.lstrip() if line[:indent].strip() else line[indent:]) for line in lines]
-    found = [line.rstrip() for line in text]
-    return tuple(_LINE_END.split("\n".join(found).strip("\n"))) if any(found) else ()
+    stripped = [line.rstrip() for line in text]
+    return tuple(_LINE_END.split("\n".join(stripped).strip("\n"))) if any(stripped) else ()
 
 
 def _indent(line: str) -> int:
