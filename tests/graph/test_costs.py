@@ -7,17 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ckpt_surgery.core.arrays import (
-    ArraySpec,
-    Region,
-)
-from ckpt_surgery.core.leaves import (
-    Leaf,
-)
-from ckpt_surgery.core.manifests import (
-    Manifest,
-    raw_codec,
-)
+from ckpt_surgery.core.arrays import ArraySpec, Region
+from ckpt_surgery.core.leaves import Leaf
+from ckpt_surgery.core.manifests import Manifest, raw_codec
 from ckpt_surgery.functions.arrays import Apply, Node
 from ckpt_surgery.functions.layout import Transpose
 from ckpt_surgery.graph.costs import READ_SPAN, SHORT_RUN, decoded_bytes, needed, working_set

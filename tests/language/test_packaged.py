@@ -134,16 +134,6 @@ def test_the_last_path_is_the_destination(count: int, three: list[str], tmp_path
     np.testing.assert_array_equal(restored, np.full((2, 3), sum(range(count)) / count, np.float32))
 
 
-@pytest.mark.parametrize("command", ["plan", "apply"])
-def test_too_few_of_any_number_of_sources(command: str, three: list[str]) -> None:
-    done = run(command, "@average", *three[:2])
-    assert done.exit_code == 2
-    assert done.stderr == (
-        "Error: the recipe takes 2 sources or more (first, second, …) and one destination; 2 paths given\n"
-        "  The last path is the destination.\n"
-    )
-
-
 @pytest.mark.parametrize(
     ("recipe", "more"),
     [("@stack-layers", ""), ("@hf-llama3-to-jax", "; 10 more rules claim nothing either")],

@@ -143,7 +143,7 @@ class Config(Lookup):
             return f"no conversion by {' or '.join(sorted(recipes))} is recorded"
         if self._of_model is None:
             return self._absent
-        known = ["/".join(path) for path in _paths(self.entries.values)]
+        known = _paths(self.entries.values)
         guess = next(filter(None, (did_you_mean(path, known) for path in paths)), "")
         return f"{self._of_model} has no {' and no '.join(f'`{path}`' for path in paths)}{guess}"
 
@@ -152,11 +152,11 @@ MOST_PATHS = 1000
 """Limit on the paths among which a close match is looked for."""
 
 
-def _paths(values: Mapping[str, Any]) -> list[tuple[str, ...]]:
+def _paths(values: Mapping[str, Any]) -> list[str]:
     """The paths of the entries of an object, and of the objects directly in it."""
-    paths: list[tuple[str, ...]] = [(name,) for name, value in values.items() if value is not None]
+    paths = [name for name, value in values.items() if value is not None]
     for name, value in values.items():
-        paths += [(name, inner) for inner in value] if isinstance(value, Mapping) else []
+        paths += [f"{name}{SEPARATOR}{inner}" for inner in value] if isinstance(value, Mapping) else []
     return paths[:MOST_PATHS]
 
 

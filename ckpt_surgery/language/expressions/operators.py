@@ -14,14 +14,7 @@ from ckpt_surgery.core.errors import FunctionError
 from ckpt_surgery.functions import arrays
 from ckpt_surgery.functions.arrays import Array
 from ckpt_surgery.functions.base import Number
-from ckpt_surgery.language.expressions.scope import (
-    MAX_BITS,
-    Lookup,
-    bounded,
-    described,
-    is_list,
-    series_hint,
-)
+from ckpt_surgery.language.expressions.scope import MAX_BITS, Lookup, bounded, described, is_list, series_hint
 
 PYTHON_OPERATORS: Mapping[str, Callable[[Any, Any], Any]] = {
     "+": operator.add,

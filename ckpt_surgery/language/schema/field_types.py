@@ -4,13 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Literal
 
 import regex
-from pydantic import (
-    BeforeValidator,
-    PlainValidator,
-    Strict,
-    ValidationInfo,
-    WithJsonSchema,
-)
+from pydantic import BeforeValidator, PlainValidator, Strict, ValidationInfo, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
 from ckpt_surgery.core.shardings import Mesh, Spec, is_axis

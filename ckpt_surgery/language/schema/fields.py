@@ -8,14 +8,7 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import Annotated, Any, Literal
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Discriminator,
-    Field,
-    Strict,
-    Tag,
-)
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Strict, Tag
 
 from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.core.problem_codes import Code
@@ -79,10 +72,7 @@ class Rule(_Model):
         "the param's value, taken literally; for any one of the values of a list.",
     )
     source: (
-        Annotated[
-            Annotated[str, Tag("<one>")] | Annotated[Names, Tag("<several>")],
-            Discriminator(_kind),
-        ]
+        Annotated[Annotated[str, Tag("<one>")] | Annotated[Names, Tag("<several>")], Discriminator(_kind)]
         | None
     ) = Field(
         default=None,
@@ -167,8 +157,7 @@ class Rule(_Model):
 
 
 ParamField = Annotated[
-    Annotated[ConstantField, Tag("<one>")] | Annotated[Param, Tag("<several>")],
-    Discriminator(_param_kind),
+    Annotated[ConstantField, Tag("<one>")] | Annotated[Param, Tag("<several>")], Discriminator(_param_kind)
 ]
 
 
