@@ -15,10 +15,9 @@ from ckpt_surgery.core.text import shown
 from ckpt_surgery.language.checks.findings import Finding
 from ckpt_surgery.language.yaml.document import DocumentPath
 from ckpt_surgery.merging.methods import METHODS, Base, Parameter, Required
-from ckpt_surgery.merging.models import Slice, SlicePart, slices_of
+from ckpt_surgery.merging.models import Converted, Setting, Slice, SlicePart, slices_of
 from ckpt_surgery.merging.outputs import Listings, MergedTensor, layer_counts, layer_name, outputs_of
 from ckpt_surgery.merging.reading import LoadedConfig
-from ckpt_surgery.merging.settings import Converted, Setting
 
 LACKING = (
     "Models of one architecture are merged. A head that is tied to the embeddings is saved by some only."

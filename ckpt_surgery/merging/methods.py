@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from ckpt_surgery.merging.settings import Converted, Scalar
+from ckpt_surgery.merging.models import Converted, Scalar
 
 
 class MethodScope(Enum):

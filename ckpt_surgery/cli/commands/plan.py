@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Unpack
 import click
 from click.core import ParameterSource
 
-from ckpt_surgery.cli.documents.reported_problems import as_warnings
+from ckpt_surgery.cli.documents.reported_problems import as_warnings, rendered
 from ckpt_surgery.cli.parameters.completion import complete_path, complete_recipe
 from ckpt_surgery.cli.parameters.frame import command
 from ckpt_surgery.cli.parameters.options import (
@@ -22,7 +22,6 @@ from ckpt_surgery.cli.parameters.options import (
 )
 from ckpt_surgery.cli.parameters.paths import given_recipe, source_names, split_paths
 from ckpt_surgery.cli.parameters.written_files import check_documents, check_kept
-from ckpt_surgery.cli.render.problems import rendered
 from ckpt_surgery.cli.render.reports import Report
 from ckpt_surgery.cli.terminal.console import STDOUT, open_terminal
 from ckpt_surgery.core import urls

@@ -1,13 +1,18 @@
-"""Problems and warnings as flat fields, for JSON, GitHub and SARIF."""
+"""Problems and warnings for programs: as JSON, as GitHub's workflow commands, and as SARIF."""
 
-from collections.abc import Iterable
+import sys
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from pathlib import Path
+from typing import Any, Literal
+from urllib.parse import quote
 
+from ckpt_surgery.cli.parameters.options import ReportFormat
 from ckpt_surgery.cli.terminal.console import as_options
 from ckpt_surgery.core.errors import Problem
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.text import shown
+from ckpt_surgery.core.version import VERSION
 
 
 @dataclass(frozen=True)
@@ -54,3 +59,110 @@ def as_warning(warning: Problem, path: str | None = None) -> ReportedProblem:
 def as_warnings(warnings: Iterable[str], path: str | None = None) -> list[ReportedProblem]:
     """Warnings as they are reported."""
     return [ReportedProblem(shown(warning), path=path) for warning in warnings]
+
+
+def rendered(format: ReportFormat, problems: Sequence[ReportedProblem], exit_code: int) -> str:
+    """Report on stdout, in this format, about a command that has ended; empty for `text`."""
+    from ckpt_surgery.core.documents import json_text
+
+    if format is ReportFormat.JSON:
+        from ckpt_surgery.cli.documents.problems import ErrorDocument, error_of
+
+        return json_text(ErrorDocument(error=error_of(problems, exit_code)))
+    if format is ReportFormat.GITHUB:
+        return workflow_commands(problems)
+    if format is ReportFormat.SARIF:
+        return json_text(sarif_document(problems, exit_code))
+    return ""
+
+
+def write_failure(format: ReportFormat, problems: Iterable[Problem], exit_code: int) -> None:
+    """Report the problems that end a command on stdout, beside the text that people read on stderr."""
+    sys.stdout.write(rendered(format, [as_report(problem) for problem in problems], exit_code))
+    sys.stdout.flush()
+
+
+# --- workflow commands --------------------------------------------------------------------------------------
+
+
+def workflow_commands(problems: Iterable[ReportedProblem]) -> str:
+    """A line for each problem, which GitHub shows beside the lines of a pull request.
+
+    https://docs.github.com/en/actions/reference/workflows-and-actions/workflow-commands
+    """
+    return "".join(f"{_command(one)}\n" for one in problems)
+
+
+def _command(one: ReportedProblem) -> str:
+    properties = {
+        "file": one.path,
+        "line": one.line,
+        "col": one.column,
+        "endColumn": one.end_column,
+        "title": one.code or "ckpt-surgery",
+    }
+    said = ",".join(
+        f"{name}={_property(str(value))}" for name, value in properties.items() if value is not None
+    )
+    return f"::{one.level} {said}::{_data(one.text)}"
+
+
+def _data(text: str) -> str:
+    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def _property(text: str) -> str:
+    return _data(text).replace(":", "%3A").replace(",", "%2C")
+
+
+# --- SARIF, version 2.1.0: https://docs.oasis-open.org/sarif/sarif/v2.1.0/sarif-v2.1.0.html -----------------
+
+
+SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
+
+
+def sarif_document(problems: Sequence[ReportedProblem], exit_code: int) -> dict[str, Any]:
+    """A log of one run, with a result for each problem and a rule for each code that they have."""
+    codes = sorted({one.code for one in problems if one.code is not None})
+    driver = {"name": "ckpt-surgery", "version": VERSION, "rules": [_rule(code) for code in codes]}
+    run = {
+        "tool": {"driver": driver},
+        "columnKind": "unicodeCodePoints",
+        "invocations": [{"executionSuccessful": exit_code == 0, "exitCode": exit_code}],
+        "results": [_result(one, codes) for one in problems],
+    }
+    return {"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}
+
+
+def _rule(code: Code) -> dict[str, Any]:
+    from ckpt_surgery.report.problems import problem_sections
+
+    section = problem_sections()[code]
+    meaning, *_ = section.paragraphs
+    return {
+        "id": code,
+        "name": "".join(word.capitalize() for word in code.name.split("_")),
+        "shortDescription": {"text": section.title},
+        "fullDescription": {"text": meaning.text},
+        "help": {"text": section.markdown, "markdown": section.markdown},
+        "helpUri": section.address,
+        "defaultConfiguration": {"level": "error"},
+    }
+
+
+def _result(one: ReportedProblem, codes: Sequence[Code]) -> dict[str, Any]:
+    result: dict[str, Any] = {"level": one.level, "message": {"text": one.text}}
+    if one.code is not None:
+        result |= {"ruleId": one.code, "ruleIndex": codes.index(one.code)}
+    if one.path is not None:
+        result["locations"] = [{"physicalLocation": _location(one, one.path)}]
+    return result
+
+
+def _location(one: ReportedProblem, path: str) -> dict[str, Any]:
+    uri = Path(path).as_uri() if Path(path).is_absolute() else quote(path)
+    location: dict[str, Any] = {"artifactLocation": {"uri": uri}}
+    if one.line is not None:
+        region = {"startLine": one.line, "startColumn": one.column, "endColumn": one.end_column}
+        location["region"] = region
+    return location

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ckpt_surgery.merging.families import Family, families
+from ckpt_surgery.merging.recipes import Family, families
 
 LLAMA = [f"model.layers.{i}.{name}.weight" for i in range(12) for name in ("mlp.up", "attn.q")]
 EXPERTS = [f"layers.{i}.experts.{j}.w{k}.weight" for i in range(3) for j in range(8) for k in (1, 2)]

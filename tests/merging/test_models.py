@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from ckpt_surgery.merging.settings import setting_of
+from ckpt_surgery.merging.models import setting_of
 
 FILTERS = [{"filter": "mlp", "value": [0, 1]}, {"filter": "attn", "value": 0.3}, {"value": 0.5}]
 
