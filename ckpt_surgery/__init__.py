@@ -126,7 +126,7 @@ if TYPE_CHECKING:
     from ckpt_surgery.migration.functions.hooks import opaque
     from ckpt_surgery.migration.recipes import MigratedRecipe
     from ckpt_surgery.migration.t5x.maps import from_t5x_assignment_map
-    from ckpt_surgery.migration.transforms import Transform
+    from ckpt_surgery.migration.transforming import Transform
     from ckpt_surgery.planner.plan import Plan
     from ckpt_surgery.report.explanation import Explanation
     from ckpt_surgery.report.leaves import Statistics, Unread
@@ -165,7 +165,7 @@ _MODULES = {
         "migration.functions.hooks": ("opaque",),
         "migration.recipes": ("MigratedRecipe",),
         "migration.t5x.maps": ("from_t5x_assignment_map",),
-        "migration.transforms": ("Transform",),
+        "migration.transforming": ("Transform",),
         "planner.plan": ("Plan",),
         "report.explanation": ("Explanation",),
         "report.leaves": ("Statistics", "Unread"),

@@ -27,9 +27,8 @@ from ckpt_surgery.report.differences import Difference, Holds, diff_trees
 from ckpt_surgery.report.distances import Tolerance
 from ckpt_surgery.report.inspection import Inspection
 from ckpt_surgery.report.renames import renamed_leaves
-from ckpt_surgery.report.scalars import scalar_values
 from ckpt_surgery.report.tree import name_order
-from ckpt_surgery.report.values import same_values, statistics, value_differences
+from ckpt_surgery.report.values import same_values, scalar_values, statistics, value_differences
 from ckpt_surgery.storage.record_files import read_record_of, record_path
 from ckpt_surgery.storage.views import forget
 from ckpt_surgery.system.progress_bars import reported

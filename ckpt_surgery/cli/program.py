@@ -20,10 +20,9 @@ import click
 
 from ckpt_surgery.cli import commands
 from ckpt_surgery.cli.documents.reported_problems import write_failure
-from ckpt_surgery.cli.parameters.command import COMPLETE, PROGRAM
+from ckpt_surgery.cli.parameters.command import COMPLETE, FROM_VARIABLES, PROGRAM
 from ckpt_surgery.cli.parameters.options import global_params, requested_format
 from ckpt_surgery.cli.parameters.paths import RULES, with_rule_inside_keys
-from ckpt_surgery.cli.parameters.variables import FROM_VARIABLES
 from ckpt_surgery.cli.terminal.console import PUBLISHED, Settings, print_errors, problem_text, problem_texts
 from ckpt_surgery.cli.terminal.streams import guard, unwritten
 from ckpt_surgery.core.errors import AGAIN, GO_ON, Interrupted, Problem, StorageError, SurgeryError

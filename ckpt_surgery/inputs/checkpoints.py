@@ -16,9 +16,8 @@ from ckpt_surgery.inputs.open_sources import OpenSource, kept_open
 from ckpt_surgery.inputs.opening import open_input
 from ckpt_surgery.inputs.request import InMemory, OpenCheckpoint, OpenedPath
 from ckpt_surgery.report.leaves import Statistics, Unread
-from ckpt_surgery.report.scalars import shared_texts
 from ckpt_surgery.report.tree import listing_summary, parameters
-from ckpt_surgery.report.values import statistics
+from ckpt_surgery.report.values import shared_texts, statistics
 from ckpt_surgery.system.resources import default_memory
 
 

@@ -8,7 +8,7 @@ from importlib.metadata import version
 import pytest
 
 from ckpt_surgery.api.environment import PACKAGES, describe_environment, reported_variables
-from ckpt_surgery.cli.parameters.variables import VARIABLES
+from ckpt_surgery.cli.parameters.command import VARIABLES
 from tests.support.command_line import run
 from tests.test_startup import COMMAND_LINE, loaded_by
 

@@ -8,8 +8,15 @@ import numpy as np
 import pytest
 
 from ckpt_surgery.core.arrays import ArraySpec
-from ckpt_surgery.migration import orbax_hooks
-from ckpt_surgery.migration.orbax_hooks import AddedHooks, TreeHook, ValueHook, as_number, form_for, inferred
+from ckpt_surgery.migration import orbax_transforms
+from ckpt_surgery.migration.orbax_transforms import (
+    AddedHooks,
+    TreeHook,
+    ValueHook,
+    as_number,
+    form_for,
+    inferred,
+)
 from ckpt_surgery.migration.originals import original_of_tree
 
 
@@ -55,14 +62,14 @@ class Doubled:
 def test_what_is_known_of_a_result(
     monkeypatch: pytest.MonkeyPatch, function: Any, expected: Any, elements: int
 ) -> None:
-    monkeypatch.setattr(orbax_hooks, "CALLED_TO_INFER", elements)
+    monkeypatch.setattr(orbax_transforms, "CALLED_TO_INFER", elements)
     if elements == 0 and expected[0] == ():
         expected = ((), np.int32)  # as JAX has it
     assert inferred(function, [spec((4, 6))]) == expected
 
 
 def test_64_bits_are_not_narrowed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(orbax_hooks, "CALLED_TO_INFER", 0)
+    monkeypatch.setattr(orbax_transforms, "CALLED_TO_INFER", 0)
     assert inferred(lambda v: v * 2, [spec((2,), np.float64)]) == ((2,), np.float64)
 
 

@@ -6,12 +6,17 @@ from typing import TYPE_CHECKING, Annotated, Unpack
 
 import click
 
+from ckpt_surgery.cli.parameters.command import command, is_from_variable
 from ckpt_surgery.cli.parameters.completion import complete_path, complete_recipe
-from ckpt_surgery.cli.parameters.frame import command
 from ckpt_surgery.cli.parameters.options import Argument, DryRun, Form, PlanOutput, Rules, RunParameters
-from ckpt_surgery.cli.parameters.paths import given_recipe, missing_destination, source_names, split_paths
-from ckpt_surgery.cli.parameters.variables import is_from_variable
-from ckpt_surgery.cli.parameters.written_files import check_documents, check_kept
+from ckpt_surgery.cli.parameters.paths import (
+    check_documents,
+    check_kept,
+    given_recipe,
+    missing_destination,
+    source_names,
+    split_paths,
+)
 from ckpt_surgery.cli.render.reports import Report
 from ckpt_surgery.cli.terminal.console import Terminal
 from ckpt_surgery.core.errors import UsageError

@@ -4,8 +4,8 @@ import os
 import shlex
 from typing import TYPE_CHECKING, Annotated
 
+from ckpt_surgery.cli.parameters.command import command
 from ckpt_surgery.cli.parameters.completion import complete_path
-from ckpt_surgery.cli.parameters.frame import command
 from ckpt_surgery.cli.parameters.options import Argument, JsonTo
 from ckpt_surgery.cli.terminal.console import Terminal
 from ckpt_surgery.core.text import shown

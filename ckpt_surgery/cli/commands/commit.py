@@ -3,10 +3,10 @@
 from functools import partial
 from typing import Annotated
 
+from ckpt_surgery.cli.parameters.command import command
 from ckpt_surgery.cli.parameters.completion import complete_path
-from ckpt_surgery.cli.parameters.frame import command
 from ckpt_surgery.cli.parameters.options import Argument, CopyConfig, Full, JsonTo, Verify
-from ckpt_surgery.cli.parameters.written_files import check_document_beside
+from ckpt_surgery.cli.parameters.paths import check_document_beside
 from ckpt_surgery.cli.render.reports import Report
 from ckpt_surgery.cli.terminal.console import Terminal
 from ckpt_surgery.core.text import shown

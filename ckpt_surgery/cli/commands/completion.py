@@ -6,8 +6,7 @@ from typing import Annotated
 import click
 
 from ckpt_surgery.cli.parameters.bash_completion import LineComplete
-from ckpt_surgery.cli.parameters.command import COMPLETE, PROGRAM
-from ckpt_surgery.cli.parameters.frame import command
+from ckpt_surgery.cli.parameters.command import COMPLETE, PROGRAM, command
 from ckpt_surgery.cli.parameters.options import Argument
 
 SHELLS = ("bash", "zsh", "fish")

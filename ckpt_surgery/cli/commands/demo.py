@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import click
 
-from ckpt_surgery.cli.parameters.frame import command
+from ckpt_surgery.cli.parameters.command import command
 from ckpt_surgery.cli.parameters.options import Argument
 from ckpt_surgery.cli.terminal.console import Terminal
 from ckpt_surgery.core.errors import DestinationError

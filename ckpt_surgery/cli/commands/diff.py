@@ -3,10 +3,10 @@
 import os
 from typing import Annotated, Unpack
 
+from ckpt_surgery.cli.parameters.command import command
 from ckpt_surgery.cli.parameters.completion import complete_path
-from ckpt_surgery.cli.parameters.frame import command
 from ckpt_surgery.cli.parameters.options import Argument, Full, JsonTo
-from ckpt_surgery.cli.parameters.written_files import check_document_beside
+from ckpt_surgery.cli.parameters.paths import check_document_beside
 from ckpt_surgery.cli.terminal.console import Terminal
 from ckpt_surgery.inputs.options import DiffOptions
 
@@ -37,7 +37,7 @@ def diff(
     """
     import ckpt_surgery
     from ckpt_surgery.cli.render.difference import difference_lines
-    from ckpt_surgery.cli.render.words import warning_lines
+    from ckpt_surgery.cli.terminal.columns import warning_lines
     from ckpt_surgery.report.diff_document import diff_document
 
     check_document_beside(json_to, a, b, step=options["step"], item=options["item"])

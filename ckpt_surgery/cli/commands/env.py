@@ -1,6 +1,6 @@
 """`env`: what a report of a bug has to say about the machine."""
 
-from ckpt_surgery.cli.parameters.frame import command
+from ckpt_surgery.cli.parameters.command import command
 from ckpt_surgery.cli.parameters.options import JsonTo
 from ckpt_surgery.cli.terminal.console import Terminal
 
@@ -21,7 +21,7 @@ def env(terminal: Terminal, json_to: JsonTo) -> int:
     from rich.text import Text
 
     from ckpt_surgery.api.environment import describe_environment
-    from ckpt_surgery.cli.parameters.variables import VARIABLES
+    from ckpt_surgery.cli.parameters.command import VARIABLES
     from ckpt_surgery.core.text import bytes_text, shown
 
     found = describe_environment(tuple(VARIABLES.values()))

@@ -5,11 +5,10 @@ from typing import TYPE_CHECKING, Annotated, Unpack
 import click
 from click.core import ParameterSource
 
+from ckpt_surgery.cli.parameters.command import command
 from ckpt_surgery.cli.parameters.completion import complete_subject
-from ckpt_surgery.cli.parameters.frame import command
 from ckpt_surgery.cli.parameters.options import Argument, Full, JsonTo, Rules
-from ckpt_surgery.cli.parameters.paths import given_recipe
-from ckpt_surgery.cli.parameters.written_files import check_documents
+from ckpt_surgery.cli.parameters.paths import check_documents, given_recipe
 from ckpt_surgery.cli.terminal.console import open_terminal
 from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.core.problem_codes import Code

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Unpack
 
 import click
 
+from ckpt_surgery.cli.parameters.command import command
 from ckpt_surgery.cli.parameters.completion import complete_path, complete_recipe
-from ckpt_surgery.cli.parameters.frame import command
 from ckpt_surgery.cli.parameters.options import RULE, Argument, DraftTo, Form, JsonTo
-from ckpt_surgery.cli.parameters.written_files import check_json_name
+from ckpt_surgery.cli.parameters.paths import check_json_name
 from ckpt_surgery.cli.terminal.console import STDOUT, enable_gc, open_terminal, reuse_memory
 from ckpt_surgery.core.text import number_of, shown
 from ckpt_surgery.inputs.options import (
@@ -65,7 +65,7 @@ def infer(
     stderr.
     """
     from ckpt_surgery.api import inferring
-    from ckpt_surgery.cli.render.words import warning_lines
+    from ckpt_surgery.cli.terminal.columns import warning_lines
 
     written = [None if json_to == STDOUT else json_to, out]
     which: SourceOptions = {"step": options.get("step"), "item": options.get("item")}

@@ -2,10 +2,10 @@
 
 from typing import Annotated, Unpack
 
+from ckpt_surgery.cli.parameters.command import command
 from ckpt_surgery.cli.parameters.completion import complete_path
-from ckpt_surgery.cli.parameters.frame import command
 from ckpt_surgery.cli.parameters.options import SOURCE_FORMAT, Argument, Full, JsonTo
-from ckpt_surgery.cli.parameters.written_files import check_document_beside
+from ckpt_surgery.cli.parameters.paths import check_document_beside
 from ckpt_surgery.cli.terminal.console import Terminal
 from ckpt_surgery.core.errors import UsageError, VerificationError
 from ckpt_surgery.inputs.options import InspectOptions, ReadFormat
@@ -40,8 +40,8 @@ def inspect(
     """
     import ckpt_surgery
     from ckpt_surgery.cli.render.inspection import inspection_lines, key_lines, statistics_lines
-    from ckpt_surgery.cli.render.words import warning_lines
-    from ckpt_surgery.report.inspect_document import inspect_document
+    from ckpt_surgery.cli.terminal.columns import warning_lines
+    from ckpt_surgery.report.inspection import inspect_document
     from ckpt_surgery.report.leaves import Unread
 
     _check_options(exit_code, keys, options)

@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING, Annotated, Unpack
 
 import click
 
+from ckpt_surgery.cli.parameters.command import command
 from ckpt_surgery.cli.parameters.completion import complete_path, complete_recipe
-from ckpt_surgery.cli.parameters.frame import command
 from ckpt_surgery.cli.parameters.options import Argument, DraftTo, Form, JsonTo, Rules
-from ckpt_surgery.cli.parameters.written_files import check_documents
+from ckpt_surgery.cli.parameters.paths import check_documents
 from ckpt_surgery.cli.terminal.console import STDOUT, Terminal, open_terminal
 from ckpt_surgery.core.errors import VerificationError
 from ckpt_surgery.inputs.options import InvertOptions, ReplaceOut

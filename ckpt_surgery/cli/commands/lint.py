@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import click
 
 from ckpt_surgery.cli.documents.reported_problems import ReportedProblem, as_report, as_warning, rendered
+from ckpt_surgery.cli.parameters.command import command
 from ckpt_surgery.cli.parameters.completion import complete_recipe
-from ckpt_surgery.cli.parameters.frame import command
 from ckpt_surgery.cli.parameters.options import Argument, ReportAs, ReportFormat, report_format
 from ckpt_surgery.cli.terminal.console import (
     STDOUT,

@@ -3,8 +3,8 @@
 from functools import partial
 from typing import Annotated, Unpack
 
+from ckpt_surgery.cli.parameters.command import command
 from ckpt_surgery.cli.parameters.completion import complete_path
-from ckpt_surgery.cli.parameters.frame import command
 from ckpt_surgery.cli.parameters.options import (
     Argument,
     DryRun,
@@ -13,7 +13,7 @@ from ckpt_surgery.cli.parameters.options import (
     RunParameters,
     file_path,
 )
-from ckpt_surgery.cli.parameters.written_files import check_documents, check_kept
+from ckpt_surgery.cli.parameters.paths import check_documents, check_kept
 from ckpt_surgery.cli.render.reports import Report
 from ckpt_surgery.cli.terminal.console import Terminal
 from ckpt_surgery.inputs.options import ConvertOptions, Seed

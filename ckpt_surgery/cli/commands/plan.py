@@ -8,8 +8,8 @@ import click
 from click.core import ParameterSource
 
 from ckpt_surgery.cli.documents.reported_problems import as_warnings, rendered
+from ckpt_surgery.cli.parameters.command import command
 from ckpt_surgery.cli.parameters.completion import complete_path, complete_recipe
-from ckpt_surgery.cli.parameters.frame import command
 from ckpt_surgery.cli.parameters.options import (
     FILE,
     Argument,
@@ -20,8 +20,13 @@ from ckpt_surgery.cli.parameters.options import (
     Rules,
     report_format,
 )
-from ckpt_surgery.cli.parameters.paths import given_recipe, source_names, split_paths
-from ckpt_surgery.cli.parameters.written_files import check_documents, check_kept
+from ckpt_surgery.cli.parameters.paths import (
+    check_documents,
+    check_kept,
+    given_recipe,
+    source_names,
+    split_paths,
+)
 from ckpt_surgery.cli.render.reports import Report
 from ckpt_surgery.cli.terminal.console import STDOUT, open_terminal
 from ckpt_surgery.core import urls
@@ -135,7 +140,7 @@ def _saved_lines(found: "ShownPlan") -> Iterator["Text"]:
 
 
 def _misfit_lines(found: "ShownPlan") -> Iterator["Text"]:
-    from ckpt_surgery.cli.render.words import warning_lines
+    from ckpt_surgery.cli.terminal.columns import warning_lines
 
     misfits = {name: why for name, why in found.misfits.items() if why is not None}
     yield from warning_lines(f"{name} {why}; `apply` will refuse this plan" for name, why in misfits.items())

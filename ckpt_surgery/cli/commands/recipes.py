@@ -2,8 +2,8 @@
 
 from typing import Annotated
 
+from ckpt_surgery.cli.parameters.command import command
 from ckpt_surgery.cli.parameters.completion import complete_name
-from ckpt_surgery.cli.parameters.frame import command
 from ckpt_surgery.cli.parameters.options import Argument
 from ckpt_surgery.cli.terminal.console import Terminal
 
@@ -24,8 +24,7 @@ def recipes(
     """
     from rich.text import Text
 
-    from ckpt_surgery.cli.render.words import sentence
-    from ckpt_surgery.cli.terminal.columns import GAP, NARROWEST
+    from ckpt_surgery.cli.terminal.columns import GAP, NARROWEST, sentence
     from ckpt_surgery.inputs import choices
 
     if name is not None:

@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from ckpt_surgery.cli.parameters.frame import command
+from ckpt_surgery.cli.parameters.command import command
 from ckpt_surgery.cli.parameters.options import Argument
 from ckpt_surgery.cli.terminal.console import STDOUT, write_document
 from ckpt_surgery.core.errors import UsageError

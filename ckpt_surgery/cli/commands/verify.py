@@ -2,10 +2,10 @@
 
 from typing import Annotated, Unpack
 
+from ckpt_surgery.cli.parameters.command import command
 from ckpt_surgery.cli.parameters.completion import complete_path
-from ckpt_surgery.cli.parameters.frame import command
 from ckpt_surgery.cli.parameters.options import Argument, JsonTo
-from ckpt_surgery.cli.parameters.written_files import check_document_beside
+from ckpt_surgery.cli.parameters.paths import check_document_beside
 from ckpt_surgery.cli.terminal.console import Terminal
 from ckpt_surgery.core.errors import UsageError, VerificationError
 from ckpt_surgery.inputs.options import ReadOptions, Sample, Seed, Workers
@@ -40,7 +40,7 @@ def verify(
     """
     from ckpt_surgery.api import verifying
     from ckpt_surgery.cli.render.verification import flaw_lines, verified_line
-    from ckpt_surgery.cli.render.words import warning_lines
+    from ckpt_surgery.cli.terminal.columns import warning_lines
     from ckpt_surgery.report.verification import verified_document
 
     given = {"--sample": sample is not None, "--fast": fast, "--full": full}

@@ -20,7 +20,7 @@ from ckpt_surgery.cli.documents.problems import ErrorDocument, LintDocument
 from ckpt_surgery.core.documents import UNSET, member_name
 from ckpt_surgery.report.diff_document import DiffDocument
 from ckpt_surgery.report.explanation import ExplainDocument
-from ckpt_surgery.report.inspect_document import InspectDocument
+from ckpt_surgery.report.inspection import InspectDocument
 from ckpt_surgery.report.results import CommittedDocument, PlanDocument, ShardResult
 from ckpt_surgery.report.verification import VerifyDocument
 

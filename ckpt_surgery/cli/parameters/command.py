@@ -1,12 +1,80 @@
-"""Common ground of commands: grouped options, variables and examples in their help, no option twice."""
+"""Commands made of functions, whose parameters are the options and arguments.
 
-from collections.abc import Callable, Mapping, Sequence
+A parameter `name: Annotated[TYPE, "text"]` is the option `--name` with this text in the help; TYPE says which
+values it takes. Options that the library has, too, are described there, in `inputs.options`. A `Form` says
+how a parameter is given, where its name and type do not. The fields of `**options: Unpack[FIELDS]`, a
+TypedDict, are options, and so are those of a `Group`. A function gets `ctx` and `terminal` if it has such
+parameters.
+
+Environment variables stand in for options of taste and place, such as CKPT_SURGERY_MEMORY; an option on the
+command line goes before its variable. No variable says what is replaced, which recipe runs, what it is given,
+or which checkpoint is read: such options are in no environment.
+"""
+
+import inspect
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
-from typing import Any
+from types import MappingProxyType, NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, Unpack, get_args, get_origin
 
 import click
+from click.core import ParameterSource
 
-from ckpt_surgery.cli.parameters.variables import blame_variable, note_variables
+from ckpt_surgery.cli.parameters.options import FORMS, Argument, Form, Group, global_params
+from ckpt_surgery.cli.terminal.console import as_options, open_terminal
+from ckpt_surgery.inputs.options import PlanOptions
+
+VARIABLES: Mapping[str, str] = MappingProxyType(
+    {
+        "--memory": "CKPT_SURGERY_MEMORY",
+        "--workers": "CKPT_SURGERY_WORKERS",
+        "--link-mode": "CKPT_SURGERY_LINK_MODE",
+        "--verify": "CKPT_SURGERY_VERIFY",
+        "--engine": "CKPT_SURGERY_ENGINE",
+        "--scheduler": "CKPT_SURGERY_SCHEDULER",
+    }
+)
+"""The variable of each option that has one."""
+FROM_VARIABLES = "from variables"
+"""Name of a mapping in the context's `meta`: variables in force, by the Python names of their options."""
+LOCAL = "local"
+
+
+def name_variables(params: Iterable[click.Parameter]) -> None:
+    """Let options be set by their variables, which `--help` then shows."""
+    for param in params:
+        variable = next(filter(None, map(VARIABLES.get, param.opts)), None)
+        if isinstance(param, click.Option) and variable is not None:
+            param.envvar, param.show_envvar = variable, True
+
+
+def is_from_variable(ctx: click.Context, name: str) -> bool:
+    """Whether the value of a parameter, by its Python name, comes from a variable."""
+    return ctx.get_parameter_source(name) is ParameterSource.ENVIRONMENT
+
+
+def blame_variable(error: click.BadParameter, ctx: click.Context) -> None:
+    """Have the error name the variable where the wrong value comes from it, else the option alone."""
+    param = error.param
+    if isinstance(param, click.Option) and param.name and param.envvar:
+        wrong = is_from_variable(ctx, param.name)
+        error.param_hint = f"the variable {param.envvar}" if wrong else f"'{param.opts[-1]}'"
+
+
+def note_variables(ctx: click.Context) -> None:
+    """Note which variables are in force, for the messages of errors.
+
+    A scheduler that a variable names is left out where the work is not a cluster's.
+    """
+    if ctx.params.get("engine") == LOCAL and is_from_variable(ctx, "scheduler"):
+        ctx.params["scheduler"] = None
+    ctx.meta[FROM_VARIABLES] = {
+        param.name: param.envvar
+        for param in ctx.command.params
+        if param.name and is_from_variable(ctx, param.name) and ctx.params.get(param.name) is not None
+    }
+
 
 READ = "What to read"
 WRITE = "What to write"
@@ -127,3 +195,90 @@ class Command(click.Command):
                 margin = " " * formatter.current_indent
                 for line, purpose in self.examples.items():
                     formatter.write(f"{margin}# {purpose}\n{margin}{program} {line}\n")
+
+
+GIVEN = frozenset({"ctx", "terminal", "return"})
+"""Annotations of a function that are no parameters of its command."""
+
+
+def command(
+    name: str, examples: Mapping[str, str], short_help: str
+) -> Callable[[Callable[..., int | None]], Command]:
+    """Make the command `name` of a function, whose docstring is its help, and whose result its exit code."""
+
+    def made(function: Callable[..., int | None]) -> Command:
+        hints = {name: hint for name, hint in function.__annotations__.items() if name not in GIVEN}
+
+        def declared() -> list[click.Parameter]:
+            params = [_param(name, hint) for name, hint in _fields(hints)]
+            name_variables(params)
+            return [*params, *global_params()]
+
+        def run(**values: Any) -> int | None:
+            ctx, json_to = click.get_current_context(), values.get("json_to")
+            for name, hint in hints.items():
+                if _is_group(hint):
+                    values[name] = hint(**{member: values.pop(member) for member in _annotations(hint)})
+            if "ctx" in function.__annotations__:
+                values["ctx"] = ctx
+            if "terminal" in function.__annotations__:
+                values["terminal"] = open_terminal(ctx.find_root().obj, json_to)
+            return function(**values)
+
+        texts = {"help": inspect.cleandoc(function.__doc__ or ""), "short_help": short_help}
+        return Command(name, callback=run, declared=declared, examples=examples, **texts)
+
+    return made
+
+
+def _is_group(hint: Any) -> bool:
+    return isinstance(hint, type) and issubclass(hint, Group)
+
+
+def _fields(hints: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Names and hints of all options and arguments, in place of those of groups their fields'."""
+    for name, hint in hints.items():
+        if get_origin(hint) is Unpack:
+            yield from _annotations(get_args(hint)[0]).items()
+        elif _is_group(hint):
+            yield from _annotations(hint).items()
+        else:
+            yield name, hint
+
+
+def _annotations(fields: type) -> dict[str, Any]:
+    """Hints of the fields of a class, those of its bases first."""
+    of_bases = (vars(base).get("__annotations__", {}) for base in reversed(fields.__mro__))
+    return {name: hint for hints in of_bases for name, hint in hints.items()}
+
+
+def _param(name: str, hint: Any) -> click.Parameter:
+    kind, *notes = get_args(hint) if get_origin(hint) is Annotated else (hint,)
+    form = next((one for one in notes if isinstance(one, Form)), None) or FORMS.get(name, Form())
+    given = {"shell_complete": form.complete, "callback": form.parse, "metavar": form.metavar}
+    settings: dict[str, Any] = {**given, **form.more}
+    if isinstance(form, Argument):
+        return click.Argument([name], **settings)
+    kind, *notes = (kind, *notes) if notes else get_args(PlanOptions.__annotations__[name])
+    text = _in_options(next(one for one in notes if isinstance(one, str)))
+    names = form.names or (f"--{name.replace('_', '-')}",)
+    return click.Option([*names, name], help=text, **{**_values(kind, text), **settings})
+
+
+def _in_options(text: str) -> str:
+    """The library's text about an option, for the command line."""
+    return re.sub(r"; default: (.+)\.$", r". [default: \1]", as_options(text))
+
+
+def _values(kind: Any, text: str) -> dict[str, Any]:
+    """Settings of an option by the type of its values; the default of one that is never None is in `text`."""
+    is_union = get_origin(kind) in (Union, UnionType)
+    first = next(one for one in get_args(kind) if one is not NoneType) if is_union else kind
+    if first is bool:
+        return {"is_flag": True}
+    default = {} if is_union else {"default": text.rpartition("[default: ")[2].strip("`]")}
+    if get_origin(first) is Literal:
+        return {"type": click.Choice(get_args(first)), **default}
+    if get_origin(first) is tuple:
+        return {"multiple": True}
+    return {"type": first, **default} if first in (int, float) and not is_union else {}

@@ -4,8 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from rich.text import Text
 
-from ckpt_surgery.cli.render.words import WORD, start_of
-from ckpt_surgery.cli.terminal.columns import GAP, blocks_of, flowing, padded, rows_of
+from ckpt_surgery.cli.terminal.columns import GAP, WORD, blocks_of, flowing, padded, rows_of, start_of
 from ckpt_surgery.core.folding import escaped
 from ckpt_surgery.core.summary import SummaryRow
 from ckpt_surgery.core.text import number_of, shown

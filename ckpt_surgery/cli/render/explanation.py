@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from ckpt_surgery.cli.render.plan import STYLES, row_lines
-from ckpt_surgery.cli.render.words import WORD, labelled
-from ckpt_surgery.cli.terminal.columns import flowing
+from ckpt_surgery.cli.terminal.columns import WORD, flowing, labelled
 from ckpt_surgery.core.folding import ShownKey, fold, unfolded
 from ckpt_surgery.core.text import bytes_text, number_of, shown
 from ckpt_surgery.report.explanation import UNMATCHED, Made, Used, described

@@ -3,33 +3,20 @@
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import UTC
-from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from ckpt_surgery.cli.terminal.columns import flowing, padded, rows_of
+from ckpt_surgery.cli.terminal.columns import blocks_of, flowing, padded, rows_of
 from ckpt_surgery.core.documents import json_text
+from ckpt_surgery.core.folding import ShownKey, escaped, fold
 from ckpt_surgery.core.history import IN_MEMORY, NO_RECIPE, History, Origin, PastRecipe, own_metadata
 from ckpt_surgery.core.leaves import Unreadable
 from ckpt_surgery.core.text import bytes_text, chosen_text, number_of, shown
-from ckpt_surgery.report.leaves import chunks_text, describe, short_dtype, stored_sharding
-from ckpt_surgery.report.scalars import shared_texts
-from ckpt_surgery.report.tree import TreeLine, by_size, dtype_totals, listing, size_texts, total_text, tree
-
-if TYPE_CHECKING:
-    from ckpt_surgery.report.inspection import Inspection
-
-from typing import TYPE_CHECKING
-
-from ckpt_surgery.cli.terminal.columns import blocks_of
-from ckpt_surgery.core.folding import ShownKey, escaped, fold
 from ckpt_surgery.report.histograms import blocks
-from ckpt_surgery.report.inspection import INFINITE, MIXED_DTYPES, NAN, ZEROS, Unusual
-from ckpt_surgery.report.leaves import Statistics, Unread
-
-if TYPE_CHECKING:
-    from ckpt_surgery.report.inspection import Inspection
-
+from ckpt_surgery.report.inspection import INFINITE, MIXED_DTYPES, NAN, ZEROS, Inspection, Unusual
+from ckpt_surgery.report.leaves import Statistics, Unread, chunks_text, describe, short_dtype, stored_sharding
+from ckpt_surgery.report.tree import TreeLine, by_size, dtype_totals, listing, size_texts, total_text, tree
+from ckpt_surgery.report.values import shared_texts
 
 MOST_METADATA = 200
 """Number of characters of metadata that are shown without `-v`."""
@@ -42,7 +29,7 @@ ON_MESH = " on mesh "
 
 
 def inspection_lines(
-    found: "Inspection", *, flat: bool, full: bool, verbose: bool, width: int
+    found: Inspection, *, flat: bool, full: bool, verbose: bool, width: int
 ) -> Iterator[Text]:
     """Head, then a tree or a flat list of the leaves."""
     texts = shared_texts(found.leaves, found.values)
@@ -61,7 +48,7 @@ def inspection_lines(
     yield from rows_of(names, rows, 4, width)
 
 
-def key_lines(found: "Inspection") -> Iterator[Text]:
+def key_lines(found: Inspection) -> Iterator[Text]:
     """Keys on lines of their own, in the order of the checkpoint or of `sort`."""
     lines = listing(found.leaves, {}, full=True)
     for line in by_size(lines) if found.sort == "size" else lines:
@@ -86,7 +73,7 @@ def _cells(line: TreeLine, mesh: str, verbose: bool) -> list[Text]:
     return [count, spec, size, sharding, Text(chunks_text(line.leaf.manifest) if verbose else "", "dim")]
 
 
-def head_lines(found: "Inspection", verbose: bool, width: int) -> Iterator[Text]:
+def head_lines(found: Inspection, verbose: bool, width: int) -> Iterator[Text]:
     """Lines about the whole checkpoint: path, format, totals, dtypes, steps, items, metadata."""
     about = chosen_text(found.format, found.step, found.item)
     yield from flowing([Text(shown(found.path), "bold"), Text(f"({about})", "dim")], "  ", width)
@@ -149,7 +136,7 @@ def _listed(parts: Iterator[str]) -> str:
     return f"{', '.join(first)} and {last}" if first else last
 
 
-def _stored_texts(found: "Inspection") -> list[Text]:
+def _stored_texts(found: Inspection) -> list[Text]:
     """`Q4_K in 226 leaves`, for each type of the format's own, in the order of the leaves."""
     stored = Counter((leaf.stored_type, leaf.unreadable) for leaf in found.leaves if leaf.stored_type)
     return [
@@ -186,7 +173,7 @@ MOST_PATTERNS = 10
 _TITLES = {NAN: "NaN in", INFINITE: "inf in", ZEROS: "nothing but zeros in", MIXED_DTYPES: "mixed dtypes in"}
 
 
-def statistics_lines(found: "Inspection", *, full: bool, verbose: bool, width: int) -> Iterator[Text]:
+def statistics_lines(found: Inspection, *, full: bool, verbose: bool, width: int) -> Iterator[Text]:
     """Head, a line for every leaf with its numbers or why it has none, and what is unusual."""
     statistics = found.statistics or {}
     yield from head_lines(found, verbose, width)

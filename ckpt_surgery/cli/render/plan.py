@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 from rich.cells import cell_len
 from rich.text import Text
 
-from ckpt_surgery.cli.render.words import WORD, labelled, sentence, start_of
-from ckpt_surgery.cli.terminal.columns import flowing
+from ckpt_surgery.cli.terminal.columns import WORD, flowing, labelled, sentence, start_of
 from ckpt_surgery.core.text import bytes_text, chosen_text, number_of, seconds_text, shown
 from ckpt_surgery.report.plan import Row, replacement_text, totals, version_text
 from ckpt_surgery.report.plan_texts import (

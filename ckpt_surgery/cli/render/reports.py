@@ -77,7 +77,7 @@ class Report:
     def _show(self, plan: "Plan") -> None:
         """The diff, then its warnings."""
         from ckpt_surgery.cli.render.plan import plan_lines
-        from ckpt_surgery.cli.render.words import warning_lines
+        from ckpt_surgery.cli.terminal.columns import warning_lines
 
         click.get_current_context().meta["plan"] = plan  # kept until the program has ended: see `leave`
         verbose = self.terminal.settings.verbose > 0
@@ -88,7 +88,7 @@ class Report:
         """Notices, the summary, and the documents."""
         from ckpt_surgery.cli.render.plan import result_lines, shared_lines
         from ckpt_surgery.cli.render.verification import run_lines
-        from ckpt_surgery.cli.render.words import warning_lines
+        from ckpt_surgery.cli.terminal.columns import warning_lines
         from ckpt_surgery.report.results import CompanionFile, SharedFile
 
         self.terminal.warn(warning_lines(result.notices))
@@ -142,7 +142,7 @@ class Report:
 
 def _companions_lines(result: "Result", width: int) -> Iterator["Text"]:
     """Lines on config and tokenizer files that were copied, and their origin."""
-    from ckpt_surgery.cli.render.words import sentence
+    from ckpt_surgery.cli.terminal.columns import sentence
 
     if result.companions:
         names = ", ".join(shown(one.name) for one in result.companions)

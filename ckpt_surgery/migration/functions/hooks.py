@@ -16,7 +16,7 @@ from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.text import abridged
 from ckpt_surgery.functions.arrays import Array, Read
 from ckpt_surgery.migration.literals import concrete_array
-from ckpt_surgery.migration.orbax_hooks import AddedHooks
+from ckpt_surgery.migration.orbax_transforms import AddedHooks
 from ckpt_surgery.migration.stand_in_arrays import ArrayRecorder, StandIn
 from ckpt_surgery.migration.standins import node_of, number_node
 

@@ -8,7 +8,7 @@ import click
 import pytest
 
 import ckpt_surgery
-from ckpt_surgery.cli.parameters.frame import command
+from ckpt_surgery.cli.parameters.command import command
 from ckpt_surgery.cli.parameters.options import (
     Argument,
     Form,
@@ -19,7 +19,7 @@ from ckpt_surgery.cli.parameters.options import (
     file_path,
     whole,
 )
-from ckpt_surgery.cli.parameters.written_files import check_document_beside, check_documents
+from ckpt_surgery.cli.parameters.paths import check_document_beside, check_documents
 from ckpt_surgery.cli.program import cli
 from ckpt_surgery.cli.terminal.console import Settings, Terminal
 from ckpt_surgery.core.errors import UsageError

@@ -13,7 +13,7 @@ import pytest
 import ckpt_surgery
 from ckpt_surgery.api import applying, inspecting
 from ckpt_surgery.cli.program import cli
-from ckpt_surgery.cli.render.words import warning_lines
+from ckpt_surgery.cli.terminal.columns import warning_lines
 from ckpt_surgery.cli.terminal.console import (
     Settings,
     as_options,
