@@ -17,27 +17,16 @@ PER_LAYER = ("layer_types", "mlp_layer_types", "no_rope_layers")
 
 def config_changes(config: MergeConfig, base: Mapping[str, Any]) -> dict[tuple[str, ...], Any]:
     """New values of entries by their path. `base`: the config of the base, or else of the first model."""
-    found: dict[tuple[str, ...], Any] = dict(_dtypes(config, base))
-    layers = _layers(config)
-    if layers is not None:
-        found |= dict(_layer_entries(layers, base))
-    return found
-
-
-def _dtypes(config: MergeConfig, base: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], str]]:
+    changes: dict[tuple[str, ...], Any] = {}
     dtype = config.out_dtype or config.dtype
-    if dtype is None:
-        return
-    places = [(*path, name) for path, holder in _holders(base) for name in DTYPES if name in holder]
-    for place in places or [DTYPES[:1]]:
-        yield place, dtype
-
-
-def _layers(config: MergeConfig) -> Sequence[int] | None:
-    """For each layer of the result, the layer of the slice's first source; None where all stay."""
-    if config.slices is None:
-        return None
-    return [layer for slice in config.slices for layer in range(*slice.sources[0].layer_range)]
+    if dtype is not None:
+        places = [(*path, name) for path, holder in _holders(base) for name in DTYPES if name in holder]
+        changes |= dict.fromkeys(places or [DTYPES[:1]], dtype)
+    if config.slices is not None:
+        # For each layer of the result, the layer of the slice's first source.
+        layers = [layer for slice in config.slices for layer in range(*slice.sources[0].layer_range)]
+        changes |= dict(_layer_entries(layers, base))
+    return changes
 
 
 def _layer_entries(layers: Sequence[int], base: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], Any]]:

@@ -13,7 +13,7 @@ _LAYER = re.compile(
     rf"(?P<stack>(?:[^.\d][^.]*\.)*?(?:{'|'.join(STACK_NAMES)}))\.(?P<layer>\d+)\.(?P<rest>.+)"
 )
 _FIRST = ("emb", "wte", "wpe", "shared")
-"""Parts of the names of what stands before the layers: the embeddings."""
+"""Parts of the names of what stands before the layers: embeddings do, norms and heads do not."""
 _HEAD = "embed_out"
 """Name of GPT-NeoX's head, which sounds like an embedding."""
 BUFFERS = ("inv_freq", "position_ids", "masked_bias")
@@ -48,16 +48,6 @@ def layer_counts(names: Iterable[str]) -> Mapping[str, int]:
     for found in filter(None, map(layer_name, names)):
         counts[found.stack] = max(counts.get(found.stack, 0), found.number + 1)
     return counts
-
-
-def is_before_layers(name: str) -> bool:
-    """Whether a tensor outside of the layers stands before them: embeddings do, norms and heads do not."""
-    return any(part in name for part in _FIRST) and _HEAD not in name
-
-
-def is_buffer(name: str) -> bool:
-    """Whether a tensor is one that a model can do without, because it is computed anew."""
-    return name.rpartition(".")[2] in BUFFERS
 
 
 Listings = Mapping[str, Mapping[str, Leaf]]
@@ -99,7 +89,8 @@ def _outputs(slice: Slice, slices: Sequence[Slice], listings: Listings) -> list[
         for name in names:
             layer = layer_name(name)
             if layer is None:
-                if slice is (slices[0] if is_before_layers(name) else slices[-1]):
+                is_before = any(part in name for part in _FIRST) and _HEAD not in name
+                if slice is (slices[0] if is_before else slices[-1]):
                     found[name] = MergedTensor(name, slice, (name,) * len(models))
                 continue
             count, index = slice.parts[0].layers or counts[layer.stack], layer.number - part.first
@@ -110,6 +101,6 @@ def _outputs(slice: Slice, slices: Sequence[Slice], listings: Listings) -> list[
     return [
         output
         for output in found.values()
-        if not is_buffer(output.name)
+        if output.name.rpartition(".")[2] not in BUFFERS
         or all(name in names for name, names in zip(output.names, models, strict=True))
     ]

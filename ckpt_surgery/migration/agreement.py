@@ -96,7 +96,7 @@ class Verdict(enum.Enum):
 
 
 class Samples(Leaves):
-    """Arrays by key; remembers which ones an expression looked up."""
+    """Arrays by key."""
 
     name = SOURCE
 
@@ -210,16 +210,12 @@ def holds_for(
     verdicts: set[Verdict] = set()
     for text in smallest:
         spec = _spec_of(original, text)
-        call = functools.partial(_called_like, function, original, text)
+
+        def call(arrays: Mapping[str, np.ndarray], text: str = text) -> Any:
+            return function(_as_held(original, text, arrays[X]))
+
         verdicts.update(_verdicts(expression, call, {X: spec if spec.size <= SMALL else shrunk(spec)}))
     return Verdict.SAME in verdicts and verdicts <= {Verdict.SAME, Verdict.FAILS}
-
-
-def _called_like(
-    function: Callable[[Any], Any], original: Original, text: str, arrays: Mapping[str, np.ndarray]
-) -> Any:
-    """Call a function of one array with what the original would have at this key."""
-    return function(_as_held(original, text, arrays[X]))
 
 
 def _as_held(original: Original, text: str, array: np.ndarray) -> Any:
@@ -285,7 +281,9 @@ def agrees_with(original: Original) -> Callable[[str, Callable[[Any], Any], str]
 
         def call(arrays: Mapping[str, np.ndarray]) -> Any:
             others = original.numeric.keys() - arrays.keys()
-            values = {text: original.given(text, _zeros(_spec_of(original, text))) for text in others}
+            unread = {text: _spec_of(original, text) for text in others}
+            zeros = {t: np.broadcast_to(np.zeros((), spec.dtype), spec.shape) for t, spec in unread.items()}
+            values = {text: original.given(text, array) for text, array in zeros.items()}
             values |= {text: _as_held(original, text, array) for text, array in arrays.items()}
             return function(original.rebuilt(values))
 
@@ -307,11 +305,6 @@ def _spec_of(original: Original, text: str) -> ArraySpec:
     spec = original.leaves[text].spec
     assert spec is not None
     return spec
-
-
-def _zeros(spec: ArraySpec) -> np.ndarray:
-    """Zeros that take no memory."""
-    return np.broadcast_to(np.zeros((), spec.dtype), spec.shape)
 
 
 def _looked_up(expression: str, key: str) -> Iterator[str]:

@@ -1,20 +1,21 @@
 """Stand-ins for arrays of known shapes and dtypes: arguments of a user's function of trees."""
 
 import ast
+import operator
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
 import numpy as np
 
-from ckpt_surgery.core.arrays import ArraySpec, Region
+from ckpt_surgery.core.arrays import ArraySpec, Region, Shape
 from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.functions.arrays import Array, Read
+from ckpt_surgery.live.indexing import indices_of
 from ckpt_surgery.live.lazy_arrays import LazyArray
-from ckpt_surgery.migration.indexing import parse_subscript
 from ckpt_surgery.migration.literals import can_be_written, concrete_array, is_of_jax, literal_node
 from ckpt_surgery.migration.numpy_calls import FUNCTIONS, METHODS, NumpyRecorder
 from ckpt_surgery.migration.promotions import JAX, NUMPY, whole_outcome
@@ -149,23 +150,18 @@ class StandIn(RecordedArray):
 
     def __getitem__(self, index: Any) -> RecordedArray:  # type: ignore[override]
         try:
-            subscript = parse_subscript(index, self.shape)
+            items, taken = parse_subscript(index, self.shape)
         except TypeError as error:
             raise self._recorder.refused(f"it indexes with {error}", self) from None
         except IndexError:
             if self.library == NUMPY:
                 raise
             raise self._recorder.refused("it indexes beyond an array, which JAX clamps", self) from None
-        if subscript.is_whole:
-            return self
-        selected: RecordedArray = self
-        if subscript.indices is not None:
-            selected = self._call("take", [self, subscript.indices.tolist(), subscript.axis], NO_NAMES)
-        if all(item == slice(None) for item in subscript.items):
-            return selected._in_library(self.library)
-        items = index_node(subscript.written, self._recorder)
-        written = selected._written(lambda operands: ast.Subscript(operands.node(selected), items))
-        return written._in_library(self.library)
+        selected = self._call("take", [self, *taken], NO_NAMES) if taken else self
+        if items:
+            node = index_node(items[0] if len(items) == 1 else tuple(items), self._recorder)
+            selected = selected._written(lambda operands: ast.Subscript(operands.node(selected), node))
+        return selected if selected is self else selected._in_library(self.library)
 
     def __len__(self) -> int:
         return LazyArray.__len__(self)
@@ -293,3 +289,82 @@ def source_stand_in(source_name: str, leaf: Leaf, recorder: ArrayRecorder, libra
     node = ast.Subscript(ast.Name(source_name), ast.Constant(leaf.key.text))
     array = Array(Read(source_name, leaf), leaf.spec.dtype)
     return StandIn(node, recorder, array, (leaf.key.text,), library)
+
+
+# --- subscripts -------------------------------------------------------------------------------------------
+
+
+def parse_subscript(index: Any, shape: Shape) -> tuple[list[Any], list[Any]]:
+    """Translate an index of NumPy to items of a subscript, and arguments of a `take` before that, if any.
+
+    Slices of NumPy may exceed an array; these items are integers, slices and None within it, without slices
+    of whole axes at the end. Raises IndexError as NumPy does, and TypeError for unsupported indices: arrays
+    together with integers, several arrays.
+    """
+    given = index if isinstance(index, tuple) else (index,)
+    items = _for_axes(given, shape)
+    arrays = [item for item in items if isinstance(item, list | np.ndarray)]
+    if not arrays:
+        return _basic(items, shape), []
+    if len(arrays) > 1 or any(_is_integer(item) for item in items):
+        raise TypeError("more than one array, or an array together with integers, in a subscript")
+    along = [item for item in items if item is not None]
+    axis = next(i for i, item in enumerate(along) if isinstance(item, list | np.ndarray))
+    array = np.asarray(along[axis])
+    if array.ndim != 1:
+        raise TypeError(f"an array of {array.ndim} axes in a subscript")
+    indices = indices_of(along[axis], axis, shape[axis])
+    rest = [slice(None) if isinstance(item, list | np.ndarray) else item for item in items]
+    shape_after = (*shape[:axis], len(indices), *shape[axis + 1 :])
+    return _basic(rest, shape_after), [indices.tolist(), axis]
+
+
+def _is_integer(item: Any) -> bool:
+    return item is not None and not isinstance(item, slice | list | np.ndarray)
+
+
+def _for_axes(items: Sequence[Any], shape: Shape) -> list[Any]:
+    """Expand `...` and missing trailing items to slices of whole axes."""
+    places = [i for i, item in enumerate(items) if item is Ellipsis]
+    if len(places) > 1:
+        raise IndexError("an index can only have a single ellipsis ('...')")
+    used = sum(item is not None and item is not Ellipsis for item in items)
+    if used > len(shape):
+        raise IndexError(
+            f"too many indices for array: array is {len(shape)}-dimensional, but {used} were indexed"
+        )
+    at = places[0] if places else len(items)
+    filler = [slice(None)] * (len(shape) - used)
+    return [*items[:at], *filler, *items[at + 1 :]]
+
+
+def _basic(items: Sequence[Any], shape: Shape) -> list[Any]:
+    lengths = iter(enumerate(shape))
+    written = [None if item is None else _item(item, *next(lengths)) for item in items]
+    while written and written[-1] == slice(None):
+        written.pop()
+    return written
+
+
+def _item(item: Any, axis: int, length: int) -> Any:
+    if isinstance(item, slice):
+        return _slice(item, length)
+    if isinstance(item, bool | np.bool_):
+        raise TypeError("a subscript that is true or false")
+    place = operator.index(item)
+    if not -length <= place < length:
+        raise IndexError(f"index {place} is out of bounds for axis {axis} with size {length}")
+    return place
+
+
+def _slice(item: slice, length: int) -> slice:
+    places = range(length)[item]
+    if len(places) == length and places.step == 1:
+        return slice(None)
+    if not places:
+        return slice(0, 0)
+    first, last, step = places[0], places[-1], places.step
+    if step > 0:
+        stop = last + 1
+        return slice(first or None, None if stop == length else stop, None if step == 1 else step)
+    return slice(None if first == length - 1 else first, last - 1 if last else None, step)

@@ -139,14 +139,10 @@ class OriginalTree:
     """Leaves by key; those of a checkpoint are LazyArrays."""
     tree: Any
     """Argument of each `multi_value_fn`."""
-
-    def leaf(self, key: str) -> Any:
-        """Return a leaf as the program would have it in memory."""
-        return self.leaves[key]
-
-    def result(self, value: Any) -> Any:
-        """Complete a value that a function returned by reading everything in it."""
-        return value
+    read: Callable[[Any], Any] = lambda leaf: leaf
+    """Makes of a leaf what the program would have in memory."""
+    completed: Callable[[Any], Any] = lambda result: result
+    """Reads everything in a function's result: ordinary containers in place of those that read on demand."""
 
 
 def original_in_memory(tree: Any) -> OriginalTree:
@@ -157,22 +153,13 @@ def original_in_memory(tree: Any) -> OriginalTree:
     return OriginalTree(leaves, tree)
 
 
-class StoredTree(OriginalTree):
-    """Original in a checkpoint, or in a part of one, whose leaves are read on demand."""
-
-    def leaf(self, key: str) -> Any:
-        """Read a leaf as Orbax restores it."""
-        return restored_value(self.leaves[key])
-
-    def result(self, value: Any) -> Any:
-        """Replace containers that read on demand by ordinary ones."""
-        return settled(value)
-
-
 def original_in_checkpoint(checkpoint: Mapping[str, Any], tree: Any) -> OriginalTree:
-    """Make the original from an open checkpoint: its values by key, and its tree of values."""
+    """Make the original from an open checkpoint, or a part of one: its values by key, and its tree of values.
+
+    Leaves are read on demand, as Orbax restores them.
+    """
     leaves = {key: value for key, value in checkpoint.items() if isinstance(value, LazyArray | str)}
-    return StoredTree(leaves, restored_value(reading(tree)))
+    return OriginalTree(leaves, restored_value(reading(tree)), restored_value, settled)
 
 
 def apply_transforms(
@@ -221,8 +208,11 @@ class _Claim:
 
     def value(self, original: OriginalTree) -> Any:
         """Look the leaf up, and call the function."""
-        given = (self.key, original.tree) if self.source is None else (original.leaf(self.source),)
-        return given[0] if self.function is None else original.result(self.function(*given))
+        if self.source is None:
+            given = [self.key, original.tree]
+        else:
+            given = [original.read(original.leaves[self.source])]
+        return given[0] if self.function is None else original.completed(self.function(*given))
 
 
 def _claims(

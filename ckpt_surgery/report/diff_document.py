@@ -135,12 +135,11 @@ def _only(leaf: Leaf, other: Holds) -> OnlyLeaf:
 
 
 def _changed(change: Change) -> ChangedLeaf:
-    in_containers = "container" in change.what
-    a, b = (
-        Side(**_side(leaf), containers=_containers(leaf) if in_containers else UNSET)
-        for leaf in (change.a, change.b)
-    )
-    return ChangedLeaf(change.a.key.text, change.a.key.names, change.what, a, b)
+    sides = []
+    for leaf in (change.a, change.b):
+        kinds: Any = tuple(["list" if is_list else "dict" for is_list in leaf.key.sequences])
+        sides.append(Side(**_side(leaf), containers=kinds if "container" in change.what else UNSET))
+    return ChangedLeaf(change.a.key.text, change.a.key.names, change.what, *sides)
 
 
 def _side(leaf: Leaf) -> dict[str, Any]:
@@ -149,7 +148,3 @@ def _side(leaf: Leaf) -> dict[str, Any]:
     texts = {"string": leaf.string, "type": leaf.type}
     said = {name: text for name, text in texts.items() if text is not None}
     return {"kind": leaf.kind, "shape": shape, "dtype": dtype, **said}
-
-
-def _containers(leaf: Leaf) -> tuple[Literal["list", "dict"], ...]:
-    return tuple(["list" if sequence else "dict" for sequence in leaf.key.sequences])

@@ -207,19 +207,16 @@ def difference_rows(difference: Difference, *, full: bool = False) -> list[Summa
     for word, only, other, renamed_leaves in sides:
         moved = {leaf.key.text for leaf in renamed_leaves}
         left = [leaf for leaf in only if leaf.key.text not in moved]
-        parts.append([_shown(leaf, word, describe(leaf), why_missing(leaf, other)) for leaf in left])
-    parts += [[_shown(c.a, "changed", " → ".join(_change_texts(c)), "") for c in difference.changed], renamed]
-    return [row for part in parts for row in _difference_rows(part, full)]
-
-
-def _shown(leaf: Leaf, *cells: str) -> ShownKey:
-    return ShownKey(leaf.key.printed, (), cells)
-
-
-def _difference_rows(entries: Sequence[ShownKey], full: bool) -> Iterator[SummaryRow]:
-    for one in folded(entries, full):
-        word, what, why = cast(tuple[str, str, str], entries[one.first].like)
-        yield SummaryRow(word, " → ".join([*one.sources, one.key]), what, why, one.count)
+        cells_of = [(leaf, (word, describe(leaf), why_missing(leaf, other))) for leaf in left]
+        parts.append([ShownKey(leaf.key.printed, (), cells) for leaf, cells in cells_of])
+    changes = [(c.a.key.printed, ("changed", " → ".join(_change_texts(c)), "")) for c in difference.changed]
+    parts += [[ShownKey(key, (), cells) for key, cells in changes], renamed]
+    rows = []
+    for entries in parts:
+        for line in folded(entries, full):
+            word, what, why = cast(tuple[str, str, str], entries[line.first].like)
+            rows.append(SummaryRow(word, " → ".join([*line.sources, line.key]), what, why, line.count))
+    return rows
 
 
 def largest_first(values: Iterable[ComparedLeaf]) -> list[ComparedLeaf]:

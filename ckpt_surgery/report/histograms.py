@@ -7,6 +7,8 @@ twice or moved when the range grows.
 
 import math
 import sys
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -50,14 +52,21 @@ class Histogram:
         if not (self.counts and other.counts):
             return self if self.counts else other
         exponent = max(self.exponent, other.exponent)
-        ends = [end for one in (self, other) for end in one._ends(exponent)]
-        exponent += _widening(min(ends), max(ends))
-        return _merged([self, other], exponent)
+        both = [one._counts_by_bin(exponent) for one in (self, other)]
+        by = _widening(min(map(min, both)), max(map(max, both)))
+        counts: Counter[int] = Counter()
+        for bins in both:
+            for i, count in bins.items():
+                counts[i >> by] += count
+        first, last = min(counts), max(counts)
+        return Histogram(exponent + by, first, tuple(counts[i] for i in range(first, last + 1)))
 
-    def _ends(self, exponent: int) -> tuple[int, int]:
-        """The indices of the first and the last bin, if bins had this exponent."""
-        by = exponent - self.exponent
-        return self.first >> by, (self.first + len(self.counts) - 1) >> by
+    def _counts_by_bin(self, exponent: int) -> Mapping[int, int]:
+        """Number of values by the index of the bin, if bins were as wide as this exponent says, or wider."""
+        counts: Counter[int] = Counter()
+        for i, count in enumerate(self.counts, self.first):
+            counts[i >> (exponent - self.exponent)] += count
+        return counts
 
 
 NO_VALUES = Histogram()
@@ -69,17 +78,6 @@ def _widening(first: int, last: int) -> int:
     while (last >> by) - (first >> by) >= MOST_BINS:
         by += 1
     return by
-
-
-def _merged(parts: list[Histogram], exponent: int) -> Histogram:
-    """The counts of all parts in bins of this exponent, which are as wide as those of each part, or wider."""
-    found: dict[int, int] = {}
-    for part in parts:
-        by = exponent - part.exponent
-        for i, count in enumerate(part.counts, part.first):
-            found[i >> by] = found.get(i >> by, 0) + count
-    first, last = min(found), max(found)
-    return Histogram(exponent, first, tuple(found.get(i, 0) for i in range(first, last + 1)))
 
 
 def histogram(values: np.ndarray) -> Histogram:

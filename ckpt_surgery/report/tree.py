@@ -2,7 +2,7 @@
 
 import itertools
 from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ckpt_surgery.core.documents import Document
@@ -150,9 +150,12 @@ def listing(
     their keys differ in indices only and their totals are equal.
     """
     parts = {leaf.key.printed: leaf for leaf in leaves} if depth is None else _cut_at(depth, leaves)
-    entries = (ShownKey(key, (), _look(part, texts)) for key, part in parts.items())
-    told = list(parts.values())
-    return [_line(fold.key, fold.count, told[fold.first], texts) for fold in folded(entries, full)]
+    entries = (
+        ShownKey(key, (), part if isinstance(part, Total) else look(part, texts))
+        for key, part in parts.items()
+    )
+    listed = list(parts.values())
+    return [_line(fold.key, fold.count, listed[fold.first], texts) for fold in folded(entries, full)]
 
 
 def _cut_at(depth: int, leaves: Iterable[Leaf]) -> dict[str, Leaf | Total]:
@@ -168,10 +171,6 @@ def _cut_at(depth: int, leaves: Iterable[Leaf]) -> dict[str, Leaf | Total]:
         assert isinstance(before, Total)
         parts[key] = before + total_of([leaf])
     return parts
-
-
-def _look(part: Leaf | Total, texts: Mapping[str, str]) -> Hashable:
-    return part if isinstance(part, Total) else look(part, texts)
 
 
 def _line(key: str, count: int, what: Leaf | Total, texts: Mapping[str, str]) -> TreeLine:
@@ -211,7 +210,7 @@ def tree(lines: Iterable[TreeLine], *, sort_by_size: bool = False) -> list[TreeL
             node = node.children.setdefault(part, _Node())
             node.total += line.total
         node.line = line
-    found = []
+    ordered = []
     waiting = _children(root, 0, sort_by_size)
     while waiting:
         level, name, node = waiting.pop()
@@ -220,17 +219,17 @@ def tree(lines: Iterable[TreeLine], *, sort_by_size: bool = False) -> list[TreeL
             ((name, node),) = node.children.items()
             parts.append(name)
         line = node.line or TreeLine("", None, node.total)
-        found.append(replace(line, key=SEPARATOR.join(parts), total=node.total, level=level))
+        ordered.append(replace(line, key=SEPARATOR.join(parts), total=node.total, level=level))
         waiting += _children(node, level + 1, sort_by_size)
-    return found
+    return ordered
 
 
 def _children(node: _Node, level: int, sort_by_size: bool) -> list[tuple[int, str, _Node]]:
     """The children of a node in reverse, so that the first of them is taken first from the end of a stack."""
-    told = [(level, name, child) for name, child in node.children.items()]
+    children = [(level, name, child) for name, child in node.children.items()]
     if sort_by_size:
-        told.sort(key=lambda one: -one[2].total.bytes)
-    return told[::-1]
+        children.sort(key=lambda child: -child[2].total.bytes)
+    return children[::-1]
 
 
 MOST_TREE_LINES = 60
