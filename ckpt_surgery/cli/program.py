@@ -67,9 +67,9 @@ class Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in self.list_commands(ctx):
             return None
-        found = getattr(importlib.import_module(f"{commands.__name__}.{cmd_name}"), cmd_name)
-        assert isinstance(found, click.Command)
-        return found
+        command = getattr(importlib.import_module(f"{commands.__name__}.{cmd_name}"), cmd_name)
+        assert isinstance(command, click.Command)
+        return command
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

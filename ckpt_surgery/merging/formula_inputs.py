@@ -92,15 +92,15 @@ def inputs_by_formula(
     if missing:
         raise PlanError(*loaded.problems(missing))
     join = _Join(loaded, listings, sources)
-    found: dict[FormulaInputs, list[str]] = {}
+    names: dict[FormulaInputs, list[str]] = {}
     for output in outputs_of(slices, listings):
         inputs = join.inputs(output)
         if inputs is not None:
-            found.setdefault(inputs, []).append(output.name)
+            names.setdefault(inputs, []).append(output.name)
     problems = loaded.problems(join.findings())
     if problems:
         raise PlanError(*problems)
-    return found
+    return names
 
 
 class _Join:
@@ -165,8 +165,8 @@ class _Join:
         for parameter in parameters:
             convert: Callable[..., Converted] = parameter.convert
             given = (scope[parameter.name] for scope in scopes if parameter.name in scope)
-            found = (setting.at(name, output.t, convert) for setting in given)
-            value = next((value for value in found if value is not None), parameter.default)
+            settings = (setting.at(name, output.t, convert) for setting in given)
+            value = next((value for value in settings if value is not None), parameter.default)
             if isinstance(value, Required):
                 self.unset.setdefault((path, parameter.name), []).append(name)
                 value = None

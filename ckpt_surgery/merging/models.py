@@ -109,10 +109,10 @@ class _ModelEntry(BaseModel):
 
 
 def _setting(value: Any) -> Setting:
-    found = setting_of(value)
-    if found is None:
+    setting = setting_of(value)
+    if setting is None:
         raise wrong_type(SETTING)
-    return found
+    return setting
 
 
 def _parameters(value: Any) -> Any:

@@ -38,15 +38,15 @@ class LayerName:
 
 def layer_name(name: str) -> LayerName | None:
     """The parts of a name; None where the tensor is in no layer."""
-    found = _LAYER.fullmatch(name)
-    return None if found is None else LayerName(found["stack"], int(found["layer"]), found["rest"])
+    match = _LAYER.fullmatch(name)
+    return None if match is None else LayerName(match["stack"], int(match["layer"]), match["rest"])
 
 
 def layer_counts(names: Iterable[str]) -> Mapping[str, int]:
     """The number of layers of each stack: one more than the largest number of a layer."""
     counts: dict[str, int] = {}
-    for found in filter(None, map(layer_name, names)):
-        counts[found.stack] = max(counts.get(found.stack, 0), found.number + 1)
+    for layer in filter(None, map(layer_name, names)):
+        counts[layer.stack] = max(counts.get(layer.stack, 0), layer.number + 1)
     return counts
 
 
@@ -84,23 +84,23 @@ def outputs_of(slices: Sequence[Slice], listings: Listings) -> list[MergedTensor
 def _outputs(slice: Slice, slices: Sequence[Slice], listings: Listings) -> list[MergedTensor]:
     models = [listings[part.model] for part in slice.parts]
     counts = layer_counts(name for names in models for name in names)
-    found: dict[str, MergedTensor] = {}
+    tensors: dict[str, MergedTensor] = {}
     for part, names in zip(slice.parts, models, strict=True):
         for name in names:
             layer = layer_name(name)
             if layer is None:
                 is_before = any(part in name for part in _FIRST) and _HEAD not in name
                 if slice is (slices[0] if is_before else slices[-1]):
-                    found[name] = MergedTensor(name, slice, (name,) * len(models))
+                    tensors[name] = MergedTensor(name, slice, (name,) * len(models))
                 continue
             count, index = slice.parts[0].layers or counts[layer.stack], layer.number - part.first
             if 0 <= index < count:
                 key = layer.at(slice.begin + index)
                 its = tuple(layer.at(other.first + index) for other in slice.parts)
-                found[key] = MergedTensor(key, slice, its, index / (count - 1) if count > 1 else 1.0, True)
+                tensors[key] = MergedTensor(key, slice, its, index / (count - 1) if count > 1 else 1.0, True)
     return [
         output
-        for output in found.values()
+        for output in tensors.values()
         if output.name.rpartition(".")[2] not in BUFFERS
         or all(name in names for name, names in zip(output.names, models, strict=True))
     ]

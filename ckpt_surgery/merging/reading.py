@@ -172,9 +172,9 @@ class LoadedConfig:
     document: YamlDocument
     """The YAML document, for the places of fields."""
 
-    def problems(self, found: Iterable[Finding]) -> list[Problem]:
+    def problems(self, findings: Iterable[Finding]) -> list[Problem]:
         """Findings with their places in the file, in the order of the places."""
-        return in_order(located(self.document, finding) for finding in found)
+        return in_order(located(self.document, finding) for finding in findings)
 
 
 def read_config(path: str) -> LoadedConfig:
@@ -194,8 +194,8 @@ def parse_config(text: str, path: str) -> LoadedConfig:
         problem = Problem(message, document.place(()), code=Code.UNREADABLE)
         raise RecipeError(*document.problems, problem)
     config, broken = _parsed(document.value)
-    found = [*broken, *(() if config is None else findings(config))]
-    problems = [*document.problems, *(located(document, finding) for finding in found)]
+    flaws = [*broken, *(() if config is None else findings(config))]
+    problems = [*document.problems, *(located(document, finding) for finding in flaws)]
     if problems or config is None:
         raise RecipeError(*in_order(problems))
     return LoadedConfig(path, config, document)
@@ -206,13 +206,13 @@ def _parsed(value: Mapping[str | int, Any]) -> tuple[MergeConfig | None, list[Fi
     try:
         return MergeConfig.model_validate(value), []
     except ValidationError as error:
-        found = [field_finding(details, value, MergeConfig) for details in error.errors(include_url=False)]
-    if any(finding.code is not Code.UNKNOWN_FIELD for finding in found):
-        return None, [_named(finding) for finding in found]
+        flaws = [field_finding(details, value, MergeConfig) for details in error.errors(include_url=False)]
+    if any(finding.code is not Code.UNKNOWN_FIELD for finding in flaws):
+        return None, [_named(finding) for finding in flaws]
     known = copy.deepcopy(dict(value))
-    for finding in found:
+    for finding in flaws:
         prune(known, finding.path)
-    return MergeConfig.model_validate(known), [_named(finding) for finding in found]
+    return MergeConfig.model_validate(known), [_named(finding) for finding in flaws]
 
 
 def _named(finding: Finding) -> Finding:

@@ -172,18 +172,18 @@ def source_names(loaded: LoadedConfig) -> Mapping[str, str]:
 def _formulas(
     loaded: LoadedConfig, groups: Mapping[FormulaInputs, Sequence[str]], seed: int
 ) -> Mapping[FormulaInputs, Formula]:
-    found: dict[FormulaInputs, Formula] = {}
+    formulas: dict[FormulaInputs, Formula] = {}
     findings: list[Finding] = []
     for inputs, names in groups.items():
         try:
-            found[inputs] = formula(inputs, seed)
+            formulas[inputs] = formula(inputs, seed)
         except FunctionError as error:
             for problem in error.problems:
                 message = f"{few_keys(names)}: {problem.message}"
                 findings.append(Finding(("merge_method",), message, hint=problem.hint))
     if findings:
         raise PlanError(*loaded.problems(findings))
-    return found
+    return formulas
 
 
 def _rule(inputs: FormulaInputs, formula: Formula, family: Family, tails: str) -> dict[str, Any]:

@@ -120,8 +120,8 @@ def _named(key: str, given: Any, longest: int) -> NamedTransform:
     if not isinstance(original_key, str | None):
         wanted = "text with `/` between its parts"
         raise UsageError(f"{about}: `original_key` has to be {wanted}, not {shown(abridged(original_key))}")
-    told = f"{about}: `original_key` {shown(repr(original_key))}"
-    template = None if original_key is None else template_of(original_key, key, told, names)
+    replacement = f"{about}: `original_key` {shown(repr(original_key))}"
+    template = None if original_key is None else template_of(original_key, key, replacement, names)
     return NamedTransform(key, expression, pattern, template, given)
 
 

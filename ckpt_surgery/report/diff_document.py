@@ -107,25 +107,25 @@ class DiffDocument(Versioned):
     not_compared: tuple[NotCompared, ...] | None
     """With `--values`: leaves that could not be compared."""
     warnings: tuple[str, ...]
-    """What may be wrong with A or B, such as bfloat16 that is kept as uint16."""
+    """Possible mistakes in A or B, such as bfloat16 that is kept as uint16."""
 
 
-def diff_document(found: Difference) -> DiffDocument:
+def diff_document(difference: Difference) -> DiffDocument:
     """The JSON document of a comparison: every key, unfolded.
 
     `different` is false only where everything that was to be compared was compared and is equal.
     """
     return DiffDocument.from_attributes(
-        found,
-        only_a=tuple([_only(leaf, found.holds_b) for leaf in found.only_a]),
-        only_b=tuple([_only(leaf, found.holds_a) for leaf in found.only_b]),
-        changed=tuple(map(_changed, found.changed)),
+        difference,
+        only_a=tuple([_only(leaf, difference.holds_b) for leaf in difference.only_a]),
+        only_b=tuple([_only(leaf, difference.holds_a) for leaf in difference.only_b]),
+        changed=tuple(map(_changed, difference.changed)),
         renamed=tuple(
-            [RenamedLeaf(a=keyed(one.a), b=keyed(one.b), proof=one.proof) for one in found.renamed]
+            [RenamedLeaf(a=keyed(one.a), b=keyed(one.b), proof=one.proof) for one in difference.renamed]
         ),
-        rtol=found.tolerance.rtol,
-        atol=found.tolerance.atol,
-        not_compared=None if found.values is None else found.uncompared,
+        rtol=difference.tolerance.rtol,
+        atol=difference.tolerance.atol,
+        not_compared=None if difference.values is None else difference.uncompared,
     )
 
 

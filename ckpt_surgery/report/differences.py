@@ -165,17 +165,17 @@ def _changes(a: Leaf, b: Leaf, a_tells: bool, b_tells: bool, is_scalar: bool) ->
 
     `is_scalar`: the kinds differ only because a format has no scalars.
     """
-    found: list[Part] = ["kind"] if a.kind != b.kind and not is_scalar else []
+    parts: list[Part] = ["kind"] if a.kind != b.kind and not is_scalar else []
     if a.spec is not None and b.spec is not None:
-        found += ["shape"] if a.spec.shape != b.spec.shape else []
-        found += ["dtype"] if a.spec.dtype != b.spec.dtype else []
+        parts += ["shape"] if a.spec.shape != b.spec.shape else []
+        parts += ["dtype"] if a.spec.dtype != b.spec.dtype else []
     if a.kind == b.kind and _value(a) != _value(b):
-        found.append("value")
+        parts.append("value")
     if a.key.sequences != b.key.sequences and any(
         one != other and (a_tells or one) and (b_tells or other) for one, other in _containers(a, b)
     ):
-        found.append("container")
-    return tuple(found)
+        parts.append("container")
+    return tuple(parts)
 
 
 def _value(leaf: Leaf) -> tuple[str | None, ...]:

@@ -74,7 +74,7 @@ class Made:
 
 @dataclass(frozen=True)
 class Used:
-    """What becomes of a leaf of a source."""
+    """Fate of a leaf of a source."""
 
     source: str
     """Name of the source."""
@@ -82,7 +82,7 @@ class Used:
     outputs: tuple[str, ...]
     """Keys of the leaves of the result that are made of it, among others."""
     dropped: Dropped | None
-    """What dropped it; None if a leaf of the result is made of it."""
+    """Rule or policy that dropped it; None if a leaf of the result is made of it."""
     attempts: tuple[Attempt, ...]
     """The `match` rules that claimed it, or nearly did."""
 
@@ -148,10 +148,10 @@ def described(leaves: Sequence[OriginLeaf]) -> str:
 
 def rules_of(made: Made | None, used: Sequence[Used]) -> list[RuleRef]:
     """The rules of which an explanation shows the lines."""
-    found = [] if made is None else [made.step.rule, *(stage.rule for stage in made.stages)]
-    found += [one.dropped.rule for one in used if one.dropped is not None]
-    found += [attempt.rule for one in used for attempt in one.attempts if attempt.outcome is Outcome.CLAIMED]
-    return list(dict.fromkeys(rule for rule in found if rule is not None))
+    rules = [] if made is None else [made.step.rule, *(stage.rule for stage in made.stages)]
+    rules += [one.dropped.rule for one in used if one.dropped is not None]
+    rules += [attempt.rule for one in used for attempt in one.attempts if attempt.outcome is Outcome.CLAIMED]
+    return list(dict.fromkeys(rule for rule in rules if rule is not None))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -177,7 +177,7 @@ class ExplainedClaim(Document):
     source: str
     """The leaf, as `source:key`, with its key before the pass."""
     bound: Mapping[str, str]
-    """What the groups of the regex matched, by name or number, and the values of the `for` variables."""
+    """Matches of the regex's groups, by name or number, and the values of the `for` variables."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -193,7 +193,7 @@ class ExplainedStage(Document):
     keys: tuple[str, ...]
     """Keys after the pass."""
     claims: tuple[ExplainedClaim, ...]
-    """What the rule claimed for these keys."""
+    """Leaves that the rule claimed for these keys."""
     looked_up: tuple[str, ...]
     """Other leaves that the values are computed from, as `source:key`."""
     values: tuple[str, ...]
@@ -237,7 +237,7 @@ class ExplainedAttempt(Document):
 
 @dataclass(frozen=True, kw_only=True)
 class ExplainedUse(ExplainedSource):
-    """What becomes of a leaf of a source."""
+    """Fate of a leaf of a source."""
 
     outputs: tuple[str, ...]
     """Keys of the leaves of the result that are made of it."""

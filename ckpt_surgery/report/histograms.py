@@ -98,11 +98,13 @@ def _indices(values: np.ndarray, exponent: int) -> np.ndarray:
     scaled = np.ldexp(values, -exponent)
     if exponent > 0:
         scaled[(scaled == 0) & (values < 0)] = -1.0  # too small for float64, but below 0
-    found: np.ndarray = np.floor(scaled, out=scaled)
-    return found
+    indices: np.ndarray = np.floor(scaled, out=scaled)
+    return indices
 
 
-def blocks(found: Histogram) -> str:
+def blocks(histogram: Histogram) -> str:
     """One block character for each bin, the highest for the most values; a space for a bin without any."""
-    most = max(found.counts, default=0)
-    return "".join(_BLOCKS[-(-count * len(_BLOCKS) // most) - 1] if count else " " for count in found.counts)
+    most = max(histogram.counts, default=0)
+    return "".join(
+        _BLOCKS[-(-count * len(_BLOCKS) // most) - 1] if count else " " for count in histogram.counts
+    )

@@ -110,10 +110,10 @@ def page_data(plan: Plan) -> dict[str, Any]:
         return [fates(fate), numbers, specs(describe(leaf))]
 
     def read(step: Step) -> list[list[Any]]:
-        found: Mapping[tuple[str, str], Leaf] = lineage(step)
-        spec_of = {one: specs(describe(leaf)) for one, leaf in found.items()}
+        origins: Mapping[tuple[str, str], Leaf] = lineage(step)
+        spec_of = {one: specs(describe(leaf)) for one, leaf in origins.items()}
         return [
-            [shown(named_key(one[0], printed_origin(*one, found), several)), spec_of.get(one)]
+            [shown(named_key(one[0], printed_origin(*one, origins), several)), spec_of.get(one)]
             for one in step.sources
         ]
 
@@ -258,9 +258,9 @@ def _recipe(plan: Plan, recipe: RecipeText | None) -> Iterator[str]:
     yield '<pre class="recipe">'
     for number, line in enumerate(recipe.lines, 1):
         count = decided[starts[number].path] if number in starts else 0
-        told = "" if not count else f"{count:,} {'leaf' if count == 1 else 'leaves'}"
+        leaves = "" if not count else f"{count:,} {'leaf' if count == 1 else 'leaves'}"
         kind = ' class="muted"' if number in muted else ""
-        yield f'<span id="L{number}"{kind}><i>{number}</i><b>{told}</b><code>{_text(line)}</code></span>'
+        yield f'<span id="L{number}"{kind}><i>{number}</i><b>{leaves}</b><code>{_text(line)}</code></span>'
     yield "</pre>"
 
 

@@ -54,13 +54,13 @@ def unusual(leaves: Iterable[Leaf], statistics: Mapping[str, Statistics | Unread
     listed = list(leaves)
     read = [(leaf, statistics.get(leaf.key.text)) for leaf in listed]
     known = [(leaf, stats) for leaf, stats in read if isinstance(stats, Statistics)]
-    found: dict[What, list[Leaf]] = {
+    groups: dict[What, list[Leaf]] = {
         NAN: [leaf for leaf, stats in known if stats.nan],
         INFINITE: [leaf for leaf, stats in known if stats.inf],
         ZEROS: [leaf for leaf, stats in known if _is_zeros(leaf, stats)],
     }
-    told = [Unusual(what, tuple(which)) for what, which in found.items() if which]
-    return (*told, *(Unusual(MIXED_DTYPES, tuple(which)) for which in _mixed(listed)))
+    listed_groups = [Unusual(what, tuple(which)) for what, which in groups.items() if which]
+    return (*listed_groups, *(Unusual(MIXED_DTYPES, tuple(which)) for which in _mixed(listed)))
 
 
 def _is_zeros(leaf: Leaf, stats: Statistics) -> bool:
@@ -211,7 +211,7 @@ class History(Document):
     recipes: tuple[PastRecipe, ...]
     """The recipes that it went through, the latest last."""
     sources: tuple[Origin, ...]
-    """What the last run made it from."""
+    """Checkpoints that the last run made it from."""
     version: str | None
     """Version of ckpt-surgery that made it."""
     written: str | None
@@ -255,39 +255,39 @@ class InspectDocument(Versioned):
     unusual: tuple[UnusualLeaves, ...] | None
     """With `--stats`: what is unusual; else null."""
     warnings: tuple[str, ...]
-    """What may be a mistake in the checkpoint, or around it."""
+    """Possible mistakes in the checkpoint, or around it."""
     history: History | None = UNSET
     """How it was made, where ckpt-surgery made it."""
 
 
-def inspect_document(found: Inspection) -> InspectDocument:
+def inspect_document(inspection: Inspection) -> InspectDocument:
     """The JSON document of `inspect`: every leaf, sizes in bytes.
 
     A leaf that could not be read has the reason as `unread`, in place of numbers.
     """
     unusual = [
         UnusualLeaves(what=one.what, keys=tuple([leaf.key.text for leaf in one.leaves]))
-        for one in found.unusual or ()
+        for one in inspection.unusual or ()
     ]
     return InspectDocument.from_attributes(
-        found,
-        steps=found.choices.steps,
-        unfinished_steps=found.choices.unfinished,
-        items=found.choices.items,
-        bytes=sum(leaf.nbytes for leaf in found.leaves),
-        dtypes=dtype_totals(found.leaves),
-        leaves=tuple([_listed(leaf, found) for leaf in found.leaves]),
-        unusual=None if found.unusual is None else tuple(unusual),
-        history=UNSET if found.history is None else _history(found.history),
+        inspection,
+        steps=inspection.choices.steps,
+        unfinished_steps=inspection.choices.unfinished,
+        items=inspection.choices.items,
+        bytes=sum(leaf.nbytes for leaf in inspection.leaves),
+        dtypes=dtype_totals(inspection.leaves),
+        leaves=tuple([_listed(leaf, inspection) for leaf in inspection.leaves]),
+        unusual=None if inspection.unusual is None else tuple(unusual),
+        history=UNSET if inspection.history is None else _history(inspection.history),
     )
 
 
-def _listed(leaf: Leaf, found: Inspection) -> ListedLeaf:
+def _listed(leaf: Leaf, inspection: Inspection) -> ListedLeaf:
     shape, dtype = shape_and_dtype(leaf)
     more = {
         **_stored(leaf),
-        **_value(leaf, found.values),
-        **_statistics((found.statistics or {}).get(leaf.key.text)),
+        **_value(leaf, inspection.values),
+        **_statistics((inspection.statistics or {}).get(leaf.key.text)),
     }
     return ListedLeaf(
         leaf.key.text,
@@ -335,6 +335,6 @@ def _statistics(stats: Statistics | Unread | None) -> dict[str, Any]:
     }
 
 
-def _history(found: recorded.History) -> History:
-    written = None if found.written is None else found.written.astimezone(UTC).isoformat("T", "seconds")
-    return History.from_attributes(found, written=written)
+def _history(history: recorded.History) -> History:
+    written = None if history.written is None else history.written.astimezone(UTC).isoformat("T", "seconds")
+    return History.from_attributes(history, written=written)

@@ -53,7 +53,7 @@ def subtrees(moves: Sequence[LeafMove], sources: Sequence[Parts]) -> list[Subtre
     origins = Counter(head for key in sources for head in _heads(key))
     candidates = [_candidates(move) for move in moves]
     together = Counter(head for heads in candidates for head, _ in heads)
-    found: dict[_Head | int, list[tuple[int, Parts]]] = {}
+    by_head: dict[_Head | int, list[tuple[int, Parts]]] = {}
     for index, heads in enumerate(candidates):
         whole: _Head | int = index
         rest: Parts = ()
@@ -63,8 +63,8 @@ def subtrees(moves: Sequence[LeafMove], sources: Sequence[Parts]) -> list[Subtre
             if count > 1 and complete and all(origins[source] == count for source in head.sources):
                 whole, rest = head, after
                 break
-        found.setdefault(whole, []).append((index, rest))
-    return [_subtree(moves, members) for members in found.values()]
+        by_head.setdefault(whole, []).append((index, rest))
+    return [_subtree(moves, members) for members in by_head.values()]
 
 
 def _heads(key: Parts) -> Iterator[Parts]:
@@ -81,12 +81,12 @@ def _candidates(move: LeafMove) -> list[tuple[_Head, Parts]]:
     shared = min(len(one) - 1 for one in (longest, *sources))
     for source in sources:
         shared = min(shared, common_end(longest, source))
-    found = []
+    candidates = []
     for rest in range(shared, 0, -1):
         into = None if key is None else key[:-rest]
         out_of = tuple([source[:-rest] for source in sources])
-        found.append((_Head(into, out_of, move.like), longest[-rest:]))
-    return found
+        candidates.append((_Head(into, out_of, move.like), longest[-rest:]))
+    return candidates
 
 
 def common_end(one: Parts, other: Parts) -> int:
@@ -151,13 +151,13 @@ def mirrored(patterns: Sequence[RowPattern]) -> list[Mirrored]:
     same = _groups(patterns, {n: one.like for n, one in enumerate(patterns)})
     left = _groups(patterns, {n: patterns[n].loose for n in same})
     left = _with_slots(patterns, left)
-    found = []
+    rows = []
     for n, others in sorted(left.items()):
         shaped = [other for other in others if patterns[other[0]].like != patterns[n].like]
         also = [*same[n], *(one for one in others if one not in shaped)]
         shaped += [(index, tree) for other, _ in others for index, tree in same[other]]
-        found.append(Mirrored(n, *(tuple(sorted(one, key=lambda m: m[1])) for one in (also, shaped))))
-    return found
+        rows.append(Mirrored(n, *(tuple(sorted(one, key=lambda m: m[1])) for one in (also, shaped))))
+    return rows
 
 
 Groups = dict[int, list[tuple[int, str]]]

@@ -103,27 +103,27 @@ def plan_rows(plan: Plan, *, full: bool = False, part: bool = False) -> list[Row
         together = (unfolded if full else fold)([_entry(changes, one, names) for one in alone])
         return [_row(changes, alone[f.first], f) for f in together]
     read = dict.fromkeys(source for change in changes for source in change.sources)
-    found = subtrees([change.move for change in changes], [tuple(parts_of(key)) for key in read])
-    entries = [_entry(changes, one, names) for one in found]
+    parts = subtrees([change.move for change in changes], [tuple(parts_of(key)) for key in read])
+    entries = [_entry(changes, one, names) for one in parts]
     folds = fold(entries)
-    patterns = [_pattern(changes, found[f.first], f, entries[f.first].like) for f in folds]
-    rows = [_row(changes, found[f.first], f) for f in folds]
+    patterns = [_pattern(changes, parts[f.first], f, entries[f.first].like) for f in folds]
+    rows = [_row(changes, parts[f.first], f) for f in folds]
     kept = [_with_mirrors(rows, one) for one in mirrored(patterns)]
     return list(_added_together(_dropped_together(kept) if several else kept))
 
 
-def _pattern(changes: Sequence["_Change"], found: Subtree, f: Fold, like: Any) -> RowPattern:
-    one, stays = changes[found.members[0]], len(f.sources) != 1 or f.sources[0] == f"*:{f.key}"
+def _pattern(changes: Sequence["_Change"], subtree: Subtree, f: Fold, like: Any) -> RowPattern:
+    one, stays = changes[subtree.members[0]], len(f.sources) != 1 or f.sources[0] == f"*:{f.key}"
     # Where neither shape nor dtype changes, they say nothing of what is done.
-    loose = (one.decided, found.rests, f.count) if one.unchanged else None
-    return RowPattern(f.key, f.key if stays else f.sources[0], like, len(found.members) > 1, loose)
+    loose = (one.decided, subtree.rests, f.count) if one.unchanged else None
+    return RowPattern(f.key, f.key if stays else f.sources[0], like, len(subtree.members) > 1, loose)
 
 
-def _with_mirrors(rows: Sequence[Row], found: Mirrored) -> Row:
+def _with_mirrors(rows: Sequence[Row], mirrors: Mirrored) -> Row:
     """A row that stands for its mirrors, too."""
-    row = rows[found.index]
-    size = row.nbytes + sum(rows[n].nbytes for n, _ in (*found.also, *found.other_shapes))
-    also, shaped = (tuple([tree for _, tree in one]) for one in (found.also, found.other_shapes))
+    row = rows[mirrors.index]
+    size = row.nbytes + sum(rows[n].nbytes for n, _ in (*mirrors.also, *mirrors.other_shapes))
+    also, shaped = (tuple([tree for _, tree in one]) for one in (mirrors.also, mirrors.other_shapes))
     return replace(row, nbytes=size, also=also, other_shapes=shaped)
 
 
@@ -180,18 +180,18 @@ def has_changes(plan: Plan) -> bool:
     return bool(plan.dropped or plan.dropped_items) or any(step.fate is not Fate.KEPT for step in plan.steps)
 
 
-def replacement_text(found: Replacement | None) -> str | None:
+def replacement_text(replacement: Replacement | None) -> str | None:
     """Sentence on what a run replaces, adds and leaves at its destination; None if it has none."""
-    if found is None or not (found.one_item or found.items or found.nbytes):
+    if replacement is None or not (replacement.one_item or replacement.items or replacement.nbytes):
         return None
-    path, items = shown(found.path), ", ".join(map(shown, found.items))
-    stays = f"; stays: {', '.join(map(shown, found.stays))}" if found.stays else ""
-    if not found.overwrites:
+    path, items = shown(replacement.path), ", ".join(map(shown, replacement.items))
+    stays = f"; stays: {', '.join(map(shown, replacement.stays))}" if replacement.stays else ""
+    if not replacement.overwrites:
         return f"adds an item to {path}{stays}"
-    if not found.one_item:
-        return f"replaces {path}: {items}" if items else f"replaces {path} ({bytes_text(found.nbytes)})"
-    leaves = "1 leaf" if found.leaves == 1 else f"{found.leaves:,} leaves"
-    return f"replaces {path}/{items} ({leaves}, {bytes_text(found.nbytes)}){stays}"
+    if not replacement.one_item:
+        return f"replaces {path}: {items}" if items else f"replaces {path} ({bytes_text(replacement.nbytes)})"
+    leaves = "1 leaf" if replacement.leaves == 1 else f"{replacement.leaves:,} leaves"
+    return f"replaces {path}/{items} ({leaves}, {bytes_text(replacement.nbytes)}){stays}"
 
 
 def why_of(step: Step) -> str:
@@ -273,14 +273,14 @@ def _of_dropped(gone: Dropped, several: bool) -> _Change:
     return _Change(DROPPED, None, (key,), gone.leaf, before, gone.rule, rules, gone.why)
 
 
-def _entry(changes: Sequence[_Change], found: Subtree, names: Sequence[str]) -> ShownKey:
+def _entry(changes: Sequence[_Change], subtree: Subtree, names: Sequence[str]) -> ShownKey:
     """Row to fold: a key and its sources, and the rest of its text."""
-    one = changes[found.members[0]]
-    looks = tuple([(rest, changes[n].spec) for rest, n in zip(found.rests, found.members, strict=True)])
+    one = changes[subtree.members[0]]
+    looks = tuple([(rest, changes[n].spec) for rest, n in zip(subtree.rests, subtree.members, strict=True)])
     if one.key is None:
-        return ShownKey(found.sources[0], (), (one.decided, looks))
+        return ShownKey(subtree.sources[0], (), (one.decided, looks))
     like = (one.decided, looks, len(one.sources))
-    return ShownKey(found.key or one.key, _under_one_key(found.sources, names), like)
+    return ShownKey(subtree.key or one.key, _under_one_key(subtree.sources, names), like)
 
 
 def _under_one_key(sources: tuple[str, ...], names: Sequence[str]) -> tuple[str, ...]:
@@ -299,8 +299,8 @@ def _under_one_key(sources: tuple[str, ...], names: Sequence[str]) -> tuple[str,
     )
 
 
-def _row(changes: Sequence[_Change], found: Subtree, f: Fold) -> Row:
-    members = [changes[n] for n in found.members]
+def _row(changes: Sequence[_Change], subtree: Subtree, f: Fold) -> Row:
+    members = [changes[n] for n in subtree.members]
     one, whole = members[0], len(members) > 1
     spec = ", ".join(dict.fromkeys(member.dtypes for member in members)) if whole else one.spec
     end = "/…" if whole else ""

@@ -139,9 +139,9 @@ def plan_summary(plan: Plan) -> Summary:
 
 def totals_text(plan: Plan) -> str:
     """`16 leaves → 7: 1 kept, 140 renamed, 1 DROPPED`."""
-    found = totals(plan)
-    fates = ", ".join(text for _, text in fate_texts(found.by_fate)) or "nothing"
-    return f"{number_of(found.before, 'leaf')}{ARROW}{found.after:,}: {fates}"
+    counted = totals(plan)
+    fates = ", ".join(text for _, text in fate_texts(counted.by_fate)) or "nothing"
+    return f"{number_of(counted.before, 'leaf')}{ARROW}{counted.after:,}: {fates}"
 
 
 def _way_text(plan: Plan) -> str:
@@ -158,13 +158,13 @@ def plan_summary_rows(plan: Plan) -> list[SummaryRow]:
     """The rows of the diff, and the items that the result does not get."""
     kept, rows = diff_rows(plan)
     count = sum(row.total for row in kept)
-    found = [SummaryRow(fate_word("kept"), kept_text(kept), count=count)] if kept else []
-    found += [
+    summary = [SummaryRow(fate_word("kept"), kept_text(kept), count=count)] if kept else []
+    summary += [
         SummaryRow(row_word(row), keys_text(row, False), held_text(row), reason_text(row, False), row.total)
         for row in rows
     ]
-    found += [
+    summary += [
         SummaryRow(fate_word(DROPPED), f"item {gone.item}", bytes_text(gone.bytes), gone.why, 0)
         for gone in plan.dropped_items
     ]
-    return found
+    return summary

@@ -64,19 +64,19 @@ def renamed_leaves(
             if leaf.spec is not None:
                 alike[leaf.kind, leaf.spec.shape, leaf.spec.dtype][side].append(leaf)
     order = {leaf.key.text: n for n, leaf in enumerate(only_a)}
-    found: list[Renamed] = []
+    renamed: list[Renamed] = []
     for left, right in alike.values():
         if left and right:
             places = {leaf.key.text: _place(leaf) for leaf in (*left, *right)}
             stored = list(_matched(left, right, functools.partial(_same_place, places), Proof.STORED))
-            found += stored
+            renamed += stored
             done = {leaf.key.text for one in stored for leaf in (one.a, one.b)}
             rest_a, rest_b = ([x for x in side if x.key.text not in done] for side in (left, right))
             if same_values is None:
-                found += _by_names(rest_a, rest_b)
+                renamed += _by_names(rest_a, rest_b)
             else:
-                found += _matched(rest_a, rest_b, same_values, Proof.VALUES)
-    return tuple(sorted(found, key=lambda one: order[one.a.key.text]))
+                renamed += _matched(rest_a, rest_b, same_values, Proof.VALUES)
+    return tuple(sorted(renamed, key=lambda one: order[one.a.key.text]))
 
 
 def _matched(left: Sequence[Leaf], right: Sequence[Leaf], same: Same, proof: Proof) -> Iterator[Renamed]:
@@ -139,8 +139,8 @@ def _identity(file: str) -> Hashable:
     """Identity shared by all names of a file: hard links and symbolic links to it as well."""
     if urls.is_url(file) or not os.path.exists(file):
         return file
-    found = os.stat(file)
-    return found.st_dev, found.st_ino
+    status = os.stat(file)
+    return status.st_dev, status.st_ino
 
 
 def _by_names(left: Sequence[Leaf], right: Sequence[Leaf]) -> Iterator[Renamed]:

@@ -78,12 +78,12 @@ def total_of(leaves: Iterable[Leaf]) -> Total:
 
 def dtype_totals(leaves: Iterable[Leaf]) -> dict[str, DtypeTotal]:
     """The leaves with arrays by the name of their dtype, the largest size first."""
-    found: dict[DType, list[Leaf]] = {}
+    by_dtype: dict[DType, list[Leaf]] = {}
     for leaf in leaves:
         if leaf.spec is not None:
-            found.setdefault(leaf.spec.dtype, []).append(leaf)
+            by_dtype.setdefault(leaf.spec.dtype, []).append(leaf)
     totals: dict[str, Total] = {}
-    for dtype, alike in found.items():  # those of both byte orders have one name
+    for dtype, alike in by_dtype.items():  # those of both byte orders have one name
         totals[dtype.name] = totals.get(dtype.name, Total()) + total_of(alike)
     largest_first = sorted(totals.items(), key=lambda item: -item[1].bytes)
     return {name: DtypeTotal(**vars(total)) for name, total in largest_first}
@@ -100,14 +100,14 @@ def parameters(leaves: Iterable[Leaf]) -> int:
 
 def subtrees(leaves: Iterable[Leaf], depth: int | None = None) -> tuple[SubtreeTotal, ...]:
     """The total of every subtree whose key has `depth` components at most; None: any number."""
-    found: dict[str, Total] = {}
+    by_key: dict[str, Total] = {}
     for leaf in leaves:
         total, prefix = total_of([leaf]), ""
         for i, name in enumerate(leaf.key.names[:-1][:depth]):
             part = name.replace(SEPARATOR, ESCAPED)
             prefix = f"{prefix}{SEPARATOR}{part}" if i else part
-            found[prefix] = found.get(prefix, Total()) + total
-    return tuple(SubtreeTotal(**vars(total), key=key) for key, total in found.items())
+            by_key[prefix] = by_key.get(prefix, Total()) + total
+    return tuple(SubtreeTotal(**vars(total), key=key) for key, total in by_key.items())
 
 
 def total_text(total: Total) -> str:

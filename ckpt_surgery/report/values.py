@@ -66,24 +66,24 @@ def value_differences(
     meant = [key for key in left if key in right and (keys is None or key in keys)]
     pairs = [(left[key], right[key]) for key in meant if _comparable(left[key], right[key])]
     read = ByteCounter(sum(x.nbytes for x, _ in pairs), progress, READING)
-    found: list[ComparedLeaf | NotCompared] = [
+    compared: list[ComparedLeaf | NotCompared] = [
         _uncompared(left[key], f"both are objects of the type {left[key].type}")
         for key in meant
         if left[key].kind is right[key].kind is LeafKind.OBJECT and left[key].type == right[key].type
     ]
     for x, y in pairs:
         if x.key.text in without_values:
-            found.append(_uncompared(x, "one of the two has its shape and dtype, and no value"))
+            compared.append(_uncompared(x, "one of the two has its shape and dtype, and no value"))
             continue
         if (why := _why_unread(x) or _why_unread(y)) is not None:
-            found.append(_uncompared(x, why))
+            compared.append(_uncompared(x, why))
             read.add(x.nbytes)
             continue
         with _reading(x, memory):
-            found.append(_compared(a, b, x, y, memory, tolerance))
+            compared.append(_compared(a, b, x, y, memory, tolerance))
         read.add(x.nbytes)
-    uncompared = tuple(one for one in found if isinstance(one, NotCompared))
-    return tuple(one for one in found if isinstance(one, ComparedLeaf)), uncompared
+    uncompared = tuple(one for one in compared if isinstance(one, NotCompared))
+    return tuple(one for one in compared if isinstance(one, ComparedLeaf)), uncompared
 
 
 def statistics(
@@ -97,11 +97,11 @@ def statistics(
     listed = source.leaves().values() if leaves is None else leaves
     arrays = [leaf for leaf in listed if leaf.spec is not None]
     read = ByteCounter(sum(leaf.nbytes for leaf in arrays), progress, READING)
-    found = {}
+    by_key = {}
     for leaf in arrays:
-        found[leaf.key.text] = _statistics_or_reason(source, leaf, memory)
+        by_key[leaf.key.text] = _statistics_or_reason(source, leaf, memory)
         read.add(leaf.nbytes)
-    return found
+    return by_key
 
 
 SAMPLE = 256
@@ -125,8 +125,8 @@ def same_values(
         with _reading(left, memory):
             if is_numeric(left) and not _same_sample(a, b, left, right):
                 return False
-            found = _compared(a, b, left, right, memory, EXACT)
-        return isinstance(found, ComparedLeaf) and found.equal
+            compared = _compared(a, b, left, right, memory, EXACT)
+        return isinstance(compared, ComparedLeaf) and compared.equal
 
     return same
 

@@ -33,7 +33,7 @@ class Verify(enum.StrEnum):
     NONE = "none"
     """Nothing."""
     FAST = "fast"
-    """What was computed or copied, and a few bytes of each linked chunk."""
+    """Bytes that were computed or copied, and a few of each linked chunk."""
     FULL = "full"
     """All values."""
 
@@ -102,7 +102,7 @@ class Verified(Represented):
     flaws: tuple[Flaw, ...]
     """Everything that is wrong; empty: nothing is."""
     notices: tuple[str, ...] = ()
-    """What could not be compared, or was recorded."""
+    """Leaves that could not be compared, and digests that were recorded."""
     sample: VerifiedSample | None = None
     """The part of the digests that was compared; None where the mode alone says what was."""
 
@@ -157,12 +157,14 @@ class VerifyDocument(Versioned):
     flaws: tuple[Flaw, ...]
     """The first 100 of them."""
     notices: tuple[str, ...]
-    """What could not be compared, or was recorded."""
+    """Leaves that could not be compared, and digests that were recorded."""
     sample: VerifiedSample | None = UNSET
     """With `--sample`: the part that was compared."""
 
 
-def verified_document(found: Verified) -> VerifyDocument:
+def verified_document(verified: Verified) -> VerifyDocument:
     """The JSON document of `verify`, with the first MOST_FLAWS flaws."""
-    flaws, sample = found.flaws[:MOST_FLAWS], found.sample or UNSET
-    return VerifyDocument.from_attributes(found, flaw_count=len(found.flaws), flaws=flaws, sample=sample)
+    flaws, sample = verified.flaws[:MOST_FLAWS], verified.sample or UNSET
+    return VerifyDocument.from_attributes(
+        verified, flaw_count=len(verified.flaws), flaws=flaws, sample=sample
+    )

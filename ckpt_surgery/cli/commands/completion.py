@@ -31,7 +31,7 @@ def completion(
     """
     from click.shell_completion import get_completion_class
 
-    found = LineComplete if shell == "bash" else get_completion_class(shell)
-    assert found is not None
-    sys.stdout.write(found(ctx.find_root().command, {}, PROGRAM, COMPLETE).source().rstrip() + "\n")
+    script = LineComplete if shell == "bash" else get_completion_class(shell)
+    assert script is not None
+    sys.stdout.write(script(ctx.find_root().command, {}, PROGRAM, COMPLETE).source().rstrip() + "\n")
     return 0

@@ -42,10 +42,10 @@ def diff(
 
     check_document_beside(json_to, a, b, step=options["step"], item=options["item"])
     with terminal.reading(options["values"]) as progress:
-        found = ckpt_surgery.diff(a, b, progress=progress, **options)
+        difference = ckpt_surgery.diff(a, b, progress=progress, **options)
     if a == b or os.path.realpath(a) == os.path.realpath(b):
         terminal.warn(warning_lines([f"A and B are the same path, {a}"]))
-    terminal.show(difference_lines(found, full=full, width=terminal.text.width))
-    terminal.warn(warning_lines(found.warnings))
-    terminal.write(diff_document, found)
-    return DIFFERENT if exit_code and found.different else 0
+    terminal.show(difference_lines(difference, full=full, width=terminal.text.width))
+    terminal.warn(warning_lines(difference.warnings))
+    terminal.write(diff_document, difference)
+    return DIFFERENT if exit_code and difference.different else 0

@@ -24,18 +24,18 @@ def env(terminal: Terminal, json_to: JsonTo) -> int:
     from ckpt_surgery.cli.parameters.command import VARIABLES
     from ckpt_surgery.core.text import bytes_text, shown
 
-    found = describe_environment(tuple(VARIABLES.values()))
-    width = max(map(len, (*found.packages, *found.variables, "installed in")))
+    machine = describe_environment(tuple(VARIABLES.values()))
+    width = max(map(len, (*machine.packages, *machine.variables, "installed in")))
     rows = {
-        "ckpt-surgery": found.ckpt_surgery,
-        "installed in": found.location,
-        "Python": found.python,
-        "platform": found.platform,
-        "cores": f"{found.usable_cores} of {found.cores}",
-        "memory": f"{bytes_text(found.memory)}, {bytes_text(found.available_memory)} available",
-        **{name: version or ABSENT for name, version in found.packages.items()},
-        **found.variables,
+        "ckpt-surgery": machine.ckpt_surgery,
+        "installed in": machine.location,
+        "Python": machine.python,
+        "platform": machine.platform,
+        "cores": f"{machine.usable_cores} of {machine.cores}",
+        "memory": f"{bytes_text(machine.memory)}, {bytes_text(machine.available_memory)} available",
+        **{name: version or ABSENT for name, version in machine.packages.items()},
+        **machine.variables,
     }
     terminal.show(Text(f"{name:<{width}}  {shown(value)}") for name, value in rows.items())
-    terminal.write(lambda: found)
+    terminal.write(lambda: machine)
     return 0

@@ -76,7 +76,7 @@ def infer(
     reuse_memory()
     enable_gc()
     with terminal.progress() as progress:
-        found = inferring.infer(
+        inferred = inferring.infer(
             src,
             target,
             recipe=recipe,
@@ -87,25 +87,25 @@ def infer(
             progress=progress,
             **options,
         )
-    terminal.write(found.document)
+    terminal.write(inferred.document)
     if out is None and json_to != STDOUT:
-        sys.stdout.write(found.recipe)
-    terminal.warn(warning_lines(found.warnings))
-    terminal.wrapped(_lines(found, out))
-    return 0 if found.decided else UNDECIDED
+        sys.stdout.write(inferred.recipe)
+    terminal.warn(warning_lines(inferred.warnings))
+    terminal.wrapped(_lines(inferred, out))
+    return 0 if inferred.decided else UNDECIDED
 
 
-def _lines(found: "Inferred", out: str | None) -> "Iterator[Text]":
+def _lines(inferred: "Inferred", out: str | None) -> "Iterator[Text]":
     """The summary: what decided, what is open, what is dropped."""
     from rich.text import Text
 
     from ckpt_surgery.core.notices import few_keys
 
-    findings = found.findings
-    yield Text(f"{VALUES[found.values]}", "dim")
+    findings = inferred.findings
+    yield Text(f"{VALUES[inferred.values]}", "dim")
     for evidence, count in Counter(str(one.evidence) for one in findings.formations).most_common():
         yield Text.assemble(
-            (f"{count:,}", "bold"), f" of {number_of(found.target_leaves, 'leaf')}: {evidence}"
+            (f"{count:,}", "bold"), f" of {number_of(inferred.target_leaves, 'leaf')}: {evidence}"
         )
     if findings.from_target:
         keys = few_keys(list(findings.from_target))
@@ -114,30 +114,30 @@ def _lines(found: "Inferred", out: str | None) -> "Iterator[Text]":
         yield Text.assemble(("dropped: ", "bold yellow"), few_keys(list(findings.dropped)))
     for conflict in findings.conflicts[:MOST]:
         values, names = few_keys(list(conflict.by_values)), few_keys(list(conflict.by_names))
-        told = f"`{shown(conflict.target)}` has the values of {values}; its name says {names}"
-        yield Text.assemble(("values over names: ", "bold yellow"), told)
+        disagreement = f"`{shown(conflict.target)}` has the values of {values}; its name says {names}"
+        yield Text.assemble(("values over names: ", "bold yellow"), disagreement)
     for one in findings.undecided[:MOST]:
         keys = few_keys(list(one.targets))
         yield Text.assemble(("not decided: ", "bold red"), f"{keys}: {shown(one.why)}")
     more = len(findings.undecided) - MOST
     if more > 0:
         yield Text.assemble(("not decided: ", "bold red"), f"and {more:,} more; the recipe lists all")
-    for problem in found.problems:
+    for problem in inferred.problems:
         yield Text.assemble(("problem: ", "bold red"), shown(problem))
-    rules = number_of(len(found.draft.rules), "rule")
+    rules = number_of(len(inferred.draft.rules), "rule")
     where = "" if out is None else f" · {shown(out)}"
-    if found.decided:
-        yield Text.assemble(("decided", "bold green"), f"  {rules} · planned · {_compared(found)}{where}")
+    if inferred.decided:
+        yield Text.assemble(("decided", "bold green"), f"  {rules} · planned · {_compared(inferred)}{where}")
     else:
         yield Text.assemble(
             ("not decided", "bold red"), f"  {rules} · the recipe does not run as it is{where}"
         )
 
 
-def _compared(found: "Inferred") -> str:
+def _compared(inferred: "Inferred") -> str:
     """Number of leaves compared with those of the target, element by element."""
     return (
-        f"every element of {number_of(found.compared, 'leaf')} compared"
-        if found.compared
+        f"every element of {number_of(inferred.compared, 'leaf')} compared"
+        if inferred.compared
         else "no values compared"
     )

@@ -47,19 +47,19 @@ def inspect(
     _check_options(exit_code, keys, options)
     check_document_beside(json_to, path, format=format, step=options["step"], item=options["item"])
     with terminal.reading(options["stats"]) as progress:
-        found = ckpt_surgery.inspect(path, format=format, progress=progress, **options)
+        inspection = ckpt_surgery.inspect(path, format=format, progress=progress, **options)
     verbose, width = terminal.settings.verbose > 0, terminal.text.width
     if keys:
-        terminal.show(key_lines(found))
+        terminal.show(key_lines(inspection))
     elif options["stats"]:
-        terminal.show(statistics_lines(found, full=full, verbose=verbose, width=width))
+        terminal.show(statistics_lines(inspection, full=full, verbose=verbose, width=width))
     else:
-        terminal.show(inspection_lines(found, flat=flat, full=full, verbose=verbose, width=width))
-    terminal.warn(warning_lines(found.warnings))
-    terminal.write(inspect_document, found)
-    if any(isinstance(one, Unread) and one.damaged for one in (found.statistics or {}).values()):
+        terminal.show(inspection_lines(inspection, flat=flat, full=full, verbose=verbose, width=width))
+    terminal.warn(warning_lines(inspection.warnings))
+    terminal.write(inspect_document, inspection)
+    if any(isinstance(one, Unread) and one.damaged for one in (inspection.statistics or {}).values()):
         return 1
-    return VerificationError.exit_code if exit_code and found.unusual else 0
+    return VerificationError.exit_code if exit_code and inspection.unusual else 0
 
 
 def _check_options(exit_code: bool, keys: bool, options: InspectOptions) -> None:

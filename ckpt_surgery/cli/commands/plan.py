@@ -106,16 +106,16 @@ def _show_saved_plan(ctx: click.Context, path: str, paths: Sequence[str], output
     from ckpt_surgery.inputs import output_files
     from ckpt_surgery.inputs.saved_plans import refuse_arguments, show_plan
 
-    found = show_plan(path)
-    if found is None:
+    saved = show_plan(path)
+    if saved is None:
         return None
     refuse_arguments(path, [*map(shown, paths), *_decided(ctx)])
-    inputs = [output_files.CheckpointPath(i.path, i.format, i.step, i.item) for i in found.plan.inputs]
+    inputs = [output_files.CheckpointPath(i.path, i.format, i.step, i.item) for i in saved.plan.inputs]
     output_files.check_documents([output.json_to, output.report_to], inputs, [path])
     terminal = open_terminal(ctx.find_root().obj, output.json_to)
-    code = Report.of(terminal, output).planned(found.plan, misfits=dict(found.misfits))
-    terminal.show(_saved_lines(found))
-    terminal.warn(_misfit_lines(found))
+    code = Report.of(terminal, output).planned(saved.plan, misfits=dict(saved.misfits))
+    terminal.show(_saved_lines(saved))
+    terminal.warn(_misfit_lines(saved))
     return code
 
 
@@ -127,20 +127,20 @@ def _decided(ctx: click.Context) -> Iterator[str]:
             yield f"`{param.opts[-1]}`"
 
 
-def _saved_lines(found: "ShownPlan") -> Iterator["Text"]:
+def _saved_lines(saved: "ShownPlan") -> Iterator["Text"]:
     from rich.text import Text
 
-    request = found.request
-    made = f"{bytes_text(request.memory)} of memory, {request.workers} threads"
+    request = saved.request
+    settings = f"{bytes_text(request.memory)} of memory, {request.workers} threads"
     where = "no destination" if request.dst is None else shown(urls.near(request.dst))
-    yield Text(f"saved for {where} ({request.format}; {made})")
-    fitting = [shown(name) for name, why in found.misfits.items() if why is None]
+    yield Text(f"saved for {where} ({request.format}; {settings})")
+    fitting = [shown(name) for name, why in saved.misfits.items() if why is None]
     if fitting:
         yield Text(f"as when the plan was made: {', '.join(fitting)}", "green")
 
 
-def _misfit_lines(found: "ShownPlan") -> Iterator["Text"]:
+def _misfit_lines(saved: "ShownPlan") -> Iterator["Text"]:
     from ckpt_surgery.cli.terminal.columns import warning_lines
 
-    misfits = {name: why for name, why in found.misfits.items() if why is not None}
+    misfits = {name: why for name, why in saved.misfits.items() if why is not None}
     yield from warning_lines(f"{name} {why}; `apply` will refuse this plan" for name, why in misfits.items())

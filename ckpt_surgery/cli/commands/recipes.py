@@ -30,9 +30,9 @@ def recipes(
     if name is not None:
         terminal.show([Text(line) for line in choices.recipe_text(name).split("\n")[:-1]])
         return 0
-    found = choices.recipes()
-    column = max((len(name) for name, _ in found), default=0) + len(GAP)
-    for name, purpose in found:
+    listed = choices.recipes()
+    column = max((len(name) for name, _ in listed), default=0) + len(GAP)
+    for name, purpose in listed:
         lines = [line.plain for line in sentence(purpose, max(terminal.text.width - column, NARROWEST))]
         heads = [f"{name:<{column}}", *[" " * column] * (len(lines) - 1)]
         terminal.show(

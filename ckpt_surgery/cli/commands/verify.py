@@ -50,7 +50,7 @@ def verify(
     chosen = {"step": options.get("step"), "item": options.get("item"), "format": options.get("src_format")}
     check_document_beside(json_to, path, **chosen)
     with terminal.reading() as progress:
-        found = verifying.verify(
+        verified = verifying.verify(
             path,
             sample=sample,
             seed=seed,
@@ -59,8 +59,8 @@ def verify(
             progress=progress,
             **options,
         )
-    terminal.write(verified_document, found)
-    terminal.warn(warning_lines(found.notices))
-    terminal.warn(flaw_lines(found))
-    terminal.show([verified_line(found)])
-    return VerificationError.exit_code if found.flaws else 0
+    terminal.write(verified_document, verified)
+    terminal.warn(warning_lines(verified.notices))
+    terminal.warn(flaw_lines(verified))
+    terminal.show([verified_line(verified)])
+    return VerificationError.exit_code if verified.flaws else 0

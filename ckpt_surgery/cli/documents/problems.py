@@ -47,7 +47,7 @@ class ErrorDocument(Versioned):
 
 @dataclass(frozen=True)
 class WarningEntry(Document):
-    """What may be a mistake in a recipe."""
+    """Possible mistake in a recipe."""
 
     message: str
     """What may go wrong."""

@@ -61,16 +61,16 @@ class _Generator(GenerateJsonSchema):
 
     def dataclass_schema(self, schema: Any) -> dict[str, Any]:
         """The schema of a document; a member is required unless its default is `UNSET`."""
-        found = super().dataclass_schema(schema)
+        whole = super().dataclass_schema(schema)
         texts = {n: text for base in reversed(schema["cls"].__mro__) for n, text in _docstrings(base).items()}
         optional = {member_name(field.name) for field in fields(schema["cls"]) if field.default is UNSET}
         members = {
-            name: {**member, "description": texts[name]} for name, member in found["properties"].items()
+            name: {**member, "description": texts[name]} for name, member in whole["properties"].items()
         }
         required = [name for name in members if name not in optional]
         for name in required:
             members[name].pop("default", None)
-        return {**found, "properties": members, "required": required}
+        return {**whole, "properties": members, "required": required}
 
 
 @cache

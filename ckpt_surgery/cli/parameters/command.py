@@ -206,7 +206,7 @@ def command(
 ) -> Callable[[Callable[..., int | None]], Command]:
     """Make the command `name` of a function, whose docstring is its help, and whose result its exit code."""
 
-    def made(function: Callable[..., int | None]) -> Command:
+    def decorate(function: Callable[..., int | None]) -> Command:
         hints = {name: hint for name, hint in function.__annotations__.items() if name not in GIVEN}
 
         def declared() -> list[click.Parameter]:
@@ -228,7 +228,7 @@ def command(
         texts = {"help": inspect.cleandoc(function.__doc__ or ""), "short_help": short_help}
         return Command(name, callback=run, declared=declared, examples=examples, **texts)
 
-    return made
+    return decorate
 
 
 def _is_group(hint: Any) -> bool:

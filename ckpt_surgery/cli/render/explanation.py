@@ -121,12 +121,12 @@ def _bound(claims: Iterable[Mapping[str, str]], full: bool) -> list[str]:
     for bound in claims:
         for name, value in bound.items():
             values.setdefault(name, {})[value] = None
-    found = []
+    lines = []
     for name, distinct in values.items():
         texts = [shown(value) or "''" for value in distinct]
         texts = texts if full or len(texts) <= MOST else [*texts[:3], "…", texts[-1]]
-        found.append(f"{chr(92) if name.isdecimal() else ''}{shown(name)} = {', '.join(texts)}")
-    return found
+        lines.append(f"{chr(92) if name.isdecimal() else ''}{shown(name)} = {', '.join(texts)}")
+    return lines
 
 
 # --- a leaf of a source -------------------------------------------------------------------------------------

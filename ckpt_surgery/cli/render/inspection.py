@@ -29,18 +29,18 @@ ON_MESH = " on mesh "
 
 
 def inspection_lines(
-    found: Inspection, *, flat: bool, full: bool, verbose: bool, width: int
+    inspection: Inspection, *, flat: bool, full: bool, verbose: bool, width: int
 ) -> Iterator[Text]:
     """Head, then a tree or a flat list of the leaves."""
-    texts = shared_texts(found.leaves, found.values)
-    lines = listing(found.leaves, texts, full=full, depth=found.depth)
-    by_bytes = found.sort == "size"
+    texts = shared_texts(inspection.leaves, inspection.values)
+    lines = listing(inspection.leaves, texts, full=full, depth=inspection.depth)
+    by_bytes = inspection.sort == "size"
     if flat:
         lines = by_size(lines) if by_bytes else lines
     else:
         lines = tree(lines, sort_by_size=by_bytes)
     mesh = _only_mesh(lines)
-    yield from head_lines(found, verbose, width)
+    yield from head_lines(inspection, verbose, width)
     yield from _labelled("mesh", [Text(mesh)] if mesh else [], width)
     yield Text()
     names = [Text("  " * line.level).append(line.key, "bold" if line.leaf is None else "") for line in lines]
@@ -48,10 +48,10 @@ def inspection_lines(
     yield from rows_of(names, rows, 4, width)
 
 
-def key_lines(found: Inspection) -> Iterator[Text]:
+def key_lines(inspection: Inspection) -> Iterator[Text]:
     """Keys on lines of their own, in the order of the checkpoint or of `sort`."""
-    lines = listing(found.leaves, {}, full=True)
-    for line in by_size(lines) if found.sort == "size" else lines:
+    lines = listing(inspection.leaves, {}, full=True)
+    for line in by_size(lines) if inspection.sort == "size" else lines:
         yield Text(line.key)
 
 
@@ -73,33 +73,33 @@ def _cells(line: TreeLine, mesh: str, verbose: bool) -> list[Text]:
     return [count, spec, size, sharding, Text(chunks_text(line.leaf.manifest) if verbose else "", "dim")]
 
 
-def head_lines(found: Inspection, verbose: bool, width: int) -> Iterator[Text]:
+def head_lines(inspection: Inspection, verbose: bool, width: int) -> Iterator[Text]:
     """Lines about the whole checkpoint: path, format, totals, dtypes, steps, items, metadata."""
-    about = chosen_text(found.format, found.step, found.item)
-    yield from flowing([Text(shown(found.path), "bold"), Text(f"({about})", "dim")], "  ", width)
-    yield from flowing(list(map(Text, size_texts(found.leaves, found.others))), ", ", width)
+    about = chosen_text(inspection.format, inspection.step, inspection.item)
+    yield from flowing([Text(shown(inspection.path), "bold"), Text(f"({about})", "dim")], "  ", width)
+    yield from flowing(list(map(Text, size_texts(inspection.leaves, inspection.others))), ", ", width)
     dtypes = [
         Text(f"{short_dtype(name)} {bytes_text(total.bytes)} in {number_of(total.leaves, 'leaf')}")
-        for name, total in dtype_totals(found.leaves).items()
+        for name, total in dtype_totals(inspection.leaves).items()
     ]
     if len(dtypes) > 1:
         yield from _labelled("dtypes", dtypes, width)
-    yield from _labelled("stored as", _stored_texts(found), width)
-    choices = found.choices
-    yield from _labelled("steps", _step_texts(choices.steps, found.step), width)
+    yield from _labelled("stored as", _stored_texts(inspection), width)
+    choices = inspection.choices
+    yield from _labelled("steps", _step_texts(choices.steps, inspection.step), width)
     yield from _labelled("unfinished steps", _few(list(map(str, choices.unfinished))), width)
     others = [shown(name) for name in choices.items]
     yield from _labelled("items", _few(others), width)
-    if found.history is not None:
-        for number, sentence in enumerate(_history_sentences(found.history)):
+    if inspection.history is not None:
+        for number, sentence in enumerate(_history_sentences(inspection.history)):
             label = Text("history" if number == 0 else "       ", "dim")
             yield from flowing([label, *map(Text, sentence.split(" "))], " ", width)
-    metadata = own_metadata(found.metadata)
+    metadata = own_metadata(inspection.metadata)
     if metadata:
         text = json_text(metadata, indent=None).strip()
         cut = len(text) > MOST_METADATA and not verbose
-        told = f"{text[:MOST_METADATA]}… (-v shows all)" if cut else text
-        yield from flowing([Text("metadata", "dim"), *map(Text, told.split(" "))], " ", width)
+        shortened = f"{text[:MOST_METADATA]}… (-v shows all)" if cut else text
+        yield from flowing([Text("metadata", "dim"), *map(Text, shortened.split(" "))], " ", width)
 
 
 def _history_sentences(history: History) -> Iterator[str]:
@@ -107,11 +107,11 @@ def _history_sentences(history: History) -> Iterator[str]:
     last = history.recipes[-1] if history.recipes else None
     is_conversion = last is not None and last.name == NO_RECIPE
     verb = "converted" if is_conversion else "made"
-    made = f"{verb} from {_listed(map(_origin, history.sources))}" if history.sources else verb
+    origin = f"{verb} from {_listed(map(_origin, history.sources))}" if history.sources else verb
     by = "" if last is None or is_conversion else f" by {_recipe_text(last)}"
     when = "" if history.written is None else f", {history.written.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
     version = "" if history.version is None else f" with ckpt-surgery {shown(history.version)}"
-    yield f"{made}{by}{when}{version}"
+    yield f"{origin}{by}{when}{version}"
     if len(history.recipes) > 1:
         yield f"before that by {_listed(map(_recipe_text, history.recipes[:-1]))}"
     if history.config:
@@ -136,9 +136,9 @@ def _listed(parts: Iterator[str]) -> str:
     return f"{', '.join(first)} and {last}" if first else last
 
 
-def _stored_texts(found: Inspection) -> list[Text]:
+def _stored_texts(inspection: Inspection) -> list[Text]:
     """`Q4_K in 226 leaves`, for each type of the format's own, in the order of the leaves."""
-    stored = Counter((leaf.stored_type, leaf.unreadable) for leaf in found.leaves if leaf.stored_type)
+    stored = Counter((leaf.stored_type, leaf.unreadable) for leaf in inspection.leaves if leaf.stored_type)
     return [
         Text(f"{name} in {number_of(count, 'leaf')}{_why_unread(name, unread)}")
         for (name, unread), count in stored.items()
@@ -163,8 +163,8 @@ def _few(names: Sequence[str]) -> list[Text]:
 
 
 def _step_texts(steps: Sequence[int], chosen: int | None) -> list[Text]:
-    told = _few([str(step) for step in steps])
-    return [Text(one.plain, "bold" if one.plain == str(chosen) else "") for one in told]
+    texts = _few([str(step) for step in steps])
+    return [Text(one.plain, "bold" if one.plain == str(chosen) else "") for one in texts]
 
 
 MOST_PATTERNS = 10
@@ -173,22 +173,22 @@ MOST_PATTERNS = 10
 _TITLES = {NAN: "NaN in", INFINITE: "inf in", ZEROS: "nothing but zeros in", MIXED_DTYPES: "mixed dtypes in"}
 
 
-def statistics_lines(found: Inspection, *, full: bool, verbose: bool, width: int) -> Iterator[Text]:
+def statistics_lines(inspection: Inspection, *, full: bool, verbose: bool, width: int) -> Iterator[Text]:
     """Head, a line for every leaf with its numbers or why it has none, and what is unusual."""
-    statistics = found.statistics or {}
-    yield from head_lines(found, verbose, width)
+    statistics = inspection.statistics or {}
+    yield from head_lines(inspection, verbose, width)
     yield Text()
-    told = [statistics.get(leaf.key.text) for leaf in found.leaves]
-    listed = zip(found.leaves, told, strict=True)
+    by_leaf = [statistics.get(leaf.key.text) for leaf in inspection.leaves]
+    listed = zip(inspection.leaves, by_leaf, strict=True)
     cells = [[Text(describe(leaf), "dim"), *_numbers(stats)] for leaf, stats in listed]
     rows = padded(cells, (False,) * 7)
     rows = [
         _unread(row, stats) if isinstance(stats, Unread) else row
-        for row, stats in zip(rows, told, strict=True)
+        for row, stats in zip(rows, by_leaf, strict=True)
     ]
-    yield from blocks_of([Text(escaped(leaf.key.printed)) for leaf in found.leaves], rows, 1, width)
+    yield from blocks_of([Text(escaped(leaf.key.printed)) for leaf in inspection.leaves], rows, 1, width)
     yield Text()
-    yield from unusual_lines(found.unusual or (), full, width)
+    yield from unusual_lines(inspection.unusual or (), full, width)
 
 
 def _unread(cells: Sequence[Text], stats: Unread) -> list[Text]:
@@ -201,18 +201,18 @@ def _numbers(stats: Statistics | Unread | None) -> list[Text]:
     if not isinstance(stats, Statistics):
         return [Text()] * 6
     numbers = (("min", stats.minimum), ("max", stats.maximum), ("mean", stats.mean), ("std", stats.std))
-    found = [Text(f"{name} {'-' if n is None else f'{n:.4g}'}") for name, n in numbers]
+    texts = [Text(f"{name} {'-' if n is None else f'{n:.4g}'}") for name, n in numbers]
     picture = blocks(stats.histogram) if len(stats.histogram.counts) > 1 else ""
     counts = [f"{count:,} {name}" for name, count in (("NaN", stats.nan), ("inf", stats.inf)) if count]
-    return [*found, Text(picture, "cyan"), Text(", ".join(counts), "bold red")]
+    return [*texts, Text(picture, "cyan"), Text(", ".join(counts), "bold red")]
 
 
-def unusual_lines(found: Sequence[Unusual], full: bool, width: int) -> Iterator[Text]:
+def unusual_lines(groups: Sequence[Unusual], full: bool, width: int) -> Iterator[Text]:
     """A line for each kind of unusual leaves, and one for each pattern of keys below it."""
-    if not found:
+    if not groups:
         yield Text("nothing unusual: no NaN, no inf, no array of zeros, no mixed dtypes", "green")
         return
-    for one in found:
+    for one in groups:
         style = "yellow" if one.what in (ZEROS, MIXED_DTYPES) else "bold red"
         yield Text(f"{_TITLES[one.what]} {number_of(len(one.leaves), 'leaf')}", style)
         entries = [ShownKey(leaf.key.printed, (), describe(leaf)) for leaf in one.leaves]

@@ -172,10 +172,10 @@ def row_lines(rows: Sequence[Row], width: int, full: bool) -> Iterator[Text]:
 
 def _within(text: str, sign: str, width: int) -> list[str]:
     """A text on one line or, where that is too long, on two: before the sign, and from it on."""
-    before, found, after = text.rpartition(sign)
-    if cell_len(text) <= width or not found:
+    before, separator, after = text.rpartition(sign)
+    if cell_len(text) <= width or not separator:
         return [text]
-    return [before, f"{found.lstrip()}{after}"]
+    return [before, f"{separator.lstrip()}{after}"]
 
 
 def _item_lines(plan: "Plan") -> Iterator[Text]:
@@ -189,10 +189,10 @@ def _item_lines(plan: "Plan") -> Iterator[Text]:
 
 def _totals(plan: "Plan") -> list[Text]:
     """`16 leaves → 7:`, then the fates, each with the comma after it."""
-    found = totals(plan)
-    fates = _fates(found.by_fate)
+    counted = totals(plan)
+    fates = _fates(counted.by_fate)
     parts = [part + Text(",") for part in fates[:-1]] + fates[-1:]
-    return [Text(f"{number_of(found.before, 'leaf')}{ARROW}{found.after:,}:"), *parts]
+    return [Text(f"{number_of(counted.before, 'leaf')}{ARROW}{counted.after:,}:"), *parts]
 
 
 def _fates(by_fate: Mapping[str, int]) -> list[Text]:

@@ -29,25 +29,27 @@ def run_lines(run: VerifiedRun, width: int) -> Iterator[Text]:
     yield from flowing(parts, ", ", width)
 
 
-def flaw_lines(found: Verified) -> Iterator[Text]:
+def flaw_lines(verified: Verified) -> Iterator[Text]:
     """One line for each flaw, and one for those that are only counted."""
-    for flaw in found.flaws[:MOST_FLAWS]:
+    for flaw in verified.flaws[:MOST_FLAWS]:
         yield Text.assemble(("damaged  ", "bold red"), shown(flaw_text(flaw)))
-    more = len(found.flaws) - MOST_FLAWS
+    more = len(verified.flaws) - MOST_FLAWS
     if more > 0:
         yield Text.assemble(("damaged  ", "bold red"), f"and {more:,} more")
 
 
-def verified_line(found: Verified) -> Text:
+def verified_line(verified: Verified) -> Text:
     """The last line of `verify`."""
-    style = "bold red" if found.flaws else "green" if found.in_part else "bold green"
-    word = (verdict(found), style)
-    line = Text.assemble(word, f"  {number_of(found.leaves, 'leaf')} · {bytes_text(found.bytes_read)} read")
-    if found.sample is not None:
-        line.append(f" ({found.sample.share_read:.2%} of what has digests)")
-    if found.bytes_not_read:
-        line.append(f", {bytes_text(found.bytes_not_read)} not read")
-        line.append("" if found.flaws or found.mode is Depth.FULL else " (--full reads all)")
-    if found.flaws:
-        line.append(f" · {number_of(len(found.flaws), 'flaw')}")
-    return line.append(f" · {shown(found.path)}")
+    style = "bold red" if verified.flaws else "green" if verified.in_part else "bold green"
+    word = (verdict(verified), style)
+    line = Text.assemble(
+        word, f"  {number_of(verified.leaves, 'leaf')} · {bytes_text(verified.bytes_read)} read"
+    )
+    if verified.sample is not None:
+        line.append(f" ({verified.sample.share_read:.2%} of what has digests)")
+    if verified.bytes_not_read:
+        line.append(f", {bytes_text(verified.bytes_not_read)} not read")
+        line.append("" if verified.flaws or verified.mode is Depth.FULL else " (--full reads all)")
+    if verified.flaws:
+        line.append(f" · {number_of(len(verified.flaws), 'flaw')}")
+    return line.append(f" · {shown(verified.path)}")

@@ -131,14 +131,14 @@ def flowing(parts: Sequence[Text], between: str, width: int, hang: int = INDENT)
     """The parts one after the other, broken between parts where the width is not enough."""
     line = Text()
     for i, part in enumerate(parts):
-        told = part if i == len(parts) - 1 else part + Text(between.rstrip())
+        piece = part if i == len(parts) - 1 else part + Text(between.rstrip())
         lead = "" if not line else between[len(between.rstrip()) :]
-        length = cell_len(told.plain.rstrip())
+        length = cell_len(piece.plain.rstrip())
         if line.plain.strip() and line.cell_len + len(lead) + length > width:
             line.rstrip()
             yield line
             line, lead = Text(" " * hang), ""
-        line = line + Text(lead) + told
+        line = line + Text(lead) + piece
     if line:
         line.rstrip()
         yield line

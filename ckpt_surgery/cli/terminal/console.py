@@ -223,7 +223,7 @@ def styled_line(line: str) -> "Text":
 
 def as_options(hint: str) -> str:
     """The library's hint with options in place of arguments: `step=10` becomes `--step 10`."""
-    return _ARGUMENT.sub(lambda found: f"`{_option(found[1], found[2])}`", hint)
+    return _ARGUMENT.sub(lambda match: f"`{_option(match[1], match[2])}`", hint)
 
 
 def _option(argument: str, value: str) -> str:
@@ -232,7 +232,7 @@ def _option(argument: str, value: str) -> str:
     if argument not in ARGUMENTS:
         return f"{argument}={value}"
     name = f"--{argument.replace('_', '-')}"
-    text = _PARAM.sub(lambda found: f"{found[1]}={_YAML.get(found[2], found[2])}", value).strip('"')
+    text = _PARAM.sub(lambda match: f"{match[1]}={_YAML.get(match[2], match[2])}", value).strip('"')
     return name if value == "True" else f"{name} {text}"
 
 
