@@ -13,7 +13,7 @@ or which checkpoint is read: such options are in no environment.
 
 import inspect
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from types import MappingProxyType, NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, Unpack, get_args, get_origin
@@ -41,39 +41,9 @@ FROM_VARIABLES = "from variables"
 LOCAL = "local"
 
 
-def name_variables(params: Iterable[click.Parameter]) -> None:
-    """Let options be set by their variables, which `--help` then shows."""
-    for param in params:
-        variable = next(filter(None, map(VARIABLES.get, param.opts)), None)
-        if isinstance(param, click.Option) and variable is not None:
-            param.envvar, param.show_envvar = variable, True
-
-
 def is_from_variable(ctx: click.Context, name: str) -> bool:
     """Whether the value of a parameter, by its Python name, comes from a variable."""
     return ctx.get_parameter_source(name) is ParameterSource.ENVIRONMENT
-
-
-def blame_variable(error: click.BadParameter, ctx: click.Context) -> None:
-    """Have the error name the variable where the wrong value comes from it, else the option alone."""
-    param = error.param
-    if isinstance(param, click.Option) and param.name and param.envvar:
-        wrong = is_from_variable(ctx, param.name)
-        error.param_hint = f"the variable {param.envvar}" if wrong else f"'{param.opts[-1]}'"
-
-
-def note_variables(ctx: click.Context) -> None:
-    """Note which variables are in force, for the messages of errors.
-
-    A scheduler that a variable names is left out where the work is not a cluster's.
-    """
-    if ctx.params.get("engine") == LOCAL and is_from_variable(ctx, "scheduler"):
-        ctx.params["scheduler"] = None
-    ctx.meta[FROM_VARIABLES] = {
-        param.name: param.envvar
-        for param in ctx.command.params
-        if param.name and is_from_variable(ctx, param.name) and ctx.params.get(param.name) is not None
-    }
 
 
 READ = "What to read"
@@ -155,9 +125,19 @@ class Command(click.Command):
         try:
             rest = super().parse_args(ctx, args)
         except click.BadParameter as error:
-            blame_variable(error, ctx)
+            param = error.param
+            if isinstance(param, click.Option) and param.name and param.envvar:
+                wrong = is_from_variable(ctx, param.name)
+                error.param_hint = f"the variable {param.envvar}" if wrong else f"'{param.opts[-1]}'"
             raise
-        note_variables(ctx)
+        # A scheduler that a variable names is left out where the work is not a cluster's.
+        if ctx.params.get("engine") == LOCAL and is_from_variable(ctx, "scheduler"):
+            ctx.params["scheduler"] = None
+        ctx.meta[FROM_VARIABLES] = {
+            param.name: param.envvar
+            for param in self.params
+            if param.name and is_from_variable(ctx, param.name) and ctx.params.get(param.name) is not None
+        }
         return rest
 
     def _refuse_repeated(self, ctx: click.Context, args: list[str]) -> None:
@@ -210,9 +190,7 @@ def command(
         hints = {name: hint for name, hint in function.__annotations__.items() if name not in GIVEN}
 
         def declared() -> list[click.Parameter]:
-            params = [_param(name, hint) for name, hint in _fields(hints)]
-            name_variables(params)
-            return [*params, *global_params()]
+            return [*(_param(name, hint) for name, hint in _fields(hints)), *global_params()]
 
         def run(**values: Any) -> int | None:
             ctx, json_to = click.get_current_context(), values.get("json_to")
@@ -260,14 +238,12 @@ def _param(name: str, hint: Any) -> click.Parameter:
     if isinstance(form, Argument):
         return click.Argument([name], **settings)
     kind, *notes = (kind, *notes) if notes else get_args(PlanOptions.__annotations__[name])
-    text = _in_options(next(one for one in notes if isinstance(one, str)))
+    of_library = next(one for one in notes if isinstance(one, str))
+    text = re.sub(r"; default: (.+)\.$", r". [default: \1]", as_options(of_library))
     names = form.names or (f"--{name.replace('_', '-')}",)
+    variable = VARIABLES.get(names[0])
+    settings |= {} if variable is None else {"envvar": variable, "show_envvar": True}
     return click.Option([*names, name], help=text, **{**_values(kind, text), **settings})
-
-
-def _in_options(text: str) -> str:
-    """The library's text about an option, for the command line."""
-    return re.sub(r"; default: (.+)\.$", r". [default: \1]", as_options(text))
 
 
 def _values(kind: Any, text: str) -> dict[str, Any]:
