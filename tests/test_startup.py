@@ -120,7 +120,7 @@ COMPLETING = (
         *(
             (
                 f"{COMPLETING.format(repr(line))}; {COMMAND_LINE}",
-                "ckpt_surgery.cli.parameters.bash_completion",
+                "ckpt_surgery.cli.commands.completion",
                 LOADING | HEAVY,
             )
             for line in ("ckpt-surgery ap", "ckpt-surgery apply --ov", "ckpt-surgery apply @hf")

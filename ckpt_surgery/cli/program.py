@@ -206,7 +206,7 @@ def main() -> NoReturn:
     if COMPLETE in os.environ:
         from click.shell_completion import add_completion_class
 
-        from ckpt_surgery.cli.parameters.bash_completion import LineComplete
+        from ckpt_surgery.cli.commands.completion import LineComplete
 
         add_completion_class(LineComplete)
     try:

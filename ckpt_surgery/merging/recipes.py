@@ -17,12 +17,12 @@ from ckpt_surgery.merging.formula_inputs import (
     RESULT,
     Formula,
     FormulaInputs,
+    Listings,
     ModelInputs,
     inputs_by_formula,
 )
 from ckpt_surgery.merging.formulas import formula
 from ckpt_surgery.merging.models import models_of
-from ckpt_surgery.merging.outputs import Listings
 from ckpt_surgery.merging.reading import LoadedConfig
 
 VARIABLES = "ijklmn"

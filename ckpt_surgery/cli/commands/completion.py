@@ -1,13 +1,34 @@
 """`completion`: the script by which a shell completes the commands."""
 
+import os
 import sys
 from typing import Annotated
 
 import click
+from click.shell_completion import BashComplete, split_arg_string
 
-from ckpt_surgery.cli.parameters.bash_completion import LineComplete
 from ckpt_surgery.cli.parameters.command import COMPLETE, PROGRAM, command
 from ckpt_surgery.cli.parameters.options import Argument
+
+_WORDS = 'COMP_WORDS="${COMP_WORDS[*]}"'
+_LINE = 'COMP_WORDS="${COMP_LINE:0:COMP_POINT}"'
+
+
+class LineComplete(BashComplete):
+    """Like click's class, with the words of the line up to the cursor.
+
+    Bash ends words at `@`, `=` and `:`, so that `@hf` would be two of them, a recipe `@` and a source. Its
+    script hands over the line in their place.
+    """
+
+    source_template = BashComplete.source_template.replace(_WORDS, _LINE)
+
+    def get_completion_args(self) -> tuple[list[str], str]:
+        """The words before the one that is being written, without the program's name, and that one."""
+        line = os.environ["COMP_WORDS"]
+        _, *words = split_arg_string(line)
+        return (words, "") if not words or line[-1].isspace() else (words[:-1], words[-1])
+
 
 SHELLS = ("bash", "zsh", "fish")
 EXAMPLES = {
