@@ -127,17 +127,11 @@ def _lines(inferred: "Inferred", out: str | None) -> "Iterator[Text]":
     rules = number_of(len(inferred.draft.rules), "rule")
     where = "" if out is None else f" · {shown(out)}"
     if inferred.decided:
-        yield Text.assemble(("decided", "bold green"), f"  {rules} · planned · {_compared(inferred)}{where}")
+        compared = (
+            f"every element of {number_of(inferred.compared, 'leaf')}" if inferred.compared else "no values"
+        )
+        yield Text.assemble(("decided", "bold green"), f"  {rules} · planned · {compared} compared{where}")
     else:
         yield Text.assemble(
             ("not decided", "bold red"), f"  {rules} · the recipe does not run as it is{where}"
         )
-
-
-def _compared(inferred: "Inferred") -> str:
-    """Number of leaves compared with those of the target, element by element."""
-    return (
-        f"every element of {number_of(inferred.compared, 'leaf')} compared"
-        if inferred.compared
-        else "no values compared"
-    )

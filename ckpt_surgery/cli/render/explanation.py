@@ -81,13 +81,10 @@ def _made_lines(explanation: "Explanation", made: Made, full: bool, width: int) 
         yield from _stage_lines(explanation, made, number, full, width)
     if made.operations:
         first = [described(made.sources)] if made.sources else []
-        steps = [*first, *(_operation(one.name, one.count, one.spec) for one in made.operations)]
+        times = ((one, "" if one.count == 1 else f"{one.count:,} × ") for one in made.operations)
+        steps = [*first, *(f"{many}{one.name}: {one.spec}" for one, many in times)]
         cut = steps if full or len(steps) <= 2 * MOST else [*steps[:MOST], "…", *steps[-MOST:]]
         yield from _flowing("steps", [cut[0], *(f"→ {one}" for one in cut[1:])], " ", width)
-
-
-def _operation(name: str, count: int, spec: str) -> str:
-    return f"{name}: {spec}" if count == 1 else f"{count:,} × {name}: {spec}"
 
 
 def _stage_lines(
@@ -165,9 +162,9 @@ def _near(used: Used, width: int, claimed: bool) -> Iterator[Text]:
     """Rules that did not claim a leaf, and why."""
     others = [one for one in used.attempts if one.outcome.value in OUTCOMES]
     for one in others:
-        yield labelled(
-            "not by" if claimed else "nearly", f"{_numbered(one.rule.path, one.rule.line)}: "
-        ).append(shown(one.pattern), "cyan")
+        line = "" if one.rule.line is None else f", line {one.rule.line}"
+        label = labelled("not by" if claimed else "nearly", f"{one.rule.path}{line}: ")
+        yield label.append(shown(one.pattern), "cyan")
         why = OUTCOMES[one.outcome.value].format(key=shown(one.key))
         yield from _flowing("", why.split(" "), " ", width)
     if not (others or claimed):
@@ -179,10 +176,6 @@ def _near(used: Used, width: int, claimed: bool) -> Iterator[Text]:
 
 def _several(explanation: "Explanation") -> bool:
     return len({i.name for i in explanation.plan.inputs} - {"target"}) > 1
-
-
-def _numbered(path: str, line: int | None) -> str:
-    return path if line is None else f"{path}, line {line}"
 
 
 def _rule_line(label: str, path: str, explanation: "Explanation", line: int | None) -> Text:

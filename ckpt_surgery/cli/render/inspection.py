@@ -10,7 +10,6 @@ from ckpt_surgery.cli.terminal.columns import blocks_of, flowing, padded, rows_o
 from ckpt_surgery.core.documents import json_text
 from ckpt_surgery.core.folding import ShownKey, escaped, fold
 from ckpt_surgery.core.history import IN_MEMORY, NO_RECIPE, History, Origin, PastRecipe, own_metadata
-from ckpt_surgery.core.leaves import Unreadable
 from ckpt_surgery.core.text import bytes_text, chosen_text, number_of, shown
 from ckpt_surgery.report.histograms import blocks
 from ckpt_surgery.report.inspection import INFINITE, MIXED_DTYPES, NAN, ZEROS, Inspection, Unusual
@@ -139,14 +138,11 @@ def _listed(parts: Iterator[str]) -> str:
 def _stored_texts(inspection: Inspection) -> list[Text]:
     """`Q4_K in 226 leaves`, for each type of the format's own, in the order of the leaves."""
     stored = Counter((leaf.stored_type, leaf.unreadable) for leaf in inspection.leaves if leaf.stored_type)
-    return [
-        Text(f"{name} in {number_of(count, 'leaf')}{_why_unread(name, unread)}")
-        for (name, unread), count in stored.items()
-    ]
-
-
-def _why_unread(name: str | None, unread: Unreadable | None) -> str:
-    return "" if unread is None else f" ({unread.why.removeprefix(f'is stored as {name}, which ')})"
+    texts = []
+    for (name, unread), count in stored.items():
+        why = "" if unread is None else f" ({unread.why.removeprefix(f'is stored as {name}, which ')})"
+        texts.append(Text(f"{name} in {number_of(count, 'leaf')}{why}"))
+    return texts
 
 
 def _labelled(label: str, parts: Sequence[Text], width: int) -> Iterator[Text]:
@@ -182,18 +178,13 @@ def statistics_lines(inspection: Inspection, *, full: bool, verbose: bool, width
     listed = zip(inspection.leaves, by_leaf, strict=True)
     cells = [[Text(describe(leaf), "dim"), *_numbers(stats)] for leaf, stats in listed]
     rows = padded(cells, (False,) * 7)
-    rows = [
-        _unread(row, stats) if isinstance(stats, Unread) else row
-        for row, stats in zip(rows, by_leaf, strict=True)
-    ]
+    for number, stats in enumerate(by_leaf):
+        if isinstance(stats, Unread):
+            why = Text(f"not read: {shown(stats.why)}", "bold red" if stats.damaged else "")
+            rows[number] = [rows[number][0], why]
     yield from blocks_of([Text(escaped(leaf.key.printed)) for leaf in inspection.leaves], rows, 1, width)
     yield Text()
     yield from unusual_lines(inspection.unusual or (), full, width)
-
-
-def _unread(cells: Sequence[Text], stats: Unread) -> list[Text]:
-    """The description of a leaf, and why it has no numbers."""
-    return [cells[0], Text(f"not read: {shown(stats.why)}", "bold red" if stats.damaged else "")]
 
 
 def _numbers(stats: Statistics | Unread | None) -> list[Text]:
