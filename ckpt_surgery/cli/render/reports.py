@@ -114,12 +114,13 @@ class Report:
         self._write(result.plan, **ran)
 
     def _summarize(self, plan: "Plan", after: Sequence[str] = ()) -> None:
-        """Add Markdown to the summary of a step of GitHub Actions, where this is one."""
+        """Add Markdown to the summary of a step of GitHub Actions, where this is one. Raises OSError."""
         from ckpt_surgery.cli.render.plan import plan_lines
 
         if (file := summary_file()) is not None:
             lines = plan_lines(plan, full=self.full, verbose=False, width=SUMMARY_WIDTH)
-            add_summary(file, plan, (line.plain for line in lines), after)
+            with file.open("a", encoding="utf-8") as stream:
+                stream.write(markdown(plan, "\n".join(line.plain for line in lines), after))
 
     def _write(self, plan: "Plan", **ran: Any) -> None:
         """The JSON document and the HTML page, where they are asked for."""
@@ -162,12 +163,6 @@ def summary_file() -> Path | None:
     return Path(path) if path else None
 
 
-def add_summary(file: Path, plan: "Plan", diff: Iterable[str], after: Sequence[str] = ()) -> None:
-    """Add the Markdown of a plan, and of its result where `after` has lines about that. Raises OSError."""
-    with file.open("a", encoding="utf-8") as stream:
-        stream.write(markdown(plan, "\n".join(diff), after))
-
-
 def add_failure(file: Path, command: str, problems: Iterable[str]) -> None:
     """Add the Markdown of a command that failed, with the texts of its problems. Raises OSError."""
     heading = f"### ❌ ckpt-surgery {command} failed"
@@ -176,7 +171,10 @@ def add_failure(file: Path, command: str, problems: Iterable[str]) -> None:
 
 
 def markdown(plan: "Plan", diff: str, after: Sequence[str] = ()) -> str:
-    """A heading, a table of the totals, the warnings, and the diff, which is folded away."""
+    """A heading, a table of the totals, the warnings, and the diff, which is folded away.
+
+    `after`: lines about the result; empty where the plan was not carried out.
+    """
     from ckpt_surgery.report.plan import totals
 
     counted = totals(plan)

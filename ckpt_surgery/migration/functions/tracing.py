@@ -172,13 +172,10 @@ def described(function: Callable[..., Any]) -> TracedFunction:
     is_function = hasattr(inner, "__code__")
     code = getattr(inner if is_function else vars(type(inner)).get("__call__"), "__code__", None)
     title = f"`{shown(name)}`"
-    place = f"{_short(code.co_filename)}:{code.co_firstlineno}" if isinstance(code, CodeType) else title
-    return TracedFunction(title, place, frozenset())
-
-
-def _short(path: str) -> str:
-    """Path of a file, relative to the working directory if it lies in that."""
-    return shown(path.removeprefix(os.path.join(os.getcwd(), "")))
+    if not isinstance(code, CodeType):
+        return TracedFunction(title, title, frozenset())
+    path = shown(code.co_filename.removeprefix(os.path.join(os.getcwd(), "")))
+    return TracedFunction(title, f"{path}:{code.co_firstlineno}", frozenset())
 
 
 def _check_arity(function: Callable[..., Any], label: str, count: int) -> None:
