@@ -3,6 +3,8 @@
 import copy
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import reduce
+from operator import getitem
 from typing import Any
 
 from pydantic import ValidationError
@@ -10,7 +12,6 @@ from pydantic import ValidationError
 from ckpt_surgery.core.errors import Problem, RecipeError
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.text import abridged, did_you_mean, shown
-from ckpt_surgery.language.checks.fields import prune
 from ckpt_surgery.language.checks.findings import Finding, field_finding
 from ckpt_surgery.language.files import read_text, refuse_recipe
 from ckpt_surgery.language.loading import in_order, located
@@ -211,7 +212,7 @@ def _parsed(value: Mapping[str | int, Any]) -> tuple[MergeConfig | None, list[Fi
         return None, [_named(finding) for finding in flaws]
     known = copy.deepcopy(dict(value))
     for finding in flaws:
-        prune(known, finding.path)
+        reduce(getitem, finding.path[:-1], known).pop(finding.path[-1])
     return MergeConfig.model_validate(known), [_named(finding) for finding in flaws]
 
 
