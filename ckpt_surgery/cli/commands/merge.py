@@ -49,21 +49,15 @@ def merge(
     config and the tokenizer files of the base model, or else of the first model.
     """
     import ckpt_surgery
+    from ckpt_surgery.inputs import output_files
 
     check_documents([output.json_to, output.report_to, recipe_to], config, (), dst, options)
     check_kept(run.overwrite, recipe=recipe_to, page=output.report_to)
     if recipe_to is not None:
-        _write_recipe(config, seed, recipe_to)
+        text = ckpt_surgery.merge_recipe(config, seed=seed).to_yaml()
+        output_files.write_document(recipe_to, text.encode("utf-8", "surrogatepass"))
     report = Report.of(terminal, output)
     if dry_run:
         plan = ckpt_surgery.plan_merge(config, dst, seed=seed, overwrite=run.overwrite, **options)
         return report.planned(plan)
     return report.carried_out(partial(ckpt_surgery.merge, config, dst, seed=seed, **vars(run), **options))
-
-
-def _write_recipe(config: str, seed: int, file: str) -> None:
-    import ckpt_surgery
-    from ckpt_surgery.inputs import output_files
-
-    text = ckpt_surgery.merge_recipe(config, seed=seed).to_yaml()
-    output_files.write_document(file, text.encode("utf-8", "surrogatepass"))

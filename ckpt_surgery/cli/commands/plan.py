@@ -103,6 +103,7 @@ def plan(
 
 def _show_saved_plan(ctx: click.Context, path: str, paths: Sequence[str], output: PlanOutput) -> int | None:
     """Show the saved plan in a file; None where the file is something else. Returns the exit code."""
+    from ckpt_surgery.cli.terminal.columns import warning_lines
     from ckpt_surgery.inputs import output_files
     from ckpt_surgery.inputs.saved_plans import refuse_arguments, show_plan
 
@@ -115,7 +116,9 @@ def _show_saved_plan(ctx: click.Context, path: str, paths: Sequence[str], output
     terminal = open_terminal(ctx.find_root().obj, output.json_to)
     code = Report.of(terminal, output).planned(saved.plan, misfits=dict(saved.misfits))
     terminal.show(_saved_lines(saved))
-    terminal.warn(_misfit_lines(saved))
+    misfits = {name: why for name, why in saved.misfits.items() if why is not None}
+    refusals = [f"{name} {why}; `apply` will refuse this plan" for name, why in misfits.items()]
+    terminal.warn(warning_lines(refusals))
     return code
 
 
@@ -137,10 +140,3 @@ def _saved_lines(saved: "ShownPlan") -> Iterator["Text"]:
     fitting = [shown(name) for name, why in saved.misfits.items() if why is None]
     if fitting:
         yield Text(f"as when the plan was made: {', '.join(fitting)}", "green")
-
-
-def _misfit_lines(saved: "ShownPlan") -> Iterator["Text"]:
-    from ckpt_surgery.cli.terminal.columns import warning_lines
-
-    misfits = {name: why for name, why in saved.misfits.items() if why is not None}
-    yield from warning_lines(f"{name} {why}; `apply` will refuse this plan" for name, why in misfits.items())

@@ -155,14 +155,10 @@ def _result(one: ReportedProblem, codes: Sequence[Code]) -> dict[str, Any]:
     if one.code is not None:
         result |= {"ruleId": one.code, "ruleIndex": codes.index(one.code)}
     if one.path is not None:
-        result["locations"] = [{"physicalLocation": _location(one, one.path)}]
+        uri = Path(one.path).as_uri() if Path(one.path).is_absolute() else quote(one.path)
+        location: dict[str, Any] = {"artifactLocation": {"uri": uri}}
+        if one.line is not None:
+            region = {"startLine": one.line, "startColumn": one.column, "endColumn": one.end_column}
+            location["region"] = region
+        result["locations"] = [{"physicalLocation": location}]
     return result
-
-
-def _location(one: ReportedProblem, path: str) -> dict[str, Any]:
-    uri = Path(path).as_uri() if Path(path).is_absolute() else quote(path)
-    location: dict[str, Any] = {"artifactLocation": {"uri": uri}}
-    if one.line is not None:
-        region = {"startLine": one.line, "startColumn": one.column, "endColumn": one.end_column}
-        location["region"] = region
-    return location
