@@ -199,7 +199,12 @@ class ValueWriter:
         """Write a `value_fn` as the `value` of a rule; None if the function returns its argument."""
         recorder = NumpyRecorder()
         expression = trace(function, [Traced(ast.Name(X), recorder)], recorder).expression
-        leaves = self._leaves_for(pattern, original_key)
+        # Leaves of the original that the rule can take; none if that depends on the new tree's keys.
+        numeric = {} if self._original is None else self._original.numeric
+        if original_key is None:
+            leaves = [text for text in numeric if re.fullmatch(pattern, text)]
+        else:
+            leaves = [original_key] if original_key in numeric else []
         if (
             expression is not None
             and len(expression) <= MAX_TEXT
@@ -209,15 +214,6 @@ class ValueWriter:
         number = bool(leaves) and self._original is not None and all(map(self._original.number_at, leaves))
         hook = ValueHook(function, as_number if number else form_for(function))
         return f"hooks.{self._hooks.added(hook, function)}(x)"
-
-    def _leaves_for(self, pattern: str, original_key: str | None) -> Sequence[str]:
-        """Leaves of the original that the rule can take; none if that depends on the new tree's keys."""
-        if self._original is None:
-            return ()
-        numeric = self._original.numeric
-        if original_key is None:
-            return [text for text in numeric if re.fullmatch(pattern, text)]
-        return [original_key] if original_key in numeric else []
 
     # --- functions of the whole tree ---
 
@@ -249,17 +245,7 @@ class ValueWriter:
                 f"{about} cannot be written as an expression: {traced.flaw}",
                 hint="Give the tree or the checkpoint that it is applied to, `original=…`.",
             )
-        return self._of_leaves(function, pattern, extra, inputs, original)
-
-    def _of_leaves(
-        self,
-        function: Callable[..., Any],
-        pattern: str,
-        extra: Sequence[Any],
-        inputs: Any,
-        original: Original,
-    ) -> str:
-        """Write the call of a hook with the leaves that the function may read."""
+        # A hook is called with the leaves that the function may read.
         wanted = None if inputs is None else [re.compile(text) for text in inputs]
         keys = [k for k in original.numeric if wanted is None or any(w.fullmatch(k) for w in wanted)]
         hook = TreeHook(lambda key, tree: function(key, tree, *extra), keys, original)

@@ -34,6 +34,8 @@ _REDUCED = {"add": "sum", "maximum": "max", "minimum": "min"}
 """Functions whose `reduce` has another name."""
 _SYMBOLS = {names.function: symbol for symbol, names in OPERATORS.items()}
 """Operators of NumPy's arrays, by the function that they call."""
+_OF_JAX = ("at", "addressable_shards", "device", "devices", "is_ready")
+"""Attributes of JAX's arrays that NumPy's lack."""
 _TRANSFERS = ("device_get", "device_put", "block_until_ready")
 """Functions of JAX that return trees of arrays unchanged."""
 
@@ -193,7 +195,7 @@ class StandIn(RecordedArray):
     def __getattr__(self, name: str) -> Any:
         if name in METHODS:
             return _Method(self, name)
-        if name.startswith("_") or not _is_array_attribute(name):
+        if name.startswith("_") or not (hasattr(np.ndarray, name) or name in _OF_JAX):
             raise AttributeError(f"an array has no attribute {name!r}")
         raise self._recorder.refused(f"it uses `.{name}`", self)
 
@@ -277,10 +279,6 @@ def _transferred(
         return leaf._in_library(NUMPY) if name == "device_get" else as_jax(leaf)
 
     return jax.tree.map(change, inputs[0])
-
-
-def _is_array_attribute(name: str) -> bool:
-    return hasattr(np.ndarray, name) or name in ("at", "addressable_shards", "device", "devices", "is_ready")
 
 
 def source_stand_in(source_name: str, leaf: Leaf, recorder: ArrayRecorder, library: str = NUMPY) -> StandIn:
