@@ -4,16 +4,18 @@ Leaves of one family that are open for one reason are told, and decided, togethe
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 
-from ckpt_surgery.core.frozen import frozen
-from ckpt_surgery.core.keys import natural_order
-from ckpt_surgery.inference.drafts.indices import expression_of
-from ckpt_surgery.inference.drafts.key_patterns import NUMBER, NUMBER_NAMES, escaped
-from ckpt_surgery.inference.drafts.writing import template
-from ckpt_surgery.inference.expressions.formations import Candidate, Formation, Undecided, Value
+from ckpt_surgery.inference.drafts.bundle_rules import drafts_of
+from ckpt_surgery.inference.drafts.key_patterns import Universe, place_of
+from ckpt_surgery.inference.drafts.parts import Inserted, Kind, RuleDraft, RulePart
+from ckpt_surgery.inference.drafts.single_rules import is_natural
+from ckpt_surgery.inference.drafts.subtree_rules import part_of
+from ckpt_surgery.inference.drafts.tables import Tables
+from ckpt_surgery.inference.drafts.writing import rule_of, template, words_of
+from ckpt_surgery.inference.expressions.formations import Candidate, Formation, Undecided
 from ckpt_surgery.inference.names.by_names import MOST_CANDIDATES
 from ckpt_surgery.inference.names.leftovers import MAYBE
 from ckpt_surgery.inference.values.comparing import equal_elements
@@ -77,16 +79,6 @@ def _joined(several: Sequence[Undecided]) -> Undecided:
 # --- rules ------------------------------------------------------------------------------------------------
 
 
-@frozen()
-class _Columns:
-    """Keys that differ in numbers alone."""
-
-    texts: tuple[str, ...]
-    """What stands between the numbers that differ."""
-    numbers: tuple[tuple[str, ...], ...]
-    """For each place of these, the number of every key."""
-
-
 @dataclass(frozen=True)
 class _Rules:
     """Makes the rules for candidates."""
@@ -94,9 +86,6 @@ class _Rules:
     source: Side
     target: Side
     compared: bool
-    columns: dict[tuple[str, ...], _Columns | None] = field(default_factory=dict)
-    patterns: dict[tuple[str, ...], frozenset[str]] = field(default_factory=dict)
-    """The keys that each pattern with these texts matches."""
 
     def decide(self, one: Undecided) -> Undecided:
         """What is not decided, with the rules that decide it in each way."""
@@ -111,14 +100,7 @@ class _Rules:
         if not known or not fits or not (refused or one.why == MAYBE):
             return ()
         sources = dict.fromkeys(key for each in one.candidates for key in each.sources)
-        rules = []
-        for keys in map(tuple, _by_outline(sources).values()):
-            columns = self._columns(keys)
-            together = columns is not None and self._matched(columns.texts) == set(keys)
-            patterns = [_pattern(columns.texts)] if columns and together else map(escaped, keys)
-            rules += [one_liner_of({"match": pattern, "drop": True}) for pattern in patterns]
-        texts = tuple(rule for rule in rules if rule is not None)
-        return texts if len(texts) == len(rules) <= MOST_RULES else ()
+        return self._rules([RulePart(Kind.DROPPED, (place_of(key),), None) for key in sources])
 
     def _holds(self, candidate: Candidate) -> bool:
         """Whether the target has what a candidate makes."""
@@ -129,73 +111,23 @@ class _Rules:
 
     def _decide(self, candidate: Candidate, undecided: Undecided) -> Candidate:
         """The candidate, with the rules that make what it says of the leaves that are open, if any can."""
-        open_keys = set(undecided.targets)
-        wanted = [one for one in candidate.formations if one.target in open_keys]
+        wanted = [one for one in candidate.formations if one.target in undecided.targets]
         if not wanted or (self.compared and not self._holds(candidate)):
             return candidate
-        together = self._rule(wanted)
-        if together is None and len(wanted) > MOST_RULES:
-            return candidate
-        rules = [self._rule([one]) for one in wanted] if together is None else [together]
-        texts = tuple(rule for rule in rules if rule is not None)
-        sources = {one.sources for one in wanted}
-        complete = len(texts) == len(rules) and (together is not None or len(sources) == len(wanted))
-        return replace(candidate, rules=texts if complete else ())
+        return replace(candidate, rules=self._rules([part_of(one, alone=False) for one in wanted]))
 
-    def _rule(self, wanted: Sequence[Formation]) -> str | None:
-        """One rule with a group for each number of the targets' keys; None where there is none.
-
-        Of what is taken apart, one number is a variable instead: that of the slice.
-        """
-        sources = tuple(key for one in wanted for key in one.sources)
-        mine, theirs = self._columns(sources), self._columns(tuple(one.target for one in wanted))
-        natural = all(list(one.sources) == sorted(one.sources, key=natural_order) for one in wanted)
-        if mine is None or theirs is None or not natural:  # it would take `by`
-            return None
-        if self._matched(mine.texts) != set(sources):
-            return None
-        repeated = [
-            tuple(number for number, one in zip(column, wanted, strict=True) for _ in one.sources)
-            for column in theirs.numbers
-        ]
-        numbers = dict(zip(NUMBER_NAMES, mine.numbers, strict=False))
-        follow = [_follows(column, numbers) for column in repeated]
-        loops = [at for at, one in enumerate(follow) if one is None]
-        count = len(wanted) // len({one.sources for one in wanted})
-        if len(loops) != int(count > 1) or (count == 1 and len(set(sources)) < len(sources)):
-            return None
-        made = _value([one.value for one in wanted], count)
-        if made is None or bool(made[1]) != bool(loops):
-            return None
-        value, slices = made
-        loop = _follows(theirs.numbers[loops[0]], {"i": tuple(map(str, slices))}) if loops else ""
-        if loop is None:
-            return None
-        computed = any(one and one not in numbers for one in follow)
-        used = [name for name in numbers if computed or name in follow]
-        to = template(theirs.texts[:1])
-        for one, text in zip(follow, theirs.texts[1:], strict=True):
-            inserted = f"${{{one or loop}}}"
-            if one and not computed:
-                number = used.index(one) + 1
-                inserted = rf"\g<{number}>" if text[:1].isdigit() else rf"\{number}"
-            to += inserted + template([text])
-        groups = [("" if not computed else f"?P<{name}>") if name in used else None for name in numbers]
-        rule = {"match": _pattern(mine.texts, groups), "to": to} | ({} if value == "x" else {"value": value})
-        return one_liner_of(rule | ({"for": {"i": f"range({count})"}} if loops else {}))
-
-    def _columns(self, keys: tuple[str, ...]) -> _Columns | None:
-        """Where keys differ, if it is in numbers alone."""
-        if keys not in self.columns:
-            self.columns[keys] = _columns(keys)
-        return self.columns[keys]
-
-    def _matched(self, texts: tuple[str, ...]) -> frozenset[str]:
-        """The keys of the source that the pattern with these texts matches."""
-        if texts not in self.patterns:
-            pattern, outline = re.compile(_pattern(texts)), _NUMBER.sub("{}", "{}".join(texts))
-            self.patterns[texts] = frozenset(filter(pattern.fullmatch, self._outlines.get(outline, ())))
-        return self.patterns[texts]
+    def _rules(self, parts: Sequence[RulePart]) -> tuple[str, ...]:
+        """The rules that do what these parts say; none where the command line has none for one of them."""
+        outlines = dict.fromkeys(_outline(place.text) for part in parts for place in part.sources)
+        like_these = Universe(key for outline in outlines for key in self._outlines[outline])
+        tables = Tables()
+        drafts = drafts_of(parts, like_these, tables)
+        if all(map(is_natural, parts)):
+            drafts = [replace(one, by=None) for one in drafts]
+        if any(not words_of(one).isdisjoint(tables.items()) for one in drafts):
+            return ()
+        texts = [text for one in drafts if (text := _one_liner(one)) is not None]
+        return tuple(texts) if len(texts) == len(drafts) <= MOST_RULES else ()
 
     @cached_property
     def _outlines(self) -> dict[str, list[str]]:
@@ -203,69 +135,37 @@ class _Rules:
         return _by_outline(self.source.leaves)
 
 
+def _one_liner(rule: RuleDraft) -> str | None:
+    r"""The rule for the command line, with `\1` where only its key reads a group; None where none is."""
+    if rule.pattern is None or len(rule.outputs) > 1:
+        return None
+    written, names = rule_of(rule), [group.name for group in rule.pattern.groups]
+    pieces = [piece for output in rule.outputs for piece in output.to]
+    used = {piece.expression for piece in pieces if isinstance(piece, Inserted)}
+    plain = [replace(output, to=()) for output in rule.outputs]
+    if used and used <= set(names) and words_of(replace(rule, outputs=tuple(plain))).isdisjoint(names):
+        number = {name: at for at, name in enumerate((name for name in names if name in used), start=1)}
+        to = ""
+        for piece in reversed(pieces):
+            if isinstance(piece, str):
+                to = template([piece]) + to
+            else:
+                at = number[piece.expression]
+                to = (rf"\g<{at}>" if to[:1].isdigit() else rf"\{at}") + to
+        match = re.sub(r"\(\?P<\w+>", "(", rule.pattern.regex(used))
+        written |= {"match": match, "to": to}
+    return one_liner_of(written)
+
+
+def _outline(key: str) -> str:
+    return _NUMBER.sub("{}", key)
+
+
 def _by_outline(keys: Iterable[str]) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for key in keys:
-        found.setdefault(_NUMBER.sub("{}", key), []).append(key)
+        found.setdefault(_outline(key), []).append(key)
     return found
-
-
-def _columns(keys: Sequence[str]) -> _Columns | None:
-    texts, *others = {tuple(_NUMBER.split(key)) for key in keys}
-    if others:
-        return None
-    found, columns = [texts[0]], []
-    for column, text in zip(zip(*map(_NUMBER.findall, keys), strict=True), texts[1:], strict=True):
-        if len(set(column)) > 1:
-            columns.append(column)
-            found.append(text)
-        else:
-            found[-1] += column[0] + text
-    return _Columns(tuple(found), tuple(columns))
-
-
-def _follows(column: Sequence[str], numbers: Mapping[str, Sequence[str]]) -> str | None:
-    """How numbers follow from those of the source's keys: their name, or an expression; None if not."""
-    same = next((name for name, other in numbers.items() if tuple(other) == tuple(column)), None)
-    if same is not None:
-        return same
-    known = {"i" if name == "i" else f"int({name})": list(map(int, other)) for name, other in numbers.items()}
-    found = expression_of(list(map(int, column)), known)
-    widths = {len(text) for text in column}
-    if found is None or all(text == str(int(text)) for text in column):
-        return found
-    return f"f'{{{found}:0{widths.pop()}d}}'" if len(widths) == 1 else None
-
-
-def _pattern(texts: Sequence[str], groups: Sequence[str | None] = ()) -> str:
-    """The regular expression of keys with these texts between numbers.
-
-    `groups`: how the group of each number begins; None for those that have none.
-    """
-    numbers = [NUMBER if group is None else f"({group}{NUMBER})" for group in groups or [None] * len(texts)]
-    return escaped(texts[0]) + "".join(a + escaped(b) for a, b in zip(numbers, texts[1:], strict=False))
-
-
-def _value(values: Sequence[Value], count: int) -> tuple[str, Sequence[int]] | None:
-    """The expression of all these values, in which `i` is the number that differs, and these numbers.
-
-    They are those of the slices that a leaf is taken apart into; None where something else differs.
-    """
-    first = values[0]
-    if all(value == first for value in values):
-        return str(first), ()
-    if any(value.text != first.text for value in values):
-        return None
-    holes, slices = [], []
-    for numbers, end in zip(zip(*(value.numbers for value in values), strict=True), first.ends, strict=True):
-        if len(set(numbers)) == 1:
-            holes.append("" if numbers[0] == end else str(numbers[0]))
-        elif end is None and set(numbers) == set(range(count)):
-            holes.append("i")
-            slices.append(numbers)
-        else:
-            return None
-    return (first.text.format(*holes), slices[0]) if len(set(slices)) == 1 else None
 
 
 def _sums_agree(one: Formation, source: Side, target: Side) -> bool:

@@ -191,14 +191,15 @@ def _order(bundle: Bundle, tables: Tables) -> str | None:
         found = expression_of(values, {**rows.numbers, looked_up: [order[text] for text in texts]})
         if found is not None:
             return found.replace(looked_up, f"{tables.named('order', order)}[{name}]")
-    if all(_is_natural(part) for part in parts):
+    if all(is_natural(part) for part in parts):
         return ""
     places = {place.text: at for part in parts for at, place in enumerate(part.sources)}
     agree = all(places[place.text] == at for part in parts for at, place in enumerate(part.sources))
     return f"{tables.named('order', places)}[key]" if agree else None
 
 
-def _is_natural(part: RulePart) -> bool:
+def is_natural(part: RulePart) -> bool:
+    """Whether the sources of a part stand in the order that rules without `by` give them."""
     keys = [place.text for place in part.sources]
     return keys == sorted(keys, key=natural_order)
 

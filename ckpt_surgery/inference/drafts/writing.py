@@ -47,7 +47,7 @@ def document_of(
     written = [_with_sizes(rule, sizes) for rule in plain]
     if not given.names.isdisjoint(sizes):
         written, sizes = plain, {}
-    used = {word for rule in rules for text in _expressions(rule) for word in _WORDS.findall(text)}
+    used = set().union(*map(words_of, rules))
     wanted = {name: dict(table) for name, table in tables.items().items() if name in used}
     document: dict[str, Any] = {"version": 1, **policies, "unmatched": "keep" if keeps else "error"}
     if given.params or sizes:
@@ -79,17 +79,18 @@ def _with_sizes(rule: Mapping[str, Any], sizes: dict[str, int]) -> dict[str, Any
     return written
 
 
-def _expressions(rule: RuleDraft) -> Iterator[str]:
-    yield from (text for text in (rule.by, rule.when) if text is not None)
-    yield from (text for _, text in rule.loops)
+def words_of(rule: RuleDraft) -> set[str]:
+    """The words of all expressions of a rule: names of groups and tables among them."""
+    texts = [text for text in (rule.by, rule.when) if text is not None]
+    texts += [text for _, text in rule.loops]
     for output in rule.outputs:
-        yield output.value
-        yield from (piece.expression for piece in output.to if isinstance(piece, Inserted))
+        texts += [output.value, *(one.expression for one in output.to if isinstance(one, Inserted))]
+    return {word for text in texts for word in _WORDS.findall(text)}
 
 
 def rule_of(rule: RuleDraft) -> dict[str, Any]:
     """A rule in the types of JSON."""
-    used = {word for text in _expressions(rule) for word in _WORDS.findall(text)}
+    used = words_of(rule)
     claim = "fill" if rule.kind is Kind.FILLED else "match"
     written: dict[str, Any] = {} if rule.pattern is None else {claim: rule.pattern.regex(used)}
     if rule.when is not None:
