@@ -16,14 +16,12 @@ from ckpt_surgery.core.text import abridged, did_you_mean, number_of, shown
 from ckpt_surgery.inference.documents import (
     Given,
     InferredLeaf,
-    InferredRule,
     OpenLeaves,
     header,
     inferred_leaves,
-    inferred_rules,
     open_leaves,
 )
-from ckpt_surgery.inference.drafts.drafting import Draft, drafted
+from ckpt_surgery.inference.drafts.drafting import Draft, InferredRule, drafted
 from ckpt_surgery.inference.expressions.formations import COMPARED, ConflictEntry, Findings, Undecided
 from ckpt_surgery.inference.finding import Found, found
 from ckpt_surgery.inference.hints import Hints, hints_of
@@ -151,7 +149,7 @@ class Inferred(Represented):
             self,
             source=Given(self.source, self.source_leaves),
             target=Given(self.target, self.target_leaves),
-            rules=tuple(inferred_rules(self.draft)),
+            rules=self.draft.rules,
             leaves=tuple(inferred_leaves(self.findings)),
             undecided=tuple(open_leaves(self.findings)),
             conflicts=self.findings.conflicts,

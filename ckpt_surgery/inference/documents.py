@@ -2,12 +2,11 @@
 
 import shlex
 from collections.abc import Iterator
-from typing import Annotated, Literal, cast
+from typing import Literal, cast
 
-from ckpt_surgery.core.documents import Document, Pattern
+from ckpt_surgery.core.documents import Document
 from ckpt_surgery.core.frozen import frozen
-from ckpt_surgery.inference.drafts.drafting import Draft
-from ckpt_surgery.inference.expressions.formations import Findings
+from ckpt_surgery.inference.expressions.formations import EvidenceName, Findings
 from ckpt_surgery.inference.finding import Found, Shared
 from ckpt_surgery.language.yaml.writing import SCHEMA
 
@@ -17,14 +16,6 @@ _VALUES = {
     Shared.UNRELATED: "none of those of TARGET are in SRC; names decide.",
     Shared.NONE: "not compared; names, shapes and dtypes decide.",
 }
-
-EvidenceName = Literal[
-    "values",
-    "values after arithmetic",
-    "names, the only layout that fits",
-    "names, layout as of the others",
-    "hint",
-]
 
 How = Literal["same", "stack", "unstack", ""]
 
@@ -37,24 +28,6 @@ class Given(Document):
     """As it was given."""
     leaves: int
     """Number of its leaves."""
-
-
-@frozen()
-class InferredRule(Document):
-    """A rule of the draft."""
-
-    rule: Annotated[str, Pattern(r"^rules\[\d+\]$")]
-    """Which one."""
-    line: int
-    """Line of the recipe, from 1."""
-    claims: int
-    """Number of leaves that it claims."""
-    outputs: int
-    """Number of leaves that it makes."""
-    evidence: EvidenceName | None
-    """What decided, the weakest of its leaves; null where it drops leaves, or takes the target's values."""
-    why: str
-    """More about it; empty where there is no more."""
 
 
 @frozen()
@@ -115,11 +88,6 @@ def header(source: str, target: str, known: Found) -> list[str]:
     if needs:
         lines.append("The leaves below `fallback: true` keep the values of TARGET.")
     return lines
-
-
-def inferred_rules(draft: Draft) -> Iterator[InferredRule]:
-    """The rules of a draft with their evidence."""
-    return map(InferredRule.from_attributes, draft.rules)
 
 
 def inferred_leaves(findings: Findings) -> Iterator[InferredLeaf]:

@@ -4,8 +4,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Any
+from typing import Annotated, Any, cast
 
+from ckpt_surgery.core.documents import Document, Pattern
 from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.inference.drafts.bundle_rules import added, drafts_of
 from ckpt_surgery.inference.drafts.joining import by_endings, join_rules
@@ -14,7 +15,7 @@ from ckpt_surgery.inference.drafts.parts import Kind, RuleDraft
 from ckpt_surgery.inference.drafts.subtree_rules import made_parts, plain_parts
 from ckpt_surgery.inference.drafts.tables import Tables
 from ckpt_surgery.inference.drafts.writing import document_of, stop_of, summary, text_of, with_stop
-from ckpt_surgery.inference.expressions.formations import Evidence, Findings
+from ckpt_surgery.inference.expressions.formations import EvidenceName, Findings
 
 _MANY_KEPT = 2
 """Rules for leaves that stay as they are, above which `unmatched: keep` stands for them."""
@@ -24,21 +25,21 @@ _MANY_PLAIN = 2
 
 
 @frozen()
-class DraftedRule:
-    """What is known of one rule of a draft."""
+class InferredRule(Document):
+    """A rule of the draft."""
 
-    rule: str
-    """`rules[0]`"""
+    rule: Annotated[str, Pattern(r"^rules\[\d+\]$")]
+    """Which one."""
     line: int
-    """The line of the text that it begins at, counted from 1."""
+    """Line of the recipe, from 1."""
     claims: int
-    """The number of keys that it claims: of the source, or of the target for `fill`."""
+    """Number of leaves that it claims."""
     outputs: int
-    """The number of keys of the target that it makes."""
-    evidence: Evidence | None
-    """None for rules that drop leaves, or take the target's values."""
+    """Number of leaves that it makes."""
+    evidence: EvidenceName | None
+    """What decided, the weakest of its leaves; null where it drops leaves, or takes the target's values."""
     why: str
-    """More than the evidence says: clauses without a full stop, or nothing."""
+    """More about it; empty where there is no more."""
 
 
 @frozen()
@@ -47,7 +48,7 @@ class Draft:
 
     document: dict[str, Any]
     """The recipe in the types of JSON."""
-    rules: tuple[DraftedRule, ...]
+    rules: tuple[InferredRule, ...]
     """What is known of each rule, in order."""
     text: str
     """The recipe as YAML, with comments."""
@@ -68,14 +69,11 @@ def drafted(
     given, everything, findings = findings.given, findings, _left(findings)
     tables = Tables(given.names)
     source, target = Universe(findings.source_keys), Universe(findings.target_keys)
-    made = drafts_of(made_parts(findings), source, tables)
-    made += _looking_up(everything)
-    dropped = drafts_of(plain_parts(Kind.DROPPED, findings.dropped, findings.source_keys), source, tables)
-    filled = drafts_of(plain_parts(Kind.FILLED, findings.from_target, findings.target_keys), target, tables)
+    made = [*drafts_of(made_parts(findings), source, tables), *_looking_up(everything)]
     rules = [
         *join_rules(made, source, tables),
-        *_fewest(Kind.DROPPED, findings.dropped, join_rules(dropped, source, tables), source),
-        *_fewest(Kind.FILLED, findings.from_target, join_rules(filled, target, tables), target),
+        *_plain(Kind.DROPPED, findings.dropped, source, tables),
+        *_plain(Kind.FILLED, findings.from_target, target, tables),
     ]
     kept = [rule for rule in rules if rule.kind is Kind.KEPT]
     claimed = {key for rule in rules if rule.kind is not Kind.FILLED for key in rule.claims}
@@ -91,18 +89,16 @@ def drafted(
         document["rules"].append(stop_of(findings.undecided))
         text = with_stop(text, document["rules"][-1])
     claims, makes = Counter(given.claims.values()), Counter(given.makes.values())
-    first = len(given.rules)
-    told = [
-        DraftedRule(f"rules[{at}]", line, claims[at], makes[at], Evidence.HINT, "")
-        for at, line in enumerate(lines[:first])
+    facts: list[tuple[int, int, EvidenceName | None, str]] = [
+        *((claims[at], makes[at], "hint", "") for at in range(len(given.rules))),
+        *(
+            (len(rule.claims), rule.makes, cast(EvidenceName | None, weakest), "; ".join(whys))
+            for rule, (weakest, whys) in zip(rules, evidence, strict=True)
+        ),
     ]
-    told += [
-        DraftedRule(f"rules[{at}]", line, len(rule.claims), rule.makes, weakest, "; ".join(whys))
-        for at, (rule, line, (weakest, whys)) in enumerate(
-            zip(rules, lines[first:], evidence, strict=True), first
-        )
-    ]
-    return Draft(document, tuple(told), text, stops)
+    numbered = enumerate(zip(lines, facts, strict=True))
+    written = tuple(InferredRule(f"rules[{at}]", line, *fact) for at, (line, fact) in numbered)
+    return Draft(document, written, text, stops)
 
 
 def _left(findings: Findings) -> Findings:
@@ -130,9 +126,9 @@ def _looking_up(findings: Findings) -> list[RuleDraft]:
     ]
 
 
-def _fewest(
-    kind: Kind, keys: Sequence[str], rules: Sequence[RuleDraft], universe: Universe
-) -> Sequence[RuleDraft]:
-    """The rules, or one rule about the same keys by what they end with, where there would be many."""
+def _plain(kind: Kind, keys: Sequence[str], universe: Universe, tables: Tables) -> Sequence[RuleDraft]:
+    """Rules that drop or fill these keys; one by what they end with, where there would be many."""
+    rules = drafts_of(plain_parts(kind, keys, universe.below("")), universe, tables)
+    rules = join_rules(rules, universe, tables)
     one = by_endings(kind, keys, universe) if len(rules) > _MANY_PLAIN else None
     return rules if one is None else [one]

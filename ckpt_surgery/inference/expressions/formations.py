@@ -4,7 +4,7 @@ import enum
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import field
-from typing import Any
+from typing import Any, Literal
 
 from ckpt_surgery.core.documents import Document
 from ckpt_surgery.core.frozen import frozen
@@ -28,6 +28,14 @@ class Evidence(enum.StrEnum):
     """It is the way back of a step of a recipe."""
 
 
+EvidenceName = Literal[
+    "values",
+    "values after arithmetic",
+    "names, the only layout that fits",
+    "names, layout as of the others",
+    "hint",
+]
+"""The evidence of what `infer` finds, as its document has it."""
 COMPARED = frozenset({Evidence.VALUES, Evidence.ARITHMETIC})
 """The kinds of evidence that promise that every element is equal."""
 
