@@ -23,7 +23,7 @@ from ckpt_surgery.inference.documents import (
 )
 from ckpt_surgery.inference.drafts.drafting import Draft, InferredRule, drafted
 from ckpt_surgery.inference.expressions.formations import COMPARED, ConflictEntry, Findings, Undecided
-from ckpt_surgery.inference.finding import Found, found
+from ckpt_surgery.inference.finding import found
 from ckpt_surgery.inference.hints import Hints, hints_of
 from ckpt_surgery.inference.values.comparing import structure_problems, value_problems
 from ckpt_surgery.inference.values.reading import Side, fingerprints_of
@@ -296,14 +296,14 @@ def _infer_sides(
         source_side, target_side = _read(source_side, target_side, progress)
     else:
         source_side, target_side = replace(source_side, read=None), replace(target_side, read=None)
-    known = found(source_side, target_side, hints)
+    findings = found(source_side, target_side, hints)
     policies = {"input": {"uint16": "bfloat16"}} if source.retyped or target.retyped else {}
     for _ in range(MOST_ROUNDS):
-        draft = drafted(known.findings, header(source.path, target.path, known), policies)
-        problems, wrong = _check_draft(known, draft, source, target, target_side, progress)
+        draft = drafted(findings, header(source.path, target.path, findings), policies)
+        problems, wrong = _check_draft(findings, draft, source, target, target_side, progress)
         if not wrong:
             break
-        known = _without_refuted(known, wrong)
+        findings = _without_refuted(findings, wrong)
     else:
         problems = [*problems, *(f"`{key}`: {why}" for key, why in wrong.items())]
     leaves = len(source_side.leaves), len(target_side.leaves)
@@ -312,9 +312,9 @@ def _infer_sides(
         source.path,
         target.path,
         *leaves,
-        known.shared.value,
+        findings.shared.value,
         draft,
-        known.findings,
+        findings,
         tuple(problems),
         warnings,
     )
@@ -333,7 +333,7 @@ def _read(source: Side, target: Side, progress: Report | None) -> tuple[Side, Si
 
 
 def _check_draft(
-    known: Found,
+    findings: Findings,
     draft: Draft,
     source: _OpenSide,
     target: _OpenSide,
@@ -341,19 +341,19 @@ def _check_draft(
     progress: Report | None,
 ) -> tuple[list[str], Mapping[str, str]]:
     """Plan the draft; return its problems, and by key why leaves get other values than the target's."""
-    if not known.findings.formations and not known.findings.from_target:
+    if not findings.formations and not findings.from_target:
         return [], {}  # nothing is decided, so that there is nothing to plan
     try:
-        prepared = _plan_decided(known.findings, draft, source, target)
+        prepared = _plan_decided(findings, draft, source, target)
     except SurgeryError as error:
         return [f"the draft cannot be planned: {problem.message}" for problem in error.problems], {}
-    problems = structure_problems(prepared.plan, known.findings, wanted.leaves)
+    problems = structure_problems(prepared.plan, findings, wanted.leaves)
     if problems or wanted.read is None:
         return problems, {}
     given = replace(source.side, read=prepared.sources[prepared.plan.inputs[0].name].read)
-    keys = {formation.target for formation in known.findings.formations}
+    keys = {formation.target for formation in findings.formations}
     count = ByteCounter(sum(wanted.leaves[key].nbytes for key in keys), progress, CHECKING).add
-    return [], dict(value_problems(prepared.plan, known.findings, given, wanted, count))
+    return [], dict(value_problems(prepared.plan, findings, given, wanted, count))
 
 
 def _plan_decided(findings: Findings, draft: Draft, source: _OpenSide, target: _OpenSide) -> Prepared:
@@ -370,9 +370,8 @@ def _plan_decided(findings: Findings, draft: Draft, source: _OpenSide, target: _
     return prepare(requested(document, (source.given,), None, options))
 
 
-def _without_refuted(known: Found, wrong: Mapping[str, str]) -> Found:
+def _without_refuted(findings: Findings, wrong: Mapping[str, str]) -> Findings:
     """Remove refuted formations from the findings."""
-    findings = known.findings
     kept = tuple(formation for formation in findings.formations if formation.target not in wrong)
     refuted = [
         Undecided((formation.target,), f"{WRONG}{wrong[formation.target]}")
@@ -382,9 +381,4 @@ def _without_refuted(known: Found, wrong: Mapping[str, str]) -> Found:
     used = {key for formation in kept for key in formation.sources}
     loose = {key for f in findings.formations if f.target in wrong for key in f.sources} - used
     dropped = tuple(key for key in findings.dropped if key not in loose)
-    return replace(
-        known,
-        findings=replace(
-            findings, formations=kept, undecided=(*findings.undecided, *refuted), dropped=dropped
-        ),
-    )
+    return replace(findings, formations=kept, undecided=(*findings.undecided, *refuted), dropped=dropped)

@@ -6,8 +6,7 @@ from typing import Literal, cast
 
 from ckpt_surgery.core.documents import Document
 from ckpt_surgery.core.frozen import frozen
-from ckpt_surgery.inference.expressions.formations import EvidenceName, Findings
-from ckpt_surgery.inference.finding import Found, Shared
+from ckpt_surgery.inference.expressions.formations import EvidenceName, Findings, Shared
 from ckpt_surgery.language.yaml.writing import SCHEMA
 
 _VALUES = {
@@ -76,14 +75,14 @@ class OpenLeaves(Document):
     """Rules for `infer -e` that leave them the target's own values; empty where these may not be meant."""
 
 
-def header(source: str, target: str, known: Found) -> list[str]:
+def header(source: str, target: str, findings: Findings) -> list[str]:
     """The lines of the comment. `source`, `target`: paths as they were given."""
-    needs = f" --target {shlex.quote(target)}" if known.findings.from_target else ""
+    needs = f" --target {shlex.quote(target)}" if findings.from_target else ""
     lines = [
         SCHEMA,
         f"Drafted by `ckpt-surgery infer {shlex.quote(source)} {shlex.quote(target)}`.",
         f"  ckpt-surgery apply THIS {shlex.quote(source)} DST{needs}",
-        f"Values: {_VALUES[known.shared]}",
+        f"Values: {_VALUES[findings.shared]}",
     ]
     if needs:
         lines.append("The leaves below `fallback: true` keep the values of TARGET.")

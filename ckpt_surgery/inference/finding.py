@@ -7,7 +7,6 @@ numbers; what names say about the rest, and whether values allow it; and what no
 from collections.abc import Collection, Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
 from functools import cached_property
 from typing import Any
 
@@ -20,6 +19,7 @@ from ckpt_surgery.inference.expressions.formations import (
     Evidence,
     Findings,
     Formation,
+    Shared,
     Undecided,
     X,
 )
@@ -44,27 +44,7 @@ _MOST_OPERATIONS = 4
 """How many different sums and products are tried on what is left: each reads it once more."""
 
 
-class Shared(StrEnum):
-    """How many of the target's numbers are in the source."""
-
-    SHARED = "shared"
-    """At least half of the elements."""
-    PARTLY = "partly"
-    UNRELATED = "unrelated"
-    """None, although the target has values."""
-    NONE = "none"
-    """The target is a listing, or its values were not to be looked at."""
-
-
-@dataclass(frozen=True)
-class Found:
-    """What is known, and how much of it values say."""
-
-    findings: Findings
-    shared: Shared
-
-
-def found(source: Side, target: Side, hints: Hints | None = None) -> Found:
+def found(source: Side, target: Side, hints: Hints | None = None) -> Findings:
     """How the target follows from the source. Values are compared where both sides can be read.
 
     Raises PlanError for hints that these contradict.
@@ -235,11 +215,11 @@ class _Search:
         else:
             self.undecided += [Undecided((key,), _ALONE) for key in rest]
 
-    def result(self) -> Found:
+    def result(self) -> Findings:
         """Everything, in the order of the target."""
         order = {key: place for place, key in enumerate(self.target.leaves)}
         undecided = with_rules(self.undecided, self.source, self.target, self._compared)
-        findings = Findings(
+        return Findings(
             tuple(self.source.leaves),
             tuple(self.target.leaves),
             tuple(sorted(self.formations.values(), key=lambda one: order[one.target])),
@@ -248,8 +228,8 @@ class _Search:
             tuple(sorted(undecided, key=lambda one: order[one.targets[0]])),
             tuple(self._conflicts()),
             self.hints.given,
+            self.shared,
         )
-        return Found(findings, self.shared)
 
     def _missing(self) -> list[str]:
         known = self.formations.keys() | self.reordered.keys() | self.unclear

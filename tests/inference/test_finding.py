@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from ckpt_surgery.inference.expressions.formations import ConflictEntry, Evidence
-from ckpt_surgery.inference.finding import Found, Shared, found
+from ckpt_surgery.inference.expressions.formations import ConflictEntry, Evidence, Findings, Shared
+from ckpt_surgery.inference.finding import found
 from ckpt_surgery.inference.values.by_values import resemblance
 from ckpt_surgery.inference.values.reading import Side
 from tests.inference.two_sides import Arrays, normal, side, sides
@@ -13,12 +13,12 @@ from tests.support.leaves import listing
 A, B, C = (normal(4, 6, seed=i) for i in range(3))
 
 
-def known(source: Arrays, target: Arrays) -> Found:
+def known(source: Arrays, target: Arrays) -> Findings:
     return found(*sides(source, target))
 
 
-def evidence(result: Found) -> dict[str, tuple[str, Evidence]]:
-    return {one.target: (" ".join(one.sources), one.evidence) for one in result.findings.formations}
+def evidence(result: Findings) -> dict[str, tuple[str, Evidence]]:
+    return {one.target: (" ".join(one.sources), one.evidence) for one in result.formations}
 
 
 SHARES = [
@@ -40,21 +40,21 @@ def test_a_listing_has_no_values() -> None:
     result = found(side({"a/w": A}), Side(listing({"a/w": "float32[4,6]", "z": "int8[7]"})))
     assert result.shared == Shared.NONE
     assert evidence(result) == {"a/w": ("a/w", Evidence.ONLY_LAYOUT)}
-    assert [one.targets for one in result.findings.undecided] == [("z",)]
-    assert result.findings.from_target == ()
+    assert [one.targets for one in result.undecided] == [("z",)]
+    assert result.from_target == ()
 
 
 def test_values_are_stronger_than_names() -> None:
     result = known({"a": A, "b": B}, {"a": B, "b": A})
     assert evidence(result) == {"a": ("b", Evidence.VALUES), "b": ("a", Evidence.VALUES)}
-    assert result.findings.conflicts == (
+    assert result.conflicts == (
         ConflictEntry("a", ("b",), ("a",)),
         ConflictEntry("b", ("a",), ("b",)),
     )
 
 
 def test_a_leaf_of_its_own_key_is_no_conflict() -> None:
-    assert known({"a": A, "b": B}, {"a": A, "c": B}).findings.conflicts == ()
+    assert known({"a": A, "b": B}, {"a": A, "c": B}).conflicts == ()
 
 
 def test_equal_constants_of_equal_keys() -> None:
@@ -65,35 +65,35 @@ def test_equal_constants_of_equal_keys() -> None:
 
 def test_what_nothing_fits_is_the_targets() -> None:
     result = known({"a": A, "b": B}, {"a": A, "b": B, "head": normal(5, 7)})
-    assert result.findings.from_target == ("head",)
-    assert result.findings.undecided == ()
+    assert result.from_target == ("head",)
+    assert result.undecided == ()
 
 
 def test_what_may_have_been_a_dropped_leaf_is_undecided() -> None:
     """`old` has the size of `new`: whether it was made of it by something unknown, nobody can tell."""
     result = known({"a": A, "old": B}, {"a": A, "new": C})
-    assert [one.targets for one in result.findings.undecided] == [("new",)]
-    assert [one.sources for one in result.findings.undecided[0].candidates] == [("old",)]
-    assert result.findings.undecided[0].own_value == ("drop:old",)
-    assert result.findings.dropped == ()
-    assert result.findings.from_target == ()
+    assert [one.targets for one in result.undecided] == [("new",)]
+    assert [one.sources for one in result.undecided[0].candidates] == [("old",)]
+    assert result.undecided[0].own_value == ("drop:old",)
+    assert result.dropped == ()
+    assert result.from_target == ()
 
 
 def test_what_feeds_nothing_is_dropped() -> None:
     result = known({"a": A, "m": normal(9)}, {"a": A})
-    assert result.findings.dropped == ("m",)
+    assert result.dropped == ("m",)
 
 
 def test_strings_and_empty_nodes_are_kept() -> None:
     others = {"name": "string", "none": "empty"}
     result = found(side({"a": A}, others), side({"a": A}, others))
-    assert {one.target for one in result.findings.formations} == {"a", "name", "none"}
+    assert {one.target for one in result.formations} == {"a", "name", "none"}
 
 
 def test_everything_is_in_the_order_of_the_target() -> None:
     result = known({"a": A, "b": B, "c": C}, {"c": C, "a": A, "b": B})
-    assert [one.target for one in result.findings.formations] == ["c", "a", "b"]
-    assert (result.findings.source_keys, result.findings.target_keys) == (("a", "b", "c"), ("c", "a", "b"))
+    assert [one.target for one in result.formations] == ["c", "a", "b"]
+    assert (result.source_keys, result.target_keys) == (("a", "b", "c"), ("c", "a", "b"))
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ def test_resemblance(one: str, other: str, wanted: float) -> None:
 def test_values_against_names_are_told_across_formats() -> None:
     source = {"layers.0.q_proj.weight": A, "layers.0.k_proj.weight": B}
     target = {"params/layers_0/query/kernel": B.T.copy(), "params/layers_0/key/kernel": A.T.copy()}
-    told = {(one.target, one.by_values, one.by_names) for one in known(source, target).findings.conflicts}
+    told = {(one.target, one.by_values, one.by_names) for one in known(source, target).conflicts}
     assert told == {
         ("params/layers_0/query/kernel", ("layers.0.k_proj.weight",), ("layers.0.q_proj.weight",)),
         ("params/layers_0/key/kernel", ("layers.0.q_proj.weight",), ("layers.0.k_proj.weight",)),
@@ -117,5 +117,5 @@ def test_values_against_names_are_told_across_formats() -> None:
 def test_candidates_of_one_shape_are_told_one_by_one() -> None:
     source = side({f"layers_{i}/attn/query/kernel": normal(9, 9, seed=i) for i in range(3)})
     result = found(source, Side(listing({"attn/query/kernel": "float32[9,9]"})))
-    candidates = [candidate.sources for one in result.findings.undecided for candidate in one.candidates]
+    candidates = [candidate.sources for one in result.undecided for candidate in one.candidates]
     assert sorted(candidates) == [(key,) for key in source.leaves]

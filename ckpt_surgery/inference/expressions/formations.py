@@ -158,6 +158,18 @@ class GivenRules:
         return frozenset((*self.params, *self.tables))
 
 
+class Shared(enum.StrEnum):
+    """How many of the target's numbers are in the source."""
+
+    SHARED = "shared"
+    """At least half of the elements."""
+    PARTLY = "partly"
+    UNRELATED = "unrelated"
+    """None, although the target has values."""
+    NONE = "none"
+    """The target is a listing, or its values were not to be looked at."""
+
+
 @frozen()
 class Findings:
     """All that is known of how a target follows from a source."""
@@ -178,3 +190,4 @@ class Findings:
     """Where values and names disagree: values were followed."""
     given: GivenRules = field(default_factory=GivenRules)
     """Rules that come first, and make what they are given for."""
+    shared: Shared = Shared.NONE
