@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from ckpt_surgery.core.memory import without_collection
 from ckpt_surgery.inference.expressions.formations import (
     COMPARED,
     Candidate,
@@ -44,6 +45,7 @@ _MOST_OPERATIONS = 4
 """How many different sums and products are tried on what is left: each reads it once more."""
 
 
+@without_collection()
 def found(source: Side, target: Side, hints: Hints | None = None) -> Findings:
     """How the target follows from the source. Values are compared where both sides can be read.
 

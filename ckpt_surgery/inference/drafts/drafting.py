@@ -8,6 +8,7 @@ from typing import Annotated, Any, cast
 
 from ckpt_surgery.core.documents import Document, Pattern
 from ckpt_surgery.core.frozen import frozen
+from ckpt_surgery.core.memory import without_collection
 from ckpt_surgery.inference.drafts.bundle_rules import added, drafts_of
 from ckpt_surgery.inference.drafts.joining import by_endings, join_rules
 from ckpt_surgery.inference.drafts.key_patterns import Universe
@@ -56,6 +57,7 @@ class Draft:
     """Whether the last rule of the document keeps the draft from running, because nothing else would."""
 
 
+@without_collection()
 def drafted(
     findings: Findings, header: Sequence[str] = (), policies: Mapping[str, Any] = MappingProxyType({})
 ) -> Draft:

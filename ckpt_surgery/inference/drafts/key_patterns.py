@@ -4,7 +4,7 @@ import bisect
 import functools
 import itertools
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import field
 
 from ckpt_surgery.core.frozen import frozen
@@ -120,36 +120,58 @@ def prefix_of(prefix: str, suffix: str = "") -> KeyPlace:
     return KeyPlace(pattern, (*texts[1::2], ""))
 
 
-def in_common(places: Iterable[KeyPlace], word: str = "") -> Mapping[KeyPlace, KeyPlace] | None:
-    """Each of these places as one pattern sees them all; None if their patterns differ in more than one text.
+def in_common(places: Iterable[KeyPlace], word: str = "") -> Callable[[KeyPlace], KeyPlace] | None:
+    """How one pattern sees each of these places; None if their patterns differ in more than one text.
 
     Where they differ in one, there is a place for words, named `word`. What stands everywhere is no place.
     """
-    known = dict.fromkeys(places)
+    known = list(places)
     patterns = list(dict.fromkeys(place.pattern for place in known))
-    if len(patterns) < 2:
-        return _without_constants({place: place for place in known})
-    differing = differing_texts(patterns)
-    if len({pattern.groups for pattern in patterns}) > 1 or len(differing) != 1:
-        return None
-    (at,) = differing
-    span = _whole_components([pattern.texts[at] for pattern in patterns])
-    inner = alternation(dict.fromkeys(span.words)) if span else ""
-    if span is None or len(inner) > LONGEST:
-        return None
+    if not patterns:
+        return lambda place: place
     texts, groups = patterns[0].texts, patterns[0].groups
-    taken = {group.name for group in groups}
-    group = NamedGroup(word or next(name for name in NAMES if name not in taken), inner)
-    joined = KeyPattern(
-        (*texts[:at], span.before, span.after, *texts[at + 1 :]), (*groups[:at], group, *groups[at:])
-    )
-    words = dict(zip(patterns, span.words, strict=True))
-    return _without_constants(
-        {
-            place: KeyPlace(joined, (*place.values[:at], words[place.pattern], *place.values[at:]))
-            for place in known
-        }
-    )
+    at = 0
+    words: dict[KeyPattern, tuple[str, ...]] = dict.fromkeys(patterns, ())
+    if len(patterns) > 1:
+        differing = differing_texts(patterns)
+        if len({pattern.groups for pattern in patterns}) > 1 or len(differing) != 1:
+            return None
+        (at,) = differing
+        span = _whole_components([pattern.texts[at] for pattern in patterns])
+        inner = alternation(dict.fromkeys(span.words)) if span else ""
+        if span is None or len(inner) > LONGEST:
+            return None
+        taken = {group.name for group in groups}
+        group = NamedGroup(word or next(name for name in NAMES if name not in taken), inner)
+        texts, groups = (
+            (*texts[:at], span.before, span.after, *texts[at + 1 :]),
+            (*groups[:at], group, *groups[at:]),
+        )
+        words = {pattern: (one,) for pattern, one in zip(patterns, span.words, strict=True)}
+
+    def values(place: KeyPlace) -> tuple[str, ...]:
+        return (*place.values[:at], *words[place.pattern], *place.values[at:])
+
+    columns = zip(*map(values, known), strict=True)
+    kept = [group == BELOW or len(set(column)) > 1 for group, column in zip(groups, columns, strict=True)]
+    pattern = _without_constants(texts, groups, values(known[0]), kept)
+    return lambda place: KeyPlace(pattern, tuple(itertools.compress(values(place), kept)))
+
+
+def _without_constants(
+    texts: Sequence[str], groups: Sequence[NamedGroup], values: Sequence[str], kept: Sequence[bool]
+) -> KeyPattern:
+    """A pattern with these groups, and with what stands at the others as text; numbers are named anew."""
+    if all(kept):
+        return KeyPattern(tuple(texts), tuple(groups))
+    found = [texts[0]]
+    for keeps, value, text in zip(kept, values, texts[1:], strict=True):
+        if keeps:
+            found.append(text)
+        else:
+            found[-1] += value + text
+    named = [None if group.inner == NUMBER else group for group in itertools.compress(groups, kept)]
+    return numbered(tuple(found), tuple(named))
 
 
 def _whole_components(texts: Sequence[str]) -> Span | None:
@@ -171,29 +193,6 @@ def differing_texts(patterns: Sequence[KeyPattern]) -> list[int]:
     """Which texts of these patterns, all with as many, are not the same."""
     columns = zip(*(pattern.texts for pattern in patterns), strict=False)
     return [at for at, texts in enumerate(columns) if len({*texts}) > 1]
-
-
-def _without_constants(places: Mapping[KeyPlace, KeyPlace]) -> Mapping[KeyPlace, KeyPlace]:
-    """The same places of one pattern, with what stands at a place everywhere as text."""
-    if not places:
-        return places
-    first = next(iter(places.values()))
-    groups = first.pattern.groups
-    columns = zip(*(place.values for place in places.values()), strict=True)
-    kept = [group == BELOW or len(set(column)) > 1 for group, column in zip(groups, columns, strict=True)]
-    if all(kept):
-        return places
-    texts = [first.pattern.texts[0]]
-    for keeps, value, text in zip(kept, first.values, first.pattern.texts[1:], strict=True):
-        if keeps:
-            texts.append(text)
-        else:
-            texts[-1] += value + text
-    named = [None if group.inner == NUMBER else group for group in itertools.compress(groups, kept)]
-    pattern = numbered(tuple(texts), tuple(named))
-    return {
-        old: KeyPlace(pattern, tuple(itertools.compress(new.values, kept))) for old, new in places.items()
-    }
 
 
 # --- what patterns match ----------------------------------------------------------------------------------

@@ -26,12 +26,12 @@ def rows_of(group: Group) -> list[Row]:
 def loops_of(bundle: Bundle) -> tuple[Ranges, Sequence[Columns]] | None:
     """The variables with which every group gives each source exactly its parts, and their values in each
     group; None if there are none."""
-    places = {place for group in bundle for part in group for place in part.sources}
+    places = {place.values for group in bundle for part in group for place in part.sources}
     found: list[tuple[Ranges, Columns]] = []
     for rows in map(rows_of, bundle):
-        parts: dict[KeyPlace, list[int]] = defaultdict(list)
+        parts: dict[tuple[str, ...], list[int]] = defaultdict(list)
         for at, (_, place) in enumerate(rows):
-            parts[place].append(at)
+            parts[place.values].append(at)
         counts = {len(several) for several in parts.values()}
         if parts.keys() != places or len(counts) != 1:
             return None

@@ -78,8 +78,8 @@ def connected(groups: Iterable[Group]) -> list[Bundle]:
 
     numbered = list(enumerate(groups))
     for number, group in numbered:
-        for place in (place for part in group for place in part.sources):
-            above[root(place)] = root(number)
+        for key in (place.text for part in group for place in part.sources):
+            above[root(key)] = root(number)
     found: dict[object, list[Group]] = defaultdict(list)
     for number, group in numbered:
         found[root(number)].append(group)

@@ -1,7 +1,7 @@
 """One rule for a bundle of parts: how its keys, its order and its values follow from what is in a key."""
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ckpt_surgery.core.keys import natural_order
@@ -79,18 +79,20 @@ def _alike(bundle: Bundle, word: str) -> Bundle | None:
     return None if None in groups else [group for group in groups if group is not None]
 
 
-def _with_patterns(group: Group, sources: Mapping[KeyPlace, KeyPlace]) -> Group | None:
+def _with_patterns(group: Group, source: Callable[[KeyPlace], KeyPlace]) -> Group | None:
     columns = [[part.target for part in group], *zip(*(part.looked_up for part in group), strict=True)]
     known = [in_common(place for place in column if place is not None) for column in columns]
     if None in known:
         return None
     target, *looked_up = [one for one in known if one is not None]
     return [
-        replace(
-            part,
-            sources=tuple(sources[place] for place in part.sources),
-            target=part.target and target[part.target],
-            looked_up=tuple(place and of[place] for place, of in zip(part.looked_up, looked_up, strict=True)),
+        RulePart(
+            part.kind,
+            tuple(map(source, part.sources)),
+            part.target and target(part.target),
+            part.value,
+            part.reasons,
+            tuple(place and of(place) for place, of in zip(part.looked_up, looked_up, strict=True)),
         )
         for part in group
     ]
