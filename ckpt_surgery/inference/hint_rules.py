@@ -10,10 +10,9 @@ from functools import cached_property
 
 from ckpt_surgery.inference.drafts.bundle_rules import drafts_of
 from ckpt_surgery.inference.drafts.key_patterns import Universe, place_of
-from ckpt_surgery.inference.drafts.parts import Inserted, Kind, RuleDraft, RulePart
+from ckpt_surgery.inference.drafts.parts import Inserted, Kind, RuleDraft, RulePart, Tables
 from ckpt_surgery.inference.drafts.single_rules import is_natural
 from ckpt_surgery.inference.drafts.subtree_rules import part_of
-from ckpt_surgery.inference.drafts.tables import Tables
 from ckpt_surgery.inference.drafts.writing import rule_of, template, words_of
 from ckpt_surgery.inference.expressions.formations import Candidate, Formation, Undecided
 from ckpt_surgery.inference.names.by_names import MOST_CANDIDATES

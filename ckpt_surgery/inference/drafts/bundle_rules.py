@@ -4,13 +4,14 @@ from collections import defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from ckpt_surgery.inference.drafts.key_patterns import BELOW, LONGEST, KeyPattern, KeyPlace, Universe
+from ckpt_surgery.inference.drafts.key_patterns import BELOW, LONGEST, KeyPattern, KeyPlace, Universe, span_of
 from ckpt_surgery.inference.drafts.parts import (
     Bundle,
     DraftedOutput,
     Kind,
     RuleDraft,
     RulePart,
+    Tables,
     connected,
     gathers,
     grouped,
@@ -19,9 +20,7 @@ from ckpt_surgery.inference.drafts.parts import (
     with_sources,
 )
 from ckpt_surgery.inference.drafts.single_rules import rule_for
-from ckpt_surgery.inference.drafts.tables import Tables
 from ckpt_surgery.inference.expressions.formations import Formation
-from ckpt_surgery.inference.keys.words import span_of
 
 
 def drafts_of(parts: Iterable[RulePart], universe: Universe, tables: Tables) -> list[RuleDraft]:

@@ -12,9 +12,8 @@ from ckpt_surgery.core.memory import without_collection
 from ckpt_surgery.inference.drafts.bundle_rules import added, drafts_of
 from ckpt_surgery.inference.drafts.joining import by_endings, join_rules
 from ckpt_surgery.inference.drafts.key_patterns import Universe
-from ckpt_surgery.inference.drafts.parts import Kind, RuleDraft
+from ckpt_surgery.inference.drafts.parts import Kind, RuleDraft, Tables
 from ckpt_surgery.inference.drafts.subtree_rules import made_parts, plain_parts
-from ckpt_surgery.inference.drafts.tables import Tables
 from ckpt_surgery.inference.drafts.writing import document_of, stop_of, summary, text_of, with_stop
 from ckpt_surgery.inference.expressions.formations import EvidenceName, Findings
 

@@ -13,11 +13,12 @@ from ckpt_surgery.inference.drafts.key_patterns import (
     Universe,
     alternation,
     differing_texts,
+    span_of,
+    tokens,
 )
-from ckpt_surgery.inference.drafts.parts import Kind, RuleDraft, TemplatePiece
+from ckpt_surgery.inference.drafts.parts import Kind, RuleDraft, Tables, TemplatePiece
 from ckpt_surgery.inference.drafts.single_rules import rule_for
-from ckpt_surgery.inference.drafts.tables import Tables
-from ckpt_surgery.inference.keys.words import SEPARATORS, span_of, tokens
+from ckpt_surgery.inference.keys.grids import SEPARATORS
 
 TREE = "tree"
 _UNALIKE = 8

@@ -8,7 +8,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import field
 
 from ckpt_surgery.core.frozen import frozen
-from ckpt_surgery.inference.keys.words import Span, span_of, tokens
 
 LONGEST = 1500
 """Characters up to which a regular expression is written: more is unreadable, and 2,000 are refused."""
@@ -19,6 +18,7 @@ NUMBER_NAMES = "nmkpqrst"
 NAMES = ("word", "part", "item", "piece", "element", "member", *(f"word{number}" for number in range(2, 50)))
 """Names of the groups of words; few rules need more than two."""
 _NUMBER = re.compile(r"([0-9]+)")
+_TOKENS = re.compile(r"[/.]|[^/.]+")
 _SPECIAL = re.compile(r"([.^$*+?{}\[\]\\|()])")
 
 
@@ -81,6 +81,45 @@ def number_name(place: int) -> str:
     """The name of a number of a pattern, counted from 0."""
     names = NUMBER_NAMES
     return names[place] if place < len(names) else f"{names[place % len(names)]}{place // len(names)}"
+
+
+# --- texts that differ in one place -----------------------------------------------------------------------
+
+
+@frozen()
+class Span:
+    """What several texts have in common around the place where they differ."""
+
+    before: str
+    words: tuple[str, ...]
+    """What stands at this place, text by text."""
+    after: str
+
+
+def tokens(text: str) -> list[str]:
+    """The components of a text, and the separators `/` and `.` between them."""
+    return _TOKENS.findall(text)
+
+
+def span_of(texts: Sequence[str]) -> Span:
+    """Where these texts differ: whole components."""
+    split = [tokens(text) for text in texts]
+    before = _common(split)
+    shortest = min(map(len, split))
+    after = _common([one[::-1] for one in split])
+    after = min(after, shortest - before)
+    words = tuple("".join(one[before : len(one) - after]) for one in split)
+    return Span("".join(split[0][:before]), words, "".join(split[0][len(split[0]) - after :]))
+
+
+def _common(several: Sequence[Sequence[str]]) -> int:
+    """How many tokens all of these begin with."""
+    count = 0
+    for column in zip(*several, strict=False):
+        if len(set(column)) > 1:
+            break
+        count += 1
+    return count
 
 
 # --- keys -------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ import enum
 import re
 import string
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.inference.drafts.key_patterns import KeyPattern, KeyPlace
@@ -191,3 +191,38 @@ def with_sources(text: str, sources: Sequence[str]) -> str:
 def read_alone(text: str, source: str) -> str:
     """The value with an expression for `x`; what stands in quotes, and names of arguments, are left alone."""
     return _X.sub(lambda match: source if match[0] == "x" else match[0], text)
+
+
+Entry = str | int
+Table = Mapping[str, Entry]
+
+
+class Tables:
+    """The tables that rules have asked for so far."""
+
+    def __init__(self, taken: Collection[str] = ()) -> None:
+        """`taken`: names that stand for something else."""
+        self._taken = taken
+        self._tables: dict[str, dict[str, Entry]] = {}
+
+    def named(self, name: str, table: Table, alone: bool = False) -> str:
+        """The name of a table that has these entries, and perhaps others: an earlier one where it agrees.
+
+        Its name is `name`, with a number where that is another table. `alone`: whether it has these only.
+        """
+        number, free = 1, name
+        while free in self._taken or not self._agrees(free, table, alone):
+            number += 1
+            free = f"{name}{number}"
+        self._tables.setdefault(free, {}).update(table)
+        return free
+
+    def _agrees(self, name: str, table: Table, alone: bool) -> bool:
+        known = self._tables.get(name)
+        return known is None or (
+            not alone and all(known.get(w, entry) == entry for w, entry in table.items())
+        )
+
+    def items(self) -> Mapping[str, Table]:
+        """All tables by name."""
+        return self._tables

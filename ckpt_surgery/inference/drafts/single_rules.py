@@ -24,13 +24,13 @@ from ckpt_surgery.inference.drafts.parts import (
     Kind,
     RuleDraft,
     RulePart,
+    Tables,
     TemplatePiece,
     gathers,
     joined_text,
     with_holes,
     with_sources,
 )
-from ckpt_surgery.inference.drafts.tables import Tables
 
 _CHOICES = 8
 """Most entries of a table that numbers choose from: more explain nothing."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from ckpt_surgery.inference.drafts.key_patterns import KeyPlace, place_of, prefix_of
 from ckpt_surgery.inference.drafts.parts import Kind, RulePart
 from ckpt_surgery.inference.expressions.formations import Findings, Formation, X
-from ckpt_surgery.inference.keys.words import SEPARATORS
+from ckpt_surgery.inference.keys.grids import SEPARATORS
 
 _STEPS = re.compile(r"(?<=[/.])")
 Mark = Callable[[str, int], Hashable]

@@ -7,8 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ckpt_surgery.inference.drafts.parts import Inserted, Kind, Reason, RuleDraft, TemplatePiece
-from ckpt_surgery.inference.drafts.tables import Tables
+from ckpt_surgery.inference.drafts.parts import Inserted, Kind, Reason, RuleDraft, Tables, TemplatePiece
 from ckpt_surgery.inference.expressions.formations import (
     ConflictEntry,
     Evidence,

@@ -18,8 +18,9 @@ from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.core.keys import natural_order
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.inference.keys.concepts import counted
-from ckpt_surgery.inference.keys.words import SEPARATORS
 
+SEPARATORS = ("/", ".")
+"""What stands between the components of a text."""
 Numbers = tuple[str, ...]
 """The indices of a key in their order, as they are written: leading zeros are kept."""
 

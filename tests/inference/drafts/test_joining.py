@@ -11,9 +11,8 @@ from ckpt_surgery.inference.drafts.drafting import drafted
 from ckpt_surgery.inference.drafts.joining import TREE, by_endings, join_rules
 from ckpt_surgery.inference.drafts.key_patterns import NAMES, Universe
 from ckpt_surgery.inference.drafts.loops import NAMES as LOOPS
-from ckpt_surgery.inference.drafts.parts import Kind, RuleDraft
+from ckpt_surgery.inference.drafts.parts import Kind, RuleDraft, Tables
 from ckpt_surgery.inference.drafts.subtree_rules import made_parts
-from ckpt_surgery.inference.drafts.tables import Tables
 from ckpt_surgery.inference.drafts.writing import template
 from ckpt_surgery.language.expressions.naming import name_problem
 from tests.support.findings import Made, found

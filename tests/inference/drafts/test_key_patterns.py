@@ -17,8 +17,32 @@ from ckpt_surgery.inference.drafts.key_patterns import (
     numbered,
     place_of,
     prefix_of,
+    span_of,
+    tokens,
 )
 from ckpt_surgery.language.expressions.naming import name_problem
+
+
+def test_tokens() -> None:
+    assert tokens("a.b/c_d") == ["a", ".", "b", "/", "c_d"]
+
+
+@pytest.mark.parametrize(
+    ("texts", "before", "words", "after"),
+    [
+        (["a/q/w", "a/k/w"], "a/", ("q", "k"), "/w"),
+        (["a.q_proj.w", "a.k_proj.w"], "a.", ("q_proj", "k_proj"), ".w"),  # not in the middle of a component
+        (["params/w", "opt/0/mu/w"], "", ("params", "opt/0/mu"), "/w"),
+        (["a/b", "a/b/c"], "a/b", ("", "/c"), ""),
+        (["a", "b"], "", ("a", "b"), ""),
+        (["a/a", "a/a/a"], "a/a", ("", "/a"), ""),  # what both ends share is counted once
+    ],
+)
+def test_spans(texts: list[str], before: str, words: tuple[str, ...], after: str) -> None:
+    span = span_of(texts)
+    assert (span.before, span.words, span.after) == (before, words, after)
+    assert [span.before + word + span.after for word in span.words] == texts
+
 
 KEYS = ["h/0/w", "h/0/b/c", "h/11/w", "h/x/w", "g/0/w", "h", "i"]
 LAYER = NamedGroup("n", NUMBER)

@@ -3,6 +3,7 @@
 import pytest
 
 from ckpt_surgery.inference.drafts.parts import (
+    Tables,
     gathers,
     read_alone,
     takes_apart,
@@ -63,3 +64,21 @@ def test_looked_up_lists(text: str, written: str) -> None:
 )
 def test_looked_up_leaves(text: str, written: str) -> None:
     assert read_alone(text, "s") == written
+
+
+def test_tables_that_agree_are_one() -> None:
+    tables = Tables(["order"])
+    assert tables.named("names", {"a": "x"}) == "names"
+    assert tables.named("names", {"a": "x", "b": "y"}) == "names"
+    assert tables.named("names", {"a": "z"}) == "names2"
+    assert tables.named("names", {"c": "z", "b": "y"}) == "names"
+    assert tables.named("order", {"a": 0}) == "order2"
+    assert tables.named("members", {"b": 0}, alone=True) == "members"
+    assert tables.named("members", {"c": 0}, alone=True) == "members2"
+    assert tables.items() == {
+        "names": {"a": "x", "b": "y", "c": "z"},
+        "names2": {"a": "z"},
+        "order2": {"a": 0},
+        "members": {"b": 0},
+        "members2": {"c": 0},
+    }
