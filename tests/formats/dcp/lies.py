@@ -2,8 +2,6 @@
 
 import os
 
-import torch
-
 from tests.formats.dcp.lying import (
     HALVES,
     SYSTEM,
@@ -31,20 +29,16 @@ from tests.formats.dcp.parts import (
     LAYOUT,
     METADATA,
     OBJECT,
-    chunk,
     described,
     index,
     place,
     properties,
     record,
-    usual,
 )
 from tests.formats.torch.pickles import Call, Name, Raw, code, document
 
 PICKLES = (
     metadata("metadata of nothing", r"\.metadata: it is not a valid pickle", b""),
-    metadata("metadata that is no pickle", "is not an instruction", b"\xff" * 40),
-    metadata("metadata without an end", "not a valid pickle", usual().pickled()[:-1]),
     metadata(
         "metadata that runs a command", "asks for `os.system`, which metadata", document(Call(SYSTEM, ("x",)))
     ),
@@ -55,18 +49,11 @@ PICKLES = (
         document(record("StorageMeta", {})),
     ),
     more("a command beside what is needed", "asks for `posix.system`", Call(Name("posix", "system"), ("x",))),
-    more("an evaluation", "asks for `builtins.eval`", Call(Name("builtins", "eval"), ("1",))),
-    more("a class of the checkpoint's module", "asks for `.*metadata.os", Name(METADATA, "os.system")),
     more("a class that is called", "it calls `.*metadata.Metadata`", Call(Name(METADATA, "Metadata"), ())),
     more(
         "an instance made with arguments",
         "makes an instance of `.*StorageMeta`",
         Raw(code(Name(METADATA, "StorageMeta")) + code((1,)) + b"\x81"),
-    ),
-    more(
-        "an instance of a function",
-        "makes an instance of `torch.Size`",
-        Raw(code(Name("torch", "Size")) + b")\x81"),
     ),
     more("something persistent", "asks for a value of type str outside of it", Raw(code("x") + b"Q")),
     more("a path of numbers", "not made of texts", Call(Name("pathlib", "PosixPath"), (1,))),
@@ -75,9 +62,7 @@ PICKLES = (
         "not made of its number",
         Call(Name(METADATA, "_MEM_FORMAT_ENCODING"), ("x",)),
     ),
-    more("a storage", "asks for `torch.FloatStorage`", Name("torch", "FloatStorage")),
     damage("metadata of 200 megabytes", "209715200 bytes; 134217728 is the limit", sparse),
-    damage("metadata cut by one byte", "not a valid pickle", lambda path: cut(path, ".metadata", 1)),
     damage(
         "no metadata", "metadata does not exist\n.*written last", lambda path: (path / ".metadata").unlink()
     ),
@@ -85,7 +70,6 @@ PICKLES = (
 )
 TENSORS = (
     entry("no description", "`w`: its description is a value of type NoneType", None),
-    entry("a description of a chunk", "its description is an instance", chunk((0,), (1,))),
     tensor(
         "no dtype",
         "its dtype is a value of type NoneType",
@@ -93,7 +77,6 @@ TENSORS = (
         size=(),
         chunks=[],
     ),
-    entry("an unknown dtype", "asks for `torch.qint8`", described("qint8", (4, 6), HALVES)),
     tensor(
         "a sparse layout",
         "has the layout `torch.sparse_coo`",
@@ -102,9 +85,7 @@ TENSORS = (
     tensor("no properties", "record of its properties is a value of type NoneType"),
     tensor("no size", "its size is not a shape", properties=properties("int32")),
     entry("a size that is negative", "not made of sizes", described("int32", (4, -6), HALVES)),
-    entry("a size that is text", "not made of sizes", described("int32", "46", HALVES)),
     entry("a size beyond all memory", "`w`: it has a shape beyond all", described("int32", (2**62,), [])),
-    entry("a size beyond all numbers", "not made of sizes", described("int32", (2**64,), [])),
     entry(
         "a size of a petabyte",
         "`w`: no chunk has the element .3, 0.",
@@ -138,10 +119,7 @@ TENSORS = (
     chunks(
         "a chunk beyond the end", r"chunk of \[3, 6\] at \[2, 0\] is not within", HALVES[0], ((2, 0), (3, 6))
     ),
-    chunks("a chunk far beyond the end", "is not within", HALVES[0], ((2**62, 0), (2**62, 6))),
-    chunks("a chunk of negative offsets", "not made of sizes", HALVES[0], ((-2, 0), (2, 6))),
     chunks("a chunk of fewer axes", "is not within", HALVES[0], ((2,), (2,))),
-    chunks("a chunk of more offsets than sizes", "is not within", HALVES[0], ((2, 0), (2,))),
     chunks(
         "a chunk twice",
         r"2 chunks have the element \[0, 0\] of \[4, 6\]: those of \[2, 6\] at \[0, 0\] and",
@@ -149,21 +127,7 @@ TENSORS = (
         HALVES[0],
         HALVES[1],
     ),
-    chunks("a chunk twice in place of another", r"2 chunks have the element \[0, 0\]", HALVES[0], HALVES[0]),
-    chunks(
-        "an overlap and a hole of the same size",
-        r"2 chunks have the element \[1, 0\]",
-        ((0, 0), (2, 6)),
-        ((1, 0), (2, 6)),
-    ),
     chunks("a hole", r"no chunk has the element \[2, 0\] of \[4, 6\]", HALVES[0], ((3, 0), (1, 6))),
-    chunks(
-        "a hole at the end of a row",
-        r"no chunk has the element \[1, 5\]",
-        ((0, 0), (1, 6)),
-        ((1, 0), (1, 5)),
-        HALVES[1],
-    ),
     chunks("no chunk", r"no chunk has the element \[0, 0\]"),
     chunks(
         "another shape than stored",
@@ -188,25 +152,16 @@ TENSORS = (
 PLACES = (
     placed("a file outside", "should be in `../x`, which is not a plain file name", ("../x", 0, 9)),
     placed("a file of an absolute path", "`/etc/passwd`, which is not a plain", ("/etc/passwd", 0, 9)),
-    placed("a file in a folder", "`a/b`, which is not a plain", ("a/b", 0, 9)),
     placed("a file of a backslash", "not a plain", ("a\\b", 0, 9)),
-    placed("a file of no name", "not a plain", ("", 0, 9)),
-    placed("the directory itself", "not a plain", (".", 0, 9)),
     placed("the directory above", "not a plain", ("..", 0, 9)),
-    placed("a name with a zero byte", "not a plain", ("a\0b", 0, 9)),
     placed("a name that is no Unicode", "surrogate", ("\ud800", 0, 9)),
     placed("a file that is missing", "cannot be read: No such file", ("__9_0.distcp", 0, 9)),
     placed("a name that is too long", "not a plain file name", ("x" * 5000, 0, 9)),
     placed("an offset beyond the end", "bytes, but 9 belong at byte 4611686018427387904", (DATA, 2**62, 9)),
-    placed("a length beyond the end", "bytes, but 4611686018427387904 belong at byte 0", (DATA, 0, 2**62)),
     placed("a negative offset", "not a file, an offset and a length", (DATA, -1, 9)),
-    placed("a negative length", "not a file, an offset and a length", (DATA, 0, -9)),
     placed("an offset that is a truth", "not a file, an offset and a length", (DATA, True, 9)),
-    placed("an offset beyond all numbers", "not a file, an offset and a length", (DATA, 2**70, 9)),
     placed("no length", "from byte 0 on: is not a zip archive", (DATA, 0, 0)),
-    placed("a place in the middle of an archive", "from byte 1 on: is not a zip archive", (DATA, 1, 1500)),
     placed("a place that is too short", "no end of a zip archive", (DATA, 0, 1500)),
-    placed("a place that is too long", "from byte 0 on: its archive", (DATA, 0, 2000)),
     placed("the place of the other chunk and the next", "its archive", (DATA, 0, 3000)),
     placed("a place that is a tuple", "its place is a value of type tuple", Raw(code((1, 2)))),
     placed(
@@ -214,7 +169,6 @@ PLACES = (
         r"through transforms \(zstd\), which are not undone\n.*without `_extensions`",
         place(DATA, 0, 9, transform_descriptors=["zstd"]),
     ),
-    fields("no places", "not a dictionary", storage_data=None),
     fields("places by names", "a key of `storage_data` is a value", storage_data={"w": 1}),
     fields(
         "a place of no name",
@@ -222,34 +176,22 @@ PLACES = (
         storage_data=Raw(b"}(" + code(index(None)) + b"K\x01u"),
     ),
     fields("entries that are a list", "not a dictionary by names", state_dict_metadata=[]),
-    fields("entries by numbers", "not a dictionary by names", state_dict_metadata={1: 2}),
     damage("a data file elsewhere", "outside the checkpoint", link_out),
     damage("a data file that is a pipe", "not a regular file", pipe),
-    damage("a data file that is gone", "No such file", lambda path: (path / DATA).unlink()),
     damage("a data file cut by one byte", "belong at byte", lambda path: cut(path, DATA, 1)),
 )
 ARCHIVES = (
     stored(
         "an archive whose data is compressed", "data/0` is compressed, which torch never does", deflated()
     ),
-    stored(
-        "an archive of another shape",
-        r"is int32\[2,6\], but .* has int32\[6,2\] at byte",
-        torch.zeros(6, 2, dtype=torch.int32),
-    ),
-    stored("an archive of another dtype", r"but .* has float32\[2,6\]", torch.zeros(2, 6)),
     stored("an archive of a number", "but .* has a value of type int", 3),
-    stored("an archive of a dictionary", "but .* has a value of type dict", {"w": torch.zeros(2, 6)}),
     stored("an archive of a function", "asks for `posix.system`", os.system),
     stored("bytes of no kind", "is not a zip archive", b"\xff" * 2000),
-    stored("bytes that begin as an archive", "no end of a zip archive", b"PK\x03\x04" + bytes(2000)),
-    stored("an empty archive", "is not a zip archive", b"PK\x05\x06" + bytes(18)),
 )
 KEYS = (
     path("a path that is a text", "`w`: its path in `planner_data`", "a.b"),
     path("a path of nothing", "its path in `planner_data`", ()),
     path("a path with a negative index", "its path in `planner_data`", ("a", -1)),
-    path("a path with a fraction", "its path in `planner_data`", ("a", 0.5)),
     path("a path of many components", "nested more than 64 deep", ("a",) * 65),
     path("a path that is no Unicode", "`w`: has half of a surrogate", ("\ud800",)),
     lie(

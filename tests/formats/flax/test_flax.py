@@ -163,8 +163,6 @@ class TestShards(conformance.Reading):
     names = NAMES
     lies = (
         index_lie("a file with a path", "not a plain file name", {"b": "../x/" + SECOND}),
-        index_lie("a file that is missing", "No such file", {"c": "flax_model-00003-of-00002.msgpack"}),
-        index_lie("a name that its file lacks", "`c` is not in", {"c": FIRST}),
         index_lie("a name in the other file", "`b` is not in|elsewhere", {"b": FIRST}),
     )
 
@@ -507,28 +505,6 @@ def copied(source: ListedSource, directory: Path) -> Any:
     return restored((directory / "y.msgpack").read_bytes())
 
 
-def test_every_kind_goes_round(tmp_path: Path) -> None:
-    """What flax restores is the same, down to the types of numbers; but for an integer above int64's."""
-    data = serialization.to_bytes(TREE)
-    found = copied(opened(in_file("x.msgpack", data, tmp_path)), tmp_path / "y")
-    wanted = restored(data)
-    assert (type(found["big"]), int(found["big"])) == (np.uint64, 2**64 - 1)
-    found["big"] = wanted["big"]
-    assert_trees_equal(found, wanted)
-
-
-def assert_trees_equal(found: Any, wanted: Any) -> None:
-    assert type(found) is type(wanted)
-    if isinstance(wanted, dict):
-        assert list(found) == list(wanted)
-        for key in wanted:
-            assert_trees_equal(found[key], wanted[key])
-    elif isinstance(wanted, np.ndarray | np.generic):
-        assert (found.dtype, found.shape, found.tobytes()) == (wanted.dtype, wanted.shape, wanted.tobytes())
-    else:
-        assert found == wanted
-
-
 @pytest.mark.parametrize("dtype", ALL_DTYPES)
 def test_numpy_scalars_of_every_dtype(dtype: str, tmp_path: Path) -> None:
     """Python's own types come back as such: flax writes no others for them that it reads differently."""
@@ -561,6 +537,7 @@ def test_the_file_is_byte_for_byte_flax_s(
         **{f"u{n}": array((n,), "uint8") for n in long},
         "s": np.float32(3),
         "f": 2.5,
+        "n": -(2**40),
         "c": 2j,
         "t": True,
         "text": "x" * 300,

@@ -37,8 +37,6 @@ HEADER_LIES = (
     whole("another magic", "does not begin as GGUF files do", b"GGML" + bytes(60)),
     whole("nothing but the magic", "claims 4 bytes at byte 4", b"GGUF"),
     lie("version 1", "version 1 of GGUF; versions 2 and 3 are read", version=1),
-    lie("version 0", "version 0 of GGUF", version=0),
-    lie("a version to come", "version 4 of GGUF", version=4),
     lie("big endian", "big endian, in version 3 of GGUF", version=3 << 24),
     lie("more tensors than bytes", f"claims {HUGE} tensors", counts=(HUGE, None)),
     lie("more entries than bytes", f"claims {HUGE} entries of metadata", counts=(None, HUGE)),
@@ -46,21 +44,15 @@ HEADER_LIES = (
     lie(
         "a million tensors", "1000000 tensors; 65536 is the limit", counts=(10**6, 0), data=bytes(24 * 10**6)
     ),
-    lie("a million entries", "1000000 entries of metadata; 65536", counts=(0, 10**6), data=bytes(13 * 10**6)),
 )
 
 METADATA_LIES = (
     about("a name beyond the file", f"claims {HUGE} bytes of text", struct.pack("<Q", HUGE)),
     about("a name too long", "a name of 70000 bytes; 65535 is the limit", entry("x" * 70_000, 7, b"\1")),
     about("a name that is not UTF-8", "is not UTF-8", entry(b"\xff", 7, b"\1")),
-    about("a text that is not UTF-8", "is not UTF-8", entry("a", 8, text(b"\xc3"))),
-    about("a text beyond the file", f"claims {HUGE} bytes", entry("a", 8, struct.pack("<Q", HUGE))),
-    about("half of a surrogate pair", "is not UTF-8", entry("a", 8, text(b"\xed\xa0\x80"))),
     about("an unknown type", "`a` has a value of the unknown type 13", entry("a", 13, bytes(8))),
     about("an array of an unknown type", "unknown type 77", entry("a", 9, array(77, 1000))),
-    about("a short array of an unknown type", "unknown type 77", entry("a", 9, array(77, 1, bytes(8)))),
     about("more numbers than bytes", f"claims {HUGE} numbers", entry("a", 9, array(10, HUGE))),
-    about("a few more numbers than bytes", "claims 800 bytes", entry("a", 9, array(10, 100, bytes(8)))),
     about("more texts than bytes", f"claims {HUGE} texts", entry("a", 9, array(8, HUGE))),
     about(
         "a text of many beyond the file",
@@ -69,16 +61,12 @@ METADATA_LIES = (
     ),
     about("more arrays than bytes", f"claims {HUGE} arrays", entry("a", 9, array(9, HUGE))),
     about("arrays in arrays in arrays", "more than 4 deep", entry("a", 9, nested(5))),
-    about("ten thousand arrays deep", "more than 4 deep", entry("a", 9, nested(10_000))),
     about("a truth that is neither 0 nor 1", "boolean with the byte 2", entry("a", 7, b"\2")),
     about("a truth in an array", "boolean with the byte 9", entry("a", 9, array(7, 2, b"\1\x09"))),
     about("an entry twice", "has `a` twice", entry("a", 7, b"\1"), entry("a", 7, b"\0")),
     about("no alignment", "alignment is 0, no power of two", *numbers_of(general__alignment=0)),
-    about("an odd alignment", "alignment is 48, no power of two", *numbers_of(general__alignment=48)),
     about("an alignment that is a text", "no power of two", entry("general.alignment", 8, text("32"))),
-    about("an alignment of another width", "no power", entry("general.alignment", 10, struct.pack("<Q", 32))),
     about("an alignment beyond the file", "ends at byte 21474836", *numbers_of(general__alignment=2**31)),
-    about("an entry for each byte", "claims", counts=(1, 60_000)),
     about("a part of a split model", "it is file 2 of 3", *numbers_of(split__no=1, split__count=3)),
     about(
         "the number of a part is a text",
@@ -107,11 +95,8 @@ TENSOR_LIES = (
     described("a name that is not UTF-8", "is not UTF-8", tensor(b"\xff")),
     described("a name beyond the file", "bytes of text", struct.pack("<Q", 2**40)),
     described("five axes", "`a` has 5 axes; 4 is the limit", lengths(1, 1, 1, 1, 1)),
-    described("four billion axes", "4294967295 axes", text("a") + struct.pack("<I", 2**32 - 1)),
     described("a type that there never was", "unknown type 99", lengths(4, type=99)),
-    described("a type that is not in use any more", "unknown type 31", lengths(32, type=31)),
     described("lengths whose product overflows", "beyond all memory", lengths(2**32, 2**32, 2)),
-    described("lengths beyond all memory, one of them 0", "beyond all memory", lengths(2**62, 4, 0)),
     described("a length beyond the file", "ends at byte 4398046511", lengths(2**40)),
     described("a type of wider elements", r"ends at byte 1\d\d, and the file has", lengths(12, type=28)),
     described(
@@ -119,19 +104,11 @@ TENSOR_LIES = (
         r"Q8_0 of the shape \[33\]: its last axis is not a multiple of 32",
         lengths(33, type=8),
     ),
-    described("half a block of K", r"not a multiple of 256", lengths(128, 2, type=12)),
-    described("a block without axes", r"Q4_0 of the shape \[\]", lengths(type=2)),
-    described("blocks beyond the file", "ends at byte", lengths(256, type=14), data=bytes(209)),
-    described("an unreadable type beyond the file", "ends at byte", lengths(256, type=17), data=bytes(73)),
     described(
         "an offset that is not aligned", "begins at byte 4 of the data, no multiple of 32", tensor(offset=4)
     ),
     described("an offset beyond the file", "ends at byte", tensor(offset=2**63)),
-    described("an offset at the end of all numbers", "ends at byte", tensor(offset=2**64 - 32)),
     described("one place for two tensors", "`t1` shares bytes with `t0`", *pairs(0, 0)),
-    described(
-        "tensors that overlap", "`a` shares bytes with `b`", tensor("b", (16,)), tensor("a", (8,), 0, 32)
-    ),
     described("one name twice", "`a` is there twice", tensor(), tensor(offset=32)),
 )
 

@@ -21,8 +21,8 @@ from tests.formats.gguf.files import array as array_value
 from tests.formats.gguf.lies import LIES, SPLIT_LIES
 from tests.support import conformance
 from tests.support.arrays import array
-from tests.support.comparing import assert_same, same
-from tests.support.conformance import SLACK_BYTES, Arrays, random_regions
+from tests.support.comparing import assert_same
+from tests.support.conformance import SLACK_BYTES, Arrays
 from tests.support.reading import opened, values
 
 
@@ -44,17 +44,6 @@ class TestOneFile(conformance.Reading):
 
     def save(self, arrays: Arrays, path: Path) -> Path:
         return save(arrays, path.with_suffix(".gguf"))
-
-    @pytest.mark.parametrize(
-        "shape", [(), (13,), (7, 5, 6), (0, 3), (3, 700, 400), (90_000, 5), (2, 2, 2, 2)]
-    )
-    def test_regions(self, shape: tuple[int, ...], tmp_path: Path) -> None:
-        """As in all formats, but with four axes at most."""
-        arrays = {"before": array((3,), "int8"), "x": array(shape, "float32"), "after": array((3,), "int8")}
-        source = self.open(self.save(arrays, tmp_path / "saved"))
-        leaf = source.leaves()["x"]
-        for region in random_regions(shape, 20):
-            assert same(source.read(leaf, region), arrays["x"][region.slices]), region
 
 
 class TestSplitModel(TestOneFile):

@@ -123,8 +123,6 @@ LIES = (
     lie("elements in another file", "`x`: its elements are in other files", external_storage),
     lie("a virtual dataset", "`x`: it is a virtual dataset", virtual),
     lie("a soft link to a dataset", "`x` is a soft link, which is not read", soft("/a")),
-    lie("a soft link to nothing", "`x` is a soft link, which is not read", soft("/nowhere")),
-    lie("a soft link to itself", "`x` is a soft link, which is not read", soft("/x")),
     lie("a chunk without its filters", "`x`: it has chunks that are stored without its filters", unfiltered),
     lie("a group in itself", "`g/h/g` is the same group as `g`", cycle),
     lie("the root in itself", "`x` is the root group", lambda f: f.update({"x": f["/"]})),

@@ -1,6 +1,5 @@
 """What the Orbax sink writes, restored by stock Orbax in all its ways, and what it refuses."""
 
-import json
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -409,14 +408,3 @@ def test_places_that_tensorstore_takes_for_others(name: str, options: SinkOption
         open_sink("orbax", tmp_path / name, options, [])
     assert [path.name for path in (tmp_path / name).iterdir()] == []
     assert not (tmp_path / "a").exists()
-
-
-def test_metadata_files_are_json_that_orbax_knows(tmp_path: Path) -> None:
-    path = write(tmp_path / "c", {"x/y": np.arange(3.0)})
-    tree = json.loads((path / "_METADATA").read_text())
-    assert tree["tree_metadata"]["('x', 'y')"] == {
-        "key_metadata": [{"key": "x", "key_type": 2}, {"key": "y", "key_type": 2}],
-        "value_metadata": {"value_type": "np.ndarray", "skip_deserialize": False},
-    }
-    assert (tree["use_ocdbt"], tree["use_zarr3"]) == (True, True)
-    assert not (path / "_sharding").exists()  # only jax.Arrays have one

@@ -97,26 +97,17 @@ ELSEWHERE = "which is not a path below the checkpoint"
 
 SPEC_LIES = (
     spec_lie("a path upwards", f"`target/x`: .*`../../etc`, {ELSEWHERE}", kvstore("../../etc/")),
-    spec_lie("a path down and up", ELSEWHERE, kvstore("target.x/../../x")),
-    spec_lie("a path down and up to where it was", ELSEWHERE, kvstore("target.x/../target.x")),
     spec_lie("an absolute path", ELSEWHERE, kvstore("/etc")),
-    spec_lie("the root", ELSEWHERE, kvstore("/")),
-    spec_lie("an absolute path in a bucket", ELSEWHERE, kvstore("/etc", "gcs")),
     spec_lie("the checkpoint itself", ELSEWHERE, kvstore("./")),
-    spec_lie("a path with a NUL", ELSEWHERE, kvstore("target.x\0/")),
-    spec_lie("no path", ELSEWHERE, kvstore("")),
-    spec_lie("a path upwards at the top", ELSEWHERE, kvstore("target.x") | {"path": "../../x"}),
     spec_lie("a path that is a number", "a path that is not text", kvstore(7)),
     spec_lie("a path that leads nowhere", "`target/x`: .*No such file", kvstore("target.y")),
     spec_lie("another driver", "the driver 'n5', which cannot be read", {"driver": "n5"}),
-    spec_lie("another store", "the kvstore 's3', which cannot be read", kvstore("target.x", "s3")),
     spec_lie("a store that is a text", "no kvstore with a driver", {"kvstore": "file://target.x"}),
     spec_lie("another shape", r"has the shape \(4, 7\) in the tree", {"metadata": {"shape": [4, 7]}}),
     spec_lie(
         "an array as the shape", r"has the shape \(24,\) in the tree", {"metadata": {"shape": np.array([24])}}
     ),
     spec_lie("a number as the shape", "not made of integers", {"metadata": {"shape": 24}}),
-    spec_lie("a shape of text", "not made of integers", {"metadata": {"shape": ["4", "6"]}}),
     spec_lie("a long shape", r"spec is int64\[40\]", {"metadata": {"shape": np.ones(40, np.int64)}}),
     spec_lie("another type", r"it is float32\[4,6\], but bfloat16 in the tree", {"dtype": "bfloat16"}),
     file_lie("no metadata", "`target/x`: .*has no .zarray", lambda p: (p / "target.x/.zarray").unlink()),
@@ -126,7 +117,6 @@ SPEC_LIES = (
         "`target/x`: its chunk 1.0 is missing",
         lambda p: (p / "target.x/1.0").unlink(),
     ),
-    file_lie("a larger shape", "its chunk 0.2 is missing", metadata(shape=[4, 7])),
     file_lie("a huge grid", "its chunk 0.2 is missing", metadata(shape=[2**50, 2**50])),
     file_lie("huge chunks", "should decode to", metadata(shape=[2**50, 6], chunks=[2**50, 3])),
     file_lie(
@@ -134,7 +124,6 @@ SPEC_LIES = (
         "`target/x`: its chunk .* cannot be decoded",
         metadata(compressor={"id": "zstd", "level": 1}),
     ),
-    file_lie("an unknown compressor", "its codec `lzma` cannot be read", metadata(compressor={"id": "lzma"})),
     file_lie("a directory that is a link", "outside the checkpoint", linked_away),
 )
 
@@ -145,14 +134,7 @@ TREE_LIES = (
         {"version": 4, "optimizer": {}},
     ),
     tree_lie("a version that is a text", "its version is '3'", {"version": "3", "optimizer": {}}),
-    tree_lie("a version that is true", "its version is True", {"version": True, "optimizer": {}}),
     tree_lie("no tree", "no tree of named leaves", {"version": 3, "optimizer": 5}),
-    tree_lie(
-        "a spec at the top",
-        "no tree",
-        {"version": 3, "optimizer": {"driver": 0, "kvstore": 0, "metadata": 0}},
-    ),
-    tree_lie("a list", "no tree of named leaves", [1]),
     tree_lie("an empty file", "1 bytes belong here", b""),
     tree_lie("a text file", "more bytes follow|TensorFlow", b'model_checkpoint_path: "model.ckpt-0"\n'),
     tree_lie("a byte that begins nothing", "0xc1", b"\x82\xa7version\x03\xa9optimizer\xc1"),

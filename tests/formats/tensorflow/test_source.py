@@ -193,7 +193,6 @@ def long_keys(count: int) -> bytes:
 
 TABLES: Sequence[tuple[str, bytes, str]] = (
     ("nothing", b"", "0 bytes do not end"),
-    ("another file", b"x" * 1000, "do not end as those of a table"),
     (
         "a pointer of Git LFS",
         b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 1\n",
@@ -201,32 +200,22 @@ TABLES: Sequence[tuple[str, bytes, str]] = (
     ),
     ("a footer alone", bundles.footer(bundles.handle(0, 0)), "ends at byte 5 of 0"),
     ("an index beyond the file", bundles.footer(bundles.handle(2**40, 2**40)), "ends at byte 2199023255557"),
-    ("an index of a negative size", bundles.footer(bundles.handle(0, 2**64 - 1)), "of a block|ends at byte"),
     ("handles without end", b"\xff" * 40 + bundles.MAGIC, "no end"),
     ("a wrong checksum", with_byte(bundles.table([(ONE, 0)]), 3, 9), "checksum"),
     ("a compression unknown here", bundles.table([(ONE, 4)]), "unknown compression 4"),
     ("a block that is no Snappy", bundles.table([(b"\x05\x01", 1)]), "ends within a tag"),
     ("a bomb", bundles.table([(b"\xff\xff\xff\xff\x0f\x00a", 1)]), "claim to be 4294967295"),
-    ("an index that is a bomb", ending(b"\xff\xff\xff\xff\x0f\x00a", 1), "claim to be 4294967295"),
     ("a block without a trailer of its own", bundles.table([(b"", 0)]), "has 0 restarts"),
     ("more restarts than bytes", bundles.table([(struct.pack("<I", 2**30), 0)]), "1073741824 restarts"),
     ("a key that shares too much", bundles.table([(b"\x05\x01\x00a" + ONE[-8:], 0)]), "extends beyond it"),
-    ("a key beyond the block", bundles.table([(b"\x00\x7f\x00a" + ONE[-8:], 0)]), "extends beyond it"),
-    ("a value beyond the block", bundles.table([(b"\x00\x01\x7fa" + ONE[-8:], 0)]), "extends beyond it"),
-    ("a number without end", bundles.table([(b"\xff" * 20 + ONE[-8:], 0)]), "no end"),
     ("keys out of order", bundles.table([(bundles.block([B, A]), 0)]), "out of order"),
-    ("a key twice", bundles.table([(bundles.block([A, A]), 0)]), "out of order"),
-    ("blocks out of order", bundles.table([(TWO, 0), (ONE, 0)]), "out of order"),
     (
         "a block twice",
         bundles.table([(ONE, 0)], [bundles.handle(0, len(ONE))] * 2),
         "blocks of its table overlap",
     ),
     ("a thousand times no block", bundles.table([(ONE, 0)], [b"\0\0"] * 1000), "restarts|overlap|checksum"),
-    ("a handle beyond the file", bundles.table([(ONE, 0)], [bundles.handle(1000, 1)]), "ends at byte 1006"),
-    ("a handle without end", bundles.table([(ONE, 0)], [b"\xff"]), "no end"),
     ("keys of four gigabytes", bundles.table([(long_keys(60_000), 0)]), "beyond its own size"),
-    ("an index with such keys", ending(long_keys(60_000)), "no end|beyond its own size"),
 )
 
 

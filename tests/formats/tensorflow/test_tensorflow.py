@@ -93,29 +93,19 @@ LIES = (
     lie("a name that is not UTF-8", "not UTF-8", (b"\xff", entry())),
     one("a field beyond its message", "1 are left", b"\x12\x02\x12"[:2] + b"x"),
     one("a field of an unknown kind", "unknown kind 3", b"\x0b"),
-    one("a type that is no number", "not a number", nested(1, b"")),
     one("a shape that is no message", "not a message", number(2, 1)),
     one("an axis of a negative length", "not known", entry((-1,))),
-    one("a shape of unknown rank", "not known", entry(more=nested(2, number(3, 1)))),
     one("too many axes", "40 axes", entry([1] * 40)),
-    one("twenty thousand axes", "20000 axes", entry([1] * 20_000)),
     one("a product that overflows", "beyond all memory", entry([2**32, 2**32, 2])),
-    one("axes beyond all memory, one of them 0", "beyond all memory", entry([2**62, 2**62, 0], size=0)),
     one("a size that the shape does not have", "takes 3 bytes, not 2", entry((3,))),
-    one("a size that the type does not have", "takes 8 bytes, not 2", entry((2,), type=1)),
     one("a negative size", "-2 bytes from byte 0", entry(size=-2)),
-    one("a negative offset", "2 bytes from byte -1", entry(offset=-1)),
     one("an offset beyond the data file", "end at byte 1099511627778", entry(offset=2**40)),
-    one("a size beyond the data file", "end at byte 1099511627776", entry((2**40,), size=2**40)),
     one("a data file too many", "data file 1 of 1", entry(shard=1)),
-    one("a negative data file", "data file", entry(shard=-1)),
     one("an unknown type", "unknown DataType 99", entry(type=99)),
-    one("no type", "unknown DataType 0", entry(type=0)),
     one("a type that no array has", "it has the TensorFlow type qint8", entry(type=11)),
     one("a wrong checksum", "checksum", entry(checksum=1)),
     one("a truth that is neither 0 nor 1", "has the byte 98", entry(type=10, checksum=bundles.crc(b"ab"))),
     lie("one place for two variables", "share bytes", (b"a", entry()), (b"b", entry())),
-    lie("variables that overlap", "share bytes", (b"a", entry()), (b"b", entry((1,), offset=1, size=1))),
     Lie("a state without a latest checkpoint", state('all_model_checkpoint_paths: "x"\n'), "does not name"),
     Lie(
         "a state that is no text",
@@ -124,9 +114,7 @@ LIES = (
     ),
     Lie("a state of a megabyte", state('model_checkpoint_path: "x"\n' * 50_000), "1048576 is the limit"),
     Lie("a state without names", state('model_checkpoint_path: ""'), "names the checkpoint b''"),
-    Lie("a state that leads out", state('model_checkpoint_path: ".."'), "names the checkpoint"),
     Lie("a state that names what is gone", state('model_checkpoint_path: "y"'), "y.index does not exist"),
-    Lie("a state with a NUL", state(r'model_checkpoint_path: "\000"'), "names the checkpoint"),
 )
 
 PART_LIES = (
@@ -134,24 +122,14 @@ PART_LIES = (
     partitioned("a part named twice", "named twice", [slices((0, 1))] * 2, half(0)),
     partitioned("a part that nobody names", "no variable has the part", HALVES, half(0), half(1), half(2)),
     partitioned("parts that leave a hole", r"no chunk has the element \[1\]", HALVES[:1], half(0)),
-    partitioned(
-        "parts that overlap",
-        r"2 chunks have the element \[0\]",
-        [slices((0, 1)), slices((0, 2))],
-        half(0),
-        (key(0, 2), entry((2,), offset=1, size=2)),
-    ),
     partitioned("a part outside", r"ends at \[3\], outside", [slices((2, 1))], half(2)),
-    partitioned("a part at the end of all numbers", "outside", [slices((2**63 - 1, 2**63 - 1))], half(0)),
     partitioned("a part of a negative length", "length", [slices((0, -5))], half(0)),
-    partitioned("a part that begins below 0", "begins at -1", [slices((-1, 1))], half(0)),
     partitioned(
         "a part that begins late and has no length", "begins at 1", [nested(7, nested(1, number(1, 1)))]
     ),
     partitioned(
         "a part of another shape", r"uint8\[2\] where uint8\[1\]", HALVES, half(0), half(1, axes=(2,), size=2)
     ),
-    partitioned("a part of another type", r"int8\[1\] where uint8\[1\]", HALVES, half(0), half(1, type=6)),
     partitioned("a part with too many axes", "has 2 axes, and it has 1", [slices((0, 1), (0, 1))]),
     partitioned("a part in parts", "where uint8", HALVES, half(0), half(1, more=slices((0, 1)))),
 )

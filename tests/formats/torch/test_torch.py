@@ -179,16 +179,6 @@ def test_a_tensor_alone_is_called_as_its_file(tmp_path: Path) -> None:
     assert_same(values(source), {"bias": np.arange(3)})
 
 
-def test_a_list_of_tensors(tmp_path: Path) -> None:
-    source = opened(saved([torch.arange(3), torch.arange(2)], tmp_path / "saved.pt"))
-    assert_same(values(source), {"0": np.arange(3), "1": np.arange(2)})
-    assert source.leaves()["1"].key == Key(("1",), (True,))
-
-
-def test_nothing_saved_is_nothing_read(tmp_path: Path) -> None:
-    assert leaves({}, tmp_path) == {}
-
-
 def test_the_first_version_of_tensors(tmp_path: Path) -> None:
     """`_rebuild_tensor`, which no torch writes into zip files any more, but still reads."""
     first = Call(Name("torch._utils", "_rebuild_tensor"), (storage(), 1, (3,), (2,)))
@@ -400,11 +390,7 @@ def test_a_model_in_one_file(name: str, tmp_path: Path) -> None:
     ("changed", "says"),
     [
         ({"a.weight": SECOND, "c": FIRST}, "places elsewhere"),
-        ({"a.weight": SECOND}, "`a.weight` is not in"),
-        ({"c": FIRST}, "`c` is not in"),
-        ({"a.weight": "pytorch_model-00003-of-00002.bin"}, "cannot be read"),
         ({"a.weight": "../x.bin"}, "not a plain file name"),
-        ({"a.weight": 3}, "not a plain file name"),
     ],
 )
 def test_indexes_that_lie(changed: Mapping[str, Any], says: str, tmp_path: Path) -> None:

@@ -296,14 +296,6 @@ def test_a_file_for_every_entry(tmp_path: Path) -> None:
     assert [index.locate(b"%d" % i) for i in range(2000)] == [below(tmp_path, c) for c in chunks]
 
 
-@pytest.mark.parametrize("node_bytes", [0, 2**20])
-def test_the_count_of_bytes_stops_at_64_bits(node_bytes: int, tmp_path: Path) -> None:
-    entries = [IndexEntry(b"%d" % i, Chunk("sparse", 0, 2**63 - 1)) for i in range(3)]
-    write_index(tmp_path, entries, node_bytes)
-    assert version(tmp_path)["root"]["statistics"]["num_indirect_value_bytes"] == 2**64 - 1
-    assert len(begin_reading(str(tmp_path))().entries) == 3
-
-
 def test_bytes_beyond_four_gigabytes(tmp_path: Path) -> None:
     place = 5 * 2**30 + 7
     with open(tmp_path / "sparse", "wb") as file:
@@ -358,14 +350,6 @@ def test_tensorstore_can_go_on_writing(tmp_path: Path) -> None:
     for key in new:
         store[key] = b"new"
     assert contents(tmp_path) == {e.key: e.value for e in entries} | dict.fromkeys(new, b"new")
-
-
-def test_no_entries(tmp_path: Path) -> None:
-    write_index(tmp_path, [])
-    assert contents(tmp_path) == {}
-    assert begin_reading(str(tmp_path))().entries == {}
-    opened(tmp_path)[b"x"] = b"1"
-    assert contents(tmp_path) == {b"x": b"1"}
 
 
 @pytest.mark.parametrize(

@@ -107,7 +107,6 @@ FORMS = (
     Attack("an instance", b"(Vtouch ran\nios\nsystem\n.", "`os.system`"),
     Attack("an instance of what is allowed", b"(icollections\nOrderedDict\n.", "`collections.OrderedDict`"),
     Attack("an object", b"(cos\nsystem\nVtouch ran\no.", "`os.system`"),
-    Attack("an object of what is allowed", b"(ctorch\nTensor\nK\x01o.", "instance of `torch.Tensor`"),
     Attack("a new object", b"\x80\x02csubprocess\nPopen\nVtouch\n\x85\x81.", "`subprocess.Popen`"),
     Attack(
         "a new object of what is allowed",
@@ -120,15 +119,9 @@ FORMS = (
         "instance of `torch.FloatStorage`",
     ),
     Attack("an extension", b"\x80\x02\x82\x07.", "number 7 of the registry"),
-    Attack("a wide extension", b"\x80\x02\x84\0\1\0\0.", "number 256 of the registry"),
     Attack(
         "a global from the stack",
         b"\x80\x04" + text("os") + text("system") + b"\x93" + text(TOUCH) + b"\x85R.",
-        "`os.system`",
-    ),
-    Attack(
-        "a global by remembered names",
-        b"\x80\x04" + text("system") + b"\x94" + text("os") + b"h\0\x93.",
         "`os.system`",
     ),
     Attack("a dotted name", stacked("torch", "_utils.os.system"), "`torch._utils.os.system`"),
@@ -138,7 +131,6 @@ FORMS = (
         "`torch._utils._rebuild_tensor_v2.__globals__`",
     ),
     Attack("a name with a space", b"\x80\x02cos system\nx\n.", "`os system.x`"),
-    Attack("a name of an attribute", stacked("torch.Size", "__class__"), "`torch.Size.__class__`"),
     Attack("a name in another alphabet", stacked("tоrch", "Tensor"), "`tоrch.Tensor`"),
     Attack("a name that hides in the terminal", stacked("os\x1b[8m", "system"), r"`os\x1b[8m.system`"),
     Attack("names that are no text", b"\x80\x04K\1K\2\x93.", "wants a str"),
@@ -170,9 +162,7 @@ FORMS = (
         "attributes of `collections.OrderedDict`",
     ),
     Attack("a class that is called", called(Name("torch", "Tensor")), "calls `torch.Tensor`"),
-    Attack("a storage that is called", called(Name("torch", "FloatStorage")), "calls `torch.FloatStorage`"),
     Attack("a text that is called", called("os.system"), "calls a value of type str"),
-    Attack("a tensor that is called", called(view((2,), (1,))), "calls a value of type Tensor"),
     Attack("a buffer from outside", b"\x80\x05\x97.", "NEXT_BUFFER"),
     Attack(
         "behind the first pickle", document({}) + document(Call(SYSTEM, (TOUCH,))), "bytes follow its end"

@@ -263,47 +263,34 @@ def many_wide_extras(count: int) -> bytes:
 
 REFUSED = {
     "nothing": ("no end of a zip archive", b""),
-    "another file": ("no end of a zip archive", b"\x89HDF" * 100),
-    "an end that is cut": ("no end of a zip archive", LIST[:-1]),
     "bytes after the end": ("1 bytes follow the end of the archive, 0 belong", LIST + b"\0"),
     "a comment that is cut": ("2 bytes follow the end of the archive, 3", archive(comment=b"abc")[:-1]),
-    "an end within the comment": ("belong", archive(comment=end(0, 0, 0, b"ab"))[:-1]),
-    "bytes before the first member": ("but ends at", b"#!/bin/sh\n" + LIST),
     "bytes before it, counted": ("8 bytes lie before its first member", shifted(8)),
     "a directory beyond the file": ("but ends at", patched(LIST, b"PK\5\6", 0, "length", 2**31)),
-    "a directory elsewhere": ("but ends at", patched(LIST, b"PK\5\6", 0, "offset", 0)),
     "more members than there are": ("4 members, but its directory has 3", patched(
         patched(LIST, b"PK\5\6", 0, "entries", 4), b"PK\5\6", 0, "here", 4)),
     "another disk": ("several disks", patched(LIST, b"PK\5\6", 0, "disk", 1)),
-    "members on other disks": ("several disks", patched(LIST, b"PK\5\6", 0, "entries", 9)),
     "a member on another disk": ("`b` is on disk 1", patched(LIST, b"PK\1\2", 1, "disk", 1)),
     "no entries in the directory": ("byte 0 of its directory", LIST.replace(b"PK\1\2", b"PK\1\0")),
     "an entry beyond the directory": ("ends within an entry", patched(LIST, b"PK\1\2", 2, "extra", 9)),
     "half an entry": ("not the beginning of an entry", LIST[:-22] + b"PK\1\2" + end(
         3, len(LIST) - 18 - DIRECTORY, DIRECTORY)),
     "an encrypted member": ("`b` is encrypted", both(LIST, 1, "flags", 1)),
-    "strong encryption": ("`b` is encrypted", both(LIST, 1, "flags", 1 << 6)),
     "a patch": ("`b` is compressed with method 0", both(LIST, 1, "flags", 1 << 5)),
     "a later version": ("`b` needs version 6.4", patched(LIST, b"PK\1\2", 1, "version", 64)),
     "bzip2": ("`a` is compressed with method 12", archive(zipfile.ZIP_BZIP2, files={"a": TEXT})),
-    "lzma": ("`a` is compressed with method 14", archive(zipfile.ZIP_LZMA, files={"a": TEXT})),
     "a name twice": ("`a` occurs 2 times", LIST.replace(b"b", b"a")),
     "a name that is not UTF-8": ("is not valid UTF-8", both(
         LIST.replace(b"b", b"\xff"), 1, "flags", 1 << 11)),
     "a stored member of two sizes": ("in 3 bytes for 4", both(LIST, 1, "size", 4)),
     "a local header elsewhere": ("`a` .* no header is at its offset", LIST.replace(b"PK\3\4", b"PK\3\0")),
-    "a local header beyond the file": ("but what follows it begins at", patched(
-        LIST, b"PK\1\2", 2, "header", 2**31)),
     "members that overlap": ("`a` would end at byte 37, but what follows it begins at 36", both(
         both(LIST, 0, "size", 6), 0, "stored", 6)),
     "a member that covers the directory": ("`c` would end", both(both(LIST, 2, "size", 99), 2, "stored", 99)),
     "two entries for one member": ("what follows it begins at 0|would end", patched(
         LIST, b"PK\1\2", 1, "header", 0)),
-    "extra fields over the next member": ("`a` would end", patched(LIST, b"PK\3\4", 0, "extra", 9)),
     "another name in the local header": ("`b` is not what .* calls it b'x'", LIST.replace(b"b678", b"x678")),
     "another method": ("`b` is not what .* method 8", patched(LIST, b"PK\3\4", 1, "method", 8)),
-    "another size": ("`b` is not what .* says 4 bytes in 3", patched(LIST, b"PK\3\4", 1, "size", 4)),
-    "another CRC": ("`b` is not what", patched(LIST, b"PK\3\4", 1, "crc", 4)),
     "another flag": ("`b` is not what", patched(LIST, b"PK\3\4", 1, "flags", 1)),
     "sizes that come after, but differ": ("`b` is not what", patched(
         patched(LIST, b"PK\3\4", 1, "flags", 8), b"PK\3\4", 1, "size", 4)),
@@ -316,15 +303,11 @@ REFUSED = {
         3, len(LIST) - 22 - DIRECTORY, DIRECTORY, 7)),
     "a wide end on two disks": ("several disks", LIST[:-22] + wide_end(
         3, len(LIST) - 22 - DIRECTORY, DIRECTORY, len(LIST) - 22, disks=2)),
-    "a wide directory beyond the file": ("but ends at", LIST[:-22] + wide_end(
-        3, 2**62, DIRECTORY, len(LIST) - 22)),
     "a bomb": ("`a` claims 4294967294 bytes, deflated to 4000", recompressed(bytes(4000), 2**32 - 2)),
     "more bytes than are said": ("`a` should have 1000000 bytes, but it inflates to more", recompressed(
         deflated(bytes(1_000_001)), 1_000_000)),
-    "many more bytes than are said": ("inflates to more", recompressed(deflated(bytes(2**26)), 2**20)),
     "fewer bytes than are said": ("inflates to 999999 bytes only", recompressed(
         deflated(bytes(999_999)), 1_000_000)),
-    "no deflated data": ("cannot be inflated", recompressed(b"\xff" * 1000, 1000)),
     "deflated data that breaks off": ("breaks off|bytes only", recompressed(
         deflated(NOISE)[:-1000], len(NOISE))),
     "bytes after the deflated data": ("ends before its stored bytes do", recompressed(
