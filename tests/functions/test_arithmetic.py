@@ -11,7 +11,6 @@ from ckpt_surgery.core.errors import FunctionError
 from ckpt_surgery.functions.arithmetic import Where, abs_, clip, log, maximum, selected, sqrt
 from ckpt_surgery.functions.base import Function
 from ckpt_surgery.functions.operators import Binary, Unary
-from tests.support.arrays import numbers
 from tests.support.calling import result_of
 from tests.support.comparing import same
 from tests.support.evaluation import evaluate
@@ -77,15 +76,6 @@ REFUSED: list[tuple[Function, tuple[str, ...], str]] = [
 def test_values(function: Function, arrays: tuple[Any, ...], expected: Any) -> None:
     found = evaluate(function, [np.asarray(array) for array in arrays])
     assert found.tolist() == expected
-
-
-@pytest.mark.parametrize(
-    ("function", "ufunc"),
-    [(Unary("sqrt"), np.sqrt), (Unary("exp"), np.exp), (Unary("log"), np.log), (Unary("abs"), np.abs)],
-)
-def test_functions_of_narrow_floats_are_numpys_in_float32(function: Function, ufunc: Any) -> None:
-    array = np.abs(numbers("bfloat16[5,7]"))
-    assert same(evaluate(function, [array]), ufunc(array.astype(np.float32)))
 
 
 def test_calls_without_arrays_give_numbers() -> None:

@@ -14,7 +14,7 @@ from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.functions.arrays import Apply, Array, Read, Series, apply, reads
 from ckpt_surgery.functions.contractions import product
-from ckpt_surgery.functions.dtypes import Cast, Rounded
+from ckpt_surgery.functions.dtypes import Rounded
 from ckpt_surgery.functions.indexing import Index
 from ckpt_surgery.functions.joining import Concat, Stack
 from ckpt_surgery.functions.layout import Transpose
@@ -29,11 +29,6 @@ def read(name: str, shape: tuple[int, ...] = (2, 3), dtype: Any = np.float32) ->
     return Read("source", Leaf(Key.parse(name), LeafKind.ARRAY, ArraySpec(shape, np.dtype(dtype))))
 
 
-def test_a_node_knows_its_spec_without_data() -> None:
-    node = Apply(Transpose(), (read("a"),))
-    assert node.spec == ArraySpec((3, 2), np.dtype(np.float32))
-
-
 def test_narrow_floats_are_rounded_once_at_the_end() -> None:
     array = Array(read("a", dtype=NARROW), NARROW)
     assert array.rounded_to_declared() is array.node
@@ -44,18 +39,6 @@ def test_narrow_floats_are_rounded_once_at_the_end() -> None:
     assert isinstance(settled, Apply)
     assert settled.function == Rounded(NARROW, "inf")
     assert settled.inputs == (doubled.node,)
-
-
-def test_functions_of_exact_inputs_get_them_rounded() -> None:
-    wide = apply(Binary("*", None, 2), Array(read("a", dtype=NARROW), NARROW))
-    cast = apply(Cast(np.dtype(np.float64)), wide)
-    assert isinstance(cast.node, Apply)
-    assert cast.node.inputs == (wide.node,)
-
-
-def test_shapes_are_checked_when_a_function_is_applied() -> None:
-    with pytest.raises(FunctionError):
-        apply(Concat(0), Array(read("a"), NARROW), Array(read("b", (2, 4)), NARROW))
 
 
 def test_reads_come_depth_first_and_once() -> None:
@@ -115,14 +98,6 @@ def made(array: Array) -> tuple[Any, list[Any]]:
     """The function and the inputs of an array."""
     assert isinstance(array.node, Apply)
     return array.node.function, list(array.node.inputs)
-
-
-@pytest.mark.parametrize("symbol", ARITHMETIC)
-def test_arithmetic_is_lazy_on_both_sides(symbol: str) -> None:
-    x, y, compute = lazy(dtype=np.int8), lazy(dtype=np.int8), ARITHMETIC[symbol]
-    assert made(compute(x, y)) == (Binary(symbol), [x.node, y.node])
-    assert made(compute(x, 3)) == (Binary(symbol, None, 3), [x.node])
-    assert made(compute(3, x)) == (Binary(symbol, 3), [x.node])
 
 
 @pytest.mark.parametrize("symbol", COMPARISONS)

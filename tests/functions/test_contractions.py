@@ -8,7 +8,7 @@ from ckpt_surgery.core.dtypes import dtype_named
 from ckpt_surgery.core.errors import DataError, FunctionError
 from ckpt_surgery.functions import contractions
 from ckpt_surgery.functions.base import Function
-from ckpt_surgery.functions.contractions import Einsum, contraction, matmul, product, summed_products
+from ckpt_surgery.functions.contractions import Einsum, matmul, product, summed_products
 from tests.support.arrays import numbers
 from tests.support.comparing import same
 from tests.support.evaluation import evaluate
@@ -136,13 +136,3 @@ def test_the_index_in_the_message_is_that_of_the_whole_result() -> None:
     large = np.array([[1, 1], [2**62, 2**62]])
     with pytest.raises(DataError, match=rf"`@` at \[8\] is {2**63}, out of range of int64"):
         summed_products("@", [large, np.ones((1, 2), np.int64)], (2,), Region((7,), (9,)))
-
-
-def test_the_dtype_of_sums_of_products() -> None:
-    int8, uint64, boolean, bfloat16 = (
-        numbers(f"{n}[1]").dtype for n in ("int8", "uint64", "bool", "bfloat16")
-    )
-    assert contraction([int8, int8], "@") == np.int64
-    assert contraction([uint64, uint64], "@") == np.uint64
-    assert contraction([bfloat16, int8], "@") == np.float32
-    assert contraction([boolean, boolean], "@") == np.bool_

@@ -10,25 +10,16 @@ import numpy as np
 import pytest
 from jax.nn import initializers
 
-from ckpt_surgery.core.arrays import Region
 from ckpt_surgery.core.dtypes import dtype_named
 from ckpt_surgery.core.errors import DataError, FunctionError, MissingLibraryError
 from ckpt_surgery.functions.arrays import Array
 from ckpt_surgery.functions.base import LeafKey
-from ckpt_surgery.functions.create import Init, arange, full, init, leaf_prng_key, ones, zeros
+from ckpt_surgery.functions.create import Init, arange, full, init, leaf_prng_key, zeros
 from tests.support.calling import computed
 from tests.support.comparing import same
 from tests.support.evaluation import evaluate
 
 F32, F64, BF16, INT8 = map(dtype_named, ("float32", "float64", "bfloat16", "int8"))
-
-
-@pytest.mark.parametrize("name", ["int4", "bfloat16", "float8_e4m3fn", "bool", "complex64"])
-def test_constant_arrays(name: str) -> None:
-    dtype = dtype_named(name)
-    assert same(computed(zeros((2, 3), dtype), []), np.zeros((2, 3), dtype))
-    assert same(computed(ones(4, dtype), []), np.ones(4, dtype))
-    assert same(computed(full((), 1, dtype), []), np.full((), 1, dtype))
 
 
 def test_zeros_of_a_dtype_without_zero() -> None:
@@ -98,11 +89,6 @@ def test_options_are_the_initializers_own(name: str, options: dict[str, Any]) ->
     assert same(computed(made(name, *SHAPE, **options), []), np.asarray(expected))
 
 
-def test_zeros_and_ones_are_initializers_themselves() -> None:
-    assert same(computed(made("ones", 2, 3), []), np.ones((2, 3), F32))
-    assert same(computed(made("zeros", 2), []), np.zeros(2, F32))
-
-
 @pytest.mark.slow("compiles every initializer")
 def test_float64_is_computed_in_float64() -> None:
     with jax.enable_x64(True):
@@ -131,15 +117,6 @@ def test_the_key_of_a_leaf_stays_what_it_is() -> None:
     key = jax.random.key(3, impl="threefry2x32")
     key = jax.random.fold_in(jax.random.fold_in(key, np.uint32(0xCA978112)), np.uint32(0xCA1BBDCA))
     assert jax.random.key_data(leaf_prng_key(3, "a")).tolist() == jax.random.key_data(key).tolist()
-
-
-def test_regions_of_two_leaves_in_turn() -> None:
-    first, second = Init("normal", TALL, F32, "a"), Init("normal", TALL, F32, "b")
-    whole = [evaluate(function, []) for function in (first, second)]
-    for _ in range(2):
-        for function, expected in zip((first, second), whole, strict=True):
-            region = Region((1, 2), (3, 6))
-            assert same(evaluate(function, [], region), expected[region.slices])
 
 
 @pytest.mark.parametrize(

@@ -20,12 +20,6 @@ def specs(*texts: str) -> list[ArraySpec]:
     return [ArraySpec(a.shape, a.dtype) for a in map(numbers, texts)]
 
 
-@pytest.mark.parametrize("axis", [0, 1, 2, -1])
-def test_stack_is_numpys(axis: int) -> None:
-    arrays = [numbers("bfloat16[2,3]", seed) for seed in range(4)]
-    assert same(evaluate(Stack(axis), arrays), np.stack(arrays, axis))
-
-
 def test_stack_puts_arrays_in_their_places_and_fills_the_gaps() -> None:
     a, b = (numbers("float32[2]", seed) for seed in range(2))
     found = evaluate(Stack(fill=-1, count=5, places=(3, 1)), [a, b])

@@ -6,7 +6,7 @@ import pytest
 from ckpt_surgery.core.arrays import ArraySpec, Region, Shape
 from ckpt_surgery.core.errors import FunctionError
 from ckpt_surgery.functions.base import Function
-from ckpt_surgery.functions.layout import Pad, Reshape, ReshapeGroup, Transpose, reshape_groups
+from ckpt_surgery.functions.layout import Pad, Reshape, ReshapeGroup, Transpose
 from tests.support.comparing import same
 from tests.support.evaluation import evaluate
 
@@ -53,16 +53,6 @@ REFUSED: list[tuple[Function, tuple[str, ...], str]] = [
 def test_padding_takes_a_value_that_the_dtype_has() -> None:
     with pytest.raises(FunctionError, match="300 is out of range of int8"):
         Pad(0, 9, 300).infer([ArraySpec((3,), np.dtype(np.int8))])
-
-
-def test_groups_are_as_small_as_they_can_be() -> None:
-    assert reshape_groups((2, 6, 5), (2, 2, 3, 5)) == (
-        ReshapeGroup((2,), (2,), 0),
-        ReshapeGroup((6,), (2, 3), 1),
-        ReshapeGroup((5,), (5,), 3),
-    )
-    assert reshape_groups((4, 6), (3, 8)) == (ReshapeGroup((4, 6), (3, 8), 0),)
-    assert reshape_groups((2, 0, 3), (0, 5)) == (ReshapeGroup((2, 0, 3), (0, 5), 0),)
 
 
 SPLITS: list[tuple[Shape, Shape]] = [((6,), (2, 3)), ((4, 6), (3, 8)), ((2, 3, 4), (24,)), ((3, 8), (2, 12))]

@@ -6,21 +6,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from ckpt_surgery.core.arrays import ArraySpec
 from ckpt_surgery.core.dtypes import dtype_named
 from ckpt_surgery.core.errors import DataError
-from ckpt_surgery.core.selections import broadcast_needs
 from ckpt_surgery.functions.base import Function
 from ckpt_surgery.functions.operators import Binary, Unary
 from tests.support.arrays import numbers
 from tests.support.comparing import same
-from tests.support.effort import examples
 from tests.support.evaluation import evaluate
 from tests.support.lazy_arrays import declared_by
-from tests.support.strategies import regions, shapes
 
 F32 = np.dtype(np.float32)
 
@@ -134,16 +129,3 @@ def test_an_expression_of_narrow_floats_is_rounded_once() -> None:
     tiny = evaluate(Binary("+", right=2**-9), [x])
     back = evaluate(Binary("-", right=1.0), [tiny])
     assert back.tolist() == [2**-9]  # lost, had the sum been rounded to bfloat16
-
-
-@examples(60)
-@given(data=st.data())
-def test_broadcasting_needs_are_exact(data: st.DataObject) -> None:
-    shape = data.draw(shapes(4, 1))
-    kept = data.draw(st.integers(0, len(shape)))
-    part = tuple(data.draw(st.sampled_from([1, n])) for n in shape[kept:])
-    region = data.draw(regions(shape))
-    array = np.arange(np.prod(part, dtype=int)).reshape(part)
-    block = array[broadcast_needs(region, part).slices]
-    assert np.array_equal(np.broadcast_to(block, region.shape), np.broadcast_to(array, shape)[region.slices])
-    assert block.size <= region.size or not region.size

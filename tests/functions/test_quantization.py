@@ -62,13 +62,6 @@ def test_float_targets_use_their_whole_range(name: str) -> None:
     assert same(values, np.clip(x / expected, *limits(dtype)).astype(dtype))
 
 
-@pytest.mark.parametrize("axis", [0, 1, None])
-def test_what_quantize_made_is_dequantized_without_more(axis: int | None) -> None:
-    x = numbers("float32[5,7]")
-    values, scale = quantized(x, INT8, axis)
-    assert same(result_of(dequantize, values, scale), values.astype(F32) * scale)
-
-
 def test_dtypes_of_the_parts() -> None:
     assert Quantize(INT8, 0, "scale").infer([ArraySpec((2, 3), BF16)]) == ArraySpec((1, 3), F32)
     assert declared_by(Quantize(INT8, 0, "scale"), BF16) == F32

@@ -10,12 +10,7 @@ from ckpt_surgery.core.arrays import Region
 from ckpt_surgery.core.errors import FunctionError
 from ckpt_surgery.functions.arrays import Apply, inputs_first
 from ckpt_surgery.functions.rearranging import (
-    ELLIPSIS,
-    MERGED,
-    Rearrangement,
-    parse,
     rearrange,
-    rearrangement,
 )
 from tests.support.calling import result_of
 from tests.support.comparing import same
@@ -136,21 +131,3 @@ def test_steps_that_change_nothing_are_left_out(
 ) -> None:
     made = inputs_first([rearrange(lazy((6, 4)), pattern, **axes).node])
     assert [type(node.function).__name__ for node in made] == functions
-
-
-def test_both_sides_of_a_pattern() -> None:
-    assert parse("d (h k) 1 -> d h () k") == ((("d",), ("h", "k"), ()), (("d",), ("h",), (), ("k",)))
-    assert parse("b ...->(... b)") == ((("b",), (ELLIPSIS,)), ((MERGED, "b"),))
-
-
-def test_a_reshape_a_transpose_and_a_reshape() -> None:
-    found = rearrangement("d (h k) -> h (d k)", (("k", 2),), (3, 8))
-    assert found == Rearrangement(split=(3, 4, 2), permutation=(1, 0, 2), merged=(4, 6))
-
-
-def test_an_ellipsis_stands_for_the_axes_that_the_shape_has() -> None:
-    for middle in ((), (5,), (5, 6)):
-        found = rearrangement("a ... b -> b (...) a", (), (2, *middle, 3))
-        assert found.split == (2, *middle, 3)
-        assert found.permutation == (len(middle) + 1, *range(1, len(middle) + 1), 0)
-        assert found.merged == (3, {0: 1, 1: 5, 2: 30}[len(middle)], 2)

@@ -106,17 +106,6 @@ def test_orders_of_a_norm() -> None:
 # --- of a list -------------------------------------------------------------------------------------------
 
 
-def test_reductions_of_lists() -> None:
-    arrays = [np.array(values, np.float32) for values in ([1, np.nan, 4], [2, 5, 0.5], [6, 0, 3])]
-    for function, expected in (
-        (ListReduction("sum"), [9, np.nan, 7.5]),
-        (ListReduction("mean"), [3, np.nan, 2.5]),
-        (ListReduction("max"), [6, np.nan, 4]),
-        (ListReduction("min"), [1, np.nan, 0.5]),
-    ):
-        assert same(evaluate(function, arrays), np.array(expected, np.float32))
-
-
 def test_narrow_floats_are_summed_in_float32_and_rounded_once() -> None:
     arrays = [np.array([1.0], BF16), *[np.array([2**-9], BF16)] * 4]
     total = evaluate(ListReduction("sum"), arrays)

@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ckpt_surgery.core.errors import FunctionError
-from ckpt_surgery.functions.registry import registry
 from ckpt_surgery.functions.text import int_, len_, lower, range_, replace, require, str_, upper
 from tests.support.effort import examples
 
@@ -84,11 +83,6 @@ def test_bounds_are_exact() -> None:
     ):
         with pytest.raises(FunctionError, match=r"65,536|80,000"):
             call()
-
-
-def test_their_names_in_expressions() -> None:
-    names = {"int", "str", "lower", "upper", "len", "range", "replace", "require", "is_inexact"}
-    assert names <= registry().keys()
 
 
 def test_require() -> None:
