@@ -16,8 +16,12 @@ Save = Callable[[str, Any], Path]
 Run = Callable[..., Mapping[str, Any]]
 
 
+def text_of(name: str) -> str:
+    return (RECIPES / f"{name}.yaml").read_text()
+
+
 def planned(name: str, *sources: Any, **options: Any) -> Plan:
-    return plan_of((RECIPES / f"{name}.yaml").read_text(), *sources, **options)
+    return plan_of(text_of(name), *sources, **options)
 
 
 def fails(says: str, run: Callable[[], object], error: type[SurgeryError] = PlanError) -> None:

@@ -22,6 +22,7 @@ from ckpt_surgery.functions.arrays import reads
 from tests.recipes.flax_weights import told, weights
 from tests.recipes.peers.flax_cases import CASES, names
 from tests.recipes.running import Save, fails, planned
+from tests.support.slow import slow
 
 DATA = Path(__file__).parent.parent / "data" / "flax_classes"
 NO_METADATA = "the custom metadata (`format`) is left out: flax checkpoints have no place for it"
@@ -69,21 +70,7 @@ def check(tmp_path: Path, case: str, name: str) -> None:
 
 
 CLASSES = [(case, name.removeprefix("Flax")) for case in CASES for name in names(CASES[case])]
-QUICK = (
-    "gpt2",
-    "bert",
-    "vit",
-    "clip",
-    "whisper",
-    "t5_gated",
-    "llama",
-    "gemma",
-    "albert",
-    "opt",
-    "bart",
-    "resnet",
-    "wav2vec2",
-)
+QUICK = ("gpt2", "vit", "whisper", "t5_gated", "llama", "wav2vec2")
 """The first class of these is tried in every run."""
 
 
@@ -98,14 +85,7 @@ def test_every_class_is_recorded() -> None:
 
 @pytest.mark.parametrize(
     ("case", "name"),
-    [
-        pytest.param(
-            case,
-            name,
-            marks=() if case in QUICK and name == first(case) else pytest.mark.slow("one more case"),
-        )
-        for case, name in CLASSES
-    ],
+    [one if one[0] in QUICK and one[1] == first(one[0]) else slow(one) for one in CLASSES],
 )
 def test_there_and_back(tmp_path: Path, case: str, name: str) -> None:
     check(tmp_path, case, name)
@@ -303,36 +283,19 @@ def plus(key: str) -> Callable[[dict[str, Any], Any], None]:
 
 
 MISTAKES = [
-    (
-        GPT2,
-        config_with(model_type="mamba"),
-        "the model is mamba; this recipe is for models with Flax classes: gpt2,",
-    ),
+    (GPT2, config_with(model_type="mamba"), "the model is mamba; this recipe is for models with Flax"),
     (GPT2, config_with(model_type=None), "put its config.json, which has a model_type, beside SRC"),
     (GPT2, config_with(quantization_config={"bits": 4}), "dequantize them first"),
     (GPT2, config_with(model_type="bert"), "no Flax class of bert has transformer"),
     (GPT2, plus("score.weight"), "no Flax class of gpt2 has score"),
-    (BERT, plus("bert.adapter.weight"), "no Flax class of bert has adapter"),
     (GPT2, config_with(n_layer=3), "layers below transformer.h with attn.c_attn.bias: 2; layers are missing"),
-    (GPT2, config_with(n_layer=1), "or they are not as many as config.json says"),
-    (GPT2, no_layer(".h.0."), "layers below transformer.h with attn.c_attn.bias: 1; layers are missing"),
     (GPT2, without("transformer.h.1.mlp.c_fc.bias"), "layers below transformer.h with mlp.c_fc.bias: 1;"),
     (T5, no_layer("decoder.block.1."), "layers below decoder.block with layer.0.SelfAttention.k.weight: 2;"),
-    (
-        T5,
-        config_with(num_decoder_layers=4),
-        "layers below decoder.block with layer.0.SelfAttention.k.weight: 3;",
-    ),
     (T5, config_with(num_layers=3), "layers below encoder.block with layer.0.SelfAttention.k.weight: 2;"),
     (
         CLIP,
         no_layer("vision_model.encoder.layers.2."),
         "layers below vision_model.encoder.layers with layer_norm1.bias: 2;",
-    ),
-    (
-        CLIP,
-        no_layer("text_model.encoder.layers.1."),
-        "layers below text_model.encoder.layers with layer_norm1.bias: 1;",
     ),
     (GPT2, plus("transformer.h.0.attn.rot"), "transformer.h.0.attn.rot"),
 ]
@@ -340,11 +303,6 @@ MISTAKES = [
 
 UNREAD = [
     ("llama", {"rope_theta": 500000.0}, "rotary embeddings of base 10000"),
-    (
-        "llama",
-        {"rope_theta": None, "rope_parameters": {"rope_theta": 1e6}},
-        "rotary embeddings of base 10000",
-    ),
     ("gemma", {"rope_scaling": {"type": "linear", "factor": 2.0}}, "rotary embeddings of base 10000"),
     ("mistral", {"rope_parameters": {"rope_type": "yarn"}}, "rotary embeddings of base 10000"),
     ("llama", {"head_dim": 8}, "has no head_dim of its own"),

@@ -17,7 +17,7 @@ from tests.recipes.decoder_layouts import NARROW, Layout
 from tests.recipes.families import BF16, FAMILIES, Family, converted
 from tests.recipes.flax_weights import weights
 from tests.recipes.leaves import hf_arrays, jax_arrays
-from tests.recipes.running import RECIPES
+from tests.recipes.running import text_of
 from tests.recipes.t5_layouts import Size
 from tests.recipes.test_flax_classes import recorded
 from tests.recipes.test_layouts import EXACT, back, there
@@ -25,11 +25,6 @@ from tests.recipes.test_t5 import filled
 from tests.support.comparing import assert_same
 from tests.support.plans import plan_of
 from tests.support.slow import slow, some
-
-
-def text_of(name: str) -> str:
-    return (RECIPES / f"{name}.yaml").read_text()
-
 
 OTHERS = [
     ("deepseek_v3", replace(deepseek.NARROW, layers=4, experts=3), deepseek.Layout()),

@@ -4,7 +4,6 @@ Tiny models with random weights, float32, saved by Hugging Face's library with t
 """
 
 import json
-import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,6 @@ from safetensors import safe_open
 from safetensors.numpy import save_file
 
 from ckpt_surgery.api import applying
-from ckpt_surgery.core.errors import PlanError
 from tests.recipes.decoder_models import Model, Rotation, jax_logits
 from tests.recipes.gpt_oss_layout import GptOss, hf_arrays, hf_config, unpacked
 from tests.recipes.logits import Saved, hf_logits, hf_weights, restored, saved_models
@@ -43,13 +41,7 @@ CLASSES: dict[str, tuple[str, dict[str, Any]]] = {
     "gemma2": ("Gemma2", {"query_pre_attn_scalar": 10, "sliding_window": 5}),
     "mixtral": ("Mixtral", {"num_local_experts": 3, "sliding_window": None}),
     "qwen3_moe": ("Qwen3Moe", {"num_experts": 3, "num_experts_per_tok": 2, "moe_intermediate_size": 24}),
-    # names and shapes as Llama has them, and another computation
-    "gemma": ("Gemma", {}),
-    "granite": ("Granite", {"residual_multiplier": 0.22, "embedding_multiplier": 12}),
-    "helium": ("Helium", {}),
-    "smollm3": ("SmolLM3", {"pad_token_id": 0, "tie_word_embeddings": False}),
 }
-OTHERS = ("gemma", "granite", "helium", "smollm3")
 GEMMA3: dict[str, Any] = SIZES | {
     "hidden_size": 36,  # its root is 6, which bfloat16 has too
     "intermediate_size": 56,
@@ -276,22 +268,6 @@ def test_safetensors_unless_told_otherwise(saved: Saved, tmp_path: Path) -> None
     assert metadata(tmp_path / "hf")["format"] == "pt"
     applying.apply("@jax-to-hf-llama3", tmp_path / "jax", dst=tmp_path / "orbax", format="orbax")
     assert sorted(restored(tmp_path / "orbax")) == sorted(hf_weights(tmp_path / "hf"))
-
-
-@pytest.mark.parametrize("family", OTHERS)
-def test_other_models_of_the_same_names_and_shapes_are_refused(
-    saved: Saved, tmp_path: Path, family: str
-) -> None:
-    source, _ = saved(family)
-    with pytest.raises(PlanError, match=f"the model is {family}, and this recipe is for llama"):
-        applying.apply("@hf-llama3-to-jax", source, dst=tmp_path / "jax")
-    bare = tmp_path / "bare"
-    bare.mkdir()
-    shutil.copy(source / "model.safetensors", bare)
-    sizes = ["num_layers=2", "num_heads=4", "num_kv_heads=2"]
-    sizes += ["tied=true"] if "lm_head.weight" not in hf_weights(source) else ["tied=false"]
-    plan = applying.plan("@hf-llama3-to-jax", bare, set=sizes)
-    assert plan.warnings == (f"by default model_type=llama: there is no config.json beside {bare}",)
 
 
 @pytest.mark.slow("runs models of transformers")

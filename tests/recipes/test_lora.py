@@ -114,20 +114,6 @@ def test_the_same_as_peft(model: str, options: Mapping[str, Any], tmp_path: Path
 
 
 @pytest.mark.parametrize(
-    ("model", "options", "says"),
-    [
-        ("llama", {"alpha_pattern": {"v_proj": 7}}, "another alpha (alpha_pattern)"),
-        # A model of both kinds of layers: the config can say one thing only.
-        ("gpt2", {"target_modules": ["c_attn", "lm_head"]}, "have different shapes"),
-    ],
-    ids=str,
-)
-def test_what_is_refused_by_name(model: str, options: Mapping[str, Any], says: str, tmp_path: Path) -> None:
-    given = merged(tmp_path, model, **{"target_modules": ATTENTION, **options})
-    fails(says, lambda: applying.plan("@lora-merge", given.base, given.adapter))
-
-
-@pytest.mark.parametrize(
     ("changes", "says"),
     [
         ({"peft_type": "LOHA"}, "the adapter is of the type LOHA, which is not LoRA"),
@@ -140,6 +126,7 @@ def test_what_is_refused_by_name(model: str, options: Mapping[str, Any], says: s
         ({"alora_invocation_tokens": [1]}, "alora_invocation_tokens"),
         ({"target_parameters": ["experts"]}, "target_parameters"),
         ({"trainable_token_indices": [1]}, "trainable_token_indices"),
+        ({"alpha_pattern": {"v_proj": 7}}, "another alpha (alpha_pattern)"),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
 )

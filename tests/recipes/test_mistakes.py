@@ -124,10 +124,7 @@ def test_what_else_maxtext_writes_is_left_out(family: str) -> None:
 BIASES = ({"attention_bias": True}, "the layers have biases")
 CONFIGS: Mapping[str, list[tuple[dict[str, Any], str]]] = {
     "llama3": [
-        *(
-            ({"model_type": name}, f"the model is {name}, and this recipe is for llama")
-            for name in ("gemma", "granite", "helium", "smollm3")
-        ),
+        ({"model_type": "gemma"}, "the model is gemma, and this recipe is for llama"),
         BIASES,
         ({"hidden_act": "gelu"}, "the activation is not that of Llama"),
         ({"mlp_bias": True}, "the layers have biases"),
@@ -159,12 +156,10 @@ CONFIGS: Mapping[str, list[tuple[dict[str, Any], str]]] = {
     "gemma3": [
         BIASES,
         ({"model_type": "gemma2"}, "the model is gemma2, and this recipe is for gemma3 and gemma3_text"),
-        ({"model_type": "gemma3n_text"}, "the model is gemma3n_text"),
         ({"hidden_activation": "silu"}, "the activation is not that of Gemma 3"),
         ({"use_bidirectional_attention": True}, "attention looks ahead"),
         ({"tie_word_embeddings": False}, "embeddings are not tied"),
         ({"sliding_window_pattern": 4}, "local attention five times and then global attention once"),
-        ({"layer_types": [*LOCAL, "sliding_attention"]}, "local attention five times"),
         ({"layer_types": [*LOCAL[:4], "full_attention", "full_attention"]}, "local attention five times"),
         ({"num_attention_heads": 2}, "24 rows are not those of the heads and the head_dim that are known"),
         ({"num_key_value_heads": 1}, "12 rows are not those of the heads of keys that are known"),
@@ -177,7 +172,6 @@ CONFIGS: Mapping[str, list[tuple[dict[str, Any], str]]] = {
         ({"layer_types": ["full_attention", "sliding_attention"]}, "local first"),
         ({"quantization_config": QUANTIZED}, "quantized, and not as MXFP4: dequantize"),
         ({"num_attention_heads": 2}, "there are 4 heads, which is not what is known of them"),
-        ({"head_dim": 12}, "there are 4 heads, which is not what is known of them and of their head_dim"),
         ({"num_key_value_heads": 1}, "12 rows are not those of the heads of keys that are known"),
         ({"num_local_experts": 4}, "there are 3 experts, which is not what is known of them"),
     ],
@@ -192,7 +186,6 @@ CONFIGS: Mapping[str, list[tuple[dict[str, Any], str]]] = {
         ({"moe_layer_freq": 2}, "not all layers after the first have experts"),
         ({"hidden_act": "gelu"}, "the activation is not that of DeepSeek-V3"),
         ({"quantization_config": FP8 | {"quant_method": "awq"}}, "not as float8 with blocks of 128 × 128"),
-        ({"quantization_config": FP8 | {"weight_block_size": [64, 128]}}, "blocks of 128 × 128"),
         ({"quantization_config": FP8}, "and there are no scales"),
         ({"qk_nope_head_dim": 5}, "56 rows are not those of num_heads=4 with the lengths of heads"),
         ({"qk_rope_head_dim": 6}, "56 rows are not those of num_heads=4 with the lengths of heads"),
@@ -236,10 +229,8 @@ NO_HEAD = {"tie_word_embeddings": None, "text_config": {"tie_word_embeddings": N
 THERE: Mapping[str, list[tuple[dict[str, Any] | None, str, Edits, str]]] = {
     # what the config says (None: sizes are set instead), what is set, how the listing differs, the message
     "llama3": [
-        (None, "num_heads=2", {}, "24 rows are not those of num_heads=2 with the head_dim that is known"),
         (None, "num_kv_heads=4", {}, "an axis of 12 does not split into h=4"),
         (None, "num_layers=10", {}, "`stack`: an array has the index 10, but `count` is 10"),
-        (None, "num_layers=12", {}, "`stack`: no array has the index 11 of 0 to 11"),
         (None, "tied=false", {"lm_head.weight": None}, "there is no lm_head.weight: --set tied=true"),
         (None, "tied=false", {"model.layers.3.mlp.up_proj.bias": (14,)}, "no rule claims"),
         (None, "tied=false", {"model.layers.3.mlp.up_proj.weight": None}, "no leaf is at place 3"),
@@ -267,9 +258,6 @@ THERE: Mapping[str, list[tuple[dict[str, Any] | None, str, Edits, str]]] = {
     "gemma3": [
         (None, "num_layers=6", {}, GONE),
         (None, "num_layers=8", {}, GONE),
-        (None, "num_heads=2", {}, "24 rows are not those of the heads and the head_dim that are known"),
-        (None, "head_dim=12", {}, "24 rows are not those of the heads and the head_dim that are known"),
-        (None, "num_kv_heads=4", {}, "12 rows are not those of the heads of keys that are known"),
         (None, "vision=keep", {}, "vision is drop or error"),
         (None, "layout=tunix rope=interleaved", {}, "tunix has its own: leave out rope and scale_embedding"),
         (None, "", {"model.layers.6.input_layernorm.weight": None}, GONE),
@@ -288,24 +276,10 @@ THERE: Mapping[str, list[tuple[dict[str, Any] | None, str, Edits, str]]] = {
         (None, "num_layers=2", {}, GONE),
         (None, "num_layers=6", {}, GONE),
         (None, "num_layers=3", {}, "num_layers is an even number"),
-        (
-            None,
-            "num_heads=2",
-            {},
-            "there are 4 heads, which is not what is known of them and of their head_dim",
-        ),
-        (None, "num_kv_heads=4", {}, "12 rows are not those of the heads of keys that are known"),
-        (None, "num_experts=4", {}, "there are 3 experts, which is not what is known of them"),
         (None, "", {"lm_head.weight": None}, "there is no lm_head.weight: --set tied=true"),
         (None, "", {"model.layers.3.self_attn.sinks": None}, GONE),
         (None, "", {"model.layers.1.mlp.experts.down_proj_bias": None}, GONE),
         (None, "", {"model.layers.1.mlp.experts.down_proj.bias": (3, 10)}, "no rule claims"),
-        (
-            None,
-            "",
-            {"model.layers.1.self_attn.v_proj.weight": (18, 10)},
-            "18 rows are not those of the heads of",
-        ),
         (None, "", {SCALES: (3, 28, 2)}, f"no rule claims `{SCALES}`"),
         ({}, "", {"model.layers.2.mlp.experts.down_proj": (2, 14, 10)}, "GptOssMlp/wo"),
     ],
@@ -315,7 +289,6 @@ THERE: Mapping[str, list[tuple[dict[str, Any] | None, str, Edits, str]]] = {
         ({}, "", {"model.layers.4.mlp.experts.2.up_proj.weight": None}, "layers or experts are missing"),
         ({}, "", {f"{GATE}.e_score_correction_bias": None}, "in each layer with experts"),
         ({}, "", {f"{GATE}.bias": (3,)}, "no rule claims"),
-        ({}, "", {f"{GATE}.weight_scale": (1, 1)}, "no rule claims"),
         ({}, "", {f"{GATE}.up.weight_scale_inv": (1, 1)}, "a scale has no weight beside it"),
         ({}, "", {f"{GATE}.weight_scale_inv": (2, 1)}, "bfloat16[3,10] needs a scale of shape [1, 1]"),
         ({}, "", {"model.layers.3.eh_proj.weight": (10, 20)}, "layer 3 predicts a further token"),
@@ -325,7 +298,6 @@ THERE: Mapping[str, list[tuple[dict[str, Any] | None, str, Edits, str]]] = {
         ({}, "cycle=3", {}, "a cycle is not as many layers as the pattern has"),
         ({}, "", {f"{LANGUAGE}.2.feed_forward.up_proj.weight": None}, "layers are missing"),
         ({}, "", {f"{LANGUAGE}.3.feed_forward.experts.down_proj": None}, "layers are missing"),
-        ({}, "", {f"{LANGUAGE}.3.self_attn.q_proj.weight": None}, "layers are missing"),
         (
             *({}, ""),
             {
@@ -333,14 +305,6 @@ THERE: Mapping[str, list[tuple[dict[str, Any] | None, str, Edits, str]]] = {
                 f"{LANGUAGE}.2.feed_forward.router.weight": (3, 10),
             },
             "layer 2 has experts, which is not so with moe_step=2",
-        ),
-        (
-            *({}, ""),
-            {
-                f"{LANGUAGE}.2.feed_forward.up_proj.weight": None,
-                f"{LANGUAGE}.3.feed_forward.up_proj.weight": (14, 10),
-            },
-            "layer 3 has no experts, which is not so with moe_step=2",
         ),
         ({}, "", {f"{LANGUAGE}.3.self_attn.q_proj.bias": (24,)}, "no rule claims"),
         ({}, "", {"model.norm.weight": (10,)}, "model.norm.weight"),
@@ -378,7 +342,6 @@ BACK: Mapping[str, list[tuple[dict[str, Any], str, Edits, str]]] = {
     ],
     "gemma2": [
         ({}, "num_layers=6", {}, f"the stack is not half of num_layers {ALONG}"),
-        ({"scan": False}, "num_layers=6", {}, GONE),
         ({"scan": False}, "num_layers=5", {}, "num_layers is an even number"),
     ],
     "qwen3": [
@@ -390,18 +353,12 @@ BACK: Mapping[str, list[tuple[dict[str, Any], str, Edits, str]]] = {
         ({}, "num_experts=2", {}, "there are 3 experts, which is not what is known of them"),
         ({}, "moe_block=moe_block", {}, "`when` is false for"),
         ({}, "family=qwen3_moe", {}, "norms of queries and keys"),
-        ({"scan": False}, "family=qwen3_moe", {}, "norms of queries and keys"),
     ],
-    "qwen3_moe": [
-        ({}, "family=mixtral", {}, "norms of queries and keys"),
-        ({"scan": False}, "family=mixtral", {}, "norms of queries and keys"),
-    ],
+    "qwen3_moe": [({"scan": False}, "family=mixtral", {}, "norms of queries and keys")],
     "gemma3": [
-        ({}, "num_layers=13", {}, f"the stack is not a sixth of num_layers {ALONG}"),
         ({}, "num_layers=6", {}, GONE),
         ({"layer_axis": 1}, "layer_axis=0", {}, f"the stack is not a sixth of num_layers {ALONG}"),
         ({"scan": False}, "num_layers=8", {}, GONE),
-        ({}, "layout=maxtext", {}, "the stack is not a sixth of num_layers long"),
         ({}, "num_heads=8", {}, "there are 4 heads of 6, which is not what is known of them"),
         ({}, "num_kv_heads=4", {}, "there are 2 heads of keys, which is not what is known of them"),
         ({}, "model_type=gemma2", {}, "the model is gemma2, and this recipe is for gemma3 and gemma3_text"),
@@ -411,7 +368,6 @@ BACK: Mapping[str, list[tuple[dict[str, Any], str, Edits, str]]] = {
         ({}, "num_layers=3", {}, "num_layers is an even number"),
         ({"layer_axis": 1}, "layer_axis=0", {}, f"the stack is not half of num_layers {ALONG}"),
         ({"scan": False}, "num_layers=6", {}, GONE),
-        ({}, "layout=maxtext", {}, "the stack is not half of num_layers long"),
         ({}, "num_heads=8", {}, "there are 4 heads, which is not what is known of them"),
         ({}, "head_dim=3", {}, "a head has 6, which is not what is known of it"),
         ({}, "num_kv_heads=4", {}, "there are 2 heads of keys, which is not what is known of them"),
@@ -428,7 +384,6 @@ BACK: Mapping[str, list[tuple[dict[str, Any], str, Edits, str]]] = {
         ({}, "num_experts=2", {}, "there are 3 experts, which is not what is known of them"),
         ({}, "tied=true", {}, "no rule claims `params/decoder/logits_dense/kernel`"),
         ({}, "", {"logits_dense/kernel": None}, "there is no logits kernel: --set tied=true"),
-        ({}, "layout=maxtext", {}, ALONG),
         ({"layout": "maxtext"}, "layout=jax", {}, "the rule claims nothing: it matches only a part"),
     ],
     "llama4": [
@@ -448,7 +403,6 @@ BACK: Mapping[str, list[tuple[dict[str, Any], str, Edits, str]]] = {
         ({}, "num_experts=4", {}, "there are 3 experts, which is not what is known of them"),
         ({}, "tied=true", {}, "no rule claims `params/decoder/logits_dense/kernel`"),
         ({}, "", {"logits_dense/kernel": None}, "there is no logits kernel: --set tied=true"),
-        ({}, "layout=maxtext", {}, ALONG),
         ({"layout": "maxtext"}, "layout=jax", {}, "the rule claims nothing"),
     ],
 }

@@ -14,6 +14,7 @@ import pytest
 
 from tests.support.directories import names
 from tests.support.generations import NEW, OLD, age, fill, fill_file, found, lock_of, put, staged, write_lock
+from tests.support.slow import slow
 
 CHILD = textwrap.dedent(
     """
@@ -212,17 +213,7 @@ def test_many_runs_at_a_dead_lock(tmp_path: Path, child: Child) -> None:
 
 # A process for each takes half a second; test_local.py fails at every call without one.
 @pytest.mark.parametrize("before", [None, OLD], ids=["fresh", "overwrite"])
-@pytest.mark.parametrize(
-    "call",
-    [
-        9,
-        21,
-        *(
-            pytest.param(call, marks=pytest.mark.slow("one more case"))
-            for call in (0, 1, 3, 6, 12, 15, 18, 24, 27)
-        ),
-    ],
-)
+@pytest.mark.parametrize("call", [9, 21, *map(slow, (0, 1, 3, 6, 12, 15, 18, 24, 27))])
 @pytest.mark.parametrize("name", ["out", "out.bin"])
 def test_killed_at_a_system_call(
     tmp_path: Path, child: Child, before: str | None, call: int, name: str
@@ -234,26 +225,16 @@ def test_killed_at_a_system_call(
     after_a_kill(tmp_path / name, {before, NEW}, resume=call % 2 == 1)
 
 
-@pytest.mark.slow("kills processes")
-@pytest.mark.parametrize("name", ["out", "out.bin"])
-def test_killed_at_random_lines(tmp_path: Path, child: Child, name: str) -> None:
-    kill_at_random_lines(tmp_path / name, child, times=2, seed=1)
-
-
-@pytest.mark.slow("kills processes")
-@pytest.mark.parametrize("seed", range(50))
-def test_killed_at_many_random_lines(tmp_path: Path, child: Child, seed: int) -> None:
-    kill_at_random_lines(tmp_path / ("out.bin" if seed % 2 else "out"), child, times=10, seed=seed)
-
-
 LINES = 510
 """Lines of the package that a run takes, about."""
 
 
-def kill_at_random_lines(destination: Path, child: Child, times: int, seed: int) -> None:
+@pytest.mark.slow("kills processes")
+@pytest.mark.parametrize("seed", range(50))
+def test_killed_at_random_lines(tmp_path: Path, child: Child, seed: int) -> None:
     """Each time a run that overwrites what the same process has published."""
-    chance = random.Random(seed)
-    for i in range(times):
+    chance, destination = random.Random(seed), tmp_path / ("out.bin" if seed % 2 else "out")
+    for i in range(10):
         process = child(destination, "lines", str(i), str(chance.randrange(LINES)))
         code, _, err = finish(process)
         assert code in (0, -signal.SIGKILL), err

@@ -209,11 +209,7 @@ def abandon(destination: Path) -> None:
 @pytest.mark.slow("lets each system call fail")
 @pytest.mark.parametrize("lasting", [False, True], ids=["once", "from then on"])
 @pytest.mark.parametrize("before", [None, OLD], ids=["fresh", "overwrite"])
-@pytest.mark.parametrize(
-    "stepwise",
-    [False, pytest.param(True, marks=pytest.mark.slow("one more case"))],
-    ids=["one step", "plain rename"],
-)
+@pytest.mark.parametrize("stepwise", [False, True], ids=["one step", "plain rename"])
 @pytest.mark.parametrize("one_file", [False, True], ids=["directory", "file"])
 def test_a_fault_at_every_system_call(
     tmp_path: Path,
