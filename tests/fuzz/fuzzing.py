@@ -69,48 +69,35 @@ def capped() -> Iterator[None]:
 Damage = Callable[[bytes], bytes]
 
 
-def _set(at: float, value: int) -> Damage:
+def _changed(at: float, change: Callable[[bytes], tuple[bytes, int]]) -> Damage:
+    """`change` makes of what follows a place what stands there instead, and of how many bytes."""
+
     def damage(data: bytes) -> bytes:
         position = int(at * max(0, len(data) - 1))
-        return data[:position] + bytes([value]) + data[position + 1 :]
+        new, length = change(data[position:])
+        return data[:position] + new + data[position + length :]
 
     return damage
+
+
+def _set(at: float, value: int) -> Damage:
+    return _changed(at, lambda rest: (bytes([value]), 1))
 
 
 def _flip(at: float, bit: int) -> Damage:
-    def damage(data: bytes) -> bytes:
-        position = int(at * max(0, len(data) - 1))
-        return (
-            data[:position]
-            + bytes(b ^ (1 << bit) for b in data[position : position + 1])
-            + data[position + 1 :]
-        )
-
-    return damage
+    return _changed(at, lambda rest: (bytes(b ^ (1 << bit) for b in rest[:1]), 1))
 
 
 def _cut(at: float, length: int) -> Damage:
-    def damage(data: bytes) -> bytes:
-        position = int(at * len(data))
-        return data[:position] + data[position + length :]
-
-    return damage
+    return _changed(at, lambda rest: (b"", length))
 
 
 def _insert(at: float, more: bytes) -> Damage:
-    def damage(data: bytes) -> bytes:
-        position = int(at * len(data))
-        return data[:position] + more + data[position:]
-
-    return damage
+    return _changed(at, lambda rest: (more, 0))
 
 
 def _repeat(at: float, length: int, times: int) -> Damage:
-    def damage(data: bytes) -> bytes:
-        position = int(at * len(data))
-        return data[:position] + data[position : position + length] * times + data[position:]
-
-    return damage
+    return _changed(at, lambda rest: (rest[:length] * times, 0))
 
 
 def damages() -> st.SearchStrategy[Sequence[Damage]]:

@@ -27,44 +27,11 @@ rules:
 - {match: '.*', drop: true, optional: true}
 """
 EXPRESSIONS = (
-    *(
-        "x",
-        "x.T",
-        "x + 1",
-        "x * x",
-        "x[1:3]",
-        "x[:, 0]",
-        "x[::-1]",
-        "x > 0",
-        "-x",
-        "x.shape",
-        "x.dtype",
-        "x.ndim",
-    ),
+    *("x", "x.T", "x + 1", "x * x", "x[1:3]", "x[:, 0]", "x[::-1]", "x > 0", "-x", "x.shape", "x.dtype"),
     *("cast(E, 'int8')", "concat([E, E])", "stack([E, E], axis=1)", "where(E > 0, E, 0)", "reshape(E, -1)"),
-    *(
-        "transpose(E, [1, 0])",
-        "E @ E.T",
-        "sum(E, 0)",
-        "mean(E)",
-        "source['w']",
-        "zeros([2, 3], 'float32')",
-        "take(E, [0, 1], 0)",
-    ),
-    *(
-        "E + E",
-        "E[0]",
-        "E[None]",
-        "E[...]",
-        "(E)",
-        "E.T",
-        "[E, E]",
-        "E if E else E",
-        "1 // 0",
-        "2 ** 200",
-        "'a'",
-        "None",
-    ),
+    *("transpose(E, [1, 0])", "E @ E.T", "sum(E, 0)", "mean(E)", "source['w']", "zeros([2, 3], 'float32')"),
+    *("take(E, [0, 1], 0)", "E + E", "E[0]", "E[None]", "E[...]", "(E)", "E.T", "[E, E]", "E if E else E"),
+    *("1 // 0", "2 ** 200", "'a'", "None", "x.ndim"),
 )
 
 
