@@ -11,17 +11,15 @@ import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
-import equinox
 import numpy as np
-import orbax.checkpoint as ocp
 import pytest
-import tensorstore as ts
 
 import ckpt_surgery
 from ckpt_surgery.core.errors import SourceError, UsageError
 from ckpt_surgery.formats.opening import open_source
 from ckpt_surgery.formats.recognition import HEAD_BYTES, recognized, stand_in, without_arrays
 from tests.support.checkpoints import quiet
+from tests.support.heavy import ocp, ts
 
 LFS = b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a214614ab2935c943f9e0ff69d22\n"
 
@@ -227,6 +225,8 @@ def test_names_are_escaped(tmp_path: Path) -> None:
     ("name", "first"), [("model.eqx", b""), ("model.bin", b""), ("model.eqx", b'{"width": 2}\n')]
 )
 def test_files_of_equinox(name: str, first: bytes, tmp_path: Path) -> None:
+    import equinox
+
     with open(tmp_path / name, "wb") as file:
         file.write(first)
         equinox.tree_serialise_leaves(file, {"a": np.zeros((2, 3)), "b": np.ones(4)})

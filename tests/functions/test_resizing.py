@@ -1,6 +1,5 @@
 """`resize`, compared with `jax.image.resize`."""
 
-import jax
 import numpy as np
 import pytest
 
@@ -9,6 +8,7 @@ from ckpt_surgery.core.dtypes import dtype_named
 from ckpt_surgery.core.errors import FunctionError
 from ckpt_surgery.functions.resizing import Resize, taps
 from tests.support.evaluation import evaluate
+from tests.support.heavy import jax
 
 F32 = dtype_named("float32")
 

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import orbax.checkpoint as ocp
 
 from ckpt_surgery.api import applying
+from tests.support.heavy import ocp
 
 Tree = Any
 

@@ -4,12 +4,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import orbax.checkpoint as ocp
 import pytest
 
 from ckpt_surgery.api import applying
 from tests.recipes.running import Run, Save
 from tests.support.checkpoints import quiet, restored
+from tests.support.heavy import ocp
 
 
 @pytest.fixture

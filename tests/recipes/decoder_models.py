@@ -4,11 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from tests.recipes.logits import TOKENS
+from tests.support.heavy import jax, jnp
 
 
 @dataclass(frozen=True)
@@ -62,11 +61,11 @@ class Model:
     """Clips what goes into the activation of gpt-oss."""
 
 
-def rms_norm(model: Model, p: Any, x: jax.Array) -> jax.Array:
+def rms_norm(model: Model, p: Any, x: "jax.Array") -> "jax.Array":
     return x * jax.lax.rsqrt(jnp.mean(x * x, -1, keepdims=True) + model.eps) * p["scale"]
 
 
-def rotated(model: Model, rotation: Rotation, x: jax.Array) -> jax.Array:
+def rotated(model: Model, rotation: Rotation, x: "jax.Array") -> "jax.Array":
     """(batch, length, heads, head_dim), turned by position."""
     half = x.shape[-1] // 2
     turning, scale = rotation.frequencies(x.shape[-1])
@@ -77,11 +76,11 @@ def rotated(model: Model, rotation: Rotation, x: jax.Array) -> jax.Array:
     return jnp.stack(turned, -1).reshape(x.shape) if model.interleaved else jnp.concatenate(turned, -1)
 
 
-def capped(x: jax.Array, cap: float) -> jax.Array:
+def capped(x: "jax.Array", cap: float) -> "jax.Array":
     return cap * jnp.tanh(x / cap) if cap else x
 
 
-def attention(model: Model, p: Any, x: jax.Array, window: int = 0) -> jax.Array:
+def attention(model: Model, p: Any, x: "jax.Array", window: int = 0) -> "jax.Array":
     """Heads of gpt-oss have a sink each: something to attend to that has no value."""
     q, k, v = (
         jnp.einsum("ble,ehd->blhd", x, p[name]["kernel"]) + p[name].get("bias", 0.0)
@@ -104,13 +103,13 @@ def attention(model: Model, p: Any, x: jax.Array, window: int = 0) -> jax.Array:
     return jnp.einsum("bhlm,bmhd,hde->ble", weights, v, p["out"]["kernel"]) + p["out"].get("bias", 0.0)
 
 
-def mlp(model: Model, p: Any, x: jax.Array) -> jax.Array:
+def mlp(model: Model, p: Any, x: "jax.Array") -> "jax.Array":
     gate = x @ p["wi_0"]["kernel"]
     gate = jax.nn.gelu(gate, approximate=True) if model.gelu else jax.nn.silu(gate)
     return (gate * (x @ p["wi_1"]["kernel"])) @ p["wo"]["kernel"]
 
 
-def experts(model: Model, p: Any, x: jax.Array) -> jax.Array:
+def experts(model: Model, p: Any, x: "jax.Array") -> "jax.Array":
     """gpt-oss: all experts on all tokens, weighted by the softmax over the chosen ones."""
     scores = x @ p["gate"]["kernel"] + p["gate"]["bias"]
     least = jnp.sort(scores, axis=-1)[..., -model.top, None]
@@ -121,7 +120,7 @@ def experts(model: Model, p: Any, x: jax.Array) -> jax.Array:
     return jnp.einsum("bln,blne->ble", chosen, jnp.einsum("blnm,nme->blne", hidden, p["wo"]) + p["wo_bias"])
 
 
-def layer(model: Model, p: Any, x: jax.Array, window: int = 0) -> jax.Array:
+def layer(model: Model, p: Any, x: "jax.Array", window: int = 0) -> "jax.Array":
     """One of Llama or Qwen, of Gemma 2 or 3, with norms before and after, or of gpt-oss."""
     norm = lambda name, x: rms_norm(model, p[name], x)  # noqa: E731
     if "pre_ffw_norm" in p:

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import jax
 import numpy as np
 
 from tests.recipes.deepseek_layouts import DeepSeek, Layout
+from tests.support.heavy import jax
 
 
 @dataclass(frozen=True)

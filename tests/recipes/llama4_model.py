@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import jax
 import numpy as np
 
 from tests.recipes.deepseek_model import mlp, rotated, sigmoid, silu, softmax
 from tests.recipes.llama4_layouts import Layout, Llama4
+from tests.support.heavy import jax
 
 
 @dataclass(frozen=True)

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import orbax.checkpoint as ocp
 from safetensors.numpy import load_file
 
 from tests.support.checkpoints import quiet
+from tests.support.heavy import ocp
 
 TOKENS = np.random.default_rng(1).integers(0, 97, (2, 12))
 

@@ -12,8 +12,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from flax.serialization import msgpack_restore
-from flax.traverse_util import flatten_dict
 from safetensors.numpy import load_file, save_file
 
 from ckpt_surgery.api import applying
@@ -22,6 +20,7 @@ from ckpt_surgery.functions.arrays import reads
 from tests.recipes.flax_weights import told, weights
 from tests.recipes.peers.flax_cases import CASES, names
 from tests.recipes.running import Save, fails, planned
+from tests.support.heavy import serialization, traverse_util
 from tests.support.slow import slow
 
 DATA = Path(__file__).parent.parent / "data" / "flax_classes"
@@ -47,7 +46,7 @@ def hf_model(directory: Path, arrays: Arrays, config: Mapping[str, Any] | None) 
 
 
 def tree(path: Path) -> dict[str, np.ndarray]:
-    flat = flatten_dict(msgpack_restore(path.read_bytes()))
+    flat = traverse_util.flatten_dict(serialization.msgpack_restore(path.read_bytes()))
     return {"/".join(key): np.asarray(array) for key, array in flat.items()}
 
 
@@ -245,7 +244,7 @@ def test_the_way_back_from_a_train_state(tmp_path: Path, save: Save) -> None:
     arrays = weights(model["weights"])
     source = hf_model(tmp_path / "hf", arrays, model["config"])
     applying.apply("@hf-to-flax", source, dst=tmp_path / "flax_model.msgpack")
-    params = msgpack_restore((tmp_path / "flax_model.msgpack").read_bytes())
+    params = serialization.msgpack_restore((tmp_path / "flax_model.msgpack").read_bytes())
     applying.apply("@flax-to-hf", save("state", {"params": params}), dst=tmp_path / "back")
     assert descriptions(load_file(tmp_path / "back" / "model.safetensors")) == descriptions(arrays)
 

@@ -4,12 +4,11 @@ import json
 from pathlib import Path
 
 import pytest
-import transformers
 from safetensors import safe_open
 
 from tests.recipes.keytables import FOLDER, keytable
-from tests.recipes.make_keytables import made
 from tests.recipes.published_sizes import PUBLISHED
+from tests.support.slow import slow
 
 OLD = Path(__file__).parents[1] / "data" / "keytables"
 
@@ -20,16 +19,11 @@ def test_every_published_size_has_its_table() -> None:
 
 @pytest.mark.parametrize(
     "name",
-    [
-        "qwen3-0.6b",
-        *[
-            pytest.param(name, marks=pytest.mark.slow("one more case"))
-            for name in PUBLISHED
-            if name != "qwen3-0.6b"
-        ],
-    ],
+    [name if name == "qwen3-0.6b" else slow(name) for name in PUBLISHED],
 )
 def test_made_anew(name: str) -> None:
+    from tests.recipes.make_keytables import made  # imports transformers
+
     config, table = made(PUBLISHED[name])
     known = keytable(name)
     version = {"transformers_version"}  # the library's version when the table was made
@@ -49,6 +43,8 @@ def test_names_and_shapes_are_those_of_files_that_were_published(name: str) -> N
 
 def test_a_model_that_is_saved_has_these_names(tmp_path: Path) -> None:
     """True counts of layers and experts, tiny widths, and the library's own files."""
+    import transformers
+
     known = keytable("mixtral-8x7b")
     tiny = {"hidden_size": 8, "intermediate_size": 4, "num_attention_heads": 2, "num_key_value_heads": 2}
     sizes = {**PUBLISHED["mixtral-8x7b"].sizes, **tiny, "vocab_size": 8}

@@ -3,16 +3,14 @@
 from collections.abc import Mapping
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 import pytest
-from flax import nnx
 from safetensors.numpy import load_file, save_file
 
 from ckpt_surgery.api import applying
 from ckpt_surgery.core.errors import PlanError
+from tests.support.heavy import jax, jnp, nnx
 
 RECIPE = "@lora-merge-inplace"
 

@@ -5,10 +5,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 import pytest
-from flax import traverse_util
 
 import ckpt_surgery
 from ckpt_surgery.core.errors import PlanError
@@ -17,6 +15,7 @@ from tests.recipes.t5_layouts import Size
 from tests.recipes.test_t5 import Arrays, filled
 from tests.support.checkpoints import restored
 from tests.support.comparing import assert_same
+from tests.support.heavy import jnp, traverse_util
 from tests.support.t5x_files import save_state
 from tests.support.trees import nested
 

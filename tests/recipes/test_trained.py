@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import orbax.checkpoint as ocp
 import pytest
 from safetensors.numpy import load_file
 
@@ -28,6 +27,7 @@ from tests.recipes.trained import (
     weights,
 )
 from tests.support.comparing import assert_same
+from tests.support.heavy import ocp
 
 
 @pytest.fixture

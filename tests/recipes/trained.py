@@ -5,10 +5,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
-import optax
-import orbax.checkpoint as ocp
 from safetensors.numpy import save_file
 
 import ckpt_surgery
@@ -16,6 +13,7 @@ from tests.recipes import llama4_layouts
 from tests.recipes.families import FAMILIES
 from tests.recipes.leaves import Arrays, hf_arrays
 from tests.support.checkpoints import quiet
+from tests.support.heavy import jax, ocp, optax
 from tests.support.trees import nested
 
 F32 = np.dtype(np.float32)

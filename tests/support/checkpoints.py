@@ -10,19 +10,15 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
-import orbax.checkpoint as ocp
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
-from orbax.checkpoint import v1
 
 from ckpt_surgery.core.arrays import chunk_regions
 from ckpt_surgery.core.protocols import Output, Source
 from ckpt_surgery.formats.opening import encoder, open_sink
 from ckpt_surgery.formats.registry import SinkOptions
 from tests.support.comparing import assert_same
+from tests.support.heavy import jax, jnp, ocp
 from tests.support.ports import free_port
 
 CUSTOM = {"run": "a17", "tokens": 1234567890123}
@@ -51,12 +47,13 @@ def quiet() -> Iterator[None]:
 
 
 @cache
-def mesh() -> Mesh:
+def mesh() -> "jax.sharding.Mesh":
     return jax.make_mesh((4, 2), ("x", "y"))
 
 
-def sharded(array: np.ndarray, *axes: str | None) -> jax.Array:
-    return jax.device_put(array, NamedSharding(mesh(), PartitionSpec(*axes)))
+def sharded(array: np.ndarray, *axes: str | None) -> "jax.Array":
+    places = jax.sharding.PartitionSpec(*axes)
+    return jax.device_put(array, jax.sharding.NamedSharding(mesh(), places))
 
 
 def random(shape: tuple[int, ...], seed: int = 0) -> np.ndarray:
@@ -150,7 +147,7 @@ def save_composite(path: Path, step: int, **items: Any) -> None:
 
 def save_v1(path: Path, value: Any) -> None:
     with quiet():
-        v1.save_pytree(path, value, custom_metadata=dict(CUSTOM))
+        ocp.v1.save_pytree(path, value, custom_metadata=dict(CUSTOM))
 
 
 _PROCESS = """
@@ -251,7 +248,7 @@ def restored_by_all(path: Path, with_strings: bool) -> dict[str, Any]:
     """What every stock reader that takes such a tree restores; all of them must agree."""
     tree = restored(path)
     with quiet():
-        assert_same(restored_leaves(v1.load(path)), tree)
+        assert_same(restored_leaves(ocp.v1.load(path)), tree)
         if not with_strings:
             assert_same(restored_leaves(ocp.StandardCheckpointer().restore(path)), tree)
     return tree

@@ -6,11 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import flax.serialization
 import ml_dtypes
 import numpy as np
-import orbax.checkpoint as ocp
-import zarr
 from safetensors.numpy import load_file, save_file
 
 from tests.formats.gguf.files import PLAIN
@@ -18,6 +15,7 @@ from tests.formats.gguf.files import save as save_gguf
 from tests.formats.tensorflow.bundles import Piece, save_pieces
 from tests.support.checkpoints import random, restored
 from tests.support.hdf5_files import load_hdf5, save_hdf5
+from tests.support.heavy import ocp, serialization, zarr
 from tests.support.trees import flattened, nested
 
 Arrays = Mapping[str, np.ndarray]
@@ -48,7 +46,7 @@ def save_safetensors(arrays: Arrays, path: Path) -> Path:
 
 
 def save_flax(arrays: Arrays, path: Path) -> Path:
-    path.write_bytes(flax.serialization.msgpack_serialize(nested(arrays)))
+    path.write_bytes(serialization.msgpack_serialize(nested(arrays)))
     return path
 
 
@@ -158,7 +156,7 @@ ORIGINS = {
 
 
 def load_flax(path: Path) -> Arrays:
-    return flattened(flax.serialization.msgpack_restore(path.read_bytes()))
+    return flattened(serialization.msgpack_restore(path.read_bytes()))
 
 
 def load_npz(path: Path) -> Arrays:

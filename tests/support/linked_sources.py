@@ -7,15 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import jax
 import ml_dtypes
-import numcodecs
 import numpy as np
-import zarr
 from safetensors.numpy import save_file
 
 from tests.support import checkpoints
 from tests.support.checkpoints import random, sharded
+from tests.support.heavy import jax, numcodecs, zarr
 from tests.support.trees import nested
 
 Arrays = Mapping[str, np.ndarray]

@@ -2,20 +2,18 @@
 
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.sharding import Mesh
 
 from ckpt_surgery.core.errors import SurgeryError
 from ckpt_surgery.live.shardings import resolved_shardings
 from ckpt_surgery.live.tree import live_tree
+from tests.support.heavy import jax, jnp
 
 
-def eight_devices() -> Mesh:
+def eight_devices() -> "jax.sharding.Mesh":
     """A mesh of two by four devices: `data`, `model`."""
-    return Mesh(np.array(jax.devices()).reshape(2, 4), ("data", "model"))
+    return jax.sharding.Mesh(np.array(jax.devices()).reshape(2, 4), ("data", "model"))
 
 
 def shape(*lengths: int, sharding: Any = None) -> Any:

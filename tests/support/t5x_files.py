@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import tensorstore as ts
-from flax import serialization, traverse_util
+
+from tests.support.heavy import serialization, traverse_util, ts
 
 
 def store(path: Path, value: np.ndarray, chunks: tuple[int, ...] | None = None) -> dict[str, Any]:

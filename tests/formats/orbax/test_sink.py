@@ -6,14 +6,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, ClassVar
 
-import jax
 import numpy as np
-import orbax.checkpoint as ocp
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from jax.sharding import NamedSharding, PartitionSpec
-from orbax.checkpoint import v1
 
 from ckpt_surgery.core.arrays import ArraySpec, Region, chunk_regions
 from ckpt_surgery.core.errors import SourceError, StorageError, UsageError
@@ -26,6 +22,7 @@ from tests.support import checkpoints
 from tests.support.comparing import assert_same
 from tests.support.conformance import file_size_limit
 from tests.support.effort import examples
+from tests.support.heavy import jax, ocp
 from tests.support.reading import read, values
 from tests.support.strategies import chunk_shapes, shapes
 from tests.support.writing import Processes, Workers, leaf_of, write_all
@@ -47,7 +44,7 @@ def by_pytree(path: Path, target: Any = None) -> Any:
 
 
 def by_v1(path: Path, target: Any = None) -> Any:
-    return v1.load_pytree(path, target)
+    return ocp.v1.load_pytree(path, target)
 
 
 READERS = [by_standard, by_pytree, by_v1]
@@ -102,7 +99,8 @@ def test_stock_orbax_restores_what_we_wrote(
     assert (tree["count"], tree["rate"], tree["flag"]) == (3, 1.5, True)
     assert [type(tree[name]) for name in ("count", "rate", "flag")] == [int, float, bool]
     assert tree["key"].dtype == jax.random.key(0).dtype
-    assert tree["params"]["w"].sharding == NamedSharding(checkpoints.mesh(), PartitionSpec("x", "y"))
+    places = jax.sharding.PartitionSpec("x", "y")
+    assert tree["params"]["w"].sharding == jax.sharding.NamedSharding(checkpoints.mesh(), places)
     assert isinstance(tree["big"], np.ndarray)
     assert isinstance(tree["layers"], list)
 
@@ -126,7 +124,7 @@ def test_restores_onto_four_devices(
 ) -> None:
     path = checkpoints.rewrite(open_source(str(checkpoint("standard"))), tmp_path / "c")
     mesh = jax.sharding.Mesh(np.array(jax.devices()[:4]).reshape(2, 2), ("a", "b"))
-    sharding = NamedSharding(mesh, PartitionSpec("b", "a"))
+    sharding = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("b", "a"))
     placed = ("params/w", "replicated", "big")  # the others do not divide by the mesh, or are no matrices
 
     def abstract(path: Any, value: Any) -> Any:
@@ -160,7 +158,7 @@ def test_a_named_item_of_a_step(checkpoint: Checkpoint, tmp_path: Path) -> None:
     with checkpoints.quiet(), ocp.CheckpointManager(path) as manager:
         value = manager.restore(1)["state"]
     assert_same(checkpoints.restored_leaves(value), checkpoints.expected())
-    value = restored(v1.load, path / "1")  # v1's own name for the item
+    value = restored(ocp.v1.load, path / "1")  # v1's own name for the item
     assert_same(value, checkpoints.expected())
 
 
@@ -175,7 +173,7 @@ def test_custom_metadata_reaches_orbax(reader: object, tmp_path: Path) -> None:
     path = write(tmp_path / "c", {"x": np.arange(3.0)}, SinkOptions({"a": [1, None]}))
     with checkpoints.quiet():
         if reader is by_v1:
-            found = v1.metadata(path).custom_metadata
+            found = ocp.v1.metadata(path).custom_metadata
         else:
             with ocp.PyTreeCheckpointer() as checkpointer:
                 found = checkpointer.metadata(path).custom_metadata

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import optax
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -23,6 +22,7 @@ from tests.support.comparing import assert_same
 from tests.support.conformance import NAMES
 from tests.support.directories import copy_of
 from tests.support.effort import examples
+from tests.support.heavy import optax
 from tests.support.json_files import edit_json
 from tests.support.reading import read, values
 from tests.support.strategies import regions

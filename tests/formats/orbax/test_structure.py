@@ -7,10 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import jax
 import msgpack
 import numpy as np
-import orbax.checkpoint as ocp
 import pytest
 
 import ckpt_surgery
@@ -24,6 +22,7 @@ from ckpt_surgery.formats.orbax.structure import structure_bytes
 from ckpt_surgery.formats.registry import SinkOptions
 from tests.support import checkpoints
 from tests.support.comparing import assert_same
+from tests.support.heavy import jax, ocp
 from tests.support.reading import read, values
 
 OLDER = Path(__file__).parents[2] / "data" / "orbax_versions"

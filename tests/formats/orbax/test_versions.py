@@ -10,7 +10,6 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-import tensorstore as ts
 
 import ckpt_surgery
 from ckpt_surgery.api import applying
@@ -23,6 +22,7 @@ from tests.formats.orbax.test_source import assert_noticed, damages
 from tests.support import checkpoints
 from tests.support.comparing import assert_same
 from tests.support.directories import copy_of
+from tests.support.heavy import ts
 from tests.support.json_files import edit_json
 from tests.support.reading import read, values
 

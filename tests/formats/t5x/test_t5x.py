@@ -7,12 +7,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import jax.numpy as jnp
 import msgpack
 import numpy as np
 import pytest
 import safetensors.numpy
-from flax import serialization
 
 import ckpt_surgery
 from ckpt_surgery.core.arrays import Region
@@ -28,6 +26,7 @@ from tests.support import conformance
 from tests.support.arrays import ALL_DTYPES, array
 from tests.support.comparing import assert_same, same
 from tests.support.conformance import Arrays, Lie
+from tests.support.heavy import jnp, serialization
 from tests.support.reading import opened, values
 from tests.support.t5x_files import spec_of, store, written
 from tests.support.trees import nested
@@ -558,7 +557,7 @@ def test_names_with_dots_are_told_from_slashes_by_the_tree(tmp_path: Path) -> No
 
 
 def test_arrays_that_flax_cut_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(serialization, "MAX_CHUNK_SIZE", 28)
+    monkeypatch.setattr("flax.serialization.MAX_CHUNK_SIZE", 28)
     value = array((100, 101), "float32")
     source = opened(written(tmp_path / "checkpoint_1", {"x": value, "y": SCALE}))
     leaf = source.leaves()["x"]

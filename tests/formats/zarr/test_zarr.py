@@ -10,8 +10,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-import tensorstore as ts
-import zarr
 
 from ckpt_surgery.core.arrays import Region
 from ckpt_surgery.core.errors import SourceError, UsageError
@@ -27,6 +25,7 @@ from tests.support.arrays import array
 from tests.support.comparing import assert_same, same
 from tests.support.conformance import Lie
 from tests.support.directories import copy_of, files_of
+from tests.support.heavy import ts, zarr
 from tests.support.key_value import KeyValueStore, key_value, uploaded
 from tests.support.libraries import save_zarr
 from tests.support.reading import opened, values
@@ -319,7 +318,7 @@ class TestRawChunks(Group, conformance.Reading):
 # --- what only zarr has: reading ----------------------------------------------------------------------------
 
 
-def group_of(path: Path, version: int, **options: Any) -> zarr.Group:
+def group_of(path: Path, version: int, **options: Any) -> "zarr.Group":
     return zarr.open_group(path, mode="w", zarr_format=version, **options)
 
 

@@ -5,12 +5,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-import tensorstore as ts
 
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.formats.shared.ocdbt.reader import Database, begin_reading, store_message
 from tests.support import checkpoints
 from tests.support.comparing import assert_same
+from tests.support.heavy import ts
 from tests.support.reading import read
 
 

@@ -11,7 +11,6 @@ from uuid import UUID
 
 import numpy as np
 import pytest
-import tensorstore as ts
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -22,6 +21,7 @@ from ckpt_surgery.formats.shared.ocdbt.reader import begin_reading
 from ckpt_surgery.formats.shared.ocdbt.writer import IndexEntry, make_index
 from tests.support import checkpoints
 from tests.support.effort import examples
+from tests.support.heavy import ts
 
 IDENTITY = UUID("00112233445566778899aabbccddeeff")
 TIME = 1_700_000_000_000_000_000
@@ -49,11 +49,11 @@ def write_index(
     (directory / "manifest.ocdbt").write_bytes(index.manifest)
 
 
-def base(directory: Path) -> ts.KvStore:
+def base(directory: Path) -> "ts.KvStore":
     return ts.KvStore.open({"driver": "file", "path": f"{directory}/"}).result()
 
 
-def opened(directory: Path, **options: Any) -> ts.KvStore:
+def opened(directory: Path, **options: Any) -> "ts.KvStore":
     spec = {"driver": "ocdbt", "base": {"driver": "file", "path": f"{directory}/"}, **options}
     return ts.KvStore.open(spec, context=ts.Context()).result()
 

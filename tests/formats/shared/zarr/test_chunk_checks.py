@@ -6,10 +6,8 @@ import random
 from pathlib import Path
 from typing import Any
 
-import numcodecs
 import numpy as np
 import pytest
-import tensorstore as ts
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -19,6 +17,7 @@ from ckpt_surgery.formats.opening import open_source
 from ckpt_surgery.formats.shared.zarr.chunk_checks import chunk_flaw, zstd_flaw
 from ckpt_surgery.storage.reading import opened
 from tests.formats.shared.zarr.codecs import BLOSC, CRC, GZIP, LITTLE, ZSTD, regular, shards
+from tests.support.heavy import numcodecs, ts
 
 DAMAGED_INDEX = "it is cut short or damaged: its shard index has another checksum, or leads out of it"
 

@@ -8,7 +8,6 @@ from typing import Any
 import google_crc32c
 import numpy as np
 import pytest
-import tensorstore as ts
 
 from ckpt_surgery.core.arrays import ArraySpec, Region
 from ckpt_surgery.core.dtypes import DTYPES
@@ -21,6 +20,7 @@ from ckpt_surgery.formats.shared.zarr.metadata import HELD, NATIVE, parse_array
 from ckpt_surgery.storage.reading import read_ranges
 from tests.formats.shared.zarr.codecs import BIG, BLOSC, CRC, GZIP, LITTLE, ZSTD, regular, shards, transpose
 from tests.support.conformance import random_regions
+from tests.support.heavy import ts
 
 SHAPE, CHUNKS = (7, 11), (4, 6)
 TURNED = transpose(1, 0)

@@ -5,7 +5,6 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-import tensorstore as ts
 
 from ckpt_surgery.core.arrays import Region
 from ckpt_surgery.formats.shared.zarr.encoding import (
@@ -18,6 +17,7 @@ from ckpt_surgery.formats.shared.zarr.layout import DRIVERS
 from ckpt_surgery.formats.shared.zarr.metadata import HELD
 from tests.support.arrays import array
 from tests.support.comparing import same
+from tests.support.heavy import ts
 from tests.support.writing import output_of
 
 SHAPE, CHUNKS = (7, 5), (3, 2)

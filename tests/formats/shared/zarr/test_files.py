@@ -5,11 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import tensorstore as ts
 
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.formats.shared.zarr.files import Files, check_codecs, chunk_index, file_array
 from ckpt_surgery.formats.shared.zarr.metadata import ZarrArray, parse_array
+from tests.support.heavy import ts
 
 
 def definition(version: int = 2, **metadata: Any) -> bytes:

@@ -9,7 +9,6 @@ from typing import Any, Literal
 import ml_dtypes
 import numpy as np
 import pytest
-import tensorstore as ts
 
 from ckpt_surgery.core.arrays import ArraySpec, Shape, grid_counts
 from ckpt_surgery.core.errors import SourceError
@@ -22,6 +21,7 @@ from ckpt_surgery.formats.shared.zarr.layout import FILE_NAMES
 from ckpt_surgery.formats.shared.zarr.metadata import EXTENDED, NATIVE, parse_array
 from tests.formats.shared.zarr.codecs import BLOSC, CRC, LITTLE, ZSTD, regular, shards, transpose
 from tests.support.checkpoints import dtype
+from tests.support.heavy import ts
 
 
 def by_tensorstore(version: int, name: str, metadata: dict[str, Any]) -> bytes:

@@ -10,8 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import tensorstore as ts
-import zarr
 
 from ckpt_surgery.core.arrays import Region
 from ckpt_surgery.core.errors import SourceError
@@ -23,9 +21,10 @@ from ckpt_surgery.formats.shared.zarr.shards import wholly_stored
 from ckpt_surgery.storage.reading import OpenFile
 from tests.formats.shared.zarr import codecs as codecs_of
 from tests.formats.shared.zarr.codecs import BIG, CRC, GZIP, LITTLE, regular, transpose
+from tests.support.heavy import ts, zarr
 
 
-def group_of(path: Path) -> zarr.Group:
+def group_of(path: Path) -> "zarr.Group":
     return zarr.open_group(path, mode="w", zarr_format=3)
 
 
