@@ -98,33 +98,22 @@ class TestRaw(conformance.Writing):
         return load_raw(path)
 
 
-def run(site: Path, directory: Path, *arguments: str) -> str:
-    """The program with the package installed."""
-    command = [sys.executable, "-m", "ckpt_surgery", *arguments]
-    paths = os.pathsep.join([str(site), *filter(None, [os.environ.get("PYTHONPATH")])])
-    environment = os.environ | {"PYTHONPATH": paths, "COLUMNS": "120"}
-    done = subprocess.run(
-        command, capture_output=True, text=True, check=False, env=environment, cwd=directory
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
-
-
 def test_the_program_finds_it(site: Path, tmp_path: Path) -> None:
     kernel = np.arange(6, dtype=np.float32).reshape(2, 3)
     save_raw({"dense/kernel": kernel, "dense/bias": np.zeros(3, np.float16)}, tmp_path / "model")
     (tmp_path / "recipe.yaml").write_text(
         "{version: 1, rules: [{match: '(.*)/kernel', to: '\\1/w'}, {match: 'dense/bias', value: x + 1}]}"
     )
-    assert "model  (raw)" in run(site, tmp_path, "inspect", "model")
-    run(site, tmp_path, "apply", "recipe.yaml", "model", "result.raw")
+    command = [sys.executable, "-m", "ckpt_surgery", "apply", "recipe.yaml", "model", "result.raw"]
+    paths = os.pathsep.join([str(site), *filter(None, [os.environ.get("PYTHONPATH")])])
+    subprocess.run(command, check=True, env=os.environ | {"PYTHONPATH": paths}, cwd=tmp_path)
     assert {name: value.tolist() for name, value in load_raw(tmp_path / "result.raw").items()} == {
         "dense/w": kernel.tolist(),
         "dense/bias": [1, 1, 1],
     }
-    run(site, tmp_path, "verify", "result.raw")
-    difference = json.loads(run(site, tmp_path, "diff", "model", "model", "--values", "--json"))
-    assert difference["changed"] == []
+    assert ckpt_surgery.inspect(tmp_path / "model").format == "raw"
+    assert ckpt_surgery.verify(tmp_path / "result.raw").flaws == ()
+    assert ckpt_surgery.diff(tmp_path / "model", tmp_path / "model", values=True).changed == ()
 
 
 def test_stored_bytes_are_adopted(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 from ckpt_surgery.api import applying
 from ckpt_surgery.core.errors import DataError, PlanError
@@ -352,18 +353,18 @@ def test_a_part_that_mesh_tensorflow_did_not_save_is_an_error(gone: str, told: s
     fails(told, lambda: planned("t5-to-t5x", layouts.mesh_variables(kept, "none")))
 
 
-def save_t5(path: Path, **sizes: int) -> None:
+def save_t5(path: Path, decoder_layers: int = 2) -> None:
     """As Hugging Face's library does."""
-    import transformers
-
-    config = transformers.T5Config(
-        vocab_size=11, d_model=6, d_kv=4, d_ff=9, num_layers=2, num_heads=2, **sizes
-    )
-    transformers.T5ForConditionalGeneration(config).save_pretrained(path)
+    path.mkdir()
+    parameters = layouts.t5(Size(layers=2), "1.0", "shared")
+    kept = [p for p in parameters if decoder_layers == 2 or not p.t5x.startswith("decoder/layers_1/")]
+    save_file(filled(layouts.state_dict(kept)), path / "model.safetensors")
+    config = {"model_type": "t5", "num_layers": 2, "num_decoder_layers": decoder_layers}
+    (path / "config.json").write_text(json.dumps(config | {"tie_word_embeddings": True}))
 
 
 def test_the_config_says_how_many_layers_and_whether_logits_are_tied(tmp_path: Path) -> None:
-    save_t5(tmp_path / "hf", num_decoder_layers=1)
+    save_t5(tmp_path / "hf", 1)
     plan = applying.plan("@hf-t5-to-t5x", tmp_path / "hf")
     assert {p.name: p.value for p in plan.params} == {
         "step": 0,

@@ -187,8 +187,8 @@ LAYOUTS: dict[str, Callable[[Path], None]] = {
     "steps": lambda path: save_steps(path, {3: tree() | {"count": 0}, 10: tree()}),
     "steps-prefixed": lambda path: save_steps(path, {3: tree() | {"count": 0}, 10: tree()}, "ckpt"),
     "composite": lambda path: save_composite(path, 5, state=tree()),
-    "v1": lambda path: save_v1(path, tree(strings=True)),
     "processes": save_two_processes,
+    "v1": lambda path: save_v1(path, tree(strings=True)),
 }
 """Functions that write a checkpoint, by layout. Each holds `tree()`, except for `processes`."""
 
