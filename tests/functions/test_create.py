@@ -18,6 +18,7 @@ from ckpt_surgery.functions.create import Init, arange, full, init, leaf_prng_ke
 from tests.support.calling import computed
 from tests.support.comparing import same
 from tests.support.evaluation import evaluate
+from tests.support.slow import slow
 
 F32, F64, BF16, INT8 = map(dtype_named, ("float32", "float64", "bfloat16", "int8"))
 
@@ -62,7 +63,7 @@ QUICK = {"lecun_normal", "glorot_uniform", "orthogonal", "uniform"}
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=() if name in QUICK else pytest.mark.slow("one more case"))
+        name if name in QUICK else slow(name)
         for name, factory in vars(initializers).items()
         if inspect.isfunction(factory) and name not in ("zeros", "ones", "constant", "variance_scaling")
     ],

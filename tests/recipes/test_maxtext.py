@@ -15,8 +15,7 @@ from tests.recipes.families import BF16, F32, FAMILIES, FULL_WIDTH, converted, s
 from tests.recipes.leaves import Arrays, hf_arrays, hf_shapes, jax_arrays, listed, said
 from tests.recipes.running import planned
 from tests.support.comparing import assert_same
-
-SCANS = [True, pytest.param(False, marks=pytest.mark.slow("one more case"))]
+from tests.support.slow import slow
 
 
 def layout_of(d: Decoder, scan: bool, rope: str = "half") -> Layout:
@@ -39,8 +38,8 @@ def given(d: Decoder, **more: object) -> list[str]:
     return said(sizes(d) | {"layout": "maxtext"} | more)
 
 
-@pytest.mark.parametrize("dtype", [BF16, pytest.param(F32, marks=pytest.mark.slow("one more case"))], ids=str)
-@pytest.mark.parametrize("scan", SCANS)
+@pytest.mark.parametrize("dtype", [BF16, slow(F32)], ids=str)
+@pytest.mark.parametrize("scan", [True, slow(False)])
 @pytest.mark.parametrize("family", NARROW)
 def test_one_param_says_it_all(family: str, scan: bool, dtype: np.dtype) -> None:
     d = NARROW[family]
@@ -49,7 +48,7 @@ def test_one_param_says_it_all(family: str, scan: bool, dtype: np.dtype) -> None
     assert_same(found, rooted(jax_arrays(d, layout_of(d, scan), hf)))
 
 
-@pytest.mark.parametrize("scan", SCANS)
+@pytest.mark.parametrize("scan", [True, slow(False)])
 @pytest.mark.parametrize("family", NARROW)
 def test_and_back(family: str, scan: bool) -> None:
     """What training adds is left out; what was computed comes back as near as float32 has it."""

@@ -13,6 +13,7 @@ from tests.recipes import deepseek_model, llama4_model
 from tests.recipes.deepseek_layouts import DeepSeek
 from tests.recipes.leaves import jax_arrays, jax_shapes
 from tests.recipes.peers.models_for_maxtext import CASES, CHUNK, SIZES, TOKENS, TOP, Case, layouts, weights
+from tests.support.slow import slow
 from tests.support.trees import nested
 
 STORED = Path(__file__).parents[1] / "data" / "peers" / "maxtext-deepseek-llama4.npz"
@@ -45,7 +46,7 @@ def test_maxtext_has_these_names_and_shapes(case: Case) -> None:
 
 @pytest.mark.parametrize(
     "case",
-    [case if case.scan else pytest.param(case, marks=pytest.mark.slow("one more case")) for case in CASES],
+    [case if case.scan else slow(case) for case in CASES],
     ids=lambda case: case.name,
 )
 def test_maxtext_computed_these_logits(case: Case) -> None:

@@ -13,6 +13,7 @@ from safetensors.numpy import load_file
 from ckpt_surgery import convert
 from tests.recipes.peers.models import CASES, F32, Case, save
 from tests.support.comparing import assert_same
+from tests.support.slow import slow
 
 PEERS = Path(__file__).parents[1] / "data" / "peers"
 OF_TUNIX = [case for case in CASES if case.tunix]
@@ -37,10 +38,8 @@ def ours(case: Case, layout: str, tmp_path: Path) -> dict[str, np.ndarray]:
 
 @pytest.mark.parametrize(
     "case",
-    [
-        pytest.param(c, marks=[pytest.mark.slow("one more case")] if c.dtype != F32 else [], id=c.name)
-        for c in CASES
-    ],
+    [case if case.dtype == F32 else slow(case) for case in CASES],
+    ids=lambda case: case.name,
 )
 def test_maxtext(case: Case, of_maxtext: dict[str, np.ndarray], tmp_path: Path) -> None:
     prefix = f"{case.name}/"

@@ -28,6 +28,7 @@ from tests.recipes.trained import (
 )
 from tests.support.comparing import assert_same
 from tests.support.heavy import ocp
+from tests.support.slow import slow
 
 
 @pytest.fixture
@@ -81,7 +82,7 @@ FAMILIES = {
 }
 
 
-@pytest.mark.parametrize("other_way", [False, pytest.param(True, marks=pytest.mark.slow("one more case"))])
+@pytest.mark.parametrize("other_way", [False, slow(True)])
 @pytest.mark.parametrize("kind", FAMILIES)
 def test_every_family(hf: Path, tmp_path: Path, kind: str, other_way: bool) -> None:
     make, scan = FAMILIES[kind]

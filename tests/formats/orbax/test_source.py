@@ -25,6 +25,7 @@ from tests.support.effort import examples
 from tests.support.heavy import optax
 from tests.support.json_files import edit_json
 from tests.support.reading import read, values
+from tests.support.slow import slow
 from tests.support.strategies import regions
 
 Checkpoint = Callable[[str], Path]
@@ -245,10 +246,7 @@ def test_a_lost_or_cut_file_is_never_read_as_something_else(
 
 @pytest.mark.parametrize(
     "layout",
-    [
-        pytest.param(one, marks=pytest.mark.slow("one more case") if one == "processes" else ())
-        for one in checkpoints.LAYOUTS
-    ],
+    [slow(one) if one == "processes" else one for one in checkpoints.LAYOUTS],
 )
 def test_a_lost_directory_is_never_read_as_something_else(
     layout: str, checkpoint: Checkpoint, tmp_path: Path
