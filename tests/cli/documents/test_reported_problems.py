@@ -59,6 +59,8 @@ MISSING = "m.npz does not exist"
         (["inspect", "m.npz", "--json"], 2, [problem("CS070", MISSING, hint="Check the path.")]),
         (["diff", "m.npz", "m.npz", "--json"], 2, [problem("CS070", MISSING, hint="Check the path.")]),
         (["verify", "m.npz", "--json"], 2, [problem("CS070", MISSING, hint="Check the path.")]),
+        (["convert", "m.npz", "out", "--json"], 2, [problem("CS070", MISSING, hint="Check the path.")]),
+        (["apply", "m.json", "--json"], 2, [problem("CS001", "saved plan not found: m.json")]),
         (["convert", "--json", "--zzz"], 2, [problem("CS070", NO_SUCH_OPTION)]),
         (["nope", "--json"], 2, [problem("CS070", "Not a command: `nope`")]),
     ],
