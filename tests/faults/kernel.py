@@ -15,6 +15,7 @@ import struct
 import sys
 import time
 from collections.abc import Iterable
+from functools import cache
 
 from tests.faults.calls import FICLONE, KILL, Call, Counter, numbers
 
@@ -35,6 +36,7 @@ class _Program(ctypes.Structure):
     _fields_ = (("length", ctypes.c_ushort), ("filter", ctypes.c_void_p))
 
 
+@cache
 def available() -> bool:
     """Whether this system can do it: a process of its own tries."""
     if sys.platform != "linux" or not numbers():
