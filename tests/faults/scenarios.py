@@ -236,7 +236,7 @@ def tree_state(path: Path) -> State:
 
 def copy(source: Path, destination: Path) -> None:
     if source.is_dir():
-        shutil.copytree(source, destination)
+        shutil.copytree(source, destination, dirs_exist_ok=True)
     else:
         shutil.copy(source, destination)
 

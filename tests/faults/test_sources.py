@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tests.faults.runs import Run, Runner
-from tests.faults.scenarios import check_message
+from tests.faults.scenarios import check_message, copy
 from tests.faults.tally import Tally
 from tests.support import checkpoints, linked_sources
 from tests.support.checkpoints import restored
@@ -68,7 +68,7 @@ def test_every_file_damaged(name: str, mode: str, runner: Runner, tmp_path: Path
     layout.save(whole)
     if not whole.exists():  # a prefix of several files
         whole, source = whole.parent, source.parent
-    _copy(whole, source)
+    copy(whole, source)
     broken = []
     for file in files_of(source):
         data = file.read_bytes()
@@ -85,13 +85,6 @@ def test_every_file_damaged(name: str, mode: str, runner: Runner, tmp_path: Path
             file.write_bytes(data)
             os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
     assert not broken, "\n\n".join(broken)
-
-
-def _copy(source: Path, destination: Path) -> None:
-    if source.is_dir():
-        shutil.copytree(source, destination, dirs_exist_ok=True)
-    else:
-        shutil.copy(source, destination)
 
 
 def _cuts(length: int) -> Sequence[int | None]:

@@ -70,28 +70,19 @@ def holds(url: str, directory: Path, factor: int) -> bool:
     return not ckpt_surgery.diff(wanted, url, values=True).different
 
 
-def check_one_won(runs: list[Ended]) -> None:
+@pytest.mark.parametrize("store", ["key_values", "of_s3"])
+@pytest.mark.parametrize(
+    "count",
+    [
+        pytest.param(5, marks=pytest.mark.slow("starts several programs")),
+        pytest.param(20, marks=pytest.mark.faults),
+    ],
+)
+def test_one_of_many_runs_wins(
+    store: str, count: int, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    runs = race(request.getfixturevalue(store), count, tmp_path)
     assert sorted(run.code for run in runs) == [0] + [4] * (len(runs) - 1)
-
-
-@pytest.mark.slow("starts several programs")
-def test_five_runs_in_a_key_value_store(key_values: Store, tmp_path: Path) -> None:
-    check_one_won(race(key_values, 5, tmp_path))
-
-
-@pytest.mark.slow("starts several programs")
-def test_five_runs_in_a_bucket_of_s3(of_s3: Store, tmp_path: Path) -> None:
-    check_one_won(race(of_s3, 5, tmp_path))
-
-
-@pytest.mark.faults
-def test_twenty_runs_in_a_key_value_store(key_values: Store, tmp_path: Path) -> None:
-    check_one_won(race(key_values, 20, tmp_path))
-
-
-@pytest.mark.faults
-def test_twenty_runs_in_a_bucket_of_s3(of_s3: Store, tmp_path: Path) -> None:
-    check_one_won(race(of_s3, 20, tmp_path))
 
 
 @pytest.mark.faults
