@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.messages import Case, all_cases, prepare, renewed
+from ckpt_surgery.core.problem_codes import Code
+from tests.report.test_problems import COMMANDS, WRONG
+from tests.support.messages import PAGE, Case, all_cases, prepare, renewed
 
 pytestmark = pytest.mark.each
 
@@ -43,6 +45,12 @@ def test_every_problem_of_a_recipe_points_into_it(case: Case) -> None:
         assert place.line is not None
         assert case.given.splitlines()[place.line - 1] == place.text
         assert 1 <= place.column <= place.column + place.width - 1 <= len(place.text)
+
+
+def test_every_example_of_the_page_of_problems_is_tried() -> None:
+    """But that of a pattern that takes long, whose message has a time."""
+    tried = [case.title for case in CASES if case.file == PAGE]
+    assert tried == sorted({code for code, _ in (*WRONG, *COMMANDS)} - {Code.SLOW_PATTERN})
 
 
 def test_no_two_cases_have_the_same_title() -> None:

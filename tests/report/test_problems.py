@@ -1,18 +1,14 @@
 """docs/problems.md: a section for each code, whose examples have exactly this problem."""
 
 import json
-import os
 import re
 import shlex
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import orbax.checkpoint as ocp
 import pytest
-from safetensors.numpy import save_file
 
 import ckpt_surgery
 from ckpt_surgery.core.errors import Problem
@@ -20,6 +16,7 @@ from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.language.expressions import regexes as patterns
 from ckpt_surgery.report.problems import PAGE, SITE, problem_sections
 from tests.support.command_line import run
+from tests.support.messages import prepare_examples
 from tests.test_docs import ROOT, Block, blocks, commands_of
 
 pytestmark = pytest.mark.each
@@ -124,49 +121,18 @@ def test_further_recipes_of_a_section_are_right(code: Code, block: Block, tmp_pa
 UNTRIED = {Code.NO_MEMORY, Code.VERIFICATION, Code.STORAGE, Code.INTERRUPTED, Code.INTERNAL}
 """Need a disk that fails or is full, a small machine, a signal, or a bug."""
 COMMANDS = [(code, block) for code, _, block in examples("console") if code not in UNTRIED]
-RECIPES = {
-    "recipe": "rules: []",
-    "empty": "rules: []",
-    "strict": "target: {extra: error}\nrules: []",
-    "fallback": "target: {missing: fallback, extra: drop}\nrules: []",
-    "sort": "rules: [{match: big, value: ranks(x)}]",
-    "to-float16": "rules: [{match: huge, value: \"cast(x, 'float16')\"}]",
-}
-SOURCE = {
-    "big": np.zeros((2, 1 << 20), np.float32),
-    "huge": np.full(4, 1e9, np.float32),
-    "tree/key": np.ones(2, np.complex128),
-}
 
 
 @pytest.fixture
-def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A directory with everything that the examples name."""
     monkeypatch.chdir(tmp_path)
-    for name, rules in RECIPES.items():
-        (tmp_path / f"{name}.yaml").write_text(f"version: 1\n{rules}\n")
-    checkpoints = {
-        "SRC": SOURCE,
-        "OTHER": {"b": np.ones(3, np.float32)},
-        "LARGER": {**SOURCE, "b": np.ones(3, np.float32)},
-        "WIDER": {**SOURCE, "huge": np.ones(9, np.float32)},
-        "SMALLER": {"huge": np.ones(4, np.float32)},
-        "existing": {"a": np.ones(2, np.float32)},
-    }
-    for name, tree in checkpoints.items():
-        ocp.PyTreeCheckpointer().save(tmp_path / name, tree)
-    save_file({"a": np.ones(9)}, "truncated.safetensors")
-    os.truncate("truncated.safetensors", 90)
-    return tmp_path
+    prepare_examples(Path())
 
 
 @pytest.mark.usefixtures("files")
 @pytest.mark.parametrize(("code", "block"), COMMANDS)
 def test_the_command_of_a_section_has_its_problem_and_no_other(code: Code, block: Block) -> None:
-    if code is Code.CHANGED:
-        assert run("plan", "recipe.yaml", "SRC", "--out", "plan.json").exit_code == 0
-        shutil.rmtree("SRC")
-        ocp.PyTreeCheckpointer().save(Path("SRC").absolute(), {"a": np.ones(2, np.float32)})
     ((line, _),) = commands_of(block)
     program, *arguments = shlex.split(line)
     done = run(*arguments, "--json")

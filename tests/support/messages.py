@@ -14,7 +14,9 @@ A file has one case after the other:
     --- says
     the message
 
-Commands and calls find the files of `prepare` where they run, which is HERE in messages.
+Commands and calls find the files of `prepare` where they run, which is HERE in messages. Cases of
+problems.txt are called by a code: what is given is the first example of its section in docs/problems.md.
+
 `python -m tests.support.messages` writes what is said now; a person reviews how it differs from before.
 """
 
@@ -29,14 +31,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from safetensors.numpy import save_file
 
 import ckpt_surgery
 from ckpt_surgery.core.errors import SurgeryError
+from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.engine.tasks import outputs_of
 from ckpt_surgery.engine.worker import Means, run
 from ckpt_surgery.formats.orbax.unsupported import unsupported
 from ckpt_surgery.language.loading import parse_recipe
 from ckpt_surgery.planner.planning import make_plan
+from ckpt_surgery.report.problems import problem_sections
 from tests.support import command_line
 from tests.support.memory import MemorySink, MemorySource
 from tests.support.models import save_model
@@ -45,6 +50,13 @@ from tests.support.plans import COMPUTED, MEMORY, plan_of
 DIRECTORY = Path(__file__).parents[1] / "data" / "messages"
 OPTIONS = ("target", "listing", "set", "memory", "orbax", "values", "says")
 COMMAND, CALL = "$ ", ">>> "
+PAGE = "problems"
+"""The file of the examples of the page."""
+PAGE_LEAVES = [
+    *(f"params/dense_{i}/{name}" for i in range(2) for name in ("kernel  float32[4,8]", "bias  float32[8]")),
+    "step  int32[]",
+]
+"""Their checkpoint."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +80,8 @@ class Case:
         if self.given.startswith(COMMAND):
             done = command_line.run(*shlex.split(self.given.removeprefix(COMMAND)))
             assert done.exit_code, f"{self.title}: nothing is wrong"
-            said = f"exit code {done.exit_code}\n{done.stdout}{done.stderr}".rstrip("\n")
+            printed = "" if self.file == PAGE else done.stdout  # a plan has numbers of the machine
+            said = f"exit code {done.exit_code}\n{printed}{done.stderr}".rstrip("\n")
         else:
             error = self.error()
             said = f"{'' if self.is_recipe else f'{type(error).__name__}: '}{error}"
@@ -119,8 +132,54 @@ def carry_out(recipe: str, array: np.ndarray[Any, Any]) -> None:
         assert not sink.finished
 
 
+def example(code: str) -> tuple[str, dict[str, Sequence[str]]]:
+    """What is given for a code on the page, and the checkpoint of a recipe."""
+    paragraphs = problem_sections()[Code(code)].paragraphs
+    given = next(paragraph.text for paragraph in paragraphs if paragraph.is_code)
+    if given.startswith(COMMAND):
+        return COMMAND + given.removeprefix(f"{COMMAND}ckpt-surgery "), {}
+    return f"{given}\n", {"source": PAGE_LEAVES}
+
+
+SOURCE = {
+    "big": np.zeros((2, 1 << 20), np.float32),
+    "huge": np.full(4, 1e9, np.float32),
+    "tree/key": np.ones(2, np.complex128),
+}
+OF_EXAMPLES = {
+    "SRC": SOURCE,
+    "OTHER": {"b": np.ones(3, np.float32)},
+    "LARGER": {**SOURCE, "b": np.ones(3, np.float32)},
+    "WIDER": {**SOURCE, "huge": np.ones(9, np.float32)},
+    "SMALLER": {"huge": np.ones(4, np.float32)},
+    "existing": {"a": np.ones(2, np.float32)},
+}
+RECIPES = {
+    "recipe": "rules: []",
+    "empty": "rules: []",
+    "strict": "target: {extra: error}\nrules: []",
+    "fallback": "target: {missing: fallback, extra: drop}\nrules: []",
+    "sort": "rules: [{match: big, value: ranks(x)}]",
+    "to-float16": "rules: [{match: huge, value: \"cast(x, 'float16')\"}]",
+}
+
+
+def prepare_examples(directory: Path) -> None:
+    """Write what commands of the page name; none of them changes it."""
+    for name, rules in RECIPES.items():
+        (directory / f"{name}.yaml").write_text(f"version: 1\n{rules}\n")
+    for name, arrays in OF_EXAMPLES.items():
+        np.savez(directory / "example.npz", **arrays)
+        ckpt_surgery.convert(directory / "example.npz", directory / name)
+    ckpt_surgery.plan(None, directory / "example.npz", format="orbax", out=directory / "plan.json")
+    np.savez(directory / "example.npz", **SOURCE)
+    save_file({"a": np.ones(9)}, directory / "truncated.safetensors")
+    os.truncate(directory / "truncated.safetensors", 90)
+
+
 def prepare(directory: Path) -> None:
     """Write what commands and calls name; none of them changes it."""
+    prepare_examples(directory)
     model = save_model(directory / "model")
     (directory / "recipe.yaml").write_text("version: 1\n")
     (directory / "text.txt").write_text("no checkpoint\n")
@@ -135,8 +194,9 @@ def cases_of(text: str, file: str) -> Iterator[Case]:
     for part in re.split(r"^=== ", text, flags=re.MULTILINE)[1:]:
         head, *sections = re.split(r"^--- ", part, flags=re.MULTILINE)
         title, _, given = head.partition("\n")
-        named = [section.partition("\n") for section in sections]
-        yield Case(file, title, given, {name: body.splitlines() for name, _, body in named})
+        of_page, leaves = example(title) if file == PAGE else ("", {})
+        named = {name: body.splitlines() for name, _, body in (one.partition("\n") for one in sections)}
+        yield Case(file, title, given or of_page, {**leaves, **named})
 
 
 def all_cases() -> list[Case]:
@@ -147,8 +207,9 @@ def all_cases() -> list[Case]:
 
 def renewed(case: Case) -> str:
     """The case with what is said now, as its file has it."""
-    sections = {name: lines for name, lines in case.sections.items() if name != "says"}
-    parts = [f"=== {case.title}\n{case.given}"]
+    of_page = case.file == PAGE
+    sections = {} if of_page else {name: text for name, text in case.sections.items() if name != "says"}
+    parts = [f"=== {case.title}\n{'' if of_page else case.given}"]
     for name, lines in {**sections, "says": case.said().splitlines()}.items():
         parts.append("".join(f"{line}\n" for line in (f"--- {name}", *lines)))
     return "".join(parts)
