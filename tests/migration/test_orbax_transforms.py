@@ -125,50 +125,6 @@ def test_what_orbax_refuses_is_refused(tmp_path: Path, case: Case) -> None:
         carried_out(tmp_path, recipe, case.original, case.new)
 
 
-def test_the_example_of_the_docstring(tmp_path: Path) -> None:
-    """That of `apply_transformations`, with functions of key and tree, as these have to be."""
-    original = {
-        "a": 1,
-        "b": {"c": 5, "d": [0, 1, 2, 3]},
-        "f": 2,
-        "b1": {"c": 2},
-        "b2": {"c": 3},
-    }
-    transforms = {
-        "a1": Transform(multi_value_fn=lambda key, kv: kv["a"]),
-        "b": {"c": Transform(multi_value_fn=lambda key, kv: kv["b"]["c"] * 2)},
-        "c1": Transform(original_key="b/c"),
-        "c2": Transform(original_key="b/c"),
-        "x": Transform(multi_value_fn=lambda key, kv: kv["b"]["d"][0]),
-        "z": Transform(multi_value_fn=lambda key, kv: kv["a"] * 2 + sum(kv["b"]["d"])),
-        r"x(\d.*)": Transform(original_key=r"b\1"),
-    }
-    new = {
-        "a1": -1,
-        "b": {"c": -1},
-        "c1": -1,
-        "c2": -1,
-        "x": -1,
-        "z": -1,
-        "f": -1,
-        "g": 5,
-        "x1": {"c": -1},
-        "x2": {"c": -1},
-    }
-    recipe = from_orbax_transforms(transforms, original=original)
-    assert_as_orbax(tmp_path, original, transforms, new, recipe)
-    assert {rule["fill"]: rule.get("value", rule.get("from")) for rule in rules(recipe)} == {
-        "a1": "source['a']",
-        "b/c": "source['b/c'] * 2",
-        "c1": "b/c",
-        "c2": "b/c",
-        "x": "source['b/d/0']",
-        "z": "source['a'] * 2 + (source['b/d/0'] + source['b/d/1'] + source['b/d/2'] + source['b/d/3'])",
-        r"x(\d.*)": r"b\1",
-    }
-    assert not recipe.hooks
-
-
 # --- the document ---------------------------------------------------------------------------------------
 
 
