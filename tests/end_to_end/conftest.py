@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from ckpt_surgery.storage import views
-from tests.support import linked_sources
+from tests.support import linked_sources, sharded_runs
+from tests.support.checkpoints import save_pytree
 from tests.support.key_value import key_value
 from tests.support.linked_sources import Layout
 
@@ -15,6 +16,14 @@ from tests.support.linked_sources import Layout
 def layout(tmp_path_factory: pytest.TempPathFactory) -> Layout:
     """`layout(name)`: the checkpoint of `linked_sources` in that layout, written once."""
     return linked_sources.layouts(tmp_path_factory.mktemp)
+
+
+@pytest.fixture(scope="session")
+def sharded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The checkpoint of `sharded_runs`."""
+    path = tmp_path_factory.mktemp("sharded") / "in"
+    save_pytree(path, sharded_runs.ARRAYS)
+    return path
 
 
 @pytest.fixture

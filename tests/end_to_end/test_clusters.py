@@ -37,14 +37,14 @@ from tests.support.checkpoints import restored, save_pytree
 from tests.support.command_line import run
 from tests.support.comparing import assert_same
 from tests.support.recipes import write_recipe
-from tests.support.sharded_runs import SavedRun, entries, save_source
+from tests.support.sharded_runs import SavedRun, copy_source, entries
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning")
 
 
 @pytest.fixture
-def recipe(tmp_path: Path) -> Path:
-    return save_source(tmp_path)
+def recipe(sharded: Path, tmp_path: Path) -> Path:
+    return copy_source(sharded, tmp_path)
 
 
 class Ending:

@@ -19,7 +19,7 @@ from tests.support.directories import names
 from tests.support.executors import carry_out
 from tests.support.reading import read
 from tests.support.recipes import write_recipe
-from tests.support.sharded_runs import ARRAYS, SUFFIXES, save_source
+from tests.support.sharded_runs import ARRAYS, SUFFIXES, copy_source
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning")
 WRITTEN = {
@@ -33,8 +33,8 @@ SMALL = "20MiB"
 
 
 @pytest.fixture
-def recipe(tmp_path: Path) -> Path:
-    return save_source(tmp_path)
+def recipe(sharded: Path, tmp_path: Path) -> Path:
+    return copy_source(sharded, tmp_path)
 
 
 @pytest.mark.parametrize("format", SUFFIXES)

@@ -43,15 +43,15 @@ from tests.support.command_line import run
 from tests.support.ended_runs import Killed, killed
 from tests.support.failing import raising
 from tests.support.recipes import write_recipe
-from tests.support.sharded_runs import ARRAYS, SUFFIXES, SavedRun, entries, save_source
+from tests.support.sharded_runs import ARRAYS, SUFFIXES, SavedRun, copy_source, entries
 
 Planned = Callable[..., SavedRun]
 
 
 @pytest.fixture
-def planned(tmp_path: Path) -> Planned:
+def planned(sharded: Path, tmp_path: Path) -> Planned:
     """`planned(dst)`: a saved plan of an Orbax checkpoint, for a name in the test's directory or a URL."""
-    recipe = save_source(tmp_path)
+    recipe = copy_source(sharded, tmp_path)
 
     def plan(dst: str = "out", recipe: Path | None = recipe, **options: Any) -> SavedRun:
         file, where = tmp_path / "plan.json", dst if "://" in dst else str(tmp_path / dst)

@@ -1,6 +1,7 @@
 """A checkpoint whose conversion has work for many shards, and saved plans that are carried out in shards."""
 
 import os
+import shutil
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +11,6 @@ import numpy as np
 
 import ckpt_surgery
 from ckpt_surgery.api import sharding
-from tests.support.checkpoints import save_pytree
 from tests.support.recipes import write_recipe
 
 SUFFIXES = {"orbax": "", "zarr": ".zarr", "safetensors": ".safetensors", "npz": ".npz", "flax": ".msgpack"}
@@ -32,9 +32,9 @@ rules:
 """
 
 
-def save_source(directory: Path) -> Path:
-    """Save the arrays as the checkpoint `in`; returns a recipe that keeps some of them as they are."""
-    save_pytree(directory / "in", ARRAYS)
+def copy_source(saved: Path, directory: Path) -> Path:
+    """Copy the checkpoint of the arrays to `in`; returns a recipe that keeps some of them as they are."""
+    shutil.copytree(saved, directory / "in")
     return write_recipe(directory, RECIPE)
 
 
