@@ -42,10 +42,11 @@ def model_tree() -> dict[str, Any]:
     }
 
 
-@pytest.fixture
-def saved(tmp_path: Path) -> Path:
-    ocp.PyTreeCheckpointer().save(tmp_path / "saved", model_tree())
-    return tmp_path / "saved"
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("functions") / "saved"
+    ocp.PyTreeCheckpointer().save(path, model_tree())
+    return path
 
 
 def loaded(path: Path) -> Any:

@@ -50,8 +50,8 @@ def step(state: TrainState) -> tuple[TrainState, float]:
 
 @pytest.fixture(scope="module")
 def trained() -> TrainState:
-    """A model of 12 layers after two steps."""
-    state = new_state(Model(12))
+    """A model of 4 layers after two steps."""
+    state = new_state(Model(4))
     for _ in range(2):
         state, _ = step(state)
     return state
@@ -82,7 +82,7 @@ def same(found: Any, wanted: Any) -> None:
 
 @pytest.mark.slow("trains a model")
 def test_a_state_is_restored_and_training_goes_on(old: Path, trained: TrainState) -> None:
-    found = ckpt_surgery.restore(None, old, target=jax.eval_shape(lambda: new_state(Model(12), seed=1)))
+    found = ckpt_surgery.restore(None, old, target=jax.eval_shape(lambda: new_state(Model(4), seed=1)))
     assert type(found) is TrainState
     same((found.step, found.params, found.opt_state), (trained.step, trained.params, trained.opt_state))
     (after, first), (wanted_after, wanted_first) = step(found), step(trained)
@@ -98,7 +98,7 @@ def test_a_state_of_a_renamed_model_computes_the_same(old: Path, trained: TrainS
             {"match": r"(?P<top>.*)/layers_(?P<i>\d+)/(?P<leaf>.*)", "to": "${top}/block_${i}/${leaf}"}
         ],
     }
-    state = new_state(Model(12, "block"), seed=1)
+    state = new_state(Model(4, "block"), seed=1)
     found = ckpt_surgery.restore(recipe, old, target=jax.eval_shape(lambda: state))
     found = found.replace(apply_fn=state.apply_fn)  # which `eval_shape` made anew
     (after, first), (wanted_after, wanted_first) = step(found), step(trained)
@@ -115,18 +115,18 @@ def test_a_partial_restore_is_a_smaller_target(old: Path, trained: TrainState, r
 
 
 def test_a_deeper_model_is_refused_before_anything_is_read(old: Path, reads: list[str]) -> None:
-    with pytest.raises(PlanError, match=r"no source: .*`params/layers_\{12\.\.15\}/kernel`") as caught:
-        ckpt_surgery.restore(None, old, target=jax.eval_shape(lambda: new_state(Model(16))))
+    with pytest.raises(PlanError, match=r"no source: .*`params/layers_\{4,5\}/kernel`") as caught:
+        ckpt_surgery.restore(None, old, target=jax.eval_shape(lambda: new_state(Model(6))))
     assert caught.value.exit_code == 2
     assert reads == []
 
 
 def test_a_deeper_model_keeps_its_own_new_layers(old: Path, trained: TrainState) -> None:
-    fresh = new_state(Model(16), seed=1)
+    fresh = new_state(Model(6), seed=1)
     found = ckpt_surgery.restore("version: 1\ntarget: {missing: fallback}\n", old, target=fresh)
-    same(found.params["layers_15"], fresh.params["layers_15"])
-    same(found.params["layers_11"], trained.params["layers_11"])
-    assert found.params["layers_15"]["kernel"] is fresh.params["layers_15"]["kernel"]
+    same(found.params["layers_5"], fresh.params["layers_5"])
+    same(found.params["layers_3"], trained.params["layers_3"])
+    assert found.params["layers_5"]["kernel"] is fresh.params["layers_5"]["kernel"]
 
 
 # --- trees in place of checkpoints --------------------------------------------------------------------
