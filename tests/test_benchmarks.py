@@ -289,19 +289,8 @@ def test_tables_have_the_headlines_and_what_grew() -> None:
 
 
 def test_options(tmp_path: Path) -> None:
-    given = [
-        "--size",
-        "8GB",
-        "--leaves",
-        "300,100",
-        "--only",
-        "cast",
-        "--runs",
-        "1",
-        "--scratch",
-        str(tmp_path),
-    ]
-    options = bench.parse(given)
+    given = "--size 8GB --leaves 300,100 --only cast --runs 1 --scratch"
+    options = bench.parse([*given.split(), str(tmp_path)])
     assert (options.size, options.leaves, options.only) == (8 * 10**9, (100, 300), ["cast"])
     wanted = "make performance SIZE=8GB BENCH='--only cast --runs 1 --leaves 100,300'"
     assert bench.setting(options).command == wanted

@@ -28,6 +28,7 @@ from ckpt_surgery.system import resources
 from tests.formats.tensorflow.bundles import tensorflow
 from tests.support import checkpoints
 from tests.support.command_line import run
+from tests.support.trees import nested
 
 pytestmark = pytest.mark.each
 
@@ -190,25 +191,12 @@ def read_leaves(text: str) -> Leaves:
         name = row[1] or name
         sections.setdefault(name, {})[row[2]] = row[3]
     result, target = sections.pop("result"), sections.pop("target", None)
-    config: dict[str, Any] = {}
-    for path, text in sections.pop("config", {}).items():
-        *containers, last = path.split("/")
-        inner = config
-        for container in containers:
-            inner = inner.setdefault(container, {})
-        inner[last] = json.loads(text)
+    config = nested({path: json.loads(text) for path, text in sections.pop("config", {}).items()})
     return Leaves(sections, target, result, config)
 
 
 def save(path: Path, leaves: Mapping[str, str]) -> Path:
-    tree: dict[str, Any] = {}
-    for key, spec in leaves.items():
-        inner = tree
-        *containers, last = key.split("/")
-        for name in containers:
-            inner = inner.setdefault(name, {})
-        inner[last] = value(spec)
-    ocp.PyTreeCheckpointer().save(path, tree)
+    ocp.PyTreeCheckpointer().save(path, nested({key: value(spec) for key, spec in leaves.items()}))
     return path
 
 

@@ -23,6 +23,7 @@ from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.migration.functions.rules import MOST_MATCHES, template_of
 from ckpt_surgery.migration.functions.tracing import described, recipe_of_function, source_names
 from ckpt_surgery.migration.originals import original_of_leaves, original_of_tree
+from tests.support.trees import nested
 
 HERE = str(Path(__file__).name)
 
@@ -35,14 +36,7 @@ def rules_of(function: Any, *trees: Any) -> list[Any]:
 
 def arrays(*names: str) -> dict[str, Any]:
     """A nested tree of arrays with these keys."""
-    tree: dict[str, Any] = {}
-    for name in names:
-        *path, last = name.split("/")
-        node = tree
-        for part in path:
-            node = node.setdefault(part, {})
-        node[last] = np.ones(2, np.float32)
-    return tree
+    return nested(dict.fromkeys(names, np.ones(2, np.float32)))
 
 
 # --- rules ---
