@@ -5,20 +5,14 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 from flax import linen as nn
 from flax import nnx
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from ckpt_surgery.core.errors import PlanError, UsageError
-from tests.support.shardings import eight_devices, resolved, says, shape
+from tests.support.shardings import resolved, says, shape
 
 P = PartitionSpec
-
-
-@pytest.fixture(scope="module")
-def mesh() -> Mesh:
-    return eight_devices()
 
 
 class Dense(nn.Module):

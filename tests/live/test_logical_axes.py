@@ -21,7 +21,7 @@ from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 import ckpt_surgery
 from ckpt_surgery.core.errors import PlanError, UsageError
 from ckpt_surgery.live.logical_axes import LogicalAxes, mesh_axes, split_axes
-from tests.support.shardings import eight_devices, refused, resolved, says, shape
+from tests.support.shardings import refused, resolved, says, shape
 
 P = PartitionSpec
 Flat = dict[str, Any]
@@ -36,11 +36,6 @@ RULES = (
     ("embed", "data"),  # never: the rule above has said it
 )
 """Rules such as T5X's standard ones."""
-
-
-@pytest.fixture(scope="module")
-def mesh() -> Mesh:
-    return eight_devices()
 
 
 class Mlp(nn.Module):

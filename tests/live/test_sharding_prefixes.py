@@ -11,7 +11,7 @@ from jax.experimental.layout import Format, Layout
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from ckpt_surgery.core.errors import UsageError
-from tests.support.shardings import eight_devices, refused, resolved, says, shape
+from tests.support.shardings import refused, resolved, says, shape
 
 P = PartitionSpec
 
@@ -19,11 +19,6 @@ P = PartitionSpec
 class Pair(NamedTuple):
     mu: Any
     nu: Any
-
-
-@pytest.fixture(scope="module")
-def mesh() -> Mesh:
-    return eight_devices()
 
 
 @pytest.fixture

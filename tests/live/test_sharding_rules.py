@@ -7,14 +7,9 @@ import pytest
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from ckpt_surgery.core.errors import PlanError, UsageError
-from tests.support.shardings import eight_devices, refused, resolved, says, shape
+from tests.support.shardings import refused, resolved, says, shape
 
 P = PartitionSpec
-
-
-@pytest.fixture(scope="module")
-def mesh() -> Mesh:
-    return eight_devices()
 
 
 def test_the_first_rule_that_matches_a_whole_key_wins(mesh: Mesh) -> None:

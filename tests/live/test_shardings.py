@@ -3,20 +3,14 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
 
 from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.live.shardings import sharding_flaw
 from ckpt_surgery.live.tree import live_tree
-from tests.support.shardings import eight_devices, resolved, says, shape
+from tests.support.shardings import resolved, says, shape
 
 P = PartitionSpec
-
-
-@pytest.fixture(scope="module")
-def mesh() -> Mesh:
-    return eight_devices()
 
 
 def test_the_own_shardings_of_arrays_and_of_shapes(mesh: Mesh) -> None:
