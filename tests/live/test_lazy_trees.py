@@ -15,23 +15,10 @@ import ckpt_surgery
 from ckpt_surgery import LazyArray
 from ckpt_surgery.core.arrays import ArraySpec, Region
 from ckpt_surgery.core.errors import PlanError
+from tests.live.test_lazy_arrays import Counted
 from tests.support import checkpoints
 
 W = np.arange(24, dtype=np.float32).reshape(6, 4)
-
-
-class Counted(LazyArray):
-    """An array in memory that counts how often it is read."""
-
-    def __init__(self, array: np.ndarray):
-        super().__init__(ArraySpec(array.shape, array.dtype))
-        self.array = array
-        self.regions: list[Region] = []
-
-    def _read(self, region: Region) -> np.ndarray:
-        self.regions.append(region)
-        part: np.ndarray = self.array[region.slices].copy()
-        return part
 
 
 def test_planning_reads_nothing_and_a_slice_its_region() -> None:
