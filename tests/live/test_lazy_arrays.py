@@ -3,7 +3,6 @@
 import asyncio
 import copy
 import operator
-import pickle
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -286,8 +285,3 @@ def test_dask_reads_blocks_of_it() -> None:
     assert len(lazy.regions) == 4
     assert dask.array.from_array(lazy).name == dask.array.from_array(lazy).name
     assert dask.array.from_array(lazy).name != dask.array.from_array(Counted(WHOLE)).name
-
-
-def test_pickling_says_what_can_be_pickled() -> None:
-    with pytest.raises(UsageError, match="Pickle the checkpoint"):
-        pickle.dumps({"w": Counted(WHOLE)})

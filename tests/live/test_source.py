@@ -2,9 +2,6 @@
 
 import gc
 import itertools
-import subprocess
-import sys
-import textwrap
 import tracemalloc
 from collections.abc import Callable
 from dataclasses import replace
@@ -31,7 +28,6 @@ from ckpt_surgery.live.tree import live_tree
 from tests.support import checkpoints
 from tests.support.checkpoints import dtype, random, sharded
 from tests.support.effort import examples
-from tests.support.ports import free_port
 from tests.support.strategies import regions
 
 
@@ -165,75 +161,6 @@ def test_a_tree_is_written_as_orbax_writes_it(tmp_path: Path) -> None:
     assert sum(leaf.sharding is not None for leaf in ours.leaves) == 5
     assert {leaf.kind for leaf in ours.leaves} == set(LeafKind) - {LeafKind.OBJECT}
     checkpoints.assert_same(checkpoints.restored(tmp_path / "ours"), checkpoints.expected(strings=True))
-
-
-PROCESS = """
-    import os, sys
-    process, port = int(sys.argv[1]), sys.argv[2]
-    os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=2"
-    os.environ["JAX_PLATFORMS"] = "cpu"
-    import jax
-    jax.config.update("jax_cpu_collectives_implementation", "gloo")
-    jax.distributed.initialize(f"localhost:{port}", 2, process)
-    import numpy as np
-    from jax.sharding import NamedSharding, PartitionSpec
-    from ckpt_surgery.core.arrays import Region
-    from ckpt_surgery.core.errors import SourceError
-    from ckpt_surgery.live.source import TreeSource
-    from ckpt_surgery.live.tree import live_tree
-
-    whole = np.arange(32).reshape(8, 4)
-    mesh = jax.make_mesh((4,), ("x",))
-
-    def placed(*axes):
-        return jax.make_array_from_callback(
-            whole.shape, NamedSharding(mesh, PartitionSpec(*axes)), lambda index: whole[index]
-        )
-
-    keys = jax.jit(
-        lambda: jax.random.split(jax.random.key(0), 4),
-        out_shardings=NamedSharding(mesh, PartitionSpec("x")),
-    )()
-    source = TreeSource(live_tree({"w": placed("x"), "replicated": placed(), "keys": keys}), "(tree)")
-    leaves = source.leaves()
-    own = Region((4 * process, 1), (4 * process + 4, 3))
-    assert np.array_equal(source.read(leaves["w"], own), whole[own.slices])
-    everything = Region.whole((8, 4))
-    assert np.array_equal(source.read(leaves["replicated"], everything), whole)
-    assert source.read(leaves["keys"], Region((2 * process, 0), (2 * process + 2, 2))).shape == (2, 2)
-    for name, region in (("w", everything), ("keys", Region.whole((4, 2)))):
-        try:
-            source.read(leaves[name], region)
-        except SourceError as error:
-            print(error)
-"""
-
-
-@pytest.mark.slow("starts several processes")
-def test_two_processes_read_what_they_hold() -> None:
-    hint = "  Keep or rename it here and compute afterwards, or read it from a checkpoint."
-    expected = [
-        line
-        for name in ("w", "keys")
-        for line in (f"`{name}` of (tree) is computed with, but other processes hold a part of it", hint)
-    ]
-    port = free_port()
-    running = [
-        subprocess.Popen(
-            [sys.executable, "-c", textwrap.dedent(PROCESS), str(i), str(port)],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for i in range(2)
-    ]
-    try:
-        ended = [process.communicate(timeout=120) for process in running]
-    finally:
-        for process in running:
-            process.kill()
-    for process, (output, errors) in zip(running, ended, strict=True):
-        assert (process.returncode, output.splitlines()) == (0, expected), errors
 
 
 AXES = (None, "x", "y", ("x", "y"), ("y", "x"))
