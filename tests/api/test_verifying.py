@@ -326,16 +326,16 @@ def test_what_a_record_says(written: Callable[..., Path], tmp_path: Path) -> Non
     }
 
 
-def test_the_record_is_not_carried_into_the_next_checkpoint(written: Callable[..., Path]) -> None:
+@pytest.mark.parametrize("name", NAMES.values())
+def test_the_record_is_not_carried_into_the_next_checkpoint(name: str, written: Callable[..., Path]) -> None:
     """Each has its own, and none is among the custom metadata."""
-    for name in NAMES.values():
-        path = written(name)
-        assert "ckpt_surgery.json" not in ckpt_surgery.inspect(path).metadata
-        for other in (NAMES["orbax"], NAMES["safetensors"]):
-            out = path.with_name(f"from-{name}-to-{other}")
-            ckpt_surgery.convert(path, out, verify="none")
-            assert "ckpt_surgery.json" not in ckpt_surgery.inspect(out).metadata
-            assert ckpt_surgery.verify(out).flaws == ()
+    path = written(name)
+    assert "ckpt_surgery.json" not in ckpt_surgery.inspect(path).metadata
+    for other in (NAMES["orbax"], NAMES["safetensors"]):
+        out = path.with_name(f"from-{name}-to-{other}")
+        ckpt_surgery.convert(path, out, verify="none")
+        assert "ckpt_surgery.json" not in ckpt_surgery.inspect(out).metadata
+        assert ckpt_surgery.verify(out).flaws == ()
 
 
 def test_the_record_changes_no_fingerprint(linked: Path, tmp_path: Path) -> None:
