@@ -61,51 +61,11 @@ def test_a_leaf_of_the_result(here: Path) -> None:
     assert (found.used, found.is_subtree) == ((), False)
 
 
-def test_functions_that_stand_side_by_side_are_counted(here: Path) -> None:
-    twice = {"match": "l_(.)/w", "to": "m_\\1", "value": "x * 2"}
-    stacked = {"match": "m_.", "to": "w", "value": "stack(xs)"}
-    recipe = {"version": 1, "passes": [{"rules": [twice]}, {"rules": [stacked]}]}
-    made = ckpt_surgery.explain(recipe, "a.safetensors", key="w").made
-    assert made is not None
-    assert made.operations == (
-        ExplainedFunction("*", 3, "f32[2,3]"),
-        ExplainedFunction("stack", 1, "f32[3,2,3]"),
-    )
-    assert [stage.rule.path for stage in made.stages] == ["passes[0].rules[0]", "passes[1].rules[0]"]
-
-
 def test_options_change_what_is_explained(here: Path) -> None:
     found = ckpt_surgery.explain("r.yaml", "a.safetensors", key="x/w", set={"to": "x"}, format="safetensors")
     assert found.made is not None
     with pytest.raises(TypeError, match="no option `sett`; did you mean `set`"):
         ckpt_surgery.explain("r.yaml", "a.safetensors", key="x/w", sett={})  # type: ignore[call-arg]
-
-
-@pytest.mark.parametrize(
-    ("key", "outputs", "why", "rule", "excerpt"),
-    [
-        ("l_1/w", ("net/w",), None, None, "rules[0]"),
-        ("old/w", (), "drop", "rules[2]", "rules[2]"),
-        ("old/b", (), "unmatched: drop", None, "unmatched"),
-    ],
-)
-def test_a_leaf_of_a_source(
-    here: Path, key: str, outputs: tuple[str, ...], why: str | None, rule: str | None, excerpt: str
-) -> None:
-    found = ckpt_surgery.explain("r.yaml", "a.safetensors", key=key)
-    (used,) = found.used
-    assert (found.made, used.source, used.leaf.key.text, used.outputs) == (None, "source", key, outputs)
-    gone = used.dropped
-    assert (None if gone is None else gone.why) == why
-    assert (None if gone is None or gone.rule is None else gone.rule.path) == rule
-    assert list(found.excerpts) == [excerpt]
-
-
-def test_the_rule_that_nearly_matched(here: Path) -> None:
-    (used,) = ckpt_surgery.explain("r.yaml", "a.safetensors", key="old/b").used
-    assert [(one.rule.path, one.outcome, one.key) for one in used.attempts] == [
-        ("rules[3]", Outcome.BEGINNING, "old")
-    ]
 
 
 def test_the_policy_of_the_pass_that_dropped_a_leaf_is_shown(here: Path) -> None:

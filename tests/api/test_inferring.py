@@ -94,20 +94,6 @@ def test_a_listing_has_no_values_to_compare(source: Path, tmp_path: Path) -> Non
     assert [one.targets for one in found.findings.undecided] == [("params/head",)]
 
 
-def test_values_that_are_not_to_be_looked_at() -> None:
-    """Names say that `a` is `a`, values say that it is `b`."""
-    one = {"a": {"w": normal(3, 4)}, "b": {"w": normal(3, 4, seed=1)}}
-    other = {"a": one["b"], "b": one["a"]}
-    by_values = ckpt_surgery.infer(one, other)
-    assert (by_values.values, len(by_values.findings.conflicts)) == ("shared", 2)
-    by_names = ckpt_surgery.infer(one, other, values="ignore")
-    assert (by_names.values, by_names.decided, by_names.findings.conflicts) == ("none", True, ())
-    assert {formation.target: formation.sources for formation in by_names.findings.formations} == {
-        "a/w": ("a/w",),
-        "b/w": ("b/w",),
-    }
-
-
 def test_names_decide_for_a_target_that_was_just_initialised() -> None:
     fresh = {key: normal(*array.shape, seed=99) for key, array in TARGET.items()}
     found = ckpt_surgery.infer(nested(SOURCE), nested(fresh))
@@ -182,16 +168,6 @@ def test_progress_counts_what_is_read_and_what_is_compared() -> None:
     ckpt_surgery.infer({"w": normal(3, 4)}, {"v": normal(3, 4).T.copy()}, progress=told.append)
     assert [(one.done_bytes, one.total_bytes) for one in told] == [(48, 96), (96, 96), (48, 48)]
     assert len({one.doing for one in told}) == 2
-
-
-@pytest.mark.parametrize("which", [0, 1])
-def test_the_draft_does_not_replace_what_it_is_made_from(which: int, source: Path, target: Path) -> None:
-    before = source.read_bytes()
-    with pytest.raises(SurgeryError) as refused:
-        ckpt_surgery.infer(source, target, out=(source, target / "draft.yaml")[which])
-    assert refused.value.exit_code == 2
-    assert source.read_bytes() == before
-    assert not (target / "draft.yaml").exists()
 
 
 def test_a_draft_without_a_free_leaf_stops_by_a_rule_of_its_own() -> None:

@@ -151,17 +151,6 @@ def test_quiet_leaves_the_recipe() -> None:
     assert "planned" not in done.stderr
 
 
-def test_a_listing_as_the_target() -> None:
-    leaves = [
-        {"key": "layers/kernel", "shape": [3, 6, 4], "dtype": "float32"},
-        {"key": "wte", "shape": [7, 4], "dtype": "float32"},
-    ]
-    Path("model.json").write_text(json.dumps(leaves))
-    done = run("infer", "old.safetensors", "model.json", "--json", "-")
-    assert json.loads(done.stdout)["values"] == "none"
-    assert not json.loads(done.stdout)["needs_target"]
-
-
 MISTAKES = [
     (("gone.safetensors", "new.safetensors"), "gone.safetensors"),
     (("old.safetensors", "gone.safetensors"), "gone.safetensors"),
