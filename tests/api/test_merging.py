@@ -152,20 +152,20 @@ def dare(density: float, *models: str) -> Config:
     return {"merge_method": "dare_linear", "base_model": "base", "models": entries}
 
 
-def test_masks_depend_on_the_seed_alone(directory: Path) -> None:
+def test_masks_depend_on_the_seed(directory: Path) -> None:
+    """And on nothing else: see test_merging_repeated."""
     one = save_config(directory / "one.yaml", dare(0.5, "math"))
-    for name, seed in (("a", 0), ("b", 0), ("c", 1)):
-        ckpt_surgery.merge(one, directory / name, seed=seed)
-    a, b, c = (loaded(directory / name) for name in "abc")
-    assert all(np.array_equal(a[key], b[key]) for key in a)
-    assert not np.array_equal(a["lm_head.weight"], c["lm_head.weight"])
+    for name, seed in (("a", 0), ("b", 1)):
+        ckpt_surgery.merge(one, directory / name, seed=seed, verify="none")
+    a, b = (loaded(directory / name) for name in "ab")
+    assert not np.array_equal(a["lm_head.weight"], b["lm_head.weight"])
 
 
 def test_masks_do_not_depend_on_which_tensors_share_a_formula(directory: Path) -> None:
     config = dare(0.5, "math")
-    ckpt_surgery.merge(save_config(directory / "one.yaml", config), directory / "one")
+    ckpt_surgery.merge(save_config(directory / "one.yaml", config), directory / "one", verify="none")
     config["models"][0]["parameters"]["weight"] = [{"filter": "q_proj", "value": 2}, {"value": 1}]
-    ckpt_surgery.merge(save_config(directory / "two.yaml", config), directory / "two")
+    ckpt_surgery.merge(save_config(directory / "two.yaml", config), directory / "two", verify="none")
     one, two = loaded(directory / "one"), loaded(directory / "two")
     assert [key for key in one if not np.array_equal(one[key], two[key])] == [
         key for key in one if "q_proj" in key
