@@ -291,21 +291,6 @@ def test_params_and_sizes_as_python_has_them(model: Path, tmp_path: Path) -> Non
     assert [value.key for value in compared if not value.equal] == ["b"]
 
 
-def test_lint_takes_several(recipe: Recipe, tmp_path: Path) -> None:
-    good = recipe("version: 1\n")
-    bad = tmp_path / "bad.yaml"
-    bad.write_text("version: 1\nrules: [{match: a}, {fil: b}]")
-    told = dict(ckpt_surgery.lint([good, bad]))
-    assert told[str(good)] == ()
-    assert len(told[str(bad)]) >= 1
-    missing = tmp_path / "missing.yaml"
-    told = dict(ckpt_surgery.lint([bad, missing, "@lora-mrge", good]))
-    assert list(told) == [str(bad), str(missing), "@lora-mrge", str(good)]
-    assert len(told[str(bad)]) >= 1
-    assert [p.message for p in told[str(missing)]] == [f"recipe not found: {missing}"]
-    assert "did you mean `@lora-merge`?" in told["@lora-mrge"][0].message
-
-
 def test_the_format_is_told_with_all_other_problems(recipe: Recipe) -> None:
     ((_, problems),) = ckpt_surgery.lint(
         [recipe("version: 1\noutput: {format: safetensor}\nrules: [{mtach: a}]")]

@@ -140,15 +140,6 @@ def _plugin(ending: Ending) -> Any:
 
 
 @pytest.mark.slow("starts clusters of processes")
-def test_processes_of_this_machine(tmp_path: Path, recipe: Path) -> None:
-    done = run("apply", recipe, tmp_path / "in", tmp_path / "out", "--engine", "dask", "--workers", "2")
-    assert done.exit_code == 0, done.output
-    assert "done" in done.output
-    assert is_what_one_machine_writes(tmp_path / "out", recipe)
-    assert entries(tmp_path) == []
-
-
-@pytest.mark.slow("starts clusters of processes")
 def test_a_shard_whose_workers_are_always_killed(tmp_path: Path, recipe: Path) -> None:
     plugin = _plugin(Ending(tmp_path, {"0": 0}, every_time=True))
     dask: Any = importlib.import_module("dask")

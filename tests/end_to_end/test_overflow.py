@@ -37,14 +37,6 @@ def check(path: Path) -> None:
     assert np.isinf(found["v"][1])
 
 
-def test_apply_refuses_with_exit_code_1(source: Path, tmp_path: Path) -> None:
-    done = run("apply", write_recipe(tmp_path, REFUSED), source, tmp_path / "out.safetensors", "--json")
-    assert done.exit_code == 1
-    [problem] = json.loads(done.stdout)["error"]["problems"]
-    assert problem["line"] == 3
-    assert not (tmp_path / "out.safetensors").exists()
-
-
 def test_apply_tells_the_number(source: Path, tmp_path: Path) -> None:
     out, recipe = tmp_path / "out.safetensors", write_recipe(tmp_path, PERMITTED)
     done = run("apply", recipe, source, out, "--json", "--memory", "1MiB")
