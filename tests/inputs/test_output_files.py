@@ -29,42 +29,6 @@ def checkpoints_at(*paths: Path) -> list[CheckpointPath]:
 # --- where ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("documents", "paths"),
-    [
-        (["x.json"], ["x.json"]),  # over a source
-        (["src/x.json"], ["src"]),  # into one
-        (["way/x.json"], ["src"]),  # by another name
-        (["src/../x.json"], ["x.json"]),
-        (["x.json", "x.json"], []),  # over the other document
-        (["link", "x.json"], []),
-        ([None, "x.json"], ["a", "x.json"]),  # whatever was not asked for
-        (["config.json"], ["x.npz"]),  # over the config that is read with it
-        (["x.npz.ckpt_surgery.json"], ["x.npz"]),  # over the record of a run
-        (["src.ckpt_surgery.json"], ["src/"]),
-    ],
-)
-def test_documents_are_written_over_nothing_that_is_named(
-    documents: list[str | None], paths: list[str], tmp_path: Path
-) -> None:
-    (tmp_path / "src").mkdir()
-    (tmp_path / "link").symlink_to("x.json")
-    (tmp_path / "way").symlink_to("src")
-    given = [one and str(tmp_path / one) for one in documents]
-    named = [CheckpointPath(os.path.join(tmp_path, path)) for path in paths]
-    with pytest.raises(UsageError, match=REFUSED):
-        check_documents(given, named)
-
-
-def test_documents_beside_all_else_are_fine(tmp_path: Path) -> None:
-    (tmp_path / "src").mkdir()
-    (tmp_path / "old.json").write_text("{}")
-    documents = [tmp_path / "a.json", None, tmp_path / "old.json"]
-    check_documents(documents, checkpoints_at(tmp_path / "src", tmp_path / "x.npz"))
-    assert (tmp_path / "old.json").read_text() == "{}"
-    assert not (tmp_path / "a.json").exists()
-
-
 def test_names_that_no_file_can_have(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no file can be called so"):
         check_documents([f"{tmp_path}/a\0b"], [])
@@ -138,6 +102,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     os.link(tmp_path / "orbax" / "_METADATA", tmp_path / "hard.json")
     (tmp_path / "soft.json").symlink_to("orbax/_METADATA")
+    (tmp_path / "way").symlink_to("orbax")
     return tmp_path
 
 
@@ -178,7 +143,11 @@ APPLIED = [
     ("apply plan.json out.npz {}", "out.npz"),
     ("convert orbax out {}", "orbax/_METADATA"),
     ("convert hf/snapshots/main out {}", "hf/blobs/0"),
+    ("plan copy.yaml m --out new.json {}", "new.json"),  # over the other document
     ("inspect orbax {}", "orbax/_METADATA"),
+    ("inspect orbax {}", "way/new.json"),
+    ("inspect orbax/ {}", "orbax.ckpt_surgery.json"),
+    ("inspect m {}", "orbax/../m.index"),
     ("inspect m {}", "m.index"),
     ("inspect m --stats {}", "m.index"),
     ("inspect m {}", "config.json"),
