@@ -7,11 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 from safetensors.numpy import load_file, save_file
 
 import ckpt_surgery
-from ckpt_surgery.cli.program import cli
 from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.inputs.conversions import choose_conversion
 from ckpt_surgery.inputs.models import known_models
@@ -19,6 +17,7 @@ from tests.recipes import t5_layouts
 from tests.recipes.decoder_layouts import NARROW, Decoder, hf_config
 from tests.recipes.leaves import hf_arrays
 from tests.recipes.test_t5 import filled
+from tests.support.command_line import run
 from tests.support.comparing import assert_same
 
 F32 = np.dtype(np.float32)
@@ -192,17 +191,15 @@ def test_a_config_of_an_earlier_conversion_and_no_names_of_hugging_face(tmp_path
 def test_the_command(tmp_path: Path) -> None:
     """It prints what it chose, and the JSON names the recipe and its params."""
     save_model(tmp_path / "hf", "llama")
-    run = CliRunner().invoke
-    args = ["convert", str(tmp_path / "hf"), str(tmp_path / "tree"), "--to", "maxtext"]
-    dry = run(cli, [*args, "--dry-run", "--json", str(tmp_path / "plan.json")])
+    args = ["convert", tmp_path / "hf", tmp_path / "tree", "--to", "maxtext"]
+    dry = run(*args, "--dry-run", "--json", tmp_path / "plan.json")
     assert dry.exit_code == 0, dry.output
     assert "Llama to maxtext: @hf-llama3-to-jax --set layout=maxtext\n" in dry.output
     document = json.loads((tmp_path / "plan.json").read_text())
     assert document["recipe"]["path"] == "@hf-llama3-to-jax"
     assert document["params"]["layout"]["value"] == "maxtext"
     assert not (tmp_path / "tree").exists()
-    assert run(cli, args).exit_code == 0
-    assert run(cli, [*args[:1], str(tmp_path / "tree"), str(tmp_path / "back"), "--to", "hf"]).exit_code == 0
+    assert run(*args).exit_code == 0
+    assert run("convert", tmp_path / "tree", tmp_path / "back", "--to", "hf").exit_code == 0
     assert (tmp_path / "back" / "model.safetensors").is_file()
-    alone = run(cli, [*args[:3], "--set", "scan=false"])
-    assert alone.exit_code == 2
+    assert run(*args[:3], "--set", "scan=false").exit_code == 2

@@ -19,6 +19,7 @@ from ckpt_surgery.core.errors import UsageError
 from tests.support.checkpoints import quiet
 from tests.support.command_line import run
 from tests.support.slow import slow
+from tests.support.trees import nested
 
 SIZES = {
     "vocab_size": 11,
@@ -181,17 +182,10 @@ def test_what_the_weights_only_contradict_is_told(hf: Path, tmp_path: Path) -> N
 def test_a_config_beside_a_run_or_in_it(hf: Path, tmp_path: Path, place: str, given: str) -> None:
     ckpt_surgery.convert(hf, tmp_path / "tree.npz", to="jax")
     with np.load(tmp_path / "tree.npz") as file:
-        tree = {key: file[key] for key in file.files if key.startswith("params/")}
-    nested: dict[str, Any] = {}
-    for key, value in tree.items():
-        *above, last = key.split("/")
-        inner = nested
-        for name in above:
-            inner = inner.setdefault(name, {})
-        inner[last] = value
+        tree = nested({key: file[key] for key in file.files if key.startswith("params/")})
     root = tmp_path / "runs" / "run"
     with quiet(), ocp.CheckpointManager(root) as manager:
-        manager.save(10, args=ocp.args.Composite(items=ocp.args.StandardSave(nested)))
+        manager.save(10, args=ocp.args.Composite(items=ocp.args.StandardSave(tree)))
     places = {"beside": root.parent, "run": root, "step": root / "10", "item": root / "10" / "items"}
     shutil.copy(hf / "config.json", places[place])
     ckpt_surgery.convert(places[given], tmp_path / "out", to="hf", set={"scan": True})
