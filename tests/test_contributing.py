@@ -16,6 +16,7 @@ import pytest
 import yaml
 
 import ckpt_surgery
+from tests.support.ci_scripts import script
 from tests.support.raw_files import save_raw
 from tests.test_docs import blocks, code
 
@@ -118,28 +119,44 @@ def places() -> dict[str, str]:
     return {path: section[wing] for path, wing in paths}
 
 
-def ran(copy: Path, *arguments: str) -> str:
-    command = [sys.executable, "-m", "ckpt_surgery", *arguments]
+RUN = """
+import sys
+from click.testing import CliRunner
+from ckpt_surgery.cli.program import cli
+
+for line in sys.argv[1:]:
+    done = CliRunner().invoke(cli, line.split())
+    assert done.exit_code == 0, done.output
+    print(done.output, end="\\0")
+"""
+
+
+def ran(copy: Path, *lines: str) -> list[str]:
+    """What each command of the copied package prints."""
     environment = os.environ | {"PYTHONPATH": str(copy), "COLUMNS": "120"}
+    command = [sys.executable, "-c", RUN, *lines]
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, cwd=copy)
     assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    return done.stdout.split("\0")
 
 
 def test_nothing_but_the_new_files_is_needed(copy: Path) -> None:
     save_raw(
         {f"dense/{name}": np.arange(4, dtype=np.float32) for name in ("kernel", "bias")}, copy / "arrays"
     )
-    assert ran(copy, "count", "arrays") == "2\n"
-    assert "(raw)" in ran(copy, "inspect", "arrays")
-    assert "@zero-biases" in ran(copy, "recipes")
-    ran(copy, "lint", "@zero-biases")
-    ran(copy, "apply", "@zero-biases", "arrays", "zeroed.npz")
+    (copy / "roll.yaml").write_text("{version: 1, rules: [{match: dense/kernel, value: 'roll(x, 1)'}]}")
+    count, listing, recipes, *_ = ran(
+        copy,
+        *("count arrays", "inspect arrays", "recipes", "lint @zero-biases"),
+        "apply @zero-biases arrays zeroed.npz",
+        "apply roll.yaml zeroed.npz rolled.npz",
+    )
+    assert count == "2\n"
+    assert "(raw)" in listing
+    assert "@zero-biases" in recipes
     with np.load(copy / "zeroed.npz") as zeroed:
         assert zeroed["dense/kernel"].tolist() == [0, 1, 2, 3]
         assert zeroed["dense/bias"].tolist() == [0, 0, 0, 0]
-    (copy / "roll.yaml").write_text("{version: 1, rules: [{match: dense/kernel, value: 'roll(x, 1)'}]}")
-    ran(copy, "apply", "roll.yaml", "zeroed.npz", "rolled.npz")
     with np.load(copy / "rolled.npz") as rolled:
         assert rolled["dense/kernel"].tolist() == [3, 0, 1, 2]
 
@@ -186,11 +203,9 @@ def test_every_python_that_is_supported_is_tested() -> None:
     assert project["requires-python"] == f">={min(named)}"
 
 
-def test_the_lowest_versions_are_those_of_pyproject() -> None:
-    done = subprocess.run(
-        [sys.executable, str(ROOT / ".ci/lowest.py")], capture_output=True, text=True, check=True
-    )
-    assert done.stdout == (ROOT / "constraints-lowest.txt").read_text(), "run `make lowest`"
+def test_the_lowest_versions_are_those_of_pyproject(capsys: pytest.CaptureFixture[str]) -> None:
+    script("lowest").main()
+    assert capsys.readouterr().out == (ROOT / "constraints-lowest.txt").read_text(), "run `make lowest`"
 
 
 def test_the_version_stands_in_one_place() -> None:

@@ -1,17 +1,14 @@
 """Manual pages: one for the program and one for every command, with every option."""
 
 import re
-import subprocess
-import sys
-from pathlib import Path
 
 import click
 import pytest
 
 from ckpt_surgery.cli.parameters.command import Command
 from ckpt_surgery.cli.program import cli
+from tests.support.ci_scripts import script
 
-ROOT = Path(__file__).parent.parent
 CONTEXT = click.Context(cli, info_name="ckpt-surgery", **cli.context_settings)
 NAMES = cli.list_commands(CONTEXT)
 MACROS = {"TH", "SH", "PP", "TP", "nf", "fi", "RS", "RE"}
@@ -21,8 +18,7 @@ MACROS = {"TH", "SH", "PP", "TP", "nf", "fi", "RS", "RE"}
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """The pages by their names."""
     target = tmp_path_factory.mktemp("man") / "new" / "man"
-    command = [sys.executable, "-W", "error", str(ROOT / ".ci/man.py"), str(target)]
-    subprocess.run(command, check=True, cwd=ROOT)
+    script("man").main(str(target))
     return {path.name: path.read_text() for path in target.iterdir()}
 
 

@@ -1,9 +1,6 @@
 """The registry names recipes, params, tests and keys that are there."""
 
 import functools
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
@@ -11,8 +8,8 @@ from ckpt_surgery.inputs import models
 from ckpt_surgery.inputs.models import Model, ModelLayout, known_models
 from ckpt_surgery.inputs.request import read_recipe
 from ckpt_surgery.language.packaged import packaged_recipes
+from tests.support.ci_scripts import ROOT, script
 
-ROOT = Path(__file__).parents[2]
 EACH = [pytest.param(m, one, id=f"{m.title} {one.name}") for m in known_models() for one in m.layouts]
 
 
@@ -52,7 +49,6 @@ def test_what_to_can_be() -> None:
     assert models.model_of("qwen1") is None
 
 
-def test_the_page_is_current() -> None:
-    command = [sys.executable, "-W", "error", str(ROOT / ".ci/models.py")]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
-    assert done.stdout == (ROOT / "docs/models.md").read_text(), "run `make docs`"
+def test_the_page_is_current(capsys: pytest.CaptureFixture[str]) -> None:
+    script("models").main()
+    assert capsys.readouterr().out == (ROOT / "docs/models.md").read_text(), "run `make docs`"
