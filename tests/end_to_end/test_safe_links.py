@@ -24,7 +24,7 @@ from tests.support.recipes import write_recipe
 FIRST = {f"layer_{i}": random((64, 32), i) for i in range(3)}
 SECOND = {key: value + 1 for key, value in FIRST.items()}
 NBYTES = 3 * 64 * 32 * 4
-REWRITTEN = ("dcp", "flax", "gguf", "hdf5", "npz", "safetensors", "tensorflow", "torch")
+REWRITTEN = ("flax", "dcp", "gguf", "hdf5", "npz", "tensorflow", "torch", "safetensors")
 """Formats of large data files, which programs open and write anew."""
 REPLACED = ("orbax", "t5x", "zarr3")
 
