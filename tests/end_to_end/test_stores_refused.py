@@ -130,9 +130,6 @@ def test_a_store_that_stops_in_the_middle(
     assert not [name for name in objects(s3_bucket) if "ckpt-surgery/" in name or "lock" in name]
 
 
-# --- stores that forget -----------------------------------------------------------------------------------
-
-
 # --- what changes while a command runs --------------------------------------------------------------------
 
 
