@@ -82,20 +82,6 @@ def own_transform(given: Any) -> Transform:
 # --- the programs of the guide --------------------------------------------------------------------------
 
 
-LAYERS = {"norm": 1.5, "mlp_1": {"kernel": np.eye(2), "bias": 3}, "mlp_2": {"kernel": 4, "bias": np.ones(1)}}
-
-
-def averaged(lib: Library) -> Tree:
-    original = {
-        "run": {str(i): (np.arange(3) + i).astype(ml_dtypes.bfloat16) / 3 for i in range(3)},
-        "other": {"x": 1, "y": 6},
-    }
-    transforms = {
-        r"([a-z]+)": lib.Transform(multi_value_fn=lambda k, kv: sum(kv[k].values()) / len(kv[k])),
-    }
-    return lib.apply_transformations(original, transforms, {"run": ..., "other": ...})
-
-
 def train_state(*widths: int, start: int) -> TrainState:
     """AdamW on dense layers, every leaf with values of its own."""
     layers = {f"Dense_{i}": {"kernel": np.ones((8, n)), "bias": np.ones(n)} for i, n in enumerate(widths)}
@@ -135,17 +121,9 @@ def as_in_the_docstring(lib: Library) -> Tree:
     return lib.apply_transformations(original, transforms, new)
 
 
-def with_the_new_tree_preferred(lib: Library) -> Tree:
-    transforms = {"mlp_1/.*": lib.Transform(use_fallback=True), "scale": lib.Transform(original_key="norm")}
-    new = {"norm": 0.5, "mlp_1": {"kernel": ..., "bias": ...}, "scale": ..., "only here": 7}
-    return lib.apply_transformations(LAYERS, transforms, new, default_to_original=False)
-
-
 PROGRAMS = [
-    averaged,
     with_layers_inserted,
     as_in_the_docstring,
-    with_the_new_tree_preferred,
 ]
 
 
