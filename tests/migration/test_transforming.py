@@ -38,6 +38,7 @@ from tests.oracle.test_guide import GUIDE, Example
 from tests.oracle.test_transform_utils import CASES, REFUSED, Case
 from tests.oracle.trees import Tree
 from tests.support.effort import examples
+from tests.support.pytrees import Keyless
 
 Library = Any
 """A module with `Transform` and `apply_transformations`."""
@@ -158,21 +159,6 @@ class Pair(NamedTuple):
     second: Any
 
 
-@jax.tree_util.register_pytree_node_class
-class Unnamed:
-    """A node without names for its children."""
-
-    def __init__(self, *children: Any):
-        self.children = children
-
-    def tree_flatten(self) -> tuple[Any, None]:
-        return self.children, None
-
-    @classmethod
-    def tree_unflatten(cls, _: None, children: Any) -> "Unnamed":
-        return cls(*children)
-
-
 LEAVES: Mapping[str, Any] = {
     "PartitionSpec": PartitionSpec("data", None),
     "RestoreArgs": ocp.RestoreArgs(restore_type=np.ndarray, dtype=np.float16),
@@ -217,7 +203,7 @@ def test_containers_are_those_of_the_new_tree() -> None:
     new = {
         "params": Params(..., ..., name="new"),
         "pair": Pair(..., (..., ...)),
-        "nodes": Unnamed(..., ...),
+        "nodes": Keyless(..., ...),
         "frozen": FrozenDict({"x": ...}),
         "empty": [None, {}, (), []],
     }
@@ -345,7 +331,7 @@ NODES: list[Callable[[Any, Any], Any]] = [
     lambda a, b: (a, b),
     Pair,
     Params,
-    Unnamed,
+    Keyless,
     lambda a, b: FrozenDict({"b": a, "a": b}),
     lambda a, b: {1: a, 0: b},
 ]
