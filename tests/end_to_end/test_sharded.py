@@ -219,16 +219,6 @@ def test_shards_are_numbered_from_0(text: str, tmp_path: Path, job: SavedRun) ->
     assert entries(tmp_path) == []
 
 
-def test_a_source_that_changed_is_told_by_shards_and_by_commit(tmp_path: Path, job: SavedRun) -> None:
-    job.shards(range(2), 2)
-    (tmp_path / "in" / "_METADATA").write_text((tmp_path / "in" / "_METADATA").read_text() + " ")
-    for again in (lambda: job.shards([0], 2), job.commit):
-        with pytest.raises(SourceError, match="changed since") as raised:
-            again()
-        assert raised.value.exit_code == 1
-    assert not job.path.exists()
-
-
 stopped = raising(lambda: Interrupted(signal.SIGTERM, "stopped by SIGTERM"))
 
 
