@@ -29,6 +29,7 @@ from tests.oracle.trees import Tree, assert_same, through_orbax
 from tests.support.trees import nested
 
 MATRIX = np.arange(24, dtype=np.float32).reshape(4, 6) / 4 - 1
+"""Multiples of 1/4: their sums are exact, in any order."""
 OFFSETS = np.arange(6, dtype=np.float32)
 
 
@@ -362,8 +363,6 @@ def test_both_functions_at_once_are_refused() -> None:
 
 # --- functions ------------------------------------------------------------------------------------------
 
-"""Multiples of 1/4: their sums are exact, in any order."""
-
 
 @pytest.mark.parametrize(
     ("function", "expression"),
@@ -539,16 +538,6 @@ def test_problems_name_the_keys_as_they_were_given() -> None:
     assert problems_of(from_orbax_transforms(transforms), target) == [
         ("rules[1].value", None, "transform `(?P<x>.*)k`, value")
     ]
-
-
-def test_a_function_that_fails_is_named_by_its_transform() -> None:
-    def fails(value: Any) -> Any:
-        raise ValueError("no")
-
-    target = {"b": jax.ShapeDtypeStruct((2, 3), np.float32)}
-    recipe = from_orbax_transforms({"b": Transform(original_key="a", value_fn=fails)})
-    [(_, line, name)] = problems_of(recipe, target)
-    assert (line, name) == (None, "transform `b`, value")
 
 
 def test_plans_name_the_transform() -> None:
