@@ -97,10 +97,7 @@ def test_leaves_that_are_read_need_values(where: str, tmp_path: Path) -> None:
     plans: list[ckpt_surgery.Plan] = []
     with pytest.raises(SourceError) as raised:
         carried_out("{match: w, value: x * 2}", plans)
-    assert str(raised.value) == (
-        "(tree) has no values for `a/{0..11}`, `d`: only shapes and dtypes, or arrays that were donated to a "
-        "function\n  Give a tree of arrays that exist, or a checkpoint."
-    )
+    assert "`a/{0..11}`, `d`" in str(raised.value)
     assert (plans, list(tmp_path.iterdir())) == ([], [])
     carried_out("{match: 'a/.*|d', drop: true}", plans)
     assert [step.leaf.key.text for step in plans[0].steps] == ["w"]

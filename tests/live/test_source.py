@@ -106,29 +106,17 @@ def donated() -> jax.Array:
 
 
 WITHOUT_VALUE: dict[str, tuple[Callable[[], Any], str]] = {
-    "described": (
-        lambda: jax.ShapeDtypeStruct((3,), jnp.float32),
-        "`p/w` of (tree) has a shape and a dtype, and no value\n  Give a tree of arrays, or a checkpoint.",
-    ),
-    "described key": (
-        lambda: jax.eval_shape(lambda: jax.random.key(0)),
-        "`p/w` of (tree) has a shape and a dtype, and no value\n  Give a tree of arrays, or a checkpoint.",
-    ),
-    "donated": (
-        donated,
-        "`p/w` of (tree) was deleted: its memory was donated to a function\n"
-        "  Give the arrays that the function returned, or a checkpoint.",
-    ),
+    "described": (lambda: jax.ShapeDtypeStruct((3,), jnp.float32), "no value"),
+    "described key": (lambda: jax.eval_shape(lambda: jax.random.key(0)), "no value"),
+    "donated": (donated, "donated"),
 }
 
 
 @pytest.mark.parametrize("name", WITHOUT_VALUE)
 def test_leaves_without_a_value(name: str) -> None:
-    build, message = WITHOUT_VALUE[name]
-    source = source_of({"p": {"w": build()}})
-    with pytest.raises(SourceError) as raised:
-        read(source, "p/w")
-    assert str(raised.value) == message
+    build, why = WITHOUT_VALUE[name]
+    with pytest.raises(SourceError, match=rf"`p/w` of \(tree\) .*{why}"):
+        read(source_of({"p": {"w": build()}}), "p/w")
 
 
 def test_an_array_that_is_deleted_later() -> None:

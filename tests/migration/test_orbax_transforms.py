@@ -580,12 +580,8 @@ def test_large_leaves_are_compared_in_small() -> None:
 def test_an_average_over_a_subtree(tmp_path: Path) -> None:
     original = {"a": {"x": np.float32([1, 2]), "y": np.float32([4, 8])}}
     transforms = {"a": Transform(multi_value_fn=lambda key, tree: sum(tree[key].values()) / len(tree[key]))}
-    with pytest.raises(UsageError) as caught:
+    with pytest.raises(UsageError, match=r"`multi_value_fn` of `a`(.|\n)*`\.values`(.|\n)*`original=…`"):
         from_orbax_transforms(transforms)
-    assert str(caught.value) == (
-        "the `multi_value_fn` of `a` cannot be written as an expression: it asks by `.values` which leaves "
-        "there are\n  Give the tree or the checkpoint that it is applied to, `original=…`."
-    )
     recipe = from_orbax_transforms(transforms, original=original)
     assert value_of(recipe) == "(source['a/x'] + source['a/y']) / 2"
     assert_as_orbax(tmp_path, original, transforms, {"a": np.zeros(2, np.float32)}, recipe)

@@ -38,13 +38,8 @@ def test_its_yaml_is_the_document() -> None:
 
 def test_functions_have_no_yaml() -> None:
     recipe = MigratedRecipe(DOCUMENT, {"sort": np.sort, "infer_sort": len, "flip": np.flip})
-    with pytest.raises(UsageError) as caught:
+    with pytest.raises(UsageError, match="`sort`, `flip`\n"):
         recipe.to_yaml()
-    assert str(caught.value) == (
-        "the recipe calls functions of this program, which YAML cannot say: `sort`, `flip`\n"
-        "  Write them as expressions or as a file of hooks, or give the recipe itself to "
-        "`ckpt_surgery.restore` or `ckpt_surgery.apply`."
-    )
 
 
 def test_equal_recipes() -> None:
