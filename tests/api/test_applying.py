@@ -6,7 +6,6 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-import orbax.checkpoint as ocp
 import pytest
 from safetensors.numpy import load_file
 
@@ -75,6 +74,8 @@ def test_everything_is_carried_along_under_new_names(
 
 def test_a_destination_that_is_a_checkpoint_manager_directory(checkpoint: Checkpoint, tmp_path: Path) -> None:
     """The directory is made, then a second step is put beside the first."""
+    import orbax.checkpoint as ocp
+
     for step, source in ((3, "standard"), (7, "ocdbt-zarr3")):
         drop_strings = "version: 1\nrules: [{match: 'name|a/b/s', drop: true, optional: true}]"
         ckpt_surgery.apply(drop_strings, checkpoint(source), dst=tmp_path / "run", dst_step=step)

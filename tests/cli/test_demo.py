@@ -4,13 +4,14 @@ import shlex
 from pathlib import Path
 
 import numpy as np
-import orbax.checkpoint as ocp
 import pytest
 
 from tests.support.command_line import run
 
 
 def test_the_commands_that_it_prints_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import orbax.checkpoint as ocp
+
     monkeypatch.chdir(tmp_path)
     done = run("demo")
     assert done.exit_code == 0

@@ -4,7 +4,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import jax
 import ml_dtypes
 import numpy as np
 import pytest
@@ -84,6 +83,8 @@ rules:
 
 
 def test_values_over_whole_arrays_are_the_same_bits(tmp_path: Path) -> None:
+    import jax
+
     random = np.random.default_rng(11)
     arrays = {
         "w": random.normal(size=(1700, 600)).astype(np.float32),

@@ -4,7 +4,6 @@ import json
 import logging
 from pathlib import Path
 
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
@@ -65,6 +64,8 @@ def test_a_resumed_run_counts_what_was_done_before(source: Path, tmp_path: Path)
 
 
 def test_restore_refuses_and_logs(source: Path, caplog: pytest.LogCaptureFixture) -> None:
+    import jax.numpy as jnp
+
     with pytest.raises(DataError):
         ckpt_surgery.restore(REFUSED, source)
     with caplog.at_level(logging.WARNING, logger="ckpt_surgery"):

@@ -5,7 +5,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
-import orbax.checkpoint as ocp
 import pytest
 
 from tests.formats.tensorflow.bundles import bundle, crc, entry
@@ -21,6 +20,8 @@ TREE = {"a": {"w": np.arange(3000, dtype=np.float32)}, "b": np.arange(4, dtype=n
 
 
 def save_orbax(ocdbt: bool) -> Callable[[Path], Path]:
+    import orbax.checkpoint as ocp
+
     def save(path: Path) -> Path:
         ocp.Checkpointer(ocp.PyTreeCheckpointHandler(use_ocdbt=ocdbt)).save(path / "src", TREE)
         return path / "src"

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import orbax.checkpoint as ocp
 import pytest
 
 import ckpt_surgery
@@ -169,6 +168,8 @@ def test_in_a_bucket_of_each_service(tmp_path: Path, bucket_of: Bucket) -> None:
 def test_objects_are_copied_at_the_same_time(
     tmp_path: Path, s3_bucket: Bucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    import orbax.checkpoint as ocp
+
     arrays = {f"a{i}": np.full((40, 40), i, np.float32) for i in range(40)}
     ocp.PyTreeCheckpointer(use_ocdbt=False).save(tmp_path / "in", arrays)  # an object for each chunk
     source = uploaded(tmp_path / "in", f"{s3_bucket.url}/in")

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import orbax.checkpoint as ocp
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -252,6 +251,8 @@ TRANSPOSED = "version: 1\nrules: [{match: w, value: 'x.T * 2'}]\n"
 
 @pytest.mark.slow("writes several checkpoints")
 def test_another_memory_keeps_the_chunks(large: Path, tmp_path: Path) -> None:
+    import orbax.checkpoint as ocp
+
     plan = applying.plan(TRANSPOSED, large, memory=8 * MIB, out=tmp_path / "plan.json")
     assert applying.plan(TRANSPOSED, large, memory=512 * MIB).steps[0].cut != plan.steps[0].cut
     again = opened_again(tmp_path / "plan.json", tmp_path / "out", memory=512 * MIB, workers=7)

@@ -3,7 +3,6 @@
 import gc
 from pathlib import Path
 
-import jax
 import numpy as np
 import pytest
 
@@ -28,6 +27,8 @@ def test_it_is_aligned_for_numpy_and_not_for_jax(dtype: str, shape: tuple[int, .
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_jax_does_not_take_it_over(shape: tuple[int, ...]) -> None:
+    import jax
+
     array = staging_array(shape, DTYPES["float32"])
     array[...] = 1
     put = jax.device_put(array, jax.devices()[3])

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import click
 import numpy as np
-import orbax.checkpoint as ocp
 import pytest
 from safetensors.numpy import save_file
 
@@ -57,6 +56,8 @@ CODES = {"--detailed-exitcode": 2, "--exit-code": 3, "model.json": 3}
 
 @pytest.fixture(scope="module")
 def old(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    import orbax.checkpoint as ocp
+
     path = tmp_path_factory.mktemp("examples") / "old"
     kernel = np.arange(16, dtype=np.float32).reshape(4, 4)
     tree = {"params": {"old": {"kernel": kernel}}, "opt_state": {"mu": kernel}, "step": 7}

@@ -7,10 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 import pytest
-from flax import traverse_util
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -132,6 +130,9 @@ def test_checkpoints_of_orbax(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["upcycling", "kernels only"])
 def test_a_checkpoint_of_t5x_into_a_state_in_memory(name: str, tmp_path: Path) -> None:
+    import jax.numpy as jnp
+    from flax import traverse_util
+
     entries, old, new = DOCUMENTED[name]
     checkpoint, state = values(old, 0), values(new, 100)
     path = save_t5x(checkpoint, tmp_path / "checkpoint_1")
