@@ -3,30 +3,17 @@
 import pytest
 
 from ckpt_surgery.core.errors import RecipeError, UsageError
-from ckpt_surgery.inputs.matching import below, check_matched, matching
+from ckpt_surgery.inputs.matching import check_matched, matching
 from ckpt_surgery.language.expressions import regexes as patterns
 from tests.support.leaves import array_leaf
 
 LEAVES = {key: array_leaf(key) for key in ("params", "params/a/w", "params/ab/w", "step")}
 
 
-def test_what_is_no_regular_expression():
-    with pytest.raises(UsageError, match=r"^`match`: not a regular .*\(at character 2 of `a\(`\)"):
-        matching(LEAVES, "a(")
-
-
 def test_an_expression_that_takes_too_long(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(patterns, "REGEX_SECONDS", 0.05)
     with pytest.raises(RecipeError, match=r"took more than 0\.05 s"):
         matching({"a" * 40: array_leaf("x")}, "(a|aa)+b")
-
-
-@pytest.mark.parametrize(
-    ("under", "says"), [("param", "did you mean `params`"), ("params/b", "did you mean `params/ab`")]
-)
-def test_a_subtree_that_is_not_there(under, says):
-    with pytest.raises(UsageError, match=says):
-        below(LEAVES, under)
 
 
 @pytest.mark.parametrize(

@@ -473,12 +473,6 @@ def test_moved_arrays_outlive_those_that_they_come_from() -> None:
     assert_holds(found, expected, new)
 
 
-def test_without_donation_nothing_is_deleted() -> None:
-    target = {"a": jnp.zeros(3)}
-    carried_out(PLAIN, MemorySource({"a": np.ones(3, np.float32)}), target)
-    assert not target["a"].is_deleted()
-
-
 # --- kinds of leaves --------------------------------------------------------------------------------------
 
 
