@@ -99,21 +99,17 @@ def normal(*shape: int, seed: int = 0, dtype: Any = np.float32) -> np.ndarray:
 
 def arranged(layout: Layout, array: np.ndarray) -> np.ndarray:
     """What a layout makes of an array, by NumPy alone."""
-    digits = [n for cut in layout.cuts for n in cut]
-    groups, places = [], iter(layout.order)
-    for count in layout.joins:
-        groups.append(math.prod(digits[place] for place in itertools.islice(places, count)))
-    return np.ascontiguousarray(array.reshape(digits).transpose(layout.order)).reshape(groups)
+    digits = array.reshape(layout.lengths).transpose(layout.order)
+    return np.ascontiguousarray(digits.reshape(layout.shape_out))
 
 
 @st.composite
 def layouts(draw: st.DrawFn, most_axes: int = 3, most_digits: int = 4) -> Layout:
     """Any layout: axes that are cut into digits, in any order, joined to any axes."""
     lengths = draw(st.lists(st.integers(2, 4), min_size=0, max_size=most_digits))
-    cuts = _cut(draw, lengths, most_axes)
-    order = tuple(draw(st.permutations(range(len(lengths)))))
-    joins = tuple(map(len, _cut(draw, order, most_axes)))
-    return Layout(cuts, order, joins)
+    before = _cut(draw, range(len(lengths)), most_axes)
+    after = _cut(draw, draw(st.permutations(range(len(lengths)))), most_axes)
+    return Layout.of(before, after, dict(enumerate(lengths)))
 
 
 def _cut(draw: st.DrawFn, items: Sequence[int], most: int) -> tuple[tuple[int, ...], ...]:

@@ -1,10 +1,10 @@
 """Holders as expressions of the recipe language, in the shortest words: `x.T`, `stack(xs)[:, 1]`."""
 
-import itertools
 import re
+import string
 from collections.abc import Mapping, Sequence
 
-from ckpt_surgery.core.arrays import Region, Shape
+from ckpt_surgery.core.arrays import Region
 from ckpt_surgery.inference.expressions.formations import Evidence, Formation, Value
 from ckpt_surgery.inference.expressions.holders import (
     INNER,
@@ -18,13 +18,14 @@ from ckpt_surgery.inference.expressions.holders import (
     leaves_of,
     rows,
 )
-from ckpt_surgery.inference.expressions.layout_steps import is_identity
-from ckpt_surgery.inference.expressions.layouts import Layout
+from ckpt_surgery.inference.expressions.layouts import Groups, Layout, is_identity
 
 _FUNCTION = re.compile(r"\w+\(")
 """How the text of a call begins that is no operator and no subscript."""
 _WHOLE = "abcfgijmnqrsuvwyz"
 """Names of axes that are not cut."""
+_OF_MANY = "hpkdt" + string.ascii_uppercase
+"""Names of what an axis is cut into that is cut into more than three."""
 _STACKED = "letpxo"
 """Names of what the axis of a stack is cut into: layers, experts."""
 
@@ -136,8 +137,8 @@ class _Writer:
         lengths = zip(part.shape, part.inner.shape, strict=True)
         single = [axis for axis, (length, of) in enumerate(lengths) if length == 1 < of]
         text = self._every_other(part, single) or self._part(part, single)
-        cuts = tuple(cut for axis, cut in enumerate(layout.cuts) if axis not in single)
-        rest = Layout(cuts, layout.order, layout.joins)
+        before = tuple(digits for axis, digits in enumerate(layout.before) if axis not in single)
+        rest = Layout(layout.lengths, before, layout.after)
         return self._expression(rest, text, isinstance(part.inner, Many), made=True)
 
     def _every_other(self, part: HeldPart, single: Sequence[int]) -> str | None:
@@ -146,7 +147,7 @@ class _Writer:
             return None
         (axis,), layout = single, part.inner.layout
         old, new = layout.shape_in, layout.shape_out
-        cut_in_two = layout.order == tuple(range(len(layout.order))) and 0 < axis < len(new)
+        cut_in_two = layout.in_order and 0 < axis < len(new)
         if not cut_in_two or old != (*new[: axis - 1], new[axis - 1] * new[axis], *new[axis + 1 :]):
             return None
         if part.region != rows(new, axis, part.region.starts[axis], part.region.stops[axis]):
@@ -160,59 +161,54 @@ class _Writer:
         simple = _of_list(layout, inner) if stack and not made else _of_array(layout, inner, stack)
         if simple is not None:
             return simple
-        names = _names(layout.cuts, stack)
-        left = " ".join(map(_group, names))
-        digits = list(itertools.chain.from_iterable(names))
-        right = " ".join(_group([digits[digit] for digit in group]) for group in layout.groups())
-        told = "".join(
-            f", {name}={self._hole(length)}"
-            for own, cut in zip(names, layout.cuts, strict=True)
-            for name, length in list(zip(own, cut, strict=True))[:-1]
+        names = _names(layout.before, stack)
+        left, right = (
+            " ".join(_group([names[digit] for digit in axis]) for axis in axes)
+            for axes in (layout.before, layout.after)
+        )
+        lengths = "".join(
+            f", {names[digit]}={self._hole(layout.lengths[digit])}"
+            for axis in layout.before
+            for digit in axis[:-1]
         )
         source = f"stack({inner})" if stack and not made else inner
-        return f"rearrange({source}, '{left} -> {right}'{told})"
+        return f"rearrange({source}, '{left} -> {right}'{lengths})"
 
 
 def _of_list(layout: Layout, inner: str) -> str | None:
     """The layout of the stack of a list of leaves without a pattern; None where it takes one."""
     if is_identity(layout):
         return f"stack({inner})"
-    place = layout.order.index(0) if layout.cuts[0] else 0
+    place = layout.order.index(0) if layout.before[0] else 0
     in_order = layout.order == (*range(1, place + 1), 0, *range(place + 1, len(layout.order)))
-    return f"stack({inner}, axis={place})" if place and in_order and _moves_whole_axes(layout) else None
+    return f"stack({inner}, axis={place})" if place and in_order and layout.moves_whole_axes else None
 
 
 def _of_array(layout: Layout, inner: str, stack: bool) -> str | None:
     """The layout of an array without a pattern; None where it takes one. `stack`: it is one of leaves."""
     if is_identity(layout):
         return inner
-    count, old, new = len(layout.order), layout.shape_in, layout.shape_out
-    plain = layout.order == tuple(range(count))
-    backwards = layout.order == tuple(reversed(range(count))) and _moves_whole_axes(layout)
-    if backwards or (plain and len(old) == 2 and new == old[::-1]):  # any reshape to it says the length
+    old, new = layout.shape_in, layout.shape_out
+    backwards = layout.order == tuple(reversed(range(len(layout.lengths)))) and layout.moves_whole_axes
+    if backwards or (layout.in_order and len(old) == 2 and new == old[::-1]):  # any reshape says the length
         return f"{inner}.T"
-    return f"reshape({inner}, {new})" if plain and not stack else None
+    return f"reshape({inner}, {new})" if layout.in_order and not stack else None
 
 
-def _moves_whole_axes(layout: Layout) -> bool:
-    return all(len(cut) == 1 for cut in layout.cuts) and all(count == 1 for count in layout.joins)
-
-
-def _names(cuts: Sequence[Shape], stack: bool) -> list[list[str]]:
+def _names(axes: Groups, stack: bool) -> list[str]:
     """A name for each digit: `l` for layers, `h` and `d` for an axis that is cut in two."""
-    names: list[list[str]] = []
+    names: list[str] = []
     whole, marks = iter(_WHOLE), iter(("", *"23456789"))
-    for axis, cut in enumerate(cuts):
+    for axis, digits in enumerate(axes):
+        count = len(digits)
         if stack and axis == 0:
-            names.append(list(_STACKED[: len(cut)]))
-        elif len(cut) == 1:
-            names.append([next(whole)])
-        elif cut:
-            letters = "hd" if len(cut) == 2 else "hpd" if len(cut) == 3 else "hpkdt"
+            names += _STACKED[:count]
+        elif count == 1:
+            names.append(next(whole))
+        elif digits:
+            letters = "hd" if count == 2 else "hpd" if count == 3 else _OF_MANY
             mark = next(marks)
-            names.append([letter + mark for letter in letters[: len(cut)]])
-        else:
-            names.append([])
+            names += [letters[place] + mark for place in range(count)]
     return names
 
 

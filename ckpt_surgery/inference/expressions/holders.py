@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from ckpt_surgery.core.arrays import Region, Shape
 from ckpt_surgery.core.dtypes import DType
 from ckpt_surgery.core.frozen import frozen
-from ckpt_surgery.inference.expressions.layout_steps import (
+from ckpt_surgery.inference.expressions.layouts import (
+    Layout,
     composed,
     is_identity,
     reshaping,
@@ -18,7 +19,6 @@ from ckpt_surgery.inference.expressions.layout_steps import (
     stacked,
     transposing,
 )
-from ckpt_surgery.inference.expressions.layouts import Layout
 
 MOST_STEPS = 40
 """How deep an expression may be nested."""
@@ -157,11 +157,10 @@ def laid(layout: Layout, inner: Holder) -> Holder:
 
 def _laid_apart(layout: Layout, whole: Joined) -> Holder | None:
     """The concatenation of the parts without or with axes of length 1; None for any other layout."""
-    in_order = layout.order == tuple(range(len(layout.order)))
-    if not in_order or max(map(len, layout.cuts)) > 1 or max(layout.joins) > 1:
+    if not layout.in_order or max(map(len, (*layout.before, *layout.after))) > 1:
         return None
-    digit = sum(map(len, layout.cuts[: whole.axis]))
-    axis = next(i for i, group in enumerate(layout.groups()) if digit in group)
+    digit = sum(map(len, layout.before[: whole.axis]))
+    axis = next(i for i, group in enumerate(layout.after) if digit in group)
     new = layout.shape_out
     lengths = [part.shape[whole.axis] for part in whole.parts]
     parts = [
@@ -206,7 +205,7 @@ def cast(inner: Holder, dtype: DType) -> Holder:
 
 def reshaped(inner: Holder, shape: Shape) -> Holder:
     """An array in another shape, with its elements in the same order."""
-    layout = None if 0 in shape else reshaping(inner.shape, shape)
+    layout = reshaping(inner.shape, shape)
     if layout is not None:
         return laid(layout, inner)
     return called(f"reshape({INNER}, {shape})", inner, shape, liftable=False)

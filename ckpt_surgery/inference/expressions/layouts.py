@@ -5,48 +5,220 @@ another order, and joins neighbours again: a reshape, a transpose and a reshape.
 heads, interleaved halves, fused gates and stacks of stacks are all of this kind.
 """
 
+import bisect
+import functools
 import itertools
 import math
+import operator
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
-from ckpt_surgery.core.arrays import Shape
+from ckpt_surgery.core.arrays import Region, Shape
 from ckpt_surgery.core.frozen import frozen
+
+Groups = tuple[tuple[int, ...], ...]
+"""The digits of each axis of an array, from slow to fast; none where its length is 1."""
 
 
 @frozen()
 class Layout:
-    """A reshape, a transpose and a reshape."""
+    """A reshape, a transpose and a reshape, with as few digits as possible."""
 
-    cuts: tuple[Shape, ...]
-    """The lengths that each axis of the input is cut into, from slow to fast; `(n,)` where it is whole, `()`
-    where its length is 1."""
-    order: tuple[int, ...]
-    """The digits of the input, counted through all axes, in the order of the result."""
-    joins: tuple[int, ...]
-    """How many digits each axis of the result consists of: 0 where its length is 1."""
+    lengths: Shape
+    """The lengths of all digits, in the order of the input. No digit is 1 long."""
+    before: Groups
+    """The digits of the input, numbered in this order."""
+    after: Groups
+    """The digits of the result."""
+
+    @staticmethod
+    def of(
+        before: Sequence[Sequence[Any]], after: Sequence[Sequence[Any]], lengths: Mapping[Any, int]
+    ) -> "Layout":
+        """The layout with these digits, which have any names.
+
+        Digits of length 1 are left out, and neighbours that stay neighbours become one digit.
+        """
+        before, after = ([[d for d in axis if lengths[d] != 1] for axis in axes] for axes in (before, after))
+        follows = {pair for axis in after for pair in itertools.pairwise(axis)}
+        numbers: dict[Any, int] = {}
+        sizes: list[int] = []
+        for axis in before:
+            for place, digit in enumerate(axis):
+                if place and (axis[place - 1], digit) in follows:
+                    sizes[-1] *= lengths[digit]
+                else:
+                    numbers[digit] = len(sizes)
+                    sizes.append(lengths[digit])
+        numbered = (
+            tuple(tuple(numbers[digit] for digit in axis if digit in numbers) for axis in axes)
+            for axes in (before, after)
+        )
+        return Layout(tuple(sizes), *numbered)
 
     @property
-    def digits(self) -> Shape:
-        """The lengths of all digits, in the order of the input."""
-        return tuple(itertools.chain.from_iterable(self.cuts))
+    def order(self) -> tuple[int, ...]:
+        """The digits in the order of the result."""
+        return tuple(itertools.chain.from_iterable(self.after))
+
+    @property
+    def in_order(self) -> bool:
+        """Whether no element is moved: it is a reshape."""
+        return self.order == tuple(range(len(self.lengths)))
 
     @property
     def shape_in(self) -> Shape:
         """Shape of the input."""
-        return tuple(math.prod(cut) for cut in self.cuts)
+        return self._shape(self.before)
 
     @property
     def shape_out(self) -> Shape:
         """Shape of the result."""
-        return tuple(math.prod(self.digits[d] for d in group) for group in self.groups())
+        return self._shape(self.after)
 
-    def groups(self) -> list[tuple[int, ...]]:
-        """The digits of each axis of the result."""
-        ends = list(itertools.accumulate(self.joins, initial=0))
-        return [self.order[a:b] for a, b in itertools.pairwise(ends)]
+    @property
+    def moves_whole_axes(self) -> bool:
+        """Whether no axis is cut, joined or 1 long: it is a transpose."""
+        return all(len(axis) == 1 for axis in (*self.before, *self.after))
+
+    def _shape(self, axes: Groups) -> Shape:
+        return tuple(math.prod(self.lengths[digit] for digit in axis) for axis in axes)
 
     def inverse(self) -> "Layout":
         """The layout that undoes this one."""
-        digits = self.digits
-        cuts = tuple(tuple(digits[d] for d in group) for group in self.groups())
-        place = {digit: new for new, digit in enumerate(self.order)}
-        return Layout(cuts, tuple(place[d] for d in range(len(digits))), tuple(map(len, self.cuts)))
+        return Layout.of(self.after, self.before, dict(enumerate(self.lengths)))
+
+
+class Digit(NamedTuple):
+    """A part of an axis of the input: index // stride % length."""
+
+    axis: int
+    stride: int
+    length: int
+
+
+def of_digits(shape: Shape, result: Shape, groups: Sequence[Sequence[Digit]]) -> Layout | None:
+    """The layout whose axes that are longer than 1 have these digits; None if they do not make up every axis
+    of the input."""
+    digits = sorted(itertools.chain.from_iterable(groups), key=lambda digit: (digit.axis, -digit.stride))
+    before = [[digit for digit in digits if digit.axis == axis] for axis in range(len(shape))]
+    for own, length in zip(before, shape, strict=True):
+        rest = length
+        for digit in own:
+            if digit.stride * digit.length != rest:
+                return None
+            rest = digit.stride
+        if rest != 1:
+            return None
+    waiting = iter(groups)
+    after = [next(waiting) if length > 1 else () for length in result]
+    return Layout.of(before, after, {digit: digit.length for digit in digits})
+
+
+def identity(shape: Shape) -> Layout:
+    """The layout that leaves an array of this shape as it is."""
+    return transposing(shape, range(len(shape)))
+
+
+def is_identity(layout: Layout) -> bool:
+    """Whether a layout leaves arrays as they are."""
+    return layout.in_order and layout.shape_in == layout.shape_out
+
+
+def transposing(shape: Shape, axes: Iterable[int]) -> Layout:
+    """The layout whose axis `i` of the result is axis `axes[i]` of an array of this shape."""
+    return Layout.of([[n] for n in range(len(shape))], [[axis] for axis in axes], dict(enumerate(shape)))
+
+
+def reshaping(old: Shape, new: Shape) -> Layout | None:
+    """The layout of a reshape; None where axes are cut across each other, as from [2,3] to [3,2], and for
+    arrays without elements."""
+    return composed(identity(old), identity(new))
+
+
+@functools.lru_cache(maxsize=4096)  # thousands of leaves are laid alike
+def composed(first: Layout, second: Layout) -> Layout | None:
+    """The layout that does what both do, one after the other; None where they cut axes across each other, and
+    for arrays without elements."""
+    between = first.order
+    pieces = _common([first.lengths[digit] for digit in between], second.lengths)
+    if pieces is None:
+        return None
+    of_first, of_second = ([list[int]() for _ in one.lengths] for one in (first, second))
+    for piece, (_, one, other) in enumerate(pieces):
+        of_first[between[one]].append(piece)
+        of_second[other].append(piece)
+    before = [[piece for digit in axis for piece in of_first[digit]] for axis in first.before]
+    after = [[piece for digit in axis for piece in of_second[digit]] for axis in second.after]
+    return Layout.of(before, after, dict(enumerate(length for length, *_ in pieces)))
+
+
+def _common(first: Sequence[int], second: Sequence[int]) -> list[tuple[int, int, int]] | None:
+    """The digits of two ways to cut the same elements, from slow to fast; None where none divide both.
+
+    Of each, its length, and which digit of each way it belongs to.
+    """
+    if 0 in first:
+        return None
+    ends = [list(itertools.accumulate(reversed(way), operator.mul, initial=1)) for way in (first, second)]
+    strides = sorted({*ends[0], *ends[1]})
+    if any(slow % fast for fast, slow in itertools.pairwise(strides)):
+        return None
+    pieces = []
+    for fast, slow in itertools.pairwise(strides):
+        one, other = (len(way) - bisect.bisect(way, fast) - 1 for way in ends)
+        pieces.append((slow // fast, one, other))
+    return pieces[::-1]
+
+
+def stacked(layout: Layout, count: int) -> Layout:
+    """The layout that does the same to each of `count` arrays that are stacked along the first axis."""
+    lengths = {-1: count, **dict(enumerate(layout.lengths))}
+    return Layout.of(((-1,), *layout.before), ((-1,), *layout.after), lengths)
+
+
+@functools.lru_cache(maxsize=4096)
+def restricted(layout: Layout, region: Region) -> tuple[Region, Layout] | None:
+    """The part of the input that becomes a region of the result, which is not empty, and the layout from an
+    array that is just this part to one that is just the region; None where the part is no region."""
+    taken: dict[int, range] = {}
+    for axis, start, stop in zip(layout.after, region.starts, region.stops, strict=True):
+        parts = _spread(start, stop, [layout.lengths[digit] for digit in axis])
+        if parts is None:
+            return None
+        taken.update(zip(axis, parts, strict=True))
+    bounds = []
+    for axis in layout.before:
+        whole = _gathered([layout.lengths[digit] for digit in axis], [taken[digit] for digit in axis])
+        if whole is None:
+            return None
+        bounds.append(whole)
+    lengths = {digit: len(indices) for digit, indices in taken.items()}
+    part = Region(tuple(start for start, _ in bounds), tuple(stop for _, stop in bounds))
+    return part, Layout.of(layout.before, layout.after, lengths)
+
+
+def _spread(start: int, stop: int, lengths: Sequence[int]) -> list[range] | None:
+    """Indices of each digit whose product is the range of an axis; None where there are none."""
+    if not lengths:
+        return []
+    place = math.prod(lengths[1:])
+    if start % place == 0 and stop % place == 0:
+        return [range(start // place, stop // place), *map(range, lengths[1:])]
+    first = start // place
+    if (stop - 1) // place != first:
+        return None
+    rest = _spread(start - first * place, stop - first * place, lengths[1:])
+    return None if rest is None else [range(first, first + 1), *rest]
+
+
+def _gathered(lengths: Sequence[int], taken: Sequence[range]) -> tuple[int, int] | None:
+    """First index and the one behind the last of an axis whose digits have these ranges; None: not one."""
+    start, size, several = 0, 1, False
+    for length, part in zip(lengths, taken, strict=True):
+        if several and len(part) != length:
+            return None
+        several = several or len(part) > 1
+        start = start * length + part[0]
+        size *= len(part)
+    return start, start + size

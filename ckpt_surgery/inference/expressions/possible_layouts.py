@@ -8,16 +8,15 @@ import math
 from collections.abc import Iterator, Sequence
 
 from ckpt_surgery.core.arrays import Shape
-from ckpt_surgery.inference.expressions.layout_steps import identity
-from ckpt_surgery.inference.expressions.layouts import Layout
+from ckpt_surgery.inference.expressions.layouts import Digit, Layout, identity, of_digits
 
 MOST = 64
 """How many layouts are listed at most."""
 _MOST_TRIES = 50_000
 """How many axes are tried at most. Shapes that take more have dozens of small axes."""
 
-_Part = tuple[int, int]
-"""A digit: the axis of the input, and which of its cuts, from slow to fast."""
+_Group = tuple[Digit, ...]
+"""The digits of one axis of the result."""
 
 
 def layouts(shape_in: Shape, shape_out: Shape, stacked: int = 0) -> list[Layout]:
@@ -31,54 +30,52 @@ def layouts(shape_in: Shape, shape_out: Shape, stacked: int = 0) -> list[Layout]
         return []
     if 0 in shape_in:
         return [identity(shape_in)] if shape_in == shape_out else []
-    search = _ShapeSearch(shape_in, shape_out, stacked)
-    found: dict[tuple[object, ...], Layout] = {}
-    for groups in search.results(0, shape_in, (0,) * len(shape_in)):
-        layout = _layout(shape_in, shape_out, groups)
-        found.setdefault((layout.digits, layout.order), layout)
-        if len(found) == MOST:
+    search = _ShapeSearch(shape_in, stacked)
+    known: dict[Layout, None] = {}
+    for groups in search.results(tuple(length for length in shape_out if length != 1), shape_in):
+        layout = of_digits(shape_in, shape_out, groups)
+        assert layout is not None, "as many elements are taken as there are"
+        known[layout] = None
+        if len(known) == MOST:
             break
-    if search.tries > _MOST_TRIES and len(found) < 2:
+    if search.tries > _MOST_TRIES and len(known) < 2:
         return []  # the search was not finished: nothing says that this is the only layout
-    return sorted(found.values(), key=lambda layout: (len(layout.order), _moves(layout.order)))
+    return sorted(known, key=lambda layout: (len(layout.order), _moves(layout.order)))
 
 
 class _ShapeSearch:
     """Fills the axes of the result one after the other with axes of the input, or with parts of them."""
 
-    def __init__(self, shape_in: Shape, shape_out: Shape, stacked: int) -> None:
+    def __init__(self, shape_in: Shape, stacked: int) -> None:
         self._in = shape_in
-        self._wanted = [length for length in shape_out if length != 1]
         self._stacked = stacked
         self.tries = 0
 
-    def results(self, done: int, left: Shape, cuts: Shape) -> Iterator[list[list[_Part]]]:
-        """The parts of each axis of the result from `done` on that is longer than 1.
+    def results(self, wanted: Shape, left: Shape) -> Iterator[tuple[_Group, ...]]:
+        """The digits of each axis of the result of these lengths, all longer than 1.
 
-        `left`: what is left of each axis of the input; `cuts`: how many parts of it are taken.
+        `left`: what is left of each axis of the input.
         """
         self.tries += 1
         if self.tries > _MOST_TRIES:
             return
-        if done == len(self._wanted):
-            if all(length == 1 for length in left):
-                yield []
+        if not wanted:
+            yield ()
             return
-        length = self._wanted[done]
+        for group in self._groups(wanted[0], left):
+            strides = {digit.axis: digit.stride for digit in group}
+            rest = tuple(strides.get(axis, length) for axis, length in enumerate(left))
+            for others in self.results(wanted[1:], rest):
+                yield (group, *others)
+
+    def _groups(self, length: int, left: Shape) -> Iterator[_Group]:
+        """A part of an axis, its slowest, that is as long as this; then whole axes."""
         for axis, rest in enumerate(left):
             if rest % length == 0 and rest > 1:
-                less = (*left[:axis], rest // length, *left[axis + 1 :])
-                more = (*cuts[:axis], cuts[axis] + 1, *cuts[axis + 1 :])
-                for others in self.results(done + 1, less, more):
-                    yield [[(axis, cuts[axis])], *others]
-        for axes in self._joined(length, left, cuts):
-            less = tuple(1 if axis in axes else rest for axis, rest in enumerate(left))
-            for others in self.results(done + 1, less, cuts):
-                yield [[(axis, 0) for axis in axes], *others]
+                yield (Digit(axis, rest // length, length),)
+        yield from self._joined(length, left, ())
 
-    def _joined(
-        self, length: int, left: Shape, cuts: Shape, begun: tuple[int, ...] = ()
-    ) -> Iterator[tuple[int, ...]]:
+    def _joined(self, length: int, left: Shape, begun: _Group) -> Iterator[_Group]:
         """Two or more whole axes of the input whose lengths multiply to this one.
 
         Those along which leaves are stacked stand anywhere, the others in their order.
@@ -90,28 +87,12 @@ class _ShapeSearch:
             if len(begun) > 1:
                 yield begun
             return
-        last = max((axis for axis in begun if axis >= self._stacked), default=-1)
+        used = {digit.axis for digit in begun}
+        last = max((axis for axis in used if axis >= self._stacked), default=-1)
         for axis, whole in enumerate(self._in):
-            free = whole > 1 and cuts[axis] == 0 and left[axis] == whole and axis not in begun
+            free = whole > 1 and left[axis] == whole and axis not in used
             if free and length % whole == 0 and (axis < self._stacked or axis > last):
-                yield from self._joined(length // whole, left, cuts, (*begun, axis))
-
-
-def _layout(shape_in: Shape, shape_out: Shape, groups: Sequence[Sequence[_Part]]) -> Layout:
-    """The layout whose result has these parts in each axis that is longer than 1."""
-    counts = [0] * len(shape_in)
-    lengths: dict[_Part, int] = {}
-    wanted = [length for length in shape_out if length != 1]
-    for length, group in zip(wanted, groups, strict=True):
-        for axis, cut in group:
-            counts[axis] += 1
-            lengths[axis, cut] = length if len(group) == 1 else shape_in[axis]
-    parts = [(axis, cut) for axis, count in enumerate(counts) for cut in range(count)]
-    place = {part: digit for digit, part in enumerate(parts)}
-    cuts = tuple(tuple(lengths[axis, cut] for cut in range(count)) for axis, count in enumerate(counts))
-    sizes = iter(groups)
-    joins = tuple(0 if length == 1 else len(next(sizes)) for length in shape_out)
-    return Layout(cuts, tuple(place[part] for group in groups for part in group), joins)
+                yield from self._joined(length // whole, left, (*begun, Digit(axis, 1, whole)))
 
 
 def _moves(order: Sequence[int]) -> tuple[int, tuple[int, ...]]:
@@ -138,7 +119,7 @@ def whole_axes(found: Sequence[Layout]) -> list[Layout]:
     Where whole axes fit, others cut one axis and join two at the same time: 3 layers of 4 experts into an
     axis of 12, and a kernel's 12 into 3 and 4. Their lengths are the same by chance.
     """
-    kept = [layout for layout in found if max((*map(len, layout.cuts), *layout.joins), default=0) < 2]
+    kept = [layout for layout in found if max(map(len, (*layout.before, *layout.after)), default=0) < 2]
     return kept or list(found)
 
 
@@ -172,10 +153,10 @@ def _in_order(layout: Layout, axes: Sequence[int], stacked: int) -> bool:
     """Whether these axes are whole, one after the other as in the input, and first or last in the result."""
     if not axes:
         return True
-    if any(len(layout.cuts[axis]) != 1 for axis in axes):
+    if any(len(layout.before[axis]) != 1 for axis in axes):
         return False
-    digits = [sum(len(cut) for cut in layout.cuts[:axis]) for axis in axes]
-    layers = sum(len(cut) for cut in layout.cuts[:stacked])
+    digits = [layout.before[axis][0] for axis in axes]
+    layers = sum(map(len, layout.before[:stacked]))
     order = [digit for digit in layout.order if digit >= layers]
     first = order.index(digits[0])
     last = first + len(digits)

@@ -95,8 +95,8 @@ def _is_plain(way: _Way) -> bool:
 
 
 def _way(layout: Layout, stacked: int) -> _Way:
-    axis_of = [axis for axis, cut in enumerate(layout.cuts) for _ in cut]
-    groups = [[axis_of[digit] for digit in group] for group in layout.groups()]
+    axis_of = [axis for axis, cut in enumerate(layout.before) for _ in cut]
+    groups = [[axis_of[digit] for digit in group] for group in layout.after]
     stacks = tuple(groups.index([axis]) if [axis] in groups else -1 for axis in range(stacked))
     joined = [[axis for axis in group if axis >= stacked] for group in groups]
     block = _blocks(joined)

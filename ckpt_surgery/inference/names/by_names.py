@@ -106,7 +106,7 @@ def _formations(match: Match, layout: Layout, evidence: Evidence) -> Iterator[Fo
     why = ""
     if isinstance(match.source, FusedPart):
         why = "the order of what is fused is taken to be plain: queries, keys, values"
-    elif max((*map(len, layout.cuts), *layout.joins), default=0) > 1:
+    elif max(map(len, (*layout.before, *layout.after)), default=0) > 1:
         why = "the order inside of axes that are cut or joined is taken to be plain"
     same = match.how == "same" and match.source.text == match.target.text
     if same and match.source.shape == match.target.shape and evidence is Evidence.ANALOGY:

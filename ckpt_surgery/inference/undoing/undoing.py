@@ -36,7 +36,7 @@ from ckpt_surgery.inference.expressions.holders import (
     rows,
     squeezed,
 )
-from ckpt_surgery.inference.expressions.layout_steps import layout_of, restricted
+from ckpt_surgery.inference.expressions.layouts import reshaping, restricted, transposing
 from ckpt_surgery.inference.undoing.undoing_choices import Held, Lost, before_choice
 
 Undone = Iterator[tuple[int, Held]]
@@ -80,10 +80,11 @@ def _empty(held: Held, shape: Shape) -> Held:
 # --- layout -----------------------------------------------------------------------------------------------
 
 
-def _layout(function: Any, node: Apply, held: Held) -> Undone:
+def _layout(function: Reshape | Transpose, node: Apply, held: Held) -> Undone:
     """`reshape`, `transpose`."""
     shape = node.inputs[0].spec.shape
-    layout = layout_of(function, shape)
+    turned = isinstance(function, Transpose) and transposing(shape, function.permutation(len(shape)))
+    layout = turned or reshaping(shape, node.spec.shape)
     before = None if layout is None else restricted(layout, held.region)
     if before is not None:
         region, layout = before

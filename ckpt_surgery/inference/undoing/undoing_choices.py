@@ -8,7 +8,7 @@ from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.core.selections import as_array, whole
 from ckpt_surgery.functions.indexing import Copies, Index, Take
 from ckpt_surgery.inference.expressions.holders import INNER, Holder, called, cut, laid, rows
-from ckpt_surgery.inference.expressions.layout_steps import reshaping, restricted
+from ckpt_surgery.inference.expressions.layouts import reshaping, restricted
 
 MOST_LISTED = 1000
 """Numbers that the order of elements may take in an expression."""

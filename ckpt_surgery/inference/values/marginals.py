@@ -9,11 +9,10 @@ No element is read; what is found is compared afterwards.
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
-from ckpt_surgery.inference.expressions.layouts import Layout
+from ckpt_surgery.inference.expressions.layouts import Digit, Layout, of_digits
 from ckpt_surgery.inference.values.fingerprints import Fingerprint, Words
 
 MOST_TRIES = 4000
@@ -22,38 +21,29 @@ MOST_LAYOUTS = 8
 """How many layouts are told where several fit, as for arrays with equal slices."""
 
 
-@dataclass(frozen=True)
-class _Digit:
-    """A part of an axis of the input: index // stride % length."""
-
-    axis: int
-    length: int
-    stride: int
-
-
 class Marginals:
     """The sums of one array's digits, each computed when it is first asked for."""
 
     def __init__(self, fingerprint: Fingerprint) -> None:
         self.shape = fingerprint.shape
         self._axes = fingerprint.axes
-        self._known: dict[int, dict[bytes, list[_Digit]]] = {}
+        self._known: dict[int, dict[bytes, list[Digit]]] = {}
 
-    def digits(self, sums: Words) -> list[_Digit]:
+    def digits(self, sums: Words) -> list[Digit]:
         """The digits whose slices have these sums; whole axes and fast digits come first."""
         length = len(sums)
         if length not in self._known:
             self._known[length] = self._of_length(length)
         return self._known[length].get(sums.tobytes(), [])
 
-    def _of_length(self, length: int) -> dict[bytes, list[_Digit]]:
-        found: dict[bytes, list[_Digit]] = {}
+    def _of_length(self, length: int) -> dict[bytes, list[Digit]]:
+        found: dict[bytes, list[Digit]] = {}
         for axis, sums in enumerate(self._axes):
             if len(sums) % length:
                 continue
             for stride in divisors(len(sums) // length):
                 parts = sums.reshape(-1, length, stride).sum(axis=(0, 2), dtype=np.uint64)
-                found.setdefault(parts.tobytes(), []).append(_Digit(axis, length, stride))
+                found.setdefault(parts.tobytes(), []).append(Digit(axis, stride, length))
         return found
 
 
@@ -66,7 +56,7 @@ def layouts_between(given: Marginals, wanted: Fingerprint) -> list[Layout]:
     tries = iter(range(MOST_TRIES))
     found: list[Layout] = []
     for digits in _tilings(given, wanted, axes, (), tries):
-        layout = _layout(given.shape, wanted.shape, digits)
+        layout = of_digits(given.shape, wanted.shape, digits)
         if layout is not None and layout not in found:
             found.append(layout)
         if len(found) >= MOST_LAYOUTS:
@@ -78,9 +68,9 @@ def _tilings(
     given: Marginals,
     wanted: Fingerprint,
     axes: Sequence[int],
-    taken: tuple[tuple[_Digit, ...], ...],
+    taken: tuple[tuple[Digit, ...], ...],
     tries: Iterator[int],
-) -> Iterator[tuple[tuple[_Digit, ...], ...]]:
+) -> Iterator[tuple[tuple[Digit, ...], ...]]:
     """The digits of every axis of the result that is longer than 1, slow before fast, none used twice."""
     if not axes:
         yield taken
@@ -91,8 +81,8 @@ def _tilings(
 
 
 def _of_axis(
-    given: Marginals, sums: Words, used: Sequence[_Digit], tries: Iterator[int]
-) -> Iterator[tuple[_Digit, ...]]:
+    given: Marginals, sums: Words, used: Sequence[Digit], tries: Iterator[int]
+) -> Iterator[tuple[Digit, ...]]:
     """The ways to take one axis of the result apart into digits, slow before fast; long digits first."""
     if len(sums) == 1:
         yield ()
@@ -109,7 +99,7 @@ def _of_axis(
                     yield (*slower, digit)
 
 
-def _overlap(one: _Digit, other: _Digit) -> bool:
+def _overlap(one: Digit, other: Digit) -> bool:
     """Whether two digits have a part of an axis in common."""
     if one.axis != other.axis:
         return False
@@ -117,25 +107,9 @@ def _overlap(one: _Digit, other: _Digit) -> bool:
     return low.stride * low.length > high.stride
 
 
-def _continues(slow: _Digit, fast: _Digit) -> bool:
+def _continues(slow: Digit, fast: Digit) -> bool:
     """Whether two neighbours are one digit, which was found as such before."""
     return slow.axis == fast.axis and slow.stride == fast.stride * fast.length
-
-
-def _layout(shape: Sequence[int], result: Sequence[int], digits: Sequence[Sequence[_Digit]]) -> Layout | None:
-    """The layout of these digits; None if they do not make up every axis of the input."""
-    every = sorted(itertools.chain.from_iterable(digits), key=lambda d: (d.axis, -d.stride))
-    cuts: list[tuple[int, ...]] = []
-    for axis, length in enumerate(shape):
-        own = [digit for digit in every if digit.axis == axis]
-        strides = [math.prod(d.length for d in own[i + 1 :]) for i in range(len(own))]
-        if [d.stride for d in own] != strides or math.prod(d.length for d in own) != length:
-            return None
-        cuts.append(tuple(d.length for d in own))
-    number = {digit: place for place, digit in enumerate(every)}
-    waiting = iter(digits)
-    groups = [tuple(number[d] for d in next(waiting)) if length > 1 else () for length in result]
-    return Layout(tuple(cuts), tuple(itertools.chain.from_iterable(groups)), tuple(map(len, groups)))
 
 
 def _complexity(layout: Layout) -> tuple[int, int]:

@@ -16,7 +16,7 @@ import numpy as np
 
 from ckpt_surgery.core.arrays import Shape
 from ckpt_surgery.inference.expressions.holders import Holder, cut, laid, rows, squeezed
-from ckpt_surgery.inference.expressions.layout_steps import reshaping
+from ckpt_surgery.inference.expressions.layouts import reshaping
 from ckpt_surgery.inference.values.fingerprints import Fingerprint, Words
 from ckpt_surgery.inference.values.marginals import Marginals, divisors
 from ckpt_surgery.inference.values.stacks import StackedLeaves

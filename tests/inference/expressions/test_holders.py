@@ -18,7 +18,7 @@ from ckpt_surgery.inference.expressions.holders import (
     of_leaves,
     rows,
 )
-from ckpt_surgery.inference.expressions.layouts import Layout
+from ckpt_surgery.inference.expressions.layouts import Layout, identity, transposing
 from tests.inference.two_sides import arranged, layouts, made, normal, text_of
 from tests.support.comparing import same
 
@@ -37,9 +37,11 @@ def test_a_member_of_a_leaf(layout: Layout, data: st.DataObject) -> None:
 def test_a_member_of_a_stack(layout: Layout, stacked: int, data: st.DataObject) -> None:
     """The axes along which leaves are stacked stay, or become axes of the members."""
     lengths = (2, 3)[:stacked]
-    order = data.draw(st.permutations(range(stacked + len(layout.order))))
-    joins = data.draw(st.sampled_from([(1,) * len(order), (1,) * stacked + layout.joins]))
-    whole = Layout((*((n,) for n in lengths), *layout.cuts), tuple(order), joins)
+    digits = dict(enumerate(layout.lengths)) | {-1 - n: length for n, length in enumerate(lengths)}
+    before = [*([-1 - n] for n in range(stacked)), *layout.before]
+    apart = [[digit] for digit in data.draw(st.permutations(list(digits)))]
+    after = data.draw(st.sampled_from([apart, [*before[:stacked], *layout.after]]))
+    whole = Layout.of(before, after, digits)
     array = normal(*whole.shape_in)
     wanted = arranged(whole, array)
     leaves = {str(i): part for i, part in enumerate(array.reshape(-1, *layout.shape_in))}
@@ -51,13 +53,14 @@ def test_a_member_of_a_stack(layout: Layout, stacked: int, data: st.DataObject) 
 
 A = HeldLeaf("a", (4, 6))
 BF16 = np.dtype(ml_dtypes.bfloat16)
+IN_TWO = ((0, 1), (2,))
 MEMBERS = [
-    (Layout(((3,), (4,)), (0, 1), (1, 1)), (2,), "x[2]"),
-    (Layout(((4,), (3,)), (1, 0), (1, 1)), (1,), "x[:, 1]"),
-    (Layout(((2,), (3,), (4,)), (0, 2, 1), (1, 1, 1)), (1,), "x[1].T"),
-    (Layout(((2,), (3,), (4,)), (0, 1, 2), (1, 1, 1)), (1, 2), "x[1, 2]"),
-    (Layout(((2, 3), (4,)), (0, 1, 2), (1, 1, 1)), (1,), "x[3:]"),
-    (Layout(((2, 3), (4,)), (1, 0, 2), (1, 1, 1)), (1,), "rearrange(x, '(h d) a -> d h a', h=2)[1]"),
+    (identity((3, 4)), (2,), "x[2]"),
+    (transposing((4, 3), (1, 0)), (1,), "x[:, 1]"),
+    (transposing((2, 3, 4), (0, 2, 1)), (1,), "x[1].T"),
+    (identity((2, 3, 4)), (1, 2), "x[1, 2]"),
+    (Layout((2, 3, 4), IN_TWO, ((0,), (1,), (2,))), (1,), "x[3:]"),
+    (Layout((2, 3, 4), IN_TWO, ((1,), (0,), (2,))), (1,), "rearrange(x, '(h d) a -> d h a', h=2)[1]"),
 ]
 
 
@@ -79,8 +82,8 @@ WORDS: list[tuple[Holder, str]] = [
     (of_leaves(["a", "b"], (1, 2), (6,)), "rearrange(stack(xs), 'l a -> 1 l a')"),
     (cut(rows((3, 4, 6), 1, 1, 2), STACK), "stack(xs)[:, 1:2]"),
     (cut(rows((3, 4, 6), 0, 1, 3), STACK), "stack(xs)[1:]"),
-    (member(Layout(((3,), (4,), (6,)), (0, 1, 2), (1, 1, 1)), STACK, (1,)), "stack(xs)[1]"),
-    (member(Layout(((3,), (4,), (6,)), (1, 0, 2), (1, 1, 1)), STACK, (1,)), "stack(xs)[:, 1]"),
+    (member(identity((3, 4, 6)), STACK, (1,)), "stack(xs)[1]"),
+    (member(transposing((3, 4, 6), (1, 0, 2)), STACK, (1,)), "stack(xs)[:, 1]"),
 ]
 
 
@@ -91,7 +94,7 @@ def test_words(holder: Holder, wanted: str) -> None:
 
 def test_numbers_are_holes() -> None:
     """So that the members of one array are one rule; at the ends of an axis they are left out at last."""
-    layout = Layout(((2, 3), (4,)), (0, 2, 1), (1, 1, 1))
+    layout = Layout((2, 3, 4), IN_TWO, ((0,), (2,), (1,)))
     found = [written(member(layout, HeldLeaf("a", (6, 4)), (i,)))[1] for i in range(2)]
     assert [one.text for one in found] == ["x[{0}:{1}].T"] * 2
     assert [one.numbers for one in found] == [(0, 3), (3, 6)]
@@ -101,5 +104,5 @@ def test_numbers_are_holes() -> None:
 def test_a_layout_of_nothing() -> None:
     empty = of_leaves(["a", "b"], (2, 1), (0, 3))
     array = np.zeros((0, 3), np.float32)
-    turned = laid(Layout(((2,), (), (0,), (3,)), (0, 2, 1), (1, 0, 1, 1)), empty)
+    turned = laid(transposing((2, 1, 0, 3), (0, 1, 3, 2)), empty)
     assert made(turned, {"a": array, "b": array}).shape == (2, 1, 3, 0)

@@ -9,16 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ckpt_surgery.core.arrays import Shape
-from ckpt_surgery.inference.expressions.layouts import Layout
 from ckpt_surgery.inference.expressions.possible_layouts import MOST, layouts
-from tests.inference.two_sides import text_of_layout
+from tests.inference.two_sides import arranged, text_of_layout
 
 LENGTHS = st.lists(st.sampled_from([1, 2, 3, 4, 6]), max_size=4)
-
-
-def applied(layout: Layout, x: np.ndarray) -> np.ndarray:
-    """A reshape, a transpose and a reshape."""
-    return x.reshape(layout.digits).transpose(layout.order).reshape(layout.shape_out)
 
 
 def numbered(shape: Shape) -> np.ndarray:
@@ -63,7 +57,7 @@ def test_each_layout_makes_the_shape(lengths: list[int], order: list[int], join:
         effects = set()
         for layout in layouts(one, other, min(stacked, len(one))):
             assert (layout.shape_in, layout.shape_out) == (one, other)
-            made = applied(layout, numbered(one))
+            made = arranged(layout, numbered(one))
             assert made.shape == other
             effects.add(made.tobytes())
         assert len(effects) == len(layouts(one, other, min(stacked, len(one))))
@@ -79,7 +73,7 @@ def test_no_order_of_whole_axes_is_missed(lengths: list[int], order: list[int]) 
         for axes in itertools.permutations(range(len(lengths)))
         if x.transpose(axes).shape == shape_out
     }
-    assert wanted <= {applied(layout, x).tobytes() for layout in layouts(shape_in, shape_out)}
+    assert wanted <= {arranged(layout, x).tobytes() for layout in layouts(shape_in, shape_out)}
 
 
 def test_the_number_of_layouts_is_bounded() -> None:

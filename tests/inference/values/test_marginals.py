@@ -33,9 +33,9 @@ def test_every_layout_is_found(layout: Layout, dtype: str) -> None:
 
 @given(layout=layouts(), stacked=st.integers(1, 2))
 def test_every_layout_of_a_stack_is_found(layout: Layout, stacked: int) -> None:
-    cuts = ((2,), (3,))[:stacked] + layout.cuts
-    order = (*(n + stacked for n in layout.order), *range(stacked))
-    whole = Layout(cuts, order, (*layout.joins, *[1] * stacked))
+    digits = dict(enumerate(layout.lengths)) | {-1: 2, -2: 3}
+    stack = [(-1,), (-2,)][:stacked]
+    whole = Layout.of([*stack, *layout.before], [*layout.after, *stack], digits)
     array = normal(*whole.shape_in)
     wanted = arranged(whole, array)
     members = array.reshape(-1, *layout.shape_in)
@@ -69,7 +69,7 @@ def test_the_plainest_layout_comes_first(shape: tuple[int, ...], pattern: str, w
 
 def test_a_long_axis_of_length_one_is_no_digit() -> None:
     found = between(normal(1, 4), normal(1, 4).reshape(4, 1, 1))
-    assert found == [Layout(((), (4,)), (0,), (1, 0, 0))]
+    assert found == [Layout((4,), ((), (0,)), ((0,), (), ()))]
 
 
 def test_other_values_have_no_layout() -> None:

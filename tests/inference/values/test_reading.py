@@ -8,7 +8,7 @@ from ckpt_surgery.core import leaves as core_leaves
 from ckpt_surgery.core.errors import SurgeryError
 from ckpt_surgery.inference.expressions.formations import Value
 from ckpt_surgery.inference.expressions.holders import after, laid, of_leaves
-from ckpt_surgery.inference.expressions.layout_steps import transposing
+from ckpt_surgery.inference.expressions.layouts import transposing
 from ckpt_surgery.inference.values.reading import fingerprint_of, fingerprints_of, node_of
 from tests.inference.two_sides import assert_equal, fingerprint, leaf_of, normal, reader, side
 from tests.support.leaves import leaf
