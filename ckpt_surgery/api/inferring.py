@@ -347,13 +347,15 @@ def _check_draft(
         prepared = _plan_decided(findings, draft, source, target)
     except SurgeryError as error:
         return [f"the draft cannot be planned: {problem.message}" for problem in error.problems], {}
-    problems = structure_problems(prepared.plan, findings, wanted.leaves)
+    formations = findings.formations
+    open_keys = {key for undecided in findings.undecided for key in undecided.targets}
+    problems = structure_problems(prepared.plan, wanted.leaves, open_keys, formations)
     if problems or wanted.read is None:
         return problems, {}
     given = replace(source.side, read=prepared.sources[prepared.plan.inputs[0].name].read)
-    keys = {formation.target for formation in findings.formations}
+    keys = {formation.target for formation in formations}
     count = ByteCounter(sum(wanted.leaves[key].nbytes for key in keys), progress, CHECKING).add
-    return [], dict(value_problems(prepared.plan, findings, given, wanted, count))
+    return [], dict(value_problems(prepared.plan, formations, given, wanted, count))
 
 
 def _plan_decided(findings: Findings, draft: Draft, source: _OpenSide, target: _OpenSide) -> Prepared:

@@ -19,7 +19,7 @@ from ckpt_surgery.core.summary import LINES, Represented, Summary, text_rows
 from ckpt_surgery.core.text import number_of
 from ckpt_surgery.inference.drafts.drafting import drafted
 from ckpt_surgery.inference.undoing.inverting import Inversion, IrreversibleLeaf, inverted
-from ckpt_surgery.inference.undoing.trials import Trial, comes_back, structure_problems, tried
+from ckpt_surgery.inference.values.comparing import Trial, changed, structure_problems, tried
 from ckpt_surgery.inputs import output_files
 from ckpt_surgery.inputs.opening import with_recipe
 from ckpt_surgery.inputs.options import InvertOptions
@@ -124,7 +124,7 @@ def _inverse(prepared: Prepared, check: bool) -> Inverse:
         return Inverse(_draft(plan, inversion), inversion.irreversible, refusals, ())
     inversion = _with_unproved(inversion, prepared, back, source, check)
     lost = frozenset(leaf.key for leaf in inversion.irreversible)
-    problems = structure_problems(back, leaves, lost)
+    problems = tuple(structure_problems(back, leaves, lost, back=True))
     trial = tried(plan, back) if check and not problems else Trial((), ())
     problems = (*problems, *trial.problems)
     return Inverse(_draft(plan, inversion), inversion.irreversible, problems, trial.sampled)
@@ -151,11 +151,11 @@ def _with_unproved(
     def read(name: str, leaf: Leaf, region: Region) -> np.ndarray:
         return sources[name].read(leaf, region)
 
-    for key in sorted(inversion.scaled):
-        if not check:
-            reasons[key] = NOT_PROVED
-        elif not comes_back(leaves[key], source, prepared.plan, back, read):
-            reasons[key] = OUT_OF_RANGE
+    scaled = {key: leaves[key] for key in sorted(inversion.scaled)}
+    if not check:
+        reasons |= dict.fromkeys(scaled, NOT_PROVED)
+    else:
+        reasons |= dict.fromkeys(changed(scaled, source, prepared.plan, back, read), OUT_OF_RANGE)
     lost = tuple(IrreversibleLeaf(key, reasons[key]) for key in leaves if key in reasons)
     return replace(inversion, irreversible=lost)
 

@@ -13,7 +13,6 @@ import numpy as np
 
 from ckpt_surgery.core.arrays import Region
 from ckpt_surgery.core.errors import PlanError, Problem
-from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.text import did_you_mean, shown
 from ckpt_surgery.functions.arrays import Node, reads
@@ -22,8 +21,7 @@ from ckpt_surgery.inference.expressions.formations import Evidence, Formation, G
 from ckpt_surgery.inference.expressions.layouts import Layout
 from ckpt_surgery.inference.keys.grids import alike
 from ckpt_surgery.inference.names.matches import Match, matches
-from ckpt_surgery.inference.values.comparing import makes
-from ckpt_surgery.inference.values.random_values import random_region
+from ckpt_surgery.inference.values.comparing import makes, random_values
 from ckpt_surgery.inference.values.reading import SOURCE, Side, node_of
 from ckpt_surgery.language.loading import LoadedRecipe
 from ckpt_surgery.language.yaml.rule_texts import rule_texts
@@ -208,9 +206,4 @@ def _alike(one: Node, other: Node) -> bool:
     lengths = [min(length, _TRIED) for length in shape]
     starts = tuple((length - part) // 2 for length, part in zip(shape, lengths, strict=True))
     region = Region(starts, tuple(map(sum, zip(starts, lengths, strict=True))))
-    return np.array_equal(evaluate(one, region, _random), evaluate(other, region, _random))
-
-
-def _random(source: str, leaf: Leaf, region: Region) -> np.ndarray:
-    assert leaf.spec is not None
-    return random_region(leaf.key.text, leaf.spec, region)
+    return np.array_equal(evaluate(one, region, random_values), evaluate(other, region, random_values))

@@ -100,7 +100,7 @@ def normal(*shape: int, seed: int = 0, dtype: Any = np.float32) -> np.ndarray:
 def arranged(layout: Layout, array: np.ndarray) -> np.ndarray:
     """What a layout makes of an array, by NumPy alone."""
     digits = array.reshape(layout.lengths).transpose(layout.order)
-    return np.ascontiguousarray(digits.reshape(layout.shape_out))
+    return np.ascontiguousarray(digits).reshape(layout.shape_out)
 
 
 @st.composite

@@ -1,21 +1,48 @@
-"""Whether values are equal, element by element; and whether a draft does what was found."""
+"""Proofs of drafts: the structure of what they make, and its values, element by element.
 
-from collections.abc import Callable, Iterator, Mapping
+The draft of `infer` is compared with the target, and that of `invert` with the source that its recipe was run
+on, or with random values in place of the source's: any region of them can be had alone, and nothing is kept.
+"""
 
+import hashlib
+import math
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import ml_dtypes
 import numpy as np
 
-from ckpt_surgery.core.arrays import chunk_regions
+from ckpt_surgery.core.arrays import ArraySpec, Region, Shape, chunk_regions, grown
+from ckpt_surgery.core.dtypes import DType, converted, is_integer, kind, limits
 from ckpt_surgery.core.errors import DataError, SurgeryError
-from ckpt_surgery.core.leaves import Leaf
+from ckpt_surgery.core.leaves import Leaf, read_regions
 from ckpt_surgery.core.text import few, shown
 from ckpt_surgery.functions.arrays import Node, Read
-from ckpt_surgery.inference.expressions.formations import COMPARED, Findings, Formation
+from ckpt_surgery.functions.masks import fractions
+from ckpt_surgery.graph.evaluating import Reader, evaluate
+from ckpt_surgery.inference.expressions.formations import COMPARED, Formation
 from ckpt_surgery.inference.values.reading import Side, budget, evaluated, node_of
 from ckpt_surgery.planner.cutting import side_by_side
+from ckpt_surgery.planner.entries import HAS_ARRAY
 from ckpt_surgery.planner.plan import Plan, Step
 
 ELEMENTS = 1 << 16
 """Number of elements that are compared at once."""
+MOST_ELEMENTS = 1 << 26
+"""Elements that are compared on random values at most; each leaf has its share."""
+SHARE = (1 << 12, 1 << 20)
+"""Elements of a leaf that are compared on random values at least, and at most."""
+BOXES = 8
+"""Regions of a larger leaf that are compared on random values."""
+
+_finfo: Callable[[DType], Any] = ml_dtypes.finfo
+_LARGEST_INTEGER = 63
+"""Small enough for sums and products of the usual recipes to stay in the range of 16 bits."""
+
+Values = Callable[[Region], np.ndarray]
+"""Reads or computes a region of an array."""
 
 
 def equal(made: np.ndarray, wanted: np.ndarray) -> bool:
@@ -28,13 +55,26 @@ def equal(made: np.ndarray, wanted: np.ndarray) -> bool:
 
 
 def _equal(made: np.ndarray, wanted: np.ndarray) -> bool:
-    if made.tobytes() == wanted.tobytes():
+    if _same_bits(made, wanted):
         return True
     if made.dtype.kind not in "fcV":
         return False
     nan = made != made
-    same = np.array_equal(nan, wanted != wanted)
-    return bool(same and made[~nan].tobytes() == wanted[~nan].tobytes())
+    return np.array_equal(nan, wanted != wanted) and _same_bits(made[~nan], wanted[~nan])
+
+
+def _same_bits(made: np.ndarray, wanted: np.ndarray) -> bool:
+    return made.tobytes() == wanted.tobytes()
+
+
+def differing(
+    made: Values,
+    wanted: Values,
+    regions: Iterable[Region],
+    same: Callable[[np.ndarray, np.ndarray], bool] = equal,
+) -> Region | None:
+    """The first of these regions in which two arrays differ; None where there is none."""
+    return next((region for region in regions if not same(made(region), wanted(region))), None)
 
 
 def makes(value: Node, leaf: Leaf, source: Side, target: Side) -> bool:
@@ -46,10 +86,9 @@ def makes(value: Node, leaf: Leaf, source: Side, target: Side) -> bool:
     if value.spec != leaf.spec:
         return False
     block = side_by_side([value, Read("target", leaf)], budget(source))
-    return all(
-        equal(evaluated(value, region, source), target.read(leaf, region))
-        for region in chunk_regions(value.spec.shape, block)
-    )
+    regions = chunk_regions(value.spec.shape, block)
+    wanted = partial(target.read, leaf)
+    return differing(lambda region: evaluated(value, region, source), wanted, regions) is None
 
 
 def equal_elements(one: Formation, source: Side, target: Side) -> bool:
@@ -62,37 +101,9 @@ def equal_elements(one: Formation, source: Side, target: Side) -> bool:
         return False  # an expression without a result for these leaves makes none
 
 
-def structure_problems(plan: Plan, findings: Findings, target: Mapping[str, Leaf]) -> list[str]:
-    """What a plan does that was not found: other keys, shapes, dtypes, or other leaves that are read."""
-    steps = {step.leaf.key.text: step for step in plan.steps}
-    open_keys = {key for one in findings.undecided for key in one.targets}
-    wanted = [key for key in target if key not in open_keys]
-    problems = []
-    missing = [key for key in wanted if key not in steps]
-    if missing:
-        problems.append(f"the draft does not make {_few(missing)}")
-    more = [key for key in steps if key not in target]
-    if more:
-        problems.append(f"the draft makes {_few(more)}, which the target does not have")
-    sources = {one.target: set(one.sources) for one in findings.formations}
-    for key in wanted:
-        if key in steps:
-            problems += _step_problems(steps[key], target[key], sources.get(key))
-    return problems
-
-
-def _step_problems(step: Step, wanted: Leaf, sources: set[str] | None) -> Iterator[str]:
-    key = shown(wanted.key.printed)
-    if step.leaf.spec != wanted.spec:
-        yield f"`{key}` would be {step.leaf.spec}, and is {wanted.spec} in the target"
-    read = {name for _, name in step.sources}
-    if sources is not None and read != sources:
-        yield f"`{key}` would be made of {_few(sorted(read))}, and not of {_few(sorted(sources))}"
-
-
 def value_problems(
     plan: Plan,
-    findings: Findings,
+    formations: Iterable[Formation],
     source: Side,
     target: Side,
     progress: Callable[[int], None] | None = None,
@@ -101,7 +112,7 @@ def value_problems(
 
     Only those are compared whose values are said to be equal. `progress` is called with the bytes of each.
     """
-    compared = {one.target for one in findings.formations if one.evidence in COMPARED}
+    compared = {one.target for one in formations if one.evidence in COMPARED}
     for step in plan.steps:
         key = step.leaf.key.text
         if key in compared and step.leaf.spec is not None and target.leaves[key].spec is not None:
@@ -114,5 +125,178 @@ def value_problems(
                 progress(step.leaf.nbytes)
 
 
+def structure_problems(
+    plan: Plan,
+    wanted: Mapping[str, Leaf],
+    open_keys: Collection[str],
+    formations: Iterable[Formation] = (),
+    back: bool = False,
+) -> list[str]:
+    """How what a draft makes differs from leaves, but for those that it leaves out; one sentence each.
+
+    `formations`: the leaves that each one is made of. `back`: whether the draft of `invert` makes its source,
+    of which kinds of leaves and lists come back, too.
+    """
+    side = "source" if back else "target"
+    steps = {step.leaf.key.text: step for step in plan.steps}
+    problems = []
+    missing = [key for key in wanted if key not in steps and key not in open_keys]
+    if missing:
+        problems.append(f"the draft does not make {_few(missing)}")
+    more = [key for key in steps if key not in wanted]
+    if more:
+        problems.append(f"the draft makes {_few(more)}, which the {side} does not have")
+    sources = {one.target: set(one.sources) for one in formations}
+    for key, leaf in wanted.items():
+        if key in steps and key not in open_keys:
+            flaws = _step_flaws(steps[key], leaf, sources.get(key), side, back)
+            problems += [f"`{shown(leaf.key.printed)}` would {flaw}" for flaw in flaws]
+    return problems
+
+
+def _step_flaws(
+    step: Step, wanted: Leaf, sources: Collection[str] | None, side: str, back: bool
+) -> Iterator[str]:
+    made, read = step.leaf, {name for _, name in step.sources}
+    if back and made.kind is not wanted.kind:
+        yield f"be {made.kind}, and is {wanted.kind} in the {side}"
+    elif made.spec != wanted.spec:
+        yield f"be {made.spec}, and is {wanted.spec} in the {side}"
+    if back and made.key.sequences != wanted.key.sequences:
+        yield f"have the key of a dict where the {side} has a list index, or the reverse"
+    if sources is not None and read != sources:
+        yield f"be made of {_few(sorted(read))}, and not of {_few(sorted(sources))}"
+
+
 def _few(keys: list[str]) -> str:
     return few([f"`{shown(key)}`" for key in keys])
+
+
+# --- there and back ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What came of running a recipe and its inverse on random values."""
+
+    problems: tuple[str, ...]
+    """Sentences without a full stop, one for each leaf that is not what it was."""
+    sampled: tuple[str, ...]
+    """Keys of leaves of which some regions were compared, because they are large."""
+
+
+def tried(there: Plan, back: Plan) -> Trial:
+    """Run both plans, region by region, on random values. `back` reads what `there` makes."""
+    outputs = {step.leaf.key.text: step.value for step in there.steps}
+    share = min(max(MOST_ELEMENTS // max(1, len(back.steps)), SHARE[0]), SHARE[1])
+    problems, sampled = [], []
+    for step in back.steps:
+        flaw = None
+        if step.leaf.kind in HAS_ARRAY:
+            if step.value.spec.size > share:
+                sampled.append(step.leaf.key.text)
+            flaw = _flaw(step, _through(outputs, random_values), share)
+        else:
+            moved = isinstance(step.value, Read) and outputs[step.value.leaf.key.text]
+            if not (isinstance(moved, Read) and moved.leaf.key.text == step.leaf.key.text):
+                flaw = "is not what it was"
+        if flaw is not None:
+            problems.append(f"`{shown(step.leaf.key.printed)}` {flaw}")
+    return Trial(tuple(problems), tuple(sampled))
+
+
+def _flaw(step: Step, forwards: Reader, share: int) -> str | None:
+    """What is wrong with the values of a leaf that comes back; None where nothing is."""
+    spec = step.value.spec
+    made = partial(_evaluated, step.value, forwards)
+    wanted = partial(random_region, step.leaf.key.text, spec)
+    try:
+        region = differing(made, wanted, _samples(spec.shape, share))
+    except SurgeryError as error:
+        return f"cannot be run on random values: {error.problems[0].message}"
+    if region is None:
+        return None
+    place = ", ".join(f"{a}:{b}" for a, b in zip(region.starts, region.stops, strict=True))
+    return f"has other values at [{place}], on random values"
+
+
+def changed(leaves: Mapping[str, Leaf], source: str, there: Plan, back: Plan, read: Reader) -> set[str]:
+    """The leaves of a source that do not come back bit for bit. `read` reads the sources of `there`.
+
+    Raises SurgeryError where they cannot be read.
+    """
+    forwards = _through({step.leaf.key.text: step.value for step in there.steps}, read)
+    values = {step.leaf.key.text: step.value for step in back.steps}
+    others = set()
+    for key, leaf in leaves.items():
+        made, wanted = partial(_evaluated, values[key], forwards), partial(read, source, leaf)
+        if differing(made, wanted, read_regions(leaf, 64 << 20), _same_bits) is not None:
+            others.add(key)
+    return others
+
+
+def _evaluated(value: Node, read: Reader, region: Region) -> np.ndarray:
+    return evaluate(value, region, read)
+
+
+def _through(outputs: Mapping[str, Node], read: Reader) -> Reader:
+    """Reads outputs of a plan, computed from the leaves that `read` reads."""
+    return lambda _, leaf, region: evaluate(outputs[leaf.key.text], region, read)
+
+
+def _samples(shape: Shape, share: int) -> Iterator[Region]:
+    """All of an array, or regions at its beginning, at its end and between."""
+    if math.prod(shape) <= share:
+        yield Region.whole(shape)
+        return
+    lengths = grown((1,) * len(shape), shape, share // BOXES)
+    random = np.random.default_rng(0)
+    for number in range(BOXES):
+        free = [n - part for n, part in zip(shape, lengths, strict=True)]
+        drawn = [int(random.integers(n + 1)) for n in free]
+        starts = tuple([0] * len(free) if number == 0 else free if number == 1 else drawn)
+        yield Region(starts, tuple(a + part for a, part in zip(starts, lengths, strict=True)))
+
+
+# --- random values ----------------------------------------------------------------------------------------
+
+
+def random_values(source: str, leaf: Leaf, region: Region) -> np.ndarray:
+    """Reads random values of any leaf."""
+    assert leaf.spec is not None, "only arrays are read"
+    return random_region(leaf.key.text, leaf.spec, region)
+
+
+def random_region(name: str, spec: ArraySpec, region: Region) -> np.ndarray:
+    """A region of an array of random values, which follow from `name` and from where they are alone.
+
+    Floats are between 1/16 and 16, of either sign, and integers between 1 and 63, as far as the dtype has
+    them; none is 0.
+    """
+    drawn = _fractions(name, spec, region)
+    if kind(spec.dtype) == "b":
+        return np.asarray(drawn < 0.5)
+    if is_integer(spec.dtype):
+        low, high = limits(spec.dtype)
+        sizes = 1 + np.floor(2 * drawn % 1 * min(_LARGEST_INTEGER, int(high)))
+        return np.asarray(np.where((drawn < 0.5) & (low < 0), -sizes, sizes)).astype(spec.dtype)
+    values = _floats(drawn)
+    if kind(spec.dtype) == "c":
+        return np.asarray(values + 1j * _floats(_fractions(f"{name}/j", spec, region))).astype(spec.dtype)
+    sizes = np.clip(np.abs(values), float(_finfo(spec.dtype).smallest_subnormal), limits(spec.dtype)[1])
+    if spec.dtype.name != "float8_e8m0fnu":  # which has no sign
+        sizes = np.copysign(sizes, values)
+    return converted(np.asarray(sizes), spec.dtype)
+
+
+def _fractions(name: str, spec: ArraySpec, region: Region) -> np.ndarray:
+    key = np.frombuffer(hashlib.sha256(name.encode()).digest()[:16], "<u8").astype(np.uint64)
+    return fractions(region, spec.shape, key)
+
+
+def _floats(drawn: np.ndarray) -> np.ndarray:
+    """Floats of random sign, of 8 exponents, and of the rest of the bits as mantissa."""
+    exponents = 16 * drawn % 8
+    signs = np.where(drawn < 0.5, -1.0, 1.0)
+    values = np.ldexp((1 + exponents % 1) * signs, np.floor(exponents).astype(np.int64) - 4)
+    return np.asarray(values)

@@ -1,16 +1,24 @@
-"""Whether arrays and values are equal, element by element, and whether a draft does what was found."""
+"""Proofs: whether arrays are equal, and whether drafts make what they should, on real and random values."""
 
-from typing import Any
+from collections.abc import Mapping
 
 import ml_dtypes
 import numpy as np
 import pytest
 
-from ckpt_surgery.core.arrays import Region
+from ckpt_surgery.core.arrays import ArraySpec, Region
+from ckpt_surgery.core.dtypes import DTYPES, computation, converted, kind
 from ckpt_surgery.core.leaves import Leaf
-from ckpt_surgery.inference.expressions.formations import Evidence, Findings, Formation, Undecided, X
+from ckpt_surgery.inference.expressions.formations import Evidence, Formation, X
 from ckpt_surgery.inference.values import comparing
-from ckpt_surgery.inference.values.comparing import equal, equal_elements, structure_problems, value_problems
+from ckpt_surgery.inference.values.comparing import (
+    equal,
+    equal_elements,
+    random_region,
+    structure_problems,
+    tried,
+    value_problems,
+)
 from ckpt_surgery.planner.cutting import side_by_side
 from tests.inference.going_back import described, recipe
 from tests.inference.two_sides import Arrays, normal, side
@@ -76,17 +84,6 @@ BF16 = np.dtype(ml_dtypes.bfloat16)
 A = normal(4, 6)
 
 
-def findings(target: Any, **sources: str) -> Findings:
-    made = tuple(
-        Formation(key, tuple(names.split()), X, Evidence.VALUES) for key, names in sources.items() if names
-    )
-    return Findings((), tuple(target), made)
-
-
-def structure(rules: str, source: dict[str, str], target: dict[str, str], **sources: str) -> list[str]:
-    return structure_problems(plan_of(recipe(rules), source), findings(target, **sources), listing(target))
-
-
 W = {"w": "float32[4,6]"}
 
 F32, TURNED, BF16S = ({"v": described} for described in ("float32[4,6]", "float32[6,4]", "bfloat16[4,6]"))
@@ -102,26 +99,23 @@ ROWS = [
 
 @pytest.mark.parametrize(("rules", "target", "sources", "wanted"), ROWS)
 def test_structure(rules: str, target: dict[str, str], sources: str, wanted: list[str]) -> None:
-    found = structure(rules, W, target, v=sources)
+    known = [Formation("v", (sources,), X, Evidence.VALUES)]
+    found = structure_problems(plan_of(recipe(rules), W), listing(target), (), known)
     assert len(found) == len(wanted)
     for one, text in zip(found, wanted, strict=True):
         assert text in one
 
 
 def test_what_is_undecided_need_not_be_made() -> None:
-    open_one = Findings(
-        (), ("v", "u"), (Formation("v", ("w",), X, Evidence.VALUES),), undecided=(Undecided(("u",), ""),)
-    )
-    plan = plan_of(recipe("match: w, to: v"), W)
-    assert structure_problems(plan, open_one, listing({"v": "float32[4,6]", "u": "int8[1]"})) == []
+    wanted = listing({"v": "float32[4,6]", "u": "int8[1]"})
+    assert structure_problems(plan_of(recipe("match: w, to: v"), W), wanted, {"u"}) == []
 
 
 def values(rules: str, source: Arrays, target: Arrays, **evidence: Evidence) -> dict[str, str]:
     known = [Formation(key, tuple(source), X, evidence.get(key, Evidence.VALUES)) for key in target]
     told: list[int] = []
     plan = plan_of(recipe(rules), described(source))
-    given = Findings((), tuple(target), tuple(known))
-    found = dict(value_problems(plan, given, side(source), side(target), told.append))
+    found = dict(value_problems(plan, known, side(source), side(target), told.append))
     compared = [
         target[one.target].nbytes for one in known if one.evidence in (Evidence.VALUES, Evidence.ARITHMETIC)
     ]
@@ -151,3 +145,98 @@ def test_a_value_that_cannot_be_computed_is_the_reason() -> None:
     target = np.array([1, 2], np.int8)
     found = values("match: w, to: v, value: \"cast(x, 'int8')\"", {"w": np.array([1, 300])}, {"v": target})
     assert "300" in found["v"]
+
+
+def outputs_of(text: str, source: Mapping[str, str]) -> dict[str, str]:
+    return {step.leaf.key.text: str(step.leaf.spec) for step in plan_of(text, source).steps}
+
+
+def flaws(there: str, back: str, source: Mapping[str, str]) -> tuple[str, ...]:
+    first = plan_of(there, source)
+    return tried(first, plan_of(back, outputs_of(there, source))).problems
+
+
+def test_the_right_inverse_has_no_flaw() -> None:
+    there = recipe("match: w, value: 'flip(x.T, 0)'")
+    assert flaws(there, recipe("match: w, value: 'flip(x, 0).T'"), W) == ()
+
+
+WRONG = [
+    (
+        "match: w, value: x.T",
+        "match: w, value: 'flip(x.T, 0)'",
+        "has other values at [0:4, 0:6], on random values",
+    ),
+    ("match: w, value: 'x * 4'", "match: w, value: 'x / 2'", "has other values at"),
+    (
+        "match: w, value: \"cast(x, 'bfloat16')\"",
+        "match: w, value: \"cast(x, 'float32')\"",
+        "has other values at",
+    ),
+    (
+        "match: w, value: x.T",
+        "match: w, value: \"cast(x.T * 1e10, 'float16')\"",
+        "cannot be run on random",
+    ),
+]
+
+
+@pytest.mark.parametrize(("there", "back", "flaw"), WRONG)
+def test_a_wrong_inverse_is_found(there: str, back: str, flaw: str) -> None:
+    [found] = flaws(recipe(there), recipe(back), W)
+    assert found.startswith(f"`w` {flaw}")
+
+
+def test_large_leaves_are_tried_in_regions() -> None:
+    large = {"w": "int8[3000,1000]"}
+    there, wrong = recipe("match: w, value: x.T"), recipe("match: w, value: 'flip(x.T, 0)'")
+    first = plan_of(there, large)
+    assert tried(first, plan_of(there, outputs_of(there, large))).sampled == ("w",)
+    assert tried(first, plan_of(there, outputs_of(there, large))).problems == ()
+    assert len(flaws(there, wrong, large)) == 1
+
+
+def test_leaves_that_are_no_arrays_are_those_that_they_were() -> None:
+    source = {"a": "string", "b": "string"}
+    there = plan_of(recipe("match: (.), to: 'n/\\1'"), source)
+    made = {"n/a": "string", "n/b": "string"}
+    assert tried(there, plan_of(recipe("match: n/(.), to: '\\1'"), made)).problems == ()
+    swapped = plan_of(recipe("match: n/a, to: b", "match: n/b, to: a"), made)
+    assert tried(there, swapped).problems == ("`b` is not what it was", "`a` is not what it was")
+
+
+def test_the_structure_of_what_comes_back() -> None:
+    back = plan_of(
+        recipe("match: w, value: x.T", "match: v, to: new"), W | {"v": "int8[1]", "u": "scalar:int64"}
+    )
+    wanted = listing({**W, "gone": "int8[1]", "lost": "int8[1]", "u": "int64[]"})
+    assert structure_problems(back, wanted, {"lost"}, back=True) == [
+        "the draft does not make `gone`",
+        "the draft makes `new`, which the source does not have",
+        "`w` would be float32[6,4], and is float32[4,6] in the source",
+        "`u` would be scalar, and is array in the source",
+    ]
+    back = plan_of(recipe("match: b, to: l/0"), {"b": "int8[1]"})
+    [flaw] = structure_problems(back, listing({"l/[0]": "int8[1]"}), (), back=True)
+    assert "list index" in flaw
+
+
+@pytest.mark.parametrize("name", DTYPES)
+def test_random_values_of_a_region_are_those_of_the_whole(name: str) -> None:
+    spec = ArraySpec((5, 7), DTYPES[name])
+    whole = random_region("k", spec, Region.whole(spec.shape))
+    assert (whole.shape, whole.dtype) == (spec.shape, spec.dtype)
+    region = Region((1, 2), (4, 7))
+    assert random_region("k", spec, region).tobytes() == whole[region.slices].tobytes()
+    assert len(np.unique(whole.view(np.uint8))) > 1
+    if kind(spec.dtype) != "b":
+        values = converted(whole, computation(spec.dtype))
+        assert np.isfinite(values).all()
+        assert (values != 0).all()
+    if spec.dtype.itemsize > 1:
+        assert random_region("other", spec, region).tobytes() != random_region("k", spec, region).tobytes()
+
+
+def test_a_random_number() -> None:
+    spec = ArraySpec((), np.dtype(np.float32))
+    assert random_region("k", spec, Region((), ())).shape == ()
