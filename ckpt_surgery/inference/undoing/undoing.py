@@ -10,10 +10,13 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import ml_dtypes
+import numpy as np
 
 from ckpt_surgery.core.arrays import Region, Shape
 from ckpt_surgery.core.dtypes import DType, has_infinity, has_nan, is_integer, kind, limits
 from ckpt_surgery.core.errors import FunctionError
+from ckpt_surgery.core.frozen import frozen
+from ckpt_surgery.core.selections import as_array, whole
 from ckpt_surgery.functions.arrays import Apply, Node, Read, reads
 from ckpt_surgery.functions.base import Number
 from ckpt_surgery.functions.dtypes import Bitcast, Cast, Rounded, number_as
@@ -37,12 +40,35 @@ from ckpt_surgery.inference.expressions.holders import (
     squeezed,
 )
 from ckpt_surgery.inference.expressions.layouts import reshaping, restricted, transposing
-from ckpt_surgery.inference.undoing.undoing_choices import Held, Lost, before_choice
+
+NOT_ALL = "no output holds all of it"
+MOST_LISTED = 1000
+"""Numbers that the order of elements may take in an expression."""
+
+
+class Lost(Exception):
+    """A function keeps less than its input. The message is a clause without a full stop."""
+
+
+@frozen()
+class Held:
+    """A region of an array that a holder holds."""
+
+    region: Region
+    holder: Holder
+    """It gives an array of the region's shape."""
+    dtype: DType
+    """The holder's. Where the array has another, it holds the same values, none of them rounded."""
+    first: int
+    """Number of the first output that the holder needs."""
+
+    def of(self, region: Region, holder: Holder) -> "Held":
+        """The same of another array."""
+        return Held(region, holder, self.dtype, self.first)
+
 
 Undone = Iterator[tuple[int, Held]]
 """Number of an input, and what is held of it."""
-
-NOT_ALL = "no output holds all of it"
 
 
 def undone(node: Apply, held: Held) -> list[tuple[int, Held]]:
@@ -95,8 +121,48 @@ def _layout(function: Reshape | Transpose, node: Apply, held: Held) -> Undone:
         raise Lost(NOT_ALL)
 
 
-def _choice(function: Any, node: Apply, held: Held) -> Undone:
-    yield 0, before_choice(function, node.inputs[0].spec.shape, node.spec.shape, held)
+def _choice(function: Index | Take | Copies, node: Apply, held: Held) -> Undone:
+    """A choice of indices along axes: subscripts, `take`, `repeat`, `tile`."""
+    old, new = node.inputs[0].spec.shape, node.spec.shape
+    chosen = function.picks(whole(new), old)
+    gathered = tuple(map(len, chosen))
+    layout = reshaping(gathered, new)
+    before = None if layout is None else restricted(layout, held.region)
+    assert before is not None, "only axes of length 1 come and go"
+    region, moved = before
+    holder = laid(moved.inverse(), held.holder)
+    starts, stops = [], []
+    for axis, picked in enumerate(chosen):
+        part = picked[region.starts[axis] : region.stops[axis]]
+        indices = as_array(part)
+        low, high = int(indices.min()), int(indices.max()) + 1
+        holder = _in_order(indices - low, high - low, axis, holder)
+        starts.append(low)
+        stops.append(high)
+    yield 0, held.of(Region(tuple(starts), tuple(stops)), holder)
+
+
+def _in_order(indices: np.ndarray, length: int, axis: int, holder: Holder) -> Holder:
+    """An array with the elements 0 to `length` - 1 along an axis, of one that has them at `indices`."""
+    if len(indices) == length and np.array_equal(indices, np.arange(length)):
+        return holder
+    found, first = np.unique(indices, return_index=True)
+    if len(found) < length:
+        raise Lost(NOT_ALL)
+    shape = holder.shape
+    out = (*shape[:axis], length, *shape[axis + 1 :])
+    place = axis - len(shape)
+    step = int(first[1] - first[0]) if length > 1 else 1
+    if len(indices) == length and step == -1 and np.array_equal(first, first[0] - np.arange(length)):
+        return called(f"flip({INNER}, axis={place})", holder, out)
+    if step > 0 and np.array_equal(first, first[0] + step * np.arange(length)):
+        if step == 1 or length == 1:
+            return cut(rows(shape, axis, int(first[0]), int(first[0]) + length), holder)
+        after = ", :" * (-place - 1)
+        return called(f"{INNER}[..., {int(first[0]) or ''}::{step}{after}]", holder, out)
+    if length > MOST_LISTED:
+        raise Lost(f"the order of its elements takes {length:,} numbers")
+    return called(f"take({INNER}, {first.tolist()}, axis={place})", holder, out)
 
 
 def _pad(function: Pad, node: Apply, held: Held) -> Undone:
