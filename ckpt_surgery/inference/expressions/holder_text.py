@@ -3,18 +3,18 @@
 import re
 import string
 from collections.abc import Mapping, Sequence
+from typing import TypeGuard
 
 from ckpt_surgery.core.arrays import Region
 from ckpt_surgery.inference.expressions.formations import Evidence, Formation, Value
 from ckpt_surgery.inference.expressions.holders import (
     INNER,
     Call,
-    HeldLeaf,
     HeldPart,
     Holder,
     Joined,
     Laid,
-    Many,
+    Leaves,
     leaves_of,
     rows,
 )
@@ -38,7 +38,7 @@ def formation(target: str, holder: Holder, evidence: Evidence, why: str = "") ->
 def written(holder: Holder) -> tuple[tuple[str, ...], Value]:
     """The keys of the leaves that a holder is made of, in the order of `xs`, and its expression."""
     found = leaves_of(holder)
-    keys = [key for one in found for key in (one.keys if isinstance(one, Many) else (one.key,))]
+    keys = [key for one in found for key in one.keys]
     sources = tuple(dict.fromkeys(keys))
     listed = len(sources) == len(keys) and (len(found) == 1 or _is_plain_list(holder))
     single = len(sources) == 1
@@ -50,9 +50,17 @@ def written(holder: Holder) -> tuple[tuple[str, ...], Value]:
 
 def _is_plain_list(holder: Holder) -> bool:
     """Whether all leaves are the parts of one list, as they are."""
-    while not isinstance(holder, Joined | HeldLeaf | Many):
+    while not isinstance(holder, Joined | Leaves):
         holder = holder.inner
-    return isinstance(holder, Joined) and all(isinstance(part, HeldLeaf) for part in holder.parts)
+    return isinstance(holder, Joined) and _are_leaves(holder.parts)
+
+
+def _are_leaves(parts: Sequence[Holder]) -> bool:
+    return all(isinstance(part, Leaves) and not part.stacked for part in parts)
+
+
+def _is_stack(holder: Holder) -> TypeGuard[Leaves]:
+    return isinstance(holder, Leaves) and holder.stacked
 
 
 class _Writer:
@@ -66,10 +74,8 @@ class _Writer:
         """The number that each hole may be left out for."""
 
     def text(self, holder: Holder) -> str:
-        if isinstance(holder, HeldLeaf):
-            return self._names[holder.key]
-        if isinstance(holder, Many):
-            return f"stack({self._list(holder.keys)})"
+        if isinstance(holder, Leaves):
+            return f"stack({self._list(holder.keys)})" if holder.stacked else self._names[holder.keys[0]]
         if isinstance(holder, Laid):
             return self._laid(holder.layout, holder.inner)
         if isinstance(holder, HeldPart):
@@ -119,7 +125,7 @@ class _Writer:
         return f"({text})" if isinstance(holder, Call) and holder.operator else text
 
     def _joined(self, joined: Joined) -> str:
-        whole = self._listed and all(isinstance(part, HeldLeaf) for part in joined.parts)
+        whole = self._listed and _are_leaves(joined.parts)
         items = "xs" if whole else f"[{', '.join(map(self.text, joined.parts))}]"
         name = "stack" if joined.stacked else "concat"
         return f"{name}({items})" if joined.axis == 0 else f"{name}({items}, axis={joined.axis})"
@@ -129,8 +135,8 @@ class _Writer:
     def _laid(self, layout: Layout, inner: Holder) -> str:
         if isinstance(inner, HeldPart):
             return self._laid_part(layout, inner)
-        text = self._list(inner.keys) if isinstance(inner, Many) else self.text(inner)
-        return self._expression(layout, text, isinstance(inner, Many), made=False)
+        text = self._list(inner.keys) if _is_stack(inner) else self.text(inner)
+        return self._expression(layout, text, _is_stack(inner), made=False)
 
     def _laid_part(self, layout: Layout, part: HeldPart) -> str:
         """A subscript and a layout: axes of which one index is left are left out."""
@@ -139,7 +145,7 @@ class _Writer:
         text = self._every_other(part, single) or self._part(part, single)
         before = tuple(digits for axis, digits in enumerate(layout.before) if axis not in single)
         rest = Layout(layout.lengths, before, layout.after)
-        return self._expression(rest, text, isinstance(part.inner, Many), made=True)
+        return self._expression(rest, text, _is_stack(part.inner), made=True)
 
     def _every_other(self, part: HeldPart, single: Sequence[int]) -> str | None:
         """Every second row, or every third one: one index of an axis that is half of one cut in two."""

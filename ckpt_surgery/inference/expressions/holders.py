@@ -27,27 +27,19 @@ INNER = "\0"
 
 
 @frozen()
-class HeldLeaf:
-    """A leaf as it is."""
-
-    key: str
-    shape: Shape
-    depth: int = 0
-
-
-@frozen()
-class Many:
-    """Leaves of one shape, stacked along the first axis."""
+class Leaves:
+    """A leaf as it is, or leaves of one shape, stacked along the first axis."""
 
     keys: tuple[str, ...]
     each: Shape
     """Shape of a leaf."""
-    depth: int = 1
+    stacked: bool
+    depth: int = 0
 
     @property
     def shape(self) -> Shape:
-        """Shape of the stack."""
-        return (len(self.keys), *self.each)
+        """Shape of the leaf, or of the stack."""
+        return (len(self.keys), *self.each) if self.stacked else self.each
 
 
 @frozen()
@@ -113,12 +105,13 @@ class Joined:
         return (*one[:axis], sum(part.shape[axis] for part in self.parts), *one[axis + 1 :])
 
 
-Holder = HeldLeaf | Many | Laid | HeldPart | Call | Joined
+Holder = Leaves | Laid | HeldPart | Call | Joined
 
 
 def of_leaves(keys: Sequence[str], lengths: Shape, each: Shape) -> Holder:
     """Leaves stacked along as many first axes as there are `lengths`; without any, the one leaf as it is."""
-    return reshaped(Many(tuple(keys), each), (*lengths, *each)) if lengths else HeldLeaf(keys[0], each)
+    leaves = Leaves(tuple(keys), each, bool(lengths))
+    return reshaped(leaves, (*lengths, *each)) if lengths else leaves
 
 
 def member(layout: Layout, inner: Holder, place: Sequence[int]) -> Holder:
@@ -257,17 +250,12 @@ def lifted(parts: Sequence[Holder]) -> Holder | None:
     It is made once of the stacks of their leaves.
     """
     first, count = parts[0], len(parts)
-    if isinstance(first, HeldLeaf):
-        leaves = [part for part in parts if isinstance(part, HeldLeaf)]
-        if len(leaves) < count or any(leaf.shape != first.shape for leaf in leaves):
+    if isinstance(first, Leaves):
+        leaves = [part for part in parts if isinstance(part, Leaves)]
+        if len(leaves) < count or len({(one.stacked, one.shape) for one in leaves}) > 1:
             return None
-        return Many(tuple(leaf.key for leaf in leaves), first.shape)
-    if isinstance(first, Many):
-        stacks = [part for part in parts if isinstance(part, Many)]
-        if len(stacks) < count or len({one.shape for one in stacks}) > 1:
-            return None
-        keys = [key for one in stacks for key in one.keys]
-        return of_leaves(keys, (count, len(first.keys)), first.each)
+        lengths = (count, len(first.keys)) if first.stacked else (count,)
+        return of_leaves([key for one in leaves for key in one.keys], lengths, first.each)
     if isinstance(first, Joined):
         return _lifted_join(parts, first)
     same = [part for part in parts if isinstance(part, Laid | HeldPart | Call)]
@@ -313,9 +301,9 @@ def _lifted_join(parts: Sequence[Holder], first: Joined) -> Holder | None:
     return joined(found, axis + 1, first.stacked)
 
 
-def leaves_of(holder: Holder) -> list[HeldLeaf | Many]:
+def leaves_of(holder: Holder) -> list[Leaves]:
     """The leaves, and stacks of leaves, that a holder is made of, in the order of its text."""
-    if isinstance(holder, HeldLeaf | Many):
+    if isinstance(holder, Leaves):
         return [holder]
     if isinstance(holder, Joined):
         return list(itertools.chain.from_iterable(map(leaves_of, holder.parts)))
@@ -324,13 +312,8 @@ def leaves_of(holder: Holder) -> list[HeldLeaf | Many]:
 
 def scales(holder: Holder) -> bool:
     """Whether floats are multiplied or divided, which is exact only as long as they stay in their range."""
-    waiting = [holder]
-    while waiting:
-        one = waiting.pop()
-        if isinstance(one, Call) and one.operator and (" / " in one.text or " * " in one.text):
-            return True
-        if isinstance(one, Joined):
-            waiting += one.parts
-        elif not isinstance(one, HeldLeaf | Many):
-            waiting.append(one.inner)
-    return False
+    if isinstance(holder, Joined):
+        return any(map(scales, holder.parts))
+    if isinstance(holder, Call) and holder.operator and (" / " in holder.text or " * " in holder.text):
+        return True
+    return not isinstance(holder, Leaves) and scales(holder.inner)

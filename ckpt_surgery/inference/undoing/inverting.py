@@ -109,7 +109,7 @@ class _Backwards:
             if value.leaf.kind not in HAS_ARRAY:
                 return
         spec = value.spec
-        held = Held(Region.whole(spec.shape), holders.HeldLeaf(key, spec.shape), spec.dtype, number)
+        held = Held(Region.whole(spec.shape), holders.of_leaves([key], (), spec.shape), spec.dtype, number)
         self._add(self._nodes.node(value), held)
 
     def _add(self, node: Node, held: Held) -> None:

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from ckpt_surgery.inference.expressions.holder_text import written
 from ckpt_surgery.inference.expressions.holders import (
-    HeldLeaf,
     Holder,
     after,
     cast,
@@ -29,7 +28,7 @@ def test_a_member_of_a_leaf(layout: Layout, data: st.DataObject) -> None:
     wanted = arranged(layout, array)
     count = data.draw(st.integers(0, wanted.ndim))
     for place in np.ndindex(wanted.shape[:count]):
-        found = made(member(layout, HeldLeaf("a", array.shape), place), {"a": array})
+        found = made(member(layout, of_leaves(["a"], (), array.shape), place), {"a": array})
         assert same(found, np.asarray(wanted[place]))
 
 
@@ -51,7 +50,7 @@ def test_a_member_of_a_stack(layout: Layout, stacked: int, data: st.DataObject) 
         assert same(found, np.asarray(wanted[place]))
 
 
-A = HeldLeaf("a", (4, 6))
+A = of_leaves(["a"], (), (4, 6))
 BF16 = np.dtype(ml_dtypes.bfloat16)
 IN_TWO = ((0, 1), (2,))
 MEMBERS = [
@@ -66,7 +65,7 @@ MEMBERS = [
 
 @pytest.mark.parametrize(("layout", "place", "wanted"), MEMBERS, ids=[row[-1] for row in MEMBERS])
 def test_words_of_members(layout: Layout, place: tuple[int, ...], wanted: str) -> None:
-    leaf = HeldLeaf("a", layout.shape_in)
+    leaf = of_leaves(["a"], (), layout.shape_in)
     assert text_of(member(layout, leaf, place)) == wanted
 
 
@@ -95,7 +94,7 @@ def test_words(holder: Holder, wanted: str) -> None:
 def test_numbers_are_holes() -> None:
     """So that the members of one array are one rule; at the ends of an axis they are left out at last."""
     layout = Layout((2, 3, 4), IN_TWO, ((0,), (2,), (1,)))
-    found = [written(member(layout, HeldLeaf("a", (6, 4)), (i,)))[1] for i in range(2)]
+    found = [written(member(layout, of_leaves(["a"], (), (6, 4)), (i,)))[1] for i in range(2)]
     assert [one.text for one in found] == ["x[{0}:{1}].T"] * 2
     assert [one.numbers for one in found] == [(0, 3), (3, 6)]
     assert [str(one) for one in found] == ["x[:3].T", "x[3:].T"]

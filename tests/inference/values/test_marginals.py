@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ckpt_surgery.inference.expressions.holders import HeldLeaf, laid, of_leaves
+from ckpt_surgery.inference.expressions.holders import laid, of_leaves
 from ckpt_surgery.inference.expressions.layouts import Layout
 from ckpt_surgery.inference.values.marginals import MOST_LAYOUTS, Marginals, layouts_between
 from tests.inference.two_sides import arranged, fingerprint, layouts, made, normal, text_of_layout
@@ -28,7 +28,7 @@ def test_every_layout_is_found(layout: Layout, dtype: str) -> None:
     for one in found:
         assert (one.shape_in, one.shape_out) == (array.shape, wanted.shape)
         assert same(arranged(one, array), wanted)
-        assert same(made(laid(one, HeldLeaf("x", array.shape)), {"x": array}), wanted)
+        assert same(made(laid(one, of_leaves(["x"], (), array.shape)), {"x": array}), wanted)
 
 
 @given(layout=layouts(), stacked=st.integers(1, 2))

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from ckpt_surgery.core.arrays import Shape
 from ckpt_surgery.inference.expressions.formations import Formation
-from ckpt_surgery.inference.expressions.holders import HeldLeaf
+from ckpt_surgery.inference.expressions.holders import of_leaves
 from ckpt_surgery.inference.values.by_values import found_by_values
 from ckpt_surgery.inference.values.pieces import (
     MOST_SLICES,
@@ -137,7 +137,7 @@ def test_the_expression_of_a_window_is_what_it_holds(case: tuple[Shape, Window])
     array = normal(*shape)
     wanted = cut(array, window)
     assert window.shape(shape) == wanted.shape
-    assert same(made(window.of(HeldLeaf("x", shape)), {"x": array}), wanted)
+    assert same(made(window.of(of_leaves(["x"], (), shape)), {"x": array}), wanted)
 
 
 VALUES = [
@@ -151,7 +151,7 @@ VALUES = [
 
 @pytest.mark.parametrize(("shape", "window", "wanted", "what"), VALUES, ids=[what for *_, what in VALUES])
 def test_values_of_windows(shape: Shape, window: Window, wanted: str, what: str) -> None:
-    assert text_of(window.of(HeldLeaf("x", shape))) == wanted
+    assert text_of(window.of(of_leaves(["x"], (), shape))) == wanted
 
 
 def test_several_are_looked_for_at_once_and_plain_slices_come_first() -> None:
