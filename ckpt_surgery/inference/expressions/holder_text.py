@@ -3,7 +3,6 @@
 import re
 import string
 from collections.abc import Mapping, Sequence
-from typing import TypeGuard
 
 from ckpt_surgery.core.arrays import Region
 from ckpt_surgery.inference.expressions.formations import Evidence, Formation, Value
@@ -59,7 +58,7 @@ def _are_leaves(parts: Sequence[Holder]) -> bool:
     return all(isinstance(part, Leaves) and not part.stacked for part in parts)
 
 
-def _is_stack(holder: Holder) -> TypeGuard[Leaves]:
+def _is_stack(holder: Holder) -> bool:
     return isinstance(holder, Leaves) and holder.stacked
 
 
@@ -135,8 +134,7 @@ class _Writer:
     def _laid(self, layout: Layout, inner: Holder) -> str:
         if isinstance(inner, HeldPart):
             return self._laid_part(layout, inner)
-        text = self._list(inner.keys) if _is_stack(inner) else self.text(inner)
-        return self._expression(layout, text, _is_stack(inner), made=False)
+        return self._expression(layout, self.text(inner), _is_stack(inner), of_list=_is_stack(inner))
 
     def _laid_part(self, layout: Layout, part: HeldPart) -> str:
         """A subscript and a layout: axes of which one index is left are left out."""
@@ -145,7 +143,7 @@ class _Writer:
         text = self._every_other(part, single) or self._part(part, single)
         before = tuple(digits for axis, digits in enumerate(layout.before) if axis not in single)
         rest = Layout(layout.lengths, before, layout.after)
-        return self._expression(rest, text, _is_stack(part.inner), made=True)
+        return self._expression(rest, text, _is_stack(part.inner), of_list=False)
 
     def _every_other(self, part: HeldPart, single: Sequence[int]) -> str | None:
         """Every second row, or every third one: one index of an axis that is half of one cut in two."""
@@ -161,10 +159,10 @@ class _Writer:
         start = self._hole(part.region.starts[axis], 0)
         return f"{self._atom(part.inner.inner)}[{':, ' * (axis - 1)}{start}::{new[axis]}]"
 
-    def _expression(self, layout: Layout, inner: str, stack: bool, made: bool) -> str:
-        """The layout of an array, in the shortest words. `stack`: its first axis is that of a stack, which
-        `inner` is if it is `made`, and else the list of its leaves."""
-        simple = _of_list(layout, inner) if stack and not made else _of_array(layout, inner, stack)
+    def _expression(self, layout: Layout, inner: str, stack: bool, of_list: bool) -> str:
+        """The layout of an array, in the shortest words. `stack`: its first axis is that of a stack;
+        `of_list`: it is all of `stack(…)`."""
+        simple = _without_pattern(layout, inner, stack, of_list)
         if simple is not None:
             return simple
         names = _names(layout.before, stack)
@@ -177,23 +175,17 @@ class _Writer:
             for axis in layout.before
             for digit in axis[:-1]
         )
-        source = f"stack({inner})" if stack and not made else inner
-        return f"rearrange({source}, '{left} -> {right}'{lengths})"
+        return f"rearrange({inner}, '{left} -> {right}'{lengths})"
 
 
-def _of_list(layout: Layout, inner: str) -> str | None:
-    """The layout of the stack of a list of leaves without a pattern; None where it takes one."""
-    if is_identity(layout):
-        return f"stack({inner})"
-    place = layout.order.index(0) if layout.before[0] else 0
-    in_order = layout.order == (*range(1, place + 1), 0, *range(place + 1, len(layout.order)))
-    return f"stack({inner}, axis={place})" if place and in_order and layout.moves_whole_axes else None
-
-
-def _of_array(layout: Layout, inner: str, stack: bool) -> str | None:
-    """The layout of an array without a pattern; None where it takes one. `stack`: it is one of leaves."""
+def _without_pattern(layout: Layout, inner: str, stack: bool, of_list: bool) -> str | None:
+    """The layout of an array without a pattern; None where it takes one."""
     if is_identity(layout):
         return inner
+    if of_list:
+        place = layout.order.index(0) if layout.before[0] else 0
+        in_order = layout.order == (*range(1, place + 1), 0, *range(place + 1, len(layout.order)))
+        return f"{inner[:-1]}, axis={place})" if place and in_order and layout.moves_whole_axes else None
     old, new = layout.shape_in, layout.shape_out
     backwards = layout.order == tuple(reversed(range(len(layout.lengths)))) and layout.moves_whole_axes
     if backwards or (layout.in_order and len(old) == 2 and new == old[::-1]):  # any reshape says the length

@@ -32,15 +32,19 @@ from ckpt_surgery.inference.values.marginals import layouts_between
 from ckpt_surgery.inference.values.pieces import (
     MOST_SLICES,
     Piece,
+    Pieces,
     Window,
-    WindowPiece,
+    by_sums,
     chains,
+    gathered,
+    siblings,
+    single,
+    singles,
     sliced_pieces,
-    whole_pieces,
+    stack_of,
     windows,
 )
 from ckpt_surgery.inference.values.reading import Side, fingerprint_of
-from ckpt_surgery.inference.values.stacks import StackedLeaves, gathered, siblings, single, singles
 
 MOST_OF_EQUAL_SUM = 256
 """How many leaves with equal values are looked at for a leaf: any of them gives the same."""
@@ -128,19 +132,15 @@ class _ValueSearch:
         own = self.target.own(self.dtype)
         self.targets = {k: f for k, f in own.items() if f.size and k not in self.decided}
         self.wanted = {k: f for k, f in self.targets.items() if not f.constant}
-        self.every: dict[tuple[int, int], list[str]] = {}
-        """The leaves by size and total, those of one repeated value, too."""
-        for key, one in self.given.items():
-            self.every.setdefault((one.size, one.total), []).append(key)
+        self.every = by_sums(singles(self.given))
+        """The leaves, those of one repeated value, too."""
         self.groups = [*singles(self.given), *gathered(self.source.grids, self.given)]
-        self.sources: dict[tuple[int, int], list[StackedLeaves]] = {}
-        for group in self.groups:
-            self._add(group)
+        self.sources = self._telling(self.groups)
         self.templates = {key: grid.template for grid in self.source.grids for key in grid.keys}
 
-    def _add(self, group: StackedLeaves) -> None:
-        if not group.constant:
-            self.sources.setdefault((group.size, group.total), []).append(group)
+    @staticmethod
+    def _telling(groups: Iterable[Piece]) -> Pieces:
+        return by_sums(group for group in groups if not group.constant)
 
     def all(self) -> list[Formation]:
         if not self.wanted:
@@ -151,14 +151,9 @@ class _ValueSearch:
             self._of_slices(key)
         for group in self._missing_groups(gathered):
             self._of_whole(group)
-        if self._missing():
-            self._of_siblings()
-        if self._missing():
-            self._of_parts()
-        for key in self._missing():
-            self._of_sliced_parts(key)
-        if self._missing():
-            self._put_together()
+        for step in (self._of_siblings, self._of_parts, self._of_sliced_parts, self._put_together):
+            if self._missing():
+                step()
         return list(self.found.values())
 
     def reordered(self) -> dict[str, tuple[str, ...]]:
@@ -173,23 +168,23 @@ class _ValueSearch:
     def _missing(self) -> list[str]:
         return [key for key in self.wanted if key not in self.found]
 
-    def _missing_singles(self) -> Iterator[StackedLeaves]:
+    def _missing_singles(self) -> Iterator[Piece]:
         return (single(key, self.wanted[key]) for key in self._missing())
 
-    def _missing_groups(self, make: Callable[..., Iterator[StackedLeaves]]) -> Iterator[StackedLeaves]:
+    def _missing_groups(self, make: Callable[..., Iterator[Piece]]) -> Iterator[Piece]:
         """The target's groups without a member that is decided."""
         left = {key: one for key, one in self.targets.items() if key not in self.found}
         for group in make(self.target.grids, left):
             if not group.constant and self.found.keys().isdisjoint(group.keys):
                 yield group
 
-    def _nearest(self, wanted: StackedLeaves) -> list[StackedLeaves]:
+    def _nearest(self, wanted: Piece) -> list[Piece]:
         """Groups of equal sums as they are tried: leaves by themselves, then those whose names fit."""
-        near = self.sources.get((wanted.size, wanted.total), [])[:MOST_OF_EQUAL_SUM]
+        near = self.sources.get(wanted.size, {}).get(wanted.total, ())[:MOST_OF_EQUAL_SUM]
         key = wanted.keys[0]
         return sorted(near, key=lambda g: (len(g.keys), -resemblance(g.keys[0], key)))[:MOST_SOURCES]
 
-    def _of_whole(self, wanted: StackedLeaves) -> None:
+    def _of_whole(self, wanted: Piece) -> None:
         """One or several leaves that hold together what one or several leaves of the source hold."""
         any(self._take(wanted, group) for group in self._nearest(wanted))
 
@@ -198,35 +193,29 @@ class _ValueSearch:
         wanted = self.wanted[key]
         for axis, sums in enumerate(wanted.axes):
             keys = self._slices(sums, wanted.size // len(sums), key) if len(sums) > 1 else ()
-            group = self._stack(keys)
+            group = stack_of(keys, [self.given[one] for one in keys])
             why = f"each slice along axis {axis} is one leaf"
             if group is not None and self._take(single(key, wanted), group, why):
                 return
 
-    def _stack(self, keys: tuple[str, ...]) -> StackedLeaves | None:
-        """The stack of these leaves of the source; None where they are not alike."""
-        parts = tuple(self.given[key] for key in keys)
-        return StackedLeaves(keys, (len(keys),), parts) if len({part.shape for part in parts}) == 1 else None
-
-    def _slices(self, sums: Words, size: int, key: str) -> tuple[str, ...]:
+    def _slices(self, sums: Words, size: int, key: str) -> Sequence[str]:
         """A leaf for each of these sums, none of them twice; no leaves where one is missing.
 
         Leaves of one repeated value belong to it only beside others of their family.
         """
         keys: list[str] = []
         for total in sums:
-            alike = self.every.get((size, int(total)), [])[:MOST_OF_EQUAL_SUM]
-            candidates = [one for one in alike if one not in keys]
+            alike = self.every.get(size, {}).get(int(total), ())[:MOST_OF_EQUAL_SUM]
+            candidates = [one.keys[0] for one in alike if one.keys[0] not in keys]
             if not candidates:
                 return ()
             keys.append(max(candidates, key=lambda one: resemblance(one, key)))
         telling = {self.templates[one] for one in keys if not self.given[one].constant}
-        return tuple(keys) if telling >= {self.templates[one] for one in keys} else ()
+        return keys if telling >= {self.templates[one] for one in keys} else ()
 
     def _of_siblings(self) -> None:
         """Families that were fused, or taken apart, evenly."""
-        for group in siblings(self.source.grids, self.given):
-            self._add(group)
+        self.sources = self._telling((*self.groups, *siblings(self.source.grids, self.given)))
         for make in (lambda *_: self._missing_singles(), gathered, siblings):
             for group in self._missing_groups(make):
                 self._of_whole(group)
@@ -234,21 +223,24 @@ class _ValueSearch:
     def _of_parts(self) -> None:
         """Leaves that hold a part of an axis of what the source holds."""
         for group in self.groups:
-            sums: dict[int, dict[int, StackedLeaves]] = {}
-            for wanted in (*self._missing_singles(), *self._missing_groups(gathered)):
-                sums.setdefault(wanted.size, {}).setdefault(wanted.total, wanted)
+            sums = by_sums((*self._missing_singles(), *self._missing_groups(gathered)))
             if not sums:
                 return
-            for window, wanted in windows(
-                group.fingerprint, range(len(group.lengths), len(group.shape)), sums
-            ):
+            axes = range(len(group.lengths), len(group.shape))
+            for window, (wanted, *_) in windows(group.fingerprint, axes, sums):
                 if self.found.keys().isdisjoint(wanted.keys):
                     why = "" if group.lengths or wanted.lengths else f"a part of axis {window.axis}"
-                    self._take(wanted, WindowPiece(group, window, self._sums_of), why)
+                    self._take(wanted, self._part(group, window), why)
 
-    def _of_sliced_parts(self, key: str) -> None:
-        """A stack of parts of leaves, the same part of each."""
-        wanted = self.wanted[key]
+    def _part(self, group: Piece, window: Window) -> Piece:
+        return replace(group, window=window, read=self._sums_of)
+
+    def _of_sliced_parts(self) -> None:
+        """Stacks of parts of leaves, the same part of each."""
+        for key in self._missing():
+            self._of_sliced_part(key, self.wanted[key])
+
+    def _of_sliced_part(self, key: str, wanted: Fingerprint) -> None:
         for sums in wanted.axes:
             if not 2 <= len(sums) <= MOST_SLICES:
                 continue
@@ -258,17 +250,15 @@ class _ValueSearch:
                 for window, place in windows(given, range(len(given.shape)), slices):
                     stacks.setdefault(window, {}).setdefault(place, name)
             for window, stack in stacks.items():
-                keys = tuple(stack[i] for i in range(len(sums)) if i in stack)
-                group = self._stack(keys) if len(set(keys)) == len(sums) else None
-                inner = replace(window, axis=window.axis + 1)
-                if group and self._take(
-                    single(key, wanted),
-                    WindowPiece(group, inner, self._sums_of),
-                    "the same part of each leaf",
-                ):
+                keys = [stack[i] for i in range(len(sums)) if i in stack]
+                group = stack_of(keys, [self.given[one] for one in keys])
+                if group is None or len(set(keys)) < len(sums):
+                    continue
+                part = self._part(group, replace(window, axis=window.axis + 1))
+                if self._take(single(key, wanted), part, "the same part of each leaf"):
                     return
 
-    def _take(self, wanted: StackedLeaves, piece: Piece, why: str = "") -> bool:
+    def _take(self, wanted: Piece, piece: Piece, why: str = "") -> bool:
         """Take the leaves of a group, or a part of each, in an order that gives all of what is wanted.
 
         Where several orders have the sums, elements are compared. A single one is compared later, with all
@@ -305,7 +295,7 @@ class _ValueSearch:
 
         What is left over at the end of an axis, if it is zeros, is padding.
         """
-        several = whole_pieces(self.sources), sliced_pieces(singles(self.given), self._sums_of)
+        several = self.sources, sliced_pieces(singles(self.given), self._sums_of)
         for wanted in list(self._missing_singles()):
             made = (
                 self._of_chain(wanted, axis, repeats, links)
@@ -318,7 +308,7 @@ class _ValueSearch:
                 self.found[found.target] = found
 
     def _of_chain(
-        self, wanted: StackedLeaves, axis: int, repeats: int, links: Sequence[tuple[Window, Piece]]
+        self, wanted: Piece, axis: int, repeats: int, links: Sequence[tuple[Window, Piece]]
     ) -> Formation | None:
         """The parts, one behind the other, as an expression; None if they leave out more than padding."""
         last, whole = links[-1][0], wanted.shape[axis]

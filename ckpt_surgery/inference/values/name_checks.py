@@ -22,8 +22,8 @@ from ckpt_surgery.inference.values.arithmetic import operations
 from ckpt_surgery.inference.values.by_values import found_after
 from ckpt_surgery.inference.values.comparing import equal_elements
 from ckpt_surgery.inference.values.fingerprints import Fingerprint
+from ckpt_surgery.inference.values.pieces import Piece, stack_of
 from ckpt_surgery.inference.values.reading import Side, equal_leaves
-from ckpt_surgery.inference.values.stacks import StackedLeaves
 
 DIFFERENT = "names fit, but the values are not SRC's: take TARGET's or SRC's?"
 
@@ -154,12 +154,10 @@ def _telling_slices(of: Fingerprint) -> set[int]:
     return found if not of.constant else set()
 
 
-def _stack_of(side: Side, keys: Sequence[str]) -> StackedLeaves | None:
+def _stack_of(side: Side, keys: Sequence[str]) -> Piece | None:
     """The stack of these leaves, by their own dtypes; None where they are not alike, or no numbers."""
-    parts = tuple(side.sums(key) for key in keys if key in side.fingerprints and side.is_array(key))
-    if len(parts) != len(keys) or len({part.shape for part in parts}) != 1:
-        return None
-    return StackedLeaves(tuple(keys), (len(keys),) if len(keys) > 1 else (), parts)
+    parts = [side.sums(key) for key in keys if key in side.fingerprints and side.is_array(key)]
+    return stack_of(keys, parts) if len(parts) == len(keys) else None
 
 
 ANY_ORDER = "all elements are equal, so any order gives the same"

@@ -1,4 +1,8 @@
-"""Parts of arrays: windows along an axis, read when their sums are asked for, and chains.
+"""Pieces: leaves, the stacks of leaves that may have become one array or come from one, and parts of these.
+
+A stack is of the leaves of a family along some of its indices (the experts of one layer, all layers of one
+expert, all of both), or of those of two or three families whose names differ in one component (`gate_proj`
+and `up_proj`).
 
 Slices, halves, every second row and the rows of a head are all windows that repeat: an axis of length `n` is
 cut into `repeats` equal periods, and of each the same rows are taken. `repeats = 1` is a plain slice; a
@@ -6,20 +10,28 @@ period of 2 with one row is every second row; one period for each group of heads
 is fused by group.
 """
 
+import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TypeVar
 
 import numpy as np
 
 from ckpt_surgery.core.arrays import Shape
-from ckpt_surgery.inference.expressions.holders import Holder, cut, laid, rows, squeezed
+from ckpt_surgery.inference.expressions.holders import Holder, cut, laid, of_leaves, rows, squeezed
 from ckpt_surgery.inference.expressions.layouts import reshaping
-from ckpt_surgery.inference.values.fingerprints import Fingerprint, Words
+from ckpt_surgery.inference.keys.grids import Grid, KeyTemplate, Numbers
+from ckpt_surgery.inference.values.fingerprints import Fingerprint, Words, joined
 from ckpt_surgery.inference.values.marginals import Marginals, divisors
-from ckpt_surgery.inference.values.stacks import StackedLeaves
+
+MOST_SIBLINGS = 3
+"""How many families are taken together at most."""
+MOST_FAMILIES = 12
+"""Families that differ in one component, up to which some of them are taken together."""
+MOST_SLICES = 1024
+"""Slices of an axis, up to which they are looked for by themselves."""
 
 Wanted = TypeVar("Wanted")
 
@@ -55,6 +67,179 @@ class Window:
         return part if self.keep or self.length > 1 else squeezed(part, axis)
 
 
+@dataclass(frozen=True, eq=False)
+class Piece:
+    """Leaves of one checkpoint with equal shapes: the stack that they would make, or a window of it."""
+
+    keys: tuple[str, ...]
+    """The leaves in the order in which they would be stacked."""
+    lengths: Shape
+    """The lengths of the stack's first axes, one for each index; empty for a leaf by itself."""
+    parts: tuple[Fingerprint, ...]
+    """The fingerprints of the leaves."""
+    window: Window | None = None
+    read: Callable[[Holder], Fingerprint] | None = None
+    """Reads the sums of a window, when they are asked for."""
+
+    @property
+    def total(self) -> int:
+        """Sum over all leaves, modulo 2^64."""
+        return sum(part.total for part in self.parts) % (1 << 64)
+
+    @property
+    def size(self) -> int:
+        """Number of elements of all leaves."""
+        return len(self.parts) * self.parts[0].size
+
+    @property
+    def shape(self) -> Shape:
+        """Shape of the stack."""
+        return (*self.lengths, *self.parts[0].shape)
+
+    @property
+    def array(self) -> Holder:
+        """The piece as an expression."""
+        stack = of_leaves(self.keys, self.lengths, self.parts[0].shape)
+        return stack if self.window is None else self.window.of(stack)
+
+    @cached_property
+    def fingerprint(self) -> Fingerprint:
+        """Its fingerprint."""
+        if self.read is not None:
+            return self.read(self.array)
+        return joined(self.lengths, self.parts) if self.lengths else self.parts[0]
+
+    @cached_property
+    def marginals(self) -> Marginals:
+        """The sums of its digits."""
+        return Marginals(self.fingerprint)
+
+    @property
+    def constant(self) -> bool:
+        """Whether every leaf repeats one value, so that their sums are no evidence, not even together."""
+        return all(part.constant for part in self.parts)
+
+
+def single(key: str, fingerprint: Fingerprint) -> Piece:
+    """A leaf by itself."""
+    return Piece((key,), (), (fingerprint,))
+
+
+def singles(known: Mapping[str, Fingerprint]) -> Iterator[Piece]:
+    """Every leaf by itself."""
+    return itertools.starmap(single, known.items())
+
+
+def stack_of(keys: Sequence[str], parts: Sequence[Fingerprint]) -> Piece | None:
+    """The stack of these leaves, or the one; None where there is none, or they are not alike."""
+    if len({part.shape for part in parts}) != 1:
+        return None
+    return Piece(tuple(keys), (len(keys),) if len(keys) > 1 else (), tuple(parts))
+
+
+Pieces = Mapping[int, Mapping[int, Sequence[Piece]]]
+"""By the number of elements, and by their sum."""
+
+
+def by_sums(pieces: Iterable[Piece]) -> Pieces:
+    """Whole pieces, each by its sum."""
+    found: dict[int, dict[int, list[Piece]]] = {}
+    for piece in pieces:
+        found.setdefault(piece.size, {}).setdefault(piece.total, []).append(piece)
+    return found
+
+
+# --- stacks -----------------------------------------------------------------------------------------------
+
+
+def gathered(found: Iterable[Grid], known: Mapping[str, Fingerprint]) -> Iterator[Piece]:
+    """The groups of leaves that differ in indices alone; those along few indices come first."""
+    for family in found:
+        members = {numbers: key for numbers, key in family.members.items() if key in known}
+        for count in range(1, family.template.slots + 1):
+            for slots in itertools.combinations(range(family.template.slots), count):
+                for keys, lengths in _along(members, slots):
+                    yield from _group(keys, lengths, known)
+
+
+def siblings(found: Sequence[Grid], known: Mapping[str, Fingerprint]) -> Iterator[Piece]:
+    """The groups of two or three families whose names differ in one component, one by one and stacked.
+
+    The first axis of the stack is that of the families, in all their orders where they are three.
+    """
+    for alike in _alike(found, known):
+        for count in range(2, MOST_SIBLINGS + 1):
+            for some in itertools.combinations(alike, count):
+                yield from _together(some, known)
+
+
+def _together(some: Sequence[Grid], known: Mapping[str, Fingerprint]) -> Iterator[Piece]:
+    common = [n for n in some[0].members if all(n in other.members for other in some[1:])]
+    members = [{n: f.members[n] for n in common if f.members[n] in known} for f in some]
+    slots = some[0].template.slots
+    for count in range(slots + 1):
+        for chosen in itertools.combinations(range(slots), count):
+            stacks = [list(_along(one, chosen)) for one in members]
+            if len({len(stack) for stack in stacks}) != 1:
+                continue
+            for parts in zip(*stacks, strict=True):
+                if len({lengths for _, lengths in parts}) == 1:
+                    keys = tuple(itertools.chain.from_iterable(keys for keys, _ in parts))
+                    yield from _group(keys, (len(some), *parts[0][1]), known)
+
+
+def _group(keys: tuple[str, ...], lengths: Shape, known: Mapping[str, Fingerprint]) -> Iterator[Piece]:
+    """The group of these leaves, if their shapes are equal."""
+    parts = tuple(known[key] for key in keys)
+    if len({part.shape for part in parts}) == 1:
+        yield Piece(keys, lengths, parts)
+
+
+def _along(members: Mapping[Numbers, str], slots: Collection[int]) -> Iterator[tuple[tuple[str, ...], Shape]]:
+    """The members along these indices, for each value of the others, where they make up a whole grid."""
+    rest: dict[Numbers, dict[Numbers, str]] = {}
+    for numbers, key in members.items():
+        fixed = tuple(n for slot, n in enumerate(numbers) if slot not in slots)
+        rest.setdefault(fixed, {})[tuple(numbers[slot] for slot in sorted(slots))] = key
+    for part in rest.values():
+        axes = [
+            sorted({numbers[i] for numbers in part}, key=lambda number: (int(number), number))
+            for i in range(len(slots))
+        ]
+        grid = list(itertools.product(*axes))
+        if len(grid) == len(part) and (len(part) > 1 or not slots):
+            yield tuple(part[numbers] for numbers in grid), tuple(map(len, axes))
+
+
+def _alike(found: Sequence[Grid], known: Mapping[str, Fingerprint]) -> Iterator[list[Grid]]:
+    """Families whose templates differ in one component of their texts, and in no shape."""
+    outlines: dict[tuple[object, ...], list[Grid]] = {}
+    for family in found:
+        first = next((known[key] for key in family.keys if key in known), None)
+        if first is not None:
+            for outline in _outlines(family.template):
+                outlines.setdefault((outline, first.shape), []).append(family)
+    for alike in outlines.values():
+        if 2 <= len(alike) <= MOST_FAMILIES:
+            yield alike
+
+
+def _outlines(template: KeyTemplate) -> Iterator[tuple[object, ...]]:
+    """The template with one of its components left out, for each of them."""
+    for place, text in enumerate(template.texts):
+        parts = text.replace(".", "/").split("/")
+        for i, part in enumerate(parts):
+            if part:
+                yield (
+                    *template.texts[:place],
+                    (*parts[:i], None, *parts[i + 1 :]),
+                    *template.texts[place + 1 :],
+                )
+
+
+# --- windows ----------------------------------------------------------------------------------------------
+
+
 def windows(
     of: Fingerprint, axes: Sequence[int], wanted: Mapping[int, Mapping[int, Wanted]]
 ) -> Iterator[tuple[Window, Wanted]]:
@@ -88,58 +273,12 @@ def _matching(sums: Words, rows: int, known: Words) -> Iterator[tuple[int, int]]
         yield int(start), int(windowed[start])
 
 
-@dataclass(frozen=True, eq=False)
-class WindowPiece:
-    """What a window of a leaf, or of a stack of leaves, holds; it is read when its sums are asked for."""
-
-    group: StackedLeaves
-    window: Window
-    read: Callable[[Holder], Fingerprint]
-    """Reads the sums of an expression over the leaves."""
-
-    @property
-    def keys(self) -> tuple[str, ...]:
-        """The leaves that it is a part of."""
-        return self.group.keys
-
-    @property
-    def array(self) -> Holder:
-        """The part as an expression."""
-        return self.window.of(self.group.array)
-
-    @cached_property
-    def fingerprint(self) -> Fingerprint:
-        """Its sums."""
-        return self.read(self.array)
-
-    @cached_property
-    def marginals(self) -> Marginals:
-        """The sums of its digits."""
-        return Marginals(self.fingerprint)
-
-
-Piece = StackedLeaves | WindowPiece
-"""What can become a part of an array."""
-Pieces = Mapping[int, Mapping[int, Piece]]
-"""By the number of elements, and by their sum."""
-MOST_SLICES = 1024
-"""Slices of an axis, up to which they are looked for by themselves."""
-
-
-def whole_pieces(sources: Mapping[tuple[int, int], Sequence[StackedLeaves]]) -> Pieces:
-    """Leaves and stacks of leaves; of several with equal sums the smallest."""
-    found: dict[int, dict[int, Piece]] = {}
-    for (size, total), groups in sources.items():
-        found.setdefault(size, {})[total] = min(groups, key=lambda group: len(group.keys))
-    return found
-
-
-def sliced_pieces(sources: Iterable[StackedLeaves], read: Callable[[Holder], Fingerprint]) -> Pieces:
+def sliced_pieces(sources: Iterable[Piece], read: Callable[[Holder], Fingerprint]) -> Pieces:
     """The slices of leaves along each of their axes that is not too long.
 
     A single element proves nothing, and neither does what a leaf holds twice, as constants do.
     """
-    found: dict[int, dict[int, Piece]] = {}
+    found: dict[int, dict[int, list[Piece]]] = {}
     for group in sources:
         for axis, sums in enumerate(group.fingerprint.axes):
             size = group.size // max(1, len(sums))
@@ -147,8 +286,8 @@ def sliced_pieces(sources: Iterable[StackedLeaves], read: Callable[[Holder], Fin
                 continue
             totals, places, counts = np.unique(sums, return_index=True, return_counts=True)
             for total, place in zip(totals[counts == 1], places[counts == 1], strict=True):
-                piece = WindowPiece(group, Window(axis, 1, int(place), 1), read)
-                found.setdefault(size, {}).setdefault(int(total), piece)
+                piece = replace(group, window=Window(axis, 1, int(place), 1), read=read)
+                found.setdefault(size, {}).setdefault(int(total), []).append(piece)
     return found
 
 
@@ -157,11 +296,12 @@ def chains(
 ) -> Iterator[tuple[int, list[tuple[Window, Piece]]]]:
     """The pieces that lie one behind the other from the first row of each period on, as far as they go.
 
-    With each, how many periods the axis has.
+    With each, how many periods the axis has. Of several with equal sums, the one of the fewest leaves.
     """
     by_start: dict[int, dict[int, tuple[Window, Piece]]] = {}
-    for window, piece in windows(wanted, [axis], pieces):
-        by_start.setdefault(window.repeats, {}).setdefault(window.start, (window, piece))
+    for window, alike in windows(wanted, [axis], pieces):
+        link = window, min(alike, key=lambda piece: len(piece.keys))
+        by_start.setdefault(window.repeats, {}).setdefault(window.start, link)
     for repeats, links in sorted(by_start.items()):
         behind, stop = [], 0
         while stop in links:

@@ -1,5 +1,8 @@
 """Parts of axes that hold what is looked for, and arrays that are put together of parts."""
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -8,17 +11,28 @@ from hypothesis import strategies as st
 from ckpt_surgery.core.arrays import Shape
 from ckpt_surgery.inference.expressions.formations import Formation
 from ckpt_surgery.inference.expressions.holders import of_leaves
+from ckpt_surgery.inference.keys.grids import grids
 from ckpt_surgery.inference.values.by_values import found_by_values
 from ckpt_surgery.inference.values.pieces import (
     MOST_SLICES,
+    Piece,
     Window,
-    WindowPiece,
+    gathered,
+    siblings,
+    single,
     sliced_pieces,
-    whole_pieces,
     windows,
 )
-from ckpt_surgery.inference.values.stacks import StackedLeaves, single
-from tests.inference.two_sides import Arrays, computed, fingerprint, made, normal, sides, text_of
+from tests.inference.two_sides import (
+    Arrays,
+    assert_equal,
+    computed,
+    fingerprint,
+    made,
+    normal,
+    sides,
+    text_of,
+)
 from tests.support.comparing import same
 
 A, B = normal(4, 6), normal(2, 6, seed=1)
@@ -73,18 +87,18 @@ def test_what_is_not_put_together(wanted: np.ndarray) -> None:
 
 
 def test_of_several_with_equal_sums_the_smallest_is_taken() -> None:
-    one, two = (
-        single("a", fingerprint(A)),
-        StackedLeaves(("b", "c"), (2,), (fingerprint(A[:2]), fingerprint(A[2:]))),
-    )
-    assert whole_pieces({(24, one.total): [two, one]}) == {24: {one.total: one}}
+    """The layers of a stack and the stack itself: one leaf is read, and not one for each layer."""
+    source = {"l/0": A[:2], "l/1": A[2:], "whole": A, "other": B}
+    found = together(source, np.concatenate([A, B[:1]]))
+    assert found is not None
+    assert (found.sources, str(found.value)) == (("whole", "other"), "concat([xs[0], xs[1][:1]])")
 
 
 def test_only_slices_that_tell_are_pieces() -> None:
     def places(array: np.ndarray) -> set[tuple[int, int]]:
         found = sliced_pieces([single("a", fingerprint(array))], lambda part: fingerprint(array))
-        pieces = [piece for totals in found.values() for piece in totals.values()]
-        return {(one.window.axis, one.window.start) for one in pieces if isinstance(one, WindowPiece)}
+        pieces = [piece for totals in found.values() for alike in totals.values() for piece in alike]
+        return {(one.window.axis, one.window.start) for one in pieces if one.window is not None}
 
     rows = np.stack([A[0], A[1], A[0], np.zeros(6, np.float32)])
     assert places(rows) == {(0, 1), (0, 3), *((1, column) for column in range(6))}
@@ -172,3 +186,69 @@ def test_several_are_looked_for_at_once_and_plain_slices_come_first() -> None:
 def test_sizes_that_no_window_has(size: int) -> None:
     array = normal(8, 2)
     assert list(windows(fingerprint(array), [0, 1], {size: {fingerprint(array).total: 1}})) == []
+
+
+# --- stacks -----------------------------------------------------------------------------------------------
+
+Groups = list[tuple[str, tuple[int, ...]]]
+LAYERS = [f"l/{i}/w" for i in (10, 9, 0, 1)]
+EXPERTS = [f"l/{i}/e/{j}" for i in range(2) for j in range(3)]
+GROUPS: list[tuple[Callable[..., Any], list[str], Groups]] = [
+    (gathered, LAYERS, [("l/0/w l/1/w l/9/w l/10/w", (4,))]),  # in the order of their numbers
+    (
+        gathered,
+        EXPERTS,
+        [
+            *((f"l/0/e/{j} l/1/e/{j}", (2,)) for j in range(3)),
+            *((f"l/{i}/e/0 l/{i}/e/1 l/{i}/e/2", (3,)) for i in range(2)),
+            (" ".join(EXPERTS), (2, 3)),
+        ],
+    ),
+    (
+        gathered,  # with a gap, there is no stack along both
+        EXPERTS[1:],
+        [
+            *((f"l/0/e/{j} l/1/e/{j}", (2,)) for j in (1, 2)),
+            ("l/0/e/1 l/0/e/2", (2,)),
+            ("l/1/e/0 l/1/e/1 l/1/e/2", (3,)),
+        ],
+    ),
+    (siblings, ["m/gate/w", "m/up/w", "m/down/b"], [("m/gate/w m/up/w", (2,))]),
+    (siblings, ["q", "k", "v"], [("q k", (2,)), ("q v", (2,)), ("k v", (2,)), ("q k v", (3,))]),
+    (
+        siblings,
+        [f"l.{i}.{name}.w" for i in range(2) for name in ("gate", "up")],
+        [
+            ("l.0.gate.w l.0.up.w", (2,)),
+            ("l.1.gate.w l.1.up.w", (2,)),
+            ("l.0.gate.w l.1.gate.w l.0.up.w l.1.up.w", (2, 2)),
+        ],
+    ),
+]
+
+
+@pytest.mark.parametrize(("make", "keys", "groups"), GROUPS)
+def test_groups(make: Callable[..., Any], keys: list[str], groups: Groups) -> None:
+    known = {key: fingerprint(normal(2, 3, seed=i)) for i, key in enumerate(keys)}
+    found = sorted((" ".join(one.keys), one.lengths) for one in make(grids(keys), known))
+    assert found == sorted(groups)
+
+
+@pytest.mark.parametrize(("make", "keys"), [(gathered, ["l/0", "l/1"]), (siblings, ["q", "k"])])
+def test_leaves_of_different_shapes_are_not_taken_together(make: Callable[..., Any], keys: list[str]) -> None:
+    known = {key: fingerprint(normal(2 + i)) for i, key in enumerate(keys)}
+    assert list(make(grids(keys), known)) == []
+
+
+def test_a_stack_has_the_sums_of_the_stacked_array() -> None:
+    arrays = [normal(2, 3, seed=i) for i in range(3)]
+    group = Piece(tuple("abc"), (3,), tuple(map(fingerprint, arrays)))
+    stacked = fingerprint(np.stack(arrays))
+    assert_equal(group.fingerprint, stacked)
+    assert (group.total, group.size, group.shape) == (stacked.total, 18, (3, 2, 3))
+
+
+def test_a_stack_is_constant_if_all_members_are() -> None:
+    zeros, ones, others = map(fingerprint, (np.zeros(3), np.ones(3), normal(3)))
+    assert Piece(("a", "b"), (2,), (zeros, ones)).constant
+    assert not Piece(("a", "b"), (2,), (zeros, others)).constant
