@@ -4,6 +4,7 @@ Symbolic, without data. From the outputs down to the leaves, each array is a lis
 hold, with the expressions that hold them; `undoing` says what a function does to them.
 """
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -117,13 +118,14 @@ class _Backwards:
 
     def follow(self) -> None:
         """Follow what is held down to the leaves: each function after all that use it."""
-        for node in self._nodes.users_first():
+        for node in reversed(self._nodes.applies.values()):
             helds = self._held.pop(id(node), [])
             for held in merged(node.spec.shape, node.spec.dtype, helds):
                 try:
                     self._undo(node, held)
                 except Lost as lost:
-                    self._lose(node, str(lost))
+                    for read in reads(node, self._told):
+                        self._lost.setdefault((read.source, read.leaf.key.text), str(lost))
 
     def _undo(self, node: Apply, held: Held) -> None:
         found = undone(node, held)
@@ -132,14 +134,10 @@ class _Backwards:
         for number, part in found:
             self._add(node.inputs[number], part)
 
-    def _lose(self, node: Node, why: str) -> None:
-        for read in reads(node, self._told):
-            self._lost.setdefault((read.source, read.leaf.key.text), why)
-
     def formation(self, source: str, key: str) -> Formation | str:
         """How a leaf comes back; why it does not."""
         moved = self._moved.get((source, key))
-        read = self._nodes.leaf(source, key)
+        read = self._nodes.leaves.get((source, key))
         if read is None:
             if moved is not None:
                 return Formation(key, (moved,), X, Evidence.RECIPE)
@@ -159,8 +157,9 @@ class _SharedNodes:
     """One node for each value: the same function of the same inputs is the same node."""
 
     def __init__(self) -> None:
-        self._leaves: dict[tuple[str, str], Read] = {}
-        self._applies: dict[Any, Apply] = {}
+        self.leaves: dict[tuple[str, str], Read] = {}
+        """The node of each leaf from which an array is computed, by source and key."""
+        self.applies: dict[Any, Apply] = {}
         """In the order in which they were made: each after its inputs."""
         self._known: dict[int, Node] = {}
         """The one node for each that was given, by identity."""
@@ -177,16 +176,8 @@ class _SharedNodes:
                 self._known[id(node)] = self._apply(node)
         return self._known[id(value)]
 
-    def leaf(self, source: str, key: str) -> Read | None:
-        """The node of a leaf; None where no array is computed from it."""
-        return self._leaves.get((source, key))
-
-    def users_first(self) -> Iterator[Apply]:
-        """Every function, each after all that use it."""
-        return reversed(self._applies.values())
-
     def _leaf(self, read: Read) -> Read:
-        return self._leaves.setdefault((read.source, read.leaf.key.text), read)
+        return self.leaves.setdefault((read.source, read.leaf.key.text), read)
 
     def _apply(self, node: Apply) -> Node:
         inputs = tuple(
@@ -201,7 +192,7 @@ class _SharedNodes:
         function: Any = node.function
         if isinstance(function, HookCall):  # a function of the program may have no hash
             function = id(node)
-        return self._applies.setdefault((function, *map(id, node.inputs)), node)
+        return self.applies.setdefault((function, *map(id, node.inputs)), node)
 
     def _without_steps(self, node: Apply) -> Apply:
         """A subscript with steps, `x[1::2]`, as an index into an axis that is cut: `x[:, 1]`.
@@ -314,11 +305,6 @@ def missing(shape: Shape, helds: Sequence[Held]) -> str:
     if len(cut_axes) != 1:
         return ""
     [axis] = cut_axes
-    gaps, end = [], 0
-    for start, stop in sorted((held.region.starts[axis], held.region.stops[axis]) for held in helds):
-        if start > end:
-            gaps.append(f"{end}:{start}")
-        end = max(end, stop)
-    if end < shape[axis]:
-        gaps.append(f"{end}:{shape[axis]}")
-    return ", ".join(f"[{':, ' * axis}{gap}]" for gap in gaps)
+    bounds = sorted((held.region.starts[axis], held.region.stops[axis]) for held in helds)
+    known = itertools.pairwise([(0, 0), *bounds, (shape[axis], shape[axis])])
+    return ", ".join(f"[{':, ' * axis}{end}:{start}]" for (_, end), (start, _) in known if start > end)

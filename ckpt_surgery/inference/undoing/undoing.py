@@ -17,7 +17,7 @@ from ckpt_surgery.core.dtypes import DType, has_infinity, has_nan, is_integer, k
 from ckpt_surgery.core.errors import FunctionError
 from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.core.selections import as_array, whole
-from ckpt_surgery.functions.arrays import Apply, Node, Read, reads
+from ckpt_surgery.functions.arrays import Apply, Node, Read, below_first, reads
 from ckpt_surgery.functions.base import Number
 from ckpt_surgery.functions.dtypes import Bitcast, Cast, Rounded, number_as
 from ckpt_surgery.functions.indexing import Copies, Index, Take
@@ -183,9 +183,9 @@ def _stack(function: Stack, node: Apply, held: Held) -> Undone:
     rest = Region(_without(region.starts, axis), _without(region.stops, axis))
     for place, number in function.by_place(len(node.inputs)).items():
         if region.starts[axis] <= place < region.stops[axis]:
-            starts = (*region.starts[:axis], place, *region.starts[axis + 1 :])
-            stops = (*region.stops[:axis], place + 1, *region.stops[axis + 1 :])
-            yield number, held.of(rest, squeezed(_cut(held, Region(starts, stops)), axis))
+            at = place - region.starts[axis]
+            part = cut(rows(region.shape, axis, at, at + 1), held.holder)
+            yield number, held.of(rest, squeezed(part, axis))
 
 
 def _without(values: Shape, axis: int) -> Shape:
@@ -210,37 +210,28 @@ def _concat(function: Concat, node: Apply, held: Held) -> Undone:
 # --- dtypes -----------------------------------------------------------------------------------------------
 
 
-def _cast(function: Cast, node: Apply, held: Held) -> Undone:
+def _cast(function: Cast | Quantize, node: Apply, held: Held) -> Undone:
     child = node.inputs[0]
-    if not all(holds_all(function.dtype, dtype) for dtype in dtypes_below(child)):
+    exact = isinstance(function, Cast) and all(holds_all(function.dtype, one) for one in dtypes_below(child))
+    if not exact:
         raise Lost(f"keeps {function.dtype.name} of its {child.spec.dtype.name}")
     yield 0, held
 
 
 def dtypes_below(node: Node) -> set[DType]:
     """Dtypes of which each value of an array is one: where it was only cast, that of the leaf."""
-    found: set[DType] = set()
-    seen: set[int] = set()
-    waiting = [node]
-    while waiting:
-        one = waiting.pop()
-        if id(one) in seen:
-            continue
-        seen.add(id(one))
-        if isinstance(one, Read):
-            found.add(one.spec.dtype)
-        elif _keeps_values(one):
-            waiting += one.inputs
-        else:
-            found.add(one.spec.dtype)
-    return found
+    return {one.spec.dtype for one in below_first([node], _kept) if not _kept(one)}
 
 
-def _keeps_values(node: Apply) -> bool:
-    """Whether each element is one of an input, perhaps as a wider dtype."""
+def _kept(node: Node) -> tuple[Node, ...]:
+    """The inputs whose elements those of an array are, perhaps as a wider dtype; none where it has others."""
+    if isinstance(node, Read):
+        return ()
     if isinstance(node.function, Cast):
-        return all(holds_all(node.function.dtype, child.spec.dtype) for child in node.inputs)
-    return node.function.is_layout and not isinstance(node.function, Pad)
+        keeps = all(holds_all(node.function.dtype, child.spec.dtype) for child in node.inputs)
+    else:
+        keeps = node.function.is_layout and not isinstance(node.function, Pad)
+    return node.inputs if keeps else ()
 
 
 def _rounded(function: Rounded, node: Apply, held: Held) -> Undone:
@@ -259,10 +250,6 @@ def _bitcast(function: Bitcast, node: Apply, held: Held) -> Undone:
         raise Lost(NOT_ALL)
     region = Region(held.region.starts, (*held.region.stops[:-1], child.shape[-1]))
     yield 0, Held(region, called(text, held.holder, region.shape), child.dtype, held.first)
-
-
-def _quantize(function: Quantize, node: Apply, held: Held) -> Undone:
-    raise Lost(f"keeps {function.dtype.name} of its {node.inputs[0].spec.dtype.name}")
 
 
 # --- arithmetic -------------------------------------------------------------------------------------------
@@ -327,11 +314,10 @@ _UNDO: Mapping[type, Callable[[Any, Apply, Held], Undone]] = {
     Pad: _pad,
     Stack: _stack,
     Concat: _concat,
-    Cast: _cast,
+    **dict.fromkeys((Cast, Quantize), _cast),
     Rounded: _rounded,
     AllowNonfinite: _rounded,
     Bitcast: _bitcast,
-    Quantize: _quantize,
     Binary: _binary,
     Unary: _unary,
 }
