@@ -62,6 +62,11 @@ class Layout:
         return tuple(itertools.chain.from_iterable(self.after))
 
     @property
+    def complexity(self) -> tuple[int, int]:
+        """How many digits there are, and how many pairs of them change their order."""
+        return len(self.lengths), sum(a > b for a, b in itertools.combinations(self.order, 2))
+
+    @property
     def in_order(self) -> bool:
         """Whether no element is moved: it is a reshape."""
         return self.order == tuple(range(len(self.lengths)))

@@ -40,7 +40,7 @@ def layouts(shape_in: Shape, shape_out: Shape, stacked: int = 0) -> list[Layout]
             break
     if search.tries > _MOST_TRIES and len(known) < 2:
         return []  # the search was not finished: nothing says that this is the only layout
-    return sorted(known, key=lambda layout: (len(layout.order), _moves(layout.order)))
+    return sorted(known, key=lambda layout: (*layout.complexity, layout.order))
 
 
 class _ShapeSearch:
@@ -95,22 +95,8 @@ class _ShapeSearch:
                 yield from self._joined(length // whole, left, (*begun, Digit(axis, 1, whole)))
 
 
-def _moves(order: Sequence[int]) -> tuple[int, tuple[int, ...]]:
-    """How many pairs of digits change their order: 0 for the plain order."""
-    turned = sum(a > b for place, a in enumerate(order) for b in order[place + 1 :])
-    return turned, tuple(order)
-
-
-# --- what no library does ------------------------------------------------------------
-
-
 _CHANNELS = 2
 """Axes of a convolution's kernel that are channels; the others are space."""
-
-
-def plausible(found: Sequence[Layout], stacked: int) -> list[Layout]:
-    """The layouts that do nothing which no library does; all of them where each does."""
-    return space_in_order(whole_axes(found), stacked)
 
 
 def whole_axes(found: Sequence[Layout]) -> list[Layout]:
@@ -123,17 +109,18 @@ def whole_axes(found: Sequence[Layout]) -> list[Layout]:
     return kept or list(found)
 
 
-def space_in_order(found: Sequence[Layout], stacked: int) -> list[Layout]:
-    """The layouts that keep the order of height and width; all of them where an array has none.
+def plausible(found: Sequence[Layout], stacked: int) -> list[Layout]:
+    """The layouts that do nothing which no library does; all of them where each does.
 
     A convolution's kernel has its axes of space first (TensorFlow, Flax) or last (PyTorch), and no library
     exchanges them: with a square kernel, shapes alone would not tell.
     """
-    if not found:
+    whole = whole_axes(found)
+    if not whole:
         return []
-    space = _space(found[0].shape_in[stacked:])
-    kept = [layout for layout in found if _in_order(layout, [stacked + axis for axis in space], stacked)]
-    return kept or list(found)
+    space = _space(whole[0].shape_in[stacked:])
+    kept = [layout for layout in whole if _in_order(layout, [stacked + axis for axis in space], stacked)]
+    return kept or whole
 
 
 def _space(shape: Shape) -> list[int]:

@@ -9,13 +9,14 @@ does not have, by their own. Integers are hashed by their value in 64 bits. The 
 finalizer of MurmurHash3 (Austin Appleby), with its constants.
 """
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from ckpt_surgery.core.arrays import ArraySpec, Region, Shape, chunk_regions
+from ckpt_surgery.core.arrays import ArraySpec, Region, Shape, chunk_regions, grown
 from ckpt_surgery.core.dtypes import ELEMENT_TYPES
 
 Words = np.ndarray
@@ -50,7 +51,7 @@ class Fingerprint:
     @property
     def size(self) -> int:
         """Number of elements."""
-        return int(np.prod(self.shape, dtype=np.int64)) if self.shape else 1
+        return math.prod(self.shape)
 
 
 Read = Callable[[Region], np.ndarray]
@@ -86,25 +87,20 @@ def joined(shape: Shape, parts: Sequence[Fingerprint]) -> Fingerprint:
     return Fingerprint((*shape, *parts[0].shape), total, (*outer, *inner), low, high)
 
 
+@np.errstate(over="ignore", invalid="ignore")  # of scalars, NumPy reports that words overflow
 def hashes(values: np.ndarray) -> Words:
     """A hash of the value of each element."""
-    with np.errstate(over="ignore", invalid="ignore"):  # of scalars, NumPy reports that words overflow
-        return _hashes(values)
-
-
-def _hashes(values: np.ndarray) -> Words:
     dtype = values.dtype
     if dtype.kind == "c":
-        found: Words = _hashes(np.asarray(values.real))
-        return found + mixed(_hashes(np.asarray(values.imag)) + _IMAGINARY)  # type: ignore[no-any-return]
+        found: Words = hashes(np.asarray(values.real))
+        return found + mixed(hashes(np.asarray(values.imag)) + _IMAGINARY)  # type: ignore[no-any-return]
     if kind_of(dtype) in tuple("biu"):
         wide = values.astype(np.uint64 if dtype == np.uint64 else np.int64).view(np.uint64)
         return mixed(wide + _OF_INTEGERS)
     if dtype.itemsize == 2 and kind_of(dtype) == "f":
         return _table(dtype)[values.view(np.uint16)]
     if kind_of(dtype) == "f":
-        with np.errstate(over="ignore", invalid="ignore"):
-            narrow = values.astype(np.float32)
+        narrow = values.astype(np.float32)
         found = mixed(narrow.view(np.uint32).astype(np.uint64) + _OF_FLOATS)
         if dtype == np.float64:
             wide = (narrow != values) & (values == values)
@@ -114,14 +110,14 @@ def _hashes(values: np.ndarray) -> Words:
     return mixed(_of_bytes(values) + _OF_WIDE)
 
 
+@np.errstate(over="ignore")
 def mixed(words: Words) -> Words:
     """Each word mixed, in place."""
-    with np.errstate(over="ignore"):
-        words ^= words >> _SHIFT
-        words *= _FIRST
-        words ^= words >> _SHIFT
-        words *= _SECOND
-        words ^= words >> _SHIFT
+    words ^= words >> _SHIFT
+    words *= _FIRST
+    words ^= words >> _SHIFT
+    words *= _SECOND
+    words ^= words >> _SHIFT
     return words
 
 
@@ -194,18 +190,10 @@ def _limits_of_16_bits(values: np.ndarray) -> tuple[float, float]:
 
 
 def _pieces(region: Region, block: np.ndarray) -> Iterator[tuple[Region, np.ndarray]]:
-    """A block in contiguous pieces of at most PIECE elements, or of one row, with their places."""
-    shape = block.shape
-    lengths = list(shape)
-    for axis in range(len(shape)):
-        rest = int(np.prod(shape[axis + 1 :], dtype=np.int64))
-        lengths[axis] = max(1, min(shape[axis], PIECE // max(1, rest)))
-        if lengths[axis] > 1 or rest <= PIECE:
-            break
-    for part in chunk_regions(shape, tuple(lengths)):
-        start = tuple(a + b for a, b in zip(region.starts, part.starts, strict=True))
-        stop = tuple(a + b for a, b in zip(region.starts, part.stops, strict=True))
-        yield Region(start, stop), np.ascontiguousarray(block[part.slices]).reshape(part.shape)
+    """A block in contiguous pieces of at most PIECE elements, with their places."""
+    lengths = grown((1,) * block.ndim, block.shape, PIECE)
+    for part in chunk_regions(block.shape, lengths):
+        yield part.moved(region.starts), np.ascontiguousarray(block[part.slices]).reshape(part.shape)
 
 
 def _of_bytes(values: np.ndarray) -> Words:

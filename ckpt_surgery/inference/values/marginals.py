@@ -61,7 +61,7 @@ def layouts_between(given: Marginals, wanted: Fingerprint) -> list[Layout]:
             found.append(layout)
         if len(found) >= MOST_LAYOUTS:
             break
-    return sorted(found, key=_complexity)
+    return sorted(found, key=lambda layout: layout.complexity)
 
 
 def _tilings(
@@ -110,12 +110,6 @@ def _overlap(one: Digit, other: Digit) -> bool:
 def _continues(slow: Digit, fast: Digit) -> bool:
     """Whether two neighbours are one digit, which was found as such before."""
     return slow.axis == fast.axis and slow.stride == fast.stride * fast.length
-
-
-def _complexity(layout: Layout) -> tuple[int, int]:
-    """Few digits before many; digits in their order before others."""
-    moved = sum(a > b for a, b in itertools.combinations(layout.order, 2))
-    return len(layout.order), moved
 
 
 def divisors(number: int) -> list[int]:

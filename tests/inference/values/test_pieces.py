@@ -17,6 +17,8 @@ from ckpt_surgery.inference.values.pieces import (
     MOST_SLICES,
     Piece,
     Window,
+    by_sums,
+    chains,
     gathered,
     siblings,
     single,
@@ -87,11 +89,9 @@ def test_what_is_not_put_together(wanted: np.ndarray) -> None:
 
 
 def test_of_several_with_equal_sums_the_smallest_is_taken() -> None:
-    """The layers of a stack and the stack itself: one leaf is read, and not one for each layer."""
-    source = {"l/0": A[:2], "l/1": A[2:], "whole": A, "other": B}
-    found = together(source, np.concatenate([A, B[:1]]))
-    assert found is not None
-    assert (found.sources, str(found.value)) == (("whole", "other"), "concat([xs[0], xs[1][:1]])")
+    one, two = single("a", fingerprint(A)), Piece(("b", "c"), (2,), tuple(map(fingerprint, (A[:2], A[2:]))))
+    [(repeats, [(window, piece)])] = chains(fingerprint(np.vstack([A, B])), 0, by_sums([two, one]))
+    assert (repeats, window, piece) == (1, Window(0, 1, 0, 4), one)
 
 
 def test_only_slices_that_tell_are_pieces() -> None:
