@@ -11,8 +11,6 @@ from collections import defaultdict
 # each program runs once or twice here, on small arrays.
 os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8 --xla_backend_optimization_level=0"
 os.environ["JAX_PLATFORMS"] = "cpu"
-# PyTorch for GPUs brings Triton, whose LLVM ends a process that another library's is in. Nothing here needs it.
-sys.modules["triton"] = None  # type: ignore[assignment]
 os.environ.pop("GITHUB_STEP_SUMMARY", None)  # the page of a run is not for what tests do
 
 from collections.abc import Callable
@@ -26,6 +24,9 @@ from tests.support.effort import THOROUGH, examples, sample
 from tests.support.models import save_model
 from tests.support.recipes import write_recipe
 from tests.support.site import site
+
+# PyTorch for GPUs brings Triton, whose LLVM ends a process that another library's is in. Nothing here needs it.
+sys.modules["triton"] = None  # type: ignore[assignment]
 
 # Shells start programs in the background with SIGINT ignored, and nohup with SIGHUP; some tests send them.
 for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
