@@ -25,7 +25,7 @@ from tests.support.models import save_model
 from tests.support.recipes import write_recipe
 from tests.support.site import site
 
-# PyTorch for GPUs brings Triton, whose LLVM ends a process that another library's is in. Nothing here needs it.
+# PyTorch for GPUs brings Triton, whose LLVM ends a process that has another one. Nothing here needs it.
 sys.modules["triton"] = None  # type: ignore[assignment]
 
 # Shells start programs in the background with SIGINT ignored, and nohup with SIGHUP; some tests send them.
