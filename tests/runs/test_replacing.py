@@ -15,8 +15,9 @@ from safetensors.numpy import load_file, save_file
 
 import ckpt_surgery
 from ckpt_surgery.core.errors import DestinationError
+from ckpt_surgery.engine.staging import leftovers
 from ckpt_surgery.engine.staging.checks import state_of
-from ckpt_surgery.engine.staging.leftovers import ASIDE, directory_of
+from ckpt_surgery.engine.staging.leftovers import directory_of
 from ckpt_surgery.runs.destination import Publication, replacement
 from ckpt_surgery.runs.replacing import check_step_is_new
 from ckpt_surgery.storage.record_files import RECORD_NAME
@@ -53,20 +54,25 @@ def refused(path: Path) -> str:
 # --- one checkpoint ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("layout", sorted(set(LAYOUTS) - STEPS))
-def test_checkpoints_of_orbax_are_replaced(layout: str, checkpoint: Checkpoint) -> None:
-    assert replaceable(checkpoint(layout)) == state_of(checkpoint(layout))
+@pytest.mark.parametrize(
+    ("layout", "step"),
+    [
+        *((layout, "") for layout in sorted(set(LAYOUTS) - STEPS)),
+        ("steps", "10"),
+        ("steps-prefixed", "ckpt_00000003"),
+    ],
+)
+def test_checkpoints_of_orbax_and_named_steps_are_replaced(
+    layout: str, step: str, checkpoint: Checkpoint
+) -> None:
+    path = checkpoint(layout) / step
+    assert replaceable(path) == state_of(path)
 
 
 @pytest.mark.parametrize("name", sorted(path.name for path in OF_ORBAX.iterdir() if path.is_dir()))
 def test_checkpoints_of_older_versions_of_orbax_are_replaced(name: str, tmp_path: Path) -> None:
     shutil.copytree(OF_ORBAX / name, tmp_path / name)
     assert replaceable(tmp_path / name) is not None
-
-
-@pytest.mark.parametrize(("layout", "step"), [("steps", "10"), ("steps-prefixed", "ckpt_00000003")])
-def test_steps_that_are_named_are_replaced(layout: str, step: str, checkpoint: Checkpoint) -> None:
-    assert replaceable(checkpoint(layout) / step) is not None
 
 
 def test_a_step_of_several_items_is_one_checkpoint(tmp_path: Path) -> None:
@@ -170,7 +176,7 @@ def test_what_a_killed_run_moved_aside_is_looked_at(tmp_path: Path) -> None:
     out = tmp_path / "out.npz"
     np.savez(out, **ARRAYS_TO_SAVE)
     state = replaceable(out)
-    moved = directory_of(out, "0" * 16) / ASIDE
+    moved = leftovers.directory_of(out, "0" * 16) / leftovers.ASIDE
     moved.parent.mkdir()
     out.rename(moved)
     assert replaceable(out) == state
@@ -210,27 +216,20 @@ def with_file(name: str, layout: Callable[[Path], None]) -> Callable[[Path], Non
     return make
 
 
-def two_of_npz(path: Path) -> None:
-    path.mkdir()
-    for name in "ab":
-        np.savez(path / f"{name}.npz", **ARRAYS_TO_SAVE)
+def directory_of(*names: str) -> Callable[[Path], None]:
+    """Makes a directory with a checkpoint of each name, in the format of its suffix, or else of Flax."""
 
+    def make(path: Path) -> None:
+        path.mkdir()
+        for name in names:
+            WRITTEN[f"x{Path(name).suffix or '.msgpack'}"](path / name)
 
-def npz_and_safetensors(path: Path) -> None:
-    path.mkdir()
-    np.savez(path / "x.npz", **ARRAYS_TO_SAVE)
-    save_file(ARRAYS_TO_SAVE, path / "x.safetensors")
+    return make
 
 
 def two_of_tensorflow(path: Path) -> None:
     of_tensorflow(path)
     save_pieces(path / "model.ckpt-2", [Piece("w", np.ones(3))])
-
-
-def many_of_flax(path: Path) -> None:
-    path.mkdir()
-    for step in (1, 2):
-        of_msgpack(path / f"checkpoint_{step}")
 
 
 def unfinished(path: Path) -> None:
@@ -266,13 +265,13 @@ REFUSED: dict[str, tuple[Callable[[Path], object], str]] = {
     "ranks": (with_file("common.pt", of_dcp), f"{BESIDES} dcp checkpoint (common.pt)"),
     "hidden": (with_file(".git/HEAD", of_t5x), f"{BESIDES} t5x checkpoint (.git/HEAD)"),
     "two files": (
-        two_of_npz,
+        directory_of("a.npz", "b.npz"),
         "is not a checkpoint itself, but holds some: a.npz, b.npz (npz); in it: a.npz, b.npz; "
         "it is not replaced",
     ),
-    "two formats": (npz_and_safetensors, f"{BESIDES} safetensors checkpoint (x.npz)"),
+    "two formats": (directory_of("x.npz", "x.safetensors"), f"{BESIDES} safetensors checkpoint (x.npz)"),
     "two bundles": (two_of_tensorflow, "besides its tensorflow checkpoint (model.ckpt-2."),
-    "two steps": (many_of_flax, "besides its flax checkpoint (checkpoint_1)"),
+    "two steps": (directory_of("checkpoint_1", "checkpoint_2"), "besides its flax checkpoint (checkpoint_1)"),
     "text": (lambda path: path.write_text("notes"), "it looks like a text file; it is not replaced"),
     "binary": (lambda path: path.write_bytes(bytes(99)), "is not a checkpoint of a known format; it is"),
     "empty file": (lambda path: path.touch(), "it is not replaced"),
@@ -306,16 +305,12 @@ def test_a_file_that_needs_others_is_not_replaced_alone(model: Path, tmp_path: P
     assert "belongs to a checkpoint of several files" in refused(tmp_path / "tf.index")
     said = refused(shards / "model-00001-of-00002.safetensors")
     assert f"is a part of the checkpoint {shards}; it is not replaced alone" in said
-
-
-def test_an_array_of_a_group_is_not_replaced_alone(tmp_path: Path) -> None:
     of_zarr(3, tmp_path / "x.zarr")
-    said = refused(tmp_path / "x.zarr" / "one")
-    assert f"is a part of the checkpoint {tmp_path / 'x.zarr'}" in said
+    assert f"is a part of the checkpoint {tmp_path / 'x.zarr'}" in refused(tmp_path / "x.zarr" / "one")
 
 
 def test_a_checkpoint_beside_others_is_no_part_of_them(tmp_path: Path) -> None:
-    two_of_npz(tmp_path / "out")
+    directory_of("a.npz", "b.npz")(tmp_path / "out")
     assert replaceable(tmp_path / "out" / "a.npz") is not None
     of_hugging_face(tmp_path / "hf")
     assert replaceable(tmp_path / "hf" / "model.safetensors") is not None

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -99,17 +100,15 @@ def test_what_is_no_share_is_refused(written: Path, text: str) -> None:
     assert "--sample" in done.stderr
 
 
-@pytest.mark.parametrize("share", [0, -0.1, 1.01, float("nan")])
-def test_what_is_no_share_is_refused_in_python(written: Path, share: float) -> None:
+@pytest.mark.parametrize(
+    "options",
+    [*({"sample": share} for share in (0, -0.1, 1.01, float("nan"))), {"mode": "fast"}, {"mode": "full"}],
+)
+def test_what_is_no_share_and_goes_with_no_sample_is_refused(written: Path, options: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match="sample"):
-        ckpt_surgery.verify(written, sample=share)
-
-
-@pytest.mark.parametrize("mode", ["fast", "full"])
-def test_a_sample_goes_with_no_other_mode(written: Path, mode: str) -> None:
-    with pytest.raises(UsageError, match="sample"):
-        ckpt_surgery.verify(written, sample=0.5, mode=mode)
-    assert run("verify", written, "--sample", "5%", f"--{mode}").exit_code == 2
+        ckpt_surgery.verify(written, **{"sample": 0.5, **options})
+    if "mode" in options:
+        assert run("verify", written, "--sample", "5%", f"--{options['mode']}").exit_code == 2
 
 
 def test_a_checkpoint_without_digests_has_no_sample(written: Path) -> None:
