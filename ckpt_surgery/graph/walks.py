@@ -175,7 +175,7 @@ def _is_computed(node: Node) -> TypeGuard[Apply]:
 
 
 def _taken(root: Apply, region: Region) -> dict[Place, list[tuple[Place, Region]]]:
-    """What each part that is computed takes: other parts, and the region that it takes of each.
+    """Parts that each computed part takes, and the region that it takes of each.
 
     The highest functions come first: everything that needs one of them is higher, and so is known by then.
     Nodes that the region does not need are not visited, such as all but a few of the arrays of a stack.

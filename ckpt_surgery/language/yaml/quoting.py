@@ -13,9 +13,9 @@ _VALUE = re.compile(
     r"""(?:^[ \t]*(?:-[ \t]+)*|[{,][ \t]*)(?P<key>[\w.${}\\/-]+):[ \t]+(?=[^\s'"])"""
     r"""|^[ \t]*(?:-[ \t]+)+(?=[^\s'"])"""
 )
-"""What comes before a value without quotes: a key, or the dash of a list."""
+"""The part of a line before a value without quotes: up to a key, or the dash of a list."""
 _FLOW_END = re.compile(r"(?=,[ \t]*[\w.-]+:[ \t]|[ \t]*\}[ \t\]},]*$)")
-"""What follows a value inside braces: the next key, or the brace that closes the line."""
+"""The end of a value inside braces: before the next key, or the brace that closes the line."""
 _PATTERNS = frozenset({"match", "fill"})
 """Fields that are texts always; a value of other fields can be a list or a mapping."""
 _SIGNS = re.compile(r"[\[\]{},*&!%@`|>?#:-]")

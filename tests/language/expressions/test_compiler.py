@@ -8,7 +8,13 @@ import pytest
 
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.problem_codes import Code
-from ckpt_surgery.language.expressions.compiler import MAX_DEPTH, MAX_LITERAL_BITS, Compiler, errors_at
+from ckpt_surgery.language.expressions.compiler import (
+    LOOK_UP,
+    MAX_DEPTH,
+    MAX_LITERAL_BITS,
+    Compiler,
+    errors_at,
+)
 from ckpt_surgery.language.expressions.scope import (
     ExpressionError,
     GroupUse,
@@ -93,25 +99,13 @@ def test_limits() -> None:
         ("x is None", "`is` is not part of the expression language; use `==`", 0, 9),
         ("x.real", "the attribute `.real` is not accepted; there are .T, .shape, .dtype, .ndim, .size", 0, 6),
         (
-            "x.sum()",
-            "expressions have no methods: `.sum(…)` is not accepted; write `sum(x, axis=…, keepdims=…)`",
+            "x.T()",
+            "expressions have no methods: `.T(…)` is not accepted; write `x.T`, without parentheses",
             0,
-            7,
+            5,
         ),
-        (
-            "o.index(x)",
-            "expressions have no methods: `.index(…)` is not accepted; write it as a table under "
-            "`tables:`, and look it up by its name: `order[name]`",
-            0,
-            10,
-        ),
-        (
-            "{'a': 1}[x]",
-            "a dictionary is not part of the expression language; write it as a table under `tables:`, and "
-            "look it up by its name: `order[name]`",
-            0,
-            8,
-        ),
+        ("o.index(x)", f"expressions have no methods: `.index(…)` is not accepted; {LOOK_UP}", 0, 10),
+        ("{'a': 1}[x]", f"a dictionary is not part of the expression language; {LOOK_UP}", 0, 8),
         ("f(x)(x)", "only functions of the language can be called, by their name", 0, 7),
         ("stack(xs, axis=0, axis=1)", "the argument `axis` is given twice", 18, 24),
         ("stack(*xs)", "unpacking with `*` is not part of the expression language", 6, 9),
