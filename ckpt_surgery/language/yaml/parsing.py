@@ -67,19 +67,22 @@ class _Builder:
     def report(
         self,
         message: str,
-        start: int,
-        stop: int,
+        event: Any,
         path: DocumentPath,
         code: Code = Code.YAML_FEATURE,
         hint: str | None = None,
+        whole: bool = True,
     ) -> None:
+        """Note a problem of the text of an event; without `whole`, of its first character."""
+        start = event.start_mark.index
+        stop = event.end_mark.index if whole else start + 1
         place = YamlDocument(self.path, self.text, None, {}, {}).at(start, stop, path_text(path))
         self.problems.append(Problem(message, place, hint, code))
         if len(self.problems) >= MAX_PROBLEMS:
             raise _Abandoned
 
     def fatal(self, message: str, event: Any) -> NoReturn:
-        self.report(message, event.start_mark.index, event.end_mark.index, ())
+        self.report(message, event, ())
         raise _Abandoned
 
     def _root(self) -> Any:
@@ -109,17 +112,16 @@ class _Builder:
 
     def _check_properties(self, event: Any, path: DocumentPath) -> None:
         """Report aliases, anchors and tags: a document is plain data, with one place for each value."""
-        start, stop = event.start_mark.index, event.end_mark.index
         if isinstance(event, yaml.AliasEvent):
             message = "an alias (`*name`) is not accepted; write the value again"
-            self.report(message, start, stop, path, hint=self._quotes(event))
+            self.report(message, event, path, hint=self._quotes(event))
             return
         if event.anchor is not None:
             message = "an anchor (`&name`) is not accepted"
-            self.report(message, start, start + 1, path, hint=self._quotes(event))
+            self.report(message, event, path, hint=self._quotes(event), whole=False)
         if event.tag is not None:
             message = f"a tag (`{event.tag.replace('tag:yaml.org,2002:', '!!')[:60]}`) is not accepted"
-            self.report(message, start, start + 1, path, hint=self._quotes(event))
+            self.report(message, event, path, hint=self._quotes(event), whole=False)
 
     def _quotes(self, event: Any) -> str | None:
         """Quoted form of text that begins with a sign of YAML."""
@@ -129,16 +131,15 @@ class _Builder:
         return f"If it is text, put it in single quotes: {quoted(value)}"
 
     def _scalar(self, event: Any, path: DocumentPath) -> PlainValue:
-        start, stop = event.start_mark.index, event.end_mark.index
         text = paired(event.value)
         if "�" in text and "�" not in event.value:
-            self.report("an escape gives half of a surrogate pair, which is not text", start, stop, path)
+            self.report("an escape gives half of a surrogate pair, which is not text", event, path)
         if event.style is not None:
             return text
         try:
             return plain_value(text)
         except _Disputed as error:
-            self.report(str(error), start, stop, path, Code.UNCLEAR_VALUE)
+            self.report(str(error), event, path, Code.UNCLEAR_VALUE)
             return text
 
     def _list(self, path: DocumentPath) -> list[Any]:
@@ -151,23 +152,16 @@ class _Builder:
         values: dict[str | int, Any] = {}
         while not isinstance(event := next(self.events), yaml.MappingEndEvent):
             key = self._key(event, path)
-            if key is None or self._repeated(key, event, path, values):
+            if key in values:
+                line = self.text.count("\n", 0, self.key_marks[*path, key].start) + 1
+                message = f"`{key}` appears twice; the first is on line {line}"
+                self.report(message, event, (*path, key), Code.REPEATED_FIELD)
+            if key is None or key in values:
                 self._node(next(self.events), (*path, "?"))
             else:
                 self.key_marks[*path, key] = _scalar_mark(event)
                 values[key] = self._node(next(self.events), (*path, key))
         return values
-
-    def _repeated(
-        self, key: str | int, event: Any, path: DocumentPath, values: Mapping[str | int, Any]
-    ) -> bool:
-        if key not in values:
-            return False
-        line = self.text.count("\n", 0, self.key_marks[*path, key].start) + 1
-        start, stop = event.start_mark.index, event.end_mark.index
-        message = f"`{key}` appears twice; the first is on line {line}"
-        self.report(message, start, stop, (*path, key), Code.REPEATED_FIELD)
-        return True
 
     def _key(self, event: Any, path: DocumentPath) -> str | int | None:
         """The key of a mapping's entry. None for a value that cannot be a key, which is reported."""
@@ -176,16 +170,14 @@ class _Builder:
         if isinstance(event, yaml.CollectionStartEvent):
             self.fatal("a key must be text, not a list or a mapping", event)
         self._check_properties(event, path)
-        start, stop = event.start_mark.index, event.end_mark.index
         if event.style is None and event.value == "<<":
-            self.report("a merge key (`<<`) is not accepted; write the fields out", start, stop, path)
+            self.report("a merge key (`<<`) is not accepted; write the fields out", event, path)
             return None
         key = self._scalar(event, path)
         if isinstance(key, str) or type(key) is int:
             return key
-        self.report(
-            f"the key `{event.value}` must be text; write it in quotes", start, stop, path, Code.UNCLEAR_VALUE
-        )
+        message = f"the key `{event.value}` must be text; write it in quotes"
+        self.report(message, event, path, Code.UNCLEAR_VALUE)
         return None
 
 
