@@ -12,7 +12,6 @@ import numpy as np
 
 from ckpt_surgery.core.arrays import Shape
 from ckpt_surgery.core.dtypes import BOOL, DTYPES, NUMPY_NAMES, DType, kind
-from ckpt_surgery.language.expressions.operators import PYTHON_OPERATORS
 from ckpt_surgery.migration.standins import COMPARISONS, OPERATORS
 
 NUMPY = "numpy"
@@ -31,14 +30,6 @@ class PromotedKind:
     """True if its dtype is weak in JAX: it yields to that of another operand."""
 
 
-_OPERATORS: Mapping[str, Callable[..., Any]] = {
-    **PYTHON_OPERATORS,
-    "**": operator.pow,
-    "@": operator.matmul,
-    "neg": operator.neg,
-    "~": operator.invert,
-    "abs": abs,
-}
 _NAMES: Mapping[str, str] = {
     **{symbol: names.function for symbol, names in OPERATORS.items()},
     "neg": "negative",
@@ -51,8 +42,8 @@ _NAMES: Mapping[str, str] = {
 
 def function_of(library: str, name: str) -> Callable[..., Any]:
     """Find the function of NumPy or JAX for an operator or a function of the language."""
-    if library == NUMPY:
-        return _OPERATORS.get(name) or getattr(np, _NAMES.get(name, name))
+    if library == NUMPY:  # whose functions do what its operators do, but for powers of bools
+        return operator.pow if name == "**" else getattr(np, _NAMES.get(name, name))
     import jax
 
     if name == "rsqrt":
