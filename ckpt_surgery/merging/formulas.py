@@ -5,7 +5,7 @@ In an expression `m1`, `m2`, … are the tensors of the models in order and `b` 
 once.
 
 The formulas are those of mergekit 0.1.5, whose methods are described in its documentation and in the papers
-that it cites. Those that sparsify the differences from the base: TIES (Yadav et al. 2023), DARE (Yu et al.
+that it cites. Those with sparsified differences from the base: TIES (Yadav et al. 2023), DARE (Yu et al.
 2023), Model Breadcrumbs (Davari and Belilovsky 2023), DELLA (Deep et al. 2024), SCE (Wan et al. 2024). Others
 that start from them: Model Stock (Jang et al. 2024), RAM, NearSwap and Arcee Fusion.
 """
