@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from ckpt_surgery.cli.parameters.bash_completion import LineComplete
 from click.shell_completion import add_completion_class
 
+from ckpt_surgery.cli.commands.completion import LineComplete
 from ckpt_surgery.inputs import choices
 from tests.support.command_line import run
 

@@ -585,7 +585,7 @@ def test_what_cannot_be_written_is_refused_by_key(monkeypatch: pytest.MonkeyPatc
 def test_too_many_leaves_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Exactly where the source would refuse to read them."""
     for most, fine in ((6, True), (5, False)):
-        for module in ("flax.encoder", "shared.msgpack.tree"):
+        for module in ("flax.writing", "shared.msgpack.tree"):
             monkeypatch.setattr(f"ckpt_surgery.formats.{module}.MOST_VALUES", most)
         leaves = [output_of(name, np.ones(3)).leaf for name in ("a/b/c", "a/b/d", "e")]
         told = encoder("flax", SinkOptions()).unsupported(leaves)

@@ -1,4 +1,4 @@
-"""NumPy's `.npy`: a directory of such files, whose paths are the keys, or a single one. Only read."""
+"""Reading `.npy` files: a directory of them, whose paths are the keys, or a single one."""
 
 import os
 from collections.abc import Mapping
@@ -6,35 +6,11 @@ from collections.abc import Mapping
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.keys import natural_order
 from ckpt_surgery.core.text import shown
-from ckpt_surgery.formats.registry import Format, Listing, Selection
-from ckpt_surgery.formats.shared.npy import MAGIC, NPY_SUFFIX, NpyArray, leaf_of, read_npy
+from ckpt_surgery.formats.registry import Listing, Selection
+from ckpt_surgery.formats.shared.npy import NPY_SUFFIX, NpyArray, leaf_of, read_npy
 from ckpt_surgery.storage.failures import with_path
-from ckpt_surgery.storage.listing import FileStat, is_directory, is_file, names_below, real_path, walk
+from ckpt_surgery.storage.listing import FileStat, is_directory, real_path, walk
 from ckpt_surgery.storage.reading import opened
-
-BESIDE = (NPY_SUFFIX, ".json", ".md", ".txt")
-"""Suffixes of the files that a directory of arrays may hold."""
-MOST_LISTED = 10_000
-"""Number of files after which a directory is judged by the names seen so far."""
-
-
-def detect(path: str) -> bool:
-    """Whether a path is a `.npy` file, or a directory with nothing but those and notes; damaged ones too."""
-    if not is_directory(path):
-        return _is_array(path)
-    has_array = False
-    for count, name in enumerate(names_below(path)):
-        if not name.endswith(BESIDE) or count == MOST_LISTED:
-            return has_array and name.endswith(BESIDE)
-        has_array |= name.endswith(NPY_SUFFIX)
-    return has_array
-
-
-def _is_array(path: str) -> bool:
-    if path.endswith(NPY_SUFFIX):
-        return is_file(path)
-    with opened(path) as file:
-        return file.read(0, min(len(MAGIC), file.stat.size)) == MAGIC
 
 
 def read(path: str, selection: Selection) -> Listing:
@@ -80,13 +56,3 @@ def _listing(directory: str, files: Mapping[str, FileStat], arrays: Mapping[str,
 
 def _key(name: str) -> str:
     return name.removesuffix(NPY_SUFFIX)
-
-
-FORMAT = Format(
-    name="npy",
-    detect=detect,
-    module=__name__,
-    suffixes=(NPY_SUFFIX,),
-    holds_empty=False,
-    holds_lists=False,
-)
