@@ -17,7 +17,6 @@ import ckpt_surgery
 from ckpt_surgery.core.errors import DestinationError
 from ckpt_surgery.engine.staging import leftovers
 from ckpt_surgery.engine.staging.checks import state_of
-from ckpt_surgery.engine.staging.leftovers import directory_of
 from ckpt_surgery.runs.destination import Publication, replacement
 from ckpt_surgery.runs.replacing import check_step_is_new
 from ckpt_surgery.storage.record_files import RECORD_NAME
