@@ -21,9 +21,9 @@ from ckpt_surgery.inference.documents import (
     inferred_leaves,
     open_leaves,
 )
-from ckpt_surgery.inference.drafts.drafting import Draft, InferredRule, drafted
+from ckpt_surgery.inference.drafts.drafting import Draft, InferredRule, draft_recipe
 from ckpt_surgery.inference.expressions.formations import COMPARED, ConflictEntry, Findings, Undecided
-from ckpt_surgery.inference.finding import found
+from ckpt_surgery.inference.finding import infer_findings
 from ckpt_surgery.inference.hints import Hints, hints_of
 from ckpt_surgery.inference.values.comparing import structure_problems, value_problems
 from ckpt_surgery.inference.values.reading import Side, fingerprints_of
@@ -296,10 +296,10 @@ def _infer_sides(
         source_side, target_side = _read(source_side, target_side, progress)
     else:
         source_side, target_side = replace(source_side, read=None), replace(target_side, read=None)
-    findings = found(source_side, target_side, hints)
+    findings = infer_findings(source_side, target_side, hints)
     policies = {"input": {"uint16": "bfloat16"}} if source.retyped or target.retyped else {}
     for _ in range(MOST_ROUNDS):
-        draft = drafted(findings, header(source.path, target.path, findings), policies)
+        draft = draft_recipe(findings, header(source.path, target.path, findings), policies)
         problems, wrong = _check_draft(findings, draft, source, target, target_side, progress)
         if not wrong:
             break

@@ -17,9 +17,9 @@ from ckpt_surgery.core.notices import few_keys
 from ckpt_surgery.core.protocols import Encoder
 from ckpt_surgery.core.summary import LINES, Represented, Summary, text_rows
 from ckpt_surgery.core.text import number_of
-from ckpt_surgery.inference.drafts.drafting import drafted
-from ckpt_surgery.inference.undoing.inverting import Inversion, IrreversibleLeaf, inverted
-from ckpt_surgery.inference.values.comparing import Trial, changed, structure_problems, tried
+from ckpt_surgery.inference.drafts.drafting import draft_recipe
+from ckpt_surgery.inference.undoing.inverting import Inversion, IrreversibleLeaf, invert_plan
+from ckpt_surgery.inference.values.comparing import Trial, changed, structure_problems, try_on_random_values
 from ckpt_surgery.inputs import output_files
 from ckpt_surgery.inputs.opening import with_recipe
 from ckpt_surgery.inputs.options import InvertOptions
@@ -114,7 +114,7 @@ def _inverse(prepared: Prepared, check: bool) -> Inverse:
     plan = prepared.plan
     source = plan.inputs[0].name
     leaves = prepared.sources[source].leaves()
-    inversion = inverted(plan, source, leaves)
+    inversion = invert_plan(plan, source, leaves)
     if not inversion.findings.formations:
         return Inverse(_draft(plan, inversion), inversion.irreversible, (), ())
     try:
@@ -125,13 +125,13 @@ def _inverse(prepared: Prepared, check: bool) -> Inverse:
     inversion = _with_unproved(inversion, prepared, back, source, check)
     lost = frozenset(leaf.key for leaf in inversion.irreversible)
     problems = tuple(structure_problems(back, leaves, lost, back=True))
-    trial = tried(plan, back) if check and not problems else Trial((), ())
+    trial = try_on_random_values(plan, back) if check and not problems else Trial((), ())
     problems = (*problems, *trial.problems)
     return Inverse(_draft(plan, inversion), inversion.irreversible, problems, trial.sampled)
 
 
 def _draft(plan: Plan, inversion: Inversion) -> str:
-    return drafted(inversion.findings, _header(plan, inversion)).text
+    return draft_recipe(inversion.findings, _header(plan, inversion)).text
 
 
 OUT_OF_RANGE = "a number leaves the range of its dtype, or is rounded at the end of it"

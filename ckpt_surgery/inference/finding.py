@@ -1,7 +1,7 @@
-"""What a target has to do with a source: values first, then names, then what is left.
+"""How a target follows from a source: values decide first, then names, then what is left.
 
-`found` asks, in this order: which leaves are there on both sides, and equal; which leaves hold the same
-numbers; what names say about the rest, and whether values allow it; and what nobody can tell.
+`infer_findings` asks in this order: which leaves are equal on both sides; which hold the same numbers; what
+names say about the rest, and whether values allow it; and what nobody can tell.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -28,13 +28,17 @@ from ckpt_surgery.inference.expressions.layouts import Layout
 from ckpt_surgery.inference.hint_rules import with_rules
 from ckpt_surgery.inference.hints import Hints, known_layouts
 from ckpt_surgery.inference.keys.grids import layer_kinds
-from ckpt_surgery.inference.names.by_names import found_by_names
+from ckpt_surgery.inference.names.by_names import match_by_names
 from ckpt_surgery.inference.names.leftovers import leftovers
 from ckpt_surgery.inference.names.matches import Match
-from ckpt_surgery.inference.names.ties import resolved, turned
-from ckpt_surgery.inference.values.by_values import found_after, found_by_values
+from ckpt_surgery.inference.names.ties import choose_equal_copies, orient_symmetric_matrices
+from ckpt_surgery.inference.values.by_values import match_after_operation, match_by_values
 from ckpt_surgery.inference.values.fingerprints import Fingerprint, kind_of
-from ckpt_surgery.inference.values.name_checks import checked, of_families, same_constant
+from ckpt_surgery.inference.values.name_checks import (
+    check_names_by_values,
+    constants_of_families,
+    same_constant,
+)
 from ckpt_surgery.inference.values.reading import Side, equal_leaves
 
 REORDERED = "the values are those of SRC in another order, which no expression that is tried here gives"
@@ -46,7 +50,7 @@ _MOST_OPERATIONS = 4
 
 
 @without_collection()
-def found(source: Side, target: Side, hints: Hints | None = None) -> Findings:
+def infer_findings(source: Side, target: Side, hints: Hints | None = None) -> Findings:
     """How the target follows from the source. Values are compared where both sides can be read.
 
     Raises PlanError for hints that these contradict.
@@ -97,7 +101,7 @@ class _Search:
         if self.hints.claims:  # leaves that are equal to those that hints claim come first
             self._by_values(self.hints.without_claimed(self.source))
         self._by_values(self.source)
-        changed, unclear = turned(self.source, self.target, self.formations.values())
+        changed, unclear = orient_symmetric_matrices(self.source, self.target, self.formations.values())
         self.formations.update((one.target, one) for one in changed)
         self._withdraw(unclear)
         for key, sources in self.reordered.items():
@@ -106,14 +110,14 @@ class _Search:
         self.shared = self._share(different)
         if self._compared:
             self.hints.refuse_different(different)
-        for one in of_families(self.source, self.target, self.formations):
+        for one in constants_of_families(self.source, self.target, self.formations):
             self.formations[one.target] = one
 
     def _by_values(self, source: Side) -> None:
         """What sums say of what is left, where the source has these values."""
         known = self.formations.keys() | self.unclear
-        said = found_by_values(source, self.target, known)
-        copies = resolved(source, self.target, said.formations, self.hints.formations)
+        said = match_by_values(source, self.target, known)
+        copies = choose_equal_copies(source, self.target, said.formations, self.hints.formations)
         self.formations.update((one.target, one) for one in (*said.formations, *copies.formations))
         self.reordered.update(said.reordered)
         self._withdraw(copies.undecided)
@@ -177,7 +181,7 @@ class _Search:
         for operation in list(self.operations)[:_MOST_OPERATIONS]:
             unused = self.source.leaves.keys() - self._used()
             keys = [key for key in self.source.leaves if key in unused]
-            said = found_after(operation, self.source, self.target, keys, self._missing())
+            said = match_after_operation(operation, self.source, self.target, keys, self._missing())
             self.formations.update((one.target, one) for one in said.formations)
         for one in unclear:
             targets = tuple(key for key in one.targets if key not in self.formations)
@@ -194,8 +198,8 @@ class _Search:
         asked = set(sources) - self._used(), targets & set(self._missing())
         if not all(asked):
             return ()
-        said = found_by_names(self.source, self.target, asked, self.formations.values(), self._known_layouts)
-        decided = checked(said, self.source, self.target, self._compared, self.operations)
+        said = match_by_names(self.source, self.target, asked, self.formations.values(), self._known_layouts)
+        decided = check_names_by_values(said, self.source, self.target, self._compared, self.operations)
         self.formations.update((one.target, one) for one in decided.formations)
         return decided.undecided
 
@@ -253,7 +257,7 @@ class _Search:
         compared = {key: one for key, one in self.formations.items() if one.evidence in COMPARED}
         if not self.values or not compared:
             return
-        named = found_by_names(self.source, self.target).formations
+        named = match_by_names(self.source, self.target).formations
         by_names = {one.target: one.sources for one in named}
         for key, one in compared.items():
             names = by_names.get(key, one.sources)

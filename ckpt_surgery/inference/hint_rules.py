@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from ckpt_surgery.inference.drafts.bundle_rules import drafts_of
+from ckpt_surgery.inference.drafts.bundle_rules import draft_rules
 from ckpt_surgery.inference.drafts.key_patterns import Universe, place_of
 from ckpt_surgery.inference.drafts.parts import Inserted, Kind, RuleDraft, RulePart, Tables
 from ckpt_surgery.inference.drafts.single_rules import is_natural
@@ -120,7 +120,7 @@ class _Rules:
         outlines = dict.fromkeys(_outline(place.text) for part in parts for place in part.sources)
         like_these = Universe(key for outline in outlines for key in self._outlines[outline])
         tables = Tables()
-        drafts = drafts_of(parts, like_these, tables)
+        drafts = draft_rules(parts, like_these, tables)
         if all(map(is_natural, parts)):
             drafts = [replace(one, by=None) for one in drafts]
         if any(not words_of(one).isdisjoint(tables.items()) for one in drafts):

@@ -121,7 +121,7 @@ def test_steps_and_items(target: Path, tmp_path: Path) -> None:
 @pytest.fixture
 def wrong_layouts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every formation of a square array is turned about, as a wrong layout would do it."""
-    right = by_values.found_by_values
+    right = by_values.match_by_values
 
     def wrong(*sides: Any) -> by_values.ByValues:
         said = right(*sides)
@@ -130,7 +130,7 @@ def wrong_layouts(monkeypatch: pytest.MonkeyPatch) -> None:
         ]
         return replace(said, formations=tuple(turned))
 
-    monkeypatch.setattr("ckpt_surgery.inference.finding.found_by_values", wrong)
+    monkeypatch.setattr("ckpt_surgery.inference.finding.match_by_values", wrong)
 
 
 @pytest.mark.usefixtures("wrong_layouts")
@@ -149,7 +149,7 @@ def test_what_its_proof_refutes_is_undecided() -> None:
 
 
 def test_a_draft_that_does_something_else_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
-    right = drafting.drafted
+    right = drafting.draft_recipe
 
     def wrong(findings: Findings, *others: Any) -> Any:
         moved = [replace(one, target=one.target + "2") for one in findings.formations]

@@ -9,9 +9,9 @@ import numpy as np
 from ckpt_surgery.core.arrays import Region
 from ckpt_surgery.core.dtypes import DTYPES
 from ckpt_surgery.graph.evaluating import evaluate
-from ckpt_surgery.inference.drafts.drafting import drafted
+from ckpt_surgery.inference.drafts.drafting import draft_recipe
 from ckpt_surgery.inference.expressions.formations import Formation
-from ckpt_surgery.inference.undoing.inverting import Inversion, inverted
+from ckpt_surgery.inference.undoing.inverting import Inversion, invert_plan
 from ckpt_surgery.language.loading import parse_recipe
 from ckpt_surgery.planner.plan import Plan
 from tests.support.leaves import listing
@@ -28,7 +28,7 @@ def recipe(*rules: str) -> str:
 
 def backwards(text: str, source: Mapping[str, str], **options: Any) -> Inversion:
     """What undoes a recipe on leaves that are described as in `tests.support.leaves.leaf`."""
-    return inverted(plan_of(text, source, **options), "source", listing(source))
+    return invert_plan(plan_of(text, source, **options), "source", listing(source))
 
 
 def values(inversion: Inversion) -> dict[str, str]:
@@ -93,9 +93,9 @@ def described(arrays: Arrays) -> dict[str, str]:
 def there_and_back(text: str, arrays: Arrays, **options: Any) -> tuple[dict[str, np.ndarray], Inversion]:
     """Arrays after a recipe and the draft of its inverse, and what the inverse was drafted from."""
     plan = plan_of(text, described(arrays), **options)
-    inversion = inverted(plan, plan_sources(text)[0], listing(described(arrays)))
+    inversion = invert_plan(plan, plan_sources(text)[0], listing(described(arrays)))
     there = computed(plan, arrays)
-    draft = drafted(inversion.findings)
+    draft = draft_recipe(inversion.findings)
     return computed(plan_of(draft.text, described(there)), there), inversion
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from ckpt_surgery.inference.expressions.formations import ConflictEntry, Evidence, Findings, Shared
-from ckpt_surgery.inference.finding import found
+from ckpt_surgery.inference.finding import infer_findings
 from ckpt_surgery.inference.values.by_values import resemblance
 from ckpt_surgery.inference.values.reading import Side
 from tests.inference.two_sides import Arrays, normal, side, sides
@@ -14,7 +14,7 @@ A, B, C = (normal(4, 6, seed=i) for i in range(3))
 
 
 def known(source: Arrays, target: Arrays) -> Findings:
-    return found(*sides(source, target))
+    return infer_findings(*sides(source, target))
 
 
 def evidence(result: Findings) -> dict[str, tuple[str, Evidence]]:
@@ -37,7 +37,7 @@ def test_how_much_is_shared(target: Arrays, shared: Shared) -> None:
 
 
 def test_a_listing_has_no_values() -> None:
-    result = found(side({"a/w": A}), Side(listing({"a/w": "float32[4,6]", "z": "int8[7]"})))
+    result = infer_findings(side({"a/w": A}), Side(listing({"a/w": "float32[4,6]", "z": "int8[7]"})))
     assert result.shared == Shared.NONE
     assert evidence(result) == {"a/w": ("a/w", Evidence.ONLY_LAYOUT)}
     assert [one.targets for one in result.undecided] == [("z",)]
@@ -86,7 +86,7 @@ def test_what_feeds_nothing_is_dropped() -> None:
 
 def test_strings_and_empty_nodes_are_kept() -> None:
     others = {"name": "string", "none": "empty"}
-    result = found(side({"a": A}, others), side({"a": A}, others))
+    result = infer_findings(side({"a": A}, others), side({"a": A}, others))
     assert {one.target for one in result.formations} == {"a", "name", "none"}
 
 
@@ -116,6 +116,6 @@ def test_values_against_names_are_told_across_formats() -> None:
 
 def test_candidates_of_one_shape_are_told_one_by_one() -> None:
     source = side({f"layers_{i}/attn/query/kernel": normal(9, 9, seed=i) for i in range(3)})
-    result = found(source, Side(listing({"attn/query/kernel": "float32[9,9]"})))
+    result = infer_findings(source, Side(listing({"attn/query/kernel": "float32[9,9]"})))
     candidates = [candidate.sources for one in result.undecided for candidate in one.candidates]
     assert sorted(candidates) == [(key,) for key in source.leaves]

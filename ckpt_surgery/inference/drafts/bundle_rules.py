@@ -23,7 +23,7 @@ from ckpt_surgery.inference.drafts.single_rules import rule_for
 from ckpt_surgery.inference.expressions.formations import Formation
 
 
-def drafts_of(parts: Iterable[RulePart], universe: Universe, tables: Tables) -> list[RuleDraft]:
+def draft_rules(parts: Iterable[RulePart], universe: Universe, tables: Tables) -> list[RuleDraft]:
     """Rules that do exactly what the parts say, in the order of the parts."""
     found: list[RuleDraft] = []
     for bundle in connected(grouped(map(_taken_apart, parts))):
@@ -104,7 +104,7 @@ def _by_key(parts: Sequence[RulePart], universe: Universe, tables: Tables) -> li
     return [_added(part) for part in parts] if found is None else [found]
 
 
-def added(one: Formation) -> RuleDraft:
+def adding_rule(one: Formation) -> RuleDraft:
     """A rule that makes one leaf, and claims nothing."""
     *places, target = (KeyPlace(KeyPattern((key,))) for key in (*one.sources, one.target))
     return _added(RulePart(Kind.MADE, tuple(places), target, one.value, ((one.evidence, one.why),)))

@@ -9,7 +9,7 @@ from typing import Annotated, Any, cast
 from ckpt_surgery.core.documents import Document, Pattern
 from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.core.memory import without_collection
-from ckpt_surgery.inference.drafts.bundle_rules import added, drafts_of
+from ckpt_surgery.inference.drafts.bundle_rules import adding_rule, draft_rules
 from ckpt_surgery.inference.drafts.joining import by_endings, join_rules
 from ckpt_surgery.inference.drafts.key_patterns import Universe
 from ckpt_surgery.inference.drafts.parts import Kind, RuleDraft, Tables
@@ -57,7 +57,7 @@ class Draft:
 
 
 @without_collection()
-def drafted(
+def draft_recipe(
     findings: Findings, header: Sequence[str] = (), policies: Mapping[str, Any] = MappingProxyType({})
 ) -> Draft:
     """The recipe that does what was found. `header`: lines of the comment at its beginning, without `#`;
@@ -70,7 +70,7 @@ def drafted(
     given, everything, findings = findings.given, findings, _left(findings)
     tables = Tables(given.names)
     source, target = Universe(findings.source_keys), Universe(findings.target_keys)
-    made = [*drafts_of(made_parts(findings), source, tables), *_looking_up(everything)]
+    made = [*draft_rules(made_parts(findings), source, tables), *_looking_up(everything)]
     rules = [
         *join_rules(made, source, tables),
         *_plain(Kind.DROPPED, findings.dropped, source, tables),
@@ -121,7 +121,7 @@ def _looking_up(findings: Findings) -> list[RuleDraft]:
     """Rules for leaves of the target that are made of leaves which given rules claim."""
     claims, makes = findings.given.claims, findings.given.makes
     return [
-        added(one)
+        adding_rule(one)
         for one in findings.formations
         if one.target not in makes and not claims.keys().isdisjoint(one.sources)
     ]
@@ -129,7 +129,7 @@ def _looking_up(findings: Findings) -> list[RuleDraft]:
 
 def _plain(kind: Kind, keys: Sequence[str], universe: Universe, tables: Tables) -> Sequence[RuleDraft]:
     """Rules that drop or fill these keys; one by what they end with, where there would be many."""
-    rules = drafts_of(plain_parts(kind, keys, universe.below("")), universe, tables)
+    rules = draft_rules(plain_parts(kind, keys, universe.below("")), universe, tables)
     rules = join_rules(rules, universe, tables)
     one = by_endings(kind, keys, universe) if len(rules) > _MANY_PLAIN else None
     return rules if one is None else [one]

@@ -14,7 +14,7 @@ from ckpt_surgery.inference.names.analogies import Analogies
 from ckpt_surgery.inference.names.fused import fused_pairs
 from ckpt_surgery.inference.names.matches import FusedPart, Match
 from ckpt_surgery.inference.names.names import KeyNames
-from ckpt_surgery.inference.names.pairing import MOST_NAMES, Open, Pair, paired
+from ckpt_surgery.inference.names.pairing import MOST_NAMES, Open, Pair, pair_names
 from ckpt_surgery.inference.values.reading import Side
 
 RESEMBLES = 0.6
@@ -24,7 +24,7 @@ MOST_CANDIDATES = 8
 """Candidates that are told of one leaf at most."""
 
 
-def found_by_names(
+def match_by_names(
     source: Side,
     target: Side,
     keys: tuple[Collection[str], Collection[str]] | None = None,
@@ -46,13 +46,13 @@ def found_by_names(
             for side, some in zip((source, target), keys, strict=True)
         )
     names = KeyNames.of(left, right, *every, [(one.sources[0], one.target) for one in known])
-    pairs, unclear = paired(names)
+    pairs, unclear = pair_names(names)
     pairs += fused_pairs(names, _keys(pairs))
     unclear = _without(unclear, pairs)
     done = _keys(pairs)
     rest = [{key for one in side for key in one.keys} - done for side in (left, right)]
     if all(rest) and max(map(len, rest)) <= MOST_NAMES:
-        found, left_open = paired(names.alone(*rest))
+        found, left_open = pair_names(names.alone(*rest))
         pairs += found
         told = {key for one in unclear for key in one.target.keys}
         new = (one for one in left_open if not told.issuperset(one.target.keys))

@@ -8,7 +8,7 @@ from ckpt_surgery.inference.keys.concepts import Meaning
 from ckpt_surgery.inference.keys.grids import Grid
 from ckpt_surgery.inference.names.matches import FusedPart, Match, matches
 from ckpt_surgery.inference.names.names import KeyNames, Name
-from ckpt_surgery.inference.names.pairing import Pair, paired
+from ckpt_surgery.inference.names.pairing import Pair, pair_names
 from ckpt_surgery.inference.values.pieces import Window
 
 FUSED, PARTS = "qkv", ("query", "key", "value")
@@ -35,7 +35,7 @@ def fused_pairs(names: KeyNames, done: Container[str]) -> Iterator[Pair]:
         for part in _parts(one, elements)
     ]
     found: dict[int, list[Pair]] = {}
-    for pair in paired(names.among(parts, targets), _matches)[0] if parts else ():
+    for pair in pair_names(names.among(parts, targets), _matches)[0] if parts else ():
         found.setdefault(pair.at[0] // len(PARTS), []).append(pair)
     for pairs in found.values():
         if len(pairs) == len(PARTS):

@@ -75,7 +75,7 @@ class Open:
     """Pairs whose names resemble each other, the best first; at least one."""
 
 
-def paired(names: KeyNames, matches: Matches = matches) -> tuple[list[Pair], list[Open]]:
+def pair_names(names: KeyNames, matches: Matches = matches) -> tuple[list[Pair], list[Open]]:
     """The pairs that names decide, found again and again among the rest until there are no more.
 
     Each name is in at most one; they are in the order of the target. Behind them, what is open of the rest.

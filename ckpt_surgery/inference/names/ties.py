@@ -24,7 +24,7 @@ from ckpt_surgery.inference.keys.grids import Grid, alike, places_of
 from ckpt_surgery.inference.names.analogies import Names, last_words, nearest
 from ckpt_surgery.inference.names.matches import Match
 from ckpt_surgery.inference.names.names import KeyNames
-from ckpt_surgery.inference.names.pairing import MOST_NAMES, paired
+from ckpt_surgery.inference.names.pairing import MOST_NAMES, pair_names
 from ckpt_surgery.inference.values.comparing import equal_elements
 from ckpt_surgery.inference.values.reading import Side
 
@@ -36,7 +36,7 @@ _TURNED = Value("x.T")
 Sources = tuple[str, ...]
 
 
-def resolved(
+def choose_equal_copies(
     source: Side, target: Side, proposed: Collection[Formation], known: Iterable[Formation] = ()
 ) -> Proposal:
     """Decide by names which of several equal leaves a formation reads, for those where there are several.
@@ -126,7 +126,7 @@ def _by_names(
         [replace(one, grid=replace(one.grid, kind="", shape=())) for one in side]
         for side in (alone.sources, alone.targets)
     )
-    decided, _ = paired(names.among(*sides), allowed_matches)
+    decided, _ = pair_names(names.among(*sides), allowed_matches)
     return {pair.target.keys[0]: allowed[pair.target.keys[0]][pair.source.keys[0]] for pair in decided}
 
 
@@ -140,7 +140,9 @@ def _read_from(source: Side, target: Side, one: Formation, sources: Sources) -> 
 # --- matrices that equal their transpose ---------------------------------------------------------------
 
 
-def turned(source: Side, target: Side, known: Iterable[Formation]) -> tuple[list[Formation], list[Undecided]]:
+def orient_symmetric_matrices(
+    source: Side, target: Side, known: Iterable[Formation]
+) -> tuple[list[Formation], list[Undecided]]:
     """Formations of symmetric matrices as those lie that share the most last words; and what stays open."""
     matrices = [one for one in known if one.value in (X, _TURNED)]
     symmetric = {

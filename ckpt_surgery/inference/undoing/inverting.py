@@ -21,7 +21,7 @@ from ckpt_surgery.functions.layout import Reshape
 from ckpt_surgery.inference.expressions import holders
 from ckpt_surgery.inference.expressions.formations import Evidence, Findings, Formation, X
 from ckpt_surgery.inference.expressions.holder_text import formation
-from ckpt_surgery.inference.undoing.undoing import NOT_ALL, Held, Lost, as_dtype, undone
+from ckpt_surgery.inference.undoing.undoing import NOT_ALL, Held, Lost, as_dtype, undo_function
 from ckpt_surgery.language.hooks import HookCall
 from ckpt_surgery.planner.entries import HAS_ARRAY
 from ckpt_surgery.planner.plan import Dropped, Plan
@@ -56,7 +56,7 @@ class Inversion:
         return frozenset(one.target for one in self.findings.formations if one.why == IN_RANGE)
 
 
-def inverted(plan: Plan, source: str, leaves: Mapping[str, Leaf]) -> Inversion:
+def invert_plan(plan: Plan, source: str, leaves: Mapping[str, Leaf]) -> Inversion:
     """What undoes a plan, for its first source, which has this name and these leaves."""
     back = _Backwards()
     for number, step in enumerate(plan.steps):
@@ -128,7 +128,7 @@ class _Backwards:
                         self._lost.setdefault((read.source, read.leaf.key.text), str(lost))
 
     def _undo(self, node: Apply, held: Held) -> None:
-        found = undone(node, held)
+        found = undo_function(node, held)
         if any(part.holder.depth > holders.MOST_STEPS for _, part in found):
             raise Lost(f"undoing it takes more than {holders.MOST_STEPS} functions")
         for number, part in found:

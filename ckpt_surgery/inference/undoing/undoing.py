@@ -71,7 +71,7 @@ Undone = Iterator[tuple[int, Held]]
 """Number of an input, and what is held of it."""
 
 
-def undone(node: Apply, held: Held) -> list[tuple[int, Held]]:
+def undo_function(node: Apply, held: Held) -> list[tuple[int, Held]]:
     """What is held of the inputs of a function, where a region of its result is held. Raises Lost."""
     undo = _UNDO.get(type(node.function))
     if undo is None or not node.inputs:

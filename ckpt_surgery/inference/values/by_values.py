@@ -36,8 +36,8 @@ from ckpt_surgery.inference.values.pieces import (
     Window,
     by_sums,
     chains,
-    gathered,
-    siblings,
+    grid_stacks,
+    sibling_stacks,
     single,
     singles,
     sliced_pieces,
@@ -69,7 +69,7 @@ class ByValues:
     """Leaves of the target that hold the elements of these leaves of the source in an unknown order."""
 
 
-def found_by_values(
+def match_by_values(
     source: Side, target: Side, decided: Collection[str] = (), operation: str = ""
 ) -> ByValues:
     """Find the leaves of the source whose elements the leaves of the target hold.
@@ -88,7 +88,7 @@ def found_by_values(
     return ByValues(tuple(formations), reordered)
 
 
-def found_after(
+def match_after_operation(
     operation: str, source: Side, target: Side, keys: Collection[str], wanted: Collection[str]
 ) -> ByValues:
     """Find which of these leaves of the source give which of the wanted leaves after an operation.
@@ -107,7 +107,7 @@ def found_after(
     given = replace(source, leaves={key: source.leaves[key] for key in known}, fingerprints=known)
     own = {key: target.fingerprints[key] for key in asked}
     left = replace(target, leaves={key: target.leaves[key] for key in asked}, fingerprints=own)
-    return found_by_values(given, left, operation=operation)
+    return match_by_values(given, left, operation=operation)
 
 
 def _floats(side: Side, keys: Iterable[str]) -> Iterator[str]:
@@ -134,7 +134,7 @@ class _ValueSearch:
         self.wanted = {k: f for k, f in self.targets.items() if not f.constant}
         self.every = by_sums(singles(self.given))
         """The leaves, those of one repeated value, too."""
-        self.groups = [*singles(self.given), *gathered(self.source.grids, self.given)]
+        self.groups = [*singles(self.given), *grid_stacks(self.source.grids, self.given)]
         self.sources = self._telling(self.groups)
         self.templates = {key: grid.template for grid in self.source.grids for key in grid.keys}
 
@@ -149,7 +149,7 @@ class _ValueSearch:
             self._of_whole(group)
         for key in self._missing():
             self._of_slices(key)
-        for group in self._missing_groups(gathered):
+        for group in self._missing_groups(grid_stacks):
             self._of_whole(group)
         for step in (self._of_siblings, self._of_parts, self._of_sliced_parts, self._put_together):
             if self._missing():
@@ -159,7 +159,7 @@ class _ValueSearch:
     def reordered(self) -> dict[str, tuple[str, ...]]:
         """The leaves that are left over, though the source has all of their elements."""
         found: dict[str, tuple[str, ...]] = {}
-        for make in (gathered, siblings):
+        for make in (grid_stacks, sibling_stacks):
             for wanted in (*self._missing_singles(), *self._missing_groups(make)):
                 for group in self._nearest(wanted)[:1]:
                     found |= {key: group.keys for key in wanted.keys if key not in found}
@@ -215,15 +215,15 @@ class _ValueSearch:
 
     def _of_siblings(self) -> None:
         """Families that were fused, or taken apart, evenly."""
-        self.sources = self._telling((*self.groups, *siblings(self.source.grids, self.given)))
-        for make in (lambda *_: self._missing_singles(), gathered, siblings):
+        self.sources = self._telling((*self.groups, *sibling_stacks(self.source.grids, self.given)))
+        for make in (lambda *_: self._missing_singles(), grid_stacks, sibling_stacks):
             for group in self._missing_groups(make):
                 self._of_whole(group)
 
     def _of_parts(self) -> None:
         """Leaves that hold a part of an axis of what the source holds."""
         for group in self.groups:
-            sums = by_sums((*self._missing_singles(), *self._missing_groups(gathered)))
+            sums = by_sums((*self._missing_singles(), *self._missing_groups(grid_stacks)))
             if not sums:
                 return
             axes = range(len(group.lengths), len(group.shape))

@@ -185,7 +185,7 @@ class Trial:
     """Keys of leaves of which some regions were compared, because they are large."""
 
 
-def tried(there: Plan, back: Plan) -> Trial:
+def try_on_random_values(there: Plan, back: Plan) -> Trial:
     """Run both plans, region by region, on random values. `back` reads what `there` makes."""
     outputs = {step.leaf.key.text: step.value for step in there.steps}
     share = min(max(MOST_ELEMENTS // max(1, len(back.steps)), SHARE[0]), SHARE[1])

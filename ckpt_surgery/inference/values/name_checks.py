@@ -19,7 +19,7 @@ from ckpt_surgery.inference.expressions.formations import (
 )
 from ckpt_surgery.inference.keys.grids import KeyTemplate, Places, places_of
 from ckpt_surgery.inference.values.arithmetic import operations
-from ckpt_surgery.inference.values.by_values import found_after
+from ckpt_surgery.inference.values.by_values import match_after_operation
 from ckpt_surgery.inference.values.comparing import equal_elements
 from ckpt_surgery.inference.values.fingerprints import Fingerprint
 from ckpt_surgery.inference.values.pieces import Piece, stack_of
@@ -28,7 +28,7 @@ from ckpt_surgery.inference.values.reading import Side, equal_leaves
 DIFFERENT = "names fit, but the values are not SRC's: take TARGET's or SRC's?"
 
 
-def checked(
+def check_names_by_values(
     said: Proposal, source: Side, target: Side, shared: bool, operations: dict[str, None]
 ) -> Proposal:
     """What names say, as far as values allow it.
@@ -137,7 +137,7 @@ class _Check:
         if given is None or asked is None or given.size != asked.size or asked.constant:
             return None
         for operation in operations(given.fingerprint, asked.fingerprint):
-            found = found_after(operation, self.source, self.target, keys, wanted)
+            found = match_after_operation(operation, self.source, self.target, keys, wanted)
             if len(found.formations) == len(wanted):
                 self.operations[operation] = None
                 return list(found.formations)
@@ -163,7 +163,9 @@ def _stack_of(side: Side, keys: Sequence[str]) -> Piece | None:
 ANY_ORDER = "all elements are equal, so any order gives the same"
 
 
-def of_families(source: Side, target: Side, decided: Mapping[str, Formation]) -> Iterator[Formation]:
+def constants_of_families(
+    source: Side, target: Side, decided: Mapping[str, Formation]
+) -> Iterator[Formation]:
     """The formations of leaves that are decided by those of other members of their family.
 
     A member is decided by the others, where these agree: its sources are the leaves with its own indices in

@@ -152,7 +152,7 @@ def by_sums(pieces: Iterable[Piece]) -> Pieces:
 # --- stacks -----------------------------------------------------------------------------------------------
 
 
-def gathered(found: Iterable[Grid], known: Mapping[str, Fingerprint]) -> Iterator[Piece]:
+def grid_stacks(found: Iterable[Grid], known: Mapping[str, Fingerprint]) -> Iterator[Piece]:
     """The groups of leaves that differ in indices alone; those along few indices come first."""
     for family in found:
         members = {numbers: key for numbers, key in family.members.items() if key in known}
@@ -162,7 +162,7 @@ def gathered(found: Iterable[Grid], known: Mapping[str, Fingerprint]) -> Iterato
                     yield from _group(keys, lengths, known)
 
 
-def siblings(found: Sequence[Grid], known: Mapping[str, Fingerprint]) -> Iterator[Piece]:
+def sibling_stacks(found: Sequence[Grid], known: Mapping[str, Fingerprint]) -> Iterator[Piece]:
     """The groups of two or three families whose names differ in one component, one by one and stacked.
 
     The first axis of the stack is that of the families, in all their orders where they are three.

@@ -11,7 +11,7 @@ from hypothesis import given
 
 from ckpt_surgery.core.errors import PlanError
 from ckpt_surgery.functions.arrays import Node, Read, reads
-from ckpt_surgery.inference.drafts.drafting import Draft, drafted
+from ckpt_surgery.inference.drafts.drafting import Draft, draft_recipe
 from ckpt_surgery.inference.expressions.formations import (
     Candidate,
     ConflictEntry,
@@ -145,12 +145,12 @@ def rules_of(draft: Draft) -> str:
 )
 def test_rules(made: list[Made], dropped: list[str], text: str) -> None:
     findings = found(made, dropped)
-    assert rules_of(drafted(findings)) == text
+    assert rules_of(draft_recipe(findings)) == text
     check(findings)
 
 
 def test_a_model_takes_few_rules() -> None:
-    draft = drafted(llama(32))
+    draft = draft_recipe(llama(32))
     assert len(draft.rules) == 7
     assert [(rule.claims, rule.outputs) for rule in draft.rules] == [
         *((2, 2), (1, 1), (96, 3), (32, 1), (96, 3), (64, 2), (32, 0))
@@ -164,7 +164,7 @@ def test_words_are_looked_up_in_one_table_as_long_as_they_agree() -> None:
         *((f"u/{new}", f"b.{old}.w", "x") for old, new in (("q", "query"), ("v", "value"))),
         *((f"v/{new}", f"c.{old}.w", "x + 1") for old, new in (("q", "other"), ("v", "value"))),
     ]
-    draft = drafted(found(made))
+    draft = draft_recipe(found(made))
     assert draft.document["tables"] == {
         "names": {"q": "query", "k": "key", "v": "value"},
         "names2": {"q": "other", "v": "value"},
@@ -180,7 +180,7 @@ def test_sizes_have_names_by_what_they_count() -> None:
         ("w", [f"w.{n}" for n in range(4)], "rearrange(stack(xs), '(l e) a -> l e a', l={0})", [16]),
         ("half", "whole", heads, [2]),
     ]
-    draft = drafted(found(made))
+    draft = draft_recipe(found(made))
     assert draft.document["params"] == {"heads": 12, "heads_2": 8, "kv_heads": 4, "layers": 16}
     assert "rearrange(x, '(h d) a -> a h d', h=kv_heads)" in draft.text
     assert "h=2)" in draft.text
@@ -201,7 +201,7 @@ def test_a_whole_text() -> None:
         undecided=(Undecided(("d",), "several fit", (candidate,)), Undecided(tuple("efghi"), "none fits")),
         conflicts=(ConflictEntry("c", ("b",), ("h.0.w",)),),
     )
-    assert drafted(findings, ["Drafted.", "", "  apply it\nnow"]).text == (
+    assert draft_recipe(findings, ["Drafted.", "", "  apply it\nnow"]).text == (
         "# Drafted.\n#\n#   apply it\\nnow\n"
         f"{EVIDENCE.format('values')}\n"
         "# values over names: c is b by its values, h.0.w by its name\n"
@@ -219,7 +219,7 @@ def test_what_is_known_of_rules() -> None:
     made: list[Made] = [
         (f"{w}/{i}", f"h/{i}/{w}", v) for i in LAYERS for w, v in (("a", "x.T"), ("b", "x + 1"))
     ]
-    draft = drafted(found(made, ["z"]), ["One line."])
+    draft = draft_recipe(found(made, ["z"]), ["One line."])
     assert [(one.rule, one.line, one.claims, one.outputs, one.evidence) for one in draft.rules] == [
         ("rules[0]", 6, 4, 4, Evidence.VALUES),
         ("rules[1]", 7, 4, 4, Evidence.VALUES),
@@ -235,7 +235,7 @@ def test_subtrees_say_how_many_leaves_have_more_evidence() -> None:
         formation("b/x", "a/x", evidence=Evidence.VALUES),
         formation("b/y", "a/y", evidence=Evidence.ONLY_LAYOUT),
     ]
-    draft = drafted(Findings(("a/x", "a/y"), ("b/x", "b/y"), tuple(formations)))
+    draft = draft_recipe(Findings(("a/x", "a/y"), ("b/x", "b/y"), tuple(formations)))
     (rule,) = draft.rules
     assert (rule.evidence, rule.why) == (Evidence.ONLY_LAYOUT, "values for 1 of 2 leaves")
     assert draft.text.startswith(EVIDENCE.format(Evidence.ONLY_LAYOUT))
@@ -249,7 +249,7 @@ def test_evidence_does_not_keep_leaves_apart_that_are_made_alike() -> None:
         formation("c/r", "r.c", "x.T"),
         formation("z", "y", "x + 1", evidence=Evidence.VALUES),
     ]
-    draft = drafted(
+    draft = draft_recipe(
         Findings(
             tuple(one.sources[0] for one in formations),
             tuple(one.target for one in formations),
@@ -275,13 +275,13 @@ def test_leaves_that_stay(undecided: tuple[Undecided, ...], policy: str, rules: 
     """Four rules would be needed for them; where anything is undecided, they are written."""
     kept = ["a/b/w", "c.d", "e", "f/g/1"]
     findings = found([*((key, key, "x") for key in kept), ("z", "y", "x.T")], undecided=undecided)
-    draft = drafted(findings)
+    draft = draft_recipe(findings)
     assert draft.document["unmatched"] == policy
     assert len(draft.rules) == rules
 
 
 def test_leaves_of_the_target() -> None:
-    draft = drafted(
+    draft = draft_recipe(
         found([("a", "b", "x")], from_target=["head/kernel", "head/bias", "x/1/s", "x/2/s", "xy"])
     )
     assert rules_of(draft) == (
@@ -290,7 +290,7 @@ def test_leaves_of_the_target() -> None:
 
 
 def test_nothing_is_found() -> None:
-    draft = drafted(Findings(("a",), ("b",), (), undecided=(Undecided(("b",), "none fits"),)))
+    draft = draft_recipe(Findings(("a",), ("b",), (), undecided=(Undecided(("b",), "none fits"),)))
     assert draft.text == "# not decided: b: none fits\nversion: 1\nunmatched: error\nrules: []\n"
     parse_recipe(draft.text, "draft.yaml")
 
@@ -300,7 +300,7 @@ def test_nothing_is_found() -> None:
 
 def check(findings: Findings) -> None:
     """The plan of the draft makes each leaf of what was found, with the value that was found, and no more."""
-    draft = drafted(findings)
+    draft = draft_recipe(findings)
     arrays = {
         key: np.arange(24, dtype=np.float32).reshape(SHAPE) + 100 * number
         for number, key in enumerate(findings.source_keys)
@@ -361,7 +361,7 @@ def test_large_findings_are_drafted() -> None:
         for word, value in fifteen()
     ]
     started = time.perf_counter()
-    draft = drafted(found(made))
+    draft = draft_recipe(found(made))
     print(f"{len(made)} findings: {time.perf_counter() - started:.1f} s")
     assert len(draft.rules) == 2
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from ckpt_surgery.inference.drafts.bundle_rules import drafts_of
-from ckpt_surgery.inference.drafts.drafting import drafted
+from ckpt_surgery.inference.drafts.bundle_rules import draft_rules
+from ckpt_surgery.inference.drafts.drafting import draft_recipe
 from ckpt_surgery.inference.drafts.joining import TREE, by_endings, join_rules
 from ckpt_surgery.inference.drafts.key_patterns import NAMES, Universe
 from ckpt_surgery.inference.drafts.loops import NAMES as LOOPS
@@ -21,7 +21,7 @@ from tests.support.findings import Made, found
 def of(made: Sequence[Made], others: Sequence[str] = ()) -> list[RuleDraft]:
     findings, tables = found(made, others=others), Tables()
     keys = Universe(findings.source_keys)
-    return join_rules(drafts_of(made_parts(findings), keys, tables), keys, tables)
+    return join_rules(draft_rules(made_parts(findings), keys, tables), keys, tables)
 
 
 def patterns(rules: Sequence[RuleDraft]) -> list[str]:
@@ -86,7 +86,7 @@ def test_names_are_allowed() -> None:
 
 
 def rules(made: list[Made], dropped: tuple[str, ...] = ()) -> list[dict[str, Any]]:
-    return drafted(found(made, dropped)).document["rules"]
+    return draft_recipe(found(made, dropped)).document["rules"]
 
 
 def stacks(names: tuple[str, ...], layers: int) -> list[Made]:
@@ -105,7 +105,7 @@ def test_a_remainder_that_is_in_the_key() -> None:
 
 
 def test_words_by_a_remainder() -> None:
-    draft = drafted(found(stacks(("local", "other", "global"), 9)))
+    draft = draft_recipe(found(stacks(("local", "other", "global"), 9)))
     (rule,) = draft.document["rules"]
     assert rule["to"] == "top/${choices[str(int(n) % 3)]}/w"
     assert draft.document["tables"] == {"choices": {"0": "local", "1": "other", "2": "global"}}

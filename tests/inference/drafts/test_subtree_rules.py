@@ -1,6 +1,6 @@
 """Subtrees whose every leaf meets the same fate."""
 
-from ckpt_surgery.inference.drafts.drafting import drafted
+from ckpt_surgery.inference.drafts.drafting import draft_recipe
 from ckpt_surgery.inference.drafts.key_patterns import BELOW
 from ckpt_surgery.inference.drafts.parts import Kind, RulePart
 from ckpt_surgery.inference.drafts.subtree_rules import made_parts, plain_parts, subtrees
@@ -65,5 +65,5 @@ def test_dropped_leaves() -> None:
 def test_a_component_behind_all_that_is_below() -> None:
     keys = {f"a/{name}": f"b/{name}/value" for name in ("w/kernel", "w/bias", "norm")}
     formations = tuple(Formation(new, (old,), Value("x"), Evidence.VALUES) for old, new in keys.items())
-    draft = drafted(Findings(tuple(keys), tuple(keys.values()), formations))
+    draft = draft_recipe(Findings(tuple(keys), tuple(keys.values()), formations))
     assert draft.document["rules"] == [{"match": "a/(?P<rest>.*)", "to": "b/${rest}/value"}]

@@ -8,7 +8,7 @@ import pytest
 
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.inference.expressions.formations import Evidence, Proposal
-from ckpt_surgery.inference.names.by_names import found_by_names
+from ckpt_surgery.inference.names.by_names import match_by_names
 from ckpt_surgery.inference.values.reading import Side
 from tests.inference.model_names import MODELS, Row
 from tests.support.leaves import array_leaf
@@ -36,7 +36,7 @@ def named(
         for every, some in ((all_sources, sources), (all_targets, targets))
     )
     keys = {leaf.key.text for leaf in sources}, {leaf.key.text for leaf in targets}
-    return found_by_names(one, other, keys)
+    return match_by_names(one, other, keys)
 
 
 def truth(rows: Iterable[Row]) -> dict[str, tuple[str, ...]]:

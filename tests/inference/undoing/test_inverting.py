@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ckpt_surgery.core.errors import PlanError
-from ckpt_surgery.inference.drafts.drafting import drafted
+from ckpt_surgery.inference.drafts.drafting import draft_recipe
 from tests.inference.going_back import (
     applied,
     backwards,
@@ -202,7 +202,7 @@ def test_slices_of_one_array_are_one_rule() -> None:
     """Those at its ends, too, whose bounds are left out."""
     layers = {f"l{i}": "float32[4,6]" for i in range(6)}
     found = backwards(recipe("match: 'l(?P<i>.)', to: w, by: int(i), value: 'concat(xs)'"), layers)
-    assert drafted(found.findings).document["rules"] == [
+    assert draft_recipe(found.findings).document["rules"] == [
         {"match": "w", "for": {"i": "range(6)"}, "to": "l${i}", "value": "x[i * 4:i * 4 + 4]"}
     ]
 

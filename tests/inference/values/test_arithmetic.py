@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from ckpt_surgery.inference.expressions.formations import Evidence, Value
 from ckpt_surgery.inference.values.arithmetic import operations
-from ckpt_surgery.inference.values.by_values import found_after
+from ckpt_surgery.inference.values.by_values import match_after_operation
 from tests.inference.two_sides import Arrays, computed, fingerprint, normal, sides
 
 GUESSES = [
@@ -82,7 +82,7 @@ LAYERS: Arrays = {f"l_{i}/s": normal(6, seed=i) for i in range(4)}
 
 
 def values(source: Arrays, target: Arrays, operation: str) -> dict[str, tuple[str, Evidence]]:
-    found = found_after(operation, *sides(source, target), list(source), list(target)).formations
+    found = match_after_operation(operation, *sides(source, target), list(source), list(target)).formations
     return {formation.target: (str(formation.value), formation.evidence) for formation in found}
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ckpt_surgery.inference.expressions.formations import Evidence, Formation
-from ckpt_surgery.inference.values.by_values import ByValues, found_by_values
+from ckpt_surgery.inference.values.by_values import ByValues, match_by_values
 from tests.inference.two_sides import Arrays, computed, normal, sides
 from tests.support.comparing import same
 
@@ -17,7 +17,7 @@ BF16 = np.dtype(ml_dtypes.bfloat16)
 
 def found(source: Arrays, target: Arrays) -> dict[str, Formation]:
     """What is found, which has to be so: every expression is computed with the leaves that it is about."""
-    formations = found_by_values(*sides(source, target)).formations
+    formations = match_by_values(*sides(source, target)).formations
     for one in formations:
         leaves = {f"{i}": source[key] for i, key in enumerate(one.sources)}
         assert same(computed(one.value, leaves), target[one.target]), one
@@ -188,5 +188,5 @@ def test_each_dtype_of_the_target_is_searched() -> None:
 
 def test_what_is_no_number_is_not_searched() -> None:
     source, target = sides({"a": A}, {"b": A})
-    assert found_by_values(source, target).formations
-    assert found_by_values(source, type(target)({})) == ByValues((), {})
+    assert match_by_values(source, target).formations
+    assert match_by_values(source, type(target)({})) == ByValues((), {})

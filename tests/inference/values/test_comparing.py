@@ -16,7 +16,7 @@ from ckpt_surgery.inference.values.comparing import (
     equal_elements,
     random_region,
     structure_problems,
-    tried,
+    try_on_random_values,
     value_problems,
 )
 from ckpt_surgery.planner.cutting import side_by_side
@@ -153,7 +153,7 @@ def outputs_of(text: str, source: Mapping[str, str]) -> dict[str, str]:
 
 def flaws(there: str, back: str, source: Mapping[str, str]) -> tuple[str, ...]:
     first = plan_of(there, source)
-    return tried(first, plan_of(back, outputs_of(there, source))).problems
+    return try_on_random_values(first, plan_of(back, outputs_of(there, source))).problems
 
 
 def test_the_right_inverse_has_no_flaw() -> None:
@@ -191,8 +191,8 @@ def test_large_leaves_are_tried_in_regions() -> None:
     large = {"w": "int8[3000,1000]"}
     there, wrong = recipe("match: w, value: x.T"), recipe("match: w, value: 'flip(x.T, 0)'")
     first = plan_of(there, large)
-    assert tried(first, plan_of(there, outputs_of(there, large))).sampled == ("w",)
-    assert tried(first, plan_of(there, outputs_of(there, large))).problems == ()
+    assert try_on_random_values(first, plan_of(there, outputs_of(there, large))).sampled == ("w",)
+    assert try_on_random_values(first, plan_of(there, outputs_of(there, large))).problems == ()
     assert len(flaws(there, wrong, large)) == 1
 
 
@@ -200,9 +200,12 @@ def test_leaves_that_are_no_arrays_are_those_that_they_were() -> None:
     source = {"a": "string", "b": "string"}
     there = plan_of(recipe("match: (.), to: 'n/\\1'"), source)
     made = {"n/a": "string", "n/b": "string"}
-    assert tried(there, plan_of(recipe("match: n/(.), to: '\\1'"), made)).problems == ()
+    assert try_on_random_values(there, plan_of(recipe("match: n/(.), to: '\\1'"), made)).problems == ()
     swapped = plan_of(recipe("match: n/a, to: b", "match: n/b, to: a"), made)
-    assert tried(there, swapped).problems == ("`b` is not what it was", "`a` is not what it was")
+    assert try_on_random_values(there, swapped).problems == (
+        "`b` is not what it was",
+        "`a` is not what it was",
+    )
 
 
 def test_the_structure_of_what_comes_back() -> None:

@@ -11,7 +11,12 @@ from ckpt_surgery.inference.expressions.formations import (
     Value,
     X,
 )
-from ckpt_surgery.inference.values.name_checks import DIFFERENT, checked, of_families, same_constant
+from ckpt_surgery.inference.values.name_checks import (
+    DIFFERENT,
+    check_names_by_values,
+    constants_of_families,
+    same_constant,
+)
 from ckpt_surgery.inference.values.reading import Side
 from tests.inference.two_sides import Arrays, computed, normal, side, sides
 from tests.support.comparing import same
@@ -30,7 +35,7 @@ def check(
     open_ones: tuple[Undecided, ...] = (),
     shared: bool = True,
 ) -> Proposal:
-    return checked(Proposal(said, open_ones), *sides(source, target), shared, {})
+    return check_names_by_values(Proposal(said, open_ones), *sides(source, target), shared, {})
 
 
 def said(found: Proposal, source: Arrays, target: Arrays) -> dict[str, str]:
@@ -46,7 +51,7 @@ def test_without_values_names_decide() -> None:
     source, target = sides({"a": A}, {"b": B})
     known = Proposal((named("b", "a"),), (Undecided(("c",), "why"),))
     bare = Side(target.leaves)
-    assert checked(known, source, bare, True, {}) == Proposal(known.formations, known.undecided)
+    assert check_names_by_values(known, source, bare, True, {}) == Proposal(known.formations, known.undecided)
 
 
 def test_values_after_arithmetic() -> None:
@@ -109,9 +114,9 @@ def test_what_has_no_values_goes_by_names_if_it_is_equal() -> None:
     known = Proposal((named("t", "s"), named("f", "e")), ())
     source = side({}, {"s": "string", "e": "empty"})
     target = side({}, {"t": "string", "f": "empty"})
-    assert checked(known, source, target, True, {}).formations == known.formations
+    assert check_names_by_values(known, source, target, True, {}).formations == known.formations
     other = side({}, {"t": "empty", "f": "empty"})
-    assert [one.target for one in checked(known, source, other, True, {}).formations] == ["f"]
+    assert [one.target for one in check_names_by_values(known, source, other, True, {}).formations] == ["f"]
 
 
 def test_integers_have_no_arithmetic() -> None:
@@ -161,7 +166,7 @@ ONES = np.ones((2, 3), np.float32)
 
 
 def decided(source: Arrays, target: Arrays, *known: Formation) -> dict[str, tuple[tuple[str, ...], str]]:
-    found = of_families(*sides(source, target), {one.target: one for one in known})
+    found = constants_of_families(*sides(source, target), {one.target: one for one in known})
     return {one.target: (one.sources, str(one.value)) for one in found}
 
 

@@ -12,15 +12,15 @@ from ckpt_surgery.core.arrays import Shape
 from ckpt_surgery.inference.expressions.formations import Formation
 from ckpt_surgery.inference.expressions.holders import of_leaves
 from ckpt_surgery.inference.keys.grids import grids
-from ckpt_surgery.inference.values.by_values import found_by_values
+from ckpt_surgery.inference.values.by_values import match_by_values
 from ckpt_surgery.inference.values.pieces import (
     MOST_SLICES,
     Piece,
     Window,
     by_sums,
     chains,
-    gathered,
-    siblings,
+    grid_stacks,
+    sibling_stacks,
     single,
     sliced_pieces,
     windows,
@@ -42,7 +42,7 @@ A, B = normal(4, 6), normal(2, 6, seed=1)
 
 def together(source: Arrays, wanted: np.ndarray) -> Formation | None:
     """What the wanted array is put together of; the expression has to give it."""
-    for found in found_by_values(*sides(source, {"w": np.ascontiguousarray(wanted)})).formations:
+    for found in match_by_values(*sides(source, {"w": np.ascontiguousarray(wanted)})).formations:
         assert same(computed(found.value, {key: source[key] for key in found.sources}), wanted)
         return found
     return None
@@ -194,9 +194,9 @@ Groups = list[tuple[str, tuple[int, ...]]]
 LAYERS = [f"l/{i}/w" for i in (10, 9, 0, 1)]
 EXPERTS = [f"l/{i}/e/{j}" for i in range(2) for j in range(3)]
 GROUPS: list[tuple[Callable[..., Any], list[str], Groups]] = [
-    (gathered, LAYERS, [("l/0/w l/1/w l/9/w l/10/w", (4,))]),  # in the order of their numbers
+    (grid_stacks, LAYERS, [("l/0/w l/1/w l/9/w l/10/w", (4,))]),  # in the order of their numbers
     (
-        gathered,
+        grid_stacks,
         EXPERTS,
         [
             *((f"l/0/e/{j} l/1/e/{j}", (2,)) for j in range(3)),
@@ -205,7 +205,7 @@ GROUPS: list[tuple[Callable[..., Any], list[str], Groups]] = [
         ],
     ),
     (
-        gathered,  # with a gap, there is no stack along both
+        grid_stacks,  # with a gap, there is no stack along both
         EXPERTS[1:],
         [
             *((f"l/0/e/{j} l/1/e/{j}", (2,)) for j in (1, 2)),
@@ -213,10 +213,10 @@ GROUPS: list[tuple[Callable[..., Any], list[str], Groups]] = [
             ("l/1/e/0 l/1/e/1 l/1/e/2", (3,)),
         ],
     ),
-    (siblings, ["m/gate/w", "m/up/w", "m/down/b"], [("m/gate/w m/up/w", (2,))]),
-    (siblings, ["q", "k", "v"], [("q k", (2,)), ("q v", (2,)), ("k v", (2,)), ("q k v", (3,))]),
+    (sibling_stacks, ["m/gate/w", "m/up/w", "m/down/b"], [("m/gate/w m/up/w", (2,))]),
+    (sibling_stacks, ["q", "k", "v"], [("q k", (2,)), ("q v", (2,)), ("k v", (2,)), ("q k v", (3,))]),
     (
-        siblings,
+        sibling_stacks,
         [f"l.{i}.{name}.w" for i in range(2) for name in ("gate", "up")],
         [
             ("l.0.gate.w l.0.up.w", (2,)),
@@ -234,7 +234,7 @@ def test_groups(make: Callable[..., Any], keys: list[str], groups: Groups) -> No
     assert found == sorted(groups)
 
 
-@pytest.mark.parametrize(("make", "keys"), [(gathered, ["l/0", "l/1"]), (siblings, ["q", "k"])])
+@pytest.mark.parametrize(("make", "keys"), [(grid_stacks, ["l/0", "l/1"]), (sibling_stacks, ["q", "k"])])
 def test_leaves_of_different_shapes_are_not_taken_together(make: Callable[..., Any], keys: list[str]) -> None:
     known = {key: fingerprint(normal(2 + i)) for i, key in enumerate(keys)}
     assert list(make(grids(keys), known)) == []
