@@ -408,7 +408,7 @@ class TestStreams(conformance.Reading):
 
     def sample(self) -> dict[str, np.ndarray]:
         """Of such a length that no cut falls between two records: what is left is then a whole stream."""
-        return super().sample() | {"pad": array((2,), "uint8")}
+        return super().sample() | {"pad": array((7,), "uint8")}
 
 
 def test_streams_of_other_things(tmp_path: Path, small_pieces: None) -> None:
