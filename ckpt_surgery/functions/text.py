@@ -5,7 +5,7 @@ from collections.abc import Sized
 from typing import Any
 
 from ckpt_surgery.core.errors import FunctionError
-from ckpt_surgery.core.text import abridged
+from ckpt_surgery.core.text import abridged, number_of
 from ckpt_surgery.functions.base import in_expressions
 
 LONGEST_RANGE = 1_000_000
@@ -42,7 +42,7 @@ def _described(value: Any) -> str:
     if isinstance(value, list | tuple) and not all(
         item is None or isinstance(item, str | int | float) for item in value
     ):
-        return f"a list of {len(value)} values"  # they may be arrays, whose repr is long
+        return f"a list of {number_of(len(value), 'value')}"  # they may be arrays, whose repr is long
     return abridged(value)
 
 

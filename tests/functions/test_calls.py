@@ -51,7 +51,7 @@ REFUSED: list[tuple[str, tuple[Any, ...], dict[str, Any], str]] = [
     ("transpose", ([A, 3],), {}, "has to be an array, not a list of 2 values"),
     ("reshape", (A, [A, B]), {}, "an integer or a list of integers, not a list of 2 arrays"),
     ("stack", ([[A, B]],), {}, "has to be a list of arrays; a list of 2 arrays is in it"),
-    ("stack", ([[[A]]],), {}, "has to be a list of arrays; a list of 1 values is in it"),
+    ("stack", ([[[A]]],), {}, "has to be a list of arrays; a list of 1 value is in it"),
     ("stack", ([A],), {"places": (0,)}, "`stack` has no argument `places`"),
     ("mean", ([A], 0), {}, "`mean` takes at most one argument, 2 given: mean(xs)"),
     ("mean", ([A],), {"axis": 0}, "`mean` takes at most one argument, 2 given: mean(xs)"),

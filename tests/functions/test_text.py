@@ -52,7 +52,7 @@ def test_range_is_pythons(start: int, stop: int, step: int) -> None:
         (lambda: int_(float("inf")), "`int`: inf is not an integer"),
         (lambda: int_([1]), "`int` is for text and numbers, not [1]"),
         (lambda: str_([1]), "`str` is for text and numbers, not [1]"),
-        (lambda: str_([object()]), "`str` is for text and numbers, not a list of 1 values"),
+        (lambda: str_([object()]), "`str` is for text and numbers, not a list of 1 value"),
         (lambda: lower((1, [2])), "`lower` is for text, not a list of 2 values"),
         (lambda: str_(10**5000), "`str`: the integer has too many digits"),
         (lambda: lower(1), "`lower` is for text, not 1"),

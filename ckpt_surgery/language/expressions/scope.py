@@ -11,7 +11,7 @@ import regex
 
 from ckpt_surgery.core.errors import FunctionError, Problem, SurgeryError
 from ckpt_surgery.core.problem_codes import Code
-from ckpt_surgery.core.text import did_you_mean
+from ckpt_surgery.core.text import did_you_mean, number_of
 from ckpt_surgery.functions.arrays import Array, Series
 
 Scalar = str | int | float | bool
@@ -262,7 +262,7 @@ def described(value: object) -> str:
     if isinstance(value, Array):
         return f"an array {value.spec}"
     if isinstance(value, Series):
-        return f"a list of {len(value.items)} arrays"
+        return f"a list of {number_of(len(value.items), 'array')}"
     if isinstance(value, Lookup):
         return value.description
     if isinstance(value, Groups):
@@ -274,7 +274,7 @@ def described(value: object) -> str:
     if isinstance(value, str):
         return f"the text {value if len(value) <= 40 else value[:37] + '...'!r}"
     if is_list(value):
-        return f"a list of {len(value)} {'arrays' if are_arrays(value) else 'values'}"
+        return f"a list of {number_of(len(value), 'array' if are_arrays(value) else 'value')}"
     if isinstance(value, slice | EllipsisType):
         return "a slice"
     return "a source" if isinstance(value, Leaves) else "the hooks"  # no other kind of value exists

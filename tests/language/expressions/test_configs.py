@@ -232,7 +232,7 @@ WRONG: Sequence[tuple[Any, str]] = (
     ("12", "`n` in config.json is the text '12', not an integer"),
     (True, "`n` in config.json is True, not an integer"),
     (2.0, "`n` in config.json is the number 2.0, not an integer"),
-    ([1], "`n` in config.json is a list of 1 values, not an integer"),
+    ([1], "`n` in config.json is a list of 1 value, not an integer"),
     ({"a": 1}, "`n` in config.json is the entries of `config['n']`, not an integer"),
     (1 << 200, "the integer is too large: 201 bits, the limit is 128"),
 )

@@ -384,7 +384,7 @@ def test_check(text: str, flaws: list[tuple[str, int, int]]) -> None:
         ("x + m", 0, 5, "`+` does not take an array and the text 'q'"),
         ("n + 1", 0, 5, "`+` does not take the text '12' and the number 1"),
         ("n * 3", 0, 5, "`*` does not take"),
-        ("[0] * 3", 0, 7, "`*` does not take a list of 1 values and the number 3"),
+        ("[0] * 3", 0, 7, "`*` does not take a list of 1 value and the number 3"),
         ("'%099d' % 1", 0, 11, "`%` does not take"),
         ("n == 12", 0, 7, "`==` cannot compare the text '12' with the number 12"),
         ("n in [12]", 0, 9, "`in` looks for the text '12' in a list of values such as the number 12"),

@@ -181,7 +181,7 @@ def test_refused_while_parsing(text: str, start: int, end: int, message: str) ->
         (r"a/\g<zz>", 2, 8, "no group 'zz'"),
         ("a/${rate}", 4, 8, "a key is made of text and integers, not the number 0.5"),
         ("a/${flag}", 4, 8, "not True"),
-        ("a/${['b']}", 4, 9, "not a list of 1 values"),
+        ("a/${['b']}", 4, 9, "not a list of 1 value"),
         ("a/b${1 + m}", 5, 10, "`+` does not take"),
         ("a/${zz}", 4, 6, "unknown name `zz`"),
     ],
