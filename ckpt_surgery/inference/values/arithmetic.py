@@ -1,8 +1,8 @@
-"""Values that differ by one number: a sum or a product takes all of a leaf of the source to the target.
+"""Sums and products with one number that take a leaf of the source to one of the target.
 
-The number is guessed from the least and the largest value of both, and is put in the words in which a person
-would have written it: `1`, `sqrt(64)`, `1 / sqrt(64)`. Then the sums of hashes of the result have to be those
-of the target, and in the end every element.
+The number is guessed from the least and the largest value of both, and written as a person would write it:
+`1`, `sqrt(64)`, `1 / sqrt(64)`. Then the sums of hashes of the result have to be those of the target, and in
+the end every element.
 """
 
 import math
@@ -11,13 +11,13 @@ from collections.abc import Iterator
 from ckpt_surgery.inference.values.fingerprints import Fingerprint
 
 _CLOSE = 1e-2
-"""How far from the number that is guessed from rounded values the right one may be, relatively."""
+"""Largest relative error of a number that is guessed from rounded values."""
 _LARGEST = 1 << 20
 """Largest number whose root a factor may be."""
 
 
 def operations(given: Fingerprint, wanted: Fingerprint) -> Iterator[str]:
-    """What follows an array in an expression, such as ` * sqrt(64)` or ` + 1.0`, most likely first."""
+    """Yield text to append to an array, such as ` * sqrt(64)` or ` + 1.0`, most likely first."""
     if given.low is None or given.high is None or wanted.low is None or wanted.high is None:
         return
     if given.low == given.high:
@@ -44,20 +44,20 @@ def _products(low: float, high: float, new_low: float, new_high: float) -> Itera
     if abs(low * factor - new_low) > _CLOSE * abs(new) or abs(high * factor - new_high) > _CLOSE * abs(new):
         return
     sign, size = ("-" if factor < 0 else ""), abs(factor)
-    found: dict[str, None] = {}
+    numbers: dict[str, None] = {}
     if size >= 1:
         if _near(round(size), size):
-            found[f"{sign}{float(round(size))!r}"] = None
+            numbers[f"{sign}{float(round(size))!r}"] = None
         if _near(round(size**2), size**2):
-            found[f"{sign}sqrt({round(size**2)})"] = None
+            numbers[f"{sign}sqrt({round(size**2)})"] = None
     else:
         if _near(round(1 / size), 1 / size):
-            found[f"({sign}1 / {round(1 / size)})"] = None
+            numbers[f"({sign}1 / {round(1 / size)})"] = None
         if _near(round(size**-2), size**-2):
-            found[f"({sign}1 / sqrt({round(size**-2)}))"] = None
-            found[f"({sign}{round(size**-2)} ** -0.5)"] = None
-    found[repr(factor)] = None
-    for text in found:
+            numbers[f"({sign}1 / sqrt({round(size**-2)}))"] = None
+            numbers[f"({sign}{round(size**-2)} ** -0.5)"] = None
+    numbers[repr(factor)] = None
+    for text in numbers:
         if text not in ("1.0", "sqrt(1)"):
             yield f" * {text}"
 

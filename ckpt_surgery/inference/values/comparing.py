@@ -1,7 +1,7 @@
-"""Proofs of drafts: the structure of what they make, and its values, element by element.
+"""Proofs of drafts: compare the structure of their outputs, and the values, element by element.
 
 The draft of `infer` is compared with the target, and that of `invert` with the source that its recipe was run
-on, or with random values in place of the source's: any region of them can be had alone, and nothing is kept.
+on, or with random values in place of the source's: any region of them is computed alone, and not kept.
 """
 
 import hashlib
@@ -45,40 +45,40 @@ Values = Callable[[Region], np.ndarray]
 """Reads or computes a region of an array."""
 
 
-def equal(made: np.ndarray, wanted: np.ndarray) -> bool:
-    """Whether all elements are equal, bit for bit; NaN, of which there are many, equals NaN."""
-    if made.shape != wanted.shape or made.dtype != wanted.dtype:
+def equal(actual: np.ndarray, wanted: np.ndarray) -> bool:
+    """True if all elements are equal, bit for bit; any NaN equals any other."""
+    if actual.shape != wanted.shape or actual.dtype != wanted.dtype:
         return False
     flags = ["external_loop", "buffered", "zerosize_ok"]
-    pairs = np.nditer([made, wanted], flags, buffersize=ELEMENTS)  # type: ignore[arg-type]
+    pairs = np.nditer([actual, wanted], flags, buffersize=ELEMENTS)  # type: ignore[arg-type]
     return all(_equal(one, other) for one, other in pairs)
 
 
-def _equal(made: np.ndarray, wanted: np.ndarray) -> bool:
-    if _same_bits(made, wanted):
+def _equal(actual: np.ndarray, wanted: np.ndarray) -> bool:
+    if _same_bits(actual, wanted):
         return True
-    if made.dtype.kind not in "fcV":
+    if actual.dtype.kind not in "fcV":
         return False
-    nan = made != made
-    return np.array_equal(nan, wanted != wanted) and _same_bits(made[~nan], wanted[~nan])
+    nan = actual != actual
+    return np.array_equal(nan, wanted != wanted) and _same_bits(actual[~nan], wanted[~nan])
 
 
-def _same_bits(made: np.ndarray, wanted: np.ndarray) -> bool:
-    return made.tobytes() == wanted.tobytes()
+def _same_bits(actual: np.ndarray, wanted: np.ndarray) -> bool:
+    return actual.tobytes() == wanted.tobytes()
 
 
 def differing(
-    made: Values,
+    actual: Values,
     wanted: Values,
     regions: Iterable[Region],
     same: Callable[[np.ndarray, np.ndarray], bool] = equal,
 ) -> Region | None:
     """The first of these regions in which two arrays differ; None where there is none."""
-    return next((region for region in regions if not same(made(region), wanted(region))), None)
+    return next((region for region in regions if not same(actual(region), wanted(region))), None)
 
 
 def makes(value: Node, leaf: Leaf, source: Side, target: Side) -> bool:
-    """Whether a value over the leaves of the source is what a leaf of the target holds.
+    """True if a value over the leaves of the source is equal to a leaf of the target.
 
     Raises SurgeryError where the value has no result.
     """
@@ -91,11 +91,11 @@ def makes(value: Node, leaf: Leaf, source: Side, target: Side) -> bool:
     return differing(lambda region: evaluated(value, region, source), wanted, regions) is None
 
 
-def equal_elements(one: Formation, source: Side, target: Side) -> bool:
-    """Whether a formation makes its leaf of the target."""
-    leaf = target.leaves[one.target]
+def equal_elements(formation: Formation, source: Side, target: Side) -> bool:
+    """True if a formation makes its leaf of the target."""
+    leaf = target.leaves[formation.target]
     try:
-        node = node_of(one.value, [source.leaves[key] for key in one.sources])
+        node = node_of(formation.value, [source.leaves[key] for key in formation.sources])
         return makes(node, leaf, source, target)
     except SurgeryError:
         return False  # an expression without a result for these leaves makes none
@@ -108,9 +108,9 @@ def value_problems(
     target: Side,
     progress: Callable[[int], None] | None = None,
 ) -> Iterator[tuple[str, str]]:
-    """The keys of the target, with the reason, whose elements are not those that the plan makes.
+    """Yield keys of the target whose elements the plan does not make, with the reason.
 
-    Only those are compared whose values are said to be equal. `progress` is called with the bytes of each.
+    Compares only leaves whose evidence is equal values. `progress` is called with the bytes of each.
     """
     compared = {one.target for one in formations if one.evidence in COMPARED}
     for step in plan.steps:
@@ -132,10 +132,10 @@ def structure_problems(
     formations: Iterable[Formation] = (),
     back: bool = False,
 ) -> list[str]:
-    """How what a draft makes differs from leaves, but for those that it leaves out; one sentence each.
+    """Differences between the outputs of a draft and the wanted leaves, one sentence each.
 
-    `formations`: the leaves that each one is made of. `back`: whether the draft of `invert` makes its source,
-    of which kinds of leaves and lists come back, too.
+    `open_keys`: leaves that the draft leaves out. `formations`: the sources of each leaf. `back`: True for
+    a draft of `invert`, which gives back kinds of leaves and lists, too.
     """
     side = "source" if back else "target"
     steps = {step.leaf.key.text: step for step in plan.steps}
@@ -157,12 +157,12 @@ def structure_problems(
 def _step_flaws(
     step: Step, wanted: Leaf, sources: Collection[str] | None, side: str, back: bool
 ) -> Iterator[str]:
-    made, read = step.leaf, {name for _, name in step.sources}
-    if back and made.kind is not wanted.kind:
-        yield f"be {made.kind}, and is {wanted.kind} in the {side}"
-    elif made.spec != wanted.spec:
-        yield f"be {made.spec}, and is {wanted.spec} in the {side}"
-    if back and made.key.sequences != wanted.key.sequences:
+    leaf, read = step.leaf, {name for _, name in step.sources}
+    if back and leaf.kind is not wanted.kind:
+        yield f"be {leaf.kind}, and is {wanted.kind} in the {side}"
+    elif leaf.spec != wanted.spec:
+        yield f"be {leaf.spec}, and is {wanted.spec} in the {side}"
+    if back and leaf.key.sequences != wanted.key.sequences:
         yield f"have the key of a dict where the {side} has a list index, or the reverse"
     if sources is not None and read != sources:
         yield f"be made of {_few(sorted(read))}, and not of {_few(sorted(sources))}"
@@ -177,7 +177,7 @@ def _few(keys: list[str]) -> str:
 
 @dataclass(frozen=True)
 class Trial:
-    """What came of running a recipe and its inverse on random values."""
+    """Result of running a recipe and its inverse on random values."""
 
     problems: tuple[str, ...]
     """Sentences without a full stop, one for each leaf that is not what it was."""
@@ -206,12 +206,12 @@ def try_on_random_values(there: Plan, back: Plan) -> Trial:
 
 
 def _flaw(step: Step, forwards: Reader, share: int) -> str | None:
-    """What is wrong with the values of a leaf that comes back; None where nothing is."""
+    """Describe wrong values of a leaf that comes back; None if all are right."""
     spec = step.value.spec
-    made = partial(_evaluated, step.value, forwards)
+    restored = partial(evaluate, step.value, read=forwards)
     wanted = partial(random_region, step.leaf.key.text, spec)
     try:
-        region = differing(made, wanted, _samples(spec.shape, share))
+        region = differing(restored, wanted, _samples(spec.shape, share))
     except SurgeryError as error:
         return f"cannot be run on random values: {error.problems[0].message}"
     if region is None:
@@ -229,14 +229,10 @@ def changed(leaves: Mapping[str, Leaf], source: str, there: Plan, back: Plan, re
     values = {step.leaf.key.text: step.value for step in back.steps}
     others = set()
     for key, leaf in leaves.items():
-        made, wanted = partial(_evaluated, values[key], forwards), partial(read, source, leaf)
-        if differing(made, wanted, read_regions(leaf, 64 << 20), _same_bits) is not None:
+        restored, wanted = partial(evaluate, values[key], read=forwards), partial(read, source, leaf)
+        if differing(restored, wanted, read_regions(leaf, 64 << 20), _same_bits) is not None:
             others.add(key)
     return others
-
-
-def _evaluated(value: Node, read: Reader, region: Region) -> np.ndarray:
-    return evaluate(value, region, read)
 
 
 def _through(outputs: Mapping[str, Node], read: Reader) -> Reader:

@@ -2,7 +2,7 @@
 
 Each element is hashed to 64 bits and the hashes are added modulo 2^64, over the whole array and over every
 slice along every axis. Such sums do not change when axes are transposed, cut, joined or flipped, and they add
-up when arrays are stacked, concatenated or split. A fingerprint proposes; what it proposes is compared later.
+up when arrays are stacked, concatenated or split. A fingerprint only proposes: elements are compared later.
 
 Floats are hashed by their value in float32, so widening them changes nothing; those of float64 that float32
 does not have, by their own. Integers are hashed by their value in 64 bits. The mixing steps are those of the
@@ -45,7 +45,7 @@ class Fingerprint:
 
     @property
     def constant(self) -> bool:
-        """Whether all elements are equal, which proves nothing about where they come from."""
+        """True if all elements are equal, which proves nothing about where they come from."""
         return self.low is not None and self.low == self.high
 
     @property
@@ -92,8 +92,8 @@ def hashes(values: np.ndarray) -> Words:
     """A hash of the value of each element."""
     dtype = values.dtype
     if dtype.kind == "c":
-        found: Words = hashes(np.asarray(values.real))
-        return found + mixed(hashes(np.asarray(values.imag)) + _IMAGINARY)  # type: ignore[no-any-return]
+        real: Words = hashes(np.asarray(values.real))
+        return real + mixed(hashes(np.asarray(values.imag)) + _IMAGINARY)  # type: ignore[no-any-return]
     if kind_of(dtype) in tuple("biu"):
         wide = values.astype(np.uint64 if dtype == np.uint64 else np.int64).view(np.uint64)
         return mixed(wide + _OF_INTEGERS)
@@ -101,12 +101,12 @@ def hashes(values: np.ndarray) -> Words:
         return _table(dtype)[values.view(np.uint16)]
     if kind_of(dtype) == "f":
         narrow = values.astype(np.float32)
-        found = mixed(narrow.view(np.uint32).astype(np.uint64) + _OF_FLOATS)
+        words = mixed(narrow.view(np.uint32).astype(np.uint64) + _OF_FLOATS)
         if dtype == np.float64:
             wide = (narrow != values) & (values == values)
             if wide.any():
-                found = np.where(wide, mixed(values.view(np.uint64) + _OF_WIDE), found)
-        return found
+                words = np.where(wide, mixed(values.view(np.uint64) + _OF_WIDE), words)
+        return words
     return mixed(_of_bytes(values) + _OF_WIDE)
 
 
@@ -150,13 +150,13 @@ class _Sums:
 
 
 def kind_of(dtype: np.dtype[Any]) -> str:
-    """`b` bool, `i` and `u` integers, `f` floats, `c` complex; empty for what is no number."""
-    found = ELEMENT_TYPES.get(dtype.name)
-    return "" if found is None else found.kind
+    """`b` bool, `i` and `u` integers, `f` floats, `c` complex; empty for dtypes without numbers."""
+    element_type = ELEMENT_TYPES.get(dtype.name)
+    return "" if element_type is None else element_type.kind
 
 
 def unsigned_kind(dtype: np.dtype[Any]) -> str:
-    """The same, where integers are one kind, with a sign or without."""
+    """The same, with `i` for all integers, with a sign or without."""
     return kind_of(dtype).replace("u", "i")
 
 
@@ -164,8 +164,8 @@ def _but(words: Words, axis: int) -> Words:
     """The sums over all axes but one."""
     others = tuple(other for other in range(words.ndim) if other != axis)
     with np.errstate(over="ignore"):
-        found: Words = words.sum(axis=others, dtype=np.uint64)
-    return found
+        sums: Words = words.sum(axis=others, dtype=np.uint64)
+    return sums
 
 
 def _limits(values: np.ndarray) -> tuple[float | None, float | None]:

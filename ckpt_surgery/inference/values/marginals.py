@@ -1,9 +1,9 @@
-"""Which layout takes one array to another, found from the sums of their slices alone.
+"""Find the layout that takes one array to another from the sums of their slices alone.
 
 If an axis of the result runs along a digit of an axis of the input (`h` in `(h d) e -> e h d`), then the sums
 of its slices are those of the input's axis, added over the other digits. So each axis of the result is taken
 apart into digits whose sums occur in the input, and these have to make up every axis of the input exactly.
-No element is read; what is found is compared afterwards.
+No element is read; elements are compared afterwards.
 """
 
 import itertools
@@ -16,9 +16,9 @@ from ckpt_surgery.inference.expressions.layouts import Digit, Layout, of_digits
 from ckpt_surgery.inference.values.fingerprints import Fingerprint, Words
 
 MOST_TRIES = 4000
-"""How many digits are tried for one pair of arrays."""
+"""Maximum number of digits tried for one pair of arrays."""
 MOST_LAYOUTS = 8
-"""How many layouts are told where several fit, as for arrays with equal slices."""
+"""Maximum number of layouts returned where several fit, as for arrays with equal slices."""
 
 
 class Marginals:
@@ -37,14 +37,14 @@ class Marginals:
         return self._known[length].get(sums.tobytes(), [])
 
     def _of_length(self, length: int) -> dict[bytes, list[Digit]]:
-        found: dict[bytes, list[Digit]] = {}
+        digits: dict[bytes, list[Digit]] = {}
         for axis, sums in enumerate(self._axes):
             if len(sums) % length:
                 continue
             for stride in divisors(len(sums) // length):
                 parts = sums.reshape(-1, length, stride).sum(axis=(0, 2), dtype=np.uint64)
-                found.setdefault(parts.tobytes(), []).append(Digit(axis, stride, length))
-        return found
+                digits.setdefault(parts.tobytes(), []).append(Digit(axis, stride, length))
+        return digits
 
 
 def layouts_between(given: Marginals, wanted: Fingerprint) -> list[Layout]:
@@ -54,14 +54,14 @@ def layouts_between(given: Marginals, wanted: Fingerprint) -> list[Layout]:
     """
     axes = [axis for axis, length in enumerate(wanted.shape) if length > 1]
     tries = iter(range(MOST_TRIES))
-    found: list[Layout] = []
+    layouts: list[Layout] = []
     for digits in _tilings(given, wanted, axes, (), tries):
         layout = of_digits(given.shape, wanted.shape, digits)
-        if layout is not None and layout not in found:
-            found.append(layout)
-        if len(found) >= MOST_LAYOUTS:
+        if layout is not None and layout not in layouts:
+            layouts.append(layout)
+        if len(layouts) >= MOST_LAYOUTS:
             break
-    return sorted(found, key=lambda layout: layout.complexity)
+    return sorted(layouts, key=lambda layout: layout.complexity)
 
 
 def _tilings(
@@ -100,7 +100,7 @@ def _of_axis(
 
 
 def _overlap(one: Digit, other: Digit) -> bool:
-    """Whether two digits have a part of an axis in common."""
+    """True if two digits have a part of an axis in common."""
     if one.axis != other.axis:
         return False
     low, high = (one, other) if one.stride <= other.stride else (other, one)
@@ -108,7 +108,7 @@ def _overlap(one: Digit, other: Digit) -> bool:
 
 
 def _continues(slow: Digit, fast: Digit) -> bool:
-    """Whether two neighbours are one digit, which was found as such before."""
+    """True if two neighbours are one digit, which was tried as such before."""
     return slow.axis == fast.axis and slow.stride == fast.stride * fast.length
 
 

@@ -1,6 +1,6 @@
-"""What names say, where there are values: whether these allow it, perhaps after a sum or a product.
+"""Check proposals of names against values, where there are any, perhaps after a sum or a product.
 
-Leaves of one repeated value prove nothing by themselves: they go as others of their family do.
+Leaves of one repeated value prove nothing by themselves: they follow others of their family.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -29,41 +29,42 @@ DIFFERENT = "names fit, but the values are not SRC's: take TARGET's or SRC's?"
 
 
 def check_names_by_values(
-    said: Proposal, source: Side, target: Side, shared: bool, operations: dict[str, None]
+    proposal: Proposal, source: Side, target: Side, shared: bool, operations: dict[str, None]
 ) -> Proposal:
-    """What names say, as far as values allow it.
+    """Keep the formations by names that values allow.
 
-    `operations`: gets the sums and products with one number that are found, as they follow an array in an
-    expression. `shared`: whether the target has any numbers of the source, so that a leaf with the same name
-    and other numbers needs a decision. Otherwise names decide by themselves, as for a target that was just
-    initialised; but not where parts of the leaf are equal.
+    `operations`: gets the sums and products with one number, as the text after an array in an expression.
+    `shared`: True if the target has any numbers of the source, so that a leaf with the same name and other
+    numbers needs a decision. Otherwise names decide by themselves, as for a target that was just initialised;
+    but not where parts of the leaf are equal.
     """
     if target.read is None or source.read is None:
-        return said
+        return proposal
     check = _Check(source, target, operations)
     formations: list[Formation] = []
     left_open: list[Undecided] = []
-    for row in _rows(said.formations):
-        made = check.made(row)
+    for row in _rows(proposal.formations):
+        confirmed = check.confirmed(row)
         targets = [one.target for one in row]
         related = not check.reordered.isdisjoint(targets) or any(map(check.overlaps, row))
-        if made is None and (shared or related):
+        if confirmed is None and (shared or related):
             hinted = [replace(one, evidence=Evidence.HINT) for one in row]
             candidate = Candidate(row[0].sources, str(row[0].value), 1.0, "same", (hinted.copy,))
             left_open.append(Undecided(tuple(targets), DIFFERENT, (candidate,)))
         else:
-            formations += row if made is None else made
-    for one in said.undecided:
-        found = check.decided(one)
-        formations += found
-        done = {formation.target for formation in found}
-        if not done.issuperset(one.targets):
-            left_open.append(replace(one, targets=tuple(key for key in one.targets if key not in done)))
+            formations += row if confirmed is None else confirmed
+    for undecided in proposal.undecided:
+        decided = check.decided(undecided)
+        formations += decided
+        done = {one.target for one in decided}
+        rest = tuple(key for key in undecided.targets if key not in done)
+        if rest:
+            left_open.append(replace(undecided, targets=rest))
     return Proposal(tuple(formations), tuple(left_open))
 
 
 def _rows(formations: Sequence[Formation]) -> list[list[Formation]]:
-    """The formations by their sources: those of one stack together."""
+    """Group formations by their sources: those of one stack together."""
     rows: dict[tuple[str, ...], list[Formation]] = {}
     for one in formations:
         rows.setdefault(one.sources, []).append(one)
@@ -75,12 +76,12 @@ class _Check:
     source: Side
     target: Side
     operations: dict[str, None]
-    """Those that were found so far, in order."""
+    """Operations that fitted so far, in order."""
     reordered: set[str] = field(default_factory=set)
     """Leaves that hold the source's values after arithmetic, in an unknown order."""
 
-    def made(self, row: Sequence[Formation]) -> list[Formation] | None:
-        """The formations of leaves with the same sources; None where the values are others."""
+    def confirmed(self, row: Sequence[Formation]) -> list[Formation] | None:
+        """The formations of leaves with the same sources; None if values contradict them."""
         if not all(map(self._holds, row)):
             return self._after_arithmetic(row[0].sources, [one.target for one in row])
         # A leaf that is there under its own key, with the same repeated value, was compared.
@@ -92,7 +93,7 @@ class _Check:
         ]
 
     def _holds(self, one: Formation) -> bool:
-        """Whether a leaf of repeated values, or one without values, is what its name says."""
+        """True if a leaf of repeated values, or one without values, is what its name says."""
         if self.target.is_array(one.target):
             stacks = _stack_of(self.source, one.sources), _stack_of(self.target, [one.target])
             repeats = any(stack is not None and stack.constant for stack in stacks)
@@ -101,7 +102,7 @@ class _Check:
         return equal_leaves(self.source, here, self.target, there)
 
     def overlaps(self, one: Formation) -> bool:
-        """Whether slices of a leaf are those of one of the leaves that it would be made of."""
+        """True if a leaf shares slices with one of the leaves that it would be made of."""
         wanted = _stack_of(self.target, [one.target])
         if wanted is None:
             return False
@@ -112,13 +113,13 @@ class _Check:
             if given is not None
         )
 
-    def decided(self, one: Undecided) -> list[Formation]:
-        """What values decide of what names leave open; constants only where it is the order alone."""
+    def decided(self, undecided: Undecided) -> list[Formation]:
+        """Formations that values decide where names do not; of constants only if just the order is open."""
         ways: dict[tuple[str, ...], Candidate] = {}
-        for candidate in one.candidates:
+        for candidate in undecided.candidates:
             ways.setdefault(candidate.sources, candidate)
         for candidate in ways.values():
-            wanted = [made for made in candidate.formations if made.target in one.targets]
+            wanted = [one for one in candidate.formations if one.target in undecided.targets]
             rows = [self._in_any_order(row, len(ways) == 1) for row in _rows(wanted)]
             if rows and all(rows):
                 return [formation for row in rows for formation in row or ()]
@@ -137,25 +138,25 @@ class _Check:
         if given is None or asked is None or given.size != asked.size or asked.constant:
             return None
         for operation in operations(given.fingerprint, asked.fingerprint):
-            found = match_after_operation(operation, self.source, self.target, keys, wanted)
-            if len(found.formations) == len(wanted):
+            matches = match_after_operation(operation, self.source, self.target, keys, wanted)
+            if len(matches.formations) == len(wanted):
                 self.operations[operation] = None
-                return list(found.formations)
-            self.reordered.update(found.reordered)
+                return list(matches.formations)
+            self.reordered.update(matches.reordered)
         return None
 
 
 def _telling_slices(of: Fingerprint) -> set[int]:
-    """The sums of the slices of an array, but for those that occur twice, as those of constants do."""
-    found: set[int] = set()
+    """The sums of the slices of an array that occur once; none for constants."""
+    telling: set[int] = set()
     for sums in of.axes:
         values, counts = np.unique(sums, return_counts=True)
-        found.update(map(int, values[counts == 1]))
-    return found if not of.constant else set()
+        telling.update(map(int, values[counts == 1]))
+    return telling if not of.constant else set()
 
 
 def _stack_of(side: Side, keys: Sequence[str]) -> Piece | None:
-    """The stack of these leaves, by their own dtypes; None where they are not alike, or no numbers."""
+    """The stack of these leaves, by their own dtypes; None if they differ in shape, or have no numbers."""
     parts = [side.sums(key) for key in keys if key in side.fingerprints and side.is_array(key)]
     return stack_of(keys, parts) if len(parts) == len(keys) else None
 
@@ -166,7 +167,7 @@ ANY_ORDER = "all elements are equal, so any order gives the same"
 def constants_of_families(
     source: Side, target: Side, decided: Mapping[str, Formation]
 ) -> Iterator[Formation]:
-    """The formations of leaves that are decided by those of other members of their family.
+    """Yield formations of leaves that are decided by those of other members of their family.
 
     A member is decided by the others, where these agree: its sources are the leaves with its own indices in
     the families of the others' sources. All of them have to hold the same repeated value as the leaf itself.
@@ -183,15 +184,15 @@ def constants_of_families(
             names = tuple(grids[template].members.get(indices, "") for template in templates)
             if key in decided or not all(names) or not same_constant(source, names, target, key):
                 continue
-            made = replace(members[0], target=key, sources=names)
-            if equal_elements(made, source, target):
-                yield made
+            formation = replace(members[0], target=key, sources=names)
+            if equal_elements(formation, source, target):
+                yield formation
 
 
 def _origin(
     one: Formation, of_sources: Places, of_targets: Places
 ) -> tuple[Value, tuple[KeyTemplate, ...]] | None:
-    """What a member is made of, where it has the indices of its sources; None where they differ."""
+    """The value and the source templates of a member; None if its sources have other indices than it."""
     origins = [of_sources[key] for key in one.sources]
     if any(indices != of_targets[one.target][1] for _, indices in origins):
         return None
@@ -199,7 +200,7 @@ def _origin(
 
 
 def same_constant(source: Side, keys: Iterable[str], target: Side, key: str) -> bool:
-    """Whether a leaf of the target and these of the source hold one repeated value, the same everywhere."""
+    """True if the target leaf and all these source leaves are constant and equal."""
     if key not in target.fingerprints or not target.is_array(key):
         return False
     dtype = target.dtype_of(key)

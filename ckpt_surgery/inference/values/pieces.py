@@ -27,7 +27,7 @@ from ckpt_surgery.inference.values.fingerprints import Fingerprint, Words, joine
 from ckpt_surgery.inference.values.marginals import Marginals, divisors
 
 MOST_SIBLINGS = 3
-"""How many families are taken together at most."""
+"""Maximum number of families taken together."""
 MOST_FAMILIES = 12
 """Families that differ in one component, up to which some of them are taken together."""
 MOST_SLICES = 1024
@@ -48,7 +48,7 @@ class Window:
     """Rows of each period."""
 
     keep: bool = False
-    """Whether the part has an axis for rows even if there is one row."""
+    """True if the part has an axis for rows even if there is one row."""
 
     def shape(self, of: Shape) -> Shape:
         """Shape of the part: the axis becomes two, periods and rows, each only if it is longer than 1."""
@@ -116,7 +116,7 @@ class Piece:
 
     @property
     def constant(self) -> bool:
-        """Whether every leaf repeats one value, so that their sums are no evidence, not even together."""
+        """True if every leaf repeats one value, so that their sums are no evidence, not even together."""
         return all(part.constant for part in self.parts)
 
 
@@ -131,30 +131,30 @@ def singles(known: Mapping[str, Fingerprint]) -> Iterator[Piece]:
 
 
 def stack_of(keys: Sequence[str], parts: Sequence[Fingerprint]) -> Piece | None:
-    """The stack of these leaves, or the one; None where there is none, or they are not alike."""
+    """The stack of these leaves, or the only one; None if there are none, or their shapes differ."""
     if len({part.shape for part in parts}) != 1:
         return None
     return Piece(tuple(keys), (len(keys),) if len(keys) > 1 else (), tuple(parts))
 
 
 Pieces = Mapping[int, Mapping[int, Sequence[Piece]]]
-"""By the number of elements, and by their sum."""
+"""Pieces indexed by (number of elements, sum of hashes)."""
 
 
 def by_sums(pieces: Iterable[Piece]) -> Pieces:
-    """Whole pieces, each by its sum."""
-    found: dict[int, dict[int, list[Piece]]] = {}
+    """Index whole pieces by their sums."""
+    indexed: dict[int, dict[int, list[Piece]]] = {}
     for piece in pieces:
-        found.setdefault(piece.size, {}).setdefault(piece.total, []).append(piece)
-    return found
+        indexed.setdefault(piece.size, {}).setdefault(piece.total, []).append(piece)
+    return indexed
 
 
 # --- stacks -----------------------------------------------------------------------------------------------
 
 
-def grid_stacks(found: Iterable[Grid], known: Mapping[str, Fingerprint]) -> Iterator[Piece]:
-    """The groups of leaves that differ in indices alone; those along few indices come first."""
-    for family in found:
+def grid_stacks(grids: Iterable[Grid], known: Mapping[str, Fingerprint]) -> Iterator[Piece]:
+    """Yield groups of leaves that differ in indices alone; those along few indices come first."""
+    for family in grids:
         members = {numbers: key for numbers, key in family.members.items() if key in known}
         for count in range(1, family.template.slots + 1):
             for slots in itertools.combinations(range(family.template.slots), count):
@@ -162,12 +162,12 @@ def grid_stacks(found: Iterable[Grid], known: Mapping[str, Fingerprint]) -> Iter
                     yield from _group(keys, lengths, known)
 
 
-def sibling_stacks(found: Sequence[Grid], known: Mapping[str, Fingerprint]) -> Iterator[Piece]:
-    """The groups of two or three families whose names differ in one component, one by one and stacked.
+def sibling_stacks(grids: Sequence[Grid], known: Mapping[str, Fingerprint]) -> Iterator[Piece]:
+    """Yield groups of two or three families whose names differ in one component, one by one and stacked.
 
     The first axis of the stack is that of the families, in all their orders where they are three.
     """
-    for alike in _alike(found, known):
+    for alike in _alike(grids, known):
         for count in range(2, MOST_SIBLINGS + 1):
             for some in itertools.combinations(alike, count):
                 yield from _together(some, known)
@@ -211,10 +211,10 @@ def _along(members: Mapping[Numbers, str], slots: Collection[int]) -> Iterator[t
             yield tuple(part[numbers] for numbers in grid), tuple(map(len, axes))
 
 
-def _alike(found: Sequence[Grid], known: Mapping[str, Fingerprint]) -> Iterator[list[Grid]]:
+def _alike(grids: Sequence[Grid], known: Mapping[str, Fingerprint]) -> Iterator[list[Grid]]:
     """Families whose templates differ in one component of their texts, and in no shape."""
     outlines: dict[tuple[object, ...], list[Grid]] = {}
-    for family in found:
+    for family in grids:
         first = next((known[key] for key in family.keys if key in known), None)
         if first is not None:
             for outline in _outlines(family.template):
@@ -243,9 +243,9 @@ def _outlines(template: KeyTemplate) -> Iterator[tuple[object, ...]]:
 def windows(
     of: Fingerprint, axes: Sequence[int], wanted: Mapping[int, Mapping[int, Wanted]]
 ) -> Iterator[tuple[Window, Wanted]]:
-    """The windows along these axes whose elements add up to one of these sums, with what they hold.
+    """Yield windows along these axes whose elements add up to one of these sums, with the match.
 
-    `wanted`: what is looked for, by its number of elements, and by its total. Plain slices come first.
+    `wanted`: candidates by number of elements, and by total. Plain slices come first.
     """
     for size, totals in wanted.items():
         if not (totals and 0 < size < of.size):
@@ -276,9 +276,9 @@ def _matching(sums: Words, rows: int, known: Words) -> Iterator[tuple[int, int]]
 def sliced_pieces(sources: Iterable[Piece], read: Callable[[Holder], Fingerprint]) -> Pieces:
     """The slices of leaves along each of their axes that is not too long.
 
-    A single element proves nothing, and neither does what a leaf holds twice, as constants do.
+    A single element proves nothing, and neither do slices that a leaf has twice, as constants do.
     """
-    found: dict[int, dict[int, list[Piece]]] = {}
+    indexed: dict[int, dict[int, list[Piece]]] = {}
     for group in sources:
         for axis, sums in enumerate(group.fingerprint.axes):
             size = group.size // max(1, len(sums))
@@ -287,8 +287,8 @@ def sliced_pieces(sources: Iterable[Piece], read: Callable[[Holder], Fingerprint
             totals, places, counts = np.unique(sums, return_index=True, return_counts=True)
             for total, place in zip(totals[counts == 1], places[counts == 1], strict=True):
                 piece = replace(group, window=Window(axis, 1, int(place), 1), read=read)
-                found.setdefault(size, {}).setdefault(int(total), []).append(piece)
-    return found
+                indexed.setdefault(size, {}).setdefault(int(total), []).append(piece)
+    return indexed
 
 
 def chains(

@@ -1,4 +1,4 @@
-"""The two checkpoints that are compared, and how they are read: each leaf once, in blocks, in a budget."""
+"""The two checkpoints that are compared, each leaf read once, in blocks, within a memory budget."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -60,7 +60,7 @@ class Side:
         return {k: known[dtype] for k, known in every if self.dtype_of(k) == dtype and self.is_array(k)}
 
     def is_array(self, key: str) -> bool:
-        """Whether a leaf is an array or a number, which can be moved about and computed with."""
+        """True if a leaf is an array or a number, which can be moved about and computed with."""
         return self.leaves[key].kind in (LeafKind.ARRAY, LeafKind.SCALAR)
 
     def dtype_of(self, key: str) -> np.dtype[Any]:
@@ -75,8 +75,8 @@ class Side:
 
     def as_dtype(self, dtype: np.dtype[Any]) -> dict[str, Fingerprint]:
         """The fingerprints of all leaves that a cast takes to this dtype, as they are after it."""
-        found = ((key, self.after_cast(key, dtype)) for key in self.fingerprints)
-        return {key: one for key, one in found if one is not None}
+        casts = ((key, self.after_cast(key, dtype)) for key in self.fingerprints)
+        return {key: sums for key, sums in casts if sums is not None}
 
     def after_cast(self, key: str, dtype: np.dtype[Any]) -> Fingerprint | None:
         """The fingerprint of a leaf after a cast to a dtype; None where that changes its kind, or is unknown.
@@ -93,7 +93,7 @@ class Side:
 
 
 def equal_leaves(one_side: Side, one: Leaf, other_side: Side, other: Leaf) -> bool:
-    """Whether two leaves are known to be the same: arrays by the sums of all slices along every axis."""
+    """True if two leaves are known to be the same: arrays by the sums of all slices along every axis."""
     if (one.kind, one.spec, one.string, one.empty) != (other.kind, other.spec, other.string, other.empty):
         return False
     if one.spec is None:
@@ -114,17 +114,17 @@ def fingerprints_of(
 
     `progress` is called with the bytes of each leaf that was read. Raises SourceError.
     """
-    found = {}
+    known = {}
     for key, leaf in leaves.items():
         spec = leaf.spec
         if spec is None or not kind_of(spec.dtype):
             continue
         wanted = least_common(roundings, spec.dtype)
         block = read_block(leaf, memory)
-        found[key] = fingerprints(partial(read, leaf), spec, block, wanted)
+        known[key] = fingerprints(partial(read, leaf), spec, block, wanted)
         if progress is not None:
             progress(leaf.nbytes)
-    return found
+    return known
 
 
 def fingerprint_of(holder: Holder, side: Side, dtype: np.dtype[Any]) -> Fingerprint:
@@ -134,21 +134,21 @@ def fingerprint_of(holder: Holder, side: Side, dtype: np.dtype[Any]) -> Fingerpr
     spec = node.spec
     wanted = [] if spec.dtype == dtype else least_common([dtype], spec.dtype)
     block = side_by_side([node], budget(side))
-    found = fingerprints(lambda region: evaluated(node, region, side), spec, block, wanted)
-    return found[dtype] if dtype in found else found[spec.dtype]
+    known = fingerprints(lambda region: evaluated(node, region, side), spec, block, wanted)
+    return known[dtype] if dtype in known else known[spec.dtype]
 
 
 def node_of(value: Value, leaves: Sequence[Leaf]) -> Node:
-    """What an expression is for these leaves of the source.
+    """Evaluate an expression, without data, over these leaves of the source.
 
-    Raises SurgeryError where it has no result for their shapes and dtypes.
+    Raises SurgeryError if it has no result for their shapes and dtypes.
     """
     arrays = [Array(Read(SOURCE, leaf), leaf.spec.dtype) for leaf in leaves if leaf.spec is not None]
     assert len(arrays) == len(leaves), "only arrays are computed with"
     names: Mapping[str, Any] = {"x": arrays[0], "xs": Series(tuple(arrays), tuple(range(len(arrays))))}
-    found = parse(str(value)).evaluate(Scope(names, leaves[0].key.text))
-    assert isinstance(found, Array), "values of formations are arrays"
-    return found.rounded_to_declared()
+    result = parse(str(value)).evaluate(Scope(names, leaves[0].key.text))
+    assert isinstance(result, Array), "values of formations are arrays"
+    return result.rounded_to_declared()
 
 
 def budget(side: Side) -> int:
