@@ -1,4 +1,4 @@
-"""How leaves of a target follow from those of a source: what `infer` and `invert` find, before rules."""
+"""Formations of target leaves from source leaves: the findings of `infer` and `invert`, before rules."""
 
 import enum
 import itertools
@@ -25,7 +25,7 @@ class Evidence(enum.StrEnum):
     HINT = "hint"
     """A rule that the user gave says so."""
     RECIPE = "recipe"
-    """It is the way back of a step of a recipe."""
+    """It inverts a step of a recipe."""
 
 
 EvidenceName = Literal[
@@ -48,7 +48,7 @@ class Value:
     """It speaks of one source leaf as `x`, of several as `xs`, or as `xs[0]`, `xs[1]`, … one by one. A hole
     is written `{0}`, `{1}`, …: the number of an entry of `numbers`."""
     numbers: tuple[int, ...] = ()
-    """What is put into the holes."""
+    """Numbers to put into the holes."""
     ends: tuple[int | None, ...] = ()
     """The number that each hole may be left out for: that of the bound of a slice at the end of its axis."""
 
@@ -63,7 +63,7 @@ X = Value("x")
 
 @frozen()
 class Formation:
-    """How one leaf of the target follows from leaves of the source."""
+    """One leaf of the target as an expression over leaves of the source."""
 
     target: str
     """Key of the leaf of the target."""
@@ -73,29 +73,29 @@ class Formation:
     """`Value("x")` where the leaf is moved as it is."""
     evidence: Evidence
     why: str = ""
-    """More than the evidence says: a clause without a full stop, or nothing."""
+    """Details of the evidence: a clause without a full stop, or nothing."""
 
 
 @frozen()
 class Candidate:
-    """One way that a leaf which is not decided could follow from the source."""
+    """One possible expression for leaves that are not decided."""
 
     sources: tuple[str, ...]
     """Keys of leaves of the source."""
     value: str
     """An expression of the recipe language."""
     score: float
-    """How much the names resemble each other, from 0 to 1."""
+    """Resemblance of the names, from 0 to 1."""
     how: str
     """`same`, `stack`, `unstack`, `split`, `concat`; empty where sizes do not fit."""
     makers: tuple[Callable[[], Iterable[Formation]], ...] = field(default=(), compare=False)
-    """What it makes, leaf by leaf, once that is asked for; none where this is not known."""
+    """Functions that list its formations, called on demand; none where these are not known."""
     rules: tuple[str, ...] = ()
     """Rules of the command line that decide for it together; none where no such rules do."""
 
     @property
     def formations(self) -> Iterator[Formation]:
-        """What it makes, leaf by leaf."""
+        """Its formations, leaf by leaf."""
         return itertools.chain.from_iterable(maker() for maker in self.makers)
 
 
@@ -108,14 +108,14 @@ class Undecided:
     why: str
     """A clause without a full stop."""
     candidates: tuple[Candidate, ...] = ()
-    """What they could be made of, the likeliest first."""
+    """Possible sources, the likeliest first."""
     own_value: tuple[str, ...] = ()
     """Rules of the command line that leave them the target's own values; none where that cannot be meant."""
 
 
 @frozen()
 class Proposal:
-    """What one kind of evidence says about leaves of the target."""
+    """Leaves of the target that one kind of evidence decides, and those that it leaves open."""
 
     formations: tuple[Formation, ...]
     undecided: tuple[Undecided, ...]
@@ -135,7 +135,7 @@ class ConflictEntry(Document):
 
 @frozen()
 class GivenRules:
-    """Rules that the user gives, and what they do."""
+    """Rules that the user gives, and the leaves that they use and make."""
 
     rules: tuple[Mapping[str, Any], ...] = ()
     """The rules in the types of JSON."""
@@ -159,7 +159,7 @@ class GivenRules:
 
 
 class Shared(enum.StrEnum):
-    """How many of the target's numbers are in the source."""
+    """Share of the target's numbers that are in the source."""
 
     SHARED = "shared"
     """At least half of the elements."""
@@ -172,7 +172,7 @@ class Shared(enum.StrEnum):
 
 @frozen()
 class Findings:
-    """All that is known of how a target follows from a source."""
+    """All that is known of how to make a target from a source."""
 
     source_keys: tuple[str, ...]
     """Every key of the source. No rule may claim more than what it is for."""
@@ -185,9 +185,9 @@ class Findings:
     from_target: tuple[str, ...] = ()
     """Keys of the target that keep the target's own value."""
     undecided: tuple[Undecided, ...] = ()
-    """What evidence does not decide."""
+    """Leaves that evidence does not decide."""
     conflicts: tuple[ConflictEntry, ...] = ()
     """Where values and names disagree: values were followed."""
     given: GivenRules = field(default_factory=GivenRules)
-    """Rules that come first, and make what they are given for."""
+    """Rules that come first, and make their leaves."""
     shared: Shared = Shared.NONE

@@ -20,26 +20,26 @@ from ckpt_surgery.inference.expressions.holders import (
 from ckpt_surgery.inference.expressions.layouts import Groups, Layout, is_identity
 
 _FUNCTION = re.compile(r"\w+\(")
-"""How the text of a call begins that is no operator and no subscript."""
+"""Start of a call's text that is neither an operator nor a subscript."""
 _WHOLE = "abcfgijmnqrsuvwyz"
 """Names of axes that are not cut."""
 _OF_MANY = "hpkdt" + string.ascii_uppercase
-"""Names of what an axis is cut into that is cut into more than three."""
+"""Names of the digits of an axis that is cut into more than three."""
 _STACKED = "letpxo"
-"""Names of what the axis of a stack is cut into: layers, experts."""
+"""Names of the digits of the axis of a stack: layers, experts."""
 
 
 def formation(target: str, holder: Holder, evidence: Evidence, why: str = "") -> Formation:
-    """A leaf of the target that is what a holder says."""
+    """The formation of a leaf of the target from a holder."""
     return Formation(target, *written(holder), evidence, why)
 
 
 def written(holder: Holder) -> tuple[tuple[str, ...], Value]:
     """The keys of the leaves that a holder is made of, in the order of `xs`, and its expression."""
-    found = leaves_of(holder)
-    keys = [key for one in found for key in one.keys]
+    stacks = leaves_of(holder)
+    keys = [key for leaves in stacks for key in leaves.keys]
     sources = tuple(dict.fromkeys(keys))
-    listed = len(sources) == len(keys) and (len(found) == 1 or _is_plain_list(holder))
+    listed = len(sources) == len(keys) and (len(stacks) == 1 or _is_plain_list(holder))
     single = len(sources) == 1
     names = {key: "x" if single else f"xs[{number}]" for number, key in enumerate(sources)}
     writer = _Writer(names, listed)
@@ -48,7 +48,7 @@ def written(holder: Holder) -> tuple[tuple[str, ...], Value]:
 
 
 def _is_plain_list(holder: Holder) -> bool:
-    """Whether all leaves are the parts of one list, as they are."""
+    """True if all leaves are the parts of one list, as they are."""
     while not isinstance(holder, Joined | Leaves):
         holder = holder.inner
     return isinstance(holder, Joined) and _are_leaves(holder.parts)
@@ -137,7 +137,7 @@ class _Writer:
         return self._expression(layout, self.text(inner), _is_stack(inner), of_list=_is_stack(inner))
 
     def _laid_part(self, layout: Layout, part: HeldPart) -> str:
-        """A subscript and a layout: axes of which one index is left are left out."""
+        """The text for a layout of a subscript; axes of which one index is left are dropped."""
         lengths = zip(part.shape, part.inner.shape, strict=True)
         single = [axis for axis, (length, of) in enumerate(lengths) if length == 1 < of]
         text = self._every_other(part, single) or self._part(part, single)
@@ -160,7 +160,7 @@ class _Writer:
         return f"{self._atom(part.inner.inner)}[{':, ' * (axis - 1)}{start}::{new[axis]}]"
 
     def _expression(self, layout: Layout, inner: str, stack: bool, of_list: bool) -> str:
-        """The layout of an array, in the shortest words. `stack`: its first axis is that of a stack;
+        """The shortest text for a layout of an array. `stack`: its first axis is that of a stack;
         `of_list`: it is all of `stack(…)`."""
         simple = _without_pattern(layout, inner, stack, of_list)
         if simple is not None:
@@ -179,7 +179,7 @@ class _Writer:
 
 
 def _without_pattern(layout: Layout, inner: str, stack: bool, of_list: bool) -> str | None:
-    """The layout of an array without a pattern; None where it takes one."""
+    """The text for a layout of an array without a pattern; None if it takes one."""
     if is_identity(layout):
         return inner
     if of_list:

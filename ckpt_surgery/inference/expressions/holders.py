@@ -1,4 +1,4 @@
-"""What holds the elements of an array: expressions over other leaves, kept in a short form as they grow.
+"""Holders: expressions over other leaves that give an array, kept in a short form as they grow.
 
 Layouts follow each other as one layout, parts are cut before elements are moved, arithmetic comes last, and
 arrays that are made alike of leaves are made of the stack of these leaves.
@@ -21,9 +21,9 @@ from ckpt_surgery.inference.expressions.layouts import (
 )
 
 MOST_STEPS = 40
-"""How deep an expression may be nested."""
+"""Maximum depth of nested expressions."""
 INNER = "\0"
-"""What stands for the inner expression in the text of a call."""
+"""Placeholder of the inner expression in the text of a call."""
 
 
 @frozen()
@@ -80,11 +80,11 @@ class Call:
     shape: Shape
     depth: int
     elementwise: bool
-    """Whether each element depends on the element at its own index alone."""
+    """True if each element depends on the element at its own index alone."""
     operator: bool
-    """Whether the text needs parentheses beside other operators."""
+    """True if the text needs parentheses beside other operators."""
     liftable: bool = True
-    """Whether it is the same call of each array of a stack."""
+    """True if it is the same call of each array of a stack."""
 
 
 @frozen()
@@ -115,7 +115,7 @@ def of_leaves(keys: Sequence[str], lengths: Shape, each: Shape) -> Holder:
 
 
 def member(layout: Layout, inner: Holder, place: Sequence[int]) -> Holder:
-    """The element `place` of the first axes of what a layout makes of an array."""
+    """Lay an array out and index its first axes by `place`."""
     whole = laid(layout, inner)
     for number in place:
         whole = squeezed(cut(rows(whole.shape, 0, number, number + 1), whole), 0)
@@ -245,17 +245,17 @@ def _stack(parts: Sequence[Holder], axis: int) -> Holder:
 
 
 def lifted(parts: Sequence[Holder]) -> Holder | None:
-    """The stack along the first axis of arrays that are made alike; None where they are not.
+    """The stack along the first axis of arrays that are made alike; None if they are not.
 
-    It is made once of the stacks of their leaves.
+    The expression is written once, over the stacks of their leaves.
     """
     first, count = parts[0], len(parts)
     if isinstance(first, Leaves):
         leaves = [part for part in parts if isinstance(part, Leaves)]
-        if len(leaves) < count or len({(one.stacked, one.shape) for one in leaves}) > 1:
+        if len(leaves) < count or len({(leaf.stacked, leaf.shape) for leaf in leaves}) > 1:
             return None
         lengths = (count, len(first.keys)) if first.stacked else (count,)
-        return of_leaves([key for one in leaves for key in one.keys], lengths, first.each)
+        return of_leaves([key for leaf in leaves for key in leaf.keys], lengths, first.each)
     if isinstance(first, Joined):
         return _lifted_join(parts, first)
     same = [part for part in parts if isinstance(part, Laid | HeldPart | Call)]
@@ -275,7 +275,7 @@ def lifted(parts: Sequence[Holder]) -> Holder | None:
 
 
 def _form(one: Laid | HeldPart | Call) -> object:
-    """What arrays that are made alike have in common."""
+    """Form that arrays which are made alike share, apart from their inner array."""
     if isinstance(one, Laid):
         return one.layout
     return one.region if isinstance(one, HeldPart) else (one.text, one.shape)
@@ -294,11 +294,11 @@ def _lifted_join(parts: Sequence[Holder], first: Joined) -> Holder | None:
         apart = reshaped(alike, (count, len(first.parts), *each))
         order = [0, *range(2, 2 + axis), 1, *range(2 + axis, 2 + len(each))]
         return reshaped(laid(transposing(apart.shape, order), apart), (count, *first.shape))
-    lists = [lifted(column) for column in zip(*(one.parts for one in joins), strict=True)]
-    found = [one for one in lists if one is not None]
-    if len(found) < len(lists):
+    columns = [lifted(column) for column in zip(*(one.parts for one in joins), strict=True)]
+    stacks = [stack for stack in columns if stack is not None]
+    if len(stacks) < len(columns):
         return None
-    return joined(found, axis + 1, first.stacked)
+    return joined(stacks, axis + 1, first.stacked)
 
 
 def leaves_of(holder: Holder) -> list[Leaves]:
@@ -311,7 +311,7 @@ def leaves_of(holder: Holder) -> list[Leaves]:
 
 
 def scales(holder: Holder) -> bool:
-    """Whether floats are multiplied or divided, which is exact only as long as they stay in their range."""
+    """True if floats are multiplied or divided, which is exact only as long as they stay in their range."""
     if isinstance(holder, Joined):
         return any(map(scales, holder.parts))
     if isinstance(holder, Call) and holder.operator and (" / " in holder.text or " * " in holder.text):

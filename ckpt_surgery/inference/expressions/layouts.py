@@ -1,4 +1,4 @@
-"""How the elements of one array are moved to make another of the same size.
+"""Layouts: ways to move the elements of one array to make another of the same size.
 
 A layout cuts the axes of its input into digits, as a mixed radix system does with numbers, puts these into
 another order, and joins neighbours again: a reshape, a transpose and a reshape. Transposes, the axes of
@@ -63,12 +63,12 @@ class Layout:
 
     @property
     def complexity(self) -> tuple[int, int]:
-        """How many digits there are, and how many pairs of them change their order."""
+        """Number of digits, and number of pairs of them that change their order."""
         return len(self.lengths), sum(a > b for a, b in itertools.combinations(self.order, 2))
 
     @property
     def in_order(self) -> bool:
-        """Whether no element is moved: it is a reshape."""
+        """True if no element is moved: it is a reshape."""
         return self.order == tuple(range(len(self.lengths)))
 
     @property
@@ -83,7 +83,7 @@ class Layout:
 
     @property
     def moves_whole_axes(self) -> bool:
-        """Whether no axis is cut, joined or 1 long: it is a transpose."""
+        """True if no axis is cut, joined or 1 long: it is a transpose."""
         return all(len(axis) == 1 for axis in (*self.before, *self.after))
 
     def _shape(self, axes: Groups) -> Shape:
@@ -126,7 +126,7 @@ def identity(shape: Shape) -> Layout:
 
 
 def is_identity(layout: Layout) -> bool:
-    """Whether a layout leaves arrays as they are."""
+    """True if a layout leaves arrays as they are."""
     return layout.in_order and layout.shape_in == layout.shape_out
 
 
@@ -143,13 +143,13 @@ def reshaping(old: Shape, new: Shape) -> Layout | None:
 
 @functools.lru_cache(maxsize=4096)  # thousands of leaves are laid alike
 def composed(first: Layout, second: Layout) -> Layout | None:
-    """The layout that does what both do, one after the other; None where they cut axes across each other, and
-    for arrays without elements."""
+    """The two layouts, one after the other, as one; None where they cut axes across each other, and for
+    arrays without elements."""
     between = first.order
     pieces = _common([first.lengths[digit] for digit in between], second.lengths)
     if pieces is None:
         return None
-    of_first, of_second = ([list[int]() for _ in one.lengths] for one in (first, second))
+    of_first, of_second = ([list[int]() for _ in layout.lengths] for layout in (first, second))
     for piece, (_, one, other) in enumerate(pieces):
         of_first[between[one]].append(piece)
         of_second[other].append(piece)

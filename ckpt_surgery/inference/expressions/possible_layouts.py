@@ -1,4 +1,4 @@
-"""Every layout that takes one shape to another, where each digit is a whole axis of one of them.
+"""List every layout that takes one shape to another, where each digit is a whole axis of one of them.
 
 Axes are moved about whole, an axis is cut into axes of the result, or axes are joined into one of the result.
 Shapes say no more than that; what lies in an axis that is cut or joined keeps its plain order, slow to fast.
@@ -11,9 +11,9 @@ from ckpt_surgery.core.arrays import Shape
 from ckpt_surgery.inference.expressions.layouts import Digit, Layout, identity, of_digits
 
 MOST = 64
-"""How many layouts are listed at most."""
+"""Maximum number of layouts listed."""
 _MOST_TRIES = 50_000
-"""How many axes are tried at most. Shapes that take more have dozens of small axes."""
+"""Maximum number of axes tried. Shapes that take more have dozens of small axes."""
 
 _Group = tuple[Digit, ...]
 """The digits of one axis of the result."""
@@ -99,23 +99,23 @@ _CHANNELS = 2
 """Axes of a convolution's kernel that are channels; the others are space."""
 
 
-def whole_axes(found: Sequence[Layout]) -> list[Layout]:
+def whole_axes(candidates: Sequence[Layout]) -> list[Layout]:
     """The layouts that move all axes whole, if there are any; else all of them.
 
     Where whole axes fit, others cut one axis and join two at the same time: 3 layers of 4 experts into an
     axis of 12, and a kernel's 12 into 3 and 4. Their lengths are the same by chance.
     """
-    kept = [layout for layout in found if max(map(len, (*layout.before, *layout.after)), default=0) < 2]
-    return kept or list(found)
+    kept = [layout for layout in candidates if max(map(len, (*layout.before, *layout.after)), default=0) < 2]
+    return kept or list(candidates)
 
 
-def plausible(found: Sequence[Layout], stacked: int) -> list[Layout]:
-    """The layouts that do nothing which no library does; all of them where each does.
+def plausible(candidates: Sequence[Layout], stacked: int) -> list[Layout]:
+    """The layouts that some library could use; all of them if there are none.
 
     A convolution's kernel has its axes of space first (TensorFlow, Flax) or last (PyTorch), and no library
     exchanges them: with a square kernel, shapes alone would not tell.
     """
-    whole = whole_axes(found)
+    whole = whole_axes(candidates)
     if not whole:
         return []
     space = _space(whole[0].shape_in[stacked:])
@@ -137,7 +137,7 @@ def _space(shape: Shape) -> list[int]:
 
 
 def _in_order(layout: Layout, axes: Sequence[int], stacked: int) -> bool:
-    """Whether these axes are whole, one after the other as in the input, and first or last in the result."""
+    """True if these axes are whole, one after the other as in the input, and first or last in the result."""
     if not axes:
         return True
     if any(len(layout.before[axis]) != 1 for axis in axes):
