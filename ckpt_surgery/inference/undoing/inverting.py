@@ -1,7 +1,7 @@
-"""A plan backwards: how the leaves of its first source follow from the leaves of its result.
+"""Invert a plan: express the leaves of its first source by the leaves of its result, without data.
 
-Symbolic, without data. From the outputs down to the leaves, each array is a list of regions that outputs
-hold, with the expressions that hold them; `undoing` says what a function does to them.
+From the outputs down to the leaves, each array is a list of regions that outputs hold, with the expressions
+that give them; `undoing` takes them through one function.
 """
 
 import itertools
@@ -27,7 +27,7 @@ from ckpt_surgery.planner.entries import HAS_ARRAY
 from ckpt_surgery.planner.plan import Dropped, Plan
 
 IN_RANGE = "exact unless a number leaves the range of its dtype"
-"""What is said of products and quotients with powers of two."""
+"""Reason given with products and quotients by powers of two."""
 
 
 @frozen()
@@ -42,11 +42,11 @@ class IrreversibleLeaf(Document):
 
 @dataclass(frozen=True)
 class Inversion:
-    """What undoes a plan."""
+    """Inverse of a plan."""
 
     findings: Findings
-    """Its source is the plan's result, its target the plan's first source. What does not come back has no
-    formation."""
+    """Its source is the plan's result, its target the plan's first source. Leaves that do not come back have
+    no formation."""
     irreversible: tuple[IrreversibleLeaf, ...]
     """Leaves of the first source that do not come back, in its order."""
 
@@ -57,7 +57,7 @@ class Inversion:
 
 
 def invert_plan(plan: Plan, source: str, leaves: Mapping[str, Leaf]) -> Inversion:
-    """What undoes a plan, for its first source, which has this name and these leaves."""
+    """Invert a plan for its first source, which has this name and these leaves."""
     back = _Backwards()
     for number, step in enumerate(plan.steps):
         back.start(number, step.leaf.key.text, step.value)
@@ -65,11 +65,11 @@ def invert_plan(plan: Plan, source: str, leaves: Mapping[str, Leaf]) -> Inversio
     dropped = {one.leaf.key.text: _why_dropped(one) for one in plan.dropped if one.source == source}
     formations, irreversible = [], []
     for key in leaves:
-        found = back.formation(source, key)
-        if isinstance(found, Formation):
-            formations.append(found)
+        inverse = back.formation(source, key)
+        if isinstance(inverse, Formation):
+            formations.append(inverse)
         else:
-            irreversible.append(IrreversibleLeaf(key, dropped.get(key, found)))
+            irreversible.append(IrreversibleLeaf(key, dropped.get(key, inverse)))
     outputs = tuple(step.leaf.key.text for step in plan.steps)
     used = {key for formation in formations for key in formation.sources}
     findings = Findings(
@@ -90,17 +90,17 @@ def _why_dropped(dropped: Dropped) -> str:
 
 
 class _Backwards:
-    """The arrays of a plan, and what outputs hold of each."""
+    """The arrays of a plan, and the regions of each that outputs hold."""
 
     def __init__(self) -> None:
         self._nodes = _SharedNodes()
         self._held: dict[int, list[Held]] = {}
-        """What is held of each array, by the identity of its node."""
+        """Held regions of each array, by the identity of its node."""
         self._moved: dict[tuple[str, str], str] = {}
         """Outputs that are leaves as they are, by source and key: the first of each."""
         self._lost: dict[tuple[str, str], str] = {}
         """Why leaves do not come back, by source and key."""
-        self._told: set[int] = set()
+        self._explained: set[int] = set()
         """Identities of the nodes below which every leaf has a reason."""
 
     def start(self, number: int, key: str, value: Node) -> None:
@@ -117,25 +117,25 @@ class _Backwards:
         self._held.setdefault(id(node), []).append(held)
 
     def follow(self) -> None:
-        """Follow what is held down to the leaves: each function after all that use it."""
+        """Propagate held regions down to the leaves: each function after all that use it."""
         for node in reversed(self._nodes.applies.values()):
             helds = self._held.pop(id(node), [])
             for held in merged(node.spec.shape, node.spec.dtype, helds):
                 try:
                     self._undo(node, held)
                 except Lost as lost:
-                    for read in reads(node, self._told):
+                    for read in reads(node, self._explained):
                         self._lost.setdefault((read.source, read.leaf.key.text), str(lost))
 
     def _undo(self, node: Apply, held: Held) -> None:
-        found = undo_function(node, held)
-        if any(part.holder.depth > holders.MOST_STEPS for _, part in found):
+        regions = undo_function(node, held)
+        if any(part.holder.depth > holders.MOST_STEPS for _, part in regions):
             raise Lost(f"undoing it takes more than {holders.MOST_STEPS} functions")
-        for number, part in found:
+        for number, part in regions:
             self._add(node.inputs[number], part)
 
     def formation(self, source: str, key: str) -> Formation | str:
-        """How a leaf comes back; why it does not."""
+        """The formation of a leaf, or the reason why it does not come back."""
         moved = self._moved.get((source, key))
         read = self._nodes.leaves.get((source, key))
         if read is None:
@@ -143,13 +143,13 @@ class _Backwards:
                 return Formation(key, (moved,), X, Evidence.RECIPE)
             return self._lost.get((source, key), NOT_ALL)
         spec = read.spec
-        found = merged(spec.shape, spec.dtype, self._held.get(id(read), []))
-        if len(found) == 1 and found[0].region == Region.whole(spec.shape):
-            holder = as_dtype(found[0], spec.dtype).holder
+        regions = merged(spec.shape, spec.dtype, self._held.get(id(read), []))
+        if len(regions) == 1 and regions[0].region == Region.whole(spec.shape):
+            holder = as_dtype(regions[0], spec.dtype).holder
             return formation(key, holder, Evidence.RECIPE, IN_RANGE if holders.scales(holder) else "")
         if (source, key) in self._lost:
             return self._lost[source, key]
-        gaps = missing(spec.shape, found)
+        gaps = missing(spec.shape, regions)
         return f"{NOT_ALL}: {gaps}" if gaps else NOT_ALL
 
 
@@ -160,11 +160,11 @@ class _SharedNodes:
         self.leaves: dict[tuple[str, str], Read] = {}
         """The node of each leaf from which an array is computed, by source and key."""
         self.applies: dict[Any, Apply] = {}
-        """In the order in which they were made: each after its inputs."""
+        """In order of creation: each after its inputs."""
         self._known: dict[int, Node] = {}
         """The one node for each that was given, by identity."""
         self._given: list[Node] = []
-        """Those that were given, so that no other gets the identity of one."""
+        """Nodes that were given, kept so that no other gets the identity of one."""
 
     def node(self, value: Node) -> Node:
         """The one node for a value."""
@@ -183,12 +183,12 @@ class _SharedNodes:
         inputs = tuple(
             self._leaf(one) if isinstance(one, Read) else self._known[id(one)] for one in node.inputs
         )
-        made = node if inputs == node.inputs else Apply(node.function, inputs)
-        if isinstance(made.function, Index):
-            return self._without_steps(made)
-        return self._one(made)
+        rebuilt = node if inputs == node.inputs else Apply(node.function, inputs)
+        if isinstance(rebuilt.function, Index):
+            return self._without_steps(rebuilt)
+        return self._shared(rebuilt)
 
-    def _one(self, node: Apply) -> Apply:
+    def _shared(self, node: Apply) -> Apply:
         function: Any = node.function
         if isinstance(function, HookCall):  # a function of the program may have no hash
             function = id(node)
@@ -197,7 +197,7 @@ class _SharedNodes:
     def _without_steps(self, node: Apply) -> Apply:
         """A subscript with steps, `x[1::2]`, as an index into an axis that is cut: `x[:, 1]`.
 
-        So halves that are interleaved become regions, which can be put together.
+        So interleaved halves become regions, which can be joined.
         """
         assert isinstance(node.function, Index)
         shape = node.inputs[0].spec.shape
@@ -214,39 +214,39 @@ class _SharedNodes:
                 cut.append(length)
                 items.append((chosen[0], chosen[-1] + 1, None))
             else:
-                return self._one(node)
+                return self._shared(node)
         if not stepped:
-            return self._one(node)
-        parts = self._one(Apply(Reshape(tuple(cut)), node.inputs))
-        taken = self._one(Apply(Index(tuple(items)), (parts,)))
+            return self._shared(node)
+        parts = self._shared(Apply(Reshape(tuple(cut)), node.inputs))
+        taken = self._shared(Apply(Index(tuple(items)), (parts,)))
         if taken.spec.shape == node.spec.shape:
             return taken
-        return self._one(Apply(Reshape(node.spec.shape), (taken,)))
+        return self._shared(Apply(Reshape(node.spec.shape), (taken,)))
 
 
 # --- slices of one array ----------------------------------------------------------------------------------
 
 
 def merged(shape: Shape, dtype: DType, helds: Sequence[Held]) -> list[Held]:
-    """Regions of an array put together where they meet: one that is whole, if there is one.
+    """Join regions of an array where they meet: one that is whole, if there is one.
 
     Of several that hold the same, the one of the first output is taken. `dtype`: that of the array.
     """
-    found = sorted(helds, key=lambda held: held.first)
+    regions = sorted(helds, key=lambda held: held.first)
     whole = Region.whole(shape)
     while True:
-        for held in found:
+        for held in regions:
             if held.region == whole:
                 return [held]
-        before = len(found)
+        before = len(regions)
         for axis in reversed(range(len(shape))):
-            found = [one for group in _groups(found, axis) for one in _chained(group, axis, dtype)]
-        if len(found) == before:
-            return found
+            regions = [one for group in _groups(regions, axis) for one in _chained(group, axis, dtype)]
+        if len(regions) == before:
+            return regions
 
 
 def _groups(helds: Sequence[Held], axis: int) -> Iterator[list[Held]]:
-    """Those that are alike along all other axes."""
+    """Group regions that are alike along all other axes."""
     groups: dict[object, list[Held]] = {}
     for held in helds:
         starts, stops = held.region.starts, held.region.stops
@@ -256,7 +256,7 @@ def _groups(helds: Sequence[Held], axis: int) -> Iterator[list[Held]]:
 
 
 def _chained(group: Sequence[Held], axis: int, dtype: DType) -> Iterator[Held]:
-    """Those that follow each other along an axis as one; what two of them hold is taken from one."""
+    """Join regions that follow each other along an axis; where two overlap, the first is used."""
     if len(group) == 1:
         yield group[0]
         return
@@ -266,12 +266,12 @@ def _chained(group: Sequence[Held], axis: int, dtype: DType) -> Iterator[Held]:
         if end is not None and held.region.stops[axis] <= end:
             continue
         if end is not None and held.region.starts[axis] > end:
-            yield _one(chain, axis, dtype)
+            yield _joined(chain, axis, dtype)
             chain = []
         elif end is not None and held.region.starts[axis] < end:
             held = _from(held, axis, end)
         chain.append(held)
-    yield _one(chain, axis, dtype)
+    yield _joined(chain, axis, dtype)
 
 
 def _from(held: Held, axis: int, start: int) -> Held:
@@ -281,8 +281,8 @@ def _from(held: Held, axis: int, start: int) -> Held:
     return held.of(inner.moved(origin), holders.cut(inner, held.holder))
 
 
-def _one(chain: Sequence[Held], axis: int, dtype: DType) -> Held:
-    """Regions that follow each other along an axis as one."""
+def _joined(chain: Sequence[Held], axis: int, dtype: DType) -> Held:
+    """Join a chain of adjacent regions along an axis."""
     if len(chain) == 1:
         return chain[0]
     join = holders.concatenated
@@ -295,7 +295,7 @@ def _one(chain: Sequence[Held], axis: int, dtype: DType) -> Held:
 
 
 def missing(shape: Shape, helds: Sequence[Held]) -> str:
-    """What no region holds, as a subscript: `[:, 3:4]`. Nothing where it is no range along one axis."""
+    """The gaps between regions as subscripts: `[:, 3:4]`. Empty if they are not ranges along one axis."""
     cut_axes = {
         axis
         for held in helds

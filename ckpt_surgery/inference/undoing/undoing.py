@@ -1,4 +1,4 @@
-"""What undoes one function: from a region of its result to regions of its inputs.
+"""Undo one function: from a held region of its result to held regions of its inputs.
 
 A function that loses something raises Lost. `*` and `/` by a power of two count as undone: they are exact
 unless a number leaves the range of its dtype.
@@ -63,16 +63,16 @@ class Held:
     """Number of the first output that the holder needs."""
 
     def of(self, region: Region, holder: Holder) -> "Held":
-        """The same of another array."""
+        """The same output and dtype for a region of another array."""
         return Held(region, holder, self.dtype, self.first)
 
 
 Undone = Iterator[tuple[int, Held]]
-"""Number of an input, and what is held of it."""
+"""Number of an input, and its held region."""
 
 
 def undo_function(node: Apply, held: Held) -> list[tuple[int, Held]]:
-    """What is held of the inputs of a function, where a region of its result is held. Raises Lost."""
+    """Propagate a held region of a result to the function's inputs. Raises Lost."""
     undo = _UNDO.get(type(node.function))
     if undo is None or not node.inputs:
         raise _lost(node)
@@ -96,7 +96,7 @@ def as_dtype(held: Held, dtype: DType) -> Held:
 
 
 def _empty(held: Held, shape: Shape) -> Held:
-    """What is held of an array without elements."""
+    """An array without elements, held whole."""
     holder = held.holder
     if holder.shape != shape:
         holder = reshaped(holder, shape)
@@ -125,8 +125,7 @@ def _choice(function: Index | Take | Copies, node: Apply, held: Held) -> Undone:
     """A choice of indices along axes: subscripts, `take`, `repeat`, `tile`."""
     old, new = node.inputs[0].spec.shape, node.spec.shape
     chosen = function.picks(whole(new), old)
-    gathered = tuple(map(len, chosen))
-    layout = reshaping(gathered, new)
+    layout = reshaping(tuple(map(len, chosen)), new)
     before = None if layout is None else restricted(layout, held.region)
     assert before is not None, "only axes of length 1 come and go"
     region, moved = before
@@ -146,8 +145,8 @@ def _in_order(indices: np.ndarray, length: int, axis: int, holder: Holder) -> Ho
     """An array with the elements 0 to `length` - 1 along an axis, of one that has them at `indices`."""
     if len(indices) == length and np.array_equal(indices, np.arange(length)):
         return holder
-    found, first = np.unique(indices, return_index=True)
-    if len(found) < length:
+    distinct, first = np.unique(indices, return_index=True)
+    if len(distinct) < length:
         raise Lost(NOT_ALL)
     shape = holder.shape
     out = (*shape[:axis], length, *shape[axis + 1 :])
@@ -173,7 +172,7 @@ def _pad(function: Pad, node: Apply, held: Held) -> Undone:
 
 
 def _cut(held: Held, region: Region) -> Holder:
-    """What holds a region that lies in the one that is held."""
+    """The holder of a region inside the held one."""
     return cut(region.relative_to(held.region.starts), held.holder)
 
 
@@ -219,12 +218,12 @@ def _cast(function: Cast | Quantize, node: Apply, held: Held) -> Undone:
 
 
 def dtypes_below(node: Node) -> set[DType]:
-    """Dtypes of which each value of an array is one: where it was only cast, that of the leaf."""
+    """Dtypes whose values an array still has: where it was only cast, that of the leaf."""
     return {one.spec.dtype for one in below_first([node], _kept) if not _kept(one)}
 
 
 def _kept(node: Node) -> tuple[Node, ...]:
-    """The inputs whose elements those of an array are, perhaps as a wider dtype; none where it has others."""
+    """The inputs whose elements an array keeps, perhaps as a wider dtype; none if it has others."""
     if isinstance(node, Read):
         return ()
     if isinstance(node.function, Cast):
@@ -235,7 +234,7 @@ def _kept(node: Node) -> tuple[Node, ...]:
 
 
 def _rounded(function: Rounded, node: Apply, held: Held) -> Undone:
-    """What was computed in a wider dtype is rounded. Arithmetic that is undone had no need of it."""
+    """Skip the rounding of a wider dtype: arithmetic that can be undone does not round."""
     yield 0, held
 
 
@@ -277,7 +276,7 @@ _ROUNDING = ("+", "-", "*", "/")
 
 
 def _undo_floats(op: str, number: Number, number_first: bool, dtype: DType) -> str | None:
-    """The text of what undoes an operator with a number; None where there is nothing exact."""
+    """Text that undoes an operator with a number; None if nothing exact does."""
     if op not in ("*", "/") or (op == "/" and number_first) or not scales_exactly(number, dtype):
         return None
     factor = float(number) if op == "*" else 1.0 / number
@@ -332,7 +331,7 @@ _WITHOUT_ZERO = "float8_e8m0fnu"
 
 @functools.cache
 def holds_all(wide: DType, narrow: DType) -> bool:
-    """Whether each value of `narrow` is one of `wide` too, so that a cast there and back changes nothing."""
+    """True if each value of `narrow` is one of `wide` too, so that a cast there and back changes nothing."""
     if wide == narrow:
         return True
     kinds = kind(narrow) + kind(wide)
@@ -367,9 +366,9 @@ def _holds_floats(wide: DType, narrow: DType) -> bool:
 
 
 def scales_exactly(factor: Number, dtype: DType) -> bool:
-    """Whether products and quotients with a number are exact, unless they leave the range of a float dtype.
+    """True if products and quotients with a number are exact, unless they leave the range of a float dtype.
 
-    So it is with powers of two that the dtype holds, and whose reciprocal it holds.
+    This holds for powers of two if the dtype has both the number and its reciprocal.
     """
     if isinstance(factor, bool) or factor == 0 or not math.isfinite(factor):
         return False
