@@ -13,7 +13,7 @@ from ckpt_surgery.inference.values.fingerprints import Fingerprint
 _CLOSE = 1e-2
 """Largest relative error of a number that is guessed from rounded values."""
 _LARGEST = 1 << 20
-"""Largest number whose root a factor may be."""
+"""Largest number whose root is tried as a factor."""
 
 
 def operations(given: Fingerprint, wanted: Fingerprint) -> Iterator[str]:

@@ -66,7 +66,7 @@ class ByValues:
 
     formations: tuple[Formation, ...]
     reordered: Mapping[str, tuple[str, ...]]
-    """By leaf of the target: the leaves of the source whose elements it holds in an unknown order."""
+    """Sources of the leaves of the target that hold their elements in an unknown order."""
 
 
 def match_by_values(

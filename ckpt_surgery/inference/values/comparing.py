@@ -29,13 +29,13 @@ from ckpt_surgery.planner.entries import HAS_ARRAY
 from ckpt_surgery.planner.plan import Plan, Step
 
 ELEMENTS = 1 << 16
-"""Number of elements that are compared at once."""
+"""Number of elements compared at once."""
 MOST_ELEMENTS = 1 << 26
-"""Elements that are compared on random values at most; each leaf has its share."""
+"""Maximum number of elements compared on random values; each leaf has its share."""
 SHARE = (1 << 12, 1 << 20)
-"""Elements of a leaf that are compared on random values at least, and at most."""
+"""Minimum and maximum number of elements of a leaf compared on random values."""
 BOXES = 8
-"""Regions of a larger leaf that are compared on random values."""
+"""Number of regions of a larger leaf compared on random values."""
 
 _finfo: Callable[[DType], Any] = ml_dtypes.finfo
 _LARGEST_INTEGER = 63
@@ -73,7 +73,7 @@ def differing(
     regions: Iterable[Region],
     same: Callable[[np.ndarray, np.ndarray], bool] = equal,
 ) -> Region | None:
-    """The first of these regions in which two arrays differ; None where there is none."""
+    """The first of these regions in which two arrays differ; None if they are equal."""
     return next((region for region in regions if not same(actual(region), wanted(region))), None)
 
 
@@ -182,7 +182,7 @@ class Trial:
     problems: tuple[str, ...]
     """Sentences without a full stop, one for each leaf that is not what it was."""
     sampled: tuple[str, ...]
-    """Keys of leaves of which some regions were compared, because they are large."""
+    """Keys of large leaves, of which only some regions were compared."""
 
 
 def try_on_random_values(there: Plan, back: Plan) -> Trial:
@@ -236,7 +236,7 @@ def changed(leaves: Mapping[str, Leaf], source: str, there: Plan, back: Plan, re
 
 
 def _through(outputs: Mapping[str, Node], read: Reader) -> Reader:
-    """Reads outputs of a plan, computed from the leaves that `read` reads."""
+    """Reader of the outputs of a plan, computed from the leaves that `read` reads."""
     return lambda _, leaf, region: evaluate(outputs[leaf.key.text], region, read)
 
 
@@ -258,13 +258,13 @@ def _samples(shape: Shape, share: int) -> Iterator[Region]:
 
 
 def random_values(source: str, leaf: Leaf, region: Region) -> np.ndarray:
-    """Reads random values of any leaf."""
+    """Read random values for any leaf."""
     assert leaf.spec is not None, "only arrays are read"
     return random_region(leaf.key.text, leaf.spec, region)
 
 
 def random_region(name: str, spec: ArraySpec, region: Region) -> np.ndarray:
-    """A region of an array of random values, which follow from `name` and from where they are alone.
+    """A region of an array of random values, which depend only on `name` and on their index.
 
     Floats are between 1/16 and 16, of either sign, and integers between 1 and 63, as far as the dtype has
     them; none is 0.

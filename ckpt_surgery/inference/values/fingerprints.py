@@ -23,7 +23,7 @@ Words = np.ndarray
 """Hashes or their sums: uint64."""
 
 PIECE = 1 << 17
-"""Elements that are hashed at a time: their hashes stay in the processor's cache."""
+"""Number of elements hashed at a time: their hashes stay in the processor's cache."""
 _FIRST, _SECOND = np.uint64(0xFF51AFD7ED558CCD), np.uint64(0xC4CEB9FE1A85EC53)
 _SHIFT = np.uint64(33)
 _OF_FLOATS, _OF_INTEGERS, _OF_WIDE, _IMAGINARY = (np.uint64(n << 40) for n in (0x5, 0x9, 0x11, 0x21))
@@ -40,7 +40,7 @@ class Fingerprint:
     axes: tuple[Words, ...]
     """For each axis, the sums of its slices: uint64 of shape (length,)."""
     low: float | None = None
-    """The least value as float64; None where there is no number, or one that is NaN or infinite."""
+    """The least value as float64; None if there are no numbers, or any is NaN or infinite."""
     high: float | None = None
 
     @property
@@ -112,7 +112,7 @@ def hashes(values: np.ndarray) -> Words:
 
 @np.errstate(over="ignore")
 def mixed(words: Words) -> Words:
-    """Each word mixed, in place."""
+    """Mix each word, in place."""
     words ^= words >> _SHIFT
     words *= _FIRST
     words ^= words >> _SHIFT
@@ -122,7 +122,7 @@ def mixed(words: Words) -> Words:
 
 
 class _Sums:
-    """Sums that grow piece by piece."""
+    """Accumulates the sums of one array, piece by piece."""
 
     def __init__(self, shape: Shape) -> None:
         self._shape = shape
@@ -190,7 +190,7 @@ def _limits_of_16_bits(values: np.ndarray) -> tuple[float, float]:
 
 
 def _pieces(region: Region, block: np.ndarray) -> Iterator[tuple[Region, np.ndarray]]:
-    """A block in contiguous pieces of at most PIECE elements, with their places."""
+    """Split a block into contiguous pieces of at most PIECE elements, with their places."""
     lengths = grown((1,) * block.ndim, block.shape, PIECE)
     for part in chunk_regions(block.shape, lengths):
         yield part.moved(region.starts), np.ascontiguousarray(block[part.slices]).reshape(part.shape)
@@ -217,7 +217,7 @@ def _table(dtype: np.dtype[Any]) -> Words:
 
 
 def least_common(dtypes: Iterable[np.dtype[Any]], own: np.dtype[Any]) -> list[np.dtype[Any]]:
-    """The dtypes among these to which values of `own` are rounded, when a recipe casts them."""
+    """Dtypes among these, other than `own`, to which a cast rounds the values of `own`."""
     if kind_of(own) != "f":
         return []
     narrower = {dtype for dtype in dtypes if kind_of(dtype) == "f" and dtype.itemsize <= own.itemsize}

@@ -92,24 +92,24 @@ class _Check:
             for one in row
         ]
 
-    def _holds(self, one: Formation) -> bool:
+    def _holds(self, formation: Formation) -> bool:
         """True if a leaf of repeated values, or one without values, is what its name says."""
-        if self.target.is_array(one.target):
-            stacks = _stack_of(self.source, one.sources), _stack_of(self.target, [one.target])
+        if self.target.is_array(formation.target):
+            stacks = _stack_of(self.source, formation.sources), _stack_of(self.target, [formation.target])
             repeats = any(stack is not None and stack.constant for stack in stacks)
-            return repeats and equal_elements(one, self.source, self.target)
-        here, there = self.source.leaves[one.sources[0]], self.target.leaves[one.target]
+            return repeats and equal_elements(formation, self.source, self.target)
+        here, there = self.source.leaves[formation.sources[0]], self.target.leaves[formation.target]
         return equal_leaves(self.source, here, self.target, there)
 
-    def overlaps(self, one: Formation) -> bool:
+    def overlaps(self, formation: Formation) -> bool:
         """True if a leaf shares slices with one of the leaves that it would be made of."""
-        wanted = _stack_of(self.target, [one.target])
+        wanted = _stack_of(self.target, [formation.target])
         if wanted is None:
             return False
         sums = _telling_slices(wanted.fingerprint)
         return any(
             not sums.isdisjoint(_telling_slices(given.fingerprint))
-            for given in (_stack_of(self.source, [key]) for key in one.sources)
+            for given in (_stack_of(self.source, [key]) for key in formation.sources)
             if given is not None
         )
 
@@ -134,10 +134,10 @@ class _Check:
 
     def _after_arithmetic(self, keys: tuple[str, ...], wanted: Sequence[str]) -> list[Formation] | None:
         """The formations with a sum or a product of one number; None if there are none."""
-        given, asked = _stack_of(self.source, keys), _stack_of(self.target, wanted)
-        if given is None or asked is None or given.size != asked.size or asked.constant:
+        given, targets = _stack_of(self.source, keys), _stack_of(self.target, wanted)
+        if given is None or targets is None or given.size != targets.size or targets.constant:
             return None
-        for operation in operations(given.fingerprint, asked.fingerprint):
+        for operation in operations(given.fingerprint, targets.fingerprint):
             matches = match_after_operation(operation, self.source, self.target, keys, wanted)
             if len(matches.formations) == len(wanted):
                 self.operations[operation] = None
@@ -190,13 +190,13 @@ def constants_of_families(
 
 
 def _origin(
-    one: Formation, of_sources: Places, of_targets: Places
+    formation: Formation, of_sources: Places, of_targets: Places
 ) -> tuple[Value, tuple[KeyTemplate, ...]] | None:
     """The value and the source templates of a member; None if its sources have other indices than it."""
-    origins = [of_sources[key] for key in one.sources]
-    if any(indices != of_targets[one.target][1] for _, indices in origins):
+    origins = [of_sources[key] for key in formation.sources]
+    if any(indices != of_targets[formation.target][1] for _, indices in origins):
         return None
-    return one.value, tuple(family.template for family, _ in origins)
+    return formation.value, tuple(family.template for family, _ in origins)
 
 
 def same_constant(source: Side, keys: Iterable[str], target: Side, key: str) -> bool:
@@ -207,5 +207,5 @@ def same_constant(source: Side, keys: Iterable[str], target: Side, key: str) -> 
     wanted = target.sums(key)
     given = (source.after_cast(name, dtype) for name in keys)
     return wanted.constant and all(
-        one is not None and one.constant and one.low == wanted.low for one in given
+        sums is not None and sums.constant and sums.low == wanted.low for sums in given
     )

@@ -6,8 +6,8 @@ and `up_proj`).
 
 Slices, halves, every second row and the rows of a head are all windows that repeat: an axis of length `n` is
 cut into `repeats` equal periods, and of each the same rows are taken. `repeats = 1` is a plain slice; a
-period of 2 with one row is every second row; one period for each group of heads takes the queries out of what
-is fused by group.
+period of 2 with one row is every second row; one period for each group of heads takes the queries out of an
+array that is fused by group.
 """
 
 import itertools
@@ -29,9 +29,9 @@ from ckpt_surgery.inference.values.marginals import Marginals, divisors
 MOST_SIBLINGS = 3
 """Maximum number of families taken together."""
 MOST_FAMILIES = 12
-"""Families that differ in one component, up to which some of them are taken together."""
+"""Maximum number of families differing in one component for which combinations are tried."""
 MOST_SLICES = 1024
-"""Slices of an axis, up to which they are looked for by themselves."""
+"""Maximum length of an axis whose slices are searched for one by one."""
 
 Wanted = TypeVar("Wanted")
 
@@ -174,12 +174,12 @@ def sibling_stacks(grids: Sequence[Grid], known: Mapping[str, Fingerprint]) -> I
 
 
 def _together(some: Sequence[Grid], known: Mapping[str, Fingerprint]) -> Iterator[Piece]:
-    common = [n for n in some[0].members if all(n in other.members for other in some[1:])]
+    common = [n for n in some[0].members if all(n in grid.members for grid in some[1:])]
     members = [{n: f.members[n] for n in common if f.members[n] in known} for f in some]
     slots = some[0].template.slots
     for count in range(slots + 1):
         for chosen in itertools.combinations(range(slots), count):
-            stacks = [list(_along(one, chosen)) for one in members]
+            stacks = [list(_along(family, chosen)) for family in members]
             if len({len(stack) for stack in stacks}) != 1:
                 continue
             for parts in zip(*stacks, strict=True):
@@ -294,9 +294,9 @@ def sliced_pieces(sources: Iterable[Piece], read: Callable[[Holder], Fingerprint
 def chains(
     wanted: Fingerprint, axis: int, pieces: Pieces
 ) -> Iterator[tuple[int, list[tuple[Window, Piece]]]]:
-    """The pieces that lie one behind the other from the first row of each period on, as far as they go.
+    """Yield pieces that follow each other from the first row of each period on, as far as they go.
 
-    With each, how many periods the axis has. Of several with equal sums, the one of the fewest leaves.
+    With each, the number of periods of the axis. Of several with equal sums, the one of the fewest leaves.
     """
     by_start: dict[int, dict[int, tuple[Window, Piece]]] = {}
     for window, alike in windows(wanted, [axis], pieces):

@@ -29,11 +29,11 @@ from ckpt_surgery.planner.cutting import side_by_side
 SOURCE = "source"
 """Name of the source in drafts."""
 AT_ONCE = 256 << 20
-"""Bytes that evaluating one region takes at most, of a larger budget: smaller regions are not slower."""
+"""Maximum bytes for evaluating one region, however large the budget: smaller regions are not slower."""
 
 
 Fingerprints = Mapping[str, Mapping[np.dtype[Any], Fingerprint]]
-"""By key and by dtype: the leaf's own dtype, and those that its values were rounded to."""
+"""Fingerprints by key and dtype: the leaf's own, and those that its values were rounded to."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Side:
     leaves: Mapping[str, Leaf]
     """Every leaf, by the text of its key."""
     fingerprints: Fingerprints = field(default_factory=dict)
-    """Of the leaves whose values were read."""
+    """Fingerprints of the leaves whose values were read."""
     read: Callable[[Leaf, Region], np.ndarray] | None = None
     """Reads a region of a leaf; None where there are no values."""
     memory: int = 1 << 30
@@ -74,14 +74,14 @@ class Side:
         return self.fingerprints[key][self.dtype_of(key)]
 
     def as_dtype(self, dtype: np.dtype[Any]) -> dict[str, Fingerprint]:
-        """The fingerprints of all leaves that a cast takes to this dtype, as they are after it."""
+        """The fingerprints after a cast to this dtype, of all leaves that can be cast to it."""
         casts = ((key, self.after_cast(key, dtype)) for key in self.fingerprints)
         return {key: sums for key, sums in casts if sums is not None}
 
     def after_cast(self, key: str, dtype: np.dtype[Any]) -> Fingerprint | None:
         """The fingerprint of a leaf after a cast to a dtype; None where that changes its kind, or is unknown.
 
-        Integers are one kind, with a sign or without: those that both have are the same.
+        Integers are one kind, with a sign or without: numbers that both can hold have equal hashes.
         """
         known = self.fingerprints.get(key)
         if known is None or not self.is_array(key):
@@ -128,7 +128,7 @@ def fingerprints_of(
 
 
 def fingerprint_of(holder: Holder, side: Side, dtype: np.dtype[Any]) -> Fingerprint:
-    """The fingerprint of an expression over leaves of one side, as it is after a cast to a dtype."""
+    """The fingerprint of an expression over leaves of one side, after a cast to a dtype."""
     keys, value = written(holder)
     node = node_of(value, [side.leaves[key] for key in keys])
     spec = node.spec
