@@ -45,12 +45,12 @@ class Value:
     """An expression of the recipe language, with holes for numbers that differ from leaf to leaf."""
 
     text: str
-    """It speaks of one source leaf as `x`, of several as `xs`, or as `xs[0]`, `xs[1]`, … one by one. A hole
+    """It names one source leaf `x`, several of them `xs`, or as `xs[0]`, `xs[1]`, … one by one. A hole
     is written `{0}`, `{1}`, …: the number of an entry of `numbers`."""
     numbers: tuple[int, ...] = ()
     """Numbers to put into the holes."""
     ends: tuple[int | None, ...] = ()
-    """The number that each hole may be left out for: that of the bound of a slice at the end of its axis."""
+    """The number with which each hole may be left empty: the bound of a slice at the end of its axis."""
 
     def __str__(self) -> str:
         pairs = itertools.zip_longest(self.numbers, self.ends)
@@ -175,7 +175,7 @@ class Findings:
     """All that is known of how to make a target from a source."""
 
     source_keys: tuple[str, ...]
-    """Every key of the source. No rule may claim more than what it is for."""
+    """Every key of the source. No rule may claim more keys than it is for."""
     target_keys: tuple[str, ...]
     """Every key of the target."""
     formations: tuple[Formation, ...]

@@ -63,14 +63,14 @@ def _is_stack(holder: Holder) -> bool:
 
 
 class _Writer:
-    """Text with holes, and the numbers that belong into them."""
+    """Writes text with holes, and collects the numbers for them."""
 
     def __init__(self, names: Mapping[str, str], listed: bool):
         self._names = names
         self._listed = listed
         self.numbers: list[int] = []
         self.ends: list[int | None] = []
-        """The number that each hole may be left out for."""
+        """The number with which each hole may be left empty."""
 
     def text(self, holder: Holder) -> str:
         if isinstance(holder, Leaves):

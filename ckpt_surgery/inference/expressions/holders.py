@@ -1,7 +1,7 @@
 """Holders: expressions over other leaves that give an array, kept in a short form as they grow.
 
-Layouts follow each other as one layout, parts are cut before elements are moved, arithmetic comes last, and
-arrays that are made alike of leaves are made of the stack of these leaves.
+Successive layouts become one layout, parts are cut before elements are moved, arithmetic comes last, and a
+stack of arrays that are made alike is one expression over the stack of their leaves.
 """
 
 import itertools
@@ -99,10 +99,10 @@ class Joined:
     @property
     def shape(self) -> Shape:
         """Shape of the result."""
-        one, axis = self.parts[0].shape, self.axis
+        first, axis = self.parts[0].shape, self.axis
         if self.stacked:
-            return (*one[:axis], len(self.parts), *one[axis:])
-        return (*one[:axis], sum(part.shape[axis] for part in self.parts), *one[axis + 1 :])
+            return (*first[:axis], len(self.parts), *first[axis:])
+        return (*first[:axis], sum(part.shape[axis] for part in self.parts), *first[axis + 1 :])
 
 
 Holder = Leaves | Laid | HeldPart | Call | Joined
@@ -259,9 +259,9 @@ def lifted(parts: Sequence[Holder]) -> Holder | None:
     if isinstance(first, Joined):
         return _lifted_join(parts, first)
     same = [part for part in parts if isinstance(part, Laid | HeldPart | Call)]
-    if len(same) < count or len({_form(one) for one in same}) > 1:
+    if len(same) < count or len({_form(part) for part in same}) > 1:
         return None
-    inner = lifted([one.inner for one in same])
+    inner = lifted([part.inner for part in same])
     if inner is None:
         return None
     if isinstance(first, Laid):
@@ -274,19 +274,19 @@ def lifted(parts: Sequence[Holder]) -> Holder | None:
     return Call(first.text, inner, (count, *first.shape), inner.depth + 1, first.elementwise, first.operator)
 
 
-def _form(one: Laid | HeldPart | Call) -> object:
+def _form(holder: Laid | HeldPart | Call) -> object:
     """Form that arrays which are made alike share, apart from their inner array."""
-    if isinstance(one, Laid):
-        return one.layout
-    return one.region if isinstance(one, HeldPart) else (one.text, one.shape)
+    if isinstance(holder, Laid):
+        return holder.layout
+    return holder.region if isinstance(holder, HeldPart) else (holder.text, holder.shape)
 
 
 def _lifted_join(parts: Sequence[Holder], first: Joined) -> Holder | None:
     joins = [part for part in parts if isinstance(part, Joined)]
-    forms = {(one.axis, one.stacked, len(one.parts)) for one in joins}
+    forms = {(join.axis, join.stacked, len(join.parts)) for join in joins}
     if len(joins) < len(parts) or len(forms) > 1:
         return None
-    all_parts = [part for one in joins for part in one.parts]
+    all_parts = [part for join in joins for part in join.parts]
     alike = None if first.stacked else lifted(all_parts)
     count, axis, each = len(parts), first.axis, first.parts[0].shape
     if alike is not None and 0 not in each:
@@ -294,7 +294,7 @@ def _lifted_join(parts: Sequence[Holder], first: Joined) -> Holder | None:
         apart = reshaped(alike, (count, len(first.parts), *each))
         order = [0, *range(2, 2 + axis), 1, *range(2 + axis, 2 + len(each))]
         return reshaped(laid(transposing(apart.shape, order), apart), (count, *first.shape))
-    columns = [lifted(column) for column in zip(*(one.parts for one in joins), strict=True)]
+    columns = [lifted(column) for column in zip(*(join.parts for join in joins), strict=True)]
     stacks = [stack for stack in columns if stack is not None]
     if len(stacks) < len(columns):
         return None

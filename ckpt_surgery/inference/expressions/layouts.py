@@ -35,7 +35,7 @@ class Layout:
     def of(
         before: Sequence[Sequence[Any]], after: Sequence[Sequence[Any]], lengths: Mapping[Any, int]
     ) -> "Layout":
-        """The layout with these digits, which have any names.
+        """The layout with these digits, which may have any names.
 
         Digits of length 1 are left out, and neighbours that stay neighbours become one digit.
         """
@@ -159,9 +159,9 @@ def composed(first: Layout, second: Layout) -> Layout | None:
 
 
 def _common(first: Sequence[int], second: Sequence[int]) -> list[tuple[int, int, int]] | None:
-    """The digits of two ways to cut the same elements, from slow to fast; None where none divide both.
+    """Common digits of two ways to cut the same elements, from slow to fast; None if none divide both.
 
-    Of each, its length, and which digit of each way it belongs to.
+    Each as its length, and the digit of each way that it belongs to.
     """
     if 0 in first:
         return None
@@ -204,7 +204,7 @@ def restricted(layout: Layout, region: Region) -> tuple[Region, Layout] | None:
 
 
 def _spread(start: int, stop: int, lengths: Sequence[int]) -> list[range] | None:
-    """Indices of each digit whose product is the range of an axis; None where there are none."""
+    """Indices of each digit whose product is the range of an axis; None if there are none."""
     if not lengths:
         return []
     place = math.prod(lengths[1:])
@@ -218,7 +218,7 @@ def _spread(start: int, stop: int, lengths: Sequence[int]) -> list[range] | None
 
 
 def _gathered(lengths: Sequence[int], taken: Sequence[range]) -> tuple[int, int] | None:
-    """First index and the one behind the last of an axis whose digits have these ranges; None: not one."""
+    """Bounds of the range of an axis whose digits have these ranges; None if it is not one range."""
     start, size, several = 0, 1, False
     for length, part in zip(lengths, taken, strict=True):
         if several and len(part) != length:

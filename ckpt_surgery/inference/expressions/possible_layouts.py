@@ -1,7 +1,7 @@
 """List every layout that takes one shape to another, where each digit is a whole axis of one of them.
 
 Axes are moved about whole, an axis is cut into axes of the result, or axes are joined into one of the result.
-Shapes say no more than that; what lies in an axis that is cut or joined keeps its plain order, slow to fast.
+Shapes say no more than that; elements of an axis that is cut or joined keep their order, slow to fast.
 """
 
 import math
@@ -20,7 +20,7 @@ _Group = tuple[Digit, ...]
 
 
 def layouts(shape_in: Shape, shape_out: Shape, stacked: int = 0) -> list[Layout]:
-    """The layouts that take an array of `shape_in` to `shape_out`: none where there is none; at most `MOST`.
+    """The layouts that take an array of `shape_in` to `shape_out`, at most `MOST`; empty if there are none.
 
     Axes are cut and joined in their order; only the first `stacked` ones, along which leaves are stacked, may
     also stand between the others where axes are joined. Layouts with the same effect are listed once: axes of
@@ -54,7 +54,7 @@ class _ShapeSearch:
     def results(self, wanted: Shape, left: Shape) -> Iterator[tuple[_Group, ...]]:
         """The digits of each axis of the result of these lengths, all longer than 1.
 
-        `left`: what is left of each axis of the input.
+        `left`: the rest of each axis of the input.
         """
         self.tries += 1
         if self.tries > _MOST_TRIES:

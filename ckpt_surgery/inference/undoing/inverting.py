@@ -97,14 +97,14 @@ class _Backwards:
         self._held: dict[int, list[Held]] = {}
         """Held regions of each array, by the identity of its node."""
         self._moved: dict[tuple[str, str], str] = {}
-        """Outputs that are leaves as they are, by source and key: the first of each."""
+        """First output that is the leaf as it is, by source and key."""
         self._lost: dict[tuple[str, str], str] = {}
-        """Why leaves do not come back, by source and key."""
+        """Reasons why leaves do not come back, by source and key."""
         self._explained: set[int] = set()
         """Identities of the nodes below which every leaf has a reason."""
 
     def start(self, number: int, key: str, value: Node) -> None:
-        """Note that an output holds its value."""
+        """Record that an output holds its value."""
         if isinstance(value, Read):
             self._moved.setdefault((value.source, value.leaf.key.text), key)
             if value.leaf.kind not in HAS_ARRAY:
@@ -181,7 +181,7 @@ class _SharedNodes:
 
     def _apply(self, node: Apply) -> Node:
         inputs = tuple(
-            self._leaf(one) if isinstance(one, Read) else self._known[id(one)] for one in node.inputs
+            self._leaf(child) if isinstance(child, Read) else self._known[id(child)] for child in node.inputs
         )
         rebuilt = node if inputs == node.inputs else Apply(node.function, inputs)
         if isinstance(rebuilt.function, Index):
@@ -230,7 +230,7 @@ class _SharedNodes:
 def merged(shape: Shape, dtype: DType, helds: Sequence[Held]) -> list[Held]:
     """Join regions of an array where they meet: one that is whole, if there is one.
 
-    Of several that hold the same, the one of the first output is taken. `dtype`: that of the array.
+    Of several equal ones, that of the first output is used. `dtype`: that of the array.
     """
     regions = sorted(helds, key=lambda held: held.first)
     whole = Region.whole(shape)
@@ -240,7 +240,7 @@ def merged(shape: Shape, dtype: DType, helds: Sequence[Held]) -> list[Held]:
                 return [held]
         before = len(regions)
         for axis in reversed(range(len(shape))):
-            regions = [one for group in _groups(regions, axis) for one in _chained(group, axis, dtype)]
+            regions = [held for group in _groups(regions, axis) for held in _chained(group, axis, dtype)]
         if len(regions) == before:
             return regions
 

@@ -43,7 +43,7 @@ from ckpt_surgery.inference.expressions.layouts import reshaping, restricted, tr
 
 NOT_ALL = "no output holds all of it"
 MOST_LISTED = 1000
-"""Numbers that the order of elements may take in an expression."""
+"""Maximum count of indices written out in an expression to give the order of elements."""
 
 
 class Lost(Exception):
@@ -52,13 +52,13 @@ class Lost(Exception):
 
 @frozen()
 class Held:
-    """A region of an array that a holder holds."""
+    """A region of an array, as an expression over outputs."""
 
     region: Region
     holder: Holder
-    """It gives an array of the region's shape."""
+    """Expression that gives an array of the region's shape."""
     dtype: DType
-    """The holder's. Where the array has another, it holds the same values, none of them rounded."""
+    """Dtype of the holder. If the array has another, the values are the same, none of them rounded."""
     first: int
     """Number of the first output that the holder needs."""
 
@@ -82,14 +82,14 @@ def undo_function(node: Apply, held: Held) -> list[tuple[int, Held]]:
 
 
 def _lost(node: Apply) -> Lost:
-    """The reason where no inverse of a function is known."""
+    """The error for a function without a known inverse."""
     leaves = len({(read.source, read.leaf.key.text) for read in reads(node)})
     name = node.function.called()
     return Lost(f"computed from {leaves} leaves" if leaves > 1 else f"no expression undoes `{name}`")
 
 
 def as_dtype(held: Held, dtype: DType) -> Held:
-    """The same values as another dtype, which has all of them."""
+    """Cast the holder to another dtype, which has all of its values."""
     if held.dtype == dtype:
         return held
     return Held(held.region, cast(held.holder, dtype), dtype, held.first)
@@ -218,7 +218,7 @@ def _cast(function: Cast | Quantize, node: Apply, held: Held) -> Undone:
 
 
 def dtypes_below(node: Node) -> set[DType]:
-    """Dtypes whose values an array still has: where it was only cast, that of the leaf."""
+    """Dtypes that an array's values had before they were widened: of a cast leaf, its own."""
     return {one.spec.dtype for one in below_first([node], _kept) if not _kept(one)}
 
 
@@ -286,7 +286,7 @@ def _undo_floats(op: str, number: Number, number_first: bool, dtype: DType) -> s
 
 
 def _undo_integers(op: str, number: Number, number_first: bool, dtype: DType) -> str | None:
-    """The same for integers, whose sums and products are exact, or errors where they leave their range."""
+    """The same for integers, whose sums and products are exact, or errors outside their range."""
     number = int(number)
     if op == "+":
         return f"{INNER} - {_shown(number)}" if number else INNER
