@@ -57,8 +57,7 @@ def check_names_by_values(
         decided = check.decided(undecided)
         formations += decided
         done = {one.target for one in decided}
-        rest = tuple(key for key in undecided.targets if key not in done)
-        if rest:
+        if rest := tuple(key for key in undecided.targets if key not in done):
             left_open.append(replace(undecided, targets=rest))
     return Proposal(tuple(formations), tuple(left_open))
 
