@@ -8,40 +8,34 @@ Columns = Mapping[str, Column]
 
 _MOST_DIVISORS = 64
 _FEWEST_DIVIDED = 3
-"""Of fewer numbers, some quotient or remainder is anything: it would explain nothing."""
+"""Fewer distinct numbers always fit some quotient or remainder, which would explain nothing."""
 
 
 def expression_of(values: Column, columns: Columns) -> str | None:
     """The shortest expression in `columns` that gives these values in every row; None if there is none.
 
-    It is tried in this order: a number, a column, a column plus a number, a multiple of it, its quotient and
+    The order of trials: a number, a column, a column plus a number, a multiple of it, its quotient and
     its remainder, a sum of several columns.
     """
     if len(set(values)) <= 1:
         return str(values[0]) if values else None
-    for name, column in columns.items():
-        found = _linear(values, name, column)
-        if found is not None:
-            return found
-    for name, column in columns.items():
-        found = _divided(values, name, column)
-        if found is not None:
-            return found
+    for form in (_linear, _divided):
+        for name, column in columns.items():
+            expression = form(values, name, column)
+            if expression is not None:
+                return expression
     return _sum(values, columns)
 
 
 def _sum(values: Column, columns: Columns) -> str | None:
     """`a * 8 + b`: a multiple of one column, plus other columns."""
     for last, column in columns.items() if len(columns) > 1 else ():
-        others = {name: one for name, one in columns.items() if name != last}
-        left = [value - one for value, one in zip(values, column, strict=True)]
-        for name, one in others.items():
-            found = _linear(left, name, one)
-            if found is not None:
-                return f"{found} + {last}"
-        found = _sum(left, others)
-        if found is not None:
-            return f"{found} + {last}"
+        others = {name: other for name, other in columns.items() if name != last}
+        rest = [value - number for value, number in zip(values, column, strict=True)]
+        multiples = (_linear(rest, name, other) for name, other in others.items())
+        summand = next(filter(None, multiples), None) or _sum(rest, others)
+        if summand is not None:
+            return f"{summand} + {last}"
     return None
 
 
@@ -81,7 +75,7 @@ def _divided(values: Column, name: str, column: Column) -> str | None:
 
 
 def _divisors(pairs: Mapping[int, int]) -> Iterator[int]:
-    """Divisors worth a try: small ones, and the range of the values."""
+    """Divisors worth trying: small ones, and the range of the values."""
     most = max(pairs)
     yield from range(2, min(most, _MOST_DIVISORS) + 1)
     period = max(pairs.values()) - min(pairs.values()) + 1
@@ -92,20 +86,21 @@ def _divisors(pairs: Mapping[int, int]) -> Iterator[int]:
 def condition(wanted: Sequence[int], others: Sequence[int], name: str, ranges: bool = False) -> str | None:
     """A condition that holds for all `wanted` numbers and for none of the others; None where there is none.
 
-    `name`: the number as an expression, such as `int(n)`. `ranges`: whether these have to be all from one to
-    another, as for names such as `w1` and `w3`, which are no odd ones.
+    `name`: the number as an expression, such as `int(n)`. `ranges`: only try ranges, not remainders or lists,
+    as for names such as `w1` and `w3`, where being odd means nothing.
     """
     low, high = min(wanted), max(wanted)
+    single = f"{name} == {low}" if low == high else None
     if all(other > high for other in others):
-        return f"{name} == {low}" if low == high else f"{name} < {high + 1}"
+        return single or f"{name} < {high + 1}"
     if all(other < low for other in others):
-        return f"{name} == {low}" if low == high else f"{name} >= {low}"
+        return single or f"{name} >= {low}"
     for k in range(2, 2 if ranges else 9):
-        remainders = {one % k for one in wanted}
-        if len(remainders) == 1 and not remainders & {one % k for one in others}:
+        remainders = {number % k for number in wanted}
+        if len(remainders) == 1 and not remainders & {number % k for number in others}:
             return f"{name} % {k} == {remainders.pop()}"
     if all(other < low or other > high for other in others):
-        return f"{name} == {low}" if low == high else f"{low} <= {name} < {high + 1}"
+        return single or f"{low} <= {name} < {high + 1}"
     if ranges:
         return None
     few = sorted(set(wanted))
