@@ -1,4 +1,4 @@
-"""The rules for a bundle of parts: one if possible, else by structure, by number, at last key by key."""
+"""Draft the rules of a bundle of parts: a single one, else by structure, by number, or key by key."""
 
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Sequence
@@ -25,14 +25,12 @@ from ckpt_surgery.inference.expressions.formations import Formation
 
 def draft_rules(parts: Iterable[RulePart], universe: Universe, tables: Tables) -> list[RuleDraft]:
     """Rules that do exactly what the parts say, in the order of the parts."""
-    found: list[RuleDraft] = []
-    for bundle in connected(grouped(map(_taken_apart, parts))):
-        found += _rules(bundle, universe, tables)
-    return found
+    bundles = connected(grouped(map(_claim_first_source, parts)))
+    return [rule for bundle in bundles for rule in _rules(bundle, universe, tables)]
 
 
-def _taken_apart(part: RulePart) -> RulePart:
-    """The part as one that looks up all its sources but the first, if its value speaks of them one by one."""
+def _claim_first_source(part: RulePart) -> RulePart:
+    """Claim the first source of a part and look up the others, if its value names them one by one."""
     patterns = {place.pattern for place in part.sources}
     if takes_apart(part.value.text) and 1 < len(part.sources) == len(patterns):
         return replace(part, sources=part.sources[:1], looked_up=(None, *part.sources[1:]))
@@ -40,12 +38,12 @@ def _taken_apart(part: RulePart) -> RulePart:
 
 
 def _rules(bundle: Bundle, universe: Universe, tables: Tables) -> list[RuleDraft]:
-    found = rule_for(bundle, universe, tables)
-    if found is not None:
-        return [found]
+    single = rule_for(bundle, universe, tables)
+    if single is not None:
+        return [single]
     smaller = list(_smaller(bundle))
     if len(smaller) > 1:
-        return [rule for one in smaller for rule in _rules(one, universe, tables)]
+        return [rule for part in smaller for rule in _rules(part, universe, tables)]
     return _by_key([part for group in bundle for part in group], universe, tables)
 
 
@@ -53,30 +51,31 @@ def _rules(bundle: Bundle, universe: Universe, tables: Tables) -> list[RuleDraft
 
 
 def _smaller(bundle: Bundle) -> Iterator[Bundle]:
-    """Bundles that are more alike: by their structure, else by one of their numbers, else each alone."""
+    """Split a bundle by structure, else by one of the numbers in its keys, else into its smallest bundles."""
     alone = [
-        grouped(part for group in one for part in group)
-        for one in connected([part] for group in bundle for part in group)
+        grouped(part for group in smallest for part in group)
+        for smallest in connected([part] for group in bundle for part in group)
     ]
     if len(alone) < 2:
         return
     split = _split(alone, map(_structure, alone))
     if len(split) == 1:
-        several = [_split(alone, column) for column in zip(*map(_numbers, alone), strict=True)]
-        useful = [one for one in several if 1 < len(one) < len(alone)]
-        split = min(useful, key=len) if useful else [[one] for one in alone]
-    yield from (grouped(part for one in bundles for group in one for part in group) for bundles in split)
+        by_number = [_split(alone, column) for column in zip(*map(_numbers, alone), strict=True)]
+        useful = [bundles for bundles in by_number if 1 < len(bundles) < len(alone)]
+        split = min(useful, key=len) if useful else [[smallest] for smallest in alone]
+    for bundles in split:
+        yield grouped(part for smallest in bundles for group in smallest for part in group)
 
 
-def _split(several: Sequence[Bundle], marks: Iterable[Hashable]) -> list[list[Bundle]]:
-    found: dict[Hashable, list[Bundle]] = defaultdict(list)
-    for one, mark in zip(several, marks, strict=True):
-        found[mark].append(one)
-    return list(found.values())
+def _split(bundles: Sequence[Bundle], marks: Iterable[Hashable]) -> list[list[Bundle]]:
+    by_mark: dict[Hashable, list[Bundle]] = defaultdict(list)
+    for bundle, mark in zip(bundles, marks, strict=True):
+        by_mark[mark].append(bundle)
+    return list(by_mark.values())
 
 
 def _structure(bundle: Bundle) -> Hashable:
-    """How many parts of which kind there are, and of how many leaves each."""
+    """Target pattern, value and sorted source counts of each group."""
     return tuple(
         (
             None if group[0].target is None else group[0].target.pattern,
@@ -97,21 +96,22 @@ def _numbers(bundle: Bundle) -> Sequence[str]:
 
 
 def _by_key(parts: Sequence[RulePart], universe: Universe, tables: Tables) -> list[RuleDraft]:
-    """Rules for leaves that hang together, with their keys as they are."""
-    found = rule_for([[part] for part in parts], universe, tables)
-    if found is None and all(part.sources == parts[0].sources and gathers(part.value.text) for part in parts):
-        found = _listed(parts, universe, tables)
-    return [_added(part) for part in parts] if found is None else [found]
+    """Rules for connected leaves, with their keys written out."""
+    rule = rule_for([[part] for part in parts], universe, tables)
+    if rule is None and all(part.sources == parts[0].sources and gathers(part.value.text) for part in parts):
+        rule = _table_rule(parts, universe, tables)
+    return [_lookup_rule(part) for part in parts] if rule is None else [rule]
 
 
-def adding_rule(one: Formation) -> RuleDraft:
-    """A rule that makes one leaf, and claims nothing."""
-    *places, target = (KeyPlace(KeyPattern((key,))) for key in (*one.sources, one.target))
-    return _added(RulePart(Kind.MADE, tuple(places), target, one.value, ((one.evidence, one.why),)))
+def adding_rule(formation: Formation) -> RuleDraft:
+    """A rule that adds one leaf and claims none."""
+    *places, target = (KeyPlace(KeyPattern((key,))) for key in (*formation.sources, formation.target))
+    reasons = ((formation.evidence, formation.why),)
+    return _lookup_rule(RulePart(Kind.MADE, tuple(places), target, formation.value, reasons))
 
 
-def _listed(parts: Sequence[RulePart], universe: Universe, tables: Tables) -> RuleDraft | None:
-    """A rule that claims the entries of a table, which also gives their order."""
+def _table_rule(parts: Sequence[RulePart], universe: Universe, tables: Tables) -> RuleDraft | None:
+    """A rule that claims the keys listed in a table, in the order of the table."""
     keys = tuple(place.text for place in parts[0].sources)
     if len(set(keys)) < len(keys):
         return None
@@ -135,9 +135,9 @@ def _listed(parts: Sequence[RulePart], universe: Universe, tables: Tables) -> Ru
     )
 
 
-def _added(part: RulePart) -> RuleDraft:
-    """A rule that claims nothing, and looks up all that the value reads."""
-    places = [one or part.sources[0] for one in part.looked_up] or list(part.sources)
+def _lookup_rule(part: RulePart) -> RuleDraft:
+    """A rule that claims nothing and looks up every leaf of its value."""
+    places = [place or part.sources[0] for place in part.looked_up] or list(part.sources)
     sources = [f"source[{place.text!r}]" for place in places]
     text = str(part.value)
     value = with_sources(text, sources) if gathers(text) else read_alone(text, sources[0])

@@ -1,4 +1,4 @@
-"""Findings as a recipe: few rules that do exactly what was found, each with its evidence."""
+"""Draft a recipe from findings: few rules that do exactly that, each with its evidence."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -18,10 +18,10 @@ from ckpt_surgery.inference.drafts.writing import document_of, stop_of, summary,
 from ckpt_surgery.inference.expressions.formations import EvidenceName, Findings
 
 _MANY_KEPT = 2
-"""Rules for leaves that stay as they are, above which `unmatched: keep` stands for them."""
+"""Rules for unchanged leaves, above which `unmatched: keep` replaces them."""
 
 _MANY_PLAIN = 2
-"""Rules that drop or fill leaves, above which one by the endings of keys is better."""
+"""Rules that drop or fill leaves, above which one rule by the endings of keys is better."""
 
 
 @frozen()
@@ -29,7 +29,7 @@ class InferredRule(Document):
     """A rule of the draft."""
 
     rule: Annotated[str, Pattern(r"^rules\[\d+\]$")]
-    """Which one."""
+    """Its place in the recipe, such as `rules[0]`."""
     line: int
     """Line of the recipe, from 1."""
     claims: int
@@ -37,42 +37,42 @@ class InferredRule(Document):
     outputs: int
     """Number of leaves that it makes."""
     evidence: EvidenceName | None
-    """What decided, the weakest of its leaves; null where it drops leaves, or takes the target's values."""
+    """Weakest evidence among its leaves; null where it drops leaves, or takes the target's values."""
     why: str
-    """More about it; empty where there is no more."""
+    """Details of the evidence; may be empty."""
 
 
 @frozen()
 class Draft:
-    """A recipe that does what was found, and nothing else."""
+    """A recipe that does what the findings say, and nothing else."""
 
     document: dict[str, Any]
     """The recipe in the types of JSON."""
     rules: tuple[InferredRule, ...]
-    """What is known of each rule, in order."""
+    """Line, leaves and evidence of each rule, in order."""
     text: str
     """The recipe as YAML, with comments."""
     stops: bool = False
-    """Whether the last rule of the document keeps the draft from running, because nothing else would."""
+    """True if the last rule only keeps the draft from running, because nothing else would."""
 
 
 @without_collection()
 def draft_recipe(
     findings: Findings, header: Sequence[str] = (), policies: Mapping[str, Any] = MappingProxyType({})
 ) -> Draft:
-    """The recipe that does what was found. `header`: lines of the comment at its beginning, without `#`;
+    """Draft the recipe of these findings. `header`: lines of the comment at its beginning, without `#`;
     `policies`: entries of the recipe before its rules, such as `input`.
 
-    What is not decided is said in comments, with its candidates; no rule claims their leaves, and
-    `unmatched: error` keeps the draft from running by accident. Where no leaf is left, a last rule does.
-    Rules that are given come first, and claim their leaves: all others are about what these leave.
+    Comments name the undecided leaves, with their candidates; no rule claims them, so `unmatched: error`
+    keeps the draft from running by accident. If no source leaf is left unmatched, a last rule does.
+    Given rules come first, and claim their leaves: all others are about the remaining leaves.
     """
-    given, everything, findings = findings.given, findings, _left(findings)
+    given, everything, findings = findings.given, findings, _without_given(findings)
     tables = Tables(given.names)
     source, target = Universe(findings.source_keys), Universe(findings.target_keys)
-    made = [*draft_rules(made_parts(findings), source, tables), *_looking_up(everything)]
+    moves = [*draft_rules(made_parts(findings), source, tables), *_lookup_rules(everything)]
     rules = [
-        *join_rules(made, source, tables),
+        *join_rules(moves, source, tables),
         *_plain(Kind.DROPPED, findings.dropped, source, tables),
         *_plain(Kind.FILLED, findings.from_target, target, tables),
     ]
@@ -102,34 +102,34 @@ def draft_recipe(
     return Draft(document, written, text, stops)
 
 
-def _left(findings: Findings) -> Findings:
-    """What is found about leaves that no given rule claims or makes."""
+def _without_given(findings: Findings) -> Findings:
+    """Findings about leaves that no given rule claims or makes."""
     claims, makes = findings.given.claims, findings.given.makes
     return replace(
         findings,
         source_keys=tuple(key for key in findings.source_keys if key not in claims),
         dropped=tuple(key for key in findings.dropped if key not in claims),
         formations=tuple(
-            one
-            for one in findings.formations
-            if one.target not in makes and claims.keys().isdisjoint(one.sources)
+            formation
+            for formation in findings.formations
+            if formation.target not in makes and claims.keys().isdisjoint(formation.sources)
         ),
     )
 
 
-def _looking_up(findings: Findings) -> list[RuleDraft]:
-    """Rules for leaves of the target that are made of leaves which given rules claim."""
+def _lookup_rules(findings: Findings) -> list[RuleDraft]:
+    """Rules for target leaves that are computed from leaves claimed by given rules."""
     claims, makes = findings.given.claims, findings.given.makes
     return [
-        adding_rule(one)
-        for one in findings.formations
-        if one.target not in makes and not claims.keys().isdisjoint(one.sources)
+        adding_rule(formation)
+        for formation in findings.formations
+        if formation.target not in makes and not claims.keys().isdisjoint(formation.sources)
     ]
 
 
 def _plain(kind: Kind, keys: Sequence[str], universe: Universe, tables: Tables) -> Sequence[RuleDraft]:
-    """Rules that drop or fill these keys; one by what they end with, where there would be many."""
+    """Rules that drop or fill these keys; a single one by their endings, if that replaces many."""
     rules = draft_rules(plain_parts(kind, keys, universe.below("")), universe, tables)
     rules = join_rules(rules, universe, tables)
-    one = by_endings(kind, keys, universe) if len(rules) > _MANY_PLAIN else None
-    return rules if one is None else [one]
+    single = by_endings(kind, keys, universe) if len(rules) > _MANY_PLAIN else None
+    return rules if single is None else [single]

@@ -1,4 +1,4 @@
-"""Rules that differ in one slot of their keys, as one rule: in a tree, a word, or the number of a layer."""
+"""Join rules that differ in one slot of their keys: a tree, a word, or the number of a layer."""
 
 import re
 from collections import defaultdict
@@ -22,9 +22,9 @@ from ckpt_surgery.inference.keys.grids import SEPARATORS
 
 TREE = "tree"
 _UNALIKE = 8
-"""Number of rules that become one even if their keys have nothing in common."""
+"""Number of rules that are joined even if their keys have nothing in common."""
 _ENDINGS = 12
-"""Most endings that one rule names."""
+"""Most endings in one rule."""
 
 
 @frozen()
@@ -32,7 +32,7 @@ class Slot:
     """A place of a rule's pattern that is blank where rules are compared."""
 
     text: int
-    """The number of the text of the pattern that holds the word; one more than there are for a layer."""
+    """Index of the pattern's text that holds the word; behind the last one for a layer."""
     before: str = ""
     word: str = ""
     after: str = ""
@@ -43,11 +43,11 @@ Chosen = Sequence[tuple[RuleDraft, Slot]]
 
 def join_rules(rules: Iterable[RuleDraft], universe: Universe, tables: Tables) -> list[RuleDraft]:
     """Join the rules that differ in one slot: first in trees, then in words, then in layers."""
-    found = list(rules)
+    joined = list(rules)
     for slots in (_trees, _words, _pairs, _layers):
-        while len(fewer := _round(found, slots, universe, tables)) < len(found):
-            found = fewer
-    return found
+        while len(fewer := _round(joined, slots, universe, tables)) < len(joined):
+            joined = fewer
+    return joined
 
 
 def _trees(pattern: KeyPattern, rule: RuleDraft) -> Iterator[Slot]:
@@ -69,7 +69,7 @@ def _pairs(pattern: KeyPattern, rule: RuleDraft) -> Iterator[Slot]:
 
 
 def _components(pattern: KeyPattern, count: int) -> Iterator[Slot]:
-    """So many parts of a text, separators counted, that begin and end with a component."""
+    """Runs of `count` tokens of a text that begin and end with a component."""
     for at, text in enumerate(pattern.texts):
         parts = tokens(text)
         for here in range(len(parts) - count + 1):
@@ -79,7 +79,7 @@ def _components(pattern: KeyPattern, count: int) -> Iterator[Slot]:
 
 
 def _layers(pattern: KeyPattern, rule: RuleDraft) -> Iterator[Slot]:
-    """The numbers that the condition of a rule is about."""
+    """The slot of the layer numbers that the condition of a rule tests."""
     if rule.when is not None and rule.outputs:
         yield Slot(len(pattern.texts))
 
@@ -95,24 +95,24 @@ def _round(
         if rule.pattern is not None and rule.bundle:
             for slot in slots(rule.pattern, rule):
                 alike[_frame(rule.pattern, rule, slot)].append((number, slot))
-    found: dict[int, RuleDraft | None] = dict(enumerate(rules))
+    joined: dict[int, RuleDraft | None] = dict(enumerate(rules))
     taken: set[int] = set()
-    # Of `params/q`, `params/k`, `mu/q` and `mu/k`, `params` and `mu` are the trees: more follows on these.
+    # In `params/q`, `params/k`, `mu/q` and `mu/k`, `params` and `mu` are the trees: more tokens follow them.
     follows = {
         frame: len(tokens(several[0][1].after)) * (slots is _trees) for frame, several in alike.items()
     }
     for frame in sorted(alike, key=lambda frame: (follows[frame], len(alike[frame])), reverse=True):
         free = {number: (rules[number], slot) for number, slot in alike[frame] if number not in taken}
         for numbers in _with_like_keys(free):
-            one = _one([free[number] for number in numbers], universe, tables)
-            if one is not None:
+            joint = _joined([free[number] for number in numbers], universe, tables)
+            if joint is not None:
                 taken |= set(numbers)
-                found |= {**dict.fromkeys(numbers), min(numbers): one}
-    return [rule for rule in found.values() if rule is not None]
+                joined |= {**dict.fromkeys(numbers), min(numbers): joint}
+    return [rule for rule in joined.values() if rule is not None]
 
 
 def _frame(pattern: KeyPattern, rule: RuleDraft, slot: Slot) -> Hashable:
-    """What rules have in common that may become one."""
+    """Everything outside the slot that has to be equal in rules to be joined."""
     texts = pattern.texts
     return (
         *(slot.text, slot.before, slot.after, texts[: slot.text], texts[slot.text + 1 :], pattern.groups),
@@ -122,12 +122,12 @@ def _frame(pattern: KeyPattern, rule: RuleDraft, slot: Slot) -> Hashable:
 
 
 def _edges(piece: TemplatePiece) -> Hashable:
-    """Of a text, only whether components begin and end with it."""
+    """Only compare whether a text begins and ends with a separator."""
     return (piece[0] in SEPARATORS, piece[-1] in SEPARATORS) if isinstance(piece, str) else piece
 
 
 def _with_like_keys(free: dict[int, tuple[RuleDraft, Slot]]) -> Iterator[list[int]]:
-    """The rules whose other keys differ in at most one text each, no more than one pattern can name."""
+    """Batches of rules whose other keys differ in one text each at most, few enough for one pattern."""
     waiting = [list(free)]
     while waiting:
         several = waiting.pop()
@@ -148,7 +148,7 @@ def _with_like_keys(free: dict[int, tuple[RuleDraft, Slot]]) -> Iterator[list[in
 def _other_keys(rule: RuleDraft) -> list[KeyPattern]:
     """The patterns of the keys that a rule makes and looks up."""
     firsts = [group[0] for group in rule.bundle]
-    return [place.pattern for one in firsts for place in (one.target, *one.looked_up) if place is not None]
+    return [place.pattern for part in firsts for place in (part.target, *part.looked_up) if place is not None]
 
 
 def _short_enough(words: dict[int, str]) -> Iterator[list[int]]:
@@ -164,8 +164,8 @@ def _short_enough(words: dict[int, str]) -> Iterator[list[int]]:
     yield numbers
 
 
-def _one(chosen: Chosen, universe: Universe, tables: Tables) -> RuleDraft | None:
-    """One rule that does what these do; None where there is none, or where they have too little in common."""
+def _joined(chosen: Chosen, universe: Universe, tables: Tables) -> RuleDraft | None:
+    """One rule in place of these; None if no rule fits, or if they have too little in common."""
     rules, slots = [rule for rule, _ in chosen], [slot for _, slot in chosen]
     if len(rules) < 2:
         return None
@@ -187,7 +187,7 @@ def _one(chosen: Chosen, universe: Universe, tables: Tables) -> RuleDraft | None
 
 
 def _unalike(patterns: Sequence[KeyPattern]) -> bool:
-    """Whether keys have nothing in common."""
+    """True if keys have nothing in common."""
     span = span_of([pattern.texts[0] for pattern in patterns])
     return not any(pattern.groups for pattern in patterns) and not (span.before + span.after).strip("/.")
 
@@ -196,9 +196,9 @@ def _unalike(patterns: Sequence[KeyPattern]) -> bool:
 
 
 def by_endings(kind: Kind, keys: Sequence[str], universe: Universe) -> RuleDraft | None:
-    """One rule about these keys alone, by what they begin and end with, such as `state/.*/(?:m|kernel/v)`.
+    """One rule for exactly these keys, by prefix and endings, such as `state/.*/(?:m|kernel/v)`.
 
-    None where there is none.
+    None if no such rule fits.
     """
     before = span_of(keys).before if len(keys) > 1 else ""
     prefix = before[: before.rfind("/") + 1]
@@ -210,7 +210,7 @@ def by_endings(kind: Kind, keys: Sequence[str], universe: Universe) -> RuleDraft
         for ending in _endings(key[len(prefix) :])
     }
     shortest = [
-        next((one for one in _endings(key[len(prefix) :]) if one not in others), None) for key in keys
+        next((end for end in _endings(key[len(prefix) :]) if end not in others), None) for key in keys
     ]
     words = alternation(sorted({ending for ending in shortest if ending is not None}))
     pattern = KeyPattern((prefix, "/", ""), (BELOW, NamedGroup("word", words)))
@@ -222,5 +222,5 @@ def by_endings(kind: Kind, keys: Sequence[str], universe: Universe) -> RuleDraft
 
 def _endings(key: str) -> Iterator[str]:
     """The last component of a key, the last two, …"""
-    for found in reversed(list(re.finditer("/", key))):
-        yield key[found.end() :]
+    for slash in reversed(list(re.finditer("/", key))):
+        yield key[slash.end() :]

@@ -1,4 +1,4 @@
-"""Patterns of keys: text with named places, as a regular expression, and what it matches in a checkpoint."""
+"""Patterns of keys: text with named places, written as regular expressions, and the keys they match."""
 
 import bisect
 import functools
@@ -10,7 +10,7 @@ from dataclasses import field
 from ckpt_surgery.core.frozen import frozen
 
 LONGEST = 1500
-"""Characters up to which a regular expression is written: more is unreadable, and 2,000 are refused."""
+"""Maximum length of a regular expression: more is unreadable, and recipes refuse 2,000 characters."""
 NUMBER = r"\d+"
 REST = ".*"
 NUMBER_NAMES = "nmkpqrst"
@@ -28,31 +28,31 @@ class NamedGroup:
 
     name: str
     inner: str
-    """The regular expression of what stands there."""
+    """Regular expression of the text there."""
 
 
 BELOW = NamedGroup("rest", REST)
-"""The place of all that is below a prefix."""
+"""The place of everything below a prefix."""
 Matched = dict[str, str]
-"""What stands at each place of a pattern, by name."""
+"""The text at each place of a pattern, by name."""
 
 
 def escaped(text: str) -> str:
-    """The regular expression of a text; only characters with a meaning get a backslash."""
+    """Escape a text for a regular expression; only special characters get a backslash."""
     return _SPECIAL.sub(r"\\\1", text).replace("\n", r"\n")
 
 
 def alternation(texts: Iterable[str]) -> str:
-    """The regular expression of any one of several texts."""
+    """The regular expression that matches any of these texts."""
     return "|".join(map(escaped, texts))
 
 
 @frozen()
 class KeyPattern:
-    """What the keys that one rule claims, or makes, have in common."""
+    """Pattern of the keys that one rule claims or makes: constant texts with named places between them."""
 
     texts: tuple[str, ...]
-    """What stands before, between and behind the places: one text more than there are places."""
+    """Texts before, between and behind the places: one more than there are places."""
     groups: tuple[NamedGroup, ...] = field(default=(), hash=False)
 
     def regex(self, named: Collection[str] | None = None) -> str:
@@ -88,11 +88,11 @@ def number_name(place: int) -> str:
 
 @frozen()
 class Span:
-    """What several texts have in common around the place where they differ."""
+    """Several texts, split into a common beginning, the words that differ, and a common end."""
 
     before: str
     words: tuple[str, ...]
-    """What stands at this place, text by text."""
+    """The differing part of each text."""
     after: str
 
 
@@ -102,18 +102,16 @@ def tokens(text: str) -> list[str]:
 
 
 def span_of(texts: Sequence[str]) -> Span:
-    """Where these texts differ: whole components."""
+    """Split these texts around the whole components in which they differ."""
     split = [tokens(text) for text in texts]
     before = _common(split)
-    shortest = min(map(len, split))
-    after = _common([one[::-1] for one in split])
-    after = min(after, shortest - before)
-    words = tuple("".join(one[before : len(one) - after]) for one in split)
+    after = min(_common([parts[::-1] for parts in split]), min(map(len, split)) - before)
+    words = tuple("".join(parts[before : len(parts) - after]) for parts in split)
     return Span("".join(split[0][:before]), words, "".join(split[0][len(split[0]) - after :]))
 
 
 def _common(several: Sequence[Sequence[str]]) -> int:
-    """How many tokens all of these begin with."""
+    """Number of tokens that all of these begin with."""
     count = 0
     for column in zip(*several, strict=False):
         if len(set(column)) > 1:
@@ -127,21 +125,21 @@ def _common(several: Sequence[Sequence[str]]) -> int:
 
 @frozen()
 class KeyPlace:
-    """A key, or all keys below a prefix, as a pattern and what stands at its places."""
+    """A key, or all keys below a prefix, as a pattern and the texts at its places."""
 
     pattern: KeyPattern
     values: tuple[str, ...] = ()
-    """Nothing for all that is below a prefix."""
+    """Empty at the place of everything below a prefix."""
 
     @property
     def text(self) -> str:
-        """The key, or what the keys begin with."""
+        """The key, or the prefix of the keys."""
         texts = self.pattern.texts
         return texts[0] + "".join(a + b for a, b in zip(self.values, texts[1:], strict=True))
 
     @property
     def matched(self) -> Matched:
-        """What stands at the places, by name; what is below a prefix is left out."""
+        """The text at each place, by name, without the place below a prefix."""
         named = zip(self.pattern.groups, self.values, strict=True)
         return {group.name: value for group, value in named if group != BELOW}
 
@@ -160,9 +158,9 @@ def prefix_of(prefix: str, suffix: str = "") -> KeyPlace:
 
 
 def in_common(places: Iterable[KeyPlace], word: str = "") -> Callable[[KeyPlace], KeyPlace] | None:
-    """How one pattern sees each of these places; None if their patterns differ in more than one text.
+    """Function that expresses each of these places in one pattern; None if more than one text differs.
 
-    Where they differ in one, there is a place for words, named `word`. What stands everywhere is no place.
+    If one text differs, a place for words, named `word`, replaces it. Constant places become text.
     """
     known = list(places)
     patterns = list(dict.fromkeys(place.pattern for place in known))
@@ -186,7 +184,7 @@ def in_common(places: Iterable[KeyPlace], word: str = "") -> Callable[[KeyPlace]
             (*texts[:at], span.before, span.after, *texts[at + 1 :]),
             (*groups[:at], group, *groups[at:]),
         )
-        words = {pattern: (one,) for pattern, one in zip(patterns, span.words, strict=True)}
+        words = {pattern: (text,) for pattern, text in zip(patterns, span.words, strict=True)}
 
     def values(place: KeyPlace) -> tuple[str, ...]:
         return (*place.values[:at], *words[place.pattern], *place.values[at:])
@@ -200,21 +198,21 @@ def in_common(places: Iterable[KeyPlace], word: str = "") -> Callable[[KeyPlace]
 def _without_constants(
     texts: Sequence[str], groups: Sequence[NamedGroup], values: Sequence[str], kept: Sequence[bool]
 ) -> KeyPattern:
-    """A pattern with these groups, and with what stands at the others as text; numbers are named anew."""
+    """Keep these groups, turn the others into text, and rename the groups of numbers in order."""
     if all(kept):
         return KeyPattern(tuple(texts), tuple(groups))
-    found = [texts[0]]
+    merged = [texts[0]]
     for keeps, value, text in zip(kept, values, texts[1:], strict=True):
         if keeps:
-            found.append(text)
+            merged.append(text)
         else:
-            found[-1] += value + text
+            merged[-1] += value + text
     named = [None if group.inner == NUMBER else group for group in itertools.compress(groups, kept)]
-    return numbered(tuple(found), tuple(named))
+    return numbered(tuple(merged), tuple(named))
 
 
 def _whole_components(texts: Sequence[str]) -> Span | None:
-    """Where texts differ, each word without a separator at its ends; None where that is all of them."""
+    """Like `span_of`, with no separators at the ends of words; None if nothing is left in common."""
     span = span_of(texts)
     while not all(word.strip("/.") == word != "" for word in span.words):
         first, *after = tokens(span.after) or [""]
@@ -229,7 +227,7 @@ def _whole_components(texts: Sequence[str]) -> Span | None:
 
 
 def differing_texts(patterns: Sequence[KeyPattern]) -> list[int]:
-    """Which texts of these patterns, all with as many, are not the same."""
+    """Indices of the texts in which these patterns differ; all have the same number of texts."""
     columns = zip(*(pattern.texts for pattern in patterns), strict=False)
     return [at for at, texts in enumerate(columns) if len({*texts}) > 1]
 
@@ -238,7 +236,7 @@ def differing_texts(patterns: Sequence[KeyPattern]) -> list[int]:
 
 
 class Universe:
-    """All keys of one checkpoint: what a pattern claims is looked up among them."""
+    """All keys of one checkpoint, among which patterns are matched."""
 
     def __init__(self, keys: Iterable[str]):
         self._sorted: Sequence[str] = sorted(set(keys))
@@ -253,10 +251,10 @@ class Universe:
         return self._sorted[start:end]
 
     def matched(self, pattern: KeyPattern) -> Mapping[str, Matched]:
-        """The keys that a pattern matches, with what stands at its places."""
+        """The keys that a pattern matches, with the texts at its places."""
         first = pattern.texts[0]
         if not pattern.groups:
             return {first: {}} if first in self._all else {}
-        match = re.compile(pattern.regex()).fullmatch
-        found = ((key, match(key)) for key in self.below(first))
-        return {key: one.groupdict() for key, one in found if one is not None}
+        fullmatch = re.compile(pattern.regex()).fullmatch
+        matches = ((key, fullmatch(key)) for key in self.below(first))
+        return {key: match.groupdict() for key, match in matches if match is not None}

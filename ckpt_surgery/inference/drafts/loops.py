@@ -1,9 +1,10 @@
-"""The variables of `for`: which numbers tell the leaves apart that are made of one source leaf."""
+"""The variables of `for`: numbers that distinguish the target leaves of one source leaf."""
 
 import itertools
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
+from ckpt_surgery.inference.drafts.indices import Columns
 from ckpt_surgery.inference.drafts.key_patterns import KeyPlace
 from ckpt_surgery.inference.drafts.parts import Bundle, Group, RulePart
 
@@ -14,8 +15,6 @@ Row = tuple[RulePart, KeyPlace]
 """A part, and one of its sources."""
 Ranges = tuple[tuple[str, str], ...]
 """The variables of a rule, each with the list of its values as an expression."""
-Columns = Mapping[str, Sequence[int]]
-"""The values of the variables in each row."""
 
 
 def rows_of(group: Group) -> list[Row]:
@@ -24,10 +23,10 @@ def rows_of(group: Group) -> list[Row]:
 
 
 def loops_of(bundle: Bundle) -> tuple[Ranges, Sequence[Columns]] | None:
-    """The variables with which every group gives each source exactly its parts, and their values in each
-    group; None if there are none."""
+    """The variables that enumerate the parts of each source in every group, and their values in each group;
+    None if there are none."""
     places = {place.values for group in bundle for part in group for place in part.sources}
-    found: list[tuple[Ranges, Columns]] = []
+    loops: list[tuple[Ranges, Columns]] = []
     for rows in map(rows_of, bundle):
         parts: dict[tuple[str, ...], list[int]] = defaultdict(list)
         for at, (_, place) in enumerate(rows):
@@ -35,23 +34,23 @@ def loops_of(bundle: Bundle) -> tuple[Ranges, Sequence[Columns]] | None:
         counts = {len(several) for several in parts.values()}
         if parts.keys() != places or len(counts) != 1:
             return None
-        one = ((), {}) if counts == {1} else _repeated(rows, list(parts.values()))
-        if one is None:
+        loop = ((), {}) if counts == {1} else _repeated(rows, list(parts.values()))
+        if loop is None:
             return None
-        found.append(one)
-    (ranges, *others), columns = zip(*found, strict=True)
+        loops.append(loop)
+    (ranges, *others), columns = zip(*loops, strict=True)
     return None if set(others) - {ranges} else (ranges, columns)
 
 
 def _repeated(rows: Sequence[Row], by_place: Sequence[Sequence[int]]) -> tuple[Ranges, Columns] | None:
     """One variable, or two, that number the rows of each place."""
     coordinates = _coordinates(rows)
-    for several in (*((one,) for one in coordinates), *itertools.combinations(coordinates, 2)):
+    for several in (*((column,) for column in coordinates), *itertools.combinations(coordinates, 2)):
         named = dict(zip(NAMES, (_ranks(column, by_place) for column in several), strict=False))
         lengths = [max(ranks) + 1 for ranks, _ in named.values()]
         wanted = set(itertools.product(*map(range, lengths)))
         each = ([tuple(ranks[at] for ranks, _ in named.values()) for at in place] for place in by_place)
-        if all(len(one) == len(wanted) and set(one) == wanted for one in each):
+        if all(len(indices) == len(wanted) and set(indices) == wanted for indices in each):
             ranges = tuple(
                 (name, f"range({length})" if odd is None else str(odd))
                 for length, (name, (_, odd)) in zip(lengths, named.items(), strict=True)

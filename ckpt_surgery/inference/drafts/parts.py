@@ -1,4 +1,4 @@
-"""What rules are made of: formations, moved subtrees and dropped leaves, as patterns of keys with numbers.
+"""Parts of rules: formations, moved subtrees and dropped leaves, as patterns of keys with numbers.
 
 Parts with the same patterns and value are one group; groups that read the same leaves are one
 bundle, because only one rule can claim a leaf.
@@ -18,41 +18,41 @@ _XS = re.compile(r"\bxs\b(?:\[(\d+)\])?")
 _X = re.compile(r"'[^']*'|\bx\b(?!\s*=[^=])")
 _PLAIN = re.compile(r"[\w.]+|\w+\(\w+\)|\w+\[[^\[\]]*\]")
 _AFTER = "]),:"
-"""Characters after a hole that hold an expression together without parentheses."""
+"""Characters after a hole before which an expression needs no parentheses."""
 
 Reason = tuple[Evidence, str]
-"""Why one leaf counts as decided: the evidence, and a clause that says more or nothing."""
+"""Evidence for one leaf, and a clause with details or an empty text."""
 
 
 class Kind(enum.StrEnum):
-    """What a rule does with the leaves that it claims."""
+    """Fate of the leaves that a rule claims."""
 
     MADE = "made"
-    """Leaves of the target are made of them, or they get other names."""
+    """They are renamed, or target leaves are computed from them."""
     KEPT = "kept"
     DROPPED = "dropped"
     FILLED = "filled"
-    """Leaves of the target, which keep the target's own value."""
+    """Target leaves that keep the target's own value."""
 
 
 @frozen()
 class RulePart:
-    """One formation, or what befalls one leaf or subtree otherwise."""
+    """One formation, or the fate of one leaf or subtree."""
 
     kind: Kind
     sources: tuple[KeyPlace, ...]
     """In the order of `xs`. For `FILLED`, keys of the target."""
     target: KeyPlace | None
-    """None where nothing is made."""
+    """None if the leaves are kept, dropped or filled."""
     value: Value = X
     reasons: tuple[Reason, ...] = ()
-    """One for each leaf that is made."""
+    """One for each target leaf."""
     looked_up: tuple[KeyPlace | None, ...] = ()
-    """Where the rule claims one source and looks the others up: all of `xs`, None for the one claimed."""
+    """If the rule claims one source and looks up the others: all of `xs`, None for the one claimed."""
 
 
 Group = Sequence[RulePart]
-"""Parts that differ in what stands at the places of their keys."""
+"""Parts that differ only in the texts at the places of their keys."""
 Bundle = Sequence[Group]
 """Groups that read the same leaves."""
 
@@ -71,19 +71,19 @@ def connected(groups: Iterable[Group]) -> list[Bundle]:
     """The groups in bundles: no two bundles read the same leaf."""
     above: dict[object, object] = {}
 
-    def root(one: object) -> object:
-        while above.setdefault(one, one) != one:
-            above[one] = one = above[above[one]]
-        return one
+    def root(node: object) -> object:
+        while above.setdefault(node, node) != node:
+            above[node] = node = above[above[node]]
+        return node
 
     numbered = list(enumerate(groups))
     for number, group in numbered:
         for key in (place.text for part in group for place in part.sources):
             above[root(key)] = root(number)
-    found: dict[object, list[Group]] = defaultdict(list)
+    bundles: dict[object, list[Group]] = defaultdict(list)
     for number, group in numbered:
-        found[root(number)].append(group)
-    return list(found.values())
+        bundles[root(number)].append(group)
+    return list(bundles.values())
 
 
 # --- rules ------------------------------------------------------------------------------------------------
@@ -97,7 +97,7 @@ class Inserted:
 
 
 TemplatePiece = str | Inserted
-"""Text that stands for itself, or an expression."""
+"""Literal text, or an expression."""
 
 
 @frozen()
@@ -108,7 +108,7 @@ class DraftedOutput:
     """Empty where the leaves keep their keys."""
     value: str
     formula: str = ""
-    """The value before leaves that it looks up are put into it."""
+    """The value before the leaves that it looks up are inserted."""
 
 
 @frozen()
@@ -123,7 +123,7 @@ class RuleDraft:
     claims: tuple[str, ...]
     """The keys that it claims: of the source, or for `FILLED` of the target."""
     makes: int = 0
-    """How many leaves of the target it makes."""
+    """Number of target leaves that it makes."""
     by: str | None = None
     when: str | None = None
     loops: tuple[tuple[str, str], ...] = ()
@@ -131,56 +131,56 @@ class RuleDraft:
     reasons: tuple[Reason, ...] = ()
     """One for each leaf that it makes."""
     bundle: Bundle = ()
-    """What it is made of."""
+    """The parts that it covers."""
 
 
 def joined_text(pieces: Sequence[TemplatePiece]) -> tuple[TemplatePiece, ...]:
-    """The same pieces, texts that are next to each other as one, and empty ones left out."""
-    found: list[TemplatePiece] = []
+    """Merge adjacent texts and leave out empty ones."""
+    merged: list[TemplatePiece] = []
     for piece in pieces:
-        if isinstance(piece, str) and found and isinstance(found[-1], str):
-            found[-1] += piece
+        if isinstance(piece, str) and merged and isinstance(merged[-1], str):
+            merged[-1] += piece
         elif piece != "":
-            found.append(piece)
-    return tuple(found)
+            merged.append(piece)
+    return tuple(merged)
 
 
 # --- values -----------------------------------------------------------------------------------------------
 
 
 def gathers(text: str) -> bool:
-    """Whether a value speaks of several leaves."""
+    """True if a value reads several leaves, as `xs`."""
     return _XS.search(text) is not None
 
 
 def takes_apart(text: str) -> bool:
-    """Whether a value speaks of several leaves one by one, as `xs[0]` and `xs[1]`."""
-    found = _XS.findall(text)
-    return bool(found) and all(found)
+    """True if a value reads several leaves one by one, as `xs[0]` and `xs[1]`."""
+    indices = _XS.findall(text)
+    return bool(indices) and all(indices)
 
 
 def with_holes(text: str, expressions: Sequence[str]) -> str:
-    """The value with an expression for each of its holes."""
-    found = ""
+    """Fill the holes of a value with these expressions."""
+    filled = ""
     parts = list(string.Formatter().parse(text))
     for at, (literal, field, _, _) in enumerate(parts):
-        found += literal
+        filled += literal
         if field is None:
             continue
         following = parts[at + 1][0] if at + 1 < len(parts) else ""
-        found += _held(found, expressions[int(field)], following)
-    return found
+        filled += _parenthesized(filled, expressions[int(field)], following)
+    return filled
 
 
-def _held(before: str, expression: str, after: str) -> str:
-    """The expression, in parentheses where its neighbours could tear it apart."""
+def _parenthesized(before: str, expression: str, after: str) -> str:
+    """The expression, in parentheses if operators around it could bind tighter."""
     alone = not before or before[-1] in "[(,:=" or before.endswith(", ")
     ends = not after or after[0] in _AFTER
     return expression if _PLAIN.fullmatch(expression) or (alone and ends) else f"({expression})"
 
 
 def with_sources(text: str, sources: Sequence[str]) -> str:
-    """The value with an expression for each leaf of `xs`."""
+    """Replace `xs`, or each of its leaves, by these expressions."""
 
     def replaced(match: re.Match[str]) -> str:
         return f"[{', '.join(sources)}]" if match[1] is None else sources[int(match[1])]
@@ -189,7 +189,7 @@ def with_sources(text: str, sources: Sequence[str]) -> str:
 
 
 def read_alone(text: str, source: str) -> str:
-    """The value with an expression for `x`; what stands in quotes, and names of arguments, are left alone."""
+    """Replace `x` by an expression, except in quotes and as the name of an argument."""
     return _X.sub(lambda match: source if match[0] == "x" else match[0], text)
 
 
@@ -198,17 +198,17 @@ Table = Mapping[str, Entry]
 
 
 class Tables:
-    """The tables that rules have asked for so far."""
+    """The tables that the rules so far use."""
 
     def __init__(self, taken: Collection[str] = ()) -> None:
-        """`taken`: names that stand for something else."""
+        """`taken`: names that are in use already."""
         self._taken = taken
         self._tables: dict[str, dict[str, Entry]] = {}
 
     def named(self, name: str, table: Table, alone: bool = False) -> str:
-        """The name of a table that has these entries, and perhaps others: an earlier one where it agrees.
+        """Add these entries to the first table of this name that has no others for these words; its name.
 
-        Its name is `name`, with a number where that is another table. `alone`: whether it has these only.
+        Further tables are called `name` with a number. `alone`: the entries need a table of their own.
         """
         number, free = 1, name
         while free in self._taken or not self._agrees(free, table, alone):

@@ -1,11 +1,11 @@
-"""One rule for a bundle of parts: how its keys, its order and its values follow from what is in a key."""
+"""One rule for a bundle of parts: keys, order and values as formulas and tables of the parts of a key."""
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ckpt_surgery.core.keys import natural_order
-from ckpt_surgery.inference.drafts.indices import condition, expression_of
+from ckpt_surgery.inference.drafts.indices import Columns, condition, expression_of
 from ckpt_surgery.inference.drafts.key_patterns import (
     BELOW,
     NUMBER,
@@ -15,7 +15,7 @@ from ckpt_surgery.inference.drafts.key_patterns import (
     Universe,
     in_common,
 )
-from ckpt_surgery.inference.drafts.loops import Columns, loops_of, rows_of
+from ckpt_surgery.inference.drafts.loops import loops_of, rows_of
 from ckpt_surgery.inference.drafts.parts import (
     Bundle,
     DraftedOutput,
@@ -33,13 +33,13 @@ from ckpt_surgery.inference.drafts.parts import (
 )
 
 _CHOICES = 8
-"""Most entries of a table that numbers choose from: more explain nothing."""
+"""Maximum size of a table indexed by numbers: more entries explain nothing."""
 
 
 def rule_for(bundle: Bundle, universe: Universe, tables: Tables, word: str = "") -> RuleDraft | None:
     """The rule for leaves whose keys differ in numbers and words; None if no formula or table fits.
 
-    `word`: the name of what tells their patterns apart.
+    `word`: the name of the group in which their patterns differ.
     """
     alike = _alike(bundle, word)
     claim = None if alike is None else _claimed(alike, universe)
@@ -81,10 +81,10 @@ def _alike(bundle: Bundle, word: str) -> Bundle | None:
 
 def _with_patterns(group: Group, source: Callable[[KeyPlace], KeyPlace]) -> Group | None:
     columns = [[part.target for part in group], *zip(*(part.looked_up for part in group), strict=True)]
-    known = [in_common(place for place in column if place is not None) for column in columns]
-    if None in known:
+    common = [in_common(place for place in column if place is not None) for column in columns]
+    if None in common:
         return None
-    target, *looked_up = [one for one in known if one is not None]
+    target, *looked_up = [express for express in common if express is not None]
     return [
         RulePart(
             part.kind,
@@ -92,7 +92,7 @@ def _with_patterns(group: Group, source: Callable[[KeyPlace], KeyPlace]) -> Grou
             part.target and target(part.target),
             part.value,
             part.reasons,
-            tuple(place and of(place) for place, of in zip(part.looked_up, looked_up, strict=True)),
+            tuple(place and to(place) for place, to in zip(part.looked_up, looked_up, strict=True)),
         )
         for part in group
     ]
@@ -102,9 +102,9 @@ def _with_patterns(group: Group, source: Callable[[KeyPlace], KeyPlace]) -> Grou
 
 
 def _claimed(bundle: Bundle, universe: Universe) -> tuple[tuple[str, ...], str | None] | None:
-    """The keys that the pattern claims for its places, and the condition that leaves out the others.
+    """The keys that the rule claims, and the condition that excludes others that its pattern matches.
 
-    None where there is no such condition.
+    None if no condition excludes them.
     """
     places = {place.values: place for group in bundle for part in group for place in part.sources}
     wanted = {tuple(match.values()): match for match in (place.matched for place in places.values())}
@@ -126,13 +126,13 @@ def _claimed(bundle: Bundle, universe: Universe) -> tuple[tuple[str, ...], str |
 
 
 def _separating(pattern: KeyPattern, wanted: Sequence[Matched], others: Sequence[Matched]) -> str | None:
-    """What holds for the numbers of all `wanted` keys and of no other; None where nothing does."""
+    """A condition on one number that holds for all `wanted` keys and no other; None if none does."""
     for before, group in zip(pattern.texts, pattern.groups, strict=False):
         if group.inner == NUMBER:
             numbers, beyond = ([int(match[group.name]) for match in each] for each in (wanted, others))
-            found = condition(numbers, beyond, f"int({group.name})", ranges=before[-1:].isalpha())
-            if found is not None:
-                return found
+            when = condition(numbers, beyond, f"int({group.name})", ranges=before[-1:].isalpha())
+            if when is not None:
+                return when
     return None
 
 
@@ -141,10 +141,10 @@ def _separating(pattern: KeyPattern, wanted: Sequence[Matched], others: Sequence
 
 @dataclass(frozen=True)
 class Rows:
-    """What is known in every row: of each part, with each of its sources."""
+    """Columns of numbers and texts of a group: a row for each part with each of its sources."""
 
     group: Group
-    numbers: Mapping[str, Sequence[int]]
+    numbers: Columns
     """Columns of numbers by their expressions: `int(n)`, `i`."""
     words: Mapping[str, Sequence[str]]
     """Columns of words by the names of their places."""
@@ -157,14 +157,14 @@ class Rows:
         return {**self.words, **self.digits}
 
 
-def _rows(group: Group, columns: Mapping[str, Sequence[int]]) -> Rows:
+def _rows(group: Group, columns: Columns) -> Rows:
     places = [place for _, place in rows_of(group)]
     texts = zip(*(place.values for place in places), strict=True)
     words: dict[str, Sequence[str]] = {}
     digits: dict[str, Sequence[str]] = {}
-    for one, column in zip(places[0].pattern.groups, texts, strict=True):
-        if one != BELOW:
-            (digits if one.inner == NUMBER else words)[one.name] = column
+    for named, column in zip(places[0].pattern.groups, texts, strict=True):
+        if named != BELOW:
+            (digits if named.inner == NUMBER else words)[named.name] = column
     numbers = {f"int({name})": [int(text) for text in column] for name, column in digits.items()}
     return Rows(group, {**columns, **numbers}, words, digits)
 
@@ -181,18 +181,18 @@ def _order(bundle: Bundle, tables: Tables) -> str | None:
     if not any(values):
         return ""
     rows = _rows(parts, {})
-    found = expression_of(values, rows.numbers)
-    if found is not None:
-        return found
+    expression = expression_of(values, rows.numbers)
+    if expression is not None:
+        return expression
     for name, texts in rows.texts.items():
         first: dict[str, int] = {}
         for text, value in zip(texts, values, strict=True):
             first[text] = min(value, first.get(text, value))
         order = {text: rank for rank, text in enumerate(sorted(first, key=first.__getitem__))}
         looked_up = f"order[{name}]"
-        found = expression_of(values, {**rows.numbers, looked_up: [order[text] for text in texts]})
-        if found is not None:
-            return found.replace(looked_up, f"{tables.named('order', order)}[{name}]")
+        expression = expression_of(values, {**rows.numbers, looked_up: [order[text] for text in texts]})
+        if expression is not None:
+            return expression.replace(looked_up, f"{tables.named('order', order)}[{name}]")
     if all(is_natural(part) for part in parts):
         return ""
     places = {place.text: at for part in parts for at, place in enumerate(part.sources)}
@@ -201,7 +201,7 @@ def _order(bundle: Bundle, tables: Tables) -> str | None:
 
 
 def is_natural(part: RulePart) -> bool:
-    """Whether the sources of a part stand in the order that rules without `by` give them."""
+    """True if the sources of a part are in the order that rules without `by` give them."""
     keys = [place.text for place in part.sources]
     return keys == sorted(keys, key=natural_order)
 
@@ -212,7 +212,7 @@ def is_natural(part: RulePart) -> bool:
 def _outputs(
     bundle: Bundle, looped: bool, loops: Sequence[Columns], tables: Tables
 ) -> tuple[DraftedOutput, ...] | None:
-    found: list[DraftedOutput] = []
+    outputs: list[DraftedOutput] = []
     for group, columns in zip(bundle, loops, strict=True):
         rows = _rows(group, columns)
         targets = [part.target for part, _ in rows_of(group) if part.target is not None]
@@ -222,40 +222,40 @@ def _outputs(
         sources = list(_looked_up(rows, tables))
         if None in sources:
             return None
-        value = with_sources(formula, [one or "x" for one in sources]) if sources else formula
+        value = with_sources(formula, [source or "x" for source in sources]) if sources else formula
         same = len(bundle) == 1 and not looped and not gathers(group[0].value.text)
         if same and all(part.target and part.target.text == part.sources[0].text for part in group):
             to = ()
-        found.append(DraftedOutput(to, value, formula))
-    return tuple(found)
+        outputs.append(DraftedOutput(to, value, formula))
+    return tuple(outputs)
 
 
 def _spelled(places: Sequence[KeyPlace], rows: Rows, tables: Tables) -> tuple[TemplatePiece, ...] | None:
-    """The key of one place in every row, all of one pattern, as texts and expressions."""
+    """The template of these keys, all of one pattern: texts and expressions."""
     pattern = places[0].pattern
     pieces: list[TemplatePiece] = [pattern.texts[0]]
     columns = zip(*(place.values for place in places), strict=True)
     for group, column, text in zip(pattern.groups, columns, pattern.texts[1:], strict=True):
-        found = [Inserted("rest")] if group == BELOW else _text(column, rows, tables, str(pieces[-1]))
-        if found is None:
+        inserted = [Inserted("rest")] if group == BELOW else _text(column, rows, tables, str(pieces[-1]))
+        if inserted is None:
             return None
-        pieces += [*found, text]
+        pieces += [*inserted, text]
     return joined_text(pieces)
 
 
 def _text(texts: Sequence[str], rows: Rows, tables: Tables, before: str) -> Sequence[TemplatePiece] | None:
-    """Numbers and words as they are written in keys, behind the text `before`: row by row."""
+    """The template of one column of numbers or words, behind the text `before`; None if none fits."""
     if len(set(texts)) == 1:
         return [texts[0]]
     for name, column in rows.texts.items():
         if column == texts:
             return [Inserted(name)]
     numeric = all(text.isdigit() for text in texts)
-    found = expression_of([int(text) for text in texts], rows.numbers) if numeric else None
-    if found is not None:
+    expression = expression_of([int(text) for text in texts], rows.numbers) if numeric else None
+    if expression is not None:
         width = max((len(text) for text in texts if text.startswith("0") and text != "0"), default=0)
         if all(format(int(text), f"0{width}d" if width else "d") == text for text in texts):
-            return [Inserted(f"f'{{{found}:0{width}d}}'" if width else found)]
+            return [Inserted(f"f'{{{expression}:0{width}d}}'" if width else expression)]
     if numeric and before[-1:].isalpha():
         return None  # a part of a name, as in `w1`, which a table would take apart
     for name, column in rows.texts.items() if numeric else rows.words.items():
@@ -268,7 +268,7 @@ def _text(texts: Sequence[str], rows: Rows, tables: Tables, before: str) -> Sequ
 
 
 def _chosen(texts: Sequence[str], rows: Rows, tables: Tables) -> Sequence[TemplatePiece] | None:
-    """Words that the remainder of a number tells, or the number itself."""
+    """Words chosen by a number or its remainder, from a short table; None if none fits."""
     count = len(set(texts))
     remainders = {f"int({n}) % {count}": [str(int(t) % count) for t in c] for n, c in rows.digits.items()}
     for name, column in {**remainders, **rows.digits}.items():
@@ -281,13 +281,13 @@ def _chosen(texts: Sequence[str], rows: Rows, tables: Tables) -> Sequence[Templa
 
 
 def _table(column: Sequence[str], texts: Sequence[str]) -> Mapping[str, str] | None:
-    """What each entry of a column stands for; None where it stands for several texts."""
+    """The text for each entry of a column; None if one entry has several texts."""
     table = dict(zip(column, texts, strict=True))
-    return table if all(table[one] == text for one, text in zip(column, texts, strict=True)) else None
+    return table if all(table[entry] == text for entry, text in zip(column, texts, strict=True)) else None
 
 
 def _around(name: str, table: Mapping[str, str]) -> Sequence[TemplatePiece]:
-    """The entry itself with what stands before and behind it in all texts; nothing where they differ."""
+    """The entry with the same text before and behind it in the whole table; empty if they vary."""
     entry, text = next(iter(table.items()))
     head, _, tail = text.partition(entry)
     alike = all(text == f"{head}{entry}{tail}" for entry, text in table.items())
@@ -295,10 +295,10 @@ def _around(name: str, table: Mapping[str, str]) -> Sequence[TemplatePiece]:
 
 
 def _formula(rows: Rows) -> str | None:
-    """The value, with an expression in each of its holes; None where none fits."""
+    """The value with an expression in each hole; None if none fits."""
     parts = [part for part, _ in rows_of(rows.group)]
     first, numbers = parts[0], rows.numbers
-    if gathers(first.value.text) and not first.looked_up:  # what varies within a part has no one value
+    if gathers(first.value.text) and not first.looked_up:  # only columns that are constant in each part
         numbers = {
             name: column
             for name, column in numbers.items()
@@ -308,15 +308,15 @@ def _formula(rows: Rows) -> str | None:
     columns = zip(*(part.value.numbers for part in parts), strict=True)
     ends = zip(*(part.value.ends for part in parts), strict=True)
     for column, end in itertools.zip_longest(columns, ends):
-        found = "" if column == end else expression_of(column, numbers)
-        if found is None:
+        hole = "" if column == end else expression_of(column, numbers)
+        if hole is None:
             return None
-        holes.append(found)
+        holes.append(hole)
     return with_holes(first.value.text, holes)
 
 
 def _looked_up(rows: Rows, tables: Tables) -> Iterator[str | None]:
-    """Each leaf of `xs` as an expression: empty for the leaf that the rule claims, None where none fits."""
+    """Expression for each leaf of `xs`: empty for the leaf that the rule claims, None if none fits."""
     for column in zip(*(part.looked_up for part, _ in rows_of(rows.group)), strict=True):
         places = [place for place in column if place is not None]
         pieces = _spelled(places, rows, tables) if places else ()
@@ -336,9 +336,9 @@ def _as_text(pieces: Sequence[TemplatePiece]) -> str:
 def _quoted(text: str) -> str:
     """Text as a part of an f-string in single quotes."""
     doubled = text.replace("\\", "\\\\").replace("{", "{{").replace("}", "}}").replace("'", "\\'")
-    return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in doubled)
+    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in doubled)
 
 
 def _in_text(expression: str) -> str:
-    """An expression as a part of an f-string; of one that is such a text itself, what is in it."""
+    """An expression as a part of an f-string; an f-string itself loses its quotes."""
     return expression[2:-1] if expression.startswith("f'") else f"{{{expression}}}"

@@ -1,4 +1,4 @@
-"""One rule on a prefix instead of one for each leaf below it: subtrees that move, are dropped or filled."""
+"""Rules on prefixes instead of single leaves: subtrees that move, are dropped or filled."""
 
 import re
 from collections import Counter, defaultdict
@@ -11,7 +11,7 @@ from ckpt_surgery.inference.keys.grids import SEPARATORS
 
 _STEPS = re.compile(r"(?<=[/.])")
 Mark = Callable[[str, int], Hashable]
-"""What befalls a key below its first so many characters; None where no prefix may stand for it."""
+"""Mark of a key below a prefix of this length; None if no rule on that prefix can cover the key."""
 
 
 def subtrees(keys: Iterable[str], mark: Mark) -> Iterator[tuple[int, Sequence[str]]]:
@@ -37,7 +37,7 @@ def subtrees(keys: Iterable[str], mark: Mark) -> Iterator[tuple[int, Sequence[st
 
 
 def made_parts(findings: Findings) -> list[RulePart]:
-    """What rules make, in the order of the target: formations, and subtrees that move as they are."""
+    """Parts of the rules that make leaves, in the order of the target: formations and moved subtrees."""
     moved = _moved(findings.formations)
     subtree: dict[str, RulePart] = {}
     for length, keys in subtrees(findings.source_keys, lambda key, length: _around(moved, key, length)):
@@ -46,16 +46,16 @@ def made_parts(findings: Findings) -> list[RulePart]:
         places = (prefix_of(keys[0][:length]),), prefix_of(*around)
         kept = moved[keys[0]].target == keys[0]
         subtree |= dict.fromkeys(keys, _part(*places, [moved[key] for key in keys], kept))
-    found: dict[int, RulePart] = {}
+    parts: dict[int, RulePart] = {}
     for formation in findings.formations:
         alone = moved.get(formation.sources[0]) is formation
         part = subtree.get(formation.sources[0]) or part_of(formation, alone)
-        found.setdefault(id(part), part)
-    return list(found.values())
+        parts.setdefault(id(part), part)
+    return list(parts.values())
 
 
 def _moved(formations: Iterable[Formation]) -> Mapping[str, Formation]:
-    """The formations that move one leaf as it is and are all that it feeds, by its key."""
+    """Formations that move one leaf unchanged, which has no other use, by its key."""
     uses = Counter(source for formation in formations for source in formation.sources)
     return {
         formation.sources[0]: formation
@@ -65,9 +65,9 @@ def _moved(formations: Iterable[Formation]) -> Mapping[str, Formation]:
 
 
 def _around(moved: Mapping[str, Formation], key: str, length: int) -> tuple[str, str] | None:
-    """What stands in the target before and behind the rest of a source key, without its first characters.
+    """Prefix and suffix that the target key adds to `key[length:]`; None if it is not such a key.
 
-    Behind it there is nothing, or one component more.
+    The suffix is empty, or one component.
     """
     formation = moved.get(key)
     if formation is None:
@@ -82,7 +82,7 @@ def _around(moved: Mapping[str, Formation], key: str, length: int) -> tuple[str,
 
 
 def part_of(formation: Formation, alone: bool) -> RulePart:
-    """`alone`: whether the leaf is moved as it is, and feeds nothing else."""
+    """`alone`: whether the leaf moves unchanged, and has no other use."""
     kept = alone and formation.sources == (formation.target,)
     return _part(tuple(map(place_of, formation.sources)), place_of(formation.target), [formation], kept)
 
@@ -90,20 +90,20 @@ def part_of(formation: Formation, alone: bool) -> RulePart:
 def _part(
     sources: tuple[KeyPlace, ...], target: KeyPlace, formations: Sequence[Formation], kept: bool
 ) -> RulePart:
-    reasons = tuple((one.evidence, one.why) for one in formations)
+    reasons = tuple((formation.evidence, formation.why) for formation in formations)
     if kept:
         return RulePart(Kind.KEPT, sources, None, reasons=reasons)
     return RulePart(Kind.MADE, sources, target, formations[0].value, reasons)
 
 
 def plain_parts(kind: Kind, keys: Iterable[str], among: Sequence[str]) -> list[RulePart]:
-    """What rules drop or fill: these keys of a checkpoint with the keys `among`."""
-    meant = dict.fromkeys(keys)
-    if not meant:
+    """Parts of the rules that drop or fill these keys of a checkpoint with the keys `among`."""
+    single = dict.fromkeys(keys)
+    if not single:
         return []
-    found: list[RulePart] = []
-    for length, below in subtrees(among, lambda key, length: True if key in meant else None):
-        found.append(RulePart(kind, (prefix_of(below[0][:length]),), None))
+    parts: list[RulePart] = []
+    for length, below in subtrees(among, lambda key, length: True if key in single else None):
+        parts.append(RulePart(kind, (prefix_of(below[0][:length]),), None))
         for key in below:
-            del meant[key]
-    return [*found, *(RulePart(kind, (place_of(key),), None) for key in meant)]
+            del single[key]
+    return [*parts, *(RulePart(kind, (place_of(key),), None) for key in single)]

@@ -1,4 +1,4 @@
-"""The text of a draft: the recipe as YAML, with the evidence of each rule as a comment above it."""
+"""Write a draft as YAML, with the evidence of each rule as a comment above it."""
 
 import itertools
 import re
@@ -19,18 +19,18 @@ from ckpt_surgery.language.yaml.writing import yaml_text
 
 _WORDS = re.compile(r"[^\W\d]\w*")
 _SIZE = re.compile(r"\b(?P<axis>[hle])=(?P<number>\d+)(?=[,)])")
-"""A length that a pattern is told: of heads, of layers, of experts."""
+"""A length in a pattern: of heads, of layers, of experts."""
 _LEAST = 3
-"""Smaller numbers are halves and pairs, which are the same in models of all sizes."""
+"""Smaller lengths are halves and pairs, the same in models of all sizes."""
 _NOUNS = {"h": "heads", "l": "layers", "e": "experts"}
 _SHARED_HEADS = re.compile(r"(?<![a-z])(?:key|value|k|v|kv|wk|wv)(?![a-z])|[kv]_proj")
-"""Keys of what groups of heads share."""
+"""Keys of leaves that groups of heads share."""
 _QUERIES = re.compile(r"(?<![a-z])(?:query|q|wq|out|o|wo)(?![a-z])|[qo]_proj")
 _FEW = 3
-"""So many keys, or reasons, are listed."""
+"""Number of keys, or reasons, that are listed."""
 
 Summary = tuple[Evidence | None, tuple[str, ...]]
-"""The weakest evidence of a rule, and clauses that say more."""
+"""The weakest evidence of a rule, and clauses with details."""
 
 
 def document_of(
@@ -40,7 +40,7 @@ def document_of(
     policies: Mapping[str, Any],
     given: GivenRules,
 ) -> dict[str, Any]:
-    """The recipe. `keeps`: whether leaves that no rule claims stay as they are; `policies`: see `drafted`."""
+    """The recipe. `keeps`: whether unclaimed leaves stay as they are; `policies`: see `draft_recipe`."""
     plain = [rule_of(rule) for rule in rules]
     sizes: dict[str, int] = {}
     written = [_with_sizes(rule, sizes) for rule in plain]
@@ -57,7 +57,7 @@ def document_of(
 
 
 def _with_sizes(rule: Mapping[str, Any], sizes: dict[str, int]) -> dict[str, Any]:
-    """The rule with params in place of lengths, which are added to `sizes`."""
+    """Replace the lengths in a rule by params, and add these to `sizes`."""
     keys = f"{rule.get('match', '')} {rule.get('to', '')}"
     shared = _SHARED_HEADS.search(keys) is not None and _QUERIES.search(keys) is None
 
@@ -83,7 +83,7 @@ def words_of(rule: RuleDraft) -> set[str]:
     texts = [text for text in (rule.by, rule.when) if text is not None]
     texts += [text for _, text in rule.loops]
     for output in rule.outputs:
-        texts += [output.value, *(one.expression for one in output.to if isinstance(one, Inserted))]
+        texts += [output.value, *(piece.expression for piece in output.to if isinstance(piece, Inserted))]
     return {word for text in texts for word in _WORDS.findall(text)}
 
 
@@ -139,14 +139,14 @@ def text_of(
 ) -> tuple[str, list[int]]:
     """The draft as YAML, and the line of each rule, counted from 1. `evidence`: of each rule.
 
-    What decided most rules is said once, in the header; a comment says what decided each of the others.
+    The header names the evidence of most rules once; a comment names it above each of the others.
     """
     usual = _usual(evidence)
     lines = [comment(line) for line in header]
     if usual is not None and usual is not Evidence.RECIPE:
         lines.append(comment(f"Evidence: {usual}, except where a comment says otherwise."))
-    lines += [comment(line) for one in findings.conflicts for line in _conflict(one)]
-    lines += [comment(line) for one in findings.undecided for line in _undecided(one)]
+    lines += [comment(line) for conflict in findings.conflicts for line in _conflict(conflict)]
+    lines += [comment(line) for leaves in findings.undecided for line in _undecided(leaves)]
     head = {name: value for name, value in document.items() if name != "rules"}
     lines += yaml_text(head).splitlines()
     starts: list[int] = []
@@ -158,18 +158,18 @@ def text_of(
         lines += each.lines
     lines += given.below
     for summed, written in zip(evidence, document["rules"][len(given.rules) :], strict=True):
-        told = _told(summed, usual)
-        if told:
-            lines.append(f"  {comment(told)}")
+        remark = _remark(summed, usual)
+        if remark:
+            lines.append(f"  {comment(remark)}")
         starts.append(len(lines) + 1)
         lines += yaml_text({"rules": [written]}).splitlines()[1:]
     return "\n".join(lines) + "\n", starts
 
 
 def stop_of(undecided: Sequence[Undecided]) -> dict[str, Any]:
-    """A rule that ends every plan with an error, until somebody deletes it."""
+    """A rule that makes every plan fail, until somebody deletes it."""
     first = undecided[0].targets[0]
-    others = sum(len(one.targets) for one in undecided) - 1
+    others = sum(len(leaves.targets) for leaves in undecided) - 1
     more = f" and {others:,} more leaves are" if others else " is"
     return {
         "add": "not_decided",
@@ -179,40 +179,40 @@ def stop_of(undecided: Sequence[Undecided]) -> dict[str, Any]:
 
 
 def with_stop(text: str, rule: Mapping[str, Any]) -> str:
-    """The text of a draft with this rule behind all others."""
-    told = "  # write the rules that are missing, then delete this one, which keeps the draft from running"
+    """Append this rule to the text of a draft."""
+    advice = "  # write the rules that are missing, then delete this one, which keeps the draft from running"
     last = yaml_text({"rules": [rule]}).splitlines()[1:]
-    return "\n".join([text.replace("rules: []", "rules:").rstrip("\n"), told, *last]) + "\n"
+    return "\n".join([text.replace("rules: []", "rules:").rstrip("\n"), advice, *last]) + "\n"
 
 
 def comment(text: str) -> str:
-    """A line of a comment; what would end the line, or hide, is written as an escape."""
-    shown = "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)
+    """A comment line; characters that would end it, or are invisible, are escaped."""
+    shown = "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
     return f"# {shown}".rstrip()
 
 
 def summary(reasons: Sequence[Reason]) -> Summary:
-    """What decided the leaves of one rule: the weakest evidence, how many have better evidence, and why."""
+    """Summarize the reasons of one rule: its weakest evidence, counts of leaves with better, and clauses."""
     counts = Counter(evidence for evidence, _ in reasons)
     ranked = [evidence for evidence in Evidence if evidence in counts]
-    better = [f"{one} for {counts[one]} of {len(reasons)} leaves" for one in ranked[:-1]]
+    better = [f"{name} for {counts[name]} of {len(reasons)} leaves" for name in ranked[:-1]]
     whys = dict.fromkeys(why for _, why in reasons if why)
     return (ranked[-1] if ranked else None), (*better, *whys)
 
 
 def _usual(evidence: Sequence[Summary]) -> Evidence | None:
-    """The evidence that most rules have; of two with as many, the stronger."""
+    """The evidence of most rules; the stronger one in a tie."""
     counts = Counter(weakest for weakest, _ in evidence if weakest is not None)
-    return max((one for one in Evidence if one in counts), key=counts.__getitem__, default=None)
+    return max((name for name in Evidence if name in counts), key=counts.__getitem__, default=None)
 
 
-def _told(summed: Summary, usual: Evidence | None) -> str:
-    """The comment of a rule; empty where it has the usual evidence, and there is no more to say."""
+def _remark(summed: Summary, usual: Evidence | None) -> str:
+    """The comment above a rule; empty if its evidence is the usual one, without details."""
     weakest, whys = summed
     if weakest is None or (weakest is usual and not whys):
         return ""
     more = f"; and {len(whys) - _FEW} more" if len(whys) > _FEW else ""
-    # That it is the way back of a recipe is true of every rule of such a draft, and said at its beginning.
+    # The header says already that the draft inverts a recipe.
     name = "" if weakest is Evidence.RECIPE else str(weakest)
     return ": ".join(filter(None, (name, "; ".join(whys[:_FEW]) + more)))
 
@@ -224,9 +224,9 @@ def _conflict(conflict: ConflictEntry) -> Iterator[str]:
 
 def _undecided(undecided: Undecided) -> Iterator[str]:
     yield f"not decided: {listed(undecided.targets)}: {undecided.why}"
-    for one in undecided.candidates:
-        yield f"  {one.how} of {listed(one.sources)}: {one.value} (names: {one.score:.2f})"
-        yield from _options(one.rules)
+    for each in undecided.candidates:
+        yield f"  {each.how} of {listed(each.sources)}: {each.value} (names: {each.score:.2f})"
+        yield from _options(each.rules)
     if undecided.own_value:
         yield "  the target's own value:"
         yield from _options(undecided.own_value)
@@ -238,6 +238,6 @@ def _options(rules: Sequence[str]) -> Iterator[str]:
 
 
 def listed(keys: Sequence[str]) -> str:
-    """A few keys, and how many more there are."""
+    """The first keys, and the number of others."""
     more = f" and {len(keys) - _FEW} more" if len(keys) > _FEW else ""
     return ", ".join(keys[:_FEW]) + more
