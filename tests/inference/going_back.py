@@ -1,4 +1,4 @@
-"""Recipes and what undoes them, run on small arrays in memory."""
+"""Recipes and their inverses, run on small arrays in memory."""
 
 import re
 from collections.abc import Mapping
@@ -27,7 +27,7 @@ def recipe(*rules: str) -> str:
 
 
 def backwards(text: str, source: Mapping[str, str], **options: Any) -> Inversion:
-    """What undoes a recipe on leaves that are described as in `tests.support.leaves.leaf`."""
+    """Invert a recipe on leaves that are described as in `tests.support.leaves.leaf`."""
     return invert_plan(plan_of(text, source, **options), "source", listing(source))
 
 
@@ -37,24 +37,24 @@ def values(inversion: Inversion) -> dict[str, str]:
 
 
 def reasons(inversion: Inversion) -> dict[str, str]:
-    """Why the others do not."""
+    """The reason for each leaf that does not come back."""
     return {one.key: one.why for one in inversion.irreversible}
 
 
 def random_arrays(source: Mapping[str, str]) -> dict[str, np.ndarray]:
-    """Arrays of this description, with random bits, but finite and of moderate size."""
+    """Arrays of this description, with random values of moderate size."""
     random = np.random.default_rng(7)
-    found = {}
+    arrays = {}
     for key, one in source.items():
         dtype, _, shape = one.rstrip("]").partition("[")
         lengths = [int(n) for n in shape.split(",") if n]
         drawn = random.normal(size=lengths) * 8
-        found[key] = drawn.astype(np.float32).astype(DTYPES[dtype])
-    return found
+        arrays[key] = drawn.astype(np.float32).astype(DTYPES[dtype])
+    return arrays
 
 
 def computed(plan: Plan, arrays: Arrays) -> dict[str, np.ndarray]:
-    """What a plan makes of arrays."""
+    """Run a plan on arrays."""
     return {
         step.leaf.key.text: evaluate(
             step.value,
@@ -66,7 +66,7 @@ def computed(plan: Plan, arrays: Arrays) -> dict[str, np.ndarray]:
 
 
 def applied(formations: tuple[Formation, ...], arrays: Arrays) -> dict[str, np.ndarray]:
-    """What formations make of arrays, each by a rule of its own."""
+    """Run formations on arrays, each by a rule of its own."""
     if not formations:
         return {}
     rules = [f"add: {one.target!r}, value: {_looked_up(one)!r}" for one in formations]
@@ -91,7 +91,7 @@ def described(arrays: Arrays) -> dict[str, str]:
 
 
 def there_and_back(text: str, arrays: Arrays, **options: Any) -> tuple[dict[str, np.ndarray], Inversion]:
-    """Arrays after a recipe and the draft of its inverse, and what the inverse was drafted from."""
+    """Arrays after a recipe and the draft of its inverse, and the inversion behind that draft."""
     plan = plan_of(text, described(arrays), **options)
     inversion = invert_plan(plan, plan_sources(text)[0], listing(described(arrays)))
     there = computed(plan, arrays)

@@ -19,7 +19,7 @@ class Row:
     target: str
     target_shape: Shape
     value: str = "x"
-    """What makes the first of them of the source."""
+    """Expression that computes the first of them from the source."""
 
     def pairs(self) -> Iterator[tuple[tuple[str, ...], str]]:
         """The keys of the source for each key of the target."""

@@ -57,7 +57,7 @@ class Leaf:
 
 @dataclass
 class Convention:
-    """How one side calls and lays out its leaves."""
+    """Names and layouts of the leaves on one side."""
 
     random: np.random.Generator
     torch: bool
@@ -208,18 +208,18 @@ MODELS: Sequence[Model] = (transformer, cnn, mlp, agent, gan, autoencoder)
 
 @dataclass(frozen=True)
 class Renamed:
-    """A source, the target that it becomes, and the leaves that each of the target's is made of."""
+    """A source, the target that it becomes, and the sources of each target leaf."""
 
     name: str
     source: Mapping[str, np.ndarray]
     target: Mapping[str, np.ndarray]
     sources: Mapping[str, tuple[str, ...]]
     rules: int = 0
-    """How many rules a person writes for it."""
+    """Number of rules that a person writes for it."""
 
 
 def written_rules(here: Convention, there: Convention, leaves: Sequence[Leaf]) -> int:
-    """The rules that a person writes: one for all leaves below modules of one parent that are turned alike.
+    """Number of rules that a person writes: one for all leaves below one parent with the same layout change.
 
     Modules that are called otherwise are words of one pattern, unless their numbers stand elsewhere; so are
     two networks, and the trees of an optimizer. Leaves that keep their last word and their layout need no
@@ -258,11 +258,11 @@ def renamed(seed: int) -> Renamed:
         for leaf in leaves:
             one = leaf if not before else Leaf(leaf.path, leaf.kind, _array(random, *leaf.array.shape))
             key = before + here.key(one, here.stacked and "layers" in one.path)
-            made = behind + there.key(one, there.stacked and "layers" in one.path)
+            new_key = behind + there.key(one, there.stacked and "layers" in one.path)
             if here.stacked and "layers" in one.path:
                 key += f"@{one.path[1]}"
             source[key] = np.ascontiguousarray(here.laid(one))
-            stacks.setdefault(made, []).append((key, np.ascontiguousarray(there.laid(one))))
+            stacks.setdefault(new_key, []).append((key, np.ascontiguousarray(there.laid(one))))
     joined = _joined(model.__name__, source, stacks, there.stacked)
     return replace(joined, rules=written_rules(here, there, leaves))
 
@@ -281,7 +281,7 @@ def _joined(
         for k, ks in groups.items()
     }
     target, sources = {}, {}
-    for made, each in stacks.items():
-        target[made] = each[0][1] if len(each) == 1 else np.stack([array for _, array in each])
-        sources[made] = tuple(dict.fromkeys(key.split("@")[0] for key, _ in each))
+    for new_key, each in stacks.items():
+        target[new_key] = each[0][1] if len(each) == 1 else np.stack([array for _, array in each])
+        sources[new_key] = tuple(dict.fromkeys(key.split("@")[0] for key, _ in each))
     return Renamed(name, joined, target, sources)

@@ -72,15 +72,15 @@ def _pick(random: np.random.Generator, among: Any) -> Any:
 
 def _families(tree: Tree) -> dict[str, list[tuple[int, str]]]:
     """The keys by their outline, with their first number: those of equal shapes and dtypes, two or more."""
-    found: dict[str, list[tuple[int, str]]] = {}
+    families: dict[str, list[tuple[int, str]]] = {}
     for key in tree:
         match = re.search(r"(?<=[/_])\d+(?=/)", key.replace("opt/0/", "opt/_/"))
         if match:
-            found.setdefault(key[: match.start()] + "{}" + key[match.end() :], []).append(
+            families.setdefault(key[: match.start()] + "{}" + key[match.end() :], []).append(
                 (int(match[0]), key)
             )
     alike = {}
-    for outline, members in found.items():
+    for outline, members in families.items():
         if len(members) > 1 and len({(tree[k].shape, tree[k].dtype) for _, k in members}) == 1:
             alike[outline] = sorted(members)
     return alike

@@ -1,4 +1,4 @@
-"""What cannot be known is not said: undecided, or right, never silently wrong."""
+"""Ambiguous leaves stay undecided or come out right; they are never silently wrong."""
 
 import numpy as np
 import pytest
@@ -14,10 +14,10 @@ def normal(*shape: int, seed: int = 0) -> np.ndarray:
 def test_unhelpful_names_and_unrelated_values() -> None:
     old = {f"{name}/w": normal(9, 9, seed=at) for at, name in enumerate("abc")}
     new = {f"{name}/w": normal(9, 9, seed=9 + at) for at, name in enumerate("pqs")}
-    found = inferred(old, new)
-    assert (found.values, undecided(found), found.problems) == ("unrelated", set(new), ())
-    assert (rules_of(found), found.findings.dropped, found.findings.from_target) == ([], (), ())
-    assert {key for one in found.findings.undecided for c in one.candidates for key in c.sources} == set(old)
+    inference = inferred(old, new)
+    assert (inference.values, undecided(inference), inference.problems) == ("unrelated", set(new), ())
+    assert (rules_of(inference), inference.findings.dropped, inference.findings.from_target) == ([], (), ())
+    assert {k for one in inference.findings.undecided for c in one.candidates for k in c.sources} == set(old)
 
 
 def test_a_square_matrix_without_values() -> None:
@@ -32,12 +32,12 @@ def test_names_that_are_swapped_against_values() -> None:
     first, second = normal(9, 9), normal(9, 9, seed=1)
     old = {"a/gate/kernel": first, "a/up/kernel": second}
     new = {"a/gate/kernel": second, "a/up/kernel": first}
-    found = assert_found(old, new, 1)
-    assert {(one.target, one.by_values, one.by_names) for one in found.findings.conflicts} == {
+    inference = assert_found(old, new, 1)
+    assert {(one.target, one.by_values, one.by_names) for one in inference.findings.conflicts} == {
         ("a/gate/kernel", ("a/up/kernel",), ("a/gate/kernel",)),
         ("a/up/kernel", ("a/gate/kernel",), ("a/up/kernel",)),
     }
-    assert "# values over names:" in found.recipe
+    assert "# values over names:" in inference.recipe
 
 
 @pytest.mark.parametrize("named_alike", [True, False])
@@ -46,9 +46,9 @@ def test_one_element_is_another(named_alike: bool) -> None:
     new = {f"{'l' if named_alike else 'm'}/{i}/w": old[f"l/{i}/w"].T.copy() for i in range(5)}
     changed = next(key for key in new if "/3/" in key)
     new[changed][2, 3] += 1
-    found = inferred(old, new)
-    assert undecided(found) == {changed}
-    assert (found.findings.dropped, found.findings.from_target) == ((), ())
+    inference = inferred(old, new)
+    assert undecided(inference) == {changed}
+    assert (inference.findings.dropped, inference.findings.from_target) == ((), ())
 
 
 def test_equal_constants_are_told_apart_by_names_alone() -> None:
@@ -57,14 +57,14 @@ def test_equal_constants_are_told_apart_by_names_alone() -> None:
     new = {"model/norm/weight": ones, "model/norm/bias": zeros}
     assert_found(old, new, 2)
     turned = {"model/norm/weight": zeros, "model/norm/bias": ones}
-    found = inferred(old, turned)
-    assert undecided(found) == set(turned) or made_right(found, old, turned)
+    inference = inferred(old, turned)
+    assert undecided(inference) == set(turned) or made_right(inference, old, turned)
 
 
-def made_right(found, old: Arrays, new: Arrays) -> bool:
-    """Whether all is decided, and the draft makes just the target."""
-    assert found.decided
-    assert_same(carried_out(found, old, new if found.needs_target else None), new)
+def made_right(inference, old: Arrays, new: Arrays) -> bool:
+    """Assert that everything is decided, and that the draft makes exactly the target."""
+    assert inference.decided
+    assert_same(carried_out(inference, old, new if inference.needs_target else None), new)
     return True
 
 
@@ -72,8 +72,8 @@ def made_right(found, old: Arrays, new: Arrays) -> bool:
 def test_constants_without_telling_names(names: str) -> None:
     old = {f"{name}/w": np.ones((4, 4), np.float32) for name in "abc"}
     new = {f"{name}/w": np.ones((4, 4), np.float32) for name in names}
-    found = inferred(old, new)
-    assert undecided(found) == set(new) or made_right(found, old, new)
+    inference = inferred(old, new)
+    assert undecided(inference) == set(new) or made_right(inference, old, new)
 
 
 def test_periodic_integers() -> None:
@@ -107,11 +107,11 @@ def test_as_many_layers_as_heads(axis: int, symmetric: bool) -> None:
 
 
 def test_a_new_stack_as_large_as_what_is_left_is_no_fresh_leaf() -> None:
-    """Whether it is made of the old leaves, after a change nobody named, or fresh, is a question."""
+    """It stays open: the stack may be fresh, or the old leaves after an unknown change."""
     kept = {f"layers_{i}/w": normal(6, 6, seed=i) for i in range(4)}
     old = kept | {f"layers_{i}/s": normal(6, seed=i) for i in range(4)}
     new = kept | {"even/s": normal(2, 6, seed=7), "odd/s": normal(2, 6, seed=8)}
     for source, target in ((old, new), (new, old)):
-        found = inferred(source, target)
-        assert undecided(found) == {key for key in target if key.endswith("s")}
-        assert (found.findings.dropped, found.findings.from_target) == ((), ())
+        inference = inferred(source, target)
+        assert undecided(inference) == {key for key in target if key.endswith("s")}
+        assert (inference.findings.dropped, inference.findings.from_target) == ((), ())

@@ -58,20 +58,20 @@ GEMMA = Decoder("gemma2", 6, 6, 3, 8, 24, 40, 50, tied=True)
 def test_gemma_2_with_what_is_folded_in(layout: Layout, scaled: bool) -> None:
     """Norms as 1 + w, over every second layer; the embedding times the root of its width."""
     theirs = hf_arrays(GEMMA, F32)
-    found = assert_found(theirs, jax_arrays(GEMMA, replace(layout, scale_embedding=scaled), theirs), 8)
-    assert "+ 1.0" in found.recipe
-    assert ("sqrt(24)" in found.recipe) is scaled
+    inference = assert_found(theirs, jax_arrays(GEMMA, replace(layout, scale_embedding=scaled), theirs), 8)
+    assert "+ 1.0" in inference.recipe
+    assert ("sqrt(24)" in inference.recipe) is scaled
 
 
 def test_what_rounding_lost_does_not_come_back() -> None:
-    """1 + w has lost bits of w, so that w - 1 is another number: no leaf is said to be what it is not."""
+    """1 + w has lost bits of w, so w - 1 is another number: such leaves stay undecided."""
     theirs = hf_arrays(GEMMA, F32)
     for layout in LAYOUTS.values():
         ours = jax_arrays(GEMMA, replace(layout, scale_embedding=True), theirs)
-        found = inferred(ours, theirs)
+        inference = inferred(ours, theirs)
         norms = {key for key in theirs if "norm" in key}
-        assert undecided(found) == norms | {"model.embed_tokens.weight"}
-        assert (found.findings.from_target, found.findings.dropped) == ((), ())
+        assert undecided(inference) == norms | {"model.embed_tokens.weight"}
+        assert (inference.findings.from_target, inference.findings.dropped) == ((), ())
 
 
 @pytest.mark.slow("infers from whole models")
@@ -119,6 +119,6 @@ def test_gpt_oss(sizes: gpt_oss.Sizes) -> None:
     """By hand: ends (3), norms, 4 projections with 2 kinds of leaves, sinks, router (2), experts (4)."""
     theirs = gpt_oss.hugging_face(sizes)
     ours = gpt_oss.scanned(sizes, theirs)
-    found = assert_found(theirs, ours, 16)
-    assert "layers_${int(n) % 2}" in found.recipe
+    inference = assert_found(theirs, ours, 16)
+    assert "layers_${int(n) % 2}" in inference.recipe
     assert_found(ours, theirs, 16)

@@ -61,10 +61,10 @@ def state(
     model: nn.Module, x: jax.Array, seed: int, trained: bool, untouched: str = "none"
 ) -> dict[str, Any]:
     """A state with Adam. Of a trained one, leaves whose keys have `untouched` are as they were at first."""
-    made = model.init(jax.random.key(seed), x)
-    params = made.pop("params")
+    variables = model.init(jax.random.key(seed), x)
+    params = variables.pop("params")
     fresh = TrainState.create(apply_fn=model.apply, params=params, tx=optax.adam(1e-3))
-    tree = {"step": fresh.step, "params": params, "opt_state": fresh.opt_state, **made}
+    tree = {"step": fresh.step, "params": params, "opt_state": fresh.opt_state, **variables}
     random = np.random.default_rng(seed)
 
     def train(path: Any, leaf: Any) -> Any:
@@ -77,8 +77,8 @@ def state(
     return jax.tree_util.tree_map_with_path(train, tree)
 
 
-def names_of(found: Inferred) -> dict[str, tuple[str, ...]]:
-    return {one.target: one.sources for one in found.findings.formations}
+def names_of(inference: Inferred) -> dict[str, tuple[str, ...]]:
+    return {one.target: one.sources for one in inference.findings.formations}
 
 
 @pytest.mark.parametrize("untouched", ["none", "scale", "bias", "batch_stats", "mu", "BatchNorm", "ln_"])
@@ -86,9 +86,9 @@ def names_of(found: Inferred) -> dict[str, tuple[str, ...]]:
     ("model", "x"), [(ResNet(), IMAGE), (Transformer(), TEXT)], ids=["resnet", "transformer"]
 )
 def test_the_same_model(model: nn.Module, x: jax.Array, untouched: str) -> None:
-    found = infer(state(model, x, 0, True, untouched), state(model, x, 1, False))
-    assert (found.decided, found.values, found.needs_target) == (True, "unrelated", False)
-    assert all(sources == (key,) for key, sources in names_of(found).items())
+    inference = infer(state(model, x, 0, True, untouched), state(model, x, 1, False))
+    assert (inference.decided, inference.values, inference.needs_target) == (True, "unrelated", False)
+    assert all(sources == (key,) for key, sources in names_of(inference).items())
 
 
 @pytest.mark.parametrize("untouched", ["none", "scale", "bias", "batch_stats", "ln_"])
@@ -104,9 +104,9 @@ def test_the_same_model(model: nn.Module, x: jax.Array, untouched: str) -> None:
 )
 def test_a_renamed_model(model: nn.Module, renamed: nn.Module, x: jax.Array, untouched: str) -> None:
     """Whatever is decided is of its own layer, its own tree and its own norm."""
-    found = infer(state(model, x, 0, True, untouched), state(renamed, x, 1, False))
-    assert (found.values, found.problems) == ("unrelated", ())
-    for key, sources in names_of(found).items():
+    inference = infer(state(model, x, 0, True, untouched), state(renamed, x, 1, False))
+    assert (inference.values, inference.problems) == ("unrelated", ())
+    for key, sources in names_of(inference).items():
         same = key.replace("layers_", "block_")
         for word, number in (("norm1", 0), ("norm2", 1)):
             same = same.replace(word, f"ln_{number}")
@@ -118,9 +118,9 @@ def test_a_renamed_model(model: nn.Module, renamed: nn.Module, x: jax.Array, unt
 def test_a_target_of_zeros() -> None:
     """`tree.map(zeros_like, …)` is a common target: nothing in it contradicts the source."""
     source = state(Transformer(), TEXT, 0, True)
-    found = infer(source, jax.tree.map(np.zeros_like, source))
-    assert (found.decided, found.values) == (True, "unrelated")
-    assert all(one.evidence not in COMPARED for one in found.findings.formations)
+    inference = infer(source, jax.tree.map(np.zeros_like, source))
+    assert (inference.decided, inference.values) == (True, "unrelated")
+    assert all(one.evidence not in COMPARED for one in inference.findings.formations)
 
 
 def test_stacks_of_constants_are_no_evidence() -> None:
@@ -128,5 +128,5 @@ def test_stacks_of_constants_are_no_evidence() -> None:
     ones, zeros = np.ones(6, np.float32), np.zeros(6, np.float32)
     old = {"batch_stats/bn/var": ones, "batch_stats/bn/mean": zeros, "w": np.arange(12, dtype=np.float32) / 7}
     new = {"params/bn/all": np.stack([zeros, ones]), "w": old["w"]}
-    found = inferred(old, new)
-    assert "params/bn/all" not in names_of(found)
+    inference = inferred(old, new)
+    assert "params/bn/all" not in names_of(inference)

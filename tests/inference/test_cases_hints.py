@@ -25,8 +25,8 @@ def fresh(arrays: Arrays) -> dict[str, np.ndarray]:
     return {key: normal(*one.shape, seed=99 + at) for at, (key, one) in enumerate(arrays.items())}
 
 
-def evidence(found: Inferred) -> dict[str, str]:
-    return {one.target: str(one.evidence) for one in found.findings.formations}
+def evidence(inference: Inferred) -> dict[str, str]:
+    return {one.target: str(one.evidence) for one in inference.findings.formations}
 
 
 # --- what is not decided says what would decide it --------------------------------------------------------
@@ -70,36 +70,36 @@ FRESH: dict[Callable[[Arrays], Made], Made] = {
 
 
 def is_true(candidate: Candidate, old: Arrays, new: Made, wanted: tuple[str, ...]) -> bool:
-    """Whether a candidate's rules make just what is wanted of the source."""
-    found = inferred(old, new, rules=candidate.rules, values="ignore")
-    hinted = [key for key, said in evidence(found).items() if said == Evidence.HINT]
+    """True if the rules of a candidate make exactly the wanted leaves from the source."""
+    inference = inferred(old, new, rules=candidate.rules, values="ignore")
+    hinted = [key for key, said in evidence(inference).items() if said == Evidence.HINT]
     assert set(hinted) == set(wanted)
     every = {key: one for key, one in new.items() if key in wanted}
     alone = inferred(old, every, rules=candidate.rules, values="ignore")
-    made = carried_out(alone, old, None) if alone.decided else {}
-    return all(np.array_equal(made.get(key), one) for key, one in every.items())
+    restored = carried_out(alone, old, None) if alone.decided else {}
+    return all(np.array_equal(restored.get(key), one) for key, one in every.items())
 
 
 @pytest.mark.slow("infers from whole models")
-@pytest.mark.parametrize("made", FRESH)
-def test_hints_that_are_followed_to_the_letter_decide(made: Callable[[Arrays], Made]) -> None:
-    """The true candidate of each line is found among its rules; at the end the draft makes the target."""
-    old = FRESH[made]
-    truth = {key: np.ascontiguousarray(one) for key, one in made(old).items()}
+@pytest.mark.parametrize("make", FRESH)
+def test_hints_that_are_followed_to_the_letter_decide(make: Callable[[Arrays], Made]) -> None:
+    """Each undecided line offers the true rules; following them all makes the target."""
+    old = FRESH[make]
+    truth = {key: np.ascontiguousarray(one) for key, one in make(old).items()}
     new, rules = fresh(truth), ()
-    found = inferred(old, new)
-    assert not found.decided
-    while not found.decided:
-        (line, *_) = found.findings.undecided
+    inference = inferred(old, new)
+    assert not inference.decided
+    while not inference.decided:
+        (line, *_) = inference.findings.undecided
         assert all(len(candidate.rules) == 1 for candidate in line.candidates)
         right = [one for one in line.candidates if is_true(one, old, truth, line.targets)]
         assert right, line
         rules = (*rules, *right[0].rules)
-        found = inferred(old, new, rules=rules)
-        assert found.problems == ()
-        assert undecided(found).isdisjoint(line.targets)
+        inference = inferred(old, new, rules=rules)
+        assert inference.problems == ()
+        assert undecided(inference).isdisjoint(line.targets)
     assert len(rules) <= 2
-    assert_same(carried_out(found, old, None), truth)
+    assert_same(carried_out(inference, old, None), truth)
 
 
 def test_equal_copies_are_told_apart_by_a_hint_for_the_family() -> None:
@@ -111,8 +111,8 @@ def test_equal_copies_are_told_apart_by_a_hint_for_the_family() -> None:
     assert [one.rules for one in first.candidates] == [
         (rf"s|net/{name}/(\d+)/w|p/x/\1/k| = x.T",) for name in "ab"
     ]
-    found = assert_found(old, new, 2, rules=first.candidates[1].rules)
-    assert {one.target: one.sources for one in found.findings.formations}["p/y/2/k"] == ("net/a/2/w",)
+    inference = assert_found(old, new, 2, rules=first.candidates[1].rules)
+    assert {one.target: one.sources for one in inference.findings.formations}["p/y/2/k"] == ("net/a/2/w",)
 
 
 def test_a_symmetric_matrix_and_the_others_of_its_kind() -> None:
@@ -121,8 +121,8 @@ def test_a_symmetric_matrix_and_the_others_of_its_kind() -> None:
     new = {"a/w": old["a/w"], "b/w": old["b/w"].T.copy(), "c/w": old["c/w"]}
     (line,) = inferred(old, new).findings.undecided
     assert [each.rules for each in line.candidates] == [("s|a/w|${key}|",), ("s|a/w|${key}| = x.T",)]
-    found = assert_found(old, new, 3, rules=line.candidates[1].rules)
-    assert {"match": "a/w", "to": "${key}", "value": "x.T"} in rules_of(found)
+    inference = assert_found(old, new, 3, rules=line.candidates[1].rules)
+    assert {"match": "a/w", "to": "${key}", "value": "x.T"} in rules_of(inference)
 
 
 def test_the_targets_own_value_is_offered_where_values_disagree() -> None:
@@ -130,16 +130,16 @@ def test_the_targets_own_value_is_offered_where_values_disagree() -> None:
     new = {**old, "head/kernel": normal(8, 3, seed=9)}
     (line,) = inferred(old, new).findings.undecided
     assert ([one.rules for one in line.candidates], line.own_value) == ([()], ("drop:head/kernel",))
-    found = assert_found(old, new, 3, rules=line.own_value)
-    assert (found.findings.dropped, found.findings.from_target) == (("head/kernel",), ("head/kernel",))
+    findings = assert_found(old, new, 3, rules=line.own_value).findings
+    assert (findings.dropped, findings.from_target) == (("head/kernel",), ("head/kernel",))
 
 
 def test_comments_of_a_draft_have_the_words_to_paste() -> None:
     old, new = FRESH[stacked], fresh(stacked(FRESH[stacked]))
-    found = inferred(old, new)
-    pasted = [line for line in found.recipe.splitlines() if line.startswith("#     -e ")]
-    told = [rule for one in found.findings.undecided for each in one.candidates for rule in each.rules]
-    assert [shlex.split(line[1:])[1] for line in pasted] == told
+    inference = inferred(old, new)
+    pasted = [line for line in inference.recipe.splitlines() if line.startswith("#     -e ")]
+    offered = [rule for one in inference.findings.undecided for each in one.candidates for rule in each.rules]
+    assert [shlex.split(line[1:])[1] for line in pasted] == offered
 
 
 # --- what hints teach -------------------------------------------------------------------------------------
@@ -154,15 +154,15 @@ def test_one_hint_teaches_words_and_layouts() -> None:
     new = {renamed[key]: np.ascontiguousarray(one.T) for key, one in old.items()}
     assert not inferred(old, fresh(new)).decided
     rule = r"s|params/foo_(\d)/kernel|params/bar_\1/kernel| = x.T"
-    found = inferred(old, fresh(new), rules=[rule])
-    assert found.decided
-    assert_same(carried_out(found, old, None), new)
-    assert rules_of(found)[0] == {
+    inference = inferred(old, fresh(new), rules=[rule])
+    assert inference.decided
+    assert_same(carried_out(inference, old, None), new)
+    assert rules_of(inference)[0] == {
         "match": r"params/foo_(\d)/kernel",
         "to": r"params/bar_\1/kernel",
         "value": "x.T",
     }
-    assert {key for key, said in evidence(found).items() if said == "hint"} == {
+    assert {key for key, said in evidence(inference).items() if said == "hint"} == {
         f"params/bar_{i}/kernel" for i in range(3)
     }
 
@@ -170,8 +170,8 @@ def test_one_hint_teaches_words_and_layouts() -> None:
 def test_a_leaf_that_a_hint_claims_is_looked_up_by_others() -> None:
     table = normal(9, 4)
     new = {"embed/table": table, "head/kernel": table.T.copy(), "b": normal(3)}
-    found = assert_found({"emb": table, "b": new["b"]}, new, 3, rules=["s|emb|embed/table|"])
-    assert {"add": "head/kernel", "value": "source['emb'].T"} in rules_of(found)
+    inference = assert_found({"emb": table, "b": new["b"]}, new, 3, rules=["s|emb|embed/table|"])
+    assert {"add": "head/kernel", "value": "source['emb'].T"} in rules_of(inference)
 
 
 def test_a_leaf_that_a_hint_looks_up_is_free_for_others() -> None:
@@ -185,8 +185,8 @@ def test_a_leaf_that_a_hint_looks_up_is_free_for_others() -> None:
 def test_a_hint_may_leave_its_source_unread() -> None:
     old = {"h/w": normal(2, 4), "b": normal(3)}
     new = {"scan/w": np.zeros((2, 4), np.float32), "b": old["b"]}
-    found = assert_found(old, new, 2, rules=["s|h/w|scan/w| = zeros((2, 4), 'float32')"])
-    assert evidence(found)["scan/w"] == "hint"
+    inference = assert_found(old, new, 2, rules=["s|h/w|scan/w| = zeros((2, 4), 'float32')"])
+    assert evidence(inference)["scan/w"] == "hint"
 
 
 # --- how they are written ---------------------------------------------------------------------------------
@@ -232,16 +232,16 @@ def test_rules_and_comments_stand_first_to_the_letter() -> None:
     old = {"h/q/w": normal(4, 6), "h/k/w": normal(4, 4), "h/v/w": normal(4, 5), "g/out/w": normal(6, 6)}
     new = {"query/kernel": old["h/q/w"].reshape(4, 2, 3).transpose(2, 1, 0).reshape(3, 8)}
     new |= {"key/kernel": old["h/k/w"], "value/kernel": old["h/v/w"], "proj/kernel": old["g/out/w"]}
-    found = assert_found(old, new, 4, recipe=PART)
-    assert WRITTEN in found.recipe
-    assert "params: {heads: 2}\n" in found.recipe
-    assert found.draft.document["tables"]["names"] == {"q": "query"}
-    first, second, *_ = found.draft.rules
-    lines = found.recipe.splitlines()
-    assert [lines[one.line - 1][:5] for one in found.draft.rules] == [
+    inference = assert_found(old, new, 4, recipe=PART)
+    assert WRITTEN in inference.recipe
+    assert "params: {heads: 2}\n" in inference.recipe
+    assert inference.draft.document["tables"]["names"] == {"q": "query"}
+    first, second, *_ = inference.draft.rules
+    lines = inference.recipe.splitlines()
+    assert [lines[one.line - 1][:5] for one in inference.draft.rules] == [
         "  - m",
         "  - {",
-        *["  - {"] * (len(found.draft.rules) - 2),
+        *["  - {"] * (len(inference.draft.rules) - 2),
     ]
     assert (first.claims, first.outputs, first.evidence, second.claims) == (1, 1, Evidence.HINT, 1)
 
@@ -257,17 +257,17 @@ def test_rules_and_comments_stand_first_to_the_letter() -> None:
     ],
 )
 def test_recipes_of_hints_however_they_are_written(recipe: object) -> None:
-    found = assert_found({"a": normal(3), "c": normal(4)}, {"b": normal(3), "c": normal(4)}, 2, recipe=recipe)
-    assert rules_of(found)[0] == {"match": "a", "to": "b"}
-    assert evidence(found)["b"] == "hint"
+    a, c = normal(3), normal(4)
+    inference = assert_found({"a": a, "c": c}, {"b": a, "c": c}, 2, recipe=recipe)
+    assert (rules_of(inference)[0], evidence(inference)["b"]) == ({"match": "a", "to": "b"}, "hint")
 
 
 def test_rules_of_the_command_line_come_behind_those_of_a_recipe() -> None:
     old, new = {name: normal(3, seed=ord(name)) for name in "abc"}, {}
     new = {renamed: old[name] for name, renamed in zip("abc", "xyz", strict=True)}
     recipe = "version: 1\nrules:\n- {match: a, to: x}\n# the end\nparams: {n: 1}\n"
-    found = assert_found(old, new, 3, recipe=recipe, rules=["s|b|y|"], values="ignore")
-    assert [rule["match"] for rule in rules_of(found)] == ["a", "b", "c"]
+    inference = assert_found(old, new, 3, recipe=recipe, rules=["s|b|y|"], values="ignore")
+    assert [rule["match"] for rule in rules_of(inference)] == ["a", "b", "c"]
     only = assert_found(old, new, 3, recipe="version: 1\n", rules=["s|b|y|", "s|a|x|"], values="ignore")
     assert [rule["match"] for rule in rules_of(only)] == ["b", "a", "c"]
 
@@ -288,8 +288,8 @@ def test_names_of_hints_are_not_given_to_anything_else() -> None:
     part = (
         "version: 1\nparams: {heads: 7}\ntables: {names: {z: y}}\nrules: [{match: z, to: '${names[key]}'}]\n"
     )
-    found = assert_found(old, new, 3, recipe=part)
-    document = found.draft.document
+    inference = assert_found(old, new, 3, recipe=part)
+    document = inference.draft.document
     assert document["params"] == {"heads": 7}
     assert document["tables"]["names"] == {"z": "y"}
     assert len(document["tables"]) == 2

@@ -34,13 +34,13 @@ def abstract(shapes: Shapes) -> Any:
 
 def assert_listed(tmp_path: Path, source: Shapes, target: Shapes, by_hand: int) -> Inferred:
     """Assert that a draft gives the shapes of a listing, with about as few rules as `by_hand`."""
-    found = infer(abstract(source), listing(tmp_path / "target.json", target))
-    assert found.decided, [(one.targets[:3], one.why) for one in found.findings.undecided]
-    assert found.values == "none"
-    made = plan(found.recipe, abstract(source), memory="1TiB")
-    assert {step.leaf.key.text: step.leaf.spec.shape for step in made.steps} == target
-    assert len(yaml.safe_load(found.recipe)["rules"]) <= 1.5 * by_hand, found.recipe
-    return found
+    inference = infer(abstract(source), listing(tmp_path / "target.json", target))
+    assert inference.decided, [(one.targets[:3], one.why) for one in inference.findings.undecided]
+    assert inference.values == "none"
+    planned = plan(inference.recipe, abstract(source), memory="1TiB")
+    assert {step.leaf.key.text: step.leaf.spec.shape for step in planned.steps} == target
+    assert len(yaml.safe_load(inference.recipe)["rules"]) <= 1.5 * by_hand, inference.recipe
+    return inference
 
 
 @pytest.mark.parametrize("layout", [Layout(), Layout(scan=False)], ids=["scanned", "by layers"])
@@ -50,7 +50,7 @@ def assert_listed(tmp_path: Path, source: Shapes, target: Shapes, by_hand: int) 
     ids=lambda one: getattr(one, "family", ""),
 )
 def test_published_sizes(model: Decoder, by_hand: int, layout: Layout, tmp_path: Path) -> None:
-    """Real widths, so that most matrices are told apart by their shapes; there and back."""
+    """Real widths, so that shapes distinguish most matrices; there and back."""
     theirs, ours = hf_shapes(model), jax_shapes(model, layout)
     assert_listed(tmp_path, theirs, ours, by_hand)
     assert_listed(tmp_path, ours, theirs, by_hand)
@@ -67,15 +67,15 @@ def test_deepseek_v3(experts: int, tmp_path: Path) -> None:
     theirs, ours = deepseek.hugging_face(experts), deepseek.scanned(experts)
     assert experts < 256 or len(theirs) == 45395
     for source, target in ((theirs, ours), (ours, theirs)):
-        found = infer(abstract(source), listing(tmp_path / "target.json", target))
-        assert (found.decided, found.problems) == (True, ())
-        assert set(found.findings.dropped) == set()
-        assert {one.target for one in found.findings.formations} == target.keys()
-        assert len(yaml.safe_load(found.recipe)["rules"]) <= 1.5 * 17
+        inference = infer(abstract(source), listing(tmp_path / "target.json", target))
+        assert (inference.decided, inference.problems) == (True, ())
+        assert set(inference.findings.dropped) == set()
+        assert {one.target for one in inference.findings.formations} == target.keys()
+        assert len(yaml.safe_load(inference.recipe)["rules"]) <= 1.5 * 17
         if target is ours:
             query = next(
                 one
-                for one in found.findings.formations
+                for one in inference.findings.formations
                 if one.target.endswith("moe_layers/self_attention/wq_a/kernel")
             )
             assert query.sources == tuple(f"model.layers.{i}.self_attn.q_a_proj.weight" for i in range(3, 61))
@@ -116,28 +116,28 @@ def test_drafts_with_experts_and_layers_stacked_run(
     assert infer(tmp_path / "in.safetensors", tmp_path / "target.json", out=tmp_path / "r.yaml").decided
     dst = tmp_path / "out.safetensors"
     apply(tmp_path / "r.yaml", tmp_path / "in.safetensors", dst=dst, target=tmp_path / "target.json")
-    made = load_file(dst)
+    saved = load_file(dst)
     for key, array in target.items():
-        np.testing.assert_array_equal(made[key.replace("/", ".")] if key not in made else made[key], array)
+        np.testing.assert_array_equal(saved[key.replace("/", ".")] if key not in saved else saved[key], array)
 
 
 def assert_open(source: Arrays, target: Arrays, still_open: set[str]) -> None:
     """Assert what names leave open; nothing of it is claimed by a rule, and the draft does not run."""
-    found = inferred(source, target, values="ignore")
-    assert not found.decided
-    assert undecided(found) == still_open
-    assert found.problems == ()
-    assert found.findings.from_target == ()
-    assert yaml.safe_load(found.recipe)["unmatched"] == "error"
-    assert {one.target for one in found.findings.formations} == target.keys() - still_open
+    inference = inferred(source, target, values="ignore")
+    assert not inference.decided
+    assert undecided(inference) == still_open
+    assert inference.problems == ()
+    assert inference.findings.from_target == ()
+    assert yaml.safe_load(inference.recipe)["unmatched"] == "error"
+    assert {one.target for one in inference.findings.formations} == target.keys() - still_open
 
 
 def test_gemma_2_over_every_second_layer_is_open(tmp_path: Path) -> None:
-    """Which layers are local is not in the names: candidates are told, all else is decided."""
+    """Names do not say which layers are local: these have candidates, all else is decided."""
     target = jax_shapes(GEMMA, Layout())
-    found = infer(abstract(hf_shapes(GEMMA)), listing(tmp_path / "target.json", target))
-    assert undecided(found) == {key for key in target if "/layers/" in key}
-    assert all(one.candidates for one in found.findings.undecided if "query" in one.targets[0])
+    inference = infer(abstract(hf_shapes(GEMMA)), listing(tmp_path / "target.json", target))
+    assert undecided(inference) == {key for key in target if "/layers/" in key}
+    assert all(one.candidates for one in inference.findings.undecided if "query" in one.targets[0])
 
 
 def test_gpt_oss_over_every_second_layer_is_open() -> None:
@@ -165,13 +165,13 @@ def test_square_matrices_are_open_with_both_layouts() -> None:
     theirs = hf_arrays(model, F32)
     ours = jax_arrays(model, Layout(), theirs)
     for source, target in ((theirs, ours), (ours, theirs)):
-        found = inferred(source, target, values="ignore")
-        assert undecided(found) == {key for key in target if "norm" not in key}
-        assert all(len(one.candidates) > 1 for one in found.findings.undecided)
+        inference = inferred(source, target, values="ignore")
+        assert undecided(inference) == {key for key in target if "norm" not in key}
+        assert all(len(one.candidates) > 1 for one in inference.findings.undecided)
 
 
 def test_values_that_are_ignored_give_the_same_as_those_that_decide() -> None:
-    """What names decide by themselves is right, not only whole: compared with the values left out."""
+    """Decisions by names alone are right, not only complete: the ignored values confirm them."""
     model = Decoder("qwen3", 5, 6, 3, 8, 24, 40, 50, tied=True)
     theirs = hf_arrays(model, F32)
     ours = jax_arrays(model, Layout(), theirs)

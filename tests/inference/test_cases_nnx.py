@@ -76,7 +76,7 @@ def test_random_streams_stay_with_nnx() -> None:
         "model/rngs/dropout/key/value": np.array([3, 4], np.uint32),
         "model/rngs/dropout/counter/value": np.array([[9]], np.uint32),
     }
-    found = assert_found(linen, nnx | streams, 9)
-    assert set(found.findings.from_target) == set(streams)
+    inference = assert_found(linen, nnx | streams, 9)
+    assert set(inference.findings.from_target) == set(streams)
     back = assert_found(nnx | streams, linen, 9)
     assert set(back.findings.dropped) == set(streams)

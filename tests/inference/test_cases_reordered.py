@@ -31,22 +31,22 @@ def source() -> Arrays:
     return {"embed/embedding": normal(11, 6), "norm/scale": normal(6), **layers}
 
 
-def assert_open_or_exact(found: Inferred, old: Arrays, new: Arrays, reordered: set[str]) -> None:
-    """Some orders are parts of an axis put together, which are found: then every element is right."""
-    assert found.problems == ()
-    assert undecided(found) <= reordered
-    assert found.findings.from_target == ()
-    if found.decided:
-        assert_same(carried_out(found, old, None), new)
+def assert_open_or_exact(inference: Inferred, old: Arrays, new: Arrays, reordered: set[str]) -> None:
+    """Some orders are concatenated parts of an axis, which are inferred: every element is right then."""
+    assert inference.problems == ()
+    assert undecided(inference) <= reordered
+    assert inference.findings.from_target == ()
+    if inference.decided:
+        assert_same(carried_out(inference, old, None), new)
 
 
 @pytest.mark.parametrize("order", ORDERS)
 def test_of_every_leaf(order: str) -> None:
     old = source()
     new = {key: np.ascontiguousarray(ORDERS[order](array)) for key, array in old.items()}
-    found = inferred(old, new)
-    assert found.values == "shared"
-    assert_open_or_exact(found, old, new, set(new))
+    inference = inferred(old, new)
+    assert inference.values == "shared"
+    assert_open_or_exact(inference, old, new, set(new))
 
 
 @pytest.mark.parametrize("order", ORDERS)
@@ -54,9 +54,9 @@ def test_of_one_leaf_under_another_name(order: str) -> None:
     old = source()
     new = {f"params/{key}": array for key, array in old.items()}
     new["params/embed/embedding"] = np.ascontiguousarray(ORDERS[order](old["embed/embedding"]))
-    found = inferred(old, new)
-    assert_open_or_exact(found, old, new, {"params/embed/embedding"})
-    for one in found.findings.undecided:
+    inference = inferred(old, new)
+    assert_open_or_exact(inference, old, new, {"params/embed/embedding"})
+    for one in inference.findings.undecided:
         assert [candidate.sources for candidate in one.candidates] == [("embed/embedding",)]
 
 

@@ -33,8 +33,8 @@ def test_mesh_tensorflow_and_t5x(version, slots) -> None:
     """By hand: the rules of `@t5-to-t5x` (16), and one for slots that are not in use. The way back has two
     rules for each of ten kinds of leaves, one for it and one for its slots, and two for step and slots."""
     mesh, ours, _ = t5.values(version, slots)
-    found = assert_found(mesh, ours, 17)
+    inference = assert_found(mesh, ours, 17)
     unused = {key for key, array in ours.items() if array.shape == (1,)}
-    assert set(found.findings.from_target) == unused
+    assert set(inference.findings.from_target) == unused
     back = assert_found(ours, mesh, 22)
     assert set(back.findings.dropped) == unused

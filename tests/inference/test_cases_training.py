@@ -27,8 +27,8 @@ def test_optimizer_dropped() -> None:
     """By hand: what stays, and what goes. The way back takes the optimizer from the target."""
     state = adam()
     model = {key: array for key, array in state.items() if key.startswith("params/")}
-    found = assert_found(state, model, 2)
-    assert set(found.findings.dropped) == state.keys() - model.keys()
+    inference = assert_found(state, model, 2)
+    assert set(inference.findings.dropped) == state.keys() - model.keys()
     back = assert_found(model, state, 2)
     assert set(back.findings.from_target) == state.keys() - model.keys()
 
@@ -46,12 +46,12 @@ def test_optimizer_changed() -> None:
     state = adam()
     trace = {key: np.zeros_like(array) for key, array in params().items()}
     fresh = below("params", params()) | below("opt_state/0/trace", trace) | {"step": state["step"]}
-    found = inferred(state, fresh)
-    assert undecided(found) == {key for key in fresh if "/trace/" in key}
-    why = {one.why for one in found.findings.undecided}
+    inference = inferred(state, fresh)
+    assert undecided(inference) == {key for key in fresh if "/trace/" in key}
+    why = {one.why for one in inference.findings.undecided}
     assert all("names fit" in one for one in why), why
-    made = carried_out_so_far(found.recipe, found.findings.formations)
-    assert made == {key for key in fresh if "/trace/" not in key}
+    keys = carried_out_so_far(inference.recipe, inference.findings.formations)
+    assert keys == {key for key in fresh if "/trace/" not in key}
 
 
 def carried_out_so_far(recipe: str, formations) -> set[str]:
@@ -68,23 +68,23 @@ def test_another_head(classes: int) -> None:
 
     def with_head(size: int) -> Arrays:
         head = {"params/head/kernel": (training.EMBED, size), "params/head/bias": (size,)}
-        made = {key: random.standard_normal(shape).astype(np.float32) for key, shape in head.items()}
-        return below("params", params()) | made
+        fresh = {key: random.standard_normal(shape).astype(np.float32) for key, shape in head.items()}
+        return below("params", params()) | fresh
 
     old, new = with_head(10), with_head(classes)
-    found = assert_found(old, new, 3)
+    inference = assert_found(old, new, 3)
     head = {"params/head/kernel", "params/head/bias"}
-    assert set(found.findings.from_target) == set(found.findings.dropped) == head
+    assert set(inference.findings.from_target) == set(inference.findings.dropped) == head
 
 
 def test_another_head_of_the_same_size_is_a_question() -> None:
-    """Whether SRC's head or TARGET's is meant is not in the numbers."""
+    """Values do not say whether SRC's head or TARGET's is meant."""
     old, random = below("params", params()), np.random.default_rng(6)
     new = dict(old)
     old["params/head/kernel"], new["params/head/kernel"] = random.standard_normal((2, 24, 10))
-    found = inferred(old, new)
-    assert undecided(found) == {"params/head/kernel"}
-    (one,) = found.findings.undecided
+    inference = inferred(old, new)
+    assert undecided(inference) == {"params/head/kernel"}
+    (one,) = inference.findings.undecided
     assert one.why == "names fit, but the values are not SRC's: take TARGET's or SRC's?"
     assert [candidate.sources for candidate in one.candidates] == [("params/head/kernel",)]
 
@@ -112,14 +112,14 @@ def test_bfloat16_and_float32() -> None:
 
 
 def test_rounded_numbers_are_not_those_that_were_rounded() -> None:
-    """All values are other ones: names decide, as for a target that is fresh, and that is said."""
+    """All values differ: names decide, as for a fresh target, and the evidence says so."""
     wide = below("params", params())
     narrow = {key: array.astype(BF16) for key, array in wide.items()}
-    found = inferred(narrow, wide)
-    assert (found.decided, found.values) == (True, "unrelated")
-    assert {str(one.evidence) for one in found.findings.formations} & {"values"} == set()
+    inference = inferred(narrow, wide)
+    assert (inference.decided, inference.values) == (True, "unrelated")
+    assert {str(one.evidence) for one in inference.findings.formations} & {"values"} == set()
     widened = {key: array.astype(np.float32) for key, array in narrow.items()}
-    assert_same(carried_out(found, narrow, None), widened)
+    assert_same(carried_out(inference, narrow, None), widened)
 
 
 @pytest.mark.parametrize("arrange", [dict, lambda arrays: scanned(arrays, 1)], ids=["unrolled", "scanned"])
@@ -139,10 +139,10 @@ def test_layers_in_another_order_and_fewer_of_them() -> None:
     old = below("params", params())
     new: Arrays = {}
     for key, array in old.items():
-        found = re.fullmatch(r"params/layers_(\d+)/(.*)", key)
-        if found is None:
+        inference = re.fullmatch(r"params/layers_(\d+)/(.*)", key)
+        if inference is None:
             new[key] = array
-        elif int(found[1]) % 2 == 0:
-            new[f"params/layers_{2 - int(found[1]) // 2}/{found[2]}"] = array
-    found = assert_found(old, new, 3)
-    assert {key.split("/")[1] for key in found.findings.dropped} == {"layers_1", "layers_3"}
+        elif int(inference[1]) % 2 == 0:
+            new[f"params/layers_{2 - int(inference[1]) // 2}/{inference[2]}"] = array
+    inference = assert_found(old, new, 3)
+    assert {key.split("/")[1] for key in inference.findings.dropped} == {"layers_1", "layers_3"}

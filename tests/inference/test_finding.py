@@ -1,4 +1,4 @@
-"""What is known of every leaf: values first, then names, then what is left."""
+"""Findings about every leaf: by values first, then by names, then among the rest."""
 
 import numpy as np
 import pytest
@@ -70,7 +70,7 @@ def test_what_nothing_fits_is_the_targets() -> None:
 
 
 def test_what_may_have_been_a_dropped_leaf_is_undecided() -> None:
-    """`old` has the size of `new`: whether it was made of it by something unknown, nobody can tell."""
+    """`old` has the size of `new`, so an unknown operation may have made one from the other."""
     result = known({"a": A, "old": B}, {"a": A, "new": C})
     assert [one.targets for one in result.undecided] == [("new",)]
     assert [one.sources for one in result.undecided[0].candidates] == [("old",)]
@@ -107,8 +107,8 @@ def test_resemblance(one: str, other: str, wanted: float) -> None:
 def test_values_against_names_are_told_across_formats() -> None:
     source = {"layers.0.q_proj.weight": A, "layers.0.k_proj.weight": B}
     target = {"params/layers_0/query/kernel": B.T.copy(), "params/layers_0/key/kernel": A.T.copy()}
-    told = {(one.target, one.by_values, one.by_names) for one in known(source, target).conflicts}
-    assert told == {
+    conflicts = {(one.target, one.by_values, one.by_names) for one in known(source, target).conflicts}
+    assert conflicts == {
         ("params/layers_0/query/kernel", ("layers.0.k_proj.weight",), ("layers.0.q_proj.weight",)),
         ("params/layers_0/key/kernel", ("layers.0.q_proj.weight",), ("layers.0.k_proj.weight",)),
     }

@@ -25,14 +25,14 @@ def fresh(target: Mapping[str, np.ndarray], seed: int) -> dict[str, np.ndarray]:
     return {key: random.standard_normal(array.shape).astype(array.dtype) for key, array in target.items()}
 
 
-def wrong(case: Renamed, found: Inferred) -> list[str]:
-    """The leaves of the target that are made of other leaves than they should, or turned otherwise."""
+def wrong(case: Renamed, inference: Inferred) -> list[str]:
+    """Target leaves with wrong sources, or with a wrong layout."""
     source = side(case.source)
     mistaken = []
-    for one in found.findings.formations:
+    for one in inference.findings.formations:
         node = node_of(one.value, [source.leaves[key] for key in one.sources])
-        made = evaluated(node, Region.whole(node.spec.shape), source)
-        if not np.array_equal(made, case.target[one.target]):
+        array = evaluated(node, Region.whole(node.spec.shape), source)
+        if not np.array_equal(array, case.target[one.target]):
             mistaken.append(one.target)
     return mistaken
 
@@ -41,12 +41,12 @@ def wrong(case: Renamed, found: Inferred) -> list[str]:
 @pytest.mark.parametrize("seeds", [FEW, slow(MANY)], ids=["few", "many"])
 def test_names_decide_nine_of_ten_and_are_never_wrong(seeds: range) -> None:
     cases = {seed: renamed(seed) for seed in seeds}
-    found = {
+    inferences = {
         seed: infer(nested(case.source), nested(fresh(case.target, seed))) for seed, case in cases.items()
     }
-    mistaken = {seed: wrong(cases[seed], one) for seed, one in found.items()}
-    assert {seed: keys for seed, keys in mistaken.items() if keys and found[seed].decided} == {}
-    assert sum(one.decided for one in found.values()) >= 0.9 * len(cases)
+    mistaken = {seed: wrong(cases[seed], one) for seed, one in inferences.items()}
+    assert {seed: keys for seed, keys in mistaken.items() if keys and inferences[seed].decided} == {}
+    assert sum(one.decided for one in inferences.values()) >= 0.9 * len(cases)
 
 
 @pytest.mark.slow("infers from dozens of random models")
@@ -56,9 +56,9 @@ def test_drafts_have_at_most_a_fifth_more_rules_than_a_person_writes(seeds: rang
     written: dict[str, list[tuple[int, int]]] = defaultdict(list)
     for seed in seeds:
         case = renamed(seed)
-        found = infer(nested(case.source), nested(case.target if values else fresh(case.target, seed)))
-        if found.decided:
-            written[case.name].append((len(found.draft.rules), case.rules))
+        inference = infer(nested(case.source), nested(case.target if values else fresh(case.target, seed)))
+        if inference.decided:
+            written[case.name].append((len(inference.draft.rules), case.rules))
     ratios = {name: sum(d for d, _ in pairs) / sum(w for _, w in pairs) for name, pairs in written.items()}
     assert all(ratio <= 1.2 for ratio in ratios.values()), ratios
 
@@ -82,16 +82,16 @@ def cut(case: Renamed, seed: int) -> Renamed:
 def test_leaves_that_one_side_lacks_are_not_taken_for_others(seeds: range) -> None:
     for seed in seeds:
         case = cut(renamed(seed), seed)
-        found = infer(nested(case.source), nested(fresh(case.target, seed)))
-        assert not (found.decided and wrong(case, found)), seed
+        inference = infer(nested(case.source), nested(fresh(case.target, seed)))
+        assert not (inference.decided and wrong(case, inference)), seed
 
 
 @pytest.mark.parametrize("seed", range(len(MODELS)))
 def test_values_decide_all(seed: int) -> None:
     case = renamed(seed)
-    found = infer(nested(case.source), nested(case.target))
-    assert found.decided
-    assert wrong(case, found) == []
+    inference = infer(nested(case.source), nested(case.target))
+    assert inference.decided
+    assert wrong(case, inference) == []
 
 
 def rename_one(**others: np.ndarray) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
@@ -103,14 +103,14 @@ def rename_one(**others: np.ndarray) -> tuple[dict[str, np.ndarray], dict[str, n
 
 def test_a_new_leaf_beside_names_that_stay_is_not_the_old_one() -> None:
     old, new = rename_one(projection_head=np.ones((6, 3)), predictor=np.ones((6, 3)))
-    found = infer(nested(old), nested(new), values="ignore")
-    assert [one.targets for one in found.findings.undecided] == [("predictor",)]
+    inference = infer(nested(old), nested(new), values="ignore")
+    assert [one.targets for one in inference.findings.undecided] == [("predictor",)]
 
 
 def test_a_square_matrix_under_its_own_key_goes_as_the_others() -> None:
     old = {"enc/kernel": np.ones((8, 12)), "mid/kernel": np.ones((12, 12)), "dec/kernel": np.ones((20, 12))}
-    found = infer(nested(old), nested({key: array.T for key, array in old.items()}), values="ignore")
-    assert {one.target: str(one.value) for one in found.findings.formations} == dict.fromkeys(old, "x.T")
+    inference = infer(nested(old), nested({key: array.T for key, array in old.items()}), values="ignore")
+    assert {one.target: str(one.value) for one in inference.findings.formations} == dict.fromkeys(old, "x.T")
 
 
 @pytest.mark.parametrize("kind", ["symmetric", "identity"])
@@ -122,5 +122,5 @@ def test_a_matrix_that_is_its_transpose_goes_as_the_others(kind: str) -> None:
         "mid/kernel": square + square.T if kind == "symmetric" else np.eye(12, dtype=np.float32),
         "dec/kernel": random.standard_normal((20, 12)).astype(np.float32),
     }
-    found = infer(nested(old), nested({key: np.ascontiguousarray(array.T) for key, array in old.items()}))
-    assert {one.target: str(one.value) for one in found.findings.formations} == dict.fromkeys(old, "x.T")
+    inference = infer(nested(old), nested({key: np.ascontiguousarray(array.T) for key, array in old.items()}))
+    assert {one.target: str(one.value) for one in inference.findings.formations} == dict.fromkeys(old, "x.T")

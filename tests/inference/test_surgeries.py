@@ -41,33 +41,33 @@ def tried(seeds: Iterable[int]) -> Counter[tuple[str, bool]]:
     counts: Counter[tuple[str, bool]] = Counter()
     for seed in seeds:
         try:
-            found = check(*surgery(seed))
+            inference = check(*surgery(seed))
         except Exception as error:
             error.add_note(f"seed {seed}")
             raise
-        counts[found.values, found.decided] += 1
+        counts[inference.values, inference.decided] += 1
     for (values, decided), count in sorted(counts.items()):
         print(f"values {values}, {'decided' if decided else 'not decided'}: {count}")
     return counts
 
 
 def check(source: Tree, target: Tree) -> Inferred:
-    """What is found for one surgery, which has to be so."""
-    found = ckpt_surgery.infer(nested(source), nested(target))
-    assert found.problems == ()
-    assert found.findings.target_keys == tuple(target_order(target))
-    if found.decided:
-        made = carried_out(found.recipe, source, target if found.needs_target else None)
-        if found.values == "unrelated":
-            assert described(made) == {key: described(target)[key] for key in made}
-            assert sorted(made) == sorted(target)
+    """Infer one surgery, and assert that the result is right."""
+    inference = ckpt_surgery.infer(nested(source), nested(target))
+    assert inference.problems == ()
+    assert inference.findings.target_keys == tuple(target_order(target))
+    if inference.decided:
+        restored = carried_out(inference.recipe, source, target if inference.needs_target else None)
+        if inference.values == "unrelated":
+            assert described(restored) == {key: described(target)[key] for key in restored}
+            assert sorted(restored) == sorted(target)
         else:
-            assert_same(made, target)
+            assert_same(restored, target)
     else:
-        assert found.findings.undecided
-    for one in found.findings.undecided:
+        assert inference.findings.undecided
+    for one in inference.findings.undecided:
         assert set(one.targets) <= set(target)
-    return found
+    return inference
 
 
 def target_order(target: Tree) -> list[str]:
@@ -79,7 +79,7 @@ def target_order(target: Tree) -> list[str]:
 
 
 def carried_out(recipe: str, source: Tree, target: Tree | None) -> Mapping[str, np.ndarray]:
-    """What a recipe makes of arrays in memory, computed with NumPy: JAX may have no float64."""
+    """Run a recipe on arrays in memory with NumPy: JAX may have no float64."""
     wanted = None if target is None else described(target)
     plan = plan_of(recipe, described(source), target=wanted)
 

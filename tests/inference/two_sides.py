@@ -29,8 +29,8 @@ def fingerprint(
     spec = ArraySpec(array.shape, array.dtype)
     shape = tuple(max(1, n) for n in (array.shape if block is None else block))
     roundings = () if rounded is None else (rounded,)
-    found = fingerprints(lambda region: array[region.slices], spec, shape, roundings)
-    return found[array.dtype if rounded is None else rounded]
+    fingerprints_by_dtype = fingerprints(lambda region: array[region.slices], spec, shape, roundings)
+    return fingerprints_by_dtype[array.dtype if rounded is None else rounded]
 
 
 def assert_equal(one: Fingerprint, other: Fingerprint) -> None:
@@ -63,7 +63,7 @@ def leaf_of(key: str, array: np.ndarray) -> Leaf:
 
 
 def reader(arrays: Arrays) -> Any:
-    """What reads regions of the arrays."""
+    """Function that reads regions of the arrays."""
     return lambda one, region: arrays[one.key.text][region.slices]
 
 
@@ -73,12 +73,12 @@ def computed(value: Value, arrays: Arrays) -> np.ndarray:
     return evaluated(node, Region.whole(node.spec.shape), side(arrays))
 
 
-def made(holder: Holder, arrays: Arrays) -> np.ndarray:
-    """A holder of some of the arrays, as its expression gives it."""
+def array_of(holder: Holder, arrays: Arrays) -> np.ndarray:
+    """The array of a holder, computed by its expression."""
     keys, value = written(holder)
-    found = computed(value, {key: arrays[key] for key in keys})
-    assert found.shape == holder.shape
-    return found
+    array = computed(value, {key: arrays[key] for key in keys})
+    assert array.shape == holder.shape
+    return array
 
 
 def text_of(holder: Holder) -> str:
@@ -98,7 +98,7 @@ def normal(*shape: int, seed: int = 0, dtype: Any = np.float32) -> np.ndarray:
 
 
 def arranged(layout: Layout, array: np.ndarray) -> np.ndarray:
-    """What a layout makes of an array, by NumPy alone."""
+    """Apply a layout to an array, by NumPy alone."""
     digits = array.reshape(layout.lengths).transpose(layout.order)
     return np.ascontiguousarray(digits).reshape(layout.shape_out)
 

@@ -21,16 +21,16 @@ MATRICES = {"gate_proj": "wi_0", "up_proj": "wi_1", "down_proj": "wo"}
 
 def hugging_face(experts: int = 256) -> Shapes:
     """Names and shapes; 45,395 of them with all experts."""
-    made: Shapes = {
+    shapes: Shapes = {
         "model.embed_tokens.weight": (VOCAB, EMBED),
         "model.norm.weight": (EMBED,),
         "lm_head.weight": (VOCAB, EMBED),
     }
     for i in range(LAYERS):
-        made |= {f"model.layers.{i}.{name}.weight": shape for name, shape in _layer(i, experts)}
+        shapes |= {f"model.layers.{i}.{name}.weight": shape for name, shape in _layer(i, experts)}
         if i >= DENSE:
-            made[f"model.layers.{i}.mlp.gate.e_score_correction_bias"] = (experts,)
-    return made
+            shapes[f"model.layers.{i}.mlp.gate.e_score_correction_bias"] = (experts,)
+    return shapes
 
 
 def _layer(i: int, experts: int) -> Iterator[tuple[str, tuple[int, ...]]]:
@@ -50,7 +50,7 @@ def _matrix(name: str, inner: int) -> tuple[int, int]:
 
 def scanned(experts: int = 256) -> Shapes:
     """Two stacks: the layers without experts, and those with."""
-    made: Shapes = {
+    shapes: Shapes = {
         "params/token_embedder/embedding": (VOCAB, EMBED),
         "params/decoder/decoder_norm/scale": (EMBED,),
         "params/decoder/logits_dense/kernel": (EMBED, VOCAB),
@@ -65,5 +65,5 @@ def scanned(experts: int = 256) -> Shapes:
             for name, ours in MATRICES.items():
                 kernel = _matrix(name, EXPERT_MLP)[::-1]
                 layer |= {f"moe_block/{ours}": (experts, *kernel), f"shared_experts/{ours}/kernel": kernel}
-        made |= {f"params/decoder/{stack}/{name}": (count, *shape) for name, shape in layer.items()}
-    return made
+        shapes |= {f"params/decoder/{stack}/{name}": (count, *shape) for name, shape in layer.items()}
+    return shapes

@@ -14,25 +14,25 @@ def gpt2(layers: int, embed: int, vocab: int = 50, places: int = 16) -> Arrays:
     def normal(*shape: int) -> np.ndarray:
         return random.standard_normal(shape).astype(np.float32)
 
-    made = {"wte.weight": normal(vocab, embed), "wpe.weight": normal(places, embed)}
-    made |= {"ln_f.weight": normal(embed), "ln_f.bias": normal(embed)}
+    arrays = {"wte.weight": normal(vocab, embed), "wpe.weight": normal(places, embed)}
+    arrays |= {"ln_f.weight": normal(embed), "ln_f.bias": normal(embed)}
     for i in range(layers):
         for norm in ("ln_1", "ln_2"):
-            made[f"h.{i}.{norm}.weight"], made[f"h.{i}.{norm}.bias"] = normal(embed), normal(embed)
+            arrays[f"h.{i}.{norm}.weight"], arrays[f"h.{i}.{norm}.bias"] = normal(embed), normal(embed)
         for name, size, out in (
             ("attn.c_attn", embed, 3 * embed),
             ("attn.c_proj", embed, embed),
             ("mlp.c_fc", embed, 4 * embed),
             ("mlp.c_proj", 4 * embed, embed),
         ):
-            made[f"h.{i}.{name}.weight"], made[f"h.{i}.{name}.bias"] = normal(size, out), normal(out)
-    return made
+            arrays[f"h.{i}.{name}.weight"], arrays[f"h.{i}.{name}.bias"] = normal(size, out), normal(out)
+    return arrays
 
 
 def gpt2_in_heads(source: Arrays, layers: int, embed: int, heads: int) -> Arrays:
     """With three kernels (embed, heads, head_dim) for query, key and value."""
     dim = embed // heads
-    made = {
+    leaves = {
         "params/wte/embedding": source["wte.weight"],
         "params/wpe/embedding": source["wpe.weight"],
         "params/ln_f/scale": source["ln_f.weight"],
@@ -58,13 +58,13 @@ def gpt2_in_heads(source: Arrays, layers: int, embed: int, heads: int) -> Arrays
                 theirs[f"{of}.weight"],
                 theirs[f"{of}.bias"],
             )
-        made |= {f"params/h_{i}/{name}": array for name, array in ours.items()}
-    return made
+        leaves |= {f"params/h_{i}/{name}": array for name, array in ours.items()}
+    return leaves
 
 
 def megatron(d: Decoder, source: Arrays) -> Arrays:
     """Megatron's names for a Llama; a group has its queries, then its key and its value."""
-    made = {
+    leaves = {
         "embedding.word_embeddings.weight": source["model.embed_tokens.weight"],
         "decoder.final_layernorm.weight": source["model.norm.weight"],
         "output_layer.weight": source["lm_head.weight"],
@@ -80,8 +80,8 @@ def megatron(d: Decoder, source: Arrays) -> Arrays:
             "mlp.linear_fc1.weight": np.concatenate([gate, up]),
             "mlp.linear_fc2.weight": theirs["mlp.down_proj.weight"],
         }
-        made |= {f"decoder.layers.{i}.{name}": array for name, array in ours.items()}
-    return made
+        leaves |= {f"decoder.layers.{i}.{name}": array for name, array in ours.items()}
+    return leaves
 
 
 def _grouped(d: Decoder, theirs: Arrays) -> np.ndarray:

@@ -26,7 +26,7 @@ def hugging_face(s: Sizes) -> Arrays:
     def normal(*shape: int) -> np.ndarray:
         return random.standard_normal(shape).astype(np.float32)
 
-    made = {
+    leaves = {
         "model.embed_tokens.weight": normal(s.vocab, s.embed),
         "model.norm.weight": normal(s.embed),
         "lm_head.weight": normal(s.vocab, s.embed),
@@ -49,13 +49,13 @@ def hugging_face(s: Sizes) -> Arrays:
             "mlp.experts.down_proj": normal(s.experts, s.mlp, s.embed),
             "mlp.experts.down_proj_bias": normal(s.experts, s.embed),
         }
-        made |= {f"model.layers.{i}.{name}": array for name, array in layer.items()}
-    return made
+        leaves |= {f"model.layers.{i}.{name}": array for name, array in layer.items()}
+    return leaves
 
 
 def scanned(s: Sizes, source: Arrays) -> Arrays:
     """`layers_0` has the layers 0, 2, 4, …, `layers_1` the others; layers are the second axis."""
-    made = {
+    leaves = {
         "params/token_embedder/embedding": source["model.embed_tokens.weight"],
         "params/decoder/decoder_norm/scale": source["model.norm.weight"],
         "params/decoder/logits_dense/kernel": source["lm_head.weight"].T,
@@ -68,13 +68,13 @@ def scanned(s: Sizes, source: Arrays) -> Arrays:
             )
             for place, layer in enumerate(layers):
                 whole[:, place] = layer[name]
-            made[f"params/decoder/layers/layers_{phase}/{name}"] = whole
-    return made
+            leaves[f"params/decoder/layers/layers_{phase}/{name}"] = whole
+    return leaves
 
 
 def _layer(s: Sizes, source: Arrays, i: int) -> Arrays:
     theirs = {key.removeprefix(f"model.layers.{i}."): array for key, array in source.items()}
-    made: Arrays = {
+    leaves: Arrays = {
         "GptOssAttention/out/kernel": theirs["self_attn.o_proj.weight"].T.reshape(
             s.heads, s.head_dim, s.embed
         ),
@@ -89,9 +89,9 @@ def _layer(s: Sizes, source: Arrays, i: int) -> Arrays:
     }
     for ours, name, heads in (("query", "q", s.heads), ("key", "k", s.kv_heads), ("value", "v", s.kv_heads)):
         weight, bias = theirs[f"self_attn.{name}_proj.weight"], theirs[f"self_attn.{name}_proj.bias"]
-        made[f"GptOssAttention/{ours}/kernel"] = weight.T.reshape(s.embed, heads, s.head_dim)
-        made[f"GptOssAttention/{ours}/bias"] = bias.reshape(heads, s.head_dim)
+        leaves[f"GptOssAttention/{ours}/kernel"] = weight.T.reshape(s.embed, heads, s.head_dim)
+        leaves[f"GptOssAttention/{ours}/bias"] = bias.reshape(heads, s.head_dim)
     for turn in range(2):
-        made[f"GptOssMlp/wi_{turn}"] = theirs["mlp.experts.gate_up_proj"][:, :, turn::2]
-        made[f"GptOssMlp/wi_{turn}_bias"] = theirs["mlp.experts.gate_up_proj_bias"][:, turn::2]
-    return made
+        leaves[f"GptOssMlp/wi_{turn}"] = theirs["mlp.experts.gate_up_proj"][:, :, turn::2]
+        leaves[f"GptOssMlp/wi_{turn}_bias"] = theirs["mlp.experts.gate_up_proj_bias"][:, turn::2]
+    return leaves

@@ -13,41 +13,38 @@ from tests.support.trees import flattened, nested
 
 Arrays = Mapping[str, np.ndarray]
 MARGIN = 1.5
-"""How many times as many rules as a person would write a draft may have."""
+"""Maximum number of rules of a draft, relative to a recipe written by hand."""
 
 
 def inferred(source: Arrays, target: Arrays, **options: Any) -> Inferred:
-    """What is found between two trees, given by key path."""
+    """Infer a recipe between two trees, given by key path."""
     return infer(nested(source), nested(target), **options)
 
 
-def rules_of(found: Inferred) -> list[dict[str, Any]]:
+def rules_of(inference: Inferred) -> list[dict[str, Any]]:
     """The rules of a draft, in the types of YAML."""
-    return yaml.safe_load(found.recipe)["rules"]
+    return yaml.safe_load(inference.recipe)["rules"]
 
 
-def carried_out(found: Inferred, source: Arrays, target: Arrays | None) -> dict[str, np.ndarray]:
-    """What a draft makes of a source, by key path. `target`: where values come from that the source lacks."""
-    plans: list[Plan] = []  # warnings, of dots in names, are not logged
+def carried_out(inference: Inferred, source: Arrays, target: Arrays | None) -> dict[str, np.ndarray]:
+    """Run a draft on a source; results by key path. `target`: gives the values that the source lacks."""
+    plans: list[Plan] = []  # keeps warnings about dots in names out of the log
+    wanted = None if target is None else nested(target)
     with jax.enable_x64(True):
-        made = restore(
-            found.recipe,
-            nested(source),
-            target=None if target is None else nested(target),
-            on_plan=plans.append,
-        )
-    return {key: np.asarray(value) for key, value in flattened(made).items()}
+        restored = restore(inference.recipe, nested(source), target=wanted, on_plan=plans.append)
+    return {key: np.asarray(value) for key, value in flattened(restored).items()}
 
 
 def assert_found(source: Arrays, target: Arrays, by_hand: int, **options: Any) -> Inferred:
     """Assert that a draft makes all of the target, bit for bit, with about as few rules as `by_hand`."""
-    found = inferred(source, target, **options)
-    assert found.decided, [(one.targets[:3], one.why) for one in found.findings.undecided] + [found.problems]
-    assert_same(carried_out(found, source, target if found.needs_target else None), target)
-    assert len(rules_of(found)) <= MARGIN * by_hand, found.recipe
-    return found
+    inference = inferred(source, target, **options)
+    questions = [(one.targets[:3], one.why) for one in inference.findings.undecided]
+    assert inference.decided, (questions, inference.problems)
+    assert_same(carried_out(inference, source, target if inference.needs_target else None), target)
+    assert len(rules_of(inference)) <= MARGIN * by_hand, inference.recipe
+    return inference
 
 
-def undecided(found: Inferred) -> set[str]:
+def undecided(inference: Inferred) -> set[str]:
     """The keys of the target that evidence does not decide."""
-    return {key for one in found.findings.undecided for key in one.targets}
+    return {key for one in inference.findings.undecided for key in one.targets}

@@ -33,21 +33,21 @@ def below(tree: str, arrays: Mapping[str, np.ndarray]) -> Arrays:
 
 def adam() -> Arrays:
     """Parameters, both moments and their count, and the step."""
-    made = below("params", params()) | below("opt_state/0/mu", params(1)) | below("opt_state/0/nu", params(2))
-    return made | {"opt_state/0/count": np.array(1000, np.int32), "step": np.array(1000, np.int32)}
+    tree = below("params", params()) | below("opt_state/0/mu", params(1)) | below("opt_state/0/nu", params(2))
+    return tree | {"opt_state/0/count": np.array(1000, np.int32), "step": np.array(1000, np.int32)}
 
 
 def scanned(arrays: Arrays, axis: int) -> Arrays:
     """The same with all layers of a kind in one array."""
-    made: Arrays = {}
+    stacked: Arrays = {}
     for key, array in arrays.items():
-        found = re.fullmatch(r"(.*)/layers_(\d+)/(.*)", key)
-        if found is None:
-            made[key] = array
+        match = re.fullmatch(r"(.*)/layers_(\d+)/(.*)", key)
+        if match is None:
+            stacked[key] = array
             continue
-        name, place = f"{found[1]}/layers/{found[3]}", int(found[2])
-        whole = made.setdefault(
+        name, place = f"{match[1]}/layers/{match[3]}", int(match[2])
+        whole = stacked.setdefault(
             name, np.empty((*array.shape[:axis], LAYERS, *array.shape[axis:]), array.dtype)
         )
         np.moveaxis(whole, axis, 0)[place] = array
-    return made
+    return stacked

@@ -40,7 +40,7 @@ def rules_of(draft: Draft) -> str:
 
 
 @pytest.mark.parametrize(
-    ("made", "dropped", "text"),
+    ("moves", "dropped", "text"),
     [
         ([("b", "a", "x.T")], [], "  - {match: a, to: b, value: x.T}"),
         ([("a", "a", "x.T")], [], "  - {match: a, value: x.T}"),  # the key stays
@@ -143,8 +143,8 @@ def rules_of(draft: Draft) -> str:
         ),
     ],
 )
-def test_rules(made: list[Made], dropped: list[str], text: str) -> None:
-    findings = found(made, dropped)
+def test_rules(moves: list[Made], dropped: list[str], text: str) -> None:
+    findings = found(moves, dropped)
     assert rules_of(draft_recipe(findings)) == text
     check(findings)
 
@@ -159,12 +159,12 @@ def test_a_model_takes_few_rules() -> None:
 
 
 def test_words_are_looked_up_in_one_table_as_long_as_they_agree() -> None:
-    made: list[Made] = [
+    moves: list[Made] = [
         *((f"t/{new}", f"a.{old}.w", "x.T") for old, new in (("q", "query"), ("k", "key"))),
         *((f"u/{new}", f"b.{old}.w", "x") for old, new in (("q", "query"), ("v", "value"))),
         *((f"v/{new}", f"c.{old}.w", "x + 1") for old, new in (("q", "other"), ("v", "value"))),
     ]
-    draft = draft_recipe(found(made))
+    draft = draft_recipe(found(moves))
     assert draft.document["tables"] == {
         "names": {"q": "query", "k": "key", "v": "value"},
         "names2": {"q": "other", "v": "value"},
@@ -174,13 +174,13 @@ def test_words_are_looked_up_in_one_table_as_long_as_they_agree() -> None:
 
 def test_sizes_have_names_by_what_they_count() -> None:
     heads = "rearrange(x, '(h d) a -> a h d', h={0})"
-    made: list[Made] = [
+    moves: list[Made] = [
         *((new, old, heads, [size]) for new, old, size in (("query", "q_proj", 12), ("a", "b", 8))),
         *((f"t/{new}", f"{new[0]}_proj.w", heads, [4]) for new in ("key", "value")),
         ("w", [f"w.{n}" for n in range(4)], "rearrange(stack(xs), '(l e) a -> l e a', l={0})", [16]),
         ("half", "whole", heads, [2]),
     ]
-    draft = draft_recipe(found(made))
+    draft = draft_recipe(found(moves))
     assert draft.document["params"] == {"heads": 12, "heads_2": 8, "kv_heads": 4, "layers": 16}
     assert "rearrange(x, '(h d) a -> a h d', h=kv_heads)" in draft.text
     assert "h=2)" in draft.text
@@ -216,10 +216,10 @@ def test_a_whole_text() -> None:
 
 
 def test_what_is_known_of_rules() -> None:
-    made: list[Made] = [
+    moves: list[Made] = [
         (f"{w}/{i}", f"h/{i}/{w}", v) for i in LAYERS for w, v in (("a", "x.T"), ("b", "x + 1"))
     ]
-    draft = draft_recipe(found(made, ["z"]), ["One line."])
+    draft = draft_recipe(found(moves, ["z"]), ["One line."])
     assert [(one.rule, one.line, one.claims, one.outputs, one.evidence) for one in draft.rules] == [
         ("rules[0]", 6, 4, 4, Evidence.VALUES),
         ("rules[1]", 7, 4, 4, Evidence.VALUES),
@@ -323,8 +323,8 @@ def check(findings: Findings) -> None:
         assert {read.leaf.key.text for read in reads(value)} == set(one.sources), draft.text
         np.testing.assert_array_equal(computed(value, arrays), values[one.target], err_msg=draft.text)
     assert {drop.leaf.key.text for drop in plan.dropped} == set(findings.dropped), draft.text
-    made = sum(rule.outputs for rule in draft.rules)
-    assert made == len(target) or draft.document["unmatched"] == "keep"
+    outputs = sum(rule.outputs for rule in draft.rules)
+    assert outputs == len(target) or draft.document["unmatched"] == "keep"
 
 
 def expected(one: Formation, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
@@ -354,15 +354,15 @@ def test_drafts_do_what_was_found(findings: Findings) -> None:
 @pytest.mark.slow("drafts many recipes")
 def test_large_findings_are_drafted() -> None:
     """45,000 leaves. The time is printed."""
-    made: list[Made] = [
+    moves: list[Made] = [
         (f"{tree}/blocks/{layer}/{word}/w", f"{tree}.layers.{layer}.{word}.weight", value)
         for tree in ("params", "mu", "nu")
         for layer in range(1000)
         for word, value in fifteen()
     ]
     started = time.perf_counter()
-    draft = draft_recipe(found(made))
-    print(f"{len(made)} findings: {time.perf_counter() - started:.1f} s")
+    draft = draft_recipe(found(moves))
+    print(f"{len(moves)} findings: {time.perf_counter() - started:.1f} s")
     assert len(draft.rules) == 2
 
 

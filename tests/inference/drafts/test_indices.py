@@ -12,7 +12,7 @@ NME = {"n": [0] * 4 + [1] * 4, "m": [0, 0, 1, 1] * 2, "e": [0, 1] * 4}
 
 
 @pytest.mark.parametrize(
-    ("values", "columns", "found"),
+    ("values", "columns", "wanted"),
     [
         ([7, 7, 7, 7, 7, 7], N, "7"),
         ([0, 1, 2, 3, 4, 5], N, "n"),
@@ -34,10 +34,10 @@ NME = {"n": [0] * 4 + [1] * 4, "m": [0, 0, 1, 1] * 2, "e": [0, 1] * 4}
         ([], {}, None),
     ],
 )
-def test_expressions(values: list[int], columns: Columns, found: str | None) -> None:
+def test_expressions(values: list[int], columns: Columns, wanted: str | None) -> None:
     expression = expression_of(values, columns)
-    if found is None or found.count("*") < 2:
-        assert expression == found
+    if wanted is None or wanted.count("*") < 2:
+        assert expression == wanted
     if expression is not None:
         rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
         assert [eval(expression, dict(row)) for row in rows] == values
@@ -48,13 +48,13 @@ def test_expressions(values: list[int], columns: Columns, found: str | None) -> 
 )
 def test_expressions_hold_in_every_row(rows: list[tuple[int, int, int]]) -> None:
     a, b, values = (list(column) for column in zip(*rows, strict=True))
-    found = expression_of(values, {"a": a, "b": b})
-    if found is not None:
-        assert [eval(found, {"a": x, "b": y}) for x, y, _ in rows] == values
+    expression = expression_of(values, {"a": a, "b": b})
+    if expression is not None:
+        assert [eval(expression, {"a": x, "b": y}) for x, y, _ in rows] == values
 
 
 @pytest.mark.parametrize(
-    ("wanted", "others", "found"),
+    ("wanted", "others", "text"),
     [
         ([0, 1, 2], [3, 4], "n < 3"),
         ([3], [4, 5], "n == 3"),
@@ -67,8 +67,8 @@ def test_expressions_hold_in_every_row(rows: list[tuple[int, int, int]]) -> None
         ([0, 1], [1, 2], None),  # another number tells them apart, or none
     ],
 )
-def test_conditions(wanted: list[int], others: list[int], found: str | None) -> None:
-    assert condition(wanted, others, "n") == found
-    if found is not None:
-        assert all(eval(found, {"n": n}) for n in wanted)
-        assert not any(eval(found, {"n": n}) for n in others)
+def test_conditions(wanted: list[int], others: list[int], text: str | None) -> None:
+    assert condition(wanted, others, "n") == text
+    if text is not None:
+        assert all(eval(text, {"n": n}) for n in wanted)
+        assert not any(eval(text, {"n": n}) for n in others)

@@ -18,8 +18,8 @@ from ckpt_surgery.language.expressions.naming import name_problem
 from tests.support.findings import Made, found
 
 
-def of(made: Sequence[Made], others: Sequence[str] = ()) -> list[RuleDraft]:
-    findings, tables = found(made, others=others), Tables()
+def of(moves: Sequence[Made], others: Sequence[str] = ()) -> list[RuleDraft]:
+    findings, tables = found(moves, others=others), Tables()
     keys = Universe(findings.source_keys)
     return join_rules(draft_rules(made_parts(findings), keys, tables), keys, tables)
 
@@ -29,7 +29,7 @@ def patterns(rules: Sequence[RuleDraft]) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("made", "found_patterns"),
+    ("moves", "joined"),
     [
         ([("n/q", "o/q", "x.T"), ("n/k", "o/k", "x.T")], ["o/(?P<word>q|k)"]),
         ([("n/q", "o/q", "x.T"), ("n/k", "o/k", "x")], ["o/q", "o/k"]),  # not the same value
@@ -53,15 +53,15 @@ def patterns(rules: Sequence[RuleDraft]) -> list[str]:
         ),
     ],
 )
-def test_which_rules_are_one(made: Sequence[Made], found_patterns: list[str]) -> None:
-    assert patterns(of(made)) == found_patterns
+def test_which_rules_are_one(moves: Sequence[Made], joined: list[str]) -> None:
+    assert patterns(of(moves)) == joined
 
 
 def test_leaves_that_are_looked_up_have_the_same_word() -> None:
-    made: list[Made] = [
+    moves: list[Made] = [
         (f"l/{i}/{w}", [f"l/{i}/{w}/w", f"l/{i}/{w}/lora"], "xs[0] + xs[1]") for i in range(3) for w in "qk"
     ]
-    (rule,) = of(made)
+    (rule,) = of(moves)
     assert rule.outputs[0].value == "x + source[f'l/{n}/{word}/lora']"
     assert template(rule.outputs[0].to) == "l/${n}/${word}"
     assert (len(rule.claims), rule.makes) == (6, 6)
@@ -85,8 +85,8 @@ def test_names_are_allowed() -> None:
 # --- layers -----------------------------------------------------------------------------------------------
 
 
-def rules(made: list[Made], dropped: tuple[str, ...] = ()) -> list[dict[str, Any]]:
-    return draft_recipe(found(made, dropped)).document["rules"]
+def rules(moves: list[Made], dropped: tuple[str, ...] = ()) -> list[dict[str, Any]]:
+    return draft_recipe(found(moves, dropped)).document["rules"]
 
 
 def stacks(names: tuple[str, ...], layers: int) -> list[Made]:
@@ -113,12 +113,12 @@ def test_words_by_a_remainder() -> None:
 
 
 def test_what_is_not_meant_is_left_out_by_a_condition() -> None:
-    made = stacks(("local", "global"), 6)
-    assert [rule.get("when") for rule in rules(made, ("h/6/w", "h/7/w"))] == ["int(n) < 6", "int(n) >= 6"]
+    moves = stacks(("local", "global"), 6)
+    assert [rule.get("when") for rule in rules(moves, ("h/6/w", "h/7/w"))] == ["int(n) < 6", "int(n) >= 6"]
 
 
 @pytest.mark.parametrize(
-    "made",
+    "moves",
     [
         [("a", [f"{i}" for i in (0, 2, 4)], "stack(xs)"), ("b", [f"{i}" for i in (1, 3, 5)], "stack(xs)")],
         [
@@ -128,8 +128,8 @@ def test_what_is_not_meant_is_left_out_by_a_condition() -> None:
     ],
     ids=["keys with nothing in common", "other values"],
 )
-def test_rules_that_stay_apart(made: list[Made]) -> None:
-    assert len(rules(made)) == 2
+def test_rules_that_stay_apart(moves: list[Made]) -> None:
+    assert len(rules(moves)) == 2
 
 
 # --- endings ----------------------------------------------------------------------------------------------

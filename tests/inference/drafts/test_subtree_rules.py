@@ -22,21 +22,21 @@ def test_the_largest_subtrees() -> None:
 
 
 def test_a_subtree_moves_if_all_of_it_does() -> None:
-    made = [("n/x/a", "o/x/a", "x"), ("n/x/b", "o/x/b", "x"), ("n/y/a", "o/y/a", "x")]
-    assert [described(part) for part in made_parts(found(made))] == [("made", ["o/*"], "n/")]
-    assert [described(part) for part in made_parts(found(made, ["o/y/b"]))] == [
+    moves = [("n/x/a", "o/x/a", "x"), ("n/x/b", "o/x/b", "x"), ("n/y/a", "o/y/a", "x")]
+    assert [described(part) for part in made_parts(found(moves))] == [("made", ["o/*"], "n/")]
+    assert [described(part) for part in made_parts(found(moves, ["o/y/b"]))] == [
         ("made", ["o/x/*"], "n/x/"),
         ("made", ["o/y/a"], "n/y/a"),
     ]
-    assert [described(part) for part in made_parts(found(made, others=["o/z"]))] == [
+    assert [described(part) for part in made_parts(found(moves, others=["o/z"]))] == [
         ("made", ["o/x/*"], "n/x/"),
         ("made", ["o/y/a"], "n/y/a"),
     ]
 
 
 def test_a_leaf_that_is_also_used_otherwise_is_no_part_of_a_subtree() -> None:
-    made = [("n/a", "o/a", "x"), ("n/b", "o/b", "x"), ("m", "o/b", "x.T")]
-    assert [described(part) for part in made_parts(found(made))] == [
+    moves = [("n/a", "o/a", "x"), ("n/b", "o/b", "x"), ("m", "o/b", "x.T")]
+    assert [described(part) for part in made_parts(found(moves))] == [
         ("made", ["o/a"], "n/a"),
         ("made", ["o/b"], "n/b"),
         ("made", ["o/b"], "m"),
@@ -44,8 +44,8 @@ def test_a_leaf_that_is_also_used_otherwise_is_no_part_of_a_subtree() -> None:
 
 
 def test_what_stays_is_kept() -> None:
-    made = [("a/b", "a/b", "x"), ("a/c", "a/c", "x"), ("d", "d", "x"), ("e", "e", "x.T")]
-    assert [described(part) for part in made_parts(found(made))] == [
+    moves = [("a/b", "a/b", "x"), ("a/c", "a/c", "x"), ("d", "d", "x"), ("e", "e", "x.T")]
+    assert [described(part) for part in made_parts(found(moves))] == [
         ("kept", ["a/*"], None),
         ("kept", ["d"], None),
         ("made", ["e"], "e"),

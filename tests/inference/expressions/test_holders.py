@@ -18,7 +18,7 @@ from ckpt_surgery.inference.expressions.holders import (
     rows,
 )
 from ckpt_surgery.inference.expressions.layouts import Layout, identity, transposing
-from tests.inference.two_sides import arranged, layouts, made, normal, text_of
+from tests.inference.two_sides import arranged, array_of, layouts, normal, text_of
 from tests.support.comparing import same
 
 
@@ -28,8 +28,8 @@ def test_a_member_of_a_leaf(layout: Layout, data: st.DataObject) -> None:
     wanted = arranged(layout, array)
     count = data.draw(st.integers(0, wanted.ndim))
     for place in np.ndindex(wanted.shape[:count]):
-        found = made(member(layout, of_leaves(["a"], (), array.shape), place), {"a": array})
-        assert same(found, np.asarray(wanted[place]))
+        piece = array_of(member(layout, of_leaves(["a"], (), array.shape), place), {"a": array})
+        assert same(piece, np.asarray(wanted[place]))
 
 
 @given(layout=layouts(most_axes=2, most_digits=3), stacked=st.integers(1, 2), data=st.data())
@@ -46,8 +46,8 @@ def test_a_member_of_a_stack(layout: Layout, stacked: int, data: st.DataObject) 
     leaves = {str(i): part for i, part in enumerate(array.reshape(-1, *layout.shape_in))}
     count = data.draw(st.integers(0, wanted.ndim))
     for place in np.ndindex(wanted.shape[:count]):
-        found = made(member(whole, of_leaves(list(leaves), lengths, layout.shape_in), place), leaves)
-        assert same(found, np.asarray(wanted[place]))
+        piece = array_of(member(whole, of_leaves(list(leaves), lengths, layout.shape_in), place), leaves)
+        assert same(piece, np.asarray(wanted[place]))
 
 
 A = of_leaves(["a"], (), (4, 6))
@@ -94,14 +94,14 @@ def test_words(holder: Holder, wanted: str) -> None:
 def test_numbers_are_holes() -> None:
     """So that the members of one array are one rule; at the ends of an axis they are left out at last."""
     layout = Layout((2, 3, 4), IN_TWO, ((0,), (2,), (1,)))
-    found = [written(member(layout, of_leaves(["a"], (), (6, 4)), (i,)))[1] for i in range(2)]
-    assert [one.text for one in found] == ["x[{0}:{1}].T"] * 2
-    assert [one.numbers for one in found] == [(0, 3), (3, 6)]
-    assert [str(one) for one in found] == ["x[:3].T", "x[3:].T"]
+    values = [written(member(layout, of_leaves(["a"], (), (6, 4)), (i,)))[1] for i in range(2)]
+    assert [one.text for one in values] == ["x[{0}:{1}].T"] * 2
+    assert [one.numbers for one in values] == [(0, 3), (3, 6)]
+    assert [str(one) for one in values] == ["x[:3].T", "x[3:].T"]
 
 
 def test_a_layout_of_nothing() -> None:
     empty = of_leaves(["a", "b"], (2, 1), (0, 3))
     array = np.zeros((0, 3), np.float32)
     turned = laid(transposing((2, 1, 0, 3), (0, 1, 3, 2)), empty)
-    assert made(turned, {"a": array, "b": array}).shape == (2, 1, 3, 0)
+    assert array_of(turned, {"a": array, "b": array}).shape == (2, 1, 3, 0)

@@ -33,9 +33,9 @@ FUNCTIONS = [
 def laid(function: Function, shape: tuple[int, ...] = SHAPE) -> Layout:
     if isinstance(function, Transpose):
         return transposing(shape, function.permutation(len(shape)))
-    found = reshaping(shape, function.infer([ArraySpec(shape, BOOL)]).shape)
-    assert found is not None
-    return found
+    layout = reshaping(shape, function.infer([ArraySpec(shape, BOOL)]).shape)
+    assert layout is not None
+    return layout
 
 
 def numbers(shape: tuple[int, ...]) -> np.ndarray:
@@ -72,15 +72,15 @@ def test_axes_that_are_cut_across_each_other_have_no_layout() -> None:
 def test_a_layout_has_as_few_digits_as_possible() -> None:
     """Digits of length 1 are none, and neighbours in the input and in the result are one."""
     lengths = {"a": 2, "b": 1, "c": 3, "d": 4}
-    found = Layout.of(["abc", "d"], ["d", "ac", "b"], lengths)
-    assert found == Layout((6, 4), ((0,), (1,)), ((1,), (0,), ()))
+    layout = Layout.of(["abc", "d"], ["d", "ac", "b"], lengths)
+    assert layout == Layout((6, 4), ((0,), (1,)), ((1,), (0,), ()))
 
 
 @pytest.mark.parametrize("function", FUNCTIONS, ids=str)
 def test_the_part_that_becomes_a_region(function: Function) -> None:
     layout, array = laid(function), numbers(SHAPE)
     result = arranged(layout, array)
-    found = 0
+    count = 0
     for axis, length in enumerate(result.shape):
         for start in range(length):
             for stop in range(start + 1, length + 1):
@@ -89,10 +89,10 @@ def test_the_part_that_becomes_a_region(function: Function) -> None:
                 region = Region(starts, stops)
                 part = restricted(layout, region)
                 if part is not None:
-                    found += 1
+                    count += 1
                     before, lies = part
                     assert np.array_equal(arranged(lies, array[before.slices]), result[region.slices])
-    assert found > 3
+    assert count > 3
 
 
 def test_a_region_of_every_second_element_is_none() -> None:

@@ -44,8 +44,8 @@ def numbered(shape: Shape) -> np.ndarray:
     ],
 )
 def test_layouts(shape_in: Shape, shape_out: Shape, stacked: int, texts: list[str]) -> None:
-    found = layouts(shape_in, shape_out, stacked)
-    assert [text_of_layout(layout, stacked) for layout in found] == texts
+    possible = layouts(shape_in, shape_out, stacked)
+    assert [text_of_layout(layout, stacked) for layout in possible] == texts
 
 
 @given(LENGTHS, st.permutations(range(4)), st.integers(0, 3), st.integers(0, 2))
@@ -57,9 +57,9 @@ def test_each_layout_makes_the_shape(lengths: list[int], order: list[int], join:
         effects = set()
         for layout in layouts(one, other, min(stacked, len(one))):
             assert (layout.shape_in, layout.shape_out) == (one, other)
-            made = arranged(layout, numbered(one))
-            assert made.shape == other
-            effects.add(made.tobytes())
+            array = arranged(layout, numbered(one))
+            assert array.shape == other
+            effects.add(array.tobytes())
         assert len(effects) == len(layouts(one, other, min(stacked, len(one))))
 
 

@@ -1,4 +1,4 @@
-"""What the words of keys mean, with the names of published models."""
+"""Meanings of the words in keys, with the names of published models."""
 
 import itertools
 
@@ -31,8 +31,8 @@ SAME = [
 
 @pytest.mark.parametrize(("one", "other"), SAME)
 def test_two_names_of_the_same_leaf(one: str, other: str) -> None:
-    said, told = set(meaning(one).concepts), set(meaning(other).concepts)
-    assert said - {"decoder", "bert", "layer#0"} == told - {"decoder", "bert", "layer#0"}
+    left, right = set(meaning(one).concepts), set(meaning(other).concepts)
+    assert left - {"decoder", "bert", "layer#0"} == right - {"decoder", "bert", "layer#0"}
 
 
 @pytest.mark.parametrize(

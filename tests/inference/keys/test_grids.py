@@ -39,8 +39,8 @@ def test_a_stack_for_each_kind_is_found_by_names_alone() -> None:
         target[name]["pre_self_attention_layer_norm"] = np.zeros((count, 6))
     target["dense_layers"]["mlp"] = {"wo": np.zeros((2, 8, 6))}
     target["moe_layers"]["experts"] = {"wo": np.zeros((3, 5, 4, 6))}
-    found = ckpt_surgery.infer({"layers": source}, target, values="ignore")
-    assert found.decided, found.recipe
-    made = {one.target: (one.sources[0], len(one.sources)) for one in found.findings.formations}
-    assert made["dense_layers/pre_self_attention_layer_norm"] == ("layers/0/input_layernorm", 2)
-    assert made["moe_layers/pre_self_attention_layer_norm"] == ("layers/2/input_layernorm", 3)
+    inference = ckpt_surgery.infer({"layers": source}, target, values="ignore")
+    assert inference.decided, inference.recipe
+    stacks = {one.target: (one.sources[0], len(one.sources)) for one in inference.findings.formations}
+    assert stacks["dense_layers/pre_self_attention_layer_norm"] == ("layers/0/input_layernorm", 2)
+    assert stacks["moe_layers/pre_self_attention_layer_norm"] == ("layers/2/input_layernorm", 3)

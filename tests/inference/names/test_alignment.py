@@ -10,10 +10,10 @@ def alignment(sources: list[str], targets: list[str]) -> Alignment:
     return Alignment([meaning(one) for one in sources], [meaning(one) for one in targets])
 
 
-def best(found: Alignment, count: int) -> list[int]:
+def best(names: Alignment, count: int) -> list[int]:
     """For each source, the number of the target that its name fits best."""
     every = range(count)
-    return [int(at) for at in found.compare(every, every).ratios.argmax(axis=1)]
+    return [int(at) for at in names.compare(every, every).ratios.argmax(axis=1)]
 
 
 def test_rare_words_that_both_sides_have_tell_most() -> None:
@@ -31,12 +31,12 @@ def test_a_word_that_all_names_have_tells_nothing() -> None:
 
 def test_what_one_pair_teaches_counts_for_all() -> None:
     sources, targets = ["fc/kernel", "fc/bias", "ln/bias"], ["linear/kernel", "linear/bias", "norm/bias"]
-    found = alignment(sources, targets)
-    before = found.compare([1], [1]).ratios[0, 0]
-    found.learn([(meaning(sources[0]), meaning(targets[0]))])
-    after = found.compare(range(3), range(3)).ratios
+    names = alignment(sources, targets)
+    before = names.compare([1], [1]).ratios[0, 0]
+    names.learn([(meaning(sources[0]), meaning(targets[0]))])
+    after = names.compare(range(3), range(3)).ratios
     assert after[1, 1] > before
-    assert best(found, 3) == [0, 1, 2]
+    assert best(names, 3) == [0, 1, 2]
 
 
 def test_short_forms_are_the_words_that_they_begin() -> None:
@@ -47,10 +47,10 @@ def test_short_forms_are_the_words_that_they_begin() -> None:
 
 
 def test_names_that_say_different_things_contradict_each_other() -> None:
-    found = alignment(["attn/q_proj", "ln/scale", "x/m"], ["attn/key", "dense/kernel", "x/m"])
-    assert found.contradict(0, 0)
-    assert found.contradict(1, 1)
-    assert not found.contradict(2, 2)
+    names = alignment(["attn/q_proj", "ln/scale", "x/m"], ["attn/key", "dense/kernel", "x/m"])
+    assert names.contradict(0, 0)
+    assert names.contradict(1, 1)
+    assert not names.contradict(2, 2)
 
 
 def test_words_that_are_elsewhere_are_missed() -> None:

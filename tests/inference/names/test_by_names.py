@@ -1,4 +1,4 @@
-"""What names say, with the names of published models: pairs, layouts, and what is left open."""
+"""Matching by names of published models: pairs, layouts, and leaves that stay open."""
 
 import random
 from collections.abc import Iterable, Sequence
@@ -30,7 +30,7 @@ def named(
     all_sources: Sequence[Leaf] = (),
     all_targets: Sequence[Leaf] = (),
 ) -> Proposal:
-    """What names say of some leaves, among all of both checkpoints."""
+    """Match some leaves by names, among all of both checkpoints."""
     one, other = (
         Side({leaf.key.text: leaf for leaf in [*every, *some]})
         for every, some in ((all_sources, sources), (all_targets, targets))
@@ -44,16 +44,16 @@ def truth(rows: Iterable[Row]) -> dict[str, tuple[str, ...]]:
 
 
 def paired(said: Proposal) -> dict[str, tuple[str, ...]]:
-    """The sources that names decide for a target, whether or not they tell the layout."""
-    found = {one.target: one.sources for one in said.formations}
+    """The sources that names decide for a target, with or without a layout."""
+    pairs = {one.target: one.sources for one in said.formations}
     for unclear in said.undecided:
         if unclear.why.startswith("names fit"):
             (sources,) = {candidate.sources for candidate in unclear.candidates}
             alone = len(sources) == len(unclear.targets)
-            found |= {
+            pairs |= {
                 target: (sources[at],) if alone else sources for at, target in enumerate(unclear.targets)
             }
-    return found
+    return pairs
 
 
 def values(said: Proposal) -> dict[str, str]:
@@ -73,7 +73,7 @@ def test_every_leaf_of_a_model_is_found(rows: list[Row]) -> None:
 def test_and_the_other_way_round(rows: list[Row]) -> None:
     source, target = sides(rows)
     said = named(target, source)
-    back = {key: (made,) for made, keys in truth(rows).items() for key in keys}
+    back = {key: (theirs,) for theirs, keys in truth(rows).items() for key in keys}
     assert {one.target: one.sources for one in said.formations} == back
 
 
@@ -90,8 +90,8 @@ def test_no_false_pair_among_halves(rows: list[Row], equal: bool) -> None:
         chosen = random.Random(seed)
         left, _ = sides([row for row in rows if chosen.random() < 0.5])
         _, right = sides([row for row in rows if chosen.random() < 0.5])
-        told = truth(rows)
-        assert {t: s for t, s in paired(named(left, right)).items() if told[t] != s} == {}
+        pairs = truth(rows)
+        assert {t: s for t, s in paired(named(left, right)).items() if pairs[t] != s} == {}
 
 
 def test_a_square_matrix_goes_as_the_others() -> None:
@@ -231,9 +231,9 @@ def test_many_families_of_one_shape() -> None:
     words = ["".join(chosen.choices("abcdefghij", k=5)) for _ in range(300)]
     keys = [(f"{a}.{b}.weight", f"{a}/{b}/kernel") for a, b in zip(words, words[3:] + words[:3], strict=True)]
     said = named([array_leaf(a, (4, 7)) for a, _ in keys], [array_leaf(b, (7, 4)) for _, b in keys])
-    found = {one.target: one.sources for one in said.formations}
-    assert len(found) > 270
-    assert found.items() <= {b: (a,) for a, b in keys}.items()
+    pairs = {one.target: one.sources for one in said.formations}
+    assert len(pairs) > 270
+    assert pairs.items() <= {b: (a,) for a, b in keys}.items()
 
 
 @pytest.mark.parametrize("numbers", [(0, 2, 4), (3, 4, 5)])

@@ -1,4 +1,4 @@
-"""What leaves of a target could be made of, by their sizes alone."""
+"""Candidate sources of target leaves, by their sizes alone."""
 
 import pytest
 
@@ -9,7 +9,7 @@ from tests.support.leaves import leaf
 
 
 def left_over(left: dict[str, str], alone: dict[str, str]) -> tuple[list[Undecided], set[str]]:
-    """What is open of these leaves, which are all that there are."""
+    """Undecided leaves of two checkpoints that have no other leaves than these."""
     source, target = (Side({key: leaf(key, said) for key, said in side.items()}) for side in (left, alone))
     return leftovers(source, target, left, alone)
 

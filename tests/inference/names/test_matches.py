@@ -1,4 +1,4 @@
-"""Which grids match by sizes and indices, and what grids are."""
+"""Grids of keys, and matches between them by sizes and indices."""
 
 from collections.abc import Iterable
 
@@ -14,8 +14,8 @@ from tests.support.leaves import array_leaf, leaf
 def one(keys: Iterable[str], shape: Shape, dtype: str = "float32") -> Grid:
     """The only grid of these leaves."""
     leaves = [array_leaf(key, shape, np.dtype(dtype)) for key in keys]
-    (found,) = alike(leaves, grids(key.key.text for key in leaves))
-    return found
+    (group,) = alike(leaves, grids(key.key.text for key in leaves))
+    return group
 
 
 def layers(text: str, count: int = 3, first: int = 0) -> list[str]:
@@ -81,8 +81,8 @@ def test_only_numbers_are_stacked() -> None:
 
 def test_members_that_differ_are_apart() -> None:
     leaves = [array_leaf(f"h.{n}.w", (4 if n < 2 else 5,)) for n in range(4)]
-    found = alike(leaves, grids(one.key.text for one in leaves))
-    assert [(group.shape, group.keys) for group in found] == [
+    groups = alike(leaves, grids(one.key.text for one in leaves))
+    assert [(group.shape, group.keys) for group in groups] == [
         ((4,), ("h.0.w", "h.1.w")),
         ((5,), ("h.2.w", "h.3.w")),
     ]
@@ -90,8 +90,8 @@ def test_members_that_differ_are_apart() -> None:
 
 def test_the_numbers_of_sublayers_are_names_and_two_layers_are_counted() -> None:
     keys = [f"block_00{n}/layer_00{s}/{w}" for n in range(2) for s, w in ((0, "q"), (0, "norm"), (1, "norm"))]
-    found = alike(map(array_leaf, keys), grids(keys))
-    assert [group.text for group in found] == [
+    groups = alike(map(array_leaf, keys), grids(keys))
+    assert [group.text for group in groups] == [
         "block_{}/layer_000/q",
         "block_{}/layer_000/norm",
         "block_{}/layer_001/norm",

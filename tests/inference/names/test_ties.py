@@ -31,9 +31,9 @@ def test_keys_that_start_as_queries_are_still_keys() -> None:
         for name, long in (("k_proj", "key"), ("q_proj", "query")):
             old[f"h.{n}.attn.{name}.weight"] = both.copy()
             new[f"layers_{n}/attention/{long}/kernel"] = both.T.copy()
-    found = sources(old, new)
-    assert found["layers_1/attention/query/kernel"] == ("h.1.attn.q_proj.weight",)
-    assert found["layers_1/attention/key/kernel"] == ("h.1.attn.k_proj.weight",)
+    by_target = sources(old, new)
+    assert by_target["layers_1/attention/query/kernel"] == ("h.1.attn.q_proj.weight",)
+    assert by_target["layers_1/attention/key/kernel"] == ("h.1.attn.k_proj.weight",)
 
 
 def test_stacks_of_an_average_that_starts_as_a_copy() -> None:
@@ -42,17 +42,17 @@ def test_stacks_of_an_average_that_starts_as_a_copy() -> None:
         f"{tree}/layers/{n}/w": layer.copy() for tree in ("ema", "params") for n, layer in enumerate(layers)
     }
     new = {"model/stack/w": np.stack(layers), "shadow_ema/stack/w": np.stack(layers)}
-    found = sources(old, new)
-    assert found["shadow_ema/stack/w"] == tuple(f"ema/layers/{n}/w" for n in range(3))
-    assert found["model/stack/w"] == tuple(f"params/layers/{n}/w" for n in range(3))
+    by_target = sources(old, new)
+    assert by_target["shadow_ema/stack/w"] == tuple(f"ema/layers/{n}/w" for n in range(3))
+    assert by_target["model/stack/w"] == tuple(f"params/layers/{n}/w" for n in range(3))
 
 
 def test_copies_that_no_name_tells_apart_are_open() -> None:
     weights = normal(6, 8)
     old = {"a/w": weights, "b/w": weights.copy(), "c/w": normal(3, 3)}
     new = {"p/w": weights, "q/w": weights.copy(), "c/w": old["c/w"]}
-    found = inferred(old, new)
-    assert not found.decided
-    assert {one.targets for one in found.findings.undecided} == {("p/w",), ("q/w",)}
-    for one in found.findings.undecided:
+    inference = inferred(old, new)
+    assert not inference.decided
+    assert {one.targets for one in inference.findings.undecided} == {("p/w",), ("q/w",)}
+    for one in inference.findings.undecided:
         assert {candidate.sources for candidate in one.candidates} == {("a/w",), ("b/w",)}

@@ -118,15 +118,15 @@ BACK = [
 
 @pytest.mark.parametrize(("source", "rule", "wanted"), BACK, ids=[rule for _, rule, _ in BACK])
 def test_what_comes_back(source: dict[str, str], rule: str, wanted: dict[str, str] | int) -> None:
-    found = backwards(recipe(rule), source)
-    assert reasons(found) == {}
+    inverse = backwards(recipe(rule), source)
+    assert reasons(inverse) == {}
     if isinstance(wanted, dict):
-        assert values(found) == wanted
-    assert tuple(one.target for one in found.findings.formations) == tuple(source)
+        assert values(inverse) == wanted
+    assert tuple(one.target for one in inverse.findings.formations) == tuple(source)
     if "s" not in source:
         arrays = random_arrays(source)
         there = computed(plan_of(recipe(rule), source), arrays)
-        assert_same(applied(found.findings.formations, there), arrays)
+        assert_same(applied(inverse.findings.formations, there), arrays)
 
 
 LOST = [
@@ -148,16 +148,16 @@ LOST = [
 
 @pytest.mark.parametrize(("source", "rule", "why"), LOST, ids=[rule for _, rule, _ in LOST])
 def test_what_does_not_come_back(source: dict[str, str], rule: str, why: str) -> None:
-    found = backwards(recipe(rule), source)
-    assert reasons(found) == {"w": why}
-    assert found.findings.formations == ()
-    assert found.findings.target_keys == ("w",)
-    assert found.findings.dropped == found.findings.source_keys
+    inverse = backwards(recipe(rule), source)
+    assert reasons(inverse) == {"w": why}
+    assert inverse.findings.formations == ()
+    assert inverse.findings.target_keys == ("w",)
+    assert inverse.findings.dropped == inverse.findings.source_keys
 
 
 def test_what_is_computed_from_several() -> None:
-    found = backwards(recipe("match: '.*', to: w, value: mean(xs)"), LAYERS)
-    assert reasons(found) == dict.fromkeys(LAYERS, "computed from 3 leaves")
+    inverse = backwards(recipe("match: '.*', to: w, value: mean(xs)"), LAYERS)
+    assert reasons(inverse) == dict.fromkeys(LAYERS, "computed from 3 leaves")
 
 
 def test_what_is_dropped() -> None:
@@ -169,25 +169,25 @@ def test_what_is_dropped() -> None:
 
 def test_leaves_that_are_no_arrays_come_back_under_their_names() -> None:
     source = {"a": "string", "b": "empty", "c": "prng_key", "d": "scalar:int64"}
-    found = backwards(recipe("match: '(?P<k>.)', to: 'new/${k}'"), source)
-    assert reasons(found) == {}
-    moved = {one.target: one.sources for one in found.findings.formations}
+    inverse = backwards(recipe("match: '(?P<k>.)', to: 'new/${k}'"), source)
+    assert reasons(inverse) == {}
+    moved = {one.target: one.sources for one in inverse.findings.formations}
     assert moved == {key: (f"new/{key}",) for key in source}
-    assert set(values(found).values()) == {"x"}
+    assert set(values(inverse).values()) == {"x"}
 
 
 def test_what_was_added_or_is_the_targets_is_dropped() -> None:
     text = recipe("match: a, to: b", "add: c, value: \"zeros((2,), 'int8')\"", "fill: d, fallback: true")
     target = dict.fromkeys("bd", "float32[2,3]") | {"c": "int8[2]"}
-    found = backwards(text, {"a": "float32[2,3]"}, target=target)
-    assert values(found) == {"a": "x"}
-    assert sorted(found.findings.dropped) == ["c", "d"]
+    inverse = backwards(text, {"a": "float32[2,3]"}, target=target)
+    assert values(inverse) == {"a": "x"}
+    assert sorted(inverse.findings.dropped) == ["c", "d"]
 
 
 def test_a_leaf_comes_back_from_the_first_that_holds_it() -> None:
-    found = backwards(recipe("match: w, to: {p: x.T, q: x}"), W)
-    assert [one.sources for one in found.findings.formations] == [("p",)]
-    assert found.findings.dropped == ("q",)
+    inverse = backwards(recipe("match: w, to: {p: x.T, q: x}"), W)
+    assert [one.sources for one in inverse.findings.formations] == [("p",)]
+    assert inverse.findings.dropped == ("q",)
 
 
 def test_numbers_that_differ_are_holes() -> None:
@@ -199,10 +199,10 @@ def test_numbers_that_differ_are_holes() -> None:
 
 
 def test_slices_of_one_array_are_one_rule() -> None:
-    """Those at its ends, too, whose bounds are left out."""
+    """Slices at the ends, which leave out a bound, belong to it as well."""
     layers = {f"l{i}": "float32[4,6]" for i in range(6)}
-    found = backwards(recipe("match: 'l(?P<i>.)', to: w, by: int(i), value: 'concat(xs)'"), layers)
-    assert draft_recipe(found.findings).document["rules"] == [
+    inverse = backwards(recipe("match: 'l(?P<i>.)', to: w, by: int(i), value: 'concat(xs)'"), layers)
+    assert draft_recipe(inverse.findings).document["rules"] == [
         {"match": "w", "for": {"i": "range(6)"}, "to": "l${i}", "value": "x[i * 4:i * 4 + 4]"}
     ]
 
@@ -216,16 +216,16 @@ passes:
 - rules:
   - {match: 'm/(?P<i>.)', to: w, by: int(i), value: 'stack(xs, axis=1)'}
 """
-    found = backwards(text, LAYERS)
-    assert values(found)["l2/w"] == "rearrange(x[:, 2], 'a b c -> c (a b)')"
+    inverse = backwards(text, LAYERS)
+    assert values(inverse)["l2/w"] == "rearrange(x[:, 2], 'a b c -> c (a b)')"
     arrays = random_arrays(LAYERS)
-    assert_same(applied(found.findings.formations, computed(plan_of(text, LAYERS), arrays)), arrays)
+    assert_same(applied(inverse.findings.formations, computed(plan_of(text, LAYERS), arrays)), arrays)
 
 
 def test_a_long_chain_of_arithmetic_is_given_up() -> None:
     doubled = "- rules: [{match: w, value: x * 2}]\n- rules: [{match: w, value: -x}]\n"
-    found = backwards("version: 1\npasses:\n" + doubled * 40, W)
-    assert reasons(found) == {"w": "undoing it takes more than 40 functions"}
+    inverse = backwards("version: 1\npasses:\n" + doubled * 40, W)
+    assert reasons(inverse) == {"w": "undoing it takes more than 40 functions"}
 
 
 STEPS = st.lists(
@@ -263,7 +263,7 @@ SPLITS = st.sampled_from(
 @examples(60)
 @given(steps=STEPS, split=SPLITS, joined=st.booleans())
 def test_random_plans_of_layouts_come_back(steps: list[str], split: str, joined: bool) -> None:
-    """Whatever the plan: what is said to come back does so bit for bit, and all that could does."""
+    """For every plan, the leaves that come back are equal bit for bit, and all that can come back do."""
     source = {f"l{i}": "float32[4,6]" for i in range(2)} if joined else W
     passes = [f'- rules: [{{match: ".*", value: "{step}"}}]' for step in steps]
     if joined:
@@ -273,9 +273,9 @@ def test_random_plans_of_layouts_come_back(steps: list[str], split: str, joined:
         plan = plan_of(text, source)
     except PlanError:
         return  # the steps do not fit the shapes
-    found = backwards(text, source)
+    inverse = backwards(text, source)
     arrays = random_arrays(source)
-    back = applied(found.findings.formations, computed(plan, arrays))
+    back = applied(inverse.findings.formations, computed(plan, arrays))
     for key, array in back.items():
         assert np.array_equal(array, arrays[key])
         assert array.dtype == arrays[key].dtype

@@ -1,4 +1,4 @@
-"""Which dtypes hold all values of others: every value of the narrow ones is cast there and back."""
+"""Dtypes that hold all values of others: every value of the narrow ones is cast there and back."""
 
 import numpy as np
 import pytest

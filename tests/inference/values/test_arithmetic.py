@@ -1,4 +1,4 @@
-"""Sums and products of one number, guessed from limits, and what is found after them."""
+"""Sums and products with one number, guessed from limits, and the matches after undoing them."""
 
 import ml_dtypes
 import numpy as np
@@ -71,7 +71,7 @@ def test_values_without_limits_have_no_operation() -> None:
     sign=st.sampled_from([1, -1]),
 )
 def test_every_product_in_float64_is_among_the_guesses(factor: float, sign: int) -> None:
-    """Where nothing is rounded on the way, the number itself is told."""
+    """The number itself is among the guesses if nothing is rounded on the way."""
     array = normal(32, dtype=np.float64)
     wanted = array * (sign * factor)
     guesses = list(operations(fingerprint(array), fingerprint(wanted)))
@@ -82,8 +82,8 @@ LAYERS: Arrays = {f"l_{i}/s": normal(6, seed=i) for i in range(4)}
 
 
 def values(source: Arrays, target: Arrays, operation: str) -> dict[str, tuple[str, Evidence]]:
-    found = match_after_operation(operation, *sides(source, target), list(source), list(target)).formations
-    return {formation.target: (str(formation.value), formation.evidence) for formation in found}
+    matches = match_after_operation(operation, *sides(source, target), list(source), list(target)).formations
+    return {formation.target: (str(formation.value), formation.evidence) for formation in matches}
 
 
 @pytest.mark.parametrize(
@@ -101,8 +101,8 @@ def test_formations(target: Arrays, said: str) -> None:
 def test_parts_are_those_of_the_changed_leaf() -> None:
     whole = {"s": normal(6, 4)}
     target = {f"l/{i}": whole["s"][:, i] * np.float32(2) for i in range(4)}
-    made = values(whole, target, " * 2.0")
-    assert {text for text, _ in made.values()} == {f"x[:, {i}] * 2.0" for i in range(4)}
+    parts = values(whole, target, " * 2.0")
+    assert {text for text, _ in parts.values()} == {f"x[:, {i}] * 2.0" for i in range(4)}
 
 
 def test_nothing_is_found_where_nothing_fits() -> None:

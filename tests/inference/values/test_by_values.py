@@ -1,4 +1,4 @@
-"""What sums of hashes say of how a target follows from a source: the exact expressions."""
+"""Exact expressions of a target in terms of a source, from sums of hashes."""
 
 from typing import Any
 
@@ -15,8 +15,8 @@ from tests.support.comparing import same
 BF16 = np.dtype(ml_dtypes.bfloat16)
 
 
-def found(source: Arrays, target: Arrays) -> dict[str, Formation]:
-    """What is found, which has to be so: every expression is computed with the leaves that it is about."""
+def matched(source: Arrays, target: Arrays) -> dict[str, Formation]:
+    """Match leaves by values, and compute every expression to confirm it."""
     formations = match_by_values(*sides(source, target)).formations
     for one in formations:
         leaves = {f"{i}": source[key] for i, key in enumerate(one.sources)}
@@ -27,8 +27,8 @@ def found(source: Arrays, target: Arrays) -> dict[str, Formation]:
 
 
 def said(source: Arrays, target: Arrays) -> dict[str, tuple[str, str]]:
-    """The sources and the expression of each leaf that is found."""
-    return {key: (" ".join(one.sources), str(one.value)) for key, one in found(source, target).items()}
+    """Sources and expression of each matched leaf."""
+    return {key: (" ".join(one.sources), str(one.value)) for key, one in matched(source, target).items()}
 
 
 A, B, C = (normal(4, 6, seed=i) for i in range(3))
@@ -125,7 +125,7 @@ def test_the_same_part_of_each_leaf_is_stacked() -> None:
     fused = {f"l/{i}": normal(6, 5, seed=i) for i in range(3)}
     parts = [one[2:4] for one in fused.values()]
     assert said(fused, {"k": np.stack(parts)}) == {"k": ("l/0 l/1 l/2", "stack(xs)[:, 2:4]")}
-    one = found(fused, {"k": np.stack([parts[2], parts[0]])})["k"]
+    one = matched(fused, {"k": np.stack([parts[2], parts[0]])})["k"]
     assert (one.sources, str(one.value)) == (("l/2", "l/0"), "stack(xs)[:, 2:4]")
     assert one.why == "the same part of each leaf"
 
@@ -139,22 +139,22 @@ def test_what_is_fused_by_group_of_heads_is_taken_apart() -> None:
         "k": np.ascontiguousarray(groups[:, 2].reshape(6, 5)),
         "v": np.ascontiguousarray(groups[:, 3].reshape(6, 5)),
     }
-    assert set(found({"qkv": fused}, target)) == {"q", "k", "v"}
-    assert set(found(target, {"qkv": fused})) == {"qkv"}
+    assert set(matched({"qkv": fused}, target)) == {"q", "k", "v"}
+    assert set(matched(target, {"qkv": fused})) == {"qkv"}
 
 
 def test_interleaved_siblings_are_fused_and_taken_apart() -> None:
     gate, up = normal(6, 4, seed=1), normal(6, 4, seed=2)
     apart = {"m/gate/w": gate, "m/up/w": up}
     fused = {"m/fused/w": np.stack([gate, up], 1).reshape(12, 4)}
-    assert set(found(apart, fused)) == {"m/fused/w"}
-    assert set(found(fused, apart)) == {"m/gate/w", "m/up/w"}
+    assert set(matched(apart, fused)) == {"m/fused/w"}
+    assert set(matched(fused, apart)) == {"m/gate/w", "m/up/w"}
     assert said(fused, {"m/gate/w": gate}) == {"m/gate/w": ("m/fused/w", "x[::2]")}
 
 
 def test_rows_of_one_leaf_in_another_order() -> None:
     """The leaf is one source, however many of its parts are taken."""
-    one = found({"a": A}, {"b": A[[2, 0, 3, 1]]})["b"]
+    one = matched({"a": A}, {"b": A[[2, 0, 3, 1]]})["b"]
     assert one.sources == ("a",)
     assert str(one.value).count("x[") == 4
 
@@ -166,12 +166,12 @@ def test_single_elements_and_repeated_slices_are_no_parts() -> None:
         "b": np.stack([np.zeros(3, "f4"), np.zeros(3, "f4"), A[0, :3]]),
     }
     target = {"c": np.array([1.0, 0, 0], "f4"), "d": np.stack([A[0, :3], np.zeros(3, "f4")]), "e": B}
-    assert "c" not in found(source, target)
+    assert "c" not in matched(source, target)
 
 
 def test_a_leaf_that_occurs_twice_is_one_source() -> None:
     source = {"a": A, "b": B}
-    one = found(source, {"c": np.concatenate([A, B, A])})["c"]
+    one = matched(source, {"c": np.concatenate([A, B, A])})["c"]
     assert (one.sources, str(one.value)) == (("a", "b"), "concat([xs[0], xs[1], xs[0]])")
     assert said(source, {"c": np.concatenate([A, A])}) == {"c": ("a", "concat([x, x])")}
 

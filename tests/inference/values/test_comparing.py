@@ -29,7 +29,7 @@ NAN = np.array([1.0, np.nan, -0.0], np.float32)
 
 
 @pytest.mark.parametrize(
-    ("made", "wanted", "same"),
+    ("computed", "wanted", "same"),
     [
         (NAN, NAN.copy(), True),
         (NAN, np.array([1.0, -np.nan, -0.0], np.float32), True),  # NaN is NaN, whatever its bits
@@ -48,8 +48,8 @@ NAN = np.array([1.0, np.nan, -0.0], np.float32)
         (np.array(5), np.array(5), True),
     ],
 )
-def test_equal(made: np.ndarray, wanted: np.ndarray, same: bool) -> None:
-    assert equal(made, wanted) is same
+def test_equal(computed: np.ndarray, wanted: np.ndarray, same: bool) -> None:
+    assert equal(computed, wanted) is same
 
 
 @pytest.mark.parametrize("at", [0, comparing.ELEMENTS - 1, comparing.ELEMENTS, 3 * comparing.ELEMENTS - 1])
@@ -62,7 +62,7 @@ def test_the_last_of_many_elements_counts_too(at: int) -> None:
 
 
 def test_a_leaf_is_compared_in_regions_within_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The budget is made small for that; each element is read once, on both sides."""
+    """With a small budget; each element is read once, on both sides."""
     monkeypatch.setattr(comparing, "side_by_side", lambda values, budget: side_by_side(values, 1))
     array = np.arange(12, dtype=np.float32).reshape(3, 4)
     source, target = side({"a": array}), side({"b": array})
@@ -100,9 +100,9 @@ ROWS = [
 @pytest.mark.parametrize(("rules", "target", "sources", "wanted"), ROWS)
 def test_structure(rules: str, target: dict[str, str], sources: str, wanted: list[str]) -> None:
     known = [Formation("v", (sources,), X, Evidence.VALUES)]
-    found = structure_problems(plan_of(recipe(rules), W), listing(target), (), known)
-    assert len(found) == len(wanted)
-    for one, text in zip(found, wanted, strict=True):
+    problems = structure_problems(plan_of(recipe(rules), W), listing(target), (), known)
+    assert len(problems) == len(wanted)
+    for one, text in zip(problems, wanted, strict=True):
         assert text in one
 
 
@@ -113,14 +113,14 @@ def test_what_is_undecided_need_not_be_made() -> None:
 
 def values(rules: str, source: Arrays, target: Arrays, **evidence: Evidence) -> dict[str, str]:
     known = [Formation(key, tuple(source), X, evidence.get(key, Evidence.VALUES)) for key in target]
-    told: list[int] = []
+    progress: list[int] = []
     plan = plan_of(recipe(rules), described(source))
-    found = dict(value_problems(plan, known, side(source), side(target), told.append))
+    problems = dict(value_problems(plan, known, side(source), side(target), progress.append))
     compared = [
         target[one.target].nbytes for one in known if one.evidence in (Evidence.VALUES, Evidence.ARITHMETIC)
     ]
-    assert sum(told) == sum(compared)
-    return found
+    assert sum(progress) == sum(compared)
+    return problems
 
 
 def test_equal_values_have_no_problem() -> None:
@@ -143,8 +143,8 @@ def test_arithmetic_is_compared_and_names_are_not() -> None:
 
 def test_a_value_that_cannot_be_computed_is_the_reason() -> None:
     target = np.array([1, 2], np.int8)
-    found = values("match: w, to: v, value: \"cast(x, 'int8')\"", {"w": np.array([1, 300])}, {"v": target})
-    assert "300" in found["v"]
+    problems = values("match: w, to: v, value: \"cast(x, 'int8')\"", {"w": np.array([1, 300])}, {"v": target})
+    assert "300" in problems["v"]
 
 
 def outputs_of(text: str, source: Mapping[str, str]) -> dict[str, str]:
@@ -183,8 +183,8 @@ WRONG = [
 
 @pytest.mark.parametrize(("there", "back", "flaw"), WRONG)
 def test_a_wrong_inverse_is_found(there: str, back: str, flaw: str) -> None:
-    [found] = flaws(recipe(there), recipe(back), W)
-    assert found.startswith(f"`w` {flaw}")
+    [problem] = flaws(recipe(there), recipe(back), W)
+    assert problem.startswith(f"`w` {flaw}")
 
 
 def test_large_leaves_are_tried_in_regions() -> None:
@@ -199,9 +199,9 @@ def test_large_leaves_are_tried_in_regions() -> None:
 def test_leaves_that_are_no_arrays_are_those_that_they_were() -> None:
     source = {"a": "string", "b": "string"}
     there = plan_of(recipe("match: (.), to: 'n/\\1'"), source)
-    made = {"n/a": "string", "n/b": "string"}
-    assert try_on_random_values(there, plan_of(recipe("match: n/(.), to: '\\1'"), made)).problems == ()
-    swapped = plan_of(recipe("match: n/a, to: b", "match: n/b, to: a"), made)
+    listed = {"n/a": "string", "n/b": "string"}
+    assert try_on_random_values(there, plan_of(recipe("match: n/(.), to: '\\1'"), listed)).problems == ()
+    swapped = plan_of(recipe("match: n/a, to: b", "match: n/b, to: a"), listed)
     assert try_on_random_values(there, swapped).problems == (
         "`b` is not what it was",
         "`a` is not what it was",

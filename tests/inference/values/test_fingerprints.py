@@ -94,8 +94,8 @@ def test_a_stack_has_the_joined_sums(shape: tuple[int, ...], dtype: str, count: 
 
 def test_a_grid_of_stacks_has_the_joined_sums() -> None:
     arrays = [normal(2, 3, seed=i) for i in range(6)]
-    found = joined((2, 3), [fingerprint(one) for one in arrays])
-    assert_equal(found, fingerprint(np.stack(arrays).reshape(2, 3, 2, 3)))
+    whole = joined((2, 3), [fingerprint(one) for one in arrays])
+    assert_equal(whole, fingerprint(np.stack(arrays).reshape(2, 3, 2, 3)))
 
 
 def test_a_stack_with_a_part_without_limits_has_none() -> None:
@@ -161,9 +161,9 @@ LIMITS = [
 
 @pytest.mark.parametrize(("values", "dtype", "low", "high"), LIMITS)
 def test_limits(values: list[Any], dtype: str, low: float | None, high: float | None) -> None:
-    found = fingerprint(np.array(values).astype(dtype_named(dtype)))
-    assert (found.low, found.high) == (low, high)
-    assert found.constant == (low is not None and low == high)
+    limits = fingerprint(np.array(values).astype(dtype_named(dtype)))
+    assert (limits.low, limits.high) == (low, high)
+    assert limits.constant == (low is not None and low == high)
 
 
 COMMON = [

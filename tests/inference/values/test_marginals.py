@@ -1,4 +1,4 @@
-"""Layouts that are found from sums alone."""
+"""Layouts inferred from sums alone."""
 
 import re
 
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from ckpt_surgery.inference.expressions.holders import laid, of_leaves
 from ckpt_surgery.inference.expressions.layouts import Layout
 from ckpt_surgery.inference.values.marginals import MOST_LAYOUTS, Marginals, layouts_between
-from tests.inference.two_sides import arranged, fingerprint, layouts, made, normal, text_of_layout
+from tests.inference.two_sides import arranged, array_of, fingerprint, layouts, normal, text_of_layout
 from tests.support.comparing import same
 
 
@@ -23,12 +23,12 @@ def between(given: np.ndarray, wanted: np.ndarray) -> list[Layout]:
 def test_every_layout_is_found(layout: Layout, dtype: str) -> None:
     array = (normal(*layout.shape_in) * 1000).astype(dtype)
     wanted = arranged(layout, array)
-    found = between(array, wanted)
-    assert found
-    for one in found:
+    possible = between(array, wanted)
+    assert possible
+    for one in possible:
         assert (one.shape_in, one.shape_out) == (array.shape, wanted.shape)
         assert same(arranged(one, array), wanted)
-        assert same(made(laid(one, of_leaves(["x"], (), array.shape)), {"x": array}), wanted)
+        assert same(array_of(laid(one, of_leaves(["x"], (), array.shape)), {"x": array}), wanted)
 
 
 @given(layout=layouts(), stacked=st.integers(1, 2))
@@ -42,7 +42,7 @@ def test_every_layout_of_a_stack_is_found(layout: Layout, stacked: int) -> None:
     for one in between(array, wanted):
         leaves = {str(i): part for i, part in enumerate(members)}
         assert same(
-            made(laid(one, of_leaves(list(leaves), (2, 3)[:stacked], layout.shape_in)), leaves), wanted
+            array_of(laid(one, of_leaves(list(leaves), (2, 3)[:stacked], layout.shape_in)), leaves), wanted
         )
     assert between(array, wanted)
 
@@ -68,8 +68,8 @@ def test_the_plainest_layout_comes_first(shape: tuple[int, ...], pattern: str, w
 
 
 def test_a_long_axis_of_length_one_is_no_digit() -> None:
-    found = between(normal(1, 4), normal(1, 4).reshape(4, 1, 1))
-    assert found == [Layout((4,), ((), (0,)), ((0,), (), ()))]
+    possible = between(normal(1, 4), normal(1, 4).reshape(4, 1, 1))
+    assert possible == [Layout((4,), ((), (0,)), ((0,), (), ()))]
 
 
 def test_other_values_have_no_layout() -> None:

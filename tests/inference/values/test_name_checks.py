@@ -1,4 +1,4 @@
-"""What values leave of what names say; leaves of one repeated value go as others of their family do."""
+"""Values confirm or refute matches by names; constant leaves follow others of their family."""
 
 import numpy as np
 
@@ -38,13 +38,13 @@ def check(
     return check_names_by_values(Proposal(said, open_ones), *sides(source, target), shared, {})
 
 
-def said(found: Proposal, source: Arrays, target: Arrays) -> dict[str, str]:
+def said(proposal: Proposal, source: Arrays, target: Arrays) -> dict[str, str]:
     """The expressions, which have to give the target."""
-    for one in found.formations:
+    for one in proposal.formations:
         if one.evidence == Evidence.ARITHMETIC:
             leaves = {str(i): source[key] for i, key in enumerate(one.sources)}
             assert same(computed(one.value, leaves), target[one.target])
-    return {one.target: str(one.value) for one in found.formations}
+    return {one.target: str(one.value) for one in proposal.formations}
 
 
 def test_without_values_names_decide() -> None:
@@ -56,9 +56,9 @@ def test_without_values_names_decide() -> None:
 
 def test_values_after_arithmetic() -> None:
     source, target = {"a": A}, {"b": (A + np.float32(1)).T.copy()}
-    found = check(source, target, named("b", "a"))
-    assert said(found, source, target) == {"b": "x.T + 1.0"}
-    assert found.formations[0].evidence == Evidence.ARITHMETIC
+    proposal = check(source, target, named("b", "a"))
+    assert said(proposal, source, target) == {"b": "x.T + 1.0"}
+    assert proposal.formations[0].evidence == Evidence.ARITHMETIC
 
 
 def test_arithmetic_without_a_layout() -> None:
@@ -69,15 +69,15 @@ def test_arithmetic_without_a_layout() -> None:
 def test_arithmetic_of_a_stack() -> None:
     source = {"l/0": A, "l/1": B}
     target = {"s": np.stack([A, B], 1) * np.float32(8**-0.5)}
-    found = check(source, target, named("s", "l/0", "l/1", value=Value("stack(xs, axis=1)")))
-    assert set(said(found, source, target)) == {"s"}
+    proposal = check(source, target, named("s", "l/0", "l/1", value=Value("stack(xs, axis=1)")))
+    assert set(said(proposal, source, target)) == {"s"}
 
 
 def test_arithmetic_of_the_members_of_a_stack() -> None:
     source = {"s": np.stack([A, B])}
     target = {"l/0": A * np.float32(3), "l/1": B * np.float32(3)}
-    found = check(source, target, named("l/0", "s"), named("l/1", "s"))
-    assert said(found, source, target) == {"l/0": "x[0] * 3.0", "l/1": "x[1] * 3.0"}
+    proposal = check(source, target, named("l/0", "s"), named("l/1", "s"))
+    assert said(proposal, source, target) == {"l/0": "x[0] * 3.0", "l/1": "x[1] * 3.0"}
 
 
 def test_arithmetic_and_a_cast() -> None:
@@ -86,21 +86,21 @@ def test_arithmetic_and_a_cast() -> None:
 
 
 def test_other_numbers_need_a_decision_where_values_are_shared() -> None:
-    found = check({"a": A}, {"b": B}, named("b", "a"))
-    assert found.formations == ()
-    assert found.undecided == (Undecided(("b",), DIFFERENT, (Candidate(("a",), "x", 1.0, "same"),)),)
+    proposal = check({"a": A}, {"b": B}, named("b", "a"))
+    assert proposal.formations == ()
+    assert proposal.undecided == (Undecided(("b",), DIFFERENT, (Candidate(("a",), "x", 1.0, "same"),)),)
 
 
 def test_a_fresh_target_goes_by_names() -> None:
-    found = check({"a": A}, {"b": B}, named("b", "a"), shared=False)
-    assert (found.formations, found.undecided) == ((named("b", "a"),), ())
+    proposal = check({"a": A}, {"b": B}, named("b", "a"), shared=False)
+    assert (proposal.formations, proposal.undecided) == ((named("b", "a"),), ())
 
 
 def test_a_fresh_target_with_rows_of_the_source_needs_a_decision() -> None:
     changed = A.copy()
     changed[1] = 7
-    found = check({"a": A}, {"b": changed}, named("b", "a"), shared=False)
-    assert (found.formations, [one.targets for one in found.undecided]) == ((), [("b",)])
+    proposal = check({"a": A}, {"b": changed}, named("b", "a"), shared=False)
+    assert (proposal.formations, [one.targets for one in proposal.undecided]) == ((), [("b",)])
 
 
 def test_constants_that_are_equal_go_by_names() -> None:
@@ -121,38 +121,38 @@ def test_what_has_no_values_goes_by_names_if_it_is_equal() -> None:
 
 def test_integers_have_no_arithmetic() -> None:
     numbers = np.arange(12).reshape(3, 4)
-    found = check({"a": numbers}, {"b": numbers + 1}, named("b", "a"))
-    assert (found.formations, len(found.undecided)) == ((), 1)
+    proposal = check({"a": numbers}, {"b": numbers + 1}, named("b", "a"))
+    assert (proposal.formations, len(proposal.undecided)) == ((), 1)
 
 
 def unclear(targets: str, how: str, *candidates: str, value: str = "x") -> Undecided:
     known = []
     for sources in (tuple(keys.split()) for keys in candidates):
-        made = [Formation(key, sources, Value(value), Evidence.HINT) for key in targets.split()]
-        known.append(Candidate(sources, value, 0.5, how, (made.copy,)))
+        formations = [Formation(key, sources, Value(value), Evidence.HINT) for key in targets.split()]
+        known.append(Candidate(sources, value, 0.5, how, (formations.copy,)))
     return Undecided(tuple(targets.split()), "several fit", tuple(known))
 
 
 def test_values_decide_between_candidates() -> None:
     source, target = {"a": A, "b": B}, {"t": B + np.float32(1)}
-    found = check(source, target, open_ones=(unclear("t", "same", "a", "b"),))
-    assert said(found, source, target) == {"t": "x + 1.0"}
-    assert [one.sources for one in found.formations] == [("b",)]
-    assert found.undecided == ()
+    proposal = check(source, target, open_ones=(unclear("t", "same", "a", "b"),))
+    assert said(proposal, source, target) == {"t": "x + 1.0"}
+    assert [one.sources for one in proposal.formations] == [("b",)]
+    assert proposal.undecided == ()
 
 
 def test_values_decide_a_stack_and_its_members() -> None:
     source, target = {"a": A, "b": B}, {"t": np.stack([A, B]) * np.float32(2)}
-    found = check(source, target, open_ones=(unclear("t", "stack", "a b"),))
-    assert said(found, source, target) == {"t": "stack(xs) * 2.0"}
-    found = check(target, source, open_ones=(unclear("a b", "unstack", "t"),))
-    assert set(said(found, target, source)) == {"a", "b"}
+    proposal = check(source, target, open_ones=(unclear("t", "stack", "a b"),))
+    assert said(proposal, source, target) == {"t": "stack(xs) * 2.0"}
+    proposal = check(target, source, open_ones=(unclear("a b", "unstack", "t"),))
+    assert set(said(proposal, target, source)) == {"a", "b"}
 
 
 def test_any_order_of_constants_is_right() -> None:
     ones = np.ones((4, 4), np.float32)
-    found = check({"a": ones}, {"t": ones}, open_ones=(unclear("t", "same", "a", value="x.T"),))
-    assert [(str(one.value), one.why) for one in found.formations] == [
+    proposal = check({"a": ones}, {"t": ones}, open_ones=(unclear("t", "same", "a", value="x.T"),))
+    assert [(str(one.value), one.why) for one in proposal.formations] == [
         ("x.T", "all elements are equal, so any order gives the same")
     ]
 
@@ -166,8 +166,8 @@ ONES = np.ones((2, 3), np.float32)
 
 
 def decided(source: Arrays, target: Arrays, *known: Formation) -> dict[str, tuple[tuple[str, ...], str]]:
-    found = constants_of_families(*sides(source, target), {one.target: one for one in known})
-    return {one.target: (one.sources, str(one.value)) for one in found}
+    formations = constants_of_families(*sides(source, target), {one.target: one for one in known})
+    return {one.target: (one.sources, str(one.value)) for one in formations}
 
 
 def known_formation(target: str, *sources: str, value: Value = X) -> Formation:
@@ -177,8 +177,8 @@ def known_formation(target: str, *sources: str, value: Value = X) -> Formation:
 def test_they_follow_a_member_of_their_family() -> None:
     source = {"a/0": normal(2, 3), "a/1": ONES, "a/2": ONES * 2, "b/0": normal(2, 3), "b/1": ONES}
     target = {"new/0": source["a/0"].T.copy(), "new/1": ONES.T.copy(), "new/2": ONES.T * 2}
-    found = decided(source, target, known_formation("new/0", "a/0", value=Value("x.T")))
-    assert found == {"new/1": (("a/1",), "x.T"), "new/2": (("a/2",), "x.T")}
+    formations = decided(source, target, known_formation("new/0", "a/0", value=Value("x.T")))
+    assert formations == {"new/1": (("a/1",), "x.T"), "new/2": (("a/2",), "x.T")}
 
 
 def test_all_sources_have_the_same_value() -> None:

@@ -27,10 +27,10 @@ from ckpt_surgery.inference.values.pieces import (
 )
 from tests.inference.two_sides import (
     Arrays,
+    array_of,
     assert_equal,
     computed,
     fingerprint,
-    made,
     normal,
     sides,
     text_of,
@@ -41,10 +41,10 @@ A, B = normal(4, 6), normal(2, 6, seed=1)
 
 
 def together(source: Arrays, wanted: np.ndarray) -> Formation | None:
-    """What the wanted array is put together of; the expression has to give it."""
-    for found in match_by_values(*sides(source, {"w": np.ascontiguousarray(wanted)})).formations:
-        assert same(computed(found.value, {key: source[key] for key in found.sources}), wanted)
-        return found
+    """The formation of the wanted array, confirmed by computing its expression."""
+    for formation in match_by_values(*sides(source, {"w": np.ascontiguousarray(wanted)})).formations:
+        assert same(computed(formation.value, {key: source[key] for key in formation.sources}), wanted)
+        return formation
     return None
 
 
@@ -70,9 +70,9 @@ ROWS = [
 
 @pytest.mark.parametrize(("wanted", "keys", "value", "why"), ROWS, ids=[row[2] for row in ROWS])
 def test_what_is_put_together(wanted: np.ndarray, keys: str, value: str, why: str) -> None:
-    found = together({"a": A, "b": B}, wanted)
-    assert found is not None
-    assert (" ".join(found.sources), str(found.value), found.why) == (keys, value, why)
+    formation = together({"a": A, "b": B}, wanted)
+    assert formation is not None
+    assert (" ".join(formation.sources), str(formation.value), formation.why) == (keys, value, why)
 
 
 @pytest.mark.parametrize(
@@ -96,8 +96,8 @@ def test_of_several_with_equal_sums_the_smallest_is_taken() -> None:
 
 def test_only_slices_that_tell_are_pieces() -> None:
     def places(array: np.ndarray) -> set[tuple[int, int]]:
-        found = sliced_pieces([single("a", fingerprint(array))], lambda part: fingerprint(array))
-        pieces = [piece for totals in found.values() for alike in totals.values() for piece in alike]
+        pieces_by_size = sliced_pieces([single("a", fingerprint(array))], lambda part: fingerprint(array))
+        pieces = [piece for totals in pieces_by_size.values() for alike in totals.values() for piece in alike]
         return {(one.window.axis, one.window.start) for one in pieces if one.window is not None}
 
     rows = np.stack([A[0], A[1], A[0], np.zeros(6, np.float32)])
@@ -119,7 +119,7 @@ def cases(draw: st.DrawFn) -> tuple[Shape, Window]:
 
 
 def cut(array: np.ndarray, window: Window) -> np.ndarray:
-    """What a window holds, by NumPy alone: its axis is taken apart."""
+    """Contents of a window, by NumPy alone: its axis is taken apart."""
     axis = window.axis
     period = array.shape[axis] // window.repeats
     apart = array.reshape(*array.shape[:axis], window.repeats, period, *array.shape[axis + 1 :])
@@ -138,10 +138,10 @@ def test_every_window_is_found(case: tuple[Shape, Window]) -> None:
     shape, window = case
     array = normal(*shape)
     wanted = fingerprint(cut(array, window))
-    found = list(windows(fingerprint(array), range(array.ndim), {wanted.size: {wanted.total: "it"}}))
+    matches = list(windows(fingerprint(array), range(array.ndim), {wanted.size: {wanted.total: "it"}}))
     plain = Window(window.axis, window.repeats, window.start, window.length)
-    assert (plain, "it") in found
-    for one, _ in found:
+    assert (plain, "it") in matches
+    for one, _ in matches:
         assert fingerprint(cut(array, one)).total == wanted.total
 
 
@@ -151,7 +151,7 @@ def test_the_expression_of_a_window_is_what_it_holds(case: tuple[Shape, Window])
     array = normal(*shape)
     wanted = cut(array, window)
     assert window.shape(shape) == wanted.shape
-    assert same(made(window.of(of_leaves(["x"], (), shape)), {"x": array}), wanted)
+    assert same(array_of(window.of(of_leaves(["x"], (), shape)), {"x": array}), wanted)
 
 
 VALUES = [
@@ -174,8 +174,8 @@ def test_several_are_looked_for_at_once_and_plain_slices_come_first() -> None:
     wanted: dict[int, dict[int, str]] = {}
     for name, part in parts.items():
         wanted.setdefault(part.size, {})[fingerprint(part).total] = name
-    found = list(windows(fingerprint(array), [0, 1], wanted))
-    assert found == [
+    matches = list(windows(fingerprint(array), [0, 1], wanted))
+    assert matches == [
         (Window(0, 1, 0, 2), "head"),
         (Window(0, 1, 4, 4), "tail"),
         (Window(0, 4, 0, 1), "even"),
@@ -230,8 +230,8 @@ GROUPS: list[tuple[Callable[..., Any], list[str], Groups]] = [
 @pytest.mark.parametrize(("make", "keys", "groups"), GROUPS)
 def test_groups(make: Callable[..., Any], keys: list[str], groups: Groups) -> None:
     known = {key: fingerprint(normal(2, 3, seed=i)) for i, key in enumerate(keys)}
-    found = sorted((" ".join(one.keys), one.lengths) for one in make(grids(keys), known))
-    assert found == sorted(groups)
+    candidates = sorted((" ".join(one.keys), one.lengths) for one in make(grids(keys), known))
+    assert candidates == sorted(groups)
 
 
 @pytest.mark.parametrize(("make", "keys"), [(grid_stacks, ["l/0", "l/1"]), (sibling_stacks, ["q", "k"])])

@@ -22,11 +22,11 @@ def test_fingerprints_of_all_numbers() -> None:
     leaves = {key: leaf_of(key, array) for key, array in arrays.items()}
     leaves |= {"s": leaf("s", "string"), "e": leaf("e", "empty")}
     done: list[int] = []
-    found = fingerprints_of(leaves, reader(arrays), 8 * 24, [BF16, F32], done.append)
-    assert {key: set(known) for key, known in found.items()} == {"a": {F32, BF16}, "b": {arrays["b"].dtype}}
-    assert_equal(found["a"][F32], fingerprint(arrays["a"]))
-    assert_equal(found["a"][BF16], fingerprint(arrays["a"].astype(BF16)))
-    assert_equal(found["b"][arrays["b"].dtype], fingerprint(arrays["b"]))
+    by_leaf = fingerprints_of(leaves, reader(arrays), 8 * 24, [BF16, F32], done.append)
+    assert {key: set(known) for key, known in by_leaf.items()} == {"a": {F32, BF16}, "b": {arrays["b"].dtype}}
+    assert_equal(by_leaf["a"][F32], fingerprint(arrays["a"]))
+    assert_equal(by_leaf["a"][BF16], fingerprint(arrays["a"].astype(BF16)))
+    assert_equal(by_leaf["b"][arrays["b"].dtype], fingerprint(arrays["b"]))
     assert done == [96, 40]
 
 
