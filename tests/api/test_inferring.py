@@ -156,7 +156,7 @@ def test_a_draft_that_does_something_else_is_a_problem(monkeypatch: pytest.Monke
         keys = tuple(one.target for one in moved)
         return right(replace(findings, formations=tuple(moved), target_keys=keys), *others)
 
-    monkeypatch.setattr(inferring, "drafted", wrong)
+    monkeypatch.setattr(inferring, "draft_recipe", wrong)
     found = ckpt_surgery.infer({"w": normal(3, 4)}, {"v": normal(3, 4)})
     assert not found.decided
     assert "the draft does not make `v`" in found.problems
