@@ -242,8 +242,8 @@ class _Search:
         return [key for key in self.target.leaves if key not in known]
 
     def _used(self) -> set[str]:
-        made = (one.sources for one in self.formations.values() if one.evidence is not Evidence.HINT)
-        return {key for sources in (self.hints.claims, *made, *self.reordered.values()) for key in sources}
+        inputs = (one.sources for one in self.formations.values() if one.evidence is not Evidence.HINT)
+        return {key for sources in (self.hints.claims, *inputs, *self.reordered.values()) for key in sources}
 
     def _dropped(self) -> list[str]:
         """Leaves of the source that feed nothing, and could not be what is undecided."""

@@ -50,7 +50,7 @@ def _by_family(undecided: Iterable[Undecided]) -> Iterator[Undecided]:
 
 def _likeness(one: Undecided) -> object:
     """What is the same of leaves that are open together."""
-    texts = [next((made.value.text for made in each.formations), each.value) for each in one.candidates]
+    texts = [next((first.value.text for first in each.formations), each.value) for each in one.candidates]
     ways = [(each.how, *_by_outline(each.sources)) for each in one.candidates]
     return one.why, tuple(_by_outline(one.targets)), tuple(ways), tuple(texts)
 
@@ -161,10 +161,10 @@ def _outline(key: str) -> str:
 
 
 def _by_outline(keys: Iterable[str]) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
+    groups: dict[str, list[str]] = {}
     for key in keys:
-        found.setdefault(_outline(key), []).append(key)
-    return found
+        groups.setdefault(_outline(key), []).append(key)
+    return groups
 
 
 def _sums_agree(one: Formation, source: Side, target: Side) -> bool:

@@ -95,21 +95,21 @@ def hints_of(loaded: LoadedRecipe, source: Side, target: Side) -> Hints:
         raise PlanError(*refused)
     run = _run(loaded, source)
     claims = {claim.entry.key.text: rule.index for rule in run.rules for claim in rule.claims}
-    made = {key: entry for key, entry in run.tree.items() if entry.rule is not None}
-    makes = {key: int(entry.rule.location[-1]) for key, entry in made.items() if entry.rule is not None}
+    entries = {key: entry for key, entry in run.tree.items() if entry.rule is not None}
+    makes = {key: int(entry.rule.location[-1]) for key, entry in entries.items() if entry.rule is not None}
     value = loaded.document.value
     texts, below = rule_texts(loaded.document)
     params, tables = value.get("params") or {}, value.get("tables") or {}
     given = GivenRules(tuple(value.get("rules") or ()), texts, below, params, tables, claims, makes)
-    hints = Hints(given, (), {key: entry.value for key, entry in made.items()}, loaded)
+    hints = Hints(given, (), {key: entry.value for key, entry in entries.items()}, loaded)
     problems = [
         hints._problem(key, *wrong)
-        for key, entry in made.items()
+        for key, entry in entries.items()
         if (wrong := _misfit(entry, target)) is not None
     ]
     if problems:
         raise PlanError(*problems)
-    return replace(hints, formations=tuple(_formation(run, *each) for each in made.items()))
+    return replace(hints, formations=tuple(_formation(run, *each) for each in entries.items()))
 
 
 def _unsuited(loaded: LoadedRecipe, document: Mapping[str, Any]) -> Iterator[Problem]:
@@ -145,11 +145,11 @@ def _misfit(entry: Entry, target: Side) -> tuple[str, str] | None:
     if leaf is None:
         guess = did_you_mean(key, target.leaves)
         return f"it has no leaf `{shown(key)}`{guess}", "Write a key of the target."
-    made = entry.value.spec if leaf.spec is not None and entry.leaf.spec is not None else entry.leaf.spec
-    if made != leaf.spec:
+    spec = entry.value.spec if leaf.spec is not None and entry.leaf.spec is not None else entry.leaf.spec
+    if spec != leaf.spec:
         hint = "Write an expression that gives this shape and dtype, such as `x.T` or `cast(x, 'bfloat16')`."
-        return f"`{shown(key)}` would be {made}, and is {leaf.spec} there", hint
-    if made is None and (leaf.string, leaf.empty) != (entry.leaf.string, entry.leaf.empty):
+        return f"`{shown(key)}` would be {spec}, and is {leaf.spec} there", hint
+    if spec is None and (leaf.string, leaf.empty) != (entry.leaf.string, entry.leaf.empty):
         return f"`{shown(key)}` would be another {entry.leaf.kind}", "Leave the hint out."
     return None
 
@@ -173,29 +173,29 @@ def known_layouts(hints: Hints, source: Side, target: Side) -> list[tuple[Match,
         {key: one for one in alike(side.leaves.values(), side.grids) for key in one.keys}
         for side in (source, target)
     ]
-    found: dict[object, tuple[Match, Layout]] = {}
-    for one in hints.formations:
-        mine = wholes[0].get(one.sources[0]) if one.sources else None
-        theirs = wholes[1][one.target]
+    known: dict[object, tuple[Match, Layout]] = {}
+    for hint in hints.formations:
+        mine = wholes[0].get(hint.sources[0]) if hint.sources else None
+        theirs = wholes[1][hint.target]
         if mine is None or not (mine.numeric and theirs.numeric):
             continue
         ways = [
             (way, layout)
             for way in matches(mine, theirs)
             for layout in way.layouts
-            if any(_is_made(made, one, hints, source) for made in way.formations(layout, Evidence.HINT, ""))
+            if any(_agrees(each, hint, hints, source) for each in way.formations(layout, Evidence.HINT, ""))
         ]
         if len(ways) == 1:
-            found.setdefault((mine.text, theirs.text, one.value.text), ways[0])
-    return list(found.values())
+            known.setdefault((mine.text, theirs.text, hint.value.text), ways[0])
+    return list(known.values())
 
 
-def _is_made(made: Formation, one: Formation, hints: Hints, source: Side) -> bool:
+def _agrees(formation: Formation, hint: Formation, hints: Hints, source: Side) -> bool:
     """Whether a layout makes what a hint makes."""
-    if (made.target, made.sources) != (one.target, one.sources):
+    if (formation.target, formation.sources) != (hint.target, hint.sources):
         return False
-    node = node_of(made.value, [source.leaves[key] for key in made.sources])
-    return _alike(node, hints.nodes[one.target])
+    node = node_of(formation.value, [source.leaves[key] for key in formation.sources])
+    return _alike(node, hints.nodes[hint.target])
 
 
 def _alike(one: Node, other: Node) -> bool:

@@ -89,14 +89,14 @@ class MatchRun(RuleRun):
         """The `for` variables of each claim. All outputs are counted before one is made."""
         count = len(self._outcomes)
         if not self.rule.for_:
-            self.count_made(("match",), count * len(self.claims))
+            self.count_outputs(("match",), count * len(self.claims))
             return [{}] * len(self.claims)
         loops = []
         for claim in self.claims:
             text = claim.entry.key.text
             ranges = self.ranges(self.names_of(claim), text)
             combinations = math.prod(map(len, ranges.values()))
-            self.count_made(("for",), count * combinations)
+            self.count_outputs(("for",), count * combinations)
             if not (combinations or ranges is FAILED_RANGES or self.rule.optional):
                 why = "`for` has no values, so that nothing is made"
                 nothing = PlanError(why, hint=OPTIONAL, code=Code.CLAIMS_NOTHING)
@@ -246,7 +246,7 @@ class Add(RuleRun):
         assert rule.add is not None
         _warn_of_braces(self)
         ranges = self.ranges(everywhere, rule.add.text)
-        self.count_made(("for",) if rule.for_ else ("add",), math.prod(map(len, ranges.values())))
+        self.count_outputs(("for",) if rule.for_ else ("add",), math.prod(map(len, ranges.values())))
         used = ranges is FAILED_RANGES
         for variables in combinations_of(ranges):
             names = {**everywhere, **variables}

@@ -161,7 +161,7 @@ class PassRun:
         """The identities of all entries that rules have claimed."""
         self.decided_ids = decided_ids
         """The identities of the entries that this pass or one before it has claimed or looked up."""
-        self.made = 0
+        self.output_count = 0
         """Number of outputs that rules have made so far, or are about to make."""
         self.failed: set[str] = set()
         """Texts of the keys whose values could not be made."""
@@ -298,10 +298,10 @@ class RuleRun:
             raise PlanError("`for` needs a list or a `range(n)`", code=Code.ORDER)
         return values
 
-    def count_made(self, field: Field, count: int) -> None:
+    def count_outputs(self, field: Field, count: int) -> None:
         """Count outputs before they are made. Ends planning if the pass makes more than a plan can have."""
-        self.pass_run.made += count
-        self.bounded(field, None, self.pass_run.limits.check_growth, self.pass_run.made)
+        self.pass_run.output_count += count
+        self.bounded(field, None, self.pass_run.limits.check_growth, self.pass_run.output_count)
 
     def spelled(
         self, template: Template, match: regex.Match[str] | None, names: Names, origin: Key | None = None

@@ -78,32 +78,32 @@ def meaning(text: str, rank: Rank = _alone) -> Meaning:
         _from_one(before, word, series[at], ranks[at][1]) if at in ranks else word
         for before, (word, at) in zip(("", *raw), tokens, strict=False)
     ]
-    found: list[str] = []
+    concepts: list[str] = []
     silent: list[str] = []
     place = 0
     while place < len(tokens):
-        taken, concepts = _longest(words, place, found)
+        taken, new = _longest(words, place, concepts)
         if taken == 0:
             word, at = tokens[place]
-            concepts = _unknown(word, found, ranks.get(at))
+            new = _unknown(word, concepts, ranks.get(at))
             taken = 1
-        elif not concepts:
+        elif not new:
             silent += words[place : place + taken]
-        found += [concept for concept in concepts if concept not in found]
+        concepts += [concept for concept in new if concept not in concepts]
         place += taken
     # What goes without saying: a leaf is a weight, and a norm outside of layers is the last one. A norm of a
     # layer that does not say where it is could be any of them.
     guessed = []
-    if "norm" in found and _SPECIAL.isdisjoint(found):
-        guessed.append("somewhere" if "layer" in found else "final")
-    if _LEAF_KINDS.isdisjoint(found):
+    if "norm" in concepts and _SPECIAL.isdisjoint(concepts):
+        guessed.append("somewhere" if "layer" in concepts else "final")
+    if _LEAF_KINDS.isdisjoint(concepts):
         guessed.append("weight")
     return Meaning(
         raw,
-        (*found, *guessed),
+        (*concepts, *guessed),
         tuple((series[at], among) for at, (_, among) in ranks.items()),
         tuple(silent),
-        frozenset(guessed) - set(found),
+        frozenset(guessed) - set(concepts),
         tuple(f"#{place}/{among}" for place, among in ranks.values() if among > 1),
     )
 
@@ -145,19 +145,19 @@ def counted(text: str) -> str:
 
 def _tokens(text: str) -> list[tuple[str, int]]:
     """The words of a text, in lower case and respelled, each with its offset."""
-    found: list[tuple[str, int]] = []
+    tokens: list[tuple[str, int]] = []
     for match in _WORD.finditer(text):
         word = match.group().lower()
         if word.isdigit():
             word = word.lstrip("0") or "0"
         for part in synonyms.SPELLINGS.get(word, word).split():
-            found.append((part, match.start()))
-    return found
+            tokens.append((part, match.start()))
+    return tokens
 
 
-def _longest(words: Sequence[str], place: int, found: Sequence[str]) -> tuple[int, tuple[str, ...]]:
+def _longest(words: Sequence[str], place: int, earlier: Sequence[str]) -> tuple[int, tuple[str, ...]]:
     """How many words the longest phrase from here has, and its concepts; 0 where no phrase is known."""
-    tables = _tables(words, place, found)
+    tables = _tables(words, place, earlier)
     for length in range(min(_longest_phrase(), len(words) - place), 0, -1):
         phrase = tuple(words[place : place + length])
         for table in tables:
@@ -166,29 +166,29 @@ def _longest(words: Sequence[str], place: int, found: Sequence[str]) -> tuple[in
     return 0, ()
 
 
-def _tables(words: Sequence[str], place: int, found: Sequence[str]) -> list[Phrases]:
+def _tables(words: Sequence[str], place: int, earlier: Sequence[str]) -> list[Phrases]:
     """The tables that count for what stands behind these concepts, the closest first."""
     tables = []
-    if "optimizer" in found and place == len(words) - 1:
+    if "optimizer" in earlier and place == len(words) - 1:
         tables.append(_table(synonyms.IN_OPTIMIZER))
-    if "attention" in found or "cross" in found:
+    if "attention" in earlier or "cross" in earlier:
         tables.append(_table(synonyms.IN_ATTENTION))
-    elif found and place == len(words) - 1:
+    elif earlier and place == len(words) - 1:
         tables.append(_table(synonyms.AT_THE_END))
-    if "mlp" in found:
+    if "mlp" in earlier:
         tables.append(_table(synonyms.IN_MLP))
-    if "layer" in found:
+    if "layer" in earlier:
         tables.append(_table(synonyms.IN_LAYER))
-    if not found:
+    if not earlier:
         tables.append(_table(synonyms.ROOT))
     return [*tables, _table(synonyms.ANYWHERE)]
 
 
-def _unknown(word: str, found: Sequence[str], rank: tuple[int, int] | None) -> tuple[str, ...]:
+def _unknown(word: str, earlier: Sequence[str], rank: tuple[int, int] | None) -> tuple[str, ...]:
     """The concept of a word that no phrase has. `rank`: of a number."""
     if rank is None:
         return (word,)
-    before, (place, among) = found[-1] if found else "", rank
+    before, (place, among) = earlier[-1] if earlier else "", rank
     if before == "norm" and among == len(_TWO_NORMS):
         return (_TWO_NORMS[place],)
     if among > 1:
@@ -211,12 +211,12 @@ def _table(text: str) -> Phrases:
 @functools.cache
 def _numbered() -> Mapping[str, frozenset[str]]:
     """Words that the table numbers, with their numbers."""
-    found: dict[str, frozenset[str]] = {}
+    numbers: dict[str, frozenset[str]] = {}
     for text in (synonyms.ANYWHERE, synonyms.IN_ATTENTION, synonyms.IN_MLP):
         for phrase in _table(text):
             if len(phrase) > 1 and phrase[-1].isdigit():
-                found[phrase[-2]] = found.get(phrase[-2], frozenset()) | {phrase[-1]}
-    return found
+                numbers[phrase[-2]] = numbers.get(phrase[-2], frozenset()) | {phrase[-1]}
+    return numbers
 
 
 @functools.cache

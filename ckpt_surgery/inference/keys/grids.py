@@ -107,19 +107,19 @@ def grids(keys: Iterable[str]) -> tuple[Grid, ...]:
             index = len(values) > 1 if group[0].own else _counts(values, group[0].texts[-1])
             for one in group:
                 one.decide(index)
-    found: dict[KeyTemplate, dict[Numbers, str]] = {}
+    members_of: dict[KeyTemplate, dict[Numbers, str]] = {}
     for key, one in split.items():
-        found.setdefault(KeyTemplate(tuple(one.texts)), {})[tuple(one.numbers)] = key
-    return tuple(Grid(template, _ordered(members)) for template, members in found.items())
+        members_of.setdefault(KeyTemplate(tuple(one.texts)), {})[tuple(one.numbers)] = key
+    return tuple(Grid(template, _ordered(members)) for template, members in members_of.items())
 
 
 Places = Mapping[str, tuple[Grid, Numbers]]
 """The grid of every key, and the key's indices in it."""
 
 
-def places_of(found: Iterable[Grid]) -> Places:
+def places_of(all_grids: Iterable[Grid]) -> Places:
     """Where each key stands."""
-    return {key: (grid, numbers) for grid in found for numbers, key in grid.members.items()}
+    return {key: (grid, numbers) for grid in all_grids for numbers, key in grid.members.items()}
 
 
 class _Split:
@@ -160,13 +160,13 @@ def _ordered(members: Mapping[Numbers, str]) -> dict[Numbers, str]:
     return dict(sorted(members.items(), key=lambda item: [natural_order(number) for number in item[0]]))
 
 
-def layer_kinds(found: Iterable[Grid]) -> list[frozenset[str]]:
+def layer_kinds(all_grids: Iterable[Grid]) -> list[frozenset[str]]:
     """The keys of the layers of each kind, where one numbering has several; kinds with few layers come first.
 
     Two layers are of one kind if the same names lie below them.
     """
     layers: dict[str, dict[str, list[tuple[str, str]]]] = {}
-    for grid in found:
+    for grid in all_grids:
         if grid.template.slots:
             prefix, rest = grid.template.texts[0], "{}".join(grid.template.texts[1:])
             for numbers, key in grid.members.items():
@@ -186,18 +186,18 @@ def layer_kinds(found: Iterable[Grid]) -> list[frozenset[str]]:
 _Likeness = tuple[str, Shape, DType | None]
 
 
-def alike(leaves: Iterable[Leaf], found: Sequence[Grid]) -> tuple[Grid, ...]:
+def alike(leaves: Iterable[Leaf], all_grids: Sequence[Grid]) -> tuple[Grid, ...]:
     """These leaves as grids of one kind, one shape and one dtype, ordered by their first members.
 
-    `found`: the grids of the whole checkpoint; they may have members that are not among the leaves. An index
+    `all_grids`: those of the whole checkpoint; they may have members that are not among the leaves. An index
     that is the same in all members of a grid is part of its name. So is one behind another one that takes few
-    values and divides different grids (`layer.0.SelfAttention`, `layer.1.DenseReluDense`): it tells what its
-    subtree is, and counts nothing.
+    values and divides different grids (`layer.0.SelfAttention`, `layer.1.DenseReluDense`): it names its
+    subtree, and counts nothing.
     """
     known = {leaf.key.text: leaf for leaf in leaves}
-    named = _named(found)
+    named = _named(all_grids)
     parted: dict[tuple[KeyTemplate, Numbers, _Likeness], dict[Numbers, str]] = {}
-    for grid in found:
+    for grid in all_grids:
         template = grid.template
         fixed = [slot for slot in range(template.slots) if template.texts[: slot + 1] in named]
         for numbers, key in grid.members.items():
@@ -205,8 +205,8 @@ def alike(leaves: Iterable[Leaf], found: Sequence[Grid]) -> tuple[Grid, ...]:
                 part = template, tuple(numbers[slot] for slot in fixed), _likeness(known[key])
                 parted.setdefault(part, {})[numbers] = key
     order = {key: place for place, key in enumerate(known)}
-    made = [varying(template, members, likeness) for (template, _, likeness), members in parted.items()]
-    return tuple(sorted(made, key=lambda grid: order[grid.keys[0]]))
+    parts = [varying(template, members, likeness) for (template, _, likeness), members in parted.items()]
+    return tuple(sorted(parts, key=lambda grid: order[grid.keys[0]]))
 
 
 def varying(template: KeyTemplate, members: Mapping[Numbers, str], likeness: _Likeness) -> Grid:
@@ -230,15 +230,15 @@ def _likeness(leaf: Leaf) -> _Likeness:
         return f"key {leaf.prng_impl}", leaf.spec.shape, leaf.spec.dtype
     if leaf.spec is None:
         return f"{leaf.kind} {leaf.empty}", (), None
-    found = ELEMENT_TYPES.get(leaf.spec.dtype.name)
-    kind = _KINDS[found.kind] if found else leaf.spec.dtype.name
+    element_type = ELEMENT_TYPES.get(leaf.spec.dtype.name)
+    kind = _KINDS[element_type.kind] if element_type else leaf.spec.dtype.name
     return kind, leaf.spec.shape, leaf.spec.dtype
 
 
-def _named(found: Iterable[Grid]) -> set[tuple[str, ...]]:
+def _named(all_grids: Iterable[Grid]) -> set[tuple[str, ...]]:
     """The texts before those indices that are names."""
     values: dict[tuple[str, ...], list[frozenset[str]]] = {}
-    for grid in found:
+    for grid in all_grids:
         for slot in range(1, grid.template.slots):
             taken = frozenset(numbers[slot] for numbers in grid.members)
             values.setdefault(grid.template.texts[: slot + 1], []).append(taken)

@@ -60,15 +60,15 @@ class _Side:
     @functools.cached_property
     def rarity(self) -> np.ndarray:
         """How much it says that a name has a word."""
-        found: np.ndarray = -np.log(self.background)
-        return found
+        rarity: np.ndarray = -np.log(self.background)
+        return rarity
 
     @functools.cached_property
     def telling(self) -> np.ndarray:
         """The same, where numbers behind a word say nothing by themselves."""
         spoken = np.array(["#" not in word[1:] for word in self.number], float)
-        found: np.ndarray = self.rarity * spoken
-        return found
+        telling: np.ndarray = self.rarity * spoken
+        return telling
 
     @functools.cached_property
     def own(self) -> np.ndarray:
@@ -81,10 +81,10 @@ class _Side:
 
     def holding(self, some: Sequence[int]) -> np.ndarray:
         """Which of some names (rows) have which words (columns), as 0 and 1."""
-        found = np.zeros((len(some), len(self.number)))
+        held = np.zeros((len(some), len(self.number)))
         for at, name in enumerate(some):
-            found[at, self.rows(name)] = 1
-        return found
+            held[at, self.rows(name)] = 1
+        return held
 
 
 @dataclass(frozen=True)
@@ -164,20 +164,20 @@ class Alignment:
         """For each word of one side, words of the other and their probabilities beside it."""
         one, other = (self._left, self._right) if forwards else (self._right, self._left)
         seen = self._seen[0 if forwards else 1]
-        found: dict[int, dict[int, float]] = {}
+        translation: dict[int, dict[int, float]] = {}
         for (v, w), count in self._learnt.items():
             v, w = (v, w) if forwards else (w, v)
             p = (count + _PRIOR * other.background[w]) / (_PRIOR + seen[v])
             if p > other.background[w]:  # else it is there as often beside any other word
-                found.setdefault(v, {})[w] = p
+                translation.setdefault(v, {})[w] = p
         for (v, w), p in self._short.items():
             v, w = (v, w) if forwards else (w, v)
-            known = found.setdefault(v, {})
+            known = translation.setdefault(v, {})
             known[w] = max(known.get(w, 0.0), p)
         for word, v in one.number.items():
             if word in other.number:
-                found.setdefault(v, {})[other.number[word]] = _SAME
-        return {v: list(each.items()) for v, each in found.items()}
+                translation.setdefault(v, {})[other.number[word]] = _SAME
+        return {v: list(each.items()) for v, each in translation.items()}
 
 
 def _gain(
@@ -189,12 +189,12 @@ def _gain(
         for w, p in each:
             if p >= _KNOWN:
                 known[w] = _MISSING
-    found = np.tile(known, (len(some), 1))
+    gains = np.tile(known, (len(some), 1))
     for at, name in enumerate(some):
         for v in one.rows(name):
             for w, p in translation.get(v, ()):
-                found[at, w] = max(found[at, w], math.log(p / other.background[w]))
-    return found
+                gains[at, w] = max(gains[at, w], math.log(p / other.background[w]))
+    return gains
 
 
 def _apart(sources: Sequence[Meaning], targets: Sequence[Meaning]) -> np.ndarray:

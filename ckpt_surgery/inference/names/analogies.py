@@ -85,8 +85,8 @@ def _kind(match: Match, way: _Way) -> tuple[object, ...]:
 
 
 def _only(layouts: Iterable[Layout]) -> Layout | None:
-    found = list(layouts)
-    return found[0] if len(found) == 1 else None
+    choices = list(layouts)
+    return choices[0] if len(choices) == 1 else None
 
 
 def _is_plain(way: _Way) -> bool:

@@ -52,11 +52,11 @@ def match_by_names(
     done = _keys(pairs)
     rest = [{key for one in side for key in one.keys} - done for side in (left, right)]
     if all(rest) and max(map(len, rest)) <= MOST_NAMES:
-        found, left_open = pair_names(names.alone(*rest))
-        pairs += found
-        told = {key for one in unclear for key in one.target.keys}
-        new = (one for one in left_open if not told.issuperset(one.target.keys))
-        unclear = [*_without(unclear, found), *new]
+        single_pairs, left_open = pair_names(names.alone(*rest))
+        pairs += single_pairs
+        unclear_keys = {key for one in unclear for key in one.target.keys}
+        new = (one for one in left_open if not unclear_keys.issuperset(one.target.keys))
+        unclear = [*_without(unclear, single_pairs), *new]
     ways = [pair.ways[0] for pair in pairs if len(pair.ways) == 1]
     analogies = Analogies([*lying, *((way, *way.layouts) for way in ways if len(way.layouts) == 1)])
     formations: list[Formation] = []
@@ -126,8 +126,8 @@ def _layouts_open(pair: Pair) -> Undecided:
 def candidates_of(way: Match, layouts: Iterable[Layout], score: float) -> Iterator[Candidate]:
     """What a match makes with each of these layouts."""
     for layout in layouts:
-        made = partial(_formations, way, layout, Evidence.HINT)
-        yield Candidate(way.source.keys, str(way.value(layout)), score, way.how, (made,))
+        maker = partial(_formations, way, layout, Evidence.HINT)
+        yield Candidate(way.source.keys, str(way.value(layout)), score, way.how, (maker,))
 
 
 def _names_open(one: Open, analogies: Analogies) -> Undecided:

@@ -34,10 +34,10 @@ def fused_pairs(names: KeyNames, done: Container[str]) -> Iterator[Pair]:
         for elements in sorted(keys)
         for part in _parts(one, elements)
     ]
-    found: dict[int, list[Pair]] = {}
+    pairs_of: dict[int, list[Pair]] = {}
     for pair in pair_names(names.among(parts, targets), _matches)[0] if parts else ():
-        found.setdefault(pair.at[0] // len(PARTS), []).append(pair)
-    for pairs in found.values():
+        pairs_of.setdefault(pair.at[0] // len(PARTS), []).append(pair)
+    for pairs in pairs_of.values():
         if len(pairs) == len(PARTS):
             yield from pairs
 

@@ -57,14 +57,14 @@ def _open(given: Sequence[Grid], part: Grid, how: str, compared: bool) -> Iterat
     """What is open of a grid, with the ways in which all of it, or else each member, could be made."""
     keys = [one.keys for one in given] if how == "stack" else [(key,) for one in given for key in one.keys]
     plain = [Candidate(each, "", 0.0, how) for each in keys]
-    found = [] if compared else list(_ways(given, part))
-    if found or compared:
-        yield Undecided(part.keys, MAYBE, tuple((found or plain)[:MOST_CANDIDATES]))
+    candidates = [] if compared else list(_ways(given, part))
+    if candidates or compared:
+        yield Undecided(part.keys, MAYBE, tuple((candidates or plain)[:MOST_CANDIDATES]))
         return
     singles = [single for one in given for single in apart(one)]
     for single in apart(part):
-        found = list(_ways(singles, single)) or plain
-        yield Undecided(single.keys, MAYBE, tuple(found[:MOST_CANDIDATES]))
+        candidates = list(_ways(singles, single)) or plain
+        yield Undecided(single.keys, MAYBE, tuple(candidates[:MOST_CANDIDATES]))
 
 
 def _ways(given: Iterable[Grid], wanted: Grid) -> Iterator[Candidate]:
@@ -79,9 +79,9 @@ def _by_numbers(some: Iterable[Grid]) -> list[Grid]:
     for one in some:
         likeness = _NUMBER.sub("{}", one.text), one.kind, one.shape, one.dtype
         groups.setdefault(likeness, []).append(one)
-    found = []
+    merged = []
     for first, *others in groups.values():
         members = {tuple(_NUMBER.findall(key)): key for one in (first, *others) for key in one.keys}
         template = KeyTemplate(tuple(_NUMBER.split(first.keys[0])))
-        found.append(varying(template, members, (first.kind, first.shape, first.dtype)) if others else first)
-    return found
+        merged.append(varying(template, members, (first.kind, first.shape, first.dtype)) if others else first)
+    return merged

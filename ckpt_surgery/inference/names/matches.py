@@ -102,15 +102,14 @@ def matches(source: Grid, target: Grid) -> tuple[Match, ...]:
         orders = list(itertools.permutations(range(n), k))
     else:
         orders = [tuple(range(k))] if n == k else []
-    ways = ((slots, _match(many, few, slots, how)) for slots in orders)
-    found = {slots: way for slots, way in ways if way is not None}
+    ways = {slots: way for slots in orders if (way := _match(many, few, slots, how)) is not None}
     labels = [[counted(text) for text in one.template.texts[:-1]] for one in (many, few)]
     agreement = {
-        slots: sum(labels[0][a] == b for a, b in zip(slots, labels[1], strict=True)) for slots in found
+        slots: sum(labels[0][a] == b for a, b in zip(slots, labels[1], strict=True)) for slots in ways
     }
-    best = [slots for slots in found if agreement[slots] == max(agreement.values())]
+    best = [slots for slots in ways if agreement[slots] == max(agreement.values())]
     plain = tuple(range(many.template.slots))
-    return tuple(found[slots] for slots in ([plain] if plain in best else best))
+    return tuple(ways[slots] for slots in ([plain] if plain in best else best))
 
 
 def _match(many: Grid, few: Grid, slots: Sequence[int], how: str) -> Match | None:

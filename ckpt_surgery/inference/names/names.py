@@ -7,14 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from ckpt_surgery.core.frozen import frozen
-from ckpt_surgery.inference.keys.concepts import (
-    SUBLAYERS,
-    Meaning,
-    Rank,
-    counted,
-    meaning,
-    with_sublayer,
-)
+from ckpt_surgery.inference.keys.concepts import SUBLAYERS, Meaning, Rank, counted, meaning, with_sublayer
 from ckpt_surgery.inference.keys.grids import Grid, Numbers, apart
 from ckpt_surgery.inference.names.alignment import Alignment
 
@@ -91,9 +84,10 @@ class KeyNames:
     @cached_property
     def alignment(self) -> Alignment:
         """What the names say about each other, and what was learnt so far."""
-        found = Alignment([one.said for one in self.sources], [one.said for one in self.targets], self.others)
-        found.learn(self.taught)
-        return found
+        sources, targets = ([one.said for one in side] for side in (self.sources, self.targets))
+        alignment = Alignment(sources, targets, self.others)
+        alignment.learn(self.taught)
+        return alignment
 
     @cached_property
     def alike(self) -> bool:
@@ -129,21 +123,21 @@ def meanings(grids: Sequence[Grid], rank: Rank) -> list[Meaning]:
     Where everything that names a sublayer below a number says the same one (`layer.0.SelfAttention`), the
     others below this number (`layer.0.layer_norm`) belong to it as well.
     """
-    prefixes = [[grid.text[: found.end()] for found in _NUMBERED.finditer(grid.text)] for grid in grids]
+    prefixes = [[grid.text[: number.end()] for number in _NUMBERED.finditer(grid.text)] for grid in grids]
     of_subtrees: dict[str, set[str]] = {}
     for grid, own in zip(grids, prefixes, strict=True):
         for prefix in own:
             first = re.split("[/.]", grid.text[len(prefix) + 1 :])[0]
             of_subtrees.setdefault(prefix, set()).update(SUBLAYERS.intersection(meaning(first).concepts))
-    made = []
+    completed = []
     norms = _norms(grids)
     for grid, own in zip(grids, prefixes, strict=True):
         said = meaning(grid.text, rank)
         if _parent(grid.text) in norms and "norm" not in said.concepts:
             said = replace(said, concepts=(*said.concepts, "norm"))
-        told = [of_subtrees[prefix] for prefix in own if len(of_subtrees[prefix]) == 1]
-        made.append(with_sublayer(said, next(iter(told[-1]))) if told else said)
-    return made
+        sublayers = [of_subtrees[prefix] for prefix in own if len(of_subtrees[prefix]) == 1]
+        completed.append(with_sublayer(said, next(iter(sublayers[-1]))) if sublayers else said)
+    return completed
 
 
 def _norms(grids: Iterable[Grid]) -> set[str]:
@@ -168,7 +162,7 @@ def _ranks(grids: Iterable[Grid]) -> Rank:
         for slot in range(grid.template.slots):
             before = "{}".join(grid.template.texts[: slot + 1])
             values.setdefault(_outline(before), set()).update(int(numbers[slot]) for numbers in grid.members)
-    ordered = {before: sorted(found) for before, found in values.items()}
+    ordered = {before: sorted(numbers) for before, numbers in values.items()}
 
     def rank(before: str, number: int) -> tuple[int, int]:
         among = ordered.get(_outline(before), [number])

@@ -165,14 +165,14 @@ class _Rounds:
 
     def open(self) -> list[Open]:
         """Grids of the target that have candidates, in their order."""
-        found = {}
+        open_grids = {}
         for table in self._tables():
             for j, b in enumerate(table.right):
                 order = [int(i) for i in np.argsort(-table.scores[:, j], kind="stable")]
                 near = [table.pair(i, j, self._ways) for i in order if table.scores[i, j] > -np.inf]
                 if near:
-                    found[b] = Open(self.names.targets[b].grid, tuple(near[:_MOST_CANDIDATES]))
-        return [found[b] for b in sorted(found)]
+                    open_grids[b] = Open(self.names.targets[b].grid, tuple(near[:_MOST_CANDIDATES]))
+        return [open_grids[b] for b in sorted(open_grids)]
 
     def _left(self, side: int) -> list[int]:
         """The places on one side that are in no pair."""
@@ -191,13 +191,13 @@ class _Rounds:
                 yield _Table(left, right, self._scores(left, right, said.ratios), said)
 
     def _scores(self, left: Sequence[int], right: Sequence[int], ratios: np.ndarray) -> np.ndarray:
-        found = np.full(ratios.shape, -np.inf)
+        scores = np.full(ratios.shape, -np.inf)
         for i, j in np.argwhere(ratios > _HOPELESS):
             ways = self._ways(left[i], right[j])
             if ways and not self.names.alignment.contradict(left[i], right[j]):
                 exact, whole = any(way.exact for way in ways), any(map(_moves_whole, ways))
-                found[i, j] = ratios[i, j] + (0.0 if exact else _INEXACT) + (0.0 if whole else _CUT)
-        return found
+                scores[i, j] = ratios[i, j] + (0.0 if exact else _INEXACT) + (0.0 if whole else _CUT)
+        return scores
 
     def _ways(self, a: int, b: int) -> tuple[Match, ...]:
         if (a, b) not in self.known:
@@ -238,7 +238,7 @@ def _namesakes(names: KeyNames, matches: Matches) -> Iterator[Pair]:
 
 
 def _by_words(names: Sequence[Name]) -> dict[tuple[str, ...], list[int]]:
-    found: dict[tuple[str, ...], list[int]] = {}
+    places: dict[tuple[str, ...], list[int]] = {}
     for at, one in enumerate(names):
-        found.setdefault(one.said.words, []).append(at)
-    return found
+        places.setdefault(one.said.words, []).append(at)
+    return places

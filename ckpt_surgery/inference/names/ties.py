@@ -55,9 +55,9 @@ def choose_equal_copies(
     for one in proposed:
         if one.target not in choices:
             continue
-        made = _read_from(source, target, one, chosen.get(one.target, ()))
-        if made is not None:
-            formations.append(replace(made, why=made.why or _NAMED))
+        formation = _read_from(source, target, one, chosen.get(one.target, ()))
+        if formation is not None:
+            formations.append(replace(formation, why=formation.why or _NAMED))
         else:
             ways = [(keys, _read_from(source, target, one, keys)) for keys in choices[one.target]]
             candidates = tuple(_candidate(keys, each) for keys, each in ways)
@@ -65,11 +65,11 @@ def choose_equal_copies(
     return Proposal(tuple(formations), tuple(undecided))
 
 
-def _candidate(sources: Sources, made: Formation | None) -> Candidate:
-    if made is None:
+def _candidate(sources: Sources, formation: Formation | None) -> Candidate:
+    if formation is None:
         return Candidate(sources, "", 0.0, "same")
     return Candidate(
-        sources, str(made.value), 0.0, "same", (lambda: [replace(made, evidence=Evidence.HINT)],)
+        sources, str(formation.value), 0.0, "same", (lambda: [replace(formation, evidence=Evidence.HINT)],)
     )
 
 
@@ -89,7 +89,7 @@ def _choices(
         if all(len(equal.get(kind.get(key, ()), ())) < 2 for key in one.sources):
             continue
         first, *others = one.sources
-        found = []
+        copies = []
         for key in equal.get(kind.get(first, ()), ()):
             grid, _ = places[key]
             if others and grid is places[first][0]:
@@ -99,8 +99,8 @@ def _choices(
                 copy is not None and kind.get(copy) == kind.get(other)
                 for copy, other in zip(rest, others, strict=True)
             ):
-                found.append((key, *(copy for copy in rest if copy is not None)))
-        alternatives = list(dict.fromkeys([one.sources, *found]))
+                copies.append((key, *(copy for copy in rest if copy is not None)))
+        alternatives = list(dict.fromkeys([one.sources, *copies]))
         if len(alternatives) > 1:
             others_of_target = target.leaves.keys() - {one.target}
             unnamed = [keys for keys in alternatives if keys[0] not in others_of_target]
@@ -132,9 +132,9 @@ def _by_names(
 
 def _read_from(source: Side, target: Side, one: Formation, sources: Sources) -> Formation | None:
     """The same formation of one of several equal choices; None if there is none, or its elements differ."""
-    made = replace(one, sources=sources)
-    same = sources == one.sources or (sources and equal_elements(made, source, target))
-    return made if same else None
+    formation = replace(one, sources=sources)
+    same = sources == one.sources or (sources and equal_elements(formation, source, target))
+    return formation if same else None
 
 
 # --- matrices that equal their transpose ---------------------------------------------------------------
