@@ -1,4 +1,4 @@
-"""What `infer` found: the comment at the beginning of a draft, and the JSON document."""
+"""Reports of `infer`: the comment at the beginning of a draft, and the JSON document."""
 
 import shlex
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ How = Literal["same", "stack", "unstack", ""]
 
 @frozen()
 class Given(Document):
-    """What was given."""
+    """The source or the target."""
 
     path: str
     """As it was given."""
@@ -40,23 +40,23 @@ class InferredLeaf(Document):
     value: str
     """The expression that makes it: of `x`, or of `xs`."""
     evidence: EvidenceName
-    """What decided."""
+    """Evidence that the decision rests on."""
     why: str
     """More about it; empty where there is no more."""
 
 
 @frozen()
 class InferredCandidate(Document):
-    """A way that a leaf could be made."""
+    """A way in which leaves could be made."""
 
     sources: tuple[str, ...]
     """Leaves of the source."""
     value: str
     """The expression; empty where none is known."""
     score: float
-    """How much of both names is understood the same way, from 0 to 1."""
+    """Share of both names that is understood the same way, from 0 to 1."""
     how: How
-    """How leaves belong together; empty where sizes do not fit."""
+    """Kind of match; empty where sizes do not fit."""
     rules: tuple[str, ...]
     """Rules for `infer -e` that decide for this candidate; empty where no such rules do."""
 
@@ -68,9 +68,9 @@ class OpenLeaves(Document):
     targets: tuple[str, ...]
     """Their keys."""
     why: str
-    """Why not."""
+    """Reason why they are open."""
     candidates: tuple[InferredCandidate, ...]
-    """What they could be made of."""
+    """Leaves of the source that they could be made of."""
     own_value: tuple[str, ...]
     """Rules for `infer -e` that leave them the target's own values; empty where these may not be meant."""
 

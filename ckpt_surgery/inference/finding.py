@@ -1,7 +1,7 @@
-"""How a target follows from a source: values decide first, then names, then what is left.
+"""Infer how a target follows from a source: by values first, then by names, then by what is left.
 
-`infer_findings` asks in this order: which leaves are equal on both sides; which hold the same numbers; what
-names say about the rest, and whether values allow it; and what nobody can tell.
+`infer_findings` decides in this order: leaves that are equal on both sides; leaves that hold the same
+numbers; the rest by names, if values allow it; and at last, which leaves stay open.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -44,20 +44,20 @@ from ckpt_surgery.inference.values.reading import Side, equal_leaves
 REORDERED = "the values are those of SRC in another order, which no expression that is tried here gives"
 _ALONE = "nothing in SRC has its size and kind; a listing has no value for it"
 _MOST_ROUNDS = 4
-"""How often names are asked about what is left."""
+"""Maximum number of rounds in which names decide the remaining leaves."""
 _MOST_OPERATIONS = 4
-"""How many different sums and products are tried on what is left: each reads it once more."""
+"""Maximum number of sums and products tried on the remaining leaves: each reads them once more."""
 
 
 @without_collection()
 def infer_findings(source: Side, target: Side, hints: Hints | None = None) -> Findings:
-    """How the target follows from the source. Values are compared where both sides can be read.
+    """Infer how the target follows from the source; values are compared where both sides can be read.
 
     Raises PlanError for hints that these contradict.
     """
     search = _Search(source, target, hints or Hints())
     search.formations.update((one.target, one) for one in search.hints.formations)
-    search.of_equal_keys()
+    search.by_equal_keys()
     if search.values:
         search.by_values()
     search.by_names()
@@ -67,7 +67,7 @@ def infer_findings(source: Side, target: Side, hints: Hints | None = None) -> Fi
 
 @dataclass
 class _Search:
-    """What is decided so far."""
+    """Decisions so far, and the steps that add to them."""
 
     source: Side
     target: Side
@@ -87,16 +87,16 @@ class _Search:
 
     @property
     def values(self) -> bool:
-        """Whether the values of both sides are known."""
+        """True if the values of both sides are known."""
         return self.source.read is not None and self.target.read is not None
 
     @property
     def _compared(self) -> bool:
-        """Whether the target has numbers of the source, so that other numbers are those of other leaves."""
+        """True if the target has numbers of the source, so that other numbers are those of other leaves."""
         return self.shared in (Shared.SHARED, Shared.PARTLY)
 
     def by_values(self) -> None:
-        """What sums say."""
+        """Decide leaves by their values, and measure how much of the target is in the source."""
         different = self.hints.different(self.source, self.target)
         if self.hints.claims:  # leaves that are equal to those that hints claim come first
             self._by_values(self.hints.without_claimed(self.source))
@@ -114,7 +114,7 @@ class _Search:
             self.formations[one.target] = one
 
     def _by_values(self, source: Side) -> None:
-        """What sums say of what is left, where the source has these values."""
+        """Decide remaining leaves by the values that this source has."""
         known = self.formations.keys() | self.unclear
         said = match_by_values(source, self.target, known)
         copies = choose_equal_copies(source, self.target, said.formations, self.hints.formations)
@@ -123,7 +123,7 @@ class _Search:
         self._withdraw(copies.undecided)
 
     def _withdraw(self, unclear: Sequence[Undecided]) -> None:
-        """Leave open what values proposed, and names have to tell."""
+        """Leave open what values proposed, but names have to decide."""
         self.undecided += unclear
         for one in unclear:
             for key in one.targets:
@@ -148,8 +148,8 @@ class _Search:
             return Shared.UNRELATED
         return Shared.SHARED if 2 * common >= total else Shared.PARTLY
 
-    def of_equal_keys(self) -> None:
-        """Leaves that are there on both sides, and equal."""
+    def by_equal_keys(self) -> None:
+        """Decide leaves that are equal on both sides, with the same key."""
         for key in self._missing():
             here, there = self.target.leaves[key], self.source.leaves.get(key)
             if self.values and same_constant(self.source, (key,), self.target, key):
@@ -161,7 +161,7 @@ class _Search:
                 self.formations[key] = Formation(key, (key,), X, evidence)
 
     def by_names(self) -> None:
-        """What names say, checked against the values where there are some.
+        """Decide leaves by names, checked against the values where there are some.
 
         First of all leaves, again while that decides more; then of the layers of each kind by themselves,
         where there are several kinds.
@@ -169,13 +169,13 @@ class _Search:
         unclear: tuple[Undecided, ...] = ()
         for _ in range(_MOST_ROUNDS):
             known = len(self.formations)
-            unclear = self._said_by_names(set(self.source.leaves), set(self.target.leaves))
+            unclear = self._decide_by_names(set(self.source.leaves), set(self.target.leaves))
             if not unclear or len(self.formations) == known:
                 break
         for kind in layer_kinds(self.source.grids):
-            self._said_by_names(kind, self._free(unclear))
+            self._decide_by_names(kind, self._free(unclear))
         for kind in layer_kinds(self.target.grids):
-            self._said_by_names(set(self.source.leaves), kind & self._free(unclear))
+            self._decide_by_names(set(self.source.leaves), kind & self._free(unclear))
         # `1 + w` of one norm is that of all norms, also of those that only values can pair, such as every
         # second layer.
         for operation in list(self.operations)[:_MOST_OPERATIONS]:
@@ -189,12 +189,12 @@ class _Search:
                 self.undecided.append(replace(one, targets=targets))
 
     def _free(self, unclear: Iterable[Undecided]) -> set[str]:
-        """The leaves of the target for which nothing is known that could make them."""
+        """Leaves of the target without any possible candidate."""
         held = {key for one in unclear if _possible(one) for key in one.targets}
         return set(self._missing()) - held
 
-    def _said_by_names(self, sources: AbstractSet[str], targets: AbstractSet[str]) -> tuple[Undecided, ...]:
-        """Take what names say of some of the leaves; what they leave open is returned."""
+    def _decide_by_names(self, sources: AbstractSet[str], targets: AbstractSet[str]) -> tuple[Undecided, ...]:
+        """Decide some of the leaves by names; return what names leave open."""
         asked = set(sources) - self._used(), targets & set(self._missing())
         if not all(asked):
             return ()
@@ -205,11 +205,11 @@ class _Search:
 
     @cached_property
     def _known_layouts(self) -> Sequence[tuple[Match, Layout]]:
-        """How the leaves lie that hints decide."""
+        """Layouts of the leaves that hints decide."""
         return known_layouts(self.hints, self.source, self.target)
 
     def rest(self) -> None:
-        """Leaves of the target that nothing fits have the target's own value, if it has values."""
+        """Give leaves that nothing fits the target's own value, if it has values."""
         open_keys = {key for one in self.undecided for key in one.targets}
         alone = [key for key in self._missing() if key not in open_keys]
         maybe, self.held = leftovers(self.source, self.target, self._dropped(), alone, self._compared)
@@ -222,7 +222,7 @@ class _Search:
             self.undecided += [Undecided((key,), _ALONE) for key in rest]
 
     def result(self) -> Findings:
-        """Everything, in the order of the target."""
+        """All findings, in the order of the target."""
         order = {key: place for place, key in enumerate(self.target.leaves)}
         undecided = with_rules(self.undecided, self.source, self.target, self._compared)
         return Findings(
@@ -281,5 +281,5 @@ def _is_weight(dtype: np.dtype[Any]) -> bool:
 
 
 def _possible(one: Undecided) -> bool:
-    """Whether sizes allow any of the candidates."""
+    """True if sizes allow any of the candidates."""
     return any(candidate.how for candidate in one.candidates)

@@ -1,6 +1,6 @@
-"""What would decide the leaves that are not decided: rules for the command line, one or a few per candidate.
+"""Rules for the command line that would decide open leaves, one or a few per candidate.
 
-Leaves of one family that are open for one reason are told, and decided, together.
+Leaves of one family that are open for one reason are reported, and decided, together.
 """
 
 import re
@@ -23,11 +23,11 @@ from ckpt_surgery.language.one_liners import one_liner_of
 
 _NUMBER = re.compile(r"\d+")
 MOST_RULES = 8
-"""Rules that decide for one candidate at most."""
+"""Maximum number of rules for one candidate."""
 
 
 def with_rules(undecided: Sequence[Undecided], source: Side, target: Side, compared: bool) -> list[Undecided]:
-    """What is not decided, by families, each candidate with the rules that decide for it.
+    """Join undecided leaves to families, and add to each candidate the rules that decide for it.
 
     `compared`: whether the target has numbers of the source, so that a candidate with others is refused, and
     the target's own value is one.
@@ -49,14 +49,14 @@ def _by_family(undecided: Iterable[Undecided]) -> Iterator[Undecided]:
 
 
 def _likeness(one: Undecided) -> object:
-    """What is the same of leaves that are open together."""
+    """Key of the group of leaves that are open together."""
     texts = [next((first.value.text for first in each.formations), each.value) for each in one.candidates]
     ways = [(each.how, *_by_outline(each.sources)) for each in one.candidates]
     return one.why, tuple(_by_outline(one.targets)), tuple(ways), tuple(texts)
 
 
 def _apart(several: Sequence[Undecided]) -> bool:
-    """Whether no source is the same candidate of two of them."""
+    """True if no source is the same candidate of two of them."""
     columns = zip(*([each.sources for each in one.candidates] for one in several), strict=True)
     return all(len(set().union(*column)) == sum(map(len, column)) for column in columns)
 
@@ -87,7 +87,7 @@ class _Rules:
     compared: bool
 
     def decide(self, one: Undecided) -> Undecided:
-        """What is not decided, with the rules that decide it in each way."""
+        """Add to undecided leaves the rules that decide for each candidate."""
         candidates = tuple(self._decide(each, one) for each in one.candidates)
         return replace(one, candidates=candidates, own_value=self._own_value(one))
 
@@ -102,14 +102,14 @@ class _Rules:
         return self._rules([RulePart(Kind.DROPPED, (place_of(key),), None) for key in sources])
 
     def _holds(self, candidate: Candidate) -> bool:
-        """Whether the target has what a candidate makes."""
+        """True if the target has the values that a candidate makes."""
         return bool(candidate.makers) and all(
             _sums_agree(one, self.source, self.target) and equal_elements(one, self.source, self.target)
             for one in candidate.formations
         )
 
     def _decide(self, candidate: Candidate, undecided: Undecided) -> Candidate:
-        """The candidate, with the rules that make what it says of the leaves that are open, if any can."""
+        """Add to a candidate the rules that make open leaves of its sources, if any can."""
         wanted = [one for one in candidate.formations if one.target in undecided.targets]
         if not wanted or (self.compared and not self._holds(candidate)):
             return candidate
@@ -168,7 +168,7 @@ def _by_outline(keys: Iterable[str]) -> dict[str, list[str]]:
 
 
 def _sums_agree(one: Formation, source: Side, target: Side) -> bool:
-    """False where sums tell that a leaf as it is, or turned, is another one; reads nothing."""
+    """False where sums show that a leaf as it is, or turned, is another one; reads nothing."""
     if len(one.sources) > 1 or one.target not in target.fingerprints:
         return True
     dtype, known = target.dtype_of(one.target), source.fingerprints.get(one.sources[0], {})

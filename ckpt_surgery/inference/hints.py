@@ -30,7 +30,7 @@ from ckpt_surgery.planner.entries import Entry
 from ckpt_surgery.planner.running import PassRun
 
 FIELDS = ("version", "description", "params", "tables", "unmatched", "rules")
-"""What a recipe of hints may have."""
+"""Fields that a recipe of hints may have."""
 IGNORED_VALUES = 'With `values="ignore"`, names and hints decide, and no values are compared.'
 _TRIED = 4
 """Elements along each axis that are compared to recognize a layout."""
@@ -38,7 +38,7 @@ _TRIED = 4
 
 @dataclass(frozen=True)
 class Hints:
-    """What a recipe of hints decides."""
+    """Leaves that a recipe of hints decides."""
 
     given: GivenRules = field(default_factory=GivenRules)
     formations: tuple[Formation, ...] = ()
@@ -85,7 +85,7 @@ class Hints:
 
 
 def hints_of(loaded: LoadedRecipe, source: Side, target: Side) -> Hints:
-    """What the rules of a recipe decide.
+    """Run the rules of a recipe of hints over the source.
 
     Raises PlanError for anything but one pass of `match` rules, for rules that cannot be run on the source,
     and for leaves that the target does not have, or has with another shape, dtype or kind.
@@ -113,7 +113,7 @@ def hints_of(loaded: LoadedRecipe, source: Side, target: Side) -> Hints:
 
 
 def _unsuited(loaded: LoadedRecipe, document: Mapping[str, Any]) -> Iterator[Problem]:
-    """Why a recipe is not one of hints."""
+    """Problems of a recipe that has more than hints can have."""
     for name in document:
         if name not in FIELDS or (name == "unmatched" and document[name] != "error"):
             message = f"hints are one pass of `match` rules, and `{name}` is not part of them"
@@ -140,7 +140,7 @@ def _run(loaded: LoadedRecipe, source: Side) -> PassRun:
 
 
 def _misfit(entry: Entry, target: Side) -> tuple[str, str] | None:
-    """Why the target does not have what a hint makes, and what to do; None where it has."""
+    """Message and advice for a leaf that does not fit the target; None if it fits."""
     key, leaf = entry.key.text, target.leaves.get(entry.key.text)
     if leaf is None:
         guess = did_you_mean(key, target.leaves)
@@ -162,11 +162,11 @@ def _formation(run: PassRun, key: str, entry: Entry) -> Formation:
     return Formation(key, sources, Value(value.replace("{", "{{").replace("}", "}}")), Evidence.HINT)
 
 
-# --- how leaves lie ---------------------------------------------------------------------------------------
+# --- layouts ----------------------------------------------------------------------------------------------
 
 
 def known_layouts(hints: Hints, source: Side, target: Side) -> list[tuple[Match, Layout]]:
-    """How the leaves lie that hints decide, where they do nothing but move elements."""
+    """Layouts of the leaves that hints decide, where they only move elements."""
     if not hints.formations:
         return []
     wholes = [
@@ -191,7 +191,7 @@ def known_layouts(hints: Hints, source: Side, target: Side) -> list[tuple[Match,
 
 
 def _agrees(formation: Formation, hint: Formation, hints: Hints, source: Side) -> bool:
-    """Whether a layout makes what a hint makes."""
+    """True if a formation has the sources of a hint, and gives the same value."""
     if (formation.target, formation.sources) != (hint.target, hint.sources):
         return False
     node = node_of(formation.value, [source.leaves[key] for key in formation.sources])
@@ -199,7 +199,7 @@ def _agrees(formation: Formation, hint: Formation, hints: Hints, source: Side) -
 
 
 def _alike(one: Node, other: Node) -> bool:
-    """Whether two values are the same, as far as a few elements tell."""
+    """True if two values are the same, as far as a few elements show."""
     if one.spec != other.spec:
         return False
     shape = one.spec.shape

@@ -1,4 +1,4 @@
-"""What the words of a key mean, as concepts: `self_attn.q_proj.weight` is attention, query, weight.
+"""Translate the words of keys to concepts: `self_attn.q_proj.weight` is attention, query, weight.
 
 Words without an entry in the table of synonyms are concepts themselves. A number that is a part of a name
 counts by its rank: `conv1` and `Conv_0` are both the first, where the others are `conv2` and `Conv_1`.
@@ -18,35 +18,35 @@ Rank = Callable[[str, int], tuple[int, int]]
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+|[^\W\d_]+")
 _LEAF_KINDS = frozenset({"weight", "bias", "mean", "var", "step"})
 SUBLAYERS = frozenset({"attention", "cross", "mlp"})
-"""What a block of layers consists of."""
+"""Sublayers of a block."""
 _PLACES = {"attention": "before", "cross": "beforecross", "mlp": "between"}
-"""Where a norm is that belongs to a sublayer."""
+"""Place of the norm that belongs to each sublayer."""
 PLACED = frozenset({"final", "somewhere"})
 _TWO_NORMS = ("before", "between")
-"""Where two norms of a block are that are numbered."""
+"""Places of the norms of a block that has two of them, numbered."""
 _SPECIAL = frozenset(
     {"embedding", "query", "key", "before", "beforecross", "between", "after", "final", "initial"}
 )
-"""What a norm has that is not the last one of its tower."""
+"""Concepts of norms whose place is not guessed."""
 
 Phrases = Mapping[tuple[str, ...], tuple[str, ...]]
 
 
 @frozen()
 class Meaning:
-    """What the text of a template says."""
+    """Words of a template, and what they mean."""
 
     words: tuple[str, ...]
     """Its words in their order, in lower case, indices left out."""
     concepts: tuple[str, ...]
-    """What they mean, in their order, each once; at least one."""
+    """Concepts of the words, in their order, each once; at least one."""
     series: tuple[tuple[bool, int], ...] = ()
     """For each number among the words: True if those behind the same text count from 0, and how many there
     are."""
     silent: tuple[str, ...] = ()
     """Words that usually say nothing, such as `model`."""
     guessed: frozenset[str] = frozenset()
-    """Those concepts that no word says: where a norm is, and that a leaf is a weight."""
+    """Concepts that no word says: where a norm is, and that a leaf is a weight."""
     ranks: tuple[str, ...] = ()
     """The numbers among the words, as ranks: `#0/3` for the first of three."""
 
@@ -69,7 +69,7 @@ def _alone(before: str, number: int) -> tuple[int, int]:
 
 
 def meaning(text: str, rank: Rank = _alone) -> Meaning:
-    """What a template's text says: `layers/{}/mlp/wi_0/kernel` is layer, mlp, gate, weight."""
+    """Read a template's text: `layers/{}/mlp/wi_0/kernel` is layer, mlp, gate, weight."""
     tokens = _tokens(text)
     raw = tuple(word for word, _ in tokens)
     ranks = {at: rank(text[:at], int(word)) for word, at in tokens if word.isdigit()}
@@ -91,8 +91,8 @@ def meaning(text: str, rank: Rank = _alone) -> Meaning:
             silent += words[place : place + taken]
         concepts += [concept for concept in new if concept not in concepts]
         place += taken
-    # What goes without saying: a leaf is a weight, and a norm outside of layers is the last one. A norm of a
-    # layer that does not say where it is could be any of them.
+    # By default a leaf is a weight, and a norm outside of layers is the last one. A norm of a layer that does
+    # not say where it is could be any of them.
     guessed = []
     if "norm" in concepts and _SPECIAL.isdisjoint(concepts):
         guessed.append("somewhere" if "layer" in concepts else "final")
@@ -111,7 +111,7 @@ def meaning(text: str, rank: Rank = _alone) -> Meaning:
 def _from_one(before: str, number: str, from_zero: bool, among: int) -> str:
     """A number as the table counts: `ln 0` is its `ln 1` where norms are counted from 0.
 
-    Numbers that are more than the table knows mean nothing in it: `fc 1` to `fc 3` are no MLP with two.
+    If there are more numbers than in the table, they mean nothing: `fc 1` to `fc 3` are not an MLP of two.
     """
     known = _numbered().get(before)
     if known is None:
@@ -131,7 +131,7 @@ def with_sublayer(said: Meaning, sublayer: str) -> Meaning:
 
 
 def counted(text: str) -> str:
-    """What an index behind this text counts: the concept of the last word before it; "" for none."""
+    """Concept that an index behind this text counts, by the last word before it; "" for none."""
     tokens = _tokens(text)
     if not tokens:
         return ""
@@ -156,7 +156,7 @@ def _tokens(text: str) -> list[tuple[str, int]]:
 
 
 def _longest(words: Sequence[str], place: int, earlier: Sequence[str]) -> tuple[int, tuple[str, ...]]:
-    """How many words the longest phrase from here has, and its concepts; 0 where no phrase is known."""
+    """Number of words of the longest phrase from here, and its concepts; 0 where no phrase is known."""
     tables = _tables(words, place, earlier)
     for length in range(min(_longest_phrase(), len(words) - place), 0, -1):
         phrase = tuple(words[place : place + length])
@@ -167,7 +167,7 @@ def _longest(words: Sequence[str], place: int, earlier: Sequence[str]) -> tuple[
 
 
 def _tables(words: Sequence[str], place: int, earlier: Sequence[str]) -> list[Phrases]:
-    """The tables that count for what stands behind these concepts, the closest first."""
+    """Tables that apply to the next word behind these concepts, the most specific first."""
     tables = []
     if "optimizer" in earlier and place == len(words) - 1:
         tables.append(_table(synonyms.IN_OPTIMIZER))

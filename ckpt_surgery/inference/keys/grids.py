@@ -20,21 +20,21 @@ from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.inference.keys.concepts import counted
 
 SEPARATORS = ("/", ".")
-"""What stands between the components of a text."""
+"""Separators of the components of a text."""
 Numbers = tuple[str, ...]
 """The indices of a key in their order, as they are written: leading zeros are kept."""
 
 _FEWEST = 3
-"""How many values an index that is attached to a word takes at least."""
+"""Least number of values of an index that is attached to a word."""
 _COUNTED = frozenset({"layer", "expert"})
-"""What is counted where there are two."""
+"""Concepts for which two values are enough."""
 _FEW = 8
-"""How many values an index takes at most that may be a name after all: the sublayers of a block, 0 to 2."""
+"""Most values of an index that may be a name after all: the sublayers of a block, 0 to 2."""
 _LONGEST = 18
 """Digits of the longest index: longer numbers are hashes or dates."""
 _NUMBER = re.compile(rf"(?<![0-9])([0-9]{{1,{_LONGEST}}})(?![0-9])")
 MOST_KINDS = 8
-"""Kinds of layers of one numbering: where there are more, they are no kinds."""
+"""Most kinds of layers of one numbering; more are not taken for kinds."""
 _KINDS = {"b": "bool", "i": "integer", "u": "integer", "f": "float", "c": "complex"}
 
 
@@ -43,7 +43,7 @@ class KeyTemplate:
     """A key with places for indices."""
 
     texts: tuple[str, ...]
-    """What stands before, between and after the indices: one text more than there are indices."""
+    """Text before, between and after the indices: one more than there are indices."""
 
     @property
     def slots(self) -> int:
@@ -60,13 +60,13 @@ class KeyTemplate:
 
 @dataclass(frozen=True)
 class Grid:
-    """Keys of one checkpoint with one template; leaves that are all alike, where kind and shape are told."""
+    """Keys of one checkpoint with one template; leaves that are all alike, where kind and shape are given."""
 
     template: KeyTemplate
     members: Mapping[Numbers, str]
     """The keys by their indices, in natural order; at least one."""
     kind: str = ""
-    """What the values are: `bool`, `integer`, `float`, `complex`, or what a leaf without numbers is. Values
+    """Kind of the values: `bool`, `integer`, `float`, `complex`, or that of a leaf without numbers. Values
     of different kinds never follow from each other."""
     shape: Shape = ()
     """Shape of each member; `()` for what has none."""
@@ -85,7 +85,7 @@ class Grid:
 
     @property
     def numeric(self) -> bool:
-        """Whether the members are arrays of numbers, which can be moved about."""
+        """True if the members are arrays of numbers, which can be moved about."""
         return self.kind in _KINDS.values()
 
     @property
@@ -95,7 +95,7 @@ class Grid:
 
 
 def grids(keys: Iterable[str]) -> tuple[Grid, ...]:
-    """The grids that these keys are, in the order of their first members; each key is in exactly one."""
+    """Group keys into grids, in the order of their first members; each key is in exactly one."""
     split = {key: _Split(key) for key in keys}
     waiting = list(split.values())
     while waiting := [one for one in waiting if one.rest]:
@@ -118,23 +118,23 @@ Places = Mapping[str, tuple[Grid, Numbers]]
 
 
 def places_of(all_grids: Iterable[Grid]) -> Places:
-    """Where each key stands."""
+    """Look up the grid and the indices of each key."""
     return {key: (grid, numbers) for grid in all_grids for numbers, key in grid.members.items()}
 
 
 class _Split:
-    """One key while its numbers are told to be indices or parts of names, from left to right."""
+    """A key while its numbers are sorted into indices and parts of names, from left to right."""
 
     def __init__(self, key: str) -> None:
         first, *self.rest = _NUMBER.split(key)
-        """The numbers that are not told yet, each with the text behind it."""
+        """Numbers that are not decided yet, each with the text behind it."""
         self.texts = [first]
-        """What stands between the indices that are told, and before the next number."""
+        """Text between the indices that are decided, and before the next number."""
         self.numbers: list[str] = []
 
     @property
     def own(self) -> bool:
-        """Whether the next number is a component of its own."""
+        """True if the next number is a component of its own."""
         before, after = self.texts[-1], self.rest[1]
         starts = before.endswith(SEPARATORS) or (not before and not self.numbers)
         return starts and (not after or after.startswith(SEPARATORS))
@@ -150,7 +150,7 @@ class _Split:
 
 
 def _counts(values: Collection[int], before: str) -> bool:
-    """Whether these numbers of keys with one prefix, which are attached to a word, are indices."""
+    """True if these numbers of keys with one prefix, which are attached to a word, are indices."""
     if values != set(range(len(values))):
         return False
     return len(values) >= _FEWEST or (len(values) == 2 and counted(before) in _COUNTED)
@@ -225,7 +225,7 @@ def varying(template: KeyTemplate, members: Mapping[Numbers, str], likeness: _Li
 
 
 def _likeness(leaf: Leaf) -> _Likeness:
-    """What the members of a grid have in common."""
+    """Kind, shape and dtype, which all members of a grid have in common."""
     if leaf.kind is LeafKind.PRNG_KEY and leaf.spec is not None:
         return f"key {leaf.prng_impl}", leaf.spec.shape, leaf.spec.dtype
     if leaf.spec is None:

@@ -1,4 +1,4 @@
-"""What the words of keys mean: one table of the names that published models and libraries use.
+"""Tables of the words in keys of published models and libraries, by their meaning.
 
 Each line is `concepts: phrase, phrase, …`. A phrase is written as its words are split: in lower case,
 with numbers apart (`wi 0` is `wi_0`, `layer norm` is `LayerNorm`). The longest phrase that begins at a word
@@ -117,42 +117,42 @@ ema: ema, moving average, exponential moving average, ema params
 lora first: lora a, lora down
 lora second: lora b, lora up
 """
-"""What phrases mean wherever they are."""
+"""Phrases at any place."""
 
 IN_ATTENTION = """
 out: o proj, o, wo, c proj, proj, out, dense, output, out proj, to out, to out 0, output dense, output proj
 out: w o, out lin, linear
 qkv: in proj, c attn
 """
-"""What phrases mean behind the word for an attention."""
+"""Phrases behind the word for an attention."""
 
 IN_MLP = """
 down: wo, c proj, proj, dense 1, output dense, output, down
 up: dense 0, fc, up, wi
 """
-"""What phrases mean behind the word for an MLP."""
+"""Phrases behind the word for an MLP."""
 
 IN_LAYER = """
 norm between premlp: final layer norm
 out: o proj, out proj
 """
-"""What phrases mean behind the word for a layer."""
+"""Phrases behind the word for a layer."""
 
 AT_THE_END = """
 -: value
 """
-"""What the last word means, but behind the word for an attention: variables of Flax NNX end in `value`."""
+"""Last words, but not behind the word for an attention: variables of Flax NNX end in `value`."""
 
 IN_OPTIMIZER = """
 m: m
 v: v
 """
-"""What the last word means in the state of an optimizer."""
+"""Last words in the state of an optimizer."""
 
 ROOT = """
 logits: output, output weight, output kernel
 """
-"""What phrases mean at the start of a key, words that say nothing aside."""
+"""Phrases at the start of a key, words that say nothing aside."""
 
 EXCLUSIVE = """
 query key value qkv kv out
@@ -169,10 +169,10 @@ weight bias mean var
 m v vrow vcol
 first second
 """
-"""Concepts of which a leaf has one: where two leaves have different ones, they are not the same."""
+"""Concepts that exclude each other, line by line: leaves with different ones are not the same."""
 
 TOGETHER = """
 mean var step m v vrow vcol ema optimizer lora quantscale relpos position type class norm
 sharedexpert
 """
-"""Concepts that leaves which are the same have both, or have not."""
+"""Concepts that two leaves must share, or both lack, to be the same."""

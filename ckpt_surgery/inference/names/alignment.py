@@ -1,9 +1,9 @@
-"""Which names mean the same: the words of one checkpoint aligned with those of the other, as in translation.
+"""Align the words of one checkpoint's names with those of the other's, as in translation.
 
 A word that both have means the same on both sides; so do words with a common entry in the table of synonyms.
-What other words mean is learnt from pairs that are decided: once `fc_0` is `block_0_linear`, because nothing
-else has its size, `fc` speaks for `linear` everywhere. The score of a pair is a log-likelihood ratio: how
-much likelier each name is beside the other than by itself. So words that all names have tell nothing.
+Other words are learnt from decided pairs: once `fc_0` is `block_0_linear`, because nothing else has its size,
+`fc` counts for `linear` everywhere. The score of a pair is a log-likelihood ratio: how much likelier each
+name is beside the other than by itself. So words that all names have count for nothing.
 
 Learning only from what is decided keeps weak evidence from confirming itself.
 """
@@ -22,21 +22,21 @@ from ckpt_surgery.inference.keys.concepts import PLACED, Meaning, all_concepts
 _SAME = 0.95
 """Probability that a name has a word which the other one has."""
 _MISSING = math.log(0.25)
-"""What a name costs that lacks a word of the other one, though its checkpoint has that word elsewhere."""
+"""Penalty for lacking a word of the other name, if the checkpoint has that word elsewhere."""
 _UNKNOWN = math.log(0.7)
-"""What a word costs that nothing is known about."""
+"""Penalty for a word that nothing is known about."""
 _APART = -2.0
-"""What it costs if one of two names says that it is a bias, and the other one does not."""
+"""Penalty if only one of two names says that it is a bias."""
 _LITERAL = 0.5
-"""What it is worth beyond their meaning if two names have the same words."""
+"""Weight of words that both names have literally, on top of their meaning."""
 _PRIOR = 0.7
-"""How many pairs the background of a word counts for."""
+"""Weight of the background of a word, in pairs."""
 _MOST_SHARE = 0.99
-"""The share of names that are not the same."""
+"""Highest share of names that are not the same."""
 _ABBREVIATED = 0.9
-"""Probability of a word that the other name has in short."""
+"""Probability of a word that the other name abbreviates."""
 _KNOWN = 0.85
-"""The probability from which a word counts as known: it is missed where it is not."""
+"""Probability from which a word counts as known: names that lack it get the penalty for that."""
 _EXCLUSIVE = [frozenset(line.split()) for line in synonyms.EXCLUSIVE.strip().splitlines()]
 _TOGETHER = frozenset(synonyms.TOGETHER.split())
 
@@ -59,13 +59,13 @@ class _Side:
 
     @functools.cached_property
     def rarity(self) -> np.ndarray:
-        """How much it says that a name has a word."""
+        """Weight of each word: the rarer, the higher."""
         rarity: np.ndarray = -np.log(self.background)
         return rarity
 
     @functools.cached_property
     def telling(self) -> np.ndarray:
-        """The same, where numbers behind a word say nothing by themselves."""
+        """The same, but 0 for numbers behind a word, which say nothing by themselves."""
         spoken = np.array(["#" not in word[1:] for word in self.number], float)
         telling: np.ndarray = self.rarity * spoken
         return telling
@@ -80,7 +80,7 @@ class _Side:
         return [self.number[word] for word in self.names[name]]
 
     def holding(self, some: Sequence[int]) -> np.ndarray:
-        """Which of some names (rows) have which words (columns), as 0 and 1."""
+        """Matrix with 1 where a name (row) has a word (column), else 0."""
         held = np.zeros((len(some), len(self.number)))
         for at, name in enumerate(some):
             held[at, self.rows(name)] = 1
@@ -89,23 +89,23 @@ class _Side:
 
 @dataclass(frozen=True)
 class Comparison:
-    """What names of sources (rows) and of targets (columns) say about each other."""
+    """Scores of names of sources (rows) beside names of targets (columns)."""
 
     ratios: np.ndarray
     """Log-likelihood ratios (natural logarithms)."""
     shares: np.ndarray
-    """How much of both names is understood, from 0 to 1."""
+    """Share of both names that is understood, from 0 to 1."""
     lacking: np.ndarray
-    """Whether each lacks a word of the other's own, though its checkpoint has that word elsewhere.
+    """True where each lacks a word of the other's own, though its checkpoint has that word elsewhere.
 
     Numbers do not count, since layers that are grouped otherwise have others, and neither do words of the
-    table of synonyms, which says itself what contradicts what."""
+    table of synonyms, which lists contradictions itself."""
     unexplained: np.ndarray
-    """How much each says that the other does not explain, the lesser of both."""
+    """Weight of the words in each that the other does not explain, the smaller of both."""
 
 
 class Alignment:
-    """What the names of two checkpoints say about each other, and what was learnt so far."""
+    """Compares names of two checkpoints, and learns words from pairs that are decided."""
 
     def __init__(
         self,
@@ -113,7 +113,7 @@ class Alignment:
         targets: Sequence[Meaning],
         others: tuple[Sequence[Meaning], Sequence[Meaning]] = ((), ()),
     ) -> None:
-        """`others`: names of leaves that are not to be paired; they tell which words are rare."""
+        """`others`: names of leaves that are not to be paired; they show which words are rare."""
         left, right = [one.tokens for one in sources], [one.tokens for one in targets]
         self._said = sources, targets
         self._left = _Side.of(left, [*left, *(one.tokens for one in others[0])])
@@ -136,7 +136,7 @@ class Alignment:
                 self._seen[1][w] += 1
 
     def compare(self, some: Sequence[int], others: Sequence[int]) -> "Comparison":
-        """What the names of these sources (rows) and these targets (columns) say about each other."""
+        """Score the names of these sources (rows) beside those of these targets (columns)."""
         left, right = self._left, self._right
         there = _gain(left, right, some, self._translation(forwards=True))
         back = _gain(right, left, others, self._translation(forwards=False))
@@ -150,9 +150,9 @@ class Alignment:
         return Comparison(ratios, shares, missed > 0, unexplained)
 
     def contradict(self, source: int, target: int, guesses: bool = True) -> bool:
-        """Whether two names say that they are different things, as query and key do.
+        """True if two names say that they are different things, as query and key do.
 
-        `guesses`: whether the place counts that a norm is taken to have whose name does not say it.
+        `guesses`: whether the guessed place of a norm counts, if its name does not say it.
         """
         one, other = self._said[0][source], self._said[1][target]
         both = bool(one.guessed & PLACED and other.guessed & PLACED)
@@ -183,7 +183,7 @@ class Alignment:
 def _gain(
     one: _Side, other: _Side, some: Sequence[int], translation: Mapping[int, Sequence[tuple[int, float]]]
 ) -> np.ndarray:
-    """For each of some names, and each word of the other side: how much likelier the word is beside it."""
+    """Log-likelihood ratio of each word of the other side (columns) beside each of some names (rows)."""
     known = np.full(len(other.number), _UNKNOWN)
     for each in translation.values():
         for w, p in each:
@@ -198,14 +198,14 @@ def _gain(
 
 
 def _apart(sources: Sequence[Meaning], targets: Sequence[Meaning]) -> np.ndarray:
-    """Whether only one of two names says that a leaf is a bias; slots of optimizers may not say it."""
+    """True where only one of two names says that a leaf is a bias; slots of optimizers may not say it."""
     one, other = (np.array(["bias" in said.concepts for said in side]) for side in (sources, targets))
     apart: np.ndarray = one[:, None] != other[None, :]
     return apart
 
 
 def _literal(sources: Sequence[Meaning], targets: Sequence[Meaning]) -> np.ndarray:
-    """How much both names have in common to the letter, rare words counting for more."""
+    """Score of the words that both names have literally, rare words counting for more."""
     words = [[set(said.words) for said in side] for side in (sources, targets)]
     both = sorted(set().union(*words[0]) & set().union(*words[1]))
     rows = [np.array([[word in one for word in both] for one in side], float) for side in words]
@@ -217,7 +217,7 @@ def _literal(sources: Sequence[Meaning], targets: Sequence[Meaning]) -> np.ndarr
 
 
 def _abbreviations(left: Mapping[str, int], right: Mapping[str, int]) -> dict[tuple[int, int], float]:
-    """Words of one side that the other has in short: `gen` for generator, `G` for it, too."""
+    """Words of one side that the other abbreviates, such as `gen` or `G` for generator."""
     mine, theirs = (
         {word for word in side if word not in other and word.isalpha()}
         for side, other in ((left, right), (right, left))
@@ -230,7 +230,7 @@ def _abbreviations(left: Mapping[str, int], right: Mapping[str, int]) -> dict[tu
 
 @functools.lru_cache(maxsize=1 << 16)
 def concepts_contradict(a: frozenset[str], b: frozenset[str]) -> bool:
-    """Whether two sets of concepts say different things."""
+    """True if two sets of concepts say different things."""
     classes = (
         not one.isdisjoint(a) and not one.isdisjoint(b) and one.isdisjoint(a & b) for one in _EXCLUSIVE
     )

@@ -1,4 +1,4 @@
-"""How leaves go whose layout shapes leave open: as those with the same endings whose layout they do not."""
+"""Layouts by analogy: where shapes allow several, take that of the leaves whose names end alike."""
 
 import itertools
 import re
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 @frozen()
 class _Way:
-    """What layouts of arrays with different numbers of axes have in common."""
+    """Order of axes in a layout, which arrays with different numbers of axes can share."""
 
     stacks: tuple[int, ...]
     """The axes of the result along which members are stacked; -1 for one that is joined with another."""
@@ -24,12 +24,12 @@ class _Way:
 
 
 class Analogies:
-    """How the leaves lie whose shapes allow one layout: as they do, so do those with similar names."""
+    """Layouts of leaves whose shapes allow only one, to be followed by leaves with similar names."""
 
     def __init__(self, known: Iterable[tuple[Match, Layout]]) -> None:
         self._known: dict[tuple[object, ...], list[tuple[Names, _Way]]] = {}
         self._turned = False
-        """Whether any array lies in another order of axes."""
+        """True if any array changes the order of its axes."""
         for match, layout in known:
             way = _way(layout, len(match.lengths))
             if match.source.numeric and len(way.blocks) > 1:
@@ -38,7 +38,7 @@ class Analogies:
                     self._known.setdefault(kind, []).append((_names(match), way))
 
     def layout(self, match: Match) -> Layout | None:
-        """The one layout of several that goes as those do which share the most last words of both names.
+        """Choose the layout of the known leaves that share the most last words of both names.
 
         None where these do not agree. Where nothing shares a word, a leaf keeps its layout if both names end
         alike and no array is turned.
@@ -69,7 +69,7 @@ def last_words(text: str) -> list[str]:
 
 
 def nearest(names: Names, known: Iterable[tuple[Names, T]]) -> set[T]:
-    """What is known of those that share the most last words of both names, at least one."""
+    """Values known for the names that share the most last words with both names, at least one."""
     shared = [(min(map(_shared_words, names, others)), what) for others, what in known]
     most = max((count for count, _ in shared), default=0)
     return {what for count, what in shared if count == most} if most else set()
@@ -90,7 +90,7 @@ def _only(layouts: Iterable[Layout]) -> Layout | None:
 
 
 def _is_plain(way: _Way) -> bool:
-    """Whether the axes stay in the order that they have, each by itself."""
+    """True if the axes keep their order, each by itself."""
     return list(way.blocks) == list(range(len(way.blocks)))
 
 

@@ -1,4 +1,4 @@
-"""What names say about leaves that values do not decide: formations, and what stays open."""
+"""Match leaves by their names where values do not decide; the rest stays open."""
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -18,10 +18,10 @@ from ckpt_surgery.inference.names.pairing import MOST_NAMES, Open, Pair, pair_na
 from ckpt_surgery.inference.values.reading import Side
 
 RESEMBLES = 0.6
-"""The score of names from which it is said that they resemble each other, though nothing fits."""
+"""Score from which names are reported to resemble each other, though nothing fits."""
 _MOST_RESEMBLING = 4
 MOST_CANDIDATES = 8
-"""Candidates that are told of one leaf at most."""
+"""Maximum number of candidates that are reported for one leaf."""
 
 
 def match_by_names(
@@ -29,14 +29,14 @@ def match_by_names(
     target: Side,
     keys: tuple[Collection[str], Collection[str]] | None = None,
     known: Iterable[Formation] = (),
-    lying: Iterable[tuple[Match, Layout]] = (),
+    known_layouts: Iterable[tuple[Match, Layout]] = (),
 ) -> Proposal:
-    """What names, shapes and dtypes say about how leaves of the target follow from those of the source.
+    """Propose by names, shapes and dtypes how leaves of the target follow from those of the source.
 
-    `keys`: of the leaves of both that are asked about; None for all. The others tell which numbers of keys
-    are indices, and which words are rare. Each source leaf is used at most once. `known`: what is decided of
-    other leaves, which teaches words; `lying`: how others lie. Leaves of the target that are in neither part
-    of the result resemble nothing that is left.
+    `keys`: of the leaves to match on both sides; None for all. The others show which numbers of keys are
+    indices, and which words are rare. Each source leaf is used at most once. `known`: decided formations of
+    other leaves, which teach words; `known_layouts`: layouts of others. Leaves of the target that are in
+    neither part of the result resemble nothing that is left.
     """
     every = alike(source.leaves.values(), source.grids), alike(target.leaves.values(), target.grids)
     left, right = every
@@ -58,7 +58,7 @@ def match_by_names(
         new = (one for one in left_open if not unclear_keys.issuperset(one.target.keys))
         unclear = [*_without(unclear, single_pairs), *new]
     ways = [pair.ways[0] for pair in pairs if len(pair.ways) == 1]
-    analogies = Analogies([*lying, *((way, *way.layouts) for way in ways if len(way.layouts) == 1)])
+    analogies = Analogies([*known_layouts, *((way, *way.layouts) for way in ways if len(way.layouts) == 1)])
     formations: list[Formation] = []
     undecided: list[Undecided] = []
     for pair in pairs:
@@ -79,7 +79,7 @@ def _keys(pairs: Iterable[Pair]) -> set[str]:
 
 
 def _without(some: Iterable[Open], pairs: Iterable[Pair]) -> list[Open]:
-    """What is open of some, where these pairs are decided."""
+    """Remove the leaves of decided pairs from open grids, and from their candidates."""
     done = {key for pair in pairs for key in pair.target.keys}
     used = {key for pair in pairs for key in pair.source.keys}
     left = []
@@ -102,7 +102,7 @@ def _decided(match: Match, analogies: Analogies) -> tuple[Layout, Evidence] | No
 
 
 def _formations(match: Match, layout: Layout, evidence: Evidence) -> Iterator[Formation]:
-    """What a match makes with a layout, and what that takes for granted."""
+    """Formations of a match with a layout; they say what is assumed."""
     why = ""
     if isinstance(match.source, FusedPart):
         why = "the order of what is fused is taken to be plain: queries, keys, values"
@@ -115,7 +115,7 @@ def _formations(match: Match, layout: Layout, evidence: Evidence) -> Iterator[Fo
 
 
 def _layouts_open(pair: Pair) -> Undecided:
-    """A pair that names decide, but not how its axes go."""
+    """Leave open the layout of a pair whose names fit."""
     candidates = [one for way in pair.ways for one in candidates_of(way, way.layouts, pair.score)]
     count = f"{MOST} or more" if len(candidates) >= MOST else str(len(candidates))
     layouts = f"{count} layouts take" if candidates else "no layout takes"
@@ -124,14 +124,14 @@ def _layouts_open(pair: Pair) -> Undecided:
 
 
 def candidates_of(way: Match, layouts: Iterable[Layout], score: float) -> Iterator[Candidate]:
-    """What a match makes with each of these layouts."""
+    """Candidates that a match gives, one for each of these layouts."""
     for layout in layouts:
         maker = partial(_formations, way, layout, Evidence.HINT)
         yield Candidate(way.source.keys, str(way.value(layout)), score, way.how, (maker,))
 
 
 def _names_open(one: Open, analogies: Analogies) -> Undecided:
-    """A grid with candidates, none of which stands out."""
+    """Leave open a grid if none of its candidates stands out."""
     candidates = [each for pair in one.candidates for each in _ways(pair, analogies)]
     several = "several source leaves fit"
     if len({candidate.sources for candidate in candidates}) == 1:
@@ -141,7 +141,7 @@ def _names_open(one: Open, analogies: Analogies) -> Undecided:
 
 
 def _ways(pair: Pair, analogies: Analogies) -> Sequence[Candidate]:
-    """A candidate for each layout, or for that which others have; at least one."""
+    """A candidate for each layout, or for the one chosen by analogy; at least one."""
     way = pair.ways[0]
     decided = _decided(way, analogies) if len(pair.ways) == 1 else None
     layouts = way.layouts[:MOST_CANDIDATES] if decided is None else decided[:1]

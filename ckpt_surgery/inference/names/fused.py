@@ -16,12 +16,12 @@ FUSED, PARTS = "qkv", ("query", "key", "value")
 _PLAIN = (("in", "proj"), ("c", "attn"))
 """Names of fused leaves that lie in this order in all models: PyTorch's attention and GPT-2's.
 
-Others, such as `qkv` and `query_key_value`, lie head by head in some models, which no shape shows.
+Others, such as `qkv` and `query_key_value`, lie head by head in some models, which shapes do not show.
 """
 
 
 def fused_pairs(names: KeyNames, done: Container[str]) -> Iterator[Pair]:
-    """The parts of fused grids of the source that names pair with grids of the target, all three or none.
+    """Pair the parts of fused grids of the source with grids of the target by names, all three or none.
 
     `done`: keys of both sides that are in other pairs.
     """
@@ -43,7 +43,7 @@ def fused_pairs(names: KeyNames, done: Container[str]) -> Iterator[Pair]:
 
 
 def _part_of(said: Meaning) -> str | None:
-    """What of an attention a leaf is; None where its name says none or several."""
+    """The part of an attention that a leaf is; None if its name says none or several."""
     kinds = set(PARTS) & set(said.concepts)
     return kinds.pop() if len(kinds) == 1 else None
 

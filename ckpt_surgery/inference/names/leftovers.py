@@ -1,6 +1,6 @@
-"""Whether a leaf of the target that nothing fits could be what is left of the source, by its size alone.
+"""Find leaves of the target that could be made of unused leaves of the source, by their size alone.
 
-Only where it could not is it safe to give it the target's own value without a question.
+Only other leaves that nothing fits can safely get the target's own value without a question.
 """
 
 import math
@@ -20,10 +20,10 @@ _NUMBER = re.compile(r"\d+")
 def leftovers(
     source: Side, target: Side, left: Iterable[str], alone: Iterable[str], compared: bool = False
 ) -> tuple[list[Undecided], set[str]]:
-    """The leaves of the target that could be made of leaves of the source, and all keys of these.
+    """Leave open what unused leaves of the source could make; return the keys of these leaves, too.
 
-    `left`: the leaves of the source that feed nothing; `alone`: those of the target. A leaf could be one of
-    the source with the same size, a stack of several whose keys differ in numbers alone, or one of several
+    `left`: unused leaves of the source; `alone`: leaves of the target that nothing fits. A leaf could be one
+    of the source with the same size, a stack of several whose keys differ in numbers alone, or one of several
     that are taken from a stack. `compared`: whether values say that it is none as a whole.
     """
     given, wanted = (
@@ -42,7 +42,7 @@ def leftovers(
 
 
 def _how(one: Grid, part: Grid) -> str | None:
-    """How members of one grid could be made of those of another, if others may be left over."""
+    """Match one grid to another by sizes, where members may be left over; None where they do not fit."""
     size, wanted = math.prod(one.shape), math.prod(part.shape)
     if one.kind != part.kind:
         return None
@@ -54,7 +54,7 @@ def _how(one: Grid, part: Grid) -> str | None:
 
 
 def _open(given: Sequence[Grid], part: Grid, how: str, compared: bool) -> Iterator[Undecided]:
-    """What is open of a grid, with the ways in which all of it, or else each member, could be made."""
+    """Undecided leaves of a grid, with candidates for all of it, or else for each member."""
     keys = [one.keys for one in given] if how == "stack" else [(key,) for one in given for key in one.keys]
     plain = [Candidate(each, "", 0.0, how) for each in keys]
     candidates = [] if compared else list(_ways(given, part))
@@ -74,7 +74,7 @@ def _ways(given: Iterable[Grid], wanted: Grid) -> Iterator[Candidate]:
 
 
 def _by_numbers(some: Iterable[Grid]) -> list[Grid]:
-    """The same, but those as one whose keys differ in numbers alone, though these may be parts of names."""
+    """Merge grids whose keys differ in numbers alone, even where these are parts of names."""
     groups: dict[object, list[Grid]] = {}
     for one in some:
         likeness = _NUMBER.sub("{}", one.text), one.kind, one.shape, one.dtype

@@ -1,4 +1,4 @@
-"""How one grid can follow from another by sizes and indices: as they are, stacked, or unstacked."""
+"""Match grids by sizes and indices: their members as they are, stacked, or unstacked."""
 
 import itertools
 import math
@@ -19,12 +19,12 @@ from ckpt_surgery.inference.keys.grids import Grid, Numbers
 from ckpt_surgery.inference.values.pieces import Window
 
 _MOST_INDICES = 5
-"""Indices of a key at most for their order to be tried; keys with more pair only index by index."""
+"""Most indices of a key whose orders are tried; keys with more pair only index by index."""
 
 
 @dataclass(frozen=True)
 class FusedPart(Grid):
-    """Some rows of each member of a grid, as a grid of their own: the queries of what is fused."""
+    """Some rows of each member of a grid, as a grid of their own: the queries of a fused `qkv`."""
 
     window: Window = field(kw_only=True)
     """The rows."""
@@ -44,9 +44,9 @@ class Match:
     """Keys of the source and keys of the target that belong together; one of the two has one key, the other
     as many as `lengths` multiplied, in the order of their indices."""
     lengths: Shape = ()
-    """How many values each index takes along which leaves are stacked; empty for `same`."""
+    """Number of values of each index along which leaves are stacked; empty for `same`."""
     exact: bool = True
-    """Whether indices that belong together are the same numbers; False where only their order agrees."""
+    """True if indices that belong together are the same numbers; False if only their order agrees."""
 
     @cached_property
     def layouts(self) -> tuple[Layout, ...]:
@@ -58,14 +58,14 @@ class Match:
         return tuple(plausible(layouts((*self.lengths, *part.shape), whole.shape, stacked), stacked))
 
     def formations(self, layout: Layout, evidence: Evidence, why: str) -> Iterator[Formation]:
-        """How each leaf of the target follows, if its axes go like this."""
+        """Formations of all leaves of the target with this layout."""
         values = [self.value(layout, at) for at in range(len(self.rows[0][1]) if self.rows else 0)]
         for sources, targets in self.rows:
             for target, value in zip(targets, values, strict=True):
                 yield Formation(target, sources, value, evidence, why)
 
     def value(self, layout: Layout, at: int = 0) -> Value:
-        """The expression of the target with this number among those that follow from one source."""
+        """Expression of the target leaf with this number among those that follow from one source."""
         lengths = self.lengths if self.how == "stack" else ()
         part = self.source if isinstance(self.source, FusedPart) else None
         array = of_leaves(self.rows[0][0], lengths, part.whole if part else self.source.shape)
@@ -82,10 +82,10 @@ class Match:
 
 
 def matches(source: Grid, target: Grid) -> tuple[Match, ...]:
-    """The ways in which the target can follow from the source, as far as kinds, sizes and indices tell.
+    """The ways in which the target can follow from the source by kinds, sizes and indices.
 
-    None where the numbers of elements or the kinds of values differ. Several where it is open which index of
-    one side is which of the other: the words before them have to tell.
+    Empty where the numbers of elements or the kinds of values differ. Several where even the words before
+    indices do not show which index of one side is which of the other.
     """
     if source.kind != target.kind or source.elements != target.elements:
         return ()
@@ -138,7 +138,7 @@ def _match(many: Grid, few: Grid, slots: Sequence[int], how: str) -> Match | Non
 def _matched(
     left: Sequence[Numbers], right: Sequence[Numbers]
 ) -> tuple[list[tuple[Numbers, Numbers]], bool] | None:
-    """Which indices belong together, and whether they are the same numbers; None if they do not pair up."""
+    """Pair indices, and say whether they are the same numbers; None if they do not pair up."""
     for exact in (True, False):
         places, wanted = _places(left, exact), _places(right, exact)
         if len(places) == len(left) and places.keys() == wanted.keys():

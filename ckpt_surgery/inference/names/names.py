@@ -1,4 +1,4 @@
-"""What the names of two checkpoints say, each seen among the others."""
+"""Meanings of the names of two checkpoints, each seen among the others."""
 
 import bisect
 import re
@@ -16,7 +16,7 @@ _NUMBERED = re.compile(r"\d+(?=[/.])")
 
 @frozen()
 class Name:
-    """A grid that is to be paired, and what its name says."""
+    """A grid that is to be paired, and the meaning of its name."""
 
     grid: Grid
     said: Meaning
@@ -24,12 +24,12 @@ class Name:
 
 @dataclass(frozen=True)
 class KeyNames:
-    """What the names of two checkpoints' grids say, and how they are aligned."""
+    """Meanings of the names of two checkpoints' grids, and their alignment."""
 
     sources: Sequence[Name]
     targets: Sequence[Name]
     others: tuple[Sequence[Meaning], Sequence[Meaning]]
-    """Of all other grids of both checkpoints."""
+    """Meanings of all other grids of both checkpoints."""
     ranks: tuple[Rank, Rank]
     taught: list[tuple[Meaning, Meaning]]
     """The names of leaves that are decided, which teach words."""
@@ -42,7 +42,7 @@ class KeyNames:
         all_targets: Sequence[Grid] = (),
         decided: Iterable[tuple[str, str]] = (),
     ) -> "KeyNames":
-        """Of these grids, in their order; seen among all of their checkpoints.
+        """Read the names of these grids, seen among all grids of their checkpoints.
 
         `decided`: keys of leaves of the source and of the target that are the same.
         """
@@ -83,7 +83,7 @@ class KeyNames:
 
     @cached_property
     def alignment(self) -> Alignment:
-        """What the names say about each other, and what was learnt so far."""
+        """Alignment of the names, with all that was learnt so far."""
         sources, targets = ([one.said for one in side] for side in (self.sources, self.targets))
         alignment = Alignment(sources, targets, self.others)
         alignment.learn(self.taught)
@@ -91,7 +91,7 @@ class KeyNames:
 
     @cached_property
     def alike(self) -> bool:
-        """Whether both checkpoints call most things the same."""
+        """True if both checkpoints call most things the same."""
         left, right = (
             {said.words for said in (*(one.said for one in side), *others)}
             for side, others in zip((self.sources, self.targets), self.others, strict=True)
@@ -100,7 +100,7 @@ class KeyNames:
 
 
 def _named(some: Sequence[Grid], every: Sequence[Grid], rank: Rank) -> list[Name]:
-    """Some, and behind them all others whose names are not among theirs, with what each says."""
+    """Names of some grids, and behind them those of all others that have other names."""
     known = {one.text for one in some}
     ordered = [*some, *(one for one in every if one.text not in known)]
     return [Name(*each) for each in zip(ordered, meanings(ordered, rank), strict=True)]
@@ -118,7 +118,7 @@ def _with_indices(one: Name, numbers: Numbers, rank: Rank) -> Meaning:
 
 
 def meanings(grids: Sequence[Grid], rank: Rank) -> list[Meaning]:
-    """What the names of all grids of one checkpoint say, each seen among the others.
+    """Meanings of the names of all grids of one checkpoint, each seen among the others.
 
     Where everything that names a sublayer below a number says the same one (`layer.0.SelfAttention`), the
     others below this number (`layer.0.layer_norm`) belong to it as well.

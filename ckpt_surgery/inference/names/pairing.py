@@ -1,7 +1,7 @@
-"""Which grids of a source and a target are the same by their names, where sizes and indices allow it.
+"""Pair grids of a source and a target by their names, where sizes and indices allow it.
 
-Nothing is assigned for the sake of an answer: two grids are a pair where each is the best for the
-other, by a margin, and the names resemble each other enough. The others stay open, with their candidates.
+Two grids are a pair only if each is the best for the other, by a margin, and the names resemble each other
+enough. The others stay open, with their candidates.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -18,26 +18,26 @@ from ckpt_surgery.inference.names.matches import Match, matches
 from ckpt_surgery.inference.names.names import KeyNames, Name
 
 LEAST = -1.0
-"""The log-likelihood ratio of a pair at least."""
+"""Least log-likelihood ratio of a pair."""
 MARGIN = 1.5
-"""By how much a pair's score is above the next one's, in both directions."""
+"""Least margin of a pair's score over the next one's, in both directions."""
 _MOST_CANDIDATES = 8
 _INEXACT = -0.5
-"""What it costs if the indices are not the same numbers, though as many."""
+"""Penalty if the indices are as many, but not the same numbers."""
 _CUT = -1.0
-"""What it costs if axes are cut or joined, as for heads."""
+"""Penalty if axes are cut or joined, as for heads."""
 _HOPELESS = -12.0
-"""Pairs with a lower score are not looked at."""
+"""Pairs with a lower score are not considered."""
 _LEAST_ALONE = -6.0
-"""The same of a pair without rivals."""
+"""Score above which a pair without rivals is decided."""
 _FEW = 8
-"""Names that may be left at the end to be paired because nothing else is left."""
+"""Most names that are paired at the end because nothing else is left."""
 _VAGUE = 1.0
-"""How much both names may say that the other does not explain."""
+"""Weight of unexplained words above which a pair is vague."""
 _DOUBTFUL = 3.0
-"""The margin of pairs of which both say more."""
+"""Least margin of vague pairs."""
 MOST_NAMES = 2000
-"""Names of one size and kind on a side at most: more are left open."""
+"""Most names of one size and kind on a side; more are left open."""
 
 
 Matches = Callable[[Grid, Grid], tuple[Match, ...]]
@@ -53,7 +53,7 @@ class Pair:
     ways: tuple[Match, ...]
     """The ways in which their indices fit; at least one."""
     score: float
-    """How much their names resemble each other, from 0 to 1."""
+    """Resemblance of their names, from 0 to 1."""
 
     @property
     def source(self) -> Grid:
@@ -76,9 +76,9 @@ class Open:
 
 
 def pair_names(names: KeyNames, matches: Matches = matches) -> tuple[list[Pair], list[Open]]:
-    """The pairs that names decide, found again and again among the rest until there are no more.
+    """Pair names round by round, until a round decides nothing; return what stays open, too.
 
-    Each name is in at most one; they are in the order of the target. Behind them, what is open of the rest.
+    Each name is in at most one pair; pairs are in the order of the target.
     """
     rounds = _Rounds(names, matches)
     rounds.decide(list(_namesakes(names, matches)))
@@ -105,7 +105,7 @@ class _Table:
 
 @dataclass
 class _Rounds:
-    """What is decided so far, and what it teaches about the rest."""
+    """Pairs that are decided so far, and rounds that decide more by what these teach."""
 
     names: KeyNames
     matches: Matches
@@ -130,10 +130,10 @@ class _Rounds:
         ]
 
     def _stands_out(self, table: _Table, i: int, j: int) -> bool:
-        """Whether a pair is better by the margin than all others of its source and of its target.
+        """True if a pair is better by the margin than all others of its source and of its target.
 
-        None is where each name means others that are there. One that has no rivals, by sizes, needs no more
-        than that; but where both checkpoints call things the same, other words mean other things.
+        False where each name lacks words of the other that its checkpoint has elsewhere. Without rivals of
+        its size a low score is enough, unless a pair is vague though both checkpoints use the same words.
         """
         score, said = table.scores[i, j], table.said
         vague = said.unexplained[i, j] > _VAGUE
@@ -148,7 +148,7 @@ class _Rounds:
         return bool(score >= LEAST and score - rivals >= (_DOUBTFUL if vague else MARGIN))
 
     def last(self) -> list[Pair]:
-        """What is left when all else is decided, if each leaf of one side fits one of the other only."""
+        """Pair what is left at the end, if each leaf of one side fits only one of the other."""
         left, right = self._left(0), self._left(1)
         if not 0 < len(left) == len(right) <= _FEW or not self.decided or self.names.alike:
             return []
@@ -159,7 +159,7 @@ class _Rounds:
         return [Pair(at, self._ways(*at), 0.0) for at in pairs]
 
     def _speaks_against(self, a: int, b: int) -> bool:
-        """Whether names say that two leaves are different things, or each means others that are there."""
+        """True if names contradict, or each lacks words of the other that its checkpoint has elsewhere."""
         alignment = self.names.alignment
         return alignment.contradict(a, b, guesses=False) or bool(alignment.compare([a], [b]).lacking.any())
 
@@ -206,7 +206,7 @@ class _Rounds:
 
 
 def _moves_whole(way: Match) -> bool:
-    """Whether axes need not be cut or joined."""
+    """True if no axes need to be cut or joined."""
     part, whole = (way.target, way.source) if way.how == "unstack" else (way.source, way.target)
     return _longer(way.lengths, part.shape) == _longer(whole.shape)
 
@@ -227,7 +227,7 @@ def _namesakes(names: KeyNames, matches: Matches) -> Iterator[Pair]:
         known = {names.sources[a].grid.text: a for a in of_source}
         if len(of_source) == len(of_target) == 1:
             pairs = [(of_source[0], of_target[0])]
-        else:  # names with the same words are told apart by their letters
+        else:  # names with the same words differ in their spelling
             same = [(names.targets[b].grid.text, b) for b in of_target]
             pairs = [(known[text], b) for text, b in same if text in known]
         for a, b in pairs:

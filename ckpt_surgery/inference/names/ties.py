@@ -1,8 +1,8 @@
-"""Values that fit in several ways: names decide, or the other leaves of their kind.
+"""Decide by names, or by other leaves of the same kind, where values fit in several ways.
 
-Equal leaves of the source, such as a target network or an average that started as a copy, say nothing about
-which of them a leaf of the target is, and the next checkpoint has other values. A matrix that equals its
-transpose does not say which way it lies.
+If leaves of the source are equal, such as a target network or an average that started as a copy, values do
+not show which of them a leaf of the target is, and they differ in the next checkpoint. The values of a
+symmetric matrix do not show whether it is transposed.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -39,9 +39,9 @@ Sources = tuple[str, ...]
 def choose_equal_copies(
     source: Side, target: Side, proposed: Collection[Formation], known: Iterable[Formation] = ()
 ) -> Proposal:
-    """Decide by names which of several equal leaves a formation reads, for those where there are several.
+    """Decide by names which of several equal leaves each formation reads.
 
-    `known`: what is decided already, which teaches words.
+    `known`: formations that are decided already, which teach words.
     """
     choices = dict(_choices(source, target, proposed))
     if not choices:
@@ -76,7 +76,7 @@ def _candidate(sources: Sources, formation: Formation | None) -> Candidate:
 def _choices(
     source: Side, target: Side, proposed: Iterable[Formation]
 ) -> Iterator[tuple[str, list[Sources]]]:
-    """The leaves that each target could be made of as well, where there are several."""
+    """Alternative sources of each target, for targets with several."""
     equal: dict[tuple[object, ...], list[str]] = {}
     kind: dict[str, tuple[object, ...]] = {}
     for key in source.fingerprints:
@@ -110,7 +110,7 @@ def _choices(
 def _by_names(
     source: Side, target: Side, choices: Mapping[str, Sequence[Sources]], sure: Sequence[Formation]
 ) -> dict[str, Sources]:
-    """The choice that the names of each target decide."""
+    """Choices among alternatives that names decide, by target."""
     left, right = (alike(side.leaves.values(), side.grids) for side in (source, target))
     names = KeyNames.of(left, right, decided=[(one.sources[0], one.target) for one in sure])
     allowed = {key: {keys[0]: keys for keys in several} for key, several in choices.items()}
@@ -131,7 +131,7 @@ def _by_names(
 
 
 def _read_from(source: Side, target: Side, one: Formation, sources: Sources) -> Formation | None:
-    """The same formation of one of several equal choices; None if there is none, or its elements differ."""
+    """The same formation of other sources; None if there are none, or their elements differ."""
     formation = replace(one, sources=sources)
     same = sources == one.sources or (sources and equal_elements(formation, source, target))
     return formation if same else None
@@ -143,7 +143,7 @@ def _read_from(source: Side, target: Side, one: Formation, sources: Sources) -> 
 def orient_symmetric_matrices(
     source: Side, target: Side, known: Iterable[Formation]
 ) -> tuple[list[Formation], list[Undecided]]:
-    """Formations of symmetric matrices as those lie that share the most last words; and what stays open."""
+    """Orient symmetric matrices like those with the most last words in common; the rest stays open."""
     matrices = [one for one in known if one.value in (X, _TURNED)]
     symmetric = {
         one.target for one in matrices if one.evidence is not Evidence.HINT and _symmetric(target, one.target)
@@ -178,13 +178,13 @@ def _words(one: Formation) -> Names:
 
 
 def _sides(side: Side, key: str) -> Shape:
-    """The lengths of a matrix; none for what is no matrix."""
+    """Shape of a matrix; empty for other leaves."""
     spec = side.leaves[key].spec
     return spec.shape if spec is not None and len(spec.shape) == 2 else ()
 
 
 def _symmetric(side: Side, key: str) -> bool:
-    """Whether the sums of a matrix are the same along both axes; constants are not looked at."""
+    """True if the sums of a matrix are the same along both axes; False for constants."""
     shape = _sides(side, key)
     if not shape or shape[0] != shape[1] or shape[0] < 2 or key not in side.fingerprints:
         return False
