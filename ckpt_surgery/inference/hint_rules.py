@@ -17,11 +17,11 @@ from ckpt_surgery.inference.drafts.writing import rule_of, template, words_of
 from ckpt_surgery.inference.expressions.formations import Candidate, Formation, Undecided
 from ckpt_surgery.inference.names.by_names import MOST_CANDIDATES
 from ckpt_surgery.inference.names.leftovers import MAYBE
+from ckpt_surgery.inference.names.names import outline
 from ckpt_surgery.inference.values.comparing import equal_elements
 from ckpt_surgery.inference.values.reading import Side
 from ckpt_surgery.language.one_liners import one_liner_of
 
-_NUMBER = re.compile(r"\d+")
 MOST_RULES = 8
 """Maximum number of rules for one candidate."""
 
@@ -117,8 +117,8 @@ class _Rules:
 
     def _rules(self, parts: Sequence[RulePart]) -> tuple[str, ...]:
         """The rules that do what these parts say; none where the command line has none for one of them."""
-        outlines = dict.fromkeys(_outline(place.text) for part in parts for place in part.sources)
-        like_these = Universe(key for outline in outlines for key in self._outlines[outline])
+        outlines = dict.fromkeys(outline(place.text) for part in parts for place in part.sources)
+        like_these = Universe(key for text in outlines for key in self._outlines[text])
         tables = Tables()
         drafts = draft_rules(parts, like_these, tables)
         if all(map(is_natural, parts)):
@@ -156,14 +156,10 @@ def _one_liner(rule: RuleDraft) -> str | None:
     return one_liner_of(written)
 
 
-def _outline(key: str) -> str:
-    return _NUMBER.sub("{}", key)
-
-
 def _by_outline(keys: Iterable[str]) -> dict[str, list[str]]:
     groups: dict[str, list[str]] = {}
     for key in keys:
-        groups.setdefault(_outline(key), []).append(key)
+        groups.setdefault(outline(key), []).append(key)
     return groups
 
 

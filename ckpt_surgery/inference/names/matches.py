@@ -108,7 +108,7 @@ def matches(source: Grid, target: Grid) -> tuple[Match, ...]:
         slots: sum(labels[0][a] == b for a, b in zip(slots, labels[1], strict=True)) for slots in ways
     }
     best = [slots for slots in ways if agreement[slots] == max(agreement.values())]
-    plain = tuple(range(many.template.slots))
+    plain = tuple(range(n))
     return tuple(ways[slots] for slots in ([plain] if plain in best else best))
 
 

@@ -158,18 +158,19 @@ def _ranks(grids: Iterable[Grid]) -> Rank:
     for grid in grids:
         text = grid.text
         for match in re.finditer(r"\d+", text):
-            values.setdefault(_outline(text[: match.start()]), set()).add(int(match.group()))
+            values.setdefault(outline(text[: match.start()]), set()).add(int(match.group()))
         for slot in range(grid.template.slots):
             before = "{}".join(grid.template.texts[: slot + 1])
-            values.setdefault(_outline(before), set()).update(int(numbers[slot]) for numbers in grid.members)
+            values.setdefault(outline(before), set()).update(int(numbers[slot]) for numbers in grid.members)
     ordered = {before: sorted(numbers) for before, numbers in values.items()}
 
     def rank(before: str, number: int) -> tuple[int, int]:
-        among = ordered.get(_outline(before), [number])
+        among = ordered.get(outline(before), [number])
         return bisect.bisect_left(among, number), len(among)
 
     return rank
 
 
-def _outline(text: str) -> str:
+def outline(text: str) -> str:
+    """The text with `{}` for each number."""
     return re.sub(r"\d+", "{}", text)
