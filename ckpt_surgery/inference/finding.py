@@ -102,7 +102,7 @@ class _Search:
             self._by_values(self.hints.without_claimed(self.source))
         self._by_values(self.source)
         changed, unclear = orient_symmetric_matrices(self.source, self.target, self.formations.values())
-        self.formations.update((one.target, one) for one in changed)
+        self.formations.update((formation.target, formation) for formation in changed)
         self._withdraw(unclear)
         for key, sources in self.reordered.items():
             how = "same" if len(sources) == 1 else "stack"
@@ -110,8 +110,8 @@ class _Search:
         self.shared = self._share(different)
         if self._compared:
             self.hints.refuse_different(different)
-        for one in constants_of_families(self.source, self.target, self.formations):
-            self.formations[one.target] = one
+        for formation in constants_of_families(self.source, self.target, self.formations):
+            self.formations[formation.target] = formation
 
     def _by_values(self, source: Side) -> None:
         """Decide remaining leaves by the values that this source has."""
@@ -139,11 +139,11 @@ class _Search:
         telling = _telling(self.target)
         if not telling and not _telling(self.source):
             return Shared.SHARED  # constants are all that there is on both sides
-        weights = {key: one for key, one in telling.items() if _is_weight(self.target.dtype_of(key))}
+        weights = {key: sums for key, sums in telling.items() if _is_weight(self.target.dtype_of(key))}
         counted = weights or telling
         there = (self.formations.keys() - set(different)) | self.reordered.keys() | self.unclear
-        total = sum(one.size for one in counted.values())
-        common = sum(one.size for key, one in counted.items() if key in there)
+        total = sum(sums.size for sums in counted.values())
+        common = sum(sums.size for key, sums in counted.items() if key in there)
         if not common:
             return Shared.UNRELATED
         return Shared.SHARED if 2 * common >= total else Shared.PARTLY
@@ -182,7 +182,7 @@ class _Search:
             unused = self.source.leaves.keys() - self._used()
             keys = [key for key in self.source.leaves if key in unused]
             said = match_after_operation(operation, self.source, self.target, keys, self._missing())
-            self.formations.update((one.target, one) for one in said.formations)
+            self.formations.update((formation.target, formation) for formation in said.formations)
         for one in unclear:
             targets = tuple(key for key in one.targets if key not in self.formations)
             if targets and (not self.values or _possible(one)):  # else sizes do not fit: the rest decides
@@ -272,7 +272,7 @@ class _Search:
 def _telling(side: Side) -> dict[str, Fingerprint]:
     """The leaves that do not repeat one value."""
     own = {key: side.sums(key) for key in side.fingerprints}
-    return {key: one for key, one in own.items() if not one.constant}
+    return {key: sums for key, sums in own.items() if not sums.constant}
 
 
 def _is_weight(dtype: np.dtype[Any]) -> bool:

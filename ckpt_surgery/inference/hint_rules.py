@@ -65,9 +65,9 @@ def _joined(several: Sequence[Undecided]) -> Undecided:
     candidates = [
         replace(
             ways[0],
-            sources=tuple(dict.fromkeys(key for one in ways for key in one.sources)),
-            score=min(one.score for one in ways),
-            makers=tuple(maker for one in ways for maker in one.makers),
+            sources=tuple(dict.fromkeys(key for way in ways for key in way.sources)),
+            score=min(way.score for way in ways),
+            makers=tuple(maker for way in ways for maker in way.makers),
         )
         for ways in zip(*(one.candidates for one in several), strict=True)
     ]
@@ -163,10 +163,10 @@ def _by_outline(keys: Iterable[str]) -> dict[str, list[str]]:
     return groups
 
 
-def _sums_agree(one: Formation, source: Side, target: Side) -> bool:
+def _sums_agree(formation: Formation, source: Side, target: Side) -> bool:
     """False where sums show that a leaf as it is, or turned, is another one; reads nothing."""
-    if len(one.sources) > 1 or one.target not in target.fingerprints:
+    if len(formation.sources) > 1 or formation.target not in target.fingerprints:
         return True
-    dtype, known = target.dtype_of(one.target), source.fingerprints.get(one.sources[0], {})
-    wanted = target.fingerprints[one.target][dtype]
+    dtype, known = target.dtype_of(formation.target), source.fingerprints.get(formation.sources[0], {})
+    wanted = target.fingerprints[formation.target][dtype]
     return dtype not in known or known[dtype].size != wanted.size or known[dtype].total == wanted.total

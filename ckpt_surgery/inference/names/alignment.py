@@ -162,7 +162,7 @@ class Alignment:
 
     def _translation(self, forwards: bool) -> dict[int, list[tuple[int, float]]]:
         """For each word of one side, words of the other and their probabilities beside it."""
-        one, other = (self._left, self._right) if forwards else (self._right, self._left)
+        side, other = (self._left, self._right) if forwards else (self._right, self._left)
         seen = self._seen[0 if forwards else 1]
         translation: dict[int, dict[int, float]] = {}
         for (v, w), count in self._learnt.items():
@@ -174,14 +174,14 @@ class Alignment:
             v, w = (v, w) if forwards else (w, v)
             known = translation.setdefault(v, {})
             known[w] = max(known.get(w, 0.0), p)
-        for word, v in one.number.items():
+        for word, v in side.number.items():
             if word in other.number:
                 translation.setdefault(v, {})[other.number[word]] = _SAME
         return {v: list(each.items()) for v, each in translation.items()}
 
 
 def _gain(
-    one: _Side, other: _Side, some: Sequence[int], translation: Mapping[int, Sequence[tuple[int, float]]]
+    side: _Side, other: _Side, some: Sequence[int], translation: Mapping[int, Sequence[tuple[int, float]]]
 ) -> np.ndarray:
     """Log-likelihood ratio of each word of the other side (columns) beside each of some names (rows)."""
     known = np.full(len(other.number), _UNKNOWN)
@@ -191,7 +191,7 @@ def _gain(
                 known[w] = _MISSING
     gains = np.tile(known, (len(some), 1))
     for at, name in enumerate(some):
-        for v in one.rows(name):
+        for v in side.rows(name):
             for w, p in translation.get(v, ()):
                 gains[at, w] = max(gains[at, w], math.log(p / other.background[w]))
     return gains

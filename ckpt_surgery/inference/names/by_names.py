@@ -45,12 +45,12 @@ def match_by_names(
             alike([leaf for key, leaf in side.leaves.items() if key in some], side.grids)
             for side, some in zip((source, target), keys, strict=True)
         )
-    names = KeyNames.of(left, right, *every, [(one.sources[0], one.target) for one in known])
+    names = KeyNames.of(left, right, *every, [(each.sources[0], each.target) for each in known])
     pairs, unclear = pair_names(names)
     pairs += fused_pairs(names, _keys(pairs))
     unclear = _without(unclear, pairs)
     done = _keys(pairs)
-    rest = [{key for one in side for key in one.keys} - done for side in (left, right)]
+    rest = [{key for grid in side for key in grid.keys} - done for side in (left, right)]
     if all(rest) and max(map(len, rest)) <= MOST_NAMES:
         single_pairs, left_open = pair_names(names.alone(*rest))
         pairs += single_pairs
@@ -75,7 +75,7 @@ def match_by_names(
 
 def _keys(pairs: Iterable[Pair]) -> set[str]:
     """The keys of both sides that are in these pairs."""
-    return {key for pair in pairs for one in (pair.source, pair.target) for key in one.keys}
+    return {key for pair in pairs for grid in (pair.source, pair.target) for key in grid.keys}
 
 
 def _without(some: Iterable[Open], pairs: Iterable[Pair]) -> list[Open]:
@@ -152,16 +152,16 @@ def _ways(pair: Pair, analogies: Analogies) -> Sequence[Candidate]:
 
 def _resembling(names: KeyNames, done: set[str]) -> Iterator[Undecided]:
     """Grids of the target whose names resemble others that do not fit; without those that are done."""
-    left, right = ([one.grid for one in side] for side in (names.sources, names.targets))
-    some = [at for at, one in enumerate(left) if done.isdisjoint(one.keys)]
-    others = [at for at, one in enumerate(right) if done.isdisjoint(one.keys)]
+    left, right = ([name.grid for name in side] for side in (names.sources, names.targets))
+    some = [at for at, grid in enumerate(left) if done.isdisjoint(grid.keys)]
+    others = [at for at, grid in enumerate(right) if done.isdisjoint(grid.keys)]
     if not some or not others or max(len(some), len(others)) > MOST_NAMES:
         return
     shares = names.alignment.compare(some, others).shares
     for j, b in enumerate(others):
         best = [i for i in np.argsort(-shares[:, j], kind="stable") if shares[i, j] >= RESEMBLES]
         near = [(left[some[i]], float(shares[i, j])) for i in best[:_MOST_RESEMBLING]]
-        keys = [(key, score) for one, score in near for key in one.keys]
+        keys = [(key, score) for grid, score in near for key in grid.keys]
         candidates = tuple(Candidate((key,), "", score, "") for key, score in keys[:MOST_CANDIDATES])
         why = "names resemble these, but neither sizes nor values fit"
         if candidates:

@@ -25,14 +25,14 @@ def fused_pairs(names: KeyNames, done: Container[str]) -> Iterator[Pair]:
 
     `done`: keys of both sides that are in other pairs.
     """
-    targets = [one for one in names.targets if one.grid.keys[0] not in done and _part_of(one.said)]
-    keys = {one.grid.elements for one in targets if _part_of(one.said) == "key"}
+    targets = [name for name in names.targets if name.grid.keys[0] not in done and _part_of(name.said)]
+    keys = {name.grid.elements for name in targets if _part_of(name.said) == "key"}
     parts = [
         part
-        for one in names.sources
-        if one.grid.keys[0] not in done and _is_plain(one.said)
+        for name in names.sources
+        if name.grid.keys[0] not in done and _is_plain(name.said)
         for elements in sorted(keys)
-        for part in _parts(one, elements)
+        for part in _parts(name, elements)
     ]
     pairs_of: dict[int, list[Pair]] = {}
     for pair in pair_names(names.among(parts, targets), _matches)[0] if parts else ():
@@ -52,9 +52,9 @@ def _is_plain(said: Meaning) -> bool:
     return FUSED in said.concepts and any(pair in _PLAIN for pair in itertools.pairwise(said.words))
 
 
-def _parts(one: Name, keys: int) -> list[Name]:
+def _parts(name: Name, keys: int) -> list[Name]:
     """Queries, keys and values as rows along the longest axis, if keys have so many elements."""
-    whole, sizes = one.grid, (one.grid.elements - 2 * keys, keys, keys)
+    whole, sizes = name.grid, (name.grid.elements - 2 * keys, keys, keys)
     longest = max(whole.shape, default=0)
     if whole.shape.count(longest) != 1 or min(sizes) <= 0:
         return []
@@ -64,10 +64,10 @@ def _parts(one: Name, keys: int) -> list[Name]:
     for part, size in zip(PARTS, sizes, strict=True):
         window = Window(whole.shape.index(longest), 1, start, longest * size // whole.elements, keep=True)
         start += window.length
-        meant = tuple(part if concept == FUSED else concept for concept in one.said.concepts)
+        meant = tuple(part if concept == FUSED else concept for concept in name.said.concepts)
         rows = replace(whole, shape=window.shape(whole.shape))
         grid = FusedPart(**vars(rows), window=window, whole=whole.shape)
-        parts.append(Name(grid, replace(one.said, concepts=meant)))
+        parts.append(Name(grid, replace(name.said, concepts=meant)))
     return parts
 
 

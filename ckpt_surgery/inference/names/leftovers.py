@@ -68,20 +68,20 @@ def _open(given: Sequence[Grid], part: Grid, how: str, compared: bool) -> Iterat
 
 
 def _ways(given: Iterable[Grid], wanted: Grid) -> Iterator[Candidate]:
-    for one in given:
-        for way in matches(one, wanted):
+    for grid in given:
+        for way in matches(grid, wanted):
             yield from candidates_of(way, way.layouts, 0.0)
 
 
 def _by_numbers(some: Iterable[Grid]) -> list[Grid]:
     """Merge grids whose keys differ in numbers alone, even where these are parts of names."""
     groups: dict[object, list[Grid]] = {}
-    for one in some:
-        likeness = _NUMBER.sub("{}", one.text), one.kind, one.shape, one.dtype
-        groups.setdefault(likeness, []).append(one)
+    for grid in some:
+        likeness = _NUMBER.sub("{}", grid.text), grid.kind, grid.shape, grid.dtype
+        groups.setdefault(likeness, []).append(grid)
     merged = []
     for first, *others in groups.values():
-        members = {tuple(_NUMBER.findall(key)): key for one in (first, *others) for key in one.keys}
+        members = {tuple(_NUMBER.findall(key)): key for grid in (first, *others) for key in grid.keys}
         template = KeyTemplate(tuple(_NUMBER.split(first.keys[0])))
         merged.append(varying(template, members, (first.kind, first.shape, first.dtype)) if others else first)
     return merged

@@ -101,20 +101,20 @@ class KeyNames:
 
 def _named(some: Sequence[Grid], every: Sequence[Grid], rank: Rank) -> list[Name]:
     """Names of some grids, and behind them those of all others that have other names."""
-    known = {one.text for one in some}
-    ordered = [*some, *(one for one in every if one.text not in known)]
+    known = {grid.text for grid in some}
+    ordered = [*some, *(grid for grid in every if grid.text not in known)]
     return [Name(*each) for each in zip(ordered, meanings(ordered, rank), strict=True)]
 
 
-def _with_indices(one: Name, numbers: Numbers, rank: Rank) -> Meaning:
+def _with_indices(name: Name, numbers: Numbers, rank: Rank) -> Meaning:
     """The meaning of a member of a grid: with its indices, as ranks."""
-    concepts, ranks = list(one.said.concepts), list(one.said.ranks)
-    texts = one.grid.template.texts
+    concepts, ranks = list(name.said.concepts), list(name.said.ranks)
+    texts = name.grid.template.texts
     for slot, number in enumerate(numbers):
         place, among = rank("{}".join(texts[: slot + 1]), int(number))
         concepts.append(f"{counted(texts[slot])}#{place}")
         ranks.append(f"#{place}/{among}")
-    return replace(one.said, concepts=tuple(concepts), ranks=tuple(ranks))
+    return replace(name.said, concepts=tuple(concepts), ranks=tuple(ranks))
 
 
 def meanings(grids: Sequence[Grid], rank: Rank) -> list[Meaning]:
@@ -143,8 +143,8 @@ def meanings(grids: Sequence[Grid], rank: Rank) -> list[Meaning]:
 def _norms(grids: Iterable[Grid]) -> set[str]:
     """The parents of leaves that are a running mean and variance: batch norms, whatever they are called."""
     below: dict[str, set[str]] = {}
-    for one in grids:
-        below.setdefault(_parent(one.text), set()).update(meaning(one.text).concepts)
+    for grid in grids:
+        below.setdefault(_parent(grid.text), set()).update(meaning(grid.text).concepts)
     return {parent for parent, concepts in below.items() if {"mean", "var"} <= concepts}
 
 

@@ -239,6 +239,6 @@ def _namesakes(names: KeyNames, matches: Matches) -> Iterator[Pair]:
 
 def _by_words(names: Sequence[Name]) -> dict[tuple[str, ...], list[int]]:
     places: dict[tuple[str, ...], list[int]] = {}
-    for at, one in enumerate(names):
-        places.setdefault(one.said.words, []).append(at)
+    for at, name in enumerate(names):
+        places.setdefault(name.said.words, []).append(at)
     return places

@@ -123,7 +123,7 @@ def _by_names(
 
     alone = names.alone(first, choices)
     sides = (  # as if all were of one size: values say which can be which
-        [replace(one, grid=replace(one.grid, kind="", shape=())) for one in side]
+        [replace(name, grid=replace(name.grid, kind="", shape=())) for name in side]
         for side in (alone.sources, alone.targets)
     )
     decided, _ = pair_names(names.among(*sides), allowed_matches)
