@@ -11,7 +11,7 @@ import numpy as np
 
 from ckpt_surgery.core.arrays import Shape
 from ckpt_surgery.core.frozen import frozen
-from ckpt_surgery.inference.keys.concepts import Meaning, same_words
+from ckpt_surgery.inference.keys.concepts import same_words
 from ckpt_surgery.inference.keys.grids import Grid
 from ckpt_surgery.inference.names.alignment import Comparison
 from ckpt_surgery.inference.names.matches import Match, matches
@@ -115,10 +115,8 @@ class _Rounds:
     def decide(self, pairs: Sequence[Pair]) -> None:
         """Take these pairs, and learn from them."""
         self.decided += pairs
-        self.names.learn([self._said(*pair.at) for pair in pairs])
-
-    def _said(self, a: int, b: int) -> tuple[Meaning, Meaning]:
-        return self.names.sources[a].said, self.names.targets[b].said
+        sources, targets = self.names.sources, self.names.targets
+        self.names.learn([(sources[pair.at[0]].said, targets[pair.at[1]].said) for pair in pairs])
 
     def best(self) -> list[Pair]:
         """Pairs that are the best for both by a margin."""
