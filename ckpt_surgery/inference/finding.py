@@ -41,7 +41,7 @@ from ckpt_surgery.inference.values.name_checks import (
 )
 from ckpt_surgery.inference.values.reading import Side, equal_leaves
 
-REORDERED = "the values are those of SRC in another order, which no expression that is tried here gives"
+REORDERED = "it holds values of SRC in another order, and no known expression gives that order"
 _ALONE = "nothing in SRC has its size and kind; a listing has no value for it"
 _MOST_ROUNDS = 4
 """Maximum number of rounds in which names decide the remaining leaves."""

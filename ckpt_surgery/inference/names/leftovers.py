@@ -13,7 +13,7 @@ from ckpt_surgery.inference.names.by_names import MOST_CANDIDATES, candidates_of
 from ckpt_surgery.inference.names.matches import matches
 from ckpt_surgery.inference.values.reading import Side
 
-MAYBE = "no name tells whether it is made of the source leaves of this size, or has a value of its own"
+MAYBE = "it could be made of the source leaves of this size, or keep its own value: names do not decide"
 _NUMBER = re.compile(r"\d+")
 
 

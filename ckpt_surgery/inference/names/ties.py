@@ -28,9 +28,9 @@ from ckpt_surgery.inference.names.pairing import MOST_NAMES, pair_names
 from ckpt_surgery.inference.values.comparing import equal_elements
 from ckpt_surgery.inference.values.reading import Side
 
-EQUAL = "several leaves of SRC hold the same values, and names do not tell which one it is"
-_NAMED = "other leaves of SRC hold the same values: its name says this one"
-EITHER = "its values are the same turned over, and the others of its kind do not agree how they lie"
+EQUAL = "several leaves of SRC hold the same values, and names do not decide between them"
+_NAMED = "other leaves of SRC hold the same values; its name decides"
+EITHER = "its values fit as they are and transposed, and similar leaves do not agree"
 _TURNED = Value("x.T")
 
 Sources = tuple[str, ...]
