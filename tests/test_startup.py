@@ -150,7 +150,7 @@ def test_catching_its_errors_needs_no_library() -> None:
 
 
 SHARED = {"registry", "known", "opening", "chunk_reading", "shared", "shared.steps"}
-SHARED |= {f"shared.{encoding}" for encoding in ("msgpack", "zarr", "zip")}
+SHARED |= {f"shared.{part}" for part in ("limits", "msgpack", "npy", "zarr", "zip", "zip.members")}
 """What any format may take to find out what a path holds."""
 OFFERED = sorted(formats())
 

@@ -164,6 +164,7 @@ class Shared(enum.StrEnum):
     SHARED = "shared"
     """At least half of the elements."""
     PARTLY = "partly"
+    """Some, but less than half."""
     UNRELATED = "unrelated"
     """None, although the target has values."""
     NONE = "none"

@@ -45,6 +45,7 @@ OF_BAD = [
     problem("CS010", "unknown field `mtach`; did you mean `match`?", "bad.yaml", 3, 6),
     problem("CS023", "the key has an empty component here", "bad.yaml", 4, 23),
 ]
+NO_DESTINATION = "no destination is given"
 NO_SUCH_OPTION = NoSuchOption("--zzz").format_message()  # other versions of click word it in other ways
 MISSING = "m.npz does not exist"
 
@@ -60,7 +61,11 @@ MISSING = "m.npz does not exist"
         (["diff", "m.npz", "m.npz", "--json"], 2, [problem("CS070", MISSING, hint="Check the path.")]),
         (["verify", "m.npz", "--json"], 2, [problem("CS070", MISSING, hint="Check the path.")]),
         (["convert", "m.npz", "out", "--json"], 2, [problem("CS070", MISSING, hint="Check the path.")]),
-        (["apply", "m.json", "--json"], 2, [problem("CS001", "saved plan not found: m.json")]),
+        (
+            ["apply", "m.json", "--json"],
+            2,
+            [problem("CS070", NO_DESTINATION, hint="Name the directory or file to write.")],
+        ),
         (["convert", "--json", "--zzz"], 2, [problem("CS070", NO_SUCH_OPTION)]),
         (["nope", "--json"], 2, [problem("CS070", "Not a command: `nope`")]),
     ],

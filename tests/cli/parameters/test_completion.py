@@ -53,7 +53,7 @@ FILES = ["file,"]
     ("line", "offered"),
     [
         ("ckpt-surgery ap", ["plain,apply"]),
-        ("ckpt-surgery com", ["plain,commit", "plain,completion"]),
+        ("ckpt-surgery com", ["plain,completion", "plain,commit"]),
         ("ckpt-surgery apply --ov", ["plain,--overwrite"]),
         ("ckpt-surgery apply --target a --target b --ov", ["plain,--overwrite"]),  # wrong already
         ("ckpt-surgery apply recipe.yaml ", FILES),
