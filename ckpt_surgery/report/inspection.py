@@ -113,7 +113,7 @@ class Inspection(Represented):
     warnings: tuple[str, ...] = ()
     """Warnings about probable mistakes in the checkpoint, or beside it."""
     history: recorded.History | None = None
-    """How it was made by this tool; None where nothing says so."""
+    """Origin, where this tool made it; None where nothing says so."""
 
     @property
     def parameters(self) -> int:
@@ -165,7 +165,7 @@ class ListedLeaf(Keyed):
     bytes: int
     """Size of the array."""
     kind: Annotated[LeafKind, NAMED]
-    """What it is."""
+    """Kind of the leaf."""
     type: str | None = UNSET
     """Type of an object of a tree in memory that no checkpoint holds."""
     chunks: tuple[int, ...] | None
@@ -173,7 +173,7 @@ class ListedLeaf(Keyed):
     stored_as: str | None = UNSET
     """Type of the format's own that it is stored in, such as Q4_K of GGUF, where that is not `dtype`."""
     sharding: Mapping[str, Any] | None
-    """How it was spread over devices."""
+    """Sharding over the devices that it was saved from."""
     value: Any = UNSET
     """Value of a string or of a number."""
     unread: str | None = UNSET
@@ -199,14 +199,14 @@ class UnusualLeaves(Document):
     """Leaves that have something unusual in common."""
 
     what: What
-    """What it is."""
+    """Property that they share."""
     keys: tuple[str, ...]
     """Their keys."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class History(Document):
-    """How the checkpoint was made by ckpt-surgery."""
+    """Origin of a checkpoint that ckpt-surgery made."""
 
     recipes: tuple[PastRecipe, ...]
     """The recipes that it went through, the latest last."""
@@ -245,7 +245,7 @@ class InspectDocument(Versioned):
     others: int
     """Number of leaves that `--match` and `--under` leave out."""
     metadata: Mapping[str, Any]
-    """What else the checkpoint holds."""
+    """Metadata that the checkpoint holds beside its leaves."""
     dtypes: Mapping[str, DtypeTotal]
     """Totals by type of elements."""
     subtrees: tuple[SubtreeTotal, ...]
@@ -257,7 +257,7 @@ class InspectDocument(Versioned):
     warnings: tuple[str, ...]
     """Possible mistakes in the checkpoint, or around it."""
     history: History | None = UNSET
-    """How it was made, where ckpt-surgery made it."""
+    """Origin, where ckpt-surgery made it."""
 
 
 def inspect_document(inspection: Inspection) -> InspectDocument:

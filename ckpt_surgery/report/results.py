@@ -23,7 +23,7 @@ class SharedFile(Document):
     size: int
     """Bytes."""
     mode: str
-    """How it is shared."""
+    """Mode of the link."""
 
 
 @dataclass(frozen=True)
@@ -57,9 +57,9 @@ class PlanDocument(PlannedDocument):
     seconds: float | None = UNSET
     """Wall time; where the plan was carried out, as the members that follow."""
     destination: str | None = UNSET
-    """What was written."""
+    """Path or URL of the result."""
     verified: VerifiedRun | None = UNSET
-    """How it was verified."""
+    """Outcome of verification."""
     shared: tuple[SharedFile, ...] | None = UNSET
     """Files that the result shares with other checkpoints."""
     companions: tuple[CompanionFile, ...] | None = UNSET
@@ -102,6 +102,6 @@ class CommittedDocument(Versioned):
     """`commit` where everything was published before."""
 
     destination: str
-    """What was written."""
+    """Path or URL of the result."""
     committed: Literal[True] = True
     """Always true."""

@@ -16,9 +16,9 @@ class ProblemEntry(Document):
     code: Annotated[str, Pattern(r"^CS\d{3}$")]
     """Its code: `explain CODE` says what it means."""
     message: str
-    """What is wrong."""
+    """Description of the problem."""
     hint: str | None
-    """What to do about it."""
+    """Advice on what to do."""
     path: str | None
     """The recipe; null where it is not about a place of one."""
     line: int | None
@@ -50,9 +50,9 @@ class WarningEntry(Document):
     """Possible mistake in a recipe."""
 
     message: str
-    """What may go wrong."""
+    """Description of the warning."""
     hint: str | None
-    """What to do about it."""
+    """Advice on what to do."""
     path: str
     """The recipe."""
     line: int | None
@@ -70,7 +70,7 @@ class LintDocument(Versioned):
     error: Error | None = UNSET
     """Their problems, if there are any."""
     warnings: tuple[WarningEntry, ...] = UNSET
-    """What may be a mistake in them; leaves the exit code as it is."""
+    """Possible mistakes in them; they leave the exit code as it is."""
 
 
 def error_of(problems: Iterable[ReportedProblem], exit_code: int) -> Error:
