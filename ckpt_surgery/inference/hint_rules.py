@@ -110,7 +110,8 @@ class _Rules:
 
     def _decide(self, candidate: Candidate, undecided: Undecided) -> Candidate:
         """Add to a candidate the rules that make open leaves of its sources, if any can."""
-        wanted = [one for one in candidate.formations if one.target in undecided.targets]
+        open_keys = frozenset(undecided.targets)
+        wanted = [one for one in candidate.formations if one.target in open_keys]
         if not wanted or (self.compared and not self._holds(candidate)):
             return candidate
         return replace(candidate, rules=self._rules([part_of(one, alone=False) for one in wanted]))

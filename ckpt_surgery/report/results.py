@@ -82,7 +82,7 @@ class ShardResult(Versioned):
     shards: int
     """Number of shards."""
     destination: str
-    """What is written."""
+    """Path or URL of the result."""
     tasks: int
     """Number of regions and stored outputs of the shard."""
     bytes: int
