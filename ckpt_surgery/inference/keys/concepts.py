@@ -5,12 +5,13 @@ counts by its rank: `conv1` and `Conv_0` are both the first, where the others ar
 """
 
 import functools
+import itertools
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from ckpt_surgery.core.frozen import frozen
-from ckpt_surgery.inference.keys import synonyms
 
 Rank = Callable[[str, int], tuple[int, int]]
 """The rank, from 0, of a number among those behind a text in a checkpoint, and how many there are."""
@@ -137,7 +138,7 @@ def counted(text: str) -> str:
         return ""
     for length in (3, 2, 1):
         words = tuple(word for word, _ in tokens[-length:])
-        concepts = _table(synonyms.ANYWHERE).get(words)
+        concepts = _table("anywhere").get(words)
         if concepts:
             return concepts[-1]
     return tokens[-1][0]
@@ -150,8 +151,7 @@ def _tokens(text: str) -> list[tuple[str, int]]:
         word = match.group().lower()
         if word.isdigit():
             word = word.lstrip("0") or "0"
-        for part in synonyms.SPELLINGS.get(word, word).split():
-            tokens.append((part, match.start()))
+        tokens += [(part, match.start()) for part in _table("spellings").get((word,), (word,))]
     return tokens
 
 
@@ -170,18 +170,18 @@ def _tables(words: Sequence[str], place: int, earlier: Sequence[str]) -> list[Ph
     """Tables that apply to the next word behind these concepts, the most specific first."""
     tables = []
     if "optimizer" in earlier and place == len(words) - 1:
-        tables.append(_table(synonyms.IN_OPTIMIZER))
+        tables.append(_table("in optimizer"))
     if "attention" in earlier or "cross" in earlier:
-        tables.append(_table(synonyms.IN_ATTENTION))
+        tables.append(_table("in attention"))
     elif earlier and place == len(words) - 1:
-        tables.append(_table(synonyms.AT_THE_END))
+        tables.append(_table("at the end"))
     if "mlp" in earlier:
-        tables.append(_table(synonyms.IN_MLP))
+        tables.append(_table("in mlp"))
     if "layer" in earlier:
-        tables.append(_table(synonyms.IN_LAYER))
+        tables.append(_table("in layer"))
     if not earlier:
-        tables.append(_table(synonyms.ROOT))
-    return [*tables, _table(synonyms.ANYWHERE)]
+        tables.append(_table("root"))
+    return [*tables, _table("anywhere")]
 
 
 def _unknown(word: str, earlier: Sequence[str], rank: tuple[int, int] | None) -> tuple[str, ...]:
@@ -197,14 +197,22 @@ def _unknown(word: str, earlier: Sequence[str], rank: tuple[int, int] | None) ->
 
 
 @functools.cache
-def _table(text: str) -> Phrases:
+def synonyms() -> Mapping[str, Sequence[str]]:
+    """The lines of each table of `synonyms.txt`, by its name."""
+    text = Path(__file__).with_name("synonyms.txt").read_text(encoding="utf-8")
+    lines = [line for line in text.splitlines() if line and not line.startswith("#")]
+    starts = [at for at, line in enumerate(lines) if line.startswith("[")]
+    return {lines[a].strip("[]"): lines[a + 1 : b] for a, b in itertools.pairwise([*starts, len(lines)])}
+
+
+@functools.cache
+def _table(name: str) -> Phrases:
     """The phrases of a table, with their concepts."""
     table: dict[tuple[str, ...], tuple[str, ...]] = {}
-    for line in text.strip().splitlines():
-        if line.strip():
-            concepts, phrases = line.split(":")
-            means = tuple(concepts.split()) if concepts.strip() != "-" else ()
-            table |= {tuple(phrase.split()): means for phrase in phrases.split(",")}
+    for line in synonyms()[name]:
+        concepts, phrases = line.split(":")
+        means = tuple(concepts.split()) if concepts != "-" else ()
+        table |= {tuple(phrase.split()): means for phrase in phrases.split(",")}
     return table
 
 
@@ -212,8 +220,8 @@ def _table(text: str) -> Phrases:
 def _numbered() -> Mapping[str, frozenset[str]]:
     """Words that the table numbers, with their numbers."""
     numbers: dict[str, frozenset[str]] = {}
-    for text in (synonyms.ANYWHERE, synonyms.IN_ATTENTION, synonyms.IN_MLP):
-        for phrase in _table(text):
+    for name in ("anywhere", "in attention", "in mlp"):
+        for phrase in _table(name):
             if len(phrase) > 1 and phrase[-1].isdigit():
                 numbers[phrase[-2]] = numbers.get(phrase[-2], frozenset()) | {phrase[-1]}
     return numbers
@@ -222,10 +230,10 @@ def _numbered() -> Mapping[str, frozenset[str]]:
 @functools.cache
 def all_concepts() -> frozenset[str]:
     """Every concept that a phrase of a table means."""
-    tables = (synonyms.ANYWHERE, synonyms.IN_ATTENTION, synonyms.IN_MLP, synonyms.IN_LAYER)
-    return frozenset(concept for text in tables for means in _table(text).values() for concept in means)
+    tables = ("anywhere", "in attention", "in mlp", "in layer")
+    return frozenset(concept for name in tables for means in _table(name).values() for concept in means)
 
 
 @functools.cache
 def _longest_phrase() -> int:
-    return max(map(len, _table(synonyms.ANYWHERE)))
+    return max(map(len, _table("anywhere")))

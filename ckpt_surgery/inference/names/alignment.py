@@ -16,8 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ckpt_surgery.inference.keys import synonyms
-from ckpt_surgery.inference.keys.concepts import PLACED, Meaning, all_concepts
+from ckpt_surgery.inference.keys.concepts import PLACED, Meaning, all_concepts, synonyms
 
 _SAME = 0.95
 """Probability that a name has a word which the other one has."""
@@ -37,8 +36,8 @@ _ABBREVIATED = 0.9
 """Probability of a word that the other name abbreviates."""
 _KNOWN = 0.85
 """Probability from which a word counts as known: names that lack it get the penalty for that."""
-_EXCLUSIVE = [frozenset(line.split()) for line in synonyms.EXCLUSIVE.strip().splitlines()]
-_TOGETHER = frozenset(synonyms.TOGETHER.split())
+_EXCLUSIVE = [frozenset(line.split()) for line in synonyms()["exclusive"]]
+_TOGETHER = frozenset(" ".join(synonyms()["together"]).split())
 
 
 @dataclass
