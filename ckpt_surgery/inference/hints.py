@@ -19,7 +19,6 @@ from ckpt_surgery.functions.arrays import Node, reads
 from ckpt_surgery.graph.evaluating import evaluate
 from ckpt_surgery.inference.expressions.formations import Evidence, Formation, GivenRules, Value
 from ckpt_surgery.inference.expressions.layouts import Layout
-from ckpt_surgery.inference.keys.grids import alike
 from ckpt_surgery.inference.names.matches import Match, matches
 from ckpt_surgery.inference.values.comparing import makes, random_values
 from ckpt_surgery.inference.values.reading import SOURCE, Side, node_of
@@ -169,10 +168,7 @@ def known_layouts(hints: Hints, source: Side, target: Side) -> list[tuple[Match,
     """Layouts of the leaves that hints decide, where they only move elements."""
     if not hints.formations:
         return []
-    wholes = [
-        {key: one for one in alike(side.leaves.values(), side.grids) for key in one.keys}
-        for side in (source, target)
-    ]
+    wholes = [{key: one for one in side.alike() for key in one.keys} for side in (source, target)]
     known: dict[object, tuple[Match, Layout]] = {}
     for hint in hints.formations:
         mine = wholes[0].get(hint.sources[0]) if hint.sources else None

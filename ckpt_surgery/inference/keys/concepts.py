@@ -7,14 +7,34 @@ counts by its rank: `conv1` and `Conv_0` are both the first, where the others ar
 import functools
 import itertools
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 from ckpt_surgery.core.frozen import frozen
 
-Rank = Callable[[str, int], tuple[int, int]]
-"""The rank, from 0, of a number among those behind a text in a checkpoint, and how many there are."""
+
+class Rank(NamedTuple):
+    """The rank of a number among those behind one text in a checkpoint whose subtrees are alike."""
+
+    place: int
+    """From 0."""
+    among: int
+    """Number of numbers."""
+    first: int
+    """The least of them."""
+    kind: int = 0
+    """Number of kinds of subtrees that begin with a smaller number."""
+
+    def of(self, what: str) -> str:
+        """The concept of the number of `what`."""
+        return f"{what}#{self.place}" if not self.kind else f"{what}#{self.kind}.{self.place}"
+
+
+Ranks = Callable[[str, int], Rank]
+"""The rank of a number behind a text."""
+
 
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+|[^\W\d_]+")
 _LEAF_KINDS = frozenset({"weight", "bias", "mean", "var", "step"})
@@ -25,6 +45,9 @@ _PLACES = {"attention": "before", "cross": "beforecross", "mlp": "between"}
 PLACED = frozenset({"final", "somewhere"})
 _TWO_NORMS = ("before", "between")
 """Places of the norms of a block that has two of them, numbered."""
+_MOMENTS = ("m", "v")
+"""Slots of Adam in their order, where they are numbered."""
+_SLOTS = frozenset({"m", "v", "vrow", "vcol", "ema"})
 _SPECIAL = frozenset(
     {"embedding", "query", "key", "before", "beforecross", "between", "after", "final", "initial"}
 )
@@ -50,12 +73,15 @@ class Meaning:
     """Concepts that no word says: where a norm is, and that a leaf is a weight."""
     ranks: tuple[str, ...] = ()
     """The numbers among the words, as ranks: `#0/3` for the first of three."""
+    parent: str = ""
+    """Key of the first parent of its kind: what lies in one belongs together."""
 
     @property
     def tokens(self) -> tuple[str, ...]:
         """Concepts and all other words, each once: what is aligned."""
         said = [one for one in self.concepts if one not in self.guessed or one in PLACED]
-        return tuple(dict.fromkeys((*said, *self.silent, *self.ranks)))
+        parent = [f"@#{self.parent}"] if self.parent else []
+        return tuple(dict.fromkeys((*said, *self.silent, *self.ranks, *parent)))
 
 
 def same_words(one: Meaning, other: Meaning) -> bool:
@@ -64,19 +90,19 @@ def same_words(one: Meaning, other: Meaning) -> bool:
     return one.words == other.words and not shifted
 
 
-def _alone(before: str, number: int) -> tuple[int, int]:
+def _alone(before: str, number: int) -> Rank:
     """The rank of a number where no other is known."""
-    return 0, 1
+    return Rank(0, 1, number)
 
 
-def meaning(text: str, rank: Rank = _alone) -> Meaning:
+def meaning(text: str, rank: Ranks = _alone) -> Meaning:
     """Read a template's text: `layers/{}/mlp/wi_0/kernel` is layer, mlp, gate, weight."""
     tokens = _tokens(text)
     raw = tuple(word for word, _ in tokens)
     ranks = {at: rank(text[:at], int(word)) for word, at in tokens if word.isdigit()}
-    series = {at: ranks[at][1] > 1 and ranks[at][0] == int(word) for word, at in tokens if at in ranks}
+    series = {at: ranks[at].among > 1 and ranks[at].place == int(word) for word, at in tokens if at in ranks}
     words = [
-        _from_one(before, word, series[at], ranks[at][1]) if at in ranks else word
+        _from_one(before, word, series[at], ranks[at].among) if at in ranks else word
         for before, (word, at) in zip(("", *raw), tokens, strict=False)
     ]
     concepts: list[str] = []
@@ -96,16 +122,21 @@ def meaning(text: str, rank: Rank = _alone) -> Meaning:
     # not say where it is could be any of them.
     guessed = []
     if "norm" in concepts and _SPECIAL.isdisjoint(concepts):
-        guessed.append("somewhere" if "layer" in concepts else "final")
+        sublayers = SUBLAYERS.intersection(concepts)
+        if len(sublayers) == 1:
+            (sublayer,) = sublayers
+            concepts[concepts.index(sublayer)] = _PLACES[sublayer]
+        else:
+            guessed.append("somewhere" if "layer" in concepts else "final")
     if _LEAF_KINDS.isdisjoint(concepts):
         guessed.append("weight")
     return Meaning(
         raw,
         (*concepts, *guessed),
-        tuple((series[at], among) for at, (_, among) in ranks.items()),
+        tuple((series[at], each.among) for at, each in ranks.items()),
         tuple(silent),
         frozenset(guessed) - set(concepts),
-        tuple(f"#{place}/{among}" for place, among in ranks.values() if among > 1),
+        tuple(f"#{each.place}/{each.among}" for each in ranks.values() if each.among > 1),
     )
 
 
@@ -129,6 +160,14 @@ def with_sublayer(said: Meaning, sublayer: str) -> Meaning:
         kept = [concept for concept in said.concepts if concept not in PLACED]
         return replace(said, concepts=(*kept, _PLACES[sublayer]))
     return replace(said, concepts=(*said.concepts, sublayer))
+
+
+def indexed(before: str, rank: Rank, concepts: Collection[str]) -> str:
+    """The concept of an index behind this text: a slot of Adam's, or its rank among what it counts."""
+    state = set(meaning(before).tokens) == {"optimizer"}
+    if state and rank.among == len(_MOMENTS) and _SLOTS.isdisjoint(concepts):
+        return _MOMENTS[rank.place]
+    return rank.of(counted(before))
 
 
 def counted(text: str) -> str:
@@ -169,11 +208,12 @@ def _longest(words: Sequence[str], place: int, earlier: Sequence[str]) -> tuple[
 def _tables(words: Sequence[str], place: int, earlier: Sequence[str]) -> list[Phrases]:
     """Tables that apply to the next word behind these concepts, the most specific first."""
     tables = []
-    if "optimizer" in earlier and place == len(words) - 1:
+    last = place == len(words) - 1
+    if "optimizer" in earlier and (last or earlier[-1] == "optimizer"):
         tables.append(_table("in optimizer"))
     if "attention" in earlier or "cross" in earlier:
         tables.append(_table("in attention"))
-    elif earlier and place == len(words) - 1:
+    elif earlier and last:
         tables.append(_table("at the end"))
     if "mlp" in earlier:
         tables.append(_table("in mlp"))
@@ -184,15 +224,15 @@ def _tables(words: Sequence[str], place: int, earlier: Sequence[str]) -> list[Ph
     return [*tables, _table("anywhere")]
 
 
-def _unknown(word: str, earlier: Sequence[str], rank: tuple[int, int] | None) -> tuple[str, ...]:
+def _unknown(word: str, earlier: Sequence[str], rank: Rank | None) -> tuple[str, ...]:
     """The concept of a word that no phrase has. `rank`: of a number."""
     if rank is None:
         return (word,)
-    before, (place, among) = earlier[-1] if earlier else "", rank
+    before, place, among = earlier[-1] if earlier else "", rank.place, rank.among
     if before == "norm" and among == len(_TWO_NORMS):
         return (_TWO_NORMS[place],)
     if among > 1:
-        return (f"{before}#{place}",)
+        return (rank.of(before),)
     return (f"{before}#{word}",) if before == "layer" else ()
 
 

@@ -10,7 +10,9 @@ layers or experts (`layers_0`, `layers_1`). A number that never varies behind it
 import math
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 from ckpt_surgery.core.arrays import Shape
 from ckpt_surgery.core.dtypes import ELEMENT_TYPES, DType
@@ -186,26 +188,62 @@ def layer_kinds(all_grids: Iterable[Grid]) -> list[frozenset[str]]:
 _Likeness = tuple[str, Shape, DType | None]
 
 
-def alike(leaves: Iterable[Leaf], all_grids: Sequence[Grid]) -> tuple[Grid, ...]:
+Siblings = Mapping[tuple[str, ...], Mapping[int, Sequence[int]]]
+"""By the texts before an index: for each of its values, the values whose subtrees are like its own."""
+
+
+def siblings_of(leaves: Mapping[str, Leaf], all_grids: Iterable[Grid]) -> Siblings:
+    """Group the values of each index of a checkpoint by what lies below them."""
+    below: dict[tuple[str, ...], dict[int, set[object]]] = {}
+    for grid in all_grids:
+        texts = grid.template.texts
+        for numbers, key in grid.members.items():
+            spec = leaves[key].spec
+            for slot, number in enumerate(numbers):
+                values = below.setdefault(texts[: slot + 1], {})
+                values.setdefault(int(number), set()).add((texts[slot + 1 :], spec and spec.ndim))
+    return {before: alike_siblings(values) for before, values in below.items()}
+
+
+def alike_siblings(below: Mapping[int, AbstractSet[object]]) -> dict[int, list[int]]:
+    """For each number, those that have more than a third of their names and axes in common with it."""
+    groups: list[tuple[AbstractSet[object], list[int]]] = []
+    for number, names in sorted(below.items()):
+        for first, numbers in groups:
+            if 3 * len(first & names) > len(first | names):
+                numbers.append(number)
+                break
+        else:
+            groups.append((names, [number]))
+    return {number: numbers for _, numbers in groups for number in numbers}
+
+
+def alike(
+    leaves: Iterable[Leaf], all_grids: Sequence[Grid], siblings: Siblings = MappingProxyType({})
+) -> tuple[Grid, ...]:
     """These leaves as grids of one kind, one shape and one dtype, ordered by their first members.
 
-    `all_grids`: those of the whole checkpoint; they may have members that are not among the leaves. An index
-    that is the same in all members of a grid is part of its name. So is one behind another one that takes few
-    values and divides different grids (`layer.0.SelfAttention`, `layer.1.DenseReluDense`): it names its
-    subtree, and counts nothing.
+    `all_grids`: those of the whole checkpoint; they may have members that are not among the leaves. Members
+    that lie in unlike `siblings`, such as convolutions and norms of one `Sequential`, are in different grids.
+    An index that is the same in all members of a grid is part of its name. So is one behind another one that
+    takes few values and divides different grids (`layer.0.SelfAttention`, `layer.1.DenseReluDense`): it names
+    its subtree, and counts nothing.
     """
     known = {leaf.key.text: leaf for leaf in leaves}
     named = _named(all_grids)
-    parted: dict[tuple[KeyTemplate, Numbers, _Likeness], dict[Numbers, str]] = {}
+    parted: dict[tuple[KeyTemplate, Numbers, tuple[int, ...], _Likeness], dict[Numbers, str]] = {}
     for grid in all_grids:
         template = grid.template
         fixed = [slot for slot in range(template.slots) if template.texts[: slot + 1] in named]
+        kinds = [siblings.get(template.texts[: slot + 1]) for slot in range(template.slots)]
         for numbers, key in grid.members.items():
             if key in known:
-                part = template, tuple(numbers[slot] for slot in fixed), _likeness(known[key])
+                pairs = zip(kinds, numbers, strict=True)
+                first = tuple(kind[int(number)][0] if kind else 0 for kind, number in pairs)
+                part = template, tuple(numbers[slot] for slot in fixed), first, _likeness(known[key])
                 parted.setdefault(part, {})[numbers] = key
     order = {key: place for place, key in enumerate(known)}
-    parts = [varying(template, members, likeness) for (template, _, likeness), members in parted.items()]
+    parts = [varying(template, members, likeness) for (template, *_, likeness), members in parted.items()]
     return tuple(sorted(parts, key=lambda grid: order[grid.keys[0]]))
 
 

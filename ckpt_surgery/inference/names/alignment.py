@@ -59,8 +59,13 @@ class _Side:
     @functools.cached_property
     def rarity(self) -> np.ndarray:
         """Weight of each word: the rarer, the higher."""
-        rarity: np.ndarray = -np.log(self.background)
+        rarity: np.ndarray = np.where(self.parents, 0.0, -np.log(self.background))
         return rarity
+
+    @functools.cached_property
+    def parents(self) -> np.ndarray:
+        """True for parents, which say nothing until a pair teaches them."""
+        return np.array([word.startswith("@") for word in self.number], bool)
 
     @functools.cached_property
     def telling(self) -> np.ndarray:
@@ -183,7 +188,7 @@ def _gain(
     side: _Side, other: _Side, some: Sequence[int], translation: Mapping[int, Sequence[tuple[int, float]]]
 ) -> np.ndarray:
     """Log-likelihood ratio of each word of the other side (columns) beside each of some names (rows)."""
-    known = np.full(len(other.number), _UNKNOWN)
+    known = np.where(other.parents, 0.0, _UNKNOWN)
     for each in translation.values():
         for w, p in each:
             if p >= _KNOWN:
@@ -229,8 +234,9 @@ def _abbreviations(left: Mapping[str, int], right: Mapping[str, int]) -> dict[tu
 
 @functools.lru_cache(maxsize=1 << 16)
 def concepts_contradict(a: frozenset[str], b: frozenset[str]) -> bool:
-    """True if two sets of concepts say different things."""
+    """True if two sets of concepts say different things; a name of numbers alone says nothing."""
     classes = (
         not one.isdisjoint(a) and not one.isdisjoint(b) and one.isdisjoint(a & b) for one in _EXCLUSIVE
     )
-    return any(classes) or not _TOGETHER.isdisjoint(a ^ b)
+    silent = any(all(word == "optimizer" or "#" in word for word in said) for said in (a, b))
+    return any(classes) or not (silent or _TOGETHER.isdisjoint(a ^ b))

@@ -64,8 +64,8 @@ def _names(match: Match) -> Names:
 
 
 def last_words(text: str) -> list[str]:
-    """The words of a name, the last ones first."""
-    return re.findall(r"[a-z]+|[0-9]+", text.lower())[::-1]
+    """The words of a name, the last ones first; without the `:0` of TensorFlow's variables."""
+    return re.findall(r"[a-z]+|[0-9]+", text.lower().removesuffix(":0"))[::-1]
 
 
 def nearest(names: Names, known: Iterable[tuple[Names, T]]) -> set[T]:

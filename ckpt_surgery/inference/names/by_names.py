@@ -9,7 +9,7 @@ import numpy as np
 from ckpt_surgery.inference.expressions.formations import Candidate, Evidence, Formation, Proposal, Undecided
 from ckpt_surgery.inference.expressions.layouts import Layout
 from ckpt_surgery.inference.expressions.possible_layouts import MOST
-from ckpt_surgery.inference.keys.grids import Grid, alike
+from ckpt_surgery.inference.keys.grids import Grid
 from ckpt_surgery.inference.names.analogies import Analogies
 from ckpt_surgery.inference.names.fused import fused_pairs
 from ckpt_surgery.inference.names.matches import FusedPart, Match
@@ -38,13 +38,8 @@ def match_by_names(
     other leaves, which teach words; `known_layouts`: layouts of others. Leaves of the target that are in
     neither part of the result resemble nothing that is left.
     """
-    every = alike(source.leaves.values(), source.grids), alike(target.leaves.values(), target.grids)
-    left, right = every
-    if keys is not None:
-        left, right = (
-            alike([leaf for key, leaf in side.leaves.items() if key in some], side.grids)
-            for side, some in zip((source, target), keys, strict=True)
-        )
+    every = source.alike(), target.alike()
+    left, right = every if keys is None else (source.alike(keys[0]), target.alike(keys[1]))
     names = KeyNames.of(left, right, *every, [(each.sources[0], each.target) for each in known])
     pairs, unclear = pair_names(names)
     pairs += fused_pairs(names, _keys(pairs))

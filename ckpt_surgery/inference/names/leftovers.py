@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from ckpt_surgery.inference.expressions.formations import Candidate, Undecided
-from ckpt_surgery.inference.keys.grids import Grid, KeyTemplate, alike, apart, varying
+from ckpt_surgery.inference.keys.grids import Grid, KeyTemplate, apart, varying
 from ckpt_surgery.inference.names.by_names import MOST_CANDIDATES, candidates_of
 from ckpt_surgery.inference.names.matches import matches
 from ckpt_surgery.inference.values.reading import Side
@@ -27,8 +27,7 @@ def leftovers(
     that are taken from a stack. `compared`: whether values say that it is none as a whole.
     """
     given, wanted = (
-        _by_numbers(alike([side.leaves[key] for key in keys], side.grids))
-        for side, keys in ((source, left), (target, alone))
+        _by_numbers(side.alike(frozenset(keys))) for side, keys in ((source, left), (target, alone))
     )
     undecided: list[Undecided] = []
     held: set[str] = set()

@@ -1,17 +1,27 @@
 """Meanings of the names of two checkpoints, each seen among the others."""
 
-import bisect
 import re
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 from ckpt_surgery.core.frozen import frozen
-from ckpt_surgery.inference.keys.concepts import SUBLAYERS, Meaning, Rank, counted, meaning, with_sublayer
-from ckpt_surgery.inference.keys.grids import Grid, Numbers, apart
+from ckpt_surgery.inference.keys.concepts import (
+    SUBLAYERS,
+    Meaning,
+    Rank,
+    Ranks,
+    indexed,
+    meaning,
+    with_sublayer,
+)
+from ckpt_surgery.inference.keys.grids import Grid, Numbers, alike_siblings, apart
 from ckpt_surgery.inference.names.alignment import Alignment
 
 _NUMBERED = re.compile(r"\d+(?=[/.])")
+_LATER = re.compile(r"_(\d+)(?=[/.]|$)")
+_ENDS = re.compile(r"(?=[/.]|$)")
 
 
 @frozen()
@@ -30,7 +40,7 @@ class KeyNames:
     targets: Sequence[Name]
     others: tuple[Sequence[Meaning], Sequence[Meaning]]
     """Meanings of all other grids of both checkpoints."""
-    ranks: tuple[Rank, Rank]
+    ranks: tuple[Ranks, Ranks]
     taught: list[tuple[Meaning, Meaning]]
     """The names of leaves that are decided, which teach words."""
 
@@ -46,14 +56,15 @@ class KeyNames:
 
         `decided`: keys of leaves of the source and of the target that are the same.
         """
-        ranks = _ranks([*sources, *all_sources]), _ranks([*targets, *all_targets])
-        left, right = _named(sources, all_sources, ranks[0]), _named(targets, all_targets, ranks[1])
+        (left, rank), (right, other) = (
+            _read(some, every) for some, every in ((sources, all_sources), (targets, all_targets))
+        )
         by_key = [{key: one.said for one in side for key in one.grid.keys} for side in (left, right)]
         pairs = [(by_key[0][a], by_key[1][b]) for a, b in decided if a in by_key[0] and b in by_key[1]]
         taught = list({(id(a), id(b)): (a, b) for a, b in pairs}.values())
         n, m = len(sources), len(targets)
         others = [one.said for one in left[n:]], [one.said for one in right[m:]]
-        return KeyNames(left[:n], right[:m], others, ranks, taught)
+        return KeyNames(left[:n], right[:m], others, (rank, other), taught)
 
     def among(self, sources: Sequence[Name], targets: Sequence[Name]) -> "KeyNames":
         """Other names of the same checkpoints, seen among all of these."""
@@ -99,76 +110,123 @@ class KeyNames:
         return 2 * len(left & right) > len(right)
 
 
-def _named(some: Sequence[Grid], every: Sequence[Grid], rank: Rank) -> list[Name]:
-    """Names of some grids, and behind them those of all others that have other names."""
+def _read(some: Sequence[Grid], every: Sequence[Grid]) -> tuple[list[Name], Ranks]:
+    """Names of some grids, and behind them those of all others; the ranks of numbers in them."""
     known = {grid.text for grid in some}
     ordered = [*some, *(grid for grid in every if grid.text not in known)]
-    return [Name(*each) for each in zip(ordered, meanings(ordered, rank), strict=True)]
+    spelled = _spelled(ordered)
+    rank = _ranks([*some, *every], spelled)
+    return [Name(*each) for each in zip(ordered, meanings(ordered, spelled, rank), strict=True)], rank
 
 
-def _with_indices(name: Name, numbers: Numbers, rank: Rank) -> Meaning:
+def _with_indices(name: Name, numbers: Numbers, rank: Ranks) -> Meaning:
     """The meaning of a member of a grid: with its indices, as ranks."""
     concepts, ranks = list(name.said.concepts), list(name.said.ranks)
     texts = name.grid.template.texts
     for slot, number in enumerate(numbers):
-        place, among = rank("{}".join(texts[: slot + 1]), int(number))
-        concepts.append(f"{counted(texts[slot])}#{place}")
-        ranks.append(f"#{place}/{among}")
+        before = "{}".join(texts[: slot + 1])
+        own = rank(before, int(number))
+        concepts.append(indexed(before, own, concepts))
+        ranks.append(f"#{own.place}/{own.among}")
     return replace(name.said, concepts=tuple(concepts), ranks=tuple(ranks))
 
 
-def meanings(grids: Sequence[Grid], rank: Rank) -> list[Meaning]:
-    """Meanings of the names of all grids of one checkpoint, each seen among the others.
+def meanings(grids: Sequence[Grid], spelled: Mapping[str, str], rank: Ranks) -> list[Meaning]:
+    """Meanings of the names of one checkpoint, each seen among the others.
 
     Where everything that names a sublayer below a number says the same one (`layer.0.SelfAttention`), the
     others below this number (`layer.0.layer_norm`) belong to it as well.
     """
-    prefixes = [[grid.text[: number.end()] for number in _NUMBERED.finditer(grid.text)] for grid in grids]
+    texts = [spelled[grid.text] for grid in grids]
+    prefixes = [[text[: number.end()] for number in _NUMBERED.finditer(text)] for text in texts]
     of_subtrees: dict[str, set[str]] = {}
-    for grid, own in zip(grids, prefixes, strict=True):
+    for text, own in zip(texts, prefixes, strict=True):
         for prefix in own:
-            first = re.split("[/.]", grid.text[len(prefix) + 1 :])[0]
+            first = re.split("[/.]", text[len(prefix) + 1 :])[0]
             of_subtrees.setdefault(prefix, set()).update(SUBLAYERS.intersection(meaning(first).concepts))
     completed = []
     norms = _norms(grids)
-    for grid, own in zip(grids, prefixes, strict=True):
-        said = meaning(grid.text, rank)
-        if _parent(grid.text) in norms and "norm" not in said.concepts:
+    for grid, text, own in zip(grids, texts, prefixes, strict=True):
+        said = meaning(text, rank)
+        if "norm" not in said.concepts and all(_parent(key) in norms for key in grid.keys):
             said = replace(said, concepts=(*said.concepts, "norm"))
         sublayers = [of_subtrees[prefix] for prefix in own if len(of_subtrees[prefix]) == 1]
-        completed.append(with_sublayer(said, next(iter(sublayers[-1]))) if sublayers else said)
+        said = with_sublayer(said, next(iter(sublayers[-1]))) if sublayers else said
+        completed.append(replace(said, parent=_first_parent(grid.keys[0], rank)))
     return completed
 
 
 def _norms(grids: Iterable[Grid]) -> set[str]:
     """The parents of leaves that are a running mean and variance: batch norms, whatever they are called."""
-    below: dict[str, set[str]] = {}
+    parents: dict[str, set[str]] = {"mean": set(), "var": set()}
     for grid in grids:
-        below.setdefault(_parent(grid.text), set()).update(meaning(grid.text).concepts)
-    return {parent for parent, concepts in below.items() if {"mean", "var"} <= concepts}
+        for concept in parents.keys() & set(meaning(grid.text).concepts):
+            parents[concept].update(map(_parent, grid.keys))
+    return parents["mean"] & parents["var"]
 
 
 def _parent(text: str) -> str:
     return re.sub(r"[/.][^/.]*$", "", text)
 
 
-def _ranks(grids: Iterable[Grid]) -> Rank:
-    """The rank of a number among all that stand behind the same text in a checkpoint, other numbers aside."""
-    values: dict[str, set[int]] = {}
+def _first_parent(key: str, rank: Ranks) -> str:
+    """The parent of a key, each number of which is the first of those that are alike."""
+    parent = _parent(key)
+
+    def first(number: re.Match[str]) -> str:
+        return str(rank(parent[: number.start()], int(number[0])).first)
+
+    return re.sub(r"\d+", first, parent)
+
+
+def _ranks(grids: Iterable[Grid], spelled: Mapping[str, str]) -> Ranks:
+    """The rank of a number among those of its siblings that are alike, other numbers aside.
+
+    So the convolutions among the layers of a `Sequential` are counted by themselves, and its norms too.
+    """
+    below: dict[str, dict[int, set[tuple[str, int]]]] = {}
     for grid in grids:
-        text = grid.text
-        for match in re.finditer(r"\d+", text):
-            values.setdefault(outline(text[: match.start()]), set()).add(int(match.group()))
+        axes = len(grid.shape)
+        for text in {grid.text, spelled[grid.text]}:
+            for match in re.finditer(r"\d+", text):
+                siblings = below.setdefault(outline(text[: match.start()]), {})
+                siblings.setdefault(int(match.group()), set()).add((outline(text[match.end() :]), axes))
         for slot in range(grid.template.slots):
-            before = "{}".join(grid.template.texts[: slot + 1])
-            values.setdefault(outline(before), set()).update(int(numbers[slot]) for numbers in grid.members)
-    ordered = {before: sorted(numbers) for before, numbers in values.items()}
+            texts = grid.template.texts
+            before, after = "{}".join(texts[: slot + 1]), "{}".join(texts[slot + 1 :])
+            siblings = below.setdefault(outline(before), {})
+            for numbers in grid.members:
+                siblings.setdefault(int(numbers[slot]), set()).add((outline(after), axes))
+    ranks = {before: _ranked(siblings) for before, siblings in below.items()}
+    return lambda before, number: ranks.get(outline(before), {}).get(number, Rank(0, 1, number))
 
-    def rank(before: str, number: int) -> tuple[int, int]:
-        among = ordered.get(outline(before), [number])
-        return bisect.bisect_left(among, number), len(among)
 
-    return rank
+def _ranked(siblings: Mapping[int, AbstractSet[object]]) -> dict[int, Rank]:
+    """The rank of each number among those whose subtrees are alike."""
+    groups = alike_siblings(siblings)
+    kinds = sorted({alike[0] for alike in groups.values()})
+    return {
+        number: Rank(alike.index(number), len(alike), alike[0], kinds.index(alike[0]))
+        for number, alike in groups.items()
+    }
+
+
+def _spelled(grids: Iterable[Grid]) -> dict[str, str]:
+    """The texts of grids with a number for the first of siblings that are numbered from 1.
+
+    Haiku and Keras call them `dense`, `dense_1`, and so on.
+    """
+    texts = {grid.text for grid in grids}
+    numbers: dict[str, set[int]] = {}
+    for text in texts:
+        for match in _LATER.finditer(text):
+            numbers.setdefault(text[: match.start()], set()).add(int(match[1]))
+    firsts = {text for text, later in numbers.items() if 1 in later and 0 not in later}
+
+    def spell(text: str) -> str:
+        return _ENDS.sub(lambda end: "_0" if text[: end.start()] in firsts else "", text)
+
+    return {text: spell(text) for text in texts}
 
 
 def outline(text: str) -> str:

@@ -148,7 +148,7 @@ class _Rounds:
     def last(self) -> list[Pair]:
         """Pair what is left at the end, if each leaf of one side fits only one of the other."""
         left, right = self._left(0), self._left(1)
-        if not 0 < len(left) == len(right) <= _FEW or not self.decided or self.names.alike:
+        if not 0 < len(left) == len(right) <= _FEW or not self.names.taught or self.names.alike:
             return []
         fitting = [[(a, b) for b in right if self._ways(a, b)] for a in left]
         pairs = [only for only, *others in filter(None, fitting) if not others]

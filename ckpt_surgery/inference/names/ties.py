@@ -20,7 +20,7 @@ from ckpt_surgery.inference.expressions.formations import (
     Value,
     X,
 )
-from ckpt_surgery.inference.keys.grids import Grid, alike, places_of
+from ckpt_surgery.inference.keys.grids import Grid, places_of
 from ckpt_surgery.inference.names.analogies import Names, last_words, nearest
 from ckpt_surgery.inference.names.matches import Match
 from ckpt_surgery.inference.names.names import KeyNames
@@ -111,8 +111,9 @@ def _by_names(
     source: Side, target: Side, choices: Mapping[str, Sequence[Sources]], sure: Sequence[Formation]
 ) -> dict[str, Sources]:
     """Choices among alternatives that names decide, by target."""
-    left, right = (alike(side.leaves.values(), side.grids) for side in (source, target))
-    names = KeyNames.of(left, right, decided=[(one.sources[0], one.target) for one in sure])
+    names = KeyNames.of(
+        source.alike(), target.alike(), decided=[(one.sources[0], one.target) for one in sure]
+    )
     allowed = {key: {keys[0]: keys for keys in several} for key, several in choices.items()}
     first = {key for several in allowed.values() for key in several}
     if max(len(first), len(choices)) > MOST_NAMES:
@@ -126,8 +127,8 @@ def _by_names(
         [replace(name, grid=replace(name.grid, kind="", shape=())) for name in side]
         for side in (alone.sources, alone.targets)
     )
-    decided, _ = pair_names(names.among(*sides), allowed_matches)
-    return {pair.target.keys[0]: allowed[pair.target.keys[0]][pair.source.keys[0]] for pair in decided}
+    pairs, _ = pair_names(names.among(*sides), allowed_matches)
+    return {pair.target.keys[0]: allowed[pair.target.keys[0]][pair.source.keys[0]] for pair in pairs}
 
 
 def _read_from(source: Side, target: Side, one: Formation, sources: Sources) -> Formation | None:

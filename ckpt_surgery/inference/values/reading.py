@@ -1,6 +1,6 @@
 """The two checkpoints that are compared, each leaf read once, in blocks, within a memory budget."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any
@@ -14,7 +14,7 @@ from ckpt_surgery.graph.evaluating import evaluate
 from ckpt_surgery.inference.expressions.formations import Value
 from ckpt_surgery.inference.expressions.holder_text import written
 from ckpt_surgery.inference.expressions.holders import Holder
-from ckpt_surgery.inference.keys.grids import Grid, grids
+from ckpt_surgery.inference.keys.grids import Grid, Siblings, alike, grids, siblings_of
 from ckpt_surgery.inference.values.fingerprints import (
     Fingerprint,
     fingerprints,
@@ -53,6 +53,15 @@ class Side:
     def grids(self) -> tuple[Grid, ...]:
         """The grids of all keys."""
         return grids(self.leaves)
+
+    @cached_property
+    def _siblings(self) -> Siblings:
+        return siblings_of(self.leaves, self.grids)
+
+    def alike(self, keys: Container[str] | None = None) -> tuple[Grid, ...]:
+        """These leaves, by default all, as grids of one kind, one shape and one dtype."""
+        leaves = (leaf for key, leaf in self.leaves.items() if keys is None or key in keys)
+        return alike(leaves, self.grids, self._siblings)
 
     def own(self, dtype: np.dtype[Any]) -> dict[str, Fingerprint]:
         """The fingerprints of the leaves that have this dtype."""

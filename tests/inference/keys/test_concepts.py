@@ -2,7 +2,7 @@
 
 import pytest
 
-from ckpt_surgery.inference.keys.concepts import counted, meaning, synonyms
+from ckpt_surgery.inference.keys.concepts import Rank, counted, meaning, synonyms
 
 SAME = [
     ("model.layers.{}.self_attn.q_proj.weight", "params/layers/attention/query/kernel"),
@@ -49,9 +49,9 @@ def test_concepts(text: str, concepts: tuple[str, ...]) -> None:
 
 
 def test_numbers_of_names_count_by_rank() -> None:
-    def rank(before: str, number: int) -> tuple[int, int]:
+    def rank(before: str, number: int) -> Rank:
         among = {"conv": [1, 2], "Conv_": [0, 1], "LayerNorm_": [0, 2]}[before]
-        return among.index(number), len(among)
+        return Rank(among.index(number), len(among), among[0])
 
     assert meaning("conv2.weight", rank).concepts == meaning("Conv_1/kernel", rank).concepts
     assert "before" in meaning("LayerNorm_0/scale", rank).concepts
