@@ -123,3 +123,13 @@ def test_numbers_are_read_as_their_library_means_them(rows: Callable[[], Iterato
     assert wrong(one, inference) == []
     assert [leaves.targets for leaves in inference.findings.undecided] == []
     assert inference.findings.from_target == ()
+
+
+def test_a_leaf_is_not_taken_from_a_module_that_is_another_one() -> None:
+    vector = np.ones(8)
+    old = {"left/w": np.ones((5, 8)), "left/b": vector, "left/c": vector}
+    old |= {"right/w": np.ones((7, 8)), "right/c": vector}
+    new = {"north/w": np.ones((5, 8)), "north/c": vector}
+    new |= {"south/w": np.ones((7, 8)), "south/b": vector, "south/c": vector}
+    inference = infer(nested(old), nested(new), values="ignore")
+    assert [leaves.targets for leaves in inference.findings.undecided] == [("south/b",)]

@@ -10,6 +10,7 @@ Learning only from what is decided keeps weak evidence from confirming itself.
 
 import functools
 import math
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -36,6 +37,8 @@ _ABBREVIATED = 0.9
 """Probability of a word that the other name abbreviates."""
 _KNOWN = 0.85
 """Probability from which a word counts as known: names that lack it get the penalty for that."""
+_NUMBER = re.compile(r"(^|[/.])\d+$")
+"""The end of a parent that is a number."""
 _EXCLUSIVE = [frozenset(line.split()) for line in synonyms()["exclusive"]]
 _TOGETHER = frozenset(" ".join(synonyms()["together"]).split())
 
@@ -125,10 +128,13 @@ class Alignment:
         self._short = _abbreviations(self._left.number, self._right.number)
         self._learnt: dict[tuple[int, int], float] = {}
         self._seen = np.zeros(len(self._left.number)), np.zeros(len(self._right.number))
+        self._parents: set[tuple[str, str]] = set()
+        """Parents of which a pair is decided."""
 
     def learn(self, pairs: Iterable[tuple[Meaning, Meaning]]) -> None:
         """Take these pairs of names as certain."""
         for source, target in pairs:
+            self._parents.add((source.parent, target.parent))
             one, other = set(source.tokens), set(target.tokens)
             left = [self._left.number[word] for word in sorted(one - other) if word in self._left.number]
             right = [self._right.number[word] for word in sorted(other - one) if word in self._right.number]
@@ -163,6 +169,21 @@ class Alignment:
         unsaid = {"weight"} if guesses and not both else {"weight", *PLACED}
         a, b = (frozenset(each.concepts) - (each.guessed & unsaid) for each in (one, other))
         return concepts_contradict(a, b)
+
+    def apart(self, source: int, target: int, proposed: Iterable[tuple[int, int]] = ()) -> bool:
+        """True if the parents of both leaves have others for partners, as decided pairs show.
+
+        So do `proposed` ones, but for parents that are numbers, as in the state of PyTorch's optimizers.
+        """
+        mine, theirs = pair = self._parents_of(source, target)
+        known = self._parents
+        if not any(_NUMBER.search(parent) for parent in pair):
+            known = known.union(self._parents_of(*at) for at in proposed if at != (source, target))
+        others = any(one == mine for one, _ in known), any(one == theirs for _, one in known)
+        return pair not in known and all(others)
+
+    def _parents_of(self, source: int, target: int) -> tuple[str, str]:
+        return self._said[0][source].parent, self._said[1][target].parent
 
     def _translation(self, forwards: bool) -> dict[int, list[tuple[int, float]]]:
         """For each word of one side, words of the other and their probabilities beside it."""

@@ -119,13 +119,15 @@ class _Rounds:
         self.names.learn([(sources[pair.at[0]].said, targets[pair.at[1]].said) for pair in pairs])
 
     def best(self) -> list[Pair]:
-        """Pairs that are the best for both by a margin."""
-        return [
+        """Pairs that are the best for both by a margin; none of leaves that others set apart."""
+        clear = [
             table.pair(i, int(j), self._ways)
             for table in self._tables()
             for i, j in enumerate(table.scores.argmax(axis=1))
             if self._stands_out(table, i, int(j))
         ]
+        proposed = [pair.at for pair in clear]
+        return [pair for pair in clear if not self.names.alignment.apart(*pair.at, proposed)]
 
     def _stands_out(self, table: _Table, i: int, j: int) -> bool:
         """True if a pair is better by the margin than all others of its source and of its target.
@@ -159,7 +161,8 @@ class _Rounds:
     def _speaks_against(self, a: int, b: int) -> bool:
         """True if names contradict, or each lacks words of the other that its checkpoint has elsewhere."""
         alignment = self.names.alignment
-        return alignment.contradict(a, b, guesses=False) or bool(alignment.compare([a], [b]).lacking.any())
+        lacking = alignment.compare([a], [b]).lacking.any()
+        return alignment.contradict(a, b, guesses=False) or alignment.apart(a, b) or bool(lacking)
 
     def open(self) -> list[Open]:
         """Grids of the target that have candidates, in their order."""
