@@ -13,10 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors import SafetensorError, TensorSpec, deserialize, safe_open, serialize
 
-from ckpt_surgery.core.arrays import ArraySpec, Region
+from ckpt_surgery.core.arrays import Region
 from ckpt_surgery.core.errors import SourceError
-from ckpt_surgery.core.keys import Key
-from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.formats.opening import detect_format, encoder, open_sink
 from ckpt_surgery.formats.registry import SinkOptions
 from tests.support import conformance
@@ -26,7 +24,7 @@ from tests.support.conformance import Lie
 from tests.support.effort import examples
 from tests.support.reading import opened, values
 from tests.support.strategies import Damages, damaged, damages, named_arrays, unicode
-from tests.support.writing import Arrays, output_of, write_all
+from tests.support.writing import Arrays, leaf_of, output_of, write_all
 
 CODES = {
     "BOOL": "bool",
@@ -289,11 +287,6 @@ def test_pairs_are_listed_and_not_read(tmp_path: Path) -> None:
     assert source.read(leaves["y"], Region.whole((2,))).tolist() == [1, 2]
 
 
-def test_user_metadata(tmp_path: Path) -> None:
-    (tmp_path / "x.safetensors").write_bytes(encoded(A, {"format": "pt", "note": "λ"}))
-    assert opened(tmp_path / "x.safetensors").metadata == {"format": "pt", "note": "λ"}
-
-
 def test_metadata_is_written_as_text(tmp_path: Path) -> None:
     given_ = {"format": "pt", "step": 3, "nested": {"a": [1, None]}}
     path = write(tmp_path / "x", A, SinkOptions(metadata=given_)) / "model.safetensors"
@@ -352,15 +345,10 @@ def test_tensors_begin_at_multiples_of_their_elements(tmp_path: Path) -> None:
         assert leaf.manifest.chunks[(0,) * leaf.spec.ndim].offset % arrays[name].dtype.itemsize == 0, name
 
 
-def test_names_of_metadata_and_names_twice_are_refused() -> None:
-    spec = ArraySpec((2,), np.dtype(np.float32))
-    leaves = [
-        Leaf(key, LeafKind.ARRAY, spec)
-        for key in (Key.of(["__metadata__"]), Key.of(["a", "b"]), Key.of(["a/b"]))
-    ]
-    assert encoder("safetensors", SinkOptions()).unsupported(leaves) == [
-        "`__metadata__` is what safetensors calls its metadata; rename it.",
-        "2 leaves would have the name `a/b`; rename all but one.",
+def test_the_name_of_metadata_is_refused() -> None:
+    leaf = leaf_of("__metadata__", np.ones(2))
+    assert encoder("safetensors", SinkOptions()).unsupported([leaf]) == [
+        "`__metadata__` is what safetensors calls its metadata; rename it."
     ]
 
 
@@ -431,12 +419,6 @@ def test_detection_is_by_content(name: str, data: bytes, known: bool, tmp_path: 
     (tmp_path / name).write_bytes(data)
     assert FORMAT.recognizes(tmp_path / name) == known
     assert not FORMAT.recognizes(tmp_path / "missing")
-
-
-def test_a_pointer_of_git_lfs(tmp_path: Path) -> None:
-    (tmp_path / "model.safetensors").write_text("version 1\noid sha256:0000\nsize 12345\n")
-    with pytest.raises(SourceError, match="Git LFS pointer"):
-        opened(tmp_path)
 
 
 # --- at random --------------------------------------------------------------------------------------------

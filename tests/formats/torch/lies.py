@@ -1,8 +1,5 @@
 """PyTorch files that are not what they say."""
 
-import io
-import pickle
-import tarfile
 import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -52,11 +49,6 @@ def file_lie(reason: str, says: str, write: Callable[[Path], object]) -> Lie:
     return Lie(reason, make, says)
 
 
-def tar(path: Path) -> None:
-    with tarfile.open(path, "w") as file:
-        file.addfile(tarfile.TarInfo("storages"), io.BytesIO())
-
-
 def twice(path: Path) -> None:
     with zipfile.ZipFile(path, "w") as file:
         file.writestr("a/data.pkl", document({}))
@@ -76,10 +68,6 @@ def script(path: Path) -> None:
 
 def old(path: Path) -> None:
     torch.save({"a": torch.ones(2)}, path, _use_new_zipfile_serialization=False)
-
-
-def pointer(path: Path) -> None:
-    path.write_bytes(b"version https://git-lfs.github.com/spec/v1\n")
 
 
 def arrays(path: Path) -> None:
@@ -190,9 +178,6 @@ PICKLE_LIES = (
 FILE_LIES = (
     file_lie("an empty file", "empty file", lambda path: path.write_bytes(b"")),
     file_lie("a file from before 1.6", "looks like a PyTorch file saved before 1.6\n.*torch.save", old),
-    file_lie("a tar from before 0.1.10", "before 0.1.10", tar),
-    file_lie("a pointer to a file", "Git LFS pointer", pointer),
-    file_lie("a bare pickle", "looks like a pickle", lambda path: path.write_bytes(pickle.dumps({}))),
     file_lie("bytes of no kind", "does not begin as PyTorch's", lambda path: path.write_bytes(b"\xff" * 99)),
     file_lie("arrays of NumPy", "holds 0 files data.pkl", arrays),
     file_lie("two pickles", "holds 2 files data.pkl", twice),

@@ -26,7 +26,7 @@ from tests.formats.torch.pickles import Call, Name, archive, document, opened, s
 from tests.support import conformance
 from tests.support.arrays import array
 from tests.support.comparing import assert_same, same
-from tests.support.conformance import SLACK_BYTES, Arrays, random_regions
+from tests.support.conformance import Arrays, random_regions
 from tests.support.reading import values
 
 DTYPES = (
@@ -279,22 +279,15 @@ def test_views_share_one_storage(tmp_path: Path) -> None:
         leaf = source.leaves()[name]
         assert leaf.spec == ArraySpec(tuple(value.shape), np.dtype(np.int32))
         assert (leaf.manifest and leaf.manifest.codec.permutation) == order, name
+        if leaf.manifest is not None:
+            stored = [path.read_bytes()[c.offset :][: c.length] for c in leaf.manifest.chunks.values()]
+            assert leaf.manifest.codec.raw
+            assert b"".join(stored) == value.numpy().transpose(order).tobytes(), name
         for region in random_regions(tuple(value.shape), 30):
             found = source.read(leaf, region)
             assert same(
                 np.ascontiguousarray(found).reshape(found.shape), value.numpy()[region.slices].copy()
             ), (name, region)
-
-
-def test_permuted_manifests_point_at_the_bytes(tmp_path: Path) -> None:
-    path = saved({name: value for name, (value, _) in VIEWS.items()}, tmp_path / "saved.pt")
-    for name, leaf in opened(path).leaves().items():
-        if leaf.manifest is None:
-            continue
-        order = leaf.manifest.codec.permutation
-        stored = [path.read_bytes()[c.offset :][: c.length] for c in leaf.manifest.chunks.values()]
-        assert leaf.manifest.codec.raw
-        assert b"".join(stored) == VIEWS[name][0].numpy().transpose(order).tobytes(), name
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -354,14 +347,14 @@ A, B = {"a.weight": array((2, 3), "float32")}, {"b.weight": array((4,), "bfloat1
 FIRST, SECOND = "pytorch_model-00001-of-00002.bin", "pytorch_model-00002-of-00002.bin"
 
 
-def sharded(directory: Path, changed: Mapping[str, Any] | None = None) -> Path:
-    """A model in two files, with an index whose names of files may be changed."""
+def sharded(directory: Path) -> Path:
+    """A model in two files, with an index."""
     directory.mkdir()
     weights: dict[str, Any] = {}
     for name, arrays in ((FIRST, A), (SECOND, B)):
         saved(OrderedDict((key, tensor(value)) for key, value in arrays.items()), directory / name)
         weights |= dict.fromkeys(arrays, name)
-    index = {"metadata": {"total_size": 32}, "weight_map": weights | dict(changed or {})}
+    index = {"metadata": {"total_size": 32}, "weight_map": weights}
     (directory / INDEX).write_text(json.dumps(index))
     return directory
 
@@ -384,18 +377,6 @@ def test_a_model_in_one_file(name: str, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
     assert FORMAT.recognizes(tmp_path)
     assert_same(values(opened(tmp_path)), A)
-
-
-@pytest.mark.parametrize(
-    ("changed", "says"),
-    [
-        ({"a.weight": SECOND, "c": FIRST}, "places elsewhere"),
-        ({"a.weight": "../x.bin"}, "not a plain file name"),
-    ],
-)
-def test_indexes_that_lie(changed: Mapping[str, Any], says: str, tmp_path: Path) -> None:
-    with pytest.raises(SourceError, match=says), bounded(SLACK_BYTES):
-        opened(sharded(tmp_path / "model", changed))
 
 
 def test_shards_without_their_index(tmp_path: Path) -> None:

@@ -4,9 +4,7 @@ import contextlib
 import os
 import pickle
 import random
-import subprocess
 import sys
-import zipfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,7 +13,6 @@ from typing import Any
 import pytest
 import torch
 
-from ckpt_surgery.core.arrays import Region
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.formats.shared.torch import globals, unpickler
 from ckpt_surgery.formats.shared.torch.globals import TENSORS
@@ -217,28 +214,16 @@ def test_malice_is_refused_by_name_and_runs_nothing(
     assert [dict(vars(module)) for module in (globals, unpickler)] == before
 
 
-def test_the_corpus_is_large_and_alive(tmp_path: Path) -> None:
-    """Python's own unpickler runs what it asks for."""
-    assert len(ATTACKS) >= 30
-    alive = [
-        attack
-        for attack in CALLS
-        if attack.wants in ("`os.system`", "`subprocess.check_output`", "`builtins.open`")
-    ]
-    for attack in alive:
-        subprocess.run(
-            [sys.executable, "-c", f"import pickle; pickle.loads({attack.pickled!r})"],
-            cwd=tmp_path,
-            check=True,
-        )
+def test_pythons_own_unpickler_runs_what_attacks_ask_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So that the attacks are some, and the watch sees them."""
+    monkeypatch.chdir(tmp_path)
+    for attack in CALLS[:2]:
+        with watched() as events:
+            pickle.loads(attack.pickled)
+        assert "pickle.find_class" in events
         (tmp_path / "ran").unlink()
-    assert len(alive) == 3
-
-
-def test_the_watch_sees_what_runs(tmp_path: Path) -> None:
-    with watched() as events:
-        pickle.loads(document(Call(Name("os", "listdir"), (os.fspath(tmp_path),))))
-    assert {"pickle.find_class", "os.listdir"} <= set(events)
 
 
 class Trap:
@@ -293,35 +278,6 @@ def test_records_can_be_keys() -> None:
     found = load(document(Raw(b"}(" + code(made) + b"K\x01" + code(made) + b"K\x02u")), words)
     assert isinstance(found, dict)
     assert list(found.values()) == [1, 2]
-
-
-def outcome(path: Path) -> None:
-    """Reads all that can be read of a damaged file; anything but a refusal is an error of ours."""
-    with contextlib.suppress(SourceError):
-        source = opened(path)
-        for leaf in source.leaves().values():
-            if leaf.spec is not None and leaf.spec.nbytes < 2**20:
-                source.read(leaf, Region.whole(leaf.spec.shape))
-
-
-@pytest.mark.slow("damages each byte of many pickles")
-@pytest.mark.parametrize("seed", range(4))
-def test_damaged_pickles(seed: int, tmp_path: Path) -> None:
-    state = {"model": torch.nn.Linear(2, 2).state_dict(), "x": [1, 2.5, "text", None, (), torch.ones(2, 3).T]}
-    with zipfile.ZipFile(saved(state, tmp_path)) as file:
-        whole = file.read("saved/data.pkl")
-        members = {
-            name.removeprefix("saved/"): file.read(name) for name in file.namelist() if "/data/" in name
-        }
-    rng = random.Random(seed)
-    for _ in range(250):
-        data = bytearray(whole)
-        for _ in range(rng.choice((1, 1, 2, 8))):
-            where, other = rng.randrange(len(data)), rng.randrange(len(data))
-            data[where : where + rng.choice((0, 1, 1, 1, 9))] = rng.choice(
-                (rng.randbytes(1), data[other : other + 9])
-            )
-        outcome(archive(tmp_path / "saved.pt", bytes(data), members))
 
 
 @pytest.mark.parametrize("seed", range(4))
