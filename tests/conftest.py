@@ -13,14 +13,16 @@ os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8 --xla_backen
 os.environ["JAX_PLATFORMS"] = "cpu"
 os.environ.pop("GITHUB_STEP_SUMMARY", None)  # the page of a run is not for what tests do
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from ckpt_surgery.storage import views
 from tests.emulators.fixtures import bucket_of, gcs_bucket, gcs_emulator, s3_bucket, s3_emulator
 from tests.support.effort import THOROUGH, examples, sample
+from tests.support.key_value import key_value
 from tests.support.models import save_model
 from tests.support.recipes import write_recipe
 from tests.support.site import site
@@ -122,6 +124,15 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path
         return built[layout]
 
     return of
+
+
+@pytest.fixture
+def bucket(tmp_path: Path) -> Iterator[str]:
+    """The URL of an empty store, of which nothing is remembered before or afterwards."""
+    views.forget()
+    with key_value(tmp_path / "bucket") as url:
+        yield url
+    views.forget()
 
 
 @pytest.fixture

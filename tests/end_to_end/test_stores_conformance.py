@@ -20,6 +20,7 @@ from ckpt_surgery.engine.staging.uploads import spool_of
 from ckpt_surgery.formats import known as formats
 from ckpt_surgery.formats import opening
 from ckpt_surgery.storage.store import registered, store_of
+from ckpt_surgery.storage.views import forget
 from tests.support.checkpoints import restored
 from tests.support.comparing import assert_same
 from tests.support.ended_runs import Killed, killed
@@ -30,7 +31,6 @@ from tests.support.object_runs import Dying
 from tests.support.reading import values
 from tests.support.recipes import write_recipe
 from tests.support.slow import slow
-from tests.support.store_conformance import forget
 from tests.support.trees import flattened
 
 

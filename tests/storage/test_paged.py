@@ -10,7 +10,7 @@ from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.storage.listing import FileStat
 from ckpt_surgery.storage.paged import PagedFile
 from ckpt_surgery.storage.reading import OpenFile, opened
-from tests.support.key_value import key_value, uploaded
+from tests.support.key_value import uploaded
 
 DATA = random.Random(0).randbytes(1000)
 PAGE = 64
@@ -74,10 +74,10 @@ def test_neighbours_are_prefetched_in_one_read() -> None:
     assert len(counted.reads) == 5
 
 
-def test_pages_of_an_object_are_fetched_together(tmp_path: Path) -> None:
+def test_pages_of_an_object_are_fetched_together(tmp_path: Path, bucket: str) -> None:
     data = random.Random(2).randbytes(1 << 18)
     (tmp_path / "x").write_bytes(data)
-    with key_value(tmp_path / "bucket") as url, opened(uploaded(tmp_path / "x", f"{url}/x")) as file:
+    with opened(uploaded(tmp_path / "x", f"{bucket}/x")) as file:
         paged = PagedFile(file, 1 << 10, 100)
         paged.prefetch([(70_000, 70_001), (1 << 17, (1 << 17) + 3000)])
         reads: list[int] = []

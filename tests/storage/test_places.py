@@ -1,7 +1,6 @@
 """Where the files of a new checkpoint go: the same in a directory and in a store."""
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,21 +12,14 @@ from ckpt_surgery.core.manifests import Chunk
 from ckpt_surgery.storage.places import UNFINISHED, Places, open_places
 from ckpt_surgery.storage.store import store_of
 from tests.support.failing import raising
-from tests.support.key_value import key_value
-from tests.support.store_conformance import forget
 
 CONTENT = bytes(range(256)) * 40
 
 
 @pytest.fixture(params=["directory", "store"])
-def root(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    if request.param == "directory":
-        yield str(tmp_path / "new")
-        return
-    forget()
-    with key_value(tmp_path / "bucket") as url:
-        yield f"{url}/new"
-    forget()
+def root(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    where = tmp_path if request.param == "directory" else request.getfixturevalue("bucket")
+    return f"{where}/new"
 
 
 @pytest.fixture

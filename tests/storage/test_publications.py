@@ -1,7 +1,6 @@
 """Checkpoints that a run has begun to publish, and what readers make of them."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -10,23 +9,19 @@ import pytest
 import ckpt_surgery
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.formats.shared.orbax_layout import COMMIT_FILE
-from ckpt_surgery.storage import views
 from ckpt_surgery.storage.store import store_of
 from tests.support.checkpoints import save_pytree
-from tests.support.key_value import downloaded, key_value
+from tests.support.key_value import downloaded
 
 JOURNAL = ".ckpt-surgery/0123456789abcdef.json"
 
 
 @pytest.fixture
-def url(tmp_path: Path) -> Iterator[str]:
+def url(tmp_path: Path, bucket: str) -> str:
     """A checkpoint in a store."""
-    views.forget()
     save_pytree(tmp_path / "in", {"a": np.arange(5.0)})
-    with key_value(tmp_path / "bucket") as root:
-        ckpt_surgery.apply(None, tmp_path / "in", dst=f"{root}/run/3")
-        yield f"{root}/run/3"
-    views.forget()
+    ckpt_surgery.apply(None, tmp_path / "in", dst=f"{bucket}/run/3")
+    return f"{bucket}/run/3"
 
 
 def note(url: str, state: str, marker: str = COMMIT_FILE) -> None:

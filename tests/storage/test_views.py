@@ -1,28 +1,22 @@
 """Listings of stores: what is asked for once, and what is seen as files and directories."""
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.storage import listing, reading, views
 from ckpt_surgery.storage.store import store_of
-from ckpt_surgery.storage.views import HEADS
-from tests.support.key_value import key_value, requests_of
+from tests.support.key_value import requests_of
 
 NAMES = ("run/a", "run/d/0", "run/d/1", "run/e/f/g", "runner", "other/x")
 
 
 @pytest.fixture
-def bucket(tmp_path: Path) -> Iterator[str]:
-    views.forget()
-    with key_value(tmp_path) as url:
-        for number, name in enumerate(NAMES):
-            store_of(f"{url}/{name}")[0].put(name, bytes(range(number + 1)))
-        requests_of(url).clear()
-        yield url
-    views.forget()
+def bucket(bucket: str) -> str:
+    """A store with these objects."""
+    for number, name in enumerate(NAMES):
+        store_of(bucket)[0].put(name, bytes(range(number + 1)))
+    requests_of(bucket).clear()
+    return bucket
 
 
 def test_prefixes_are_directories(bucket: str) -> None:
@@ -71,7 +65,7 @@ def test_an_object_is_read_in_the_version_that_was_seen(bucket: str) -> None:
     with reading.opened(file) as opened:
         assert opened.read(1, 2) == b"\1\2"
         store.put(name, b"abc")
-        HEADS.clear()
+        views.forget()
         with pytest.raises(SourceError, match="changed"):
             opened.read(1, 2)
     views.forget()

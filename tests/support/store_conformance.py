@@ -1,6 +1,6 @@
 """What every format must do in an object store, as a class that `conformance.Reading` inherits."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -12,12 +12,11 @@ from ckpt_surgery.core.errors import SourceError, UsageError
 from ckpt_surgery.formats.opening import detect_format, open_source
 from ckpt_surgery.storage import views
 from ckpt_surgery.storage.store import store_of
-from ckpt_surgery.storage.views import HEADS
 from tests.support.arrays import array
 from tests.support.comparing import assert_same, same
 from tests.support.directories import copy_of
 from tests.support.effort import THOROUGH
-from tests.support.key_value import key_value, uploaded
+from tests.support.key_value import uploaded
 from tests.support.reading import values
 
 STORE_CUTS = 40
@@ -30,17 +29,9 @@ class ReadingFromStore:
     format: ClassVar[str]
     names: ClassVar[Sequence[str]]
 
-    @pytest.fixture
-    @classmethod
-    def bucket(cls, tmp_path: Path) -> Iterator[str]:
-        """An empty bucket."""
-        with key_value(tmp_path / "bucket") as url:
-            yield url
-        forget()
-
     def put(self, path: Path, bucket: str) -> str:
         """Upload a checkpoint; its URL."""
-        forget()
+        views.forget()
         if path.exists():
             return uploaded(path, f"{bucket}/in/{path.name}")
         for file in path.parent.glob(f"{path.name}.*"):  # TensorFlow's is the beginning of names
@@ -49,7 +40,7 @@ class ReadingFromStore:
 
     def outcome_at(self, place: str) -> dict[str, Any] | str:
         """All that is read of the checkpoint at a path or URL, or the refusal."""
-        forget()
+        views.forget()
         try:
             return values(open_source(place, self.format))
         except (SourceError, UsageError) as error:
@@ -127,7 +118,7 @@ class ReadingFromStore:
         source, store = open_source(url, self.format), store_of(bucket)[0]
         assert source.leaves()
         store.delete(list(store.walk()))
-        HEADS.clear()
+        views.forget()
         with pytest.raises(SourceError):
             values(source)
 
@@ -136,9 +127,3 @@ class ReadingFromStore:
 
     def save(self, arrays: Mapping[str, np.ndarray], path: Path) -> Path:
         raise NotImplementedError
-
-
-def forget() -> None:
-    """Forget what was listed and read before: another command begins."""
-    views.forget()
-    HEADS.clear()

@@ -15,10 +15,10 @@ from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.formats.hdf5.library import LEAST_READS, FileView, base_of, heap_objects
 from ckpt_surgery.formats.opening import open_source
 from ckpt_surgery.storage.reading import stat_file
+from ckpt_surgery.storage.views import forget
 from tests.support.effort import examples
 from tests.support.hdf5_files import save_hdf5
 from tests.support.key_value import key_value, uploaded
-from tests.support.store_conformance import forget
 from tests.support.strategies import unicode
 
 DATA = np.random.default_rng(0).integers(0, 256, 50_000, np.uint8).tobytes()

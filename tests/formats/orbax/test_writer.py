@@ -20,11 +20,11 @@ from ckpt_surgery.formats.orbax.writer import OrbaxWriter, notes_bytes, read_not
 from ckpt_surgery.formats.registry import SinkOptions
 from ckpt_surgery.storage.places import Places, open_places
 from ckpt_surgery.storage.reading import read_ranges
+from ckpt_surgery.storage.views import forget
 from tests.support import checkpoints
 from tests.support.comparing import assert_same, same
 from tests.support.key_value import key_value
 from tests.support.reading import read
-from tests.support.store_conformance import forget
 from tests.support.writing import leaf_of
 
 OWN = "ocdbt.process_w/"
