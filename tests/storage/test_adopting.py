@@ -31,35 +31,20 @@ def source(tmp_path: Path) -> Path:
     return path
 
 
-class Files:
-    """The files of one new checkpoint."""
-
-    def __init__(self, directory: Path, mode: LinkMode, replaced: Sequence[Path] = ()):
-        roots = SafeToHardlink({str(path.resolve()): True for path in replaced})
-        self.links = FileLinks(directory, mode, roots)
-
-    def linked(self, chunk: Chunk) -> Chunk:
-        name, _ = self.links.link(chunk.file)
-        return Chunk(name, chunk.offset, chunk.length)
-
-    def brought(self, source: Path) -> AdoptedFile:
-        """What is told of a file that is linked."""
-        _, file = self.links.link(str(source))
-        assert file is not None
-        return file
-
-
-def clone(one: Path, other: Path) -> None:
-    """A reflink, as far as anybody sees."""
-    shutil.copyfile(one, other)
+def linked(source: Path, directory: Path, mode: LinkMode, replaced: Sequence[Path] = ()) -> AdoptedFile:
+    """What is told of a file that is linked into a new checkpoint."""
+    roots = SafeToHardlink({str(path.resolve()): True for path in replaced})
+    _, file = FileLinks(directory, mode, roots).link(str(source))
+    assert file is not None
+    return file
 
 
 def test_modes_do_what_they_say(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = []
     for mode in LinkMode:
         with monkeypatch.context() as patch:
-            patch.setattr(linking, "reflink", clone)
-            made.append(Files(tmp_path / mode, mode).brought(source))
+            patch.setattr(linking, "reflink", shutil.copyfile)  # as far as anybody sees
+            made.append(linked(source, tmp_path / mode, mode))
     size, modified = source.stat().st_size, source.stat().st_mtime_ns
     name = made[0].name
     same = {"name": name, "source": str(source), "size": size, "modified": modified}
@@ -80,13 +65,13 @@ def test_auto_hard_links_what_is_replaced_and_copies_what_may_be_rewritten(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(linking, "reflink", refusing(errno.EOPNOTSUPP))
-    file = Files(tmp_path / "copy", LinkMode.AUTO).brought(source)
+    file = linked(source, tmp_path / "copy", LinkMode.AUTO)
     assert (file.how, file.crc32c, file.reason) == (
         *(LinkMode.COPY, bytes_crc(CONTENT)),
         os.strerror(errno.EOPNOTSUPP),
     )
     assert not os.path.samefile(tmp_path / "copy" / file.name, source)
-    file = Files(tmp_path / "link", LinkMode.AUTO, replaced=[source.parent]).brought(source)
+    file = linked(source, tmp_path / "link", LinkMode.AUTO, replaced=[source.parent])
     assert (file.how, file.crc32c, file.reason) == (LinkMode.HARDLINK, None, "")
     assert os.path.samefile(tmp_path / "link" / file.name, source)
 
@@ -100,7 +85,7 @@ def test_reflinks_are_made_or_refused(
 ) -> None:
     monkeypatch.setattr(linking, "reflink", refusing(number))
     with pytest.raises(StorageError, match=rf"(?s){os.strerror(number)}"):
-        Files(tmp_path / "new", LinkMode.REFLINK, replaced=[source]).brought(source)
+        linked(source, tmp_path / "new", LinkMode.REFLINK, replaced=[source])
 
 
 @pytest.mark.parametrize("mode", [LinkMode.AUTO, LinkMode.HARDLINK])
@@ -110,7 +95,7 @@ def test_other_failures_are_no_reason_to_copy(
     monkeypatch.setattr(linking, "reflink", refusing(errno.EIO))
     monkeypatch.setattr(os, "link", refusing(errno.EIO))
     with pytest.raises(StorageError, match="Input/output error"):
-        Files(tmp_path / "new", mode).brought(source)
+        linked(source, tmp_path / "new", mode)
 
 
 @pytest.mark.parametrize("found_before", [False, True])
@@ -120,13 +105,7 @@ def test_a_source_that_is_gone(found_before: bool, source: Path, tmp_path: Path)
         copy_chunk(Chunk(str(source), 5, 10), tmp_path / "to", [(0, 10)])
     source.unlink()
     with pytest.raises(SourceError, match=rf"{source} cannot be read: No such file(.|\n)*another copy"):
-        Files(tmp_path / "new", LinkMode.AUTO).brought(source)
-
-
-def test_a_source_that_is_too_short(source: Path, tmp_path: Path) -> None:
-    (tmp_path / "to").touch()
-    with pytest.raises(SourceError, match=r"ends at byte \d+, where \d+ more belong"):
-        copy_chunk(Chunk(str(source), 10_000, 1000), tmp_path / "to", [(0, 1000)])
+        linked(source, tmp_path / "new", LinkMode.AUTO)
 
 
 @pytest.mark.parametrize("inline", [False, True])
@@ -161,12 +140,11 @@ def test_bytes_with_the_known_checksum_are_not_copied_again(
 def test_what_is_linked_is_told_again_by_another_process(
     mode: LinkMode, source: Path, tmp_path: Path
 ) -> None:
-    told = [Files(tmp_path / "new", mode).brought(source) for _ in range(2)]
-    assert told[0] == told[1]
-    assert (tmp_path / "new" / told[0].name).read_bytes() == CONTENT
-    files = Files(tmp_path / "new", mode)
-    files.brought(source)
-    assert files.links.link(str(source))[1] is None  # once by each
+    first, second = (FileLinks(tmp_path / "new", mode, SafeToHardlink()) for _ in range(2))
+    name, told = first.link(str(source))
+    assert second.link(str(source)) == (name, told)
+    assert (tmp_path / "new" / name).read_bytes() == CONTENT
+    assert second.link(str(source)) == (name, None)  # once by each
 
 
 # --- several workers --------------------------------------------------------------------------------------
@@ -181,11 +159,11 @@ def test_two_workers_link_the_same_file(
 
     def slowly(path: Path, target: Path) -> Path:
         monkeypatch.setattr(Path, "rename", real)
-        Files(tmp_path / "new", mode).brought(source)
+        linked(source, tmp_path / "new", mode)
         return real(path, target)
 
     monkeypatch.setattr(Path, "rename", slowly)
-    file = Files(tmp_path / "new", mode).brought(source)
+    file = linked(source, tmp_path / "new", mode)
     assert (tmp_path / "new" / file.name).read_bytes() == CONTENT
     assert len(list((tmp_path / "new" / "d").iterdir())) == 1
 
@@ -203,31 +181,21 @@ def test_a_file_that_was_copied_in_part_is_copied_anew(
     with monkeypatch.context() as patch:
         patch.setattr(adopting, "_copy_bytes", killed)
         with pytest.raises(KeyboardInterrupt):
-            Files(tmp_path / "new", LinkMode.COPY).brought(source)
+            linked(source, tmp_path / "new", LinkMode.COPY)
     (unfinished,) = (tmp_path / "new" / "d").iterdir()
     assert unfinished.read_bytes() == CONTENT[:5]
-    file = Files(tmp_path / "new", LinkMode.COPY).brought(source)
+    file = linked(source, tmp_path / "new", LinkMode.COPY)
     assert (tmp_path / "new" / file.name).read_bytes() == CONTENT
 
 
-# --- links in a source --------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def snapshot(source: Path, tmp_path: Path) -> Path:
-    """A file of a Hugging Face cache: a relative link into its `blobs`."""
-    blobs, snapshots = tmp_path / "cache" / "blobs", tmp_path / "cache" / "snapshots" / "0123abcd"
-    blobs.mkdir(parents=True)
-    snapshots.mkdir(parents=True)
-    source.rename(blobs / "e3b0")
-    (snapshots / "model.safetensors").symlink_to("../../blobs/e3b0")
-    return snapshots / "model.safetensors"
-
-
-def test_a_file_by_several_names_is_linked_once(snapshot: Path, tmp_path: Path) -> None:
+def test_a_file_by_several_names_is_linked_once(source: Path, tmp_path: Path) -> None:
+    """As one of a Hugging Face cache: a relative link into its `blobs`."""
+    snapshot = tmp_path / "snapshots" / "0123abcd" / "model.safetensors"
+    snapshot.parent.mkdir(parents=True)
+    snapshot.symlink_to("../../source")
     names = [snapshot, snapshot.resolve(), snapshot.parent / ".." / snapshot.parent.name / snapshot.name]
-    files = Files(tmp_path / "new", LinkMode.AUTO)
-    assert len({files.linked(Chunk(str(name), 0, 10)) for name in names}) == 1
+    links = FileLinks(tmp_path / "new", LinkMode.AUTO, SafeToHardlink())
+    assert len({links.link(str(name))[0] for name in names}) == 1
     assert len(list((tmp_path / "new" / "d").iterdir())) == 1
 
 
@@ -247,7 +215,7 @@ def test_a_long_copy_ends_between_pieces(
     (tmp_path / "to").touch()
     with pytest.raises(Cancelled), cancelled_by(stop):
         if way == "linked":
-            Files(tmp_path / "new", LinkMode.COPY).brought(source)
+            linked(source, tmp_path / "new", LinkMode.COPY)
         else:
             copy_chunk(Chunk(str(source), 0, len(CONTENT)), tmp_path / "to", [(0, len(CONTENT))])
     assert pieces == [100]
@@ -262,6 +230,6 @@ def test_copies_in_pieces_without_what_only_linux_has(
     (tmp_path / "to").touch()
     copy_chunk(part, tmp_path / "to", [(0, 3001)])
     assert (tmp_path / "to").read_bytes() == CONTENT[77:3078]
-    file = Files(tmp_path / "new", LinkMode.COPY).brought(source)
+    file = linked(source, tmp_path / "new", LinkMode.COPY)
     assert (tmp_path / "new" / file.name).read_bytes() == CONTENT
     assert file.crc32c == bytes_crc(CONTENT)

@@ -13,6 +13,7 @@ import pytest
 from ckpt_surgery.storage import system_calls
 from ckpt_surgery.storage.linking import FICLONE, SafeToHardlink, can_reflink, reflink
 from tests.support.directories import state_of
+from tests.support.failing import refusing
 
 CONTENT = bytes(range(256)) * 40
 
@@ -110,10 +111,7 @@ def test_only_trying_tells_where_files_must_have_names(
 def test_a_refused_reflink_leaves_nothing(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def ioctl(*_: object) -> int:
-        raise OSError(errno.EOPNOTSUPP, "not supported")
-
-    monkeypatch.setattr(fcntl, "ioctl", ioctl)
+    monkeypatch.setattr(fcntl, "ioctl", refusing(errno.EOPNOTSUPP))
     with pytest.raises(OSError, match="not supported"):
         reflink(source, tmp_path / "new")
     assert not (tmp_path / "new").exists()

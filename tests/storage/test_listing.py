@@ -1,5 +1,6 @@
 """What lies at a path: names by kind, links that stay inside, digests that do not depend on the place."""
 
+import errno
 import os
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from ckpt_surgery.storage.listing import (
     names_in,
     walk,
 )
+from tests.support.failing import refusing
 
 
 @pytest.fixture
@@ -123,11 +125,7 @@ def test_an_entry_that_cannot_be_examined_is_no_directory(
     class Entry:
         name = path = "x"
 
-        def is_dir(self) -> bool:
-            raise PermissionError(13, "Permission denied")
-
-        def stat(self) -> os.stat_result:
-            raise PermissionError(13, "Permission denied")
+        is_dir = stat = refusing(errno.EACCES)
 
         def is_symlink(self) -> bool:
             return False

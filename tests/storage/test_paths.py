@@ -1,11 +1,13 @@
 """Whether two paths mean one place, through links, `..` and names that do not exist."""
 
+import errno
 import os
 from pathlib import Path
 
 import pytest
 
 from ckpt_surgery.storage.paths import absolute, exists, same_place
+from tests.support.failing import refusing
 
 
 @pytest.fixture
@@ -36,9 +38,6 @@ def test_only_the_parents_links_are_resolved(places: Path, monkeypatch: pytest.M
 
 
 def test_where_nobody_may_look_the_paths_tell(places: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def deny(*_: object, **__: object) -> None:
-        raise PermissionError(13, "Permission denied")
-
-    monkeypatch.setattr(os, "stat", deny)
+    monkeypatch.setattr(os, "stat", refusing(errno.EACCES))
     assert same_place(places / "file", places / "a" / ".." / "file")
     assert not same_place(places / "file", places / "hard")

@@ -1,5 +1,6 @@
 """Regions of plain arrays in files, however they are cut into reads and writes."""
 
+import errno
 import os
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from ckpt_surgery.core.errors import SourceError, StorageError
 from ckpt_surgery.storage import reading as byte_ranges
 from ckpt_surgery.storage.reading import opened, read_region, stat_file, write_region
 from tests.support.effort import examples
+from tests.support.failing import refusing
 from tests.support.strategies import regions_of_shapes, shapes
 
 
@@ -124,12 +126,8 @@ def test_what_is_no_file(tmp_path: Path) -> None:
 
 def test_an_error_of_the_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "x").write_bytes(bytes(10))
-
-    def fail(*_: object) -> int:
-        raise OSError(5, "Input/output error")
-
     for call in ("preadv", "pread"):
-        monkeypatch.setattr(os, call, fail)
+        monkeypatch.setattr(os, call, refusing(errno.EIO))
     with opened(str(tmp_path / "x")) as file, pytest.raises(StorageError, match="Input/output error"):
         file.read(0, 4)
 

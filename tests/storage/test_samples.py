@@ -1,5 +1,6 @@
 """Samples of files: which bytes they are made of, and what of a checkpoint they tell apart."""
 
+import errno
 import os
 from itertools import pairwise
 from pathlib import Path
@@ -9,6 +10,7 @@ from google_crc32c import value as crc32c
 
 from ckpt_surgery.core.file_states import FileState
 from ckpt_surgery.storage.samples import BLOCK, BLOCKS, EDGE, ranges, state_of, states
+from tests.support.failing import refusing
 
 WHOLE = 2 * EDGE + BLOCKS * BLOCK
 """Bytes of the largest file that is its own sample."""
@@ -71,11 +73,7 @@ def test_a_file_that_may_not_be_read_is_known_by_size_and_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Such a file beside the data kept no run from reading the data before there were samples."""
-
-    def refused(*arguments: object, **options: object) -> int:
-        raise PermissionError(13, "Permission denied")
-
     (tmp_path / "secret").write_bytes(b"123")
     os.utime(tmp_path / "secret", ns=(0, 7))
-    monkeypatch.setattr("ckpt_surgery.storage.reading.os.open", refused)
+    monkeypatch.setattr("ckpt_surgery.storage.reading.os.open", refusing(errno.EACCES))
     assert states([str(tmp_path / "secret")]) == {"secret": FileState(3, 7)}

@@ -5,7 +5,6 @@ import os
 import subprocess
 import sys
 import termios
-import textwrap
 import types
 from collections.abc import Callable
 from pathlib import Path
@@ -21,6 +20,7 @@ from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.core.progress import Progress
 from ckpt_surgery.system import progress_bars
 from ckpt_surgery.system.progress_bars import is_interactive, reported
+from tests.support.failing import raising
 
 HALF, WHOLE = Progress(1 << 20, 2 << 20), Progress(2 << 20, 2 << 20)
 DOUBLED = "version: 1\nrules:\n  - {match: a, value: x * 2}\n"
@@ -75,25 +75,17 @@ def test_a_function_is_told(name: str, directory: Path, capfd: pytest.CaptureFix
     "error", [ValueError("mine"), OSError("mine"), MemoryError("mine"), UsageError("mine")], ids=repr
 )
 def test_what_a_function_raises_comes_out_as_it_is(name: str, error: Exception, directory: Path) -> None:
-    def fail(progress: Progress) -> None:
-        raise error
-
     with pytest.raises(type(error)) as raised:
-        CALLS[name](directory, fail)
+        CALLS[name](directory, raising(lambda: error))
     assert raised.value is error
 
 
-@pytest.mark.parametrize("error", [ValueError("mine"), MemoryError("mine"), UsageError("mine")], ids=repr)
 @pytest.mark.parametrize("function", [ckpt_surgery.apply, ckpt_surgery.restore])
-def test_what_on_plan_raises_comes_out_as_it_is(
-    function: Callable[..., object], error: Exception, directory: Path
-) -> None:
-    def fail(plan: ckpt_surgery.Plan) -> None:
-        raise error
-
+def test_what_on_plan_raises_comes_out_as_it_is(function: Callable[..., object], directory: Path) -> None:
+    error = UsageError("mine")
     place = {"dst": directory / "new"} if function is ckpt_surgery.apply else {}
-    with pytest.raises(type(error)) as raised:
-        function(DOUBLED, directory / "old.npz", on_plan=fail, **place)
+    with pytest.raises(UsageError) as raised:
+        function(DOUBLED, directory / "old.npz", on_plan=raising(lambda: error), **place)
     assert raised.value is error
     assert not (directory / "new").exists()
 
@@ -114,14 +106,11 @@ def test_what_is_not_a_function_is_refused(progress: Any, directory: Path) -> No
 # --- bars -------------------------------------------------------------------------------------------------
 
 
-def stderr_of(code: str, *options: str, terminal: bool = False) -> str:
-    """What a program prints on stderr: a file, or a terminal."""
-    command = [sys.executable, *options, "-c", textwrap.dedent(code)]
-    if not terminal:
-        done = subprocess.run(command, capture_output=True, check=True, stdin=subprocess.DEVNULL)
-        return done.stderr.decode()
+def on_terminal(code: str, *options: str) -> str:
+    """What a program prints on stderr where that is a terminal."""
     ours, theirs = os.openpty()
     termios.tcsetwinsize(theirs, (24, 100))
+    command = [sys.executable, *options, "-c", code]
     subprocess.run(command, stderr=theirs, stdout=subprocess.DEVNULL, check=True, stdin=subprocess.DEVNULL)
     os.close(theirs)
     text = b""
@@ -134,49 +123,22 @@ def stderr_of(code: str, *options: str, terminal: bool = False) -> str:
     return text.decode()
 
 
-def applied(directory: Path, progress: object, before: str = "") -> str:
-    return f"""
-        import sys
-        {before}
-        import ckpt_surgery
-        assert not {{"tqdm", "IPython"}} & {{*filter(sys.modules.get, sys.modules)}}
-        old, new = {str(directory / "old.npz")!r}, {str(directory / "new.npz")!r}
-        ckpt_surgery.convert(old, new, progress={progress})
-    """
-
-
-WITHOUT_TQDM = "sys.modules['tqdm.auto'] = None"
-AT_ONCE = "from ckpt_surgery.system import progress_bars; progress_bars.PATIENCE = 0"
-LATER = "from ckpt_surgery.system import progress_bars; progress_bars.PATIENCE = 1000"
-
-
-@pytest.mark.slow("starts a program in a terminal")
-def test_true_shows_a_bar_wherever_stderr_goes(directory: Path) -> None:
-    shown = stderr_of(applied(directory, True))
-    assert "writing: 100%" in shown
-    assert "400/400" in shown
-
-
-@pytest.mark.slow("starts a program in a terminal")
-def test_without_tqdm_it_is_one_line(directory: Path) -> None:
-    shown = stderr_of(applied(directory, True, WITHOUT_TQDM))
-    assert shown == "\rwriting 400 B of 400 B\n\rchecking 400 B of 400 B\n"
-
-
-@pytest.mark.slow("starts a program in a terminal")
-@pytest.mark.parametrize("progress", [None, False])
-def test_scripts_show_nothing_even_on_a_terminal(progress: object, directory: Path) -> None:
-    assert stderr_of(applied(directory, progress, AT_ONCE), terminal=True) == ""
-
-
 @pytest.mark.slow("starts a program in a terminal")
 @pytest.mark.parametrize(
-    ("progress", "before", "shown"), [(None, AT_ONCE, True), (None, LATER, False), (False, AT_ONCE, False)]
+    ("progress", "patience", "interactive", "shown"),
+    [(None, 0, True, True), (None, 1000, True, False), (False, 0, True, False), (None, 0, False, False)],
 )
 def test_an_interactive_terminal_shows_a_bar_after_a_second(
-    progress: object, before: str, shown: bool, directory: Path
+    progress: object, patience: int, interactive: bool, shown: bool, directory: Path
 ) -> None:
-    assert ("writing: 100%" in stderr_of(applied(directory, progress, before), "-i", terminal=True)) == shown
+    code = f"""
+import sys, ckpt_surgery
+from ckpt_surgery.system import progress_bars
+progress_bars.PATIENCE = {patience}
+assert not {{"tqdm", "IPython"}} & {{*filter(sys.modules.get, sys.modules)}}
+ckpt_surgery.convert({str(directory / "old.npz")!r}, {str(directory / "new.npz")!r}, progress={progress})
+"""
+    assert ("writing: 100%" in on_terminal(code, *(["-i"] if interactive else []))) == shown
 
 
 def test_a_notebook_shows_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,16 +8,13 @@ import pytest
 from ckpt_surgery.system import resources
 
 
-def test_a_quarter_of_the_available_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "meminfo").write_text("MemTotal:  9000000 kB\nMemAvailable:    4096 kB\n")
+@pytest.mark.parametrize(("available", "memory"), [(4096, 1 << 20), (999_999_999, 2 << 30)])
+def test_a_quarter_of_the_available_memory_and_two_gib_at_most(
+    available: int, memory: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "meminfo").write_text(f"MemTotal:  9000000 kB\nMemAvailable:    {available} kB\n")
     monkeypatch.setattr(resources, "_MEMINFO", tmp_path / "meminfo")
-    assert resources.default_memory() == 1 << 20
-
-
-def test_two_gib_at_most(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "meminfo").write_text("MemAvailable: 999999999 kB\n")
-    monkeypatch.setattr(resources, "_MEMINFO", tmp_path / "meminfo")
-    assert resources.default_memory() == 2 << 30
+    assert resources.default_memory() == memory
 
 
 def test_without_meminfo_half_of_all_memory_counts_as_available(

@@ -5,9 +5,7 @@ import signal
 
 import pytest
 
-from ckpt_surgery.core.errors import (
-    Interrupted,
-)
+from ckpt_surgery.core.errors import Interrupted
 from ckpt_surgery.system import signals
 
 
