@@ -1,7 +1,6 @@
 """The bounds that hostile files are held to are bounds: they stop what goes beyond them."""
 
 import contextlib
-import itertools
 import os
 from pathlib import Path
 
@@ -18,12 +17,7 @@ def test_memory() -> None:
 
 
 def test_calls_without_end() -> None:
-    with pytest.raises(AssertionError, match="more than 100 calls"), bounded(2**20, 100):
-        for i in itertools.count():
-            abs(i)
-
-
-def test_calls_without_end_in_code_that_takes_every_error_for_a_refusal() -> None:
+    """Also in code that takes every error for a refusal."""
     with pytest.raises(AssertionError, match="more than 100 calls"), bounded(2**20, 100):
         for i in range(1000):
             with contextlib.suppress(AssertionError):

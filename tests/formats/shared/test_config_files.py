@@ -18,22 +18,13 @@ def written(path: Path, text: str = json.dumps(MODEL)) -> Path:
     return path
 
 
-def test_it_lies_in_the_directory_or_beside_the_file(tmp_path: Path) -> None:
-    written(tmp_path / "config.json")
+def test_it_lies_in_the_directory_or_beside_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "model.safetensors").touch()
-    for path in (tmp_path, tmp_path / "model.safetensors", tmp_path / "model.ckpt"):
-        assert read_config(str(path)) == ("config.json", MODEL)
-
-
-def test_a_path_without_a_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    written(tmp_path / "config.json")
     monkeypatch.chdir(tmp_path)
-    assert read_config("model.npz") == ("config.json", MODEL)
-
-
-def test_there_may_be_none(tmp_path: Path) -> None:
-    assert read_config(str(tmp_path)) is None
-    assert read_config(str(tmp_path / "model.npz")) is None
+    paths = (str(tmp_path), str(tmp_path / "model.safetensors"), str(tmp_path / "model.ckpt"), "model.npz")
+    assert [read_config(path) for path in paths] == [None] * 4
+    written(tmp_path / "config.json")
+    assert [read_config(path) for path in paths] == [("config.json", MODEL)] * 4
 
 
 def test_an_adapter_has_its_own(tmp_path: Path) -> None:
@@ -47,16 +38,9 @@ def test_an_adapter_has_its_own(tmp_path: Path) -> None:
 
 
 REFUSED = {
-    "": "not valid JSON",
-    "[1]": "a JSON list where an object belongs",
-    '{"a": 1': "not valid JSON",
     '{"a": NaN}': "NaN is not a number in JSON",
-    '{"a": -Infinity}': "-Infinity is not a number in JSON",
-    '{"a": 1e999}': "1e999 is beyond what a float holds",
-    '{"a": 1, "b": {"c": 1, "c": 2}}': "the name `c` comes twice",
     '{"a": ' + "9" * 5000 + "}": "not valid JSON",
     '{"a": ' + "[" * 70 + "]" * 70 + "}": "nested deeper than 64 levels",
-    '{"a": ' + "[" * 200_000 + "]" * 200_000 + "}": "not valid JSON",
     '{"a": "' + "x" * MAX_BYTES + '"}': "larger than 1 MiB",
 }
 
@@ -71,18 +55,8 @@ def test_what_is_refused(text: str, told: str, tmp_path: Path) -> None:
     assert problem.message.startswith(f"{tmp_path}/config.json")
 
 
-def test_bytes_that_are_no_text(tmp_path: Path) -> None:
-    (tmp_path / "config.json").write_bytes(b'{"a": "\xff"}')
-    with pytest.raises(SourceError, match="not valid JSON"):
-        read_config(str(tmp_path))
-
-
 def test_what_is_no_file(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "config.json")
-    with pytest.raises(SourceError, match="is not a regular file"):
-        read_config(str(tmp_path))
-    (tmp_path / "config.json").unlink()
-    (tmp_path / "config.json").mkdir()
     with pytest.raises(SourceError, match="is not a regular file"):
         read_config(str(tmp_path))
 

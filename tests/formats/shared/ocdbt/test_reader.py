@@ -124,9 +124,3 @@ def test_metadata_too_large_to_be_inline(tmp_path: Path) -> None:
 )
 def test_what_tensorstore_says_is_cut_to_the_reason(text: str, reason: str) -> None:
     assert store_message(ValueError(text)) == reason
-
-
-def test_a_manifest_of_nothing(tmp_path: Path) -> None:
-    (tmp_path / "manifest.ocdbt").write_bytes(b"")
-    with pytest.raises(SourceError, match="take another copy"):
-        begin_reading(str(tmp_path))()
