@@ -18,7 +18,7 @@ from tests.support.failing import refusing
 from tests.support.strategies import regions_of_shapes, shapes
 
 
-@examples(300)
+@examples(100)
 @given(
     box=regions_of_shapes(shapes(7)),
     dtype=st.sampled_from(["u1", "i2", "f4", "c16"]),

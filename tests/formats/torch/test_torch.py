@@ -132,22 +132,6 @@ def test_nested_states(tmp_path: Path) -> None:
     assert found["a/b"].key == Key.of(["a/b"])
 
 
-def test_a_module_and_its_optimizer(tmp_path: Path) -> None:
-    module = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.BatchNorm1d(4))
-    optimizer = torch.optim.AdamW(module.parameters())
-    module(torch.ones(2, 3)).sum().backward()
-    optimizer.step()
-    state = {"model": module.state_dict(), "optimizer": optimizer.state_dict()}
-    source = opened(saved(state, tmp_path / "saved.pt"))
-    for name, value in state["model"].items():
-        found = source.leaves()[f"model/{name}"]
-        assert same(source.read(found, Region.whole(tuple(value.shape))), value.numpy())
-    moment = source.leaves()["optimizer/state/1/exp_avg"]
-    assert same(
-        source.read(moment, Region((0,), (4,))), optimizer.state_dict()["state"][1]["exp_avg"].numpy()
-    )
-
-
 COMPLEX = torch.ones(2, dtype=torch.complex64)
 
 
