@@ -20,7 +20,7 @@ from ckpt_surgery.formats.shared.zarr.metadata import EXTENDED, NATIVE
 from ckpt_surgery.formats.zarr.source import foreign_files
 from ckpt_surgery.storage import views
 from ckpt_surgery.storage.store import store_of
-from tests.formats.shared.zarr.codecs import regular
+from tests.formats.shared.zarr.codecs import regular, save_file
 from tests.support import conformance
 from tests.support.arrays import array
 from tests.support.comparing import assert_same, same
@@ -40,16 +40,6 @@ NO_PATHS = (
 PATHS = tuple(name for name in conformance.NAMES if name not in NO_PATHS)
 
 
-def by_tensorstore(path: Path, value: np.ndarray, version: int, **metadata: Any) -> None:
-    spec = {
-        "driver": "zarr" if version == 2 else "zarr3",
-        "kvstore": {"driver": "file", "path": f"{path}/"},
-        "metadata": metadata,
-    }
-    stored = ts.open(spec, create=True, dtype=ts.dtype(value.dtype.name), shape=value.shape).result()
-    stored.write(value).result()
-
-
 def saved(arrays: Arrays, path: Path, version: int, **options: Any) -> Path:
     """Arrays in a group, by zarr-python; those of types that it does not have by TensorStore."""
     group = zarr.open_group(path, mode="w", zarr_format=version)
@@ -59,7 +49,7 @@ def saved(arrays: Arrays, path: Path, version: int, **options: Any) -> Path:
             config = {"write_empty_chunks": True}
             group.create_array(name, data=value, config=config, **options)
         else:
-            by_tensorstore(path / name, value, version)
+            save_file(path / name, version, {}, value)
     for file in path.rglob(".zattrs"):  # version 2 of zarr-python writes them only where there are some
         if file.parent != path or json.loads(file.read_text()) == {}:
             file.unlink()
@@ -416,7 +406,7 @@ def test_groups_without_metadata_and_files_of_others(tmp_path: Path) -> None:
     """TensorStore makes no groups, and neither a README nor what lies in an array's directory is an array."""
     group_of(tmp_path / "g", 3)
     value = array((3,), "bfloat16")
-    by_tensorstore(tmp_path / "g/deep/down/x", value, 3)
+    save_file(tmp_path / "g/deep/down/x", 3, {}, value)
     for name in ("README.md", "deep/.DS_Store", "deep/down/x/c/notes", "deep/down/x/c/00", "deep/down/x/c/5"):
         (tmp_path / "g" / name).write_text("3")
     assert_same(values(opened(tmp_path / "g")), {"deep/down/x": value})

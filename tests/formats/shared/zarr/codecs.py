@@ -1,7 +1,13 @@
-"""Codecs as zarr's metadata name them."""
+"""Codecs as zarr's metadata name them, and arrays that TensorStore writes with them."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
+
+import numpy as np
+
+from ckpt_surgery.formats.shared.zarr.layout import DRIVERS
+from tests.support.heavy import ts
 
 Codec = dict[str, Any]
 
@@ -33,3 +39,45 @@ def shards(
 def regular(*chunk_shape: int) -> Codec:
     """A grid of chunks."""
     return {"name": "regular", "configuration": {"chunk_shape": list(chunk_shape)}}
+
+
+def save(
+    store: "ts.KvStore",
+    version: int,
+    metadata: dict[str, Any],
+    value: Any = None,
+    dtype: str = "",
+    **spec: Any,
+) -> Any:
+    """An array that TensorStore makes with this metadata, and writes if there is a value."""
+    spec |= {"driver": DRIVERS[version], "metadata": metadata}
+    if value is not None:
+        spec["metadata"] = {"shape": value.shape} | metadata
+        dtype = value.dtype.name
+    made = ts.open(spec, kvstore=store, create=True, dtype=ts.dtype(dtype), context=ts.Context()).result()
+    if value is not None:
+        made.write(value).result()
+    return made
+
+
+def save_file(path: Path, version: int, metadata: dict[str, Any], value: np.ndarray) -> None:
+    """An array in files below a directory."""
+    save(ts.KvStore.open(f"file://{path}/").result(), version, metadata, value)
+
+
+def memory() -> "ts.KvStore":
+    """An empty store."""
+    return ts.KvStore.open("memory://", context=ts.Context()).result()
+
+
+def contents(store: "ts.KvStore") -> dict[str, bytes]:
+    return {key.decode(): bytes(store.read(key).result().value) for key in store.list().result()}
+
+
+def stored(
+    version: int, metadata: dict[str, Any], value: np.ndarray | None = None, dtype: str = ""
+) -> dict[str, bytes]:
+    """What is stored of an array, by name."""
+    store = memory()
+    save(store, version, metadata, value, dtype)
+    return contents(store)

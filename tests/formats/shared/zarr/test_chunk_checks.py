@@ -16,8 +16,8 @@ from ckpt_surgery.core.manifests import Chunk, Codec, Manifest, bytes_codec, enc
 from ckpt_surgery.formats.opening import open_source
 from ckpt_surgery.formats.shared.zarr.chunk_checks import chunk_flaw, zstd_flaw
 from ckpt_surgery.storage.reading import opened
-from tests.formats.shared.zarr.codecs import BLOSC, CRC, GZIP, LITTLE, ZSTD, regular, shards
-from tests.support.heavy import numcodecs, ts
+from tests.formats.shared.zarr.codecs import BLOSC, CRC, GZIP, LITTLE, ZSTD, regular, save_file, shards
+from tests.support.heavy import numcodecs
 
 DAMAGED_INDEX = "it is cut short or damaged: its shard index has another checksum, or leads out of it"
 
@@ -54,14 +54,8 @@ VALUES = {
 
 def written(path: Path, values: np.ndarray, version: int, how: Any) -> Manifest:
     """The manifest of an array in four chunks that TensorStore wrote."""
-    metadata: dict[str, Any] = {"shape": [64, 48]}
-    if version == 3:
-        metadata |= {"codecs": how, "data_type": "float32"}
-        metadata["chunk_grid"] = regular(32, 24)
-    else:
-        metadata |= {"compressor": how, "chunks": [32, 24], "dtype": "<f4"}
-    spec = {"driver": {2: "zarr", 3: "zarr3"}[version], "kvstore": f"file://{path}/", "metadata": metadata}
-    ts.open(spec, create=True).result()[...].write(values).result()
+    grid = {"chunk_grid": regular(32, 24), "codecs": how} if version == 3 else {"chunks": [32, 24]}
+    save_file(path, version, grid | ({} if version == 3 else {"compressor": how}), values)
     (leaf,) = open_source(os.fspath(path), "zarr").leaves().values()
     assert leaf.manifest is not None
     return leaf.manifest

@@ -15,12 +15,25 @@ from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.manifests import Chunk, Codec, Manifest, encoding_of
 from ckpt_surgery.formats.chunk_reading import read_stored
 from ckpt_surgery.formats.shared.zarr.decoding import decode_region
-from ckpt_surgery.formats.shared.zarr.layout import DRIVERS, FILE_NAMES
+from ckpt_surgery.formats.shared.zarr.layout import FILE_NAMES
 from ckpt_surgery.formats.shared.zarr.metadata import HELD, NATIVE, parse_array
 from ckpt_surgery.storage.reading import read_ranges
-from tests.formats.shared.zarr.codecs import BIG, BLOSC, CRC, GZIP, LITTLE, ZSTD, regular, shards, transpose
+from tests.formats.shared.zarr.codecs import (
+    BIG,
+    BLOSC,
+    CRC,
+    GZIP,
+    LITTLE,
+    ZSTD,
+    contents,
+    memory,
+    regular,
+    save,
+    shards,
+    stored,
+    transpose,
+)
 from tests.support.conformance import random_regions
-from tests.support.heavy import ts
 
 SHAPE, CHUNKS = (7, 11), (4, 6)
 TURNED = transpose(1, 0)
@@ -76,13 +89,11 @@ def fills_of(dtype: str) -> list[Any]:
 
 def written(version: int, document: dict[str, Any], value: np.ndarray) -> tuple[Any, Manifest]:
     """An array of which some chunks, and some within shards, are missing; and what is listed of it."""
-    context = ts.Context()
-    store = ts.KvStore.open({"driver": "memory"}, context=context).result()
-    spec = {"driver": DRIVERS[version], "metadata": document}
-    array: Any = ts.open(spec, kvstore=store, create=True, context=context).result()
+    store = memory()
+    array = save(store, version, document, dtype=value.dtype.name)
     for part in (np.s_[:4, :6], np.s_[4:7, 7:9], np.s_[0:2, 9:11]):
         array[part].write(value[part]).result()
-    data = {key.decode(): bytes(store.read(key).result().value) for key in store.list().result()}
+    data = contents(store)
     found = parse_array(data[FILE_NAMES[version]], version)
     chunks = {
         index: Chunk("", 0, len(data[name]), data[name])
@@ -112,19 +123,12 @@ def test_every_encoding_gives_the_bits_that_the_drivers_read(dtype: str) -> None
             assert found.tobytes() == wanted.tobytes(), document
 
 
-def placed(value: np.ndarray, chain: list[Any], fill: bytes | None = None, **options: Any) -> Manifest:
+def placed(value: np.ndarray, chain: list[Any], fill: bytes | None = None) -> Manifest:
     """An array as version 3 stores it in one chunk, without a place for missing values but by request."""
-    grid = regular(*value.shape)
-    document = {"data_type": value.dtype.name, "shape": value.shape, "chunk_grid": grid, "codecs": chain}
-    context = ts.Context()
-    store = ts.KvStore.open({"driver": "memory"}, context=context).result()
-    array: Any = ts.open(
-        {"driver": "zarr3", "metadata": document, **options}, kvstore=store, create=True, context=context
-    ).result()
-    array.write(value).result()
-    found = parse_array(bytes(store.read("zarr.json").result().value), 3)
+    held = stored(3, {"chunk_grid": regular(*value.shape), "codecs": chain}, value)
+    found = parse_array(held["zarr.json"], 3)
     ((index, name),) = found.first_chunk
-    data = bytes(store.read(name).result().value)
+    data = held[name]
     return Manifest(found.spec, found.chunk_shape, found.codec, {index: Chunk("", 0, len(data), data)}, fill)
 
 

@@ -7,17 +7,12 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from ckpt_surgery.core.arrays import Region
-from ckpt_surgery.formats.shared.zarr.encoding import (
-    BytesInFlight,
-    decoded,
-    definition,
-    encoded,
-)
-from ckpt_surgery.formats.shared.zarr.layout import DRIVERS
+from ckpt_surgery.formats.shared.zarr.encoding import BytesInFlight, decoded, definition, encoded
+from ckpt_surgery.formats.shared.zarr.layout import FILE_NAMES
 from ckpt_surgery.formats.shared.zarr.metadata import HELD
+from tests.formats.shared.zarr.codecs import contents, memory, save
 from tests.support.arrays import array
 from tests.support.comparing import same
-from tests.support.heavy import ts
 from tests.support.writing import output_of
 
 SHAPE, CHUNKS = (7, 5), (3, 2)
@@ -30,15 +25,10 @@ WHOLE = Region.whole(SHAPE)
 def test_chunks_are_what_tensorstore_stores(shape: tuple[int, ...], dtype: str, zarr: int) -> None:
     value = array(shape, dtype)
     chunks = CHUNKS[: len(shape)]
-    store = ts.KvStore.open("memory://", context=ts.Context()).result()
-    output = output_of("x", value, chunks)
-    text = definition(output, zarr)
-    spec = {"driver": DRIVERS[zarr], "metadata": json.loads(text), "store_data_equal_to_fill_value": True}
-    theirs = ts.open(spec, kvstore=store, create=True).result()
-    theirs.write(value).result()
+    output, store = output_of("x", value, chunks), memory()
+    save(store, zarr, json.loads(definition(output, zarr)), value, store_data_equal_to_fill_value=True)
     ours = dict(encoded(output, zarr, Region.whole(shape), value))
-    names = [key for key in store.list().result() if key not in (b".zarray", b"zarr.json")]
-    assert ours == {key.decode(): store.read(key).result().value for key in names}
+    assert ours == {key: data for key, data in contents(store).items() if key != FILE_NAMES[zarr]}
     assert same(decoded(output, zarr, Region.whole(shape), ours), value)
 
 

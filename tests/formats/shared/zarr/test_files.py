@@ -8,21 +8,17 @@ import pytest
 
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.formats.shared.zarr.files import Files, check_codecs, chunk_index, file_array
+from ckpt_surgery.formats.shared.zarr.layout import FILE_NAMES
 from ckpt_surgery.formats.shared.zarr.metadata import ZarrArray, parse_array
-from tests.support.heavy import ts
+from tests.formats.shared.zarr.codecs import ZSTD, regular, shards, stored
 
 
 def definition(version: int = 2, **metadata: Any) -> bytes:
     """The metadata of a raw array of int16[4, 3] in chunks of 2 × 3, as TensorStore writes it."""
     described: dict[str, Any] = {"shape": [4, 3], "chunks": [2, 3], "compressor": None}
     if version == 3:
-        grid = {"name": "regular", "configuration": {"chunk_shape": [2, 3]}}
-        described = {"shape": [4, 3], "chunk_grid": grid, "codecs": [{"name": "bytes"}]}
-    driver, name = ("zarr", ".zarray") if version == 2 else ("zarr3", "zarr.json")
-    spec = {"driver": driver, "kvstore": "memory://", "metadata": described | metadata}
-    store = ts.open(spec, create=True, dtype=ts.int16, context=ts.Context()).result().kvstore
-    assert store is not None
-    return bytes(store.read(name).result().value)
+        described = {"shape": [4, 3], "chunk_grid": regular(2, 3), "codecs": [{"name": "bytes"}]}
+    return stored(version, described | metadata, dtype="int16")[FILE_NAMES[version]]
 
 
 def array(version: int = 2, **metadata: Any) -> ZarrArray:
@@ -84,12 +80,8 @@ def test_files_are_chunks_by_their_exact_names(
 
 def test_codecs_that_cannot_be_decoded_are_refused_also_within_shards() -> None:
     check_codecs(array(compressor={"id": "bz2", "level": 1}))
-    grid = {
-        "name": "sharding_indexed",
-        "configuration": {"chunk_shape": [1, 3], "codecs": [{"name": "zstd"}]},
-    }
-    document = json.loads(definition(3)) | {"codecs": [grid]}
+    document = json.loads(definition(3)) | {"codecs": [shards([1, 3], [ZSTD])]}
     check_codecs(parse_array(json.dumps(document).encode(), 3))
-    grid["configuration"]["codecs"] = [{"name": "lz77"}]  # type: ignore[index]
+    document["codecs"] = [shards([1, 3], [{"name": "lz77"}])]
     with pytest.raises(SourceError, match="its codec `lz77` cannot be read"):
         check_codecs(parse_array(json.dumps(document).encode(), 3))

@@ -17,28 +17,35 @@ from ckpt_surgery.core.rewrites.axes import transposed
 from ckpt_surgery.core.rewrites.reshaping import reinterpreted, reshaped
 from ckpt_surgery.core.rewrites.taking import stacked
 from ckpt_surgery.formats.shared.zarr.described import adopted_metadata
-from ckpt_surgery.formats.shared.zarr.layout import FILE_NAMES
+from ckpt_surgery.formats.shared.zarr.layout import DRIVERS, FILE_NAMES
 from ckpt_surgery.formats.shared.zarr.metadata import EXTENDED, NATIVE, parse_array
-from tests.formats.shared.zarr.codecs import BLOSC, CRC, LITTLE, ZSTD, regular, shards, transpose
+from tests.formats.shared.zarr.codecs import (
+    BLOSC,
+    CRC,
+    LITTLE,
+    ZSTD,
+    memory,
+    regular,
+    shards,
+    stored,
+    transpose,
+)
 from tests.support.checkpoints import dtype
 from tests.support.heavy import ts
 
 
-def by_tensorstore(version: int, name: str, metadata: dict[str, Any]) -> bytes:
-    spec = {"driver": "zarr" if version == 2 else "zarr3", "kvstore": "memory://", "metadata": metadata}
-    array = ts.open(spec, create=True, dtype=ts.dtype(name), context=ts.Context()).result()
-    assert array.kvstore is not None
-    return bytes(array.kvstore.read(FILE_NAMES[version]).result().value)
+def metadata_of(version: int, name: str, metadata: dict[str, Any]) -> bytes:
+    return stored(version, metadata, dtype=name)[FILE_NAMES[version]]
 
 
 @pytest.mark.parametrize("version", [2, 3])
 @pytest.mark.parametrize("name", [*NATIVE, *EXTENDED])
 def test_every_dtype_of_tensorstore(version: int, name: str) -> None:
-    array = parse_array(by_tensorstore(version, name, {"shape": [4, 6]}), version)
+    array = parse_array(metadata_of(version, name, {"shape": [4, 6]}), version)
     assert (array.spec.shape, array.spec.dtype) == ((4, 6), dtype(name))
 
 
-V3 = json.loads(by_tensorstore(3, "float32", {"shape": [4]}))
+V3 = json.loads(metadata_of(3, "float32", {"shape": [4]}))
 
 
 @pytest.mark.parametrize(
@@ -71,36 +78,22 @@ def test_malformed(change: dict[str, object], message: str | None) -> None:
             parse_array(text, 3)
 
 
-def store_of(version: int, values: np.ndarray, metadata: dict[str, Any]) -> dict[bytes, bytes]:
-    """What TensorStore writes for an array."""
-    context = ts.Context()
-    driver = "zarr" if version == 2 else "zarr3"
-    spec = {"driver": driver, "kvstore": "memory://", "metadata": {"shape": values.shape} | metadata}
-    name = ts.dtype(values.dtype.name)
-    ts.open(spec, create=True, dtype=name, context=context).result().write(values).result()
-    kvstore = ts.KvStore.open("memory://", context=context).result()
-    return {key: kvstore.read(key).result().value for key in kvstore.list().result()}
-
-
-def manifest_of(version: int, stored: dict[bytes, bytes]) -> Manifest:
-    array = parse_array(stored[FILE_NAMES[version].encode()], version)
+def manifest_of(version: int, stored: dict[str, bytes]) -> Manifest:
+    array = parse_array(stored[FILE_NAMES[version]], version)
     indices = list(itertools.product(*map(range, grid_counts(array.spec.shape, array.chunk_shape))))
-    data = {index: stored[array.chunk_name(index).encode()] for index in indices}
+    data = {index: stored[array.chunk_name(index)] for index in indices}
     chunks = {index: Chunk("", 0, len(chunk), chunk) for index, chunk in data.items()}
     return Manifest(array.spec, array.chunk_shape, array.codec, chunks)
 
 
 def read_back(version: int, metadata: dict[str, Any], manifest: Manifest) -> np.ndarray:
     """The array that TensorStore reads from this metadata and the manifest's bytes."""
-    context = ts.Context()
-    kvstore = ts.KvStore.open("memory://", context=context).result()
-    text = json.dumps(metadata).encode()
+    kvstore, text = memory(), json.dumps(metadata).encode()
     kvstore.write(FILE_NAMES[version], text).result()
     for index, chunk in manifest.chunks.items():
         kvstore.write(parse_array(text, version).chunk_name(index), chunk.inline).result()
-    driver = "zarr" if version == 2 else "zarr3"
-    spec = {"driver": driver, "kvstore": "memory://", "fill_missing_data_reads": False}
-    return np.asarray(ts.open(spec, open=True, context=context).result().read().result())
+    spec = {"driver": DRIVERS[version], "fill_missing_data_reads": False}
+    return np.asarray(ts.open(spec, kvstore=kvstore, open=True).result().read().result())
 
 
 Version = Literal[2, 3]
@@ -137,7 +130,7 @@ def test_what_is_rewritten_is_what_tensorstore_reads(version: Version, metadata:
     if version == 3:
         metadata = metadata | {"chunk_grid": regular(4, 2)}
     values = np.arange(1, 41, dtype=np.float32).reshape(5, 8)
-    manifest = manifest_of(version, store_of(version, values, metadata))
+    manifest = manifest_of(version, stored(version, metadata, values))
     stack = stacked([manifest, transposed(transposed(manifest, (1, 0)), (1, 0))], 1, (1, 0))
     assert stack is not None
     rewritten = [
@@ -179,8 +172,7 @@ def test_scalars_and_empty_arrays_are_described() -> None:
 
 def test_compressed_bytes_of_another_type_and_shape() -> None:
     values = np.arange(24, dtype=np.float32).reshape(4, 6)
-    stored = store_of(3, values, {"codecs": [LITTLE, BLOSC]})
-    manifest = reshaped(manifest_of(3, stored), (2, 12))
+    manifest = reshaped(manifest_of(3, stored(3, {"codecs": [LITTLE, BLOSC]}, values)), (2, 12))
     assert manifest is not None
     found = reinterpreted(manifest, ArraySpec((2, 24), dtype("bfloat16")))
     assert found is not None
@@ -191,15 +183,15 @@ def test_compressed_bytes_of_another_type_and_shape() -> None:
 
 def test_transposes_one_after_another() -> None:
     values = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
-    stored = store_of(3, values, {"codecs": [transpose(1, 2, 0), transpose(0, 2, 1), LITTLE]})
-    manifest = manifest_of(3, stored)
+    metadata = {"codecs": [transpose(1, 2, 0), transpose(0, 2, 1), LITTLE]}
+    manifest = manifest_of(3, stored(3, metadata, values))
     assert manifest.codec.permutation == (1, 0, 2)
     assert manifest.chunks[0, 0, 0].inline == values.transpose(1, 0, 2).tobytes()
 
 
 @pytest.mark.parametrize(("name", "shuffle"), [("uint8", "bitshuffle"), ("float32", "shuffle")])
 def test_the_shuffle_that_blosc_chooses(name: str, shuffle: str) -> None:
-    text = by_tensorstore(2, name, {"shape": [4], "compressor": {"id": "blosc"}})
+    text = metadata_of(2, name, {"shape": [4], "compressor": {"id": "blosc"}})
     assert json.loads(text)["compressor"]["shuffle"] == -1
     assert f'"shuffle":"{shuffle}"' in parse_array(text, 2).codec.encoding
 
@@ -216,8 +208,8 @@ def test_axes_of_chunk_length_1_are_in_order_anyway() -> None:
 
 
 def test_encodings_are_the_same_in_both_versions() -> None:
-    one = by_tensorstore(2, "float32", {"shape": [4], "compressor": {"id": "zstd", "level": 3}})
-    other = by_tensorstore(3, "float32", {"shape": [4], "codecs": [LITTLE, ZSTD]})
+    one = metadata_of(2, "float32", {"shape": [4], "compressor": {"id": "zstd", "level": 3}})
+    other = metadata_of(3, "float32", {"shape": [4], "codecs": [LITTLE, ZSTD]})
     assert parse_array(one, 2).codec == parse_array(other, 3).codec
 
 
@@ -226,7 +218,7 @@ def test_zstd_says_that_it_has_no_checksum() -> None:
     of_v2 = {"chunks": [5, 8], "compressor": {"id": "zstd", "level": 3}}
     within = shards([2, 1], [shards([2, 1], [LITTLE, ZSTD])])
     for version, metadata in ((2, of_v2), (3, {"codecs": [LITTLE, ZSTD]}), (3, {"codecs": [within]})):
-        found = manifest_of(version, store_of(version, np.ones((5, 8), np.float32), metadata))
+        found = manifest_of(version, stored(version, metadata, np.ones((5, 8), np.float32)))
         said = {"name": "zstd", "configuration": {"level": 3, "checksum": False}}
         assert zstds(adopted_metadata(found, 3)) == [said]
 
@@ -253,7 +245,7 @@ def test_what_chunks_say_themselves_is_no_difference_within_shards(
     grid = regular(4, 2)
     other = codec | {"configuration": {**codec["configuration"], **ignored}}
     one, two = (
-        manifest_of(3, store_of(3, values, {"codecs": [shards([2, 1], [LITTLE, c])], "chunk_grid": grid}))
+        manifest_of(3, stored(3, {"codecs": [shards([2, 1], [LITTLE, c])], "chunk_grid": grid}, values))
         for c in (codec, other)
     )
     assert one.codec == two.codec
@@ -294,6 +286,6 @@ def test_the_fill_value_is_no_part_of_how_shards_are_encoded() -> None:
     values = np.arange(8, dtype=np.float32).reshape(4, 2)
     grid = regular(4, 2)
     metadata = {"codecs": [shards([2, 1], [LITTLE])], "data_type": "float32", "chunk_grid": grid}
-    one, other = (manifest_of(3, store_of(3, values, metadata | {"fill_value": fill})) for fill in (0, 9))
+    one, other = (manifest_of(3, stored(3, metadata | {"fill_value": fill}, values)) for fill in (0, 9))
     assert one.codec == other.codec
     assert set(described(one)) == {3}

@@ -21,7 +21,7 @@ from ckpt_surgery.formats.shared.zarr.shards import wholly_stored
 from ckpt_surgery.storage.reading import OpenFile
 from tests.formats.shared.zarr import codecs as codecs_of
 from tests.formats.shared.zarr.codecs import BIG, CRC, GZIP, LITTLE, regular, transpose
-from tests.support.heavy import ts, zarr
+from tests.support.heavy import zarr
 
 
 def group_of(path: Path) -> "zarr.Group":
@@ -89,16 +89,7 @@ def test_axes_that_are_stored_in_another_order(tmp_path: Path) -> None:
 def by_tensorstore(
     path: Path, value: np.ndarray, chunks: tuple[int, ...], codecs: list[dict[str, Any]]
 ) -> None:
-    spec = {
-        "driver": "zarr3",
-        "kvstore": {"driver": "file", "path": f"{path}/"},
-        "metadata": {
-            "chunk_grid": regular(*chunks),
-            "codecs": codecs,
-        },
-    }
-    made = ts.open(spec, create=True, dtype=ts.dtype(value.dtype.name), shape=value.shape).result()
-    made.write(value).result()
+    codecs_of.save_file(path, 3, {"chunk_grid": regular(*chunks), "codecs": codecs}, value)
 
 
 @pytest.mark.parametrize(
