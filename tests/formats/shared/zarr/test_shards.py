@@ -2,8 +2,6 @@
 
 import json
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,67 +26,64 @@ def group_of(path: Path) -> "zarr.Group":
     return zarr.open_group(path, mode="w", zarr_format=3)
 
 
-def shards(shape: tuple[int, ...], location: str = "end") -> Any:
-    return {"shape": shape, "index_location": location}
-
-
 def manifests(path: Path) -> dict[str, Manifest]:
     leaves = open_source(os.fspath(path)).leaves()
     return {text: leaf.manifest for text, leaf in leaves.items() if leaf.manifest is not None}
 
 
-FILLS = (0.0, 9.0, np.nan)
+def whole_ones(path: Path) -> dict[str, bool]:
+    return {text: wholly_stored(manifest) for text, manifest in manifests(path).items()}
+
+
+@pytest.fixture
+def shard(tmp_path: Path) -> tuple[Manifest, bytes]:
+    """An array in one shard of four chunks, and its bytes."""
+    group_of(tmp_path / "g").create_array("a", data=np.arange(1, 9), chunks=(2,), shards=(8,))
+    manifest = manifests(tmp_path / "g")["a"]
+    return manifest, Path(manifest.chunks[0,].file).read_bytes()
 
 
 @pytest.mark.parametrize("location", ["start", "end"])
-@pytest.mark.parametrize("fill", FILLS)
+@pytest.mark.parametrize("fill", [0.0, 9.0, np.nan])
 def test_chunks_inside_that_have_nothing_but_the_fill_value(
     fill: float, location: str, tmp_path: Path
 ) -> None:
     """Whole; with a chunk left out in the middle; and in the last shard, which the array fills in part."""
     group = group_of(tmp_path / "g")
-    wanted = {}
+    group.create_array("beyond", shape=(13,), chunks=(2,), shards=(4,), dtype="float32")[...] = 1
+    wanted = {"beyond": np.ones(13, np.float32)}  # of the last shard, the array has only the first chunk
+    shards: Any = {"shape": (4,), "index_location": location}
     for name, places in (("whole", ()), ("middle", (4, 5)), ("last", (14,)), ("in_part", (4,))):
         wanted[name] = np.arange(1, 16, dtype=np.float32)
         wanted[name][list(places)] = fill
         made = group.create_array(
-            name, shape=(15,), chunks=(2,), shards=shards((4,), location), dtype="float32", fill_value=fill
+            name, shape=(15,), chunks=(2,), shards=shards, dtype="float32", fill_value=fill
         )
         made[...] = wanted[name]
+    found = {text for text, whole in whole_ones(tmp_path / "g").items() if whole}
+    assert found == {"beyond", "whole", "in_part"}
     source = open_source(os.fspath(tmp_path / "g"))
-    found = {text: wholly_stored(manifest) for text, manifest in manifests(tmp_path / "g").items()}
-    assert found == {"whole": True, "middle": False, "last": False, "in_part": True}
     for text, leaf in source.leaves().items():
         assert leaf.manifest is not None
         assert leaf.manifest.complete, "of the shards themselves none is missing"
-        np.testing.assert_array_equal(source.read(leaf, Region.whole((15,))), wanted[text])
-
-
-def test_chunks_inside_beyond_the_edge_do_not_count(tmp_path: Path) -> None:
-    """Of the last shard, 12 to 16, the array reaches into the first chunk only."""
-    group_of(tmp_path / "g").create_array("a", shape=(13,), chunks=(2,), shards=(4,), dtype="int8")[...] = 1
-    assert wholly_stored(manifests(tmp_path / "g")["a"])
+        np.testing.assert_array_equal(source.read(leaf, Region.whole(leaf.manifest.spec.shape)), wanted[text])
 
 
 def test_axes_that_are_stored_in_another_order(tmp_path: Path) -> None:
     """The chunks inside are counted in the order in which the axes are stored, edges too."""
     value = np.arange(1, 1 + 5 * 6 * 7, dtype=np.int16).reshape(5, 6, 7)
-    for name, hole in (("whole", None), ("lacking", np.s_[4:, 2:4, 6:])):
-        held = value.copy()
-        if hole is not None:
-            held[hole] = 0
-        codecs = [transpose(2, 0, 1), codecs_of.shards([3, 2, 2], [LITTLE])]  # of the axes 2, 0 and 1
+    lacking = value.copy()
+    lacking[4:, 2:4, 6:] = 0
+    codecs = [transpose(2, 0, 1), codecs_of.shards([3, 2, 2], [LITTLE])]  # of the axes 2, 0 and 1
+    group_of(tmp_path / "g")
+    for name, held in (("whole", value), ("lacking", lacking)):
         by_tensorstore(tmp_path / "g" / name, held, (4, 4, 6), codecs)
-    (tmp_path / "g" / "zarr.json").write_text(json.dumps({"zarr_format": 3, "node_type": "group"}))
-    found = manifests(tmp_path / "g")
-    assert {text: wholly_stored(one) for text, one in found.items()} == {"whole": True, "lacking": False}
-    turned = {text: transposed(one, (1, 2, 0)) for text, one in found.items()}
-    assert {text: wholly_stored(one) for text, one in turned.items()} == {"whole": True, "lacking": False}
+    for text, manifest in manifests(tmp_path / "g").items():
+        for turned in (manifest, transposed(manifest, (1, 2, 0))):
+            assert wholly_stored(turned) == (text == "whole")
 
 
-def by_tensorstore(
-    path: Path, value: np.ndarray, chunks: tuple[int, ...], codecs: list[dict[str, Any]]
-) -> None:
+def by_tensorstore(path: Path, value: np.ndarray, chunks: tuple[int, ...], codecs: list[Any]) -> None:
     codecs_of.save_file(path, 3, {"chunk_grid": regular(*chunks), "codecs": codecs}, value)
 
 
@@ -106,19 +101,17 @@ def test_indexes_of_every_kind(
 ) -> None:
     chain = [codecs_of.shards([2], codecs, index_codecs)]
     value = np.arange(1, 9, dtype=np.int32)
-    by_tensorstore(tmp_path / "whole", value, (4,), chain)
-    by_tensorstore(tmp_path / "lacking", np.where(value < 3, 0, value), (4,), chain)
-    assert wholly_stored(manifests(tmp_path / "whole")["array"]) == known, reason
-    assert not wholly_stored(manifests(tmp_path / "lacking")["array"])
+    group_of(tmp_path / "g")
+    by_tensorstore(tmp_path / "g" / "whole", value, (4,), chain)
+    by_tensorstore(tmp_path / "g" / "lacking", np.where(value < 3, 0, value), (4,), chain)
+    assert whole_ones(tmp_path / "g") == {"whole": known, "lacking": False}, reason
 
 
-def test_shards_that_are_encoded_once_more_are_not_known_to_be_whole(tmp_path: Path) -> None:
-    group_of(tmp_path / "g").create_array("a", data=np.arange(1, 9), chunks=(2,), shards=(4,))
-    manifest = manifests(tmp_path / "g")["a"]
+def test_shards_that_are_encoded_once_more_are_not_known_to_be_whole(shard: tuple[Manifest, bytes]) -> None:
+    manifest, _ = shard
     codec = replace(manifest.codec, encoding=encoding_of([*json.loads(manifest.codec.encoding), GZIP]))
-    outer = Manifest(manifest.spec, manifest.chunk_shape, codec, manifest.chunks)
     assert wholly_stored(manifest)
-    assert not wholly_stored(outer)
+    assert not wholly_stored(replace(manifest, codec=codec))
 
 
 @pytest.mark.parametrize(
@@ -130,59 +123,39 @@ def test_shards_that_are_encoded_once_more_are_not_known_to_be_whole(tmp_path: P
         (lambda data: data[10:], "what the index tells of lies beyond the end"),
     ],
 )
-def test_damaged_indexes_are_not_whole(change: Any, reason: str, tmp_path: Path) -> None:
+def test_damaged_indexes_are_not_whole(change: Any, reason: str, shard: tuple[Manifest, bytes]) -> None:
     """Such arrays are computed, and reading them tells what is wrong."""
-    group_of(tmp_path / "g").create_array("a", data=np.arange(1, 9), chunks=(2,), shards=(8,))
-    manifest = manifests(tmp_path / "g")["a"]
-    data = Path(manifest.chunks[0,].file).read_bytes()
-    assert wholly_stored(placed(manifest, data))
-    assert not wholly_stored(placed(manifest, change(data))), reason
+    manifest, data = shard
+    for stored, whole in ((data, True), (change(data), False)):
+        chunks = {(0,): Chunk("", 0, len(stored), stored)}  # as in the index of a database
+        assert wholly_stored(replace(manifest, chunks=chunks)) == whole, reason
 
 
-def placed(manifest: Manifest, data: bytes) -> Manifest:
-    """The same array with its only chunk in the index of a database."""
-    chunks = {(0,): Chunk("", 0, len(data), data)}
-    return Manifest(manifest.spec, manifest.chunk_shape, manifest.codec, chunks)
-
-
-def test_a_shard_within_a_file(tmp_path: Path) -> None:
-    group_of(tmp_path / "g").create_array("a", data=np.arange(1, 9), chunks=(2,), shards=(8,))
-    manifest = manifests(tmp_path / "g")["a"]
-    data = Path(manifest.chunks[0,].file).read_bytes()
+def test_a_shard_within_a_file(shard: tuple[Manifest, bytes], tmp_path: Path) -> None:
+    manifest, data = shard
     (tmp_path / "file").write_bytes(b"before" + data + b"after")
-    chunks = {(0,): Chunk(str(tmp_path / "file"), 6, len(data))}
-    moved = Manifest(manifest.spec, manifest.chunk_shape, manifest.codec, chunks)
+    moved = replace(manifest, chunks={(0,): Chunk(str(tmp_path / "file"), 6, len(data))})
     assert wholly_stored(moved)
     (tmp_path / "file").unlink()
     with pytest.raises(SourceError, match="cannot be read"):
         wholly_stored(moved)
 
 
-@contextmanager
-def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
-    """The lengths of all reads."""
-    lengths: list[int] = []
-    read = OpenFile.read
+def test_only_indexes_are_read_and_only_of_shards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    group = group_of(tmp_path / "g")
+    group.create_array("plain", data=np.ones(1 << 16), chunks=(1 << 12,))
+    group.create_array("sharded", data=np.ones(1 << 16), chunks=(1 << 12,), shards=(1 << 14,))
+    found, lengths, read = manifests(tmp_path / "g"), [], OpenFile.read
 
     def noted(self: OpenFile, offset: int, length: int) -> bytes:
         lengths.append(length)
         return read(self, offset, length)
 
-    with monkeypatch.context() as patch:
-        patch.setattr(OpenFile, "read", noted)
-        yield lengths
-
-
-def test_only_indexes_are_read_and_only_of_shards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    group = group_of(tmp_path / "g")
-    group.create_array("plain", data=np.ones(1 << 16), chunks=(1 << 12,))
-    group.create_array("sharded", data=np.ones(1 << 16), chunks=(1 << 12,), shards=(1 << 14,))
-    found = manifests(tmp_path / "g")
-    with counted(monkeypatch) as lengths:
-        assert wholly_stored(found["plain"])
-        assert lengths == []
-        assert wholly_stored(found["sharded"])
-        assert lengths == [4 * zarr_shards.ENTRY_BYTES + zarr_shards.CRC_BYTES] * 4
+    monkeypatch.setattr(OpenFile, "read", noted)
+    assert wholly_stored(found["plain"])
+    assert lengths == []
+    assert wholly_stored(found["sharded"])
+    assert lengths == [4 * zarr_shards.ENTRY_BYTES + zarr_shards.CRC_BYTES] * 4
 
 
 def test_shards_with_little_in_them_are_not_taken_for_damaged(tmp_path: Path) -> None:
@@ -200,9 +173,9 @@ def test_shards_with_little_in_them_are_not_taken_for_damaged(tmp_path: Path) ->
     assert around.tolist() == [0, 0, 1, 1]
 
 
-def test_shards_without_room_for_their_index_are_damaged(tmp_path: Path) -> None:
-    group_of(tmp_path / "g").create_array("a", data=np.arange(1, 9), chunks=(2,), shards=(8,))
-    chunk = tmp_path / "g" / "a" / "c" / "0"
-    chunk.write_bytes(chunk.read_bytes()[-67:])
+def test_shards_without_room_for_their_index_are_damaged(
+    shard: tuple[Manifest, bytes], tmp_path: Path
+) -> None:
+    (tmp_path / "g" / "a" / "c" / "0").write_bytes(shard[1][-67:])
     with pytest.raises(SourceError, match="`a`: its chunk c/0 has 67 stored bytes"):
         open_source(os.fspath(tmp_path / "g")).leaves()
