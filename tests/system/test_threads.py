@@ -40,6 +40,7 @@ class Load:
     weights=st.lists(st.integers(0, 100), max_size=40), budget=st.integers(1, 200), workers=st.integers(1, 4)
 )
 def test_every_item_runs_once_and_within_the_budget(weights: list[int], budget: int, workers: int) -> None:
+    """A larger one runs alone."""
     load = Load()
     run_all(load.work, list(enumerate(weights)), lambda item: item[1], budget, workers)
     assert sorted(load.done) == list(range(len(weights)))
@@ -49,13 +50,6 @@ def test_every_item_runs_once_and_within_the_budget(weights: list[int], budget: 
 def test_tasks_overlap() -> None:
     both = threading.Barrier(2)
     run_all(lambda _: both.wait() and None, [1, 2], lambda _: 1, budget=2, workers=2)
-
-
-def test_an_item_over_the_budget_runs_alone() -> None:
-    load = Load()
-    run_all(load.work, [(0, 5), (1, 500), (2, 5)], lambda item: item[1], 10, 3)
-    assert sorted(load.done) == [0, 1, 2]
-    assert load.peak == 500
 
 
 def test_the_first_failure_is_raised_and_nothing_is_started_after_it() -> None:

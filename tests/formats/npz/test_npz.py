@@ -6,7 +6,6 @@ import random
 import zipfile
 import zlib
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,6 @@ from ckpt_surgery.core.arrays import ArraySpec, Region
 from ckpt_surgery.core.errors import SourceError, UsageError
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
-from ckpt_surgery.core.manifests import Chunk
 from ckpt_surgery.core.protocols import Output, Source
 from ckpt_surgery.formats.npz import FORMAT
 from ckpt_surgery.formats.opening import encoder, open_sink, open_source
@@ -443,25 +441,6 @@ def test_comments_of_others_are_no_metadata(comment: bytes, tmp_path: Path) -> N
 def test_metadata_that_no_comment_holds_are_refused() -> None:
     with pytest.raises(UsageError, match=r"takes 70008 bytes; an \.npz file holds 65535"):
         encoder("npz", SinkOptions(metadata={"a": "x" * 70_000}))
-
-
-def test_stored_bytes_are_copied(tmp_path: Path) -> None:
-    value = array((6, 8), "float32")
-    (tmp_path / "bytes").write_bytes(b"before" + value.tobytes())
-    made = encoder("npz", SinkOptions())
-    source = opened(
-        saved(tmp_path / "x", {"x": value, "t": np.asfortranarray(value), "b": value.astype(">f4")})
-    )
-    leaves = source.leaves()
-    manifests = {text: leaf.manifest for text, leaf in leaves.items()}
-    adopted = [text for text, m in manifests.items() if m is not None and made.adopts(leaves[text], m)]
-    assert adopted == ["x"]
-    (tmp_path / "out").mkdir()
-    assert manifests["x"] is not None
-    chunks = {(0, 0): Chunk(os.fspath(tmp_path / "bytes"), 6, value.nbytes)}
-    output = Output(leaves["x"], (6, 8), replace(manifests["x"], chunks=chunks), copied=True)
-    write_all(open_sink("npz", tmp_path / "out", SinkOptions(), [output]), {})
-    assert_same(loaded(tmp_path / "out" / "checkpoint.npz"), {"x": value})
 
 
 @examples(60)

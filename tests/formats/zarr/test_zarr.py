@@ -546,22 +546,6 @@ def test_chunks_of_one_version_in_the_other(tmp_path: Path) -> None:
     assert_same(loaded(adopted(opened(tmp_path / "from"), tmp_path / "to", 3), 3), {"f": value, "c": value})
 
 
-def test_what_is_not_all_there_is_not_adopted(tmp_path: Path) -> None:
-    x = group_of(tmp_path / "g", 3).create_array("x", shape=(4,), chunks=(2,), dtype="int32")
-    x[:2] = [1, 2]
-    leaf = opened(tmp_path / "g").leaves()["x"]
-    assert not encoder_of().adopts(leaf, leaf.manifest)
-    compressed = saved(
-        {"x": array((4,), "float32")},
-        tmp_path / "v3",
-        3,
-        compressors=[zarr.codecs.ZstdCodec(), zarr.codecs.Crc32cCodec()],
-    )
-    leaf = opened(compressed).leaves()["x"]
-    assert encoder_of().adopts(leaf, leaf.manifest)
-    assert not encoder_of(2).adopts(leaf, leaf.manifest)
-
-
 def test_metadata_and_chunks_are_the_groups() -> None:
     own = [
         *("zarr.json", ".zattrs", "a/zarr.json", "a/c/0/1", "a/0.1", "a/c", "a/c.0.1"),
