@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from email.utils import formatdate
 from urllib.parse import parse_qs, unquote
 from wsgiref.types import StartResponse, WSGIEnvironment
-from xml.sax.saxutils import escape, unescape
+from xml.sax.saxutils import escape
 
 from tests.emulators.disturbing import Disturbance, served
 
@@ -92,46 +92,29 @@ class Application:
         match request.method:
             case "GET" | "HEAD":
                 return read(bucket.get(name), request)
-            case "DELETE" if "uploadId" in query:
-                return (
-                    (204, {}, b"")
-                    if self.uploads.pop(query["uploadId"], None)
-                    else _error(404, "NoSuchUpload")
-                )
             case "DELETE":
-                return (204, {}, b"") if bucket.pop(name, None) else _error(404, "NoSuchKey")
+                upload = query.get("uploadId")
+                found = bucket.pop(name, None) if upload is None else self.uploads.pop(upload, None)
+                return _error(404, "NoSuchKey") if found is None else (204, {}, b"")
             case "POST" if "uploads" in query:
                 upload = f"upload-{next(_NUMBERS)}"
                 self.uploads[upload] = {}
-                tag = f"<UploadId>{upload}</UploadId>"
-                return (
-                    200,
-                    {},
-                    f"<InitiateMultipartUploadResult>{tag}</InitiateMultipartUploadResult>".encode(),
-                )
+                return 200, {}, _xml("InitiateMultipartUploadResult", "UploadId", upload)
+            case "POST":
+                parts = self.uploads.pop(query["uploadId"])
+                named = map(int, re.findall(rb"<PartNumber>(\d+)<", request.body))
+                status, headers, body = self.put(bucket, name, b"".join(parts[n] for n in named), request)
+                tag = headers.get("ETag")
+                return status, headers, _xml("CompleteMultipartUploadResult", "ETag", tag) if tag else body
             case "PUT" if "partNumber" in query:
                 self.uploads[query["uploadId"]][int(query["partNumber"])] = request.body
                 return 200, {"ETag": f'"{hashlib.md5(request.body).hexdigest()}"'}, b""
-            case "POST" if "uploadId" in query:
-                parts = self.uploads[query["uploadId"]]
-                named = [int(number) for number in re.findall(rb"<PartNumber>(\d+)<", request.body)]
-                if sorted(parts) != named:
-                    return _error(400, "InvalidPart")
-                made = self.put(bucket, name, b"".join(parts[n] for n in named), request)
-                if made[0] == 200:
-                    del self.uploads[query["uploadId"]]
-                    tag = unescape(made[1]["ETag"])
-                    body = (
-                        f"<CompleteMultipartUploadResult><ETag>{tag}</ETag></CompleteMultipartUploadResult>"
-                    )
-                    return 200, made[1], body.encode()
-                return made
             case "PUT" if "x_goog_copy_source" in request.headers:
                 where, _, source = unquote(request.headers["x_goog_copy_source"]).lstrip("/").partition("/")
-                found = self.buckets.get(where, {}).get(source)
-                if found is None:
+                origin = self.buckets.get(where, {}).get(source)
+                if origin is None:
                     return _error(404, "NoSuchKey")
-                return self.put(bucket, name, found.data, request)
+                return self.put(bucket, name, origin.data, request)
             case "PUT":
                 return self.put(bucket, name, request.body, request)
         return _error(405, "MethodNotAllowed")
@@ -150,13 +133,10 @@ class Application:
         found = bucket.get(name)
         if found is None:
             return 404, {}, b"{}"
-        for query, fails in (
-            ("generation", lambda given: given != found.generation),
-            ("ifGenerationMatch", lambda given: given != found.generation),
-            ("ifGenerationNotMatch", lambda given: given == found.generation),
-        ):
-            if query in request.query and fails(int(request.query[query])):
-                return (304 if query == "ifGenerationNotMatch" else 412), found.headers, b""
+        for query in ("generation", "ifGenerationMatch", "ifGenerationNotMatch"):
+            same = request.query.get(query) == str(found.generation)
+            if query in request.query and same == query.endswith("NotMatch"):
+                return 304 if same else 412, found.headers, b""
         if request.query.get("alt") == "media":
             return read(found, request)
         return 200, {"Content-Type": "application/json"}, json.dumps(_as_json(name, found)).encode()
@@ -253,7 +233,11 @@ def _as_json(name: str, found: Stored) -> dict[str, str]:
 
 
 def _error(status: int, code: str) -> Answer:
-    return status, {"Content-Type": "application/xml"}, f"<Error><Code>{code}</Code></Error>".encode()
+    return status, {"Content-Type": "application/xml"}, _xml("Error", "Code", code)
+
+
+def _xml(document: str, member: str, text: str) -> bytes:
+    return f"<{document}><{member}>{text}</{member}></{document}>".encode()
 
 
 @dataclass(frozen=True)
