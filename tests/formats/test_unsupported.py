@@ -28,30 +28,22 @@ def sentences(leaf: Leaf) -> dict[str, list[str]]:
     return {name: encoder(name, SinkOptions()).unsupported([leaf]) for name in WRITABLE}
 
 
-def test_kinds_are_refused_in_the_same_words() -> None:
-    told = sentences(KEY)
-    assert told.pop("orbax") == []
-    for (sentence,) in told.values():
+def test_leaves_are_refused_in_the_same_words() -> None:
+    kinds = sentences(KEY)
+    assert kinds.pop("orbax") == []
+    for (sentence,) in kinds.values():
         assert sentence.startswith("`key` is a PRNG key, whose type would be lost; ")
         assert sentence.endswith(" only; drop it.")
-
-
-def test_dtypes_are_refused_in_the_same_words() -> None:
     for (sentence,) in sentences(array("x", "U5")).values():
         assert sentence.startswith("`x` is str160, which ")
         assert sentence.endswith("; drop it.")
-
-
-def test_keys_that_are_no_unicode_are_refused_in_the_same_words() -> None:
-    told = {sentence for (sentence,) in sentences(array("a\ud800")).values()}
-    assert told == {"`a\\ud800` is not valid Unicode, so it cannot be stored as UTF-8; rename it."}
-
-
-def test_strings_that_are_no_unicode_are_refused_where_strings_are_held() -> None:
-    told = sentences(TEXT)
+    texts = sentences(TEXT)
     same = ["`text` is a string that is not valid Unicode, so it cannot be stored as UTF-8; drop it."]
-    assert (told["npz"], told["flax"]) == (same, same)
-    assert told["zarr"] == ["`text` is a string; zarr groups hold plain arrays only; drop it."]
+    assert (texts["npz"], texts["flax"]) == (same, same)
+    assert texts["zarr"] == ["`text` is a string; zarr groups hold plain arrays only; drop it."]
+    assert {sentence for (sentence,) in sentences(array("a\ud800")).values()} == {
+        "`a\\ud800` is not valid Unicode, so it cannot be stored as UTF-8; rename it."
+    }
 
 
 def test_names_that_occur_twice_are_refused_in_the_same_words() -> None:

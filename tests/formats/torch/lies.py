@@ -62,10 +62,6 @@ def flipped(path: Path) -> None:
     path.write_bytes(data[:where] + code((5,)) + data[where + len(code((4,))) :])
 
 
-def script(path: Path) -> None:
-    archive(path, document({}), {"constants.pkl": document(())})
-
-
 def old(path: Path) -> None:
     torch.save({"a": torch.ones(2)}, path, _use_new_zipfile_serialization=False)
 
@@ -73,10 +69,6 @@ def old(path: Path) -> None:
 def arrays(path: Path) -> None:
     with path.open("wb") as file:
         np.savez(file, a=np.ones(2))
-
-
-def deflated(path: Path) -> None:
-    archive(path, document({"a": [1] * 100}), compression=zipfile.ZIP_DEFLATED)
 
 
 def deflated_storage(path: Path) -> None:
@@ -181,10 +173,14 @@ FILE_LIES = (
     file_lie("bytes of no kind", "does not begin as PyTorch's", lambda path: path.write_bytes(b"\xff" * 99)),
     file_lie("arrays of NumPy", "holds 0 files data.pkl", arrays),
     file_lie("two pickles", "holds 2 files data.pkl", twice),
-    file_lie("a program", "it is TorchScript", script),
+    lie("a program", "it is TorchScript", {}, {"constants.pkl": document(())}),
     file_lie("a pickle that was changed", "CRC-32", flipped),
     file_lie("a compressed storage", "`w`: `saved/data/0` is compressed", deflated_storage),
-    file_lie("compressed members", "is compressed", deflated),
+    file_lie(
+        "compressed members",
+        "is compressed",
+        lambda path: archive(path, document({"a": [1] * 100}), compression=zipfile.ZIP_DEFLATED),
+    ),
     lie("big endian", "byte order is big", {}, {"byteorder": b"big"}),
     lie("a byte order of many words", "17 bytes; 16 is the limit", {}, {"byteorder": b"l" * 17}),
 )
