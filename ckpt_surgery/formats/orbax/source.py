@@ -40,7 +40,7 @@ from ckpt_surgery.formats.shared.orbax_layout import (
     is_item,
 )
 from ckpt_surgery.formats.shared.zarr.decoding import decode_region
-from ckpt_surgery.formats.shared.zarr.files import Files, array_manifest
+from ckpt_surgery.formats.shared.zarr.files import Files, IndexedFiles, array_manifest
 from ckpt_surgery.formats.shared.zarr.layout import FILE_NAMES, zarr_names
 from ckpt_surgery.formats.shared.zarr.metadata import ZarrArray, parse_array
 from ckpt_surgery.storage.companion_names import KEPT
@@ -65,7 +65,7 @@ def _begin_files(directory: str, stats: Mapping[str, FileStat]) -> Callable[[Tre
 
     def finish(tree: Tree) -> Files:
         if database is not None:
-            return Files(directory, stats, database())
+            return IndexedFiles(directory, stats, database())
         if tree.ocdbt and any(entry.is_array for entry in tree.entries):
             raise _without_index(directory, stats)
         prefetch(directory, (name for name in stats if posixpath.basename(name) == FILE_NAMES[tree.zarr]))
@@ -82,15 +82,6 @@ def _without_index(directory: str, files: Iterable[str]) -> SourceError:
         else "its arrays cannot be found"
     )
     return damaged(f"{shown(directory)} has no {MANIFEST}: {why}")
-
-
-def _prefix_of(files: Files, name: str) -> str:
-    """The beginning of the names of an array's metadata and chunks."""
-    prefix = array_prefix(name)
-    if files.database is not None:
-        return prefix
-    directory = posixpath.normpath(prefix)
-    return "" if directory == "." else f"{directory}/"
 
 
 def _array(files: Files, prefix: str, tree: Tree) -> ZarrArray:
@@ -115,7 +106,7 @@ def list_leaves(files: Files, tree: Tree) -> dict[str, Leaf]:
             leaves[entry.key.text] = _plain_leaf(entry, strings, tree.structure)
             continue
         try:
-            prefix = _prefix_of(files, entry.name)
+            prefix = files.prefix_of(array_prefix(entry.name))
             array = _array(files, prefix, tree)
             impl = _random_key(entry, random_keys()) if array.spec.dtype == _KEY_DTYPE else None
             kind = LeafKind.SCALAR if entry.value_type == "scalar" else LeafKind.ARRAY

@@ -29,13 +29,12 @@ CODECS = {
 
 @dataclass(frozen=True)
 class Files:
-    """A directory with zarr arrays in it, walked once; with its database, where that holds their values."""
+    """A directory with zarr arrays in it, walked once. Its files are the values of the arrays."""
 
     root: str
     """Directory that the names are relative to."""
     stats: Mapping[str, FileStat]
     """Size and time of each file, by name with `/`."""
-    database: Database | None = None
 
     @staticmethod
     def of(root: str, directory: str = "") -> "Files":
@@ -51,26 +50,25 @@ class Files:
         prefetch(root, (name for name in stats if posixpath.basename(name) in RESERVED))
         return Files(root, stats)
 
-    def path(self, name: str) -> str:
-        """The path that opens a file."""
-        return os.path.join(self.root, name)
-
     @cached_property
     def by_path(self) -> Mapping[str, FileStat]:
         """Size and time of each file, by path."""
-        return {self.path(name): stat for name, stat in self.stats.items()}
+        return {os.path.join(self.root, name): stat for name, stat in self.stats.items()}
 
     @cached_property
     def names(self) -> Sequence[str]:
-        """Names of all values, sorted: of files, or keys of the database."""
-        if self.database is None:
-            return sorted(self.stats)
-        return sorted(key.decode("utf-8", "replace") for key in self.database.entries)
+        """Names of all values, sorted."""
+        return sorted(self.stats)
 
-    @cached_property
+    @property
     def count(self) -> int:
         """Number of stored values: no array has more chunks."""
-        return len(self.stats if self.database is None else self.database.entries)
+        return len(self.stats)
+
+    def prefix_of(self, text: str) -> str:
+        """The beginning of the names of an array's values, of which a writer's tree says `text`."""
+        directory = posixpath.normpath(text)
+        return "" if directory == "." else f"{directory}/"
 
     def below(self, prefix: str) -> list[str]:
         """The names of all values below a directory, within it; `prefix` is empty or ends with `/`."""
@@ -80,19 +78,39 @@ class Files:
 
     def text(self, name: str) -> bytes | None:
         """A small value; None if it is missing."""
-        if self.database is not None:
-            return self.database.value(_key(name))
         stat = self.stats.get(name)
         if stat is None:
             return None
-        with opened(self.path(name), stat) as file:
+        with opened(os.path.join(self.root, name), stat) as file:
             return file.read(0, stat.size)
 
     def chunk(self, name: str) -> Chunk | None:
         """Place of one chunk; None if it is missing. Raises SourceError where its data file is cut short."""
-        if self.database is None:
-            stat = self.stats.get(name)
-            return None if stat is None else Chunk(self.path(name), 0, stat.size)
+        stat = self.stats.get(name)
+        return None if stat is None else Chunk(os.path.join(self.root, name), 0, stat.size)
+
+
+@dataclass(frozen=True)
+class IndexedFiles(Files):
+    """A directory with an OCDBT database: the values of the arrays are those of its keys."""
+
+    database: Database
+
+    @cached_property
+    def names(self) -> Sequence[str]:
+        return sorted(key.decode("utf-8", "replace") for key in self.database.entries)
+
+    @property
+    def count(self) -> int:
+        return len(self.database.entries)
+
+    def prefix_of(self, text: str) -> str:
+        return text
+
+    def text(self, name: str) -> bytes | None:
+        return self.database.value(_key(name))
+
+    def chunk(self, name: str) -> Chunk | None:
         chunk = self.database.locate(_key(name))
         if chunk is None or chunk.inline is not None:
             return chunk
