@@ -5,10 +5,9 @@ TensorStore decodes, as a codec: it is given the bytes, and opens no file and no
 
 import json
 import threading
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import google_crc32c
@@ -205,26 +204,13 @@ class _OpenArray:
     """The range of all keys."""
 
 
-class _OfThread(threading.local):
-    """Codecs kept by each thread, because making one takes longer than decoding a small chunk."""
-
-    def __init__(self) -> None:
-        self.compressor = zstandard.ZstdCompressor(level=ZSTD_LEVEL)
-        self.decompressor = zstandard.ZstdDecompressor()
-        self.arrays: OrderedDict[Any, _OpenArray] = OrderedDict()
-        """Open arrays by their descriptions, the last used ones."""
-
-
-OF_THREAD = _OfThread()
-
-
 def _decoded(
     manifest: Manifest, region: Region, stored: Sequence[Shape], data: Iterator[bytes]
 ) -> np.ndarray:
     """The elements of a region. `data`: the stored bytes of the chunks that it touches, by `stored`."""
     array = None
     try:
-        array = _opened(manifest)
+        array = OF_THREAD.opened(manifest.spec, manifest.chunk_shape, manifest.codec, manifest.fill)
         for index in stored:
             # No name holds on to the bytes: they are in memory once more from here on.
             array.store.write(chunk_name(index, array.version), next(data)).result()
@@ -249,20 +235,8 @@ def _undecodable(manifest: Manifest, stored: Sequence[Shape], why: str) -> Sourc
     return damaged(f"it cannot be decoded{' from ' * bool(files)}{where}: {why}")
 
 
-def _opened(manifest: Manifest) -> _OpenArray:
-    """The open array that decodes chunks of a manifest, which only this thread uses."""
-    kept = OF_THREAD.arrays
-    description = (manifest.spec, manifest.chunk_shape, manifest.codec, manifest.fill)
-    array = kept.get(description)
-    if array is None:
-        array = kept[description] = _open(*description)
-        if len(kept) > OPEN_ARRAYS:
-            kept.popitem(last=False)
-    kept.move_to_end(description)
-    return array
-
-
 def _open(spec: ArraySpec, chunk_shape: Shape, codec: Codec, fill: bytes | None) -> _OpenArray:
+    """The array in memory that decodes chunks of this description, for one thread."""
     import tensorstore as ts
 
     described = described_in_v3(spec, chunk_shape, codec)
@@ -280,3 +254,15 @@ def _open(spec: ArraySpec, chunk_shape: Shape, codec: Codec, fill: bytes | None)
     asked = {"driver": DRIVERS[version], "metadata": document, "fill_missing_data_reads": fills}
     handle = ts.open(asked, kvstore=store, open=True, read=True, assume_metadata=True, context=context)
     return _OpenArray(version, store, handle.result(), ts.KvStore.KeyRange())
+
+
+class _OfThread(threading.local):
+    """Codecs kept by each thread, because making one takes longer than decoding a small chunk."""
+
+    def __init__(self) -> None:
+        self.compressor = zstandard.ZstdCompressor(level=ZSTD_LEVEL)
+        self.decompressor = zstandard.ZstdDecompressor()
+        self.opened = lru_cache(OPEN_ARRAYS)(_open)
+
+
+OF_THREAD = _OfThread()
