@@ -76,26 +76,19 @@ class DatabaseFiles:
     """Content of `manifest.ocdbt`, which refers to it."""
 
 
-def make_index(
-    entries: Iterable[IndexEntry], identity: uuid.UUID | None = None, time_ns: int | None = None
-) -> DatabaseFiles:
+def make_index(entries: Iterable[IndexEntry]) -> DatabaseFiles:
     """Make a database of `entries`, in any order. The files that they refer to need not exist yet.
-
-    `identity`: the database's UUID, which also names its file of nodes; None: random. `time_ns`: date of the
-    version in nanoseconds since the epoch; None: now. Equal arguments make equal files.
 
     Raises PlanError for a key that occurs twice or is too long.
     """
     ordered = sorted(entries, key=attrgetter("key"))
     keys = [entry.key for entry in ordered]
     _check_keys(keys)
-    identity = uuid.uuid4() if identity is None else identity
+    identity = uuid.uuid4()  # which also names the file of nodes
     nodes = _NodeFile(f"d/{identity.hex}")
     height, root = _write_tree(nodes, keys, [entry.value for entry in ordered])
-    date = time.time_ns() if time_ns is None else time_ns
-    return DatabaseFiles(
-        nodes.name, nodes.parts, manifest_bytes(identity.bytes, INLINE_BYTES, date, height, root)
-    )
+    manifest = manifest_bytes(identity.bytes, INLINE_BYTES, time.time_ns(), height, root)
+    return DatabaseFiles(nodes.name, nodes.parts, manifest)
 
 
 def _check_keys(keys: Sequence[bytes]) -> None:
