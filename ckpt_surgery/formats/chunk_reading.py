@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -16,30 +16,22 @@ from ckpt_surgery.core.arrays import ArraySpec, Region, Shape
 from ckpt_surgery.core.manifests import BIG, RAW, Chunk, Codec, Manifest, parts_of_chunks
 from ckpt_surgery.storage.failures import damaged
 from ckpt_surgery.storage.listing import FileStat
-from ckpt_surgery.storage.reading import NONE_LISTED, Readable, opened, read_ranges, read_region
+from ckpt_surgery.storage.reading import NONE_LISTED, OpenFile, opened, read_ranges, read_region
 
 Fetch = Callable[[Sequence[Chunk]], Iterator[bytes]]
 """Reads the bytes of ranges of files, which need not be whole chunks, one after another; those in an object
 store together."""
 Check = Callable[[Chunk, np.ndarray], None]
 """Compares all bytes of a chunk, uint8[length], with a checksum. Raises SourceError where they differ."""
+Decoder = Callable[[Manifest, Region, Fetch], np.ndarray]
+"""Reads a region, which is not empty, of an array whose chunks are encoded in a way of the format's own.
+Elements of missing chunks are `manifest.fill`. Raises SourceError."""
 
 PARALLEL_BYTES = 8 << 20
 """Regions from this size on are decoded in several threads."""
 AT_A_TIME = 8
 """Largest number of chunks that are decoded at a time for one region."""
 NO_CHECKS: Mapping[Chunk, Check] = MappingProxyType({})
-
-
-class Decoder(Protocol):
-    """Reads regions of arrays whose chunks are encoded in a way of the format's own."""
-
-    def __call__(self, manifest: Manifest, region: Region, fetch: Fetch) -> np.ndarray:
-        """The elements of a region, which is not empty. `fetch` reads bytes of the manifest's chunks.
-
-        The elements of missing chunks are `manifest.fill`. Raises SourceError.
-        """
-        ...
 
 
 def read_stored(
@@ -167,7 +159,7 @@ def _fetched_together(
 
 
 def read_elements(
-    file: Readable,
+    file: OpenFile,
     offset: int,
     spec: ArraySpec,
     codec: Codec,

@@ -13,7 +13,6 @@ from functools import partial
 from math import prod
 from stat import S_ISREG
 from types import MappingProxyType
-from typing import Protocol
 
 import numpy as np
 
@@ -47,17 +46,9 @@ NONE_LISTED: Mapping[str, FileStat] = MappingProxyType({})
 """No files were listed: any version of a file is read."""
 
 
-class Readable(Protocol):
-    """Origin of regions: a file, or a compressed stream that is read forwards."""
-
-    def read_into(self, offset: int, buffer: memoryview) -> None:
-        """Fill the buffer with the bytes from `offset` on."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class OpenFile:
-    """A regular file, or an object of a store, that is open for reading."""
+    """A file or an object of a store that is open for reading, or a compressed stream, read forwards."""
 
     path: str
     """Its path or URL."""
@@ -246,7 +237,7 @@ def _fetched(chunks: Sequence[Chunk], expected: Mapping[str, FileStat]) -> Itera
         data[i] = b""
 
 
-def read_region(file: Readable, offset: int, spec: ArraySpec, region: Region) -> np.ndarray:
+def read_region(file: OpenFile, offset: int, spec: ArraySpec, region: Region) -> np.ndarray:
     """The elements of `region` of an array that begins at `offset`, native byte order, C order.
 
     Reads go forwards only. Memory: the region, and at most SPAN_BYTES besides.
@@ -278,7 +269,7 @@ def _span(shape: Sequence[int], strides: Sequence[int]) -> int:
     return sum((n - 1) * stride for n, stride in zip(shape, strides, strict=True)) + 1
 
 
-def _fill(file: Readable, start: int, strides: Sequence[int], out: np.ndarray) -> None:
+def _fill(file: OpenFile, start: int, strides: Sequence[int], out: np.ndarray) -> None:
     """Read the bytes at `start` + index · strides into `out`, which is contiguous and not empty."""
     span = _span(out.shape, strides)
     if span == out.size:

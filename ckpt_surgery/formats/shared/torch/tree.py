@@ -27,7 +27,7 @@ from ckpt_surgery.formats.shared.zip.inflating import read_member
 from ckpt_surgery.formats.shared.zip.members import Archive, ZipMember
 from ckpt_surgery.storage.failures import damaged, with_key
 from ckpt_surgery.storage.listing import FileStat
-from ckpt_surgery.storage.reading import SPAN_BYTES, OpenFile, Readable, opened
+from ckpt_surgery.storage.reading import SPAN_BYTES, OpenFile, opened
 
 PICKLE = "data.pkl"
 MOST_PICKLE_BYTES = 2**27
@@ -173,7 +173,7 @@ def _fills(shape: Shape, strides: Sequence[int], order: Shape) -> bool:
     return True
 
 
-def _fill(file: Readable, start: int, strides: Shape, out: np.ndarray) -> None:
+def _fill(file: OpenFile, start: int, strides: Shape, out: np.ndarray) -> None:
     """Read the elements at `start` + index · strides into `out`, which is not empty.
 
     In one call with the gaps between them where that is short enough, else in two halves of the axis that
