@@ -51,7 +51,10 @@ class FileLinks:
 
     def link(self, file: str) -> tuple[str, AdoptedFile | None]:
         """Link a file; returns its new name, and what was done unless it was done before."""
-        real = self._resolved(file)
+        if file not in self._real:
+            # A hard link to one of a Hugging Face cache's symbolic links would lead nowhere.
+            self._real[file] = data_file(file).path
+        real = self._real[file]
         name = name_for(real)
         with self._lock:
             if real in self._linked:
@@ -103,12 +106,6 @@ class FileLinks:
             safe = (LinkMode.HARDLINK,) if self._replaced.allows(real) else ()
             return (LinkMode.REFLINK, *safe)
         return () if self._mode is LinkMode.COPY else (self._mode,)
-
-    def _resolved(self, path: str) -> str:
-        """The file itself: a hard link to one of a Hugging Face cache's symbolic links would lead nowhere."""
-        if path not in self._real:
-            self._real[path] = data_file(path).path
-        return self._real[path]
 
 
 def name_for(file: str) -> str:

@@ -1,7 +1,7 @@
 """Reading a file in pages: for the many short reads of a header or an index."""
 
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from ckpt_surgery.core.manifests import Chunk
 from ckpt_surgery.core.urls import is_url
@@ -47,15 +47,14 @@ class PagedFile:
         for start, stop in map(self._span, sorted(touched - set(self._pages))):
             joins = spans and spans[-1][1] == start
             spans[-1:] = [(spans[-1][0], stop)] if joins else [*spans[-1:], (start, stop)]
-        for (start, _), data in zip(spans, self._fetch(spans), strict=True):
+        path, stat = self._file.path, self._file.stat
+        if is_url(path):
+            fetched = read_ranges([Chunk(path, start, stop - start) for start, stop in spans], {path: stat})
+        else:
+            fetched = (self._file.read(start, stop - start) for start, stop in spans)
+        for (start, _), data in zip(spans, fetched, strict=True):
             for at in range(0, len(data), self._page):
                 self._keep((start + at) // self._page, data[at : at + self._page])
-
-    def _fetch(self, spans: Sequence[tuple[int, int]]) -> Iterable[bytes]:
-        path, stat = self._file.path, self._file.stat
-        if not is_url(path):
-            return (self._file.read(start, stop - start) for start, stop in spans)
-        return read_ranges([Chunk(path, start, stop - start) for start, stop in spans], {path: stat})
 
     def _get(self, number: int) -> bytes:
         start, stop = self._span(number)

@@ -12,7 +12,7 @@ from ckpt_surgery.core.digests import bytes_crc
 from ckpt_surgery.core.errors import StorageError
 from ckpt_surgery.core.file_states import FileState
 from ckpt_surgery.storage.listing import exists, relative
-from ckpt_surgery.storage.reading import OpenFile, opened, stat_file
+from ckpt_surgery.storage.reading import opened, stat_file
 from ckpt_surgery.storage.record_files import RECORD_NAME
 
 EDGE = 64 << 10
@@ -33,19 +33,14 @@ def ranges(size: int) -> Sequence[tuple[int, int]]:
     return ((0, EDGE), *((start, BLOCK) for start in starts), (size - EDGE, EDGE))
 
 
-def sample_of(file: OpenFile) -> int:
-    """The sample of an open file."""
-    crc = 0
-    for offset, length in ranges(file.stat.size):
-        crc = bytes_crc(file.read(offset, length), crc)
-    return crc
-
-
 def state_of(path: str, of_objects: bool = False) -> FileState:
     """The state of a file or object. `of_objects`: objects are sampled, too."""
     with opened(path) as file:
-        stat = file.stat
-        sample = sample_of(file) if of_objects or not stat.version else None
+        stat, sample = file.stat, None
+        if of_objects or not stat.version:
+            sample = 0
+            for offset, length in ranges(stat.size):
+                sample = bytes_crc(file.read(offset, length), sample)
     return FileState(stat.size, stat.modified, stat.version, sample)
 
 
