@@ -19,6 +19,7 @@ from ckpt_surgery.core.errors import SourceError, UsageError
 from ckpt_surgery.formats.opening import open_source
 from ckpt_surgery.formats.recognition import HEAD_BYTES, recognized, stand_in, without_arrays
 from tests.support.checkpoints import quiet
+from tests.support.directories import touched
 from tests.support.heavy import ocp, ts
 
 LFS = b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a214614ab2935c943f9e0ff69d22\n"
@@ -50,16 +51,8 @@ def zip_of(*names: str) -> Callable[[Path], None]:
     return write
 
 
-def files(*names: str) -> Callable[[Path], None]:
-    """A directory with these files in it; a name that ends with `/` is a directory."""
-
-    def write(path: Path) -> None:
-        path.mkdir()
-        for name in names:
-            (path / name).parent.mkdir(parents=True, exist_ok=True)
-            (path / name).mkdir() if name.endswith("/") else (path / name).write_bytes(b"\x01\x02")
-
-    return write
+def files(*names: str) -> Callable[[Path], object]:
+    return lambda path: touched(path, *names)
 
 
 # name, what it holds, what is said of it, a part of what to do

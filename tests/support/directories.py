@@ -33,3 +33,12 @@ def state_of(directory: Path) -> dict[str, tuple[bytes, int, int]]:
         for path in sorted(directory.rglob("*"))
         if path.is_file()
     }
+
+
+def touched(directory: Path, *names: str) -> Path:
+    """Make a directory with these empty files below it; a name that ends with `/` is a directory's."""
+    directory.mkdir(parents=True, exist_ok=True)
+    for name in names:
+        (directory / name).parent.mkdir(parents=True, exist_ok=True)
+        (directory / name).mkdir(exist_ok=True) if name.endswith("/") else (directory / name).touch()
+    return directory

@@ -17,7 +17,7 @@ from tests.support import conformance
 from tests.support.arrays import array
 from tests.support.comparing import assert_same
 from tests.support.conformance import NAMES, Arrays, Lie
-from tests.support.directories import copy_of, files_of
+from tests.support.directories import copy_of, files_of, touched
 from tests.support.reading import values
 
 ELSEWHERE = ("../../etc/passwd", "/absolute", "a//b", "trailing/", "..", "nul\0byte", "x" * 4000)
@@ -100,13 +100,6 @@ def test_a_single_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         assert_same(values(source), {name.removesuffix(".npy"): value})
 
 
-def files(path: Path, *names: str) -> Path:
-    for name in names:
-        (path / name).parent.mkdir(parents=True, exist_ok=True)
-        (path / name).write_bytes(b"")
-    return path
-
-
 @pytest.mark.parametrize(
     ("names", "known"),
     [
@@ -123,7 +116,7 @@ def files(path: Path, *names: str) -> Path:
     ],
 )
 def test_directories_that_are_taken_for_arrays(names: list[str], known: bool, tmp_path: Path) -> None:
-    assert FORMAT.recognizes(files(tmp_path, *names)) == known
+    assert FORMAT.recognizes(touched(tmp_path, *names)) == known
 
 
 def test_detection_is_by_content(tmp_path: Path) -> None:
@@ -147,8 +140,8 @@ def test_a_large_directory_of_other_files_is_not_walked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ckpt_surgery.formats.npy.MOST_LISTED", 5)
-    assert FORMAT.recognizes(files(tmp_path / "a", *(f"{i}.npy" for i in range(9)), "z/chunk"))
-    assert not FORMAT.recognizes(files(tmp_path / "b", *(f"{i}.npy" for i in range(3)), "z/chunk"))
+    assert FORMAT.recognizes(touched(tmp_path / "a", *(f"{i}.npy" for i in range(9)), "z/chunk"))
+    assert not FORMAT.recognizes(touched(tmp_path / "b", *(f"{i}.npy" for i in range(3)), "z/chunk"))
 
 
 def test_a_name_that_is_not_text(tmp_path: Path) -> None:

@@ -5,16 +5,7 @@ from pathlib import Path
 import pytest
 
 from ckpt_surgery.formats.shared.orbax_layout import is_checkpoint, is_item, is_orbax, steps_in
-
-
-def made(path: Path, *files: str) -> str:
-    """A directory with these empty files; what ends with `/` is a directory."""
-    for name in files:
-        file = path / name
-        (file if name.endswith("/") else file.parent).mkdir(parents=True, exist_ok=True)
-        if not name.endswith("/"):
-            file.touch()
-    return str(path)
+from tests.support.directories import touched
 
 
 @pytest.mark.parametrize(
@@ -38,17 +29,17 @@ def made(path: Path, *files: str) -> str:
 def test_directories_are_recognized_by_what_is_in_them(
     files: list[str], item: bool, checkpoint: bool, orbax: bool, tmp_path: Path
 ) -> None:
-    path = made(tmp_path / "x", *files)
+    path = str(touched(tmp_path / "x", *files))
     assert (is_item(path), is_checkpoint(path), is_orbax(path)) == (item, checkpoint, orbax)
 
 
 def test_an_unfinished_save_is_recognized_by_its_name(tmp_path: Path) -> None:
-    assert is_orbax(made(tmp_path / "3.orbax-checkpoint-tmp-17", "x/"))
+    assert is_orbax(str(touched(tmp_path / "3.orbax-checkpoint-tmp-17", "x/")))
     (tmp_path / "y.orbax-checkpoint-tmp").touch()
     assert not is_orbax(str(tmp_path / "y.orbax-checkpoint-tmp"))  # a file
 
 
 def test_steps_are_the_checkpoints_whose_names_end_with_a_number(tmp_path: Path) -> None:
     names = ("3", "step_10", "a_b_007", "x3", "params", "5.orbax-checkpoint-tmp-1", "3_x", "9" * 19, "")
-    path = made(tmp_path, *(f"{name}/_METADATA" for name in names if name), "4/other")
-    assert steps_in(path) == {"3": 3, "step_10": 10, "a_b_007": 7}
+    path = touched(tmp_path, *(f"{name}/_METADATA" for name in names if name), "4/other")
+    assert steps_in(str(path)) == {"3": 3, "step_10": 10, "a_b_007": 7}
