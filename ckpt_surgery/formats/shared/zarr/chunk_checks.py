@@ -105,22 +105,8 @@ def _wrapped_flaw(read: Read, length: int, wrappers: Sequence[str], nbytes: int 
         nbytes = None  # what the outermost one decodes to is compressed again
     elif nbytes is not None:
         nbytes += CRC_BYTES * (len(wrappers) - 1)
-    return _compressed_flaw(read, length, compressors[-1], nbytes)
-
-
-def _compressed_flaw(read: Read, length: int, codec: str, nbytes: int | None) -> str | None:
-    match codec:
-        case "zstd":
-            return zstd_flaw(read, length, nbytes)
-        case "gzip":
-            return _gzip_flaw(read, length, nbytes)
-        case "blosc":
-            return _blosc_flaw(read, length, nbytes)
-        case "zlib" | "bz2":
-            # Nothing short tells where they end, so they are decompressed, piece by piece.
-            return _stream_flaw(read, length, codec, nbytes)
-        case _:
-            return None
+    flaw = FLAWS.get(compressors[-1])
+    return None if flaw is None else flaw(read, length, nbytes)
 
 
 def _blosc_flaw(read: Read, length: int, nbytes: int | None) -> str | None:
@@ -144,7 +130,7 @@ def _gzip_flaw(read: Read, length: int, nbytes: int | None) -> str | None:
     if nbytes is None or size == nbytes % 2**32:
         return None
     # A stream of several members ends with the size of the last one: only decompressing tells.
-    return _stream_flaw(read, length, "gzip", nbytes)
+    return _stream_flaw("gzip", read, length, nbytes)
 
 
 DECODERS: Mapping[str, Callable[[], Any]] = {
@@ -154,7 +140,7 @@ DECODERS: Mapping[str, Callable[[], Any]] = {
 }
 
 
-def _stream_flaw(read: Read, length: int, codec: str, nbytes: int | None) -> str | None:
+def _stream_flaw(codec: str, read: Read, length: int, nbytes: int | None) -> str | None:
     """Problem of a compressed stream; all of it is decompressed, in pieces."""
     try:
         count = _decoded_bytes(read, length, DECODERS[codec], sys.maxsize if nbytes is None else nbytes)
@@ -291,3 +277,14 @@ def _blocks(read: Read, at: int, length: int) -> Extent | str | None:
         least += size if kind in (RAW, RUN) else 0
         most += size if kind in (RAW, RUN) else MOST_BLOCK
     return at, least, most
+
+
+FLAWS: Mapping[str, Callable[[Read, int, int | None], str | None]] = {
+    "zstd": zstd_flaw,
+    "gzip": _gzip_flaw,
+    "blosc": _blosc_flaw,
+    # Nothing short tells where these end, so they are decompressed, piece by piece.
+    "zlib": functools.partial(_stream_flaw, "zlib"),
+    "bz2": functools.partial(_stream_flaw, "bz2"),
+}
+"""Problem of a compressed chunk, given its length and the number of its decoded bytes, if known; by codec."""
