@@ -111,7 +111,6 @@ def sharded(directory: Path, shards: Sequence[Arrays], files: Mapping[str, Any] 
     return directory
 
 
-ONE = json.dumps(entry([2], 0, 2)).encode()
 FIRST, SECOND = "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"
 A, B = {"a": array((2, 3), "float32")}, {"b": array((4,), "int32")}
 
@@ -134,19 +133,11 @@ FILE_LIES = (
     file_lie("a header longer than is allowed", "allows 100000000", {}, length=2**63),
     file_lie("a header that is a list", "not a JSON object", []),
     file_lie("a header that is not JSON", "not valid JSON", b'{"a": }'),
-    file_lie("a header that nests deeply", "not valid JSON", b'{"a":' * 200_000),
     file_lie("a number of a million digits", "not valid JSON", b'{"a":' + b"9" * 1_000_000 + b"}"),
-    file_lie("a name twice", "comes twice", b'{"a":%s,"a":1}' % ONE, b"ab"),
     file_lie(
         "a hundred thousand names, one twice",
         "comes twice",
         b'{"__metadata__":{%s}}' % b",".join(b'"%d":""' % (i % 99_999) for i in range(100_000)),
-    ),
-    file_lie(
-        "a name that is no Unicode",
-        "not valid JSON",
-        b'{"\\ud800":' + json.dumps(entry([2], 0, 2)).encode() + b"}",
-        b"ab",
     ),
     file_lie("bytes after the last tensor", "3 follow", {"a": entry([2], 0, 2)}, b"abc"),
     file_lie("a hole", "begins at byte 3", {"a": entry([2], 0, 2), "b": entry([2], 3, 5)}, b"abcde"),
@@ -185,8 +176,6 @@ INDEX_LIES = (
     ),
     written("elsewhere", "a name in two files", SECOND, encoded(A | B)),
     written("not valid JSON", "an index that is not JSON", INDEX, b"{"),
-    written("where an object belongs", "an index that is a list", INDEX, b"[]"),
-    written("comes twice", "an index with a name twice", INDEX, b'{"weight_map": {"a": "x", "a": "y"}}'),
     written("weight_map", "an index without a map", INDEX, b'{"metadata": {}}'),
     written("weight_map", "an index whose metadata is a list", INDEX, b'{"metadata": [1], "weight_map": {}}'),
     written(
