@@ -94,10 +94,6 @@ class Header:
 
 def header_length(prefix: bytes, file_size: int) -> int:
     """The length in a file's first 8 bytes."""
-    if prefix.startswith(b"version "):
-        raise SourceError(
-            "it is a Git LFS pointer, not the file itself", hint="Fetch the real file: `git lfs pull`."
-        )
     length = int.from_bytes(prefix, "little")
     if len(prefix) < PREFIX_BYTES:
         raise damaged(f"{file_size} bytes are too few for a safetensors file")
