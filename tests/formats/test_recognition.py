@@ -178,7 +178,6 @@ def test_pointers_among_other_files(tmp_path: Path) -> None:
     (tmp_path / "a.bin").write_bytes(b"\0\0\0\0TFL3")
     (tmp_path / "model-00002-of-00002.safetensors").write_bytes(LFS)
     found = stand_in(os.fspath(tmp_path))
-    assert found is not None
     assert found.what == "a directory with a Git LFS pointer in place of model-00002-of-00002.safetensors"
     assert "`git lfs pull`" in refusal(tmp_path)
 
@@ -200,12 +199,10 @@ def test_a_saved_model_without_variables(name: str, tmp_path: Path) -> None:
 def test_names_are_escaped(tmp_path: Path) -> None:
     (tmp_path / "\x1b[31m.bin").write_bytes(LFS)
     found = stand_in(os.fspath(tmp_path))
-    assert found is not None
     assert found.what.endswith("in place of \\x1b[31m.bin")
     (tmp_path / "\x1b[31m.bin").unlink()
     (tmp_path / "\x1b_1").mkdir()
     steps = without_arrays(os.fspath(tmp_path))
-    assert steps is not None
     assert "(\\x1b_1)" in steps.what
 
 

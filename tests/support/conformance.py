@@ -189,7 +189,6 @@ class Reading(ReadingFromStore):
     def test_manifests_cover_the_array(self, saved: Path) -> None:
         for name, value in self.sample().items():
             manifest = self.open(saved).leaves()[name].manifest
-            assert manifest is not None
             assert manifest.spec == ArraySpec(value.shape, value.dtype)
             assert len(manifest.chunk_shape) == value.ndim
             assert all(manifest.chunk_shape)
@@ -202,7 +201,6 @@ class Reading(ReadingFromStore):
         source = self.open(saved)
         for name, value in self.sample().items():
             manifest = source.leaves()[name].manifest
-            assert manifest is not None
             assert manifest.codec.raw == self.raw
             if manifest.codec.raw:
                 assert manifest.codec.order == "C" or value.ndim < 2

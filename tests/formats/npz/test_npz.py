@@ -212,7 +212,6 @@ def test_the_manifest_of_an_array_in_fortran_order(dtype: str, tmp_path: Path) -
     value = np.asfortranarray(array((4, 5, 6), "float32").astype(dtype))
     path = saved(tmp_path / "x", {"x": value})
     manifest = opened(path).leaves()["x"].manifest
-    assert manifest is not None
     assert manifest.codec.order == "F"
     assert manifest.codec.raw == (dtype == "<f4")
     (chunk,) = manifest.chunks.values()
@@ -270,7 +269,6 @@ def test_what_cannot_be_read_does_not_hide_the_rest(compressed: bool, tmp_path: 
     source = opened(saved(tmp_path / "x", {name: value for name, (value, *_) in arrays.items()}, compressed))
     assert list(source.leaves()) == list(arrays)
     for (value, dtype, what), leaf in zip(arrays.values(), source.leaves().values(), strict=True):
-        assert leaf.spec is not None
         assert (leaf.spec.dtype.name, leaf.spec.shape) == (dtype, value.shape)
         whole = Region.whole(value.shape)
         if not what:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from ckpt_surgery.core.arrays import ArraySpec, Region, chunk_regions
 from ckpt_surgery.core.errors import SourceError
-from ckpt_surgery.core.manifests import Manifest, contiguous
+from ckpt_surgery.core.manifests import contiguous
 from ckpt_surgery.formats.shared.boxes import MOST_SPLIT_AXES, Box, Boxes, check_tiling, on_grid
 from ckpt_surgery.storage.listing import FileStat
 from ckpt_surgery.storage.reading import NONE_LISTED
@@ -68,13 +68,11 @@ def test_only_boxes_that_a_region_touches_are_read(tmp_path: Path) -> None:
 def test_boxes_of_one_shape_are_a_grid(tmp_path: Path) -> None:
     boxes = stored(tmp_path / "x", EVEN)
     manifest = on_grid(SPEC, boxes)
-    assert manifest is not None
     assert (manifest.spec, manifest.chunk_shape, sorted(manifest.chunks)) == (
         *(SPEC, (5, 2)),
         [(0, 0), (0, 1), (0, 2)],
     )
     first = boxes[0].stored
-    assert isinstance(first, Manifest)
     assert manifest.chunks[0, 0] is first.chunks[0, 0]
     assert on_grid(SPEC, stored(tmp_path / "x", UNEVEN)) is None
     assert on_grid(SPEC, [boxes[0], boxes[1], Box(EVEN[2], Reading(VALUE))]) is None
@@ -83,7 +81,6 @@ def test_boxes_of_one_shape_are_a_grid(tmp_path: Path) -> None:
 def test_boxes_are_checked_where_they_are_read_whole(tmp_path: Path) -> None:
     boxes = stored(tmp_path / "x", UNEVEN)
     first = boxes[0].stored
-    assert isinstance(first, Manifest)
     seen: list[int] = []
     checks = {first.chunks[0, 0]: lambda chunk, data: seen.append(data.size)}
     Boxes(SPEC, boxes, checks).read(Region((0, 0), (2, 5)), NONE_LISTED)

@@ -38,7 +38,7 @@ from tests.support.effort import examples
 from tests.support.strategies import Damages, damaged, damages, documents, shapes, unicode
 
 
-def tree_of(path: Path, data: bytes) -> Node:
+def tree_of(path: Path, data: bytes) -> Any:
     path.write_bytes(data)
     with opened(str(path)) as file:
         return read_tree(file)
@@ -137,7 +137,6 @@ def test_every_cut_is_refused(tmp_path: Path) -> None:
 def test_every_form_of_plain_values(value: Any, tmp_path: Path) -> None:
     found = tree_of(tmp_path / "x", msgpack.packb({"a": value}))
     assert found == {"a": value}
-    assert isinstance(found, dict)
     assert type(found["a"]) is type(value)
 
 
@@ -179,7 +178,6 @@ def test_the_deepest(tmp_path: Path) -> None:
     data = b"\x81\xa1a" * MOST_DEPTH + b"\xc0"
     found = tree_of(tmp_path / "x", data)
     for _ in range(MOST_DEPTH):
-        assert isinstance(found, dict)
         found = found["a"]
     assert found is None
 
@@ -213,7 +211,6 @@ def test_payloads_are_jumped_over(tmp_path: Path) -> None:
             out.seek(0, 2)
     with opened(str(tmp_path / "x")) as file, bounded(2**20):
         found = read_tree(file)
-    assert isinstance(found, dict)
     assert list(found) == ["a", "b", "c"]
     assert {node.spec.nbytes for node in found.values() if isinstance(node, ArrayAt)} == {length}
 
@@ -296,14 +293,11 @@ def test_whatever_is_read_from_damaged_documents_flax_reads_too(
 # --- arrays in pieces -------------------------------------------------------------------------------------
 
 
-def cut(path: Path, value: np.ndarray, nbytes: int, monkeypatch: pytest.MonkeyPatch) -> ArrayAt:
+def cut(path: Path, value: np.ndarray, nbytes: int, monkeypatch: pytest.MonkeyPatch) -> Any:
     """An array as flax cuts it into pieces of so many bytes."""
     monkeypatch.setattr(serialization, "MAX_CHUNK_SIZE", nbytes)
     found = tree_of(path, serialization.to_bytes({"x": value}))
-    assert isinstance(found, dict)
-    node = found["x"]
-    assert isinstance(node, ArrayAt)
-    return node
+    return found["x"]
 
 
 SHAPES = (
@@ -335,7 +329,6 @@ def test_manifests_of_arrays_in_pieces(
     found = cut(tmp_path / "x", value, nbytes, monkeypatch)
     assert len(found.pieces) == -(-value.size // max(1, nbytes // 4))
     manifest = manifest_of(found, str(tmp_path / "x"))
-    assert manifest is not None
     assert manifest.chunk_shape == chunks
     assert manifest.complete
     assert not any(n % c for n, c in zip(shape, chunks, strict=True))
