@@ -7,14 +7,12 @@ diffusers.
 import os
 from dataclasses import replace
 
-from ckpt_surgery.core.errors import SourceError
-from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.registry import Listing, Selection
 from ckpt_surgery.formats.shared.hf_index import read_sharded
 from ckpt_surgery.formats.shared.torch.tree import list_leaves, read_saved
-from ckpt_surgery.formats.shared.zip.members import LOCAL, read_archive
+from ckpt_surgery.formats.shared.zip.members import read_archive
 from ckpt_surgery.formats.torch import INDEX_SUFFIX, NAMES
-from ckpt_surgery.storage.failures import damaged, with_path
+from ckpt_surgery.storage.failures import with_path
 from ckpt_surgery.storage.reading import opened
 
 
@@ -22,22 +20,10 @@ def read_file(directory: str, name: str) -> Listing:
     """The leaves of a file, from the archive's directory and the pickle; runs nothing."""
     path = os.path.join(directory, name)
     with opened(path) as file:
-        if file.read(0, min(len(LOCAL), file.stat.size)) != LOCAL:
-            raise _no_archive(path)
         archive = read_archive(file)
         with with_path(path):
             saved, stem = read_saved(file, archive), os.path.splitext(name)[0]
             return replace(list_leaves(saved, path, stem), files={path: file.stat})
-
-
-def _no_archive(path: str) -> SourceError:
-    from ckpt_surgery.formats.recognition import recognized
-
-    other = recognized(path)
-    if other is None:
-        flaw = "does not begin as PyTorch's files do, which are zip archives"
-        return damaged(f"{shown(path)} {flaw}")
-    return SourceError(f"{shown(path)}: this looks like {other.what}", hint=other.hint)
 
 
 def read(path: str, selection: Selection) -> Listing:

@@ -169,8 +169,8 @@ PICKLE_LIES = (
 )
 FILE_LIES = (
     file_lie("an empty file", "empty file", lambda path: path.write_bytes(b"")),
-    file_lie("a file from before 1.6", "looks like a PyTorch file saved before 1.6\n.*torch.save", old),
-    file_lie("bytes of no kind", "does not begin as PyTorch's", lambda path: path.write_bytes(b"\xff" * 99)),
+    file_lie("a file from before 1.6", "looks like a PyTorch file saved before 1.6: .*\n.*torch.save", old),
+    file_lie("bytes of no kind", "no end of a zip archive", lambda path: path.write_bytes(b"\xff" * 99)),
     file_lie("arrays of NumPy", "holds 0 files data.pkl", arrays),
     file_lie("two pickles", "holds 2 files data.pkl", twice),
     lie("a program", "it is TorchScript", {}, {"constants.pkl": document(())}),
