@@ -66,9 +66,7 @@ class Inflated:
         return OpenFile(file.path, replace(file.stat, size=self.member.size), partial(self.read_into, file))
 
     def finish(self, file: OpenFile) -> None:
-        """Inflate to the end. Raises SourceError unless the number of bytes and the CRC-32 are right."""
-        while self.position < self.member.size:
-            self._next(file, PIECE)
+        """After all bytes were read: raises SourceError unless their number and CRC-32 are right."""
         while not self._stream.eof:
             if self._make(file, 1):
                 raise self._wrong(file, "it inflates to more")
