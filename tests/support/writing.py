@@ -108,6 +108,14 @@ class Workers:
         arrays = {f"layer_{i}/w": generator.standard_normal((7, 5)).astype(np.float32) for i in range(4)}
         return arrays | {"large": generator.integers(0, 256, (9, 5000), np.uint8), "one": np.array(7)}
 
+    def half_written(self, directory: Path) -> tuple[dict[str, np.ndarray], Sink]:
+        """Arrays of which a worker that was killed wrote every other chunk, and a new sink for them."""
+        arrays = self.shared_work()
+        first = self.sink(directory, self.outputs(arrays))
+        first.create()
+        _write_part(first.attach("0"), first, arrays, 0, 2)
+        return arrays, self.sink(directory, self.outputs(arrays))
+
     def test_two_writers(self, tmp_path: Path) -> None:
         """Each writes every other chunk, at the same time."""
         arrays = self.shared_work()
@@ -120,12 +128,7 @@ class Workers:
 
     def test_a_worker_that_begins_again(self, tmp_path: Path) -> None:
         """What was flushed before it was killed counts; what it writes again does no harm."""
-        arrays = self.shared_work()
-        first = self.sink(tmp_path / "written", self.outputs(arrays))
-        first.create()
-        _write_part(first.attach("0"), first, arrays, 0, 2)
-        del first
-        again = self.sink(tmp_path / "written", self.outputs(arrays))
+        arrays, again = self.half_written(tmp_path / "written")
         writer = again.attach("0")
         for output, region, block in in_chunks(again.outputs, arrays)[:5]:
             writer.write(output, region, block)
@@ -135,12 +138,7 @@ class Workers:
 
     def test_what_an_earlier_process_wrote_is_read_back(self, tmp_path: Path) -> None:
         """After `create` has been repeated too; what was not written is missing."""
-        arrays = self.shared_work()
-        first = self.sink(tmp_path / "written", self.outputs(arrays))
-        first.create()
-        _write_part(first.attach("0"), first, arrays, 0, 2)
-        del first
-        again = self.sink(tmp_path / "written", self.outputs(arrays))
+        arrays, again = self.half_written(tmp_path / "written")
         again.create()
         writer = again.attach("0")
         work = in_chunks(again.outputs, arrays)

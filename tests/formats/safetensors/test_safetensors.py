@@ -17,6 +17,7 @@ from ckpt_surgery.core.arrays import Region
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.formats.opening import detect_format, encoder, open_sink
 from ckpt_surgery.formats.registry import SinkOptions
+from ckpt_surgery.formats.safetensors.header import CODES as WRITTEN
 from tests.support import conformance
 from tests.support.arrays import array
 from tests.support.comparing import assert_same
@@ -26,28 +27,8 @@ from tests.support.reading import opened, values
 from tests.support.strategies import Damages, damaged, damages, named_arrays, unicode
 from tests.support.writing import Arrays, leaf_of, output_of, write_all
 
-CODES = {
-    "BOOL": "bool",
-    "U8": "uint8",
-    "I8": "int8",
-    "U16": "uint16",
-    "I16": "int16",
-    "U32": "uint32",
-    "I32": "int32",
-    "U64": "uint64",
-    "I64": "int64",
-    "F16": "float16",
-    "BF16": "bfloat16",
-    "F32": "float32",
-    "F64": "float64",
-    "C64": "complex64",
-    "F8_E4M3": "float8_e4m3fn",
-    "F8_E4M3FNUZ": "float8_e4m3fnuz",
-    "F8_E5M2": "float8_e5m2",
-    "F8_E5M2FNUZ": "float8_e5m2fnuz",
-    "F8_E8M0": "float8_e8m0fnu",
-}
-"""The library's names of types, but for those of less than a byte."""
+CODES = {code: dtype.name for dtype, code in WRITTEN.items()}
+"""Types by the library's names, but for those of less than a byte."""
 
 INDEX = "model.safetensors.index.json"
 
