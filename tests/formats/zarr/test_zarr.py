@@ -212,15 +212,27 @@ LIES_2 = (
 # --- conformance ------------------------------------------------------------------------------------------
 
 
-class Group:
-    """What holds for zarr alone: a chunk without a file is the fill value."""
+class Group(conformance.Writing):
+    format = "zarr"
+    dtypes = (*NATIVE, *EXTENDED)
+    names = PATHS
+    raw = False
+    refused_names: ClassVar = NO_PATHS
+    version: ClassVar[int]
+
+    def save(self, arrays: Arrays, path: Path) -> Path:
+        return saved(arrays, path, self.version)
+
+    def load(self, path: Path) -> dict[str, np.ndarray]:
+        return loaded(path, self.version)
 
     def test_missing_files(self, saved: Path, tmp_path: Path) -> None:
+        """What holds for zarr alone: a chunk without a file is the fill value."""
         path = copy_of(saved, tmp_path / "copy")
-        wanted: dict[str, np.ndarray] = self.sample()  # type: ignore[attr-defined]
+        wanted: dict[str, np.ndarray] = self.sample()
         for file in files_of(path):
             file.rename(tmp_path / "aside")
-            found = self.outcome(path)  # type: ignore[attr-defined]
+            found = self.outcome(path)
             name = next((n for n in wanted if file.is_relative_to(path / n)), "")
             if (name and file.parent != path / name) or file.name[0] in "0123456789c":
                 assert_same(found, wanted | {name: np.zeros_like(wanted[name])})
@@ -234,35 +246,15 @@ class Group:
         assert_same(values(opened(path)), wanted)
 
 
-class TestVersion3(Group, Processes, conformance.Writing):
-    format = "zarr"
-    dtypes = (*NATIVE, *EXTENDED)
-    names = PATHS
+class TestVersion3(Processes, Group):
+    version = 3
     lies = LIES_3
-    raw = False
-    refused_names: ClassVar = NO_PATHS
-
-    def save(self, arrays: Arrays, path: Path) -> Path:
-        return saved(arrays, path, 3)
-
-    def load(self, path: Path) -> dict[str, np.ndarray]:
-        return loaded(path, 3)
 
 
-class TestVersion2(Group, conformance.Writing):
-    format = "zarr"
-    dtypes = (*NATIVE, *EXTENDED)
-    names = PATHS
+class TestVersion2(Group):
+    version = 2
     lies = LIES_2
-    raw = False
-    refused_names: ClassVar = NO_PATHS
     more_options: ClassVar = {"zarr": 2}
-
-    def save(self, arrays: Arrays, path: Path) -> Path:
-        return saved(arrays, path, 2)
-
-    def load(self, path: Path) -> dict[str, np.ndarray]:
-        return loaded(path, 2)
 
 
 # --- what only zarr has: reading ----------------------------------------------------------------------------
