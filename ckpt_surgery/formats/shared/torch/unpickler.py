@@ -130,6 +130,10 @@ class _Machine:
         items, self.stack = self.stack, self.below.pop()
         return items
 
+    def extend(self, items: Sequence[Any]) -> None:
+        """Put values at the end of the list on the stack."""
+        self.top(list).extend(items)
+
     def fill(self, items: Sequence[Any]) -> None:
         """Put alternating keys and values into the dictionary on the stack."""
         target = self.top(dict)
@@ -178,16 +182,6 @@ def _add_all(machine: _Machine, argument: Any) -> None:
     machine.top(Unsupported)
 
 
-def _append(machine: _Machine, argument: Any) -> None:
-    value = machine.pop()
-    machine.top(list).append(value)
-
-
-def _append_all(machine: _Machine, argument: Any) -> None:
-    items = machine.since_mark()
-    machine.top(list).extend(items)
-
-
 def _stack_global(machine: _Machine, argument: Any) -> None:
     name = machine.popped(str)
     module = machine.popped(str)
@@ -228,10 +222,6 @@ def _build(machine: _Machine, argument: Any) -> None:
     machine.push(target)
 
 
-def _extension(machine: _Machine, argument: Any) -> None:
-    raise damaged(f"it asks for number {argument} of the registry of extensions", RESAVE)
-
-
 Instruction = Callable[[_Machine, Any], object]
 """The effect of an opcode on the machine, given its argument."""
 
@@ -262,8 +252,8 @@ _INSTRUCTIONS: Mapping[str, Instruction] = {
     "LIST": lambda machine, _: machine.push(machine.since_mark()),
     "DICT": _dict,
     "FROZENSET": _replace_set,
-    "APPEND": _append,
-    "APPENDS": _append_all,
+    "APPEND": lambda machine, _: machine.extend([machine.pop()]),
+    "APPENDS": lambda machine, _: machine.extend(machine.since_mark()),
     "ADDITEMS": _add_all,
     "SETITEM": lambda machine, _: machine.fill(machine.popped_many(2)),
     "SETITEMS": lambda machine, _: machine.fill(machine.since_mark()),
@@ -280,7 +270,6 @@ _INSTRUCTIONS: Mapping[str, Instruction] = {
     "OBJ": lambda machine, _: _refuse_instance(next(iter(machine.since_mark()), None)),
     "NEWOBJ": _new,
     "NEWOBJ_EX": lambda machine, _: _refuse_instance(machine.popped_many(3)[0]),
-    **dict.fromkeys(("EXT1", "EXT2", "EXT4"), _extension),
 }
 """Effects of the known opcodes, by name. Any other is refused with its name."""
 

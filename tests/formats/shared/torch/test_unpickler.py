@@ -115,7 +115,7 @@ FORMS = (
         b"\x80\x04ctorch\nFloatStorage\n)}\x92.",
         "instance of `torch.FloatStorage`",
     ),
-    Attack("an extension", b"\x80\x02\x82\x07.", "number 7 of the registry"),
+    Attack("an extension", b"\x80\x02\x82\x07.", "the instruction EXT1"),
     Attack(
         "a global from the stack",
         b"\x80\x04" + text("os") + text("system") + b"\x93" + text(TOUCH) + b"\x85R.",
