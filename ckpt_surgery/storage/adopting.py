@@ -27,9 +27,6 @@ from ckpt_surgery.storage.paths import path_text
 from ckpt_surgery.storage.reading import OpenFile, opened, range_crc, read_pieces, write_at
 from ckpt_surgery.storage.samples import state_of
 
-NONE_REPLACED = SafeToHardlink()
-"""No format is known to replace its files."""
-
 
 class FileLinks:
     """Files of a new checkpoint that share their bytes with files of others, or are copies where need be.
@@ -37,7 +34,7 @@ class FileLinks:
     Safe to use from several threads. Processes that link the same file give it the same name.
     """
 
-    def __init__(self, directory: Path, mode: LinkMode, replaced: SafeToHardlink = NONE_REPLACED):
+    def __init__(self, directory: Path, mode: LinkMode, replaced: SafeToHardlink):
         self._directory = directory
         """Directory that the names of the new files are relative to."""
         self._mode = mode

@@ -9,7 +9,6 @@ import hashlib
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from pathlib import Path
-from types import MappingProxyType
 
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.text import shown
@@ -24,7 +23,6 @@ from ckpt_surgery.storage.store import (
     Version,
 )
 
-NOTHING: Mapping[str, Stat] = MappingProxyType({})
 OWN = ".ckpt-surgery/"
 """Prefix below a destination under which runs keep what is theirs until they have published."""
 
@@ -46,9 +44,9 @@ class UnpublishedStore:
         store: Store,
         prefix: str,
         run: str,
-        taken: Set[str] = frozenset(),
-        written: Mapping[str, Stat] = NOTHING,
-        check: Callable[[], None] = lambda: None,
+        taken: Set[str],
+        written: Mapping[str, Stat],
+        check: Callable[[], None],
     ):
         """`prefix`: the destination's name in the store. `taken`: names of the older checkpoint's objects.
         `written`: objects that this run, or workers for it, put earlier, by the names that they lie under

@@ -25,7 +25,7 @@ from ckpt_surgery.core.arguments import LinkMode, PathLike
 from ckpt_surgery.core.digests import bytes_crc
 from ckpt_surgery.core.manifests import Chunk
 from ckpt_surgery.core.protocols import AdoptedFile
-from ckpt_surgery.storage.adopting import NONE_REPLACED, FileLinks, copy_chunk, name_for
+from ckpt_surgery.storage.adopting import FileLinks, copy_chunk, name_for
 from ckpt_surgery.storage.draft import UnpublishedStore
 from ckpt_surgery.storage.failures import changed, storage_errors
 from ckpt_surgery.storage.linking import SafeToHardlink
@@ -249,6 +249,8 @@ class StorePlaces:
 
 
 Places = LocalPlaces | StorePlaces
+NONE_REPLACED = SafeToHardlink()
+"""No format is known to replace its files."""
 
 
 def open_places(
