@@ -18,7 +18,7 @@ import torch
 from ckpt_surgery.core.arrays import ArraySpec, Region
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.keys import Key
-from ckpt_surgery.core.leaves import Leaf, LeafKind
+from ckpt_surgery.core.leaves import LeafKind
 from ckpt_surgery.formats.torch import FORMAT
 from tests.formats.bounds import bounded
 from tests.formats.torch.lies import FILE_LIES, PICKLE_LIES, TENSOR_LIES
@@ -62,11 +62,6 @@ def saved(value: object, path: Path, **options: Any) -> Path:
     return path
 
 
-def leaves(value: object, directory: Path) -> Mapping[str, Leaf]:
-    found: Mapping[str, Leaf] = opened(saved(value, directory / "saved.pt")).leaves()
-    return found
-
-
 class TestTorch(conformance.Reading):
     format = "torch"
     dtypes = DTYPES
@@ -98,6 +93,7 @@ def test_nested_states(tmp_path: Path) -> None:
         "nothing": None,
         "empties": ({}, [], ()),
         "a/b": 1,
+        "size": torch.ones(2).shape,
     }
     source = opened(saved(state, tmp_path / "saved.pt"))
     found = source.leaves()
@@ -113,6 +109,7 @@ def test_nested_states(tmp_path: Path) -> None:
             "least": np.array(-(2**63)),
             "done": np.array(True),
             "a/b": np.array(1),
+            "size/0": np.array(2),
         },
     )
     others = {text: leaf for text, leaf in found.items() if text not in scalars}
@@ -130,6 +127,7 @@ def test_nested_states(tmp_path: Path) -> None:
     assert found["optimizer/state/0/step"].key.sequences == (False, False, False, False)
     assert found["optimizer/param_groups/0/params/0"].key.sequences == (False, False, True, False, True)
     assert found["a/b"].key == Key.of(["a/b"])
+    assert found["size/0"].key.sequences == (False, True)
 
 
 COMPLEX = torch.ones(2, dtype=torch.complex64)
@@ -171,14 +169,6 @@ def test_the_first_version_of_tensors(tmp_path: Path) -> None:
     assert values(opened(path))["w"].tolist() == [1, 3, 5]
 
 
-def test_a_size_is_a_tuple_of_scalars(tmp_path: Path) -> None:
-    found = leaves({"size": torch.ones(2, 3).shape}, tmp_path)
-    assert {text: leaf.key.sequences for text, leaf in found.items()} == {
-        "size/0": (False, True),
-        "size/1": (False, True),
-    }
-
-
 def test_files_without_checksums(tmp_path: Path) -> None:
     before = torch.serialization.get_crc32_options()
     torch.serialization.set_crc32_options(False)
@@ -211,8 +201,9 @@ def test_files_without_checksums(tmp_path: Path) -> None:
 )
 @pytest.mark.filterwarnings("ignore")  # of what torch deprecates
 def test_what_is_no_leaf_is_refused(make: Callable[[], object], says: str, tmp_path: Path) -> None:
+    path = saved({"x": {"y": make()}}, tmp_path / "saved.pt")
     with pytest.raises(SourceError, match=says):
-        leaves({"x": {"y": make()}}, tmp_path)
+        opened(path)
 
 
 @pytest.mark.parametrize("protocol", [4, 5])
