@@ -4,6 +4,7 @@ import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from urllib.request import Request, urlopen
 
 from tests.emulators.disturbing import Disturbance, served
 
@@ -26,16 +27,8 @@ class Emulator:
 
     def bucket(self) -> str:
         """The URL of a new bucket."""
-        import boto3
-
         name = f"bucket-{next(_NUMBERS)}"
-        boto3.client(
-            "s3",
-            endpoint_url=self.endpoint,
-            aws_access_key_id=ENVIRONMENT["AWS_ACCESS_KEY_ID"],
-            aws_secret_access_key=ENVIRONMENT["AWS_SECRET_ACCESS_KEY"],
-            region_name=ENVIRONMENT["AWS_REGION"],
-        ).create_bucket(Bucket=name)
+        urlopen(Request(f"{self.endpoint}/{name}", method="PUT")).close()
         self.disturbance.clear()
         return f"s3://{name}"
 
