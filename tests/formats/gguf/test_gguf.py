@@ -13,8 +13,7 @@ import pytest
 from ckpt_surgery.core.arrays import Region
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.formats.gguf import FORMAT
-from ckpt_surgery.formats.gguf.header import MOST_HEADER_BYTES, PAGE, read_header
-from ckpt_surgery.storage.reading import opened as opened_file
+from ckpt_surgery.formats.gguf.header import MOST_HEADER_BYTES, PAGE
 from tests.formats.bounds import bounded
 from tests.formats.gguf.files import PLAIN, entry, made, numbers_of, save, tensor, text
 from tests.formats.gguf.files import array as array_value
@@ -198,20 +197,6 @@ def test_texts_that_lead_beyond_the_header(tmp_path: Path) -> None:
     os.truncate(path, 2**36)
     with pytest.raises(SourceError, match="bytes of texts end beyond byte"), bounded(SLACK_BYTES):
         opened(path)
-
-
-def test_files_of_the_library_agree_with_its_reader(tmp_path: Path) -> None:
-    """Names, shapes in both orders, types and places."""
-    arrays = {"x": array((3, 4, 5), "float32"), "y.z": array((2, 6), "float16")}
-    path = save(arrays, tmp_path / "x.gguf", lambda writer: writer.add_array("t", ["w"] * 999))
-    theirs = {
-        one.name: (tuple(map(int, one.shape)), int(one.tensor_type), int(one.data_offset))
-        for one in gguf.GGUFReader(path).tensors
-    }
-    with opened_file(os.fspath(path)) as file:
-        ours = read_header(file).tensors
-    codes = {"F32": 0, "F16": 1}
-    assert {t.name: (t.spec.shape[::-1], codes[t.type.name], t.offset) for t in ours} == theirs
 
 
 # --- models in several files ------------------------------------------------------------------------------

@@ -11,10 +11,9 @@ import msgpack
 import numpy as np
 import pytest
 
-import ckpt_surgery
 from ckpt_surgery.api import applying
 from ckpt_surgery.core.arrays import ArraySpec
-from ckpt_surgery.core.errors import RecipeError, UsageError
+from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.formats.opening import encoder, open_source
@@ -116,41 +115,6 @@ def test_placeholders_alone_find_every_array(tmp_path: Path) -> None:
 
 
 # --- where it does not apply --------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("output", "says"),
-    [
-        (
-            "{structure_file: true}",
-            "recipe.yaml:2:26  output.structure_file\n"
-            "    output: {structure_file: true}\n"
-            "                             ^^^^\n"
-            "  a structure file is for versions of Orbax that only read zarr 2\n"
-            "  Add `zarr: 2`, or remove `structure_file`.",
-        ),
-        (
-            "{zarr: 2, format: npz, structure_file: true}",
-            "recipe.yaml:2:48  output.structure_file\n"
-            "    output: {zarr: 2, format: npz, structure_file: true}\n"
-            "                                                   ^^^^\n"
-            "  npz checkpoints have no structure file\n"
-            "  Leave it out.",
-        ),
-    ],
-)
-def test_recipes_that_cannot_have_one(output: str, says: str, tmp_path: Path) -> None:
-    path = recipe(tmp_path, f"version: 1\noutput: {output}\n")
-    ((_, problems),) = ckpt_surgery.lint([path])
-    assert [str(problem).removeprefix(f"{tmp_path}/") for problem in problems] == [says]
-    with pytest.raises(RecipeError):
-        applying.plan(path, OLDER / "0.4.8-ocdbt")
-
-
-def test_a_zarr_version_that_is_wrong_is_one_problem(tmp_path: Path) -> None:
-    path = recipe(tmp_path, "version: 1\noutput: {zarr: 4, structure_file: true}\n")
-    ((_, problems),) = ckpt_surgery.lint([path])
-    assert len(problems) == 1
 
 
 def test_the_command_line_may_choose_a_format_without_one(tmp_path: Path) -> None:

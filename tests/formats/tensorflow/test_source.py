@@ -155,13 +155,6 @@ def entries_of(data: bytes, directory: Path) -> list[tuple[bytes, bytes]]:
         return list(table_entries(file))
 
 
-def test_a_table_in_snappy_blocks(tmp_path: Path) -> None:
-    pairs = [(b"layer_%04d/kernel" % i, b"value %d" % i) for i in range(3000)]
-    packed = bundles.snappy_table(pairs, 500)
-    assert len(packed) < len(bundles.block(pairs)) / 2
-    assert entries_of(packed, tmp_path) == pairs
-
-
 def test_tensorflow_reads_an_index_in_snappy_blocks_and_so_do_we(tmp_path: Path) -> None:
     """Of an index that TensorFlow wrote. It leaves blocks raw nowadays; in old checkpoints they are not."""
     arrays = {f"layer_{i:03}/kernel": array((3, 4), "float32", i) for i in range(200)}
@@ -279,15 +272,3 @@ def test_any_entry_is_a_typed_error_or_an_array(
             return
     spec = ArraySpec(found["a"].shape, found["a"].dtype)
     assert spec.nbytes <= 8
-
-
-def test_the_reader_needs_no_tensorflow() -> None:
-    """Checked where it has not been imported: in a process of its own."""
-    import subprocess
-    import sys
-
-    code = (
-        "import sys, ckpt_surgery.formats.tensorflow;"
-        "assert not {'tensorflow', 'google.protobuf', 'jax', 'tensorstore'} & set(sys.modules)"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True)
