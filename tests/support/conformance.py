@@ -83,6 +83,16 @@ class Lie:
     """A pattern that the refusal matches."""
 
 
+def file_lie(name: str, reason: str, says: str, data: bytes) -> Lie:
+    """A file of this name with these bytes."""
+
+    def make(directory: Path) -> Path:
+        (directory / name).write_bytes(data)
+        return directory / name
+
+    return Lie(reason, make, says)
+
+
 class Reading(ReadingFromStore):
     """What every source must do."""
 

@@ -2,7 +2,6 @@
 
 import os
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from unittest.mock import patch
 
@@ -40,26 +39,19 @@ READ = [Type[name] for name in BLOCKS if name not in UNDECODED]
 OTHERS = [Type[name] for name in sorted(UNDECODED)]
 
 
-def same_bits(a: np.ndarray, b: np.ndarray) -> bool:
-    """NaN is equal to itself only with the same bits."""
-    return same(np.ascontiguousarray(a).view(np.uint32), np.ascontiguousarray(b).view(np.uint32))
-
-
 # --- values -----------------------------------------------------------------------------------------------
 
 
 def test_the_types_are_those_of_the_library() -> None:
+    """What it decodes is read."""
     known = {n: (type.name, type.length, type.nbytes) for n, type in TYPES.items()}
     assert known == {int(type): (type.name, *gguf.GGML_QUANT_SIZES[type]) for type in Type}
-
-
-def test_the_types_that_are_read_are_those_that_the_library_decodes() -> None:
+    assert len(READ) == 23
     for type in READ:
         dequantized(type, stored_blocks((1, gguf.GGML_QUANT_SIZES[type][0]), type))
     for type in OTHERS:
         with pytest.raises(NotImplementedError):
             dequantized(type, stored_blocks((1, 256), type))
-    assert len(READ) == 23
 
 
 @pytest.mark.parametrize("type", READ, ids=lambda type: type.name)
@@ -69,33 +61,16 @@ def test_random_blocks(type: Type, tmp_path: Path) -> None:
     blocks = stored_blocks(shape, type)
     found = values(opened(save_blocks({"w": (type, blocks)}, tmp_path / "x.gguf")))["w"]
     assert (found.shape, found.dtype) == (shape, np.float32)
-    assert same_bits(found, dequantized(type, blocks))
+    assert same(found, dequantized(type, blocks))
 
 
-@pytest.mark.parametrize("shape", [(256,), (3, 512), (2, 3, 256), (2, 1, 3, 256), (0, 256), (3, 0)])
-@pytest.mark.parametrize("type", [Type.Q4_0, Type.IQ2_XS], ids=lambda type: type.name)
-def test_shapes(type: Type, shape: Shape, tmp_path: Path) -> None:
-    """Between other tensors, which stay as they are."""
-    blocks, other = stored_blocks(shape, type), array((5,), "float16")
-    path = save_blocks({"w": (type, blocks)} if blocks.size else {}, tmp_path / "x.gguf", {"other": other})
-    if not blocks.size:
-        path = made(tmp_path / "y.gguf", [tensor("w", shape[::-1], int(type))])
-    found = values(opened(path))
-    want = dequantized(type, blocks) if blocks.size else np.empty(shape, np.float32)
-    assert same_bits(found["w"], want)
-    assert found["w"].shape == shape
-    assert same(found.get("other", other), other)
+@pytest.mark.parametrize("shape", [(0, 256), (3, 0)])
+def test_quantized_tensors_without_elements(shape: Shape, tmp_path: Path) -> None:
+    path = made(tmp_path / "y.gguf", [tensor("w", shape[::-1], int(Type.IQ2_XS))])
+    assert same(values(opened(path))["w"], np.empty(shape, np.float32))
 
 
 # --- regions ----------------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Mapping[str, np.ndarray]]:
-    """A file with a tensor of every type that is read, in three axes; and all their values."""
-    stored = {type.name: (type, stored_blocks((3, 5, 768), type, int(type))) for type in READ}
-    path = save_blocks(stored, tmp_path_factory.mktemp("blocks") / "x.gguf")
-    return path, {name: dequantized(*one) for name, one in stored.items()}
 
 
 @examples(60)
@@ -120,7 +95,7 @@ def test_any_array_and_any_region(data: st.DataObject) -> None:
     found = read_blocks(
         manifest, region, lambda wanted: (stored[c.offset : c.offset + c.length] for c in wanted)
     )
-    assert same_bits(found, dequantized(type, blocks)[region.slices])
+    assert same(found, dequantized(type, blocks)[region.slices])
 
 
 def test_a_part_takes_its_own_memory_only(tmp_path: Path) -> None:
@@ -146,13 +121,8 @@ def test_a_bucket_is_read_as_a_disk_is(tmp_path: Path) -> None:
     wanted = dequantized(Type.IQ3_S, blocks)
     with key_value(tmp_path / "bucket") as url:
         source = open_source(uploaded(path, f"{url}/in/x.gguf"))
-        leaf = source.leaves()["w"]
-        for region in (
-            Region.whole((1400, 3840)),
-            Region((540, 3), (1100, 3801)),
-            Region((0, 300), (1400, 310)),
-        ):
-            assert same_bits(source.read(leaf, region), wanted[region.slices]), region
+        for region in (Region((540, 3), (1100, 3801)), Region((0, 300), (1400, 310))):
+            assert same(source.read(source.leaves()["w"], region), wanted[region.slices]), region
 
 
 # --- chunks -------------------------------------------------------------------------------------------------
@@ -196,28 +166,25 @@ def test_every_other_type_is_listed_and_refused_by_name(tmp_path: Path) -> None:
     """With the shape that it stands for; what is beside it is read."""
     stored = {type.name: (type, stored_blocks((2, 256), type)) for type in OTHERS}
     source = opened(save_blocks(stored, tmp_path / "x.gguf", {"plain": array((3,), "float32")}))
-    for type in OTHERS:
-        leaf = source.leaves()[type.name]
-        assert str(leaf.spec) == "float32[2,256]"
+    for name in stored:
+        leaf = source.leaves()[name]
+        assert (str(leaf.spec), leaf.stored_type) == ("float32[2,256]", name)
         assert leaf.manifest is not None
-        assert leaf.manifest.codec.name == type.name
-        assert (leaf.stored_type, leaf.unreadable is None) == (type.name, False)
-        with pytest.raises(
-            SourceError, match=f"`{type.name}`: it is stored as {type.name}, which cannot be read"
-        ):
+        assert leaf.manifest.codec.name == name
+        assert leaf.unreadable is not None
+        with pytest.raises(SourceError, match=f"`{name}`: it is stored as {name}, which cannot be read"):
             source.read(leaf, Region((0, 0), (1, 1)))
     plain = source.leaves()["plain"]
     assert plain.stored_type is None
     assert same(source.read(plain, Region((0,), (3,))), array((3,), "float32"))
 
 
-def test_bytes_that_are_gone(model: tuple[Path, Mapping[str, np.ndarray]], tmp_path: Path) -> None:
-    path = tmp_path / "x.gguf"
-    path.write_bytes(model[0].read_bytes())
-    source = opened(path)
-    os.truncate(path, 3000)
-    with pytest.raises(SourceError, match=r"`Q6_K`: .* has changed since it was listed"):
-        source.read(source.leaves()["Q6_K"], Region((0, 0, 0), (1, 1, 1)))
+def test_bytes_that_are_gone(tmp_path: Path) -> None:
+    blocks = stored_blocks((3, 5, 768), Type.Q6_K)
+    source = opened(save_blocks({"w": (Type.Q6_K, blocks)}, tmp_path / "x.gguf"))
+    os.truncate(tmp_path / "x.gguf", 3000)
+    with pytest.raises(SourceError, match=r"`w`: .* has changed since it was listed"):
+        source.read(source.leaves()["w"], Region((0, 0, 0), (1, 1, 1)))
 
 
 def test_without_the_library_only_plain_numbers_are_read(
@@ -225,16 +192,13 @@ def test_without_the_library_only_plain_numbers_are_read(
 ) -> None:
     stored = {type.name: (type, stored_blocks((2, 256), type)) for type in (Type.Q4_K, Type.Q8_K)}
     path = save_blocks(stored, tmp_path / "x.gguf", {"plain": array((3,), "float32")})
-    with monkeypatch.context() as patched:
-        patched.setitem(sys.modules, "gguf", None)
-        source = opened(path)
-        leaves = source.leaves()
-        assert [str(leaf.spec) for leaf in leaves.values()] == ["float32[2,256]"] * 2 + ["float32[3]"]
-        with pytest.raises(SourceError, match=r"`Q4_K`: it is .*, which needs the package gguf") as refused:
-            source.read(leaves["Q4_K"], Region((0, 0), (1, 1)))
-        assert refused.value.problems[0].hint == "Install it: `pip install gguf`."
-        with pytest.raises(SourceError, match=r"`Q8_K`: it is .*, which cannot be read"):
-            source.read(leaves["Q8_K"], Region((0, 0), (1, 1)))
-        assert same(source.read(leaves["plain"], Region((0,), (3,))), array((3,), "float32"))
-    found = opened(path)
-    assert found.read(found.leaves()["Q4_K"], Region((0, 0), (1, 1))).shape == (1, 1)
+    monkeypatch.setitem(sys.modules, "gguf", None)
+    source = opened(path)
+    leaves = source.leaves()
+    assert [str(leaf.spec) for leaf in leaves.values()] == ["float32[2,256]"] * 2 + ["float32[3]"]
+    with pytest.raises(SourceError, match=r"`Q4_K`: it is .*, which needs the package gguf") as refused:
+        source.read(leaves["Q4_K"], Region((0, 0), (1, 1)))
+    assert refused.value.problems[0].hint == "Install it: `pip install gguf`."
+    with pytest.raises(SourceError, match=r"`Q8_K`: it is .*, which cannot be read"):
+        source.read(leaves["Q8_K"], Region((0, 0), (1, 1)))
+    assert same(source.read(leaves["plain"], Region((0,), (3,))), array((3,), "float32"))

@@ -103,29 +103,23 @@ def test_a_directory_of_several_models_is_not_one(tmp_path: Path) -> None:
 # --- the header -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("version", [2, 3])
-def test_both_versions_are_the_same(version: int, tmp_path: Path) -> None:
-    data = np.arange(8, dtype=np.float32)
-    path = made(tmp_path / "x", [tensor("a", (4, 2))], data=data.tobytes(), version=version)
-    assert_same(values(opened(path)), {"a": data.reshape(2, 4)})
-
-
 @pytest.mark.parametrize("alignment", [1, 8, 32, 256, 4096])
 def test_data_is_aligned_as_the_file_says(alignment: int, tmp_path: Path) -> None:
     arrays = {"a": array((3,), "int8"), "b": array((5,), "float32"), "c": array((2, 2), "float16")}
     path = save(arrays, tmp_path / "x.gguf", lambda writer: writer.add_custom_alignment(alignment))
     source = opened(path)
     assert_same(values(source), arrays)
-    for leaf in source.leaves().values():
-        assert leaf.manifest is not None
-        (chunk,) = leaf.manifest.chunks.values()
-        assert chunk.offset % alignment == 0
+    manifests = [leaf.manifest for leaf in source.leaves().values()]
+    assert [next(iter(m.chunks.values())).offset % alignment for m in manifests if m] == [0, 0, 0]
 
 
-def test_gaps_and_bytes_after_the_tensors_are_nobodys(tmp_path: Path) -> None:
+@pytest.mark.parametrize("version", [2, 3])
+def test_gaps_and_bytes_after_the_tensors_are_nobodys(version: int, tmp_path: Path) -> None:
     data = bytes(64) + np.arange(4, dtype=np.float32).tobytes() + bytes(1000)
-    path = made(tmp_path / "x", [tensor("a", (4,), 0, 64), tensor("none", (0,), 0, 2**40)], data=data)
-    assert_same(values(opened(path)), {"a": np.arange(4, dtype=np.float32), "none": np.zeros(0, np.float32)})
+    tensors = [tensor("a", (2, 2), 0, 64), tensor("none", (0,), 0, 2**40)]
+    path = made(tmp_path / "x", tensors, data=data, version=version)
+    wanted = {"a": np.arange(4, dtype=np.float32).reshape(2, 2), "none": np.zeros(0, np.float32)}
+    assert_same(values(opened(path)), wanted)
 
 
 def test_metadata(tmp_path: Path) -> None:
@@ -153,23 +147,19 @@ def test_metadata(tmp_path: Path) -> None:
     assert type(found["yes"]) is bool
 
 
-def long_metadata(count: int) -> list[bytes]:
+def test_what_is_long_in_the_metadata_is_described(tmp_path: Path) -> None:
+    """Longer than what is read at once, so that texts lie across its borders. None of it is kept."""
+    count = 40_000
     words = b"".join(text(f"word {i}" * (i % 7)) for i in range(count))
-    return [
+    entries = [
         entry("words", 9, array_value(8, count, words)),
         entry("scores", 9, array_value(6, count, bytes(4 * count))),
         entry("truths", 9, array_value(7, count, bytes([0, 1]) * (count // 2))),
         entry("pairs", 9, array_value(9, 1000, array_value(0, 2, b"ab") * 1000)),
         entry("template", 8, text("x" * 2 * count)),
-        entry("last", 4, struct.pack("<I", 7)),
+        *numbers_of(last=7),
     ]
-
-
-def test_what_is_long_in_the_metadata_is_described(tmp_path: Path) -> None:
-    """Longer than what is read at once, so that texts lie across its borders. None of it is kept."""
-    count = 40_000
-    data = np.arange(4, dtype=np.float32).tobytes()
-    path = made(tmp_path / "x.gguf", [tensor("a", (4,))], long_metadata(count), data)
+    path = made(tmp_path / "x.gguf", [tensor("a", (4,))], entries)
     assert path.stat().st_size > 8 * PAGE
     with bounded(SLACK_BYTES):
         source = opened(path)
@@ -181,21 +171,21 @@ def test_what_is_long_in_the_metadata_is_described(tmp_path: Path) -> None:
         "template": {"type": "string", "length": 2 * count},
         "last": 7,
     }
-    assert_same(values(source), {"a": np.arange(4, dtype=np.float32)})
+    assert_same(values(source), {"a": np.zeros(4, np.float32)})
 
 
-def test_a_header_is_only_so_long(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("texts", "says"),
+    [
+        (array_value(8, 2**30), f"beyond byte {MOST_HEADER_BYTES}"),
+        (array_value(8, 300, struct.pack("<Q", 2**30)), "bytes of texts end beyond byte"),
+    ],
+)
+def test_a_header_is_only_so_long(texts: bytes, says: str, tmp_path: Path) -> None:
     """However long the file: with holes it takes no space. Nothing of it is read in vain."""
-    path = made(tmp_path / "x.gguf", [], [entry("a", 9, array_value(8, 2**30))])
+    path = made(tmp_path / "x.gguf", [], [entry("a", 9, texts)])
     os.truncate(path, 2**36)
-    with pytest.raises(SourceError, match=f"beyond byte {MOST_HEADER_BYTES}"), bounded(SLACK_BYTES):
-        opened(path)
-
-
-def test_texts_that_lead_beyond_the_header(tmp_path: Path) -> None:
-    path = made(tmp_path / "x.gguf", [], [entry("a", 9, array_value(8, 300, struct.pack("<Q", 2**30)))])
-    os.truncate(path, 2**36)
-    with pytest.raises(SourceError, match="bytes of texts end beyond byte"), bounded(SLACK_BYTES):
+    with pytest.raises(SourceError, match=says), bounded(SLACK_BYTES):
         opened(path)
 
 
@@ -217,39 +207,29 @@ def test_the_first_file_stands_for_the_model(split: Path) -> None:
         assert [float(value[0]) for value in values(source).values()] == [0, 1, 2, 3, 4]
         assert source.metadata == {"general.architecture": "llama", "llama.block_count": 2}
         assert len(list(source.files())) == 3
-
-
-def test_another_file_is_not_the_model(split: Path) -> None:
     says = r"m-00002-of-00003\.gguf is file 2 of a split model\n  Name its first, m-00001-of-00003\.gguf"
     with pytest.raises(SourceError, match=says):
         opened(split / "m-00002-of-00003.gguf")
-
-
-def renamed(split: Path, **names: str) -> Path:
-    """A split model whose files `a`, `b`, `c` have other names."""
-    for letter, name in names.items():
-        (split / f"m-0000{'abc'.index(letter) + 1}-of-00003.gguf").rename(split / name)
-    return split
+    (split / "m-00001-of-00003.gguf").unlink()  # a region is read from its own file
+    assert source.read(source.leaves()["t4"], Region((1,), (3,))).tolist() == [4, 4]
 
 
 @pytest.mark.parametrize(
     ("names", "open", "says"),
     [
-        ({"a": "m.gguf"}, "m.gguf", r"file 1 of 3, and its name does not say that"),
-        ({"b": "x.gguf"}, "m-00001-of-00003.gguf", r"m-00002-of-00003\.gguf is missing"),
-        (
-            {"a": "m-00001-of-00004.gguf"},
-            "m-00001-of-00004.gguf",
-            r"m-00004-of-00004\.gguf is missing|file 1 of 3, and its name",
-        ),
-        ({"a": "x", "b": "m-00001-of-00003.gguf"}, "m-00001-of-00003.gguf", r"file 2 of 3, and its name"),
+        ({"1": "m.gguf"}, "m.gguf", r"file 1 of 3, and its name does not say that"),
+        ({"2": "x.gguf"}, "m-00001-of-00003.gguf", r"m-00002-of-00003\.gguf is missing"),
+        ({"1": "m-00001-of-00004.gguf"}, "m-00001-of-00004.gguf", r"-of-00004\.gguf is missing|1 of 3, and"),
+        ({"1": "x", "2": "m-00001-of-00003.gguf"}, "m-00001-of-00003.gguf", r"file 2 of 3, and its name"),
     ],
 )
 def test_files_that_are_not_what_their_names_say(
     names: dict[str, str], open: str, says: str, split: Path
 ) -> None:
+    for number, name in names.items():
+        (split / f"m-0000{number}-of-00003.gguf").rename(split / name)
     with pytest.raises(SourceError, match=says):
-        opened(renamed(split, **names) / open)
+        opened(split / open)
 
 
 def test_a_file_named_as_a_part_that_is_none(tmp_path: Path) -> None:
@@ -265,10 +245,3 @@ def test_a_hundred_thousand_files_that_are_not_there(tmp_path: Path) -> None:
     made(first, entries=numbers_of(split__no=0, split__count=99_999))
     with pytest.raises(SourceError, match=r"m-00002-of-99999\.gguf is missing"), bounded(SLACK_BYTES):
         opened(first)
-
-
-def test_reading_a_region_opens_one_file(split: Path) -> None:
-    source = opened(split)
-    (split / "m-00001-of-00003.gguf").unlink()
-    leaf = source.leaves()["t4"]
-    assert source.read(leaf, Region((1,), (3,))).tolist() == [4, 4]
