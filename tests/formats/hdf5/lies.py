@@ -2,6 +2,7 @@
 
 import zlib
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import h5py
@@ -41,26 +42,26 @@ def chunk_lie(reason: str, says: str, data: bytes, nbytes: int = 1000, **how: ob
     return lie(reason, says, build)
 
 
+gzip_lie = partial(chunk_lie, compression="gzip")
+
+
 def replaced(old: int, new: int, width: int = 8) -> Change:
     """Every number of that value becomes another one."""
     return lambda data: data.replace(old.to_bytes(width, "little"), new.to_bytes(width, "little"))
 
 
-def external_storage(file: h5py.File) -> None:
-    file.create_dataset("x", (3,), "f4", external=[("/etc/hostname", 0, 12)])
+def dataset(*what: object, **how: object) -> Build:
+    return lambda file: file.create_dataset("x", *what, **how)
+
+
+def linked(link: object) -> Build:
+    return lambda file: file.update(x=link)
 
 
 def virtual(file: h5py.File) -> None:
     layout = h5py.VirtualLayout((3,), "f4")
     layout[:] = h5py.VirtualSource("/etc/other.h5", "x", (3,))
     file.create_virtual_dataset("x", layout)
-
-
-def soft(path: str) -> Build:
-    def build(file: h5py.File) -> None:
-        file["x"] = h5py.SoftLink(path)
-
-    return build
 
 
 def unfiltered(file: h5py.File) -> None:
@@ -103,10 +104,6 @@ def booleans(file: h5py.File) -> None:
     made.id.write(h5py.h5s.ALL, h5py.h5s.ALL, np.array([0, 1, 2], np.uint8), made.id.get_type())
 
 
-def two_chunks(file: h5py.File) -> None:
-    file.create_dataset("x", data=np.arange(16, dtype=np.uint8), chunks=(8,))
-
-
 def moved(data: bytes) -> bytes:
     """The address of the second chunk, in the tree of chunks, becomes one beyond the end of the file."""
     at = data.index(bytes(range(8, 16))).to_bytes(8, "little")
@@ -117,34 +114,36 @@ def moved(data: bytes) -> bytes:
 
 NOISE = np.random.default_rng(0).integers(0, 256, 1000, np.uint8).tobytes()
 
+ELSEWHERE = dataset((3,), "f4", external=[("/etc/hostname", 0, 12)])
+HUGE = dataset((2**40, 2**40), "u1", chunks=(8, 8))
+ZEROS = dataset(data=np.zeros(7777, np.uint8))
+TWO_CHUNKS = dataset(data=np.arange(16, dtype=np.uint8), chunks=(8,))
+
 LIES = (
-    lie("a link to another file", "`x` is a link to another file", lambda f: f.update(
-        {"x": h5py.ExternalLink("/etc/other.h5", "/x")})),
-    lie("elements in another file", "`x`: its elements are in other files", external_storage),
+    lie(
+        "a link to another file",
+        "`x` is a link to another file",
+        linked(h5py.ExternalLink("/y.h5", "x")),
+    ),
+    lie("elements in another file", "`x`: its elements are in other files", ELSEWHERE),
     lie("a virtual dataset", "`x`: it is a virtual dataset", virtual),
-    lie("a soft link to a dataset", "`x` is a soft link, which is not read", soft("/a")),
+    lie("a soft link to a dataset", "`x` is a soft link, which is not read", linked(h5py.SoftLink("/a"))),
     lie("a chunk without its filters", "`x`: it has chunks that are stored without its filters", unfiltered),
     lie("a group in itself", "`g/h/g` is the same group as `g`", cycle),
-    lie("the root in itself", "`x` is the root group", lambda f: f.update({"x": f["/"]})),
+    lie("the root in itself", "`x` is the root group", lambda file: file.update(x=file["/"])),
     lie("groups with two names each", "is the same group as", diamond),
     lie("groups too deep", "lies in more than 256 groups", deep),
     lie("a name that is not UTF-8", r"the name b'\\xff\\xfe' in `/`", odd_name),
     lie("a filter that is not known", "`x`: it has the filter", unknown_filter),
     lie("a truth that is neither 0 nor 1", "`x`: .* has the byte 2", booleans),
-    lie("a shape beyond all memory", "`x`: it has a shape beyond all memory", lambda f: f.create_dataset(
-        "x", (2**40, 2**40), "u1", chunks=(8, 8))),
-    lie("gigabytes that are not there", "`x`: .*invalid dataset size", lambda f: f.create_dataset(
-        "x", data=np.zeros(7777, np.uint8)), replaced(7777, 1 << 32)),
+    lie("a shape beyond all memory", "`x`: it has a shape beyond all memory", HUGE),
+    lie("gigabytes that are not there", "`x`: .*invalid dataset size", ZEROS, replaced(7777, 1 << 32)),
+    lie("a chunk that is not in the file", "`x`: a chunk of 8 bytes begins at byte", TWO_CHUNKS, moved),
     chunk_lie("a chunk that is too short", "`x`: a chunk of 1000 bytes is stored in 10 bytes", b"\1" * 10),
     chunk_lie("a chunk that is too long", "a chunk of 1000 bytes is stored in 1001", bytes(1001)),
-    chunk_lie("a chunk that inflates to less", "`x`: a chunk inflates to 10 bytes", zlib.compress(
-        b"\1" * 10), compression="gzip"),
-    chunk_lie("a chunk that inflates to more", "inflates to more than 1000 bytes", zlib.compress(
-        bytes(9999)), compression="gzip"),
-    chunk_lie("a bomb", "a chunk of 1073741824 bytes is stored in 1000 bytes", bytes(
-        1000), 1 << 30, compression="gzip"),
-    chunk_lie("a stream that is none", "cannot be inflated", NOISE, compression="gzip"),
-    chunk_lie("a stream without its end", "does not end", zlib.compress(
-        NOISE, 0)[:-3], compression="gzip"),
-    lie("a chunk that is not in the file", "`x`: a chunk of 8 bytes begins at byte", two_chunks, moved),
-)  # fmt: skip
+    gzip_lie("a chunk that inflates to less", "`x`: a chunk inflates to 10 bytes", zlib.compress(b"\1" * 10)),
+    gzip_lie("a chunk that inflates to more", "inflates to more than 1000 bytes", zlib.compress(bytes(9999))),
+    gzip_lie("a bomb", "a chunk of 1073741824 bytes is stored in 1000 bytes", bytes(1000), nbytes=1 << 30),
+    gzip_lie("a stream that is none", "cannot be inflated", NOISE),
+    gzip_lie("a stream without its end", "does not end", zlib.compress(NOISE, 0)[:-3]),
+)

@@ -5,31 +5,28 @@ import os
 import sys
 import zipfile
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ckpt_surgery.core.arrays import ArraySpec, Region
+from ckpt_surgery.core.arrays import ArraySpec
 from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
-from ckpt_surgery.core.protocols import Source
+from ckpt_surgery.core.protocols import Output
 from ckpt_surgery.formats.hdf5 import FORMAT
 from ckpt_surgery.formats.hdf5.writing import SparseFile
-from ckpt_surgery.formats.opening import encoder, open_sink, open_source
+from ckpt_surgery.formats.opening import encoder, open_sink
 from ckpt_surgery.formats.registry import SinkOptions
 from tests.formats.bounds import bounded
 from tests.support.arrays import array
 from tests.support.comparing import assert_same
 from tests.support.hdf5_files import load_hdf5, save_hdf5
-from tests.support.reading import values
-from tests.support.writing import output_of, write_all
-
-
-def opened(path: Path) -> Source:
-    return open_source(os.fspath(path), "hdf5")
+from tests.support.reading import opened
+from tests.support.writing import Workers, output_of, write_all
 
 
 def test_destinations(tmp_path: Path) -> None:
@@ -42,72 +39,55 @@ def test_destinations(tmp_path: Path) -> None:
         encoder("hdf5", SinkOptions(file_name="x.keras"))
 
 
-def test_an_archive_by_several_workers_and_finished_twice(tmp_path: Path) -> None:
-    """What was done before a crash can be done again."""
-    arrays = {"a/x": array((4, 6), "float32"), "b": array((3,), "bfloat16"), "c": array((), "int32")}
-    outputs = [output_of(name, value) for name, value in arrays.items()]
-    files = {"assets/words.txt": b"a b", "config.json": b"{}"}
-    options = SinkOptions(file_name="x.keras", model_files=lambda: files)
-    for number, (output, value) in enumerate(zip(outputs, arrays.values(), strict=True)):
-        sink = open_sink("hdf5", tmp_path, options, outputs)
-        if number == 0:
-            sink.create()
-        writer = sink.attach(str(number))
-        writer.write(output, Region.whole(value.shape), value)
-        writer.flush()
-    for _ in range(2):
-        open_sink("hdf5", tmp_path, options, outputs).finish(["0", "1", "2"])
-        with zipfile.ZipFile(tmp_path / "x.keras") as file:
+class TestArchive(Workers):
+    """Keras's archives: config and assets as they are given, the weights in a member that is an HDF5 file."""
+
+    format = "hdf5"
+    files: ClassVar = {"assets/words.txt": b"a b", "config.json": b"{}"}
+    more_options: ClassVar = {"file_name": "x.keras", "model_files": lambda: TestArchive.files}
+
+    def load(self, path: Path) -> dict[str, np.ndarray]:
+        with zipfile.ZipFile(path / "x.keras") as file:
             assert file.testzip() is None
             assert file.namelist() == ["config.json", "assets/words.txt", "model.weights.h5"]
-            assert {name: file.read(name) for name in files} == files
-        assert_same(values(opened(tmp_path / "x.keras")), arrays)
+            assert {name: file.read(name) for name in self.files} == self.files
+            file.extract("model.weights.h5", path.parent)
+        return load_hdf5(path.parent / "model.weights.h5")
 
 
 def test_the_same_arrays_make_the_same_file(tmp_path: Path) -> None:
-    arrays = {"a/x": array((4, 6), "float32"), "b": array((3,), "bfloat16"), "c": array((), "int32")}
+    """Also where it is made again: what is small lies between parts of the index."""
+    arrays = {f"g{i % 7}/x{i}": array((i % 5, 3), "float32", i) for i in range(200)}
     outputs = [output_of(name, value) for name, value in arrays.items()]
     for name in ("one.h5", "other.h5"):
         options = SinkOptions(metadata={"a": "b"}, file_name=name)
         write_all(open_sink("hdf5", tmp_path, options, outputs), arrays)
+    open_sink("hdf5", tmp_path, options, outputs).create()
     assert (tmp_path / "one.h5").read_bytes() == (tmp_path / "other.h5").read_bytes()
-
-
-def test_making_the_file_again_keeps_the_elements(tmp_path: Path) -> None:
-    """Whatever is small enough to lie between parts of the index."""
-    arrays = {f"g{i % 7}/x{i}": array((i % 5, 3), "float32", i) for i in range(200)}
-    outputs = [output_of(name, value) for name, value in arrays.items()]
-    sink = open_sink("hdf5", tmp_path, SinkOptions(metadata={"a": "b"}), outputs)
-    write_all(sink, arrays)
-    before = (tmp_path / "checkpoint.h5").read_bytes()
-    open_sink("hdf5", tmp_path, SinkOptions(metadata={"a": "b"}), outputs).create()
-    assert (tmp_path / "checkpoint.h5").read_bytes() == before
-    assert_same(load_hdf5(tmp_path / "checkpoint.h5"), arrays)
+    assert_same(load_hdf5(tmp_path / "other.h5"), arrays)
 
 
 def test_the_file_of_a_huge_array_takes_no_memory(tmp_path: Path) -> None:
     spec = ArraySpec((2**20, 2**20), np.dtype(np.float32))
-    output = output_of("x", np.ones(1))
-    huge = type(output)(Leaf(Key.parse("x"), LeafKind.ARRAY, spec), (2**10, 2**10))
-    open_sink("hdf5", tmp_path, SinkOptions(), [output_of("first", np.ones(1))])  # imports h5py
+    huge = Output(Leaf(Key.parse("x"), LeafKind.ARRAY, spec), (2**10, 2**10))
+    first = output_of("first", np.ones(1))
+    open_sink("hdf5", tmp_path, SinkOptions(), [first])  # imports h5py
     with bounded(2**20):
-        open_sink("hdf5", tmp_path, SinkOptions(), [output_of("first", np.ones(1)), huge]).attach("0")
+        open_sink("hdf5", tmp_path, SinkOptions(), [first, huge]).attach("0")
 
 
 def test_leaves_where_others_need_groups() -> None:
     """Components of keys can contain `/`; then a key path can be longer than its components are many."""
     spec = ArraySpec((2,), np.dtype(np.float32))
-    leaves = [
-        Leaf(Key.of(names), LeafKind.ARRAY, spec) for names in (("a/b",), ("a", "b/c"), ("a", "b", "c", "d"))
-    ]
-    told = encoder("hdf5", SinkOptions()).unsupported(leaves)
+    names = (("a/b",), ("a", "b/c"), ("a", "b", "c", "d"), ["a"] * 300)
+    leaves = [Leaf(Key.of(components), LeafKind.ARRAY, spec) for components in names]
+    told = encoder("hdf5", SinkOptions()).unsupported(leaves[:3])
     assert told == [
         "`a/b` is an array, and `a/b/c` needs a group there; rename one.",
         "`a/b` is an array, and `a/b/c/d` needs a group there; rename one.",
         "`a/b/c` is an array, and `a/b/c/d` needs a group there; rename one.",
     ]
-    deep = Leaf(Key.of(["a"] * 300), LeafKind.ARRAY, spec)
-    assert "has 300 components; 256 is the limit" in encoder("hdf5", SinkOptions()).unsupported([deep])[0]
+    assert "has 300 components; 256 is the limit" in encoder("hdf5", SinkOptions()).unsupported(leaves)[0]
 
 
 def test_without_h5py(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
