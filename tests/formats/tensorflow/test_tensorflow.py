@@ -7,13 +7,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import google_crc32c
 import numpy as np
 import pytest
 
 import ckpt_surgery
-from ckpt_surgery.api import applying
-from ckpt_surgery.core.arrays import Region
+from ckpt_surgery.core.arrays import ArraySpec, Region
 from ckpt_surgery.core.errors import SourceError, UsageError
 from ckpt_surgery.core.leaves import LeafKind
 from ckpt_surgery.formats.opening import detect_format, open_source
@@ -73,8 +71,15 @@ def half(start: int, **changes: Any) -> tuple[bytes, bytes]:
 
 def state(text: str) -> Callable[[Path], Path]:
     def make(directory: Path) -> Path:
-        bundle(directory, [(b"a", entry(checksum=bundles.crc(b"ab")))])
         (directory / "checkpoint").write_text(text)
+        return bundle(directory, [(b"a", entry(checksum=bundles.crc(b"ab")))])
+
+    return make
+
+
+def table_alone(*pairs: tuple[bytes, bytes]) -> Callable[[Path], Path]:
+    def make(directory: Path) -> Path:
+        (directory / "x.index").write_bytes(bundles.table([(bundles.block(pairs), 0)]))
         return directory
 
     return make
@@ -83,8 +88,8 @@ def state(text: str) -> Callable[[Path], Path]:
 HALVES = [slices((0, 1)), slices((1, 1))]
 
 LIES = (
-    Lie("no header", lambda directory: _table_alone(directory, [(b"a", entry())]), "no header"),
-    Lie("an empty table", lambda directory: _table_alone(directory, []), "table is empty"),
+    Lie("no header", table_alone((b"a", entry())), "no header"),
+    Lie("an empty table", table_alone(), "table is empty"),
     lie("a header that is no message", "field of 127 bytes", head=b"\x0a\x7f"),
     lie("a newer format", "version 2 of the format", head=header(needed=2)),
     lie("no data file", "0 data files", head=header(0)),
@@ -107,11 +112,7 @@ LIES = (
     one("a truth that is neither 0 nor 1", "has the byte 98", entry(type=10, checksum=bundles.crc(b"ab"))),
     lie("one place for two variables", "share bytes", (b"a", entry()), (b"b", entry())),
     Lie("a state without a latest checkpoint", state('all_model_checkpoint_paths: "x"\n'), "does not name"),
-    Lie(
-        "a state that is no text",
-        state("model_checkpoint_path: \x00\x01"),
-        "does not belong to a checkpoint's state",
-    ),
+    Lie("a state that is no text", state("model_checkpoint_path: \x00\x01"), "does not belong to a"),
     Lie("a state of a megabyte", state('model_checkpoint_path: "x"\n' * 50_000), "1048576 is the limit"),
     Lie("a state without names", state('model_checkpoint_path: ""'), "names the checkpoint b''"),
     Lie("a state that names what is gone", state('model_checkpoint_path: "y"'), "y.index does not exist"),
@@ -124,20 +125,11 @@ PART_LIES = (
     partitioned("parts that leave a hole", r"no chunk has the element \[1\]", HALVES[:1], half(0)),
     partitioned("a part outside", r"ends at \[3\], outside", [slices((2, 1))], half(2)),
     partitioned("a part of a negative length", "length", [slices((0, -5))], half(0)),
-    partitioned(
-        "a part that begins late and has no length", "begins at 1", [nested(7, nested(1, number(1, 1)))]
-    ),
-    partitioned(
-        "a part of another shape", r"uint8\[2\] where uint8\[1\]", HALVES, half(0), half(1, axes=(2,), size=2)
-    ),
+    partitioned("a late part without a length", "begins at 1", [nested(7, nested(1, number(1, 1)))]),
+    partitioned("a part of another shape", r"uint8\[2\] where", HALVES, half(0), half(1, axes=(2,), size=2)),
     partitioned("a part with too many axes", "has 2 axes, and it has 1", [slices((0, 1), (0, 1))]),
     partitioned("a part in parts", "where uint8", HALVES, half(0), half(1, more=slices((0, 1)))),
 )
-
-
-def _table_alone(directory: Path, pairs: Sequence[tuple[bytes, bytes]]) -> Path:
-    (directory / "x.index").write_bytes(bundles.table([(bundles.block(pairs), 0)]))
-    return directory
 
 
 # --- conformance ------------------------------------------------------------------------------------------
@@ -163,11 +155,8 @@ class TestOneDataFile(conformance.Reading):
         for file in files_of(path):
             if file.suffix != ".index":
                 file.rename(tmp_path / "aside")
-                leaves = self.open(path).leaves()
-                listed = {
-                    name: (leaf.spec.shape, leaf.spec.dtype) for name, leaf in leaves.items() if leaf.spec
-                }
-                assert listed == {name: (value.shape, value.dtype) for name, value in self.sample().items()}
+                specs = {name: leaf.spec for name, leaf in self.open(path).leaves().items()}
+                assert specs == {n: ArraySpec(v.shape, v.dtype) for n, v in self.sample().items()}
                 assert isinstance(self.outcome(path), SourceError)
                 (tmp_path / "aside").rename(file)
         (path / "model.ckpt-7.index").unlink()
@@ -196,11 +185,9 @@ class TestPartsInDataFiles(TestOneDataFile):
     ("cuts", "chunks"),
     [
         ([[0, 4, 8], [0, 6]], (4, 6)),
-        ([[0, 8], [0, 3, 6]], (8, 3)),
         ([[0, 2, 4, 6, 8], [0, 2, 4, 6]], (2, 2)),
         ([[0, 8], [0, 6]], (8, 6)),
         ([[0, 3, 8], [0, 6]], None),  # uneven parts are no grid of chunks
-        ([[0, 3, 6, 8], [0, 6]], None),
         ([[0, 1, 8], [0, 5, 6]], None),
     ],
 )
@@ -229,19 +216,22 @@ def test_parts_in_no_grid(tmp_path: Path) -> None:
     assert_same(values(opened(prefix)), {"a": value})
 
 
-def test_a_part_is_held_to_its_checksum_when_it_is_read_whole(tmp_path: Path) -> None:
+def test_bytes_are_held_to_their_checksum_when_they_are_read_whole(tmp_path: Path) -> None:
     value = array((4, 6), "float32")
-    prefix = bundles.save_pieces(tmp_path / "x", bundles.parts_of("a", value, [[0, 2, 4], [0, 6]]))
+    pieces = [Piece("whole", value), *bundles.parts_of("parts", value, [[0, 2, 4], [0, 6]])]
+    prefix = bundles.save_pieces(tmp_path / "x", pieces)
     data = tmp_path / "x.data-00000-of-00001"
-    whole = bytearray(data.read_bytes())
-    whole[60] ^= 1  # in the second part
-    data.write_bytes(whole)
+    stored = bytearray(data.read_bytes())
+    stored[60] ^= 1
+    stored[150] ^= 1  # in the second part
+    data.write_bytes(stored)
     source = opened(prefix)
-    leaf = source.leaves()["a"]
-    assert same(source.read(leaf, Region((0, 0), (2, 6))), value[:2])
-    assert same(source.read(leaf, Region((0, 0), (3, 6)))[:2], value[:2])  # a row of it cannot be told
-    with pytest.raises(SourceError, match=r"`a`: its 48 bytes from byte 48 of .* have the checksum"):
-        values(source)
+    leaves = source.leaves()
+    assert same(source.read(leaves["parts"], Region((0, 0), (2, 6))), value[:2])
+    assert same(source.read(leaves["parts"], Region((0, 0), (3, 6)))[:2], value[:2])  # a row cannot be told
+    for name, place in (("parts", "48 bytes from byte 144"), ("whole", "96 bytes from byte 0")):
+        with pytest.raises(SourceError, match=f"`{name}`: its {place} of .* have the checksum"):
+            source.read(leaves[name], Region.whole((4, 6)))
 
 
 # --- what is no array of numbers --------------------------------------------------------------------------
@@ -268,41 +258,27 @@ VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
 
 
 def test_a_saved_model_is_read_by_its_variables(saved_objects: Path) -> None:
-    listed = {}
     for path in (saved_objects, saved_objects / "variables", saved_objects / "variables" / "variables"):
         source = opened(path)
         assert detect_format(os.fspath(path)).name == "tensorflow"
-        listed[path] = {name: str(leaf.spec) for name, leaf in source.leaves().items()}
-        assert same(
-            source.read(source.leaves()[f"w{VALUE}"], Region((0, 0), (2, 3))), np.arange(6.0).reshape(2, 3)
-        )
-    assert listed[saved_objects] == {
-        f"bytes{VALUE}": "object[]",
-        f"empty{VALUE}": "None",
-        f"long{VALUE}": "object[]",
-        f"text{VALUE}": "None",
-        f"w{VALUE}": "float64[2,3]",
-        "words/.ATTRIBUTES/table-keys": "object[2]",
-        "words/.ATTRIBUTES/table-values": "int64[2]",
-    }
-    assert len(set(map(str, listed.values()))) == 1
-
-
-def test_a_text_is_a_leaf_with_its_value(saved_objects: Path) -> None:
-    leaves = opened(saved_objects).leaves()
+        leaves = source.leaves()
+        assert {name: str(leaf.spec) for name, leaf in leaves.items()} == {
+            f"bytes{VALUE}": "object[]",
+            f"empty{VALUE}": "None",
+            f"long{VALUE}": "object[]",
+            f"text{VALUE}": "None",
+            f"w{VALUE}": "float64[2,3]",
+            "words/.ATTRIBUTES/table-keys": "object[2]",
+            "words/.ATTRIBUTES/table-values": "int64[2]",
+        }
+        w = source.read(leaves[f"w{VALUE}"], Region((0, 0), (2, 3)))
+        assert same(w, np.arange(6.0).reshape(2, 3))
     assert (leaves[f"text{VALUE}"].kind, leaves[f"text{VALUE}"].string) == (LeafKind.STRING, "ein Täxt")
     assert leaves[f"empty{VALUE}"].string == ""
-
-
-@pytest.mark.parametrize("name", [f"bytes{VALUE}", f"long{VALUE}", "words/.ATTRIBUTES/table-keys"])
-def test_strings_that_no_leaf_holds_are_listed_and_refused_when_they_are_used(
-    name: str, saved_objects: Path
-) -> None:
-    source = opened(saved_objects)
-    leaf = source.leaves()[name]
-    assert leaf.spec is not None
-    with pytest.raises(SourceError, match=f"`{name}`: it has the TensorFlow type string"):
-        source.read(leaf, Region.whole(leaf.spec.shape))
+    for name, leaf in leaves.items():  # strings that no leaf holds
+        if leaf.spec is not None and leaf.spec.dtype == object:
+            with pytest.raises(SourceError, match=f"`{name}`: it has the TensorFlow type string"):
+                source.read(leaf, Region.whole(leaf.spec.shape))
 
 
 def test_a_damaged_text_is_refused(tmp_path: Path) -> None:
@@ -352,10 +328,10 @@ def test_a_bundle_of_a_big_endian_host(dtype: str, tmp_path: Path) -> None:
 
 
 def test_a_text_of_a_big_endian_host(tmp_path: Path) -> None:
-    crc = google_crc32c.value(struct.pack(">I", 4))
-    inner = struct.pack(">I", ((crc >> 15 | crc << 17) + 0xA282EAD8) % 2**32)
-    checksum = bundles.crc(struct.pack(">I", 4) + inner + b"text")
+    length = struct.pack(">I", 4)
+    inner = struct.pack(">I", bundles.crc(length))
     stored = b"\x04" + inner + b"text"
+    checksum = bundles.crc(length + inner + b"text")
     bundle(tmp_path, [(b"a", entry((), 7, 0, 0, 9, checksum))], stored, header(endianness=1))
     assert opened(tmp_path).leaves()["a"].string == "text"
 
@@ -400,18 +376,20 @@ def test_a_prefix_or_a_file_is_one_checkpoint(name: str, run: Path, monkeypatch:
 
 def test_a_bundle_knows_its_files_that_are_missing(run: Path, tmp_path: Path) -> None:
     shutil.copy(run / "model.ckpt-5.index", tmp_path / "x.index")
-    names = {os.path.basename(file) for file in open_source(str(tmp_path / "x")).files()}
+    names = {os.path.basename(file) for file in opened(tmp_path / "x").files()}
     assert names == {"x.index", "x.data-00000-of-00001", "x.meta"}
 
 
 def test_what_does_not_exist(tmp_path: Path) -> None:
+    (tmp_path / "x").write_text("something else")
     with pytest.raises(UsageError, match="does not exist"):
         opened(tmp_path / "model.ckpt-1")
-    with pytest.raises(SourceError, match="holds no TensorFlow checkpoint"):
-        open_source(os.fspath(tmp_path), "tensorflow")
-    (tmp_path / "x").write_text("something else")
-    with pytest.raises(SourceError, match="is not a TensorFlow checkpoint"):
-        open_source(os.fspath(tmp_path / "x"), "tensorflow")
+    for path, says in (
+        (tmp_path, "holds no TensorFlow checkpoint"),
+        (tmp_path / "x", "is not a TensorFlow checkpoint"),
+    ):
+        with pytest.raises(SourceError, match=says):
+            opened(path, "tensorflow")
 
 
 def _name_latest(directory: Path, name: str) -> None:
@@ -427,18 +405,14 @@ def _name_latest(directory: Path, name: str) -> None:
         "../run/model.ckpt-5",
         "./model.ckpt-5",
         r"model.\143kpt-5",
+        "below/model.ckpt-5",
     ],
 )
 def test_what_a_state_names_is_looked_for_beside_it(told: str, run: Path, tmp_path: Path) -> None:
     path = copy_of(run, tmp_path / "copy")
+    copy_of(run, path / "below")
     _name_latest(path, told.format(here=path))
     assert step_of(path) == (5, 5)
-
-
-def test_a_state_may_name_a_directory_below(run: Path, tmp_path: Path) -> None:
-    copy_of(run, tmp_path / "run" / "below")
-    _name_latest(tmp_path / "run", "below/model.ckpt-10")
-    assert step_of(tmp_path / "run") == (10, 10)
 
 
 def test_a_state_as_a_newer_tensorflow_writes_it(tmp_path: Path) -> None:
@@ -526,21 +500,13 @@ def test_detection_never_fails(tmp_path: Path) -> None:
 # --- the index alone --------------------------------------------------------------------------------------
 
 
-def without_data(tmp_path: Path) -> Path:
-    """A checkpoint whose second data file is missing."""
+def test_listing_and_planning_need_the_index_only(tmp_path: Path) -> None:
     pieces = [Piece("global_step", np.int64(3)), Piece("w", array((4, 6), "float32"))]
     prefix = bundles.save_shards(tmp_path / "model.ckpt-3", [pieces[:1], pieces[1:]])
     (tmp_path / "model.ckpt-3.data-00001-of-00002").unlink()
-    return prefix
-
-
-def test_listing_and_planning_need_the_index_only(tmp_path: Path) -> None:
-    prefix = without_data(tmp_path)
-    recipe = tmp_path / "all.yaml"
-    recipe.write_text("version: 1\nunmatched: keep\nrules: []\n")
     assert [str(leaf.spec) for leaf in ckpt_surgery.inspect(prefix).leaves] == ["int64[]", "float32[4,6]"]
-    plan = applying.plan(recipe, prefix, dst=tmp_path / "out")
+    plan = ckpt_surgery.plan(None, prefix, dst=tmp_path / "out")
     assert [step.leaf.key.text for step in plan.steps] == ["global_step", "w"]
     with pytest.raises(SourceError, match=r"`w`: its data file .*data-00001-of-00002 is missing"):
-        applying.apply(recipe, prefix, dst=tmp_path / "out")
+        ckpt_surgery.convert(prefix, tmp_path / "out")
     assert not (tmp_path / "out").exists()
