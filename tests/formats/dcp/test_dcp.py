@@ -22,7 +22,7 @@ from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import LeafKind
 from ckpt_surgery.core.protocols import Source
-from ckpt_surgery.formats.opening import detect_format, open_source
+from ckpt_surgery.formats.opening import detect_format
 from ckpt_surgery.storage.reading import OpenFile
 from tests.formats.dcp.lies import LIES
 from tests.formats.dcp.parts import DATA, METADATA, OBJECT, VALUE, Parts, described, rows, usual
@@ -35,7 +35,7 @@ from tests.support.comparing import assert_same, same
 from tests.support.conformance import Arrays, random_regions
 from tests.support.effort import examples
 from tests.support.libraries import save_state
-from tests.support.reading import values
+from tests.support.reading import opened, values
 
 
 class TestDcp(conformance.Reading):
@@ -50,10 +50,6 @@ class TestDcp(conformance.Reading):
 
 
 STORED = Path(__file__).parents[2] / "data" / "dcp"
-
-
-def opened(path: Path) -> Source:
-    return open_source(os.fspath(path), "dcp")
 
 
 def read(source: Source, keys: Iterable[str]) -> Arrays:
@@ -81,19 +77,6 @@ def element(source: Source, key: str) -> Any:
 def test_what_older_versions_have_written(version: str) -> None:
     """Values as `tests/data/dcp/write.py` makes them. Up to 2.3, lists without tensors were objects."""
     source = opened(STORED / version)
-    assert list(source.leaves()) == [
-        *(
-            "model/layers.0.weight",
-            "model/bias",
-            "model/count",
-            "model/none",
-            "model/transposed",
-            "model/part",
-        ),
-        *("optim/state/0/step", "optim/state/0/exp_avg"),
-        *("optim/param_groups/0/lr", "optim/param_groups/0/betas/0", "optim/param_groups/0/betas/1"),
-        *("optim/param_groups/0/params/0", "optim/param_groups/0/name", "step", "name", "kinds"),
-    ]
     tensors = {
         "model/layers.0.weight": np.arange(14, dtype=np.float32).reshape(7, 2),
         "model/bias": np.arange(3).astype(ml_dtypes.bfloat16),
@@ -105,14 +88,13 @@ def test_what_older_versions_have_written(version: str) -> None:
         "optim/state/0/exp_avg": np.arange(2, dtype=np.float32),
     }
     assert_same(read(source, tensors), tensors)
-    assert {key: element(source, key) for key in ("optim/param_groups/0/lr", "step", "name")} == {
-        "optim/param_groups/0/lr": 0.1,
-        "step": 5,
-        "name": "run 7",
-    }
-    assert source.leaves()["optim/param_groups/0/name"].empty == "None"
-    assert source.leaves()["optim/param_groups/0/lr"].key.sequences == (False, False, True, False)
-    transposed = source.leaves()["model/transposed"].manifest
+    group = [f"optim/param_groups/0/{name}" for name in ("lr", "betas/0", "betas/1", "params/0", "name")]
+    leaves = source.leaves()
+    assert list(leaves) == [*tensors, *group, "step", "name", "kinds"]
+    assert [element(source, key) for key in (group[0], "step", "name")] == [0.1, 5, "run 7"]
+    assert leaves[group[-1]].empty == "None"
+    assert leaves[group[0]].key.sequences == (False, False, True, False)
+    transposed = leaves["model/transposed"].manifest
     assert transposed is not None
     assert transposed.codec.order == "F"
 
@@ -164,22 +146,23 @@ def test_objects_are_leaves_where_they_are_plain_values(tmp_path: Path) -> None:
         "flag": True,
     }
     source = opened(save_state(state, tmp_path / "saved"))
-    leaves = source.leaves()
-    assert {key: element(source, key) for key in leaves if leaves[key].kind is LeafKind.SCALAR} == {
+    found = values(source)
+    assert {key: value if isinstance(value, str) else value.tolist() for key, value in found.items()} == {
         "betas/0": 0.9,
         "betas/1": 0.95,
+        "nested/texts/0": "a",
+        "nested/texts/1": "λ",
+        "pair/0": [0, 1, 2, 3],
+        "pair/1": [[0, 2], [3, 5]],
         "pair/2": 7,
         "size/0": 2,
         "size/1": 3,
+        "list": "<List>",
         "flag": True,
     }
-    assert {key: leaf.string for key, leaf in leaves.items() if leaf.string} == {
-        "nested/texts/0": "a",
-        "nested/texts/1": "λ",
-    }
-    assert {key: leaf.empty for key, leaf in leaves.items() if leaf.empty} == {"list": "List"}
-    assert same(source.read(leaves["pair/0"], Region((1,), (3,))), np.array([1, 2]))
-    assert same(source.read(leaves["pair/1"], Region((0, 0), (2, 2))), np.array([[0, 2], [3, 5]]))
+    leaves = source.leaves()
+    assert {leaves[key].kind for key in ("betas/0", "pair/2", "size/0", "flag")} == {LeafKind.SCALAR}
+    assert same(source.read(leaves["pair/1"], Region((0, 1), (2, 2))), np.array([[2], [5]]))
     assert leaves["pair/1"].key.sequences == (False, True)
 
 
@@ -194,14 +177,12 @@ def test_other_objects_are_listed_and_never_loaded(tmp_path: Path, monkeypatch: 
     monkeypatch.chdir(tmp_path)
     state = {"w": torch.ones(2), "trap": Trap(), "set": {1}, "bytes": b"x"}
     source = opened(save_state(state, tmp_path / "saved"))
-    opaque = ("trap", "set", "bytes")
-    for key in opaque:
+    trap = r"asks for `posix.mkdir`, .*\n.*None of it was run"
+    for key, says in {"trap": trap, "set": "", "bytes": ""}.items():
         assert source.leaves()[key].spec == ArraySpec((), np.dtype(object))
-        with pytest.raises(SourceError, match=f"^`{key}`: it is a Python object that is not read: "):
+        with pytest.raises(SourceError, match=f"^`{key}`: it is a Python object that is not read: .*{says}"):
             source.read(source.leaves()[key], Region((), ()))
-    with pytest.raises(SourceError, match=r"asks for `posix.mkdir`, .*\n.*None of it was run"):
-        source.read(source.leaves()["trap"], Region((), ()))
-    assert same(source.read(source.leaves()["w"], Region((0,), (2,))), np.ones(2, np.float32))
+    assert_same(read(source, ["w"]), {"w": np.ones(2, np.float32)})
     assert os.listdir(tmp_path) == ["saved"]
 
 
@@ -218,17 +199,15 @@ def test_objects_of_more_leaves_than_bytes_are_refused(tmp_path: Path) -> None:
 def test_keys_without_paths_are_names(tmp_path: Path) -> None:
     """As Megatron-LM saves: names alone, in metadata of its own class."""
     parts = Parts(more={"mcore_data": {"model.w": {"shape": (4, 6)}}})
-    parts.add("model.w", VALUE, rows(4))
-    parts.add("optimizer/model.w", VALUE, rows(4))
+    for name in ("model.w", "optimizer/model.w"):
+        parts.add(name, VALUE, rows(4))
     parts.paths = {"optimizer/model.w": ("optimizer", 0, "a/b")}
     path = parts.write(tmp_path / "saved")
-    ours = (path / ".metadata").read_bytes()
-    root = code(Name(METADATA, "Metadata"))
-    theirs = code(Name("megatron.core.dist_checkpointing.strategies.torch", "MCoreMetadata"))
+    ours, root = (path / ".metadata").read_bytes(), code(Name(METADATA, "Metadata"))
     assert ours.count(root) == 1
+    theirs = code(Name("megatron.core.dist_checkpointing.strategies.torch", "MCoreMetadata"))
     (path / ".metadata").write_bytes(ours.replace(root, theirs))
-    leaves = opened(path).leaves()
-    assert [leaf.key for leaf in leaves.values()] == [
+    assert [leaf.key for leaf in opened(path).leaves().values()] == [
         Key(("model.w",), (False,)),
         Key(("optimizer", "0", "a/b"), (False, True, False)),
     ]
@@ -240,7 +219,7 @@ def test_a_file_is_not_a_checkpoint(tmp_path: Path) -> None:
         with pytest.raises(
             SourceError, match=r"looks like a part of a distributed checkpoint.*\n.*its directory"
         ):
-            open_source(os.fspath(path / name))
+            opened(path / name)
 
 
 def test_unfinished_saves_are_recognized(tmp_path: Path) -> None:
@@ -251,7 +230,7 @@ def test_unfinished_saves_are_recognized(tmp_path: Path) -> None:
     (path / ".metadata").unlink()
     (tmp_path / DATA).rename(path / DATA)
     with pytest.raises(SourceError, match=r"\.metadata does not exist\n.*the save was not finished"):
-        open_source(os.fspath(path))
+        opened(path)
 
 
 def test_links_within_the_directory_are_followed(tmp_path: Path) -> None:
@@ -335,11 +314,13 @@ def test_orbax_links_the_files_of_the_ranks(tmp_path: Path) -> None:
     parts, value = Parts(), array((96, 4096), "float32")
     parts.add("even", value, rows(24, 48, 72, 96, columns=4096), ["__0_0.distcp", "__1_0.distcp"])
     parts.add("uneven", value[:7], rows(2, 4, 6, 7, columns=4096))
-    recipe = "version: 1\nrules: [{match: '(.*)', to: 'renamed/\\1'}]\n"
+    rename = {"version": 1, "rules": [{"match": "(.*)", "to": "renamed/\\1"}]}
     source = parts.write(tmp_path / "saved")
-    result = applying.apply(recipe, source, dst=tmp_path / "out", link_mode="hardlink")
-    transfers = {step.leaf.key.text: step.stored is not None for step in result.plan.steps}
-    assert transfers == {"renamed/even": True, "renamed/uneven": False}
-    assert result.plan.costs.bytes_linked == value.nbytes
+    plan = applying.apply(rename, source, dst=tmp_path / "out", link_mode="hardlink").plan
+    assert {step.leaf.key.text: step.stored is not None for step in plan.steps} == {
+        "renamed/even": True,
+        "renamed/uneven": False,
+    }
+    assert plan.costs.bytes_linked == value.nbytes
     shutil.rmtree(source)
     assert_same(restored(tmp_path / "out"), {"renamed/even": value, "renamed/uneven": value[:7]})
