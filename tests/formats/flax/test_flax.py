@@ -5,6 +5,7 @@ import os
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -36,8 +37,8 @@ from tests.formats.shared.msgpack.test_tree import LIES, one, packed_array
 from tests.support import conformance
 from tests.support.arrays import ALL_DTYPES, array
 from tests.support.comparing import assert_same
-from tests.support.conformance import Lie
-from tests.support.directories import copy_of, files_of
+from tests.support.conformance import Lie, file_lie
+from tests.support.directories import copy_of, files_of, names
 from tests.support.effort import examples
 from tests.support.reading import values
 from tests.support.strategies import named_arrays, unicode
@@ -46,8 +47,6 @@ from tests.support.writing import Arrays, output_of, write_all
 
 NAMES = tuple(name for name in conformance.NAMES if name not in ("a", ".."))
 """The names without those of leaves that other names would make containers of: `a//b`, `../../etc/passwd`."""
-INDEX = "flax_model.msgpack.index.json"
-FIRST, SECOND = "flax_model-00001-of-00002.msgpack", "flax_model-00002-of-00002.msgpack"
 A, B = {"a/x": array((2, 3), "float32")}, {"b": array((4,), "int32")}
 
 
@@ -77,22 +76,19 @@ def in_file(name: str, data: bytes, directory: Path) -> Path:
     return directory / name
 
 
-def file_lie(reason: str, says: str, data: bytes) -> Lie:
-    return Lie(reason, lambda directory: in_file("model.msgpack", data, directory), says)
-
+in_model = partial(file_lie, "model.msgpack")
+in_stream = partial(file_lie, "streaming_params")
 
 FILE_LIES = (
-    *(file_lie(*lie) for lie in LIES),
-    file_lie("an empty file", "is empty", b""),
-    file_lie("a single array", "holds an array without a name", serialization.to_bytes(np.ones(3))),
-    file_lie("a single number", "holds a Python int and no tree", msgpack.packb(3)),
-    file_lie("a byte string", "`a/b`: it is a byte string of the length 3", encoded({"a/b": b"abc"})),
-    file_lie(
-        "two leaves with one key", "two leaves have the key `a/b`", msgpack.packb({"a": {"b": 1}, "a/b": 2})
-    ),
-    file_lie("a number and its text as keys", "two leaves have", msgpack.packb({"a": {"1": 1, 1: 2}})),
-    file_lie("a placeholder of Orbax", "`a`: it stands for an array", encoded({"a": "PLACEHOLDER://a"})),
-    file_lie("a truth that is neither 0 nor 1", "has the byte 2", one(packed_array([3], "bool", b"\0\1\2"))),
+    *(in_model(*lie) for lie in LIES),
+    in_model("an empty file", "is empty", b""),
+    in_model("a single array", "holds an array without a name", serialization.to_bytes(np.ones(3))),
+    in_model("a single number", "holds a Python int and no tree", msgpack.packb(3)),
+    in_model("a byte string", "`a/b`: it is a byte string of the length 3", encoded({"a/b": b"abc"})),
+    in_model("one key twice", "two leaves have the key `a/b`", msgpack.packb({"a": {"b": 1}, "a/b": 2})),
+    in_model("a number and its text as keys", "two leaves have", msgpack.packb({"a": {"1": 1, 1: 2}})),
+    in_model("a placeholder of Orbax", "`a`: it stands for an array", encoded({"a": "PLACEHOLDER://a"})),
+    in_model("a truth that is neither 0 nor 1", "has the byte 2", one(packed_array([3], "bool", b"\0\1\2"))),
 )
 
 
@@ -115,7 +111,7 @@ class TestOneFile(conformance.Writing):
         return in_file(f"{path.name}.msgpack", encoded(arrays), path.parent)
 
     def load(self, path: Path) -> dict[str, np.ndarray]:
-        assert [file.name for file in path.iterdir()] == ["flax_model.msgpack"]
+        assert names(path) == ["flax_model.msgpack"]
         return decoded((path / "flax_model.msgpack").read_bytes())
 
     def test_metadata_is_kept(self, tmp_path: Path) -> None:
@@ -140,19 +136,19 @@ def sharded(directory: Path, shards: Sequence[Arrays], files: Mapping[str, Any] 
     """As transformers' `save_pretrained` of Flax models does; the index's names of files may be changed."""
     directory.mkdir(exist_ok=True)
     shards = [arrays for arrays in shards if arrays]
-    names = [f"flax_model-{i:05d}-of-{len(shards):05d}.msgpack" for i in range(1, len(shards) + 1)]
     weights: dict[str, Any] = {}
-    for name, arrays in zip(names, shards, strict=True):
+    for i, arrays in enumerate(shards, 1):
+        name = f"flax_model-{i:05d}-of-{len(shards):05d}.msgpack"
         (directory / name).write_bytes(encoded(arrays))
         weights |= dict.fromkeys(arrays, name)
     size = sum(value.nbytes for arrays in shards for value in arrays.values())
     index = {"metadata": {"total_size": size}, "weight_map": weights | dict(files or {})}
-    (directory / INDEX).write_text(json.dumps(index, indent=2, sort_keys=True) + "\n")
+    (directory / "flax_model.msgpack.index.json").write_text(json.dumps(index, indent=2, sort_keys=True))
     return directory
 
 
-def index_lie(reason: str, says: str, files: Mapping[str, Any]) -> Lie:
-    return Lie(reason, lambda directory: sharded(directory / "x", [A, B], files), says)
+def index_lie(reason: str, says: str, file: str) -> Lie:
+    return Lie(reason, lambda directory: sharded(directory / "x", [A, B], {"b": file}), says)
 
 
 class TestShards(conformance.Reading):
@@ -162,8 +158,8 @@ class TestShards(conformance.Reading):
     dtypes = ("float32", "bfloat16", "bool")
     names = NAMES
     lies = (
-        index_lie("a file with a path", "not a plain file name", {"b": "../x/" + SECOND}),
-        index_lie("a name in the other file", "`b` is not in|elsewhere", {"b": FIRST}),
+        index_lie("a file with a path", "not a plain file name", "../x/flax_model-00002-of-00002.msgpack"),
+        index_lie("the other file", "`b` is not in|elsewhere", "flax_model-00001-of-00002.msgpack"),
     )
 
     def save(self, arrays: Arrays, path: Path) -> Path:
@@ -209,25 +205,19 @@ def save_steps(directory: Path, steps: Sequence[float], prefix: str = "checkpoin
     return directory
 
 
-def _orbax_step(directory: Path) -> Path:
-    (directory / "checkpoint_10").mkdir()
-    (directory / "checkpoint_10" / "_METADATA").write_text("{}")
-    return directory
-
-
 @pytest.mark.parametrize("prefix", ["checkpoint_", "best_", "run2_v1.5_", "model-", "streaming_params_"])
 def test_steps(prefix: str, tmp_path: Path) -> None:
     path = save_steps(tmp_path / "x", [1, 2, 10], prefix)
     (path / f"{prefix}tmp").write_bytes(b"unfinished")
     (path / "notes.txt").write_text("not a step")
     assert detect_format(os.fspath(path)).name == "flax"
-    for step, wanted in ((None, 10), (2, 2), (1, 1), (10, 10)):
+    for step, wanted in ((None, 10), (2, 2)):
         source = opened(path, step)
         assert source.step == wanted
-        found = values(source)
-        assert_same(found, {"params/w": np.full((2, 3), wanted, np.float32), "step": np.asarray(wanted)})
-        latest = checkpoints.restore_checkpoint(os.fspath(path), None, wanted, prefix)
-        assert np.array_equal(latest["params"]["w"], found["params/w"])
+        weights = np.full((2, 3), wanted, np.float32)
+        assert_same(values(source), {"params/w": weights, "step": np.asarray(wanted)})
+        restored = checkpoints.restore_checkpoint(os.fspath(path), None, wanted, prefix)
+        assert np.array_equal(restored["params"]["w"], weights)
 
 
 def test_steps_that_are_fractions_or_negative(tmp_path: Path) -> None:
@@ -263,22 +253,15 @@ def test_the_usual_prefix_goes_first(tmp_path: Path) -> None:
 
 def test_a_step_that_orbax_wrote(tmp_path: Path) -> None:
     """Both libraries' steps in one directory: none is silently passed over."""
-    path = _orbax_step(save_steps(tmp_path / "x", [1, 2]))
+    path = save_steps(tmp_path / "x", [1, 2])
+    save_step(path, {"w": np.ones(2)}, 10, orbax=True)
     with pytest.raises(SourceError, match="checkpoint_10 is a directory that Orbax wrote"):
         opened(path)
     assert opened(path, 2).step == 2
-
-
-def test_steps_that_are_orbax_checkpoints_are_read_as_such(tmp_path: Path) -> None:
-    """What `flax.training.checkpoints` writes by default."""
-    for step in (1, 2, 10):
-        save_step(tmp_path / "x", {"params": {"w": np.full((2, 3), step, np.float32)}}, step, orbax=True)
-    path = os.fspath(tmp_path / "x")
-    assert detect_format(path).name == "orbax"
-    for step, wanted in ((None, 10), (2, 2)):
-        source = open_source(path, step=step)
-        assert (source.format, source.step) == ("orbax", wanted)
-        assert values(source)["params/w"][0, 0] == wanted
+    for step in (1, 2):
+        (path / f"checkpoint_{step}").unlink()
+    source = open_source(os.fspath(path))  # what `flax.training.checkpoints` writes by default
+    assert (source.format, source.step) == ("orbax", 10)
 
 
 # --- arrays of several hosts ------------------------------------------------------------------------------
@@ -326,13 +309,11 @@ def test_arrays_of_several_hosts(hosts: Path) -> None:
 
 def test_every_file_of_several_hosts_is_needed(hosts: Path, tmp_path: Path) -> None:
     path = copy_of(hosts, tmp_path / "copy")
-    before = opened(path).fingerprint()
     files = files_of(path / "checkpoint_5_gda")
     assert len(files) == 2 * len(HOSTS)
     for file in files:
         data = file.read_bytes()
         os.truncate(file, len(data) // 2)
-        assert opened_or_refused(path) != before
         with pytest.raises(SourceError):
             values(opened(path))
         file.unlink()
@@ -343,14 +324,9 @@ def test_every_file_of_several_hosts_is_needed(hosts: Path, tmp_path: Path) -> N
             opened(path)
         file.unlink()
         file.write_bytes(data)
-    assert sorted(opened(path).leaves()) == sorted([*HOSTS, "step"])
-
-
-def opened_or_refused(path: Path) -> str:
-    try:
-        return opened(path).fingerprint()
-    except SourceError:
-        return "refused"
+    before = opened(path).fingerprint()
+    os.utime(files[0], ns=(0, 0))
+    assert opened(path).fingerprint() != before
 
 
 @pytest.mark.parametrize("path", ["../x", "/etc", "a/../../b", "", "a//b", ".", "nul\0"])
@@ -359,14 +335,11 @@ def test_paths_out_of_a_checkpoint_are_refused(path: str, tmp_path: Path) -> Non
         opened(in_file("checkpoint_1", encoded({"a": f"//GDAPlaceholder:{path}"}), tmp_path))
 
 
-def test_arrays_of_several_hosts_that_are_missing(tmp_path: Path) -> None:
-    with pytest.raises(SourceError, match=r"`a`: .*checkpoint_1_gda"):
-        opened(in_file("checkpoint_1", encoded({"a": "//GDAPlaceholder:a"}), tmp_path))
-
-
-def test_a_directory_without_any(tmp_path: Path) -> None:
+def test_what_is_missing(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match="holds no Flax checkpoint"):
         opened(tmp_path)
+    with pytest.raises(SourceError, match=r"`a`: .*checkpoint_1_gda"):
+        opened(in_file("checkpoint_1", encoded({"a": "//GDAPlaceholder:a"}), tmp_path))
 
 
 # --- streams of EasyLM ------------------------------------------------------------------------------------
@@ -376,10 +349,6 @@ def stream(leaves: Mapping[Any, Any]) -> bytes:
     """As EasyLM's `StreamingCheckpointer.save_train_state_to_file` does."""
     packer = msgpack.Packer()
     return b"".join(packer.pack((key, serialization.to_bytes(value))) for key, value in leaves.items())
-
-
-def stream_lie(reason: str, says: str, data: bytes) -> Lie:
-    return Lie(reason, lambda directory: in_file("streaming_params", data, directory), says)
 
 
 ONE = stream({("a", "b"): np.ones(3, np.float32)})
@@ -392,15 +361,15 @@ class TestStreams(conformance.Reading):
     dtypes = ("float32", "bfloat16", "bool")
     names = conformance.NAMES
     lies = (
-        stream_lie("an empty file", "is empty", b""),
-        stream_lie("bytes after the last record", "is not a key and a byte string", ONE + b"\0"),
-        stream_lie("a record twice", "two leaves have the key `a/b`", ONE + ONE),
-        stream_lie("a record of three", "not a key and a byte", ONE + msgpack.packb((["a"], b"\xc0", 1))),
-        stream_lie("a record without key", "not a key and a byte", ONE + msgpack.packb(([], b"\xc0"))),
-        stream_lie("a key that is a fraction", "not a key and a byte", ONE + msgpack.packb(([1.5], b"\xc0"))),
-        stream_lie("a document that is a string", "not a key and a byte", ONE + msgpack.packb((["a"], "x"))),
-        stream_lie("bytes in a record", "more follows", ONE + msgpack.packb((["a"], b"\xc0\xc0"))),
-        stream_lie("a document that is cut", "are left", ONE + msgpack.packb((["a"], b"\xda\xff\xff"))),
+        in_stream("an empty file", "is empty", b""),
+        in_stream("bytes after the last record", "is not a key and a byte string", ONE + b"\0"),
+        in_stream("a record twice", "two leaves have the key `a/b`", ONE + ONE),
+        in_stream("a record of three", "not a key and a byte", ONE + msgpack.packb((["a"], b"\xc0", 1))),
+        in_stream("a record without key", "not a key and a byte", ONE + msgpack.packb(([], b"\xc0"))),
+        in_stream("a key that is a fraction", "not a key and a byte", ONE + msgpack.packb(([1.5], b"\xc0"))),
+        in_stream("a document that is a string", "not a key and a byte", ONE + msgpack.packb((["a"], "x"))),
+        in_stream("bytes in a record", "more follows", ONE + msgpack.packb((["a"], b"\xc0\xc0"))),
+        in_stream("a document that is cut", "are left", ONE + msgpack.packb((["a"], b"\xda\xff\xff"))),
     )  # fmt: skip
 
     def save(self, arrays: Arrays, path: Path) -> Path:
@@ -419,69 +388,48 @@ def test_streams_of_other_things(tmp_path: Path, small_pieces: None) -> None:
     assert detect_format(os.fspath(tmp_path)).name == "flax"
     source = opened(tmp_path)
     assert source.step == 100
-    found = source.leaves()
-    assert found["none"].empty == "None"
-    assert [leaf.kind.value for leaf in found.values()] == ["array", "scalar", "scalar", "array", "empty"]
-    arrays = {k: source.read(v, Region.whole(v.spec.shape)) for k, v in found.items() if v.spec is not None}
-    wanted = {"params/w": big, "step": np.asarray(4, "int32"), "rate": np.asarray(0.5), "l/0": np.ones(2)}
-    assert_same(arrays, wanted)
+    kinds = [leaf.kind.value for leaf in source.leaves().values()]
+    assert kinds == ["array", "scalar", "scalar", "array", "empty"]
+    scalars = {"step": np.asarray(4, "int32"), "rate": np.asarray(0.5)}
+    assert_same(values(source), {"params/w": big, **scalars, "l/0": np.ones(2), "none": "<None>"})
 
 
 # --- leaves of every kind ---------------------------------------------------------------------------------
 
-TREE = {
-    "layers": [{"w": np.ones((2,), np.float32)}, {"w": np.zeros((2,), np.float32)}],
-    "pair": (np.int8(3), np.bfloat16(1.5) if hasattr(np, "bfloat16") else np.float16(1.5)),
-    "step": 7,
-    "big": 2**64 - 1,
-    "negative": -(2**63),
-    "rate": 1e-3,
-    "done": True,
-    "not": False,
-    "z": 1 - 2j,
-    "zero_axes": np.ones((), np.float32),
-    "nothing": None,
-    "text": "é\n",
-    "empty": {},
-    "no_list": [],
-}
-
-
-def described(leaf: Leaf) -> Any:
-    if leaf.spec is None:
-        return leaf.string if leaf.empty is None else leaf.empty
-    return (leaf.kind.value, leaf.spec.dtype.name)
-
 
 def test_kinds_of_leaves(tmp_path: Path) -> None:
-    source = opened(in_file("x.msgpack", serialization.to_bytes(TREE), tmp_path))
-    assert {text: described(leaf) for text, leaf in source.leaves().items()} == {
-        "layers/0/w": ("array", "float32"),
-        "layers/1/w": ("array", "float32"),
-        "pair/0": ("scalar", "int8"),
-        "pair/1": ("scalar", "float16"),
-        "step": ("scalar", "int64"),
-        "big": ("scalar", "uint64"),
-        "negative": ("scalar", "int64"),
-        "rate": ("scalar", "float64"),
-        "done": ("scalar", "bool"),
-        "not": ("scalar", "bool"),
-        "z": ("scalar", "complex128"),
-        "zero_axes": ("array", "float32"),
-        "nothing": "None",
+    numbers = {"step": 7, "big": 2**64 - 1, "negative": -(2**63), "rate": 1e-3, "done": True, "z": 1 - 2j}
+    tree = {
+        "layers": [{"w": np.ones((2,), np.float32)}, {"w": np.zeros((2,), np.float32)}],
+        "pair": (np.int8(3), np.float16(1.5)),
+        **numbers,
+        "zero_axes": np.ones((), np.float32),
+        "nothing": None,
         "text": "é\n",
-        "empty": "Dict",
-        "no_list": "Dict",
+        "empty": {},
+        "no_list": [],
     }
-    for text, wanted in (
-        ("step", 7),
-        ("big", 2**64 - 1),
-        ("negative", -(2**63)),
-        ("rate", 1e-3),
-        ("z", 1 - 2j),
-    ):
-        assert source.read(source.leaves()[text], Region((), ())).item() == wanted
-    assert source.leaves()["layers/0/w"].key == Key.of(["layers", "0", "w"])
+    source = opened(in_file("x.msgpack", serialization.to_bytes(tree), tmp_path))
+    leaves, found = source.leaves(), values(source)
+    assert {text: f"{leaf.kind} {leaf.spec or found[text]}" for text, leaf in leaves.items()} == {
+        "layers/0/w": "array float32[2]",
+        "layers/1/w": "array float32[2]",
+        "pair/0": "scalar int8[]",
+        "pair/1": "scalar float16[]",
+        "step": "scalar int64[]",
+        "big": "scalar uint64[]",
+        "negative": "scalar int64[]",
+        "rate": "scalar float64[]",
+        "done": "scalar bool[]",
+        "z": "scalar complex128[]",
+        "zero_axes": "array float32[]",
+        "nothing": "empty <None>",
+        "text": "string é\n",
+        "empty": "empty <Dict>",
+        "no_list": "empty <Dict>",
+    }
+    assert {name: found[name].item() for name in numbers} == numbers
+    assert leaves["layers/0/w"].key == Key.of(["layers", "0", "w"])
 
 
 def test_lists_of_messagepack(tmp_path: Path) -> None:
@@ -501,24 +449,20 @@ def copied(source: ListedSource, directory: Path) -> Any:
     outputs = [Output(leaf, leaf.spec.shape if leaf.spec else ()) for leaf in leaves.values()]
     arrays = {k: source.read(leaf, Region.whole(leaf.spec.shape)) for k, leaf in leaves.items() if leaf.spec}
     write_all(open_sink("flax", directory, options, outputs), arrays)
-    assert [file.name for file in directory.iterdir()] == ["y.msgpack"]
+    assert names(directory) == ["y.msgpack"]
     return restored((directory / "y.msgpack").read_bytes())
 
 
 @pytest.mark.parametrize("dtype", ALL_DTYPES)
 def test_numpy_scalars_of_every_dtype(dtype: str, tmp_path: Path) -> None:
     """Python's own types come back as such: flax writes no others for them that it reads differently."""
-    native = {"bool": bool, "int64": int, "float64": float, "complex128": complex}
-    value = array((), dtype)[()]
-    data = serialization.to_bytes({"x": value, "y": native.get(dtype, type(value))(value)})
+    value = array((), dtype)
+    natives = {"bool": bool, "int64": int, "float64": float, "complex128": complex}
+    native = natives.get(dtype, value.dtype.type)
+    data = serialization.to_bytes({"x": value[()], "y": native(value[()])})
     found = copied(opened(in_file("x.msgpack", data, tmp_path)), tmp_path / "y")
-    assert type(found["x"]) is native.get(dtype, type(value))
-    assert type(found["y"]) is type(found["x"])
-    assert np.asarray(found["x"]).astype(dtype_of(dtype)).tobytes() == np.asarray(value).tobytes()
-
-
-def dtype_of(name: str) -> np.dtype[Any]:
-    return array((), name).dtype
+    assert type(found["x"]) is type(found["y"]) is native
+    assert np.asarray(found["x"]).astype(value.dtype).tobytes() == value.tobytes()
 
 
 @pytest.mark.parametrize(("most", "long"), [(40, []), (2**30, [*range(236, 260), *range(65_514, 65_540)])])
@@ -552,25 +496,16 @@ def test_the_file_is_byte_for_byte_flax_s(
 # --- writing ----------------------------------------------------------------------------------------------
 
 
-def leaf(
-    key: Key, spec: ArraySpec | None = None, kind: LeafKind = LeafKind.ARRAY, string: str | None = None
-) -> Leaf:
-    return Leaf(
-        key, kind, spec or (None if string is not None else ArraySpec((2,), np.dtype("f4"))), string=string
-    )
-
-
 def test_what_cannot_be_written_is_refused_by_key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ckpt_surgery.formats.flax.writing.MOST_TEXT_BYTES", 40)
+    keys = [
+        *(Key.of(["a", "b"]), Key(("a", "b"), (False, True)), Key.of(["a", "b", "c"]), Key.of(["a/b"])),
+        *(Key.of(["x", "__msgpack_chunked_array__", "y"]), Key.of(["d"] * 101)),
+    ]
     leaves = [
-        leaf(Key.of(["a", "b"])),
-        leaf(Key(("a", "b"), (False, True))),
-        leaf(Key.of(["a", "b", "c"])),
-        leaf(Key.of(["a/b"])),
-        leaf(Key.of(["x", "__msgpack_chunked_array__", "y"])),
-        leaf(Key.of(["d"] * 101)),
-        leaf(Key.of(["t"]), None, LeafKind.STRING, "lone\ud800"),
-        leaf(Key.of(["long"]), None, LeafKind.STRING, "x" * 11),
+        *(Leaf(key, LeafKind.ARRAY, ArraySpec((2,), np.dtype("f4"))) for key in keys),
+        Leaf(Key.of(["t"]), LeafKind.STRING, string="lone\ud800"),
+        Leaf(Key.of(["long"]), LeafKind.STRING, string="x" * 11),
     ]
     assert encoder("flax", SinkOptions()).unsupported(leaves) == [
         "`t` is a string that is not valid Unicode, so it cannot be stored as UTF-8; drop it.",
@@ -582,24 +517,21 @@ def test_what_cannot_be_written_is_refused_by_key(monkeypatch: pytest.MonkeyPatc
     ]
 
 
-def test_too_many_leaves_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("most", [5, 6])
+def test_too_many_leaves_are_refused(most: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Exactly where the source would refuse to read them."""
-    for most, fine in ((6, True), (5, False)):
-        for module in ("flax.writing", "shared.msgpack.tree"):
-            monkeypatch.setattr(f"ckpt_surgery.formats.{module}.MOST_VALUES", most)
-        leaves = [output_of(name, np.ones(3)).leaf for name in ("a/b/c", "a/b/d", "e")]
-        told = encoder("flax", SinkOptions()).unsupported(leaves)
-        assert told == (
-            []
-            if fine
-            else ["3 leaves in 3 containers are too many to be read back: 5 is the limit; drop some."]
-        )
-        path = in_file("x.msgpack", encoded({leaf.key.text: np.ones(3) for leaf in leaves}), tmp_path)
-        if fine:
-            assert len(opened(path).leaves()) == 3
-        else:
-            with pytest.raises(SourceError, match="more than 5 values"):
-                opened(path)
+    for module in ("flax.writing", "shared.msgpack.tree"):
+        monkeypatch.setattr(f"ckpt_surgery.formats.{module}.MOST_VALUES", most)
+    arrays = {name: np.ones(3) for name in ("a/b/c", "a/b/d", "e")}
+    told = encoder("flax", SinkOptions()).unsupported([output_of(*item).leaf for item in arrays.items()])
+    path = in_file("x.msgpack", encoded(arrays), tmp_path)
+    if most == 6:
+        assert (told, len(opened(path).leaves())) == ([], 3)
+    else:
+        says = "3 leaves in 3 containers are too many to be read back: 5 is the limit; drop some."
+        assert told == [says]
+        with pytest.raises(SourceError, match="more than 5 values"):
+            opened(path)
 
 
 def test_sequences_become_dicts(tmp_path: Path) -> None:
@@ -616,23 +548,20 @@ def test_sequences_become_dicts(tmp_path: Path) -> None:
     assert np.array_equal(back["l"][0], value)
 
 
-@pytest.mark.parametrize(
-    ("shape", "grid"), [((6, 5), (2, 5)), ((6, 5), (6, 5)), ((1, 12), (1, 4)), ((30,), (30,))]
-)
-@pytest.mark.parametrize("most", [8, 40, 44, 1000])
+@pytest.mark.parametrize(("shape", "grid"), [((6, 5), (2, 5)), ((1, 12), (1, 4)), ((30,), (30,))])
+@pytest.mark.parametrize("most", [8, 44, 1000])
 def test_stored_bytes_are_adopted(
     shape: tuple[int, ...], grid: tuple[int, ...], most: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Chunks of any size into pieces of any size, from files and from the manifest."""
     monkeypatch.setattr("ckpt_surgery.formats.flax.writing.PIECE_BYTES", most)
     value = array(shape, "float32")
-    stored = in_file("stored", b"??" + value.tobytes(), tmp_path)
+    stored = os.fspath(in_file("stored", b"??" + value.tobytes(), tmp_path))
     chunks, at = {}, 2
     for number, region in enumerate(chunk_regions(shape, grid)):
         index = tuple(start // length for start, length in zip(region.starts, grid, strict=True))
         data = value[region.slices].tobytes()
-        inline = Chunk("", 0, len(data), data)
-        chunks[index] = inline if number % 2 else Chunk(os.fspath(stored), at, len(data))
+        chunks[index] = Chunk("", 0, len(data), data) if number % 2 else Chunk(stored, at, len(data))
         at += len(data)
     manifest = Manifest(ArraySpec(shape, value.dtype), grid, raw_codec(len(shape)), chunks)
     (tmp_path / "x").mkdir()
@@ -658,7 +587,7 @@ def test_large_arrays_are_cut_as_flax_cuts_them(tmp_path: Path) -> None:
         "fits": ArraySpec((2**28,), np.dtype(np.float32)),
         "rows": ArraySpec((100_003, 12_288), np.dtype(np.float16)),
     }
-    outputs = [Output(leaf(Key.parse(name), spec), spec.shape) for name, spec in specs.items()]
+    outputs = [Output(Leaf(Key.parse(n), LeafKind.ARRAY, spec), spec.shape) for n, spec in specs.items()]
     open_sink("flax", tmp_path, SinkOptions(), outputs).create()
     list(opened(tmp_path).leaves())
     with bounded(2**20):
@@ -709,11 +638,7 @@ def test_large_arrays_are_cut_as_flax_cuts_them(tmp_path: Path) -> None:
         ("x", b"\x84\xa3\0\0\0\0\0\0{" + b" " * 50_000, False),  # safetensors, its length like a map's head
         ("x", b"\x80\x02}q\0.", False),  # pickle
         ("x", b"\x89PNG\r\n\x1a\n", False),
-        (
-            "x",
-            b'\x89"\x88\0\x06\x08\x02\x1a\x02\x08\x01\0+\x17decoder/block_000',
-            False,
-        ),  # TensorFlow's index
+        ("x", b'\x89"\x88\0\x06\x08\x02\x1a\x02\x08\x01\0+\x17decoder/block', False),  # TensorFlow's index
         ("blob", msgpack.packb({"k" * 40: {"x" * 300: 1}}), True),
         ("blob", msgpack.packb({str(i): i for i in range(20)}), True),
         ("x", b"\x81\xa5abc\x01\x02\xc0", False),
