@@ -1,6 +1,5 @@
 """T5X and legacy Orbax, against files that flax and TensorStore write the way T5X lets them."""
 
-import json
 import os
 import shutil
 from collections.abc import Callable, Mapping
@@ -13,20 +12,21 @@ import pytest
 import safetensors.numpy
 
 import ckpt_surgery
-from ckpt_surgery.core.arrays import Region
 from ckpt_surgery.core.errors import PlanError, SourceError, UsageError
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import LeafKind
-from ckpt_surgery.core.protocols import Choices, Source, details_of
+from ckpt_surgery.core.protocols import Choices, details_of
 from ckpt_surgery.formats.known import formats
 from ckpt_surgery.formats.opening import detect_format
 from ckpt_surgery.formats.orbax import FORMAT as ORBAX
 from ckpt_surgery.formats.shared.zarr.metadata import EXTENDED, NATIVE
 from tests.support import conformance
 from tests.support.arrays import ALL_DTYPES, array
+from tests.support.checkpoints import save_pytree
 from tests.support.comparing import assert_same, same
-from tests.support.conformance import Arrays, Lie
+from tests.support.conformance import Arrays, Lie, file_lie
 from tests.support.heavy import jnp, serialization
+from tests.support.json_files import edit_json
 from tests.support.reading import opened, values
 from tests.support.t5x_files import spec_of, store, written
 from tests.support.trees import nested
@@ -44,35 +44,30 @@ DIRECTORIES = tuple(
 # --- lies -------------------------------------------------------------------------------------------------
 
 
-def spec_lie(reason: str, says: str, change: Mapping[str, Any]) -> Lie:
-    """The array `target/x` with another spec."""
+def spec_lie(reason: str, says: str, changed: Mapping[str, Any]) -> Lie:
+    return damaged(reason, says, changed=changed)
+
+
+def damaged(
+    reason: str,
+    says: str,
+    damage: Callable[[Path], object] = lambda path: None,
+    changed: Mapping[str, Any] | None = None,
+) -> Lie:
+    """The array `target/x`, [4, 6] in chunks of [2, 3], with another spec or other files."""
 
     def make(directory: Path) -> Path:
         path = directory / "checkpoint_1"
-        spec = spec_of(path, "target/x", array((4, 6), "float32"), (2, 3)) | dict(change)
-        return written(path, {"target": {"x": {k: v for k, v in spec.items() if v is not None}}})
-
-    return Lie(reason, make, says)
-
-
-def file_lie(reason: str, says: str, change: Callable[[Path], object]) -> Lie:
-    """The array `target/x`, [4, 6] in chunks of [2, 3], with other files."""
-
-    def make(directory: Path) -> Path:
-        path = directory / "checkpoint_1"
-        written(path, {"target": {"x": spec_of(path, "target/x", array((4, 6), "float32"), (2, 3))}})
-        change(path)
+        spec = spec_of(path, "target/x", array((4, 6), "float32"), (2, 3))
+        written(path, {"target": {"x": spec | dict(changed or {})}})
+        damage(path / "target.x")
         return path
 
     return Lie(reason, make, says)
 
 
 def tree_lie(reason: str, says: str, tree: Any) -> Lie:
-    def make(directory: Path) -> Path:
-        (directory / "checkpoint").write_bytes(tree if isinstance(tree, bytes) else msgpack.packb(tree))
-        return directory
-
-    return Lie(reason, make, says)
+    return file_lie("checkpoint", reason, says, tree if isinstance(tree, bytes) else msgpack.packb(tree))
 
 
 def kvstore(path: Any, driver: str = "file") -> dict[str, Any]:
@@ -80,16 +75,12 @@ def kvstore(path: Any, driver: str = "file") -> dict[str, Any]:
 
 
 def metadata(**change: Any) -> Callable[[Path], object]:
-    def edit(path: Path) -> None:
-        file = path / "target.x" / ".zarray"
-        file.write_text(json.dumps(json.loads(file.read_text()) | change))
-
-    return edit
+    return lambda path: edit_json(path / ".zarray", lambda document: document.update(change))
 
 
 def linked_away(path: Path) -> None:
-    (path / "target.x").rename(path.parent / "elsewhere")
-    (path / "target.x").symlink_to(path.parent / "elsewhere")
+    path.rename(path.parent.parent / "elsewhere")
+    path.symlink_to(path.parent.parent / "elsewhere")
 
 
 ELSEWHERE = "which is not a path below the checkpoint"
@@ -103,35 +94,21 @@ SPEC_LIES = (
     spec_lie("another driver", "the driver 'n5', which cannot be read", {"driver": "n5"}),
     spec_lie("a store that is a text", "no kvstore with a driver", {"kvstore": "file://target.x"}),
     spec_lie("another shape", r"has the shape \(4, 7\) in the tree", {"metadata": {"shape": [4, 7]}}),
-    spec_lie(
-        "an array as the shape", r"has the shape \(24,\) in the tree", {"metadata": {"shape": np.array([24])}}
-    ),
+    spec_lie("an array as the shape", r"has the shape \(24,\) in", {"metadata": {"shape": np.array([24])}}),
     spec_lie("a number as the shape", "not made of integers", {"metadata": {"shape": 24}}),
     spec_lie("a long shape", r"spec is int64\[40\]", {"metadata": {"shape": np.ones(40, np.int64)}}),
     spec_lie("another type", r"it is float32\[4,6\], but bfloat16 in the tree", {"dtype": "bfloat16"}),
-    file_lie("no metadata", "`target/x`: .*has no .zarray", lambda p: (p / "target.x/.zarray").unlink()),
-    file_lie("metadata of both versions", "has both", lambda p: (p / "target.x/zarr.json").write_text("{}")),
-    file_lie(
-        "a chunk that is missing",
-        "`target/x`: its chunk 1.0 is missing",
-        lambda p: (p / "target.x/1.0").unlink(),
-    ),
-    file_lie("a huge grid", "chunks, more than the .* values in all", metadata(shape=[2**50, 2**50])),
-    file_lie("huge chunks", "should decode to", metadata(shape=[2**50, 6], chunks=[2**50, 3])),
-    file_lie(
-        "another compressor",
-        "`target/x`: its chunk .* cannot be decoded",
-        metadata(compressor={"id": "zstd", "level": 1}),
-    ),
-    file_lie("a directory that is a link", "outside the checkpoint", linked_away),
+    damaged("no metadata", "`target/x`: .*has no .zarray", lambda path: (path / ".zarray").unlink()),
+    damaged("metadata of both versions", "has both", lambda path: (path / "zarr.json").write_text("{}")),
+    damaged("a chunk that is missing", "`target/x`: its chunk 1.0 is", lambda path: (path / "1.0").unlink()),
+    damaged("a huge grid", "chunks, more than the .* values in all", metadata(shape=[2**50, 2**50])),
+    damaged("huge chunks", "should decode to", metadata(shape=[2**50, 6], chunks=[2**50, 3])),
+    damaged("another compressor", "`target/x`: its chunk .* cannot be", metadata(compressor={"id": "zstd"})),
+    damaged("a directory that is a link", "outside the checkpoint", linked_away),
 )
 
 TREE_LIES = (
-    tree_lie(
-        "a version to come",
-        "its version is 4; the newest known version is 3",
-        {"version": 4, "optimizer": {}},
-    ),
+    tree_lie("a version to come", "4; the newest known version is 3", {"version": 4, "optimizer": {}}),
     tree_lie("a version that is a text", "its version is '3'", {"version": "3", "optimizer": {}}),
     tree_lie("no tree", "no tree of named leaves", {"version": 3, "optimizer": 5}),
     tree_lie("an empty file", "1 bytes belong here", b""),
@@ -209,29 +186,14 @@ KERNEL, SCALE, STEP = array((8, 6), "bfloat16"), array((6,), "float32"), np.int3
 
 def train_state(directory: Path) -> Path:
     """Parameters and one slot in zarr, the rest in the tree, as T5X divides them."""
+    kernel = spec_of(directory, "target/decoder/mlp.wi/kernel", KERNEL, (4, 6))
+    slots = {"m": np.zeros(1, np.float32), "v_row": spec_of(directory, "state/v_row", SCALE)}
+    states = {"decoder": {"mlp.wi": {"kernel": slots}}, "scale": None}
     return written(
         directory,
         {
-            "target": {
-                "decoder": {
-                    "mlp.wi": {"kernel": spec_of(directory, "target/decoder/mlp.wi/kernel", KERNEL, (4, 6))}
-                },
-                "scale": SCALE,
-            },
-            "state": {
-                "step": STEP,
-                "param_states": {
-                    "decoder": {
-                        "mlp.wi": {
-                            "kernel": {
-                                "m": np.zeros(1, np.float32),
-                                "v_row": spec_of(directory, "state/v_row", SCALE),
-                            }
-                        }
-                    },
-                    "scale": None,
-                },
-            },
+            "target": {"decoder": {"mlp.wi": {"kernel": kernel}}, "scale": SCALE},
+            "state": {"step": STEP, "param_states": states},
             "flax_mutables": {},
         },
     )
@@ -246,24 +208,14 @@ STATE = {
 }
 
 
-def arrays_of(source: Source) -> dict[str, np.ndarray]:
-    return {
-        text: source.read(leaf, Region.whole(leaf.spec.shape))
-        for text, leaf in source.leaves().items()
-        if leaf.spec is not None
-    }
-
-
 def test_a_train_state(tmp_path: Path) -> None:
     source = opened(train_state(tmp_path / "checkpoint_7"))
     assert (source.format, source.step, source.item, source.metadata) == ("t5x", None, None, {})
-    assert_same(arrays_of(source), STATE)
+    empty = {"flax_mutables": "<Dict>", "state/param_states/scale": "<None>"}
+    assert_same(values(source), STATE | empty)
     leaves = source.leaves()
     assert leaves["state/step"].kind is LeafKind.SCALAR
     assert leaves["target/scale"].kind is LeafKind.ARRAY
-    assert (leaves["flax_mutables"].kind, leaves["flax_mutables"].empty) == (LeafKind.EMPTY, "Dict")
-    assert leaves["state/param_states/scale"].empty == "None"
-    assert len(leaves) == 7
     key = Key.of(["target", "decoder", "mlp.wi", "kernel"])
     kernel = leaves[key.text]
     assert kernel.key == key
@@ -271,10 +223,6 @@ def test_a_train_state(tmp_path: Path) -> None:
     assert [c.file for c in kernel.manifest.chunks.values()] == [
         os.fspath(tmp_path / "checkpoint_7" / f"target.decoder.mlp.wi.kernel/{i}.0") for i in (0, 1)
     ]
-    (chunk,) = leaves["target/scale"].manifest.chunks.values()
-    tree = tmp_path / "checkpoint_7" / "checkpoint"
-    assert chunk.file == os.fspath(tree)
-    assert tree.read_bytes()[chunk.offset :][: chunk.length] == SCALE.tobytes()
 
 
 @pytest.mark.parametrize("version", [1, 2, 3])
@@ -332,6 +280,9 @@ def test_specs_with_lists(tmp_path: Path) -> None:
     data = serialization.msgpack_serialize({"version": 3, "optimizer": {"target": {"x": spec}}})
     (tmp_path / "checkpoint").write_bytes(data)
     assert_same(values(opened(tmp_path)), {"target/x": SCALE})
+
+
+# --- uint16 -----------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -399,11 +350,6 @@ def test_values_of_a_target_are_read_as_bfloat16_too(disguised: Path, tmp_path: 
     given = {"target": disguised, "dst": tmp_path / "out"}
     plan = ckpt_surgery.apply(recipe, tmp_path / "in.npz", uint16="bfloat16", **given).plan
     assert not any("uint16" in warning for warning in plan.warnings)
-    assert {step.leaf.key.text: step.fate.value for step in plan.steps} == {
-        "scale": "kept",
-        "zarr": "defaulted",
-        "inline": "defaulted",
-    }
     assert_same(values(opened(tmp_path / "out")), {"scale": SCALE, "zarr": KERNEL, "inline": KERNEL})
 
 
@@ -418,38 +364,21 @@ def test_diff_says_that_integers_are_bfloat16(disguised: Path, tmp_path: Path) -
     assert difference.warnings == ()
 
 
-def test_a_comparison_reads_uint16_as_the_checkpoint_was_opened(disguised: Path, tmp_path: Path) -> None:
-    ckpt_surgery.apply(None, disguised, dst=tmp_path / "out", uint16="bfloat16")
-    opened = ckpt_surgery.open(disguised, uint16="bfloat16")
-    difference = ckpt_surgery.diff(opened, tmp_path / "out", values=True)
-    assert (difference.changed, difference.warnings) == ((), ())
-    assert all(value.equal for value in difference.values or ())
-
-
-@pytest.mark.parametrize("way", ["option", "open"])
-def test_a_draft_from_integers_that_are_bfloat16_reads_them_so(
-    disguised: Path, tmp_path: Path, way: str
-) -> None:
+def test_a_draft_from_integers_that_are_bfloat16_reads_them_so(disguised: Path, tmp_path: Path) -> None:
     new = {"kernel": KERNEL.T.copy(), "scale": SCALE, "inline": KERNEL + KERNEL}
-    safetensors.numpy.save_file(new, tmp_path / "new.safetensors")
-    source = disguised if way == "option" else ckpt_surgery.open(disguised, uint16="bfloat16")
-    found = ckpt_surgery.infer(
-        source, tmp_path / "new.safetensors", uint16="bfloat16" if way == "option" else None
-    )
-    assert (found.decided, found.warnings, found.draft.document["input"]) == (
-        True,
-        (),
-        {"uint16": "bfloat16"},
-    )
-    assert found.compared == 3
+    target = tmp_path / "new.safetensors"
+    safetensors.numpy.save_file(new, target)
+    source = ckpt_surgery.open(disguised, uint16="bfloat16")
+    by_option = ckpt_surgery.infer(disguised, target, uint16="bfloat16")
+    for found in (by_option, ckpt_surgery.infer(source, target)):
+        assert (found.decided, found.warnings, found.compared) == (True, (), 3)
+        assert found.draft.document["input"] == {"uint16": "bfloat16"}
     ckpt_surgery.apply(found.recipe, disguised, dst=tmp_path / "out")
     assert_same(values(opened(tmp_path / "out")), new)
-    (warning,) = ckpt_surgery.infer(disguised, tmp_path / "new.safetensors").warnings
+    (warning,) = ckpt_surgery.infer(disguised, target).warnings
     assert warning.startswith(f"{disguised}: 1 leaf of uint16 compared as integers")
     with pytest.raises(UsageError, match="uint16"):
-        ckpt_surgery.infer(
-            ckpt_surgery.open(disguised, uint16="bfloat16"), tmp_path / "new.safetensors", uint16="keep"
-        )
+        ckpt_surgery.infer(source, target, uint16="keep")
 
 
 def test_a_draft_takes_integers_of_the_target_as_bfloat16_too(disguised: Path, tmp_path: Path) -> None:
@@ -474,8 +403,6 @@ def test_verification_reads_bits_whatever_they_mean(disguised: Path) -> None:
     for uint16 in ("keep", "bfloat16", None):
         verified = ckpt_surgery.verify(disguised, uint16=uint16)  # type: ignore[arg-type]
         assert (verified.flaws, verified.leaves) == ((), 3)
-    with pytest.raises(UsageError, match="`uint16`: 'half' is not one of: keep, bfloat16"):
-        ckpt_surgery.verify(disguised, uint16="half")  # type: ignore[arg-type]
 
 
 def test_a_target_does_not_cast_integers_that_are_bfloat16(disguised: Path) -> None:
@@ -488,11 +415,9 @@ def test_a_target_does_not_cast_integers_that_are_bfloat16(disguised: Path) -> N
     assert_same({"zarr": np.asarray(restored["zarr"])}, {"zarr": KERNEL.astype(np.float32)})
 
 
-def test_uint16_of_other_formats_has_the_option_and_no_warning(tmp_path: Path) -> None:
+def test_uint16_of_other_formats_has_no_warning(tmp_path: Path) -> None:
     np.savez(tmp_path / "in.npz", w=KERNEL.view(np.uint16))
     assert ckpt_surgery.plan(None, tmp_path / "in.npz").warnings == ()
-    ckpt_surgery.apply(None, tmp_path / "in.npz", dst=tmp_path / "out", uint16="bfloat16")
-    assert_same(values(opened(tmp_path / "out")), {"w": KERNEL})
     with pytest.raises(UsageError, match="`uint16`: 'float' is not one of: keep, bfloat16"):
         ckpt_surgery.plan(None, tmp_path / "in.npz", uint16="float")
 
@@ -572,11 +497,10 @@ def test_parts_of_the_whole_that_change_it(tmp_path: Path) -> None:
     before = source.fingerprint()
     (path / "notes").write_text("of somebody else's")
     assert source.fingerprint() == before
-    chunk = path / "state.v_row" / "0"
-    os.utime(chunk, ns=(0, 0))
+    os.utime(path / "state.v_row" / "0", ns=(0, 0))
     assert source.fingerprint() != before
     with pytest.raises(SourceError, match="changed since it was listed"):
-        arrays_of(source)
+        values(source)
 
 
 # --- steps and items ----------------------------------------------------------------------------------------
@@ -595,18 +519,7 @@ def test_the_latest_step_is_the_default(tmp_path: Path) -> None:
     source = opened(steps(tmp_path))
     assert (source.step, source.path) == (200, os.fspath(tmp_path))
     assert_same(values(source), {"target/x": np.full(2, 200, np.float32)})
-
-
-def choices(path: Path) -> Choices:
-    return details_of(opened(path)).choices()
-
-
-def test_steps_and_items_are_listed(tmp_path: Path) -> None:
-    assert choices(steps(tmp_path / "steps")) == Choices((9, 10, 200))
-    one = written(tmp_path / "run" / "7" / "state", {"x": SCALE})
-    assert choices(one) == Choices()
-    (tmp_path / "run" / "7" / "meta").mkdir()
-    assert choices(tmp_path / "run") == Choices((7,), items=("meta", "state"))
+    assert details_of(source).choices() == Choices((9, 10, 200))
 
 
 def test_a_step_can_be_chosen(tmp_path: Path) -> None:
@@ -633,15 +546,11 @@ def test_a_step_that_is_a_link_elsewhere(tmp_path: Path) -> None:
     assert opened(tmp_path / "run", step=10).step == 10
 
 
-def test_saves_that_were_never_finished(tmp_path: Path) -> None:
-    steps(tmp_path)
-    with pytest.raises(SourceError, match="never finished"):
-        opened(tmp_path / "checkpoint_300.tmp-1234")
-
-
 def test_nothing_to_read(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match="neither a file `checkpoint` nor steps"):
         opened(tmp_path, format="t5x")
+    with pytest.raises(SourceError, match="never finished"):
+        opened(steps(tmp_path) / "checkpoint_300.tmp-1234")
 
 
 def legacy(directory: Path) -> Path:
@@ -659,6 +568,8 @@ def test_items_of_a_legacy_checkpoint(tmp_path: Path) -> None:
         source = opened(path)
         assert (source.step, source.item) == (step, None if path.name == "default" else "default")
         assert_same(values(source), {"params/w": SCALE})
+    assert details_of(opened(tmp_path)).choices() == Choices((5,), items=("default", "metadata"))
+    assert details_of(source).choices() == Choices()
     legacy(tmp_path / "5" / "ema")
     with pytest.raises(UsageError, match="several items with arrays: `default`, `ema`"):
         opened(tmp_path)
@@ -684,37 +595,25 @@ def test_what_is_taken_for_t5x(tmp_path: Path) -> None:
 
 
 def test_what_is_not_taken_for_t5x(tmp_path: Path) -> None:
-    import orbax.checkpoint as ocp
-
-    ocp.PyTreeCheckpointer().save(tmp_path / "orbax", {"x": SCALE})
+    save_pytree(tmp_path / "orbax", {"x": SCALE})
     # For a while Orbax wrote both.
     shutil.copytree(tmp_path / "orbax", tmp_path / "both")
     shutil.copy(legacy(tmp_path / "old") / "checkpoint", tmp_path / "both" / "checkpoint")
+    for name in ("orbax", "both"):
+        assert detect_format(os.fspath(tmp_path / name)).name == "orbax"
+    assert not ORBAX.recognizes(tmp_path / "old")
     (tmp_path / "tensorflow").mkdir()
     (tmp_path / "tensorflow" / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-0"\n')
     (tmp_path / "flax").mkdir()
-    (tmp_path / "flax" / "checkpoint_1").write_bytes(
-        serialization.to_bytes({"optimizer": {"x": SCALE}, "z": 1})
-    )
+    tree = serialization.to_bytes({"optimizer": {"x": SCALE}, "z": 1})
+    (tmp_path / "flax" / "checkpoint_1").write_bytes(tree)
     (tmp_path / "empty").mkdir()
     (tmp_path / "empty.msgpack").write_bytes(b"")
     (tmp_path / "models").mkdir()
     legacy(tmp_path / "models" / "first")
     names = (
-        "orbax",
-        "both",
-        "tensorflow",
-        "tensorflow/checkpoint",
-        "flax",
-        "flax/checkpoint_1",
-        "empty",
-        "empty.msgpack",
-        "models",
-        "old/params.w",
-        "gone",
+        *("orbax", "both", "tensorflow", "tensorflow/checkpoint", "flax", "flax/checkpoint_1"),
+        *("empty", "empty.msgpack", "models", "old/params.w", "gone"),
     )
     for name in names:
         assert not formats()["t5x"].recognizes(tmp_path / name), name
-    for name in ("orbax", "both"):
-        assert detect_format(os.fspath(tmp_path / name)).name == "orbax"
-    assert not ORBAX.recognizes(tmp_path / "old")
