@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -30,16 +31,12 @@ Checkpoint = Callable[[str], Path]
 
 
 def by_standard(path: Path, target: Any = None) -> Any:
-    with ocp.StandardCheckpointer() as checkpointer:
-        return checkpointer.restore(path, target)
+    return ocp.StandardCheckpointer().restore(path, target)
 
 
 def by_pytree(path: Path, target: Any = None) -> Any:
-    with ocp.PyTreeCheckpointer() as checkpointer:
-        if target is None:
-            return checkpointer.restore(path)
-        args = ocp.checkpoint_utils.construct_restore_args(target)
-        return checkpointer.restore(path, item=target, restore_args=args)
+    args = target and ocp.checkpoint_utils.construct_restore_args(target)
+    return ocp.PyTreeCheckpointer().restore(path, item=target, restore_args=args)
 
 
 def by_v1(path: Path, target: Any = None) -> Any:
@@ -110,11 +107,8 @@ def test_nothing_is_lost_between_source_and_sink(layout: str, checkpoint: Checkp
     other = open_source(str(checkpoints.rewrite(one, tmp_path / "c")))
     assert_same(values(other), values(one))
     assert other.metadata == one.metadata
-    assert list(other.leaves()) == list(one.leaves())
-    for text, leaf in one.leaves().items():
-        mine = other.leaves()[text]
-        same = ("key", "kind", "spec", "sharding", "prng_impl", "string", "empty")
-        assert [getattr(mine, name) for name in same] == [getattr(leaf, name) for name in same], text
+    without = {text: replace(leaf, manifest=None) for text, leaf in one.leaves().items()}
+    assert {text: replace(leaf, manifest=None) for text, leaf in other.leaves().items()} == without
 
 
 @pytest.mark.parametrize("reader", READERS)
@@ -139,9 +133,8 @@ def test_restores_onto_four_devices(
 
 def test_a_manager_finds_step_item_and_metadata(checkpoint: Checkpoint, tmp_path: Path) -> None:
     source = open_source(str(checkpoint("steps")))
-    options = SinkOptions(source.metadata, step=12)
-    path = checkpoints.rewrite(source, tmp_path / "c", options)
-    assert sorted(os.listdir(path)) == ["12"]
+    path = checkpoints.rewrite(source, tmp_path / "c", SinkOptions(source.metadata, step=12))
+    assert os.listdir(path) == ["12"]
     with checkpoints.quiet(), ocp.CheckpointManager(path) as manager:
         assert manager.all_steps() == [12]
         assert manager.metadata(12).custom_metadata == checkpoints.CUSTOM
@@ -151,26 +144,21 @@ def test_a_manager_finds_step_item_and_metadata(checkpoint: Checkpoint, tmp_path
     assert (again.step, again.item, again.metadata) == (12, "default", checkpoints.CUSTOM)
 
 
-def test_a_named_item_of_a_step(checkpoint: Checkpoint, tmp_path: Path) -> None:
-    source = open_source(str(checkpoint("standard")))
-    path = checkpoints.rewrite(source, tmp_path / "c", SinkOptions(step=1, item="state"))
+def test_a_named_item_of_a_step(tmp_path: Path) -> None:
+    """Of one that is made, or of one that is what the caller names."""
+    arrays = {"x": np.arange(3.0)}
+    path = write(tmp_path / "c", arrays, SinkOptions(step=1, item="state"))
     with checkpoints.quiet(), ocp.CheckpointManager(path) as manager:
-        value = manager.restore(1)["state"]
-    assert_same(checkpoints.restored_leaves(value), checkpoints.expected())
-    value = restored(ocp.v1.load, path / "1")  # v1's own name for the item
-    assert_same(value, checkpoints.expected())
-
-
-def test_an_item_of_a_step_that_the_caller_names(tmp_path: Path) -> None:
-    path = write(tmp_path / "5", {"x": np.arange(3.0)}, SinkOptions(item="state"))
-    assert_same(restored(by_v1, path), {"x": np.arange(3.0)})
-    assert open_source(str(tmp_path / "5")).item == "state"
+        assert_same(checkpoints.restored_leaves(manager.restore(1)["state"]), arrays)
+    path = write(tmp_path / "5", arrays, SinkOptions(item="state"))
+    assert open_source(str(path)).item == "state"
+    assert_same(restored(by_v1, path), arrays)
 
 
 def test_custom_metadata_reaches_orbax(tmp_path: Path) -> None:
     path = write(tmp_path / "c", {"x": np.arange(3.0)}, SinkOptions({"a": [1, None]}))
-    with checkpoints.quiet(), ocp.PyTreeCheckpointer() as checkpointer:
-        assert checkpointer.metadata(path).custom_metadata == {"a": [1, None]}
+    with checkpoints.quiet():
+        assert ocp.PyTreeCheckpointer().metadata(path).custom_metadata == {"a": [1, None]}
         assert ocp.v1.metadata(path).custom_metadata == {"a": [1, None]}
 
 
@@ -200,28 +188,26 @@ def test_hostile_names_are_stored_safely(tmp_path: Path) -> None:
     assert all(name.isascii() and len(name) <= 32 for name in names)  # keys are never file names
 
 
-def test_only_empty_nodes_and_strings(tmp_path: Path) -> None:
+def test_other_leaves_than_arrays(tmp_path: Path) -> None:
     leaves = [
         Leaf(Key.parse("nothing"), LeafKind.EMPTY, empty="None"),
         Leaf(Key.parse("a/b"), LeafKind.STRING, string="text"),
     ]
+    wanted = {"nothing": "<None>", "a/b": "text"}
     (tmp_path / "c").mkdir()
     write_all(open_sink("orbax", tmp_path / "c", SinkOptions(), [Output(leaf, ()) for leaf in leaves]), {})
-    wanted = {"nothing": "<None>", "a/b": "text"}
     assert_same(restored(by_pytree, tmp_path / "c"), wanted)
     assert_same(read(tmp_path / "c"), wanted)
-
-
-def test_a_prng_key_without_a_sharding(tmp_path: Path) -> None:
+    # A PRNG key without a sharding.
     spec = ArraySpec((2,), np.dtype("uint32"))
-    leaf = Leaf(Key.parse("key"), LeafKind.PRNG_KEY, spec, prng_impl="threefry2x32")
-    (tmp_path / "c").mkdir()
-    sink = open_sink("orbax", tmp_path / "c", SinkOptions(), [Output(leaf, (2,))])
+    key = Leaf(Key.parse("key"), LeafKind.PRNG_KEY, spec, prng_impl="threefry2x32")
+    (tmp_path / "k").mkdir()
+    sink = open_sink("orbax", tmp_path / "k", SinkOptions(), [Output(key, (2,))])
     write_all(sink, {"key": np.array([0, 7], np.uint32)})
     with checkpoints.quiet():
-        key = by_standard(tmp_path / "c")["key"]
-    assert jax.random.key_data(key).tolist() == jax.random.key_data(jax.random.key(7)).tolist()
-    assert key.dtype == jax.random.key(7).dtype
+        found = by_standard(tmp_path / "k")["key"]
+    assert jax.random.key_data(found).tolist() == [0, 7]
+    assert found.dtype == jax.random.key(7).dtype
 
 
 # Writing.
@@ -246,12 +232,10 @@ def test_any_chunk_grid(data: st.DataObject, tmp_path_factory: pytest.TempPathFa
 
 
 def test_nothing_is_valid_before_finish(tmp_path: Path) -> None:
-    array = np.arange(4.0)
-    output = Output(leaf_of("x", array), (4,))
-    sink = open_sink("orbax", tmp_path, SinkOptions(), [output])
+    sink = open_sink("orbax", tmp_path, SinkOptions(), [Output(leaf_of("x", np.arange(4.0)), (4,))])
     sink.create()
     writer = sink.attach("0")
-    writer.write(output, Region((0,), (4,)), array)
+    writer.write(sink.outputs[0], Region((0,), (4,)), np.arange(4.0))
     writer.flush()
     with pytest.raises(SourceError):
         open_source(str(tmp_path))
@@ -261,14 +245,9 @@ def test_nothing_is_valid_before_finish(tmp_path: Path) -> None:
 
 def test_a_full_disk_is_a_storage_error(tmp_path: Path) -> None:
     array = checkpoints.random((2048, 1100))
-    output = Output(leaf_of("x", array), array.shape)
-    sink = open_sink("orbax", tmp_path, SinkOptions(), [output])
-    sink.create()
-    writer = sink.attach("0")
-    says = f"^{tmp_path}/ocdbt.*: File too large\n"
+    says = f"^{tmp_path}/c/ocdbt.*: File too large\n"
     with pytest.raises(StorageError, match=says), file_size_limit(1 << 20):
-        writer.write(output, Region.whole(array.shape), array)
-        writer.flush()
+        write(tmp_path / "c", {"x": array})
 
 
 def test_flipped_bits_are_caught_by_us_and_by_orbax(tmp_path: Path) -> None:
@@ -291,9 +270,9 @@ def test_flipped_bits_are_caught_by_us_and_by_orbax(tmp_path: Path) -> None:
 # Refusals.
 
 
-def one(text: str, shape: tuple[int, ...] = (1,), dtype: str = "float32", **fields: Any) -> Leaf:
-    spec = ArraySpec(shape, checkpoints.dtype(dtype))
-    return Leaf(**({"key": Key.parse(text), "kind": LeafKind.ARRAY, "spec": spec} | fields))
+def one(text: str | Key, shape: tuple[int, ...] = (1,), dtype: str = "float32") -> Leaf:
+    key = text if isinstance(text, Key) else Key.parse(text)
+    return Leaf(key, LeafKind.ARRAY, ArraySpec(shape, checkpoints.dtype(dtype)))
 
 
 def string(text: str) -> Leaf:
@@ -302,32 +281,28 @@ def string(text: str) -> Leaf:
 
 def in_list(*names: str, kinds: str) -> Leaf:
     """`kinds`: `l` or `d` for each component."""
-    return one("x", key=Key(names, tuple(kind == "l" for kind in kinds)))
+    return one(Key(names, tuple(kind == "l" for kind in kinds)))
 
 
 @pytest.mark.parametrize(
     ("leaves", "words"),
     [
         ([one("a", (0, 3))], ["`a`", "[0, 3]", "without elements"]),
-        ([one("a", (), "complex64", kind=LeafKind.SCALAR)], ["`a`", "complex scalar"]),
+        ([replace(one("a", (), "complex64"), kind=LeafKind.SCALAR)], ["`a`", "complex scalar"]),
         ([one("a", dtype="uint4")], ["`a`", "uint4", "cast"]),
         ([one("a", dtype="float8_e4m3")], ["`a`", "float8_e4m3"]),
         ([one("a.b"), one("a/b")], ["`a.b` and `a/b`", "the stored array `a.b`"]),
-        ([one("", key=Key.of(["a/"])), one("a")], [r"`a\/` and `a`"]),  # TensorStore adds the slash
+        ([one(Key.of(["a/"])), one("a")], [r"`a\/` and `a`"]),  # TensorStore adds the slash
         ([one("a//b")], ["`a//b`", "empty component"]),
-        ([one("", key=Key.of(["../x"]))], [r"`..\/x`", "leaves the checkpoint"]),
-        ([one("", key=Key.of(["a", "b/../c"]))], ["leaves the checkpoint"]),
-        ([one("", key=Key.of(["/abs"]))], ["leaves the checkpoint"]),
+        ([one(Key.of(["../x"]))], [r"`..\/x`", "leaves the checkpoint"]),
+        ([one(Key.of(["a", "b/../c"]))], ["leaves the checkpoint"]),
+        ([one(Key.of(["/abs"]))], ["leaves the checkpoint"]),
         ([one("a\ud800")], ["Unicode"]),
         ([in_list("a", "0", kinds="dl"), in_list("a", "2", kinds="dl")], ["`a`", "index 1"]),
         ([in_list("a", "01", kinds="dl")], ["`01`", "not a decimal"]),
         ([in_list("a", "0", kinds="dl"), in_list("a", "x", kinds="dd")], ["`a`", "a list and a dict"]),
-        (
-            [in_list("a", "0", "x", kinds="dld"), in_list("a", "0", "y", kinds="ddd")],
-            ["`a`", "a list and a dict"],
-        ),
         ([string("a~b")], ["`a~b`", "`~`"]),
-        ([one("x", key=Key.of(["q"])), string("a"), Leaf(Key.of(["a/b"]), LeafKind.STRING)], ["overwrite"]),
+        ([string("a"), Leaf(Key.of(["a/b"]), LeafKind.STRING)], ["overwrite"]),
         ([Leaf(Key.parse("e"), LeafKind.EMPTY, empty="Set")], ["`e`", "Set"]),
     ],
 )
@@ -348,7 +323,7 @@ def test_no_refusals() -> None:
         Leaf(Key.parse("e"), LeafKind.EMPTY, empty="Dict"),
     ]
     assert encoder("orbax", SinkOptions()).unsupported(leaves) == []
-    alone = [one("", key=Key((), ()))]  # a tree that is one array
+    alone = [one(Key((), ()))]  # a tree that is one array
     assert encoder("orbax", SinkOptions()).unsupported(alone) == []
 
 

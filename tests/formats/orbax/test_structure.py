@@ -16,22 +16,16 @@ from ckpt_surgery.core.arrays import ArraySpec
 from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
-from ckpt_surgery.formats.opening import encoder, open_source
+from ckpt_surgery.formats.opening import encoder
 from ckpt_surgery.formats.orbax.structure import structure_bytes
 from ckpt_surgery.formats.registry import SinkOptions
 from tests.support import checkpoints
 from tests.support.comparing import assert_same
-from tests.support.heavy import jax, ocp
-from tests.support.reading import read, values
+from tests.support.heavy import jax
+from tests.support.reading import opened, read, values
 
 OLDER = Path(__file__).parents[2] / "data" / "orbax_versions"
-RECIPE = "version: 1\noutput: {zarr: 2, structure_file: true}\n"
-
-
-def recipe(tmp_path: Path, text: str = RECIPE) -> Path:
-    path = tmp_path / "recipe.yaml"
-    path.write_text(text)
-    return path
+RECIPE: dict[str, Any] = {"version": 1, "output": {"zarr": 2, "structure_file": True}}
 
 
 def leaf(text: str, empty: str | None = None, kind: LeafKind = LeafKind.EMPTY) -> Leaf:
@@ -47,7 +41,7 @@ def tree_of(*leaves: Leaf) -> Any:
 @pytest.mark.parametrize("name", ["0.4.8-ocdbt", "0.4.8-aggregated-ocdbt", "0.9.1-zarr3-ocdbt"])
 def test_it_is_what_orbax_0_4_wrote(name: str, tmp_path: Path) -> None:
     """Of the same tree, with every value in the store."""
-    applying.apply(recipe(tmp_path), OLDER / name, dst=tmp_path / "c")
+    applying.apply(RECIPE, OLDER / name, dst=tmp_path / "c")
     written = (OLDER / "0.4.8-ocdbt" / "checkpoint").read_bytes()
     assert msgpack.unpackb((tmp_path / "c" / "checkpoint").read_bytes()) == msgpack.unpackb(written)
 
@@ -56,29 +50,18 @@ def test_it_is_what_orbax_0_4_wrote(name: str, tmp_path: Path) -> None:
 def test_stock_orbax_restores_what_has_one(
     layout: str, checkpoint: Callable[[str], Path], tmp_path: Path
 ) -> None:
-    source = open_source(str(checkpoint(layout)))
-    applying.apply(recipe(tmp_path), checkpoint(layout), dst=tmp_path / "c")
-    with checkpoints.quiet(), ocp.PyTreeCheckpointer() as checkpointer:
-        restored = checkpointer.restore(tmp_path / "c")
-    assert_same(checkpoints.restored_leaves(restored), checkpoints.expected_of(layout))
-    again = open_source(str(tmp_path / "c"))
+    applying.apply(RECIPE, checkpoint(layout), dst=tmp_path / "c")
+    assert_same(checkpoints.restored(tmp_path / "c"), checkpoints.expected_of(layout))
+    source, again = opened(checkpoint(layout)), opened(tmp_path / "c")
     assert_same(values(again), values(source))
-    assert {text: one.kind for text, one in again.leaves().items()} == {
-        text: one.kind for text, one in source.leaves().items()
-    }
+    assert [leaf.kind for leaf in again.leaves().values()] == [leaf.kind for leaf in source.leaves().values()]
 
 
-def test_it_lies_beside_the_arrays_of_a_step(tmp_path: Path) -> None:
-    applying.apply(recipe(tmp_path), OLDER / "0.4.8-ocdbt", dst=tmp_path / "m", dst_step=7)
-    assert (tmp_path / "m" / "7" / "default" / "checkpoint").exists()
-    assert not (tmp_path / "m" / "7" / "checkpoint").exists()
-
-
-def test_there_is_none_unless_it_is_asked_for(tmp_path: Path) -> None:
-    applying.apply(
-        recipe(tmp_path, "version: 1\noutput: {zarr: 2}\n"), OLDER / "0.4.8-flax", dst=tmp_path / "c"
-    )
-    assert not (tmp_path / "c" / "checkpoint").exists()
+def test_it_lies_beside_the_arrays_of_a_step_where_it_is_asked_for(tmp_path: Path) -> None:
+    for name, recipe in (("with", RECIPE), ("without", {"version": 1, "output": {"zarr": 2}})):
+        applying.apply(recipe, OLDER / "0.4.8-flax", dst=tmp_path / name, dst_step=7)
+    found = [path.relative_to(tmp_path) for path in tmp_path.rglob("checkpoint")]
+    assert found == [Path("with/7/default/checkpoint")]
 
 
 def test_the_tree_of_placeholders() -> None:
@@ -106,10 +89,10 @@ def test_placeholders_alone_find_every_array(tmp_path: Path) -> None:
     """As Orbax 0.3 finds them: without `_METADATA`."""
     numbers = {"a": {"b.c": np.arange(3), "d": [np.ones(2), {"e": np.zeros(4)}]}, "f/g": np.full(2, 7)}
     checkpoints.save_pytree(tmp_path / "src", numbers)
-    applying.apply(recipe(tmp_path), tmp_path / "src", dst=tmp_path / "c")
+    applying.apply(RECIPE, tmp_path / "src", dst=tmp_path / "c")
     wanted = read(tmp_path / "c")
     (tmp_path / "c" / "_METADATA").unlink()
-    source = open_source(str(tmp_path / "c"))
+    source = opened(tmp_path / "c")
     assert_same(values(source), wanted)
     assert source.leaves()["a/d/1/e"].key.sequences == (False, False, True, False)
 
@@ -117,15 +100,12 @@ def test_placeholders_alone_find_every_array(tmp_path: Path) -> None:
 # --- where it does not apply --------------------------------------------------------------------------------
 
 
-def test_the_command_line_may_choose_a_format_without_one(tmp_path: Path) -> None:
-    for options in ({"dst": tmp_path / "x.safetensors"}, {"dst": tmp_path / "x", "format": "zarr"}):
-        with pytest.raises(UsageError, match="checkpoints have no structure file"):
-            applying.plan(recipe(tmp_path), OLDER / "0.4.8-ocdbt", **options)  # type: ignore[arg-type]
-
-
-def test_it_is_refused_with_zarr_3() -> None:
+def test_what_has_no_structure_file(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="A structure file is for arrays of zarr 2"):
         encoder("orbax", SinkOptions(structure_file=True))
+    for format in ("safetensors", "zarr"):
+        with pytest.raises(UsageError, match="checkpoints have no structure file"):
+            applying.plan(RECIPE, OLDER / "0.4.8-ocdbt", dst=tmp_path / "x", format=format)
 
 
 # --- who restores it ----------------------------------------------------------------------------------------
@@ -159,10 +139,7 @@ def test_the_oldest_versions(leaves: list[Leaf], structure_file: bool, versions:
 
 def test_plans_tell_who_restores_the_result(tmp_path: Path) -> None:
     checkpoints.save_pytree(tmp_path / "src", {"x": np.ones(2), "k": jax.random.key(7), "t": ()})
-    made = applying.plan(recipe(tmp_path), tmp_path / "src", dst=tmp_path / "c")
-    assert made.restorable_by == {"orbax-checkpoint": "0.11.9"}
-    drops = recipe(tmp_path, RECIPE + "rules:\n  - {match: 'k|t', drop: true}\n")
-    made = applying.plan(drops, tmp_path / "src", dst=tmp_path / "c")
-    assert made.restorable_by == {"orbax-checkpoint": "0.4.8"}
-    made = applying.plan(None, OLDER / "0.4.8-ocdbt", dst=tmp_path / "c")
-    assert made.restorable_by == {"orbax-checkpoint": "0.5.21"}
+    dropped = RECIPE | {"rules": [{"match": "k|t", "drop": True}]}
+    for recipe, oldest in ((RECIPE, "0.11.9"), (dropped, "0.4.8"), (None, "0.11.9")):
+        made = applying.plan(recipe, tmp_path / "src", dst=tmp_path / "c")
+        assert made.restorable_by == {"orbax-checkpoint": oldest}
