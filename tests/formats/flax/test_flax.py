@@ -15,8 +15,6 @@ import numpy as np
 import pytest
 from flax import config, serialization, traverse_util
 from flax.training import checkpoints
-from hypothesis import given
-from hypothesis import strategies as st
 from jax.experimental.array_serialization.serialization import GlobalAsyncCheckpointManager
 
 from ckpt_surgery.core.arrays import ArraySpec, Region, chunk_regions
@@ -39,9 +37,7 @@ from tests.support.arrays import ALL_DTYPES, array
 from tests.support.comparing import assert_same
 from tests.support.conformance import Lie, file_lie
 from tests.support.directories import copy_of, files_of, names
-from tests.support.effort import examples
 from tests.support.reading import values
-from tests.support.strategies import named_arrays, unicode
 from tests.support.trees import nested
 from tests.support.writing import Arrays, output_of, write_all
 
@@ -668,25 +664,3 @@ def test_detection_is_by_content(name: str, data: bytes, known: bool, tmp_path: 
 def test_directories_of_other_things(name: str, data: bytes, tmp_path: Path) -> None:
     in_file(name, data, tmp_path)
     assert not FORMAT.recognizes(tmp_path)
-
-
-# --- at random --------------------------------------------------------------------------------------------
-
-
-@examples(60)
-@given(
-    arrays=named_arrays(unicode(8, without="/")),
-    most=st.integers(1, 100),
-)
-def test_random_checkpoints_go_round(
-    arrays: Arrays, most: int, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    made = {f"{name}/w": value for name, value in arrays.items()}
-    directory = tmp_path_factory.mktemp("round")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(serialization, "MAX_CHUNK_SIZE", most)
-        patch.setattr("ckpt_surgery.formats.flax.writing.PIECE_BYTES", most)
-        path = in_file("x.msgpack", encoded(made), directory)
-        assert_same(values(opened(path)), made)
-        copied(opened(path), directory / "y")
-    assert (directory / "y" / "y.msgpack").read_bytes() == path.read_bytes()

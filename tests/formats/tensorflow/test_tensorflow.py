@@ -452,18 +452,6 @@ def test_checkpoints_of_version_1_are_refused_by_that_name(name: str, tmp_path: 
             opened(path)
 
 
-def test_links_out_of_the_directory(run: Path, tmp_path: Path) -> None:
-    path = copy_of(run, tmp_path / "copy")
-    for name in ("model.ckpt-15.index", "model.ckpt-15.data-00000-of-00001"):
-        (path / name).rename(tmp_path / "aside")
-        (path / name).symlink_to(tmp_path / "aside")
-        with pytest.raises(SourceError, match="symbolic link"):
-            opened(path)
-        (path / name).unlink()
-        (tmp_path / "aside").rename(path / name)
-    assert step_of(path) == (15, 15)
-
-
 # --- detection --------------------------------------------------------------------------------------------
 
 
