@@ -306,9 +306,6 @@ def divisions(draw: st.DrawFn, region: Region) -> list[Region]:
     return [*draw(divisions(Region(region.starts, before))), *draw(divisions(Region(after, region.stops)))]
 
 
-# --- with the commands ------------------------------------------------------------------------------------
-
-
 def test_orbax_links_the_files_of_the_ranks(tmp_path: Path) -> None:
     """Chunks of one shape are where they were, whatever the key; the others are computed."""
     parts, value = Parts(), array((96, 4096), "float32")

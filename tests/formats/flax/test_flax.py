@@ -22,9 +22,8 @@ from ckpt_surgery.core.errors import SourceError, UsageError
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.manifests import Chunk, Manifest, raw_codec
-from ckpt_surgery.core.protocols import Output
+from ckpt_surgery.core.protocols import Output, Source
 from ckpt_surgery.formats.flax import FORMAT
-from ckpt_surgery.formats.listed_source import ListedSource
 from ckpt_surgery.formats.opening import detect_format, encoder, open_sink, open_source
 from ckpt_surgery.formats.registry import SinkOptions
 from ckpt_surgery.formats.shared.msgpack.nodes import ArrayAt
@@ -61,10 +60,8 @@ def decoded(data: bytes) -> dict[str, Any]:
     return {"/".join(key): value for key, value in flat.items()}
 
 
-def opened(path: Path, step: int | None = None) -> ListedSource:
-    source = open_source(os.fspath(path), "flax", step)
-    assert isinstance(source, ListedSource)
-    return source
+def opened(path: Path, step: int | None = None) -> Source:
+    return open_source(os.fspath(path), "flax", step)
 
 
 def in_file(name: str, data: bytes, directory: Path) -> Path:
@@ -123,9 +120,6 @@ def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """Arrays are cut from 40 bytes on."""
     monkeypatch.setattr(serialization, "MAX_CHUNK_SIZE", 40)
     monkeypatch.setattr("ckpt_surgery.formats.flax.writing.PIECE_BYTES", 40)
-
-
-# --- Hugging Face -----------------------------------------------------------------------------------------
 
 
 def sharded(directory: Path, shards: Sequence[Arrays], files: Mapping[str, Any] | None = None) -> Path:
@@ -338,9 +332,6 @@ def test_what_is_missing(tmp_path: Path) -> None:
         opened(in_file("checkpoint_1", encoded({"a": "//GDAPlaceholder:a"}), tmp_path))
 
 
-# --- streams of EasyLM ------------------------------------------------------------------------------------
-
-
 def stream(leaves: Mapping[Any, Any]) -> bytes:
     """As EasyLM's `StreamingCheckpointer.save_train_state_to_file` does."""
     packer = msgpack.Packer()
@@ -437,7 +428,7 @@ def test_lists_of_messagepack(tmp_path: Path) -> None:
     assert leaves["none"].empty == "List"
 
 
-def copied(source: ListedSource, directory: Path) -> Any:
+def copied(source: Source, directory: Path) -> Any:
     """A checkpoint through source and sink; what flax restores."""
     directory.mkdir()
     options, leaves = SinkOptions(file_name="y.msgpack"), source.leaves()
@@ -602,9 +593,6 @@ def test_large_arrays_are_cut_as_flax_cuts_them(tmp_path: Path) -> None:
     assert leaves["fits"].manifest is not None
     edge = 2**30 // 2 // 12_288  # the row in which the second piece begins
     assert not source.read(leaves["rows"], Region((edge, 0), (edge + 1, 12_288))).any()
-
-
-# --- recognizing ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -39,9 +39,6 @@ READ = [Type[name] for name in BLOCKS if name not in UNDECODED]
 OTHERS = [Type[name] for name in sorted(UNDECODED)]
 
 
-# --- values -----------------------------------------------------------------------------------------------
-
-
 def test_the_types_are_those_of_the_library() -> None:
     """What it decodes is read."""
     known = {n: (type.name, type.length, type.nbytes) for n, type in TYPES.items()}
@@ -68,9 +65,6 @@ def test_random_blocks(type: Type, tmp_path: Path) -> None:
 def test_quantized_tensors_without_elements(shape: Shape, tmp_path: Path) -> None:
     path = made(tmp_path / "y.gguf", [tensor("w", shape[::-1], int(Type.IQ2_XS))])
     assert same(values(opened(path))["w"], np.empty(shape, np.float32))
-
-
-# --- regions ----------------------------------------------------------------------------------------------
 
 
 @examples(60)
@@ -125,9 +119,6 @@ def test_a_bucket_is_read_as_a_disk_is(tmp_path: Path) -> None:
             assert same(source.read(source.leaves()["w"], region), wanted[region.slices]), region
 
 
-# --- chunks -------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("shape", "length", "grid"),
     [
@@ -157,9 +148,6 @@ def test_any_number_of_chunks_takes_no_memory(tmp_path: Path) -> None:
     assert manifest is not None
     assert (len(manifest.chunks), manifest.complete) == (2**15, True)
     assert manifest.chunks[2**15 - 1, 0].offset + 2**21 // 256 * 144 == path.stat().st_size
-
-
-# --- types that are not read ------------------------------------------------------------------------------
 
 
 def test_every_other_type_is_listed_and_refused_by_name(tmp_path: Path) -> None:

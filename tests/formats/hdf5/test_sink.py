@@ -99,9 +99,6 @@ def test_without_h5py(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert FORMAT.recognizes(str(path))
 
 
-# --- the file in which libhdf5 makes a file without its elements ---------------------------------------
-
-
 @given(
     st.lists(st.tuples(st.integers(0, 20_000), st.binary(max_size=40)), max_size=12), st.integers(0, 21_000)
 )

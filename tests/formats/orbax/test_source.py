@@ -433,9 +433,6 @@ def test_a_loop_of_links_ends(checkpoint: Checkpoint, tmp_path: Path) -> None:
     assert "Too many levels of symbolic links" in refusal(path)
 
 
-# --- paths that TensorStore reads as others ----------------------------------------------------------------
-
-
 @pytest.mark.parametrize("ocdbt", [True, False])
 def test_a_directory_with_a_backslash(ocdbt: bool, tmp_path: Path) -> None:
     """`a\\b` is one directory; TensorStore, which takes it for `a/b`, is not asked for files."""
@@ -453,9 +450,6 @@ def test_a_key_with_a_backslash(tmp_path: Path) -> None:
     assert "`a\\b`: " in refusal(tmp_path / "False")
     assert "there is no array `a\\b`" in refusal(tmp_path / "False")
     assert_same(read(tmp_path / "True"), {"a\\b": np.ones(2)})
-
-
-# --- names in a directory that are not Orbax's ---------------------------------------------------------
 
 
 def touched(directory: Path, names: Iterable[str]) -> list[str]:

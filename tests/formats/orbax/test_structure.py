@@ -97,18 +97,12 @@ def test_placeholders_alone_find_every_array(tmp_path: Path) -> None:
     assert source.leaves()["a/d/1/e"].key.sequences == (False, False, True, False)
 
 
-# --- where it does not apply --------------------------------------------------------------------------------
-
-
 def test_what_has_no_structure_file(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="A structure file is for arrays of zarr 2"):
         encoder("orbax", SinkOptions(structure_file=True))
     for format in ("safetensors", "zarr"):
         with pytest.raises(UsageError, match="checkpoints have no structure file"):
             applying.plan(RECIPE, OLDER / "0.4.8-ocdbt", dst=tmp_path / "x", format=format)
-
-
-# --- who restores it ----------------------------------------------------------------------------------------
 
 
 def array(dtype: str) -> Leaf:

@@ -25,6 +25,7 @@ from tests.support import checkpoints
 from tests.support.comparing import assert_same, same
 from tests.support.key_value import key_value
 from tests.support.reading import read
+from tests.support.reading import values as values_of
 from tests.support.writing import leaf_of
 
 OWN = "ocdbt.process_w/"
@@ -167,7 +168,7 @@ def test_stored_bytes_are_copied_once_and_known_ones_not_again(
     again.flush()
     sink = open_sink("orbax", root, SinkOptions(), [*outputs, tied])
     sink.finish(["w"])
-    assert_same(read_all(root), {**values, "tied": values["a0"]})
+    assert_same(values_of(open_source(root)), {**values, "tied": values["a0"]})
 
 
 def test_a_large_chunk_is_copied_to_a_file_of_its_own(
@@ -183,19 +184,10 @@ def test_a_large_chunk_is_copied_to_a_file_of_its_own(
     assert crcs[0] == crcs[1]
     worker.flush()
     sink.finish(["w"])
-    assert_same(read_all(root), {"x": value, "y": value})
+    assert_same(values_of(open_source(root)), {"x": value, "y": value})
     again: Any = sink.attach("w")
     monkeypatch.setattr(module, "read_ranges", None)
     assert [again.adopt(o, known).chunks for o, known in zip(sink.outputs, crcs, strict=True)] == crcs
-
-
-def read_all(path: str) -> dict[str, np.ndarray]:
-    source = open_source(path)
-    return {
-        n: source.read(leaf, Region.whole(leaf.spec.shape))
-        for n, leaf in source.leaves().items()
-        if leaf.spec
-    }
 
 
 def test_what_other_workers_and_earlier_attempts_left_is_removed(tmp_path: Path) -> None:

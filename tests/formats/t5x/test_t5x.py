@@ -562,9 +562,6 @@ def test_items_of_a_legacy_checkpoint(tmp_path: Path) -> None:
         opened(tmp_path, item="emma")
 
 
-# --- what is taken for it ---------------------------------------------------------------------------------
-
-
 def test_what_is_taken_for_t5x(tmp_path: Path) -> None:
     train_state(tmp_path / "run" / "checkpoint_7")
     legacy(tmp_path / "old")

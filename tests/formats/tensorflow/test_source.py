@@ -93,9 +93,6 @@ def test_any_stream_is_bounded(stream: bytes) -> None:
         assert len(decompress(stream)) <= 22 * len(stream)
 
 
-# --- numbers and messages ---------------------------------------------------------------------------------
-
-
 @examples(120)
 @given(message=st.binary(max_size=40))
 def test_messages_are_read_as_protobuf_reads_them(message: bytes) -> None:
@@ -130,9 +127,6 @@ def test_the_numbers_of_types_are_tensorflows() -> None:
     assert {number: type_name(number) for number in (*NUMBERS, *OTHERS)} == theirs
 
 
-# --- keys of parts ----------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("start", [0, 1, 63, 64, 8191, 8192, 2**20, 2**31, 2**41, 2**55, 2**61])
 @pytest.mark.parametrize("length", [1, 64, 9000])
 @pytest.mark.parametrize("name", ["a/b", "é", "nul\0byte", "x" * 300])
@@ -143,9 +137,6 @@ def test_keys_of_parts_are_those_of_tensorflow(name: str, length: int, start: in
     with opened(os.fspath(tmp_path / "x.index")) as file:
         keys = [key for key, _ in table_entries(file)]
     assert keys == [b"", part_key(name, [(start, length), (0, -1)]), name.encode()]
-
-
-# --- tables -----------------------------------------------------------------------------------------------
 
 
 def entries_of(data: bytes, directory: Path) -> list[tuple[bytes, bytes]]:
@@ -199,9 +190,6 @@ TABLES: Sequence[tuple[str, bytes, str]] = (
 def test_tables_that_lie(data: bytes, says: str, tmp_path: Path) -> None:
     with pytest.raises(SourceError, match=says):
         entries_of(data, tmp_path)
-
-
-# --- at random --------------------------------------------------------------------------------------------
 
 
 FIELDS = (

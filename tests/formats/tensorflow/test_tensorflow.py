@@ -305,9 +305,6 @@ def test_an_iterator_is_listed(tmp_path: Path) -> None:
     assert list(source.leaves()) == [leaf.key.text, f"v{VALUE}"]
 
 
-# --- big endian -------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("dtype", [d for d in DTYPES if d not in ("int2", "int4", "uint2", "uint4")])
 def test_a_bundle_of_a_big_endian_host(dtype: str, tmp_path: Path) -> None:
     """None exists, so it is made of a little-endian one; TensorFlow reads the plain types of it."""
@@ -452,9 +449,6 @@ def test_checkpoints_of_version_1_are_refused_by_that_name(name: str, tmp_path: 
             opened(path)
 
 
-# --- detection --------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("files", "known"),
     [
@@ -483,9 +477,6 @@ def test_detection_never_fails(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "checkpoint")
     for path in (tmp_path, tmp_path / "x.index", tmp_path / "y.index", tmp_path / "x", tmp_path / "\0"):
         assert not FORMAT.recognizes(path)
-
-
-# --- the index alone --------------------------------------------------------------------------------------
 
 
 def test_listing_and_planning_need_the_index_only(tmp_path: Path) -> None:
