@@ -115,13 +115,6 @@ class TestOneFile(conformance.Writing):
         assert not FORMAT.holds_metadata
 
 
-@pytest.fixture
-def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Arrays are cut from 40 bytes on."""
-    monkeypatch.setattr(serialization, "MAX_CHUNK_SIZE", 40)
-    monkeypatch.setattr("ckpt_surgery.formats.flax.writing.PIECE_BYTES", 40)
-
-
 def sharded(directory: Path, shards: Sequence[Arrays], files: Mapping[str, Any] | None = None) -> Path:
     """As transformers' `save_pretrained` of Flax models does; the index's names of files may be changed."""
     directory.mkdir(exist_ok=True)
@@ -257,19 +250,6 @@ def test_a_step_that_orbax_wrote(tmp_path: Path) -> None:
 # --- arrays of several hosts ------------------------------------------------------------------------------
 
 
-def save_multihost(arrays: Arrays, directory: Path) -> Path:
-    """By flax, as if each array were spread over hosts: zarr beside the file. Returns the directory."""
-    manager = GlobalAsyncCheckpointManager()
-    tree = nested({name: jax.numpy.asarray(value) for name, value in arrays.items()}) | {"step": 3}
-    with warnings.catch_warnings(), pytest.MonkeyPatch.context() as patch:
-        warnings.filterwarnings("ignore", category=DeprecationWarning)
-        patch.setattr(checkpoints, "_is_multiprocess_array", lambda value: isinstance(value, jax.Array))
-        with config.temp_flip_flag("use_orbax_checkpointing", False):
-            checkpoints.save_checkpoint_multiprocess(os.fspath(directory), tree, 5, gda_manager=manager)
-        manager.wait_until_finished()
-    return directory
-
-
 HOSTS = {
     "params/w": array((5, 6), "float32"),
     "params/b": array((4,), "bfloat16"),
@@ -280,7 +260,16 @@ HOSTS = {
 
 @pytest.fixture(scope="module")
 def hosts(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return save_multihost(HOSTS, tmp_path_factory.mktemp("hosts") / "x")
+    """By flax, as if each array were spread over hosts: zarr beside the file."""
+    directory, manager = tmp_path_factory.mktemp("hosts") / "x", GlobalAsyncCheckpointManager()
+    tree = nested({name: jax.numpy.asarray(value) for name, value in HOSTS.items()}) | {"step": 3}
+    with warnings.catch_warnings(), pytest.MonkeyPatch.context() as patch:
+        warnings.filterwarnings("ignore", category=DeprecationWarning)
+        patch.setattr(checkpoints, "_is_multiprocess_array", lambda value: isinstance(value, jax.Array))
+        with config.temp_flip_flag("use_orbax_checkpointing", False):
+            checkpoints.save_checkpoint_multiprocess(os.fspath(directory), tree, 5, gda_manager=manager)
+        manager.wait_until_finished()
+    return directory
 
 
 def test_arrays_of_several_hosts(hosts: Path) -> None:
@@ -367,8 +356,9 @@ class TestStreams(conformance.Reading):
         return super().sample() | {"pad": array((7,), "uint8")}
 
 
-def test_streams_of_other_things(tmp_path: Path, small_pieces: None) -> None:
+def test_streams_of_other_things(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Keys as text, scalars, and an array in pieces, whose document is a map."""
+    monkeypatch.setattr(serialization, "MAX_CHUNK_SIZE", 40)
     big = array((7, 5), "float32")
     leaves = {"params/w": big, ("step",): np.int32(4), ("rate",): 0.5, ("l", 0): np.ones(2), ("none",): None}
     (tmp_path / "streaming_train_state_100").write_bytes(stream(leaves))

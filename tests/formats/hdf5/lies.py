@@ -112,8 +112,14 @@ def moved(data: bytes) -> bytes:
     return data[:tree] + data[tree:].replace(at, (len(data) + 10).to_bytes(8, "little"))
 
 
-NOISE = np.random.default_rng(0).integers(0, 256, 1000, np.uint8).tobytes()
+def without_end(data: bytes) -> bytes:
+    """The free space in the heap of texts becomes one of 0 bytes: libhdf5 would go through it forever."""
+    at = data.index(b"some words") + 24
+    return data[:at] + bytes(8) + data[at + 8 :]
 
+
+NOISE = np.random.default_rng(0).integers(0, 256, 1000, np.uint8).tobytes()
+WORDS: Build = lambda file: file.attrs.update(text="some words")  # noqa: E731
 ELSEWHERE = dataset((3,), "f4", external=[("/etc/hostname", 0, 12)])
 HUGE = dataset((2**40, 2**40), "u1", chunks=(8, 8))
 ZEROS = dataset(data=np.zeros(7777, np.uint8))
@@ -138,6 +144,7 @@ LIES = (
     lie("a truth that is neither 0 nor 1", "`x`: .* has the byte 2", booleans),
     lie("a shape beyond all memory", "`x`: it has a shape beyond all memory", HUGE),
     lie("gigabytes that are not there", "`x`: .*invalid dataset size", ZEROS, replaced(7777, 1 << 32)),
+    lie("a heap without end", "x.h5: the heap of the file's texts has an object of 0", WORDS, without_end),
     lie("a chunk that is not in the file", "`x`: a chunk of 8 bytes begins at byte", TWO_CHUNKS, moved),
     chunk_lie("a chunk that is too short", "`x`: a chunk of 1000 bytes is stored in 10 bytes", b"\1" * 10),
     chunk_lie("a chunk that is too long", "a chunk of 1000 bytes is stored in 1001", bytes(1001)),

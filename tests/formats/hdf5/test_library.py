@@ -109,20 +109,6 @@ def test_objects_of_a_heap(data: bytes, says: str | None, tmp_path: Path) -> Non
         assert [index for index, _ in heap_objects(viewed(tmp_path / "x"), 0)] == [1, 2, 0]
 
 
-def test_a_file_with_such_a_heap(tmp_path: Path) -> None:
-    path = tmp_path / "x.h5"
-    with h5py.File(path, "w") as file:
-        file["x"] = np.ones(3)
-        file.attrs["text"] = "some words"
-    data = bytearray(path.read_bytes())
-    free = data.index(b"some words") + 16
-    assert struct.unpack_from("<HH4xQ", data, free)[0] == 0
-    data[free + 8 : free + 16] = bytes(8)
-    path.write_bytes(data)
-    with pytest.raises(SourceError, match=r"x\.h5: the heap of the file's texts has an object of 0 bytes"):
-        open_source(str(path))
-
-
 # --- the beginning of a file ---------------------------------------------------------------------------
 
 

@@ -34,20 +34,12 @@ AGGREGATED = [name for name in WRITTEN if "aggregated" in name or "flax" in name
 """Small values are in the structure file."""
 
 
-def has_strings(name: str) -> bool:
-    return name.endswith("-flax") or not name.startswith(("0.2", "0.3"))
-
-
-def sparse() -> np.ndarray:
-    values = np.zeros((8, 3), np.float32)
-    values[2:4] = 1.5
-    return values
-
-
 def expected(name: str) -> dict[str, Any]:
+    sparse = np.zeros((8, 3), np.float32)
+    sparse[2:4] = 1.5
     values = {
         "params/w": np.arange(24, dtype=np.float32).reshape(8, 3),
-        "params/sparse": sparse(),
+        "params/sparse": sparse,
         "params/b": np.arange(4).astype(ml_dtypes.bfloat16),
         "layers/0": np.arange(5, dtype=np.int32),
         "layers/1/deep": np.array([0.5, -2.0]),
@@ -58,7 +50,8 @@ def expected(name: str) -> dict[str, Any]:
         "dict": "<Dict>",
         "list": "<List>",
     }
-    return values | ({"name": "run"} if has_strings(name) else {})
+    with_strings = name.endswith("-flax") or not name.startswith(("0.2", "0.3"))
+    return values | ({"name": "run"} if with_strings else {})
 
 
 def test_the_fixtures_are_those_of_the_script() -> None:

@@ -206,18 +206,14 @@ def table(
     return data + stored(index) + footer(handle(len(data), len(index)))
 
 
-def snappy_table(pairs: Sequence[tuple[bytes, bytes]], in_block: int = 50) -> bytes:
-    """A table of several blocks, as old versions of TensorFlow wrote them."""
-    parts = [pairs[i : i + in_block] for i in range(0, len(pairs), in_block)]
-    return table([(compressed(block(part)), 1) for part in parts], None, [part[-1][0] for part in parts])
-
-
 def compress_index(prefix: Path) -> Path:
-    """Put the index of a bundle into Snappy's blocks."""
+    """Put the index of a bundle into several of Snappy's blocks, as old versions of TensorFlow wrote it."""
     index = prefix.with_name(f"{prefix.name}.index")
     with opened(os.fspath(index)) as file:
         pairs = list(table_entries(file))
-    index.write_bytes(snappy_table(pairs))
+    parts = [pairs[i : i + 50] for i in range(0, len(pairs), 50)]
+    packed = [(compressed(block(part)), 1) for part in parts]
+    index.write_bytes(table(packed, None, [part[-1][0] for part in parts]))
     return prefix
 
 
