@@ -7,7 +7,6 @@ bytes, and an attribute `dtype` of the dataset.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -40,30 +39,6 @@ class Hdf5Type:
     """Reason why they cannot be used, as a predicate, and what to do; None if they can be read."""
 
 
-@cache
-def _plain_types() -> list[tuple[Any, DType, bool]]:
-    """The types of numbers as h5py's, with their dtypes and whether they are big endian."""
-    from h5py import h5t
-
-    types = []
-    for end, big in (("LE", False), ("BE", True)):
-        for kind, prefix in (("I", "int"), ("U", "uint")):
-            for bits in (8, 16, 32, 64):
-                types.append((getattr(h5t, f"STD_{kind}{bits}{end}"), DTYPES[f"{prefix}{bits}"], big))
-        for bits in (16, 32, 64):
-            types.append((getattr(h5t, f"IEEE_F{bits}{end}"), DTYPES[f"float{bits}"], big))
-        types.append((_bfloat16(getattr(h5t, f"IEEE_F16{end}")), DTYPES["bfloat16"], big))
-    return types
-
-
-def _bfloat16(half: Any) -> Any:
-    """bfloat16 as HDF5 can describe it: a float with 8 bits of exponent and 7 of mantissa."""
-    bfloat16 = half.copy()
-    bfloat16.set_fields(15, 7, 8, 0, 7)
-    bfloat16.set_ebias(127)
-    return bfloat16
-
-
 def element_type(stored: Any, name: str | None) -> Hdf5Type:
     """The type for h5py's `TypeID`. `name`: the attribute `dtype` of the dataset, where there is one.
 
@@ -72,61 +47,58 @@ def element_type(stored: Any, name: str | None) -> Hdf5Type:
     from h5py import h5t
 
     kind = stored.get_class()
-    if kind in (h5t.INTEGER, h5t.FLOAT):
-        return _number(stored) or _unreadable(
-            stored, "has numbers of an unusual width or form", "Save it in a common type."
-        )
-    if kind == h5t.ENUM:
-        return _enumeration(stored)
-    if kind == h5t.COMPOUND:
-        return _complex(stored) or _unreadable(
-            stored, "is an array of records", "Save each of its fields as an array."
-        )
     if kind == h5t.OPAQUE:
         return _opaque(stored, name)
+    width = ("has numbers of an unusual width or form", "Save it in a common type.")
     words = {
-        h5t.STRING: "is an array of strings",
-        h5t.REFERENCE: "is an array of references",
-        h5t.VLEN: "is an array of lists of different lengths",
-        h5t.ARRAY: "has arrays as elements",
-        h5t.BITFIELD: "is an array of bit fields",
-        h5t.TIME: "is an array of dates",
+        h5t.INTEGER: width,
+        h5t.FLOAT: width,
+        h5t.ENUM: ("is an enumeration of unusual numbers", "Save it in a common type."),
+        h5t.COMPOUND: ("is an array of records", "Save each of its fields as an array."),
+        h5t.STRING: ("is an array of strings", "Leave it out."),
+        h5t.REFERENCE: ("is an array of references", "Leave it out."),
+        h5t.VLEN: ("is an array of lists of different lengths", "Leave it out."),
+        h5t.ARRAY: ("has arrays as elements", "Leave it out."),
+        h5t.BITFIELD: ("is an array of bit fields", "Leave it out."),
+        h5t.TIME: ("is an array of dates", "Leave it out."),
     }
-    return _unreadable(stored, words.get(kind, "has elements of an unknown kind"), "Leave it out.")
+    why, hint = words.get(kind, ("has elements of an unknown kind", "Leave it out."))
+    return _number(stored) or _unreadable(stored, why, hint)
 
 
 def _number(stored: Any) -> Hdf5Type | None:
-    size = stored.get_size()
-    for known, dtype, big in _plain_types():
-        if dtype.itemsize == size and stored.equal(known):
-            return Hdf5Type(dtype, big and size > 1)
-    return None
+    """Numbers, truths and complex numbers, where the type is bit for bit as h5py stores a dtype."""
+    from h5py import h5t
 
-
-def _enumeration(stored: Any) -> Hdf5Type:
-    """h5py's booleans; the numbers of other enumerations."""
-    members = {stored.get_member_name(i): stored.get_member_value(i) for i in range(stored.get_nmembers())}
-    number = _number(stored.get_super())
-    if number is None:
-        return _unreadable(stored, "is an enumeration of unusual numbers", "Save it in a common type.")
-    if members == {b"FALSE": 0, b"TRUE": 1} and number.dtype.itemsize == 1:
-        return Hdf5Type(DTYPES["bool"])
-    return number
-
-
-def _complex(stored: Any) -> Hdf5Type | None:
-    """h5py's complex numbers; None for other records."""
-    if stored.get_nmembers() != 2:
+    kind = stored.get_class()
+    if kind == h5t.ENUM:  # h5py's booleans; the numbers of other enumerations
+        number = _number(stored.get_super())
+        truths = number is not None and number.dtype.itemsize == 1 and stored.dtype == np.bool_
+        return Hdf5Type(DTYPES["bool"]) if truths else number
+    if kind not in (h5t.INTEGER, h5t.FLOAT, h5t.COMPOUND):
         return None
-    names = [stored.get_member_name(i) for i in (0, 1)]
-    parts = [_number(stored.get_member_type(i)) for i in (0, 1)]
-    real, size = parts[0], stored.get_size()
-    if names != [b"r", b"i"] or real is None or parts[1] != real or size != 2 * real.dtype.itemsize:
+    for half, big in ((h5t.IEEE_F16LE, False), (h5t.IEEE_F16BE, True)):
+        if stored.equal(_bfloat16(half)):
+            return Hdf5Type(DTYPES["bfloat16"], big)
+    if kind == h5t.INTEGER and stored.get_size() == 1:
+        stored = stored.copy()
+        stored.set_order(h5t.ORDER_LE)  # of no account, and NumPy has none
+    try:
+        dtype = stored.dtype
+    except (TypeError, ValueError):  # NumPy has no such type
         return None
-    offsets = [stored.get_member_offset(i) for i in (0, 1)]
-    if offsets != [0, size // 2] or real.dtype.name not in ("float32", "float64"):
+    native = dtype.newbyteorder("=")
+    if native not in HELD or not h5t.py_create(dtype, logical=True).equal(stored):
         return None
-    return Hdf5Type(DTYPES[f"complex{8 * size}"], real.big)
+    return Hdf5Type(native, dtype.byteorder == ">")
+
+
+def _bfloat16(half: Any) -> Any:
+    """bfloat16 as HDF5 can describe it: a float with 8 bits of exponent and 7 of mantissa."""
+    bfloat16 = half.copy()
+    bfloat16.set_fields(15, 7, 8, 0, 7)
+    bfloat16.set_ebias(127)
+    return bfloat16
 
 
 def _opaque(stored: Any, name: str | None) -> Hdf5Type:

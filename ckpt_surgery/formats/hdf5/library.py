@@ -48,10 +48,11 @@ MOST_CHARACTERS = 300
 """Length to which messages of the library are cut."""
 
 
-class FileView:
-    """A file, or a range of one, with the methods that h5py asks of file objects. Not thread-safe."""
+class FileView(io.RawIOBase):
+    """A file, or a range of one, as a file object, which h5py reads. Not thread-safe."""
 
     def __init__(self, path: str, stat: FileStat, start: int, size: int):
+        super().__init__()
         self.path = path
         self.size = size
         """Number of bytes in the range."""
@@ -73,13 +74,6 @@ class FileView:
     def tell(self) -> int:
         return self._position
 
-    def read(self, count: int = -1) -> bytes:
-        """The next bytes of the range."""
-        left = max(0, self.size - self._position)
-        buffer = bytearray(left if count < 0 else min(count, left))
-        self.readinto(buffer)
-        return bytes(buffer)
-
     def bytes_at(self, offset: int, count: int) -> bytes:
         """The bytes from an offset on."""
         buffer = bytearray(count)
@@ -100,13 +94,6 @@ class FileView:
             raise
         self._position += len(view)
         return len(view)
-
-    def write(self, data: Any) -> int:
-        """Refuse: the file is read only."""
-        raise io.UnsupportedOperation("write")
-
-    def flush(self) -> None:
-        """Do nothing."""
 
     def _fill(self, offset: int, buffer: memoryview) -> None:
         if offset < 0 or offset + len(buffer) > self.size:

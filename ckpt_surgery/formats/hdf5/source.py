@@ -8,7 +8,6 @@ of Keras 3.) Datasets are listed by their key paths, by hard links alone.
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -46,37 +45,32 @@ HARD_LINK = (
 Names = tuple[str, ...]
 
 
-@dataclass
-class _Walked:
-    """Datasets and problems that a walk has found so far."""
-
-    leaves: dict[str, Leaf] = field(default_factory=dict)
-    groups: dict[int, Names] = field(default_factory=dict)
-    """The groups by their addresses in the file."""
-
-
 def listed(file: Any, room: FileSpan, texts: Texts) -> dict[str, Leaf]:
     """The leaf of every dataset of h5py's `FileID` by the text of its key, numbers in names by value.
 
     Raises SourceError with the key where something cannot be, and what h5py raises.
     """
-    from h5py import h5g
+    from h5py import h5d, h5g, h5o
 
-    walked = _Walked()
-    stack: list[tuple[Any, Names]] = [(h5g.open(file, b"/"), ())]
+    leaves: dict[str, Leaf] = {}
+    root = h5g.open(file, b"/")
+    groups: dict[int, Names] = {h5o.get_info(root).addr: ()}
+    stack: list[tuple[Any, Names]] = [(root, ())]
     while stack:
-        group, names = stack.pop()
-        for inner, below in _walk(group, names, walked, room, texts):
-            _check_group(inner, below, walked)
-            stack.append((inner, below))
-    return {text: walked.leaves[text] for text in sorted(walked.leaves, key=natural_order)}
+        for member, names in _members(*stack.pop()):
+            if isinstance(member, h5d.DatasetID):
+                text = SEPARATOR.join(names)
+                with _about(names):
+                    leaves[text] = describe_dataset(member, Key.parse(text), room, texts)
+            elif isinstance(member, h5g.GroupID):
+                _check_group(member, names, groups)
+                stack.append((member, names))
+    return {text: leaves[text] for text in sorted(leaves, key=natural_order)}
 
 
-def _walk(
-    group: Any, names: Names, walked: _Walked, room: FileSpan, texts: Texts
-) -> Iterator[tuple[Any, Names]]:
-    """Take in the links of one group; what is yielded are the groups in it."""
-    from h5py import h5d, h5g, h5l, h5o
+def _members(group: Any, names: Names) -> Iterator[tuple[Any, Names]]:
+    """What the links of one group lead to, with the components of its path."""
+    from h5py import h5l, h5o
 
     links: list[bytes] = []
     group.links.iterate(links.append)
@@ -89,12 +83,8 @@ def _walk(
         if kind != h5l.TYPE_HARD:
             raise _odd(below, "is a link to another file", MERGE)
         with _about(below):
-            inner = h5o.open(group, raw)
-            if isinstance(inner, h5d.DatasetID):
-                text = SEPARATOR.join(below)
-                walked.leaves[text] = describe_dataset(inner, Key.parse(text), room, texts)
-        if isinstance(inner, h5g.GroupID):
-            yield inner, below
+            member = h5o.open(group, raw)
+        yield member, below
 
 
 @contextmanager
@@ -107,15 +97,16 @@ def _about(names: Names) -> Iterator[None]:
             raise damaged(library_text(error)) from error
 
 
-def _check_group(group: Any, names: Names, walked: _Walked) -> None:
-    """Raise SourceError for a group that is nested too deeply, and for one that has been found before."""
+def _check_group(group: Any, names: Names, groups: dict[int, Names]) -> None:
+    """Raise SourceError for a group that is nested too deeply, and for one that has been found before.
+
+    `groups`: those that were found, by their addresses in the file.
+    """
     from h5py import h5o
 
     if len(names) > MOST_LEVELS:
         raise _odd(names, f"lies in more than {MOST_LEVELS} groups")
-    address = h5o.get_info(group).addr
-    root = h5o.get_info(group, b"/").addr
-    before = walked.groups.setdefault(address, names) if address != root else ()
+    before = groups.setdefault(h5o.get_info(group).addr, names)
     if before != names:
         what = f"the same group as `{shown(SEPARATOR.join(before))}`" if before else "the root group"
         raise _odd(
