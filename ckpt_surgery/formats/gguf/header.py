@@ -6,7 +6,6 @@ length of 8 bytes and so many bytes of UTF-8; an array is the number of a type, 
 values. Memory is bounded: every length is checked before anything is read.
 """
 
-import math
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -40,23 +39,13 @@ MOST_ITEMS = 256
 MOST_DEPTH = 4
 """Arrays within arrays; ggml itself reads none."""
 
-_NUMBERS: Mapping[int, tuple[str, str]] = {
-    0: ("B", "uint8"),
-    1: ("b", "int8"),
-    2: ("H", "uint16"),
-    3: ("h", "int16"),
-    4: ("I", "uint32"),
-    5: ("i", "int32"),
-    6: ("f", "float32"),
-    7: ("B", "bool"),
-    10: ("Q", "uint64"),
-    11: ("q", "int64"),
-    12: ("d", "float64"),
-}
-"""Types of numbers in the metadata: letters of `struct`, and names."""
+TYPE_NAMES = (
+    *("uint8", "int8", "uint16", "int16", "uint32", "int32", "float32", "bool", "string", "array"),
+    *("uint64", "int64", "float64"),
+)
+"""Types of values in the metadata, by their numbers."""
 _LENGTH = struct.Struct("<Q")
-UINT32 = 4
-_BOOL, _TEXT, _ARRAY = 7, 8, 9
+UINT32, _BOOL, _TEXT, _ARRAY = (TYPE_NAMES.index(name) for name in ("uint32", "bool", "string", "array"))
 
 
 class Cursor:
@@ -161,10 +150,10 @@ def _array(cursor: Cursor, name: str, depth: int) -> Any:
         return _texts(cursor, count)
     if count <= MOST_ITEMS:
         return _numbers(cursor, name, type, count)
-    letter, type_name = _number_type(name, type)
-    cursor.check(count, "numbers", struct.calcsize(letter))
-    cursor.skip(count * struct.calcsize(letter), "bytes of numbers")
-    return _long(type_name, count)
+    width = _dtype(name, type).itemsize
+    cursor.check(count, "numbers", width)
+    cursor.skip(count * width, "bytes of numbers")
+    return _long(TYPE_NAMES[type], count)
 
 
 def _texts(cursor: Cursor, count: int) -> Any:
@@ -180,28 +169,26 @@ def _long(type: str, length: int) -> dict[str, Any]:
     return {"type": type, "length": length}
 
 
-def _number_type(name: str, type: int) -> tuple[str, str]:
-    if type not in _NUMBERS:
+def _dtype(name: str, type: int) -> np.dtype[Any]:
+    """The dtype of a type of numbers as they are stored: bytes for booleans."""
+    if type >= len(TYPE_NAMES):
         raise damaged(f"`{shown(name[:200])}` has a value of the unknown type {type}")
-    return _NUMBERS[type]
+    return np.dtype("uint8" if type == _BOOL else TYPE_NAMES[type]).newbyteorder("<")
 
 
 def _numbers(cursor: Cursor, name: str, type: int, count: int) -> list[Any]:
-    letter, type_name = _number_type(name, type)
-    stored = cursor.take(count * struct.calcsize(letter), "bytes of numbers")
-    values = struct.unpack(f"<{count}{letter}", stored)
+    dtype = _dtype(name, type)
+    values = np.frombuffer(cursor.take(count * dtype.itemsize, "bytes of numbers"), dtype)
     if type == _BOOL:
-        if max(values, default=0) > 1:
-            raise damaged(f"`{shown(name[:200])}` is a boolean with the byte {max(values)}")
-        return list(map(bool, values))
-    return [_finite(value, type_name) for value in values] if type_name.startswith("float") else list(values)
+        if values.max(initial=0) > 1:
+            raise damaged(f"`{shown(name[:200])}` is a boolean with the byte {values.max()}")
+        values = values.astype(np.bool_)
+    return list(map(_finite, values)) if dtype.kind == "f" else list(values.tolist())
 
 
-def _finite(value: float, type_name: str) -> float | str:
+def _finite(value: np.floating[Any]) -> float | str:
     """A float as JSON has it: `1e-05` and not what float32 has in its place; NaN and infinities as text."""
-    if not math.isfinite(value):
-        return str(value)
-    return float(str(np.float32(value))) if type_name == "float32" else value
+    return float(str(value)) if np.isfinite(value) else str(value)
 
 
 # --- the header -------------------------------------------------------------------------------------------

@@ -39,59 +39,18 @@ _FULL = -1
 
 # --- types ------------------------------------------------------------------------------------------------
 
+_NAMES = (
+    *("float32", "float64", "int32", "uint8", "int16", "int8", "string", "complex64", "int64", "bool"),
+    *("qint8", "quint8", "qint32", "bfloat16", "qint16", "quint16", "uint16", "complex128", "float16"),
+    *("resource", "variant", "uint32", "uint64", "float8_e5m2", "float8_e4m3fn", "float8_e4m3fnuz"),
+    *("float8_e4m3b11fnuz", "float8_e5m2fnuz", "int4", "uint4", "int2", "uint2", "float4_e2m1fn"),
+)
+TYPES: Mapping[int, str] = dict(enumerate(_NAMES, start=1))
+"""Names of all DataTypes by their numbers."""
 STRING = 7
 """The DataType of strings."""
-
-
-NUMBERS: Mapping[int, np.dtype[Any]] = {
-    number: DTYPES[name]
-    for number, name in {
-        1: "float32",
-        2: "float64",
-        3: "int32",
-        4: "uint8",
-        5: "int16",
-        6: "int8",
-        8: "complex64",
-        9: "int64",
-        10: "bool",
-        14: "bfloat16",
-        17: "uint16",
-        18: "complex128",
-        19: "float16",
-        22: "uint32",
-        23: "uint64",
-        24: "float8_e5m2",
-        25: "float8_e4m3fn",
-        26: "float8_e4m3fnuz",
-        27: "float8_e4m3b11fnuz",
-        28: "float8_e5m2fnuz",
-        29: "int4",
-        30: "uint4",
-        31: "int2",
-        32: "uint2",
-        33: "float4_e2m1fn",
-    }.items()
-}
+NUMBERS: Mapping[int, np.dtype[Any]] = {n: DTYPES[name] for n, name in TYPES.items() if name in DTYPES}
 """Dtypes of those DataTypes that are numbers. Elements of narrow ones take a byte each in files."""
-
-
-OTHERS = {
-    STRING: "string",
-    11: "qint8",
-    12: "quint8",
-    13: "qint32",
-    15: "qint16",
-    16: "quint16",
-    20: "resource",
-    21: "variant",
-}
-"""Names of the DataTypes that are no dtype."""
-
-
-def type_name(number: int) -> str:
-    """TensorFlow's name of a DataType."""
-    return NUMBERS[number].name if number in NUMBERS else OTHERS.get(number, f"DataType {number}")
 
 
 # --- what an index says -----------------------------------------------------------------------------------
@@ -111,15 +70,21 @@ class VariablePart:
     """Masked CRC-32C of the bytes as they are stored; of strings see `tensorflow.source.decoded_text`."""
 
 
+Extent = tuple[int, int]
+"""Start and length of an interval of an axis; the length is `_FULL` for the whole axis."""
+
+
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """One variable of the index, with all of its parts: boxes that hold each element once."""
+    """One variable of the index, or a part of a partitioned one, which has an entry of its own."""
 
-    name: str
     type: int
-    """DataType, one of NUMBERS or of OTHERS."""
+    """DataType, one of TYPES."""
     shape: Shape
     parts: tuple[VariablePart, ...]
+    """Boxes that hold each element once."""
+    slices: tuple[tuple[Extent, ...], ...] = ()
+    """In an entry, the extent along each axis of every part: those have entries of their own."""
 
 
 @dataclass(frozen=True)
@@ -130,29 +95,15 @@ class BundleIndex:
     """Number of data files."""
     big: bool
     """Whether numbers are big endian."""
-    variables: tuple[Variable, ...]
-    """All variables in the order of their names' bytes."""
-
-
-Extent = tuple[int, int]
-"""Start and length of an interval of an axis; the length is `_FULL` for the whole axis."""
-
-
-@dataclass(frozen=True, slots=True)
-class _IndexEntry:
-    type: int
-    shape: Shape
-    stored: VariablePart
-    """The bytes, as a part that is the whole variable."""
-    slices: tuple[tuple[Extent, ...], ...]
-    """Extent along each axis of every part of a partitioned variable."""
+    variables: Mapping[str, Variable]
+    """All variables by name, in the order of their names' bytes."""
 
 
 def read_index(pairs: Iterable[tuple[bytes, bytes]]) -> BundleIndex:
     """The index in the entries of a table. Raises SourceError unless all variables are whole and disjoint."""
     header: BundleIndex | None = None
-    entries: dict[str, _IndexEntry] = {}
-    parts: dict[bytes, _IndexEntry] = {}
+    entries: dict[str, Variable] = {}
+    parts: dict[bytes, Variable] = {}
     for key, value in pairs:
         if header is None:
             header = _header(key, value)
@@ -162,7 +113,7 @@ def read_index(pairs: Iterable[tuple[bytes, bytes]]) -> BundleIndex:
             entries[name] = _entry(name, value, header)
     if header is None:
         raise damaged("its table is empty")
-    variables = tuple(_variable(name, entry, parts) for name, entry in entries.items())
+    variables = {name: _whole(name, entry, parts) for name, entry in entries.items()}
     if parts:
         raise damaged(f"no variable has the part {shown(repr(next(iter(parts)))[:200])}")
     _check_apart(variables)
@@ -192,7 +143,7 @@ def _header(key: bytes, value: bytes) -> BundleIndex:
         )
     if not 0 < shards < 100_000 or endianness > 1:
         raise damaged(f"its header has {shards} data files and the byte order {endianness}")
-    return BundleIndex(shards, endianness == 1, ())
+    return BundleIndex(shards, endianness == 1, {})
 
 
 def v1_checkpoint(what: str) -> SourceError:
@@ -207,7 +158,7 @@ def v1_checkpoint(what: str) -> SourceError:
 # --- entries ----------------------------------------------------------------------------------------------
 
 
-def _entry(name: str, value: bytes, header: BundleIndex) -> _IndexEntry:
+def _entry(name: str, value: bytes, header: BundleIndex) -> Variable:
     """One entry, valid in itself. Raises SourceError with its name."""
     with with_path(f"`{name[:200]}`"):
         message_fields = fields(value)
@@ -220,7 +171,7 @@ def _entry(name: str, value: bytes, header: BundleIndex) -> _IndexEntry:
             integer(message_fields, 6),
         )
         slices = tuple(_extents(part) for part in messages(message_fields, 7))
-        entry = _IndexEntry(integer(message_fields, 1), shape, stored, slices)
+        entry = Variable(integer(message_fields, 1), shape, (stored,), slices)
         _check_place(stored, header.shards)
         if entry.type in NUMBERS:
             _check_numbers(entry)
@@ -262,10 +213,9 @@ def _check_place(stored: VariablePart, shards: int) -> None:
         )
 
 
-def _check_numbers(entry: _IndexEntry) -> None:
-    spec = ArraySpec(entry.shape, NUMBERS[entry.type])
+def _check_numbers(entry: Variable) -> None:
+    spec, size = ArraySpec(entry.shape, NUMBERS[entry.type]), entry.parts[0].size
     check_shape(spec.shape, spec.dtype.itemsize)
-    size = entry.stored.size
     if size != spec.nbytes and not entry.slices:
         raise damaged(f"it is {spec}, which takes {spec.nbytes} bytes, not {size}")
 
@@ -273,23 +223,24 @@ def _check_numbers(entry: _IndexEntry) -> None:
 # --- variables --------------------------------------------------------------------------------------------
 
 
-def _variable(name: str, entry: _IndexEntry, parts: dict[bytes, _IndexEntry]) -> Variable:
-    """One variable. Removes the parts that belong to it from `parts`."""
+def _whole(name: str, entry: Variable, parts: dict[bytes, Variable]) -> Variable:
+    """A variable with all of its parts, which are removed from `parts`."""
     with with_path(f"`{name[:200]}`"):
-        if entry.type not in NUMBERS and entry.type not in OTHERS:
+        if entry.type not in TYPES:
             raise SourceError(
                 f"it has the unknown DataType {entry.type}", hint="It is damaged, or newer than this program."
             )
+        if not entry.slices:
+            return entry
         pieces = sorted(
             (_part(name, entry, extents, parts) for extents in entry.slices), key=lambda p: p.region.starts
         )
-        if pieces:
-            check_tiling(entry.shape, [part.region for part in pieces])
-    return Variable(name, entry.type, entry.shape, tuple(pieces) or (entry.stored,))
+        check_tiling(entry.shape, [part.region for part in pieces])
+    return replace(entry, parts=tuple(pieces))
 
 
 def _part(
-    name: str, entry: _IndexEntry, extents: Sequence[Extent], parts: dict[bytes, _IndexEntry]
+    name: str, entry: Variable, extents: Sequence[Extent], parts: dict[bytes, Variable]
 ) -> VariablePart:
     region = _region(extents, entry.shape)
     part = parts.pop(part_key(name, extents), None)
@@ -297,10 +248,10 @@ def _part(
         raise damaged(f"its part at {list(region.starts)} is missing, or named twice")
     if (part.type, part.shape, part.slices) != (entry.type, region.shape, ()):
         raise damaged(
-            f"its part {list(region.starts)} is {type_name(part.type)}{list(part.shape)} "
-            f"where {type_name(entry.type)}{list(region.shape)} belongs"
+            f"its part {list(region.starts)} is {TYPES.get(part.type, part.type)}{list(part.shape)} "
+            f"where {TYPES[entry.type]}{list(region.shape)} belongs"
         )
-    return replace(part.stored, region=region)
+    return replace(part.parts[0], region=region)
 
 
 def _region(extents: Sequence[Extent], shape: Shape) -> Region:
@@ -315,9 +266,11 @@ def _region(extents: Sequence[Extent], shape: Shape) -> Region:
     return Region(starts, stops)
 
 
-def _check_apart(variables: Sequence[Variable]) -> None:
+def _check_apart(variables: Mapping[str, Variable]) -> None:
     """Raise SourceError where variables share bytes: a small file could then claim any amount of data."""
-    places = sorted((p.shard, p.offset, p.size, v.name) for v in variables for p in v.parts if p.size)
+    places = sorted(
+        (p.shard, p.offset, p.size, name) for name, v in variables.items() for p in v.parts if p.size
+    )
     for (shard, offset, size, name), (next_shard, start, _, other) in pairwise(places):
         if shard == next_shard and start < offset + size:
             raise damaged(

@@ -20,11 +20,11 @@ from ckpt_surgery.formats.tensorflow.detect import GRAPH_SUFFIX, SUFFIX, Bundle,
 from ckpt_surgery.formats.tensorflow.index import (
     NUMBERS,
     STRING,
+    TYPES,
     BundleIndex,
     Variable,
     VariablePart,
     read_index,
-    type_name,
     v1_checkpoint,
 )
 from ckpt_surgery.formats.tensorflow.proto import varint
@@ -79,8 +79,8 @@ def _listing(
     leaves: dict[str, Leaf] = {}
     readers: dict[str, Reader] = {}
     checks: dict[Chunk, Check] = {}
-    for variable in index.variables:
-        name, key = variable.name, Key.parse(variable.name)
+    for name, variable in index.variables.items():
+        key = Key.parse(name)
         if variable.type not in NUMBERS:
             leaves[name] = _without_numbers(key, variable, paths[variable.parts[0].shard], index.big, files)
             continue
@@ -118,7 +118,7 @@ def _without_numbers(
     text = _text(key, variable, path, big, files)
     if text is not None:
         return Leaf(key, LeafKind.STRING, string=text)
-    why = f"has the TensorFlow type {type_name(variable.type)}, which no array here can have"
+    why = f"has the TensorFlow type {TYPES[variable.type]}, which no array here can have"
     unreadable = Unreadable(why, "Drop it, or leave it where it is.")
     spec = ArraySpec(variable.shape, np.dtype(object))
     return Leaf(key, LeafKind.ARRAY, spec, unreadable=unreadable)
@@ -212,7 +212,7 @@ def _stats(ends: Mapping[str, int], directory: str) -> dict[str, FileStat]:
 def _ends(index: BundleIndex) -> dict[int, int]:
     """For each data file that is used, by number, the bytes that it must have at least."""
     ends: dict[int, int] = {}
-    for variable in index.variables:
+    for variable in index.variables.values():
         for part in variable.parts:
             ends[part.shard] = max(ends.get(part.shard, 0), part.offset + part.size)
     return dict(sorted(ends.items()))
