@@ -123,35 +123,29 @@ VOCABULARY = Vocabulary(
 # --- entries ----------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class StoredChunk:
-    """A box of a tensor that has elements, and where the bytes are that `torch.save` wrote for it."""
+@dataclass(frozen=True, slots=True, eq=False)
+class StoredPart:
+    """A box of a tensor that has elements, or an object, and where the bytes are that `torch.save` wrote."""
 
     region: Region
+    """Of an object, that of an array without axes."""
     place: Chunk
     """With the name of the file in the checkpoint's directory."""
 
 
 @dataclass(frozen=True, slots=True)
-class StoredTensor:
-    """A tensor; its chunks hold every element exactly once."""
+class Stored:
+    """A tensor, or anything else."""
 
     key: Key
-    spec: ArraySpec
-    chunks: tuple[StoredChunk, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class StoredObject:
-    """Anything that is not a tensor."""
-
-    key: Key
-    place: Chunk
+    spec: ArraySpec | None
+    """None for an object that is not a tensor."""
+    parts: tuple[StoredPart, ...]
+    """They hold every element exactly once; an object is one."""
 
 
 MOST_NAME = 255
 """Limit on the characters of a file's name."""
-Stored = StoredTensor | StoredObject
 Places = Mapping[tuple[str, Shape | None], Chunk]
 """The places of chunks by name and offsets, and of objects by name and None."""
 
@@ -257,13 +251,13 @@ def _stored(name: str, key: Key, entry: object, places: Places) -> Stored:
     if isinstance(entry, Record) and entry.name == OBJECT:
         if (name, None) not in places:
             raise damaged("`storage_data` does not have its place")
-        return StoredObject(key, places[name, None])
+        return Stored(key, None, (StoredPart(Region((), ()), places[name, None]),))
     fields = _fields(entry, (TENSOR,), "its description")
     spec = _spec(fields)
-    chunks = tuple(_chunks(name, spec, fields.get("chunks"), places))
+    parts = tuple(_chunks(name, spec, fields.get("chunks"), places))
     if spec.size:
-        check_tiling(spec.shape, [chunk.region for chunk in chunks])
-    return StoredTensor(key, spec, chunks)
+        check_tiling(spec.shape, [part.region for part in parts])
+    return Stored(key, spec, parts)
 
 
 def _spec(fields: Mapping[str | int, object]) -> ArraySpec:
@@ -277,7 +271,7 @@ def _spec(fields: Mapping[str | int, object]) -> ArraySpec:
     return ArraySpec(shape, dtype)
 
 
-def _chunks(name: str, spec: ArraySpec, entries: object, places: Places) -> Iterator[StoredChunk]:
+def _chunks(name: str, spec: ArraySpec, entries: object, places: Places) -> Iterator[StoredPart]:
     """The chunks that have elements: ranks that have none of a tensor's are listed with empty chunks."""
     if type(entries) is not list:
         raise damaged("its chunks are not a list")
@@ -296,4 +290,4 @@ def _chunks(name: str, spec: ArraySpec, entries: object, places: Places) -> Iter
             continue
         if (name, offsets) not in places:
             raise damaged(f"`storage_data` does not have the place of its chunk at {list(offsets)}")
-        yield StoredChunk(Region(offsets, stops), places[name, offsets])
+        yield StoredPart(Region(offsets, stops), places[name, offsets])

@@ -20,7 +20,7 @@ from ckpt_surgery.core.leaves import Leaf, LeafKind, Unreadable
 from ckpt_surgery.core.manifests import Chunk, contiguous
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.dcp import DATA_SUFFIX, METADATA
-from ckpt_surgery.formats.dcp.index import VOCABULARY, Stored, StoredObject, StoredTensor, read_index
+from ckpt_surgery.formats.dcp.index import VOCABULARY, Stored, StoredPart, read_index
 from ckpt_surgery.formats.registry import Listing, Reader, Selection
 from ckpt_surgery.formats.shared.boxes import Box, Boxes, on_grid
 from ckpt_surgery.formats.shared.torch.globals import RESAVE, Tensor, what_is
@@ -57,25 +57,13 @@ TOGETHER = 1024
 """Archives of which the ends are fetched at the same time."""
 
 
-@dataclass(frozen=True, slots=True)
-class Item:
-    """One archive in a data file: a chunk of a tensor, or an object."""
-
-    entry: int
-    """Number of the tensor or object in the index."""
-    chunk: int
-    """Number of the chunk of the tensor; 0 for an object."""
-    place: Chunk
-
-
 @dataclass
 class DcpContents:
     """Contents of the data files read so far."""
 
-    boxes: dict[tuple[int, int], Box] = field(default_factory=dict)
-    """Each chunk, by the numbers of its tensor and of the chunk."""
-    objects: dict[int, Listing | Unreadable] = field(default_factory=dict)
-    """The leaves of each object, or why it has none, by its number."""
+    tensors: dict[StoredPart, Box] = field(default_factory=dict)
+    objects: dict[StoredPart, Listing | Unreadable] = field(default_factory=dict)
+    """The leaves of each object, or why it has none."""
     leaf_room: int = NODE_SLACK
     """Number of leaves that all objects together may still add; grows with the bytes read, as `text_room`."""
     text_room: int = TEXT_SLACK
@@ -84,18 +72,17 @@ class DcpContents:
     """Values of short pickles of tensors."""
 
 
-def items_by_file(index: Sequence[Stored]) -> dict[str, list[Item]]:
-    """The items of every data file, by its name."""
-    by_file: dict[str, list[Item]] = {}
-    for number, entry in enumerate(index):
-        places = [entry.place] if isinstance(entry, StoredObject) else [chunk.place for chunk in entry.chunks]
-        for chunk, place in enumerate(places):
-            by_file.setdefault(place.file, []).append(Item(number, chunk, place))
+def parts_by_file(index: Sequence[Stored]) -> dict[str, list[tuple[Stored, StoredPart]]]:
+    """The parts that every data file holds, by its name."""
+    by_file: dict[str, list[tuple[Stored, StoredPart]]] = {}
+    for entry in index:
+        for part in entry.parts:
+            by_file.setdefault(part.place.file, []).append((entry, part))
     return by_file
 
 
 def read_contents(
-    index: Sequence[Stored], items: Mapping[str, Sequence[Item]], files: Mapping[str, tuple[str, FileStat]]
+    parts: Mapping[str, Sequence[tuple[Stored, StoredPart]]], files: Mapping[str, tuple[str, FileStat]]
 ) -> DcpContents:
     """The contents of all data files.
 
@@ -104,15 +91,15 @@ def read_contents(
     """
     contents = DcpContents()
     problems: list[Problem] = []
-    for name, listed in items.items():
+    for name, listed in parts.items():
         path, stat = files[name]
         with opened(path, stat) as file:
-            for number, saved in read_items(file, [item.place for item in listed]):
-                item = listed[number]
+            for number, saved in read_items(file, [part.place for _, part in listed]):
+                entry, part = listed[number]
                 try:
-                    _add(contents, index[item.entry], item, saved, path)
+                    _add(contents, entry, part, saved, path)
                 except SourceError as error:
-                    problems += with_key(index[item.entry].key, error).problems
+                    problems += with_key(entry.key, error).problems
                 if contents.leaf_room < 0 or contents.text_room < 0:
                     raise damaged(f"{shown(path)}: {TOO_MANY}", RESAVE)
                 if len(problems) >= MOST_PROBLEMS:
@@ -122,36 +109,31 @@ def read_contents(
     return contents
 
 
-def _add(contents: DcpContents, entry: Stored, item: Item, saved: Saved, path: str) -> None:
-    if isinstance(entry, StoredTensor):
-        contents.boxes[item.entry, item.chunk] = _box(contents, entry, item, saved, path)
+def _add(contents: DcpContents, entry: Stored, part: StoredPart, saved: Saved, path: str) -> None:
+    if entry.spec is not None:
+        wanted = ArraySpec(part.region.shape, entry.spec.dtype)
+        contents.tensors[part] = _box(wanted, part, _value(contents, saved.pickle), saved, path)
         return
-    value = _leaves_of_object(entry, saved, path)
-    contents.objects[item.entry] = value
-    leaves = value.leaves if isinstance(value, Listing) else ()
+    leaves: Mapping[str, Leaf] = {}
+    try:
+        contents.objects[part] = listing = list_leaves(saved, path, "", entry.key)
+        leaves = listing.leaves
+    except SourceError as error:  # it asks for other things than plain values and tensors
+        why = f"is a Python object that is not read: {one_line(error)[:MOST_REASON]}"
+        contents.objects[part] = Unreadable(why, RESAVE)
     contents.leaf_room += len(saved.pickle) - len(leaves)
     contents.text_room += TEXT_GAIN * len(saved.pickle) - sum(map(len, leaves))
 
 
-def _leaves_of_object(entry: StoredObject, saved: Saved, path: str) -> Listing | Unreadable:
-    """The leaves of an object, or why it has none: it asks for other things than plain values and tensors."""
-    try:
-        return list_leaves(saved, path, "", entry.key)
-    except SourceError as error:
-        return Unreadable(f"is a Python object that is not read: {one_line(error)[:MOST_REASON]}", RESAVE)
-
-
-def _box(contents: DcpContents, entry: StoredTensor, item: Item, saved: Saved, path: str) -> Box:
+def _box(wanted: ArraySpec, part: StoredPart, value: object, saved: Saved, path: str) -> Box:
     """The chunk of a tensor. Raises SourceError where it is not what the index says."""
-    region, value = entry.chunks[item.chunk].region, _value(contents, saved.pickle)
-    wanted = ArraySpec(region.shape, entry.spec.dtype)
     if not isinstance(value, Tensor) or (value.shape, value.dtype) != (wanted.shape, wanted.dtype):
         stored = ArraySpec(value.shape, value.dtype) if isinstance(value, Tensor) else what_is(value)
         raise damaged(
-            f"its chunk of {list(region.shape)} at {list(region.starts)} is {wanted}, "
-            f"but {shown(path)} has {stored} at byte {item.place.offset}"
+            f"its chunk of {list(wanted.shape)} at {list(part.region.starts)} is {wanted}, "
+            f"but {shown(path)} has {stored} at byte {part.place.offset}"
         )
-    return Box(region, stored_tensor(value, saved, path))
+    return Box(part.region, stored_tensor(value, saved, path))
 
 
 def _value(contents: DcpContents, pickle: bytes) -> object:
@@ -224,9 +206,12 @@ def read(path: str, selection: Selection) -> Listing:
         raise SourceError(f"{shown(metadata)} does not exist", hint=UNFINISHED)
     check_link(metadata, real_path(path))
     stat, index = _read_metadata(metadata)
-    items = items_by_file(index)
-    files = {name: (os.path.join(path, name), _stat(path, name, items[name])) for name in items}
-    return _listing(index, read_contents(index, items, files), {metadata: stat, **dict(files.values())})
+    parts = parts_by_file(index)
+    files = {
+        name: (os.path.join(path, name), _stat(path, name, [part.place for _, part in listed]))
+        for name, listed in parts.items()
+    }
+    return _listing(index, read_contents(parts, files), {metadata: stat, **dict(files.values())})
 
 
 def _read_metadata(path: str) -> tuple[FileStat, list[Stored]]:
@@ -241,10 +226,10 @@ def _read_metadata(path: str) -> tuple[FileStat, list[Stored]]:
         return file.stat, read_index(root, len(data))
 
 
-def _stat(directory: str, name: str, items: Sequence[Item]) -> FileStat:
-    """Size and time of a data file. Raises SourceError for a link that leaves, and items beyond its end."""
+def _stat(directory: str, name: str, places: Sequence[Chunk]) -> FileStat:
+    """Size and time of a data file. Raises SourceError for a link that leaves, and places beyond its end."""
     path, stat = os.path.join(directory, name), stat_within(directory, name)
-    last = max((item.place for item in items), key=lambda place: place.offset + place.length)
+    last = max(places, key=lambda place: place.offset + place.length)
     if last.offset + last.length > stat.size:
         raise damaged(f"{shown(path)} has {stat.size} bytes, but {last.length} belong at byte {last.offset}")
     return stat
@@ -258,8 +243,8 @@ def _listing(index: Sequence[Stored], contents: DcpContents, files: Mapping[str,
     """
     leaves: dict[str, Leaf] = {}
     readers: dict[str, Reader] = {}
-    for number, entry in enumerate(index):
-        for leaf, reader in _leaves(entry, contents, number):
+    for entry in index:
+        for leaf, reader in _leaves(entry, contents):
             text = leaf.key.text
             if text in leaves:
                 raise with_key(
@@ -271,15 +256,16 @@ def _listing(index: Sequence[Stored], contents: DcpContents, files: Mapping[str,
     return Listing(leaves, files, readers=readers)
 
 
-def _leaves(entry: Stored, contents: DcpContents, number: int) -> Iterator[tuple[Leaf, Reader | None]]:
-    """The leaves of an entry, and what reads those without a manifest. `number`: its place in the index."""
-    if isinstance(entry, StoredTensor):
-        boxes = [contents.boxes[number, chunk] for chunk in range(len(entry.chunks))]
+def _leaves(entry: Stored, contents: DcpContents) -> Iterator[tuple[Leaf, Reader | None]]:
+    """The leaves of an entry, and what reads those without a manifest."""
+    if entry.spec is not None:
+        boxes = [contents.tensors[part] for part in entry.parts]
         manifest = on_grid(entry.spec, boxes) if entry.spec.size else contiguous(entry.spec, "", 0)
         reader = Boxes(entry.spec, boxes) if manifest is None else None
         yield Leaf(entry.key, LeafKind.ARRAY, entry.spec, manifest), reader
         return
-    content = contents.objects[number]
+    (part,) = entry.parts
+    content = contents.objects[part]
     if isinstance(content, Unreadable):
         spec = ArraySpec((), np.dtype(object))
         yield Leaf(entry.key, LeafKind.ARRAY, spec, unreadable=content), None
