@@ -7,12 +7,11 @@ CheckpointState in Protocol Buffers' text form, one field per line.
 import os
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.text import few, shown
 from ckpt_surgery.formats.registry import Selection, claims
-from ckpt_surgery.formats.shared.steps import check_no_choice, choose_step
+from ckpt_surgery.formats.shared.steps import ChosenFile, check_no_choice, choose_step
 from ckpt_surgery.storage.failures import damaged, with_path
 from ckpt_surgery.storage.listing import (
     check_link,
@@ -42,19 +41,6 @@ _NUMBER = re.compile(rb"\s*(\w+)\s*:\s*[-+.\w]+\s*\Z")
 _ESCAPE = re.compile(rb"\\(?:([0-7]{1,3})|x([0-9a-fA-F]{1,2})|(.))")
 _LETTERS = {b"n": b"\n", b"r": b"\r", b"t": b"\t"}
 _MOST_STATE_BYTES = 2**20
-
-
-@dataclass(frozen=True)
-class Bundle:
-    """The tensor bundle that was chosen."""
-
-    directory: str
-    prefix: str
-    """Beginning of the paths of its files."""
-    step: int | None = None
-    """The number at the end of the prefix, where the bundle was chosen in a directory."""
-    state: str | None = None
-    """Path of the file in the directory that lists its checkpoints, where there is one."""
 
 
 # --- recognizing ------------------------------------------------------------------------------------------
@@ -120,19 +106,18 @@ def _is_state(path: str) -> bool:
 # --- choosing ---------------------------------------------------------------------------------------------
 
 
-def locate(path: str, selection: Selection) -> Bundle:
-    """The bundle that `path` and a step choose; only directories have steps."""
+def locate(path: str, selection: Selection) -> ChosenFile:
+    """The bundle that `path` and a step choose, by the prefix of its names; only directories have steps."""
     if is_directory(path):
         return _in_directory(path, selection.step)
     check_no_choice(path, selection.step)
     directory, name = os.path.split(path)
-    return Bundle(directory, os.path.join(directory, _DATA.sub("", name).removesuffix(SUFFIX)))
+    return ChosenFile(directory, _DATA.sub("", name).removesuffix(SUFFIX))
 
 
-def _in_directory(directory: str, step: int | None) -> Bundle:
+def _in_directory(directory: str, step: int | None) -> ChosenFile:
     names = names_in(directory)
-    state = os.path.join(directory, STATE) if STATE in names else None
-    named = [] if state is None else _named_in(state, directory)
+    named = _named_in(os.path.join(directory, STATE), directory) if STATE in names else []
     prefixes = [name.removesuffix(SUFFIX) for name in names if name.endswith(SUFFIX)]
     if step is not None:
         prefix = _of_step(directory, named, prefixes, step)
@@ -143,9 +128,8 @@ def _in_directory(directory: str, step: int | None) -> Bundle:
     else:
         prefix = VARIABLES
     match = _STEP.search(prefix)
-    path = os.path.join(directory, prefix)
-    check_link(path + SUFFIX, real_path(directory))
-    return Bundle(directory, path, int(match[1]) if match else None, state)
+    check_link(os.path.join(directory, prefix + SUFFIX), real_path(directory))
+    return ChosenFile(directory, prefix, int(match[1]) if match else None)
 
 
 def _of_step(directory: str, named: Sequence[str], prefixes: Sequence[str], step: int) -> str:

@@ -1,6 +1,7 @@
 """Reading tensor bundles: TensorFlow's checkpoints of version 2, and the variables of a SavedModel."""
 
 import functools
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -16,7 +17,8 @@ from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.chunk_reading import Check
 from ckpt_surgery.formats.registry import Listing, Reader, Selection
 from ckpt_surgery.formats.shared.boxes import Box, Boxes, on_grid
-from ckpt_surgery.formats.tensorflow.detect import GRAPH_SUFFIX, SUFFIX, Bundle, is_table, locate
+from ckpt_surgery.formats.shared.steps import ChosenFile
+from ckpt_surgery.formats.tensorflow.detect import GRAPH_SUFFIX, STATE, SUFFIX, is_table, locate
 from ckpt_surgery.formats.tensorflow.index import (
     NUMBERS,
     STRING,
@@ -68,7 +70,7 @@ def _check(wanted: int, chunk: Chunk, stored: np.ndarray) -> None:
 
 
 def _listing(
-    bundle: Bundle, index: BundleIndex, paths: Mapping[int, str], files: Mapping[str, FileStat]
+    bundle: ChosenFile, index: BundleIndex, paths: Mapping[int, str], files: Mapping[str, FileStat]
 ) -> Listing:
     """`paths`: those of the data files, by number. `files`: size and time of the files that exist, by path.
 
@@ -93,7 +95,7 @@ def _listing(
         leaves[name] = Leaf(key, LeafKind.ARRAY, spec, manifest)
         if manifest is None:
             readers[name] = Boxes(spec, boxes, checks)
-    expected = (*paths.values(), bundle.prefix + GRAPH_SUFFIX)
+    expected = (*paths.values(), bundle.path + GRAPH_SUFFIX)
     return Listing(leaves, files, step=bundle.step, readers=readers, checks=checks, expected_files=expected)
 
 
@@ -165,15 +167,16 @@ def read(path: str, selection: Selection) -> Listing:
     Reads the index; data files can be missing, but those that exist must be long enough.
     """
     bundle = locate(path, selection)
-    _check_version(bundle.prefix, path)
-    name = bundle.prefix + SUFFIX
-    files = {} if bundle.state is None else {bundle.state: stat_file(bundle.state)}
+    _check_version(bundle.path, path)
+    name = bundle.path + SUFFIX
+    state = os.path.join(path, STATE)
+    files = {state: stat_file(state)} if has_entry(state) else {}
     with opened(name) as file:
         files[name] = file.stat
         with with_path(name):
             index = read_index(table_entries(file))
     ends = _ends(index)
-    paths = {number: f"{bundle.prefix}.data-{number:05d}-of-{index.shards:05d}" for number in ends}
+    paths = {number: f"{bundle.path}.data-{number:05d}-of-{index.shards:05d}" for number in ends}
     stats = _stats({paths[number]: end for number, end in ends.items()}, bundle.directory)
     return _listing(bundle, index, paths, files | stats)
 
