@@ -119,6 +119,13 @@ def test_any_region_is_that_region_of_the_whole(data: st.DataObject, checkpoint:
     np.testing.assert_array_equal(block, checkpoints.random((32, 64))[region.slices])
 
 
+def test_large_regions_are_decoded_by_several_threads(
+    checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ckpt_surgery.formats.chunk_reading.PARALLEL_BYTES", 1)
+    assert_same(read(checkpoint("ocdbt-zarr3")), checkpoints.expected(strings=True))
+
+
 def test_two_processes_write_two_databases(checkpoint: Checkpoint) -> None:
     manifest = open_source(str(checkpoint("processes"))).leaves()["w"].manifest
     folders = {Path(chunk.file).parts[-3] for chunk in manifest.chunks.values()}
