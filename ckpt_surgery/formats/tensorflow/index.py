@@ -93,8 +93,6 @@ class BundleIndex:
 
     shards: int
     """Number of data files."""
-    big: bool
-    """Whether numbers are big endian."""
     variables: Mapping[str, Variable]
     """All variables by name, in the order of their names' bytes."""
 
@@ -143,7 +141,12 @@ def _header(key: bytes, value: bytes) -> BundleIndex:
         )
     if not 0 < shards < 100_000 or endianness > 1:
         raise damaged(f"its header has {shards} data files and the byte order {endianness}")
-    return BundleIndex(shards, endianness == 1, {})
+    if endianness == 1:
+        raise SourceError(
+            "it is of a big-endian host, and only little endian is read",
+            hint="Restore it in TensorFlow on a little-endian host and save it there.",
+        )
+    return BundleIndex(shards, {})
 
 
 def v1_checkpoint(what: str) -> SourceError:

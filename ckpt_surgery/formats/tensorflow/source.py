@@ -12,7 +12,7 @@ from ckpt_surgery.core.arrays import ArraySpec, Region
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind, Unreadable
-from ckpt_surgery.core.manifests import BIG, Chunk, Codec, Manifest, contiguous, raw_codec
+from ckpt_surgery.core.manifests import Chunk, Manifest, contiguous
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.chunk_reading import Check
 from ckpt_surgery.formats.registry import Listing, Reader, Selection
@@ -84,10 +84,10 @@ def _listing(
     for name, variable in index.variables.items():
         key = Key.parse(name)
         if variable.type not in NUMBERS:
-            leaves[name] = _without_numbers(key, variable, paths[variable.parts[0].shard], index.big, files)
+            leaves[name] = _without_numbers(key, variable, paths[variable.parts[0].shard], files)
             continue
         spec = ArraySpec(variable.shape, NUMBERS[variable.type])
-        boxes = [_box(part, spec, paths[part.shard], index.big, files) for part in variable.parts]
+        boxes = [_box(part, spec, paths[part.shard], files) for part in variable.parts]
         for box, part in zip(boxes, variable.parts, strict=True):
             for chunk in box.stored.chunks.values() if isinstance(box.stored, Manifest) else ():
                 checks[chunk] = functools.partial(_check, part.checksum)
@@ -99,25 +99,16 @@ def _listing(
     return Listing(leaves, files, step=bundle.step, readers=readers, checks=checks, expected_files=expected)
 
 
-def _box(part: VariablePart, spec: ArraySpec, path: str, big: bool, files: Mapping[str, FileStat]) -> Box:
+def _box(part: VariablePart, spec: ArraySpec, path: str, files: Mapping[str, FileStat]) -> Box:
     box = ArraySpec(part.region.shape, spec.dtype)
     if box.size and path not in files:
         return Box(part.region, MissingFile(path))
-    return Box(
-        part.region, contiguous(box, path, part.offset, _codec(spec.ndim, big and spec.dtype.itemsize > 1))
-    )
+    return Box(part.region, contiguous(box, path, part.offset))
 
 
-@functools.cache
-def _codec(ndim: int, big: bool) -> Codec:
-    return Codec("big endian", tuple(range(ndim)), BIG) if big else raw_codec(ndim)
-
-
-def _without_numbers(
-    key: Key, variable: Variable, path: str, big: bool, files: Mapping[str, FileStat]
-) -> Leaf:
+def _without_numbers(key: Key, variable: Variable, path: str, files: Mapping[str, FileStat]) -> Leaf:
     """A text, or an array that cannot be read. `path`: that of the data file with its first part."""
-    text = _text(key, variable, path, big, files)
+    text = _text(key, variable, path, files)
     if text is not None:
         return Leaf(key, LeafKind.STRING, string=text)
     why = f"has the TensorFlow type {TYPES[variable.type]}, which no array here can have"
@@ -129,7 +120,7 @@ def _without_numbers(
 # --- texts ------------------------------------------------------------------------------------------------
 
 
-def _text(key: Key, variable: Variable, path: str, big: bool, files: Mapping[str, FileStat]) -> str | None:
+def _text(key: Key, variable: Variable, path: str, files: Mapping[str, FileStat]) -> str | None:
     """The value of a variable that is one short text; None for others, and where its file is missing."""
     (part, *others) = variable.parts
     plain = variable.type == STRING and not variable.shape and not others
@@ -139,12 +130,12 @@ def _text(key: Key, variable: Variable, path: str, big: bool, files: Mapping[str
         stored = file.read(part.offset, part.size)
     try:
         with about_key(key), with_path(path):
-            return decoded_text(stored, part, big).decode()
+            return decoded_text(stored, part).decode()
     except UnicodeDecodeError:
         return None
 
 
-def decoded_text(stored: bytes, part: VariablePart, big: bool) -> bytes:
+def decoded_text(stored: bytes, part: VariablePart) -> bytes:
     """The only element of an array of strings: a varint of its length, a checksum of that, its bytes.
 
     In the checksum of the whole, the length counts as a number of 4 bytes.
@@ -152,7 +143,7 @@ def decoded_text(stored: bytes, part: VariablePart, big: bool) -> bytes:
     length, at = varint(stored, 0)
     if length != len(stored) - at - 4:
         raise damaged(f"a text of {length} bytes does not take {len(stored)}")
-    crc = google_crc32c.value(length.to_bytes(4, "big" if big else "little"))
+    crc = google_crc32c.value(length.to_bytes(4, "little"))
     if mask(google_crc32c.extend(crc, stored[at:])) != part.checksum:
         raise damaged("a text does not have the checksum that is recorded")
     return stored[at + 4 :]

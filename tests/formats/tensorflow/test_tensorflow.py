@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import struct
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -95,6 +94,7 @@ LIES = (
     lie("no data file", "0 data files", head=header(0)),
     lie("more data files than names for them", "1000000 data files", head=header(1_000_000)),
     lie("an unknown byte order", "byte order 2", head=header(1, 2)),
+    lie("a big-endian host", "only little endian is read", head=header(1, 1)),
     lie("a name that is not UTF-8", "not UTF-8", (b"\xff", entry())),
     one("a field beyond its message", "1 are left", b"\x12\x02\x12"[:2] + b"x"),
     one("a field of an unknown kind", "unknown kind 3", b"\x0b"),
@@ -303,34 +303,6 @@ def test_an_iterator_is_listed(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match="it has the TensorFlow type variant"):
         source.read(leaf, Region.whole(leaf.spec.shape))
     assert list(source.leaves()) == [leaf.key.text, f"v{VALUE}"]
-
-
-@pytest.mark.parametrize("dtype", [d for d in DTYPES if d not in ("int2", "int4", "uint2", "uint4")])
-def test_a_bundle_of_a_big_endian_host(dtype: str, tmp_path: Path) -> None:
-    """None exists, so it is made of a little-endian one; TensorFlow reads the plain types of it."""
-    value = array((3, 4), dtype)
-    width = value.dtype.itemsize // (2 if value.dtype.kind == "c" else 1)
-    data = value.reshape(-1).view(f"u{width}").byteswap().tobytes()
-    type_number = bundles.tensorflow().as_dtype(value.dtype).as_datatype_enum
-    stored = entry((3, 4), type_number, 0, 0, len(data), bundles.crc(data))
-    bundle(tmp_path, [(b"a", stored)], data, header(endianness=1))
-    source = opened(tmp_path)
-    leaf = source.leaves()["a"]
-    assert leaf.manifest is not None
-    assert leaf.manifest.codec.raw == (value.dtype.itemsize == 1)
-    for region in random_regions((3, 4), 10):
-        assert same(source.read(leaf, region), value[region.slices])
-    if not dtype.startswith(("float8", "float4")):
-        assert_same(bundles.load(tmp_path / "x"), {"a": value})
-
-
-def test_a_text_of_a_big_endian_host(tmp_path: Path) -> None:
-    length = struct.pack(">I", 4)
-    inner = struct.pack(">I", bundles.crc(length))
-    stored = b"\x04" + inner + b"text"
-    checksum = bundles.crc(length + inner + b"text")
-    bundle(tmp_path, [(b"a", entry((), 7, 0, 0, 9, checksum))], stored, header(endianness=1))
-    assert opened(tmp_path).leaves()["a"].string == "text"
 
 
 # --- places -----------------------------------------------------------------------------------------------
