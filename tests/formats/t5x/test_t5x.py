@@ -23,7 +23,7 @@ from ckpt_surgery.formats.shared.zarr.metadata import EXTENDED, NATIVE
 from tests.support import conformance
 from tests.support.arrays import ALL_DTYPES, array
 from tests.support.checkpoints import save_pytree
-from tests.support.comparing import assert_same, same
+from tests.support.comparing import assert_same
 from tests.support.conformance import Arrays, Lie, file_lie
 from tests.support.heavy import jnp, serialization
 from tests.support.json_files import edit_json
@@ -463,16 +463,6 @@ def test_names_with_dots_are_told_from_slashes_by_the_tree(tmp_path: Path) -> No
     spec = spec_of(tmp_path, "a.b.c", SCALE)
     written(tmp_path, {"a": {"b.c": spec}})
     assert [leaf.key.names for leaf in opened(tmp_path).leaves().values()] == [("a", "b.c")]
-
-
-def test_arrays_that_flax_cut_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("flax.serialization.MAX_CHUNK_SIZE", 28)
-    value = array((100, 101), "float32")
-    source = opened(written(tmp_path / "checkpoint_1", {"x": value, "y": SCALE}))
-    leaf = source.leaves()["x"]
-    assert leaf.manifest is None
-    for region in conformance.random_regions((100, 101), 5):
-        assert same(source.read(leaf, region), value[region.slices])
 
 
 def test_parts_of_the_whole_that_change_it(tmp_path: Path) -> None:
