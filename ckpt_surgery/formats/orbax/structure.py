@@ -8,8 +8,9 @@ Source of the format: orbax-checkpoint 0.2.7 to 0.5.9, observed.
 """
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import msgpack
@@ -19,7 +20,7 @@ from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.registry import Reader
 from ckpt_surgery.formats.shared.msgpack.nodes import Node
-from ckpt_surgery.formats.shared.msgpack.source import PLACEHOLDER, FoundNode, leaf_of, readers_of
+from ckpt_surgery.formats.shared.msgpack.source import PLACEHOLDER, FoundNode, flattened, leaf_of, readers_of
 from ckpt_surgery.formats.shared.msgpack.tree import read_tree
 from ckpt_surgery.storage.failures import damaged
 from ckpt_surgery.storage.listing import FileStat, exists
@@ -35,33 +36,30 @@ class Structure:
     """A structure file, read except for the elements of its arrays."""
 
     path: str
-    root: Node
+    leaves: Sequence[tuple[Key, Node]]
+    """The leaves of its tree, in their order; empty containers are leaves."""
     stat: FileStat
     """Size and time of the file when it was read."""
 
     def leaf(self, key: Key) -> Leaf:
         """The leaf whose value is in the file."""
-        node = self._node(key)
-        if array_of(node) is not None:
+        found = self._found(key)
+        if array_of(found.node) is not None:
             raise damaged(f"its value should be in {shown(self.path)}, which has a placeholder there")
-        return leaf_of(FoundNode(key, node, self.path))
+        return leaf_of(found)
 
     def readers(self, keys: Iterable[Key]) -> Mapping[str, Reader]:
         """Readers of the arrays stored in pieces, among the leaves of these keys."""
-        return readers_of(FoundNode(key, self._node(key), self.path) for key in keys)
+        return readers_of(map(self._found, keys))
 
-    def _node(self, key: Key) -> Node:
-        node = self.root
-        for name in key.names:
-            members: dict[str | int, Node] = {}
-            if isinstance(node, dict):
-                members = node
-            elif isinstance(node, list):
-                members = {str(i): member for i, member in enumerate(node)}
-            if name not in members:
-                raise damaged(f"its value should be in {shown(self.path)}, which does not have it")
-            node = members[name]
-        return node
+    def _found(self, key: Key) -> FoundNode:
+        if key.names not in self._nodes:
+            raise damaged(f"its value should be in {shown(self.path)}, which does not have it")
+        return FoundNode(key, self._nodes[key.names], self.path)
+
+    @cached_property
+    def _nodes(self) -> Mapping[tuple[str, ...], Node]:
+        return {key.names: node for key, node in self.leaves}
 
 
 def array_of(node: Node) -> str | None:
@@ -77,7 +75,7 @@ def read_structure(directory: str) -> Structure | None:
     if not exists(path):
         return None
     with opened(path) as file:
-        return Structure(path, read_tree(file), file.stat)
+        return Structure(path, tuple(flattened(read_tree(file))), file.stat)
 
 
 # --- writing ----------------------------------------------------------------------------------------------

@@ -19,7 +19,6 @@ from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.orbax.structure import STRUCTURE, Structure, array_of, read_structure
 from ckpt_surgery.formats.shared.msgpack.nodes import Node
-from ckpt_surgery.formats.shared.msgpack.source import flattened
 from ckpt_surgery.formats.shared.orbax_layout import TREE_METADATA
 from ckpt_surgery.storage.failures import damaged
 from ckpt_surgery.storage.json_files import malformed, read_form, read_json
@@ -162,7 +161,7 @@ def _tree_of_structure(directory: str) -> Tree:
             "it is a copy of one, it is incomplete. If TensorStore alone wrote it, read it with TensorStore "
             "and give `ckpt_surgery.apply` the tree of arrays.",
         )
-    entries = tuple([_entry_of_node(key, node) for key, node in flattened(structure.root)])
+    entries = tuple([_entry_of_node(key, node) for key, node in structure.leaves])
     return Tree(STRUCTURE, entries, True, 2, False, {}, structure)
 
 
