@@ -376,6 +376,8 @@ def test_damage_of_an_array_is_named(checkpoint: Checkpoint, tmp_path: Path) -> 
     assert re.search(r"`params/w`.*params\.w/1\.1", refusal(path))
     edit_json(path / "params.w" / ".zarray", lambda about: about.update(shape=[10**15, 64]))
     assert re.search(r"`params/w`.*more than the", refusal(path))
+    edit_json(path / "params.w" / ".zarray", lambda about: about.update(zarr_format=3))
+    assert re.search(r"`params/w`.*malformed", refusal(path))
 
 
 def test_links(checkpoint: Checkpoint, tmp_path: Path) -> None:
