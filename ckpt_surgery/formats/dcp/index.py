@@ -82,21 +82,6 @@ def _layout(arguments: tuple[Any, ...]) -> object:
     raise damaged("a layout is not made of its name")
 
 
-def _enum(arguments: tuple[Any, ...]) -> object:
-    """A member of an enumeration that no value depends on."""
-    match arguments:
-        case (int(),):
-            return Unsupported("a member of an enumeration")
-    raise damaged("a member of an enumeration is not made of its number")
-
-
-def _path(arguments: tuple[Any, ...]) -> object:
-    """The directory that a checkpoint was written to, which it need not lie in any more."""
-    if all(type(part) is str for part in arguments):
-        return Unsupported("a path")
-    raise damaged("a path is not made of texts")
-
-
 def _persistent(identifier: object) -> object:
     raise damaged(f"it asks for {what_is(identifier)} outside of it, which no metadata is")
 
@@ -105,8 +90,9 @@ _CALLS: Mapping[str, Any] = {
     "torch.Size": size,
     "collections.OrderedDict": ordered_dict,
     "torch.serialization._get_layout": _layout,
-    **dict.fromkeys(_ENUMS, _enum),
-    **dict.fromkeys(_PATHS, _path),
+    **dict.fromkeys(_ENUMS, lambda _: Unsupported("a member of an enumeration")),
+    # The directory that a checkpoint was written to, which it need not lie in any more.
+    **dict.fromkeys(_PATHS, lambda _: Unsupported("a path")),
 }
 VOCABULARY = Vocabulary(
     values=DTYPES,

@@ -13,7 +13,6 @@ import torch
 from tests.formats.dcp.parts import (
     DATA,
     LAYOUT,
-    MEMORY_FORMAT,
     METADATA,
     OBJECT,
     VALUE,
@@ -181,8 +180,6 @@ PICKLES = (
         Raw(code(Name(METADATA, "StorageMeta")) + code((1,)) + b"\x81"),
     ),
     more("something persistent", "asks for a value of type str outside of it", Raw(code("x") + b"Q")),
-    more("a path of numbers", "not made of texts", Call(Name("pathlib", "PosixPath"), (1,))),
-    more("an enumeration by name", "not made of its number", Call(MEMORY_FORMAT.function, ("x",))),
 )
 TENSORS = (
     entry("no description", "`w`: its description is a value of type NoneType", None),
