@@ -147,21 +147,17 @@ def _array(cursor: Cursor, name: str, depth: int) -> Any:
             _array(cursor, name, depth + 1)
         return _long("array", count)
     if type == _TEXT:
-        return _texts(cursor, count)
+        cursor.check(count, "texts", 8)
+        if count <= MOST_ITEMS:
+            return [_text_value(cursor) for _ in range(count)]
+        cursor.skip_texts(count)
+        return _long("string", count)
     if count <= MOST_ITEMS:
         return _numbers(cursor, name, type, count)
     width = _dtype(name, type).itemsize
     cursor.check(count, "numbers", width)
     cursor.skip(count * width, "bytes of numbers")
     return _long(TYPE_NAMES[type], count)
-
-
-def _texts(cursor: Cursor, count: int) -> Any:
-    cursor.check(count, "texts", 8)
-    if count > MOST_ITEMS:
-        cursor.skip_texts(count)
-        return _long("string", count)
-    return [_text_value(cursor) for _ in range(count)]
 
 
 def _long(type: str, length: int) -> dict[str, Any]:

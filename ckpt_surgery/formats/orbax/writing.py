@@ -9,11 +9,10 @@ Source of the layout: what orbax-checkpoint 0.12.8 writes and reads.
 import json
 import os
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from ckpt_surgery.core import urls
 from ckpt_surgery.core.arguments import PathLike
@@ -140,19 +139,12 @@ def restorable_by(leaves: Sequence[Leaf], structure_file: bool) -> Mapping[str, 
         ORBAX: {
             WITH_STRUCTURE if structure_file else WITHOUT_STRUCTURE,
             *(PRNG_KEYS for leaf in leaves if leaf.kind is LeafKind.PRNG_KEY),
-            *_of(OF_EMPTY, {leaf.empty for leaf in leaves}),
+            *(OF_EMPTY[leaf.empty] for leaf in leaves if leaf.empty in OF_EMPTY),
         },
-        TENSORSTORE: _of(OF_TYPES, {dtype.name for dtype in dtypes}),
+        TENSORSTORE: {OF_TYPES[dtype.name] for dtype in dtypes if dtype.name in OF_TYPES},
     }
-    return {package: max(versions, key=_ordered) for package, versions in wanted.items() if versions}
-
-
-def _of(known: Mapping[Any, str], names: Iterable[object]) -> set[str]:
-    return {known[name] for name in names if name in known}
-
-
-def _ordered(version: str) -> list[int]:
-    return [int(part) for part in version.split(".")]
+    ordered = lambda version: [int(part) for part in version.split(".")]  # noqa: E731
+    return {package: max(versions, key=ordered) for package, versions in wanted.items() if versions}
 
 
 # --- the item ---------------------------------------------------------------------------------------------

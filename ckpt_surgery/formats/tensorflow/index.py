@@ -175,9 +175,16 @@ def _entry(name: str, value: bytes, header: BundleIndex) -> Variable:
         )
         slices = tuple(_extents(part) for part in messages(message_fields, 7))
         entry = Variable(integer(message_fields, 1), shape, (stored,), slices)
-        _check_place(stored, header.shards)
+        if not 0 <= stored.shard < header.shards or stored.offset < 0 or stored.size < 0:
+            raise damaged(
+                f"it is in data file {stored.shard} of {header.shards}, {stored.size} bytes "
+                f"from byte {stored.offset} on"
+            )
         if entry.type in NUMBERS:
-            _check_numbers(entry)
+            spec = ArraySpec(shape, NUMBERS[entry.type])
+            check_shape(spec.shape, spec.dtype.itemsize)
+            if stored.size != spec.nbytes and not slices:
+                raise damaged(f"it is {spec}, which takes {spec.nbytes} bytes, not {stored.size}")
         return entry
 
 
@@ -207,20 +214,6 @@ def _extent(extent: Fields) -> Extent:
     if start < 0 or (length is None and start) or (length is not None and signed(length) < 0):
         raise damaged(f"a part of it begins at {start} and has the length {length}")
     return start, _FULL if length is None else length
-
-
-def _check_place(stored: VariablePart, shards: int) -> None:
-    if not 0 <= stored.shard < shards or stored.offset < 0 or stored.size < 0:
-        raise damaged(
-            f"it is in data file {stored.shard} of {shards}, {stored.size} bytes from byte {stored.offset} on"
-        )
-
-
-def _check_numbers(entry: Variable) -> None:
-    spec, size = ArraySpec(entry.shape, NUMBERS[entry.type]), entry.parts[0].size
-    check_shape(spec.shape, spec.dtype.itemsize)
-    if size != spec.nbytes and not entry.slices:
-        raise damaged(f"it is {spec}, which takes {spec.nbytes} bytes, not {size}")
 
 
 # --- variables --------------------------------------------------------------------------------------------

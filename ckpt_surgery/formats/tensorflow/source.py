@@ -166,9 +166,7 @@ def read(path: str, selection: Selection) -> Listing:
         files[name] = file.stat
         with with_path(name):
             index = read_index(table_entries(file))
-    ends = _ends(index)
-    paths = {number: f"{bundle.path}.data-{number:05d}-of-{index.shards:05d}" for number in ends}
-    stats = _stats({paths[number]: end for number, end in ends.items()}, bundle.directory)
+    paths, stats = _data_files(index, bundle)
     return _listing(bundle, index, paths, files | stats)
 
 
@@ -186,27 +184,24 @@ def _check_version(name: str, path: str) -> None:
     )
 
 
-def _stats(ends: Mapping[str, int], directory: str) -> dict[str, FileStat]:
-    """The data files that exist. `ends`: the bytes that each must have at least, by path.
+def _data_files(index: BundleIndex, bundle: ChosenFile) -> tuple[dict[int, str], dict[str, FileStat]]:
+    """The paths of the data files that are used, by number; and size and time, by path, of those that exist.
 
     Raises SourceError for one that is too short, or a link that leaves the directory.
     """
-    root, stats = real_path(directory), {}
-    for path, end in ends.items():
-        if not has_entry(path):
-            continue
-        check_link(path, root)
-        stat = stat_file(path)
-        if stat.size < end:
-            raise damaged(f"{shown(path)} has {stat.size} bytes, and its variables end at byte {end}")
-        stats[path] = stat
-    return stats
-
-
-def _ends(index: BundleIndex) -> dict[int, int]:
-    """For each data file that is used, by number, the bytes that it must have at least."""
     ends: dict[int, int] = {}
     for variable in index.variables.values():
         for part in variable.parts:
             ends[part.shard] = max(ends.get(part.shard, 0), part.offset + part.size)
-    return dict(sorted(ends.items()))
+    paths = {n: f"{bundle.path}.data-{n:05d}-of-{index.shards:05d}" for n in sorted(ends)}
+    root, stats = real_path(bundle.directory), {}
+    for number, path in paths.items():
+        if not has_entry(path):
+            continue
+        check_link(path, root)
+        stats[path] = stat_file(path)
+        if stats[path].size < ends[number]:
+            raise damaged(
+                f"{shown(path)} has {stats[path].size} bytes, and its variables end at byte {ends[number]}"
+            )
+    return paths, stats
