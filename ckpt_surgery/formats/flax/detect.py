@@ -48,8 +48,6 @@ class FlaxStep:
     name: str
     prefix: str
     number: int | float
-    directory: bool
-    """Whether it is a directory that Orbax wrote, not a file of Flax's own."""
 
 
 # --- recognizing ------------------------------------------------------------------------------------------
@@ -61,7 +59,7 @@ def detect(path: str) -> bool:
         return NAMES.is_one(path)
     names = directory_names(path).files
     likely = [name for name in names if name.lower().endswith((SUFFIX, INDEX_SUFFIX))]
-    likely += (step.name for step in _latest_of_each(_steps(names, ())))
+    likely += (step.name for step in _latest_of_each(_steps(names)))
     return any(claims(NAMES.is_one, os.path.join(path, name)) for name in likely)
 
 
@@ -113,27 +111,21 @@ def locate(path: str, selection: Selection) -> ChosenFile:
     if not is_directory(path) or NAMES.whole(directory_names(path).files):
         check_no_choice(path, selection.step)
         return ChosenFile(*NAMES.file_of(path))
-    chosen = _step(path, selection)
-    check_link(os.path.join(path, chosen.name), real_path(path))
-    return chosen
-
-
-def _step(directory: str, selection: Selection) -> ChosenFile:
-    """The step that is asked for, or the latest one."""
-    steps = {step.name: step for step in _all_steps(directory)}
+    steps = {step.name: step.number for step in _all_steps(path)}
     if not steps:
         raise SourceError(
-            f"{shown(directory)} holds no Flax checkpoint: no `{USUAL_PREFIX}<step>`, no `*{SUFFIX}`",
+            f"{shown(path)} holds no Flax checkpoint: no `{USUAL_PREFIX}<step>`, no `*{SUFFIX}`",
             hint="Name the file itself.",
         )
-    numbers = {name: step.number for name, step in steps.items()}
-    chosen = steps[choose_step(directory, numbers, selection.step)]
-    if chosen.directory:
+    name = choose_step(path, steps, selection.step)
+    if is_directory(os.path.join(path, name)):
         raise SourceError(
-            f"{shown(os.path.join(directory, chosen.name))} is a directory that Orbax wrote",
+            f"{shown(os.path.join(path, name))} is a directory that Orbax wrote",
             hint="Read it as format `orbax`, or choose another step: `step=N`.",
         )
-    return ChosenFile(directory, chosen.name, chosen.number if isinstance(chosen.number, int) else None)
+    check_link(os.path.join(path, name), real_path(path))
+    number = steps[name]
+    return ChosenFile(path, name, number if isinstance(number, int) else None)
 
 
 def _all_steps(directory: str) -> list[FlaxStep]:
@@ -142,10 +134,13 @@ def _all_steps(directory: str) -> list[FlaxStep]:
     Raises SourceError where there are several prefixes, none of them the usual one.
     """
     names = directory_names(directory)
-    written_by_orbax = [name for name in names.directories if is_orbax(os.path.join(directory, name))]
-    steps = _steps(names.files, written_by_orbax)
-    latest = _latest_of_each(steps)
-    prefixes = {s.prefix for s in latest if s.directory or NAMES.is_one(os.path.join(directory, s.name))}
+    by_orbax = [name for name in names.directories if is_orbax(os.path.join(directory, name))]
+    steps = _steps([*names.files, *by_orbax])
+    prefixes = {
+        step.prefix
+        for step in _latest_of_each(steps)
+        if step.name in by_orbax or NAMES.is_one(os.path.join(directory, step.name))
+    }
     if USUAL_PREFIX in prefixes:
         prefixes = {USUAL_PREFIX}
     if len(prefixes) > 1:
@@ -156,11 +151,10 @@ def _all_steps(directory: str) -> list[FlaxStep]:
     return [step for step in steps if step.prefix in prefixes]
 
 
-def _steps(files: Iterable[str], directories: Iterable[str]) -> list[FlaxStep]:
+def _steps(names: Iterable[str]) -> list[FlaxStep]:
     """Everything that has the name of a step, the latest last."""
-    named = [*((name, False) for name in files), *((name, True) for name in directories)]
-    matches = [(_STEP_NAME.match(name), is_dir) for name, is_dir in named if not _NO_STEP.match(name)]
-    steps = [FlaxStep(m[0], m[1], _number(m[2]), is_dir) for m, is_dir in matches if m]
+    matches = (_STEP_NAME.match(name) for name in names if not _NO_STEP.match(name))
+    steps = [FlaxStep(match[0], match[1], _number(match[2])) for match in matches if match]
     return sorted(steps, key=lambda step: (step.number, natural_order(step.name)))
 
 
