@@ -170,12 +170,6 @@ def test_every_dtype_is_restored(zarr: int, tmp_path: Path) -> None:
     assert_same(restored(by_pytree, path), arrays)
 
 
-def test_chunks_of_zeros_are_stored(tmp_path: Path) -> None:
-    path = write(tmp_path / "c", {"zeros": np.zeros((4, 4), np.float32), "false": np.array(False)})
-    for reader in READERS:
-        assert_same(restored(reader, path), {"zeros": np.zeros((4, 4), np.float32), "false": np.array(False)})
-
-
 HOSTILE = ["a\x00b", "a\\b", "\x1b[31m\n", "x" * 4096, "é", "é", "A", "a", "a b", "\u202e", "."]
 
 
