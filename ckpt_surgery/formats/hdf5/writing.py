@@ -7,7 +7,7 @@ none of the library's.
 
 import io
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -39,8 +39,6 @@ class SparseFile(io.RawIOBase):
     def __init__(self) -> None:
         super().__init__()
         self._pages: dict[int, bytearray] = {}
-        self._written: dict[int, int] = {}
-        """Ends of the ranges that were written, by their beginnings."""
         self._position = 0
         self.size = 0
         """Number of bytes."""
@@ -54,7 +52,7 @@ class SparseFile(io.RawIOBase):
         return self._position
 
     def truncate(self, size: int | None = None) -> int:
-        """Set the size; what was written beyond it is forgotten when the pieces are asked for."""
+        """Set the size."""
         self.size = self._position if size is None else size
         return self.size
 
@@ -72,27 +70,18 @@ class SparseFile(io.RawIOBase):
         view = memoryview(data).cast("B")
         for page, inner, outer in _split(self._position, len(view)):
             self._pages.setdefault(page, bytearray(PAGE))[inner] = view[outer]
-        end = self._position + len(view)
-        self._written[self._position] = max(end, self._written.get(self._position, 0))
-        self._position, self.size = end, max(self.size, end)
+        self._position += len(view)
+        self.size = max(self.size, self._position)
         return len(view)
 
-    def pieces(self) -> Iterator[tuple[int, bytes]]:
-        """Ranges that were written, as offset and bytes: ascending, and joined where they touch."""
-        runs: list[tuple[int, int]] = []
-        for begin, end in sorted(self._written.items()):
-            stop = min(end, self.size)
-            if begin >= stop:
-                continue
-            if runs and begin <= runs[-1][1]:
-                runs[-1] = (runs[-1][0], max(stop, runs[-1][1]))
-            else:
-                runs.append((begin, stop))
-        for begin, stop in runs:
-            data = bytearray(stop - begin)
-            self.seek(begin)
-            self.readinto(data)
-            yield begin, bytes(data)
+    def pieces(self, without: Iterable[tuple[int, int]]) -> Iterator[tuple[int, bytes]]:
+        """All bytes but those of these ranges, which are offset and length: each piece with its offset."""
+        at = 0
+        for start, length in (*sorted(without), (self.size, 0)):
+            if start > at:
+                self.seek(at)
+                yield at, self.read(start - at) or b""
+            at = start + length
 
 
 def _split(position: int, length: int) -> Iterator[tuple[int, slice, slice]]:
@@ -134,7 +123,8 @@ def image_of(name: str, leaves: Sequence[Leaf], metadata: Mapping[str, Any]) -> 
             offset = _create(file.id, leaf.key.text, leaf.spec)
             ranges = () if offset is None else ((offset, leaf.spec.nbytes),)
             arrays[leaf.key.text] = PlacedArray(leaf.spec, ranges)
-    return FilePlan(name, image.size, tuple(image.pieces()), arrays)
+    pieces = image.pieces(span for array in arrays.values() for span in array.ranges)
+    return FilePlan(name, image.size, tuple(pieces), arrays)
 
 
 def _create(file: Any, text: str, spec: ArraySpec) -> int | None:
