@@ -34,7 +34,7 @@ from tests.formats.shared.msgpack.test_tree import LIES, one, packed_array
 from tests.support import conformance
 from tests.support.arrays import ALL_DTYPES, array
 from tests.support.comparing import assert_same
-from tests.support.conformance import Lie, file_lie
+from tests.support.conformance import file_lie
 from tests.support.directories import copy_of, files_of, names
 from tests.support.reading import values
 from tests.support.trees import nested
@@ -115,39 +115,20 @@ class TestOneFile(conformance.Writing):
         assert not FORMAT.holds_metadata
 
 
-def sharded(directory: Path, shards: Sequence[Arrays], files: Mapping[str, Any] | None = None) -> Path:
-    """As transformers' `save_pretrained` of Flax models does; the index's names of files may be changed."""
-    directory.mkdir(exist_ok=True)
-    shards = [arrays for arrays in shards if arrays]
-    weights: dict[str, Any] = {}
-    for i, arrays in enumerate(shards, 1):
-        name = f"flax_model-{i:05d}-of-{len(shards):05d}.msgpack"
-        (directory / name).write_bytes(encoded(arrays))
-        weights |= dict.fromkeys(arrays, name)
-    size = sum(value.nbytes for arrays in shards for value in arrays.values())
-    index = {"metadata": {"total_size": size}, "weight_map": weights | dict(files or {})}
-    (directory / "flax_model.msgpack.index.json").write_text(json.dumps(index, indent=2, sort_keys=True))
-    return directory
-
-
-def index_lie(reason: str, says: str, file: str) -> Lie:
-    return Lie(reason, lambda directory: sharded(directory / "x", [A, B], {"b": file}), says)
-
-
-class TestShards(conformance.Reading):
-    """An index, and a file for every few names."""
-
-    format = "flax"
-    dtypes = ("float32", "bfloat16", "bool")
-    names = NAMES
-    lies = (
-        index_lie("a file with a path", "not a plain file name", "../x/flax_model-00002-of-00002.msgpack"),
-        index_lie("the other file", "`b` is not in|elsewhere", "flax_model-00001-of-00002.msgpack"),
-    )
-
-    def save(self, arrays: Arrays, path: Path) -> Path:
-        names = list(arrays)
-        return sharded(path, [{n: arrays[n] for n in names[i::3]} for i in range(3)])
+def test_shards_of_a_model(tmp_path: Path) -> None:
+    """As transformers' `save_pretrained` of Flax models writes them."""
+    names = [f"flax_model-0000{number}-of-00002.msgpack" for number in (1, 2)]
+    for name, arrays in zip(names, (A, B), strict=True):
+        (tmp_path / name).write_bytes(encoded(arrays))
+    index = {"metadata": {"total_size": 40}, "weight_map": dict(zip(A | B, names, strict=True))}
+    (tmp_path / "flax_model.msgpack.index.json").write_text(json.dumps(index))
+    for path in (tmp_path, tmp_path / "flax_model.msgpack.index.json"):
+        assert detect_format(os.fspath(path)).name == "flax"
+        assert_same(values(opened(path)), A | B)
+        assert len(list(opened(path).files())) == 3
+    (tmp_path / names[1]).write_bytes(encoded(B)[:-1])
+    with pytest.raises(SourceError, match=names[1]):
+        opened(tmp_path)
 
 
 def test_a_model_of_hugging_face(tmp_path: Path) -> None:
