@@ -118,17 +118,6 @@ TREE_LIES = (
     tree_lie("bytes", "`a/b`: it is a byte string", {"a": {"b": b"x"}}),
 )
 
-PLACEHOLDER_LIES = tuple(
-    tree_lie(f"a placeholder for {name!r}", says, {"a": f"PLACEHOLDER://{name}"})
-    for name, says in {
-        "../x": ELSEWHERE,
-        "/etc": ELSEWHERE,
-        "": ELSEWHERE,
-        "a/../..": ELSEWHERE,
-        "gone": "`a`: .*No such file",
-    }.items()
-)
-
 
 # --- conformance ------------------------------------------------------------------------------------------
 
@@ -158,25 +147,24 @@ class TestTensorStore(conformance.Reading):
         return written(path, nested({name: spec_of(path, name, value) for name, value in arrays.items()}))
 
 
-class TestLegacyOrbax(conformance.Reading):
-    """Placeholders for all arrays."""
+def save_legacy(directory: Path, arrays: Arrays) -> Path:
+    """As Orbax did before `_METADATA`: placeholders for all arrays."""
+    directory.mkdir(parents=True)
+    for name, value in arrays.items():
+        store(directory / name.replace("/", "."), value)
+    tree = nested({name: f"PLACEHOLDER://{name.replace('/', '.')}" for name in arrays})
+    (directory / "checkpoint").write_bytes(serialization.msgpack_serialize(tree))
+    return directory
 
-    format = "t5x"
-    dtypes = ("float32", "bfloat16", "int8")
-    names = DIRECTORIES
-    lies = PLACEHOLDER_LIES
-    raw = False
 
-    def sample(self) -> dict[str, np.ndarray]:
-        return {name: value for name, value in super().sample().items() if name in ("dense/kernel", "count")}
-
-    def save(self, arrays: Arrays, path: Path) -> Path:
-        path.mkdir()
-        for name, value in arrays.items():
-            store(path / name.replace("/", "."), value)
-        tree = nested({name: f"PLACEHOLDER://{name.replace('/', '.')}" for name in arrays})
-        (path / "checkpoint").write_bytes(serialization.msgpack_serialize(tree))
-        return path
+def test_placeholders_of_orbax(tmp_path: Path) -> None:
+    arrays = {name: array((2, i % 3), "bfloat16", i) for i, name in enumerate(DIRECTORIES)}
+    assert_same(values(opened(save_legacy(tmp_path / "saved", arrays))), arrays)
+    paths = dict.fromkeys(("../x", "/etc", "", "a/../.."), ELSEWHERE) | {"gone": "`a`: .*No such file"}
+    for path, says in paths.items():
+        (tmp_path / "checkpoint").write_bytes(msgpack.packb({"a": f"PLACEHOLDER://{path}"}))
+        with pytest.raises(SourceError, match=says):
+            opened(tmp_path)
 
 
 # --- T5X --------------------------------------------------------------------------------------------------
@@ -427,7 +415,7 @@ def test_functions_do_not_make_floats_of_integers_that_are_bfloat16(disguised: P
 
 def test_uint16_of_legacy_orbax_is_what_it_says(tmp_path: Path) -> None:
     bits = KERNEL.view(np.uint16)
-    path = TestLegacyOrbax().save({"ids": bits}, tmp_path / "checkpoint_1")
+    path = save_legacy(tmp_path / "checkpoint_1", {"ids": bits})
     assert ckpt_surgery.inspect(path).warnings == ()
     recipe = {"version": 1, "rules": [{"match": "ids", "value": "cast(x, 'float32')"}]}
     ckpt_surgery.apply(recipe, path, dst=tmp_path / "out")
@@ -527,15 +515,11 @@ def test_nothing_to_read(tmp_path: Path) -> None:
         opened(steps(tmp_path) / "checkpoint_300.tmp-1234")
 
 
-def legacy(directory: Path) -> Path:
-    return TestLegacyOrbax().save({"params/w": SCALE}, directory)
-
-
 def test_items_of_a_legacy_checkpoint(tmp_path: Path) -> None:
     """As a CheckpointManager wrote them."""
     (tmp_path / "5").mkdir()
     (tmp_path / "5" / "metadata").mkdir()
-    legacy(tmp_path / "5" / "default")
+    save_legacy(tmp_path / "5" / "default", {"params/w": SCALE})
     for path, step in ((tmp_path, 5), (tmp_path / "5", None), (tmp_path / "5" / "default", None)):
         assert formats()["t5x"].recognizes(path)
         assert not ORBAX.recognizes(path)
@@ -544,7 +528,7 @@ def test_items_of_a_legacy_checkpoint(tmp_path: Path) -> None:
         assert_same(values(source), {"params/w": SCALE})
     assert details_of(opened(tmp_path)).choices() == Choices((5,), items=("default", "metadata"))
     assert details_of(source).choices() == Choices()
-    legacy(tmp_path / "5" / "ema")
+    save_legacy(tmp_path / "5" / "ema", {"params/w": SCALE})
     with pytest.raises(UsageError, match="several items with arrays: `default`, `ema`"):
         opened(tmp_path)
     assert opened(tmp_path, item="ema").item == "ema"
@@ -554,7 +538,7 @@ def test_items_of_a_legacy_checkpoint(tmp_path: Path) -> None:
 
 def test_what_is_taken_for_t5x(tmp_path: Path) -> None:
     train_state(tmp_path / "run" / "checkpoint_7")
-    legacy(tmp_path / "old")
+    save_legacy(tmp_path / "old", {"params/w": SCALE})
     shutil.copy(tmp_path / "run/checkpoint_7/checkpoint", tmp_path / "renamed.msgpack")
     written(tmp_path / "cut", {"target": {"x": SCALE}})
     os.truncate(tmp_path / "cut" / "checkpoint", 30)
@@ -569,7 +553,9 @@ def test_what_is_not_taken_for_t5x(tmp_path: Path) -> None:
     save_pytree(tmp_path / "orbax", {"x": SCALE})
     # For a while Orbax wrote both.
     shutil.copytree(tmp_path / "orbax", tmp_path / "both")
-    shutil.copy(legacy(tmp_path / "old") / "checkpoint", tmp_path / "both" / "checkpoint")
+    shutil.copy(
+        save_legacy(tmp_path / "old", {"params/w": SCALE}) / "checkpoint", tmp_path / "both" / "checkpoint"
+    )
     for name in ("orbax", "both"):
         assert detect_format(os.fspath(tmp_path / name)).name == "orbax"
     assert not ORBAX.recognizes(tmp_path / "old")
@@ -581,7 +567,7 @@ def test_what_is_not_taken_for_t5x(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "empty.msgpack").write_bytes(b"")
     (tmp_path / "models").mkdir()
-    legacy(tmp_path / "models" / "first")
+    save_legacy(tmp_path / "models" / "first", {"params/w": SCALE})
     names = (
         *("orbax", "both", "tensorflow", "tensorflow/checkpoint", "flax", "flax/checkpoint_1"),
         *("empty", "empty.msgpack", "models", "old/params.w", "gone"),
