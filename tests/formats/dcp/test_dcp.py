@@ -4,7 +4,6 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -13,8 +12,6 @@ import ml_dtypes
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 from ckpt_surgery.api import applying
 from ckpt_surgery.core.arrays import ArraySpec, Region
@@ -33,7 +30,6 @@ from tests.support.arrays import array
 from tests.support.checkpoints import restored
 from tests.support.comparing import assert_same, same
 from tests.support.conformance import Arrays, random_regions
-from tests.support.effort import examples
 from tests.support.libraries import save_state
 from tests.support.reading import opened, values
 
@@ -243,21 +239,6 @@ def test_links_within_the_directory_are_followed(tmp_path: Path) -> None:
 # --- chunks -----------------------------------------------------------------------------------------------
 
 
-@given(st.data())
-@examples(15)
-def test_any_region_of_any_division(data: st.DataObject) -> None:
-    """Boxes of any sizes, in any files, of any dtype."""
-    shape = tuple(data.draw(st.lists(st.integers(1, 7), max_size=3), label="shape"))
-    dtype = data.draw(st.sampled_from(DTYPES), label="dtype")
-    value, boxes = array(shape, dtype), data.draw(divisions(Region.whole(shape)), label="boxes")
-    parts = Parts()
-    parts.add("w", value, data.draw(st.permutations(boxes)), [f"__{i}_0.distcp" for i in range(3)])
-    with tempfile.TemporaryDirectory() as directory:
-        source = opened(parts.write(Path(directory) / "saved"))
-        for region in random_regions(shape, 5):
-            assert same(source.read(source.leaves()["w"], region), value[region.slices])
-
-
 def test_chunks_stored_in_any_order_of_axes(tmp_path: Path) -> None:
     """Of one order they are a grid; of several, or with gaps, they are read one by one."""
     parts, boxes = Parts(), rows(2, 4)
@@ -291,19 +272,6 @@ def test_a_large_checkpoint_is_listed_in_few_reads(tmp_path: Path, monkeypatch: 
     assert opened(path).leaves()["w"].manifest is not None
     assert len(read) == 65
     assert sum(read) <= 64 * 8192  # two pages at most
-
-
-@st.composite
-def divisions(draw: st.DrawFn, region: Region) -> list[Region]:
-    """Boxes that fill a region: it is cut in two, and so are the parts, or not."""
-    axes = [axis for axis, n in enumerate(region.shape) if n > 1]
-    if not axes or draw(st.integers(0, 3)) == 0:
-        return [region]
-    axis = draw(st.sampled_from(axes))
-    cut = draw(st.integers(region.starts[axis] + 1, region.stops[axis] - 1))
-    before = tuple(cut if i == axis else n for i, n in enumerate(region.stops))
-    after = tuple(cut if i == axis else n for i, n in enumerate(region.starts))
-    return [*draw(divisions(Region(region.starts, before))), *draw(divisions(Region(after, region.stops)))]
 
 
 def test_orbax_links_the_files_of_the_ranks(tmp_path: Path) -> None:

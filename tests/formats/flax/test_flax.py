@@ -4,7 +4,6 @@ import json
 import os
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from flax import config, serialization, traverse_util
 from flax.training import checkpoints
 from jax.experimental.array_serialization.serialization import GlobalAsyncCheckpointManager
 
-from ckpt_surgery.core.arrays import ArraySpec, Region, chunk_regions
+from ckpt_surgery.core.arrays import ArraySpec, Region
 from ckpt_surgery.core.errors import SourceError, UsageError
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
@@ -504,29 +503,6 @@ def test_sequences_become_dicts(tmp_path: Path) -> None:
     assert isinstance(back["l"], list)
     assert back["e"] == ()
     assert np.array_equal(back["l"][0], value)
-
-
-@pytest.mark.parametrize(("shape", "grid"), [((6, 5), (2, 5)), ((1, 12), (1, 4)), ((30,), (30,))])
-@pytest.mark.parametrize("most", [8, 44, 1000])
-def test_stored_bytes_are_adopted(
-    shape: tuple[int, ...], grid: tuple[int, ...], most: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Chunks of any size into pieces of any size, from files and from the manifest."""
-    monkeypatch.setattr("ckpt_surgery.formats.flax.writing.PIECE_BYTES", most)
-    value = array(shape, "float32")
-    stored = os.fspath(in_file("stored", b"??" + value.tobytes(), tmp_path))
-    chunks, at = {}, 2
-    for number, region in enumerate(chunk_regions(shape, grid)):
-        index = tuple(start // length for start, length in zip(region.starts, grid, strict=True))
-        data = value[region.slices].tobytes()
-        chunks[index] = Chunk("", 0, len(data), data) if number % 2 else Chunk(stored, at, len(data))
-        at += len(data)
-    manifest = Manifest(ArraySpec(shape, value.dtype), grid, raw_codec(len(shape)), chunks)
-    (tmp_path / "x").mkdir()
-    output = replace(output_of("a/b", value), stored=manifest)
-    assert encoder("flax", SinkOptions()).adopts(output.leaf, manifest)
-    write_all(open_sink("flax", tmp_path / "x", SinkOptions(), [output]), {})
-    assert_same(decoded((tmp_path / "x" / "flax_model.msgpack").read_bytes()), {"a/b": value})
 
 
 def test_python_s_numbers_are_not_adopted() -> None:
