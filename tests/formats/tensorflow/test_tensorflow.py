@@ -206,16 +206,6 @@ def test_a_partitioned_variable(
         assert same(source.read(leaf, region), value[region.slices]), region
 
 
-def test_parts_in_no_grid(tmp_path: Path) -> None:
-    """Three boxes, as TensorFlow can be told to store; it reads them too."""
-    value = array((8, 6), "float32")
-    boxes = {"0,3:0,6": value[:3], "3,5:0,2": value[3:, :2], "3,5:2,4": value[3:, 2:]}
-    pieces = [Piece("a", part, f"8 6 {box}") for box, part in boxes.items()]
-    prefix = bundles.save_pieces(tmp_path / "x", pieces)
-    assert_same(bundles.load(prefix), {"a": value})
-    assert_same(values(opened(prefix)), {"a": value})
-
-
 def test_bytes_are_held_to_their_checksum_when_they_are_read_whole(tmp_path: Path) -> None:
     value = array((4, 6), "float32")
     pieces = [Piece("whole", value), *bundles.parts_of("parts", value, [[0, 2, 4], [0, 6]])]
@@ -237,9 +227,11 @@ def test_bytes_are_held_to_their_checksum_when_they_are_read_whole(tmp_path: Pat
 # --- what is no array of numbers --------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def saved_objects(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A SavedModel: variables of an object, with a table of words, a text, and a text that is no Unicode."""
+VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
+
+
+def test_a_saved_model_is_read_by_its_variables(tmp_path: Path) -> None:
+    """Those of an object, with a table of words, a text, and a text that is no Unicode."""
     tf = bundles.tensorflow()
     module = tf.Module()
     module.w = tf.Variable(np.arange(6.0).reshape(2, 3))
@@ -249,16 +241,9 @@ def saved_objects(tmp_path_factory: pytest.TempPathFactory) -> Path:
     module.bytes = tf.Variable(b"\xff\xfe")
     module.empty = tf.Variable("")
     module.long = tf.Variable("x" * 2**21)
-    path = tmp_path_factory.mktemp("objects") / "saved"
-    tf.saved_model.save(module, os.fspath(path))
-    return path
-
-
-VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
-
-
-def test_a_saved_model_is_read_by_its_variables(saved_objects: Path) -> None:
-    for path in (saved_objects, saved_objects / "variables", saved_objects / "variables" / "variables"):
+    saved = tmp_path / "saved"
+    tf.saved_model.save(module, os.fspath(saved))
+    for path in (saved, saved / "variables", saved / "variables" / "variables"):
         source = opened(path)
         assert detect_format(os.fspath(path)).name == "tensorflow"
         leaves = source.leaves()
