@@ -2,10 +2,9 @@
 
 import os
 import posixpath
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
-from typing import Any
 
 import numpy as np
 
@@ -14,7 +13,7 @@ from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.protocols import SourceDetails
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.listed_source import ListedSource
-from ckpt_surgery.formats.orbax.detect import OrbaxItem, choices, locate_item
+from ckpt_surgery.formats.orbax.detect import choices, locate_item
 from ckpt_surgery.formats.orbax.structure import STRUCTURE, Structure
 from ckpt_surgery.formats.orbax.tree import (
     ARRAY_METADATA,
@@ -67,21 +66,14 @@ def _begin_files(directory: str, stats: Mapping[str, FileStat]) -> Callable[[Tre
         if database is not None:
             return IndexedFiles(directory, stats, database())
         if tree.ocdbt and any(entry.is_array for entry in tree.entries):
-            raise _without_index(directory, stats)
+            parts = {name.split("/")[0] for name in stats if name.startswith(PROCESS_PREFIX)}
+            merged = f"the databases of its {len(parts)} process(es) were never merged"
+            why = f"{merged}, so the save was not finished" if parts else "its arrays cannot be found"
+            raise damaged(f"{shown(directory)} has no {MANIFEST}: {why}")
         prefetch(directory, (name for name in stats if posixpath.basename(name) == FILE_NAMES[tree.zarr]))
         return Files(directory, stats)
 
     return finish
-
-
-def _without_index(directory: str, files: Iterable[str]) -> SourceError:
-    parts = {name.split("/")[0] for name in files if name.startswith(PROCESS_PREFIX)}
-    why = (
-        f"the databases of its {len(parts)} process(es) were never merged, so the save was not finished"
-        if parts
-        else "its arrays cannot be found"
-    )
-    return damaged(f"{shown(directory)} has no {MANIFEST}: {why}")
 
 
 def _array(files: Files, prefix: str, tree: Tree) -> ZarrArray:
@@ -152,12 +144,16 @@ def read(path: str, selection: Selection) -> ListedSource:
     """
     location = locate_item(path, selection)
     directory = Directory(location.directory, location.root)
-    begun = _begin_files(location.directory, directory.walked())
+    names = directory.walked()
+    begun = _begin_files(location.directory, names)
     tree = read_tree(location.directory)
     record_file = os.path.join(location.directory, RECORD_NAME)
+    about = location.metadata
+    if RECORD_NAME in names:  # then the step's history is that of another item
+        about = {name: value for name, value in about.items() if name != HISTORY}
     listing = Listing(
         leaves={},
-        metadata={**_metadata_of_step(location, tree, record_file), **tree.metadata},
+        metadata={**about, **tree.metadata},
         step=location.step,
         item=location.item,
         decode=decode_region,
@@ -176,14 +172,6 @@ def read(path: str, selection: Selection) -> ListedSource:
         return replace(listing, leaves=leaves, files=known, readers=readers)
 
     return ListedSource(path, "orbax", listing, rest)
-
-
-def _metadata_of_step(location: OrbaxItem, tree: Tree, record_file: str) -> Mapping[str, Any]:
-    """The step's metadata, without the history of another item: this one's is in its own metadata."""
-    metadata = location.metadata
-    if HISTORY not in metadata or HISTORY in tree.metadata or not exists(record_file):
-        return metadata
-    return {name: value for name, value in metadata.items() if name != HISTORY}
 
 
 # --- foreign files ----------------------------------------------------------------------------------------
@@ -215,7 +203,9 @@ def foreign_files(directory: str, names: Sequence[str]) -> Iterator[str]:
             inside.setdefault(first, []).append(rest)
         elif name not in _FILES_OF_STEP:
             yield name
-    listed = _items_listed(directory)
+    path = os.path.join(directory, CHECKPOINT_METADATA)
+    handlers = read_json(path).get("item_handlers") if exists(path) else None
+    listed = _ITEMS_OF_STEP | (set(handlers) if isinstance(handlers, dict) else set())
     for first, within in inside.items():
         if is_item(os.path.join(directory, first)):
             others: Sequence[str] = list(_beside_item(within))
@@ -235,10 +225,3 @@ def _beside_item(names: Sequence[str]) -> Iterator[str]:
             known = name in _FILES_OF_ITEM or name in _FILES_OF_STEP
         if not known and name not in own:
             yield name
-
-
-def _items_listed(directory: str) -> set[str]:
-    """The names of the items that the checkpoint says it has."""
-    path = os.path.join(directory, CHECKPOINT_METADATA)
-    handlers = read_json(path).get("item_handlers") if exists(path) else None
-    return _ITEMS_OF_STEP | (set(handlers) if isinstance(handlers, dict) else set())
