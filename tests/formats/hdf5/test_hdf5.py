@@ -1,7 +1,6 @@
 """HDF5 in and out, against h5py."""
 
 import contextlib
-import os
 import re
 import zipfile
 from pathlib import Path
@@ -19,11 +18,10 @@ from ckpt_surgery.core.arrays import ArraySpec, Region
 from ckpt_surgery.core.errors import SourceError, UsageError
 from ckpt_surgery.core.leaves import LeafKind
 from ckpt_surgery.core.manifests import Chunk
-from ckpt_surgery.core.protocols import Source
 from ckpt_surgery.formats.hdf5 import FORMAT
 from ckpt_surgery.formats.hdf5.datasets import FileSpan, chunks_of, decoded
 from ckpt_surgery.formats.hdf5.element_types import HELD
-from ckpt_surgery.formats.opening import encoder, open_sink, open_source
+from ckpt_surgery.formats.opening import encoder, open_sink
 from ckpt_surgery.formats.registry import SinkOptions
 from ckpt_surgery.formats.shared.zarr.described import adopted_metadata
 from tests.formats.bounds import bounded
@@ -34,7 +32,7 @@ from tests.support.comparing import assert_same, same
 from tests.support.conformance import NAMES, random_regions
 from tests.support.effort import examples
 from tests.support.hdf5_files import load_hdf5, put, save_hdf5
-from tests.support.reading import values
+from tests.support.reading import opened, values
 from tests.support.strategies import regions, shapes
 from tests.support.writing import Arrays, Processes, write_all
 
@@ -44,10 +42,6 @@ NO_NAMES = ("/absolute", "a//b", "trailing/", ".", "nul\0byte")
 NAMES_OF_LEAVES = tuple(name for name in NAMES if name not in (*NO_NAMES, ".."))
 """`..` is a name like any other, but there is a group of that name too."""
 COMPRESSED: dict[str, Any] = {"chunks": True, "compression": "gzip", "shuffle": True}
-
-
-def opened(path: Path) -> Source:
-    return open_source(os.fspath(path), "hdf5")
 
 
 class TestContiguous(Processes, conformance.Writing):
@@ -321,10 +315,10 @@ def test_a_directory_with_one_file(tmp_path: Path) -> None:
     assert FORMAT.recognizes(str(tmp_path))
     (tmp_path / "config.json").write_text("{}")
     assert not FORMAT.recognizes(str(tmp_path))
-    assert list(opened(tmp_path).leaves()) == ["a"]
+    assert list(opened(tmp_path, "hdf5").leaves()) == ["a"]
     save_hdf5({"a": np.ones(3)}, tmp_path / "y.hdf5")
     with pytest.raises(SourceError, match=r"holds 2 HDF5 files: x\.weights\.h5, y\.hdf5"):
-        opened(tmp_path)
+        opened(tmp_path, "hdf5")
 
 
 @pytest.mark.parametrize(

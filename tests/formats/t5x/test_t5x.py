@@ -478,16 +478,12 @@ def steps(directory: Path) -> Path:
 
 
 def test_the_latest_step_is_the_default(tmp_path: Path) -> None:
-    source = opened(steps(tmp_path))
-    assert (source.step, source.path) == (200, os.fspath(tmp_path))
-    assert_same(values(source), {"target/x": np.full(2, 200, np.float32)})
-    assert details_of(source).choices() == Choices((9, 10, 200))
-
-
-def test_a_step_can_be_chosen(tmp_path: Path) -> None:
-    source = opened(steps(tmp_path), step=9)
-    assert source.step == 9
-    assert_same(values(source), {"target/x": np.full(2, 9, np.float32)})
+    steps(tmp_path)
+    for step, wanted in ((None, 200), (9, 9)):
+        source = opened(tmp_path, step=step)
+        assert (source.step, source.path) == (wanted, os.fspath(tmp_path))
+        assert_same(values(source), {"target/x": np.full(2, wanted, np.float32)})
+        assert details_of(source).choices() == Choices((9, 10, 200))
     with pytest.raises(UsageError, match=r"no step 11\n.*`checkpoint_9`, `checkpoint_10`, `checkpoint_200`"):
         opened(tmp_path, step=11)
     for path in (tmp_path / "checkpoint_9", tmp_path / "checkpoint_9" / "checkpoint"):
