@@ -14,8 +14,6 @@ CONFIG = "config.json"
 ARCHIVE_MEMBERS = ("metadata.json", CONFIG, WEIGHTS)
 """Members that such an archive begins with one of."""
 SIGNATURE = b"\x89HDF\r\n\x1a\n"
-SIGNATURE_AT = (0, 512, 1024, 2048)
-"""Offsets at which the signature is looked for: anything may come before it, in a block of such a size."""
 
 
 def is_archive_name(name: str) -> bool:
@@ -33,11 +31,10 @@ def is_archive(file: OpenFile) -> bool:
 
 def _begins(file: OpenFile) -> bool | None:
     """Whether a file is such an archive or has the signature; False for other zip archives."""
-    size = file.stat.size
-    fitting = (at for at in SIGNATURE_AT if at + len(SIGNATURE) <= size)
-    if is_archive(file) or any(file.read(at, len(SIGNATURE)) == SIGNATURE for at in fitting):
+    head = file.read(0, min(len(SIGNATURE), file.stat.size))
+    if is_archive(file) or head == SIGNATURE:
         return True
-    return False if file.read(0, min(len(LOCAL), size)) == LOCAL else None
+    return False if head.startswith(LOCAL) else None
 
 
 NAMES = Names("HDF5 files", _begins, (*SUFFIXES, ARCHIVE_SUFFIX), alone=True)

@@ -41,16 +41,14 @@ MOST_BLOCKS = 10_000
 class Texts:
     """The texts of one file's attributes. Not thread-safe."""
 
-    def __init__(self, view: FileView, base: int):
+    def __init__(self, view: FileView):
         self._view = view
-        self._base = base
-        """Origin of the addresses in the file: the number of bytes before its signature."""
 
     def text_of(self, owner: Any, name: bytes) -> bytes | None:
         """The text of an attribute without axes of h5py's `owner`; None where it is not in the header."""
         from h5py import h5o
 
-        for message in self._messages(self._base + h5o.get_info(owner).addr):
+        for message in self._messages(h5o.get_info(owner).addr):
             data = _attribute(message, name)
             if data is not None:
                 return self._text(data)
@@ -60,7 +58,7 @@ class Texts:
         length, address, index = _TEXT.unpack_from(data)
         if not length:
             return b""
-        objects = dict(heap_objects(self._view, self._base + address))
+        objects = dict(heap_objects(self._view, address))
         stored = objects.get(index) if index else None
         if stored is None or len(stored) < length:
             raise damaged(f"the text of an attribute has {length} bytes, which are missing")
@@ -83,7 +81,7 @@ class Texts:
                     yield body
                 elif kind == CONTINUATION and len(body) >= 16 and len(blocks) < MOST_BLOCKS:
                     offset, length = (int.from_bytes(body[i : i + 8], "little") for i in (0, 8))
-                    blocks.append((self._base + offset, length))
+                    blocks.append((offset, length))
 
     def _first_block(self, head: bytes, at: int) -> tuple[int, int]:
         """Offset and size of the first messages of the header that begins with `head` at `at`."""

@@ -179,8 +179,6 @@ def library_text(error: BaseException) -> str:
 
 WIDTH = 8
 """Bytes of addresses and lengths in all files that current programs write."""
-FIRST_PLACE = 512
-"""Least offset of a signature that is not at the beginning; the next ones are each twice as far."""
 NOWHERE = 2**64 - 1
 """Address of what there is not."""
 _OLD = Struct("<8sB4xBB")
@@ -197,10 +195,11 @@ NEW_ADDRESSES_AT = 12
 MOST_BYTES = 28 + 32 + 16
 
 
-def base_of(view: FileView) -> int:
-    """The offset that addresses are counted from, which is that of the signature."""
-    base = _signature_at(view)
-    data = view.bytes_at(base, min(MOST_BYTES, view.size - base)).ljust(MOST_BYTES, b"\0")
+def check_superblock(view: FileView) -> None:
+    """Raise SourceError unless a file begins with a superblock that libhdf5 can read safely."""
+    data = view.bytes_at(0, min(MOST_BYTES, view.size)).ljust(MOST_BYTES, b"\0")
+    if not data.startswith(SIGNATURE):
+        raise _flaw(view, "it does not begin with the signature of HDF5 files")
     version = data[8]
     if version in OLD_ADDRESSES_AT:
         at = OLD_ADDRESSES_AT[version]
@@ -220,16 +219,6 @@ def base_of(view: FileView) -> int:
     for address in (first, root, *(() if settings == NOWHERE else (settings,))):
         if address >= view.size:
             raise _flaw(view, f"its superblock refers to byte {address}, of {view.size}")
-    return base
-
-
-def _signature_at(view: FileView) -> int:
-    at = 0
-    while at + len(SIGNATURE) <= view.size:
-        if view.bytes_at(at, len(SIGNATURE)) == SIGNATURE:
-            return at
-        at = 2 * at or FIRST_PLACE
-    raise _flaw(view, "the signature of HDF5 files is nowhere in it")
 
 
 def _flaw(view: FileView, what: str, hint: str = DAMAGED) -> SourceError:

@@ -23,7 +23,7 @@ from ckpt_surgery.formats.hdf5.datasets import MERGE, FileSpan, decode_chunk, de
 from ckpt_surgery.formats.hdf5.library import (
     LIBRARY_ERRORS,
     FileView,
-    base_of,
+    check_superblock,
     import_h5py,
     library_text,
     opened_hdf5,
@@ -150,9 +150,9 @@ def read(path: str, selection: Selection) -> Listing:
     with opened(name) as file:
         room = _room(file)
     view = FileView(name, file.stat, room.start, room.size)
-    base = base_of(view)
+    check_superblock(view)
     with opened_hdf5(view) as h5, with_path(name):
-        texts = Texts(view, base)
+        texts = Texts(view)
         leaves = listed(h5, room, texts)
         metadata = root_attributes(h5, texts)
     details = SourceDetails(model_files=partial(_model_files, name, file.stat))

@@ -260,19 +260,6 @@ def test_filters_that_are_not_decoded_are_listed_with_what_removes_them(tmp_path
         assert hint in str(refused.value.problems[0].hint)
 
 
-def test_a_file_after_a_block_of_other_bytes(tmp_path: Path) -> None:
-    arrays = TestContiguous().sample()
-    path = tmp_path / "x"
-    with h5py.File(path, "w", userblock_size=1024) as file:
-        for name, value in arrays.items():
-            put(file, name, value)
-        put(file, "chunked", array((8, 8), "float32"), chunks=(3, 3))
-    with path.open("r+b") as file:
-        file.write(b"anything")
-    assert FORMAT.recognizes(path)
-    assert_same(values(opened(path)), {**arrays, "chunked": array((8, 8), "float32")})
-
-
 def test_the_newest_layout_of_the_index(tmp_path: Path) -> None:
     """Other indexes of chunks, groups and attributes; libhdf5 writes them where it is told to."""
     arrays = {f"group/{i}": array((9, i + 1), "float32") for i in range(20)}
