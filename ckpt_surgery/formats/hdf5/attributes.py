@@ -38,65 +38,63 @@ MOST_BLOCKS = 10_000
 """Largest number of pieces of one header."""
 
 
-class Texts:
-    """The texts of one file's attributes. Not thread-safe."""
+def text_of(view: FileView, owner: Any, name: bytes) -> bytes | None:
+    """The text of an attribute without axes of h5py's `owner`; None where it is not in the header."""
+    from h5py import h5o
 
-    def __init__(self, view: FileView):
-        self._view = view
+    for message in _messages(view, h5o.get_info(owner).addr):
+        data = _attribute(message, name)
+        if data is not None:
+            return _text(view, data)
+    return None
 
-    def text_of(self, owner: Any, name: bytes) -> bytes | None:
-        """The text of an attribute without axes of h5py's `owner`; None where it is not in the header."""
-        from h5py import h5o
 
-        for message in self._messages(h5o.get_info(owner).addr):
-            data = _attribute(message, name)
-            if data is not None:
-                return self._text(data)
-        return None
+def _text(view: FileView, data: bytes) -> bytes:
+    length, address, index = _TEXT.unpack_from(data)
+    if not length:
+        return b""
+    objects = dict(heap_objects(view, address))
+    stored = objects.get(index) if index else None
+    if stored is None or len(stored) < length:
+        raise damaged(f"the text of an attribute has {length} bytes, which are missing")
+    return stored[:length].split(b"\0")[0]
 
-    def _text(self, data: bytes) -> bytes:
-        length, address, index = _TEXT.unpack_from(data)
-        if not length:
-            return b""
-        objects = dict(heap_objects(self._view, address))
-        stored = objects.get(index) if index else None
-        if stored is None or len(stored) < length:
-            raise damaged(f"the text of an attribute has {length} bytes, which are missing")
-        return stored[:length].split(b"\0")[0]
 
-    def _messages(self, at: int) -> Iterator[bytes]:
-        """The attributes in the header at an offset, as their messages."""
-        head = self._view.bytes_at(at, min(_HEADER_1.size, max(0, self._view.size - at)))
-        if len(head) < _HEADER_1.size:
-            raise damaged("the header of an object is cut off")
-        old = not head.startswith(SIGNATURE)
-        ordered = not old and bool(head[5] & 4)
-        blocks = [self._first_block(head, at)]
-        for start, size in blocks:
-            data = self._view.bytes_at(start, self._within(start, size))
-            if not old and start != blocks[0][0]:
-                data = data[len(SIGNATURE_MORE) : -CHECKSUM_BYTES]
-            for kind, body in _split(data, old, ordered):
-                if kind == ATTRIBUTE:
-                    yield body
-                elif kind == CONTINUATION and len(body) >= 16 and len(blocks) < MOST_BLOCKS:
-                    offset, length = (int.from_bytes(body[i : i + 8], "little") for i in (0, 8))
-                    blocks.append((offset, length))
+def _messages(view: FileView, at: int) -> Iterator[bytes]:
+    """The attributes in the header at an offset, as their messages."""
+    head = view.bytes_at(at, min(_HEADER_1.size, max(0, view.size - at)))
+    if len(head) < _HEADER_1.size:
+        raise damaged("the header of an object is cut off")
+    old = not head.startswith(SIGNATURE)
+    ordered = not old and bool(head[5] & 4)
+    blocks = [_first_block(view, head, at)]
+    for start, size in blocks:
+        data = view.bytes_at(start, _within(view, start, size))
+        if not old and start != blocks[0][0]:
+            data = data[len(SIGNATURE_MORE) : -CHECKSUM_BYTES]
+        for kind, body in _split(data, old, ordered):
+            if kind == ATTRIBUTE:
+                yield body
+            elif kind == CONTINUATION and len(body) >= 16 and len(blocks) < MOST_BLOCKS:
+                offset, length = (int.from_bytes(body[i : i + 8], "little") for i in (0, 8))
+                blocks.append((offset, length))
 
-    def _first_block(self, head: bytes, at: int) -> tuple[int, int]:
-        """Offset and size of the first messages of the header that begins with `head` at `at`."""
-        if not head.startswith(SIGNATURE):
-            return at + _HEADER_1.size, _HEADER_1.unpack(head)[3]
-        flags = head[5]
-        fields, width = 6 + 16 * bool(flags & 0x20) + 4 * bool(flags & 0x10), 1 << (flags & 3)
-        size = int.from_bytes(self._view.bytes_at(at + fields, self._within(at + fields, width)), "little")
-        return at + fields + width, size
 
-    def _within(self, start: int, size: int) -> int:
-        """A size, if so many bytes follow an offset."""
-        if start + size > self._view.size:
-            raise damaged(f"the header of an object has {size} bytes at byte {start} of {self._view.size}")
-        return size
+def _first_block(view: FileView, head: bytes, at: int) -> tuple[int, int]:
+    """Offset and size of the first messages of the header that begins with `head` at `at`."""
+    if not head.startswith(SIGNATURE):
+        return at + _HEADER_1.size, _HEADER_1.unpack(head)[3]
+    flags = head[5]
+    fields, width = 6 + 16 * bool(flags & 0x20) + 4 * bool(flags & 0x10), 1 << (flags & 3)
+    size = int.from_bytes(view.bytes_at(at + fields, _within(view, at + fields, width)), "little")
+    return at + fields + width, size
+
+
+def _within(view: FileView, start: int, size: int) -> int:
+    """A size, if so many bytes follow an offset."""
+    if start + size > view.size:
+        raise damaged(f"the header of an object has {size} bytes at byte {start} of {view.size}")
+    return size
 
 
 def _split(data: bytes, old: bool, ordered: bool) -> Iterator[tuple[int, bytes]]:
@@ -130,24 +128,24 @@ MOST_METADATA_BYTES = 64 << 20
 """Total size of the texts that are taken as custom metadata; the attributes after that are left out."""
 
 
-def dtype_name(dataset: Any, texts: Texts) -> str | None:
+def dtype_name(dataset: Any, view: FileView) -> str | None:
     """The attribute `dtype` of a dataset of opaque bytes, where it is a text; else None."""
     from h5py import Dataset, h5a, h5t
 
     if dataset.get_type().get_class() != h5t.OPAQUE or DTYPE_ATTRIBUTE not in Dataset(dataset).attrs:
         return None
-    value = _value(h5a.open(dataset, DTYPE_ATTRIBUTE.encode()), dataset, texts)
+    value = _value(h5a.open(dataset, DTYPE_ATTRIBUTE.encode()), dataset, view)
     return value if isinstance(value, str) else None
 
 
-def root_attributes(file: Any, texts: Texts) -> dict[str, Any]:
+def root_attributes(file: Any, view: FileView) -> dict[str, Any]:
     """The attributes of the root of h5py's `FileID` that are a text, a number or a truth value, by name."""
     from h5py import h5a, h5g
 
     root, attributes, left = h5g.open(file, b"/"), {}, MOST_METADATA_BYTES
     for i in range(h5a.get_num_attrs(root)):
         attribute = h5a.open(root, index=i)
-        name, value = _decoded(attribute.name), _value(attribute, root, texts)
+        name, value = _decoded(attribute.name), _value(attribute, root, view)
         left -= len(value) if isinstance(value, str) else 0
         if left < 0:
             break
@@ -156,7 +154,7 @@ def root_attributes(file: Any, texts: Texts) -> dict[str, Any]:
     return attributes
 
 
-def _value(attribute: Any, owner: Any, texts: Texts) -> Any:
+def _value(attribute: Any, owner: Any, view: FileView) -> Any:
     """The value of an attribute without axes, as Python's; None for what is not a text, number or truth."""
     import h5py
     import numpy as np
@@ -167,7 +165,7 @@ def _value(attribute: Any, owner: Any, texts: Texts) -> Any:
     if stored.get_class() not in (h5py.h5t.STRING, h5py.h5t.INTEGER, h5py.h5t.FLOAT, h5py.h5t.ENUM):
         return None
     if stored.get_class() == h5py.h5t.STRING and stored.is_variable_str():
-        return _decoded(texts.text_of(owner, attribute.name))
+        return _decoded(text_of(view, owner, attribute.name))
     read = np.zeros((), attribute.dtype)
     attribute.read(read)
     value = read.item()

@@ -8,7 +8,7 @@ import json
 import math
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -20,8 +20,9 @@ from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind, Unreadable
 from ckpt_surgery.core.manifests import Chunk, Codec, Manifest, bytes_codec, encoding_of
-from ckpt_surgery.formats.hdf5.attributes import Texts, dtype_name
+from ckpt_surgery.formats.hdf5.attributes import dtype_name
 from ckpt_surgery.formats.hdf5.element_types import Hdf5Type, element_type
+from ckpt_surgery.formats.hdf5.library import FileView
 from ckpt_surgery.formats.shared.limits import check_shape
 from ckpt_surgery.storage.failures import damaged
 
@@ -49,24 +50,14 @@ REWRITE = (
 )
 
 
-@dataclass(frozen=True)
-class FileSpan:
-    """The range of a file that an HDF5 file takes up."""
-
-    path: str
-    start: int
-    """Offset of its first byte: not 0 within an archive."""
-    size: int
-
-
-def describe_dataset(dataset: Any, key: Key, room: FileSpan, texts: Texts) -> Leaf:
+def describe_dataset(dataset: Any, key: Key, view: FileView) -> Leaf:
     """The leaf of h5py's `DatasetID`: shape, dtype and chunk locations, checked against the file's size.
 
     Raises SourceError, and what h5py raises.
     """
     from h5py import h5d, h5s
 
-    element = element_type(dataset.get_type(), dtype_name(dataset, texts))
+    element = element_type(dataset.get_type(), dtype_name(dataset, view))
     if dataset.get_space().get_simple_extent_type() == h5s.NULL:
         return Leaf(key, LeafKind.EMPTY, empty="None")
     shape = tuple(dataset.shape)
@@ -82,12 +73,12 @@ def describe_dataset(dataset: Any, key: Key, room: FileSpan, texts: Texts) -> Le
     if element.unreadable is not None:
         content = element.unreadable
     elif layout == h5d.CHUNKED and spec.size:
-        content = _chunked(dataset, creation, spec, element, room)
+        content = _chunked(dataset, creation, spec, element, view)
     elif layout == h5d.COMPACT and spec.size:
         data = _compact_bytes(dataset, spec)
         content = _whole(element, spec, Chunk("", 0, len(data), data))
     else:
-        content = _contiguous(dataset, creation, spec, element, room)
+        content = _contiguous(dataset, creation, spec, element, view)
     if isinstance(content, Unreadable):
         return Leaf(key, LeafKind.ARRAY, spec, unreadable=content)
     return Leaf(key, LeafKind.ARRAY, spec, content)
@@ -96,16 +87,16 @@ def describe_dataset(dataset: Any, key: Key, room: FileSpan, texts: Texts) -> Le
 # --- one range --------------------------------------------------------------------------------------------
 
 
-def _contiguous(dataset: Any, creation: Any, spec: ArraySpec, element: Hdf5Type, room: FileSpan) -> Manifest:
+def _contiguous(dataset: Any, creation: Any, spec: ArraySpec, element: Hdf5Type, view: FileView) -> Manifest:
     offset = dataset.get_offset() if spec.size else None
     if offset is None:
         fill = _fill_value(dataset, creation, element) if spec.size else None
         return _whole(element, spec, None, fill)
-    if offset + spec.nbytes > room.size:
+    if offset + spec.nbytes > view.size:
         raise damaged(
-            f"its {spec.nbytes} bytes begin at byte {offset} of {room.size}: they are not all there"
+            f"its {spec.nbytes} bytes begin at byte {offset} of {view.size}: they are not all there"
         )
-    return _whole(element, spec, Chunk(room.path, room.start + offset, spec.nbytes))
+    return _whole(element, spec, Chunk(view.path, view.start + offset, spec.nbytes))
 
 
 def _compact_bytes(dataset: Any, spec: ArraySpec) -> bytes:
@@ -129,13 +120,13 @@ def _whole(element: Hdf5Type, spec: ArraySpec, chunk: Chunk | None, fill: bytes 
 
 
 def _chunked(
-    dataset: Any, creation: Any, spec: ArraySpec, element: Hdf5Type, room: FileSpan
+    dataset: Any, creation: Any, spec: ArraySpec, element: Hdf5Type, view: FileView
 ) -> Manifest | Unreadable:
     filters = _filters(creation)
     if isinstance(filters, Unreadable):
         return filters
     grid = tuple(creation.get_chunk())
-    chunks = chunks_of(dataset, spec, grid, filters, room)
+    chunks = chunks_of(dataset, spec, grid, filters, view)
     manifest = Manifest(spec, grid, _codec(element, spec, filters), chunks)
     if not manifest.complete:
         manifest = replace(manifest, fill=_fill_value(dataset, creation, element))
@@ -158,7 +149,7 @@ def _filters(creation: Any) -> list[Filter] | Unreadable:
 
 
 def chunks_of(
-    dataset: Any, spec: ArraySpec, grid: Shape, filters: Sequence[Filter], room: FileSpan
+    dataset: Any, spec: ArraySpec, grid: Shape, filters: Sequence[Filter], view: FileView
 ) -> dict[Shape, Chunk]:
     """The chunks of a dataset, each checked as the library tells of it."""
     chunks: dict[Shape, Chunk] = {}
@@ -176,16 +167,16 @@ def chunks_of(
         if index in chunks:
             raise damaged(f"it has two chunks at {info.chunk_offset}")
         total += info.size
-        if info.byte_offset + info.size > room.size or total > room.size:
+        if info.byte_offset + info.size > view.size or total > view.size:
             raise damaged(
-                f"a chunk of {info.size} bytes begins at byte {info.byte_offset} of {room.size}: "
+                f"a chunk of {info.size} bytes begins at byte {info.byte_offset} of {view.size}: "
                 "they are not all there, or several chunks share them"
             )
         if info.filter_mask:
             raise SourceError("it has chunks that are stored without its filters", hint=UNFILTERED)
         if (info.size * MOST_GAIN < nbytes) if compressed else (info.size != nbytes):
             raise damaged(f"a chunk of {nbytes} bytes is stored in {info.size} bytes")
-        chunks[index] = Chunk(room.path, room.start + info.byte_offset, info.size)
+        chunks[index] = Chunk(view.path, view.start + info.byte_offset, info.size)
 
     dataset.chunk_iter(add)
     return chunks

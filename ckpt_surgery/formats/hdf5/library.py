@@ -59,7 +59,7 @@ class FileView(io.RawIOBase):
         self.failure: Exception | None = None
         """The first error in reading: the library passes on only that there was one."""
         self._stat = stat
-        self._start = start
+        self.start = start
         """Offset of the range in the file."""
         self._position = 0
         page = OBJECT_PAGE if urls.is_url(path) else FILE_PAGE
@@ -107,7 +107,7 @@ class FileView(io.RawIOBase):
 
     def _read(self, offset: int, buffer: memoryview) -> None:
         with opened(self.path, self._stat) as file:
-            file.read_into(self._start + offset, buffer)
+            file.read_into(self.start + offset, buffer)
 
 
 def heap_objects(view: FileView, start: int) -> Iterator[tuple[int, bytes]]:

@@ -18,8 +18,8 @@ from ckpt_surgery.core.protocols import SourceDetails
 from ckpt_surgery.core.text import bytes_text, shown
 from ckpt_surgery.formats.chunk_reading import by_chunk
 from ckpt_surgery.formats.hdf5 import NAMES, WEIGHTS, is_archive
-from ckpt_surgery.formats.hdf5.attributes import Texts, root_attributes
-from ckpt_surgery.formats.hdf5.datasets import MERGE, FileSpan, decode_chunk, describe_dataset
+from ckpt_surgery.formats.hdf5.attributes import root_attributes
+from ckpt_surgery.formats.hdf5.datasets import MERGE, decode_chunk, describe_dataset
 from ckpt_surgery.formats.hdf5.library import (
     LIBRARY_ERRORS,
     FileView,
@@ -45,7 +45,7 @@ HARD_LINK = (
 Names = tuple[str, ...]
 
 
-def listed(file: Any, room: FileSpan, texts: Texts) -> dict[str, Leaf]:
+def listed(file: Any, view: FileView) -> dict[str, Leaf]:
     """The leaf of every dataset of h5py's `FileID` by the text of its key, numbers in names by value.
 
     Raises SourceError with the key where something cannot be, and what h5py raises.
@@ -61,7 +61,7 @@ def listed(file: Any, room: FileSpan, texts: Texts) -> dict[str, Leaf]:
             if isinstance(member, h5d.DatasetID):
                 text = SEPARATOR.join(names)
                 with _about(names):
-                    leaves[text] = describe_dataset(member, Key.parse(text), room, texts)
+                    leaves[text] = describe_dataset(member, Key.parse(text), view)
             elif isinstance(member, h5g.GroupID):
                 _check_group(member, names, groups)
                 stack.append((member, names))
@@ -148,28 +148,26 @@ def read(path: str, selection: Selection) -> Listing:
     name = os.path.join(*NAMES.file_of(path))
     import_h5py(name)
     with opened(name) as file:
-        room = _room(file)
-    view = FileView(name, file.stat, room.start, room.size)
+        view = _view(file)
     check_superblock(view)
     with opened_hdf5(view) as h5, with_path(name):
-        texts = Texts(view)
-        leaves = listed(h5, room, texts)
-        metadata = root_attributes(h5, texts)
+        leaves = listed(h5, view)
+        metadata = root_attributes(h5, view)
     details = SourceDetails(model_files=partial(_model_files, name, file.stat))
     return Listing(leaves, {name: file.stat}, metadata, decode=by_chunk(decode_chunk), details=details)
 
 
-def _room(file: OpenFile) -> FileSpan:
-    """Span of the HDF5 file: the whole file, or a member of an archive that is stored as it is."""
+def _view(file: OpenFile) -> FileView:
+    """The HDF5 file: a whole file, or a member of an archive that is stored as it is."""
     if not is_archive(file):
-        return FileSpan(file.path, 0, file.stat.size)
+        return FileView(file.path, file.stat, 0, file.stat.size)
     archive = read_archive(file)
     if WEIGHTS not in archive:
         raise wrong(file, f"it has no member `{WEIGHTS}`", "Save the model with Keras 3 in one file.")
     member = archive[WEIGHTS]
     if member.deflated:
         raise wrong(file, f"`{WEIGHTS}` is compressed in the archive", "Unpack it and name that file.")
-    return FileSpan(file.path, member.offset, member.size)
+    return FileView(file.path, file.stat, member.offset, member.size)
 
 
 def _model_files(name: str, stat: FileStat) -> Mapping[str, bytes]:

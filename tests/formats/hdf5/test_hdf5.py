@@ -19,7 +19,7 @@ from ckpt_surgery.core.errors import SourceError, UsageError
 from ckpt_surgery.core.leaves import LeafKind
 from ckpt_surgery.core.manifests import Chunk
 from ckpt_surgery.formats.hdf5 import FORMAT
-from ckpt_surgery.formats.hdf5.datasets import FileSpan, chunks_of, decoded
+from ckpt_surgery.formats.hdf5.datasets import chunks_of, decoded
 from ckpt_surgery.formats.hdf5.element_types import HELD
 from ckpt_surgery.formats.opening import encoder, open_sink
 from ckpt_surgery.formats.registry import SinkOptions
@@ -375,9 +375,9 @@ def test_chunks_by_their_index(other: tuple[tuple[int, ...], int, int], says: st
         for offset, at, size in [((0, 3), 0, 48), other]
     ]
     dataset = SimpleNamespace(chunk_iter=lambda take: [take(info) for info in told])
-    spec, span = ArraySpec((10, 6), np.dtype(np.float32)), FileSpan("x.h5", 1000, 200)
+    spec, view = ArraySpec((10, 6), np.dtype(np.float32)), SimpleNamespace(path="x.h5", start=1000, size=200)
     with pytest.raises(SourceError, match=says) if says else contextlib.nullcontext():
-        found = chunks_of(dataset, spec, (4, 3), (), span)
+        found = chunks_of(dataset, spec, (4, 3), (), view)  # type: ignore[arg-type]
         assert found == {(0, 1): Chunk("x.h5", 1000, 48), (2, 0): Chunk("x.h5", 1100, 48)}
 
 
