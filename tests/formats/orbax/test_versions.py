@@ -12,7 +12,6 @@ import msgpack
 import numpy as np
 import pytest
 
-import ckpt_surgery
 from ckpt_surgery.api import applying
 from ckpt_surgery.core.arrays import Region
 from ckpt_surgery.core.errors import SourceError
@@ -147,17 +146,13 @@ def test_arrays_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_byte_strings(tmp_path: Path) -> None:
-    """They are listed and compared, as those in Flax's own files."""
-    for name, text in (("a", b"abc"), ("b", b"abd")):
-        path = copy_of(DATA / "0.4.8-flax", tmp_path / name)
-        tree = msgpack.unpackb((path / "checkpoint").read_bytes())
-        (path / "checkpoint").write_bytes(msgpack.packb({**tree, "zeros": text}))
-    source = open_source(str(tmp_path / "a"))
-    leaf = source.leaves()["zeros"]
+    """They are listed, as those in Flax's own files."""
+    path = copy_of(DATA / "0.4.8-flax", tmp_path / "c")
+    tree = msgpack.unpackb((path / "checkpoint").read_bytes())
+    (path / "checkpoint").write_bytes(msgpack.packb({**tree, "zeros": b"abc"}))
+    source = open_source(str(path))
     with pytest.raises(SourceError, match="`zeros`: it is a byte string of the length 3"):
-        source.read(leaf, Region.whole((3,)))
-    found = ckpt_surgery.diff(tmp_path / "a", tmp_path / "b", values=True)
-    assert [one.key for one in found.uncompared] == ["zeros"]
+        source.read(source.leaves()["zeros"], Region.whole((3,)))
 
 
 # --- a tree without `_METADATA` -----------------------------------------------------------------------------
@@ -206,31 +201,19 @@ def test_arrays_with_chunks_that_are_not_stored_are_computed(name: str, tmp_path
 
 @pytest.mark.parametrize("filled", [None, False, True])
 def test_a_chunk_that_is_not_stored_where_all_should_be(filled: bool | None, tmp_path: Path) -> None:
-    """`_METADATA` says of newer checkpoints that every chunk was stored."""
+    """`_METADATA` says of newer checkpoints that every chunk was stored; zarr 2 never left one out."""
     path = copy_of(DATA / "0.10.3-zarr3-plain", tmp_path / "c")
     field = "store_array_data_equal_to_fill_value"
     said = {} if filled is None else {field: filled}
     edit_json(path / "_METADATA", lambda tree: (tree.pop(field), tree.update(said)))
     (path / "params.sparse" / "c" / "6" / "0").unlink()
-    if filled:
-        assert "`params/sparse`: its chunk c/6/0 is missing" in refusal(path)
-    else:
+    if not filled:
         assert_same(read(path), expected(path.name))
-
-
-def test_zarr_2_never_left_a_chunk_out(tmp_path: Path) -> None:
-    path = copy_of(DATA / "0.4.8-aggregated-plain", tmp_path / "c")
+        return
+    assert "`params/sparse`: its chunk c/6/0 is missing" in refusal(path)
+    path = copy_of(DATA / "0.4.8-aggregated-plain", tmp_path / "d")
     (path / "params.sparse" / "3.0").unlink()
     assert "`params/sparse`: its chunk 3.0 is missing" in refusal(path)
-
-
-def test_a_chunk_that_goes_after_it_was_listed_is_no_chunk_of_zeros(tmp_path: Path) -> None:
-    path = copy_of(DATA / "0.9.1-zarr3-plain", tmp_path / "c")
-    source = open_source(str(path))
-    leaf = source.leaves()["params/sparse"]
-    (path / "params.sparse" / "c" / "2" / "0").unlink()
-    with pytest.raises(SourceError, match="c/2/0"):
-        source.read(leaf, Region.whole((8, 3)))
 
 
 @pytest.mark.parametrize("name", SPARSE)
