@@ -1,101 +1,125 @@
-"""Calls: arguments find their places, and a wrong one is refused in words that help."""
+"""Calls of Python functions of lazy arrays: what their annotations take, and what is refused."""
 
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
 
-import numpy as np
 import pytest
 
-from ckpt_surgery.core.arrays import ArraySpec
+from ckpt_surgery.core.dtypes import DType, dtype_named
 from ckpt_surgery.core.errors import FunctionError
-from ckpt_surgery.core.keys import Key
-from ckpt_surgery.core.leaves import Leaf, LeafKind
-from ckpt_surgery.functions.arrays import Array, Read
+from ckpt_surgery.functions.arrays import Array, Series
+from ckpt_surgery.functions.base import LeafKey, Number, in_expressions
 from ckpt_surgery.functions.registry import registry
-from ckpt_surgery.language.expressions.calls import call
+from ckpt_surgery.language.expressions.calls import LONGEST_TEXT, call
+from tests.support.lazy_arrays import lazy
+
+A, B = lazy((2,)), lazy((3,))
+GAPS = Series((A, B), (0, 2))
 
 
-def array(name: str, dtype: Any = np.float32) -> Array:
-    spec = ArraySpec((2,), np.dtype(dtype))
-    return Array(Read("source", Leaf(Key.parse(name), LeafKind.ARRAY, spec)), spec.dtype)
+@in_expressions
+def echo_(
+    x: Array | Number, /, to: int | tuple[int, ...] = 1, dtype: DType | None = None, **axes: int
+) -> Any:
+    return x, to, dtype, axes
 
 
-A, B = array("a"), array("b")
-M = array("m", bool)
+@in_expressions
+def joined(pattern: str, *xs: Array) -> Any:
+    return pattern, xs
 
 
-def called(name: str, *arguments: Any, **keywords: Any) -> Any:
-    """What a call gives: a number, or for each array its primitive and the nodes that it is applied to."""
-    value = call(registry()[name], arguments, keywords, "the/key")
-    if isinstance(value, list):
-        return [(array.node.function, *array.node.inputs) for array in value]
-    return (value.node.function, *value.node.inputs) if isinstance(value, Array) else value
+@in_expressions
+def mixed(x: Array | Sequence[Array], *, mode: Literal["fast", "slow"] = "fast") -> Any:
+    return x, mode
 
 
-REFUSED: list[tuple[str, tuple[Any, ...], dict[str, Any], str]] = [
-    ("reshape", (A,), {}, "`reshape` needs `shape`: reshape(x, shape)"),
-    ("pad", (A, 0), {"value": 1}, "`pad` needs `to`: pad(x, axis, to, [value])"),
-    ("transpose", (), {}, "`transpose` needs `x`: transpose(x, [axes])"),
-    ("transpose", (3,), {}, "`x` of `transpose` has to be an array, not 3"),
-    ("transpose", (A, "a"), {}, "`axes` of `transpose` has to be a list of integers or None, not 'a'"),
-    ("transpose", (A, [0.5]), {}, "`axes` of `transpose` has to be a list of integers or None, not [0.5]"),
-    ("transpose", (A, [True]), {}, "has to be a list of integers or None, not [True]"),
-    ("reshape", (A, B), {}, "`shape` of `reshape` has to be an integer or a list of integers, not an array"),
-    ("pad", (A, True, 3), {}, "`axis` of `pad` has to be an integer, not True"),
-    ("pad", (A, 0, 3, "x"), {}, "`value` of `pad` has to be a number, not 'x'"),
-    ("mean", (A,), {"keepdims": 1}, "`keepdims` of `mean` has to be True or False, not 1"),
-    ("cast", (A, 16), {}, "`dtype` of `cast` has to be the name of a dtype, not 16"),
-    ("rearrange", (A, 3), {}, "`pattern` of `rearrange` has to be a text, not 3"),
-    ("rearrange", (A, "a -> a"), {"a": 1.5}, "`a` of `rearrange` has to be an integer, not 1.5"),
-    ("rearrange", (A, "x -> x"), {"x": B}, "`x` of `rearrange` has to be an integer, not an array"),
-    ("where", (A, [A, B], 0), {}, "to be an array or a number, not a list of 2 arrays\n  stack(…) makes"),
-    ("transpose", ([A, 3],), {}, "has to be an array, not a list of 2 values"),
-    ("reshape", (A, [A, B]), {}, "an integer or a list of integers, not a list of 2 arrays"),
-    ("stack", ([[A, B]],), {}, "has to be a list of arrays; a list of 2 arrays is in it"),
-    ("stack", ([[[A]]],), {}, "has to be a list of arrays; a list of 1 value is in it"),
-    ("stack", ([A],), {"places": (0,)}, "`stack` has no argument `places`"),
-    ("mean", ([A], 0), {}, "`mean` takes at most one argument, 2 given: mean(xs)"),
-    ("mean", ([A],), {"axis": 0}, "`mean` takes at most one argument, 2 given: mean(xs)"),
-    ("mean", (3,), {}, "`x` of `mean` has to be an array, not 3"),
-    ("where", (A, "0", B), {}, "`a` of `where` has to be an array or a number, not '0'"),
-    ("quantize", (A, "int8"), {"part": "scale"}, "`quantize` has no argument `part`"),
-    ("zeros", ("x" * 99, "int8"), {}, "not '" + "x" * 56 + "..."),
-    ("sqrt", (-1,), {}, "sqrt(-1) is not a number"),
-]
+@in_expressions
+def placed(xs: Sequence[Array] | Series, leaf: str = "", *, leaf_key: LeafKey) -> Any:
+    return xs, leaf, leaf_key
 
 
-@pytest.mark.parametrize(("name", "arguments", "keywords", "message"), REFUSED)
-def test_refusals(name: str, arguments: tuple[Any, ...], keywords: dict[str, Any], message: str) -> None:
-    with pytest.raises(FunctionError) as caught:
-        called(name, *arguments, **keywords)
-    assert message in str(caught.value)
+@in_expressions
+def counted(x: Any, *more: float) -> Any:
+    return x, more
+
+
+@in_expressions
+def failing(x: int) -> float:
+    return 1 / x
+
+
+def called(function: Callable[..., Any] | str, *arguments: Any, **keywords: Any) -> Any:
+    """The value of a call of a function here, or of the one of this name in the registry."""
+    given = registry()[function] if isinstance(function, str) else function
+    return call(given, arguments, keywords, "the/key")
 
 
 @pytest.mark.parametrize(
-    ("name", "arguments"),
+    ("value", "expected"),
     [
-        ("arange", [24, "float32"]),
-        ("arange", [0, 24, "float32"]),
-        ("zeros", ["float32", (2, 3)]),
-        ("ones", ["bfloat16", 3]),
-        ("full", [(2, 3), "float32", 1.0]),
-        ("init", ["normal", "float32", (2, 3)]),
-        ("cast", ["float16", A]),
+        (called(echo_, A), (A, 1, None, {})),
+        (called(echo_, 2.0, [3, 4], "bfloat16", x=5), (2.0, (3, 4), dtype_named("bfloat16"), {"x": 5})),
+        (called(echo_, True, to=range(2)), (True, (0, 1), None, {})),
+        (called(joined, "a", A, B), ("a", (A, B))),
+        (called(joined, "a", [A, B]), ("a", (A, B))),
+        (called(joined, "a", Series((A, B), None)), ("a", (A, B))),
+        (called(mixed, A), (A, "fast")),
+        (called(mixed, (A, B), mode="slow"), ([A, B], "slow")),
+        (called(placed, GAPS, "b"), (GAPS, "b", "the/key")),
+        (called(placed, [A]), ([A], "", "the/key")),
+        (called(counted, [A, 1], 1, 2.5), ([A, 1], (1.0, 2.5))),
+        (called(counted, Series((A,), None)), ([A], ())),
     ],
 )
-def test_a_dtype_in_the_place_of_another_argument_is_told_where_it_belongs(name, arguments):
+def test_arguments_are_what_the_annotations_say(value: Any, expected: Any) -> None:
+    assert value == expected
+
+
+@pytest.mark.parametrize(
+    ("function", "arguments", "keywords", "message"),
+    [
+        (echo_, ("0",), {}, "`x` of `echo` has to be an array or a number, not '0'"),
+        (echo_, ([A, B],), {}, "not a list of 2 arrays\n  stack(…) makes one array of them."),
+        (echo_, (A, "bfloat16"), {}, "'bfloat16' is a dtype: give it by name, dtype='bfloat16'."),
+        (echo_, (A, "b"), {}, "not 'b'\n  The arguments are echo(x, [to], [dtype])."),
+        (echo_, (A, B), {}, "`to` of `echo` has to be an integer or a list of integers, not an array"),
+        (echo_, (A,), {"dtype": "f32"}, "unknown dtype `f32`"),
+        (echo_, (A,), {"dtype": 16}, "`dtype` of `echo` has to be the name of a dtype or None, not 16"),
+        (echo_, (A,), {"h": 0.5}, "`h` of `echo` has to be an integer, not 0.5"),
+        (echo_, (A,), {"h": True}, "`h` of `echo` has to be an integer, not True"),
+        (joined, (3, A), {}, "`pattern` of `joined` has to be a text, not 3"),
+        (joined, ("a" * (LONGEST_TEXT + 1), A), {}, "has 4,097 characters; the limit is 4,096"),
+        (joined, ("a",), {}, "`joined` needs `xs`: joined(pattern, xs)"),
+        (joined, ("a", []), {}, "`xs` of `joined` is an empty list"),
+        (joined, ("a", A, 3), {}, "`xs` of `joined` has to be a list of arrays; 3 is in it"),
+        (mixed, (3,), {}, "`x` of `mixed` has to be an array, not 3"),
+        (mixed, ([[A, B]],), {}, "has to be a list of arrays; a list of 2 arrays is in it"),
+        (mixed, ([[[A]]],), {}, "has to be a list of arrays; a list of 1 value is in it"),
+        (mixed, (A,), {"mode": "quick"}, "`mode` of `mixed` has to be 'fast' or 'slow', not 'quick'"),
+        (mixed, (A, "slow"), {}, "`mixed` takes at most one argument, 2 given"),
+        (mixed, (GAPS,), {}, "no leaf is at place 1; `by` gives 0, 2"),
+        (placed, (A,), {}, "`xs` of `placed` has to be a list of arrays, not an array"),
+        (placed, ([A],), {"leaf_key": "k"}, "`placed` has no argument `leaf_key`; did you mean `leaf`?"),
+        (counted, (A,), {}, "`counted` takes text, numbers and lists, not an array float32[2]"),
+        (counted, (1, "2"), {}, "`more` of `counted` has to be a number, not '2'"),
+        (failing, (0,), {}, "`failing` raised ZeroDivisionError: division by zero"),
+        ("pad", (A, 0), {"value": 1}, "`pad` needs `to`: pad(x, axis, to, [value])"),
+        ("pad", (A, 0, 9, "edge"), {}, "not 'edge'\n  The arguments are pad("),
+        ("transpose", (A, [True]), {}, "has to be a list of integers or None, not [True]"),
+        ("mean", (A,), {"keepdims": 1}, "`keepdims` of `mean` has to be True or False, not 1"),
+        ("mean", ([A], 0), {}, "`mean` takes at most one argument, 2 given: mean(xs)"),
+        ("mean", ([A],), {"axis": 0}, "`mean` takes at most one argument, 2 given: mean(xs)"),
+        ("arange", (24, "float32"), {}, "dtype='float32'"),
+        ("zeros", ("float32", (2, 3)), {}, "dtype='float32'"),
+        ("zeros", (2, 3), {}, "not 3\n  The arguments are zeros("),
+        ("zeros", ("x" * 99, "int8"), {}, "not '" + "x" * 56 + "..."),
+        ("quantize", (A, "int8"), {"part": "scale"}, "`quantize` has no argument `part`"),
+    ],
+)
+def test_refusals(
+    function: Callable[..., Any] | str, arguments: Sequence[Any], keywords: dict[str, Any], message: str
+) -> None:
     with pytest.raises(FunctionError) as caught:
-        called(name, *arguments)
-    [problem] = caught.value.problems
-    dtype = next(value for value in arguments if isinstance(value, str) and value != "normal")
-    assert f"dtype='{dtype}'" in (problem.hint or "")
-
-
-def test_other_arguments_in_the_wrong_place_show_the_order():
-    for name, arguments in {
-        "pad": [A, 0, 9, "edge"],
-        "repeat": [A, "3", 0],
-        "zeros": [2, 3],
-    }.items():
-        with pytest.raises(FunctionError) as caught:
-            called(name, *arguments)
-        assert f"{name}(" in (caught.value.problems[0].hint or ""), name
+        called(function, *arguments, **keywords)
+    assert message in str(caught.value)
