@@ -1,7 +1,7 @@
 """The walk over the syntax tree: what it notes, what it refuses, and in which order closures run."""
 
 import ast
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -74,12 +74,6 @@ def test_the_order_of_evaluation(text: str, seen: list[object]) -> None:
     table = Recorder()
     evaluated(text, t=table)
     assert table.seen == seen
-
-
-def test_what_is_chained_has_pythons_value() -> None:
-    names: Mapping[str, Any] = {"a": 1, "b": 2, "c": ""}
-    for text in ("a < b < 3", "b > a > 1", "c or a and b", "c and a or b", "not c", "a if c else [a, b][1]"):
-        assert evaluated(text, **names) == eval(text, dict(names))
 
 
 def test_limits() -> None:
@@ -162,17 +156,10 @@ LONG = range(600_000)
     ("text", "message", "marked"),
     [
         ("1 + hooks.f(x)", "f failed", "hooks.f(x)"),
-        ("1 + x + 'a'", "`+` does not take the number 2 and the text 'a'", "1 + x + 'a'"),
-        ("1 if hooks else 2", "the hooks is neither true nor false", "hooks"),
-        ("not hooks", "the hooks is neither true nor false", "hooks"),
-        ("0 or hooks", "the hooks is neither true nor false", "hooks"),
-        ("0 < x < 'a'", "`<` cannot compare", "0 < x < 'a'"),
         ("1 + count(text)", "missing )", "count(text)"),
-        ("1 + count(1)", "`count` takes a regular expression as text, not the number 1", "count(1)"),
         ("sub(text, text, 1)", "`sub` takes three texts, not the number 1", "sub(text, text, 1)"),
         ("sub(text, '(', 'a')", "not a regular expression", "sub(text, '(', 'a')"),
         ("sub(text, 'a', '\\\\9')", "`sub`: the replacement", "sub(text, 'a', '\\\\9')"),
-        ("f'{x:q}{y}'", "the format 'q'", "f'{x:q}{y}'"),
         ("f'{x:{hooks}}'", "the hooks cannot be part of a text", "f'{x:{hooks}}'"),
         ("[1, [(long + []), (long + [])]]", "the lists are too long together", "[(long + []), (long + [])]"),
         (
@@ -182,8 +169,6 @@ LONG = range(600_000)
         ),
         ("where(long + [], long + [], 1)", "the lists are too long", "where(long + [], long + [], 1)"),
         ("has(x['a']['b'])", "`has` looks into a source", "x['a']"),
-        ("lowr(y)", "unknown function `lowr`; did you mean `lower`?", "lowr"),
-        ("lower(y)", "unknown name `y`", "y"),
     ],
 )
 def test_errors_of_evaluation_point_at_their_node(text: str, message: str, marked: str) -> None:

@@ -1,8 +1,7 @@
 """The expression language: what it computes, what it refuses, and the column that it points at."""
 
-import operator
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import ml_dtypes
@@ -14,9 +13,7 @@ from hypothesis import strategies as st
 
 from ckpt_surgery.core.arrays import ArraySpec
 from ckpt_surgery.core.errors import SurgeryError
-from ckpt_surgery.core.keys import Key
-from ckpt_surgery.core.leaves import Leaf, LeafKind
-from ckpt_surgery.functions.arrays import Apply, Array, Read, Series
+from ckpt_surgery.functions.arrays import Apply, Array, Series
 from ckpt_surgery.functions.contractions import product
 from ckpt_surgery.functions.create import Init
 from ckpt_surgery.functions.dtypes import Bitcast, Rounded
@@ -26,32 +23,23 @@ from ckpt_surgery.functions.layout import Transpose
 from ckpt_surgery.functions.operators import Binary
 from ckpt_surgery.functions.quantization import Quantize
 from ckpt_surgery.functions.reductions import ListReduction
-from ckpt_surgery.language.expressions.parsing import Expression, check, parse
-from ckpt_surgery.language.expressions.scope import ExpressionError, Groups, Leaves, Scope, Table, Unavailable
+from ckpt_surgery.language.expressions.parsing import check, parse
+from ckpt_surgery.language.expressions.scope import ExpressionError, Groups, Scope, Table, Unavailable
 from tests.support.effort import examples
+from tests.support.lazy_arrays import ArrayLeaves, lazy
 
 
-def stored(shape: tuple[int, ...], dtype: Any = np.float32, name: str = "a/b") -> Array:
-    spec = ArraySpec(shape, np.dtype(dtype))
-    return Array(Read("source", Leaf(Key.parse(name), LeafKind.ARRAY, spec)), spec.dtype)
-
-
-@dataclass
-class FakeLeaves(Leaves):
-    """A source with a few leaves."""
-
-    arrays: Mapping[str, Array]
-    name: str = "source"
-    asked: list[str] = field(default_factory=list)
+@dataclass(frozen=True)
+class WithString(ArrayLeaves):
+    """A source with a leaf that is no array."""
 
     def lookup(self, text: str) -> Array | None:
-        self.asked.append(text)
         if text == "a/string":
             raise SurgeryError("`a/string` is a string, not an array", hint="It can be kept.")
-        return self.arrays.get(text)
+        return super().lookup(text)
 
     def kind(self, text: str) -> str | None:
-        return "string" if text == "a/string" else "array" if text in self.arrays else None
+        return "string" if text == "a/string" else super().kind(text)
 
     def keys(self) -> Collection[str]:
         return {*self.arrays, "a/string"}
@@ -62,16 +50,13 @@ class FakeHooks:
         return name, list(arguments)
 
 
-X = stored((4, 6))
-NARROW = stored((4, 6), ml_dtypes.bfloat16)
-WHOLE = stored((3,), np.int32)
-ITEMS = tuple(stored((2, 3), name=f"layer_{i}") for i in range(3))
+X = lazy()
+ITEMS = tuple(lazy((2, 3), key=f"layer_{i}") for i in range(3))
 MATCH = regex.compile(r"(?P<n>\d+)/(?P<m>[qkv])(?:/(?P<none>z))?").fullmatch("12/q")
 assert MATCH is not None
 NAMES: dict[str, Any] = {
     "x": X,
-    "b": NARROW,
-    "i32": WHOLE,
+    "b": lazy(dtype=ml_dtypes.bfloat16),
     "xs": Series(ITEMS, (0, 1, 2)),
     "gaps": Series(ITEMS, (0, 1, 3)),
     "plain_xs": Series(ITEMS, None),
@@ -86,7 +71,7 @@ NAMES: dict[str, Any] = {
     "sizes": Table("sizes", {"q": 64, "_": 128}),
     "depths": Table("depths", {0: "first", "1": "second", "_": "other"}),
     "g": Groups(MATCH),
-    "source": FakeLeaves({"a/b": stored((4, 6)), "a/c": stored((6, 4))}),
+    "source": WithString({"a/b": lazy(), "a/c": lazy((6, 4))}),
     "target": Unavailable("no target is given"),
     "hooks": FakeHooks(),
 }
@@ -126,7 +111,7 @@ def refusal(text: str) -> ExpressionError:
         ("1 + 2 * 3", 7),
         ("  1 + 2  ", 3),
         ("(1 +\n 2)", 3),
-        ("7 // 2 - 7 % 4", 0),
+        ("-7 // 2 - 7 % 4", -7),
         ("2 ** 10 / 4", 256.0),
         ("-2 ** 2", -4),
         ("+1", 1),
@@ -139,12 +124,9 @@ def refusal(text: str) -> ExpressionError:
         ("(1, 2)[1]", 2),
         ("[1, 2, 3][-2:]", [2, 3]),
         ("key[:6]", "params"),
-        ("key[-1]", "q"),
         ("1 < 2 <= 2", True),
         ("1 < 2 > 5", False),
-        ("'a' < 'b'", True),
         ("m == 'q'", True),
-        ("m != 'q'", False),
         ("(1, 2) == [1, 2]", True),
         ("None == None", True),
         ("i == None", False),
@@ -167,7 +149,6 @@ def refusal(text: str) -> ExpressionError:
         ("f'{{{m}}}'", "{q}"),
         ("int('7') + len('abc') + len(xs)", 13),
         ("upper(replace(m, 'q', 'query')) + str(1)", "QUERY1"),
-        ("len(range(2, 5))", 3),
         ("matrix[m]", "query"),
         ("matrix[7]", "seven"),
         ("depths[int('0')] + depths['1'] + depths['_'] + depths['x']", "firstsecondotherother"),
@@ -176,7 +157,6 @@ def refusal(text: str) -> ExpressionError:
         ("g[1] + g['m']", "12q"),
         ("g[0]", "12/q"),
         ("g['none']", ""),
-        ("count('a/\\\\d')", 5),
         ("count(r'a/\\d')", 5),
         ("has(source['a/b'])", True),
         ("has(source[f'a/{m}'])", False),
@@ -185,13 +165,11 @@ def refusal(text: str) -> ExpressionError:
         ("get(source['a/b'], 1).shape", (4, 6)),
         ("get(source['a/z'], 1)", 1),
         ("kind(source[f'a/{\"string\"}']) == 'array'", False),
-        ("source['a/b'].shape", (4, 6)),
-        ("source[f'a/{\"b\"}'].dtype", "float32"),
+        ("source['a/' + 'b'].dtype", "float32"),
         ("(source['a/b']).ndim + source['a/b'].size + len(source['a/b'].shape[:1])", 27),
         ("x.shape", (4, 6)),
         ("x.shape[0] + x.ndim + x.size", 30),
         ("b.dtype", "bfloat16"),
-        ("x.dtype == 'float32'", True),
         ("sqrt(16) + abs(-2)", 6.0),
     ],
 )
@@ -199,32 +177,6 @@ def test_values(text: str, expected: Any) -> None:
     found = value(text)
     assert found == expected
     assert type(found) is type(expected)
-
-
-OPERATORS = {
-    "+": operator.add,
-    "-": operator.sub,
-    "*": operator.mul,
-    "//": operator.floordiv,
-    "%": operator.mod,
-}
-
-
-@examples(80)
-@given(st.integers(-99, 99), st.integers(-99, 99), st.sampled_from(sorted(OPERATORS)))
-def test_numbers_are_python_s_own(a: int, b: int, symbol: str) -> None:
-    text = f"({a}) {symbol} ({b})"
-    if symbol in ("//", "%") and b == 0:
-        assert "divides by zero" in refusal(text).message
-    else:
-        assert value(text) == OPERATORS[symbol](a, b)
-
-
-def test_branches_not_taken_are_not_evaluated() -> None:
-    leaves = FakeLeaves({})
-    assert value("source['a'] if False else 1", source=leaves) == 1
-    assert value("False and source['a']", source=leaves) is False
-    assert leaves.asked == []
 
 
 # --- arrays ---------------------------------------------------------------------------------------------
@@ -324,17 +276,6 @@ def test_a_gap_is_an_error_wherever_it_is_not_filled(text: str) -> None:
     assert "fill=0.0" in (error.hint or "")
 
 
-def test_leaves_are_looked_up_by_computed_keys() -> None:
-    leaves = FakeLeaves({"a/b": X})
-    assert value("source['a/' + 'b'] * 1", source=leaves).spec == X.spec
-    assert leaves.asked == ["a/b"]
-    error = refusal("x + source['a/bb']")
-    assert error.message == "`source` has no leaf 'a/bb'; did you mean `a/b`?"
-    assert (error.start, error.end) == (4, 18)
-    error = refusal("source['a/string']")
-    assert (error.message, error.hint) == ("`a/string` is a string, not an array", "It can be kept.")
-
-
 def test_hooks_are_called_where_they_are_allowed() -> None:
     assert value("hooks.blend(x, 2)") == ("blend", [X, 2])
     expression = parse("hooks.blend(x)")
@@ -344,14 +285,6 @@ def test_hooks_are_called_where_they_are_allowed() -> None:
 
 
 # --- static checks --------------------------------------------------------------------------------------
-
-
-def test_names_and_calls_are_known_without_values() -> None:
-    expression = parse("stack(xs, axis=0) + matrix[m] if has(lora[f'{p}/a']) else x.shape[g[2]]")
-    assert expression.names == {"xs", "matrix", "m", "lora", "p", "x", "g"}
-    assert [(u.group, u.start, u.end) for u in expression.notes.groups] == [(2, 66, 70)]
-    assert parse(" x ").single_name == "x"
-    assert parse("x.T").single_name is None
 
 
 @pytest.mark.parametrize(
@@ -383,7 +316,6 @@ def test_check(text: str, flaws: list[tuple[str, int, int]]) -> None:
         ("1 + int('q')", 4, 12, "`int`: 'q' is not an integer"),
         ("x + m", 0, 5, "`+` does not take an array and the text 'q'"),
         ("n + 1", 0, 5, "`+` does not take the text '12' and the number 1"),
-        ("n * 3", 0, 5, "`*` does not take"),
         ("[0] * 3", 0, 7, "`*` does not take a list of 1 value and the number 3"),
         ("'%099d' % 1", 0, 11, "`%` does not take"),
         ("n == 12", 0, 7, "`==` cannot compare the text '12' with the number 12"),
@@ -391,8 +323,7 @@ def test_check(text: str, flaws: list[tuple[str, int, int]]) -> None:
         ("1 in n", 0, 6, "`in` cannot look for"),
         ("x in [x]", 0, 8, "`in` cannot look for an array"),
         ("m < None", 0, 8, "cannot compare"),
-        ("x @ 2", 0, 5, "`@` takes two arrays"),
-        ("i @ i", 0, 5, "`@` does not take"),
+        ("1 // 0", 0, 6, "1 // 0 divides by zero"),
         ("2 ** 300", 0, 8, "2 ** 300 is too large: the limit is 128 bits"),
         ("rate ** -9999", 0, 13, "0.5 ** -9999 is beyond what a float holds"),
         ("(-1) ** 0.5", 0, 11, "-1 ** 0.5 is not a real number"),
@@ -402,62 +333,40 @@ def test_check(text: str, flaws: list[tuple[str, int, int]]) -> None:
         ("-m", 0, 2, "`-` does not take the text 'q'"),
         ("~i", 0, 2, "`~` does not take"),
         ("xs + 1", 0, 6, "`+` does not take a list of 3 arrays"),
-        ("x + xs", 0, 6, "`+` does not take an array and a list of 3 arrays"),
         ("1 if x > 0 else 2", 5, 10, "is neither true nor false"),
         ("flag and x", 9, 10, "is neither true nor false"),
         ("not x", 4, 5, "is neither true nor false"),
         ("0 < x < 1", 0, 9, "is neither true nor false"),
-        ("source and 1", 0, 6, "a source is neither true nor false"),
         ("g + 1", 0, 5, "`+` does not take the groups of the match and the number 1"),
-        ("hooks + 1", 0, 9, "`+` does not take the hooks and the number 1"),
         ("x[m]", 0, 4, "an array is not indexed with the text 'q'"),
         ("x[[0, 1]]", 0, 9, "an array is not indexed with a list"),
         ("x[True]", 0, 7, "an array is not indexed with True"),
         ("x[rate:]", 0, 8, "the bounds of a slice have to be integers"),
-        ("x[9]", 0, 4, "index 9 is out of bounds"),
-        ("x[0, 0, 0]", 0, 10, "a subscript with 3 items"),
         ("shape[2]", 0, 8, "index 2 is out of bounds for a list of 2 values"),
-        ("shape['a']", 0, 10, "is indexed with an integer"),
         ("shape[True]", 0, 11, "a list of 2 values is indexed with an integer, not True"),
         ("i[0]", 0, 4, "the number 3 has no elements"),
         ("matrix['z']", 0, 11, "table `matrix` has no entry 'z'"),
         ("matrix[True]", 0, 12, "table `matrix` has no entry True"),
         ("depths['0']", 0, 11, "table `depths` has the entry 0 as an integer, and '0' is text"),
         ("'0' in depths", 0, 13, "table `depths` has the entry 0 as an integer, and '0' is text"),
-        ("'0' not in depths", 0, 17, "table `depths` has the entry 0 as an integer"),
         ("depths[1]", 0, 9, "table `depths` has the entry '1' as text, and 1 is an integer"),
-        ("1 in depths", 0, 11, "table `depths` has the entry '1' as text, and 1 is an integer"),
-        ("matrix['7']", 0, 11, "table `matrix` has the entry 7 as an integer, and '7' is text"),
         ("g[5]", 0, 4, "the regular expression has no group 5"),
         ("source[1]", 0, 9, "the key in `source[…]` has to be text"),
         ("source[1:]", 0, 10, "has to be text, not a slice"),
-        ("source[...]", 0, 11, "has to be text, not a slice"),
         ("target['a']", 0, 6, "no target is given"),
         ("has(target['a'])", 4, 10, "no target is given"),
-        ("target['a'].shape", 0, 6, "no target is given"),
         ("source['a/z'].shape", 0, 13, "`source` has no leaf 'a/z'; did you mean `a/c`?"),
         ("source['a/string'].shape", 0, 18, "`a/string` is a string, not an array"),
         ("has(matrix['a'])", 0, 16, "`has` looks into a source"),
-        ("kind(target['a'])", 5, 11, "no target is given"),
         ("kind(matrix['a'])", 0, 17, "`kind` looks into a source"),
         ("1 + kind(source['a/d'])", 4, 23, "`source` has no leaf 'a/d'; did you mean"),
         ("m.shape", 0, 7, "`.shape` is for arrays"),
         ("xs.T", 0, 4, "`.T` is for arrays, not a list of 3 arrays"),
-        ("str(x)", 0, 6, "`str` takes text, numbers and lists, not an array"),
-        ("stack(x)", 0, 8, "has to be a list of arrays"),
-        ("stack([x, i32])", 0, 15, "arrays of float32 and int32 in one list"),
         ("transpose(source)", 0, 17, "a source cannot be an argument"),
-        ("stack([x, source])", 0, 18, "has to be a list of arrays; a source is in it"),
-        ("stack([xs])", 0, 11, "has to be a list of arrays; a list of 3 arrays is in it"),
-        ("lower([x, x])", 0, 13, "`lower` is for text, not a list of 2 values"),
-        ("cast(x, 'flot32')", 0, 17, "unknown dtype `flot32`; did you mean `float32`?"),
-        ("rearrange(x, 'a b')", 0, 19, "->"),
-        ("i32 * 0.5", 0, 9, "0.5 is not an integer, but the array is int32"),
         ("f'{x}'", 0, 6, "an array float32[4,6] cannot be part of a text"),
         ("f'{i:.2q}'", 0, 10, "the format '.2q' is not accepted"),
         ("f'{m:d}'", 0, 8, "does not fit"),
         ("count(1)", 0, 8, "takes a regular expression as text"),
-        ("('a' + 1) + m", 1, 8, "`+` does not take"),
         ("'é' + (1 + m)", 7, 12, "`+` does not take"),
     ],
 )
@@ -477,6 +386,7 @@ def test_errors_point_at_what_they_mean(text: str, start: int, end: int, message
         ("x[[0, 1]]", "take(x, [0, 2], axis) takes several elements."),
         ("xs.T", "xs[0] is the first of them."),
         ("depths['0']", "Look up int(…), or write the table's keys in quotes."),
+        ("source['a/string']", "It can be kept."),
         ("depths[1]", "Look up str(…), or write the table's keys without quotes."),
     ],
 )
@@ -491,146 +401,64 @@ def test_an_error_can_be_told_of_a_text_around_it() -> None:
 
 # --- escape attempts ------------------------------------------------------------------------------------
 
-PYTHONS = (
-    *("eval", "exec", "compile", "open", "getattr", "setattr", "vars", "globals", "locals", "dir", "type"),
-    *("object", "print", "input", "help", "breakpoint", "exit", "memoryview", "bytes"),
-)
-ESCAPES = [
-    # reaching Python's own objects
-    ("x.__class__", 0),
-    ("x.__class__.__mro__", 0),
-    ("''.__class__.__base__.__subclasses__()", 0),
-    ("().__class__", 0),
-    ("x.node", 0),
-    ("x.node.leaf", 0),
-    ("x.spec", 0),
-    ("x.rounded_to_declared()", 0),
-    ("x._run", 0),
-    ("key.format(x)", 0),
-    ("'{0.__class__}'.format(x)", 0),
-    ("'a'.join([])", 0),
-    ("key.upper()", 0),
-    ("f'{x.__class__}'", 3),
-    ("f'{x!r}'", 0),
-    ("f'{x!s}'", 0),
-    ("f'{key=}'", 0),
-    ("f'{key:{x.__class__}}'", 8),
-    ("hooks.__class__", 0),
-    ("hooks.__class__()", 0),
-    ("hooks._private(x)", 0),
-    ("hooks.a.b(x)", 0),
-    ("hooks.f(x=1)", 0),
-    ("hooks['f'](x)", 0),
-    ("source.keys()", 0),
-    ("source.__dict__", 0),
-    ("matrix.entries", 0),
-    ("g.match", 0),
-    # builtins and modules
-    *((f"{name}(x, 'node')", 0) for name in PYTHONS),
-    ("__import__('os')", 0),
-    ("__import__('os').system('id')", 0),
-    ("__builtins__", 0),
-    ("__name__", 0),
-    ("__loader__", 0),
-    ("map(len, xs)", 0),
-    ("os.system('id')", 0),
-    ("np.load('a')", 0),
-    ("import os", 0),
+AT_THE_START = (
+    # Python's own objects
+    *("x.__class__", "''.__class__.__base__.__subclasses__()", "x.node", "x.rounded_to_declared()"),
+    *(
+        "key.format(x)",
+        "'a'.join([])",
+        "hooks.__class__",
+        "hooks._private(x)",
+        "hooks.a.b(x)",
+        "hooks['f'](x)",
+    ),
+    *("source.keys()", "matrix.entries", "g.match", "f'{key=}'", "f'{x!s}'"),
+    # its functions and modules
+    *(
+        f"{name}(x, 'node')"
+        for name in ("eval", "exec", "open", "getattr", "setattr", "type", "print", "bytes")
+    ),
+    *("__import__('os').system('id')", "__builtins__", "map(len, xs)", "os.system('id')", "import os"),
     # syntax that is not in the language
-    ("lambda: 1", 0),
-    ("(lambda: 1)()", 0),
-    ("[i for i in xs]", 0),
-    ("{i for i in xs}", 0),
-    ("{i: i for i in xs}", 0),
-    ("(i for i in xs)", 0),
-    ("stack(x for x in xs)", 5),
-    ("(y := x)", 1),
-    ("y = x", 2),
-    ("x += 1", 2),
-    ("x; y", 1),
-    ("x\ny", 2),
-    ("del x", 0),
-    ("{1: 2}", 0),
-    ("{1, 2}", 0),
-    ("{**matrix}", 0),
-    ("[*xs]", 1),
-    ("stack(*xs)", 6),
-    ("stack(**matrix)", 6),
-    ("x[*shape]", 2),
-    ("stack(xs, axis=0, axis=1)", 18),
-    ("await x", 0),
-    ("(yield)", 1),
-    ("(yield from xs)", 1),
-    ("x is None", 0),
-    ("x is not x", 0),
-    ("x ^ x", 0),
-    ("1 << 9", 0),
-    ("1 >> 9", 0),
-    ("1 <> 2", 2),
-    ("b'bytes'", 0),
-    ("1j", 0),
-    ("1 + ...", 4),
-    ("stack(...)", 6),
-    ("transpose(x)(x)", 0),
-    ("transpose", 0),
-    ("x()", 0),
-    ("(x)()", 1),
-    ("xs[0](1)", 0),
-    ("has(x)", 0),
-    ("has('a')", 0),
-    ("has(source['a'], 1)", 0),
-    ("has()", 0),
-    ("kind(x)", 0),
-    ("kind(source['a'], 1)", 0),
-    ("count()", 0),
-    ("count('a', 'b')", 0),
-    ("count(pattern='a')", 0),
+    *("lambda: 1", "[i for i in xs]", "{i: i for i in xs}", "del x", "{1, 2}", "{**matrix}", "await x"),
+    *("x is not x", "x ^ x", "1 << 9", "b'bytes'", "1j", "transpose", "x()", "xs[0](1)"),
+    *("has('a')", "has(source['a'], 1)", "has()", "kind(x)", "count('a', 'b')", "count(pattern='a')"),
     # sizes
-    ("9 ** 9 ** 9", 0),
-    ("2 ** 4096", 0),
-    ("(2 ** 100) * (2 ** 100)", 0),
-    ("10.0 ** 999", 0),
-    ("(-1) ** 0.5", 0),
-    ("0 ** -1", 0),
-    ("9" * 40, 0),
-    ("9" * 4000, 0),
-    ("1e999", 0),
-    ("-1e999", 1),
-    ("'a' * 1000000000", 0),
-    ("[0] * 1000000000", 0),
-    ("f'{1:>1000000000}'", 0),
-    ("f'{1:.1000000000f}'", 0),
-    ("f'{1:{10 ** 9}}'", 0),
-    ("f'{rate:.999f}'", 0),
-    ("range(10 ** 12)", 0),
-    ("[range(1000000), range(1000000)]", 0),
-    ("len('a' + str(9) + replace('a', 'a', 'b' * 9))", 37),
-    ("replace(" * 9 + "'aa'" + ", 'a', 'aaaaaaaaaa')" * 9, 24),
-    ("einsum('i', range(1000000), range(1000000))", 0),
-    ("int('" + "9" * 4000 + "')", 0),
-    ("1" + "+1" * 2000, 0),
-    ("-" * 4000 + "1", 0),
-    ("not " * 1000 + "x", 0),
-    ("(" * 1500 + "1" + ")" * 1500, 0),
-    ("[" * 1500 + "]" * 1500, 0),
-    ("x" + "[0]" * 1300, 0),
-    ("x" + ".T" * 2000, 0),
-    ("x" * 5000, 0),
-    ("f'{" * 50, 0),
-    ("f'{" + "1+" * 500 + "1}'", 0),
+    *("9 ** 9 ** 9", "2 ** 4096", "(2 ** 100) * (2 ** 100)", "10.0 ** 999", "0 ** -1", "9" * 4000),
+    *("'a' * 1000000000", "[0] * 1000000000", "range(10 ** 12)", "[range(1000000), range(1000000)]"),
+    *("f'{1:>1000000000}'", "f'{1:.1000000000f}'", "f'{1:{10 ** 9}}'", "f'{rate:.999f}'"),
+    *("einsum('i', range(1000000), range(1000000))", f"int('{'9' * 4000}')", "1" + "+1" * 2000),
+    *("-" * 4000 + "1", "not " * 1000 + "x", "(" * 1500 + "1" + ")" * 1500, "[" * 1500 + "]" * 1500),
+    *("x" + "[0]" * 1300, "x" + ".T" * 2000, "x" * 5000, "f'{" * 50, "f'{" + "1+" * 500 + "1}'"),
     # not even text
-    ("", 0),
-    ("   ", 0),
-    ("x\x00", 0),
-    ("'\ud800'", 0),
-    ("'unclosed", 0),
-    ("x +", 2),
-    ("'\\d'", 0),
-    ("x[", 1),
-]
+    *("", "   ", "x\x00", "'\ud800'", "'unclosed", "'\\d'"),
+)
+FURTHER_ON = {
+    "f'{x.__class__}'": 3,
+    "f'{key:{x.__class__}}'": 8,
+    "stack(x for x in xs)": 5,
+    "(y := x)": 1,
+    "y = x": 2,
+    "x; y": 1,
+    "x\ny": 2,
+    "[*xs]": 1,
+    "stack(**matrix)": 6,
+    "x[*shape]": 2,
+    "(yield)": 1,
+    "1 <> 2": 2,
+    "1 + ...": 4,
+    "stack(...)": 6,
+    "(x)()": 1,
+    "-1e999": 1,
+    "len('a' + str(9) + replace('a', 'a', 'b' * 9))": 37,
+    "replace(" * 9 + "'aa'" + ", 'a', 'aaaaaaaaaa')" * 9: 24,
+    "x +": 2,
+    "x[": 1,
+}
+ESCAPES = {**dict.fromkeys(AT_THE_START, 0), **FURTHER_ON}
 
 
-@pytest.mark.parametrize(("text", "column"), ESCAPES, ids=[repr(row[0][:40]) for row in ESCAPES])
+@pytest.mark.parametrize(("text", "column"), ESCAPES.items(), ids=[repr(text[:40]) for text in ESCAPES])
 def test_escape_attempts_are_refused_with_their_column(text: str, column: int) -> None:
     error = refusal(text)
     assert len(error.message) < 300
@@ -672,8 +500,9 @@ def test_any_text_gives_a_value_or_an_expression_error(text: str) -> None:
         assert 0 <= error.start < error.end <= max(1, len(text))
 
 
-def test_an_expression_is_equal_by_its_text() -> None:
+def test_an_expression_knows_its_names_and_is_equal_by_its_text() -> None:
     assert parse("x + 1") == parse("x + 1")
     assert hash(parse("x + 1")) == hash(parse("x + 1"))
     assert parse("x + 1") != parse("x+1")
-    assert isinstance(parse("x"), Expression)
+    assert parse("stack(xs) + x.T").names == {"xs", "x"}
+    assert [parse(text).single_name for text in (" x ", "x.T")] == ["x", None]
