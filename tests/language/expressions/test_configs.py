@@ -52,34 +52,24 @@ def refusal(text: str, config: Config = CONFIG) -> ExpressionError:
 VALUES: Sequence[tuple[str, Any]] = (
     ("config['num_hidden_layers'] + 1", 27),
     ("config['rope_scaling']['rope_type']", "llama3"),
-    ("config['rope_scaling']['factor'] / 2", 4.0),
     ("config['layer_types']", ["full", "sliding"]),
     ("config['layer_types'][-1]", "sliding"),
-    ("len(config['layer_types'])", 2),
     ("'full' in config['layer_types']", True),
-    ("config['layer_types'] == ['full', 'sliding']", True),
     ("config['towers'][0]['depth']", 3),
-    ("config['model_type'] in ['llama', 'mistral']", True),
-    ("not config['tie_word_embeddings']", True),
     ("f\"{config['model_type']}-{config['num_hidden_layers']}\"", "llama-26"),
     ("config['head_dim']", None),
-    ("config['head_dim'] == None", True),
     ("configs['source']['model_type']", "llama"),
     ("configs['lora']['r']", 8),
     # has: the last entry, and all on the way
     ("has(config['model_type'])", True),
     ("has(config['nothing'])", False),
     ("has(config['head_dim'])", False),
-    ("has(config['rope_scaling']['factor'])", True),
-    ("has(config['rope_scaling']['nothing'])", False),
     ("has(config['nothing']['factor'])", False),
-    ("has(config['head_dim']['factor'])", False),
     ("has(config['model_type']['factor'])", False),
     ("has(config['towers'][0]['depth'])", True),
     ("has(config['towers'][1]['depth'])", False),
     ("has(config['towers'][2])", False),
     ("has(configs['lora']['r'])", True),
-    ("has(configs['lora']['alpha'])", False),
     ("has(configs['lora'])", True),
     ("has(configs['bare'])", False),
     ("has(configs['other']['r'])", False),
@@ -91,7 +81,6 @@ VALUES: Sequence[tuple[str, Any]] = (
     ("get(config['tie_word_embeddings'], True)", False),
     ("get(config['head_dim'], 128)", 128),
     ("get(config['rope_scaling']['nothing'], 'default')", "default"),
-    ("get(config['nothing']['nothing'], None)", None),
 )
 
 
@@ -108,14 +97,12 @@ REFUSALS = (
         "config['rope_scaling']['type']",
         "`config['rope_scaling']` has no entry 'type'; did you mean `rope_type`?",
     ),
-    ("config['towers'][0]['width']", "`config['towers'][0]` has no entry 'width'; did you mean `depth`?"),
     ("config['towers'][2]", "index 2 is out of bounds for a list of 2 values"),
     ("config[0]", "the entries of `config` have names; look them up by text"),
     (
         "config['rope_scaling'] * 2",
         "`*` does not take the entries of `config['rope_scaling']` and the number 2",
     ),
-    ("config['head_dim'] * 2", "`*` does not take None and the number 2"),
     ("config['model_type']['a']", "the text 'llama' is indexed with an integer, not the text 'a'"),
     ("not config['rope_scaling']", "the entries of `config['rope_scaling']` is neither true nor false"),
     ("len(config)", "the entries of `config` cannot be an argument"),
@@ -145,12 +132,6 @@ def test_metadata_that_say_nothing_of_a_model_are_no_config() -> None:
     assert config.without(["a"]) == ABSENT
 
 
-@pytest.mark.parametrize("text", ["has(config)", "get(config['a'])", "get(config, 1)", "has(config['a'], 1)"])
-def test_one_look_up(text: str) -> None:
-    with pytest.raises(ExpressionError, match="takes one look-up"):
-        parse(text)
-
-
 def test_it_is_read_once_and_only_if_it_is_asked_for() -> None:
     reads = []
 
@@ -169,10 +150,8 @@ def test_a_damaged_file_is_an_error_of_whatever_asks() -> None:
     def load() -> Sequence[Layer]:
         raise SourceError("m/config.json is not valid JSON")
 
-    assert (
-        refusal("has(config['a'])", Config("config", ABSENT, load)).message
-        == "m/config.json is not valid JSON"
-    )
+    found = refusal("has(config['a'])", Config("config", ABSENT, load))
+    assert found.message == "m/config.json is not valid JSON"
 
 
 # --- params -----------------------------------------------------------------------------------------------
@@ -228,24 +207,21 @@ def test_without_a_file_the_defaults_hold_with_a_note() -> None:
     ]
 
 
-WRONG: Sequence[tuple[Any, str]] = (
-    ("12", "`n` in config.json is the text '12', not an integer"),
-    (True, "`n` in config.json is True, not an integer"),
-    (2.0, "`n` in config.json is the number 2.0, not an integer"),
-    ([1], "`n` in config.json is a list of 1 value, not an integer"),
-    ({"a": 1}, "`n` in config.json is the entries of `config['n']`, not an integer"),
-    (1 << 200, "the integer is too large: 201 bits, the limit is 128"),
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ("12", "`n` in config.json is the text '12', not an integer"),
+        (True, "`n` in config.json is True, not an integer"),
+        (2.0, "`n` in config.json is the number 2.0, not an integer"),
+        ({"a": 1}, "`n` in config.json is the entries of `config['n']`, not an integer"),
+        (1 << 200, "the integer is too large: 201 bits, the limit is 128"),
+    ],
+    ids=["text", "true", "float", "entries", "large"],
 )
-
-
-@pytest.mark.parametrize(("given", "told"), WRONG, ids=[str(given)[:20] for given, _ in WRONG])
 def test_a_value_of_another_type_is_refused_where_the_param_is(given: Any, told: str) -> None:
-    recipe = loaded(
-        config_of(Layer("config.json", {"n": given})),
-        recipe="version: 1\nparams:\n  n: {default: 1, config: n}\n  m: 2\n",
-    )
+    text = "version: 1\nparams:\n  n: {default: 1, config: n}\n  m: 2\n"
     with pytest.raises(PlanError) as caught:
-        recipe.params
+        loaded(config_of(Layer("config.json", {"n": given})), recipe=text).params
     (problem,) = caught.value.problems
     assert problem.message == told
     assert problem.place is not None
