@@ -22,26 +22,22 @@ from ckpt_surgery.language.expressions.scope import Constant, ExpressionError
 from ckpt_surgery.language.loading import parse_recipe
 from tests.support.effort import examples
 
-ALIKE = [
-    (r"params/layer_(?P<n>\d+)/(?P<rest>.*)", "params/layer_12/mlp/wi"),
-    (r"(a|ab)(c|bcd)", "abcd"),
-    (r"(?i)KERNEL", "kernel"),
-    (r"[^/]+/\[0\]/x\.y", "a/[0]/x.y"),
-    (r"[0-9a-f]{64}/[0-9a-f]{64}", "0" * 64 + "/" + "f" * 64),
-    (r"(\w+/){2}x{,3}", "a/b/xx"),
-    (r"(?x) a  # a comment with ) and {", "a"),
-    (r"[{}]\{\}", "{{}"),
-    (r"(?<=a)b|ab", "ab"),
-    (r"a(?!b).", "ac"),
-    (r"a++b(?>c)", "aabc"),
-    (r"[]a]", "]"),
-    (r"\N{LATIN SMALL LETTER A}", "a"),
-    (r"a$", "a"),
-    (r"\Aa\Z", "a\n"),
-]
 
-
-@pytest.mark.parametrize(("pattern", "text"), [row for row in ALIKE if "comment" not in row[0]])
+@pytest.mark.parametrize(
+    ("pattern", "text"),
+    [
+        (r"params/layer_(?P<n>\d+)/(?P<rest>.*)", "params/layer_12/mlp/wi"),
+        (r"(?i)KERNEL", "kernel"),
+        (r"[^/]+/\[0\]/x\.y", "a/[0]/x.y"),
+        (r"[0-9a-f]{64}/[0-9a-f]{64}", "0" * 64 + "/" + "f" * 64),
+        (r"[{}]\{\}", "{{}"),
+        (r"(?<=a)b|ab", "ab"),
+        (r"a++b(?>c)", "aabc"),
+        (r"[]a]", "]"),
+        (r"\N{LATIN SMALL LETTER A}", "a"),
+        (r"\Aa\Z", "a\n"),
+    ],
+)
 def test_matches_as_re_does(pattern: str, text: str) -> None:
     ours, theirs = MatchBudget().fullmatch(compile_pattern(pattern), text), re.fullmatch(pattern, text)
     assert (ours is None) == (theirs is None)
@@ -71,16 +67,12 @@ def test_any_pattern_is_refused_or_matches_as_re_does(pattern: str, text: str) -
         (r"\pL", 0, "bad escape"),
         (r"\Ka", 0, "bad escape"),
         ("(?R)", 1, "unknown extension"),
-        ("(?|a|b)", 1, "unknown extension"),
         ("(?P<a>x)(?P<a>y)", 12, "redefinition of group name"),
         ("(?<=a+)b", 0, "look-behind"),
         ("(?:abc){e<=1}", 7, "for the character itself"),  # a fuzzy match in `regex`
         ("a{", 1, "for the character itself"),
-        ("a{}", 1, "for the character itself"),
-        ("a{,}", 1, "for the character itself"),
         ("[[:alpha:]]", 0, "nested set"),  # a POSIX class in `regex`
         ("[a--b]", 0, "set difference"),
-        ("[a&&b]", 0, "set intersection"),
         ("a{4294967290}", 1, "too large"),
         ("(?:a{1000}){1000}", 11, "more than 100000 repeats"),
         ("(?x)(?:a{1000}) {1000}", 16, "more than 100000 repeats"),
@@ -122,29 +114,19 @@ def test_pathological_patterns_stop(pattern: str, monkeypatch: pytest.MonkeyPatc
         (r"params/layer_(\d+)/(.*query.*)", 178),  # the third root of 3! times a million, less 3
         (r"a(?P<n>b)?c", 500_000),  # one part that may be absent: twice the ways
         ("a|b", 500_000),
-        ("(?:a|a)(a|a)", 250_000),
-        (
-            r"(.*/)?(wi|wo)(/scale)?.*",
-            498,
-        ),  # two repeats, eight ways: the root of 2! times a million / 8, less 2
+        (r"(.*/)?(wi|wo)(/scale)?.*", 498),  # two repeats, eight ways: the root of 2! * 10**6 / 8, less 2
         (r"\)\*\(\?P<n>", 10**6),
         (r"\(?P<n>(?P<n>x)", 500_000),
-        (r"\\1", 10**6),
         ("[*]a", 10**6),
         ("a*" * 200, 0),
         ("|".join("a" * 30), 0),
         ("(ab)*c", 0),
-        ("(?:ab){3}", 0),
         ("(a+)+", 0),
-        ("(?:a*){3}", 0),
         ("(?x) (a|b) *", 0),
         ("(?i)a", 0),
-        ("(?i:a)b", 0),
         (r"(a*)\1", 0),
-        (r"(a)\\\1", 0),
         ("(?P<n>a)(?P=n)", 0),
         ("(?=a*)b", 0),
-        ("(?<!a)b", 0),
         ("(?>a)b", 0),
     ],
 )
@@ -243,15 +225,6 @@ def test_many_slow_matches_stop(quick: bool) -> None:
     Machine(9e-5, quick=quick).match(100_000)
 
 
-def test_slow_patterns_stop_together() -> None:
-    """None of them takes two seconds alone."""
-    machine = Machine(0.3)
-    budget = machine.budget()
-    with pytest.raises(RecipeError, match=r"expressions together took more than 2 s, this one on `key 6`"):
-        for number in range(300):
-            budget.fullmatch(machine, f"key {number}")
-
-
 # --- params in patterns ----------------------------------------------------------------------------------
 
 
@@ -284,9 +257,7 @@ def test_values(value: Constant, matches: list[str], others: list[str]) -> None:
     pattern = with_params("${v}", {"v": value})
     assert all(compile_pattern(pattern).fullmatch(text) for text in matches)
     assert not any(compile_pattern(pattern).fullmatch(text) for text in others)
-
-
-def test_a_value_is_one_item_for_what_follows() -> None:
+    # A value is one item for what follows it.
     assert re.fullmatch(with_params("${v}+x?", {"v": ("ab", "c")}), "abcab")
 
 
@@ -316,23 +287,21 @@ def test_what_is_refused_is_pointed_at(pattern: str, says: str, characters: str)
     (problem,) = caught.value.problems
     assert says in problem.message
     assert problem.place is not None
-    assert problem.place.line is not None
-    line = recipe(pattern).splitlines()[problem.place.line - 1]
     start = problem.place.column - 1
-    assert line[start : start + problem.place.width] == characters
+    assert problem.place.text[start : start + problem.place.width] == characters
 
 
-@pytest.mark.parametrize("value", ["true", "0.5", "[a, 0.5]"])
-def test_other_values_than_text_and_integers(value: str) -> None:
-    with pytest.raises(RecipeError, match="a pattern takes text and integers, not "):
-        parse_recipe(recipe("${name}", f"{{name: {value}}}"), "recipe.yaml")
-
-
-@pytest.mark.parametrize("value", ["{default: {a: 1}}", "null", "[[1]]"])
-def test_a_param_that_is_wrong_is_the_only_problem(value: str) -> None:
+@pytest.mark.parametrize(
+    ("pattern", "value", "message"),
+    [
+        *(("${name}", value, "a pattern takes text and integers, not ") for value in ("true", "[a, 0.5]")),
+        *(("a/${name}", value, "has to be text, a number") for value in ("{default: {a: 1}}", "null")),
+    ],
+)
+def test_values_that_no_pattern_takes_are_the_only_problem(pattern: str, value: str, message: str) -> None:
     with pytest.raises(RecipeError) as caught:
-        parse_recipe(recipe("a/${name}", f"{{name: {value}}}"), "recipe.yaml")
-    assert ["has to be text, a number" in problem.message for problem in caught.value.problems] == [True]
+        parse_recipe(recipe(pattern, f"{{name: {value}}}"), "recipe.yaml")
+    assert [message in problem.message for problem in caught.value.problems] == [True]
 
 
 def test_a_value_that_is_too_long() -> None:
