@@ -14,7 +14,7 @@ import pytest
 import ckpt_surgery
 from ckpt_surgery.api import applying
 from ckpt_surgery.core.arrays import Region
-from ckpt_surgery.core.errors import DataError, FunctionError, PlanError, RecipeError, UsageError
+from ckpt_surgery.core.errors import DataError, FunctionError, PlanError, UsageError
 from ckpt_surgery.functions.arrays import Array, Read
 from ckpt_surgery.graph.evaluating import evaluate
 from ckpt_surgery.inputs.preparing import prepare
@@ -61,6 +61,9 @@ def applied(directory: Path, **options: object) -> Mapping[str, np.ndarray]:
 
 DOUBLE = "- {match: w, value: hooks.double(x)}"
 TWICE = "def double(x):\n    return x * 2\n"
+MAKE = "import numpy as np\n\ndef make(n):\n    return np.zeros(n)"
+KEY = "def make(key):\n    return {}[key]"
+INFER = f"{TWICE}def infer_double(x):\n    return "
 
 
 def test_the_page(tmp_path: Path) -> None:
@@ -84,43 +87,33 @@ def test_the_page(tmp_path: Path) -> None:
     assert len(found) == 2
 
 
-def test_they_are_refused_unless_allowed(setting: Setting) -> None:
+def test_they_are_refused_unless_allowed_and_linting_does_not_run_them(setting: Setting) -> None:
     directory = setting(DOUBLE, "raise RuntimeError('it ran')", {"w": random((2, 3))})
-    with pytest.raises(PlanError) as caught:
+    with pytest.raises(
+        PlanError, match=r"recipe.yaml:2:8  hooks\n(.*\n)+.*Python code, in my_hooks.py beside it"
+    ):
         applying.plan(directory / "recipe.yaml", directory / "old")
-    assert str(caught.value) == (
-        f"{directory}/recipe.yaml:2:8  hooks\n"
-        "    hooks: my_hooks.py\n"
-        "           ^^^^^^^^^^^\n"
-        "  the recipe has hooks: Python code, in my_hooks.py beside it\n"
-        "  Read that file; then allow it to run: `allow_hooks=True`."
-    )
-
-
-def test_linting_does_not_run_them(setting: Setting) -> None:
-    directory = setting(DOUBLE, "raise RuntimeError('it ran')")
     assert ckpt_surgery.lint([directory / "recipe.yaml"]) == [(str(directory / "recipe.yaml"), ())]
 
 
-def test_allowing_means_nothing_where_there_are_none(tmp_path: Path) -> None:
-    (tmp_path / "recipe.yaml").write_text("version: 1\n")
-    ocp.PyTreeCheckpointer().save(tmp_path / "old", {"w": random((2, 3))})
-    plan = planned(tmp_path)
-    assert plan.hooks_sha256 is None
-    assert "hooks_sha256" not in plan_json(plan)["recipe"]
-
-
 def test_the_plan_has_the_digest_of_the_file(setting: Setting) -> None:
-    plan = planned(setting(DOUBLE, TWICE, {"w": random((2, 3))}))
-    assert plan_json(plan)["recipe"]["hooks_sha256"] == hashlib.sha256(TWICE.encode()).hexdigest()
+    directory = setting(DOUBLE, TWICE, {"w": random((2, 3))})
+    digest = hashlib.sha256(TWICE.encode()).hexdigest()
+    assert plan_json(planned(directory))["recipe"]["hooks_sha256"] == digest
+    # Allowing hooks means nothing where there are none.
+    (directory / "recipe.yaml").write_text("version: 1\n")
+    assert "hooks_sha256" not in plan_json(planned(directory))["recipe"]
 
 
 def test_the_command_line(setting: Setting) -> None:
-    directory = setting(DOUBLE, TWICE, {"w": random((2, 3))})
+    directory = setting(DOUBLE, "def double(x):\n    return 1 / 0", {"w": random((2, 3))})
     paths = [str(directory / name) for name in ("recipe.yaml", "old", "new")]
-    refused = run("apply", *paths)
-    assert refused.exit_code == 2
+    refused, failed = run("apply", *paths), run("apply", "--allow-hooks", *paths)
+    assert (refused.exit_code, failed.exit_code) == (2, 1)
     assert "--allow-hooks" in refused.stderr
+    assert "`hooks.double` raised ZeroDivisionError: division by zero (my_hooks.py, line 2)" in failed.stderr
+    assert "Traceback" not in failed.stderr
+    (directory / "my_hooks.py").write_text(TWICE)
     assert run("apply", "--allow-hooks", *paths).exit_code == 0
     restored = ocp.PyTreeCheckpointer().restore(directory / "new")
     np.testing.assert_array_equal(restored["w"], random((2, 3)) * 2)
@@ -138,6 +131,8 @@ def test_a_saved_plan_has_to_be_allowed_again_and_knows_its_hooks(setting: Setti
     (directory / "my_hooks.py").unlink()
     with pytest.raises(PlanError, match=r"the hooks .*my_hooks\.py cannot be read"):
         applying.apply(plan, dst=new, allow_hooks=True)
+    with pytest.raises(PlanError, match=r"yaml:2:8  hooks(.|\n)*my_hooks.py cannot be read: No such file"):
+        planned(directory)
     (directory / "my_hooks.py").write_text(TWICE)
     applying.apply(plan, dst=new, allow_hooks=True)
     np.testing.assert_array_equal(ocp.PyTreeCheckpointer().restore(new)["w"], random((2, 3)) * 2)
@@ -237,11 +232,8 @@ def test_whole_arrays_count_towards_the_budget(setting: Setting) -> None:
     assert step.cut is not None
     # the block, its decoded chunks and their encoded bytes; then the block, its result and one temporary
     assert step.cut.working_set >= 3 * (4 << 20)
-    with pytest.raises(
-        PlanError, match=r"`w`: one element needs .* \(a part of it is computed as a whole\)"
-    ) as caught:
+    with pytest.raises(PlanError, match=r"rules\[0\](.|\n)*`w`: one element needs .*computed as a whole"):
         planned(directory, memory=8 << 20)
-    assert "recipe.yaml:4:3  rules[0]" in str(caught.value)
 
 
 def test_any_region_of_a_hook_is_that_region_of_the_whole(tmp_path: Path) -> None:
@@ -263,52 +255,26 @@ def test_any_region_of_a_hook_is_that_region_of_the_whole(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("rule", "hooks", "says"),
     [
-        (
-            "- {match: w, value: hooks.doubel(x)}",
-            TWICE,
-            "  my_hooks.py has no function `doubel`; did you mean `double`? (at `w`)",
-        ),
-        (
-            "- {match: w, value: hooks.make(3)}",
-            "import numpy as np\n\ndef make(n):\n    return np.zeros(n)",
-            "  `hooks.make` was given no array and gave a ndarray, not text or a number (at `w`)\n"
-            "  For an array, add `infer_make`, which gives its shape and dtype.",
-        ),
-        (
-            "- {match: w, to: '${hooks.name(key)}'}",
-            "def name(key):\n    return {}[key]",
-            "  `hooks.name` raised KeyError: 'w' (my_hooks.py, line 2) (at `w`)",
-        ),
-        (
-            DOUBLE,
-            TWICE + "def infer_double(x):\n    return x.shape",
-            "  `infer_double` has to give (shape, dtype), not (2, 3) (at `w`)",
-        ),
-        (
-            DOUBLE,
-            TWICE + "def infer_double(x):\n    return x.shape, None",
-            "  `infer_double` has to give (shape, dtype), not ((2, 3), None) (at `w`)",
-        ),
-        (
-            DOUBLE,
-            TWICE + "def infer_double(x):\n    return x.shape, 'float23'",
-            "float23",
-        ),
+        ("- {match: w, value: hooks.doubel(x)}", TWICE, "my_hooks.py has no function `doubel`; did you mean"),
+        ("- {match: w, value: hooks.make(3)}", MAKE, "gave a ndarray, not text or a number (at `w`)"),
         (
             "- {match: w, value: hooks.double(source)}",
             TWICE,
-            "  a hook takes arrays, text, numbers and lists of those, not a source (at `w`)",
+            "a hook takes arrays, text, numbers and lists of",
         ),
         (
-            "- {match: w, value: 'hooks.double(x, 1)'}",
-            "import sys\n\ndef double(x, n):\n    return x\n\ndef infer_double(x, n):\n    sys.exit('bye')",
-            "  `hooks.infer_double` raised SystemExit: bye (my_hooks.py, line 7) (at `w`)",
+            "- {match: w, to: '${hooks.make(key)}'}",
+            KEY,
+            "raised KeyError: 'w' (my_hooks.py, line 2) (at `w`)",
         ),
+        (DOUBLE, f"{INFER}x.shape", "`infer_double` has to give (shape, dtype), not (2, 3) (at `w`)"),
+        (DOUBLE, f"{INFER}(x.shape, None)", "`infer_double` has to give (shape, dtype), not ((2, 3), None)"),
+        (DOUBLE, f"{INFER}(x.shape, 'float23')", "float23"),
+        (DOUBLE, f"import sys\n{INFER}sys.exit('bye')", "raised SystemExit: bye (my_hooks.py, line 5)"),
         (
             DOUBLE,
-            "import nothing_of_that_name",
-            "  the hooks do not load: ModuleNotFoundError: No module named 'nothing_of_that_name' "
-            "(my_hooks.py, line 1)",
+            "import nothing",
+            "do not load: ModuleNotFoundError: No module named 'nothing' (my_hooks.py, ",
         ),
         (DOUBLE, "def f(:\n", "  the hooks do not load: SyntaxError: invalid syntax (my_hooks.py, line 1)"),
     ],
@@ -321,15 +287,6 @@ def test_problems_are_found_while_planning(setting: Setting, rule: str, hooks: s
     place = caught.value.problems[0].place
     assert place is not None
     assert (place.line, place.column) == ((2, 8) if "do not load" in says else (4, rule.index("hooks.") + 1))
-
-
-def test_a_file_that_is_not_there(setting: Setting) -> None:
-    directory = setting(DOUBLE, TWICE, {"w": random((2, 3))})
-    (directory / "my_hooks.py").unlink()
-    with pytest.raises(
-        PlanError, match=r"recipe.yaml:2:8  hooks(.|\n)*my_hooks.py cannot be read: No such file"
-    ):
-        planned(directory)
 
 
 @pytest.mark.parametrize(
@@ -349,11 +306,6 @@ def test_a_file_that_is_not_there(setting: Setting) -> None:
             "  Add a function `infer_double` to my_hooks.py for its shape and dtype.",
         ),
         (
-            "def double(x):\n    return x.astype('float64')",
-            "`w`: `hooks.double` gave float64[2,3], but the plan expects float32[2,3]\n"
-            "  Add a function `infer_double` to my_hooks.py for its shape and dtype.",
-        ),
-        (
             "def double(x):\n    return None",
             "`w`: `hooks.double` gave object[], but the plan expects float32[2,3]\n"
             "  Add a function `infer_double` to my_hooks.py for its shape and dtype.",
@@ -368,32 +320,6 @@ def test_problems_with_values_end_the_run(setting: Setting, hooks: str, says: st
     assert str(caught.value) == where + says
     assert caught.value.exit_code == 1
     assert not (directory / "new").exists()
-
-
-def test_no_traceback_is_printed(setting: Setting) -> None:
-    directory = setting(DOUBLE, "def double(x):\n    return 1 / 0", {"w": random((2, 3))})
-    paths = [str(directory / name) for name in ("recipe.yaml", "old", "new")]
-    done = run("apply", "--allow-hooks", *paths)
-    assert done.exit_code == 1
-    assert "`hooks.double` raised ZeroDivisionError: division by zero (my_hooks.py, line 2)" in done.stderr
-    assert "Traceback" not in done.stderr
-
-
-def test_a_mirrored_rule_with_a_hook_has_to_say_what_the_mirror_gets(setting: Setting) -> None:
-    directory = setting("- {match: 'params/w', value: hooks.double(x)}", TWICE)
-    text = (directory / "recipe.yaml").read_text()
-    (directory / "recipe.yaml").write_text(text.replace("rules:", "mirror: {params: [mu]}\nrules:"))
-    ocp.PyTreeCheckpointer().save(
-        directory / "mirrored", {"params": {"w": random((2, 3))}, "mu": {"w": random((2, 3))}}
-    )
-    with pytest.raises(PlanError, match="mirror_value"):
-        applying.plan(directory / "recipe.yaml", directory / "mirrored", allow_hooks=True)
-
-
-def test_a_name_with_an_underscore_is_private(tmp_path: Path) -> None:
-    (tmp_path / "my_hooks.py").write_text("def _private(x):\n    return x\n")
-    with pytest.raises(FunctionError, match="has no function `_private`"):
-        HookFile(tmp_path / "my_hooks.py").call("_private", [1])
 
 
 LAZY = """
@@ -423,15 +349,13 @@ def test_hooks_of_lazy_arrays_are_computed_in_regions(setting: Setting) -> None:
     ("value", "message"),
     [
         ("hooks.roll(x)", "`roll` needs `shift`: roll(x, shift)"),
-        ("hooks.roll(x, 'a')", "`shift` of `roll` has to be an integer, not 'a'"),
         ("hooks.drawn(x)", "`hooks.drawn` has a parameter `leaf_key`, which no hook is given"),
     ],
 )
 def test_hooks_of_lazy_arrays_are_checked_while_planning(setting: Setting, value: str, message: str) -> None:
     directory = setting(f'- {{match: w, value: "{value}"}}', LAZY, {"w": random((6, 4))})
-    with pytest.raises(PlanError) as caught:
+    with pytest.raises(PlanError, match=re.escape(message)):
         planned(directory)
-    assert message in str(caught.value)
 
 
 # --- functions of the running program -----------------------------------------------------------------
@@ -455,16 +379,6 @@ def test_they_run_because_the_caller_gave_them(source: Path, tmp_path: Path) -> 
     np.testing.assert_array_equal(restored["w"], [[0.0], [6.0]])
 
 
-def test_a_name_that_is_not_given() -> None:
-    with pytest.raises(FunctionError, match=r"\(hooks\) has no function `dubble`; did you mean `double`"):
-        HookFunctions({"double": lambda x: x}).call("dubble", [])
-
-
-def test_without_functions_the_name_means_nothing() -> None:
-    with pytest.raises(RecipeError, match=re.escape("`hooks` needs a line `hooks: FILE.py` in the recipe")):
-        parse_recipe('{"version": 1, "rules": [{"match": "w", "value": "hooks.f(x)"}]}', "(recipe)")
-
-
 def test_a_result_that_is_not_as_planned(source: Path, tmp_path: Path) -> None:
     with pytest.raises(
         DataError, match=re.escape("`hooks.f` gave float64[3], but the plan expects float64[2,3]")
@@ -479,9 +393,14 @@ def test_names_that_no_expression_can_call(name: str) -> None:
         HookFunctions({name: len})
 
 
-def test_what_is_no_function() -> None:
+def test_what_is_no_function(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="the hook `f` is not a function, but 3"):
         HookFunctions({"f": 3})  # type: ignore[dict-item]
+    with pytest.raises(FunctionError, match=r"\(hooks\) has no function `dubble`; did you mean `double`"):
+        HookFunctions({"double": lambda x: x}).call("dubble", [])
+    (tmp_path / "my_hooks.py").write_text("def _private(x):\n    return x\n")
+    with pytest.raises(FunctionError, match="has no function `_private`"):
+        HookFile(tmp_path / "my_hooks.py").call("_private", [1])
 
 
 def test_the_digest_is_that_of_names_and_code() -> None:
@@ -499,10 +418,7 @@ def test_the_digest_is_that_of_names_and_code() -> None:
 def test_a_plan_with_them_is_not_saved(source: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError) as caught:
         applying.plan(recipe("hooks.double(x)", double=lambda x: x * 2), source, out=tmp_path / "plan.json")
-    assert str(caught.value) == (
-        "a plan file cannot hold functions of the running program, and the recipe calls `double`\n"
-        "  Carry the recipe out at once, or write the functions as a file of hooks."
-    )
+    assert "cannot hold functions of the running program, and the recipe calls `double`" in str(caught.value)
     assert not (tmp_path / "plan.json").exists()
 
 
