@@ -5,8 +5,8 @@ import re
 from pathlib import Path
 
 import numpy as np
-import orbax.checkpoint as ocp
 import pytest
+from safetensors.numpy import load_file
 
 import ckpt_surgery
 from ckpt_surgery.api import applying
@@ -20,12 +20,6 @@ ROOT = Path(__file__).parent.parent.parent
 NAMES = sorted(path.stem for path in (ROOT / "recipes").glob("*.yaml"))
 
 
-@pytest.fixture
-def old(tmp_path: Path) -> Path:
-    ocp.PyTreeCheckpointer().save(tmp_path / "old", {"w": np.ones((2, 3), np.float32), "n": np.arange(2)})
-    return tmp_path / "old"
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_every_recipe_is_right_and_says_what_it_is_for(name: str) -> None:
     assert ckpt_surgery.lint([f"@{name}"]) == [(f"@{name}", ())]
@@ -33,11 +27,8 @@ def test_every_recipe_is_right_and_says_what_it_is_for(name: str) -> None:
     summary = packaged.summary(packaged.packaged_recipes()[name])
     assert summary.endswith(".")
     assert len(summary) < 120
-    text = (ROOT / "recipes" / f"{name}.yaml").read_text()
-    header = text.partition("version:")[0]
-    assert f"#     ckpt-surgery apply @{name} " in re.sub(
-        r"^# +(?=ckpt)", "#     ", header, flags=re.MULTILINE
-    )
+    header = (ROOT / "recipes" / f"{name}.yaml").read_text().partition("version:")[0]
+    assert re.search(rf"^# +ckpt-surgery apply @{name} ", header, flags=re.MULTILINE)
 
 
 @pytest.mark.parametrize("recipe", ["recipe.yaml", "./@cast", "a/@cast", "cast"])
@@ -68,7 +59,7 @@ def test_a_name_that_there_is_not(recipe: str, says: str) -> None:
     )
 
 
-def test_the_list(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_list_and_one_of_them_printed() -> None:
     done = run("recipes")
     assert (done.exit_code, done.stderr) == (0, "")
     *lines, last = done.stdout.splitlines()
@@ -76,62 +67,33 @@ def test_the_list(monkeypatch: pytest.MonkeyPatch) -> None:
     told = " ".join(" ".join(lines).split())
     assert "@cast A whole checkpoint, or one of its trees, in another floating-point type. @drop" in told
     assert last == f"in {shipped('recipes')}"
-
-
-@pytest.mark.parametrize("name", ["cast", "@cast"])
-def test_one_of_them_printed(name: str) -> None:
-    done = run("recipes", name)
-    assert done.exit_code == 0
-    assert done.stdout == (ROOT / "recipes" / "cast.yaml").read_text()
+    for name in ("cast", "@cast"):
+        assert run("recipes", name).stdout == (ROOT / "recipes" / "cast.yaml").read_text()
     assert run("recipes", "casst").exit_code == 2
 
 
-@pytest.mark.slow("runs a packaged recipe in all ways")
-def test_one_is_planned_linted_applied_and_told_by_its_name(old: Path, tmp_path: Path) -> None:
-    assert run("lint", "@cast").stdout == "@cast: no problems\n"
-    made = json.loads(run("plan", "@cast", str(old), "--json", "-").stdout)
-    assert made["recipe"]["path"] == "@cast"
-    done = run("apply", "@cast", str(old), str(tmp_path / "new"), "--set", "dtype=float16")
-    assert done.exit_code == 0, done.output
-    restored = ocp.PyTreeCheckpointer().restore(tmp_path / "new")
-    assert {name: str(value.dtype) for name, value in restored.items()} == {"w": "float16", "n": "int64"}
-
-
-def test_its_problems_are_told_by_its_name(tmp_path: Path) -> None:
-    ocp.PyTreeCheckpointer().save(tmp_path / "old", {"n": np.arange(2)})
-    done = run("plan", "@cast", str(tmp_path / "old"))
+def test_its_problems_and_a_saved_plan_have_its_name(tmp_path: Path) -> None:
+    np.savez(tmp_path / "old.npz", n=np.arange(2))
+    done = run("plan", "@cast", str(tmp_path / "old.npz"))
     assert done.exit_code == 2
     assert re.match(r"Error: @cast:\d+:\d+  rules\[0\]\.match  CS\d+\n", done.stderr)
-
-
-def test_a_saved_plan_keeps_the_name(old: Path, tmp_path: Path) -> None:
+    np.savez(tmp_path / "old.npz", w=np.ones(2, np.float32))
     plan = tmp_path / "plan.json"
-    applying.plan("@cast", old, out=plan)
+    applying.plan("@cast", tmp_path / "old.npz", out=plan, dst=tmp_path / "new.safetensors")
     assert json.loads(plan.read_text())["recipe"]["path"] == "@cast"
-    applying.apply(plan, dst=tmp_path / "new")
-    assert str(ocp.PyTreeCheckpointer().restore(tmp_path / "new")["w"].dtype) == "bfloat16"
+    applying.apply(plan)
+    assert str(load_file(tmp_path / "new.safetensors")["w"].dtype) == "bfloat16"
 
 
-# --- any number of sources --------------------------------------------------------------------------
-
-
-@pytest.fixture
-def three(tmp_path: Path) -> list[str]:
-    for i in range(3):
-        ocp.PyTreeCheckpointer().save(tmp_path / str(i), {"w": np.full((2, 3), i, np.float32)})
-    return [str(tmp_path / str(i)) for i in range(3)]
-
-
-@pytest.mark.parametrize("count", [2, 3])
-def test_the_last_path_is_the_destination(count: int, three: list[str], tmp_path: Path) -> None:
-    paths = [*three[:count], str(tmp_path / "mean")]
-    planned = json.loads(run("plan", "@average", *paths, "--json", "-").stdout)
-    assert list(planned["sources"]) == ["first", "second", "source_3"][:count]
-    assert planned["leaves"][0]["sources"] == [f"{name}:w" for name in planned["sources"]]
-    done = run("apply", "@average", *paths)
-    assert done.exit_code == 0, done.output
-    restored = ocp.PyTreeCheckpointer().restore(tmp_path / "mean")["w"]
-    np.testing.assert_array_equal(restored, np.full((2, 3), sum(range(count)) / count, np.float32))
+def test_the_last_path_is_the_destination_and_each_one_before_it_a_source(tmp_path: Path) -> None:
+    paths = [str(tmp_path / f"{name}.npz") for name in "abcd"]
+    for number, path in enumerate(paths[:3]):
+        np.savez(path, w=np.full((2, 3), number, np.float32))
+    plan = json.loads(run("plan", "@average", *paths, "--json", "-").stdout)
+    assert list(plan["sources"]) == ["first", "second", "source_3"]
+    assert plan["leaves"][0]["sources"] == ["first:w", "second:w", "source_3:w"]
+    assert run("apply", "@average", *paths).exit_code == 0
+    np.testing.assert_array_equal(np.load(paths[3])["w"], np.ones((2, 3), np.float32))
 
 
 @pytest.mark.parametrize(
