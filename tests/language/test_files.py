@@ -1,7 +1,7 @@
 """Files that are given as a recipe and are something else."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,6 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     Path("r.yaml").write_text(RECIPE)
     save_file({"a": np.arange(3, dtype=np.float32)}, "m.safetensors")
-    np.savez("m.npz", a=np.arange(3))
     return tmp_path
 
 
@@ -50,35 +49,31 @@ def test_each_is_called_what_it_is_in_one_problem(document: Mapping[str, Any], w
     assert hint in (problem.hint or "")
 
 
-def test_a_recipe_with_a_strange_field_is_a_recipe() -> None:
+def test_a_recipe_with_a_strange_field_is_a_recipe_and_is_not_merged() -> None:
     with pytest.raises(RecipeError) as raised:
         parse_recipe(f"{RECIPE}models: []\n", "r.yaml")
     assert [problem.code for problem in raised.value.problems] == [Code.UNKNOWN_FIELD]
-
-
-def test_a_recipe_is_not_merged() -> None:
-    with pytest.raises(RecipeError) as raised:
+    with pytest.raises(RecipeError, match=r"`ckpt-surgery apply r\.yaml SRC\.\.\. DST`") as raised:
         parse_config(RECIPE, "r.yaml")
-    (problem,) = raised.value.problems
-    assert problem.code is Code.UNREADABLE
-    assert "`ckpt-surgery apply r.yaml SRC... DST`" in (problem.hint or "")
+    assert [problem.code for problem in raised.value.problems] == [Code.UNREADABLE]
 
 
-@pytest.mark.parametrize("checkpoint", ["m.safetensors", "m.npz"])
-def test_a_checkpoint_in_the_place_of_the_recipe(here: Path, checkpoint: str) -> None:
-    done = run("apply", checkpoint, "r.yaml", "out.npz")
+def test_a_checkpoint_in_the_place_of_the_recipe(here: Path) -> None:
+    done = run("apply", "m.safetensors", "r.yaml", "out.npz")
     assert done.exit_code == 2
     assert "the recipe comes first" in done.stderr
-    assert sorted(path.name for path in here.iterdir()) == ["m.npz", "m.safetensors", "r.yaml"]
+    assert sorted(path.name for path in here.iterdir()) == ["m.safetensors", "r.yaml"]
 
 
-@pytest.mark.parametrize("command", [("apply", "p.json", "out.safetensors"), ("lint", "p.json")])
-def test_a_report_of_a_plan_is_not_applied_and_the_hint_works(here: Path, command: Sequence[str]) -> None:
+def test_a_report_of_a_plan_is_not_applied_and_the_hint_works(here: Path) -> None:
     assert run("plan", "r.yaml", "m.safetensors", "out.safetensors", "--json", "p.json").exit_code == 0
-    done = run(*command)
-    assert done.exit_code == 2
-    assert "`--out FILE`" in done.stderr + done.stdout
-    assert len(done.stderr.splitlines()) <= 2
+    for command in (("apply", "p.json", "out.safetensors"), ("lint", "p.json")):
+        done = run(*command)
+        assert done.exit_code == 2
+        assert "`--out FILE`" in done.stderr + done.stdout
+        assert len(done.stderr.splitlines()) <= 2
+    with pytest.raises(SurgeryError, match="out=FILE"):
+        ckpt_surgery.apply("p.json", dst="out")
     assert run("plan", "r.yaml", "m.safetensors", "out.safetensors", "--out", "saved.json").exit_code == 0
     assert run("apply", "saved.json", "out.safetensors").exit_code == 0
     assert load_file("out.safetensors")["b"].tolist() == [0, 1, 2]
@@ -107,9 +102,3 @@ def test_names_of_nothing_get_no_guess(here: Path) -> None:
         load_recipe("zzz.yaml")
     with pytest.raises(UsageError, match=r"^configuration not found: zzz\.yaml$"):
         read_config("zzz.yaml")
-
-
-def test_from_python(here: Path) -> None:
-    assert run("plan", "r.yaml", "m.safetensors", "--json", "p.json").exit_code == 0
-    with pytest.raises(SurgeryError, match="out=FILE"):
-        ckpt_surgery.apply("p.json", dst="out")

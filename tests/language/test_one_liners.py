@@ -19,10 +19,7 @@ from tests.support.plans import plan_of
         ("s/block/layers/g", {"match": ".*block.*", "to": "${sub(key, 'block', 'layers')}"}),
         (r"s|^a\.||g", {"match": r".*(?:^a\.).*", "to": r"${sub(key, '^a\\.', '')}"}),
         ("s|a|b| = x.T", {"match": "a", "to": "b", "value": "x.T"}),
-        ("s/a/b/  =  x / 2 ", {"match": "a", "to": "b", "value": "x / 2"}),
         ("s|a|b| = 'c | d'", {"match": "a", "to": "b", "value": "'c | d'"}),
-        ("s|a(?=b)|c| = x == 1", {"match": "a(?=b)", "to": "c", "value": "x == 1"}),
-        ("s=a=b= = x", {"match": "a", "to": "b", "value": "x"}),
         ("s/a/b/g = x", {"match": ".*a.*", "to": "${sub(key, 'a', 'b')}", "value": "x"}),
         (
             "s|a|h.${i}| = x[i] for i in range(x.shape[0])",
@@ -30,11 +27,9 @@ from tests.support.plans import plan_of
         ),
         ("s|a|b| = f('x for i in range(2)')", {"match": "a", "to": "b", "value": "f('x for i in range(2)')"}),
         ("drop:opt_state/.*", {"match": "opt_state/.*", "drop": True}),
-        ("drop:x = 1", {"match": "x = 1", "drop": True}),
         ("step = 0", {"match": "step", "value": "0"}),
         ("s = 0", {"match": "s", "value": "0"}),
         ("s/x = y == 1", {"match": "s/x", "value": "y == 1"}),
-        ("s/a/b = x / 2 / 3", {"match": "s/a/b", "value": "x / 2 / 3"}),
         ("s/a/b/c = x", {"match": "s/a/b/c", "value": "x"}),
         ("a.b/c[0] = cast(x, dtype='f4')", {"match": r"a\.b/c\[0\]", "value": "cast(x, dtype='f4')"}),
         ("  w  =  x * 2 ", {"match": "w", "value": "x * 2"}),
@@ -72,22 +67,16 @@ def test_a_choice_of_keys_is_a_pass_for_each_condition() -> None:
     [
         ("", "not a rule: `-e `"),
         ("step", "not a rule: `-e step`"),
-        ("step == 0", "not a rule"),
-        ("step=0", "not a rule"),
+        ("step=0", "The sign = stands between blanks"),
         ("= 0", "not a rule"),
-        ("add: = 0", "not a rule"),
         ("s|a|b", "is not of the form `s|REGEX|TEMPLATE|`"),
         ("s|(a|b)|c|", "is not of the form `s|REGEX|TEMPLATE|`"),
-        ("s|a|b|gi", "is not of the form `s|REGEX|TEMPLATE|`"),
         ("s|a|b|=x", "is not of the form `s|REGEX|TEMPLATE|`"),
         ("s|a|b| =", "is not of the form `s|REGEX|TEMPLATE|`"),
-        ("s|a|b| x", "is not of the form `s|REGEX|TEMPLATE|`"),
-        ("s|a|| = x", "the template is empty"),
         ("s||b|", "the regular expression is empty"),
         ("s|a||", "the template is empty"),
         ("drop:", "the regular expression is empty"),
         ("x\x1b = ", r"not a rule: `-e x\\x1b = `"),
-        ("keep:", "the regular expression is empty"),
     ],
 )
 def test_what_is_none(text: str, message: str) -> None:
@@ -119,16 +108,10 @@ def test_what_a_substitution_lacks(text: str, hint: str) -> None:
     assert caught.value.problems[0].hint == hint
 
 
-def test_blanks_around_the_sign() -> None:
-    with pytest.raises(UsageError, match="The sign = stands between blanks"):
-        document_of(["step=0"])
-
-
 @pytest.mark.parametrize(
     ("rule", "keys"),
     [
         ("s/block/layers/g", ["layers/0/layers", "layers/1/w", "emb"]),
-        ("s/b/B/g", ["Block/0/Block", "Block/1/w", "emB"]),
         (r"s|/|.|g", ["block.0.block", "block.1.w", "emb"]),
         (r"s|^block/||g", ["0/block", "1/w", "emb"]),
         (r"s|block/(\d)$|w|g", None),
@@ -185,14 +168,6 @@ def test_what_means_nothing_inside_keys_is_refused(replacement: str) -> None:
     assert caught.value.problems[0].code is not Code.INTERNAL
 
 
-@pytest.mark.slow("waits until the limit of time")
-def test_a_pattern_inside_keys_that_takes_too_long() -> None:
-    recipe = "version: 1\nrules: [{match: '.*', to: \"${sub(key, '(?:(?:a|aa)*)*[bc]', 'b')}\"}]\n"
-    with pytest.raises(SurgeryError) as caught:
-        plan_of(recipe, {"a" * 60: "int8[2]"})
-    assert caught.value.problems[0].code is Code.SLOW_PATTERN
-
-
 @pytest.mark.parametrize(
     ("rule", "inside"),
     [
@@ -200,8 +175,6 @@ def test_a_pattern_inside_keys_that_takes_too_long() -> None:
         ("s/block/layers/ = x.T", "s/block/layers/g = x.T"),
         ("s|a|${n}|", None),
         ("s/block/layers/g", None),
-        ("drop:a", None),
-        ("keep:a", None),
         ("a = 1", None),
     ],
 )

@@ -6,7 +6,7 @@ import pytest
 
 from ckpt_surgery.core.errors import FunctionError, UsageError
 from ckpt_surgery.language.expressions.configs import Config, Layer
-from ckpt_surgery.language.params import ParamSource, ParamValue, overridden, resolved, type_name, unsaid
+from ckpt_surgery.language.params import ParamSource, ParamValue, overridden, resolved, unsaid
 from ckpt_surgery.language.schema.fields import Param
 
 CONFIG = Config(
@@ -59,11 +59,9 @@ def test_defaults_are_grouped_by_their_reason() -> None:
         (0.5, "7", 7.0),
         (True, "false", False),
         ("a", "7", "7"),
-        ("a", "b=c", "b=c"),
         ((1,), "[1, a]", (1, "a")),
         (("a", "b"), "[c]", ("c",)),
         (("a", "b"), "c*", ("c*",)),
-        (("a", "b"), "7", ("7",)),
     ],
 )
 def test_overrides_have_the_type_of_the_default(default: Any, text: str, value: Any) -> None:
@@ -76,7 +74,6 @@ def test_overrides_have_the_type_of_the_default(default: Any, text: str, value: 
     [
         ("p", "`p` is not of the form NAME=VALUE"),
         ("q=1", "unknown param `q`; the recipe has p, list, texts, flag"),
-        ("lsit=1", "unknown param `lsit`; did you mean `list`?"),
         ("p=1.5", "`p` has to be an integer, not '1.5'"),
         *((f"p={text}", f"`p` has to be an integer, not '{text}'") for text in ("", "[1", "true", "010")),
         *((f"flag={text}", f"`flag` has to be true or false, not '{text}'") for text in ("yes", "1")),
@@ -90,13 +87,3 @@ def test_wrong_overrides(override: str, message: str) -> None:
         params = {"p": param(1), "list": param((1,)), "texts": param(("a",)), "flag": param(True)}
         overridden(params, [override])
     assert [problem.message for problem in caught.value.problems] == [message]
-
-
-def test_types_have_names() -> None:
-    assert [type_name(v) for v in (True, 1, 0.5, "a", (1,))] == [
-        "true or false",
-        "an integer",
-        "a number",
-        "text",
-        "a list such as [1, 2]",
-    ]
