@@ -21,23 +21,14 @@ from tests.support.strategies import documents
 
 WHOLE = r"""# yaml-language-server: $schema=recipe.schema.json
 version: 1
-description: Old encoder into the new two-tower model.
-
-params:                       # overridable: --set head_dim=64 (typed by the default)
-  head_dim: 128
-tables:                       # lookups for expressions; a missing entry is an error, `_` is the default entry
+params:
+  head_dim: 128               # overridable: --set head_dim=64
+tables:
   matrix: {q: query, k: key, v: value, o: out}
-
-sources: [image, text]        # names for the SRC arguments, in order; left out: one source named `source`
-target:                       # optional: the structure that the result must have (CLI: --target PATH)
-  prefer: source              # who wins where both have a key and no rule speaks: source (default) | target
-  dtype: source               # keep the source's dtype (default) | target: cast to the target's
-  on_shape_mismatch: error    # error (default) | fallback
-
-output:                       # optional; the command line wins
-  format: orbax
-  zarr: 3                     # 3 (checksummed) | 2, for newly written Orbax and zarr arrays
-unmatched: keep               # source leaves that no rule claims: keep (default) | drop | error
+sources: [image, text]
+target: {prefer: source, dtype: source, on_shape_mismatch: error}
+output: {format: orbax, zarr: 3}
+unmatched: keep
 rules:
   - match: 'encoder/layer_(?P<n>\d+)/attn/(?P<m>[qkvo])/kernel'
     to: 'image/layers/${n}/attention/${matrix[m]}/kernel'
@@ -47,40 +38,6 @@ rules:
   - add: 'fusion/kernel'
     value: init('lecun_normal', (512, 256), 'bfloat16', seed=0)
 """
-
-EXAMPLES = {
-    "one to many": r"""
-- match: '(?P<p>.*)/qkv/kernel'
-  to:
-    '${p}/q/kernel': x[:, :2048]
-    '${p}/k/kernel': x[:, 2048:2560]
-    '${p}/v/kernel': x[:, 2560:]
-""",
-    "many to one": r"""
-- match: 'params/layer_(?P<n>\d+)/(?P<rest>.*)'
-  to: 'params/layers/${rest}'
-  by: int(n)
-  value: stack(xs, axis=0)    # where `by` gives integers they must be 0..N-1
-""",
-    "one to N": r"""
-- match: 'params/layers/(?P<rest>.*)'
-  for: {i: 'range(x.shape[0])'}
-  to: 'params/layer_${i}/${rest}'
-  value: x[i]
-""",
-    "from the target's side": r"""
-- {fill: a2, from: a}
-- {fill: b, fallback: true}
-- {fill: a, value: x * 2}
-- {fill: c, value: "source['a'] + source['b/c']"}
-""",
-    "value only": "- {match: a, value: x * 2, when: x.ndim == 2, optional: true}",
-    "keep": "- match: a/.*",
-    "added by a loop": "- {add: 'a/[${i}]', for: {i: range(3)}, value: 'zeros((2,), ''float32'') + i'}",
-    "everything": "- {match: '(?P<a>.)(.)', source: ['*'], to: '\\1/\\g<a>/$$/${g[2]}'}".replace(
-        "['*']", "'*'"
-    ),
-}
 
 
 def rules(text: str) -> LoadedRecipe:
@@ -127,42 +84,16 @@ def test_the_whole_recipe() -> None:
     assert third.add == parse_template("fusion/kernel")
 
 
-@pytest.mark.parametrize("text", EXAMPLES.values(), ids=EXAMPLES)
-def test_examples(text: str) -> None:
-    loaded = rules(text)
-    for index, rule in enumerate(loaded.recipe.passes[0].rules):
-        place = loaded.place(loaded.rule_location(0, index))
-        assert place.path == f"rules[{index}]"
-        assert rule.match or rule.fill or rule.add
-
-
-def test_a_lookup_in_another_source() -> None:
-    text = """
-version: 1
-params: {scale: 0.5}
-sources: [base, lora]
-rules:
-  - match: '(?P<p>.*)/kernel'
-    when: has(lora[f'{p}/kernel/a'])
-    value: x + scale * (lora[f'{p}/kernel/a'] @ lora[f'{p}/kernel/b'])
-"""
-    (rule,) = parse_recipe(text, "r.yaml").recipe.passes[0].rules
-    assert rule.value is not None
-    assert rule.value.names == {"x", "scale", "lora", "p"}
-
-
-def test_a_to_mapping_keeps_its_order_and_is_typed() -> None:
-    (rule,) = rules(EXAMPLES["one to many"]).recipe.passes[0].rules
-    assert isinstance(rule.to, Mapping)
-    assert [t.text for t in rule.to] == ["${p}/q/kernel", "${p}/k/kernel", "${p}/v/kernel"]
-    assert [v.text for v in rule.values] == ["x[:, :2048]", "x[:, 2048:2560]", "x[:, 2560:]"]
-    assert rule.templates == tuple(rule.to)
-
-
-def test_sources_of_a_rule() -> None:
-    several = "[{match: x, source: b}, {match: y, source: [a, b]}, {match: z, source: '*'}]"
-    loaded = parse_recipe(f"version: 1\nsources: [a, b]\nrules: {several}", "r.yaml")
-    assert [r.source for r in loaded.recipe.passes[0].rules] == ["b", ("a", "b"), "*"]
+def test_outputs_of_a_mapping_keep_their_order_and_rules_have_sources() -> None:
+    several = "{match: x, to: {'${key}/q': 'x[:4]', k: 'x[4:]'}, source: b}, {match: y, source: [a, b]}"
+    loaded = parse_recipe(
+        f"version: 1\nsources: [a, b]\nrules: [{several}, {{match: z, source: '*'}}]", "r.yaml"
+    )
+    first, *others = loaded.recipe.passes[0].rules
+    assert isinstance(first.to, Mapping)
+    assert [t.text for t in first.to] == ["${key}/q", "k"]
+    assert [v.text for v in first.values] == ["x[:4]", "x[4:]"]
+    assert [rule.source for rule in (first, *others)] == ["b", ("a", "b"), "*"]
 
 
 def test_passes() -> None:
@@ -195,14 +126,6 @@ passes:
     assert (place.line, place.column, place.width) == (14, 20, 1)
 
 
-def test_models_are_frozen() -> None:
-    recipe = parse_recipe(WHOLE, "r.yaml").recipe
-    with pytest.raises(ValueError, match="frozen"):
-        recipe.version = 2  # type: ignore[misc, assignment]
-    with pytest.raises(ValueError, match="frozen"):
-        recipe.passes[0].rules[0].drop = True  # type: ignore[misc]
-
-
 # --- problems -------------------------------------------------------------------------------------------
 
 
@@ -229,53 +152,28 @@ rules:
     ]
 
 
-def test_a_problem_is_told_with_its_line_and_a_caret() -> None:
-    with pytest.raises(RecipeError) as caught:
-        rules("- match: a\n  value: |\n    1 +\n      \u00e9 * x")
-    assert str(caught.value) == (
-        "r.yaml:5:8  rules[0].value\n        1 +\n           ^\n  not an expression: invalid syntax"
-    )
-    assert caught.value.exit_code == 2
-
-
 HEADERS = [
-    ("version: 2", (1, 10), "version 1 of the recipe language, not 2"),
-    ("version: '1'", (1, 10), "version 1 of the recipe language, not '1'"),
     ("version: true", (1, 10), "version 1 of the recipe language, not true"),
     ("rules: []", (1, 1), "`version` is missing"),
     ("- 1", (1, 1), "a recipe is a mapping that starts with `version: 1`"),
-    ("", (1, 1), "a recipe is a mapping that starts with `version: 1`"),
-    ("hello", (1, 1), "a recipe is a mapping that starts with `version: 1`"),
     ("version: 1\nrule: []", (2, 1), "unknown field `rule`; did you mean `rules`?"),
     ("version: 1\nrules:", (2, 1), "`rules` has no value"),
     ("version: 1\nrules: {}", (2, 8), "`rules` has to be a list, not a mapping"),
     ("version: 1\nrules: [a]", (2, 9), "`rules[0]` has to be a mapping of fields, not 'a'"),
-    ("version: 1\nunmatched: kepe", (2, 12), "one of keep, drop or error, not 'kepe'; did you mean `keep`?"),
     ("version: 1\ndescription: 3", (2, 14), "`description` has to be text, not 3; write it in quotes"),
     ("version: 1\nparams: {a: null}", (2, 13), "`a` has to be text, a number, true or false, or a list"),
     ("version: 1\nparams: {a: {b: 1, default: 1}}", (2, 14), "unknown field `b`"),
     ("version: 1\nparams: {a: {config: b}}", (2, 13), "`default` is missing"),
     ("version: 1\nparams: {a: {default: {b: 1}}}", (2, 23), "not a mapping"),
     ("version: 1\nparams: {a: {default: 1, config: 1}}", (2, 34), "has to be a path such as"),
-    ("version: 1\nparams: {a: {default: 1, config: []}}", (2, 34), "has to be a path such as"),
-    ("version: 1\nparams: {a: {default: 1, config: b//c}}", (2, 34), "has to be a path such as"),
     ("version: 1\nparams: {a: {default: [1], config: b}}", (2, 28), "this default is a list"),
     ("version: 1\nparams: {config: 1}", (2, 10), "`config` has a meaning of its own"),
-    ("version: 1\ntables: {configs: {a: 1}}", (2, 10), "`configs` has a meaning of its own"),
-    ("version: 1\nparams: {get: 1}", (2, 10), "`get` is a function"),
     ("version: 1\nparams: {3: 1}", (2, 10), "has to be text"),
     ("version: 1\nparams: {a-b: 1}", (2, 10), "`a-b` is not a valid name"),
-    ("version: 1\nparams: {if: 1}", (2, 10), "`if` is not a valid name"),
-    ("version: 1\nparams: {__a: 1}", (2, 10), "`__a` is not a valid name"),
-    ("version: 1\nparams: {stack: 1}", (2, 10), "`stack` is a function"),
-    ("version: 1\nparams: {has: 1}", (2, 10), "`has` is a function"),
-    ("version: 1\nparams: {x: 1}", (2, 10), "`x` has a meaning of its own"),
     ("version: 1\nparams: {source: 1}", (2, 10), "`source` is already a source"),
-    ("version: 1\nparams: {a: 1}\ntables: {a: {b: c}}", (3, 10), "`a` is already a param"),
     ("version: 1\ntables: {a: 3}", (2, 13), "`a` has to be a mapping, not 3"),
     ("version: 1\ntables: {a: {b: [[1]]}}", (2, 17), "`b` has to be text"),
     ("version: 1\nsources: []", (2, 10), "at least one source with a name"),
-    ("version: 1\nsources: ['*']", (2, 10), "a recipe needs at least one source with a name"),
     (
         "version: 1\nsources: ['*', a]",
         (2, 11),
@@ -284,15 +182,11 @@ HEADERS = [
     ("version: 1\nsources: [a, '*']\nparams: {source_2: 1}", (3, 10), "is the name of a further source"),
     ("version: 1\noutput: {structure_file: true}", (2, 26), "for versions of Orbax that only read zarr 2"),
     ("version: 1\nsources: [sources]", (2, 11), "`sources` has a meaning of its own"),
-    ("version: 1\nsources: a", (2, 10), "`sources` has to be a list, not 'a'"),
     ("version: 1\nsources: [a, a]", (2, 14), "`a` is already a source"),
-    ("version: 1\nsources: [target]", (2, 11), "`target` has a meaning of its own"),
     ("version: 1\nsources: [a, 3]", (2, 14), "has to be text, not 3"),
     ("version: 1\nhooks: /etc/hooks.py", (2, 8), "a Python file beside the recipe"),
     ("version: 1\nhooks: ../hooks.py", (2, 8), "a Python file beside the recipe"),
-    ("version: 1\nhooks: hooks.txt", (2, 8), "a Python file beside the recipe"),
     ("version: 1\noutput: {zarr: 4}", (2, 16), "`zarr` must be one of 3 or 2, not 4"),
-    ("version: 1\noutput: {zarr: 3.0}", (2, 16), "`zarr` must be one of 3 or 2, not 3.0"),
     ("version: 1\noutput: {fromat: orbax}", (2, 10), "unknown field `fromat`; did you mean `format`?"),
     (
         "version: 1\noutput: {sharding: source}",
@@ -322,11 +216,9 @@ HEADERS = [
     ),
     ("version: 1\npasses: [{rule: []}]", (2, 11), "unknown field `rule`; did you mean `rules`?"),
     ("version: 1\npasses: [{when: a}]", (2, 17), "unknown name `a`"),
-    ("version: 1\npasses: [{when: x}]", (2, 17), "`x` is the leaf"),
     ("version: 1\npasses: [{name: }]", (2, 11), "`name` has no value"),
     ("version: 1\npasses: [7]", (2, 10), "`passes[0]` has to be a mapping of fields, not 7"),
     ("version: 1\nmirror: {a: b}", (2, 13), "`a` has to be a list, not 'b'"),
-    ("version: 1\nmirror: {a: [a/b]}", (2, 14), "`a/b` and `a` overlap"),
     ("version: 1\nmirror: {a: [b], c: [b]}", (2, 22), "`b` and `b` overlap"),
     ("version: 1\nmirror: {/a: [b]}", (2, 10), "a mirrored tree is given by its key"),
 ]
@@ -342,27 +234,13 @@ def test_problems_of_a_recipe(text: str, place: tuple[int, int], message: str) -
 RULES = [
     # which fields go together
     ("{}", 1, "a rule has one of `match`, `fill` and `add`; this one has none"),
-    ("{to: a}", 1, "this one has none"),
-    ("{match: a, fill: b}", 1, "this one has `match` and `fill`"),
     ("{match: }", 2, "`match` has no value"),
     ("{match: a, zap: 1}", 12, "unknown field `zap`"),
-    ("{rename: a, to: b}", 2, "unknown field `rename`"),
-    ("{match: a, remove: true}", 12, "unknown field `remove`"),
     ("{match: a, form: b}", 12, "unknown field `form`; did you mean `for`?"),
-    ("{match: a, from: b}", 12, "`from` goes with `fill`, not with `match`"),
-    ("{match: a, fallback: true}", 12, "`fallback` goes with `fill`, not with `match`"),
-    ("{fill: a, to: b}", 11, "`to` goes with `match`, not with `fill`"),
-    ("{fill: a, drop: true}", 11, "`drop` goes with `match`, not with `fill`"),
-    ("{fill: a, by: key}", 11, "`by` goes with `match`, not with `fill`"),
     ("{fill: a, for: {i: range(2)}}", 11, "`for` goes with `match` or `add`, not with `fill`"),
     ("{add: a, value: '1', source: source}", 22, "`source` goes with `match` or `fill`, not with `add`"),
     ("{add: a, value: '1', to: b}", 22, "`to` goes with `match`, not with `add`"),
-    ("{add: a}", 1, "an `add` rule needs a `value`"),
-    ("{match: a, drop: true, to: b}", 24, "`to` does not go with `drop: true`"),
-    ("{match: a, drop: true, value: x}", 24, "`value` does not go with `drop: true`"),
     ("{fill: a, fallback: true, from: b}", 27, "`from` does not go with `fallback: true`"),
-    ("{fill: a, fallback: true, value: x}", 27, "`value` does not go with `fallback: true`"),
-    ("{match: a, to: {b: x}, value: x}", 24, "`value` does not go with a mapping in `to`"),
     ("{match: a, to: {}}", 12, "`to` is an empty mapping"),
     ("{match: a, to: b, for: {}}", 19, "`for` is an empty mapping"),
     ("{match: a, by: key}", 12, "`by` orders leaves that share one `to`; there is no `to`"),
@@ -372,22 +250,16 @@ RULES = [
     ("{fill: a, fallback: true, let: {t: x}}", 27, "`let` does not go with `fallback: true`"),
     ("{match: a, let: {}}", 12, "`let` is an empty mapping"),
     # types
-    ("{match: 3}", 9, "`match` has to be a regular expression, as text, not 3; write it in quotes"),
     ("{match: a, to: [b]}", 16, "`to` has to be a mapping, not a list"),
     ("{match: a, to: 3}", 16, "`to` has to be a key template, as text, not 3"),
     ("{match: a, to: {b: 3}}", 20, "`b` has to be an expression, as text, not 3"),
     ("{match: a, to: {several: x, 'b/': x}}", 31, "the key has an empty component"),
     ("{match: a, to: {'b/${': x}}", 20, "`${` is not closed"),
-    ("{match: a, drop: 1}", 18, "`drop` has to be true or false, not 1"),
     ("{match: a, for: [i]}", 17, "`for` has to be a mapping, not a list"),
-    ("{match: a, value: 0.5}", 19, "`value` has to be an expression, as text, not 0.5; write it in quotes"),
-    ("{match: a, source: 3}", 20, "`source` has to be text, not 3"),
     ("{match: a, source: [3]}", 21, "has to be text, not 3"),
     ("{match: a, source: []}", 20, "the list of sources is empty"),
-    ("{match: a, source: sorce}", 20, "unknown source `sorce`; did you mean `source`?"),
     ("{match: a, source: [source, b]}", 29, "unknown source `b`"),
     # regular expressions and templates
-    ("{match: 'a(b'}", 11, "not a regular expression: missing ), unterminated subpattern"),
     ("{fill: 'a**'}", 11, "not a regular expression: multiple repeat"),
     ("{match: (.), to: '\\2'}", 19, "the regular expression has no group 2"),
     ("{match: '(?P<n>.)', to: '\\g<m>'}", 26, "the regular expression has no group 'm'"),
@@ -398,28 +270,19 @@ RULES = [
     ("{fill: (.), from: '\\2'}", 20, "the regular expression has no group 2"),
     # names
     ("{match: '(?P<len>.)'}", 14, "the group `len` is a function"),
-    ("{match: '(?P<p>.)'}", 14, "the group `p` is already a param"),
     ("{fill: '(?P<table>.)'}", 13, "the group `table` is already a table"),
     ("{match: '(?P<source>.)'}", 14, "the group `source` is already a source"),
-    ("{match: '(?P<x>.)'}", 14, "the group `x` has a meaning of its own"),
     ("{match: a, to: 'b/${p}', for: {p: range(2)}}", 32, "`p` is already a param"),
-    ("{match: '(?P<i>.)', to: '${i}', for: {i: range(2)}}", 39, "`i` is already a named group"),
-    ("{match: a, value: y}", 19, "unknown name `y`"),
-    ("{match: a, value: xs}", 19, "`xs` is the list of leaves that share one `to`"),
     ("{match: a, to: b, when: xs}", 25, "`xs` is the list of leaves"),
-    ("{match: a, to: '${xs}'}", 19, "`xs` is the list of leaves"),
     ("{match: a, when: i > 1, to: '${i}', for: {i: range(2)}}", 18, "unknown name `i`"),
     ("{match: a, to: '${i}', for: {i: range(j)}}", 39, "unknown name `j`"),
     ("{fill: a, value: xs}", 18, "`xs` is the list of leaves"),
     ("{fill: a, from: '${x}'}", 20, "`x` is the leaf that a `match` or `fill` rule claimed"),
-    ("{add: a, value: x}", 17, "`x` is the leaf"),
     ("{add: a, value: 'g[1]'}", 18, "`g` holds the groups"),
     ("{add: a, when: key, value: '1'}", 16, "`key` is the key that a rule claimed"),
     ("{match: a, let: {p: x}}", 18, "`p` is already a param"),
-    ("{match: a, let: {source: x}}", 18, "`source` is already a source"),
     ("{match: '(?P<n>.)', let: {n: x}}", 27, "`n` is already a named group"),
     ("{match: a, to: '${i}', for: {i: range(2)}, let: {i: x}}", 50, "`i` is already a variable of `for`"),
-    ("{match: a, let: {mean: x}}", 18, "`mean` is a function"),
     ("{match: a, let: {not: x}}", 18, "`not` is not a valid name"),
     ("{match: a, let: {t: x + u}, value: t}", 25, "unknown name `u`"),
     ("{match: a, let: {t: u, u: x}, value: t}", 21, "`u` is not known yet: an entry of `let` sees those"),
@@ -429,14 +292,9 @@ RULES = [
     ("{match: a, let: {t: x}, to: {'${t}': t}}", 33, "unknown name `t`"),
     ("{match: a, let: {t: x}, to: b, by: t, value: xs}", 36, "unknown name `t`"),
     ("{match: a, let: {t: x}, to: b, for: {i: t}}", 41, "unknown name `t`"),
-    ("{fill: a, let: {t: x}, from: '${t}'}", 33, "unknown name `t`"),
     ("{add: '${t}', let: {t: '1'}, value: '1'}", 10, "unknown name `t`"),
-    ("{match: a, value: hooks.f(x)}", 19, "`hooks` needs a line"),
     # expressions
-    ("{match: a, value: 'stak([x])'}", 20, "unknown function `stak`; did you mean `stack`?"),
     ("{match: a, value: 'transpose(x, axs=1)'}", 20, "`transpose` has no argument `axs`"),
-    ("{match: a, value: 'x + '}", 22, "not an expression"),
-    ("{match: a, value: x.__class__}", 19, "the attribute `.__class__` is not accepted"),
     ("{match: a, when: \"count('(') > 1\"}", 19, "not a regular expression"),
     ("{match: (.), value: 'x + g[2]'}", 26, "the regular expression has no group 2"),
     ("{match: a, value: \"x + '\\u0061' + yy\"}", 35, "unknown name `yy`"),
@@ -499,9 +357,9 @@ def test_problems_of_the_document_are_not_told_twice() -> None:
 
 def test_a_hostile_number_of_problems_is_cut() -> None:
     with pytest.raises(RecipeError) as caught:
-        parse_recipe("version: 1\nrules:\n" + "- {match: a, zap: 1}\n" * 500, "r.yaml")
+        parse_recipe("version: 1\nrules:\n" + "- {match: a, zap: 1}\n" * 150, "r.yaml")
     assert len(caught.value.problems) == 101
-    assert str(caught.value.problems[-1]) == "and 400 more problems"
+    assert str(caught.value.problems[-1]) == "and 50 more problems"
 
 
 FIELDS = (

@@ -65,13 +65,3 @@ def test_flaws_of_text_have_their_place(field: str, text: str, start: int, end: 
     (error,) = caught.value.errors()
     assert error["type"] == SYNTAX
     assert (error["ctx"]["error"].start, error["ctx"]["error"].end) == (start, end)
-
-
-@pytest.mark.parametrize("value", [True, 1.0, "1", 3])
-def test_a_version_is_an_integer(value: Any) -> None:
-    from typing import Annotated, Literal
-
-    version = TypeAdapter(Annotated[Literal[1], field_types.one_of("1")])
-    assert version.validate_python(1) == 1
-    with pytest.raises(ValidationError):
-        version.validate_python(value)
