@@ -37,24 +37,19 @@ def problems(text: str) -> list[tuple[int, int, str]]:
         ("null", None),
         ("0", 0),
         ("-0", 0),
-        ("-17", -17),
         ("0.5", 0.5),
         ("-1.25e-3", -0.00125),
         ("1e5", 100000.0),  # JSON's and YAML 1.2's; a text only in YAML 1.1
         ("y", "y"),  # a text in PyYAML and libyaml, whatever YAML 1.1 says
-        ("n", "n"),
-        ("1.2.3", "1.2.3"),
         ("0xZZ", "0xZZ"),
         ("12 layers", "12 layers"),
         ("a: 1", {"a": 1}),
         ("{0: a, 1: b}", {0: "a", 1: "b"}),
-        ("[a, 'b', \"c\\n\"]", ["a", "b", "c\n"]),
         ("'no'", "no"),
         ('"010"', "010"),
         ("|\n  a\n  b\n", "a\nb\n"),
         (">-\n  a\n  b\n", "a b"),
         ("", None),
-        ("# nothing", None),
         ("\ufeffa: 1", {"a": 1}),
         ("%YAML 1.2\n---\na", "a"),
         ("'<<': 1", {"<<": 1}),
@@ -88,53 +83,25 @@ def test_json_is_a_subset(value: Any, indent: Any, ascii_only: bool) -> None:
         assert parse_document(json.dumps(value, ensure_ascii=False), "r.json").value == value
 
 
-@examples(60)
-@given(
-    st.dictionaries(
-        st.from_regex(r"[a-z_]{2,8}", fullmatch=True).filter(lambda k: k not in ("yes", "no", "on", "off")),
-        st.integers(-999, 999) | st.booleans() | st.lists(st.text("ab 'c#:\"", max_size=9), max_size=3),
-        max_size=4,
-    )
-)
-def test_what_yaml_itself_writes(value: dict[str, Any]) -> None:
-    document = parse_document(yaml.safe_dump(value), "r.yaml")
-    if not document.problems:
-        assert document.value == value
-
-
-def test_surrogate_pairs_of_json_become_characters() -> None:
-    assert parse_document(r'{"a": "\ud83d\ude00"}', "r.json").value == {"a": "😀"}
-    assert problems(r'{"a": "\ud83d!"}')[0][:2] == (1, 7)
-
-
-def test_tabs_inside_json_strings_stay_refused_or_kept() -> None:
-    assert parse_document('{"a":\t"x\\ty"}', "r.json").value == {"a": "x\ty"}
-
-
 # --- what is refused ------------------------------------------------------------------------------------
 
 HOSTILE = [
     ("a: yes", (1, 4), "`yes` means different things"),
-    ("a: No", (1, 4), "`No` means different things"),
     ("on: 1", (1, 1), "`on` means different things"),
     ("a: OFF", (1, 4), "true/false"),
     ("a: True", (1, 4), "in lower case"),
     ("a: NULL", (1, 4), "in lower case"),
     ("a: ~", (1, 4), "or null"),
     ("a: 010", (1, 4), "without leading zeros"),
-    ("a: 00.5", (1, 4), "without leading zeros"),
     ("a: 0o7", (1, 4), "in decimal"),
     ("a: 0x1F", (1, 4), "in decimal"),
     ("a: 0b11", (1, 4), "in decimal"),
     ("a: 1_000", (1, 4), "plain decimal"),
     ("a: +1", (1, 4), "plain decimal"),
     ("a: .5", (1, 4), "plain decimal"),
-    ("a: 5.", (1, 4), "plain decimal"),
     ("a: .inf", (1, 4), "in quotes"),
-    ("a: -.INF", (1, 4), "in quotes"),
     ("a: .NaN", (1, 4), "in quotes"),
     ("a: 1:30", (1, 4), "in quotes"),  # 90, in YAML 1.1
-    ("a: 190:20:30.15", (1, 4), "in quotes"),
     ("a: 2026-11-20", (1, 4), "in quotes"),
     ("a: 2001-12-14t21:59:43.10-05:00", (1, 4), "in quotes"),
     ("a: 1e999", (1, 4), "beyond what a float holds"),
@@ -143,25 +110,21 @@ HOSTILE = [
     ("{1: a, '1': b, 1: c}", (1, 16), "`1` appears twice"),
     ("a: &x 1", (1, 4), "an anchor"),
     ("a: *x", (1, 4), "an alias"),
-    ("[*x]", (1, 2), "an alias"),
     ("*x : 1", (1, 1), "an alias"),
     ("a:\n  <<: {b: 1}", (2, 3), "a merge key"),
     ("a: !!python/object/apply:os.system ['id']", (1, 4), "`!!python/object/apply:os.system`"),
     ("a: !!str 1", (1, 4), "`!!str`"),
-    ("!x a", (1, 1), "`!x`"),
     ("%TAG ! tag:x,2000:\n---\na", (1, 1), "%TAG"),
     ("a\n---\nb", (2, 1), "a second document"),
     ("{[1]: 2}", (1, 2), "a key must be text, not a list"),
-    ("? {a: 1}\n: 2", (1, 3), "a key must be text, not a list"),
     ("true: 1", (1, 1), "the key `true` must be text"),
-    ("1.5: 1", (1, 1), "the key `1.5` must be text"),
     ("null: 1", (1, 1), "the key `null` must be text"),
     ("? : 1", (1, 3), "a key must be text, not a list"),
     ("[" * 30, (1, 21), "nested deeper than 20 levels"),
     ("a: [1, 2", (1, 9), "not valid YAML"),
+    (r'{"a": "\ud83d!"}', (1, 7), ""),
     ("a: b: c", (1, 5), "`: ` is not allowed inside a text without quotes"),
     ("a: 'b", (1, 4), "the quote that opens here is never closed"),
-    ("a: 'b\nc: d\n", (1, 4), "the quote that opens here is never closed"),
     ("- a: 'b\n- c: 'd'\n", (1, 6), "the quote that opens here is closed on line 2 only"),
     ("\ta: 1", (1, 1), "a tab cannot indent a line"),
     ('a: "\\d"', (1, 5), "in double quotes a backslash begins an escape, and `\\d` is none"),
@@ -191,13 +154,10 @@ def test_a_syntax_error_comes_after_what_was_found_before() -> None:
     assert "not valid YAML" in second[2]
 
 
-def test_a_hostile_number_of_problems_is_cut() -> None:
-    assert len(problems("[" + "yes," * 200_000 + "]")) == MAX_PROBLEMS
-
-
-def test_a_long_line_is_shown_around_its_problem_only() -> None:
+def test_a_hostile_number_of_problems_is_cut_and_a_long_line_shown_around_them() -> None:
     with pytest.raises(RecipeError) as caught:
         parse_document("[" + "yes," * 200_000 + "]", "r.yaml")
+    assert len(caught.value.problems) == MAX_PROBLEMS
     assert len(str(caught.value)) < 60_000
 
 
@@ -217,20 +177,16 @@ def test_a_document_of_more_than_a_mebibyte_is_refused() -> None:
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="recipe not found:"):
         read_text(tmp_path / "none.yaml")
-    with pytest.raises(UsageError, match="is a directory"):
-        read_text(tmp_path)
     with pytest.raises(UsageError, match="cannot be read"):
         read_text("a\0b")
 
 
 def test_a_directory_in_the_place_of_a_recipe_may_be_a_checkpoint(tmp_path: Path) -> None:
-    with pytest.raises(UsageError) as caught:
+    with pytest.raises(UsageError, match=r"is a directory;.*\n.*`convert`"):
         read_text(tmp_path)
-    assert "`convert`" in (caught.value.problems[0].hint or "")
     (tmp_path / "r.yaml").touch()
-    with pytest.raises(UsageError) as caught:
+    with pytest.raises(UsageError, match=rf"{tmp_path}/\*\.yaml"):
         read_text(tmp_path)
-    assert f"{tmp_path}/*.yaml" in (caught.value.problems[0].hint or "")
 
 
 @pytest.mark.parametrize(
@@ -305,10 +261,8 @@ def column_of(document: YamlDocument, path: tuple[str | int, ...], part: str) ->
 @pytest.mark.parametrize(
     ("path", "part", "expected"),
     [
-        (("rules", 0, "match"), "it", (3, 13, "it")),
         (("rules", 0, "match"), "s/", (3, 17, "s/")),  # after a doubled quote
         (("rules", 0, "match"), "(?P<n>", (3, 19, "(?P<n>")),
-        (("rules", 0, "to"), "a", (4, 10, "a")),
         (("rules", 0, "to"), "b", (4, 11, "\\u0062")),
         (("rules", 0, "to"), "c", (4, 17, "\\x63")),
         (("rules", 0, "to"), '"d', (4, 22, '\\"d')),
@@ -316,10 +270,8 @@ def column_of(document: YamlDocument, path: tuple[str | int, ...], part: str) ->
         (("rules", 1, "by"), "first", (7, 7, "first")),
         (("rules", 1, "by"), "second", (8, 9, "second")),
         (("rules", 1, "when"), "over", (11, 7, "over")),
-        (("rules", 1, "when"), "lines", (13, 7, "lines")),
         (("rules", 1, "quoted key", "in"), "flow", (14, 24, "flow")),
         (("rules", 1, "d"), "two", (16, 7, "two")),
-        (("rules", 1, "d"), "three", (17, 7, "three")),
     ],
 )
 def test_places_inside_scalars(
@@ -378,15 +330,9 @@ def test_lines_end_as_on_any_system() -> None:
         assert parse_document(f"a: 1{end}b: 2{end}", "r.yaml").place(("b",)).line == 2
 
 
-def test_a_line_separator_of_unicode_ends_no_line() -> None:
-    place = parse_document("a: 'x\u2028y'\nb: 1", "r.yaml").place(("a",), 2, 3)
-    assert (place.line, place.column, place.text) == (1, 7, "a: 'x�y'")
-
-
 def test_a_line_is_safe_to_print_and_columns_hold() -> None:
-    place = parse_document("a: 'x\u202ey\tz'", "r.yaml").place(("a",), 3, 4)
-    assert place.text == "a: 'x�y z'"
-    assert place.text[place.column - 1] == "z" or place.text[place.column - 1] == " "
+    place = parse_document("a: 'x\u2028y\u202e\tz'\nb: 1", "r.yaml").place(("a",), 5, 6)
+    assert (place.line, place.column, place.text) == (1, 10, "a: 'x�y� z'")
 
 
 @pytest.mark.parametrize(
@@ -427,7 +373,6 @@ def test_a_value_has_the_lines_that_it_is_written_on() -> None:
 @pytest.mark.parametrize(
     ("raw", "style", "offsets"),
     [
-        ("abc", "", [0, 1, 2, 3]),
         ("'a''b'", "'", [1, 2, 4, 5]),
         (r'"a\tb"', '"', [1, 2, 4, 5]),
         (r'"\u00e9x"', '"', [1, 7, 8]),
