@@ -12,7 +12,9 @@ from safetensors.numpy import load_file, save_file
 import ckpt_surgery
 from ckpt_surgery.core.errors import RecipeError, SurgeryError, UsageError
 from ckpt_surgery.core.problem_codes import Code
+from ckpt_surgery.language.files import load_document, read_text
 from ckpt_surgery.language.loading import load_recipe, parse_recipe
+from ckpt_surgery.language.yaml.parsing import MAX_BYTES
 from ckpt_surgery.merging.reading import parse_config, read_config
 from tests.support.command_line import run
 
@@ -102,3 +104,45 @@ def test_names_of_nothing_get_no_guess(here: Path) -> None:
         load_recipe("zzz.yaml")
     with pytest.raises(UsageError, match=r"^configuration not found: zzz\.yaml$"):
         read_config("zzz.yaml")
+
+
+def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="recipe not found:"):
+        read_text(tmp_path / "none.yaml")
+    with pytest.raises(UsageError, match="cannot be read"):
+        read_text("a\0b")
+
+
+def test_a_directory_in_the_place_of_a_recipe_may_be_a_checkpoint(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"is a directory;.*\n.*`convert`"):
+        read_text(tmp_path)
+    (tmp_path / "r.yaml").touch()
+    with pytest.raises(UsageError, match=rf"{tmp_path}/\*\.yaml"):
+        read_text(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"a: \xff", "not UTF-8 text: byte 3 is 0xff"),
+        ("a: 1".encode("utf-16"), "not UTF-8 text: byte 0 is 0xff"),
+        (b"\x00" * 10, "U\\+0000 is not allowed"),
+        (b"\x93NUMPY\x01\x00", "not UTF-8 text"),
+        (b"x" * (MAX_BYTES + 1), "larger than 1 MiB"),
+    ],
+)
+def test_files_that_are_not_documents(tmp_path: Path, data: bytes, message: str) -> None:
+    path = tmp_path / "r.yaml"
+    path.write_bytes(data)
+    with pytest.raises(RecipeError, match=message):
+        load_document(path)
+
+
+def test_load_document_raises_all_problems(tmp_path: Path) -> None:
+    path = tmp_path / "r.yaml"
+    path.write_text("a: no\nb: 010\n")
+    with pytest.raises(RecipeError) as caught:
+        load_document(path)
+    assert [p.place.line for p in caught.value.problems if p.place] == [1, 2]
+    path.write_text("a: [1]")
+    assert load_document(path).value == {"a": [1]}
