@@ -1,4 +1,4 @@
-"""Files that are given as a recipe and are something else."""
+"""Files that are given as a recipe: their text, and those that are something else."""
 
 import json
 from collections.abc import Mapping
