@@ -5,7 +5,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ckpt_surgery.core.arrays import ArraySpec
 from ckpt_surgery.core.dtypes import dtype_named
 from ckpt_surgery.core.errors import FunctionError
 from ckpt_surgery.functions.arithmetic import Where, abs_, clip, log, maximum, selected, sqrt
@@ -14,7 +13,7 @@ from ckpt_surgery.functions.operators import Binary, Unary
 from tests.support.calling import result_of
 from tests.support.comparing import same
 from tests.support.evaluation import evaluate
-from tests.support.lazy_arrays import declared_by, lazy
+from tests.support.lazy_arrays import lazy
 
 F32 = np.dtype(np.float32)
 
@@ -30,13 +29,6 @@ DTYPES = [
     (Unary("arccos"), ("int8",), "float64", "float64"),
     (Unary("sign"), ("int4",), "int8", "int4"),
 ]
-
-
-@pytest.mark.parametrize(("function", "names", "computed", "declared"), DTYPES, ids=str)
-def test_dtypes(function: Function, names: tuple[str, ...], computed: str, declared: str) -> None:
-    dtypes = [dtype_named(name) for name in names]
-    assert function.infer([ArraySpec((2,), dtype) for dtype in dtypes]).dtype.name == computed
-    assert declared_by(function, *dtypes).name == declared
 
 
 REFUSED: list[tuple[Function, tuple[str, ...], str]] = [
@@ -56,16 +48,9 @@ REFUSED: list[tuple[Function, tuple[str, ...], str]] = [
         (Where(a=7), ([True, False], [1, 2]), [7, 2]),
         (Where(1, 0), ([True, False],), [1, 0]),
         (Binary("maximum", 2), ([1, 3],), [2, 3]),
-        (Binary("minimum"), ([1, 3], [2, 2]), [1, 2]),
-        (Unary("abs"), ([-2.0, 2.0],), [2.0, 2.0]),
         (Unary("rsqrt"), ([4.0, 0.25],), [0.5, 2.0]),
-        (Unary("sin"), ([0.0, np.pi / 6],), [0.0, np.sin(np.pi / 6)]),
-        (Unary("cos"), ([0.0, np.pi],), [1.0, -1.0]),
-        (Unary("arccos"), ([1.0, -1.0],), [0.0, np.pi]),
         (Unary("sign"), ([-3.5, 0.0, 7.0],), [-1.0, 0.0, 1.0]),
         (Unary("sign"), (np.array([0, 200], np.uint8),), [0, 1]),
-        (Unary("neg"), ([-2, 2],), [2, -2]),
-        (Unary("not"), ([True, False],), [False, True]),
         (Binary("<", right=2.5), ([2, 3],), [True, False]),
         (Binary("<", right=10**30), ([2, 3],), [True, True]),
         (Binary("==", right=300), (np.array([44, 255], np.uint8),), [False, False]),

@@ -72,17 +72,6 @@ def test_a_function_gets_what_it_has_to_know_of_the_whole_as_a_further_input() -
 
 # --- operators of Python ----------------------------------------------------------------------------------
 
-ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {
-    "+": operator.add,
-    "-": operator.sub,
-    "*": operator.mul,
-    "/": operator.truediv,
-    "//": operator.floordiv,
-    "%": operator.mod,
-    "**": operator.pow,
-    "&": operator.and_,
-    "|": operator.or_,
-}
 COMPARISONS: dict[str, tuple[Callable[[Any, Any], Any], str]] = {
     "==": (operator.eq, "=="),
     "!=": (operator.ne, "!="),

@@ -48,15 +48,21 @@ def settled(function: Function, arrays: Sequence[np.ndarray], name: str) -> list
     return evaluate(Rounded(dtype_named(name)), [evaluate(function, arrays)]).ravel().astype(object).tolist()
 
 
-def fits(values: Sequence[int], name: str) -> bool:
+def check(function: Function, arrays: Sequence[np.ndarray], name: str, exact: Sequence[int]) -> None:
+    """The elements of the result, as the user has it, are exact, or are refused."""
     low, high = limits(dtype_named(name))
-    return all(low <= value <= high for value in values)
+    if all(low <= value <= high for value in exact):
+        assert settled(function, arrays, name) == exact
+    else:
+        with pytest.raises(DataError, match="out of range"):
+            settled(function, arrays, name)
 
 
 @pytest.mark.parametrize("op", OPERATORS)
 @examples(60)
 @given(data=st.data(), name=st.sampled_from(NAMES))
 def test_operators_are_pythons_or_refuse(op: str, name: str, data: st.DataObject) -> None:
+    """Of two arrays, and of a number of the recipe and an array."""
     lefts = data.draw(st.lists(integers_of(name), min_size=1, max_size=4))
     right = integers_of(name)
     if op in ("//", "%"):
@@ -65,43 +71,19 @@ def test_operators_are_pythons_or_refuse(op: str, name: str, data: st.DataObject
         right = st.integers(0, min(70, int(limits(dtype_named(name))[1])))
     rights = data.draw(st.lists(right, min_size=len(lefts), max_size=len(lefts)))
     exact = [OPERATORS[op](a, b) for a, b in zip(lefts, rights, strict=True)]
-    arrays = [of(lefts, name), of(rights, name)]
-    if fits(exact, name):
-        assert settled(Binary(op), arrays, name) == exact
-    else:
-        with pytest.raises(DataError, match="out of range"):
-            settled(Binary(op), arrays, name)
-
-
-@pytest.mark.parametrize("op", ["+", "-", "*"])
-@examples(100)
-@given(data=st.data(), name=st.sampled_from(NAMES))
-def test_numbers_of_the_recipe_count_as_arrays_do(op: str, name: str, data: st.DataObject) -> None:
-    values = data.draw(st.lists(integers_of(name), min_size=1, max_size=4))
-    number = data.draw(integers_of(name))
-    exact = [OPERATORS[op](number, value) for value in values]
-    if fits(exact, name):
-        assert settled(Binary(op, left=number), [of(values, name)], name) == exact
-    else:
-        with pytest.raises(DataError, match="out of range"):
-            settled(Binary(op, left=number), [of(values, name)], name)
+    check(Binary(op), [of(lefts, name), of(rights, name)], name, exact)
+    if op in ("+", "-", "*"):
+        exact = [OPERATORS[op](lefts[0], b) for b in rights]
+        check(Binary(op, left=lefts[0]), [of(rights, name)], name, exact)
 
 
 @examples(200)
 @given(data=st.data(), name=st.sampled_from(NAMES))
 def test_signs_are_pythons_or_refuse(name: str, data: st.DataObject) -> None:
     values = data.draw(st.lists(integers_of(name), min_size=1, max_size=4))
-    for function, exact in (
-        (Unary("abs"), [*map(abs, values)]),
-        (Unary("neg"), [-value for value in values]),
-    ):
-        if name.startswith("u") and function == Unary("neg"):
-            continue
-        if fits(exact, name):
-            assert settled(function, [of(values, name)], name) == exact
-        else:
-            with pytest.raises(DataError, match="out of range"):
-                settled(function, [of(values, name)], name)
+    check(Unary("abs"), [of(values, name)], name, [*map(abs, values)])
+    if not name.startswith("u"):
+        check(Unary("neg"), [of(values, name)], name, [-value for value in values])
 
 
 @examples(200)
@@ -109,14 +91,9 @@ def test_signs_are_pythons_or_refuse(name: str, data: st.DataObject) -> None:
 def test_sums_are_exact_or_refuse(name: str, data: st.DataObject) -> None:
     """Over an axis and over a list."""
     rows = data.draw(st.lists(st.lists(integers_of(name), min_size=4, max_size=4), min_size=1, max_size=3))
-    exact = [sum(row) for row in rows]
     array = of(rows, name)
     for function, arrays in ((Sum(1), [array]), (ListReduction("sum"), list(array.T))):
-        if fits(exact, name):
-            assert settled(function, arrays, name) == exact
-        else:
-            with pytest.raises(DataError, match="out of range"):
-                settled(function, arrays, name)
+        check(function, arrays, name, [sum(row) for row in rows])
 
 
 @examples(200)
@@ -125,22 +102,11 @@ def test_products_of_matrices_are_exact_or_refuse(name: str, data: st.DataObject
     vectors = st.lists(st.lists(integers_of(name), min_size=3, max_size=3), min_size=1, max_size=2)
     rows, columns = data.draw(vectors, label="rows"), data.draw(vectors, label="columns")
     exact = [sum(map(operator.mul, row, column)) for row in rows for column in columns]
-    arrays = [of(rows, name), of(columns, name).T]
     for function in (product(2, 2), Einsum("ij,jk->ik")):
-        if fits(exact, name):
-            assert settled(function, arrays, name) == exact
-        else:
-            with pytest.raises(DataError, match="out of range"):
-                settled(function, arrays, name)
+        check(function, [of(rows, name), of(columns, name).T], name, exact)
 
 
 SAID: list[tuple[Function, list[tuple[Any, str]], str]] = [
-    (
-        Binary("+"),
-        [([1, 100], "int8"), ([1, 100], "int8")],
-        "`+`: 100 + 100 is out of range of int8, -128 to 127 (1 of 2 values here)\n"
-        "  Write cast(…, 'int64') around its operands to compute it in 64 bits.",
-    ),
     (
         Binary("+"),
         [([100, -128], "int8"), ([100, -128], "int8")],  # the one that is furthest out
@@ -159,34 +125,18 @@ SAID: list[tuple[Function, list[tuple[Any, str]], str]] = [
     (Binary("**", right=63), [([-2, 2], "int64")], "`**`: 2 ** 63 is out of range of int64"),
     (Binary("**", right=200), [([10], "uint64")], "`**`: 10 ** 200 is out of range of uint64"),
     (Binary("//"), [([-128], "int8"), ([-1], "int8")], "`//`: -128 // -1 is out of range of int8"),
-    (Binary("//", right=-1), [([MIN64], "int64")], "`//`: -9223372036854775808 // -1 is out of range of int"),
     (Unary("neg"), [([3, -128], "int8")], "`neg`: -(-128) is out of range of int8, -128 to 127 (1 of 2"),
-    (Unary("abs"), [([MIN64], "int64")], "`abs`: abs(-9223372036854775808) is out of range of int64"),
-    (
-        Sum(0),
-        [([[1, 2**62]] * 3, "int64")],
-        "`sum` at [1] is 13835058055282163712, out of range of int64, -9223372036854775808 to "
-        "9223372036854775807\n"
-        "  Write cast(…, 'float64') around its operands to compute it as a float, which rounds.",
-    ),
+    (Sum(0), [([[1, 2**62]] * 3, "int64")], f"`sum` at [1] is {3 * 2**62}, out of range of int64, "),
     (Sum(), [([MAXU64, 1], "uint64")], "`sum` is 18446744073709551616, out of range of uint64, 0 to 184467"),
-    (Sum(1, keepdims=True), [([[0, 1], [MIN64, -1]], "int64")], "`sum` at [1, 0] is -9223372036854775809, "),
-    (
-        ListReduction("sum"),
-        [([0, MAX64], "int64"), ([0, 1], "int64")],
-        "`sum` at [1] is 9223372036854775808, out of",
-    ),
-    (
-        product(2, 1),
-        [([[1, 0], [0, 2**62]], "int64"), ([3, 3], "int64")],
-        "`@` at [1] is 13835058055282163712, o",
-    ),
+    (ListReduction("sum"), [([0, MAX64], "int64"), ([0, 1], "int64")], f"`sum` at [1] is {2**63}, out of"),
+    (product(2, 1), [([[1, 0], [0, 2**62]], "int64"), ([3, 3], "int64")], f"`@` at [1] is {3 * 2**62}, o"),
     (product(1, 1), [([2**40], "int64"), ([2**40], "int64")], f"`@` is {2**80}, out of range of int64"),
     (
-        Einsum("i,j->ij"),
-        [([1, 2**32], "uint64"), ([1, 2**32], "uint64")],
-        f"`einsum` at [1, 1] is {2**64}",
+        Einsum("i,i,i->"),
+        [([2**40, -(2**40)], "int64")] * 2 + [([2**20] * 2, "int64")],
+        f"`einsum` is {2**101}, out",
     ),
+    (Einsum("i,j->ij"), [([1, 2**32], "uint64"), ([1, 2**32], "uint64")], f"`einsum` at [1, 1] is {2**64}"),
 ]
 
 
@@ -204,7 +154,6 @@ CANCELLING: list[tuple[Function, list[tuple[Any, str]], list[int]]] = [
     (Sum(0), [([[MAX64, 1]] * 3 + [[MIN64, 1]] * 3, "int64")], [-3, 6]),
     (ListReduction("sum"), [(MAX64, "int64"), (5, "int64"), (MIN64, "int64")], [4]),
     (product(1, 1), [([2**62, 2**62, -(2**62)], "int64"), ([3, 1, 4], "int64")], [0]),
-    (Einsum("i,i,i->"), [([2**40, -(2**40)], "int64")] * 2 + [([2**20, 2**20], "int64")], [2**101]),
     (Einsum("i,i,i->"), [([2**40, -(2**40)], "int64"), ([2**40] * 2, "int64"), ([7, 7], "int64")], [0]),
 ]
 
@@ -213,12 +162,7 @@ CANCELLING: list[tuple[Function, list[tuple[Any, str]], list[int]]] = [
 def test_only_the_sum_itself_has_to_fit(
     function: Function, arrays: list[tuple[Any, str]], exact: list[int]
 ) -> None:
-    given_arrays = [of(*array) for array in arrays]
-    if not fits(exact, "int64"):
-        with pytest.raises(DataError, match=f"is {exact[0]}, out of range"):
-            evaluate(function, given_arrays)
-    else:
-        assert evaluate(function, given_arrays).ravel().tolist() == exact
+    assert evaluate(function, [of(*array) for array in arrays]).ravel().tolist() == exact
 
 
 MEETING = {

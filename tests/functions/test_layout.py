@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from ckpt_surgery.core.arrays import ArraySpec, Region, Shape
-from ckpt_surgery.core.errors import FunctionError
+from ckpt_surgery.core.arrays import Region, Shape
 from ckpt_surgery.functions.base import Function
 from ckpt_surgery.functions.layout import Pad, Reshape, ReshapeGroup, Transpose
 from tests.support.comparing import same
@@ -19,12 +18,8 @@ ARRAY = np.arange(60, dtype=np.float32).reshape(3, 4, 5)
 @pytest.mark.parametrize(
     ("function", "expected"),
     [
-        (Transpose(), ARRAY.T),
-        (Transpose((2, 0, 1)), ARRAY.transpose(2, 0, 1)),
         (Transpose((-1, 0, 1)), ARRAY.transpose(2, 0, 1)),
-        (Reshape((5, -1)), ARRAY.reshape(5, -1)),
         (Reshape(-1), ARRAY.reshape(-1)),
-        (Pad(1, 6), np.pad(ARRAY, ((0, 0), (0, 2), (0, 0)))),
         (Pad(-1, 7, 1.5), np.pad(ARRAY, ((0, 0), (0, 0), (0, 2)), constant_values=1.5)),
     ],
     ids=repr,
@@ -46,13 +41,9 @@ REFUSED: list[tuple[Function, tuple[str, ...], str]] = [
     (Reshape((-1, -1)), ("float32[3,5]",), "[-1,-1] has a negative length"),
     (Reshape((-2,)), ("float32[3,5]",), "[-2] has a negative length"),
     (Reshape((0, -1)), ("float32[0,5]",), "[0,-1] has 0 times the length given as -1"),
+    (Pad(0, 9, 300), ("int8[3]",), "300 is out of range of int8"),
     (Pad(0, 2), ("float32[3]",), "`pad`: axis 0 of float32[3] is already longer than 2"),
 ]
-
-
-def test_padding_takes_a_value_that_the_dtype_has() -> None:
-    with pytest.raises(FunctionError, match="300 is out of range of int8"):
-        Pad(0, 9, 300).infer([ArraySpec((3,), np.dtype(np.int8))])
 
 
 SPLITS: list[tuple[Shape, Shape]] = [((6,), (2, 3)), ((4, 6), (3, 8)), ((2, 3, 4), (24,)), ((3, 8), (2, 12))]

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ckpt_surgery.core.arrays import ArraySpec
 from ckpt_surgery.core.dtypes import dtype_named
 from ckpt_surgery.core.errors import DataError
 from ckpt_surgery.functions.base import Function
@@ -15,7 +14,6 @@ from ckpt_surgery.functions.operators import Binary, Unary
 from tests.support.arrays import numbers
 from tests.support.comparing import same
 from tests.support.evaluation import evaluate
-from tests.support.lazy_arrays import declared_by
 
 F32 = np.dtype(np.float32)
 
@@ -79,13 +77,6 @@ DTYPES = [
     (Binary("*"), ("complex64", "float32"), "complex64", "complex64"),
     (Unary("neg"), ("bfloat16",), "float32", "bfloat16"),
 ]
-
-
-@pytest.mark.parametrize(("function", "names", "computed", "declared"), DTYPES, ids=str)
-def test_dtypes(function: Function, names: tuple[str, ...], computed: str, declared: str) -> None:
-    dtypes = [dtype_named(name) for name in names]
-    assert function.infer([ArraySpec((2,), dtype) for dtype in dtypes]).dtype.name == computed
-    assert declared_by(function, *dtypes).name == declared
 
 
 REFUSED: list[tuple[Function, tuple[str, ...], str]] = [
