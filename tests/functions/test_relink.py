@@ -98,20 +98,8 @@ def each(before: Changed, *functions: Changed) -> Callable[[list[Node]], Node]:
 
 
 LINKED: list[tuple[str, Stored, int, Callable[[list[Node]], Node]]] = [
-    ("x.T, raw", MATRIX, 1, then(T)),
-    ("x.T, compressed, on a grid", GRID, 1, then(T)),
-    ("x.T of three axes, order F", ("int8", (2, 3, 5), (2, 2, 4), "zlib", (2, 1, 0)), 1, then(T)),
-    ("x.T, big endian", ("int16", (7, 10), (2, 4), "big", (0, 1)), 1, then(T)),
-    ("x.T of shards", SHARDS, 1, then(T)),
-    ("another permutation", ("int8", (2, 3, 5), (2, 2, 4), "zlib", (1, 0, 2)), 1, then(Transpose((2, 0, 1)))),
-    ("stack", GRID, 3, then(Stack())),
-    ("stack at places", GRID, 6, then(Stack(places=PLACES))),
-    ("stack at the last axis", MATRIX, 3, then(Stack(-1))),
-    ("stack of scalars", ("int32", (), (), "raw", ()), 3, then(Stack())),
-    ("stack of shards", SHARDS, 3, then(Stack(1))),
     ("stack of transposes", MATRIX, 3, each(T, Stack())),
     ("stack of transposes of shards", SHARDS, 3, each(T, Stack())),
-    ("stack of stored stacks", ("int8", (2, 6, 4), (1, 6, 4), "zlib", (0, 1, 2)), 2, then(Stack())),
     ("concat", ("int8", (8, 6), (4, 4), "zlib", (0, 1)), 3, then(Concat())),
     ("concat at another axis", ("int8", (6, 8), (4, 4), "zlib", (0, 1)), 3, then(Concat(1))),
     ("concat of transposes", MATRIX, 2, each(T, Concat(1))),
@@ -262,12 +250,6 @@ def test_raw_chunks_that_are_not_whole_are_not_cut() -> None:
     short = {index: replace(chunk, length=6) for index, chunk in manifest.chunks.items()}
     assert Index((1,)).relink([manifest]) is not None
     assert Index((1,)).relink([replace(manifest, chunks=short)]) is None
-
-
-def test_a_leaf_without_stored_bytes() -> None:
-    leaf = Leaf(Key.parse("a"), LeafKind.ARRAY, ArraySpec((2,), dtype_named("int8")))
-    assert relinked(Read("base", leaf), Spare()) is None
-    assert relinked(Apply(T, (Read("base", leaf),)), Spare()) is None
 
 
 def test_what_is_read_as_it_is_keeps_its_manifest() -> None:
