@@ -40,27 +40,12 @@ REFUSED: list[tuple[Function, tuple[str, ...], str]] = [
     (Stack(), ("float32[2]", "float32[3]"), "`stack`: array 0 is float32[2], array 1 is float32[3]"),
     (Stack(2), ("float32[2]",), "`stack`: there is no axis 2 in an array of 2 axes"),
     (Stack(), ("int8[2]", "float32[2]"), "`stack`: arrays of int8 and float32 in one list"),
-    (
-        Stack(places=(0, 2)),
-        ("int8[2]",) * 2,
-        "no array has the index 1 of 0 to 2\n  Look whether the source has everything",
-    ),
+    (Stack(places=(0, 2)), ("int8[2]",) * 2, "no array has the index 1 of 0 to 2\n  Look whether the source"),
     (Stack(count=9), ("int8[2]",) * 2, "no array has the index 2, 3, 4, 5, 6, … of 0 to 8"),
     (Stack(count=1), ("int8[2]",) * 2, "an array has the index 1, but `count` is 1"),
-    (
-        Stack(places=(1, 1), fill=0),
-        ("int8[2]",) * 2,
-        "`stack`: 2 arrays need 2 different indices",
-    ),
-    (Stack(places=(-1, 0), fill=0), ("int8[2]",) * 2, "indices of 0 or more, not -1, 0"),
-    (
-        Stack(places=(0,), fill=0),
-        ("int8[2]",) * 2,
-        "need 2 different indices of 0 or more, not 0",
-    ),
+    (Stack(places=(1, 1), fill=0), ("int8[2]",) * 2, "`stack`: 2 arrays need 2 different indices"),
+    (Stack(places=(0,), fill=0), ("int8[2]",) * 2, "need 2 different indices of 0 or more, not 0"),
     (Concat(), ("int8[2,3]", "int8[2,4]"), "array 1 is int8[2,4]; they can differ only in axis 0"),
-    (Concat(), ("int8[2,3]", "int8[2]"), "they can differ only in axis 0"),
-    (Concat(1), ("int8[2]",), "`concat`: there is no axis 1"),
     (Concat(), ("int8[2]", "bool[2]"), "arrays of int8 and bool in one list"),
     (Concat(), ("int64[2]", "uint64[2]"), "`concat`: no integer type holds both int64 and uint64"),
 ]
@@ -73,11 +58,8 @@ def test_a_list_has_one_nominal_dtype(function: Function) -> None:
         declared_by(function, BF16, F32)
     with pytest.raises(FunctionError, match=r"arrays of int8 and int16 in one list"):
         declared_by(function, INT8, np.dtype(np.int16))
-
-
-def test_what_fills_a_stack_is_of_its_nominal_dtype() -> None:
     assert declared_by(Stack(fill=-1, count=3), INT8, INT8) == INT8
-    for fill in (0.5, 300):
+    for fill in (0.5, 300):  # what fills a stack is of its nominal dtype
         with pytest.raises(FunctionError, match=f"{fill} is .* int8"):
             declared_by(Stack(fill=fill, count=3), INT8, INT8)
 

@@ -124,17 +124,8 @@ REFUSED: list[tuple[Function, tuple[str, ...], str]] = [
             "needs a scale that broadcasts, but this one has shape [3, 2]\n"
             "  Give block=(128, 128) for a scale with one number per block, such as DeepSeek-V3 stores.",
         ),
-        (
-            None,
-            ("int8[3,4]", "float32[3]"),
-            "broadcasts, but this one has shape [3]",
-        ),
         (None, ("int8[3]", "float32[2,3]"), "needs a scale that broadcasts"),
-        (
-            (2, 2),
-            ("int8[3]", "float32[2]"),
-            "an array of 1 axes\n  Leave out `block` for a scale that broadcasts, such as",
-        ),
+        ((2, 2), ("int8[3]", "float32[2]"), "an array of 1 axes\n  Leave out `block` for a scale that"),
         ((0,), ("int8[3]", "float32[2]"), "blocks of (0,)"),
         (None, ("int8[3]", "int8[3]"), "needs integers or floats with a float scale"),
     ],
@@ -143,16 +134,6 @@ def test_scales_that_do_not_fit(block: tuple[int, ...] | None, texts: tuple[str,
     with pytest.raises(FunctionError) as caught:
         dequantize(*lazily([numbers(text) for text in texts]), block=block)
     assert message in str(caught.value)
-
-
-def test_a_product_has_a_float_dtype() -> None:
-    with pytest.raises(FunctionError, match="`dequantize` gives a float dtype, not int8"):
-        dequantize(lazy(), lazy(), dtype=INT8)
-
-
-def test_types_without_a_sign_are_no_target() -> None:
-    with pytest.raises(FunctionError, match="`quantize` does not support uint8; use one of int8, int4"):
-        Quantize(np.dtype(np.uint8))
 
 
 # --- several numbers in a byte ---------------------------------------------------------------------------
@@ -165,10 +146,8 @@ FP4 = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, -0.0, -0.5, -1.0, -1.5, -2.0, -3.
 @pytest.mark.parametrize(
     ("name", "byte", "numbers"),
     [
-        ("float4_e2m1fn", 0x72, [1.0, 6.0]),
         ("float4_e2m1fn", 0x9F, [-6.0, -0.5]),
         ("int4", 0x8F, [-1, -8]),
-        ("uint4", 0x8F, [15, 8]),
         ("int2", 0b10_01_11_00, [0, -1, 1, -2]),
         ("uint2", 0b10_01_11_00, [0, 3, 1, 2]),
     ],
@@ -192,6 +171,10 @@ def test_mxfp4_is_a_table_of_sixteen_times_a_power_of_two(codes: list[int], scal
 
 
 def test_what_is_refused() -> None:
+    with pytest.raises(FunctionError, match="`dequantize` gives a float dtype, not int8"):
+        dequantize(lazy(), lazy(), dtype=INT8)
+    with pytest.raises(FunctionError, match="`quantize` does not support uint8; use one of int8, int4"):
+        Quantize(np.dtype(np.uint8))
     with pytest.raises(FunctionError, match="`unpack` does not support int8; use one of float4_e2m1fn, int4"):
         Unpack(dtype_named("int8"))
     for spec in (ArraySpec((), np.dtype(np.uint8)), ArraySpec((4,), np.dtype(np.float32))):

