@@ -205,21 +205,15 @@ def test_a_region_of_the_result_is_that_region_of_the_whole(case: Case, data: st
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_chunks_make_up_the_whole(case: Case) -> None:
+def test_chunks_make_up_the_whole_and_an_empty_region_is_empty(case: Case) -> None:
     arrays = arrays_of(case)
     whole = evaluate(case[0], arrays)
     built = np.zeros_like(whole)
-    for region in chunk_regions(whole.shape, (2,) * whole.ndim):
-        built[region.slices] = evaluate(case[0], arrays, region)
+    for region in (*chunk_regions(whole.shape, (2,) * whole.ndim), Region(whole.shape, whole.shape)):
+        found = evaluate(case[0], arrays, region)
+        assert same(found, whole[region.slices])
+        built[region.slices] = found
     assert same(built, whole)
-
-
-@pytest.mark.parametrize("case", CASES, ids=str)
-def test_an_empty_region_reads_no_more_than_an_empty_array(case: Case) -> None:
-    arrays = arrays_of(case)
-    whole = evaluate(case[0], arrays)
-    empty = Region(whole.shape, whole.shape)
-    assert same(evaluate(case[0], arrays, empty), whole[empty.slices])
 
 
 def used_of(function: Function, arrays: list[np.ndarray], selection: Selection) -> list[np.ndarray]:

@@ -29,7 +29,7 @@ from ckpt_surgery.graph.walks import parts_of
 from tests.support.comparing import same
 from tests.support.effort import examples
 from tests.support.primitives import primitives
-from tests.support.strategies import chunk_shapes, regions
+from tests.support.strategies import chunk_shapes
 
 BF16, F16, F32, F64 = (np.dtype(t) for t in (ml_dtypes.bfloat16, np.float16, np.float32, np.float64))
 I8, I32 = np.dtype(np.int8), np.dtype(np.int32)
@@ -72,13 +72,16 @@ def tiled(node: Node, region: Region) -> Fused | None:
     return fused(parts).get(len(parts) - 1)
 
 
-def whole(node: Node, region: Region) -> np.ndarray:
+Reader = Callable[[str, Leaf, Region], np.ndarray]
+
+
+def whole(node: Node, region: Region, reader: Reader = read) -> np.ndarray:
     """One function after the other."""
     if isinstance(node, Read):
-        return read(node.source, node.leaf, region)
+        return reader(node.source, node.leaf, region)
     specs = [n.spec for n in node.inputs]
     needs = node.function.needs(region, specs)
-    return node.function.apply(region, specs, [whole(node.inputs[i], part) for i, part in needs])
+    return node.function.apply(region, specs, [whole(node.inputs[i], part, reader) for i, part in needs])
 
 
 FLOATS = st.sampled_from([BF16, F16, F32, F64])
@@ -131,17 +134,10 @@ def expressions(draw: st.DrawFn) -> Node:
 @pytest.mark.usefixtures("small_tiles")
 @examples(150)
 @given(node=expressions(), data=st.data())
-def test_tiles_give_the_bits_that_whole_blocks_give(node: Node, data: st.DataObject) -> None:
-    region = data.draw(regions(node.spec.shape, empty=False))
-    assert same(evaluate(node, region, read), whole(node, region))
-
-
-@pytest.mark.usefixtures("small_tiles")
-@examples(50)
-@given(node=expressions(), data=st.data())
-def test_any_chunking_gives_the_same_bits(node: Node, data: st.DataObject) -> None:
+def test_tiles_and_chunks_give_the_bits_that_whole_blocks_give(node: Node, data: st.DataObject) -> None:
     shape = node.spec.shape
     together = evaluate(node, Region.whole(shape), read)
+    assert same(together, whole(node, Region.whole(shape)))
     chunks = data.draw(chunk_shapes(shape))
     for region in chunk_regions(shape, chunks):
         assert same(evaluate(node, region, read), together[region.slices])
@@ -267,15 +263,7 @@ def test_memory_stays_within_what_the_plan_says(node: Apply) -> None:
     tracemalloc.stop()
     assert result.flags.c_contiguous
     assert peak <= task_bytes(node, region)
-    assert same(result, whole_of(node, ones))
-
-
-def whole_of(node: Node, reader: Callable[[str, Leaf, Region], np.ndarray]) -> np.ndarray:
-    region = Region.whole(node.spec.shape)
-    if isinstance(node, Read):
-        return reader(node.source, node.leaf, region)
-    specs = [n.spec for n in node.inputs]
-    return node.function.apply(region, specs, [whole_of(n, reader) for n in node.inputs])
+    assert same(result, whole(node, region, ones))
 
 
 def test_every_arithmetic_primitive_is_fused() -> None:
