@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ckpt_surgery.core.arrays import chunk_regions
 from ckpt_surgery.core.dtypes import dtype_named, limits
 from ckpt_surgery.core.errors import DataError, FunctionError
 from ckpt_surgery.functions import contractions
@@ -163,33 +162,6 @@ def test_only_the_sum_itself_has_to_fit(
     function: Function, arrays: list[tuple[Any, str]], exact: list[int]
 ) -> None:
     assert evaluate(function, [of(*array) for array in arrays]).ravel().tolist() == exact
-
-
-MEETING = {
-    # operator, signed: pairs whose results fit while their extremes' do not, and a pair that does not fit
-    ("+", True): ([("high", 0), (0, "high")], ("high", 1)),
-    ("+", False): ([("high", 0), (0, "high")], ("high", 1)),
-    ("-", True): ([("high", "high"), (-1, "low")], (0, "low")),
-    ("-", False): ([("high", "high"), (1, 0)], (0, 1)),
-    ("*", True): ([("low", 1), (1, "high")], ("low", -1)),
-    ("*", False): ([("high", 1), (1, "high")], ("high", 2)),
-}
-
-
-@pytest.mark.parametrize("name", ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"])
-@pytest.mark.parametrize("op", ["+", "-", "*"])
-def test_any_chunking_refuses_the_same(op: str, name: str) -> None:
-    ends = dict(zip(("low", "high"), map(int, limits(dtype_named(name))), strict=True))
-    pairs, beyond = MEETING[op, not name.startswith("u")]
-    lefts, rights = ([ends.get(value, value) for value in side] for side in zip(*pairs, beyond, strict=True))  # type: ignore[call-overload]
-    exact = [OPERATORS[op](a, b) for a, b in zip(lefts[:2], rights[:2], strict=True)]
-    for chunks in ((3,), (2,), (1,)):
-        regions = list(chunk_regions((2,), chunks))
-        found = [evaluate(Binary(op), [of(lefts[:2], name), of(rights[:2], name)], part) for part in regions]
-        assert np.concatenate(found).astype(object).tolist() == exact
-        with pytest.raises(DataError, match="out of range"):
-            for part in chunk_regions((3,), chunks):
-                evaluate(Binary(op), [of(lefts, name), of(rights, name)], part)
 
 
 def test_a_large_block_is_looked_at_to_its_end() -> None:

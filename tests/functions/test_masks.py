@@ -21,7 +21,6 @@ from ckpt_surgery.functions.masks import (
     fractions,
     random_mask,
     top_share_mask,
-    topk_mask,
     words,
 )
 from ckpt_surgery.functions.ordering import magnitudes
@@ -198,14 +197,6 @@ def test_shares_and_probabilities_are_from_0_to_1() -> None:
         top_share_mask(lazy(), 1.5)
     with pytest.raises(FunctionError, match=r"`p` should be from 0 to 1, not 1\.5"):
         RandomMask("a", 1, 1.5)
-
-
-def test_masks_of_lazy_arrays_find_where_they_end_themselves() -> None:
-    x = np.array([[3, -4, 0], [0, 1, 2]], np.float32)
-    assert np.array_equal(result_of(topk_mask, x, k=2), np.abs(x) > 2)
-    assert np.array_equal(result_of(top_share_mask, x, share=0.5), np.abs(x) > 2)
-    part = Region((1, 0), (2, 2))
-    assert result_of(topk_mask, x, k=3, region=part).tolist() == [[False, False]]
 
 
 def test_a_random_mask_takes_the_key_of_the_leaf() -> None:

@@ -12,8 +12,6 @@ from fractions import Fraction
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from ckpt_surgery.core.dtypes import converted, dtype_named, has_infinity, has_nan, kind
 from ckpt_surgery.core.errors import DataError
@@ -23,7 +21,6 @@ from ckpt_surgery.functions.dtypes import Cast, Rounded, number_as
 from ckpt_surgery.functions.operators import Binary
 from ckpt_surgery.functions.quantization import Quantize
 from tests.support.comparing import same
-from tests.support.effort import examples
 from tests.support.evaluation import evaluate
 from tests.support.slow import slow
 
@@ -227,36 +224,6 @@ def test_what_does_not_fit_is_clamped_or_infinite(source: str, target: str) -> N
         found = plain(evaluate(Cast(dtype, "inf"), [array[lost]]))
         expected = [math.copysign(math.inf, values[i]) if has_infinity(dtype) else math.nan for i in lost]
         np.testing.assert_array_equal(found, expected)
-
-
-@examples(300)
-@given(
-    value=st.floats(allow_nan=False, allow_infinity=False) | st.integers(-(2**63), 2**64 - 1),
-    target=st.sampled_from(TARGETS),
-    middle=st.booleans(),
-    step=st.integers(-2, 2),
-)
-def test_any_number_is_rounded_once(value: float | int, target: str, middle: bool, step: int) -> None:
-    """Drawn anywhere, or moved to half-way between two values of the type and a few steps away from it."""
-    low = nearest(exactly(value), target)
-    if middle and low is not None and target not in (POWERS, "float64"):
-        digits, lowest, _ = FORMATS[target]
-        half = Fraction(2) ** (max(_exponent(low) - digits + 1 if low else lowest, lowest) - 1)
-        moved = low + half
-        if isinstance(value, int):
-            value = min(max(round(moved) + step, -(2**63)), 2**64 - 1)
-        else:
-            value = float(moved)
-            for _ in range(abs(step)):
-                value = math.nextafter(value, math.copysign(math.inf, step))
-    source = np.float64 if isinstance(value, float) else np.int64 if value < 0 else np.uint64
-    expected = nearest(exactly(value), target)
-    array = np.array([value], source)
-    if expected is None:
-        with pytest.raises(DataError):
-            evaluate(Cast(dtype_named(target)), [array])
-    else:
-        assert exactly(plain(evaluate(Cast(dtype_named(target)), [array]))[0]) == expected
 
 
 BIT = 2.0**-40

@@ -4,36 +4,13 @@ from typing import Any
 
 import pytest
 
-from ckpt_surgery.core.errors import FunctionError, UsageError
-from ckpt_surgery.language.expressions.configs import Config, Layer
-from ckpt_surgery.language.params import ParamSource, ParamValue, overridden, resolved, unsaid
+from ckpt_surgery.core.errors import UsageError
+from ckpt_surgery.language.params import ParamSource, ParamValue, overridden, unsaid
 from ckpt_surgery.language.schema.fields import Param
-
-CONFIG = Config(
-    "config", "there is no config", lambda: (Layer("config.json", {"n": 4, "name": "a", "b": {"c": 2}}),)
-)
 
 
 def param(default: Any, *paths: str) -> Param:
     return Param.model_construct(default=default, config=paths)
-
-
-def test_the_caller_wins_then_the_config_then_the_default() -> None:
-    asked = param(1, "x/y", "n")
-    assert resolved("p", asked, {"p": 7}, CONFIG) == ParamValue("p", 7, ParamSource.SET)
-    assert resolved("p", asked, {}, CONFIG) == ParamValue("p", 4, ParamSource.CONFIG, "n", "config.json")
-    assert resolved("p", param(1, "b/c"), {}, CONFIG).value == 2
-    assert resolved("p", param(1), {}, CONFIG) == ParamValue("p", 1, ParamSource.DEFAULT)
-    missing = resolved("p", param(1, "m"), {}, CONFIG)
-    assert (missing.value, missing.note) == (1, "config.json has no `m`")
-
-
-def test_a_config_gives_values_of_the_defaults_type() -> None:
-    assert resolved("p", param(0.5, "n"), {}, CONFIG).value == 4.0
-    for default, words in [(True, "true or false"), ("text", "text"), (0.5, "a number")]:
-        path = "n" if default != 0.5 else "name"
-        with pytest.raises(FunctionError, match=f"`{path}` in config.json is .*, not {words}"):
-            resolved("p", param(default, path), {}, CONFIG)
 
 
 def test_defaults_are_grouped_by_their_reason() -> None:

@@ -28,22 +28,16 @@ def refusal(text: str) -> str:
     [
         ("x.astype('float32')", "`cast(x, dtype)`"),
         ("x.reshape(6)", "`reshape(x, shape)`"),
-        ("x.reshape", "`reshape(x, shape)`"),
         ("np.zeros((2, 3))", "`zeros(shape, dtype)`"),
-        ("torch.cat([x, x])", "`concat([a, b], axis)`"),
         ("jnp.linalg.norm(x)", "`norm(x, axis=…, ord=…, keepdims=…)`"),
         ("einops.rearrange(x, 'a b -> b a')", "`rearrange(x, pattern)`"),
         ("x.unsqueeze(0)", "`expand_dims(x, axis)`"),
-        ("x.mean(0)", "`mean(x, axis=…, keepdims=…)`"),
         ("x.T()", "`x.T`, without parentheses"),
-        ("x.shape()", "`x.shape`, without parentheses"),
         ("target['a'].permute(1, 0)", "`transpose(target['a'], axes)`"),
         ("x.transpose(0, 1)", "`transpose(x, axes)`"),  # PyTorch swaps these two axes
         ("x.repeat(2, 1)", "`tile(x, reps)`"),  # as PyTorch's does
-        ("np.repeat(x, 2, 0)", "`repeat(x, repeats, axis)`"),
         ("jnp.float32", "a type is written as text: 'float32'"),
         ("cast(x, torch.half)", "a type is written as text: 'float16'"),
-        ("np.pi * x", "3.141592653589793"),
         ("key.split('/')", "`g[1]`"),
     ],
 )
@@ -55,16 +49,10 @@ def test_methods_and_modules_name_what_is_written_here(expression: str, advice: 
     ("name", "instead"),
     [
         ("unsqueeze", "expand_dims(x, axis)"),
-        ("cat", "concat([a, b], axis)"),
         ("matmul", "a @ b"),
-        ("permute", "transpose(x, axes)"),
-        ("swapaxes", "transpose(x, axes)"),
         ("view", "reshape(x, shape)"),
-        ("hstack", "concat([a, b], axis)"),
         ("split", "x[:n]"),
-        ("chunk", "x[:n]"),
         ("clamp", "clip(x, min, max)"),
-        ("zeros_like", "zeros(x.shape, x.dtype)"),
     ],
 )
 def test_unknown_functions_are_not_mistaken_for_similar_names(name: str, instead: str) -> None:

@@ -11,7 +11,6 @@ import regex
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ckpt_surgery.core.arrays import ArraySpec
 from ckpt_surgery.core.errors import SurgeryError
 from ckpt_surgery.functions.arrays import Apply, Array, Series
 from ckpt_surgery.functions.contractions import product
@@ -182,26 +181,16 @@ def test_values(text: str, expected: Any) -> None:
 # --- arrays ---------------------------------------------------------------------------------------------
 
 
-def test_operators_on_arrays_become_nodes() -> None:
-    assert function_of("x * 2") == Binary("*", None, 2)
+def test_operators_and_calls_on_arrays_become_nodes() -> None:
     assert function_of("1 - x") == Binary("-", 1, None)
-    assert function_of("x + x") == Binary("+", None, None)
     assert function_of("x >= 0.5") == Binary(">=", None, 0.5)
-    assert value("x > 0").dtype == np.dtype(bool)
     assert function_of("x @ x.T") == product(2, 2)
     assert function_of("~(x > 0)").op == "not"
-    assert function_of("-x").op == "neg"
     assert value("+x") is X
-    assert value("(x > 0) & (x < 1)").spec == ArraySpec((4, 6), np.dtype(bool))
-
-
-def test_narrow_floats_stay_wide_until_the_end() -> None:
-    array = value("b * 2 + 1")
-    assert array.dtype == np.dtype(ml_dtypes.bfloat16)
-    assert array.node.spec.dtype == np.float32
-    settled = array.rounded_to_declared()
-    assert settled.function == Rounded(np.dtype(ml_dtypes.bfloat16), on_overflow="inf")
-    assert settled.spec == ArraySpec((4, 6), np.dtype(ml_dtypes.bfloat16))
+    assert function_of("transpose(x, axes=[1, 0])") == Transpose((1, 0))
+    assert value("rearrange(x, 'a (b c) -> a b c', c=i)").spec.shape == (4, 2, 3)
+    assert function_of("mean([x, x * 2])") == ListReduction("mean")
+    assert value("take(x, range(0, 4, 2), 0)").spec.shape == (2, 6)
     assert value("(b * 2).dtype") == "bfloat16"
 
 
@@ -216,12 +205,9 @@ def test_bits_are_cast_from_what_the_user_sees() -> None:
 @pytest.mark.parametrize(
     ("text", "items", "shape"),
     [
-        ("x[0]", (0,), (6,)),
         ("x[-1, 2]", (-1, 2), ()),
         ("x[:, 1:3]", ((None, None, None), (1, 3, None)), (4, 2)),
-        ("x[::2]", ((None, None, 2),), (2, 6)),
         ("x[..., None]", (..., None), (4, 6, 1)),
-        ("x[i]", (3,), (6,)),
         ("x[:x.shape[0] // 2]", ((None, 2, None),), (2, 6)),
     ],
 )
@@ -230,22 +216,11 @@ def test_subscripts_of_arrays(text: str, items: tuple[Any, ...], shape: tuple[in
     assert value(text).spec.shape == shape
 
 
-def test_calls_are_bound_to_functions() -> None:
-    assert function_of("x.T") == Transpose()
-    assert function_of("transpose(x, axes=[1, 0])") == Transpose((1, 0))
-    assert value("rearrange(x, 'a (b c) -> a b c', c=i)").spec.shape == (4, 2, 3)
-    assert function_of("mean([x, x * 2])") == ListReduction("mean")
-    assert value("take(x, range(0, 4, 2), 0)").spec.shape == (2, 6)
-
-
 def test_a_call_with_parts_gives_a_list() -> None:
     found = value("quantize(x, 'int8', 1)")
-    assert [array.spec for array in found] == [
-        ArraySpec((4, 6), np.dtype(np.int8)),
-        ArraySpec((4, 1), np.dtype(np.float32)),
+    assert [array.node.function for array in found] == [
+        Quantize(np.dtype(np.int8), 1, part) for part in ("values", "scale")
     ]
-    assert [array.node.function.part for array in found] == ["values", "scale"]
-    assert isinstance(found[0].node.function, Quantize)
     assert value("quantize(x, 'int8', 1)[1]").spec.shape == (4, 1)
 
 
