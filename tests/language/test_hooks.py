@@ -257,25 +257,13 @@ def test_any_region_of_a_hook_is_that_region_of_the_whole(tmp_path: Path) -> Non
     [
         ("- {match: w, value: hooks.doubel(x)}", TWICE, "my_hooks.py has no function `doubel`; did you mean"),
         ("- {match: w, value: hooks.make(3)}", MAKE, "gave a ndarray, not text or a number (at `w`)"),
-        (
-            "- {match: w, value: hooks.double(source)}",
-            TWICE,
-            "a hook takes arrays, text, numbers and lists of",
-        ),
-        (
-            "- {match: w, to: '${hooks.make(key)}'}",
-            KEY,
-            "raised KeyError: 'w' (my_hooks.py, line 2) (at `w`)",
-        ),
+        ("- {match: w, value: hooks.double(source)}", TWICE, "a hook takes arrays, text, numbers"),
+        ("- {match: w, to: '${hooks.make(key)}'}", KEY, "raised KeyError: 'w' (my_hooks.py, line 2)"),
         (DOUBLE, f"{INFER}x.shape", "`infer_double` has to give (shape, dtype), not (2, 3) (at `w`)"),
         (DOUBLE, f"{INFER}(x.shape, None)", "`infer_double` has to give (shape, dtype), not ((2, 3), None)"),
         (DOUBLE, f"{INFER}(x.shape, 'float23')", "float23"),
         (DOUBLE, f"import sys\n{INFER}sys.exit('bye')", "raised SystemExit: bye (my_hooks.py, line 5)"),
-        (
-            DOUBLE,
-            "import nothing",
-            "do not load: ModuleNotFoundError: No module named 'nothing' (my_hooks.py, ",
-        ),
+        (DOUBLE, "import nothing", "do not load: ModuleNotFoundError: No module named 'nothing' (my_h"),
         (DOUBLE, "def f(:\n", "  the hooks do not load: SyntaxError: invalid syntax (my_hooks.py, line 1)"),
     ],
 )
