@@ -260,6 +260,7 @@ RULES = [
 ]
 
 
+@pytest.mark.each
 @pytest.mark.parametrize(("rule", "column", "message"), RULES, ids=[row[0] for row in RULES])
 def test_problems_of_a_rule(rule: str, column: int, message: str) -> None:
     ((line, found, told),) = problems_of(rule, "params: {p: 1}\ntables: {table: {a: b}}")

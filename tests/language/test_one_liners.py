@@ -75,8 +75,8 @@ def test_a_choice_of_keys_is_a_pass_for_each_condition() -> None:
         ("s|a|b| =", "is not of the form `s|REGEX|TEMPLATE|`"),
         ("s||b|", "the regular expression is empty"),
         ("s|a||", "the template is empty"),
-        ("drop:", "the regular expression is empty"),
         ("x\x1b = ", r"not a rule: `-e x\\x1b = `"),
+        ("drop:", "the regular expression is empty"),
     ],
 )
 def test_what_is_none(text: str, message: str) -> None:

@@ -59,6 +59,7 @@ def test_uses_are_noted_with_their_places() -> None:
     assert compiler.groups == [GroupUse(1, 25, 29), GroupUse("n", 33, 39)]
 
 
+@pytest.mark.each
 @pytest.mark.parametrize(
     ("text", "seen"),
     [
@@ -85,6 +86,7 @@ def test_limits() -> None:
         compiler_of("-" * MAX_DEPTH + "1")
 
 
+@pytest.mark.each
 @pytest.mark.parametrize(
     ("text", "message", "start", "end"),
     [

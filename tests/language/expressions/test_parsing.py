@@ -104,6 +104,7 @@ def refusal(text: str) -> ExpressionError:
 # --- text, numbers, lists -------------------------------------------------------------------------------
 
 
+@pytest.mark.each
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -285,6 +286,7 @@ def test_check(text: str, flaws: list[tuple[str, int, int]]) -> None:
 # --- errors while evaluating ----------------------------------------------------------------------------
 
 
+@pytest.mark.each
 @pytest.mark.parametrize(
     ("text", "start", "end", "message"),
     [

@@ -166,7 +166,9 @@ def test_refused_while_expanding(text: str, start: int, end: int, message: str) 
     assert (caught.value.start, caught.value.end) == (start, end)
 
 
-def test_a_key_has_a_longest_length() -> None:
+def test_a_key_has_a_longest_length_and_no_groups_without_a_match() -> None:
+    with pytest.raises(ExpressionError, match="no match could have a group"):
+        parse_template(r"\1").expand(None, Scope({}))
     long = Scope({"a": "b" * 40_000})
     assert len(parse_template("${a}").expand(None, long)[0].name) == 40_000
     with pytest.raises(ExpressionError, match="longer than 65536"):
