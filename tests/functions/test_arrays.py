@@ -10,9 +10,7 @@ import pytest
 
 from ckpt_surgery.core.arrays import ArraySpec
 from ckpt_surgery.core.errors import FunctionError
-from ckpt_surgery.core.keys import Key
-from ckpt_surgery.core.leaves import Leaf, LeafKind
-from ckpt_surgery.functions.arrays import Apply, Array, Read, Series, apply, reads
+from ckpt_surgery.functions.arrays import Apply, Array, Node, Series, apply, reads
 from ckpt_surgery.functions.contractions import product
 from ckpt_surgery.functions.dtypes import Rounded
 from ckpt_surgery.functions.indexing import Index
@@ -25,8 +23,8 @@ from tests.support.lazy_arrays import lazy
 NARROW = np.dtype(ml_dtypes.bfloat16)
 
 
-def read(name: str, shape: tuple[int, ...] = (2, 3), dtype: Any = np.float32) -> Read:
-    return Read("source", Leaf(Key.parse(name), LeafKind.ARRAY, ArraySpec(shape, np.dtype(dtype))))
+def read(name: str, dtype: Any = np.float32) -> Node:
+    return lazy((2, 3), dtype, name).node
 
 
 def test_narrow_floats_are_rounded_once_at_the_end() -> None:

@@ -6,23 +6,15 @@ import numpy as np
 import pytest
 
 from ckpt_surgery.core.dtypes import (
-    bits,
-    computation,
     declared_dtype_of,
     dtype_named,
     has_infinity,
     has_nan,
     kind,
-    limits,
     promoted,
 )
 from ckpt_surgery.core.errors import DataError, FunctionError
-from ckpt_surgery.functions.dtypes import (
-    Bitcast,
-    Cast,
-    Rounded,
-    number_as,
-)
+from ckpt_surgery.functions.dtypes import Bitcast, Cast, Rounded, number_as
 from tests.support.arrays import numbers
 from tests.support.comparing import same
 from tests.support.evaluation import evaluate, spec_of
@@ -41,40 +33,6 @@ NAMES = (
 
 def cast(values: object, source: str, target: str, on_overflow: str = "error") -> np.ndarray:
     return evaluate(Cast(dtype_named(target), on_overflow), [np.array(values).astype(dtype_named(source))])
-
-
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("bfloat17", "unknown dtype `bfloat17`; did you mean `bfloat16`?"),
-        ("object", "unknown dtype `object`"),
-        ("<U3", "unknown dtype `<U3`"),
-    ],
-)
-def test_other_names_are_refused(name: str, message: str) -> None:
-    with pytest.raises(FunctionError) as caught:
-        dtype_named(name)
-    assert caught.value.problems[0].message == message
-
-
-@pytest.mark.parametrize(
-    ("name", "letter", "width", "computed", "low", "high"),
-    [
-        ("int4", "i", 4, "int8", -8, 7),
-        ("uint2", "u", 2, "uint8", 0, 3),
-        ("int64", "i", 64, "int64", -(2**63), 2**63 - 1),
-        ("bfloat16", "f", 16, "float32", -3.3895313892515355e38, 3.3895313892515355e38),
-        ("float8_e4m3fn", "f", 8, "float32", -448.0, 448.0),
-        ("float4_e2m1fn", "f", 4, "float32", -6.0, 6.0),
-        ("float64", "f", 64, "float64", -1.7976931348623157e308, 1.7976931348623157e308),
-    ],
-)
-def test_what_is_known_of_a_type(
-    name: str, letter: str, width: int, computed: str, low: float, high: float
-) -> None:
-    dtype = dtype_named(name)
-    assert (kind(dtype), bits(dtype), computation(dtype).name) == (letter, width, computed)
-    assert limits(dtype) == (low, high)
 
 
 def test_which_types_have_infinity_and_nan() -> None:

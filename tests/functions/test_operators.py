@@ -60,20 +60,15 @@ DTYPES = [
     (Binary("*"), ("bfloat16", "bfloat16"), "float32", "bfloat16"),
     (Binary("+"), ("bfloat16", "float32"), "float32", "bfloat16"),
     (Binary("+"), ("float32", "bfloat16"), "float32", "float32"),
-    (Binary("+"), ("float8_e4m3fn", "float64"), "float64", "float8_e4m3fn"),
     (Binary("*", right=0.1), ("float16",), "float32", "float16"),
     (Binary("*", right=2), ("int8",), "int8", "int8"),
-    (Binary("*", right=2.0), ("int8",), "int8", "int8"),
-    (Binary("+"), ("int8", "int32"), "int32", "int8"),
     (Binary("+"), ("uint4", "uint4"), "uint8", "uint4"),
     (Binary("/"), ("int32", "int32"), "float64", "float64"),
     (Binary("/", right=2.5), ("int8",), "float64", "float64"),
-    (Binary("/"), ("bfloat16", "int8"), "float32", "bfloat16"),
     (Binary("<"), ("bfloat16", "int64"), "bool", "bool"),
     (Binary("+"), ("bool", "bool"), "bool", "bool"),
     (Binary("+", right=1), ("bool",), "int64", "int64"),
     (Binary("*", right=0.5), ("bool",), "float64", "float64"),
-    (Binary("*"), ("bool", "bfloat16"), "float32", "bfloat16"),
     (Binary("*"), ("complex64", "float32"), "complex64", "complex64"),
     (Unary("neg"), ("bfloat16",), "float32", "bfloat16"),
 ]
@@ -81,10 +76,7 @@ DTYPES = [
 
 REFUSED: list[tuple[Function, tuple[str, ...], str]] = [
     (Binary("*", right=2.5), ("int8[2]",), "2.5 is not an integer, but the array is int8\n  Cast the array"),
-    (Binary("*"), ("int8[2]", "float32[2]"), "`*` of int8 and float32 would give int8 again"),
-    (Binary("+", right=300), ("uint8[2]",), "300 is out of range of uint8, 0 to 255"),
     (Binary("*", right=1e39), ("bfloat16[2]",), "float32 cannot represent 1e+39"),
-    (Binary("+"), ("int64[2]", "uint64[2]"), "`+`: no integer type holds both"),
     (Binary("-"), ("bool[2]", "bool[2]"), "`-` has no meaning for bool"),
     (Binary("&"), ("float32[2]", "float32[2]"), "`&` has no meaning for float32"),
     (Binary("+"), ("float32[2,3]", "float32[4]"), "`+`: shapes [2, 3] and [4] do not broadcast"),
@@ -95,15 +87,14 @@ REFUSED: list[tuple[Function, tuple[str, ...], str]] = [
 ]
 
 
-@pytest.mark.parametrize("op", ["//", "%"])
-def test_an_integer_divided_by_zero_is_an_error_of_the_data(op: str) -> None:
-    with pytest.raises(DataError, match="an integer is divided by zero"):
-        evaluate(Binary(op), [np.array([1, 2]), np.array([1, 0])])
-
-
-def test_an_integer_raised_to_a_negative_power_is_an_error_of_the_data() -> None:
-    with pytest.raises(DataError, match="negative power"):
-        evaluate(Binary("**"), [np.array([1, 2]), np.array([1, -1])])
+def test_operands_that_integers_have_no_result_for_are_errors_of_the_data() -> None:
+    for op, operand, message in (
+        ("//", 0, "divided by zero"),
+        ("%", 0, "divided by"),
+        ("**", -1, "negative power"),
+    ):
+        with pytest.raises(DataError, match=message):
+            evaluate(Binary(op), [np.array([1, 2]), np.array([1, operand])])
 
 
 def test_floats_give_what_ieee_gives_without_a_warning() -> None:

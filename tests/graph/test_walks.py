@@ -1,14 +1,10 @@
 """Walks over graphs: streams, shared parts, manifests without computation, and the parts of a region."""
 
-from typing import Any
-
-import ml_dtypes
 import numpy as np
 
-from ckpt_surgery.core.arrays import ArraySpec, Region
-from ckpt_surgery.core.keys import Key
-from ckpt_surgery.core.leaves import Leaf, LeafKind
-from ckpt_surgery.functions.arrays import Apply, Node, Read
+from ckpt_surgery.core.arrays import Region
+from ckpt_surgery.core.leaves import Leaf
+from ckpt_surgery.functions.arrays import Apply, Node
 from ckpt_surgery.functions.indexing import Index
 from ckpt_surgery.functions.joining import Stack
 from ckpt_surgery.functions.layout import Transpose
@@ -26,12 +22,11 @@ from ckpt_surgery.graph.walks import (
     with_shared_parts,
 )
 from tests.support.chunked_nodes import leaf
+from tests.support.lazy_arrays import lazy
 
-NARROW = np.dtype(ml_dtypes.bfloat16)
 
-
-def read(name: str, shape: tuple[int, ...] = (2, 3), dtype: Any = np.float32) -> Read:
-    return Read("source", Leaf(Key.parse(name), LeafKind.ARRAY, ArraySpec(shape, np.dtype(dtype))))
+def read(name: str) -> Node:
+    return lazy((2, 3), key=name).node
 
 
 def test_nothing_is_relinked_that_has_no_stored_bytes() -> None:

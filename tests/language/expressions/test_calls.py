@@ -76,6 +76,7 @@ def test_arguments_are_what_the_annotations_say(value: Any, expected: Any) -> No
     assert value == expected
 
 
+@pytest.mark.each
 @pytest.mark.parametrize(
     ("function", "arguments", "keywords", "message"),
     [
