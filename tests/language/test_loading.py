@@ -291,6 +291,11 @@ def test_rules_without_problems(rule: str) -> None:
     assert len(parse_recipe(f"rules: [{rule}]\nversion: 1\n{header}", "r").recipe.passes[0].rules) == 1
 
 
+def test_fields_without_a_value_are_one_problem_each() -> None:
+    found = problems("version: 1\nparams:\ntables:\nrules:\nhooks:")
+    assert [p[:2] for p in found] == [(2, 8), (3, 8), (4, 1), (5, 1)]
+
+
 def test_a_broken_field_hides_no_other_problem_and_makes_none() -> None:
     text = """version: 1
 params: {p: {}}
