@@ -165,6 +165,7 @@ def agree(found: np.ndarray, expected: Any, close: bool) -> bool:
     return bool(np.allclose(wide(found), expected, rtol=1e-5, atol=1e-6, equal_nan=True))
 
 
+@pytest.mark.each
 @pytest.mark.parametrize("name", CASES)
 @examples(12)
 @given(data=st.data())
