@@ -49,28 +49,22 @@ ALL = (None, None, None)
 
 LAYOUT: list[Case] = [
     (Index((1,)), ("bfloat16[3,4]",)),
-    (Index((..., -1)), ("int8[3,4]",)),
     (Index(((None, None, -2), None, (1, 5, 2))), ("float32[5,7]",)),
     (Index(((4, 1, -1), 0, ...)), ("float32[5,2,3]",)),
     (Index(((2, 2, None),)), ("float32[5]",)),  # nothing is left
     (Index(()), ("float32[]",)),
-    (Index(((None, None, -1),) * 2), ("float8_e4m3fn[3,4]",)),
     (Index((0, ALL, 0, None, ALL)), ("float32[1,3,1,2]",)),
     (Take((3, 0, -1, 3), 1), ("float32[2,5]",)),
     (Take((), 0), ("float32[2,5]",)),
     (Copies((1, 3), (1, 1)), ("bfloat16[2,4]",)),
     (Copies((0, 1), (1, 1)), ("bfloat16[2,4]",)),
     (Copies((1, 1), (2, 3)), ("int32[3,2]",)),
-    (Copies((1, 1), (1, 2)), ("int32[3,0]",)),
     (Copies((2, 1), (3, 2)), ("int8[3,2]",)),
-    (Transpose(), ("complex64[2,3,4]",)),
     (Transpose((1, 2, 0)), ("int4[2,3,4]",)),  # not its own inverse
     (Reshape((4, -1)), ("float32[2,6,2]",)),
     (Reshape((3, 2, 1, 4)), ("bfloat16[6,4]",)),  # splits the first axis only
     (Reshape((24,)), ("bfloat16[2,3,4]",)),
     (Reshape((3, 8)), ("bfloat16[4,6]",)),  # one group of axes
-    (Reshape(()), ("float32[1,1]",)),
-    (Reshape((1, 1)), ("float32[]",)),
     (Reshape((0, 5)), ("float32[2,0,3]",)),
     (Pad(1, 6, -1.5), ("bfloat16[2,4]",)),
     (Pad(0, 3), ("uint8[0,4]",)),
@@ -78,7 +72,6 @@ LAYOUT: list[Case] = [
 
 LISTS: list[Case] = [
     (Stack(), ("bfloat16[3,2]",) * 4),
-    (Stack(-1), ("int8[3,2]",) * 3),
     (Stack(1, fill=7, count=6, places=(4, 1)), ("float32[3,2]",) * 2),
     (Stack(), ("float32[]",) * 3),
     (Concat(1), ("float32[2,3]", "float32[2,0]", "float32[2,4]")),
@@ -86,7 +79,6 @@ LISTS: list[Case] = [
     (ListReduction("sum"), ("bfloat16[3,2]",) * 3),
     (ListReduction("mean"), ("int8[3,2]",) * 3),
     (ListReduction("max"), ("float32[3,2]",) * 2),
-    (ListReduction("min"), ("float16[3,2]",) * 2),
 ]
 
 DTYPES: list[Case] = [
@@ -94,25 +86,21 @@ DTYPES: list[Case] = [
     (Cast(INT8, "saturate"), ("float32[3,5]",)),
     (Cast(dtype_named("float64")), ("int4[3,5]",)),
     (Cast(F32), ("float32[3,5]",)),  # which changes nothing
-    (Rounded(BF16), ("float32[3,5]",)),
     (Rounded(BF16, "inf"), ("float32[3,5]",)),
     (AllowNonfinite(), ("float32[3,5]",)),
     (Bitcast(BF16), ("uint16[3,5]",)),
     (Bitcast(F32), ("int8[2,12]",)),
     (Bitcast(dtype_named("uint8")), ("bfloat16[2,3]",)),
-    (Bitcast(dtype_named("float64")), ("float32[4,6]",)),
 ]
 
 ARITHMETIC: list[Case] = [
     *((Binary(op), ("float32[3,5]", "float32[5]")) for op in ("+", "-", "*", "/", "//", "%", "<", "==")),
     (Binary("**", left=2), ("bfloat16[3,5]",)),
     (Binary("**", right=3), ("int32[3,5]",)),
-    (Binary("/", right=3), ("int8[3,5]",)),
     (Binary("&"), ("bool[3,1]", "bool[5]")),
     (Binary("|", right=4), ("uint8[3,5]",)),
     (Binary("+"), ("float32[1,5]", "float32[3,1]")),
     (Binary("*", right=0.5), ("float32[]",)),
-    (Binary(">=", left=0), ("int64[5]",)),
     (Binary("maximum", None, 0.25), ("bfloat16[3,5]",)),
     (Binary("minimum"), ("float64[3,5]", "float64[5]")),
     (Where(b=0), ("bool[3,1]", "float16[5]")),
@@ -146,7 +134,6 @@ SUMS: list[Case] = [
     (Einsum("ij,jk,kl"), ("bfloat16[3,4]", "bfloat16[4,2]", "bfloat16[2,5]")),
     (Einsum("ii->i"), ("float32[4,4]",)),
     (Einsum("iij->j"), ("float32[3,3,4]",)),
-    (Einsum("i,j->ji"), ("float32[3]", "float32[1]")),
 ]
 
 QUANTIZED: list[Case] = [
@@ -170,7 +157,6 @@ MASKS: list[Case] = [
 ORDERED: list[Case] = [
     (Ranks(), ("float32[4,6]",)),
     (Ranks(1), ("bfloat16[3,5,2]",)),
-    (Ranks(0), ("float64[7]",)),
     (Ranks(), ("int8[2,0]",)),
     (KarcherWeights(), ("float64[4,4]", "float64[4]")),
 ]
@@ -180,7 +166,6 @@ CREATED: list[Case] = [
     (Full((3, 4), 2.5, BF16), ()),
     (Full((), 1, F32), ()),
     (Absent(), ()),
-    (Arange(10, -3, -2, dtype_named("int16")), ()),
     (Arange(0, 1, 0.125, BF16), ()),
     (Init("lecun_normal", (4, 8, 3), BF16, "a/b", 3), ()),
 ]

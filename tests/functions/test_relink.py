@@ -16,12 +16,10 @@ from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.manifests import Codec, Manifest
 from ckpt_surgery.functions.arrays import Apply, Node, Read
 from ckpt_surgery.functions.base import Function
-from ckpt_surgery.functions.create import Full
-from ckpt_surgery.functions.dtypes import Bitcast, Cast
+from ckpt_surgery.functions.dtypes import Bitcast
 from ckpt_surgery.functions.indexing import Index, Item, expand_dims, flip, repeat, squeeze, take, tile
 from ckpt_surgery.functions.joining import Concat, Stack
-from ckpt_surgery.functions.layout import Pad, Reshape, Transpose
-from ckpt_surgery.functions.operators import Binary
+from ckpt_surgery.functions.layout import Reshape, Transpose
 from ckpt_surgery.functions.rearranging import rearrange
 from ckpt_surgery.graph.walks import Spare, relinked
 from tests.support.comparing import same
@@ -98,11 +96,7 @@ def each(before: Changed, *functions: Changed) -> Callable[[list[Node]], Node]:
 
 
 LINKED: list[tuple[str, Stored, int, Callable[[list[Node]], Node]]] = [
-    ("stack of transposes", MATRIX, 3, each(T, Stack())),
-    ("stack of transposes of shards", SHARDS, 3, each(T, Stack())),
     ("concat", ("int8", (8, 6), (4, 4), "zlib", (0, 1)), 3, then(Concat())),
-    ("concat at another axis", ("int8", (6, 8), (4, 4), "zlib", (0, 1)), 3, then(Concat(1))),
-    ("concat of transposes", MATRIX, 2, each(T, Concat(1))),
     ("concat of shards", SHARDS, 2, then(Concat(0))),
     ("concat of rows cut finer", MATRIX, 2, lambda x: then(Concat())([then(along(0, 4))(x[:1]), x[1]])),
     ("x[i] on a chunk boundary", ("int8", (3, 6, 4), (1, 4, 4), "zlib", (0, 1, 2)), 1, then(Index((1,)))),
@@ -118,7 +112,6 @@ LINKED: list[tuple[str, Stored, int, Callable[[list[Node]], Node]]] = [
     ("x[::2] of chunks", ("int8", (6, 4), (1, 4), "zlib", (0, 1)), 1, then(along(1, None, 2))),
     ("a new axis", GRID, 1, then(Index((None, ...)))),
     ("expand_dims", GRID, 1, then(by(expand_dims, (0, -1)))),
-    ("expand_dims of shards", SHARDS, 1, then(by(expand_dims, 1))),
     ("squeeze", ("int8", (1, 5, 1, 4), (1, 2, 1, 3), "zlib", (3, 2, 1, 0)), 1, then(by(squeeze))),
     ("flip of chunks", ROWS, 1, then(by(flip, 0))),
     ("take of chunks", ROWS, 1, then(by(take, (4, 0, -1, 0), 0))),
@@ -127,22 +120,16 @@ LINKED: list[tuple[str, Stored, int, Callable[[list[Node]], Node]]] = [
     ("tile of chunks", ("int8", (6, 4), (2, 4), "zlib", (1, 0)), 1, then(by(tile, (2, 3)))),
     ("reshape of one raw chunk", MATRIX, 1, then(Reshape((2, 12)))),
     ("reshape of one compressed chunk", ("int8", (6, 4), (6, 4), "zlib", (0, 1)), 1, then(Reshape((3, 8)))),
-    ("reshape to a line", MATRIX, 1, then(Reshape(-1))),
     ("a stored axis split", ("int8", (6, 5), (6, 5), "raw", (1, 0)), 1, then(Reshape((2, 3, 5)))),
     ("chunk axes split", ("int8", (6, 5, 4), (1, 3, 4), "zlib", (0, 1, 2)), 1, then(Reshape((2, 3, 5, 4)))),
     ("chunk axes merged", ("int8", (2, 3, 5), (1, 1, 4), "zlib", (0, 1, 2)), 1, then(Reshape((6, 5)))),
     ("chunk axes of shards split", EXPERTS, 1, then(Reshape((2, 3, 8, 4)))),
     ("stacked rows merged", MATRIX, 3, then(Stack(), Reshape((18, 4)))),
-    ("a reshape that changes nothing", GRID, 1, then(Reshape((7, 10)))),
     ("bitcast", MATRIX, 1, then(Bitcast(dtype_named("int16")))),
-    ("bitcast to shorter items", MATRIX, 1, then(Bitcast(dtype_named("uint8")))),
     ("bitcast to longer items", MATRIX, 1, then(Bitcast(F32))),
-    ("cast to its own dtype", GRID, 1, then(Cast(F32))),
     ("layers and experts apart", MATRIX, 6, then(Stack(), by(rearrange, "(l e) o i -> l e i o", l=2))),
-    ("layers inside", MATRIX, 3, then(Stack(), by(rearrange, "n o i -> i n o"))),
     ("layers in the middle", GRID, 3, then(Stack(), by(rearrange, "n o i -> n i o"))),
     ("heads apart", MATRIX, 3, then(Stack(), by(rearrange, "n (h d) m -> m n h d", h=2))),
-    ("layers and rows merged", MATRIX, 3, then(Stack(), by(rearrange, "n o i -> (n o) i"))),
     ("a rearranged layer", MATRIX, 3, then(Stack(), by(rearrange, "n o i -> i n o"), Index((ALL, 1)))),
 ]  # fmt: skip
 
@@ -167,33 +154,24 @@ def test_bytes_that_need_not_move(described: Stored, count: int, built: Callable
 
 
 COMPUTED: list[tuple[str, Stored, int, Callable[[list[Node]], Node]]] = [
-    ("a cast", MATRIX, 1, then(Cast(F32))),
-    ("arithmetic", MATRIX, 2, then(Binary("+"))),
-    ("nothing stored", MATRIX, 1, lambda _: Apply(Full((2,), 0, dtype_named("int8")), ())),
     ("a stack with filled places", MATRIX, 2, then(Stack(fill=0, count=3))),
-    ("padding", MATRIX, 1, then(Pad(0, 8))),
     ("concat within chunks", GRID, 2, then(Concat())),
     ("x[i] of compressed chunks", GRID, 1, then(Index((0,)))),
     ("x[:, i] across raw rows", MATRIX, 1, then(Index((ALL, 0)))),
     ("x[a:] within compressed chunks", GRID, 1, then(along(1, None))),
     ("x[:n] with more waste than use", ("int8", (9,), (9,), "zlib", (0,)), 1, then(along(None, 4))),
     ("x[::-1] within chunks", MATRIX, 1, then(along(None, None, -1))),
-    ("x[::2] within chunks", MATRIX, 1, then(along(None, None, 2))),
-    ("an empty slice", MATRIX, 1, then(along(1, 1))),
     ("flip within chunks", MATRIX, 1, then(by(flip, 1))),
-    ("take within chunks", MATRIX, 1, then(by(take, (0, 2), 0))),
     ("take across chunks", PARTS, 1, then(by(take, (1, 2, 3, 4, 9, 10, 11, 8), 0))),
     ("take of rows across chunks", ("int8", (8,), (2,), "zlib", (0,)), 1, then(by(take, (1, 2, 5, 6), 0))),
     ("repeat within chunks", MATRIX, 1, then(by(repeat, 2, 0))),
     ("tile with a part of a chunk inside", GRID, 1, then(by(tile, (2, 1)))),
     ("tile with too many chunks", ("int8", (1,), (1,), "raw", (0,)), 1, then(by(tile, 2**40))),
     ("repeat with too many chunks", ("int8", (3, 1), (1, 1), "raw", (0, 1)), 1, then(by(repeat, 2**38, 1))),
-    ("squeeze of padded chunks", ("int8", (1, 5), (3, 5), "zlib", (0, 1)), 1, then(by(squeeze))),
     ("reshape against the stored order", ("int8", (6, 4), (6, 4), "raw", (1, 0)), 1, then(Reshape((24,)))),
     ("reshape of rows with edges", ("int8", (2, 6), (1, 4), "zlib", (0, 1)), 1, then(Reshape((3, 4)))),
     ("reshape of axes apart", ("int8", (2, 3, 5), (2, 3, 5), "raw", (0, 2, 1)), 1, then(Reshape((6, 5)))),
     ("reshape through edges", GRID, 1, then(Reshape((70,)))),
-    ("reshape across chunks", ("int8", (6, 4), (2, 4), "raw", (0, 1)), 1, then(Reshape((2, 12)))),
     ("reshape of shards", SHARDS, 1, then(Reshape((48,)))),
     ("bitcast, big endian", ("int16", (4,), (4,), "big", (0,)), 1, then(Bitcast(dtype_named("uint16")))),
     ("bitcast of shards", SHARDS, 1, then(Bitcast(dtype_named("int16")))),

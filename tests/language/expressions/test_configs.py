@@ -158,8 +158,6 @@ params:
   layers: {default: 32, config: [num_hidden_layers, text_config/num_hidden_layers]}
   width: {default: 1, config: [hidden_size, text_config/hidden_size]}
   theta: {default: 1.5, config: rope_theta}
-  tied: {default: true, config: tie_word_embeddings}
-  sort: {default: none, config: model_type}
   first: {default: none, config: layer_types/0}
   head_dim: {default: 128, config: head_dim}
   num_layer: {default: 7, config: num_hidden_layer}
@@ -178,8 +176,6 @@ def test_params_come_from_the_config() -> None:
         ParamValue("layers", 4, ParamSource.SET),
         ParamValue("width", 64, ParamSource.CONFIG, "text_config/hidden_size", file),
         ParamValue("theta", 10000.0, ParamSource.CONFIG, "rope_theta", file),
-        ParamValue("tied", False, ParamSource.CONFIG, "tie_word_embeddings", file),
-        ParamValue("sort", "llama", ParamSource.CONFIG, "model_type", file),
         ParamValue("first", "full", ParamSource.CONFIG, "layer_types/0", file),
         ParamValue("head_dim", 128, ParamSource.DEFAULT, None, "config.json has no `head_dim`"),
         ParamValue(
@@ -199,8 +195,7 @@ def test_without_a_file_the_defaults_hold_with_a_note() -> None:
     recipe = loaded(NONE, "layers=4")
     assert (recipe.params["layers"], recipe.params["theta"]) == (4, 1.5)
     assert unsaid(recipe.param_values) == [
-        "by default width=1, theta=1.5, tied=true, sort=none, first=none, head_dim=128, num_layer=7: "
-        + ABSENT
+        f"by default width=1, theta=1.5, first=none, head_dim=128, num_layer=7: {ABSENT}"
     ]
 
 
