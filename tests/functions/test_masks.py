@@ -161,17 +161,6 @@ def test_a_mask_is_what_its_description_says() -> None:
     assert np.array_equal(evaluate(RandomMask("layers/w", 5, 0.3, 2), [x]), expected)
 
 
-def test_masks_differ_by_seed_key_and_model_and_have_as_many_as_asked() -> None:
-    x = np.zeros((300, 1000), np.float32)
-    masks = [evaluate(RandomMask(k, s, 0.3, m), [x]) for k, s, m in [("a", 1, 0), ("b", 1, 0), ("a", 2, 0)]]
-    masks.append(evaluate(RandomMask("a", 1, 0.3, 1), [x]))
-    for i, mask in enumerate(masks):
-        assert abs(mask.mean() - 0.3) < 0.005
-        assert all(abs((mask == other).mean() - (0.09 + 0.49)) < 0.005 for other in masks[:i])
-    assert not evaluate(RandomMask("a", 1, 0), [x]).any()
-    assert evaluate(RandomMask("a", 1, 1), [x]).all()
-
-
 def test_each_element_can_have_a_probability_of_its_own() -> None:
     x = np.zeros((4, 500), np.float32)
     p = np.array([[0], [1], [0.25], [0.75]], ml_dtypes.bfloat16)

@@ -97,59 +97,20 @@ def test_outputs_of_a_mapping_keep_their_order_and_rules_have_sources() -> None:
 
 
 def test_passes() -> None:
-    loaded = parse_recipe(
-        """
-version: 1
-unmatched: drop
-passes:
-  - name: first
-    when: count('a/.*') > 0
-    mirror: {params: [opt_state/0/mu, opt_state/0/nu]}
-    rules:
-      - {match: a, value: x * 2, mirror_value: x * 4}
-  - unmatched: error
-    rules:
-      - match: b
-      - match: c
-        value: x + 1
-""",
-        "r.yaml",
-    )
-    first, second = loaded.recipe.passes
-    assert (first.name, loaded.recipe.unmatched) == ("first", "drop")
-    assert (first.unmatched, second.unmatched) == (None, "error")
-    assert first.mirror == {"params": ("opt_state/0/mu", "opt_state/0/nu")}
-    assert first.rules[0].mirror_value == parse("x * 4")
+    rule = "{match: a, value: x, mirror_value: x * 4}"
+    first = f"{{when: count('a') > 0, mirror: {{params: [mu, nu]}}, rules: [{rule}]}}"
+    second = "{unmatched: error, rules: [{match: b}, {match: c, value: x + 1}]}"
+    loaded = parse_recipe(f"version: 1\nunmatched: drop\npasses:\n- {first}\n- {second}\n", "r.yaml")
+    one, other = loaded.recipe.passes
+    assert (loaded.recipe.unmatched, one.unmatched, other.unmatched) == ("drop", None, "error")
+    assert one.mirror == {"params": ("mu", "nu")}
+    assert one.rules[0].mirror_value == parse("x * 4")
     assert loaded.rule_location(1, 1) == ("passes", 1, "rules", 1)
-    assert loaded.place(loaded.rule_location(1, 1)).line == 13
     place = loaded.place((*loaded.rule_location(1, 1), "value"), 4, 5)
-    assert (place.line, place.column, place.width) == (14, 20, 1)
+    assert (place.line, place.column, place.width) == (5, second.index("x + 1") + 7, 1)
 
 
 # --- problems -------------------------------------------------------------------------------------------
-
-
-def test_five_mistakes_give_five_problems() -> None:
-    text = r"""version: 1
-tables: {matrix: {q: query}}
-rules:
-  - match: 'layer_(?P<n>\d+)/(?P<m>[qkv]'
-    to: 'layers/${n}'
-  - match: 'a/(?P<m>.)'
-    to: "a/${matrix[mm]}"
-    value: tranpose(x, (1, 0))
-  - fill: 'b/.*'
-    to: b
-  - match: c
-    drop: no
-"""
-    assert problems(text) == [
-        (4, 30, "not a regular expression: missing ), unterminated subpattern"),
-        (7, 21, "unknown name `mm`; did you mean `m`?"),
-        (8, 12, "unknown function `tranpose`; did you mean `transpose`?"),
-        (10, 5, "`to` goes with `match`, not with `fill`"),
-        (12, 11, "`no` means different things to different YAML readers; write it in quotes, or true/false"),
-    ]
 
 
 HEADERS = [

@@ -131,24 +131,6 @@ def test_a_g_replaces_every_match_inside_keys(rule: str, keys: list[str] | None)
         assert {step.leaf.key.text for step in plan_of(text, source).steps} == set(keys)
 
 
-@pytest.mark.parametrize(
-    ("rule", "made"),
-    [
-        (r"s|h\.(\d)\.w|m/\1/k| = x.T * int(g[1])", {"m/0/k": "float32[3,2]", "m/1/k": "float32[3,2]"}),
-        (r"s|h\.\d\.w|m/k| = stack(xs)", {"m/k": "float32[2,2,3]"}),
-        ("s|.w|.k|g = cast(x, 'bfloat16')", {"h.0.k": "bfloat16[2,3]", "h.1.k": "bfloat16[2,3]"}),
-        (
-            r"s|h\.(\d)\.w|m/\1/${i}| = x[i] for i in range(2)",
-            {f"m/{n}/{i}": "float32[3]" for n in (0, 1) for i in (0, 1)},
-        ),
-    ],
-)
-def test_a_substitution_with_an_expression(rule: str, made: dict[str, str]) -> None:
-    source = {"h.0.w": "float32[2,3]", "h.1.w": "float32[2,3]"}
-    plan = plan_of(recipe_of_rules([rule]), source)
-    assert {step.leaf.key.text: str(step.leaf.spec) for step in plan.steps} == made
-
-
 def test_a_wrong_expression_behind_a_substitution_has_its_place() -> None:
     with pytest.raises(SurgeryError) as caught:
         plan_of(recipe_of_rules(["s|a|b| = x +"]), {"a": "int8[2]"})

@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ckpt_surgery.core.errors import RecipeError, UsageError
+from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.core.history import IN_MEMORY
-from ckpt_surgery.language.loading import parse_recipe
 from ckpt_surgery.language.written import is_text, text_of
 from ckpt_surgery.language.yaml.parsing import parse_document
 
@@ -42,20 +41,6 @@ def test_what_is_written_is_read(document: dict[str | int, Any]) -> None:
     found = parse_document(text_of(document), IN_MEMORY)
     assert list(found.problems) == []
     assert found.value == document
-
-
-def test_an_error_has_line_and_column_in_the_text() -> None:
-    text = text_of({"version": 1, "rules": [{"match": "a(", "to": "b"}]})
-    with pytest.raises(RecipeError) as caught:
-        parse_recipe(text, IN_MEMORY)
-    place = caught.value.problems[0].place
-    assert place is not None
-    assert place.line is not None
-    assert (place.file, place.line, text.splitlines()[place.line - 1].strip()) == (
-        "(recipe)",
-        5,
-        '"match": "a(",',
-    )
 
 
 @pytest.mark.parametrize(

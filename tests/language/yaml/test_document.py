@@ -326,8 +326,6 @@ def test_a_value_has_the_lines_that_it_is_written_on() -> None:
 @pytest.mark.parametrize(
     ("raw", "style", "offsets"),
     [
-        ("'a''b'", "'", [1, 2, 4, 5]),
-        (r'"a\tb"', '"', [1, 2, 4, 5]),
         (r'"\u00e9x"', '"', [1, 7, 8]),
         (r'"\ud83d\ude00x"', '"', [1, 13, 14]),
         ("a\n  b", "", [0, 1, 4, 5]),
