@@ -13,10 +13,7 @@ import pytest
 
 import ckpt_surgery
 from ckpt_surgery.api import applying
-from ckpt_surgery.core.arrays import Region
 from ckpt_surgery.core.errors import DataError, FunctionError, PlanError, UsageError
-from ckpt_surgery.functions.arrays import Array, Read
-from ckpt_surgery.graph.evaluating import evaluate
 from ckpt_surgery.inputs.preparing import prepare
 from ckpt_surgery.inputs.request import requested
 from ckpt_surgery.language.hooks import HookFile, HookFunctions
@@ -26,7 +23,6 @@ from ckpt_surgery.planner.plan import Plan
 from tests.support.checkpoints import random
 from tests.support.command_line import run
 from tests.support.documents import plan_json
-from tests.support.memory import MemorySource
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -234,19 +230,6 @@ def test_whole_arrays_count_towards_the_budget(setting: Setting) -> None:
     assert step.cut.working_set >= 3 * (4 << 20)
     with pytest.raises(PlanError, match=r"rules\[0\](.|\n)*`w`: one element needs .*computed as a whole"):
         planned(directory, memory=8 << 20)
-
-
-def test_any_region_of_a_hook_is_that_region_of_the_whole(tmp_path: Path) -> None:
-    (tmp_path / "my_hooks.py").write_text("def turned(x):\n    return x[::-1]\n")
-    source = MemorySource({"w": random((5, 4))})
-    leaf = source.leaves()["w"]
-    node = HookFile(tmp_path / "my_hooks.py").call(
-        "turned", [Array(Read("source", leaf), np.dtype("float32"))]
-    )
-    for starts, stops in (((0, 0), (5, 4)), ((1, 2), (3, 4)), ((4, 0), (5, 1)), ((2, 2), (2, 4))):
-        region = Region(starts, stops)
-        found = evaluate(node.node, region, lambda _, leaf, part: source.read(leaf, part))
-        np.testing.assert_array_equal(found, random((5, 4))[::-1][region.slices])
 
 
 # --- what goes wrong ------------------------------------------------------------------------------

@@ -93,6 +93,7 @@ def test_outputs_of_a_mapping_keep_their_order_and_rules_have_sources() -> None:
     assert isinstance(first.to, Mapping)
     assert [t.text for t in first.to] == ["${key}/q", "k"]
     assert [v.text for v in first.values] == ["x[:4]", "x[4:]"]
+    assert first.templates == tuple(first.to)
     assert [rule.source for rule in (first, *others)] == ["b", ("a", "b"), "*"]
 
 

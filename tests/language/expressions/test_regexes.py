@@ -64,23 +64,17 @@ def test_any_pattern_is_refused_or_matches_as_re_does(pattern: str, text: str) -
         ("a)", 1, "unbalanced parenthesis"),
         ("*a", 0, "nothing to repeat"),
         (r"\p{L}", 2, "`{` stands for a count"),
-        (r"\pL", 0, "bad escape"),
         (r"\Ka", 0, "bad escape"),
         ("(?R)", 1, "unknown extension"),
         ("(?P<a>x)(?P<a>y)", 12, "redefinition of group name"),
         ("(?<=a+)b", 0, "look-behind"),
         ("(?:abc){e<=1}", 7, "for the character itself"),  # a fuzzy match in `regex`
-        ("a{", 1, "for the character itself"),
         ("[[:alpha:]]", 0, "nested set"),  # a POSIX class in `regex`
-        ("[a--b]", 0, "set difference"),
         ("a{4294967290}", 1, "too large"),
         ("(?:a{1000}){1000}", 11, "more than 100000 repeats"),
-        ("(?x)(?:a{1000}) {1000}", 16, "more than 100000 repeats"),
         ("(?:(?:ab{1000}){1000}c){1000}", 15, "more than 100000 repeats"),
         ("a{5,2}", 2, "min repeat greater than max"),
-        ("(" * 600 + ")" * 600, 50, "nested deeper than 50 levels"),
         ("(?:" * 51 + "a" + ")" * 51, 150, "nested deeper than 50 levels"),
-        ("a" * 3000, 0, "3000 characters"),
     ],
 )
 def test_refused(pattern: str, start: int, message: str) -> None:
@@ -117,10 +111,7 @@ def test_pathological_patterns_stop(pattern: str, monkeypatch: pytest.MonkeyPatc
         ("a|b", 500_000),
         (r"(.*/)?(wi|wo)(/scale)?.*", 498),  # two repeats, eight ways: the root of 2! * 10**6 / 8, less 2
         (r"\)\*\(\?P<n>", 10**6),
-        (r"\(?P<n>(?P<n>x)", 500_000),
-        ("[*]a", 10**6),
         ("a*" * 200, 0),
-        ("|".join("a" * 30), 0),
         ("(ab)*c", 0),
         ("(a+)+", 0),
         ("(?x) (a|b) *", 0),

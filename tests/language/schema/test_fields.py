@@ -33,15 +33,6 @@ def test_a_value_is_short_for_a_param() -> None:
     assert (found["b"].default, found["b"].config) == ((1, "x"), ("c/d",))
 
 
-def test_a_rule_has_values_and_templates_of_all_its_outputs() -> None:
-    several = recipe(rules=[{"match": "a", "to": {"b": "x[0]", "c": "x[1]"}}]).passes[0].rules[0]
-    assert [value.text for value in several.values] == ["x[0]", "x[1]"]
-    assert [template.text for template in several.templates] == ["b", "c"]
-    added = recipe(rules=[{"add": "b", "value": "1"}]).passes[0].rules[0]
-    assert [value.text for value in added.values] == ["1"]
-    assert [template.text for template in added.templates] == ["b"]
-
-
 @pytest.mark.parametrize(
     ("sources", "count", "names"),
     [
