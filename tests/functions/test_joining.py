@@ -38,7 +38,6 @@ def test_a_region_of_a_stack_reads_the_arrays_that_it_meets() -> None:
 
 REFUSED: list[tuple[Function, tuple[str, ...], str]] = [
     (Stack(), ("float32[2]", "float32[3]"), "`stack`: array 0 is float32[2], array 1 is float32[3]"),
-    (Stack(2), ("float32[2]",), "`stack`: there is no axis 2 in an array of 2 axes"),
     (Stack(), ("int8[2]", "float32[2]"), "`stack`: arrays of int8 and float32 in one list"),
     (Stack(places=(0, 2)), ("int8[2]",) * 2, "no array has the index 1 of 0 to 2\n  Look whether the source"),
     (Stack(count=9), ("int8[2]",) * 2, "no array has the index 2, 3, 4, 5, 6, … of 0 to 8"),

@@ -66,42 +66,13 @@ def capped() -> Iterator[None]:
 
 # --- damage -----------------------------------------------------------------------------------------------
 
-Damage = Callable[[bytes], bytes]
-
-
-def _changed(at: float, change: Callable[[bytes], tuple[bytes, int]]) -> Damage:
-    """`change` makes of what follows a place what stands there instead, and of how many bytes."""
-
-    def damage(data: bytes) -> bytes:
-        position = int(at * max(0, len(data) - 1))
-        new, length = change(data[position:])
-        return data[:position] + new + data[position + length :]
-
-    return damage
-
-
-def _set(at: float, value: int) -> Damage:
-    return _changed(at, lambda rest: (bytes([value]), 1))
-
-
-def _flip(at: float, bit: int) -> Damage:
-    return _changed(at, lambda rest: (bytes(b ^ (1 << bit) for b in rest[:1]), 1))
-
-
-def _cut(at: float, length: int) -> Damage:
-    return _changed(at, lambda rest: (b"", length))
-
-
-def _insert(at: float, more: bytes) -> Damage:
-    return _changed(at, lambda rest: (more, 0))
-
-
-def _repeat(at: float, length: int, times: int) -> Damage:
-    return _changed(at, lambda rest: (rest[:length] * times, 0))
+Damage = tuple[float, int, bytes, int]
+"""A place in the data from 0 to 1, how many bytes are taken out there, bytes that are put there, and how
+often those that were taken out are put behind these."""
 
 
 def damages() -> st.SearchStrategy[Sequence[Damage]]:
-    """One to four changes of a file: bits, bytes, pieces left out, put in or repeated.
+    """One to four changes of a file: bytes and pieces of it changed, left out, put in or repeated.
 
     Most are near the beginning or the end, where formats have their headers.
     """
@@ -109,21 +80,21 @@ def damages() -> st.SearchStrategy[Sequence[Damage]]:
     numbers = st.sampled_from(
         [b"\xff" * 8, bytes(8), b"\xff\xff\xff\x7f", b"[" * 50, b"\x00", b"9" * 20, b"-"]
     )
-    length = st.integers(1, 64)
+    length, never = st.integers(1, 64), st.just(0)
     one = st.one_of(
-        st.builds(_set, place, st.integers(0, 255)),
-        st.builds(_flip, place, st.integers(0, 7)),
-        st.builds(_cut, place, st.one_of(length, st.just(1 << 40))),
-        st.builds(_insert, place, st.one_of(numbers, st.binary(min_size=1, max_size=16))),
-        st.builds(_repeat, place, length, st.integers(1, 40)),
+        st.tuples(place, st.just(1), st.binary(min_size=1, max_size=1), never),
+        st.tuples(place, length | st.just(1 << 40), st.just(b""), never),
+        st.tuples(place, never, numbers | st.binary(min_size=1, max_size=16), never),
+        st.tuples(place, length, st.just(b""), st.integers(1, 40)),
     )
     return st.lists(one, min_size=1, max_size=4)
 
 
 def damaged(data: bytes, changes: Sequence[Damage]) -> bytes:
     """The bytes after all changes."""
-    for change in changes:
-        data = change(data)
+    for place, length, new, times in changes:
+        start = int(place * max(0, len(data) - 1))
+        data = data[:start] + new + data[start : start + length] * times + data[start + length :]
     return data
 
 
