@@ -159,6 +159,7 @@ HEADERS = [
 ]
 
 
+@pytest.mark.each
 @pytest.mark.parametrize(("text", "place", "message"), HEADERS, ids=[row[0][:50] for row in HEADERS])
 def test_problems_of_a_recipe(text: str, place: tuple[int, int], message: str) -> None:
     ((line, column, told),) = problems(text)
