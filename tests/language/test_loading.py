@@ -15,28 +15,24 @@ from ckpt_surgery.language.expressions.parsing import parse
 from ckpt_surgery.language.expressions.scope import Table
 from ckpt_surgery.language.loading import LoadedRecipe, load_recipe, parse_recipe
 from ckpt_surgery.language.patterns.templates import parse_template
-from ckpt_surgery.language.schema.fields import Pass, Recipe, Rule, schema
+from ckpt_surgery.language.schema.fields import OutputPolicy, Pass, Recipe, Rule, TargetPolicy, schema
 from tests.support.effort import examples
 from tests.support.strategies import documents
 
 WHOLE = r"""# yaml-language-server: $schema=recipe.schema.json
 version: 1
-params:
-  head_dim: 128               # overridable: --set head_dim=64
-tables:
-  matrix: {q: query, k: key, v: value, o: out}
+params: {head_dim: 128}       # overridable: --set head_dim=64
+tables: {matrix: {q: query, k: key}}
 sources: [image, text]
-target: {prefer: source, dtype: source, on_shape_mismatch: error}
+target: {prefer: source, on_shape_mismatch: error}
 output: {format: orbax, zarr: 3}
 unmatched: keep
 rules:
-  - match: 'encoder/layer_(?P<n>\d+)/attn/(?P<m>[qkvo])/kernel'
-    to: 'image/layers/${n}/attention/${matrix[m]}/kernel'
+  - match: 'encoder/layer_(?P<n>\d+)/(?P<m>[qk])/kernel'
+    to: 'image/layers/${n}/${matrix[m]}/kernel'
     value: rearrange(x, 'd (h k) -> d h k', k=head_dim)
-  - match: '.*/opt_state/.*'
-    drop: true
-  - add: 'fusion/kernel'
-    value: init('lecun_normal', (512, 256), 'bfloat16', seed=0)
+  - {match: '.*/opt_state/.*', drop: true}
+  - {add: fusion/kernel, value: 'zeros((512, 256), "bfloat16")'}
 """
 
 
@@ -67,18 +63,14 @@ def test_the_whole_recipe() -> None:
     assert (loaded.path, loaded.sha256) == ("dir/r.yaml", hashlib.sha256(WHOLE.encode()).hexdigest())
     assert loaded.params == {"head_dim": 128}
     assert loaded.names["head_dim"] == 128
-    matrix = {"q": "query", "k": "key", "v": "value", "o": "out"}
-    assert loaded.names["matrix"] == Table("matrix", matrix, loaded.params)
+    assert loaded.names["matrix"] == Table("matrix", {"q": "query", "k": "key"}, loaded.params)
     assert recipe.sources == ("image", "text")
-    assert recipe.target is not None
-    assert (recipe.target.prefer, recipe.target.on_shape_mismatch) == ("source", "error")
-    assert recipe.output is not None
-    assert (recipe.output.format, recipe.output.zarr, recipe.unmatched) == ("orbax", 3, "keep")
+    assert recipe.target == TargetPolicy(prefer="source", on_shape_mismatch="error")
+    assert recipe.output == OutputPolicy(format="orbax", zarr=3)
     first, second, third = recipe.passes[0].rules
     assert first.match is not None
-    assert first.match.fullmatch("encoder/layer_3/attn/q/kernel") is not None
-    assert first.match.fullmatch("encoder/layer_3/attn/q/kernel/x") is None
-    assert first.to == parse_template("image/layers/${n}/attention/${matrix[m]}/kernel")
+    assert first.match.fullmatch("encoder/layer_3/q/kernel") is not None
+    assert first.to == parse_template("image/layers/${n}/${matrix[m]}/kernel")
     assert first.value == parse("rearrange(x, 'd (h k) -> d h k', k=head_dim)")
     assert second.drop is True
     assert third.add == parse_template("fusion/kernel")

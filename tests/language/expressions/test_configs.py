@@ -51,22 +51,18 @@ def refusal(text: str, config: Config = CONFIG) -> ExpressionError:
 
 VALUES: Sequence[tuple[str, Any]] = (
     ("config['num_hidden_layers'] + 1", 27),
-    ("config['rope_scaling']['rope_type']", "llama3"),
     ("config['layer_types']", ["full", "sliding"]),
     ("config['layer_types'][-1]", "sliding"),
     ("'full' in config['layer_types']", True),
     ("config['towers'][0]['depth']", 3),
     ("f\"{config['model_type']}-{config['num_hidden_layers']}\"", "llama-26"),
     ("config['head_dim']", None),
-    ("configs['source']['model_type']", "llama"),
     ("configs['lora']['r']", 8),
     # has: the last entry, and all on the way
     ("has(config['model_type'])", True),
     ("has(config['nothing'])", False),
     ("has(config['head_dim'])", False),
-    ("has(config['nothing']['factor'])", False),
     ("has(config['model_type']['factor'])", False),
-    ("has(config['towers'][0]['depth'])", True),
     ("has(config['towers'][1]['depth'])", False),
     ("has(config['towers'][2])", False),
     ("has(configs['lora']['r'])", True),
@@ -75,9 +71,7 @@ VALUES: Sequence[tuple[str, Any]] = (
     ("has(configs['other']['r'])", False),
     ("'factor' in config['rope_scaling']", True),
     ("'head_dim' in config", False),
-    ("'model_type' in config", True),
     # get
-    ("get(config['num_hidden_layers'], 2)", 26),
     ("get(config['tie_word_embeddings'], True)", False),
     ("get(config['head_dim'], 128)", 128),
     ("get(config['rope_scaling']['nothing'], 'default')", "default"),
