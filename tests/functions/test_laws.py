@@ -97,6 +97,7 @@ ARITHMETIC: list[Case] = [
     *((Binary(op), ("float32[3,5]", "float32[5]")) for op in ("+", "-", "*", "/", "//", "%", "<", "==")),
     (Binary("**", left=2), ("bfloat16[3,5]",)),
     (Binary("**", right=3), ("int32[3,5]",)),
+    (Binary("/", right=3), ("int8[3,5]",)),
     (Binary("&"), ("bool[3,1]", "bool[5]")),
     (Binary("|", right=4), ("uint8[3,5]",)),
     (Binary("+"), ("float32[1,5]", "float32[3,1]")),
@@ -157,6 +158,7 @@ MASKS: list[Case] = [
 ORDERED: list[Case] = [
     (Ranks(), ("float32[4,6]",)),
     (Ranks(1), ("bfloat16[3,5,2]",)),
+    (Ranks(0), ("float64[7]",)),
     (Ranks(), ("int8[2,0]",)),
     (KarcherWeights(), ("float64[4,4]", "float64[4]")),
 ]
