@@ -80,7 +80,7 @@ GROUPS: Mapping[str, str] = {
     "joining": "Lists of arrays",
     "dtypes": "Types",
     "nonfinite": "NaN and infinity",
-    "arithmetic": "Arithmetic",
+    "arithmetic": "Arithmetic and comparisons",
     "reductions": "Reductions",
     "resizing": "Sizes",
     "contractions": "Products",
@@ -89,7 +89,6 @@ GROUPS: Mapping[str, str] = {
     "ordering": "Order",
     "directions": "Directions",
     "quantization": "Quantization",
-    "comparing": "Comparisons of arrays",
     "text": "Names and conditions",
 }
 """Heading of each module of functions, in the order of the page."""

@@ -1,4 +1,4 @@
-"""Elementwise functions that expressions call by name."""
+"""Elementwise functions that expressions call by name, and a comparison that fails where values differ."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -6,11 +6,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ckpt_surgery.core.arrays import Region
-from ckpt_surgery.core.dtypes import BOOL, DType, converted
-from ckpt_surgery.core.errors import FunctionError
+from ckpt_surgery.core.arrays import ArraySpec, Region
+from ckpt_surgery.core.dtypes import BOOL, DType, computation, converted, kind
+from ckpt_surgery.core.errors import DataError, FunctionError
 from ckpt_surgery.functions.arrays import Array, apply
-from ckpt_surgery.functions.base import MARK, Blocks, Number, Specs, in_expressions
+from ckpt_surgery.functions.base import MARK, Blocks, Function, Number, Specs, in_expressions
 from ckpt_surgery.functions.dtypes import number_as
 from ckpt_surgery.functions.operators import Binary, Elementwise, Unary
 
@@ -152,3 +152,40 @@ arccos = _unary(
     "`arccos(clip(x, -1, 1))`.",
 )
 sign = _unary("sign", "-1, 0 or 1, with the dtype of `x`; NaN for NaN. Not for bools and complex numbers.")
+
+
+@dataclass(frozen=True)
+class RequireEqual(Function):
+    """The first input, if the second has the same values; otherwise an error."""
+
+    name: ClassVar[str] = "require_equal"
+    elementwise: ClassVar[bool] = True
+    message: str
+
+    def infer(self, ins: Specs) -> ArraySpec:
+        first, other = ins
+        if first.shape != other.shape:
+            raise FunctionError(f"{self.message}: {first} is not {other}")
+        return first
+
+    def apply(self, region: Region, ins: Specs, blocks: Blocks) -> np.ndarray:
+        first, other = (converted(block, computation(block.dtype)) for block in blocks)
+        differs = first != other
+        if kind(first.dtype) in "fc" and kind(other.dtype) in "fc":
+            differs &= ~(np.isnan(first) & np.isnan(other))
+        count = int(np.count_nonzero(differs))
+        if count:
+            raise DataError(f"{self.message} ({count:,} of {differs.size:,} values here differ)")
+        return blocks[0]
+
+
+@in_expressions
+def require_equal(x: Array, other: Array, message: str) -> Array:
+    """`require_equal(x, other, message)`: `x`, if `other` has the same values; otherwise an error.
+
+    Use it where a rule leaves out `other` because it is a copy of `x`, as the head of a model with tied
+    embeddings is: `require_equal(x, source['lm_head.weight'], 'the head is not the embedding')`. Dtypes may
+    differ, values may not; NaN equals NaN. Raises FunctionError for different shapes, and DataError, with the
+    message and the number of elements that differ, for different values.
+    """
+    return apply(RequireEqual(message), x, other)

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from ckpt_surgery.core.dtypes import dtype_named
-from ckpt_surgery.core.errors import FunctionError
-from ckpt_surgery.functions.arithmetic import Where, abs_, clip, log, maximum, selected, sqrt
+from ckpt_surgery.core.errors import DataError, FunctionError
+from ckpt_surgery.functions.arithmetic import RequireEqual, Where, abs_, clip, log, maximum, selected, sqrt
 from ckpt_surgery.functions.base import Function
 from ckpt_surgery.functions.operators import Binary, Unary
 from tests.support.calling import result_of
@@ -15,7 +15,7 @@ from tests.support.comparing import same
 from tests.support.evaluation import evaluate
 from tests.support.lazy_arrays import lazy
 
-F32 = np.dtype(np.float32)
+BF16 = dtype_named("bfloat16")
 
 
 DTYPES = [
@@ -104,3 +104,41 @@ def test_elements_are_selected_bit_for_bit(name: str, shapes: tuple[tuple[int, .
     assert same(selected(condition, *values), wanted)
     transposed = [np.asfortranarray(one) if one.ndim > 1 else one for one in (condition, *values)]
     assert same(selected(*transposed), wanted)
+
+
+# --- copies that are left out -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("x", "other"),
+    [
+        (np.array([1.5, -2.0], np.float32), np.array([1.5, -2.0], np.float32)),
+        (np.array([1.5, -2.0], BF16), np.array([1.5, -2.0], np.float64)),
+        (np.array([np.nan, np.inf, 0.0], np.float16), np.array([np.nan, np.inf, -0.0], np.float32)),
+        (np.array([1 << 62], np.int64), np.array([1 << 62], np.uint64)),
+        (np.array(True), np.array(True)),
+        (np.zeros((0, 3), BF16), np.zeros((0, 3), BF16)),
+    ],
+)
+def test_equal_values_give_the_first_array(x: Any, other: Any) -> None:
+    found = evaluate(RequireEqual("not a copy"), [x, other])
+    assert (found.dtype, found.tobytes()) == (x.dtype, x.tobytes())
+
+
+@pytest.mark.parametrize(
+    ("x", "other", "count"),
+    [
+        (np.array([1.5, -2.0], np.float32), np.array([1.5, -2.5], np.float32), "1 of 2"),
+        (np.array([1.0, np.nan], BF16), np.array([np.nan, 1.0], BF16), "2 of 2"),
+        (np.array([1.0], BF16), np.array([1.001], np.float32), "1 of 1"),
+        (np.array([(1 << 53) + 1]), np.array([1 << 53]), "1 of 1"),
+    ],
+)
+def test_other_values_are_an_error_with_the_message(x: Any, other: Any, count: str) -> None:
+    with pytest.raises(DataError, match=f"not a copy .{count} values"):
+        evaluate(RequireEqual("not a copy"), [x, other])
+
+
+def test_other_shapes_are_found_while_planning() -> None:
+    with pytest.raises(FunctionError, match="not a copy"):
+        evaluate(RequireEqual("not a copy"), [np.zeros((2, 3)), np.zeros((3, 2))])

@@ -15,9 +15,8 @@ from ckpt_surgery.core.dtypes import dtype_named
 from ckpt_surgery.core.manifests import Manifest
 from ckpt_surgery.core.rewrites.axes import replaced
 from ckpt_surgery.core.selections import Selection, bounding_box
-from ckpt_surgery.functions.arithmetic import Where
+from ckpt_surgery.functions.arithmetic import RequireEqual, Where
 from ckpt_surgery.functions.base import MARK, Function
-from ckpt_surgery.functions.comparing import RequireEqual
 from ckpt_surgery.functions.contractions import Einsum, product
 from ckpt_surgery.functions.create import Absent, Arange, Full, Init, InPlaceOf
 from ckpt_surgery.functions.directions import KarcherWeights
@@ -111,7 +110,7 @@ ARITHMETIC: list[Case] = [
     *((Unary(op), ("float64[3,37]",)) for op in ("exp", "log", "sin", "cos", "arccos")),
     (Unary("sign"), ("int8[3,5]",)),
     (Unary("not"), ("bool[3,5]",)),
-    (RequireEqual("equal"), ("float32[0,3]", "bfloat16[0,3]")),  # others are in test_comparing
+    (RequireEqual("equal"), ("float32[0,3]", "bfloat16[0,3]")),  # others are in test_arithmetic
 ]
 
 REDUCTIONS = (Sum, Mean, Extreme, partial(Extreme, op="min"), Norm)
