@@ -19,7 +19,7 @@ from ckpt_surgery.core.tiles import copy_into
 from ckpt_surgery.functions.arrays import Array, Series, apply, require_no_gaps
 from ckpt_surgery.functions.base import Blocks, Function, Number, Specs, as_marks, in_expressions
 from ckpt_surgery.functions.dtypes import number_as
-from ckpt_surgery.functions.sizes import axis_of
+from ckpt_surgery.functions.sizes import axis_of, check_alike
 
 MOST_INDICES = 5
 """Number of indices that a message names."""
@@ -61,11 +61,7 @@ class Stack(Function):
 
     def infer(self, ins: Specs) -> ArraySpec:
         dtype = _common_dtype(ins, self.name)
-        for i, spec in enumerate(ins):
-            if spec.shape != ins[0].shape:
-                raise FunctionError(
-                    f"`stack`: array 0 is {ins[0]}, array {i} is {spec}; shapes have to be equal"
-                )
+        check_alike(self.name, ins)
         axis = axis_of(self.axis, ins[0].ndim + 1, self.name)
         length = self._length(len(ins))
         return ArraySpec((*ins[0].shape[:axis], length, *ins[0].shape[axis:]), dtype)

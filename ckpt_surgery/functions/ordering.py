@@ -6,7 +6,6 @@ largest, of their indices. Counts are exact in any order.
 """
 
 import operator
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -55,8 +54,12 @@ class Ranks(Function):
             return result
         source, target = np.moveaxis(blocks[0], axis, -1), np.moveaxis(result, axis, -1)
         wanted = slice(region.starts[axis], region.stops[axis])
-        for rows in _rows(source.shape):
-            target[rows.slices[:-1]] = _ranks(source[rows.slices])[..., wanted]
+        several = tile_shape(source.shape[:-1], (), max(1, TILE // max(1, source.shape[-1])))
+        for rows in chunk_regions(source.shape, (*several, source.shape[-1])):
+            order = _order(np.ascontiguousarray(source[rows.slices]))
+            found, numbers = np.empty_like(order), np.arange(order.shape[-1])
+            np.put_along_axis(found, order, np.broadcast_to(numbers, order.shape), axis=-1)
+            target[rows.slices[:-1]] = found[..., wanted]
         return result
 
 
@@ -71,22 +74,6 @@ def ranks(x: Array, axis: int = -1) -> Array:
     Raises FunctionError for other dtypes, and if there is no such axis.
     """
     return apply(Ranks(axis), x)
-
-
-def _rows(shape: Shape) -> Iterator[Region]:
-    """Whole rows of an array of this shape, TILE elements at a time."""
-    several = tile_shape(shape[:-1], (), max(1, TILE // max(1, shape[-1])))
-    return chunk_regions(shape, (*several, shape[-1]))
-
-
-def _ranks(rows: np.ndarray) -> np.ndarray:
-    """The ranks along the last axis."""
-    order = _order(np.ascontiguousarray(rows))
-    ranks = np.empty_like(order)
-    np.put_along_axis(
-        ranks, order, np.arange(rows.shape[-1]).reshape((1,) * (rows.ndim - 1) + (-1,)), axis=-1
-    )
-    return ranks
 
 
 def _order(rows: np.ndarray) -> np.ndarray:

@@ -28,7 +28,7 @@ from ckpt_surgery.functions.integers import (
     exact_sums,
     summation,
 )
-from ckpt_surgery.functions.sizes import axes_of
+from ckpt_surgery.functions.sizes import axes_of, check_alike
 from ckpt_surgery.functions.streams import Folded, Pass, streamed
 
 _FLOAT64 = np.dtype(np.float64)
@@ -329,11 +329,7 @@ class ListReduction(Function):
         return np.dtype(np.float64) if self.op == "mean" and kind(dtype) in "biu" else dtype
 
     def infer(self, ins: Specs) -> ArraySpec:
-        for i, spec in enumerate(ins):
-            if spec.shape != ins[0].shape:
-                raise FunctionError(
-                    f"`{self.op}`: array 0 is {ins[0]}, array {i} is {spec}; shapes have to be equal"
-                )
+        check_alike(self.op, ins)
         return ArraySpec(ins[0].shape, self.work_dtype([spec.dtype for spec in ins]))
 
     def apply(self, region: Region, ins: Specs, blocks: Blocks) -> np.ndarray:

@@ -74,16 +74,12 @@ class Resize(Function):
         start, stop = region.starts[axis], region.stops[axis]
         if shape[axis] == self.shape[axis]:
             return start, stop
-        places, _ = self._taps(axis, shape)
+        places, _ = taps(shape[axis], self.shape[axis], self.method, self.antialias)
         return int(places[start:stop].min()), int(places[start:stop].max()) + 1
-
-    def _taps(self, axis: int, shape: Shape) -> tuple[np.ndarray, np.ndarray]:
-        method = ALIASES.get(self.method, self.method)
-        return taps(shape[axis], self.shape[axis], method, self.antialias)
 
     def _resized(self, values: np.ndarray, axis: int, low: int, region: Region, shape: Shape) -> np.ndarray:
         """The values resized along one axis, whose first index stands for `low`."""
-        places, weights = self._taps(axis, shape)
+        places, weights = taps(shape[axis], self.shape[axis], self.method, self.antialias)
         chosen = slice(region.starts[axis], region.stops[axis])
         places, weights = places[chosen] - low, weights[chosen].astype(values.dtype)
         along = [1] * values.ndim
@@ -117,13 +113,14 @@ def taps(length: int, resized: int, method: str, antialias: bool) -> tuple[np.nd
 
     As in `jax.image.resize`, weights are computed in float32, are zero outside of the input, and sum to 1.
     """
+    method = ALIASES.get(method, method)
     step = length / resized
     stretch = np.float32(max(step, 1.0) if antialias else 1.0)
     middles = (np.arange(resized, dtype=np.float32) + np.float32(0.5)) * np.float32(step) - np.float32(0.5)
     reach = math.ceil(RADIUS[method] * float(stretch))
     places = np.floor(middles).astype(np.int64)[:, None] + np.arange(1 - reach, reach + 1)
     distances = np.abs(middles[:, None] - places.astype(np.float32)) / stretch
-    weights = WEIGHTS[method](distances)
+    weights = linear_weights(distances) if method == "linear" else cubic_weights(distances)
     weights[(places < 0) | (places >= length)] = 0
     weights /= weights.sum(axis=1, keepdims=True)
     return np.clip(places, 0, length - 1), weights
@@ -139,6 +136,3 @@ def cubic_weights(distances: np.ndarray) -> np.ndarray:
     near = ((1.5 * distances - 2.5) * distances) * distances + 1
     far = ((-0.5 * distances + 2.5) * distances - 4) * distances + 2
     return np.where(distances >= 2, np.float32(0), np.where(distances >= 1, far, near))
-
-
-WEIGHTS = {"linear": linear_weights, "cubic": cubic_weights}

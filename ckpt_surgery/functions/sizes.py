@@ -1,6 +1,6 @@
 """Axis arguments of calls, and bounds on the array that a function gives, whatever a recipe says."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from ckpt_surgery.core.arrays import ArraySpec, Shape
 from ckpt_surgery.core.errors import FunctionError
@@ -42,6 +42,15 @@ def axes_of(axes: int | tuple[int, ...] | None, ndim: int, name: str) -> tuple[i
     if len(set(numbers)) < len(numbers):
         raise FunctionError(f"`{name}`: an axis is given twice in {given}")
     return numbers
+
+
+def check_alike(name: str, ins: Sequence[ArraySpec]) -> None:
+    """Raises FunctionError if the arrays of a list, of the function `name`, have different shapes."""
+    for i, spec in enumerate(ins):
+        if spec.shape != ins[0].shape:
+            raise FunctionError(
+                f"`{name}`: array 0 is {ins[0]}, array {i} is {spec}; shapes have to be equal"
+            )
 
 
 def broadcasts_to(shape: Shape, wanted: Shape) -> bool:
