@@ -80,8 +80,8 @@ class Function:
     numbers, however large the region is."""
 
     def called(self) -> str:
-        """The operator or the name of the function, for messages."""
-        return self.name
+        """The operator, which is the field `op`, or the name of the function, for messages."""
+        return str(getattr(self, "op", self.name))
 
     def infer(self, ins: Specs) -> ArraySpec:
         """Shape and dtype of the array that `apply` gives. Raises FunctionError if the inputs do not fit."""
@@ -100,6 +100,8 @@ class Function:
         A subclass that is not elementwise defines `needs` or `uses`, and the other follows from it. It
         defines both if the exact set of elements is smaller than any box that contains it.
         """
+        if not ins:
+            return []
         if self.elementwise:
             alike = len({spec.shape for spec in ins}) == 1
             return [(i, region if alike else broadcast_needs(region, s.shape)) for i, s in enumerate(ins)]

@@ -32,15 +32,7 @@ def _shape_of(shape: int | tuple[int, ...], name: str) -> Shape:
 
 
 @dataclass(frozen=True)
-class _Created(Function):
-    """Base class of functions without inputs."""
-
-    def needs(self, region: Region, ins: Specs) -> list[tuple[int, Region]]:
-        return []
-
-
-@dataclass(frozen=True)
-class Full(_Created):
+class Full(Function):
     """An array whose elements are all one number."""
 
     name: ClassVar[str] = "full"
@@ -87,7 +79,7 @@ def _filled(name: str, shape: int | tuple[int, ...], value: Number, dtype: DType
 
 
 @dataclass(frozen=True)
-class Absent(_Created):
+class Absent(Function):
     """The value of a text or an empty node that comes from no source: it has no elements."""
 
     name: ClassVar[str] = "absent"
@@ -126,7 +118,7 @@ class InPlaceOf(Function):
 
 
 @dataclass(frozen=True)
-class Arange(_Created):
+class Arange(Function):
     """Evenly spaced numbers: element `i` is `start + i * step`."""
 
     name: ClassVar[str] = "arange"
@@ -184,7 +176,7 @@ Options = tuple[tuple[str, Option], ...]
 
 
 @dataclass(frozen=True)
-class Init(_Created):
+class Init(Function):
     """Values of an initializer of `jax.nn.initializers` for a leaf."""
 
     name: ClassVar[str] = "init"

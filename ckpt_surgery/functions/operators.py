@@ -154,9 +154,6 @@ class Binary(Elementwise):
     def operands(self) -> tuple[Number | None, ...]:
         return (self.left, self.right)
 
-    def called(self) -> str:
-        return self.op
-
     def work_dtype(self, dtypes: Sequence[DType]) -> DType:
         if self.op == "/" and all(rank(dtype) < 2 for dtype in dtypes):
             return _FLOAT64
@@ -233,9 +230,6 @@ class Unary(Elementwise):
 
     def operands(self) -> tuple[Number | None, ...]:
         return (self.x,)
-
-    def called(self) -> str:
-        return self.op
 
     def work_dtype(self, dtypes: Sequence[DType]) -> DType:
         letter = kind(dtypes[0])

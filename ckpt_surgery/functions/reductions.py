@@ -205,9 +205,6 @@ class Extreme(Reduction):
     name: ClassVar[str] = "extreme"
     op: str = "max"
 
-    def called(self) -> str:
-        return self.op
-
     def infer(self, ins: Specs) -> ArraySpec:
         if any(ins[0].shape[axis] == 0 for axis in self._axes(ins[0].ndim)):
             raise FunctionError(f"`{self.op}` has no value for {ins[0]}: it is over no elements")
@@ -317,9 +314,6 @@ class ListReduction(Function):
     widens: ClassVar[bool] = True
     elementwise: ClassVar[bool] = True
     op: str
-
-    def called(self) -> str:
-        return self.op
 
     def work_dtype(self, dtypes: Sequence[DType]) -> DType:
         """The dtype of the computation, which inputs are converted to first."""
