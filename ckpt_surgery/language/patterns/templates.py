@@ -11,7 +11,6 @@ from typing import NamedTuple
 import regex
 
 from ckpt_surgery.core.keys import SEPARATOR
-from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.language.expressions.parsing import Expression, check, check_group, parse
 from ckpt_surgery.language.expressions.scope import (
     MAX_STRING,
@@ -84,8 +83,8 @@ class Template:
     def expand(self, match: regex.Match[str] | None, scope: Scope) -> tuple[Component, ...]:
         """The components of the key. A group that did not take part in the match gives no text.
 
-        Raises ExpressionError, with offsets in the template, for an empty component and for expressions
-        that fail.
+        The template has passed `check_template`. Raises ExpressionError, with offsets in the template, for an
+        empty component and for expressions that fail.
         """
         components: list[Component] = []
         for segment, fixed in zip(self.segments, self.fixed, strict=True):
@@ -206,16 +205,9 @@ def _expanded(piece: Piece, match: regex.Match[str] | None, scope: Scope) -> tup
     """The text of a piece, and its offset in the matched text if a group gave it."""
     if piece.text is not None:
         return piece.text, None
-    group = piece.group if match is None else piece.group_in(match.re)
-    if group is not None:
-        try:
-            if match is not None:
-                return match[group] or "", match.start(group)
-            message = f"no match could have a group {group!r}"
-        except IndexError:
-            message = f"the regular expression has no group {group!r}"
-        raise TemplateError(message, piece.start, piece.end, code=Code.NO_GROUP)
-    assert piece.expression is not None
+    if match is not None and (group := piece.group_in(match.re)) is not None:
+        return match[group] or "", match.start(group)
+    assert piece.expression is not None, "groups that a match lacks were refused by `check_template`"
     try:
         value = piece.expression.evaluate(scope)
     except ExpressionError as error:
