@@ -12,19 +12,13 @@ LONGEST_RANGE = 1_000_000
 """Limit on the numbers that `range` gives."""
 
 LONGEST_TEXT = 64 * 1024
-"""Limit on the characters of a text that a function gives."""
+"""Limit on the characters of a text that `replace` gives."""
 
 
 def _text(value: Any, name: str) -> str:
     if not isinstance(value, str):
         raise FunctionError(f"`{name}` is for text, not {_described(value)}")
     return value
-
-
-def _bounded(text: str, name: str) -> str:
-    if len(text) > LONGEST_TEXT:
-        raise FunctionError(f"`{name}` would give {len(text):,} characters; {LONGEST_TEXT:,} are the limit")
-    return text
 
 
 @in_expressions
@@ -52,7 +46,7 @@ def str_(x: Any) -> str:
     if x is not None and not isinstance(x, str | int | float):
         raise FunctionError(f"`str` is for text and numbers, not {_described(x)}")
     try:
-        return _bounded(str(x), "str")
+        return str(x)
     except ValueError:  # Python's own limit on digits
         raise FunctionError("`str`: the integer has too many digits") from None
 
@@ -60,13 +54,13 @@ def str_(x: Any) -> str:
 @in_expressions
 def lower(text: Any) -> str:
     """`lower('Q')` is `'q'`."""
-    return _bounded(_text(text, "lower").lower(), "lower")
+    return _text(text, "lower").lower()
 
 
 @in_expressions
 def upper(text: Any) -> str:
     """`upper('q')` is `'Q'`."""
-    return _bounded(_text(text, "upper").upper(), "upper")
+    return _text(text, "upper").upper()
 
 
 @in_expressions
