@@ -76,13 +76,6 @@ def recipe_not_found(path: str) -> UsageError:
     return UsageError(f"recipe not found: {shown(path)}{guess}", code=Code.UNREADABLE)
 
 
-def _instead_of(directory: Path) -> str:
-    """Advice for a directory given as a recipe, which may be a checkpoint."""
-    if any(directory.glob("*.y*ml")):
-        return f"Name the files in it: {directory}/*.yaml, say."
-    return "A recipe comes before the checkpoints; without one there is `convert`, and in Python None."
-
-
 def read_text(path: str | Path, what: str = "recipe") -> str:
     """The text of a recipe, or of another YAML file, which messages call `what`.
 
@@ -98,7 +91,12 @@ def read_text(path: str | Path, what: str = "recipe") -> str:
     try:
         if Path(path).is_dir():
             message = f"{path} is a directory; a {what} is a YAML file"
-            raise UsageError(message, hint=_instead_of(Path(path)), code=Code.UNREADABLE)
+            hint = (
+                "A recipe comes before the checkpoints; without one there is `convert`, and in Python None."
+            )
+            if any(Path(path).glob("*.y*ml")):
+                hint = f"Name the files in it: {path}/*.yaml, say."
+            raise UsageError(message, hint=hint, code=Code.UNREADABLE)
         with Path(path).open("rb") as stream:
             data = stream.read(MAX_BYTES + 1)
     except FileNotFoundError:

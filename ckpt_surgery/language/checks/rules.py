@@ -58,14 +58,10 @@ class RuleCheck:
             yield from self._source()
             yield from self._own_names()
             yield from self._texts(claims[0])
-        elif claims or not self._is_misspelt:
+        # An unknown field is reported anyway, and is most likely a misspelt `match`.
+        elif claims or self.subject.broken.isdisjoint((*self.path, name) for name in self.written):
             said = " and ".join(f"`{c}`" for c in claims) or "none"
             yield Finding(self.path, f"a rule has one of `match`, `fill` and `add`; this one has {said}")
-
-    @property
-    def _is_misspelt(self) -> bool:
-        """Whether a field is unknown. It is reported anyway, and most likely a misspelt `match`."""
-        return any((*self.path, name) in self.subject.broken for name in self.written)
 
     def _field(self, *names: str | int) -> DocumentPath:
         return (*self.path, *names)
