@@ -244,15 +244,11 @@ def require_no_gaps(series: Series) -> tuple[Array, ...]:
         return series.items
     assert series.places is not None
     missing = next(i for i, place in enumerate((*series.places, -1)) if i != place)
+    more = f", … {series.places[-1]}" if len(series.places) > 8 else ""
     raise FunctionError(
-        f"no leaf is at place {missing}; `by` gives {_shortened(series.places)}",
+        f"no leaf is at place {missing}; `by` gives {', '.join(map(str, series.places[:8]))}{more}",
         hint="If that is intended, say what fills the gaps: stack(xs, fill=0.0).",
     )
-
-
-def _shortened(places: Sequence[int]) -> str:
-    few = ", ".join(map(str, places[:8]))
-    return few if len(places) <= 8 else f"{few}, … {places[-1]}"
 
 
 def apply(function: Function, *inputs: Array) -> Array:

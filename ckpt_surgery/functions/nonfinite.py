@@ -19,8 +19,6 @@ TILE = 1 << 16
 """Elements that are searched at a time, so that what is found for them stays in the processor's cache."""
 _INFINITY = {"float16": 0x7C00, "bfloat16": 0x7F80, "float32": 0x7F80_0000, "float64": 0x7FF0_0000_0000_0000}
 """Bits of infinity. Those of NaN are larger, and those of finite numbers smaller, without the sign."""
-_NARROW = 1
-"""Bytes of the dtypes whose 256 numbers are looked up in a table."""
 
 
 def may_be_nonfinite(dtype: DType) -> bool:
@@ -30,7 +28,7 @@ def may_be_nonfinite(dtype: DType) -> bool:
 
 def finite(block: np.ndarray) -> np.ndarray:
     """A mask of the elements that are finite."""
-    if block.dtype.itemsize == _NARROW:
+    if block.dtype.itemsize == 1:
         return np.asarray(~_nonfinite_bytes(block.dtype)[block.view(np.uint8)])
     return np.asarray(np.isfinite(converted(block, computation(block.dtype))))
 
@@ -63,7 +61,7 @@ def search_and_digest(block: np.ndarray, search: bool, digest: bool) -> tuple[bo
 
 
 def _all_finite(tile: np.ndarray) -> bool:
-    if tile.dtype.itemsize == _NARROW:
+    if tile.dtype.itemsize == 1:
         return not _nonfinite_bytes(tile.dtype)[tile.view(np.uint8)].any()
     if kind(tile.dtype) == "c":
         return _all_finite(tile.real) and _all_finite(tile.imag)

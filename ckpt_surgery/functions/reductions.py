@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ckpt_surgery.core.arrays import ArraySpec, Region, Shape
+from ckpt_surgery.core.arrays import ArraySpec, Region
 from ckpt_surgery.core.dtypes import DType, computation, converted, is_integer, kind, promoted, rank
 from ckpt_surgery.core.errors import FunctionError
 from ckpt_surgery.core.selections import Selection
@@ -60,7 +60,10 @@ class Reduction(Function):
         return totals
 
     def infer(self, ins: Specs) -> ArraySpec:
-        return ArraySpec(self._shape(ins[0].shape), self._result_dtype(ins[0].dtype))
+        axes = self._axes(ins[0].ndim)
+        lengths = enumerate(ins[0].shape)
+        kept = tuple(1 if i in axes else n for i, n in lengths if self.keepdims or i not in axes)
+        return ArraySpec(kept, self._result_dtype(ins[0].dtype))
 
     def uses(self, selection: Selection, ins: Specs) -> list[tuple[int, Selection]]:
         axes = self._axes(ins[0].ndim)
@@ -113,14 +116,6 @@ class Reduction(Function):
 
     def _axes(self, ndim: int) -> tuple[int, ...]:
         return tuple(sorted(axes_of(self.axis, ndim, self.called())))
-
-    def _shape(self, shape: Shape) -> Shape:
-        axes = self._axes(len(shape))
-        return tuple(
-            1 if axis in axes else length
-            for axis, length in enumerate(shape)
-            if self.keepdims or axis not in axes
-        )
 
     def _result_dtype(self, dtype: DType) -> DType:
         return np.asarray(self.finished(self.partial(np.ones((1, 1), self.work_dtype(dtype))), 1)).dtype

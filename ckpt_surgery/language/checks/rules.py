@@ -166,14 +166,11 @@ class RuleCheck:
             own += ["x"] if claim == "match" or field != "from" else []
         if claim == "match" and field in ("to", "by", "value"):
             own += variables
-            own += ["xs"] if field == "value" and self._gathers else []
+            # Several leaves can share one name: by `to`, or as leaves of different sources.
+            source = self.written.get("source")
+            shares = "to" in self.written or source == ALL_SOURCES or isinstance(source, list)
+            own += ["xs"] if field == "value" and shares else []
         return self.subject.constants.union(own)
-
-    @property
-    def _gathers(self) -> bool:
-        """Whether several leaves can share one name: by `to`, or as leaves of different sources."""
-        source = self.written.get("source")
-        return "to" in self.written or source == ALL_SOURCES or isinstance(source, list)
 
     def _texts(self, claim: str) -> Iterator[Finding]:
         """Errors of every expression and template of the rule, with the names that it can use."""

@@ -143,21 +143,16 @@ class Config(Lookup):
             return f"no conversion by {' or '.join(sorted(recipes))} is recorded"
         if self._of_model is None:
             return self._absent
-        known = _paths(self.entries.values)
-        guess = next(filter(None, (did_you_mean(path, known) for path in paths)), "")
+        entries = self.entries.values
+        known = [name for name, value in entries.items() if value is not None]
+        for name, value in entries.items():
+            known += [f"{name}{SEPARATOR}{inner}" for inner in value] if isinstance(value, Mapping) else []
+        guess = next(filter(None, (did_you_mean(path, known[:MOST_PATHS]) for path in paths)), "")
         return f"{self._of_model} has no {' and no '.join(f'`{path}`' for path in paths)}{guess}"
 
 
 MOST_PATHS = 1000
 """Limit on the paths among which a close match is looked for."""
-
-
-def _paths(values: Mapping[str, Any]) -> list[str]:
-    """The paths of the entries of an object, and of the objects directly in it."""
-    paths = [name for name, value in values.items() if value is not None]
-    for name, value in values.items():
-        paths += [f"{name}{SEPARATOR}{inner}" for inner in value] if isinstance(value, Mapping) else []
-    return paths[:MOST_PATHS]
 
 
 @dataclass(frozen=True)

@@ -105,10 +105,7 @@ _OF_METHODS = {
     "transpose": f"{_AXES}, or `x.T`",
     "repeat": f"{_TILE}; each element several times in a row is `repeat(x, repeats, axis)`",
     "size": "write `x.shape`, or `x.size` for the number of elements",
-    "shape": "write `x.shape`, without parentheses",
-    "T": "write `x.T`, without parentheses",
-    "dtype": "write `x.dtype`, without parentheses",
-    "ndim": "write `x.ndim`, without parentheses",
+    **{name: f"write `x.{name}`, without parentheses" for name in ("shape", "T", "dtype", "ndim")},
 }
 """Methods whose arguments differ from those of the function or the attribute of the same name here."""
 _TYPES = {"half": "float16", "float": "float32", "double": "float64", "long": "int64", "int": "int32"}
@@ -120,7 +117,7 @@ def method_advice(receiver: ast.expr, name: str) -> str:
     """Replacement for `receiver.name(…)`, as `; write …`; or nothing."""
     special = {
         **(_OF_METHODS if not is_module(receiver) else {}),
-        **(_OF_TEXTS if _is_text(receiver) else {}),
+        **(_OF_TEXTS if _name_before(receiver) in _TEXTS else {}),
     }
     function = registry().get(name)
     own = INSTEAD.get(name) if function is None else f"write `{usage(function, '{}=…')}`"
@@ -146,15 +143,14 @@ def attribute_advice(receiver: ast.expr, name: str) -> str:
 
 def is_module(node: ast.expr) -> bool:
     """Whether an expression names a module of another library: `np`, `jnp.linalg`."""
-    while isinstance(node, ast.Attribute):
-        node = node.value
-    return isinstance(node, ast.Name) and node.id in MODULES
+    return _name_before(node) in MODULES
 
 
-def _is_text(node: ast.expr) -> bool:
-    if isinstance(node, ast.Subscript):
+def _name_before(node: ast.expr) -> str | None:
+    """The name that attributes and subscripts follow in an expression."""
+    while isinstance(node, ast.Attribute | ast.Subscript):
         node = node.value
-    return isinstance(node, ast.Name) and node.id in _TEXTS
+    return node.id if isinstance(node, ast.Name) else None
 
 
 def _about(advice: str, receiver: ast.expr) -> str:

@@ -36,10 +36,6 @@ def _kind(value: Any) -> str:
     return "<several>" if isinstance(value, dict | list | tuple) else "<one>"
 
 
-def _param_kind(value: Any) -> str:
-    return "<several>" if isinstance(value, dict) else "<one>"
-
-
 class _Model(BaseModel):
     model_config = ConfigDict(
         frozen=True,
@@ -157,7 +153,8 @@ class Rule(_Model):
 
 
 ParamField = Annotated[
-    Annotated[ConstantField, Tag("<one>")] | Annotated[Param, Tag("<several>")], Discriminator(_param_kind)
+    Annotated[ConstantField, Tag("<one>")] | Annotated[Param, Tag("<several>")],
+    Discriminator(lambda value: "<several>" if isinstance(value, dict) else "<one>"),
 ]
 
 

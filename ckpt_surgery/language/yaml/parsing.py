@@ -108,7 +108,12 @@ class _Builder:
             return self._scalar(event, path)
         if len(path) >= MAX_DEPTH:
             self.fatal(f"nested deeper than {MAX_DEPTH} levels", event)
-        return self._list(path) if isinstance(event, yaml.SequenceStartEvent) else self._mapping(path)
+        if not isinstance(event, yaml.SequenceStartEvent):
+            return self._mapping(path)
+        values: list[Any] = []
+        while not isinstance(item := next(self.events), yaml.SequenceEndEvent):
+            values.append(self._node(item, (*path, len(values))))
+        return values
 
     def _check_properties(self, event: Any, path: DocumentPath) -> None:
         """Report aliases, anchors and tags: a document is plain data, with one place for each value."""
@@ -141,12 +146,6 @@ class _Builder:
         except _Disputed as error:
             self.report(str(error), event, path, Code.UNCLEAR_VALUE)
             return text
-
-    def _list(self, path: DocumentPath) -> list[Any]:
-        values: list[Any] = []
-        while not isinstance(event := next(self.events), yaml.SequenceEndEvent):
-            values.append(self._node(event, (*path, len(values))))
-        return values
 
     def _mapping(self, path: DocumentPath) -> dict[str | int, Any]:
         values: dict[str | int, Any] = {}
