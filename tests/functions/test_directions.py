@@ -37,17 +37,14 @@ def test_of_two_vectors_it_is_the_middle() -> None:
     np.testing.assert_allclose(found, [3 / 2**0.5, 3 / 2**0.5])
 
 
-@pytest.mark.parametrize(
-    ("vectors", "wanted"),
-    [
+def test_vectors_without_a_mean() -> None:
+    for vectors, wanted in (
         ([[0.0, 0], [3, 4]], [1.5, 2]),  # what has no length has no direction, and counts in the lengths
         ([[2.0, 0], [-2, 0]], [2, 0]),  # opposite vectors: the first
         ([[0.0, 0], [0, 0]], [0, 0]),
         ([[3.0, 4]], [3, 4]),
-    ],
-)
-def test_vectors_without_a_mean(vectors: list[list[float]], wanted: list[float]) -> None:
-    np.testing.assert_allclose(mean_of(np.array(vectors)), wanted, atol=1e-12)
+    ):
+        np.testing.assert_allclose(mean_of(np.array(vectors)), wanted, atol=1e-12)
 
 
 def test_what_is_refused() -> None:

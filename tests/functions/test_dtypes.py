@@ -56,19 +56,16 @@ def test_values_that_both_types_have_are_cast_exactly(source: str) -> None:
             assert cast(values, source, target).astype(np.complex128).tolist() == values, target
 
 
-@pytest.mark.parametrize(
-    ("values", "source", "target", "result"),
-    [
+def test_casts_that_fit() -> None:
+    for values, source, target, result in (
         ([1.7, -1.7, -128.9, 127.9], "float32", "int8", [1, -1, -128, 127]),  # truncated, so within range
         ([0.1, 0.0, NAN, -2.0], "float32", "bool", [True, False, True, True]),
         ([-8, 7], "int32", "int4", [-8, 7]),
         ([2**63 - 1], "int64", "float32", [2.0**63]),
-    ],
-)
-def test_casts_that_fit(values: list[float], source: str, target: str, result: list[float]) -> None:
-    expected = np.array(result).astype(dtype_named(target))
-    for on_overflow in ("error", "saturate"):
-        assert same(cast(values, source, target, on_overflow), expected)
+    ):
+        expected = np.array(result).astype(dtype_named(target))
+        for on_overflow in ("error", "saturate"):
+            assert same(cast(values, source, target, on_overflow), expected)
 
 
 TOO_LARGE = [
@@ -169,18 +166,15 @@ def test_bitcast_is_numpys_view(source: str, target: str) -> None:
     assert same(evaluate(Bitcast(dtype_named(target)), [array]), array.view(dtype_named(target)))
 
 
-@pytest.mark.parametrize(
-    ("source", "target", "message"),
-    [
+def test_bitcasts_that_are_refused() -> None:
+    for source, target, message in (
         ("int8[3]", "float32", "the last axis of int8[3] does not divide into items of float32 (4 bytes)"),
         ("float32[]", "int8", "the last axis of float32[]"),
         ("int4[4]", "int8", "not every byte is a value of int4"),
-    ],
-)
-def test_bitcasts_that_are_refused(source: str, target: str, message: str) -> None:
-    with pytest.raises(FunctionError) as caught:
-        Bitcast(dtype_named(target)).infer([spec_of(numbers(source))])
-    assert message in str(caught.value)
+    ):
+        with pytest.raises(FunctionError) as caught:
+            Bitcast(dtype_named(target)).infer([spec_of(numbers(source))])
+        assert message in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -235,15 +229,12 @@ def test_types_of_several_arrays(names: tuple[str, ...], work: str, declared: st
     assert declared_dtype_of(promoted(dtypes, "+"), dtypes).name == declared
 
 
-@pytest.mark.parametrize(
-    ("names", "message"),
-    [
+def test_types_that_do_not_go_together() -> None:
+    for names, message in (
         (("int32", "bfloat16"), "`*` of int32 and bfloat16 would give int32 again"),
         (("float32", "complex64"), "Cast the float32 array to complex64 first."),
         (("int64", "uint64"), "no integer type holds both int64 and uint64"),
-    ],
-)
-def test_types_that_do_not_go_together(names: tuple[str, ...], message: str) -> None:
-    with pytest.raises(FunctionError) as caught:
-        promoted([dtype_named(name) for name in names], "*")
-    assert message in str(caught.value)
+    ):
+        with pytest.raises(FunctionError) as caught:
+            promoted([dtype_named(name) for name in names], "*")
+        assert message in str(caught.value)

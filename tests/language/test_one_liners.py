@@ -86,9 +86,8 @@ def test_what_is_none(text: str, message: str) -> None:
     assert "`s" in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("text", "hint"),
-    [
+def test_what_a_substitution_lacks() -> None:
+    for text, hint in (
         ("s|a|b", "The sign `|` stands before, between and after the two, so also at the end."),
         ("s|a|b|gi", "Only `g` can follow the last `|`: leave out `gi`."),
         (
@@ -100,12 +99,10 @@ def test_what_is_none(text: str, message: str) -> None:
             "It has the sign `/` 4 times instead of 3. Where `/` is part of the regular expression take "
             "another sign: `s|REGEX|TEMPLATE|`.",
         ),
-    ],
-)
-def test_what_a_substitution_lacks(text: str, hint: str) -> None:
-    with pytest.raises(UsageError) as caught:
-        document_of([text])
-    assert caught.value.problems[0].hint == hint
+    ):
+        with pytest.raises(UsageError) as caught:
+            document_of([text])
+        assert caught.value.problems[0].hint == hint
 
 
 @pytest.mark.parametrize(

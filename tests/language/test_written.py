@@ -43,16 +43,13 @@ def test_what_is_written_is_read(document: dict[str | int, Any]) -> None:
     assert found.value == document
 
 
-@pytest.mark.parametrize(
-    ("document", "message"),
-    [
+def test_values_that_no_recipe_has() -> None:
+    for document, message in (
         ({"rules": [{"value": np.ones(2)}]}, "the recipe's `rules[0].value` is "),
         ({"rules": [{"when": b"x"}]}, "of type bytes, which no recipe can hold"),
         ({"tables": {1.5: "a"}}, "the recipe has the key 1.5 in `tables`: keys are texts or integers"),
         ({True: 1}, "the recipe has the key True: keys are texts or integers"),
-    ],
-)
-def test_values_that_no_recipe_has(document: Any, message: str) -> None:
-    with pytest.raises(UsageError) as caught:
-        text_of(document)
-    assert message in str(caught.value)
+    ):
+        with pytest.raises(UsageError) as caught:
+            text_of(document)
+        assert message in str(caught.value)

@@ -56,18 +56,19 @@ def test_sources_that_have_names_are_listed(name: str, field: str) -> None:
     assert message == f"unknown name `{name}`; the sources are called `a`, `b`"
 
 
-@pytest.mark.parametrize(
-    ("template", "name", "start"),
-    [("ex/${x}", "x", 5), ("g/${i}_${g[1]}", "g", 9), ("a/${str(xs)}", "xs", 8)],
-)
-def test_a_name_of_elsewhere_in_a_template_is_pointed_at(template: str, name: str, start: int) -> None:
-    rule = {"add": template, "value": "zeros([2], 'float32')", "for": {"i": "range(2)"}}
-    written = {"version": 1, "rules": [rule]}
-    recipe = Recipe.model_validate(written)
-    [pass_] = recipe.passes
-    check = RuleCheck(Subject(recipe, written, frozenset()), pass_, (), pass_.rules[0], rule)
-    (finding,) = check.findings()
-    assert (finding.message, finding.start, finding.end) == (MEANINGS[name], start, start + len(name))
+def test_a_name_of_elsewhere_in_a_template_is_pointed_at() -> None:
+    for template, name, start in (
+        ("ex/${x}", "x", 5),
+        ("g/${i}_${g[1]}", "g", 9),
+        ("a/${str(xs)}", "xs", 8),
+    ):
+        rule = {"add": template, "value": "zeros([2], 'float32')", "for": {"i": "range(2)"}}
+        written = {"version": 1, "rules": [rule]}
+        recipe = Recipe.model_validate(written)
+        [pass_] = recipe.passes
+        check = RuleCheck(Subject(recipe, written, frozenset()), pass_, (), pass_.rules[0], rule)
+        (finding,) = check.findings()
+        assert (finding.message, finding.start, finding.end) == (MEANINGS[name], start, start + len(name))
 
 
 LET = {"a": "x + 1", "b": "a * 2", "c": "x"}

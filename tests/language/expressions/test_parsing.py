@@ -193,18 +193,15 @@ def test_bits_are_cast_from_what_the_user_sees() -> None:
     assert isinstance(wide.inputs[0].function, Binary)  # an explicit cast sees the wide value
 
 
-@pytest.mark.parametrize(
-    ("text", "items", "shape"),
-    [
+def test_subscripts_of_arrays() -> None:
+    for text, items, shape in (
         ("x[-1, 2]", (-1, 2), ()),
         ("x[:, 1:3]", ((None, None, None), (1, 3, None)), (4, 2)),
         ("x[..., None]", (..., None), (4, 6, 1)),
         ("x[:x.shape[0] // 2]", ((None, 2, None),), (2, 6)),
-    ],
-)
-def test_subscripts_of_arrays(text: str, items: tuple[Any, ...], shape: tuple[int, ...]) -> None:
-    assert function_of(text) == Index(items)
-    assert value(text).spec.shape == shape
+    ):
+        assert function_of(text) == Index(items)
+        assert value(text).spec.shape == shape
 
 
 def test_a_call_with_parts_gives_a_list() -> None:
@@ -253,18 +250,15 @@ def test_hooks_are_called_where_they_are_allowed() -> None:
 # --- static checks --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("text", "flaws"),
-    [
+def test_check() -> None:
+    for text, flaws in (
         ("y + xz", [("unknown name `y`", 0, 1), ("unknown name `xz`; did you mean `x`?", 4, 6)]),
         ("pad(x)", [("`pad` needs `axis`: pad(x, axis, to, [value])", 0, 6)]),
         ("f'{y}é{zz}'", [("unknown name `y`", 3, 4), ("unknown name `zz`", 7, 9)]),
         ("has(source['a']) and count('b')", []),
-    ],
-)
-def test_check(text: str, flaws: list[tuple[str, int, int]]) -> None:
-    known = {"x", "xs", "source"}
-    assert [(e.message, e.start, e.end) for e in check(parse(text), known)] == flaws
+    ):
+        known = {"x", "xs", "source"}
+        assert [(e.message, e.start, e.end) for e in check(parse(text), known)] == flaws
 
 
 # --- errors while evaluating ----------------------------------------------------------------------------

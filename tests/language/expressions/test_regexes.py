@@ -18,7 +18,7 @@ from ckpt_surgery.language.expressions.regexes import (
     safe_length,
     with_params,
 )
-from ckpt_surgery.language.expressions.scope import Constant, ExpressionError
+from ckpt_surgery.language.expressions.scope import ExpressionError
 from ckpt_surgery.language.loading import parse_recipe
 from tests.support.effort import examples
 
@@ -236,21 +236,18 @@ def test_a_text_stands_for_itself(value: str) -> None:
     assert compile_pattern(pattern).fullmatch(f"x/{value}{value}_3") is None
 
 
-@pytest.mark.parametrize(
-    ("value", "matches", "others"),
-    [
+def test_values() -> None:
+    for value, matches, others in (
         (("a", "b.c", 7), ["a", "b.c", "7"], ["b_c", "ab", ""]),
         (3, ["3"], ["", "33"]),
         ("", [""], ["a"]),
         ((), [""], ["a"]),
-    ],
-)
-def test_values(value: Constant, matches: list[str], others: list[str]) -> None:
-    pattern = with_params("${v}", {"v": value})
-    assert all(compile_pattern(pattern).fullmatch(text) for text in matches)
-    assert not any(compile_pattern(pattern).fullmatch(text) for text in others)
-    # A value is one item for what follows it.
-    assert re.fullmatch(with_params("${v}+x?", {"v": ("ab", "c")}), "abcab")
+    ):
+        pattern = with_params("${v}", {"v": value})
+        assert all(compile_pattern(pattern).fullmatch(text) for text in matches)
+        assert not any(compile_pattern(pattern).fullmatch(text) for text in others)
+        # A value is one item for what follows it.
+        assert re.fullmatch(with_params("${v}+x?", {"v": ("ab", "c")}), "abcab")
 
 
 @pytest.mark.parametrize(
@@ -283,17 +280,14 @@ def test_what_is_refused_is_pointed_at(pattern: str, says: str, characters: str)
     assert problem.place.text[start : start + problem.place.width] == characters
 
 
-@pytest.mark.parametrize(
-    ("pattern", "value", "message"),
-    [
+def test_values_that_no_pattern_takes_are_the_only_problem() -> None:
+    for pattern, value, message in (
         *(("${name}", value, "a pattern takes text and integers, not ") for value in ("true", "[a, 0.5]")),
         *(("a/${name}", value, "has to be text, a number") for value in ("{default: {a: 1}}", "null")),
-    ],
-)
-def test_values_that_no_pattern_takes_are_the_only_problem(pattern: str, value: str, message: str) -> None:
-    with pytest.raises(RecipeError) as caught:
-        parse_recipe(recipe(pattern, f"{{name: {value}}}"), "recipe.yaml")
-    assert [message in problem.message for problem in caught.value.problems] == [True]
+    ):
+        with pytest.raises(RecipeError) as caught:
+            parse_recipe(recipe(pattern, f"{{name: {value}}}"), "recipe.yaml")
+        assert [message in problem.message for problem in caught.value.problems] == [True]
 
 
 def test_a_value_that_is_too_long() -> None:

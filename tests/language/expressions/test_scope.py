@@ -83,9 +83,8 @@ def test_a_gap_in_xs_is_named() -> None:
         require_no_gaps(Series(items, (0, 1, 2, 4, 5, 6, 7, 8, 9, 12)))
 
 
-@pytest.mark.parametrize(
-    ("table", "key", "message", "hint"),
-    [
+def test_a_missing_entry_says_what_there_is() -> None:
+    for table, key, message, hint in (
         (
             Table("t", {"query": 1}),
             "qury",
@@ -98,9 +97,7 @@ def test_a_gap_in_xs_is_named() -> None:
             "table `order` has no entry 'foo'",
             "The param `rope` takes one of these: 'half', 'interleaved'.",
         ),
-    ],
-)
-def test_a_missing_entry_says_what_there_is(table: Table, key: str, message: str, hint: str) -> None:
-    with pytest.raises(FunctionError) as caught:
-        table.entry(key)
-    assert (caught.value.problems[0].message, caught.value.problems[0].hint) == (message, hint)
+    ):
+        with pytest.raises(FunctionError) as caught:
+            table.entry(key)
+        assert (caught.value.problems[0].message, caught.value.problems[0].hint) == (message, hint)

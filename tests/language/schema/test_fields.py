@@ -33,27 +33,21 @@ def test_a_value_is_short_for_a_param() -> None:
     assert (found["b"].default, found["b"].config) == ((1, "x"), ("c/d",))
 
 
-@pytest.mark.parametrize(
-    ("sources", "count", "names"),
-    [
+def test_source_names() -> None:
+    for sources, count, names in (
         (["a", "b"], 2, ("a", "b")),
         (["a", "*"], 1, ("a",)),
         (["a", "*"], 3, ("a", "source_2", "source_3")),
-    ],
-)
-def test_source_names(sources: list[str], count: int, names: tuple[str, ...]) -> None:
-    assert recipe(sources=sources).source_names(count) == names
+    ):
+        assert recipe(sources=sources).source_names(count) == names
 
 
-@pytest.mark.parametrize(
-    ("sources", "count", "message"),
-    [
+def test_too_few_or_too_many_sources() -> None:
+    for sources, count, message in (
         (["a"], 2, "the recipe takes 1 source (a); 2 were given"),
         (["a", "b"], 1, "the recipe takes 2 sources (a, b); 1 was given"),
         (["a", "b", "*"], 1, "the recipe takes 2 or more sources (a, b); 1 was given"),
-    ],
-)
-def test_too_few_or_too_many_sources(sources: list[str], count: int, message: str) -> None:
-    with pytest.raises(UsageError) as caught:
-        recipe(sources=sources).source_names(count)
-    assert str(caught.value) == message
+    ):
+        with pytest.raises(UsageError) as caught:
+            recipe(sources=sources).source_names(count)
+        assert str(caught.value) == message

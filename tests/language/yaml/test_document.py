@@ -277,17 +277,14 @@ def test_a_line_is_safe_to_print_and_columns_hold() -> None:
     assert (place.line, place.column, place.text) == (1, 10, "a: 'x�y� z'")
 
 
-@pytest.mark.parametrize(
-    ("path", "text"),
-    [
+def test_path_text() -> None:
+    for path, text in (
         ((), ""),
         (("rules", 3, "value"), "rules[3].value"),
         (("passes", 1, "rules", 0, "to", "${p}/q"), "passes[1].rules[0].to['${p}/q']"),
         (("tables", "m", 0), "tables.m[0]"),
-    ],
-)
-def test_path_text(path: tuple[str | int, ...], text: str) -> None:
-    assert path_text(path) == text
+    ):
+        assert path_text(path) == text
 
 
 # --- the lines of a value -------------------------------------------------------------------------------
@@ -312,19 +309,16 @@ def test_a_value_has_the_lines_that_it_is_written_on() -> None:
 # --- offsets of a scalar's characters --------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("raw", "style", "offsets"),
-    [
+def test_offsets() -> None:
+    for raw, style, offsets in (
         (r'"\u00e9x"', '"', [1, 7, 8]),
         (r'"\ud83d\ude00x"', '"', [1, 13, 14]),
         ("a\n  b", "", [0, 1, 4, 5]),
         ("|\n ab\n cd", "|", [3, 4, 5, 7, 8, 9]),
-    ],
-)
-def test_offsets(raw: str, style: str, offsets: list[int]) -> None:
-    value = paired(yaml.safe_load(raw))
-    assert value_offsets(raw, style, value) == offsets
-    assert len(offsets) == len(value) + 1
+    ):
+        value = paired(yaml.safe_load(raw))
+        assert value_offsets(raw, style, value) == offsets
+        assert len(offsets) == len(value) + 1
 
 
 def test_text_that_is_not_the_value_gives_nothing() -> None:
