@@ -151,19 +151,16 @@ def test_a_misspelt_on_overflow() -> None:
         Cast(np.dtype(np.int8), "saturated")
 
 
-@pytest.mark.parametrize(
-    ("source", "target"),
-    [
+def test_bitcast_is_numpys_view() -> None:
+    for source, target in (
         ("uint16[3,4]", "bfloat16"),
         ("float32[2,4]", "uint8"),
         ("int8[2,8]", "float64"),
         ("complex64[3]", "float32"),
         ("float32[2,2]", "float8_e4m3fn"),
-    ],
-)
-def test_bitcast_is_numpys_view(source: str, target: str) -> None:
-    array = numbers(source)
-    assert same(evaluate(Bitcast(dtype_named(target)), [array]), array.view(dtype_named(target)))
+    ):
+        array = numbers(source)
+        assert same(evaluate(Bitcast(dtype_named(target)), [array]), array.view(dtype_named(target)))
 
 
 def test_bitcasts_that_are_refused() -> None:
@@ -177,37 +174,31 @@ def test_bitcasts_that_are_refused() -> None:
         assert message in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("number", "dtype", "found"),
-    [
+def test_numbers_of_the_recipe_take_a_dtype() -> None:
+    for number, dtype, found in (
         (3, "int4", 3),
         (2.0, "int32", 2),
         (2**64 - 1, "uint64", 2**64 - 1),
         (True, "bool", True),
         (0.1, "float32", np.float32(0.1)),
         (INF, "bfloat16", INF),
-    ],
-)
-def test_numbers_of_the_recipe_take_a_dtype(number: float, dtype: str, found: float) -> None:
-    result = number_as(number, dtype_named(dtype))
-    assert (result.dtype.name, result.shape, result.item()) == (dtype, (), found)
+    ):
+        result = number_as(number, dtype_named(dtype))
+        assert (result.dtype.name, result.shape, result.item()) == (dtype, (), found)
 
 
-@pytest.mark.parametrize(
-    ("number", "dtype", "message"),
-    [
+def test_numbers_that_a_dtype_does_not_have() -> None:
+    for number, dtype, message in (
         (2.5, "int8", "2.5 is not an integer, but the array is int8"),
         (NAN, "int8", "nan is not an integer"),
         (300, "int8", "300 is out of range of int8, -128 to 127"),
         (2, "bool", "2 is out of range of bool"),
         (1e300, "float32", "float32 cannot represent 1e+300"),
         (INF, "float8_e4m3fn", "float8_e4m3fn cannot represent inf"),
-    ],
-)
-def test_numbers_that_a_dtype_does_not_have(number: float, dtype: str, message: str) -> None:
-    with pytest.raises(FunctionError) as caught:
-        number_as(number, dtype_named(dtype))
-    assert message in str(caught.value)
+    ):
+        with pytest.raises(FunctionError) as caught:
+            number_as(number, dtype_named(dtype))
+        assert message in str(caught.value)
 
 
 @pytest.mark.parametrize(

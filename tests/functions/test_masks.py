@@ -71,9 +71,8 @@ def test_the_largest_are_those_of_a_stable_sort(
         assert np.array_equal(topk(array, k, region), expected[region.slices])
 
 
-@pytest.mark.parametrize(
-    ("values", "share", "wanted"),
-    [
+def test_a_share_is_of_the_elements_that_are_not_0() -> None:
+    for values, share, wanted in (
         ([0, 3, -0.0, -2, 1, 0, 5], 0.5, [6, 1]),  # 2 of 4
         ([0, 3, 0, -2, 1, 0, 5], 0.24, []),
         ([0, 3, 0, -2, 1, 0, 5], 1, [6, 1, 3, 4]),
@@ -81,15 +80,11 @@ def test_the_largest_are_those_of_a_stable_sort(
         ([0, 1e-45, 0], 1, [1]),
         ([0, 0], 1, []),
         ([1, np.nan], 0.5, [1]),
-    ],
-)
-def test_a_share_is_of_the_elements_that_are_not_0(
-    values: list[float], share: float, wanted: list[int]
-) -> None:
-    array = np.array(values, np.float32)
-    for shaped in (array, array[:, None], array.astype(np.float64)):
-        mask = evaluate(LargestMask(), [shaped, evaluate(KthMagnitude(None, share), [shaped])])
-        assert np.nonzero(mask.ravel())[0].tolist() == sorted(wanted)
+    ):
+        array = np.array(values, np.float32)
+        for shaped in (array, array[:, None], array.astype(np.float64)):
+            mask = evaluate(LargestMask(), [shaped, evaluate(KthMagnitude(None, share), [shaped])])
+            assert np.nonzero(mask.ravel())[0].tolist() == sorted(wanted)
 
 
 def test_ties_far_apart_are_taken_in_the_order_of_c() -> None:
@@ -104,23 +99,20 @@ def test_ties_far_apart_are_taken_in_the_order_of_c() -> None:
         assert np.array_equal(topk(array, k), mask.reshape(array.shape))
 
 
-@pytest.mark.parametrize(
-    ("values", "dtype", "order"),
-    [
+def test_extreme_magnitudes() -> None:
+    for values, dtype, order in (
         ([1.0, -np.inf, np.nan, -2.0, 0.0, -0.0], np.float32, [2, 1, 3, 0, 4, 5]),  # both zeros are equal
         ([-128, 127, 0, -1], np.int8, [0, 1, 3, 2]),
         ([-(2**63), 2**63 - 1, -5], np.int64, [0, 1, 2]),
         ([1, 1 + 2**-20], np.float32, [1, 0]),
         ([1, 1 + 2**-20], ml_dtypes.bfloat16, [0, 1]),  # as computed in float32, from what is stored
         ([2**64 - 1, 2**63, 1], np.uint64, [0, 1, 2]),
-    ],
-)
-def test_extreme_magnitudes(values: list[float], dtype: type, order: list[int]) -> None:
-    array = np.array(values, dtype)
-    found = magnitudes(array)
-    assert np.argsort(np.array([-int(n) for n in found]), kind="stable").tolist() == order
-    for k in range(len(values) + 1):
-        assert np.nonzero(topk(array, k))[0].tolist() == sorted(order[:k])
+    ):
+        array = np.array(values, dtype)
+        found = magnitudes(array)
+        assert np.argsort(np.array([-int(n) for n in found]), kind="stable").tolist() == order
+        for k in range(len(values) + 1):
+            assert np.nonzero(topk(array, k))[0].tolist() == sorted(order[:k])
 
 
 def rounds(counter: list[int], key: list[int]) -> list[int]:

@@ -90,9 +90,8 @@ REFUSED: list[tuple[Function, tuple[str, ...], str]] = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("block", "texts", "message"),
-    [
+def test_scales_that_do_not_fit() -> None:
+    for block, texts, message in (
         (
             (128, 128),
             ("float8_e4m3fn[300,130]", "float32[300,1]"),
@@ -109,12 +108,10 @@ REFUSED: list[tuple[Function, tuple[str, ...], str]] = [
         ((2, 2), ("int8[3]", "float32[2]"), "an array of 1 axes\n  Leave out `block` for a scale that"),
         ((0,), ("int8[3]", "float32[2]"), "blocks of (0,)"),
         (None, ("int8[3]", "int8[3]"), "needs integers or floats with a float scale"),
-    ],
-)
-def test_scales_that_do_not_fit(block: tuple[int, ...] | None, texts: tuple[str, str], message: str) -> None:
-    with pytest.raises(FunctionError) as caught:
-        dequantize(*lazily([numbers(text) for text in texts]), block=block)
-    assert message in str(caught.value)
+    ):
+        with pytest.raises(FunctionError) as caught:
+            dequantize(*lazily([numbers(text) for text in texts]), block=block)
+        assert message in str(caught.value)
 
 
 # --- several numbers in a byte ---------------------------------------------------------------------------

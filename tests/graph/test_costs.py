@@ -3,7 +3,6 @@
 import tracemalloc
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -42,23 +41,20 @@ def test_needed_names_the_regions_of_the_leaves() -> None:
     assert list(needed(node, Region((1, 0), (3, 4)))) == [(source, Region((0, 1), (4, 3)))]
 
 
-@pytest.mark.parametrize(
-    ("region", "order", "fetched"),
-    [
+def test_what_regions_of_raw_chunks_take() -> None:
+    for region, order, fetched in (
         (Region((0, 0), (16, 1024)), "C", 16 * 4096),  # whole rows, one after another
         (Region((0, 0), (1, 1024)), "C", SHORT_RUN),  # a short run takes as long as a longer one
         (Region((0, 0), (1024, 8)), "C", 1024 * 4096),  # 32 bytes of each: the rest is read along
         (Region((0, 0), (1024, 8)), "F", 8 * 4096),  # eight columns, which are stored as rows
         (Region((5, 5), (6, 6)), "C", 4096),
-    ],
-)
-def test_what_regions_of_raw_chunks_take(region: Region, order: str, fetched: int) -> None:
-    read = raw_leaf((1024, 1024), order)
-    assert read.leaf.manifest is not None
-    assert read.leaf.manifest.supports_partial_reads
-    assert decoded_bytes(read, region) == fetched
-    nbytes = region.size * 4
-    assert working_set(read, region) == 2 * nbytes + READ_SPAN
+    ):
+        read = raw_leaf((1024, 1024), order)
+        assert read.leaf.manifest is not None
+        assert read.leaf.manifest.supports_partial_reads
+        assert decoded_bytes(read, region) == fetched
+        nbytes = region.size * 4
+        assert working_set(read, region) == 2 * nbytes + READ_SPAN
 
 
 def test_small_raw_chunks_are_read_whole() -> None:

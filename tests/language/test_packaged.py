@@ -36,9 +36,8 @@ def test_other_paths_are_files(recipe: str) -> None:
     assert packaged.recipe_path(recipe) == recipe
 
 
-@pytest.mark.parametrize(
-    ("recipe", "says"),
-    [
+def test_a_name_that_there_is_not() -> None:
+    for recipe, says in (
         ("@casst", "no recipe `@casst` comes with the package; did you mean `@cast`?"),
         (
             "@llama",
@@ -47,14 +46,12 @@ def test_other_paths_are_files(recipe: str) -> None:
         ),
         ("@../pyproject", "no recipe `@../pyproject` comes with the package"),
         ("@cast.yaml", "no recipe `@cast.yaml` comes with the package; did you mean `@cast`?"),
-    ],
-)
-def test_a_name_that_there_is_not(recipe: str, says: str) -> None:
-    with pytest.raises(UsageError) as caught:
-        load_recipe(recipe)
-    assert str(caught.value) == (
-        f"{says}\n  `ckpt-surgery recipes` lists them; a file of that name is `./{recipe}`."
-    )
+    ):
+        with pytest.raises(UsageError) as caught:
+            load_recipe(recipe)
+        assert str(caught.value) == (
+            f"{says}\n  `ckpt-surgery recipes` lists them; a file of that name is `./{recipe}`."
+        )
 
 
 def test_the_list_and_one_of_them_printed() -> None:

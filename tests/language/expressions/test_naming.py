@@ -1,7 +1,5 @@
 """Names with a meaning of their own, and those that are taken."""
 
-import pytest
-
 from ckpt_surgery.functions.registry import registry
 from ckpt_surgery.language.expressions.naming import (
     BUILT_IN,
@@ -28,19 +26,16 @@ def test_names_that_are_free_wrong_or_taken() -> None:
     assert name_problem("stack", {}, subscripted=True) is None
 
 
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
+def test_unknown_names() -> None:
+    for name, message in (
         ("stack", "`stack` is a function; call it: stack(…)"),
         ("has", "`has` is a function; call it: has(…)"),
         ("hooks", "`hooks` needs a line `hooks: FILE.py` in the recipe"),
         ("soruce", "unknown name `soruce`; did you mean `source`?"),
         ("bfloat16", "unknown name `bfloat16`; a type is written as text: 'bfloat16'"),
         ("zzz", "unknown name `zzz`"),
-    ],
-)
-def test_unknown_names(name: str, message: str) -> None:
-    assert unknown_name(name, ["x", "source"]) == message
+    ):
+        assert unknown_name(name, ["x", "source"]) == message
 
 
 def test_all_functions_are_names() -> None:

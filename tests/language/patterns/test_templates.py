@@ -130,22 +130,19 @@ def test_refused_while_parsing(text: str, start: int, end: int, message: str) ->
     assert (caught.value.start, caught.value.end) == (start, end)
 
 
-@pytest.mark.parametrize(
-    ("text", "start", "end", "message"),
-    [
+def test_refused_while_expanding() -> None:
+    for text, start, end, message in (
         (r"a/\4", 2, 4, "empty component"),
         ("${'a//b'}", 2, 8, "empty component"),
         ("a/${rate}", 4, 8, "a key is made of text and integers, not the number 0.5"),
         ("a/${['b']}", 4, 9, "not a list of 1 value"),
         ("a/b${1 + m}", 5, 10, "`+` does not take"),
         ("a/${zz}", 4, 6, "unknown name `zz`"),
-    ],
-)
-def test_refused_while_expanding(text: str, start: int, end: int, message: str) -> None:
-    with pytest.raises(ExpressionError) as caught:
-        parse_template(text).expand(MATCH, SCOPE)
-    assert message in caught.value.message
-    assert (caught.value.start, caught.value.end) == (start, end)
+    ):
+        with pytest.raises(ExpressionError) as caught:
+            parse_template(text).expand(MATCH, SCOPE)
+        assert message in caught.value.message
+        assert (caught.value.start, caught.value.end) == (start, end)
 
 
 def test_a_key_has_a_longest_length() -> None:
@@ -155,9 +152,8 @@ def test_a_key_has_a_longest_length() -> None:
         parse_template("${a}${a}").expand(None, long)
 
 
-@pytest.mark.parametrize(
-    ("text", "flaws"),
-    [
+def test_check_template() -> None:
+    for text, flaws in (
         (r"\1/\g<p>/${n}", []),
         (r"\9", [("the regular expression has no group 9", 0, 2)]),
         (r"a/\g<nn>", [("the regular expression has no group 'nn'; did you mean `none`?", 2, 8)]),
@@ -169,12 +165,10 @@ def test_a_key_has_a_longest_length() -> None:
             ],
         ),
         ("${uper(n)}", [("unknown function `uper`; did you mean `upper`?", 2, 6)]),
-    ],
-)
-def test_check_template(text: str, flaws: list[tuple[str, int, int]]) -> None:
-    known = {"p", "n", "m", "g"}
-    errors = check_template(parse_template(text), known, (), PATTERN)
-    assert [(e.message, e.start, e.end) for e in errors] == flaws
+    ):
+        known = {"p", "n", "m", "g"}
+        errors = check_template(parse_template(text), known, (), PATTERN)
+        assert [(e.message, e.start, e.end) for e in errors] == flaws
 
 
 PARTS = ("a", "b%s", "/", r"\1", r"\g<n>", r"\g<none>", r"\/", "[0]", "$$", "${i}", "${p}", "é")
@@ -192,19 +186,16 @@ def test_names_that_are_simply_told_are_those_of_the_components(text: str) -> No
         assert list(names) == [name for name, _ in components(text)]
 
 
-@pytest.mark.parametrize(
-    ("text", "names"),
-    [
+def test_which_names_are_simply_told() -> None:
+    for text, names in (
         (r"model/50%_\2/\1", ("model", "50%_12", "a", "b")),
         (r"\g<none>/x", None),  # the group did not take part
         (r"x/\1[0]", None),
         (r"a\/b", None),
         ("${i}", None),
-    ],
-)
-def test_which_names_are_simply_told(text: str, names: tuple[str, ...] | None) -> None:
-    assert MATCH is not None
-    assert parse_template(text).names_of(MATCH) == names
+    ):
+        assert MATCH is not None
+        assert parse_template(text).names_of(MATCH) == names
 
 
 def test_templates_are_equal_by_their_text() -> None:
