@@ -68,9 +68,6 @@ class Function:
     reinterprets: ClassVar[bool] = False
     """Whether the result is numbers that the bytes of others stand for: NaN and infinity in it count as read,
     not as computed."""
-    multilinear: ClassVar[bool] = False
-    """Whether each element is a sum of products of elements, one of each input."""
-
     full_copies: ClassVar[int] = 0
     """Number of arrays of the size of the whole result (at least 4 bytes per element) that `apply` holds even
     for a region. 0: its memory is proportional to the region."""
@@ -124,15 +121,22 @@ class Function:
         """For each element of a region of the result, the marks of all elements that it is made of, joined.
 
         `marks[i]` are those of `blocks[i]`, bits of a uint8; some are set. The default is quick for functions
-        that are elementwise, of layout, or multilinear; for others it asks `needs` about each element.
+        that are elementwise or of layout; for others it asks `needs` about each element.
         """
         if self.elementwise:
             return np.array(np.broadcast_to(functools.reduce(np.bitwise_or, marks), region.shape))
         if self.is_layout:
             return self.apply(region, as_marks(ins), marks)
-        if self.multilinear:
-            return of_products(lambda specs, factors: self.apply(region, specs, factors), ins, marks)
-        return one_by_one(region, lambda part: self.needs(part, ins), marks)
+        result: np.ndarray = np.zeros(region.shape, MARK)
+        given = list(zip(self.needs(region, ins), marks, strict=True))
+        for index in np.ndindex(region.shape):
+            starts = tuple(start + i for start, i in zip(region.starts, index, strict=True))
+            for number, part in self.needs(Region(starts, tuple(start + 1 for start in starts)), ins):
+                for (other, whole), block in given:
+                    if other == number and part.common(whole) == part:
+                        result[index] |= np.bitwise_or.reduce(block[part.within(whole)], axis=None)
+                        break
+        return result
 
     def permits(self, result: np.ndarray) -> np.ndarray | None:
         """Elements of a result that may be not finite although they are made of finite ones, as a mask.
@@ -193,41 +197,6 @@ class Function:
 def as_marks(ins: Specs) -> list[ArraySpec]:
     """Shapes and dtype of the marks of these inputs."""
     return [ArraySpec(spec.shape, MARK) for spec in ins]
-
-
-def one_by_one(
-    region: Region, needs: Callable[[Region], list[tuple[int, Region]]], marks: Blocks
-) -> np.ndarray:
-    """The marks of a region of a result, found by asking what each of its elements needs."""
-    result: np.ndarray = np.zeros(region.shape, MARK)
-    given = list(zip(needs(region), marks, strict=True))
-    for index in np.ndindex(region.shape):
-        starts = tuple(start + i for start, i in zip(region.starts, index, strict=True))
-        for number, part in needs(Region(starts, tuple(start + 1 for start in starts))):
-            for (other, whole), block in given:
-                if other == number and part.common(whole) == part:
-                    result[index] |= np.bitwise_or.reduce(block[part.within(whole)], axis=None)
-                    break
-    return result
-
-
-def of_products(apply: Callable[[Specs, Blocks], np.ndarray], ins: Specs, marks: Blocks) -> np.ndarray:
-    """The marks of sums of products: an element of the result is marked where one marked factor is in it.
-
-    For each bit and input, the function is applied to 1 at marked elements and 0 at others; the other inputs
-    are 1.
-    """
-    specs = [ArraySpec(spec.shape, np.dtype(np.float32)) for spec in ins]
-    ones = [np.ones(block.shape, np.float32) for block in marks]
-    result: np.ndarray = np.zeros((), MARK)
-    for number, block in enumerate(marks):
-        for bit in range(MARK_BITS):
-            if not (chosen := block >> bit & 1).any():
-                continue
-            factors = [*ones[:number], chosen.astype(np.float32), *ones[number + 1 :]]
-            joined = (apply(specs, factors) != 0).astype(MARK) << bit
-            result = result | joined
-    return np.asarray(result, MARK)
 
 
 LeafKey = NewType("LeafKey", str)

@@ -20,7 +20,7 @@ from ckpt_surgery.core.dtypes import DType, converted, is_integer, promoted
 from ckpt_surgery.core.errors import FunctionError
 from ckpt_surgery.core.selections import Positions, Selection, broadcast, broadcast_needs
 from ckpt_surgery.functions.arrays import Array, apply
-from ckpt_surgery.functions.base import Blocks, Function, Specs, in_expressions
+from ckpt_surgery.functions.base import MARK, MARK_BITS, Blocks, Function, Specs, in_expressions
 from ckpt_surgery.functions.integers import bound, can_overflow, check_exact, summation
 from ckpt_surgery.functions.operators import broadcast_shapes
 
@@ -31,7 +31,6 @@ class Einsum(Function):
 
     name: ClassVar[str] = "einsum"
     widens: ClassVar[bool] = True
-    multilinear: ClassVar[bool] = True
     subscripts: str
     symbol: str = "einsum"
     """Name in messages: `@` for the matrix product."""
@@ -63,6 +62,21 @@ class Einsum(Function):
         ]
         with np.errstate(all="ignore"):
             return summed_products(self.symbol, laid, region.shape, region)
+
+    def marks(self, region: Region, ins: Specs, blocks: Blocks, marks: Blocks) -> np.ndarray:
+        """An element is marked where one marked factor is in it.
+
+        For each bit and input, 1 at marked elements and 0 at others are multiplied with ones of all others.
+        """
+        specs = [ArraySpec(spec.shape, np.dtype(np.float32)) for spec in ins]
+        ones = [np.ones(block.shape, np.float32) for block in marks]
+        result: np.ndarray = np.zeros(region.shape, MARK)
+        for number, block in enumerate(marks):
+            for bit in range(MARK_BITS):
+                if (chosen := block >> bit & 1).any():
+                    factors = [*ones[:number], chosen.astype(np.float32), *ones[number + 1 :]]
+                    result |= (self.apply(region, specs, factors) != 0).astype(MARK) << bit
+        return result
 
     def _letters(self, inputs: int) -> tuple[list[str], str]:
         """The letters of each input, and those of the result."""
