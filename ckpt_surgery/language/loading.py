@@ -115,9 +115,7 @@ class LoadedRecipe(Represented):
 
     def rule_location(self, pass_index: int, rule_index: int) -> DocumentPath:
         """The path of a rule in the document: `("rules", 3)`."""
-        if self.recipe.written_passes is None:
-            return ("rules", rule_index)
-        return ("passes", pass_index, "rules", rule_index)
+        return (*self.recipe.placed_passes[pass_index][0], "rules", rule_index)
 
     def place(self, path: DocumentPath, start: int | None = None, end: int | None = None) -> Place:
         """The place of a field, or of characters of its text (by the offsets of an ExpressionError)."""

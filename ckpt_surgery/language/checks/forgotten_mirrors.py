@@ -49,8 +49,7 @@ def forgotten_mirrors(recipe: Recipe) -> Iterator[Finding]:
     roots = list(dict.fromkeys(_roots(recipe)))[:MOST_ROOTS]
     examples = [key for pass_ in recipe.passes for rule in pass_.rules if (key := _claimed(recipe, rule))]
     has_model = any(not MODEL.isdisjoint(key.split(SEPARATOR)) for key in examples)
-    for index, pass_ in enumerate(recipe.passes):
-        path: DocumentPath = () if recipe.written_passes is None else ("passes", index)
+    for path, pass_ in recipe.placed_passes:
         renamed = list(itertools.islice(_renamed(recipe, pass_, path, has_model), MOST_RULES))
         siblings = list(_siblings(recipe, pass_, path, renamed))
         yield from siblings

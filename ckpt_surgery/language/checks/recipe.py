@@ -27,10 +27,7 @@ def findings(
     """All problems, in no particular order. `with_hooks`: the caller gives functions, which have no file."""
     subject = Subject(recipe, written, frozenset(broken), with_hooks)
     problems = [*_header(subject), *_names(subject), *_params(subject)]
-    passes: list[tuple[DocumentPath, Pass]] = [((), recipe.passes[0])] if recipe.passes else []
-    if recipe.written_passes is not None:
-        passes = [(("passes", i), pass_) for i, pass_ in enumerate(recipe.written_passes)]
-    for path, pass_ in passes:
+    for path, pass_ in recipe.placed_passes:
         problems += _pass(subject, path, pass_)
     return problems
 

@@ -234,8 +234,7 @@ class RuleCheck:
 
 def unused_lets(recipe: Recipe) -> Iterator[Finding]:
     """A finding for each entry that neither a value nor an entry used by one refers to."""
-    for index, pass_ in enumerate(recipe.passes):
-        path: DocumentPath = () if recipe.written_passes is None else ("passes", index)
+    for path, pass_ in recipe.placed_passes:
         for number, rule in enumerate(pass_.rules):
             values = rule.values if rule.mirror_value is None else (*rule.values, rule.mirror_value)
             used = frozenset().union(*map(rule.names_in, values))

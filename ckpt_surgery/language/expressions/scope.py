@@ -333,8 +333,5 @@ def are_arrays(value: object) -> bool:
 
 
 def series_hint(value: object) -> str | None:
-    return (
-        "stack(xs), concat(xs), mean(xs) and sum(xs) make one array of it."
-        if isinstance(value, Series)
-        else None
-    )
+    hint = "stack(xs), concat(xs), mean(xs) and sum(xs) make one array of it."
+    return hint if isinstance(value, Series) else None

@@ -4,7 +4,7 @@ The models hold parsed expressions, templates and regular expressions. Which fie
 `checks` and `rule_checks`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Annotated, Any, Literal
 
@@ -347,6 +347,12 @@ class Recipe(_Model):
         if self.written_passes is not None:
             return self.written_passes
         return (Pass.model_construct(mirror=self.mirror or {}, rules=self.rules or ()),)
+
+    @cached_property
+    def placed_passes(self) -> Sequence[tuple[tuple[str | int, ...], Pass]]:
+        """All passes with their paths in the document; a recipe with `rules` has its pass at the root."""
+        at_root = self.written_passes is None
+        return [(() if at_root else ("passes", i), pass_) for i, pass_ in enumerate(self.passes)]
 
 
 def reads_uint16_as_bfloat16(recipe: Recipe) -> bool:
