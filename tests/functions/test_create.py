@@ -29,19 +29,16 @@ def test_zeros_of_a_dtype_without_zero() -> None:
         zeros(3, dtype_named("float8_e8m0fnu"))
 
 
-@pytest.mark.parametrize(
-    ("value", "expected"),
-    [
+def test_arange() -> None:
+    for value, expected in (
         (arange(5, dtype=F32), np.arange(5, dtype=F32)),
         (arange(2, 11, 3, INT8), np.arange(2, 11, 3, INT8)),  # type: ignore[call-overload]
         (arange(0, 1, 0.1, F64), np.arange(10) * 0.1),
         (arange(1.5, dtype=BF16), np.array([0, 1], BF16)),
         (arange(2**64 - 1, 2**64 - 3, -1, UINT64), np.array([2**64 - 1, 2**64 - 2], UINT64)),
         (arange(2**62, 2**63 - 1, 2**61, np.dtype(np.int64)), np.array([2**62, 2**62 + 2**61])),
-    ],
-)
-def test_arange(value: Array, expected: np.ndarray) -> None:
-    assert same(computed(value, []), expected)
+    ):
+        assert same(computed(value, []), expected)
 
 
 def made(initializer: str, *shape: int, dtype: Any = F32, seed: int = 7, **options: Any) -> Array:
@@ -70,19 +67,16 @@ def test_every_initializer_is_jaxs_with_the_leafs_key(name: str) -> None:
     assert same(computed(made(name, *shape), []), np.asarray(expected))
 
 
-@pytest.mark.parametrize(
-    ("name", "options"),
-    [
+def test_options_are_the_initializers_own() -> None:
+    for name, options in (
         ("normal", {"stddev": 0.5}),
         ("truncated_normal", {"stddev": 1.0, "lower": -1.0, "upper": 0.5}),
         ("constant", {"value": 3.5}),
         ("variance_scaling", {"scale": 2.0, "mode": "fan_avg", "distribution": "uniform"}),
         ("lecun_normal", {"in_axis": (0, 1), "out_axis": 2}),
-    ],
-)
-def test_options_are_the_initializers_own(name: str, options: dict[str, Any]) -> None:
-    expected = getattr(initializers, name)(**options)(leaf_prng_key(7, "params/dense/kernel"), SHAPE, F32)
-    assert same(computed(made(name, *SHAPE, **options), []), np.asarray(expected))
+    ):
+        expected = getattr(initializers, name)(**options)(leaf_prng_key(7, "params/dense/kernel"), SHAPE, F32)
+        assert same(computed(made(name, *SHAPE, **options), []), np.asarray(expected))
 
 
 @pytest.mark.slow("compiles every initializer")

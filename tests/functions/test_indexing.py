@@ -29,9 +29,8 @@ def items_of(subscript: Any) -> tuple[Any, ...]:
     return tuple((i.start, i.stop, i.step) if isinstance(i, slice) else i for i in items)
 
 
-@pytest.mark.parametrize(
-    "subscript",
-    [
+def test_subscripts_are_numpys() -> None:
+    for subscript in (
         np.s_[1],
         np.s_[-1, ..., -5],
         np.s_[:, 1:3],
@@ -44,10 +43,8 @@ def items_of(subscript: Any) -> tuple[Any, ...]:
         np.s_[:, :, :],
         np.s_[0, 0, 0],
         np.s_[..., None],
-    ],
-)
-def test_subscripts_are_numpys(subscript: Any) -> None:
-    assert same(evaluate(Index(items_of(subscript)), [ARRAY]), ARRAY[subscript])
+    ):
+        assert same(evaluate(Index(items_of(subscript)), [ARRAY]), ARRAY[subscript])
 
 
 @examples(80)

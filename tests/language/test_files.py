@@ -1,9 +1,7 @@
 """Files that are given as a recipe: their text, and those that are something else."""
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -30,9 +28,8 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize(
-    ("document", "what", "hint"),
-    [
+def test_each_is_called_what_it_is_in_one_problem() -> None:
+    for document, what, hint in (
         (MERGE, "a configuration of mergekit", "`ckpt-surgery merge file DST`"),
         ({"slices": []}, "a configuration of mergekit", "`ckpt-surgery merge file DST`"),
         ({"schema": 1, "recipe": {}, "summary": {}, "leaves": []}, "a report about a plan", "`out=FILE`"),
@@ -40,15 +37,13 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ({"weight_map": {"a": "b.safetensors"}}, "the index of a checkpoint", "the directory"),
         ({"model_type": "llama"}, "the config of a model", "`config=FILE`"),
         ({"peft_type": "LORA", "r": 8}, "the config of a model", "`config=FILE`"),
-    ],
-)
-def test_each_is_called_what_it_is_in_one_problem(document: Mapping[str, Any], what: str, hint: str) -> None:
-    with pytest.raises(RecipeError) as raised:
-        parse_recipe(json.dumps(document), "file")
-    (problem,) = raised.value.problems
-    assert problem.code is Code.UNREADABLE
-    assert what in problem.message
-    assert hint in (problem.hint or "")
+    ):
+        with pytest.raises(RecipeError) as raised:
+            parse_recipe(json.dumps(document), "file")
+        (problem,) = raised.value.problems
+        assert problem.code is Code.UNREADABLE
+        assert what in problem.message
+        assert hint in (problem.hint or "")
 
 
 def test_a_recipe_with_a_strange_field_is_a_recipe_and_is_not_merged() -> None:

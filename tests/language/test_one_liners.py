@@ -9,9 +9,8 @@ from ckpt_surgery.language.one_liners import document_of, inside_keys, selection
 from tests.support.plans import plan_of
 
 
-@pytest.mark.parametrize(
-    ("text", "rule"),
-    [
+def test_what_is_a_rule() -> None:
+    for text, rule in (
         (r"s|params/old/(.*)|params/new/\1|", {"match": "params/old/(.*)", "to": r"params/new/\1"}),
         (r"s,(a|b)/x,${g[1]},", {"match": "(a|b)/x", "to": "${g[1]}"}),
         (r"s/a\/(\w+)/\1/", {"match": r"a/(\w+)", "to": r"\1"}),
@@ -34,10 +33,8 @@ from tests.support.plans import plan_of
         ("a.b/c[0] = cast(x, dtype='f4')", {"match": r"a\.b/c\[0\]", "value": "cast(x, dtype='f4')"}),
         ("  w  =  x * 2 ", {"match": "w", "value": "x * 2"}),
         ("add:a/${n} = zeros((2,), 'f4')", {"add": "a/${n}", "value": "zeros((2,), 'f4')"}),
-    ],
-)
-def test_what_is_a_rule(text: str, rule: dict) -> None:
-    assert document_of([text]) == {"version": 1, "rules": [rule]}
+    ):
+        assert document_of([text]) == {"version": 1, "rules": [rule]}
 
 
 def test_a_rule_that_keeps_comes_last_and_drops_the_rest() -> None:
@@ -62,9 +59,8 @@ def test_a_choice_of_keys_is_a_pass_for_each_condition() -> None:
     }
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
+def test_what_is_none() -> None:
+    for text, message in (
         ("", "not a rule: `-e `"),
         ("step", "not a rule: `-e step`"),
         ("step=0", "The sign = stands between blanks"),
@@ -77,13 +73,11 @@ def test_a_choice_of_keys_is_a_pass_for_each_condition() -> None:
         ("s|a||", "the template is empty"),
         ("x\x1b = ", r"not a rule: `-e x\\x1b = `"),
         ("drop:", "the regular expression is empty"),
-    ],
-)
-def test_what_is_none(text: str, message: str) -> None:
-    with pytest.raises(UsageError) as caught:
-        document_of([text])
-    assert message.replace("\\\\", "\\") in str(caught.value)
-    assert "`s" in str(caught.value)
+    ):
+        with pytest.raises(UsageError) as caught:
+            document_of([text])
+        assert message.replace("\\\\", "\\") in str(caught.value)
+        assert "`s" in str(caught.value)
 
 
 def test_what_a_substitution_lacks() -> None:

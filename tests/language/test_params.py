@@ -27,9 +27,8 @@ def test_defaults_are_grouped_by_their_reason() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("default", "text", "value"),
-    [
+def test_overrides_have_the_type_of_the_default() -> None:
+    for default, text, value in (
         (1, "-7", -7),
         (0.5, "1e-3", 0.001),
         ("a", "", ""),
@@ -39,11 +38,9 @@ def test_defaults_are_grouped_by_their_reason() -> None:
         ((1,), "[1, a]", (1, "a")),
         (("a", "b"), "[c]", ("c",)),
         (("a", "b"), "c*", ("c*",)),
-    ],
-)
-def test_overrides_have_the_type_of_the_default(default: Any, text: str, value: Any) -> None:
-    found = overridden({"p": param(default)}, [f"p={text}"])["p"]
-    assert (found, type(found)) == (value, type(value))
+    ):
+        found = overridden({"p": param(default)}, [f"p={text}"])["p"]
+        assert (found, type(found)) == (value, type(value))
 
 
 @pytest.mark.parametrize(

@@ -23,21 +23,18 @@ def warnings(tmp_path: Path, *lines: str) -> list[tuple[str, str]]:
     return [(one.place.path, one.message) for one in checked.warnings if one.place is not None]
 
 
-@pytest.mark.parametrize(
-    "shown",
-    [
+def test_a_rule_that_keeps_leaves_of_an_optimizer_shows_slots(tmp_path: Path) -> None:
+    for shown in (
         COUNT,
         "- {match: 'opt_state/0/mu/(.*)', value: x * 0}",
         "- {match: 'opt_state/.*'}",
         "- {match: 'optimizer/state/param_states/(.*)', value: x * 1}",
         "- {match: 'opt_state/0/mu/(.*)', to: 'opt_state/0/mu/\\1', value: x * 0}",
-    ],
-)
-def test_a_rule_that_keeps_leaves_of_an_optimizer_shows_slots(shown: str, tmp_path: Path) -> None:
-    ((path, message),) = warnings(tmp_path, "rules:", shown, RENAME)
-    assert (path, "slots below" in message) == ("rules[1].to", True)
-    assert warnings(tmp_path, "rules:", shown) == []
-    assert warnings(tmp_path, BOTH, "rules:", shown, RENAME) == []
+    ):
+        ((path, message),) = warnings(tmp_path, "rules:", shown, RENAME)
+        assert (path, "slots below" in message) == ("rules[1].to", True)
+        assert warnings(tmp_path, "rules:", shown) == []
+        assert warnings(tmp_path, BOTH, "rules:", shown, RENAME) == []
 
 
 def test_parameters_with_no_tree_called_params(tmp_path: Path) -> None:
@@ -76,9 +73,8 @@ def test_a_mirror_of_another_pass_shows_slots(tmp_path: Path) -> None:
     assert "`opt_state/0/mu`, `opt_state/0/nu`" in message
 
 
-@pytest.mark.parametrize(
-    "rules",
-    [
+def test_nothing_is_said_where_slots_go_along_or_away(tmp_path: Path) -> None:
+    for rules in (
         [RENAME],
         [RENAME, "- {match: 'opt_state/.*', drop: true}"],
         [COUNT, RENAME, "- {match: 'opt_state/0/(mu|nu)/layer_(.*)', to: 'opt_state/0/\\1/block_\\2'}"],
@@ -88,10 +84,8 @@ def test_a_mirror_of_another_pass_shows_slots(tmp_path: Path) -> None:
         [COUNT, "- {match: 'params/(.*)', value: x * 2}"],
         [RENAME, "- {fill: 'opt_state/.*', fallback: true}"],
         [RENAME, "- {match: 'optimizer/state/(\\d+)/exp_avg', value: x * 2}"],
-    ],
-)
-def test_nothing_is_said_where_slots_go_along_or_away(rules: list[str], tmp_path: Path) -> None:
-    assert warnings(tmp_path, "rules:", *rules) == []
+    ):
+        assert warnings(tmp_path, "rules:", *rules) == []
 
 
 def test_policies_that_keep_no_slots(tmp_path: Path) -> None:

@@ -74,23 +74,20 @@ def test_a_name_of_elsewhere_in_a_template_is_pointed_at() -> None:
 LET = {"a": "x + 1", "b": "a * 2", "c": "x"}
 
 
-@pytest.mark.parametrize(
-    ("rule", "unused"),
-    [
+def test_names_without_use() -> None:
+    for rule, unused in (
         ({"value": "b"}, ["c"]),
         ({"value": "a"}, ["b", "c"]),
         ({}, ["a", "b", "c"]),
         ({"to": {"p": "b", "q": "c"}}, []),
         ({"value": "b", "mirror_value": "c"}, []),
-    ],
-)
-def test_names_without_use(rule: dict[str, Any], unused: list[str]) -> None:
-    named = {"match": "p", "let": LET, **rule}
-    several = {"version": 1, "passes": [{"rules": []}, {"rules": [{"match": "q"}, named]}]}
-    for recipe, before in (
-        ({"version": 1, "rules": [named]}, ("rules", 0)),
-        (several, ("passes", 1, "rules", 1)),
     ):
-        found = list(unused_lets(Recipe.model_validate(recipe)))
-        assert [one.path for one in found] == [(*before, "let", name) for name in unused]
-        assert all(one.at_key for one in found)
+        named = {"match": "p", "let": LET, **rule}
+        several = {"version": 1, "passes": [{"rules": []}, {"rules": [{"match": "q"}, named]}]}
+        for recipe, before in (
+            ({"version": 1, "rules": [named]}, ("rules", 0)),
+            (several, ("passes", 1, "rules", 1)),
+        ):
+            found = list(unused_lets(Recipe.model_validate(recipe)))
+            assert [one.path for one in found] == [(*before, "let", name) for name in unused]
+            assert all(one.at_key for one in found)

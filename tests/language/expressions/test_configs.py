@@ -193,22 +193,18 @@ def test_without_a_file_the_defaults_hold_with_a_note() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("given", "told"),
-    [
+def test_a_value_of_another_type_is_refused_where_the_param_is() -> None:
+    for given, told in (
         ("12", "`n` in config.json is the text '12', not an integer"),
         (True, "`n` in config.json is True, not an integer"),
         (2.0, "`n` in config.json is the number 2.0, not an integer"),
         ({"a": 1}, "`n` in config.json is the entries of `config['n']`, not an integer"),
         (1 << 200, "the integer is too large: 201 bits, the limit is 128"),
-    ],
-    ids=["text", "true", "float", "entries", "large"],
-)
-def test_a_value_of_another_type_is_refused_where_the_param_is(given: Any, told: str) -> None:
-    text = "version: 1\nparams:\n  n: {default: 1, config: n}\n  m: 2\n"
-    with pytest.raises(PlanError) as caught:
-        loaded(config_of(Layer("config.json", {"n": given})), recipe=text).params
-    (problem,) = caught.value.problems
-    assert problem.message == told
-    assert problem.place is not None
-    assert (problem.place.line, problem.place.column) == (3, 6)
+    ):
+        text = "version: 1\nparams:\n  n: {default: 1, config: n}\n  m: 2\n"
+        with pytest.raises(PlanError) as caught:
+            loaded(config_of(Layer("config.json", {"n": given})), recipe=text).params
+        (problem,) = caught.value.problems
+        assert problem.message == told
+        assert problem.place is not None
+        assert (problem.place.line, problem.place.column) == (3, 6)

@@ -23,9 +23,8 @@ def refusal(text: str) -> str:
     return raised.value.message
 
 
-@pytest.mark.parametrize(
-    ("expression", "advice"),
-    [
+def test_methods_and_modules_name_what_is_written_here() -> None:
+    for expression, advice in (
         ("x.astype('float32')", "`cast(x, dtype)`"),
         ("x.reshape(6)", "`reshape(x, shape)`"),
         ("np.zeros((2, 3))", "`zeros(shape, dtype)`"),
@@ -39,10 +38,8 @@ def refusal(text: str) -> str:
         ("jnp.float32", "a type is written as text: 'float32'"),
         ("cast(x, torch.half)", "a type is written as text: 'float16'"),
         ("key.split('/')", "`g[1]`"),
-    ],
-)
-def test_methods_and_modules_name_what_is_written_here(expression: str, advice: str) -> None:
-    assert advice in refusal(expression)
+    ):
+        assert advice in refusal(expression)
 
 
 def test_unknown_functions_are_not_mistaken_for_similar_names() -> None:

@@ -23,9 +23,8 @@ from ckpt_surgery.language.loading import parse_recipe
 from tests.support.effort import examples
 
 
-@pytest.mark.parametrize(
-    ("pattern", "text"),
-    [
+def test_matches_as_re_does() -> None:
+    for pattern, text in (
         (r"params/layer_(?P<n>\d+)/(?P<rest>.*)", "params/layer_12/mlp/wi"),
         (r"(?i)KERNEL", "kernel"),
         (r"[^/]+/\[0\]/x\.y", "a/[0]/x.y"),
@@ -36,13 +35,11 @@ from tests.support.effort import examples
         (r"[]a]", "]"),
         (r"\N{LATIN SMALL LETTER A}", "a"),
         (r"\Aa\Z", "a\n"),
-    ],
-)
-def test_matches_as_re_does(pattern: str, text: str) -> None:
-    ours, theirs = MatchBudget().fullmatch(compile_pattern(pattern), text), re.fullmatch(pattern, text)
-    assert (ours is None) == (theirs is None)
-    if ours is not None and theirs is not None:
-        assert (ours.groups(), ours.groupdict()) == (theirs.groups(), theirs.groupdict())
+    ):
+        ours, theirs = MatchBudget().fullmatch(compile_pattern(pattern), text), re.fullmatch(pattern, text)
+        assert (ours is None) == (theirs is None)
+        if ours is not None and theirs is not None:
+            assert (ours.groups(), ours.groupdict()) == (theirs.groups(), theirs.groupdict())
 
 
 @examples(300)
@@ -103,9 +100,8 @@ def test_pathological_patterns_stop(pattern: str, monkeypatch: pytest.MonkeyPatc
 # --- which patterns need no timeout, and several as one -----------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("pattern", "length"),
-    [
+def test_how_long_a_text_needs_no_timeout() -> None:
+    for pattern, length in (
         (r"params/layer_(\d+)/(.*query.*)", 178),  # the third root of 3! times a million, less 3
         (r"a(?P<n>b)?c", 500_000),  # one part that may be absent: twice the ways
         ("a|b", 500_000),
@@ -120,10 +116,8 @@ def test_pathological_patterns_stop(pattern: str, monkeypatch: pytest.MonkeyPatc
         ("(?P<n>a)(?P=n)", 0),
         ("(?=a*)b", 0),
         ("(?>a)b", 0),
-    ],
-)
-def test_how_long_a_text_needs_no_timeout(pattern: str, length: int) -> None:
-    assert abs(safe_length(compile_pattern(pattern)) - length) <= (2 if length else 0)
+    ):
+        assert abs(safe_length(compile_pattern(pattern)) - length) <= (2 if length else 0)
 
 
 _PIECES = (
@@ -257,9 +251,8 @@ def test_what_is_no_param_stays_as_it_is(pattern: str) -> None:
     assert with_params(pattern, {"name": "block"}) == pattern
 
 
-@pytest.mark.parametrize(
-    ("pattern", "says", "characters"),
-    [
+def test_what_is_refused_is_pointed_at() -> None:
+    for pattern, says, characters in (
         ("a/${nmae}/b", "unknown param `nmae`; did you mean `name`?", "${nmae}"),
         ("a/${x}", "unknown param `x`; a pattern can insert params only", "${x}"),
         ("${from_config}", "the config may give `from_config`, and patterns", "${from_config}"),
@@ -268,16 +261,14 @@ def test_what_is_no_param_stays_as_it_is(pattern: str) -> None:
         ("${name}(?P<x>a)", "the group `x` has a meaning of its own", "x"),
         ("${name}/(?P<name>a)", "the group `name` is already a param; choose another name", "name"),
         ("${name}b{c}", "`{` stands for a count such as {3}", "${name}b{c}"),
-    ],
-)
-def test_what_is_refused_is_pointed_at(pattern: str, says: str, characters: str) -> None:
-    with pytest.raises(RecipeError) as caught:
-        parse_recipe(recipe(pattern), "recipe.yaml")
-    (problem,) = caught.value.problems
-    assert says in problem.message
-    assert problem.place is not None
-    start = problem.place.column - 1
-    assert problem.place.text[start : start + problem.place.width] == characters
+    ):
+        with pytest.raises(RecipeError) as caught:
+            parse_recipe(recipe(pattern), "recipe.yaml")
+        (problem,) = caught.value.problems
+        assert says in problem.message
+        assert problem.place is not None
+        start = problem.place.column - 1
+        assert problem.place.text[start : start + problem.place.width] == characters
 
 
 def test_values_that_no_pattern_takes_are_the_only_problem() -> None:

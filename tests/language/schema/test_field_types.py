@@ -13,9 +13,8 @@ def adapter(name: str) -> TypeAdapter[Any]:
     return TypeAdapter(getattr(field_types, name))
 
 
-@pytest.mark.parametrize(
-    ("field", "value", "message"),
-    [
+def test_values_of_another_type() -> None:
+    for field, value, message in (
         ("ExpressionField", 3, "an expression, as text"),
         ("TemplateField", ["a"], "a key template, as text"),
         ("PatternField", None, "a regular expression, as text"),
@@ -27,10 +26,8 @@ def adapter(name: str) -> TypeAdapter[Any]:
         ("MeshField", {"data": 0}, "axes with their lengths, such as {data: 2, model: 4}"),
         ("MeshField", {"data": True}, "axes with their lengths, such as {data: 2, model: 4}"),
         ("SpecField", [3], "a list of mesh axes, such as [null, model] or [[data, model]]"),
-    ],
-)
-def test_values_of_another_type(field: str, value: Any, message: str) -> None:
-    with pytest.raises(ValidationError) as caught:
-        adapter(field).validate_python(value)
-    (error,) = caught.value.errors()
-    assert (error["type"], error["msg"]) == (WRONG_TYPE, message)
+    ):
+        with pytest.raises(ValidationError) as caught:
+            adapter(field).validate_python(value)
+        (error,) = caught.value.errors()
+        assert (error["type"], error["msg"]) == (WRONG_TYPE, message)

@@ -45,9 +45,8 @@ def test_the_second_of_two_texts_follows_the_first() -> None:
     assert (first, second, column) == ("'[a]/b'", "'{c}/d'", 30)
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
+def test_other_mistakes_get_no_advice_to_quote() -> None:
+    for text in (
         "rules: [a, b\n",  # a bracket is missing
         "sources: [a, b]]\n",
         "rules: {match: a}}\n",
@@ -55,9 +54,7 @@ def test_the_second_of_two_texts_follows_the_first() -> None:
         "rules:\n  - {match: a, to: b\n",
         "rules:\n  - match: a\n   to: b\n",
         "mirror: {params: [a]\nrules: []\n",
-    ],
-)
-def test_other_mistakes_get_no_advice_to_quote(text: str) -> None:
-    with pytest.raises(RecipeError) as raised:
-        parse_document(text, "recipe.yaml")
-    assert "quotes" not in str(raised.value)
+    ):
+        with pytest.raises(RecipeError) as raised:
+            parse_document(text, "recipe.yaml")
+        assert "quotes" not in str(raised.value)
