@@ -143,13 +143,13 @@ def test_a_syntax_error_comes_after_what_was_found_before() -> None:
 
 def test_a_hostile_number_of_problems_is_cut_and_a_long_line_shown_around_them() -> None:
     with pytest.raises(RecipeError) as caught:
-        parse_document("[" + "yes," * 200_000 + "]", "r.yaml")
+        parse_document("[" + "yes," * 50_000 + "]", "r.yaml")
     assert len(caught.value.problems) == MAX_PROBLEMS
     assert len(str(caught.value)) < 60_000
 
 
 def test_deep_and_wide_documents_end_soon() -> None:
-    assert "nested deeper" in problems("[" * 500_000)[0][2]
+    assert "nested deeper" in problems("[" * 50_000)[0][2]
     assert "nested deeper" in problems("".join(" " * i + "a:\n" for i in range(1000)))[0][2]
 
 
