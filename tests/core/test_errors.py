@@ -101,11 +101,6 @@ def test_exit_codes_are_those_of_the_documentation() -> None:
     }
 
 
-def test_an_interruption_knows_its_signal() -> None:
-    error = errors.Interrupted(15, "it was stopped")
-    assert (error.signal_number, str(error)) == (15, "it was stopped")
-
-
 def test_a_missing_key_is_a_wrong_argument_and_a_key_error_with_the_nearest_key() -> None:
     error = KeyNotFound.among("params/kernl\x1b", ["params/kernel", "step"], "in `run`")
     assert isinstance(error, UsageError)

@@ -34,12 +34,6 @@ def test_kinds_have_the_names_that_json_documents_hold() -> None:
     assert LeafKind("prng_key") is LeafKind.PRNG_KEY
 
 
-def test_leaves_are_equal_by_value() -> None:
-    assert leaf("a") == leaf("a")
-    assert leaf("a") != leaf("b")
-    assert leaf("a") != leaf("a", "float16[2,3]")
-
-
 @pytest.mark.parametrize(
     ("described", "shown"),
     [

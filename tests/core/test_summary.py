@@ -12,7 +12,6 @@ from ckpt_surgery.core.summary import (
     Represented,
     Summary,
     SummaryRow,
-    from_above,
     summary_html,
     summary_text,
     text_rows,
@@ -94,10 +93,6 @@ class Small(Represented):
 def test_both_forms_come_from_one_summary() -> None:
     assert repr(Small()) == "<Small of nothing>"
     assert "<b>Small</b> of nothing" in Small()._repr_html_()
-
-
-def test_functions_are_found_by_name() -> None:
-    assert from_above("core.text", "shown")("\x1b") == "\\x1b"
 
 
 EVIL = "</style></code><script>document.title='owned'</script><img src=x onerror=\"alert(1)\">"

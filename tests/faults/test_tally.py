@@ -26,15 +26,6 @@ def test_counts_of_all_processes_are_in_the_table(tmp_path: Path, monkeypatch: p
     ]  # fmt: skip
 
 
-def test_without_a_directory_nothing_is_written(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.delenv(DIRECTORY, raising=False)
-    monkeypatch.chdir(tmp_path)
-    made = Tally()
-    made.add(KINDS[0], "x", "y")
-    made.save()
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_a_part_of_the_suite_does_not_change_the_page(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ckpt_surgery.core.errors import PlanError, SurgeryError
+from ckpt_surgery.core.errors import PlanError
 from ckpt_surgery.formats.orbax.unsupported import unsupported
 from ckpt_surgery.language.expressions import regexes
 from ckpt_surgery.planner import running
@@ -30,56 +30,21 @@ def test_no_rules_keep_everything() -> None:
             {"m0/w": "renamed", "m1/w": "renamed"},
         ),
         ("- {match: '(?P<p>.*)/k', to: '${upper(p)}/k'}", ["a/k"], {"A/k": "renamed"}),
-        ("- {match: 'a|b', to: '${{\"swap\": 1}[\"x\"]}'}", [], None),  # refused: see below
         ("- {match: a, to: b}\n- {match: b, to: a}", ["a", "b"], {"a": "renamed", "b": "renamed"}),  # a swap
         ("- {match: 'a', drop: true}", ["a", "b"], {"a": "dropped", "b": "kept"}),
         ("- {match: '.*', value: x * 2}", ["a"], {"a": "transformed"}),
         ("- {match: a, to: b, value: x.T}", ["a"], {"b": "transformed"}),
         ("- {match: a, to: 'b/${x.shape[0]}'}", ["a"], {"b/2": "renamed"}),
         ("- {match: a, to: '$$a'}", ["a"], {"$a": "renamed"}),
-        # first wins
-        (
-            "- {match: 'a.*', to: 'first/\\g<0>'}\n- {match: '.*', to: 'second/\\g<0>'}",
-            ["ab", "b"],
-            {"first/ab": "renamed", "second/b": "renamed"},
-        ),
         (
             "- {match: '.*', when: 'x.ndim == 1', drop: true}",
             {"a": "float32[2]", "b": "float32[2,2]"},
             {"a": "dropped", "b": "kept"},
         ),
-        # one to many
-        (
-            "- match: '(?P<p>.*)/qk'\n  to: {'${p}/q': 'x[:, :2]', '${p}/k': 'x[:, 2:]'}",
-            ["a/qk"],
-            {"a/q": "transformed", "a/k": "transformed"},
-        ),
-        # many to one
-        (
-            "- {match: 'l_(?P<n>\\d+)/w', to: l/w, by: int(n), value: stack(xs)}",
-            ["l_1/w", "l_0/w"],
-            {"l/w": "transformed"},
-        ),
-        # one to N
-        (
-            "- {match: l, for: {i: 'range(x.shape[0])'}, to: 'l_${i}', value: 'x[i]'}",
-            ["l"],
-            {"l_0": "transformed", "l_1": "transformed"},
-        ),
-        ("- {add: z, value: 'zeros((2, 3), \"float32\")'}", ["a"], {"a": "kept", "z": "added"}),
-        (
-            "- {add: 'z_${i}', for: {i: 'range(2)'}, value: 'ones((i + 1,), \"float32\")'}",
-            ["a"],
-            {"a": "kept", "z_0": "added", "z_1": "added"},
-        ),
         ("- {match: q, drop: true, optional: true}", ["a"], {"a": "kept"}),
     ],
 )
-def test_fates(text: str, leaves: object, wanted: dict[str, str] | None) -> None:
-    if wanted is None:
-        with pytest.raises(Exception):  # noqa: B017
-            plan_of(rules(text), leaves)
-        return
+def test_fates(text: str, leaves: object, wanted: dict[str, str]) -> None:
     assert fates(plan_of(rules(text), leaves)) == wanted
 
 
@@ -87,25 +52,11 @@ def specs(plan) -> dict[str, str]:
     return {s.leaf.key.text: str(s.leaf.spec) for s in plan.steps}
 
 
-def test_a_gap_may_be_filled() -> None:
-    text = "- {match: 'l_(?P<n>\\d+)', to: l, by: int(n), value: 'stack(xs, fill=0.0, count=5)'}"
-    assert specs(plan_of(rules(text), ["l_3", "l_1"])) == {"l": "float32[5,2,3]"}
-
-
 @pytest.mark.parametrize("kind", ["string", "empty", "prng_key"])
 def test_leaves_that_are_not_arrays_can_be_renamed_and_dropped(kind: str) -> None:
     plan = plan_of(rules("- {match: a, to: z}\n- {match: b, drop: true}"), {"a": kind, "b": kind, "c": kind})
     assert fates(plan) == {"z": "renamed", "b": "dropped", "c": "kept"}
     assert [str(s.leaf.kind) for s in plan.steps] == [kind, kind]
-
-
-def test_scalars_stay_scalars() -> None:
-    leaves = {"n": "scalar:int64", "w": "float32[2]"}
-    plan = plan_of(rules("- {match: n, value: x + 1}\n- {match: w, value: 'sum(x, 0)'}"), leaves)
-    assert {s.leaf.key.text: (str(s.leaf.kind), str(s.leaf.spec)) for s in plan.steps} == {
-        "n": ("scalar", "int64[]"),
-        "w": ("array", "float32[]"),
-    }
 
 
 # --- lists and dicts --------------------------------------------------------------------------------------
@@ -261,18 +212,6 @@ def test_a_pathological_pattern_that_is_counted_stops_too(
         plan_of(rules(text), ["b", "a" * 40 + "!a"])
 
 
-def test_what_an_earlier_pass_dropped_is_told_with_its_rule() -> None:
-    text = """version: 1
-passes:
-  - rules: [{match: a, to: b}]
-  - rules: [{match: b, drop: true}]
-"""
-    plan = plan_of(text, ["a", "c"])
-    assert [(d.leaf.key.text, str(d.rule), d.why) for d in plan.dropped] == [
-        ("a", "passes[1].rules[0] (line 4)", "drop")
-    ]
-
-
 MIRROR = """version: 1
 passes:
   - mirror: {params: [opt/0/mu, opt/0/nu]}
@@ -289,14 +228,6 @@ def test_mirrored_trees() -> None:
     )
     assert kinds(plan)["opt/0/mu/layers/w"] == (False, True, False, False, False)
     assert plan.steps[1].sources == (("source", "opt/0/mu/layer_0/w"), ("source", "opt/0/mu/layer_1/w"))
-
-
-def test_a_mirrored_value_that_is_more_than_layout_has_to_be_said() -> None:
-    text = "version: 1\npasses:\n- mirror: {params: [mu]}\n  rules: [{match: 'params/a', value: x + 1}]\n"
-    with pytest.raises(PlanError, match="mirror_value"):
-        plan_of(text, ["params/a", "mu/a"])
-    said = text.replace("x + 1}", "x + 1, mirror_value: x}")
-    assert fates(plan_of(said, ["params/a", "mu/a"])) == {"params/a": "transformed", "mu/a": "kept"}
 
 
 # --- the target -------------------------------------------------------------------------------------------
@@ -324,13 +255,6 @@ FALLBACK = "target: {missing: fallback}\n"
         ("", "- {fill: z, value: \"source['a'] + source['b']\"}", ["a", "b"], ["z"], {"z": "transformed"}),
         (
             "",
-            "- {fill: 'x(\\d)/(.*)', from: 'b\\1/\\2'}",
-            ["b1/c", "b2/c"],
-            ["x1/c", "x2/c"],
-            {"x1/c": "renamed", "x2/c": "renamed"},
-        ),
-        (
-            "",
             "- {match: a, to: z}",
             ["a", "z"],
             ["z"],
@@ -345,18 +269,6 @@ def test_with_a_target(
 ) -> None:
     recipe = f"version: 1\n{head}" + (f"rules:\n{text}" if text else "")
     assert fates(plan_of(recipe, source, target=target)) == wanted
-
-
-def test_the_targets_dtype() -> None:
-    text = "version: 1\ntarget: {dtype: target}\n"
-    plan = plan_of(
-        text, {"a": "float32[2]", "b": "float32[2]"}, target={"a": "bfloat16[2]", "b": "float32[2]"}
-    )
-    assert fates(plan) == {"a": "transformed", "b": "kept"}
-    assert specs(plan) == {"a": "bfloat16[2]", "b": "float32[2]"}
-    kept = plan_of("version: 1\n", {"a": "float32[2]"}, target={"a": "bfloat16[2]"})
-    assert specs(kept) == {"a": "float32[2]"}
-    assert kept.warnings == ("`a` is float32, in the target bfloat16; `target: {dtype: target}` casts",)
 
 
 @pytest.mark.parametrize(
@@ -383,41 +295,6 @@ def test_the_targets_container_kinds_hold() -> None:
     assert kinds(listed) == {"o/0/w": (False, True, False)}
 
 
-# --- what is refused ----------------------------------------------------------------------------------------
-
-STACK = "- {match: 'l_(?P<n>\\d+)', to: l, by: int(n), value: stack(xs)}"
-
-
-@pytest.mark.parametrize(
-    ("text", "leaves", "says"),
-    [
-        (STACK, ["l_0", "l_2"], "gap"),
-        (STACK, ["l_1", "l_2"], "gap"),
-        ("- {match: 'l_\\d', to: l, value: stack(xs)}", {"l_0": "float32[2]", "l_1": "float32[3]"}, "stack"),
-        ("- {match: a, value: 'x[5]'}", ["a"], "out of"),
-        ("- {match: a, value: 'reshape(x, (7,))'}", ["a"], "reshape"),
-        ("- {match: a, value: x + 1}", {"a": "string"}, "is a string, not an array"),
-        ("- {match: a, value: x + 1}", {"a": "prng_key"}, "is a typed PRNG key, not an array"),
-        ("- {match: a, value: x + 1}", {"a": "empty"}, "is an empty node, not an array"),
-        ("- {match: a, when: x, value: x}", ["a"], "an array float32[2,3] is neither true nor false"),
-        ("- {match: a, value: key}", ["a"], "gives the string 'a', not an array or a number"),
-        ("- {match: a, value: \"source['b']\"}", ["a"], "no leaf 'b'"),
-        ("- {match: a, value: \"target['b']\"}", ["a"], "no target is given"),
-        (
-            "- {match: 'l_\\d', to: 'l', value: 'stack(xs) + x'}",
-            ["l_0", "l_1"],
-            "`x` differs between the 2 leaves",
-        ),
-    ],
-)
-def test_refusals(text: str, leaves: object, says: str) -> None:
-    with pytest.raises(PlanError) as caught:
-        plan_of(rules(text), leaves)
-    assert says in str(caught.value)
-    assert "recipe.yaml:" in str(caught.value)
-    assert "^" in str(caught.value)
-
-
 def test_a_when_that_fails_is_the_only_problem() -> None:
     text = (
         "version: 1\nunmatched: error\nrules:\n- {match: a, when: 'x[9, 9, 9]', optional: true, drop: true}"
@@ -439,39 +316,6 @@ def test_problems_of_several_rules_come_together_and_equal_ones_once() -> None:
     assert "recipe.yaml:4" in says[1]
 
 
-def test_a_split_that_leaves_something_out_is_told() -> None:
-    text = "- match: a\n  to: {b: 'x[:, :2]', c: 'x[:, 3:]'}"
-    plan = plan_of(rules(text), {"a": "float32[2,4]"})
-    assert plan.warnings == ("2 of 8 elements of `a` are used by no output: [0:2, 2:3]",)
-    whole = plan_of(rules("- match: a\n  to: {b: 'x[:, :2]', c: 'x[:, 2:]'}"), {"a": "float32[2,4]"})
-    assert whole.warnings == ()
-
-
-# --- what would else go by without a word -------------------------------------------------------------------
-
-
-def mirrored(rule: str, slots: str = "[mu]") -> str:
-    return f"version: 1\npasses:\n- mirror: {{params: {slots}}}\n  rules: [{rule}]\n"
-
-
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        (
-            mirrored("{match: 'params/a'}").replace("{params", "{param"),
-            "no leaf lies under `param`; did you mean `params`",
-        ),
-        (
-            mirrored("{match: 'params/a', value: x, mirror_value: \"x + source['q']\"}"),
-            r"rules\[0\].mirror_value",
-        ),
-    ],
-)
-def test_what_is_refused(text: str, says: str) -> None:
-    with pytest.raises(SurgeryError, match=says):
-        plan_of(text, ["params/a", "mu/a", "nu/a"])
-
-
 def test_the_lists_of_another_source_are_its_own() -> None:
     text = rules("- {match: 'l/(\\d)/a', to: 'l/\\1/b'}").replace("rules", "sources: [base, lora]\nrules")
     plan = plan_of(text, ["l/0/a", "l/1/a"], ["l/[0]/a"])
@@ -488,16 +332,6 @@ def test_a_leaf_whose_value_is_replaced_is_neither_dropped_nor_added(value: str)
     assert (plan.dropped, plan.warnings) == ((), ())
     assert plan.steps[0].cut is not None
     assert plan.steps[0].cut.read == 0
-
-
-def test_a_leaf_that_a_value_leaves_out_is_dropped_by_its_rule() -> None:
-    text = rules("- {match: b, to: {n: 'zeros(x.shape, x.dtype)'}}")
-    assert [(d.leaf.key.text, str(d.rule)) for d in plan_of(text, ["a", "b"]).dropped] == [
-        ("b", "rules[0] (line 3)")
-    ]
-    later = "version: 1\npasses:\n- rules: [{match: b, value: x + 1}]\n- rules: [{match: b, drop: true}]\n"
-    (gone,) = plan_of(later, ["a", "b"]).dropped
-    assert (str(gone.rule), gone.why) == ("passes[1].rules[0] (line 4)", "drop")
 
 
 @pytest.mark.parametrize("order", [("base", "lora"), ("lora", "base")])
@@ -537,14 +371,6 @@ def test_a_leaf_of_another_source_may_wait_for_a_later_pass() -> None:
 def test_a_leaf_whose_shape_was_asked_for_is_used() -> None:
     text = "version: 1\nunmatched: error\nrules:\n- {match: a, value: \"reshape(-x, source['b'].shape)\"}"
     assert fates(plan_of(text, ["a", "b"])) == {"a": "transformed", "b": "dropped"}
-
-
-def test_equal_values_are_shared() -> None:
-    text = rules(
-        "- {match: '(?P<n>.)/k', for: {r: '[(0, 2), (2, 3)]'}, to: 'l/${r[0]}', by: int(n), "
-        "value: 'stack(xs)[:, :, r[0]:r[1]]'}"
-    )
-    assert specs(plan_of(text, ["0/k", "1/k"])) == {"l/0": "float32[2,2,2]", "l/2": "float32[2,2,1]"}
 
 
 def test_elements_of_the_target_need_not_be_used() -> None:

@@ -1,12 +1,7 @@
 """Which rules of several passes did the work on a leaf, as plans, documents and reports name them."""
 
-from pathlib import Path
-
-import numpy as np
 import pytest
-from safetensors.numpy import save_file
 
-import ckpt_surgery
 from ckpt_surgery.planner.plan import Plan
 from ckpt_surgery.report.html import decided_by, page_data
 from ckpt_surgery.report.plan import plan_rows
@@ -180,17 +175,3 @@ def test_a_rule_whose_leaf_is_only_looked_up_later_counts_there() -> None:
     plan = plan_of(text, ["a", "c"])
     assert attributed(plan) == {"a": (f"{B}[0]", [f"{B}[0]"])}
     assert decided_by(plan) == {f"{A}[0]": 1, f"{B}[0]": 1}
-
-
-def test_a_saved_plan_knows_all_rules(tmp_path: Path) -> None:
-    text = recipe(["match: a, value: x * 2", r"match: '(.*)', to: 'q/\1'"], [r"match: '(.*)', to: 'p/\1'"])
-    save_file({key: np.ones(3, np.float32) for key in "abc"}, tmp_path / "m.safetensors")
-    ckpt_surgery.plan(text, tmp_path / "m.safetensors", out=tmp_path / "plan.json")
-    made: list[Plan] = []
-    ckpt_surgery.apply(tmp_path / "plan.json", dst=tmp_path / "out", on_plan=made.append)
-    assert attributed(made[0]) == {
-        "p/a": (f"{A}[0]", [f"{A}[0]", f"{B}[0]"]),
-        "p/q/b": (f"{A}[1]", [f"{A}[1]", f"{B}[0]"]),
-        "p/q/c": (f"{A}[1]", [f"{A}[1]", f"{B}[0]"]),
-    }
-    assert decided_by(made[0]) == {f"{A}[0]": 1, f"{A}[1]": 2, f"{B}[0]": 3}

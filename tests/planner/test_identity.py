@@ -120,16 +120,6 @@ def test_finished_tasks_are_not_done_again(format: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("format", WRITTEN)
-def test_a_run_that_ended_while_it_finished(format: str, tmp_path: Path) -> None:
-    """Everything is there already."""
-    begun(format, tmp_path / "run", MemorySource(ARRAYS, CHUNKS))
-    again = MemorySource(ARRAYS, CHUNKS)
-    begun(format, tmp_path / "run", again)
-    assert again.regions == []
-    assert_doubled(format, tmp_path / "run")
-
-
-@pytest.mark.parametrize("format", WRITTEN)
 def test_what_was_damaged_meanwhile_is_done_again(format: str, tmp_path: Path) -> None:
     """After a power cut, bytes of finished tasks can be missing."""
     with pytest.raises(DataError):

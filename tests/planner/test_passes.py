@@ -93,39 +93,6 @@ def test_what_a_pass_before_has_decided_is_not_dropped() -> None:
     assert done.decided_ids == decided
 
 
-@pytest.mark.parametrize(
-    ("rules", "says"),
-    [
-        (
-            ["match: a, to: b"],
-            "3: two leaves would be called `b`: rules[0] (line 3) makes it from `a`; "
-            "`b` stays there (`unmatched: keep`)\nAdd a rule that renames or drops the one that stays.",
-        ),
-        (
-            ["match: a, to: z", "match: b, to: z"],
-            "4: two leaves would be called `z`: rules[0] (line 3) makes it from `a`; "
-            "rules[1] (line 4) makes it from `b`\nNone",
-        ),
-        (
-            ["match: '[ab]', to: z"],
-            "3: two leaves would be called `z`: rules[0] (line 3) makes it from `a`; rules[0] (line 3) "
-            "makes it from `b`\nTo make one leaf of several, say how with `value`: stack(xs), say.",
-        ),
-        (
-            ["match: '(?P<n>[ab])', to: 'z{n}'"],
-            "3: two leaves would be called `z{n}`: rules[0] (line 3) makes it from `a`; rules[0] (line 3) "
-            "makes it from `b`\nIn the template `{n}` stays as it is; `${n}` inserts what it stands for.",
-        ),
-        (
-            ["match: '[ab]', drop: true", "add: n, value: '1'", "add: n, value: '2'"],
-            "5: two leaves would be called `n`: rules[1] (line 4) makes it; rules[2] (line 5) makes it\nNone",
-        ),
-    ],
-)
-def test_two_leaves_of_one_name(rules: list[str], says: str) -> None:
-    assert message_of(run(rules_of(*rules), ["a", "b"])) == says
-
-
 def test_fill_rules_need_a_target() -> None:
     done = run(rules_of("match: a", "fill: b", "fill: c"), ["a"])
     assert message_of(done) == (

@@ -9,8 +9,8 @@ from ckpt_surgery.core.keys import Key
 from ckpt_surgery.functions.arrays import Apply, Node, Read
 from ckpt_surgery.functions.layout import Transpose
 from ckpt_surgery.language.loading import parse_recipe
-from ckpt_surgery.planner.plan import Fate, Step, Transfer
-from ckpt_surgery.planner.planning import ambiguous, costs_of, fate_and_sources
+from ckpt_surgery.planner.plan import Fate, Transfer
+from ckpt_surgery.planner.planning import costs_of, fate_and_sources
 from tests.support.leaves import leaf
 from tests.support.plans import plan_of
 
@@ -32,18 +32,6 @@ OWN = Read("target", leaf("a"))
 )
 def test_fates(key: str, value: Node, fate: Fate, sources: tuple[tuple[str, str], ...]) -> None:
     assert fate_and_sources(Key.parse(key), value) == (fate, sources)
-
-
-def step(text: str, value: Node = A) -> Step:
-    return Step(leaf(text), value, Fate.KEPT, None, ())
-
-
-def test_a_leaf_and_a_container_of_one_name() -> None:
-    steps = [step("a"), step("a/b"), step("a/c"), step("ab/c")]
-    (problem,) = ambiguous(steps, parse_recipe(HEAD, "recipe.yaml"))
-    assert problem.message == (
-        "`a` would be both a leaf and the container of `a/b`: `a` is kept as it is, `a/b` is kept as it is"
-    )
 
 
 def test_costs_are_sums_by_transfer() -> None:

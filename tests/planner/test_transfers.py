@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ckpt_surgery.cli.render.plan import plan_lines
 from ckpt_surgery.core.arrays import ArraySpec
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
@@ -375,16 +374,6 @@ def test_a_plan_tells_each_transfer_and_what_it_costs() -> None:
         *(400, 80, 200),
         *(680, 400),
     ]
-    printed = "\n".join(line.plain for line in plan_lines(plan, full=True, verbose=False, width=100))
-    assert "400 B linked, 80 B copied, 200 B computed, 400 B unused in linked files" in printed
-
-
-def test_nothing_is_said_of_dead_bytes_where_there_are_none() -> None:
-    plan = planned("version: 1\n", [leaf("w", ("f", 0, 400))], destination({"f": 400}))
-    assert plan.costs.bytes_dead == 0
-    printed = "\n".join(line.plain for line in plan_lines(plan, full=True, verbose=False, width=100))
-    assert "unused" not in printed
-    assert "400 B linked, 0 B to read" in printed
 
 
 @examples(60)

@@ -25,16 +25,6 @@ def test_permissions_are_the_usual_ones(tmp_path: Path) -> None:
     assert (tmp_path / "out").stat().st_mode == (tmp_path / "usual").stat().st_mode
 
 
-def test_a_destination_that_appears_meanwhile_is_left_alone(tmp_path: Path) -> None:
-    with pytest.raises(DestinationError, match="another program"), staged(tmp_path / "out") as staging:
-        fill(staging.tree, NEW)
-        (tmp_path / "out").mkdir()
-        fill(tmp_path / "out", OLD)
-        staging.publish()
-    assert found(tmp_path / "out") == OLD
-    assert names(tmp_path) == ["out"]
-
-
 @pytest.fixture
 def synced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names of the files and directories that are synced, and `rename to NAME`, in that order."""

@@ -10,12 +10,11 @@ from pathlib import Path
 import pytest
 
 from ckpt_surgery.core.cancellation import raise_if_cancelled
-from ckpt_surgery.core.errors import Interrupted, StorageError
+from ckpt_surgery.core.errors import Interrupted
 from ckpt_surgery.engine.staging import syncing
 from ckpt_surgery.storage import system_calls
 from ckpt_surgery.system import signals
 from tests.support.directories import names
-from tests.support.failing import refusing
 from tests.support.generations import NEW, fill, staged
 
 
@@ -119,11 +118,3 @@ def test_what_the_disk_says_of_a_piece(large: Path, monkeypatch: pytest.MonkeyPa
     else:
         syncing.sync_file(large)
         assert calls == ["sync_file_range", "fsync"]
-
-
-def test_an_error_of_the_disk_is_an_error_of_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(StorageError, match="Input/output error"), staged(tmp_path / "out") as staging:
-        fill(staging.tree, NEW)
-        monkeypatch.setattr(os, "fsync", refusing(errno.EIO))
-        staging.publish()
-    assert names(tmp_path) == []
