@@ -43,11 +43,7 @@ def test_the_table_agrees_with_the_libraries(name: str) -> None:
     else:
         assert (found.kind, found.bits) == (found.dtype.kind, 8 * found.dtype.itemsize)
     assert -(-found.bits // 8) == found.dtype.itemsize
-
-
-@pytest.mark.parametrize("name", NUMPY_NAMES)
-def test_numpys_own_types_say_their_kind_themselves(name: str) -> None:
-    assert kind(DTYPES[name]) == np.dtype(name).kind
+    assert name not in NUMPY_NAMES or kind(found.dtype) == np.dtype(name).kind
 
 
 def test_what_has_no_numbers_is_refused() -> None:
@@ -56,14 +52,11 @@ def test_what_has_no_numbers_is_refused() -> None:
             refused(np.dtype(object))
 
 
-@pytest.mark.parametrize(
-    ("name", "hint"),
-    [("flaot32", None), ("fp8", "Types are written in full, such as float32, bfloat16 and float8_e4m3fn.")],
-)
-def test_unknown_names_of_types(name: str, hint: str | None) -> None:
-    with pytest.raises(FunctionError, match=f"unknown dtype `{name}`") as caught:
-        dtype_named(name)
-    assert caught.value.problems[0].hint == hint
+def test_unknown_names_of_types() -> None:
+    with pytest.raises(FunctionError, match="unknown dtype `flaot32`; did you mean `float32`"):
+        dtype_named("flaot32")
+    with pytest.raises(FunctionError, match=r"unknown dtype `fp8`\s+Types are written in full"):
+        dtype_named("fp8")
 
 
 def test_the_formats_tables_refer_to_it() -> None:

@@ -19,12 +19,9 @@ from ckpt_surgery.core.errors import (
 from ckpt_surgery.core.problem_codes import Code
 
 
-def test_a_problem_without_a_place_is_its_message_and_its_hint() -> None:
+def test_a_problem_shows_its_line_with_a_caret_below() -> None:
     assert str(Problem("it is gone")) == "it is gone"
     assert str(Problem("it is gone", hint="Look elsewhere.")) == "it is gone\n  Look elsewhere."
-
-
-def test_a_problem_shows_its_line_with_a_caret_below() -> None:
     place = Place("r.yaml", "rules[3].value", 7, 10, "  value: tranpose(x)", 8)
     assert str(Problem("unknown function `tranpose`", place, "Did you mean `transpose`?")) == (
         "r.yaml:7:10  rules[3].value\n"
@@ -33,9 +30,6 @@ def test_a_problem_shows_its_line_with_a_caret_below() -> None:
         "  unknown function `tranpose`\n"
         "  Did you mean `transpose`?"
     )
-
-
-def test_a_place_in_the_document_itself_has_no_path() -> None:
     assert str(Problem("it is empty", Place("r.yaml", "", 1, 1, ""))) == (
         "r.yaml:1:1\n    \n    ^\n  it is empty"
     )
@@ -108,9 +102,6 @@ def test_a_missing_key_is_a_wrong_argument_and_a_key_error_with_the_nearest_key(
     assert [problem.code for problem in error.problems] == [Code.USAGE]
     text = r"no leaf and no subtree `params/kernl\x1b` in `run`; did you mean `params/kernel`?"
     assert (str(error), error.problems[0].message) == (text, text)
-
-
-def test_a_missing_key_that_resembles_none_is_named_alone() -> None:
     assert str(KeyNotFound.among("x", ["params/kernel"])) == "no leaf and no subtree `x`"
 
 

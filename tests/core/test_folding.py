@@ -176,12 +176,8 @@ def test_sources(pairs, lines, reason):
     entries = [ShownKey(key, sources) for key, sources in pairs]
     found = fold(entries)
     assert [(line.key, line.sources) for line in found] == lines, reason
+    assert all(line.gathers == len(entries[line.first].sources) for line in found)
     assert_exact(entries, found)
-
-
-def test_gathers_counts_sources_of_each_key():
-    (line,) = fold([ShownKey(f"b{i}", tuple(f"l{i}/e{j}" for j in range(4))) for i in range(3)])
-    assert (line.count, line.gathers) == (3, 4)
 
 
 def test_only_what_is_alike_shares_a_line():
@@ -197,29 +193,8 @@ def test_unfolded_keeps_every_key():
     ]
 
 
-PIECES = [
-    "\0",
-    "é",
-    "a",
-    "b_",
-    "/",
-    "0",
-    "1",
-    "2",
-    "9",
-    "10",
-    "00",
-    "01",
-    "{",
-    "}",
-    "\\",
-    "..",
-    ",",
-    ":",
-    "i",
-    "\x1b",
-    "é",
-]
+PIECES = ["\0", "é", "a", "b_", "/", "0", "1", "2", "9", "10", "00", "01"]
+PIECES += ["{", "}", "\\", "..", ",", ":", "i", "\x1b"]
 KEYS = st.lists(st.sampled_from(PIECES), max_size=6).map("".join)
 
 

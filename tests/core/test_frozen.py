@@ -28,9 +28,6 @@ def test_values_are_equal_by_their_fields() -> None:
 def test_nodes_are_equal_where_they_are_one() -> None:
     one = Node(1)
     assert len({one, one, Node(1)}) == 2
-
-
-def test_no_other_attributes() -> None:
     with pytest.raises(AttributeError):
         Point(1).z = 2  # type: ignore[attr-defined]
 

@@ -14,19 +14,20 @@ from tests.support.memory import MemorySource
 
 
 @pytest.mark.parametrize(
-    ("described", "nbytes"),
+    ("described", "nbytes", "shown"),
     [
-        ("float32[2,3]", 24),
-        ("bfloat16[5]", 10),
-        ("float32[0,3]", 0),
-        ("scalar:int64", 8),
-        ("prng_key", 8),
-        ("string", 0),
-        ("empty", 0),
+        ("float32[2,4]", 32, "float32[2,4] 32 B"),
+        ("bfloat16[5]", 10, "bfloat16[5] 10 B"),
+        ("float32[0,3]", 0, "float32[0,3] 0 B"),
+        ("scalar:int64", 8, "scalar int64[]"),
+        ("prng_key", 8, "prng_key(threefry2x32) uint32[2]"),
+        ("string", 0, "string 'hello'"),
+        ("empty", 0, "empty ''"),
     ],
 )
-def test_bytes_in_memory(described: str, nbytes: int) -> None:
-    assert leaf("a", described).nbytes == nbytes
+def test_bytes_in_memory_and_what_is_shown(described: str, nbytes: int, shown: str) -> None:
+    one = leaf("params/w", described)
+    assert (one.nbytes, repr(one)) == (nbytes, f"<Leaf 'params/w' {shown}>")
 
 
 def test_kinds_have_the_names_that_json_documents_hold() -> None:
@@ -34,24 +35,8 @@ def test_kinds_have_the_names_that_json_documents_hold() -> None:
     assert LeafKind("prng_key") is LeafKind.PRNG_KEY
 
 
-@pytest.mark.parametrize(
-    ("described", "shown"),
-    [
-        ("float32[8,4]", "<Leaf 'params/w' float32[8,4] 128 B>"),
-        ("scalar:int64", "<Leaf 'params/w' scalar int64[]>"),
-        ("prng_key", "<Leaf 'params/w' prng_key(threefry2x32) uint32[2]>"),
-    ],
-)
-def test_a_leaf_is_one_line(described: str, shown: str) -> None:
-    assert repr(leaf("params/w", described)) == shown
-
-
-def test_a_leaf_without_an_array_says_its_value() -> None:
+def test_a_text_is_cut_and_an_empty_node_says_what_it_is() -> None:
     assert repr(Leaf(Key.parse("a"), LeafKind.EMPTY, empty="Dict")) == "<Leaf 'a' empty 'Dict'>"
-
-
-def test_a_text_is_cut() -> None:
-    assert repr(Leaf(Key.parse("a"), LeafKind.STRING, string="adam")) == "<Leaf 'a' string 'adam'>"
     assert len(repr(Leaf(Key.parse("a"), LeafKind.STRING, string="adam" * 1000))) < 100
 
 

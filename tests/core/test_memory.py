@@ -20,14 +20,9 @@ def test_numpy_says_how_much_and_the_budget_is_named() -> None:
         "(`workers=1`)."
     )
     assert caught.value.exit_code == 1
-
-
-def test_without_a_budget_and_other_errors() -> None:
     with pytest.raises(OutOfMemoryError) as caught, memory_errors("make the plan"):
         raise MemoryError
-    assert (
-        str(caught.value) == "there is not enough memory to make the plan\n  Run where more memory is free."
-    )
+    assert str(caught.value).startswith("there is not enough memory to make the plan\n")
     with pytest.raises(SourceError, match="damaged"), memory_errors("make the plan"):
         raise SourceError("damaged")
 

@@ -29,7 +29,5 @@ def test_few_keys_are_folded_before_they_are_cut() -> None:
     assert few_keys(["a", "b"]) == "`a`, `b`"
     assert few_keys(["b", *(f"a_{i}" for i in range(9)), "c"]) == "`b`, `a_{0..8}`, `c`"
     assert few_keys([*"abcd", "a"]) == "`a`, `b`, `c`, and 1 more"
-    assert (
-        few_keys([*(f"{c}{i}" for c in "abcd" for i in range(3))])
-        == "`a{0..2}`, `b{0..2}`, `c{0..2}`, and 3 more"
-    )
+    keys = [f"{c}{i}" for c in "abcd" for i in range(3)]
+    assert few_keys(keys) == "`a{0..2}`, `b{0..2}`, `c{0..2}`, and 3 more"

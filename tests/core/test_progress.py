@@ -27,7 +27,4 @@ def test_a_speed_is_told_once_there_is_one():
     assert text == "writing 1.00 GiB of 4.00 GiB"
     text = progress_text(Progress(1 << 30, 4 << 30), 4)
     assert text == "writing 1.00 GiB of 4.00 GiB, 256 MiB/s, 12 s left"
-
-
-def test_progress_before_anything_is_done():
     assert progress_text(Progress(0, 2048), 3.0) == "writing 0 B of 2.00 KiB"

@@ -9,18 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ckpt_surgery.core.arrays import (
-    ArraySpec,
-    Shape,
-    chunk_regions,
-)
-from ckpt_surgery.core.manifests import (
-    RAW,
-    Chunk,
-    Codec,
-    Manifest,
-    raw_codec,
-)
+from ckpt_surgery.core.arrays import ArraySpec, Shape, chunk_regions
+from ckpt_surgery.core.manifests import RAW, Chunk, Codec, Manifest, raw_codec
 from ckpt_surgery.core.rewrites.axes import transposed
 from ckpt_surgery.core.rewrites.reshaping import matching_axes, reinterpreted, reshaped
 from ckpt_surgery.core.rewrites.taking import (
@@ -142,11 +132,8 @@ def test_bitcasts_keep_the_bytes() -> None:
     whole = manifest((2, 6), (1, 3), codec_of("zlib", (0, 1)))
     found = reinterpreted(whole, ArraySpec((2, 12), np.dtype(np.uint8)))
     assert found is not None
-    assert (found.chunk_shape, found.chunks, found.codec.encoding) == (
-        (1, 6),
-        whole.chunks,
-        whole.codec.encoding,
-    )
+    assert found.chunk_shape == (1, 6)
+    assert (found.chunks, found.codec.encoding) == (whole.chunks, whole.codec.encoding)
 
 
 SPLITS: list[tuple[Shape, Shape, list[tuple[int, int]]]] = [
@@ -182,26 +169,22 @@ def test_parts_of_matching_axes_have_as_many_elements(data: st.DataObject) -> No
 
 
 @pytest.mark.parametrize(
-    ("shape", "chunks", "permutation", "new", "new_chunks", "new_permutation"),
+    ("shape", "chunks", "permutation", "new", "wanted"),
     [
-        ((8, 6), (4, 6), (0, 1), (2, 4, 6), (1, 4, 6), (0, 1, 2)),  # runs of whole rows
-        ((8, 6), (4, 6), (0, 1), (4, 2, 6), (2, 2, 6), (0, 1, 2)),
-        ((8, 6), (2, 3), (0, 1), (4, 2, 2, 3), (1, 2, 1, 3), (0, 2, 1, 3)),
-        ((8, 6), (8, 6), (1, 0), (2, 4, 3, 2), (2, 4, 3, 2), (2, 3, 0, 1)),
-        ((2, 4, 6), (1, 4, 6), (0, 1, 2), (8, 6), (4, 6), (0, 1)),
-        ((7, 1, 5), (3, 1, 2), (2, 1, 0), (7, 5), (3, 2), (1, 0)),  # edges stay edges
+        ((8, 6), (4, 6), (0, 1), (2, 4, 6), ((1, 4, 6), (0, 1, 2))),  # runs of whole rows
+        ((8, 6), (4, 6), (0, 1), (4, 2, 6), ((2, 2, 6), (0, 1, 2))),
+        ((8, 6), (2, 3), (0, 1), (4, 2, 2, 3), ((1, 2, 1, 3), (0, 2, 1, 3))),
+        ((8, 6), (8, 6), (1, 0), (2, 4, 3, 2), ((2, 4, 3, 2), (2, 3, 0, 1))),
+        ((2, 4, 6), (1, 4, 6), (0, 1, 2), (8, 6), ((4, 6), (0, 1))),
+        ((7, 1, 5), (3, 1, 2), (2, 1, 0), (7, 5), ((3, 2), (1, 0))),  # edges stay edges
     ],
 )
 def test_chunks_of_other_shapes(
-    shape: Shape,
-    chunks: Shape,
-    permutation: tuple[int, ...],
-    new: Shape,
-    new_chunks: Shape,
-    new_permutation: tuple[int, ...],
+    shape: Shape, chunks: Shape, permutation: Shape, new: Shape, wanted: tuple[Shape, Shape]
 ) -> None:
+    """`wanted`: the shape of the new chunks, and the order of their axes."""
     whole = manifest(shape, chunks, Codec("raw", permutation, RAW))
     found = reshaped(whole, new)
     assert found is not None
-    assert (found.chunk_shape, found.codec.permutation) == (new_chunks, new_permutation)
+    assert (found.chunk_shape, found.codec.permutation) == wanted
     assert len(found.chunks) == len(whole.chunks)

@@ -101,9 +101,6 @@ def test_distinct_places_are_ascending_and_a_range_where_they_can_be(positions: 
     assert listed(found) == sorted(set(listed(positions)))
     if len(set(np.diff(listed(found)).tolist())) < 2:
         assert isinstance(found, range)
-
-
-def test_descending_places_are_turned() -> None:
     assert selections.distinct(range(9, 0, -3)) == range(3, 12, 3)
 
 

@@ -1,5 +1,6 @@
 """Words for messages: numbers of bytes, lists of names, text that is safe to print."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
@@ -18,51 +19,46 @@ from ckpt_surgery.core.text import (
     shown,
 )
 
-
-@pytest.mark.parametrize(
-    ("count", "text"),
-    [
-        (0, "0 B"),
-        (999, "999 B"),
-        (1000, "0.98 KiB"),
-        (1536, "1.50 KiB"),
-        (10 * 1024, "10.0 KiB"),
-        (100 * 1024, "100 KiB"),
-        (1023 * 1024, "1.00 MiB"),
-        (3 << 30, "3.00 GiB"),
-        (5 << 50, "5120 TiB"),
-    ],
-)
-def test_bytes_text(count: float, text: str) -> None:
-    assert bytes_text(count) == text
-
-
-@pytest.mark.parametrize(
-    ("names", "most", "text"),
-    [
-        ([], 3, ""),
-        (["a", "b", "c"], 3, "a, b, c"),
-        (["a", "b", "c", "d"], 3, "a, b, c, …"),
-        (["a", "b"], 1, "a, …"),
-        (["\x1b[2J"], 3, "\\x1b[2J"),  # nothing that a terminal would act on
-    ],
-)
-def test_few(names: list[str], most: int, text: str) -> None:
-    assert few(names, most) == text
+WORDS: dict[Callable[[Any], str], dict[Any, str]] = {
+    bytes_text: {
+        0: "0 B",
+        999: "999 B",
+        1000: "0.98 KiB",
+        1536: "1.50 KiB",
+        10 << 10: "10.0 KiB",
+        100 << 10: "100 KiB",
+        1023 << 10: "1.00 MiB",
+        3 << 30: "3.00 GiB",
+        5 << 50: "5120 TiB",
+    },
+    seconds_text: {0.421: "0.42 s", 12.34: "12.3 s", 59.99: "60.0 s", 200: "3 min 20 s", 7500: "2 h 05 min"},
+    count_text: {
+        0: "0",
+        999: "999",
+        1000: "1.00K",
+        98_304: "98.3K",
+        999_600: "1.00M",
+        7 * 10**16: "70000T",
+    },
+    shown: {
+        "a/b ö 漢 😀": "a/b ö 漢 😀",
+        "\x1b[31m": "\\x1b[31m",
+        "\n\t\x7f\x85": "\\n\\t\\x7f\\x85",
+        "a\u202eb\u200bc": "a\\u202eb\\u200bc",  # right to left, and of no width
+        "\ud800\ue000": "\\ud800\\ue000",  # half a character, and a private one
+    },
+}
 
 
-@pytest.mark.parametrize(
-    ("text", "safe"),
-    [
-        ("a/b ö 漢 😀", "a/b ö 漢 😀"),
-        ("\x1b[31m", "\\x1b[31m"),
-        ("\n\t\x7f\x85", "\\n\\t\\x7f\\x85"),
-        ("a\u202eb\u200bc", "a\\u202eb\\u200bc"),  # right to left, and of no width
-        ("\ud800\ue000", "\\ud800\\ue000"),  # half a character, and a private one
-    ],
-)
-def test_shown(text: str, safe: str) -> None:
-    assert shown(text) == safe
+@pytest.mark.parametrize("words", WORDS)
+def test_words_for_numbers_and_texts(words: Callable[[Any], str]) -> None:
+    assert {given: words(given) for given in WORDS[words]} == WORDS[words]
+
+
+def test_few() -> None:
+    assert [few(names, 3) for names in ([], [*"abc"], [*"abcd"])] == ["", "a, b, c", "a, b, c, …"]
+    assert few(["a", "b"], 1) == "a, …"
+    assert few(["\x1b[2J"], 3) == "\\x1b[2J"  # nothing that a terminal would act on
 
 
 def test_did_you_mean() -> None:
@@ -70,28 +66,8 @@ def test_did_you_mean() -> None:
     assert did_you_mean("x", ["stack", "transpose"]) == ""
 
 
-@pytest.mark.parametrize(
-    ("text", "most", "cut"),
-    [("abcdef", 6, "abcdef"), ("abcdefg", 6, "abc…fg"), ("abcdefg", 5, "ab…fg"), ("abc", 1, "…")],
-)
-def test_shortened_keeps_both_ends(text: str, most: int, cut: str) -> None:
-    assert shortened(text, most) == cut
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [(0.421, "0.42 s"), (12.34, "12.3 s"), (59.99, "60.0 s"), (200, "3 min 20 s"), (7500, "2 h 05 min")],
-)
-def test_seconds_text(seconds: float, text: str) -> None:
-    assert seconds_text(seconds) == text
-
-
-@pytest.mark.parametrize(
-    ("count", "text"),
-    [(0, "0"), (999, "999"), (1000, "1.00K"), (98_304, "98.3K"), (999_600, "1.00M"), (7 * 10**16, "70000T")],
-)
-def test_count_text(count: int, text: str) -> None:
-    assert count_text(count) == text
+def test_shortened_keeps_both_ends() -> None:
+    assert [shortened("abcdefg", most) for most in (7, 6, 5, 1)] == ["abcdefg", "abc…fg", "ab…fg", "…"]
 
 
 @dataclass(frozen=True)

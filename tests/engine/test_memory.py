@@ -7,8 +7,8 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import ml_dtypes
 import numpy as np
@@ -24,9 +24,7 @@ from tests.support.slow import slow
 
 pytestmark = [
     pytest.mark.machine,
-    pytest.mark.skipif(
-        sys.platform != "linux", reason="only Linux counts a process' peak as it is needed here"
-    ),
+    pytest.mark.skipif(sys.platform != "linux", reason="only Linux counts a process' peak as needed here"),
 ]
 
 MIB = 1 << 20
@@ -56,8 +54,7 @@ PROGRAM = """
 """
 
 
-@dataclass(frozen=True)
-class Measured:
+class Measured(NamedTuple):
     """All but `transfers` in bytes."""
 
     base: int
@@ -66,7 +63,7 @@ class Measured:
     """Resident at most, in the whole life of the process."""
     predicted: int
     """The working set that the plan tells."""
-    transfers: tuple[str, ...]
+    transfers: list[str]
 
 
 RUNS = 4
@@ -76,20 +73,15 @@ RUNS = 4
 def measured(folder: Path, recipe: str, source: Path, memory: int, link_mode: str = "auto") -> Measured:
     """A run of `recipe`, written to `folder/out`; run again where it took more than the plan told."""
     (folder / "recipe.yaml").write_text(textwrap.dedent(recipe))
+    arguments = [folder / "recipe.yaml", source, folder / "out", memory, link_mode]
+    command = [sys.executable, "-c", textwrap.dedent(PROGRAM), *map(str, arguments)]
     found: list[Measured] = []
     while len(found) < RUNS and not any(one.peak - one.base <= one.predicted for one in found):
         shutil.rmtree(folder / "out", ignore_errors=True)
-        found.append(_measured_once(folder, source, memory, link_mode))
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        found.append(Measured(**json.loads(done.stdout)))
     return min(found, key=lambda one: one.peak - one.base)
-
-
-def _measured_once(folder: Path, source: Path, memory: int, link_mode: str) -> Measured:
-    arguments = [folder / "recipe.yaml", source, folder / "out", memory, link_mode]
-    command = [sys.executable, "-c", textwrap.dedent(PROGRAM), *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
-    return Measured(told["base"], told["peak"], told["predicted"], tuple(told["transfers"]))
 
 
 Numbers = Mapping[tuple[int, int], float]
@@ -104,27 +96,22 @@ def sparse(path: Path, shapes: Mapping[str, tuple[int, ...]], code: str, itemsiz
         file.truncate(len(header) + sum(sizes.values()))
 
 
-def plant(path: Path, offset_from_end: int, value: np.ndarray) -> None:
-    """Put one number into a file, so many bytes before its end."""
+def plant(path: Path, side: int, numbers: Numbers) -> None:
+    """Put numbers of float32 into the last matrix of a file, by row and column; negative from the end."""
     with open(path, "r+b") as file:
-        file.seek(-offset_from_end, 2)
-        file.write(value.tobytes())
+        for (row, column), number in numbers.items():
+            file.seek(4 * (side * (row % side - side) + column % side), 2)
+            file.write(np.float32(number).tobytes())
 
 
 def check(found: Measured, memory: int) -> None:
-    assert found.transfers == ("compute",)
+    assert found.transfers == ["compute"]
     assert found.predicted <= memory
     assert found.peak <= memory + LIBRARIES
     assert found.peak - found.base <= found.predicted
 
 
-@pytest.mark.parametrize(
-    ("side", "memory"),
-    [
-        (1 << 13, 64 * MIB),  # 256 MiB
-        slow((1 << 15, 512 * MIB)),  # 4 GiB
-    ],
-)
+@pytest.mark.parametrize(("side", "memory"), [(1 << 13, 64 * MIB), slow((1 << 15, 512 * MIB))])
 @pytest.mark.parametrize(
     ("value", "planted", "found"),
     [
@@ -135,11 +122,10 @@ def check(found: Measured, memory: int) -> None:
 def test_a_tensor_larger_than_the_budget_streams(
     value: str, planted: Numbers, found: Numbers, side: int, memory: int, tmp_path: Path
 ) -> None:
-    """Of float32. `planted` and `found`: its numbers before and after, by row and column."""
+    """256 MiB or 4 GiB. `planted` and `found`: its numbers before and after, by row and column."""
     source = tmp_path / "model.safetensors"
     sparse(source, {"w": (side, side)}, "F32", 4)
-    for (row, column), number in planted.items():
-        plant(source, -4 * (side * row + column % side), np.float32(number))
+    plant(source, side, planted)
     recipe = f'version: 1\nrules: [{{match: w, value: "{value}"}}]'
     check(measured(tmp_path, recipe, source, memory), memory)
     out = opening.open_source(str(tmp_path / "out"))
@@ -156,8 +142,7 @@ def test_the_largest_of_a_tensor_larger_than_the_budget(tmp_path: Path) -> None:
     side, memory = 1 << 13, 64 * MIB
     source = tmp_path / "model.safetensors"
     sparse(source, {"w": (side, side)}, "F32", 4)
-    plant(source, 4 * (side * 5 - 7), np.float32(3))  # row side - 5, column 7
-    plant(source, 4, np.float32(-4))
+    plant(source, side, {(-5, 7): 3, (-1, -1): -4})
     recipe = "version: 1\nrules: [{match: w, value: 'topk_mask(x, 5)'}]"
     check(measured(tmp_path, recipe, source, memory), memory)
     out = opening.open_source(str(tmp_path / "out"))
@@ -173,7 +158,7 @@ def test_a_stack_of_parts_as_large_as_the_budget_streams(tmp_path: Path) -> None
     shape, memory = (1 << 13, 1 << 13), 256 * MIB
     source = tmp_path / "model.safetensors"
     sparse(source, {f"layer_{i}": shape for i in range(8)}, "F32", 4)
-    plant(source, 4, np.float32(-2.5))
+    plant(source, shape[0], {(-1, -1): -2.5})
     recipe = "version: 1\nrules: [{match: 'layer_.*', to: w, value: \"cast(stack(xs), 'bfloat16')\"}]"
     check(measured(tmp_path, recipe, source, memory), memory)
     out = opening.open_source(str(tmp_path / "out"))
@@ -188,7 +173,7 @@ def test_a_linked_tensor_larger_than_the_budget_streams(tmp_path: Path) -> None:
     side, memory = 1 << 14, 256 * MIB
     source = tmp_path / "model.safetensors"
     sparse(source, {"w": (side, side)}, "F32", 4)
-    plant(source, 4 * (side * 5 - 7), np.float32(1.5))  # row side - 5, column 7
+    plant(source, side, {(-5, 7): 1.5})
     recipe = tmp_path / "link.yaml"
     recipe.write_text("version: 1\nrules: [{match: w, value: x.T}]")
     plan = applying.apply(recipe, source, dst=tmp_path / "linked", memory=memory, link_mode="hardlink").plan
@@ -224,7 +209,7 @@ def test_stored_bytes_take_no_memory(link_mode: str, tmp_path: Path) -> None:
     save_safetensors(tmp_path / "source", tensors, 2)
     recipe = "version: 1\nrules: [{match: 'layer_.*', to: layers, value: 'transpose(stack(xs), [0, 2, 1])'}]"
     found = measured(tmp_path, recipe, tmp_path / "source", 64 * MIB, link_mode)
-    assert found.transfers == ({"hardlink": "link"}.get(link_mode, link_mode),)
+    assert found.transfers == [{"hardlink": "link"}.get(link_mode, link_mode)]
     assert found.predicted == 0
     assert found.peak <= 300 * MIB
     assert found.peak - found.base <= 64 * MIB

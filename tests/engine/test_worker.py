@@ -57,13 +57,7 @@ rules:
 def test_any_chunks_and_any_budget_give_the_same_values(data: st.DataObject, memory: int) -> None:
     shape = shapes(30, 1, 2, 2)
     part = data.draw(shape)
-    sizes = {
-        "t/w": data.draw(shape),
-        "half": data.draw(shape),
-        "double": data.draw(shape),
-        "s_0": part,
-        "s_1": part,
-    }
+    sizes = {"s_0": part, "s_1": part} | {text: data.draw(shape) for text in ("t/w", "half", "double")}
     generator = np.random.default_rng(0)
     arrays = {text: generator.standard_normal(s).astype(np.float32) for text, s in sizes.items()}
     chunks = {text: data.draw(chunk_shapes(s)) for text, s in sizes.items()}
@@ -103,11 +97,7 @@ PUT_TOGETHER = [
     ("concat([q, sum(q, 0, keepdims=True)])", "q", [[1, -1, 0], [1, 2, 3], [2, 1, 3]]),
     ("where(x[:1] > 1, x[:1], sum(x, 0, keepdims=True))", "x", [[5, 3, 3]]),
     ("maximum(x, sum(x, 0))", "x", [[5, 3, 9], [5, 5, 9]]),
-    (
-        "concat([b, b * 2, sum(b, 0, keepdims=True)])",
-        "b",
-        [[1, 2, 3], [4, 5, 6], [2, 4, 6], [8, 10, 12], [5, 7, 9]],
-    ),
+    ("concat([b[:1], b[:1] * 2, sum(b, 0, keepdims=True)])", "b", [[1, 2, 3], [2, 4, 6], [5, 7, 9]]),
     ("concat([c, c * d])", "c", [[1j, 2, 3], [4, 5, 6], [-1, 4, 9], [16, 25, 36]]),
 ]
 
@@ -120,33 +110,27 @@ def test_arrays_of_one_dtype_go_together_however_they_are_computed(
     text = re.sub(r"\b([a-z])\b", r"source['\1']", value)
     recipe = f'version: 1\nrules:\n- {{add: made, value: "{text}"}}\n'
     _, sink = carried_out(recipe, MemorySource(MIXED), 10**8)
-    assert sink.arrays["made"].dtype == MIXED[like].dtype  # type: ignore[attr-defined]
-    assert sink.arrays["made"].tolist() == np.array(expected).astype(MIXED[like].dtype).tolist()  # type: ignore[attr-defined]
+    assert same(sink.arrays["made"], np.array(expected).astype(MIXED[like].dtype))  # type: ignore[attr-defined]
 
 
-def test_progress_counts_bytes_up_to_all() -> None:
+def test_progress_counts_bytes_up_to_all_and_tasks_stay_within_the_predicted_peak() -> None:
     seen: list[Progress] = []
     arrays = {"a": np.zeros((1000, 1000), np.float32), "b": np.zeros(10, np.float32)}
-    carried_out("version: 1\n", MemorySource(arrays, {"a": (10, 1000)}), 1_000_000, seen.append)
+    source = MemorySource(arrays, {"a": (10, 1000)})
+    plan, _ = carried_out("version: 1\n", source, 1_000_000, seen.append)
+    assert plan.costs.bytes_out == plan.costs.bytes_computed == 4_000_040
+    assert plan.costs.peak_memory <= 1_000_000
+    assert all(task.working_set <= plan.costs.peak_memory for task in make_tasks(plan))
     assert [p.done_bytes for p in seen] == sorted(p.done_bytes for p in seen)
     assert seen[-1] == Progress(4_000_040, 4_000_040)
     assert len(seen) > 3
 
 
-def test_tasks_of_a_plan_stay_within_the_predicted_peak() -> None:
-    arrays = {"a": np.zeros((1000, 1000), np.float32)}
-    plan, _ = carried_out("version: 1\n", MemorySource(arrays, {"a": (10, 1000)}), 2_000_000)
-    assert plan.costs.peak_memory <= 2_000_000
-    assert all(task.working_set <= plan.costs.peak_memory for task in make_tasks(plan))
-    assert plan.costs.bytes_out == 4_000_000 == plan.costs.bytes_computed
-
-
 def test_a_value_that_overflows_is_told_with_key_and_rule() -> None:
     arrays = {"a": np.array([1.0, 70000.0], np.float32)}
+    recipe = "version: 1\nrules:\n- {match: a, value: 'cast(x, \"float16\")'}"
     with pytest.raises(DataError, match=r"recipe.yaml:3:21  rules\[0\].value\n.*\n.*\n  `a`: .*70000"):
-        carried_out(
-            "version: 1\nrules:\n- {match: a, value: 'cast(x, \"float16\")'}", MemorySource(arrays), 10**6
-        )
+        carried_out(recipe, MemorySource(arrays), 10**6)
 
 
 # --- what is never written ----------------------------------------------------------------------------

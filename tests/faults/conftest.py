@@ -5,9 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from ckpt_surgery.storage import views
 from tests.faults.runs import Runner
 from tests.faults.scenarios import Bench
+from tests.faults.stores import KeyValues
 from tests.faults.tally import Tally
+from tests.support.key_value import key_value
 
 
 @pytest.fixture(scope="session")
@@ -28,3 +31,12 @@ def tally() -> Iterator[Tally]:
 def bench(tmp_path: Path, runner: Runner) -> Callable[[str], Bench]:
     """`bench(name)`: a directory for the scenario of that name."""
     return lambda name: Bench(name, tmp_path / "bench", runner, tmp_path / "cache")
+
+
+@pytest.fixture
+def key_values(tmp_path: Path) -> Iterator[KeyValues]:
+    """An empty key-value store."""
+    views.forget()
+    with key_value(tmp_path / "bucket") as url:
+        yield KeyValues(url, tmp_path / "bucket")
+    views.forget()

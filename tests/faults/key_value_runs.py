@@ -7,18 +7,16 @@ gets a signal, before the request or right after it.
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from ckpt_surgery.core import urls
 from ckpt_surgery.engine import journal
 from ckpt_surgery.formats.orbax import writer
 from ckpt_surgery.storage import store
-from ckpt_surgery.storage.store import Buffer, ByteRange, Condition, Only, Stat
 from tests.support.key_value import KeyValueStore
-
-T = TypeVar("T")
 
 DIRECTORY = "FAULTS_KEY_VALUE"
 """Variable: the directory of the store."""
@@ -57,42 +55,19 @@ class Disturbed(KeyValueStore):
         self._log = Path(told[LOG]) if LOG in told else None
         self._counting = threading.Lock()
 
-    def _step(self, what: str, request: Callable[[], T]) -> T:
+    @contextmanager
+    def _request(self, *what: str) -> Iterator[None]:
         with self._counting:
             self._left -= 1
             now = self._left == 0
             if self._log is not None:
                 with self._log.open("a") as log:
-                    log.write(f"{what}\n")
+                    log.write(f"{' '.join(what) or 'read '}\n")  # no range of no object
         if now and not self._after:
             os.kill(os.getpid(), self._signal)
-        found = request()
+        yield
         if now and self._after:
             os.kill(os.getpid(), self._signal)
-        return found
-
-    def walk(self, prefix: str = "") -> Mapping[str, Stat]:
-        return self._step(f"walk {prefix}", lambda: super(Disturbed, self).walk(prefix))
-
-    def names_in(self, prefix: str = "") -> tuple[Mapping[str, Stat], Sequence[str]]:
-        return self._step(f"names_in {prefix}", lambda: super(Disturbed, self).names_in(prefix))
-
-    def stat(self, name: str) -> Stat | None:
-        return self._step(f"stat {name}", lambda: super(Disturbed, self).stat(name))
-
-    def read(self, name: str, start: int = 0, stop: int | None = None, version: str | None = None) -> bytes:
-        return self._step(f"read {name}", lambda: super(Disturbed, self).read(name, start, stop, version))
-
-    def read_many(self, ranges: Sequence[ByteRange]) -> list[bytes]:
-        names = " ".join(sorted({one.name for one in ranges}))
-        return self._step(f"read {names}", lambda: super(Disturbed, self).read_many(ranges))
-
-    def put(self, name: str, data: Buffer, only: Condition = Only.ANY) -> Stat:
-        return self._step(f"put {name}", lambda: super(Disturbed, self).put(name, data, only))
-
-    def delete(self, names: Iterable[str]) -> None:
-        for name in names:
-            self._step(f"delete {name}", lambda name=name: super(Disturbed, self).delete([name]))  # type: ignore[misc]
 
 
 def environment(directory: Path, **told: Any) -> dict[str, str]:

@@ -2,20 +2,19 @@
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import ckpt_surgery
-from ckpt_surgery.storage import views
 from ckpt_surgery.storage.store import store_of
 from tests.emulators.fixtures import Bucket
 from tests.faults import key_value_runs
 from tests.faults.crowd import Ended, together
+from tests.faults.stores import KeyValues
 from tests.support.checkpoints import save_pytree
-from tests.support.key_value import key_value
 
 ARRAYS = {name: np.arange(1000.0) + number for number, name in enumerate("abc")}
 
@@ -26,11 +25,8 @@ Store = tuple[str, Mapping[str, str]]
 
 
 @pytest.fixture
-def key_values(tmp_path: Path) -> Iterator[Store]:
-    views.forget()
-    with key_value(tmp_path / "bucket") as url:
-        yield url, key_value_runs.environment(tmp_path / "bucket")
-    views.forget()
+def of_kv(key_values: KeyValues, tmp_path: Path) -> Store:
+    return key_values.url, key_value_runs.environment(tmp_path / "bucket")
 
 
 @pytest.fixture
@@ -70,7 +66,7 @@ def holds(url: str, directory: Path, factor: int) -> bool:
     return not ckpt_surgery.diff(wanted, url, values=True).different
 
 
-@pytest.mark.parametrize("store", ["key_values", "of_s3"])
+@pytest.mark.parametrize("store", ["of_kv", "of_s3"])
 @pytest.mark.parametrize(
     "count",
     [
@@ -86,8 +82,8 @@ def test_one_of_many_runs_wins(
 
 
 @pytest.mark.faults
-def test_twenty_runs_that_overwrite(key_values: Store, tmp_path: Path) -> None:
+def test_twenty_runs_that_overwrite(of_kv: Store, tmp_path: Path) -> None:
     """One or more win, one after another."""
     save_pytree(tmp_path / "old", {"old": np.arange(5.0)})
-    ckpt_surgery.apply(None, tmp_path / "old", dst=f"{key_values[0]}/runs/out")
-    assert 0 in [run.code for run in race(key_values, 20, tmp_path, "--overwrite")]
+    ckpt_surgery.apply(None, tmp_path / "old", dst=f"{of_kv[0]}/runs/out")
+    assert 0 in [run.code for run in race(of_kv, 20, tmp_path, "--overwrite")]

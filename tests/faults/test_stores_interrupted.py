@@ -1,17 +1,15 @@
 """Runs to object stores that a signal asks to stop: how they end, what they keep, and what is done again."""
 
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from ckpt_surgery.storage import views
 from ckpt_surgery.storage.store import store_of
 from tests.faults.runs import Runner
 from tests.faults.scenarios import check_message, flowing
 from tests.faults.stores import ARRAYS, OWN, Hit, KeyValues, Request, StoreBench
-from tests.support.key_value import key_value
 from tests.support.slow import slow
 
 SIGNALS = {signal.SIGINT: 130, signal.SIGTERM: 143}
@@ -19,13 +17,9 @@ SIGNALS = {signal.SIGINT: 130, signal.SIGTERM: 143}
 
 
 @pytest.fixture
-def make(tmp_path: Path, runner: Runner) -> Iterator[Callable[[str], StoreBench]]:
+def make(key_values: KeyValues, tmp_path: Path, runner: Runner) -> Callable[[str], StoreBench]:
     """`make(kind)`: see `StoreBench`."""
-    views.forget()
-    with key_value(tmp_path / "bucket") as url:
-        place = KeyValues(url, tmp_path / "bucket")
-        yield lambda kind: StoreBench(place, runner, tmp_path / "bench", kind)
-    views.forget()
+    return lambda kind: StoreBench(key_values, runner, tmp_path / "bench", kind)
 
 
 def is_data(request: Request) -> bool:

@@ -1,17 +1,14 @@
 """Runs to object stores that are killed at any of their requests, and the run after that."""
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from ckpt_surgery.storage import views
-from tests.emulators.fixtures import Bucket
 from tests.faults.runs import Runner
 from tests.faults.stores import KILLED, Hit, KeyValues, OfS3, StoreBench
 from tests.faults.tally import Tally
-from tests.support.key_value import key_value
 
 KIND = "killed at a request to a store"
 KINDS = ("fresh", "overwrite", "step")
@@ -20,19 +17,17 @@ Make = Callable[[str, str], StoreBench]
 
 
 @pytest.fixture
-def make(tmp_path: Path, runner: Runner, request: pytest.FixtureRequest) -> Iterator[Make]:
+def make(key_values: KeyValues, tmp_path: Path, runner: Runner, request: pytest.FixtureRequest) -> Make:
     """`make(store, kind)`: see `StoreBench`; the stores are `kv` and `s3`."""
-    views.forget()
-    with key_value(tmp_path / "bucket") as url:
 
-        def made(store: str, kind: str) -> StoreBench:
-            if store == "kv":
-                return StoreBench(KeyValues(url, tmp_path / "bucket"), runner, tmp_path / "bench", kind)
-            bucket: Bucket = request.getfixturevalue("s3_bucket")
-            return StoreBench(OfS3(bucket, tmp_path), runner, tmp_path / "bench", kind)
+    def made(store: str, kind: str) -> StoreBench:
+        if store == "kv":
+            return StoreBench(key_values, runner, tmp_path / "bench", kind)
+        return StoreBench(
+            OfS3(request.getfixturevalue("s3_bucket"), tmp_path), runner, tmp_path / "bench", kind
+        )
 
-        yield made
-    views.forget()
+    return made
 
 
 def kill(bench: StoreBench, chance: random.Random, options: list[str], tally: Tally) -> None:

@@ -12,10 +12,8 @@ from ckpt_surgery.functions.arrays import reads
 from ckpt_surgery.language.expressions.regexes import MatchBudget, compile_pattern
 from ckpt_surgery.planner import claiming
 from ckpt_surgery.planner.claiming import NearMiss, claim, filled, near_miss, why_unused
-from ckpt_surgery.planner.entries import Entry
 from ckpt_surgery.planner.problems import OPTIONAL
 from ckpt_surgery.planner.running import Mirror, PassRun
-from ckpt_surgery.planner.target import Target
 from tests.support.passes import Described, pass_run_of, rules_of, target_of
 
 MU = Mirror("params", "opt/0/mu")
@@ -80,47 +78,30 @@ def test_why_a_rule_claims_nothing(rules: list[str], says: str) -> None:
     assert why_unused(last).problems[0].message == f"the rule claims nothing: {says}"
 
 
-def test_a_pattern_of_which_the_end_is_missing() -> None:
-    run = claimed(rules_of("match: '(opt|ema)_state'"), ["params/w", "opt_state/0/mu/w", "opt_state/1"])
-    (problem,) = why_unused(run.rules[0]).problems
-    assert problem.message == (
-        "the rule claims nothing: it matches only the beginning of keys such as `opt_state/0/mu/w`"
-    )
-    assert problem.hint == "For all that is below, add `/.*`: a pattern has to match the whole key."
-
-
+BELOW = "For all that is below, add `/.*`: a pattern has to match the whole key."
 WHOLE = "A pattern has to match the whole key: write what stands before and after the part, or `.*`."
+PART = "it matches only a part, `{}`, of keys such as `opt/decoder_layer_0/w`"
+QUOTED = "For all keys that the regular expression matches, write a recipe: `match: 'opt/.*/w'`."
 
 
 @pytest.mark.parametrize(
     ("pattern", "message", "hint"),
     [
         (
-            r"layer_(\d+)/(.*)",
-            "it matches only a part, `layer_0/w`, of keys such as `params/decoder_layer_0/w`",
-            WHOLE,
+            "(opt|ema)/decoder_layer_0",
+            "it matches only the beginning of keys such as `opt/decoder_layer_0/w`",
+            BELOW,
         ),
+        (r"layer_(\d+)/(.*)", PART.format("layer_0/w"), WHOLE),
         ("(x)?", "no key matches", OPTIONAL),  # nothing is no part
-        (
-            r"(?i)LAYER_(\d+)/(.*)",
-            "it matches only a part, `layer_0/w`, of keys such as `params/decoder_layer_0/w`",
-            WHOLE,
-        ),
-        (
-            r"(e).*\1r",
-            "it matches only a part, `ecoder_layer`, of keys such as `params/decoder_layer_0/w`",
-            WHOLE,
-        ),
-        (
-            r"params/\.\*/w",
-            "no key is called `params/.*/w`",
-            "For all keys that the regular expression matches, write a recipe: `match: 'params/.*/w'`.",
-        ),
+        (r"(?i)LAYER_(\d+)/(.*)", PART.format("layer_0/w"), WHOLE),
+        (r"(e).*\1r", PART.format("ecoder_layer"), WHOLE),
+        (r"opt/\.\*/w", "no key is called `opt/.*/w`", QUOTED),
         (r"x\.\*", "no key matches", OPTIONAL),
     ],
 )
 def test_a_pattern_that_matches_parts_or_is_taken_literally(pattern: str, message: str, hint: str) -> None:
-    run = claimed(rules_of(f"match: '{pattern}'"), ["params/decoder_layer_0/w", "step"])
+    run = claimed(rules_of(f"match: '{pattern}'"), ["opt/decoder_layer_0/w", "step"])
     (problem,) = why_unused(run.rules[0]).problems
     assert (problem.message, problem.hint) == (f"the rule claims nothing: {message}", hint)
 
@@ -145,21 +126,8 @@ def test_a_pattern_that_is_slow_on_parts_of_keys_misses() -> None:
     assert near_miss(compile_pattern("b"), ["a/b"], matching) is None
 
 
-PARTS = [
-    "a",
-    "ab",
-    "l0",
-    "l1",
-    "w",
-    "[a-l]+",
-    ".*",
-    "l\\d",
-    "(a|w)",
-    "w?",
-    "(?P<n>\\w+)",
-    "(?!a).*",
-    "(?i:W)",
-]
+PARTS = ["a", "ab", "l0", "l1", "w", "[a-l]+", ".*", "l\\d", "(a|w)", "w?"]
+PARTS += ["(?P<n>\\w+)", "(?!a).*", "(?i:W)"]
 PATTERNS = st.lists(st.sampled_from(PARTS), min_size=1, max_size=3).map("/".join)
 KEYS = st.lists(st.sampled_from(["a", "ab", "l0", "l1", "w", "aw", "l" * 600]), min_size=1, max_size=3).map(
     "/".join
@@ -199,16 +167,12 @@ def test_a_pattern_without_a_safe_length_is_tried_on_the_root() -> None:
 TARGET = target_of(["a", "b", "l/0"])
 
 
-def given_by(run: PassRun, target: Target = TARGET) -> dict[str, Entry]:
-    return filled(run, target)
-
-
 def test_the_first_rule_that_matches_wins() -> None:
     rules = rules_of(
         "fill: a, from: x", "fill: '[ab]', fallback: true", r"fill: 'l/(\d)', from: 'm\1', value: x.T"
     )
     run = pass_run_of(rules, ["x", "m0"], target=TARGET)
-    given = given_by(run)
+    given = filled(run, TARGET)
     run.problems.raise_all()
     assert {
         text: (str(entry.rule), [(r.source, r.leaf.key.text) for r in reads(entry.value)])
@@ -223,7 +187,7 @@ def test_the_first_rule_that_matches_wins() -> None:
 
 def test_a_when_that_is_false_leaves_the_key_to_the_next_rule() -> None:
     rules = rules_of("fill: '[ab]', when: key == 'b'", "fill: a, from: b")
-    given = given_by(pass_run_of(rules, ["a", "b"], target=TARGET))
+    given = filled(pass_run_of(rules, ["a", "b"], target=TARGET), TARGET)
     assert {text: str(entry.rule) for text, entry in given.items()} == {
         "a": "rules[1] (line 4)",
         "b": "rules[0] (line 3)",
@@ -246,27 +210,27 @@ def test_a_when_that_is_false_leaves_the_key_to_the_next_rule() -> None:
 )
 def test_problems(rules: list[str], says: str) -> None:
     run = pass_run_of(rules_of(*rules), ["kernel"], target=TARGET)
-    given_by(run)
+    filled(run, TARGET)
     with pytest.raises(PlanError) as caught:
         run.problems.raise_all()
     assert [problem.message for problem in caught.value.problems] == [says]
 
 
 def test_a_number_has_the_shape_and_dtype_that_the_target_wants() -> None:
-    run = pass_run_of(rules_of("fill: a, value: '0'"), ["b"], target=target_of({"a": "bfloat16[4]"}))
-    (entry,) = filled(run, target_of({"a": "bfloat16[4]"})).values()
+    target = target_of({"a": "bfloat16[4]"})
+    (entry,) = filled(pass_run_of(rules_of("fill: a, value: '0'"), ["b"], target=target), target).values()
     assert (entry.value.spec.shape, entry.value.spec.dtype.name) == ((4,), "bfloat16")
 
 
 def test_an_optional_rule_may_claim_nothing() -> None:
     run = pass_run_of(rules_of("fill: z, optional: true"), ["a"], target=TARGET)
-    assert given_by(run) == {}
+    assert filled(run, TARGET) == {}
     assert run.problems.is_empty
 
 
 def test_a_listing_has_no_values_to_fall_back_on() -> None:
     listed = target_of(["a"], readable=False)
     run = pass_run_of(rules_of("fill: a, fallback: true"), ["a"], target=listed)
-    assert given_by(run, listed) == {}
+    assert filled(run, listed) == {}
     with pytest.raises(PlanError, match="the target is only a listing: it has no values"):
         run.problems.raise_all()

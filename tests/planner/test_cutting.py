@@ -8,13 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ckpt_surgery.core.arrays import (
-    ArraySpec,
-    Region,
-    chunk_regions,
-    covering_chunks,
-    grid_counts,
-)
+from ckpt_surgery.core.arrays import ArraySpec, Region, chunk_regions, covering_chunks, grid_counts
 from ckpt_surgery.core.errors import PlanError
 from ckpt_surgery.functions.arrays import Apply, Node, Read
 from ckpt_surgery.functions.base import Function
@@ -74,29 +68,19 @@ def test_chunks_divide_a_block_that_does_not_cover_the_axis() -> None:
         (Apply(Stack(), (leaf((6, 4), (3, 4)), leaf((6, 4), (3, 4)))), (1, 3, 4)),  # a part of its own each
         (Apply(Index(((None, None, -1),)), (leaf((64, 32), (16, 32)),)), (16, 32)),  # backwards too
         (Apply(Reshape((8, 8)), (leaf((64,), (8,)),)), (8, 8)),  # anything else: the whole axis
-        (
-            Apply(Binary("*"), (leaf((), ()), leaf((64, 32), (16, 32)))),
-            (16, 32),
-        ),  # only what moves
+        (Apply(Binary("*"), (leaf((), ()), leaf((64, 32), (16, 32)))), (16, 32)),  # only what moves
     ],
 )
 def test_source_grid(node: Node, grid: tuple[int, ...]) -> None:
     assert source_grid(node) == grid
 
 
-def test_a_rename_reads_every_chunk_once() -> None:
-    source = leaf((8192, 8192), (512, 8192))
-    made = cut(source, 1 << 30)
-    assert made.chunks == (512, 8192)
-    assert made.read == source.spec.nbytes
-
-
 def test_a_transpose_is_cut_along_the_axis_that_reads_least() -> None:
-    """Rows of the result are columns of the source: the cut follows the source's chunks."""
+    """Rows of the result are columns of the source: the cut follows the source's chunks, as a rename does."""
     source = leaf((8192, 8192), (512, 8192))
-    made = cut(Apply(Transpose(), (source,)), 512 * MIB)
-    assert made.block[0] == 8192
-    assert made.read == source.spec.nbytes
+    renamed, transposed = cut(source, 1 << 30), cut(Apply(Transpose(), (source,)), 512 * MIB)
+    assert (renamed.chunks, transposed.block[0]) == ((512, 8192), 8192)
+    assert renamed.read == transposed.read == source.spec.nbytes
 
 
 def test_a_stack_reads_every_part_once() -> None:
@@ -379,10 +363,7 @@ def test_pieces_that_do_not_fit_whole_chunks_are_whole_blocks() -> None:
     [piece] = cut(Apply(Norm(), (source,)), 150 * MIB).pieces
     assert (piece[0] % 256, piece[1] % 256) == (0, 0)
     assert math.prod(piece) < 8192 * 1024
-
-
-def test_a_statistic_of_one_block_has_one_piece() -> None:
-    made = cut(Apply(Norm(), (leaf((6, 4), (3, 4)),)), 512 * MIB)
+    made = cut(Apply(Norm(), (leaf((6, 4), (3, 4)),)), 512 * MIB)  # of one block
     assert (made.chunks, made.block, made.pieces) == ((), (), ((6, 4),))
 
 

@@ -85,11 +85,8 @@ def test_the_file_is_the_plan_s_document_and_what_is_carried_out(tmp_path: Path)
 
 
 def test_leaves_that_look_alike_are_described_once() -> None:
-    plan = plan_of(
-        RECIPE.replace("w,", "w, optional: true,"),
-        {**{f"l/{n}": "int8[4]" for n in range(9)}, "d": "int8[1]"},
-    )
-    found = looks_of(plan)
+    recipe = RECIPE.replace("w,", "w, optional: true,")
+    found = looks_of(plan_of(recipe, {**{f"l/{n}": "int8[4]" for n in range(9)}, "d": "int8[1]"}))
     assert (found["leaves"], found["dropped"], len(found["looks"])) == ([0] * 9, [1], 2)
     assert [rule[:2] for rule in found["rules"]] == [("rules[0]", 4), ("rules[1]", 5)]
 

@@ -14,14 +14,7 @@ from ckpt_surgery.functions.arrays import Apply, Array, Read, Series
 from ckpt_surgery.functions.dtypes import Cast
 from ckpt_surgery.functions.layout import Transpose
 from ckpt_surgery.language.patterns.templates import Component
-from ckpt_surgery.planner.entries import (
-    RuleRef,
-    SourceLeaves,
-    computed,
-    key_of,
-    under,
-    with_lists,
-)
+from ckpt_surgery.planner.entries import RuleRef, SourceLeaves, computed, key_of, under, with_lists
 from tests.support.leaves import key, leaf
 
 RULE = RuleRef("rules[3]", 7)
@@ -48,10 +41,7 @@ def test_numbers_become_scalars(value: float, dtype: str) -> None:
         ("text", "the string 'text'"),
         ([1, 2], "a list of 2 values (take one of them: `[0]`)"),
         (Series((), None), "a list of leaves (`xs`; `stack(xs)`, say, makes one array of it)"),
-        (
-            SourceLeaves("base", {}),
-            "the leaves of `base` (take one of them: `base['a/b']`)",
-        ),
+        (SourceLeaves("base", {}), "the leaves of `base` (take one of them: `base['a/b']`)"),
     ],
 )
 def test_what_is_neither_array_nor_number(value: object, described: str) -> None:

@@ -78,10 +78,8 @@ class SignallingSource(MemorySource):
 
 def planned(format: str) -> Plan:
     destination = replace(COMPUTED, encoder=opening.encoder(format, SinkOptions()), format=format)
-    loaded = parse_recipe(RECIPE, "recipe.yaml")
-    return make_plan(
-        loaded, {"source": MemorySource(ARRAYS, CHUNKS).leaves()}, None, [], {}, destination, MEMORY, 1
-    )
+    listings = {"source": MemorySource(ARRAYS, CHUNKS).leaves()}
+    return make_plan(parse_recipe(RECIPE, "r.yaml"), listings, None, [], {}, destination, MEMORY, 1)
 
 
 def begun(format: str, directory: Path, source: MemorySource) -> None:
@@ -161,20 +159,9 @@ def digests(*values: Node) -> list[str]:
 
 def test_other_functions_fields_inputs_and_leaves_are_told_apart() -> None:
     a, b = read("a"), read("b")
-    others = [
-        *(a, b, read("a", "target"), Apply(Transpose(), (a,)), Apply(Transpose((1, 0)), (a,))),
-        *(
-            Apply(Take((0,), 0), (a,)),
-            Apply(Take((0,), 1), (a,)),
-            Apply(Stack(), (a, b)),
-            Apply(Stack(), (b, a)),
-        ),
-        *(
-            Apply(Stack(), (a,)),
-            Apply(Stack(), (a, Apply(Take((0,), 0), (b,)))),
-            Apply(Full((3,), 0, F32), ()),
-        ),
-    ]
+    others = [a, b, read("a", "target"), Apply(Transpose(), (a,)), Apply(Transpose((1, 0)), (a,))]
+    others += [Apply(Take((0,), 0), (a,)), Apply(Take((0,), 1), (a,)), Apply(Full((3,), 0, F32), ())]
+    others += [Apply(Stack(), inputs) for inputs in ((a,), (a, b), (b, a), (a, Apply(Take((0,), 0), (b,))))]
     assert len(set(digests(*others))) == len(others)
     assert digests(*others) == [digests(value)[0] for value in others]
 

@@ -65,11 +65,8 @@ def test_combinations_are_counted_before_a_rule_makes_any(
 def test_combinations_count_with_those_that_earlier_rules_have_made(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "MOST_LEAVES", 1000)
     rule = "{{add: '{}${{i}}', for: {{i: range(600)}}, value: '1'}}"
-    path, message = problem_of(f"rules: [{rule.format('y')}, {rule.format('z')}]", ["a"])
-    assert (path, message) == (
-        "rules[1].for",
-        "the rules of this pass up to here make 1,200 leaves; a plan can have 1,000",
-    )
+    found = problem_of(f"rules: [{rule.format('y')}, {rule.format('z')}]", ["a"])
+    assert found == ("rules[1].for", MANY.format("1,200").replace("1,000,000", "1,000"))
 
 
 def test_variables_without_values_make_nothing_of_the_others() -> None:
@@ -129,10 +126,9 @@ def test_what_outputs_share_counts_for_each_of_them(monkeypatch: pytest.MonkeyPa
     deep = "- rules: [{match: '.', value: x + x}]\n" * 30
     outputs = ", ".join(f"z{i}: x * {i}" for i in range(20))
     split = f"- rules: [{{match: a, to: {{{outputs}}}}}]"
-    path, message = problem_of(f"passes:\n{deep}{split}", ["a"])
-    assert path == "passes[30].rules[0]"
-    assert message == (
-        "`z10`: up to this one, the outputs are computed from more than 4,194,304 functions and their inputs"
+    assert problem_of(f"passes:\n{deep}{split}", ["a"]) == (
+        "passes[30].rules[0]",
+        "`z10`: up to this one, the outputs are computed from more than 4,194,304 functions and their inputs",
     )
 
 
@@ -142,9 +138,8 @@ def test_a_rule_that_fails_at_thousands_of_keys_ends_planning(monkeypatch: pytes
     monkeypatch.setattr(
         running.RuleRun, "spelled", lambda self, *given: tried.append(1) or spell(self, *given)
     )
-    path, message = problem_of(
-        "rules: [{match: a, to: 'z/${x}/${i}', for: {i: range(100000)}, value: x}]", ["a"]
-    )
+    rule = "{match: a, to: 'z/${x}/${i}', for: {i: range(100000)}, value: x}"
+    path, message = problem_of(f"rules: [{rule}]", ["a"])
     assert path == "rules[0].to"
     assert message.startswith("a key is made of text and integers, not an array")
     assert len(tried) == problems.MOST_NOTED
@@ -227,14 +222,6 @@ def test_arrays_that_grow_from_pass_to_pass_are_refused(value: str) -> None:
     passes = "\n".join([f'- rules: [{{match: a, value: "{value}"}}]'] * 31)
     _, message = problem_of(f"passes:\n{passes}", {"a": "float32[65536]"})
     assert "would make" in message or "axes" in message
-
-
-def test_stored_chunks_are_not_repeated_without_end(tmp_path: Path) -> None:
-    """What would have more chunks is computed."""
-    save_file({"a": np.ones(2, np.float32)}, tmp_path / "a.safetensors")
-    recipe = {"version": 1, "passes": [{"rules": [{"match": "a", "value": "concat([x, x])"}]}] * 27}
-    [step] = ckpt_surgery.plan(recipe, tmp_path / "a.safetensors", format="orbax").steps
-    assert step.stored is None
 
 
 def test_chunks_that_are_repeated_are_limited_for_the_whole_plan(tmp_path: Path) -> None:

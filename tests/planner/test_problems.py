@@ -91,24 +91,15 @@ def test_problems_come_in_the_order_of_lines_those_without_one_first() -> None:
     assert [problem.message for problem in raised(problems)] == ["of no rule", "earlier", "later"]
 
 
-def test_of_one_place_the_first_few_are_shown() -> None:
-    problems = problems_of()
+def test_of_one_place_the_first_few_are_shown_and_more_of_those_that_belong_to_no_rule() -> None:
+    at_rule, general = problems_of(), problems_of()
     for i in range(10):
-        problems.at(0, ("value",), PlanError(f"problem {i}"))
-    assert [problem.message for problem in raised(problems)] == [
-        "problem 0",
-        "problem 1",
-        "problem 2, and 7 more like it",
-    ]
-
-
-def test_of_those_that_belong_to_no_rule_more_are() -> None:
-    problems = problems_of()
+        at_rule.at(0, ("value",), PlanError(f"problem {i}"))
+    assert [p.message for p in raised(at_rule)] == ["problem 0", "problem 1", "problem 2, and 7 more like it"]
     for i in range(MANY + 2):
-        problems.general(Problem(f"problem {i}"))
-    found = raised(problems)
-    assert len(found) == MANY
-    assert found[-1].message == f"problem {MANY - 1}, and 2 more like it"
+        general.general(Problem(f"problem {i}"))
+    found = raised(general)
+    assert (len(found), found[-1].message) == (MANY, f"problem {MANY - 1}, and 2 more like it")
 
 
 def test_problems_of_entries_are_merged_at_the_rule_that_made_them() -> None:

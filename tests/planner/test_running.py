@@ -100,11 +100,6 @@ WITH_CONSTANTS = {"params": {"f": 0.5}, "tables": {"t": {"w": 3}}}
     ("rule", "written_out", "head"),
     [
         (
-            {"match": "p/w", "let": {"a": "x + 1", "b": "a * a"}, "value": "b - a"},
-            {"match": "p/w", "value": "(x + 1) * (x + 1) - (x + 1)"},
-            {},
-        ),
-        (
             {"match": "p/w", "let": {"a": "x.T", "n": "len(key)"}, "to": {"q/${key}": "a + n", "r": "a"}},
             {"match": "p/w", "to": {"q/${key}": "x.T + len(key)", "r": "x.T"}},
             {},
@@ -114,7 +109,6 @@ WITH_CONSTANTS = {"params": {"f": 0.5}, "tables": {"t": {"w": 3}}}
             {**GATHER, "value": "stack(xs) * 2"},
             {},
         ),
-        ({**GATHER, "let": {"s": "stack(xs)"}, "value": "s"}, {**GATHER, "value": "stack(xs)"}, {}),
         ({**LOOP, "let": {"row": "x[i]"}, "value": "row * i"}, {**LOOP, "value": "x[i] * i"}, {}),
         (
             {**ADD, "let": {"a": "source['p/w']", "b": "len(key)"}, "value": "a[i] + b"},
@@ -186,12 +180,6 @@ def test_a_name_is_evaluated_when_it_is_used_and_once_for_each_output(
             "rules[0].let.a",
             26,
             "`source` has no leaf",
-        ),
-        (
-            "match: 'p/(.)', to: q, let: {a: 'g[1]'}, value: 'sum(xs) + int(a)'",
-            "rules[0].let.a",
-            37,
-            "`g` differs",
         ),
     ],
 )

@@ -86,16 +86,9 @@ def test_missing_leaves_and_the_rule_that_would_fill_them() -> None:
     assert message == "3 target leaves have no source: `a/{0,1}/w`, `b/v`"
     assert hint == "Add rules for them."  # most of the model would be random numbers
     _, hint = message_of(fit(target, (), (), ["b/w", "b/v"]))
-    assert hint == (
-        r"Add rules for them; where they are new in the model, `{fill: 'a/.*', fallback: true}` takes the "
-        "target's."
-    )
-
-
-def test_the_rule_for_missing_leaves_takes_no_others() -> None:
+    assert "`{fill: 'a/.*', fallback: true}` takes the target's." in (hint or "")
     _, hint = message_of(fit(target_of(["l/0/w", "l/1/w", "m/7"]), (), (), ["l/1/w", "m/7"]))
-    assert hint is not None
-    assert "{fill: 'l/0/.*', fallback: true}" in hint  # of any number, it would match l/1/w too
+    assert "{fill: 'l/0/.*', fallback: true}" in (hint or "")  # of any number, it would match l/1/w too
 
 
 def test_a_listing_has_no_values_for_what_is_missing() -> None:
@@ -206,18 +199,11 @@ def test_an_empty_node_that_both_have_is_kept_and_not_dropped_besides() -> None:
     target = Target({"n": nothing}, TargetPolicy())
     run = pass_run_of("version: 1\n", ["a"], target=target)
     kept = Entry(nothing.key, nothing, Read("source", nothing))
-    same = fitted(run, target, {"n": target.own_value(nothing)}, {}, [kept], {})
-    assert same["n"].value is kept.value
+    own = {"n": target.own_value(nothing)}
+    assert fitted(run, target, own, {}, [kept], {})["n"].value is kept.value
     assert run.drops == []
     other = Leaf(nothing.key, LeafKind.EMPTY, empty="Dict")
-    differs = fitted(
-        run,
-        target,
-        {"n": target.own_value(nothing)},
-        {},
-        [replace(kept, leaf=other, value=Read("source", other))],
-        {},
-    )
+    differs = fitted(run, target, own, {}, [replace(kept, leaf=other, value=Read("source", other))], {})
     assert isinstance(differs["n"].value, Read)
     assert differs["n"].value.source == "target"
     assert [drop.entry.leaf for drop in run.drops] == [other]
@@ -280,38 +266,26 @@ def restored(rules: list[dict[str, Any]], target: Any, source: Any = SOURCE, **o
     return found, {(gone.source, gone.leaf.key.text): gone.why for gone in plan.dropped}
 
 
-@pytest.mark.parametrize(
-    "policy",
-    [
-        {},
-        {"target": {"missing": "fallback"}},
-        {"target": {"prefer": "target"}},
-        {"target": {"extra": "keep"}},
-    ],
-)
+@pytest.mark.parametrize("policy", [{}, {"missing": "fallback"}, {"prefer": "target"}])
 def test_what_no_rule_claims_stays(policy: dict[str, Any]) -> None:
-    policy = {} if policy == {"target": {"extra": "keep"}} else policy
-    found, gone = restored([], {"a": ..., "b": W, "new": ...}, recipe=policy)
+    found, gone = restored([], {"a": ..., "b": W, "new": ...}, recipe={"target": policy})
     assert found["a"] is found["new"] is ...
     assert (gone[("source", "a")], gone[("target", "new")]) == ("placeholder", "placeholder")
     assert gone[("source", "n")] == "not in target"
 
 
-RULES: dict[str, tuple[list[dict[str, Any]], Any]] = {
-    "match": ([{"match": "a", "to": "w"}], W),
-    "in place": ([{"match": "(?:a)|(?:w)", "to": "w", "value": "x * 2"}], W * 2),
-    "fill": ([{"fill": "w", "from": "a"}], W),
-    "fill all": ([{"fill": ".*", "from": "a"}], W),
-    "fill with a value": ([{"fill": "w", "value": "source['a'] + 1"}], W + 1),
-    "add": ([{"add": "w", "value": "source['x/z']"}], W + 1),
-    "two passes": ([{"match": "x/y", "to": "w"}], W),
-}
-
-
-@pytest.mark.parametrize("case", RULES)
-def test_what_a_rule_claims_gets_its_value(case: str) -> None:
-    rules, wanted = RULES[case]
-    found, gone = restored(rules, {"w": ..., "b": np.zeros(3, np.float32)})
+@pytest.mark.parametrize(
+    ("rule", "wanted"),
+    [
+        ({"match": "a", "to": "w", "value": "x * 2"}, W * 2),
+        ({"fill": "w", "from": "a"}, W),
+        ({"fill": ".*", "from": "a"}, W),
+        ({"fill": "w", "value": "source['a'] + 1"}, W + 1),
+        ({"add": "w", "value": "source['x/z']"}, W + 1),
+    ],
+)
+def test_what_a_rule_claims_gets_its_value(rule: dict[str, Any], wanted: np.ndarray) -> None:
+    found, gone = restored([rule], {"w": ..., "b": np.zeros(3, np.float32)})
     np.testing.assert_array_equal(found["w"], wanted)
     assert "placeholder" not in gone.values()
 
@@ -358,10 +332,7 @@ def test_one_for_a_subtree_is_refused_with_its_leaves() -> None:
         ckpt_surgery.restore(None, SOURCE, target=...)
     with pytest.raises(PlanError, match="below it"):
         restored([], {"x": ..., "b": W}, recipe={"unmatched": "drop"})
-
-
-def test_one_for_a_subtree_that_rules_drop_stays() -> None:
-    found, _ = restored([{"match": "x/.*", "drop": True}], {"x": ..., "b": W})
+    found, _ = restored([{"match": "x/.*", "drop": True}], {"x": ..., "b": W})  # rules drop what is below it
     assert found["x"] is ...
 
 

@@ -74,10 +74,8 @@ def test_a_leaf_that_no_rule_made_has_no_stage() -> None:
 
 
 def test_an_added_leaf_has_its_variables_and_what_it_looks_up() -> None:
-    recipe = (
-        "rules: [{add: 'n/${i}/${w}', for: {i: range(3), w: \"['p', 'q']\"}, value: \"source['a'] + i\"}]"
-    )
-    stage = stage_of(recipe, "n/2/q", ["a", "b"])
+    rule = "{add: 'n/${i}/${w}', for: {i: range(3), w: \"['p', 'q']\"}, value: \"source['a'] + i\"}"
+    stage = stage_of(f"rules: [{rule}]", "n/2/q", ["a", "b"])
     assert (stage.claims, stage.looked_up) == ((), (("source", "a"),))
     assert stage.variables == {"i": "2", "w": "q"}
 
@@ -150,10 +148,10 @@ def test_rules_about_something_else_are_left_out(pattern: str) -> None:
 
 
 def test_rules_after_the_one_that_claims_come_too_late_and_near_ones_are_left_out() -> None:
-    recipe = (
-        "rules: [{match: a, optional: true, to: z}, {match: 'a/b', to: c}, {match: 'a/.*', optional: true}]"
+    near = "{match: a, optional: true, to: z}"
+    runs = runs_of(
+        f"rules: [{near}, {{match: 'a/b', to: c}}, {{match: 'a/.*', optional: true}}]", ["a/b", "k"]
     )
-    runs = runs_of(recipe, ["a/b", "k"])
     assert met(runs, "a/b") == [("rules[1]", Outcome.CLAIMED, "a/b"), ("rules[2]", Outcome.LATER, "a/b")]
 
 
@@ -165,11 +163,8 @@ def test_patterns_are_told_with_the_values_of_params() -> None:
 
 
 def test_a_renamed_leaf_is_followed_into_later_passes() -> None:
-    recipe = (
-        "passes: [{rules: [{match: a, to: b}]}, {unmatched: drop, rules: [{match: 'b/c', optional: true},"
-        " {match: k}]}]"
-    )
-    runs = runs_of(recipe, ["a", "k"])
+    later = "{unmatched: drop, rules: [{match: 'b/c', optional: true}, {match: k}]}"
+    runs = runs_of(f"passes: [{{rules: [{{match: a, to: b}}]}}, {later}]", ["a", "k"])
     assert met(runs, "a") == [("passes[0].rules[0]", Outcome.CLAIMED, "a")]
     leaf = runs[0].trees["source"]["a"].leaf
     assert last_pass(runs, "source", leaf) is runs[1]

@@ -39,36 +39,41 @@ class KeyValueStore:
         self.put_sizes: list[int] = []
         """Bytes of each object that was put."""
 
+    @contextmanager
+    def _request(self, *what: str) -> Iterator[None]:
+        """Every request is carried out within this context."""
+        self.requests += what
+        yield
+
     def walk(self, prefix: str = "") -> Mapping[str, Stat]:
-        self.requests.append(f"walk {prefix}")
-        return self._all(prefix)
+        with self._request(f"walk {prefix}"):
+            return self._all(prefix)
 
     def names_in(self, prefix: str = "") -> tuple[Mapping[str, Stat], Sequence[str]]:
-        self.requests.append(f"names_in {prefix}")
-        found = self._all(prefix)
+        with self._request(f"names_in {prefix}"):
+            found = self._all(prefix)
         here = {name: stat for name, stat in found.items() if "/" not in name[len(prefix) :]}
         below = {prefix + name[len(prefix) :].split("/")[0] + "/" for name in found if name not in here}
         return here, sorted(below)
 
     def stat(self, name: str) -> Stat | None:
-        self.requests.append(f"stat {name}")
-        return self._stat(name)
+        with self._request(f"stat {name}"):
+            return self._stat(name)
 
     def now(self) -> int:
         return time.time_ns()
 
     def read(self, name: str, start: int = 0, stop: int | None = None, version: str | None = None) -> bytes:
-        self.requests.append(f"read {name}")
-        return self._read(name, start, stop, version)
+        with self._request(f"read {name}"):
+            return self._read(name, start, stop, version)
 
     def read_many(self, ranges: Sequence[ByteRange]) -> list[bytes]:
-        self.requests += [f"read {range_.name}" for range_ in ranges]
-        return [self._read(r.name, r.start, r.stop, r.version) for r in ranges]
+        with self._request(*(f"read {range_.name}" for range_ in ranges)):
+            return [self._read(r.name, r.start, r.stop, r.version) for r in ranges]
 
     def put(self, name: str, data: Buffer, only: Condition = Only.ANY) -> Stat:
-        self.requests.append(f"put {name}")
         self.put_sizes.append(len(data))
-        with self._locked():
+        with self._request(f"put {name}"), self._locked():
             there = self._stat(name)
             if only is not Only.ANY and (None if there is None else there.version) != (
                 None if only is Only.ABSENT else getattr(only, "version", None)
@@ -86,14 +91,13 @@ class KeyValueStore:
         return source.startswith(f"{self.url}/")
 
     def copy(self, source: str, name: str) -> None:
-        self.requests.append(f"copy {name}")
-        with self._locked():
+        with self._request(f"copy {name}"), self._locked():
             self._write(name, self._file(source[len(self.url) + 1 :]).read_bytes())
 
     def delete(self, names: Iterable[str]) -> None:
         for name in names:
-            self.requests.append(f"delete {name}")
-            self._file(name).unlink(missing_ok=True)
+            with self._request(f"delete {name}"):
+                self._file(name).unlink(missing_ok=True)
 
     def _all(self, prefix: str) -> dict[str, Stat]:
         names = (unquote(file.name[:-2]) for file in self._directory.glob("*.o"))

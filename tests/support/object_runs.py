@@ -1,13 +1,13 @@
 """Runs without an engine that write a checkpoint to a store, and stores that fail while they do."""
 
 import threading
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from ckpt_surgery.engine.staging import life
 from ckpt_surgery.engine.staging.objects import StoreStage
-from ckpt_surgery.storage.store import Buffer, Condition, Only, Stat, store_of
+from ckpt_surgery.storage.store import store_of
 from tests.support.ended_runs import IDENTITY
 from tests.support.generations import replaced_at
 from tests.support.key_value import KeyValueStore
@@ -24,35 +24,17 @@ class Dying(KeyValueStore):
         self._after = after
         self._end = end
         self._counting = threading.Lock()
-        self.count = 0
 
-    def _step(self, request: Callable[[], Any]) -> Any:
+    @contextmanager
+    def _request(self, *what: str) -> Iterator[None]:
         with self._counting:
-            self.count += 1
             self._left -= 1
             left = self._left
         if left < 0 or (left == 0 and not self._after):
             self._end()
-        found = request()
+        yield
         if left == 0:
             self._end()
-        return found
-
-    def walk(self, prefix: str = "") -> Mapping[str, Stat]:
-        return self._step(lambda: super(Dying, self).walk(prefix))
-
-    def stat(self, name: str) -> Stat | None:
-        return self._step(lambda: super(Dying, self).stat(name))
-
-    def read(self, name: str, start: int = 0, stop: int | None = None, version: str | None = None) -> bytes:
-        return self._step(lambda: super(Dying, self).read(name, start, stop, version))
-
-    def put(self, name: str, data: Buffer, only: Condition = Only.ANY) -> Stat:
-        return self._step(lambda: super(Dying, self).put(name, data, only))
-
-    def delete(self, names: Iterable[str]) -> None:
-        for name in names:
-            self._step(lambda name=name: super(Dying, self).delete([name]))
 
 
 def staged(
@@ -91,7 +73,7 @@ def run(url: str, value: str, **options: Any) -> StoreStage:
 def at(url: str) -> dict[str, bytes]:
     """Every object below a URL, by its name there, and beside it under names that begin with `.`."""
     store, name = store_of(url)
-    found = {key: KeyValueStore.read(store, key) for key in KeyValueStore.walk(store)}  # type: ignore[arg-type]
+    found = {key: store.read(key) for key in store.walk()}
     below = {key[len(name) + 1 :]: data for key, data in found.items() if key.startswith(f"{name}/")}
     parent = name.rpartition("/")[0]
     return below | {key: data for key, data in found.items() if key.startswith(f"{parent}/.".lstrip("/"))}

@@ -6,11 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ckpt_surgery.core.errors import (
-    DestinationError,
-    PlanError,
-    StorageError,
-)
+from ckpt_surgery.core.errors import DestinationError, PlanError, StorageError
 from ckpt_surgery.engine.staging import leftovers
 from ckpt_surgery.engine.staging.locks import read_note
 from tests.support.directories import names

@@ -5,11 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from ckpt_surgery.core.errors import (
-    DestinationError,
-    Interrupted,
-    StorageError,
-)
+from ckpt_surgery.core.errors import DestinationError, Interrupted, StorageError
 from ckpt_surgery.engine.staging import life, object_leftovers
 from ckpt_surgery.engine.staging.objects import StoreStage, roll_forward
 from ckpt_surgery.storage.store import store_of
