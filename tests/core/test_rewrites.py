@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from ckpt_surgery.core.arrays import ArraySpec, Shape, chunk_regions
 from ckpt_surgery.core.manifests import RAW, Chunk, Codec, Manifest, raw_codec
-from ckpt_surgery.core.rewrites.axes import transposed
-from ckpt_surgery.core.rewrites.reshaping import matching_axes, reinterpreted, reshaped
+from ckpt_surgery.core.rewrites.reshaping import matching_axes, reshaped
 from ckpt_surgery.core.rewrites.taking import (
     MOST_CHUNKS,
     MOST_PIECES,
@@ -40,26 +39,6 @@ def ranges(found: Manifest | None) -> dict[Shape, tuple[int, int]]:
     """Offset and length of each chunk."""
     assert found is not None
     return {index: (chunk.offset, chunk.length) for index, chunk in found.chunks.items()}
-
-
-def test_transposing_renames_axes() -> None:
-    found = transposed(manifest((2, 3, 4), (2, 1, 2), raw_codec(3)), (1, 2, 0))
-    assert (found.spec.shape, found.chunk_shape) == ((3, 4, 2), (1, 2, 2))
-    assert found.codec.permutation == (2, 0, 1)
-    assert found.long_axes == (2, 1)
-    assert ranges(found)[(2, 1, 0)] == (100 + 5 * 8, 8)  # was (0, 2, 1), the sixth
-
-
-def test_a_stack_of_transposes_is_order_f_within_chunks() -> None:
-    parts = [transposed(manifest((4, 6), (4, 6), raw_codec(2)), (1, 0)) for _ in range(2)]
-    found = stacked(parts, 0, (0, 1))
-    assert found is not None
-    assert (found.chunk_shape, found.codec.permutation) == ((1, 6, 4), (0, 2, 1))
-
-
-def test_a_row_is_a_range_of_bytes() -> None:
-    found = sliced(manifest((6, 5), (4, 5), raw_codec(2)), 0, 5, 6)
-    assert ranges(found) == {(0, 0): (100 + 40 + 10, 10)}
 
 
 def test_a_column_of_order_f_is_a_range_of_bytes_padding_and_all() -> None:
@@ -90,14 +69,6 @@ def test_no_more_pieces_than_a_chunk_is_worth() -> None:
     assert ranges(sliced(manifest((2 * most,), (most,), raw_codec(1)), 0, 1, most))[0,] == (102, 2 * most - 2)
 
 
-def test_parts_of_several_lengths_are_cut_to_one() -> None:
-    parts = [manifest((n, 2), (n, 2), raw_codec(2)) for n in (8, 12, 4)]
-    found = concatenated(parts, 0)
-    assert found is not None
-    assert (found.spec.shape, found.chunk_shape) == ((24, 2), (4, 2))
-    assert [ranges(found)[i, 0][0] for i in range(6)] == [100, 116, 100, 116, 132, 100]
-
-
 def test_a_part_of_no_length_has_no_chunks() -> None:
     parts = [manifest((n, 2), (4, 2), codec_of("zlib", (0, 1))) for n in (4, 0, 3)]
     found = concatenated(parts, 0)
@@ -126,14 +97,6 @@ def test_shards_of_a_stack_have_one_more_axis() -> None:
     [shards] = json.loads(found.codec.encoding)
     assert shards["configuration"]["chunk_shape"] == [1, 1, 2]
     assert shards["configuration"]["codecs"][0]["configuration"]["order"] == [0, 2, 1]
-
-
-def test_bitcasts_keep_the_bytes() -> None:
-    whole = manifest((2, 6), (1, 3), codec_of("zlib", (0, 1)))
-    found = reinterpreted(whole, ArraySpec((2, 12), np.dtype(np.uint8)))
-    assert found is not None
-    assert found.chunk_shape == (1, 6)
-    assert (found.chunks, found.codec.encoding) == (whole.chunks, whole.codec.encoding)
 
 
 SPLITS: list[tuple[Shape, Shape, list[tuple[int, int]]]] = [

@@ -79,16 +79,7 @@ def test_a_run_that_was_killed(bench: Callable[[str], Bench]) -> None:
     assert "which an unfinished run left behind" in again.out
 
 
-def test_a_destination_that_exists(bench: Callable[[str], Bench]) -> None:
-    at = bench("npz-npz")
-    at.prepare(overwrite=True)
-    run = at.run()
-    assert at.check(run, overwritten=True, codes=[4]) == "old"
-    assert told(run) == full(
-        "out.npz: exists already", "Choose another destination, or replace it: `--overwrite`."
-    )
-
-
+@pytest.mark.slow("starts a program; tests of stages have the refusal")
 def test_a_run_beside_another(bench: Callable[[str], Bench]) -> None:
     """The lock is that of a process that lives: this one, which holds it by its own means."""
     at = bench("npz-npz")

@@ -21,11 +21,6 @@ RULE = RuleRef("rules[3]", 7)
 W = Key.parse("w")
 
 
-def test_a_rule_is_named_with_its_line() -> None:
-    assert str(RULE) == "rules[3] (line 7)"
-    assert RuleRef("rules[3]", 7, ("rules", 3)) == RULE  # where it lies in the document is no part of it
-
-
 @pytest.mark.parametrize(("value", "dtype"), [(True, "bool"), (3, "int64"), (0.5, "float64")])
 def test_numbers_become_scalars(value: float, dtype: str) -> None:
     entry = computed(value, None, W)

@@ -8,7 +8,6 @@ from ckpt_surgery.core.errors import PlanError
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.functions.arrays import Apply, Node, Read
 from ckpt_surgery.functions.layout import Transpose
-from ckpt_surgery.language.loading import parse_recipe
 from ckpt_surgery.planner.plan import Fate, Transfer
 from ckpt_surgery.planner.planning import costs_of, fate_and_sources
 from tests.support.leaves import leaf
@@ -121,11 +120,3 @@ def test_dtypes_that_differ_from_the_targets() -> None:
     cast = plan_of(f"{HEAD}target: {{dtype: target}}\n", source, target=target)
     assert cast.warnings == ()
     assert [str(one.fate) for one in cast.steps] == ["transformed", "transformed", "transformed", "kept"]
-
-
-def test_the_plan_names_its_recipe_and_its_params() -> None:
-    text = f"{HEAD}params: {{n: 3}}\n"
-    plan = plan_of(text, ["a"], overrides=["n=4"])
-    assert (plan.recipe, plan.recipe_sha256) == ("recipe.yaml", parse_recipe(text, "recipe.yaml").sha256)
-    assert [(value.name, value.value) for value in plan.params] == [("n", 4)]
-    assert plan.hooks_sha256 is None

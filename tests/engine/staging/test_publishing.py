@@ -30,15 +30,6 @@ def record_at(directory: Path) -> str | None:
     return path.read_text() if path.exists() else None
 
 
-def test_a_record_is_published_beside_the_file(tmp_path: Path) -> None:
-    put_recorded(tmp_path / "out.npz", OLD)
-    assert record_at(tmp_path) == "the record of old"
-    put_recorded(tmp_path / "out.npz", NEW, overwrite=True)
-    assert found(tmp_path / "out.npz") == NEW
-    assert record_at(tmp_path) == "the record of new"
-    assert names(tmp_path) == ["out.npz", RECORD]
-
-
 @pytest.mark.parametrize("gone", [False, True])
 def test_a_checkpoint_without_a_record_is_not_left_with_an_older_one(tmp_path: Path, gone: bool) -> None:
     put_recorded(tmp_path / "out.npz", OLD)
