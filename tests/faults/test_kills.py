@@ -24,7 +24,7 @@ def kill(bench: Bench, overwrite: bool, resume: bool, call: int, tally: Tally) -
     assert run.code == KILLED or ended == "new"
     bench.check_source(run)
     bench.check_names(run)
-    bench.check_next_run(run)
+    bench.check_next_run(run, *(["--resume"] if resume else []))
     if run.code == KILLED:
         tally.add(KIND, f"{bench.name}{', overwriting' * overwrite}", ended)
     return run.code == KILLED
