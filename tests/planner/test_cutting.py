@@ -37,26 +37,23 @@ from tests.support.strategies import chunk_shapes
 
 
 @pytest.mark.parametrize(
-    ("shape", "near", "limit", "chunks"),
+    ("shape", "block", "near", "limit", "chunks"),
     [
-        ((4, 6), (1, 1), 10**6, (4, 6)),  # fits: one chunk
-        ((1024, 1024), (1, 1), MIB, (256, 1024)),  # whole rows
-        ((1024, 1024), (1, 1), 4096, (1, 1024)),  # exactly one row
-        ((1024, 1024), (1, 1), 2048, (1, 512)),  # not even one row
-        ((1024, 1024), (512, 1024), 4 * MIB, (512, 1024)),  # the source's grid is good
-        ((1024, 1024), (1, 1024), 4 * MIB, (1024, 1024)),  # the source's chunks are tiny
-        ((1024, 1024), (1024, 256), MIB, (1024, 256)),  # columns, as the source has them
-        ((), (), 10, ()),  # a scalar
-        ((0, 3), (1, 1), 10, (1, 2)),  # nothing in it
-        ((10,), (1,), 12, (3,)),  # pieces as equal as can be
+        ((100, 8), (10, 8), (1, 1), 3 * 32, (2, 8)),  # chunks divide a block that does not cover the axis
+        ((4, 6), (4, 6), (1, 1), 10**6, (4, 6)),  # fits: one chunk
+        ((1024, 1024), (1024, 1024), (1, 1), MIB, (256, 1024)),  # whole rows
+        ((1024, 1024), (1024, 1024), (1, 1), 4096, (1, 1024)),  # exactly one row
+        ((1024, 1024), (1024, 1024), (1, 1), 2048, (1, 512)),  # not even one row
+        ((1024, 1024), (1024, 1024), (512, 1024), 4 * MIB, (512, 1024)),  # the source's grid is good
+        ((1024, 1024), (1024, 1024), (1, 1024), 4 * MIB, (1024, 1024)),  # the source's chunks are tiny
+        ((1024, 1024), (1024, 1024), (1024, 256), MIB, (1024, 256)),  # columns, as the source has them
+        ((), (), (), 10, ()),  # a scalar
+        ((0, 3), (0, 3), (1, 1), 10, (1, 2)),  # nothing in it
+        ((10,), (10,), (1,), 12, (3,)),  # pieces as equal as can be
     ],
 )
-def test_output_chunks(shape, near, limit, chunks) -> None:
-    assert output_chunks(ArraySpec(shape, F32), shape, near, limit) == chunks
-
-
-def test_chunks_divide_a_block_that_does_not_cover_the_axis() -> None:
-    assert output_chunks(ArraySpec((100, 8), F32), (10, 8), (1, 1), 3 * 32) == (2, 8)
+def test_output_chunks(shape, block, near, limit, chunks) -> None:
+    assert output_chunks(ArraySpec(shape, F32), block, near, limit) == chunks
 
 
 @pytest.mark.parametrize(

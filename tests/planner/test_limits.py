@@ -19,6 +19,7 @@ from ckpt_surgery.graph.walks import MOST_CHUNKS
 from ckpt_surgery.planner import limits, planning, problems, running
 from ckpt_surgery.planner.identity import value_digests
 from ckpt_surgery.planner.plan import Plan
+from tests.support.calls import record_calls
 from tests.support.effort import examples
 from tests.support.hostile import LEAVES, hostile_recipe
 from tests.support.plans import fates, plan_of
@@ -133,11 +134,7 @@ def test_what_outputs_share_counts_for_each_of_them(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_rule_that_fails_at_thousands_of_keys_ends_planning(monkeypatch: pytest.MonkeyPatch) -> None:
-    tried: list[Region] = []
-    spell = running.RuleRun.spelled
-    monkeypatch.setattr(
-        running.RuleRun, "spelled", lambda self, *given: tried.append(1) or spell(self, *given)
-    )
+    tried = record_calls(monkeypatch, running.RuleRun, "spelled", lambda *_: None)
     rule = "{match: a, to: 'z/${x}/${i}', for: {i: range(100000)}, value: x}"
     path, message = problem_of(f"rules: [{rule}]", ["a"])
     assert path == "rules[0].to"

@@ -63,7 +63,4 @@ def test_the_whole_document() -> None:
         "warnings": ["a warning"],
         "restorable_by": {"orbax-checkpoint": "0.6.0"},
     }
-
-
-def test_a_recipe_without_hooks_says_nothing_of_them() -> None:
     assert "hooks_sha256" not in plan_json(replace(PLAN, hooks_sha256=None))["recipe"]

@@ -21,6 +21,7 @@ from ckpt_surgery.language.expressions.scope import Scope
 from ckpt_surgery.planner.entries import SourceLeaves
 from ckpt_surgery.planner.plan import Plan
 from ckpt_surgery.planner.running import count_of
+from tests.support.calls import record_calls
 from tests.support.passes import pass_run_of, rules_of, tree_of
 from tests.support.plans import plan_of
 
@@ -156,14 +157,10 @@ def test_names_in_a_last_resort_apply_to_source_leaves() -> None:
 def test_a_name_is_evaluated_when_it_is_used_and_once_for_each_output(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    evaluated: list[tuple[str, str]] = []
-    original = Expression.evaluate
+    def noted(expression: Expression, scope: Scope) -> tuple[str, str]:
+        return expression.text, scope.leaf_key
 
-    def noted(self: Expression, scope: Scope) -> object:
-        evaluated.append((self.text, scope.leaf_key))
-        return original(self, scope)
-
-    monkeypatch.setattr(Expression, "evaluate", noted)
+    evaluated = record_calls(monkeypatch, Expression, "evaluate", noted)
     rule = {"match": "p/(.)", "to": r"q/\1", "let": {"a": "x + 1", "b": "source['missing']"}}
     plan = plan_of(recipe_of({**rule, "value": "a * a if x.ndim else b"}), ["p/w", "p/v"])
     assert [key for text, key in evaluated if text == "x + 1"] == ["q/w", "q/v"]

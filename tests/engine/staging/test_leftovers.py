@@ -9,24 +9,13 @@ import pytest
 from ckpt_surgery.core.errors import DestinationError, PlanError, StorageError
 from ckpt_surgery.engine.staging import leftovers
 from ckpt_surgery.engine.staging.locks import read_note
+from tests.support.calls import record_calls
 from tests.support.directories import names
 from tests.support.ended_runs import IDENTITY, begin_work, ended_by, go_on, stopped
 from tests.support.failing import refusing
 from tests.support.generations import NEW, fill, found, lock_of, put, staged
 
 # --- resuming -------------------------------------------------------------------------------------
-
-
-def test_what_is_resumed_is_there_and_is_the_runs_own(tmp_path: Path) -> None:
-    ended_by(stopped(), tmp_path / "out")
-    with staged(tmp_path / "out", identity=IDENTITY, resume=True) as staging:
-        assert (staging.tree / "d" / "data").read_text() == NEW
-        assert (staging.directory / "journal-0.jsonl").read_text() == '{"task": 1}\n' * 2
-        note = read_note(staging.directory / "run.json")
-        assert (note.owner, note.identity) == (staging.lock.owner, IDENTITY)
-        assert staging.directory.name == f".out.ckpt-surgery-{staging.lock.owner.run}"
-        with pytest.raises(DestinationError, match="is writing this destination"):
-            put(tmp_path / "out", NEW)
 
 
 def test_a_resumed_run_can_be_ended_and_resumed_again(tmp_path: Path) -> None:
@@ -37,6 +26,9 @@ def test_a_resumed_run_can_be_ended_and_resumed_again(tmp_path: Path) -> None:
             staged(tmp_path / "out", identity=IDENTITY, resume=True) as staging,
         ):
             assert staging.resumed
+            assert (staging.tree / "d" / "data").read_text() == NEW
+            note = read_note(staging.directory / "run.json")
+            assert (note.owner, note.identity) == (staging.lock.owner, IDENTITY)
             raise StorageError("no space")
         assert names(tmp_path) == [staging.directory.name]
     assert go_on(tmp_path / "out").resumed
@@ -153,14 +145,12 @@ def test_a_run_that_lost_its_directory_while_its_lock_was_free_does_not_publish(
         staged(tmp_path / "out") as first,
     ):
         fill(first.tree, "first")
-        confirm = first.lock.confirm
 
         def late() -> None:
             lock_of(tmp_path / "out").unlink()
             put(tmp_path / "out", "second")
-            confirm()
 
-        monkeypatch.setattr(first.lock, "confirm", late)
+        record_calls(monkeypatch, first.lock, "confirm", late)
         first.publish()
     assert found(tmp_path / "out") == "second"
     assert names(tmp_path) == ["out"]
@@ -170,18 +160,12 @@ def test_nobody_writes_into_a_directory_that_is_being_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What fails to write there says why."""
-    removed, real = [], leftovers.remove
-
-    def remove(directory: Path) -> None:
-        removed.append(directory)
-        real(directory)
-
     with (
         pytest.raises(StorageError, match=r"No such file[\s\S]*was taken over or removed"),
         staged(tmp_path / "out") as first,
     ):
         lock_of(tmp_path / "out").unlink()
-        monkeypatch.setattr(leftovers, "remove", remove)
+        removed = record_calls(monkeypatch, leftovers, "remove", lambda directory: directory)
         put(tmp_path / "out", NEW)
         assert removed[0].parent == tmp_path
         assert removed[0] != first.directory

@@ -12,6 +12,7 @@ import pytest
 
 from ckpt_surgery.core.errors import DestinationError, StorageError, VerificationError
 from ckpt_surgery.engine.staging import renaming, syncing
+from tests.support.calls import record_calls
 from tests.support.directories import names
 from tests.support.failing import refusing
 from tests.support.generations import NEW, OLD, fill, fill_file, found, lock_of, put, staged
@@ -28,19 +29,12 @@ def test_permissions_are_the_usual_ones(tmp_path: Path) -> None:
 @pytest.fixture
 def synced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names of the files and directories that are synced, and `rename to NAME`, in that order."""
-    done: list[str] = []
-    sync, rename = syncing._sync, renaming._rename_in_one_step
+    done = record_calls(monkeypatch, syncing, "_sync", lambda path, flags: path.name)
 
-    def recording_sync(path: Path, flags: int) -> None:
-        done.append(path.name)
-        sync(path, flags)
-
-    def recording_rename(source: Path, target: Path, way: renaming.Way) -> None:
+    def renaming_to(source: Path, target: Path, way: renaming.Way) -> None:
         done.append(f"rename to {target.name}")
-        rename(source, target, way)
 
-    monkeypatch.setattr(syncing, "_sync", recording_sync)
-    monkeypatch.setattr(renaming, "_rename_in_one_step", recording_rename)
+    record_calls(monkeypatch, renaming, "_rename_in_one_step", renaming_to)
     return done
 
 
@@ -257,23 +251,20 @@ def test_what_is_not_durable_is_taken_back(
     """Each directory that the rename changes is synced after it; where one fails, nothing has happened."""
     if before:
         put(tmp_path / "out", before, one_file=one_file)
-    sync, rename, renamed = syncing._sync, renaming._rename_in_one_step, []
+    fail = refusing(errno.EIO)
 
-    def recording_rename(source: Path, target: Path, way: renaming.Way) -> None:
-        if not target.name.endswith("-lock"):
-            renamed.append(target)
-        rename(source, target, way)
+    def target(source: Path, target: Path, way: renaming.Way) -> str:
+        return "the lock" if target.name.endswith("-lock") else target.name
 
-    def failing_sync(path: Path, flags: int) -> None:
-        if renamed and (path == tmp_path) == (which == "parent"):
-            raise OSError(errno.EIO, "Input/output error")
-        sync(path, flags)
+    def sync(path: Path, flags: int) -> None:
+        if set(renamed) - {"the lock"} and (path == tmp_path) == (which == "parent"):
+            fail()
 
-    monkeypatch.setattr(renaming, "_rename_in_one_step", recording_rename)
-    monkeypatch.setattr(syncing, "_sync", failing_sync)
+    renamed = record_calls(monkeypatch, renaming, "_rename_in_one_step", target)
+    record_calls(monkeypatch, syncing, "_sync", sync)
     with pytest.raises(StorageError) as caught:
         put(tmp_path / "out", NEW, overwrite=True, one_file=one_file)
-    assert len(renamed) == 2
+    assert len([name for name in renamed if name != "the lock"]) == 2
     assert "new and complete" not in str(caught.value)
     assert found(tmp_path / "out") == before
     assert names(tmp_path) == (["out"] if before else [])

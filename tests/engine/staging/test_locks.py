@@ -4,7 +4,6 @@ import errno
 import fcntl
 import os
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -12,6 +11,7 @@ from ckpt_surgery.core.errors import DestinationError, StorageError
 from ckpt_surgery.engine.staging import locks, owners, renaming
 from ckpt_surgery.engine.staging.heartbeat import Sign
 from ckpt_surgery.engine.staging.locks import FileLock
+from tests.support.calls import record_calls
 from tests.support.conformance import file_size_limit
 from tests.support.directories import names
 from tests.support.failing import refusing
@@ -32,17 +32,11 @@ def test_a_lock_that_may_not_be_read_is_judged_by_its_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_lock(tmp_path / "out", started="1")
-    real = os.open
-
-    def refused(path: Any, *arguments: Any, **keywords: Any) -> int:
-        if path == lock_of(tmp_path / "out"):
-            raise PermissionError(errno.EACCES, "Permission denied", path)
-        return real(path, *arguments, **keywords)
-
-    monkeypatch.setattr(os, "open", refused)
+    file, refuse = lock_of(tmp_path / "out"), refusing(errno.EACCES)
+    record_calls(monkeypatch, os, "open", lambda path, *_: path == file and refuse())
     with pytest.raises(DestinationError, match="another run is writing"):
         lock(tmp_path, 1).check()
-    age(lock_of(tmp_path / "out"), 121)
+    age(file, 121)
     lock(tmp_path, 1).check()
 
 
@@ -119,13 +113,8 @@ def test_a_lock_that_was_renewed_while_it_was_judged_is_given_back(
     """Its run was suspended for long, on another machine, and goes on right now."""
     file = lock_of(tmp_path / "out")
     write_lock(tmp_path / "out", silent=1000, **ELSEWHERE)
-    before, real = file.read_bytes(), FileLock._take_away
-
-    def late(self: FileLock, sign: Sign) -> bool:
-        os.utime(file)
-        return real(self, sign)
-
-    monkeypatch.setattr(FileLock, "_take_away", late)
+    before = file.read_bytes()
+    record_calls(monkeypatch, FileLock, "_take_away", lambda lock, sign: os.utime(file))
     with pytest.raises(DestinationError, match="process 1 on elsewhere is writing"):
         lock(tmp_path, 1).acquire()
     assert file.read_bytes() == before

@@ -1,7 +1,5 @@
 """Directories that are uploaded: in which order, and what a run that ends in between leaves."""
 
-from typing import Any
-
 import pytest
 
 from ckpt_surgery.engine.staging.life import staged
@@ -77,15 +75,8 @@ def test_an_older_checkpoint_never_has_the_config_of_the_new_one(
     url: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    before = {**SHARDS, **old}
-    run(url, before)
-    real, seen = StoreStage.publish, []
-
-    def publish(staging: Any) -> None:
-        seen.append({name: data for name, data in objects(url).items() if "/.ckpt-surgery/" not in name})
-        real(staging)
-
-    monkeypatch.setattr(StoreStage, "publish", publish)
+    run(url, SHARDS | old)
+    seen = record_calls(monkeypatch, StoreStage, "publish", lambda staging: objects(url))
     run(url, CONFIG | weights, overwrite=True)
     assert seen[0].get("out/config.json") == old.get("config.json")
     assert "out/vocab.txt" not in seen[0]

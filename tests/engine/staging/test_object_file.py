@@ -13,6 +13,8 @@ from ckpt_surgery.engine.staging.life import staged
 from ckpt_surgery.engine.staging.uploads import FileUpload
 from ckpt_surgery.storage.store import ConditionFailed, store_of
 from ckpt_surgery.system.signals import interruptible
+from tests.support.calls import record_calls
+from tests.support.failing import raising
 from tests.support.generations import replaced_at
 from tests.support.key_value import KeyValueStore
 from tests.support.object_runs import objects
@@ -89,14 +91,8 @@ def test_a_signal_tells_what_is_there(before: bool, url: str, monkeypatch: pytes
 
 
 def test_a_record_that_cannot_be_put_is_told(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = KeyValueStore.put
-
-    def put(self: KeyValueStore, name: str, *rest: Any) -> Any:
-        if name.endswith(".json"):
-            raise StorageError("the store is tired")
-        return real(self, name, *rest)
-
-    monkeypatch.setattr(KeyValueStore, "put", put)
+    fail = raising(lambda: StorageError("the store is tired"))
+    record_calls(monkeypatch, KeyValueStore, "put", lambda at, name, *_: name.endswith(".json") and fail())
     staging = run(url, b"new", record="made by me")
     assert staging.published
     assert "its record" in staging.notices[0]

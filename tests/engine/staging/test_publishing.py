@@ -9,6 +9,7 @@ import pytest
 from ckpt_surgery.core.errors import DestinationError, StorageError
 from ckpt_surgery.engine.staging import local, renaming, syncing
 from ckpt_surgery.engine.staging.local import DiskStage
+from tests.support.calls import record_calls
 from tests.support.directories import names
 from tests.support.failing import refusing
 from tests.support.generations import NEW, OLD, fill_file, found, put, staged
@@ -52,17 +53,13 @@ def test_at_no_moment_is_a_checkpoint_beside_the_record_of_another(
     """Nor is any of it before all of it is durable."""
     put_recorded(tmp_path / "out.npz", OLD)
     seen: list[tuple[str | None, str | None]] = []
-    synced: list[str] = []
-    real_sync, one_step, plain = syncing._sync, renaming._rename_in_one_step, os.rename
+    synced = record_calls(monkeypatch, syncing, "_sync", lambda path, flags: path.name)
+    one_step, plain = renaming._rename_in_one_step, os.rename
 
     def look() -> None:
         state = (found(tmp_path / "out.npz"), record_at(tmp_path))
         if not seen or seen[-1] != state:
             seen.append(state)
-
-    def sync(path: Path, flags: int) -> None:
-        synced.append(path.name)
-        real_sync(path, flags)
 
     def rename_in_one_step(source: Path, target: Path, way: renaming.Way) -> None:
         look()
@@ -79,7 +76,6 @@ def test_at_no_moment_is_a_checkpoint_beside_the_record_of_another(
         plain(source, target)
         look()
 
-    monkeypatch.setattr(syncing, "_sync", sync)
     monkeypatch.setattr(renaming, "_rename_in_one_step", rename_in_one_step)
     monkeypatch.setattr(os, "rename", rename)
     put_recorded(tmp_path / "out.npz", NEW, overwrite=True)
@@ -109,14 +105,8 @@ def test_the_old_record_stays_where_the_rename_fails(tmp_path: Path, monkeypatch
 def test_a_record_that_cannot_be_put_in_place_is_a_notice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plain = os.rename
-
-    def rename(source: Path, target: Path) -> None:
-        if Path(target).name == RECORD:
-            raise OSError(errno.EIO, "Input/output error")
-        plain(source, target)
-
-    monkeypatch.setattr(os, "rename", rename)
+    fail = refusing(errno.EIO)
+    record_calls(monkeypatch, os, "rename", lambda source, target: Path(target).name == RECORD and fail())
     staging = put_recorded(tmp_path / "out.npz", NEW)
     assert staging.notices == (
         f"{tmp_path / 'out.npz'} is new and complete; its record {tmp_path / RECORD} could not be written "

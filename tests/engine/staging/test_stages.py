@@ -30,6 +30,7 @@ from ckpt_surgery.engine.staging.uploads import DirectoryUpload, FileUpload
 from ckpt_surgery.storage.store import store_of
 from ckpt_surgery.system import signals
 from tests.support import object_runs
+from tests.support.calls import record_calls
 from tests.support.ended_runs import IDENTITY, stopped
 from tests.support.failing import raising
 from tests.support.generations import NEW, OLD, fill, fill_file, found, replaced_at
@@ -274,13 +275,7 @@ def test_a_signal_while_a_failure_is_cleaned_up_after(
     bench: Bench, failure: BaseException, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     at = bench.stage()
-    remove = at.remove
-
-    def late(*arguments: Any) -> Any:
-        os.kill(os.getpid(), signal.SIGTERM)
-        return remove(*arguments)
-
-    monkeypatch.setattr(at, "remove", late)
+    record_calls(monkeypatch, at, "remove", lambda *_: os.kill(os.getpid(), signal.SIGTERM))
     with pytest.raises(type(failure)) as caught, signals.interruptible(), life.staged(at):
         raise failure
     assert caught.value is failure
