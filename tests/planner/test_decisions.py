@@ -79,13 +79,6 @@ def test_lookups_count_as_used() -> None:
     assert plan.steps[0].sources == (("base", "q/kernel"), ("lora", "q/kernel/a"), ("lora", "q/kernel/b"))
 
 
-def test_several_sources_in_one_rule() -> None:
-    text = rules_of("match: '.*', source: '*', value: mean(xs)", head="sources: [s, t]\n")
-    plan = plan_of(text, ["a", "b"], ["a", "b"])
-    assert fates(plan) == {"a": "transformed", "b": "transformed"}
-    assert plan.steps[0].sources == (("s", "a"), ("t", "a"))
-
-
 def test_any_number_of_sources_and_their_names() -> None:
     rule = "match: '.*', source: '*', value: mean(xs) * len(sources)"
     plan = plan_of(rules_of(rule, head="sources: [s, '*']\n"), ["a"], ["a"], ["a"])

@@ -13,8 +13,7 @@ from ckpt_surgery.core.leaves import LeafKind
 from ckpt_surgery.functions.arrays import Apply, Array, Read, Series
 from ckpt_surgery.functions.dtypes import Cast
 from ckpt_surgery.functions.layout import Transpose
-from ckpt_surgery.language.patterns.templates import Component
-from ckpt_surgery.planner.entries import RuleRef, SourceLeaves, computed, key_of, under, with_lists
+from ckpt_surgery.planner.entries import RuleRef, SourceLeaves, computed, under
 from tests.support.leaves import key, leaf
 
 RULE = RuleRef("rules[3]", 7)
@@ -81,41 +80,6 @@ def test_a_sharding_stays_with_its_shape(shape: str, sharding: str, inherited: b
     made = computed(Array(node, node.spec.dtype), model, W)
     assert made.leaf.sharding == (sharding if inherited else None)
     assert computed(Array(node, node.spec.dtype), None, W).leaf.sharding is None
-
-
-# --- list indices -------------------------------------------------------------------------------------------
-
-
-def spelled(text: str, *origins: int | None) -> list[Component]:
-    """Components of a template's key: `[0]` is written as an index; `origins`: where each was taken from."""
-    names = text.split("/")
-    at = [*origins, *[None] * len(names)]
-    return [
-        Component(name.strip("[]"), name.startswith("["), origin)
-        for name, origin in zip(names, at, strict=False)
-    ]
-
-
-@pytest.mark.parametrize(
-    ("components", "origin", "lists", "wanted"),
-    [
-        (spelled("a/0"), None, (), "a/0"),  # a dict key
-        (spelled("a/[0]"), None, (), "a/[0]"),  # as the template says
-        (spelled("a/0"), None, [("a",)], "a/[0]"),  # the list is there already
-        (spelled("a/x"), None, [("a",)], "a/x"),  # no number: no index
-        (spelled("z/1", None, 4), "a/b/[1]/w", [("a", "b")], "z/[1]"),  # taken whole from an index
-        (spelled("z/1", None, 0), "1/b", [("q",)], "z/1"),  # taken from a dict key
-    ],
-)
-def test_which_components_are_indices(
-    components: list[Component], origin: str | None, lists: list[tuple[str, ...]], wanted: str
-) -> None:
-    found = key_of(components, None if origin is None else key(origin), frozenset(lists))
-    assert found == key(wanted)
-
-
-def test_the_lists_of_a_tree_are_those_of_a_key() -> None:
-    assert with_lists(Key.parse("a/0/b/1"), frozenset([("a",)])) == key("a/[0]/b/1")
 
 
 @pytest.mark.parametrize(

@@ -47,12 +47,6 @@ def test_what_no_rule_claims_is_kept() -> None:
     assert drops_of(done) == []
 
 
-def test_or_dropped() -> None:
-    done = run(rules_of("match: a, to: z", "match: c, drop: true"), [*"abc"], policy="drop")
-    assert list(done.tree) == ["z"]
-    assert drops_of(done) == [("c", "drop"), ("b", "unmatched: drop")]
-
-
 def test_or_a_problem_unless_a_rule_uses_it() -> None:
     rules = rules_of("match: a, value: \"x + source['b']\"", head="unmatched: error\n")
     done = run(rules, ["a", "b"], policy="error")
@@ -72,25 +66,12 @@ def test_a_leaf_that_a_fill_rule_takes_is_used() -> None:
         done.problems.raise_all()
 
 
-def test_a_pass_has_a_policy_of_its_own() -> None:
-    text = "version: 1\npasses:\n- {unmatched: drop, rules: [{match: a}]}\n"
-    assert list(run(text, ["a", "b"]).tree) == ["a"]
-
-
 def test_other_sources_are_left_for_later_passes() -> None:
     rules = rules_of("match: x, source: lora, drop: true", head=TWO)
     early = run(rules, ["a"], [*"xy"], last=False)
     assert drops_of(early) == [("x", "drop")]
     assert early.decided_ids == {id(early.trees["lora"]["x"])}
     assert drops_of(run(rules, ["a"], [*"xy"])) == [("x", "drop"), ("y", "not claimed")]
-
-
-def test_what_a_pass_before_has_decided_is_not_dropped() -> None:
-    done = pass_run_of(f"version: 1\n{TWO}", ["a"], ["x", "y"])
-    done.decided_ids = decided = {id(done.trees["lora"]["x"])}
-    run_pass(done, None, True)
-    assert drops_of(done) == [("y", "not claimed")]
-    assert done.decided_ids == decided
 
 
 def test_fill_rules_need_a_target() -> None:

@@ -12,16 +12,13 @@ from ckpt_surgery.planner.claiming import claim
 from ckpt_surgery.planner.entries import Entry
 from ckpt_surgery.planner.mistakes import braces_of
 from ckpt_surgery.planner.producing import produce
-from ckpt_surgery.planner.running import Mirror, PassRun
+from ckpt_surgery.planner.running import PassRun
 from tests.support.comparing import same
 from tests.support.passes import Described, pass_run_of, rules_of
 
-MU = Mirror("params", "mu")
 
-
-def produced(run: PassRun, *mirrors: Mirror) -> list[tuple[int | None, Entry]]:
+def produced(run: PassRun) -> list[tuple[int | None, Entry]]:
     """The new entries, each with the number of its rule."""
-    run.mirrors = [*run.mirrors, *mirrors]
     claim(run)
     return [(rule and rule.index, entry) for rule, entry in produce(run)]
 
@@ -157,13 +154,6 @@ def test_a_number_has_to_fit_the_leafs_dtype(described: str, number: str, says: 
 )
 def test_problems(leaves: Described, rule: str, says: str) -> None:
     assert problem_of(leaves, rule) == says
-
-
-def test_mirrored_leaves_go_where_their_parameters_go() -> None:
-    run = pass_run_of(rules_of(r"match: 'params/(.)', to: 'params/n/\1', value: x.T"), ["params/w", "mu/w"])
-    found = produced(run, MU)
-    run.problems.raise_all()
-    assert [entry.key.text for _, entry in found] == ["params/n/w", "mu/n/w"]
 
 
 @pytest.mark.parametrize(

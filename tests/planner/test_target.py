@@ -59,11 +59,6 @@ def test_the_first_offer_that_there_is() -> None:
     ]
 
 
-def test_the_target_may_be_preferred_to_leaves_that_no_rule_speaks_of() -> None:
-    run = fit(target_of([*"abc"], prefer="target"), ["a"], ["b"], [*"abc"])
-    assert origins(run) == {"a": "given", "b": "matched", "c": "target"}
-
-
 def test_what_the_target_does_not_have_is_dropped() -> None:
     run = fit(target_of(["a"]), (), ["a", "b"], ["c"])
     assert [(d.entry.key.text, d.rule, d.why) for d in run.drops] == [
