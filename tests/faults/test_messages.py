@@ -8,7 +8,7 @@ import pytest
 
 from tests.faults.calls import Fault
 from tests.faults.runs import Run
-from tests.faults.scenarios import Bench, check_message
+from tests.faults.scenarios import Bench, check_message, flowing
 from tests.support.generations import staged
 
 
@@ -74,9 +74,9 @@ def test_a_run_that_was_killed(bench: Callable[[str], Bench]) -> None:
     assert at.holds(killed, overwritten=False) == "absent"
     assert at.leftovers()
     at.check_names(killed)
-    again = at.check_next_run(killed)
-    assert "which has ended without finishing" in again.out
-    assert "which an unfinished run left behind" in again.out
+    said = flowing(at.check_next_run(killed).out)
+    assert "which has ended without finishing" in said
+    assert "which an unfinished run left behind" in said
 
 
 @pytest.mark.slow("starts a program; tests of stages have the refusal")
