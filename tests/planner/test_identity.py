@@ -6,6 +6,7 @@ import os
 import signal
 import types
 import typing
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -40,6 +41,7 @@ from ckpt_surgery.planner.identity import function_text, value_digests
 from ckpt_surgery.planner.plan import Plan
 from ckpt_surgery.planner.planning import make_plan
 from ckpt_surgery.system.signals import interruptible
+from tests.support.failing import raising
 from tests.support.memory import MemorySource
 from tests.support.plans import COMPUTED
 from tests.support.primitives import primitives
@@ -56,24 +58,18 @@ MEMORY = 50_000
 class EndingSource(MemorySource):
     """Ends the run at one of the reads."""
 
-    def __init__(self, ends_at: int, error: Exception) -> None:
+    def __init__(self, ends_at: int, end: Callable[[], object]) -> None:
         super().__init__(ARRAYS, CHUNKS)
         self.ends_at = ends_at
-        self.error = error
+        self.end = end
 
     def read(self, leaf: Leaf, region: Region) -> np.ndarray:
         if len(self.regions) == self.ends_at:
-            raise self.error
+            self.end()
         return super().read(leaf, region)
 
 
-class SignallingSource(MemorySource):
-    """Asks its own process to stop at the eighth read."""
-
-    def read(self, leaf: Leaf, region: Region) -> np.ndarray:
-        if len(self.regions) == 7:
-            os.kill(os.getpid(), signal.SIGINT)
-        return super().read(leaf, region)
+killed = raising(lambda: DataError("as if killed"))
 
 
 def planned(format: str) -> Plan:
@@ -108,9 +104,8 @@ def test_finished_tasks_are_not_done_again(format: str, tmp_path: Path) -> None:
     everything = MemorySource(ARRAYS, CHUNKS)
     begun(format, tmp_path / "whole", everything)
     assert len(everything.regions) > 10
-    killed = EndingSource(7, DataError("as if killed"))
     with pytest.raises(DataError):
-        begun(format, tmp_path / "run", killed)
+        begun(format, tmp_path / "run", EndingSource(7, killed))
     rest = MemorySource(ARRAYS, CHUNKS)
     begun(format, tmp_path / "run", rest)
     assert rest.regions == everything.regions[7:]
@@ -121,7 +116,7 @@ def test_finished_tasks_are_not_done_again(format: str, tmp_path: Path) -> None:
 def test_what_was_damaged_meanwhile_is_done_again(format: str, tmp_path: Path) -> None:
     """After a power cut, bytes of finished tasks can be missing."""
     with pytest.raises(DataError):
-        begun(format, tmp_path / "run", EndingSource(9, DataError("as if killed")))
+        begun(format, tmp_path / "run", EndingSource(9, killed))
     for file in (tmp_path / "run/result").rglob("*"):
         if file.is_file() and file.suffix not in (".json", ".zarray", ".zgroup", ".ocdbt"):
             data = bytearray(file.read_bytes())
@@ -137,7 +132,7 @@ def test_an_interrupted_run_notes_what_it_has_done(tmp_path: Path, monkeypatch: 
     """Even what was not flushed yet."""
     monkeypatch.setattr(journals, "FLUSH_BYTES", 1 << 40)
     with pytest.raises(Interrupted), interruptible():
-        begun("orbax", tmp_path, SignallingSource(ARRAYS, CHUNKS))
+        begun("orbax", tmp_path, EndingSource(7, lambda: os.kill(os.getpid(), signal.SIGINT)))
     again = MemorySource(ARRAYS, CHUNKS)
     begun("orbax", tmp_path, again)
     whole = MemorySource(ARRAYS, CHUNKS)
