@@ -22,18 +22,14 @@ CHILD = textwrap.dedent(
     from pathlib import Path
     import ckpt_surgery
     from ckpt_surgery.system import signals
-    from ckpt_surgery.engine.staging import renaming
     from ckpt_surgery.core.errors import Interrupted, SurgeryError
     from tests.support.generations import fill, fill_file, staged
 
-    # Tests that run in the background of a shell inherit that SIGINT is ignored.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    signal.signal(signal.SIGHUP, signal.SIG_DFL)
     destination, mode, generation = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
     one_file = destination.suffix == ".bin"
 
     def run():
-        overwrite = mode in ("lines", "die", "late", "resume")
+        overwrite = mode in ("first", "second", "resume")
         resume = mode == "resume"
         place = staged(destination, one_file, resume=resume, overwrite=overwrite)
         with signals.interruptible(), place as staging:
@@ -42,7 +38,7 @@ CHILD = textwrap.dedent(
                 shutil.rmtree(staging.tree)
                 staging.tree.mkdir()
             (fill_file if one_file else fill)(staging.output, generation)
-            if mode in ("die", "lines", "tasks", "resume"):
+            if mode in ("first", "second", "tasks", "resume"):
                 (staging.directory / "journal-0.jsonl").write_text("{}\\n")
             if mode in ("stay", "tasks"):
                 print("staged", flush=True)
@@ -52,19 +48,9 @@ CHILD = textwrap.dedent(
         for notice in staging.notices:
             print(notice)
 
-    def dying(real, left=[int(sys.argv[4]) if mode == "die" else 0]):
-        def call(*args, **keywords):
-            if left[0] == 0:
-                os.kill(os.getpid(), signal.SIGKILL)
-            left[0] -= 1
-            return real(*args, **keywords)
-        return call
+    left = list(map(int, sys.argv[4:]))  # the lines of the package after which the run is killed
 
-    if mode == "die":
-        for name in ("open", "write", "mkdir", "fsync", "unlink", "rmdir"):
-            setattr(os, name, dying(getattr(os, name)))
-        renaming._rename_in_one_step = dying(renaming._rename_in_one_step)
-    def counted(frame, event, argument, left=[int(sys.argv[4]) if mode == "lines" else 0]):
+    def counted(frame, event, argument):
         if package not in Path(frame.f_code.co_filename).parents:
             return None
         if event == "line":
@@ -74,18 +60,12 @@ CHILD = textwrap.dedent(
         return counted
 
     package = Path(ckpt_surgery.__file__).parent
-    if mode == "late":
-        rename = renaming._rename_in_one_step
-        def late(source, target, way):
-            if target == destination:
-                os.kill(os.getpid(), signal.SIGTERM)
-            rename(source, target, way)
-        renaming._rename_in_one_step = late
     try:
-        run()
-        if mode == "lines":
-            sys.settrace(counted)
+        if mode == "second":
             run()
+        if left:
+            sys.settrace(counted)
+        run()
     except Interrupted as error:
         print(error, file=sys.stderr)
         sys.exit(128 + error.signal_number)
@@ -123,32 +103,6 @@ def told(process: "subprocess.Popen[str]") -> str:
 def finish(process: "subprocess.Popen[str]", text: str = "") -> tuple[int, str, str]:
     out, err = process.communicate(text)
     return process.returncode, out, err
-
-
-@pytest.mark.parametrize(
-    ("number", "code", "name"),
-    [(signal.SIGINT, 130, "out"), (signal.SIGTERM, 143, "out.bin"), (signal.SIGHUP, 129, "out")],
-)
-def test_a_signal_leaves_nothing(
-    tmp_path: Path, child: Child, number: signal.Signals, code: int, name: str
-) -> None:
-    process = child(tmp_path / name, "stay")
-    told(process)
-    process.send_signal(number)
-    returned, _, err = finish(process)
-    assert returned == code
-    assert err == f"stopped by {number.name}\n\nnothing was published: {tmp_path}/{name} does not exist\n"
-    assert names(tmp_path) == []
-
-
-@pytest.mark.parametrize("name", ["out", "out.bin"])
-def test_a_signal_during_the_rename_comes_after_it(tmp_path: Path, child: Child, name: str) -> None:
-    put(tmp_path / name, OLD)
-    returned, _, err = finish(child(tmp_path / name, "late"))
-    assert returned == 143
-    assert err == f"stopped by SIGTERM\n\n{tmp_path}/{name} is new and complete\n"
-    assert found(tmp_path / name) == NEW
-    assert names(tmp_path) == [name]
 
 
 @pytest.mark.parametrize(("number", "name"), [(signal.SIGKILL, "out"), (signal.SIGTERM, "out.bin")])
@@ -196,18 +150,15 @@ def test_many_runs_at_a_dead_lock(tmp_path: Path, child: Child) -> None:
     assert names(tmp_path) == ["out"]
 
 
-# A process for each takes half a second; test_local.py fails at every call without one.
 @pytest.mark.parametrize("before", [None, OLD], ids=["fresh", "overwrite"])
-@pytest.mark.parametrize("call", [9, 21, *map(slow, (0, 1, 3, 6, 12, 15, 18, 24, 27))])
+@pytest.mark.parametrize("line", [151, 340, *map(slow, (0, 31, 60, 101, 210, 261, 300, 381, 421))])
 @pytest.mark.parametrize("name", ["out", "out.bin"])
-def test_killed_at_a_system_call(
-    tmp_path: Path, child: Child, before: str | None, call: int, name: str
-) -> None:
+def test_killed_at_a_line(tmp_path: Path, child: Child, before: str | None, line: int, name: str) -> None:
     if before:
         put(tmp_path / name, before, one_file=name == "out.bin")
-    code, _, _ = finish(child(tmp_path / name, "die", NEW, str(call)))
-    assert code in (0, -signal.SIGKILL)
-    after_a_kill(tmp_path / name, {before, NEW}, resume=call % 2 == 1)
+    code, _, err = finish(child(tmp_path / name, "first", NEW, str(line)))
+    assert code in (0, -signal.SIGKILL), err
+    after_a_kill(tmp_path / name, {before, NEW}, resume=line % 2 == 1)
 
 
 LINES = 510
@@ -220,7 +171,7 @@ def test_killed_at_random_lines(tmp_path: Path, child: Child, seed: int) -> None
     """Each time a run that overwrites what the same process has published."""
     chance, destination = random.Random(seed), tmp_path / ("out.bin" if seed % 2 else "out")
     for i in range(10):
-        process = child(destination, "lines", str(i), str(chance.randrange(LINES)))
+        process = child(destination, "second", str(i), str(chance.randrange(LINES)))
         code, _, err = finish(process)
         assert code in (0, -signal.SIGKILL), err
         after_a_kill(destination, {str(i), "next"}, resume=i % 2 == 1)

@@ -2,13 +2,15 @@
 
 import errno
 import os
+import signal
 from pathlib import Path
 
 import pytest
 
-from ckpt_surgery.core.errors import DestinationError, StorageError
+from ckpt_surgery.core.errors import DestinationError, Interrupted, StorageError
 from ckpt_surgery.engine.staging import leftovers, life, local, renaming, syncing
 from ckpt_surgery.engine.staging.local import DiskStage
+from ckpt_surgery.system.signals import interruptible
 from tests.support.calls import record_calls
 from tests.support.directories import names
 from tests.support.ended_runs import IDENTITY, ended_by, stopped
@@ -142,6 +144,23 @@ def test_what_was_published_is_not_resumed(
         assert not staging.resumed
         assert list(staging.tree.iterdir()) == []
         assert found(tmp_path / "out") == NEW
+    assert names(tmp_path) == ["out"]
+
+
+@pytest.mark.parametrize("one_file", [False, True], ids=["directory", "file"])
+def test_a_signal_during_the_rename_comes_after_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one_file: bool
+) -> None:
+    def interrupt(source: Path, target: Path, *_: object) -> None:
+        if target == tmp_path / "out":
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    put(tmp_path / "out", OLD, one_file=one_file)
+    record_calls(monkeypatch, renaming, "_rename_in_one_step", interrupt)
+    with pytest.raises(Interrupted) as caught, interruptible():
+        put(tmp_path / "out", NEW, overwrite=True, one_file=one_file)
+    assert str(caught.value) == f"stopped by SIGTERM\n\n{tmp_path}/out is new and complete"
+    assert found(tmp_path / "out") == NEW
     assert names(tmp_path) == ["out"]
 
 
