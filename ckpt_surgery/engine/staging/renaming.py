@@ -2,45 +2,26 @@
 
 import contextlib
 import ctypes
-import enum
 import errno
 import os
 import stat
 import sys
-from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from ckpt_surgery.core.errors import DestinationError
 from ckpt_surgery.storage import system_calls
 from ckpt_surgery.storage.paths import exists, path_text
 
-
-class Way(enum.Enum):
-    """Treatment of an existing target by a rename."""
-
-    EXCLUSIVE = enum.auto()
-    """The rename fails."""
-    EXCHANGE = enum.auto()
-    """The two names change places."""
-
-
-@dataclass(frozen=True)
-class _RenameCall:
-    """A system's rename call with directory handles, paths and flags."""
-
-    function: str
-    working_directory: int
-    """Number for the working directory, in place of a handle."""
-    flags: Mapping[Way, int]
-
-
 _CALLS = {
     # renameat2(2), with numbers from <linux/fs.h> and <fcntl.h>
-    "linux": _RenameCall("renameat2", -100, {Way.EXCLUSIVE: 1, Way.EXCHANGE: 2}),
+    "linux": ("renameat2", -100, 1),
     # renameatx_np(2), with numbers from <sys/stdio.h> and <sys/fcntl.h>
-    "darwin": _RenameCall("renameatx_np", -2, {Way.EXCLUSIVE: 4, Way.EXCHANGE: 2}),
+    "darwin": ("renameatx_np", -2, 4),
 }
+"""A system's rename call, its number for the working directory in place of a handle, and its flag for a
+rename that fails if the target exists."""
+_EXCHANGE = 2
+"""The flag of either call by which two names change places."""
 
 UNSUPPORTED = (
     *(errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP, errno.ENOTSUP),
@@ -68,7 +49,7 @@ def exchange(product: Path, destination: Path, aside: Path) -> None:
     On file systems that cannot do it in one step, what is at the destination is at `aside` meanwhile.
     """
     try:
-        _rename_in_one_step(product, destination, Way.EXCHANGE)
+        _rename_in_one_step(product, destination, exchange=True)
     except OSError as error:
         if error.errno not in UNSUPPORTED:
             raise
@@ -95,7 +76,7 @@ def rename_atomically(source: Path, target: Path) -> None:
     is no such way.
     """
     try:
-        _rename_in_one_step(source, target, Way.EXCLUSIVE)
+        _rename_in_one_step(source, target)
     except OSError as error:
         if error.errno not in UNSUPPORTED or not stat.S_ISREG(os.lstat(source).st_mode):
             raise
@@ -104,12 +85,12 @@ def rename_atomically(source: Path, target: Path) -> None:
             os.unlink(source)
 
 
-def _rename_in_one_step(source: Path, target: Path, way: Way) -> None:
-    call = _CALLS.get(sys.platform)
-    if call is None:
+def _rename_in_one_step(source: Path, target: Path, exchange: bool = False) -> None:
+    if sys.platform not in _CALLS:
         raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS), str(target))
-    here, flags = call.working_directory, ctypes.c_uint(call.flags[way])
-    system_calls.call(call.function, here, os.fsencode(source), here, os.fsencode(target), flags, path=target)
+    name, here, exclusive = _CALLS[sys.platform]
+    flags = ctypes.c_uint(_EXCHANGE if exchange else exclusive)
+    system_calls.call(name, here, os.fsencode(source), here, os.fsencode(target), flags, path=target)
 
 
 def _exchange_in_steps(product: Path, destination: Path, aside: Path) -> None:

@@ -31,7 +31,7 @@ def synced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names of the files and directories that are synced, and `rename to NAME`, in that order."""
     done = record_calls(monkeypatch, syncing, "_sync", lambda path, flags: path.name)
 
-    def renaming_to(source: Path, target: Path, way: renaming.Way) -> None:
+    def renaming_to(source: Path, target: Path) -> None:
         done.append(f"rename to {target.name}")
 
     record_calls(monkeypatch, renaming, "_rename_in_one_step", renaming_to)
@@ -253,7 +253,7 @@ def test_what_is_not_durable_is_taken_back(
         put(tmp_path / "out", before, one_file=one_file)
     fail = refusing(errno.EIO)
 
-    def target(source: Path, target: Path, way: renaming.Way) -> str:
+    def target(source: Path, target: Path) -> str:
         return "the lock" if target.name.endswith("-lock") else target.name
 
     def sync(path: Path, flags: int) -> None:

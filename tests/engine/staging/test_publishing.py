@@ -66,11 +66,11 @@ def test_at_no_moment_is_a_checkpoint_beside_the_record_of_another(
         if not seen or seen[-1] != state:
             seen.append(state)
 
-    def rename_in_one_step(source: Path, target: Path, way: renaming.Way) -> None:
+    def rename_in_one_step(source: Path, target: Path, exchange: bool = False) -> None:
         look()
         if stepwise:
             raise OSError(errno.EINVAL, "Invalid argument")
-        one_step(source, target, way)
+        one_step(source, target, exchange)
         look()
 
     def rename(source: Path, target: Path) -> None:
