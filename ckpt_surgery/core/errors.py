@@ -151,7 +151,6 @@ class OriginalMissingError(PlanError, ValueError):
 class SourceError(SurgeryError):
     """A checkpoint is missing or damaged, or its format is not supported."""
 
-    exit_code = 1
     code = Code.SOURCE
 
 
@@ -162,14 +161,12 @@ class SourcesChanged(PlanError, SourceError):
 class DataError(SurgeryError):
     """An error that depends on the values of an array, such as an overflow in a cast."""
 
-    exit_code = 1
     code = Code.DATA
 
 
 class OutOfMemoryError(SurgeryError):
     """The system gave no more memory."""
 
-    exit_code = 1
     code = Code.NO_MEMORY
 
 
