@@ -4,7 +4,7 @@ It is decided from manifests alone: the cheapest way that the destination suppor
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
@@ -71,14 +71,10 @@ class Transfers:
     """Whether the stored bytes of each output could be linked if nothing rewrites any source in place."""
 
 
-@dataclass(frozen=True, eq=False)
-class _SharedFiles:
-    """Files that together hold the stored bytes of one or more outputs. There are usually few such sets."""
-
-    files: frozenset[str]
-    """Paths of the files, as chunks have them."""
-    ranges: Mapping[str, list[Range]]
-    """The ranges of each file that the outputs use, in no order."""
+Files = frozenset[str]
+"""Paths of files that together hold the stored bytes of one or more outputs, as chunks have them."""
+Ranges = Mapping[Files, Mapping[str, list[Range]]]
+"""For each such set, of which there are usually few, the ranges of each file that its outputs use."""
 
 
 def transfers(values: Sequence[tuple[Leaf, Node]], destination: Destination) -> Transfers:
@@ -95,69 +91,63 @@ def transfers(values: Sequence[tuple[Leaf, Node]], destination: Destination) -> 
             stored.append(None)
         else:
             stored.append(manifest if destination.wholly_stored(manifest) else None)
-    group_of = _grouped(stored)
-    groups = dict.fromkeys(group for group in group_of if group is not None)
-    files = {path: destination.data_file(path) for path in set().union(*(g.files for g in groups))}
+    files_of, ranges = _grouped(stored)
+    files = {path: destination.data_file(path) for path in set().union(*ranges)}
     if destination.linkable is None:
-        return Transfers(stored, [group is not None for group in group_of], 0, [False] * len(stored))
+        return Transfers(stored, [one is not None for one in files_of], 0, [False] * len(stored))
     links = {path: destination.linkable(file) for path, file in sorted(files.items())}
-    may = [group is None or destination.may_link(number) for number, group in enumerate(group_of)]
-    allowed = groups
+    may = [one is None or destination.may_link(number) for number, one in enumerate(files_of)]
+    allowed = ranges
     if not all(may):
-        of_some = _grouped([one if ok else None for one, ok in zip(stored, may, strict=True)])
-        allowed = dict.fromkeys(group for group in of_some if group is not None)
+        _, allowed = _grouped([one if ok else None for one, ok in zip(stored, may, strict=True)])
     alive = _linked(allowed, files, {path for path, can in links.items() if can is Linkable.YES})
     possible = alive
     if Linkable.IF_NEVER_REWRITTEN in links.values() or not all(may):
-        possible = _linked(groups, files, {path for path, can in links.items() if can is not Linkable.NO})
+        possible = _linked(ranges, files, {path for path, can in links.items() if can is not Linkable.NO})
     return Transfers(
         stored=stored,
         copied=[
-            group is not None and not (ok and alive.keys() >= group.files)
-            for group, ok in zip(group_of, may, strict=True)
+            one is not None and not (ok and alive.keys() >= one)
+            for one, ok in zip(files_of, may, strict=True)
         ],
         dead=sum(files[path].size - used for path, used in alive.items()),
-        linkable=[group is not None and possible.keys() >= group.files for group in group_of],
+        linkable=[one is not None and possible.keys() >= one for one in files_of],
     )
 
 
-def _grouped(manifests: Iterable[Manifest | None]) -> list[_SharedFiles | None]:
-    """For each manifest, the set of files that holds its bytes."""
-    groups: dict[frozenset[str], _SharedFiles] = {}
-    group_of: list[_SharedFiles | None] = []
+def _grouped(manifests: Iterable[Manifest | None]) -> tuple[list[Files | None], Ranges]:
+    """For each manifest, the files that hold its bytes; and the ranges of them, in no order."""
+    ranges: dict[Files, dict[str, list[Range]]] = {}
+    files_of: list[Files | None] = []
     for manifest in manifests:
         if manifest is None:
-            group_of.append(None)
+            files_of.append(None)
             continue
         chunks = [chunk for chunk in manifest.chunks.values() if chunk.inline is None]
         files = frozenset([chunk.file for chunk in chunks])
-        group = groups.get(files)
-        if group is None:
-            group = groups[files] = _SharedFiles(files, {path: [] for path in files})
+        used = ranges.setdefault(files, {path: [] for path in files})
         for chunk in chunks:
-            group.ranges[chunk.file].append((chunk.offset, chunk.offset + chunk.length))
-        group_of.append(group)
-    return group_of
+            used[chunk.file].append((chunk.offset, chunk.offset + chunk.length))
+        files_of.append(files)
+    return files_of, ranges
 
 
-def _linked(
-    groups: Collection[_SharedFiles], files: Mapping[str, DataFile], allowed: set[str]
-) -> dict[str, int]:
+def _linked(ranges: Ranges, files: Mapping[str, DataFile], allowed: set[str]) -> dict[str, int]:
     """The files that are linked, with the number of bytes that linked outputs use: at least half of each.
     They are some of the `allowed` ones.
 
     An output is linked only where all of its files are. Not linking one file can therefore leave another
     with less than half of its bytes in use, so this is repeated until nothing changes.
     """
-    used = [(g.files, {path: _joined(ranges) for path, ranges in g.ranges.items()}) for g in groups]
+    used = {needed: {path: _joined(r) for path, r in of_files.items()} for needed, of_files in ranges.items()}
     linked = allowed
     while True:
-        ranges: dict[str, list[Range]] = defaultdict(list)
-        for needed, of_group in used:
+        in_use: dict[str, list[Range]] = defaultdict(list)
+        for needed, of_files in used.items():
             if linked >= needed:
-                for path, of_file in of_group.items():
-                    ranges[path] += of_file
-        alive = {path: sum(stop - start for start, stop in _joined(ranges[path])) for path in linked}
+                for path, of_file in of_files.items():
+                    in_use[path] += of_file
+        alive = {path: sum(stop - start for start, stop in _joined(in_use[path])) for path in linked}
         kept = {path for path in linked if 2 * alive[path] >= files[path].size}
         if kept == linked:
             return alive
