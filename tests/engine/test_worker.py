@@ -18,20 +18,17 @@ from ckpt_surgery.engine import worker as execute
 from ckpt_surgery.engine.tasks import make_tasks, outputs_of
 from ckpt_surgery.engine.worker import Means, run
 from ckpt_surgery.functions import streams
-from ckpt_surgery.language.loading import parse_recipe
 from ckpt_surgery.planner.plan import Plan
-from ckpt_surgery.planner.planning import make_plan
 from ckpt_surgery.planner.transfers import Destination
 from tests.support.comparing import same
 from tests.support.effort import examples
 from tests.support.memory import MemoryEncoder, MemorySink, MemorySource
-from tests.support.plans import COMPUTED
+from tests.support.plans import COMPUTED, plan_over
 from tests.support.strategies import chunk_shapes, shapes
 
 
 def planned(recipe: str, source: MemorySource, memory: int, destination: Destination = COMPUTED) -> Plan:
-    loaded = parse_recipe(recipe, "recipe.yaml")
-    return make_plan(loaded, {"source": source.leaves()}, None, [], {}, destination, memory, 2)
+    return plan_over(recipe, {"source": source.leaves()}, destination, memory)
 
 
 def carried_out(recipe: str, source: MemorySource, memory: int, progress=None) -> tuple[Plan, MemorySink]:
@@ -260,9 +257,8 @@ def _merged(
 ) -> dict[str, np.ndarray]:
     sources = {"a": MemorySource(a, chunks, "zlib"), "b": MemorySource(b, chunks, "zlib")}
     listings = {name: source.leaves() for name, source in sources.items()}
-    loaded = parse_recipe(recipe, "recipe.yaml")
     try:
-        plan = make_plan(loaded, listings, None, [], {}, COMPUTED, memory, workers)
+        plan = plan_over(recipe, listings, memory=memory, workers=workers)
     except PlanError as error:
         assert {problem.code for problem in error.problems} == {Code.BUDGET}
         reject()  # a chunk that is decoded as a whole does not fit

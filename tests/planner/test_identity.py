@@ -36,14 +36,12 @@ from ckpt_surgery.functions.joining import Stack
 from ckpt_surgery.functions.layout import Transpose
 from ckpt_surgery.functions.operators import Binary, Unary
 from ckpt_surgery.language.hooks import HookFile, HookFunctions
-from ckpt_surgery.language.loading import parse_recipe
 from ckpt_surgery.planner.identity import function_text, value_digests
 from ckpt_surgery.planner.plan import Plan
-from ckpt_surgery.planner.planning import make_plan
 from ckpt_surgery.system.signals import interruptible
 from tests.support.failing import raising
 from tests.support.memory import MemorySource
-from tests.support.plans import COMPUTED
+from tests.support.plans import COMPUTED, plan_over
 from tests.support.primitives import primitives
 from tests.support.reading import values
 
@@ -75,7 +73,7 @@ killed = raising(lambda: DataError("as if killed"))
 def planned(format: str) -> Plan:
     destination = replace(COMPUTED, encoder=opening.encoder(format, SinkOptions()), format=format)
     listings = {"source": MemorySource(ARRAYS, CHUNKS).leaves()}
-    return make_plan(parse_recipe(RECIPE, "r.yaml"), listings, None, [], {}, destination, MEMORY, 1)
+    return plan_over(RECIPE, listings, destination, MEMORY, 1)
 
 
 def begun(format: str, directory: Path, source: MemorySource) -> None:

@@ -22,16 +22,14 @@ from ckpt_surgery.planner.plan import Plan
 from tests.support.calls import record_calls
 from tests.support.effort import examples
 from tests.support.hostile import LEAVES, hostile_recipe
-from tests.support.plans import fates, plan_of
+from tests.support.plans import fates, plan_of, problems_of
 
 HEAD = "version: 1\n"
 
 
 def problem_of(text: str, leaves: dict[str, str] | list[str]) -> tuple[str, str]:
     """The path and the message of the one problem of a recipe."""
-    with pytest.raises(PlanError) as caught:
-        plan_of(HEAD + text, leaves)
-    (problem,) = caught.value.problems
+    (problem,) = problems_of(plan_of, HEAD + text, leaves)
     assert problem.place is not None
     return problem.place.path, problem.message
 
@@ -329,9 +327,7 @@ def test_passes_take_what_each_of_them_takes(value: str, count: int) -> None:
     ],
 )
 def test_sizes_are_refused(value: str, says: str) -> None:
-    with pytest.raises(PlanError) as caught:
-        plan_of(f'version: 1\nrules: [{{match: a, value: "{value}"}}]', NODES)
-    (problem,) = caught.value.problems
+    (problem,) = problems_of(plan_of, f'version: 1\nrules: [{{match: a, value: "{value}"}}]', NODES)
     assert says in problem.message
     assert problem.place is not None
     assert (problem.place.path, problem.place.width) == ("rules[0].value", len(value))

@@ -19,18 +19,16 @@ from ckpt_surgery.core.errors import PlanError
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import LeafKind
 from ckpt_surgery.formats.known import formats
-from ckpt_surgery.language.loading import parse_recipe
 from ckpt_surgery.live.shardings import resolved_shardings
 from ckpt_surgery.live.tree import live_tree
 from ckpt_surgery.planner.outputs import flat_dicts
 from ckpt_surgery.planner.plan import Plan
 from ckpt_surgery.planner.plan_json import counts
-from ckpt_surgery.planner.planning import make_plan
 from tests.support import checkpoints
 from tests.support.checkpoints import quiet, random, save_standard, sharded
 from tests.support.command_line import run
 from tests.support.leaves import listing
-from tests.support.plans import COMPUTED, MEMORY, plan_of
+from tests.support.plans import COMPUTED, plan_of, plan_over, problems_of
 from tests.support.trees import flattened
 
 HEAD = "version: 1\n"
@@ -58,9 +56,7 @@ BOTH = [
 def test_both_leaves_are_named_with_who_made_them(
     recipe: str, source: list[str], target: list[str] | None, makers: str
 ) -> None:
-    with pytest.raises(PlanError) as caught:
-        plan_of(HEAD + recipe, source, target=target)
-    (problem,) = caught.value.problems
+    (problem,) = problems_of(plan_of, HEAD + recipe, source, target=target)
     assert problem.message == f"`a` would be both a leaf and the container of `a/b`: {makers}"
     assert problem.hint == "No checkpoint has both: rename one of them, or drop it."
     assert (problem.place is None) == ("rules" not in makers)
@@ -98,8 +94,7 @@ def test_it_is_one_rule_for_all_formats(format: str, tmp_path: Path) -> None:
 def planned(recipe: str, leaves: dict[str, str]) -> Plan:
     """For a destination without a place for empty nodes."""
     without = replace(COMPUTED, format="npz", holds_empty=False)
-    loaded = parse_recipe(HEAD + recipe, "recipe.yaml")
-    return make_plan(loaded, {"source": listing(leaves)}, None, [], {}, without, MEMORY, 2)
+    return plan_over(HEAD + recipe, {"source": listing(leaves)}, without)
 
 
 def test_empty_nodes_are_left_out_with_a_warning() -> None:
@@ -342,9 +337,8 @@ def test_a_target_without_shardings_is_told(layers: Path, tmp_path: Path) -> Non
 
 def test_specs_that_do_not_fit_are_told_together_at_their_lines(layers: Path, tmp_path: Path) -> None:
     text = "output: {sharding: {mesh: {m: 3}, specs: {\n  '.*/kernel': [m],\n  '.*': [null, m]}}}\n"
-    with pytest.raises(PlanError) as caught:
-        ckpt_surgery.plan(written(tmp_path, text), layers)
-    says = [(p.place and p.place.line, p.message) for p in caught.value.problems]
+    problems = problems_of(ckpt_surgery.plan, written(tmp_path, text), layers)
+    says = [(p.place and p.place.line, p.message) for p in problems]
     assert sorted(says) == [
         (3, "`layer_{0..2}/kernel` (3 leaves) has 8 along axis 0, which does not divide into 3 parts (m: 3)"),
         (4, "`layer_{0..2}/bias` (3 leaves) has 1 axis, the spec P(None, 'm') is for 2"),

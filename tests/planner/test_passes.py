@@ -9,6 +9,7 @@ from ckpt_surgery.planner.passes import run_pass
 from ckpt_surgery.planner.running import PassRun
 from ckpt_surgery.planner.target import Target
 from tests.support.passes import Described, pass_run_of, rules_of, target_of
+from tests.support.plans import problems_of
 
 TWO = "sources: [base, lora]\n"
 
@@ -27,9 +28,7 @@ def run(
 
 
 def message_of(done: PassRun) -> str:
-    with pytest.raises(PlanError) as caught:
-        done.problems.raise_all()
-    (problem,) = caught.value.problems
+    (problem,) = problems_of(done.problems.raise_all)
     assert problem.place is not None
     return f"{problem.place.line}: {problem.message}\n{problem.hint}"
 

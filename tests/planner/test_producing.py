@@ -5,7 +5,6 @@ import pytest
 
 from ckpt_surgery.core.arrays import Region
 from ckpt_surgery.core.dtypes import dtype_named
-from ckpt_surgery.core.errors import PlanError
 from ckpt_surgery.functions.arrays import reads
 from ckpt_surgery.graph.evaluating import evaluate
 from ckpt_surgery.planner.claiming import claim
@@ -15,6 +14,7 @@ from ckpt_surgery.planner.producing import produce
 from ckpt_surgery.planner.running import PassRun
 from tests.support.comparing import same
 from tests.support.passes import Described, pass_run_of, rules_of
+from tests.support.plans import problems_of
 
 
 def produced(run: PassRun) -> list[tuple[int | None, Entry]]:
@@ -37,9 +37,7 @@ def made_by(leaves: Described, *rules: str) -> list[tuple[int | None, str, tuple
 def problem_of(leaves: Described, *rules: str) -> str:
     run = pass_run_of(rules_of(*rules), leaves)
     produced(run)
-    with pytest.raises(PlanError) as caught:
-        run.problems.raise_all()
-    (problem,) = caught.value.problems
+    (problem,) = problems_of(run.problems.raise_all)
     return problem.message
 
 

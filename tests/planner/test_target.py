@@ -25,7 +25,7 @@ from ckpt_surgery.planner.plan import Plan
 from ckpt_surgery.planner.running import PassRun
 from ckpt_surgery.planner.target import Target, fitted, target_leaves
 from tests.support.passes import Described, pass_run_of, rules_of, target_of, tree_of
-from tests.support.plans import fates, plan_of
+from tests.support.plans import fates, plan_of, problems_of
 
 KEPT = "version: 1\n"
 
@@ -69,9 +69,7 @@ def test_what_the_target_does_not_have_is_dropped() -> None:
 
 
 def message_of(run: PassRun) -> tuple[str, str | None]:
-    with pytest.raises(PlanError) as caught:
-        run.problems.raise_all()
-    (problem,) = caught.value.problems
+    (problem,) = problems_of(run.problems.raise_all)
     return problem.message, problem.hint
 
 
@@ -154,9 +152,7 @@ SQUARES = {"a": "float32[2,2]", "b": "float32[2,2]"}
     ],
 )
 def test_no_value_is_computed_from_a_listed_target(rule: str, field: str) -> None:
-    with pytest.raises(PlanError) as caught:
-        plan_of(rules_of(rule), SQUARES, target=SQUARES, readable=False)
-    (problem,) = caught.value.problems
+    (problem,) = problems_of(plan_of, rules_of(rule), SQUARES, target=SQUARES, readable=False)
     assert (problem.code, problem.message) == (
         Code.NO_TARGET,
         "the target is only a listing: it has no values (at `b`)",
@@ -207,9 +203,7 @@ def test_an_empty_node_that_both_have_is_kept_and_not_dropped_besides() -> None:
 def test_the_target_s_values_are_not_advised_for_what_the_source_has_under_several_prefixes() -> None:
     source = {"ema/w": "float32[2,3]", "raw/w": "float32[2,3]", "m": "float32[2]"}
     wanted = {"params/w": "float32[2,3]", "m": "float32[2]", "head/b": "float32[7]"}
-    with pytest.raises(PlanError) as caught:
-        plan_of("version: 1\n", source, target=wanted)
-    hint = caught.value.problems[0].hint or ""
+    hint = problems_of(plan_of, "version: 1\n", source, target=wanted)[0].hint or ""
     assert "`ema/w`, `raw/w`" in hint
     assert "head/" in hint
     assert "params" not in hint
@@ -218,9 +212,7 @@ def test_the_target_s_values_are_not_advised_for_what_the_source_has_under_sever
 @pytest.mark.parametrize("policy", ["{}", "{on_shape_mismatch: fallback}"])
 def test_no_value_of_a_target_is_advised_or_used_that_it_has_not(policy: str) -> None:
     given, wanted = {"a": "float32[2,3]", "b": "float32[4]"}, {"a": "float32[2,4]", "b": "float32[4]"}
-    with pytest.raises(PlanError) as caught:
-        plan_of(f"version: 1\ntarget: {policy}\n", given, target=wanted, readable=False)
-    (problem,) = caught.value.problems
+    (problem,) = problems_of(plan_of, f"version: 1\ntarget: {policy}\n", given, target=wanted, readable=False)
     assert problem.code is Code.TARGET_MISFIT
     assert "`a`" in problem.message
     assert "has no values" in problem.message
@@ -232,9 +224,7 @@ def test_a_source_and_a_target_that_are_exchanged() -> None:
     inner, outer = {"a": "float32[2]", "b": "float32[3]"}, {"x/a": "float32[2]", "x/b": "float32[3]"}
     assert set(fates(plan_of(recipe, inner, target=outer)).values()) == {"renamed"}
     for readable in (True, False):
-        with pytest.raises(PlanError) as caught:
-            plan_of(recipe, outer, target=inner, readable=readable)
-        missing, unused = caught.value.problems
+        missing, unused = problems_of(plan_of, recipe, outer, target=inner, readable=readable)
         assert (missing.code, missing.hint) == (Code.TARGET_MISSING, None)  # no rule that makes it fit
         assert unused.code is Code.CLAIMS_NOTHING
         assert "`a` of the target" in unused.message
@@ -318,9 +308,7 @@ def test_a_written_result_lacks_what_stays(tmp_path: Path) -> None:
 
 
 def test_one_for_a_subtree_is_refused_with_its_leaves() -> None:
-    with pytest.raises(PlanError) as caught:
-        restored([{"match": "a", "to": "x/w"}], {"x": ..., "b": W})
-    (problem,) = caught.value.problems
+    (problem,) = problems_of(restored, [{"match": "a", "to": "x/w"}], {"x": ..., "b": W})
     assert problem.code is Code.TARGET_MISFIT
     assert all(key in problem.message for key in ("`x`", "x/y", "x/z", "x/w"))
     with pytest.raises(PlanError, match="below it"):
@@ -332,9 +320,8 @@ def test_one_for_a_subtree_is_refused_with_its_leaves() -> None:
 
 
 def test_a_target_of_nothing_else_gives_nothing() -> None:
-    with pytest.raises(PlanError) as caught:
-        restored([], {"a": ..., "b": ...})
-    assert {problem.code for problem in caught.value.problems} == {Code.NOTHING_LEFT}
+    problems = problems_of(restored, [], {"a": ..., "b": ...})
+    assert {problem.code for problem in problems} == {Code.NOTHING_LEFT}
 
 
 def test_arrays_of_checkpoints_are_those_that_restore_makes(tmp_path: Path) -> None:

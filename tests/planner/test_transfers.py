@@ -15,13 +15,11 @@ from ckpt_surgery.core.manifests import Chunk, Manifest, bytes_codec, encoding_o
 from ckpt_surgery.core.manifests import raw_codec as raw
 from ckpt_surgery.core.protocols import DataFile
 from ckpt_surgery.functions.arrays import Node, Read
-from ckpt_surgery.language.loading import parse_recipe
 from ckpt_surgery.planner.plan import Plan, Transfer
-from ckpt_surgery.planner.planning import make_plan
 from ckpt_surgery.planner.transfers import Destination, Transfers, transfers
 from tests.support.effort import examples
 from tests.support.memory import MemoryEncoder
-from tests.support.plans import links_on, transfers_of
+from tests.support.plans import links_on, plan_over, transfers_of
 
 HERE, ELSEWHERE = "device:7", "device:8"
 """Numbers of file systems."""
@@ -79,10 +77,9 @@ def ways(found: Transfers) -> list[str]:
     ]
 
 
-def planned(recipe: str, leaves: Sequence[Leaf], where: Destination, memory: int = 1 << 30) -> Plan:
+def planned(recipe: str, leaves: Sequence[Leaf], where: Destination) -> Plan:
     listing = {one.key.text: one for one in leaves}
-    loaded = parse_recipe(recipe, "recipe.yaml")
-    return make_plan(loaded, {"source": listing}, None, [], {}, where, memory, 2)
+    return plan_over(recipe, {"source": listing}, where)
 
 
 # --- one output -------------------------------------------------------------------------------------------

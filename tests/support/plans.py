@@ -5,6 +5,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
+from ckpt_surgery.core.errors import PlanError, Problem
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.protocols import DataFile, Linkable
 from ckpt_surgery.language.expressions.configs import Config, Configs, Layer
@@ -74,6 +77,18 @@ def plan_of(
     return make_plan(loaded, listings, wanted, [], {}, destination, memory, 2)
 
 
+def plan_over(
+    recipe: str,
+    listings: Mapping[str, Mapping[str, Leaf]],
+    destination: Destination = COMPUTED,
+    memory: int = MEMORY,
+    workers: int = 2,
+) -> Plan:
+    """The plan of a recipe's text for the leaves of sources, by their names."""
+    loaded = parse_recipe(recipe, "recipe.yaml")
+    return make_plan(loaded, listings, None, [], {}, destination, memory, workers)
+
+
 def configs(config: Mapping[str, Any] | None) -> Configs:
     """The config.json files of one source, which has this one, or none."""
     layers = [] if config is None else [Layer("config.json", config)]
@@ -89,3 +104,10 @@ def fates(plan: Plan) -> dict[str, str]:
 def transfers_of(plan: Plan) -> dict[str, str]:
     """How each output comes into the destination (`link`, `copy` or `compute`), by its key."""
     return {step.leaf.key.text: step.transfer.value for step in plan.steps}
+
+
+def problems_of(action: Callable[..., object], *given: object, **options: object) -> tuple[Problem, ...]:
+    """The problems for which planning is refused: `problems_of(plan_of, text, leaves)`."""
+    with pytest.raises(PlanError) as caught:
+        action(*given, **options)
+    return caught.value.problems
