@@ -24,7 +24,6 @@ def test_a_missing_library_has_the_command_that_installs_it(
     (problem,) = caught.value.problems
     assert problem.message == "this needs it, which is not installed"
     assert problem.hint == f"Install it: `pip install {PACKAGES[library]}`."
-    assert caught.value.exit_code == 2
 
 
 @pytest.mark.parametrize(

@@ -50,7 +50,6 @@ def test_a_run_that_did_something_else_is_not_resumed(
     kept = ended_by(stopped(), tmp_path / "out")
     with pytest.raises(PlanError) as caught:
         go_on(tmp_path / "out", {**IDENTITY, **changes})
-    assert caught.value.exit_code == 2
     assert str(caught.value) == (
         f"{kept} cannot be resumed: {says}\n"
         "  Without `resume=True`, the run removes it and starts from the beginning."
@@ -127,9 +126,8 @@ def test_a_run_whose_lock_was_removed_loses_its_directory_to_the_next_one(
                 assert second.notices == (f"removed {first.directory}, which an unfinished run left behind",)
                 begin_work(second, 2)
             (second.tree / "_METADATA").write_text(NEW)
-            with pytest.raises(DestinationError, match="was taken over or removed during this run") as caught:
+            with pytest.raises(DestinationError, match="was taken over or removed during this run"):
                 first.publish()
-            assert caught.value.exit_code == 4
             second.publish()
             first.lock.confirm()
     assert found(tmp_path / "out") == NEW

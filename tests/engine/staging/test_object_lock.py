@@ -62,7 +62,7 @@ def test_of_two_that_take_over_one_wins(store: KeyValueStore, monkeypatch: pytes
 
 def test_a_lost_lock_ends_the_run_at_its_next_object(store: KeyValueStore) -> None:
     with (
-        pytest.raises(DestinationError, match="on elsewhere has taken over this destination") as caught,
+        pytest.raises(DestinationError, match="on elsewhere has taken over this destination"),
         staged(URL) as staging,
     ):
         draft = store_of(staging.work)[0]
@@ -70,7 +70,6 @@ def test_a_lost_lock_ends_the_run_at_its_next_object(store: KeyValueStore) -> No
         put_lock(store, elsewhere())
         staging.lock.renew()  # what the thread does
         draft.put("d/1", b"x")
-    assert caught.value.exit_code == 4
     found = at(URL)
     assert "d/1" not in found
     assert json.loads(found[LOCK])["owner"]["host"] == "elsewhere"
@@ -157,7 +156,6 @@ def test_the_marker_of_another_run_is_not_taken_for_ones_own(tmp_path: Path) -> 
 
     (tmp_path / "bucket").mkdir()
     with registered("kv", lambda root: Overtaken(root, tmp_path / "bucket")):
-        with pytest.raises(DestinationError, match="another process has written it") as caught:
+        with pytest.raises(DestinationError, match="another process has written it"):
             run(URL, "new")
-        assert caught.value.exit_code == 4
         assert set(at(URL)["commit_success.txt"]) == {0}

@@ -159,9 +159,8 @@ def test_nothing_is_there_before_publication_and_nothing_else_after(bench: Bench
 
 def test_the_older_checkpoint_is_whole_until_it_is_replaced(bench: Bench) -> None:
     bench.run(OLD)
-    with pytest.raises(DestinationError) as caught:
+    with pytest.raises(DestinationError):
         bench.run(NEW)
-    assert caught.value.exit_code == 4
     assert bench.value() == OLD
     with life.staged(bench.stage(overwrite=True)) as at:
         bench.write(at, NEW)
@@ -251,9 +250,8 @@ def test_what_is_kept_is_removed_by_a_run_that_does_not_resume(bench: Bench) -> 
 def test_another_plan_is_not_resumed(bench: Bench) -> None:
     bench.fail(stopped())
     before = bench.left()
-    with pytest.raises(PlanError, match="cannot be resumed: it was written with another recipe") as caught:
+    with pytest.raises(PlanError, match="cannot be resumed: it was written with another recipe"):
         bench.run(NEW, resume=True, identity=IDENTITY | {"plan": "other"})
-    assert caught.value.exit_code == 2
     assert bench.left() == before
 
 
@@ -318,9 +316,8 @@ def note(owner: owners.Owner) -> bytes:
 
 def test_of_two_runs_the_first_wins(bench: Bench) -> None:
     with life.staged(bench.stage()) as at:
-        with pytest.raises(DestinationError, match=f"process {os.getpid()} .*is writing this") as caught:
+        with pytest.raises(DestinationError, match=f"process {os.getpid()} .*is writing this"):
             bench.run("second")
-        assert caught.value.exit_code == 4
         bench.write(at, NEW)
         at.publish()
     assert (bench.value(), bench.left()) == (NEW, [])
@@ -399,7 +396,6 @@ def test_a_run_whose_lock_another_one_has_does_not_publish(bench: Bench) -> None
         bench.write(at, NEW)
         bench.put_lock(note(other_run(**ELSEWHERE)))
         at.publish()
-    assert caught.value.exit_code == 4
     said = f"{bench.lock().place}: process 1 on elsewhere has taken over this destination during this run"
     assert str(caught.value).startswith(said)
     assert "Nothing was published." in str(caught.value)
