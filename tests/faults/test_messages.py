@@ -9,7 +9,6 @@ import pytest
 from tests.faults.calls import Fault
 from tests.faults.runs import Run
 from tests.faults.scenarios import Bench, check_message, flowing
-from tests.support.generations import staged
 
 
 def told(run: Run) -> str:
@@ -77,16 +76,6 @@ def test_a_run_that_was_killed(bench: Callable[[str], Bench]) -> None:
     said = flowing(at.check_next_run(killed).out)
     assert "which has ended without finishing" in said
     assert "which an unfinished run left behind" in said
-
-
-@pytest.mark.slow("starts a program; tests of stages have the refusal")
-def test_a_run_beside_another(bench: Callable[[str], Bench]) -> None:
-    """The lock is that of a process that lives: this one, which holds it by its own means."""
-    at = bench("npz-npz")
-    with staged(at.out, one_file=True):
-        run = at.run()
-    assert run.code == 4
-    assert re.search(r"process \d+ .*is writing this destination", told(run)), run
 
 
 def test_a_message_that_is_none_is_noticed() -> None:
