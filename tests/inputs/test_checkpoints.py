@@ -14,7 +14,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import dask.array
 import flax.serialization
 import jax
 import jax.numpy as jnp
@@ -144,31 +143,17 @@ def test_what_a_checkpoint_says_of_itself(orbax: Path, tmp_path: Path) -> None:
 
 def test_texts_empty_nodes_and_random_keys(tmp_path: Path) -> None:
     key = jax.random.key(3)
-    tree = {
-        "e": {},
-        "l": [1, 2.5],
-        "n": None,
-        "t": (),
-        "s": "text",
-        "k": key,
-        "p": (jnp.ones(2), jnp.zeros(1)),
-    }
+    plain = {"e": {}, "n": None, "t": (), "s": "text"}
     with checkpoints.quiet():
+        tree = {**plain, "l": [1, 2.5], "k": key, "p": (jnp.ones(2), jnp.zeros(1))}
         ocp.PyTreeCheckpointer().save(tmp_path / "a", tree)
     opened = ckpt_surgery.open(tmp_path / "a")
     assert (opened["e"], opened["n"], opened["t"], opened["s"]) == ({}, None, (), "text")
     assert (opened["k"].dtype, opened["k"].shape, opened["k"].prng_impl) == (np.uint32, (2,), "threefry2x32")
     np.testing.assert_array_equal(opened["k"].get(), jax.random.key_data(key))
     assert (float(opened["l/1"]), opened["l"].tree[1]) == (2.5, opened["l/1"])
-    assert opened.tree == {
-        "e": {},
-        "n": None,
-        "t": (),
-        "s": "text",
-        "k": opened["k"],
-        "l": [opened["l/0"], opened["l/1"]],
-        "p": [opened["p/0"], opened["p/1"]],
-    }
+    lists = {"l": [opened["l/0"], opened["l/1"]], "p": [opened["p/0"], opened["p/1"]]}
+    assert opened.tree == {**plain, "k": opened["k"], **lists}
     shapes = jax.tree.map(lambda leaf: getattr(leaf, "shape", leaf), opened.tree)
     assert shapes["p"] == [(2,), (1,)]
     assert opened["p/0"].sharding == opened["p/0"]._leaf.sharding is not None
@@ -220,10 +205,7 @@ def save_big_zarr(path: Path) -> None:
 
 
 BIG_FORMATS: dict[str, tuple[Callable[[Path], Any], int]] = {
-    "orbax": (
-        save_big_orbax,
-        2 * 2**20,
-    ),  # two decoded chunks beside one another; compressed, they are smaller
+    "orbax": (save_big_orbax, 2 * 2**20),  # two decoded chunks; compressed, they are smaller
     "a.zarr": (save_big_zarr, 4 * 2**16),
     "a.safetensors": (lambda path: safetensors.numpy.save_file({"w": BIG}, path), 2**12),
     "a.npz": (lambda path: np.savez(path, w=BIG), 2**12),
@@ -254,23 +236,16 @@ def test_a_row_reads_only_its_chunks(name: str, tmp_path: Path) -> None:
 
 
 @linux
-def test_nothing_is_cached(tmp_path: Path) -> None:
-    path = tmp_path / "a.safetensors"
-    safetensors.numpy.save_file({"w": BIG}, path)
-    lazy = ckpt_surgery.open(path)["w"]
-    for _ in range(2):
-        before = bytes_read()
-        lazy.get()
-        assert bytes_read() - before >= BIG.nbytes
-
-
-@linux
-def test_opening_reads_no_array(tmp_path: Path) -> None:
+def test_opening_reads_no_array_and_reading_keeps_none(tmp_path: Path) -> None:
     safetensors.numpy.save_file({"w": BIG}, tmp_path / "a.safetensors")
     before = bytes_read()
     opened = ckpt_surgery.open(tmp_path / "a.safetensors")
     assert (opened["w"].shape, opened.tree["w"].dtype, opened.nbytes) == (BIG.shape, np.float32, BIG.nbytes)
     assert bytes_read() - before < 2**20
+    for _ in range(2):
+        before = bytes_read()
+        opened["w"].get()
+        assert bytes_read() - before >= BIG.nbytes
 
 
 def open_files(below: Path) -> list[str]:
@@ -358,13 +333,7 @@ def test_uint16_can_be_read_as_bfloat16(tmp_path: Path) -> None:
     np.testing.assert_array_equal(ckpt_surgery.restore(None, kept)["w"], bits, strict=True)
     with pytest.raises(UsageError, match="uint16"):
         ckpt_surgery.restore(None, read, uint16="keep")
-    with pytest.raises(UsageError, match="uint16"):
-        ckpt_surgery.open(read.path, uint16="bf16")  # type: ignore[arg-type]
-
-
-def test_uint16_of_a_tree_can_be_read_as_bfloat16() -> None:
-    tree = {"w": np.array([0x3F80, 0x4000], np.uint16), "shape": jax.ShapeDtypeStruct((2,), np.uint16)}
-    numbers = np.array([1, 2], ml_dtypes.bfloat16)
+    tree = {"w": bits, "shape": jax.ShapeDtypeStruct((2,), np.uint16)}
     read = ckpt_surgery.open(tree, uint16="bfloat16")
     np.testing.assert_array_equal(read["w"].get(), numbers, strict=True)
     drop = {"version": 1, "rules": [{"match": "shape", "drop": True}]}
@@ -372,13 +341,6 @@ def test_uint16_of_a_tree_can_be_read_as_bfloat16() -> None:
     difference = ckpt_surgery.diff(read, {"w": numbers}, values=True)
     assert (difference.changed, difference.only_a[0].key.text) == ((), "shape")
     assert [value.equal for value in difference.values or ()] == [True]
-
-
-def test_dask_reads_by_chunks(tmp_path: Path) -> None:
-    save_big_zarr(tmp_path / "a.zarr")
-    opened = ckpt_surgery.open(tmp_path / "a.zarr")
-    blocks = dask.array.from_array(opened["w"])
-    np.testing.assert_array_equal(blocks[100:200, :300].compute(), BIG[100:200, :300], strict=True)
 
 
 # --- closing, changes -------------------------------------------------------------------------------------
@@ -391,14 +353,9 @@ def test_nothing_is_read_once_it_is_closed(saved: tuple[Path, Mapping[str, Any]]
         assert not opened.closed
     assert opened.closed
     assert view.closed
-    reads: list[Callable[[], Any]] = [
-        lazy.get,
-        lambda: lazy[0],
-        narrow.get,
-        opened.statistics,
-        view.statistics,
-    ]
-    for read in (*reads, lambda: asyncio.run(lazy.get_async()), lambda: ckpt_surgery.plan(None, opened)):
+    reads: list[Callable[[], Any]] = [lazy.get, narrow.get, opened.statistics, view.statistics]
+    reads += [lambda: lazy[0], lambda: asyncio.run(lazy.get_async()), lambda: ckpt_surgery.plan(None, opened)]
+    for read in reads:
         with pytest.raises(UsageError, match="was closed"):
             read()
     assert (lazy.shape, narrow.dtype, len(opened)) == ((4, 3), np.int8, 4)
@@ -460,9 +417,7 @@ def test_reads_while_it_is_closed_end_in_data_or_a_refusal(orbax: Path) -> None:
         started.wait()
         try:
             while True:
-                np.testing.assert_array_equal(
-                    opened["params/layer0/kernel"].get(), FLAT["params/layer0/kernel"]
-                )
+                np.testing.assert_array_equal(opened["params/layer0/bias"].get(), np.ones(3))
         except UsageError:
             return True
 
@@ -492,11 +447,8 @@ def test_a_pickled_checkpoint_opens_again(tmp_path: Path) -> None:
         command = [sys.executable, "-c", PICKLED.format(key)]
         found = subprocess.run(command, input=pickle.dumps(opened), capture_output=True, check=True)
         assert found.stdout.decode().split() == [str(tmp_path / "run"), "3", "state", "66.0"]
-
-
-def test_a_lazy_array_says_that_it_cannot_be_pickled(orbax: Path) -> None:
-    with pytest.raises(UsageError, match="Pickle the checkpoint"):
-        pickle.dumps(ckpt_surgery.open(orbax)["step"])
+        with pytest.raises(UsageError, match="Pickle the checkpoint"):
+            pickle.dumps(opened[key])
 
 
 # --- as a source ------------------------------------------------------------------------------------------
@@ -504,23 +456,18 @@ def test_a_lazy_array_says_that_it_cannot_be_pickled(orbax: Path) -> None:
 
 def test_a_checkpoint_is_a_source(saved: tuple[Path, Mapping[str, Any]], tmp_path: Path) -> None:
     path, expected = saved
-    opened = ckpt_surgery.open(path)
+    opened, new = ckpt_surgery.open(path), tmp_path / "new"
     recipe = "version: 1\nrules:\n- {match: 'params/(.*)', to: 'model/\\1'}\n"
     plans = [ckpt_surgery.plan(recipe, source) for source in (opened, path)]
     assert plans[0].inputs == plans[1].inputs
     assert [step.transfer for step in plans[0].steps] == [step.transfer for step in plans[1].steps]
-    ckpt_surgery.apply(recipe, opened, dst=tmp_path / "new")
-    np.testing.assert_array_equal(
-        ckpt_surgery.open(tmp_path / "new")["model/layer0/kernel"].get(), expected["params/layer0/kernel"]
-    )
-    restored = ckpt_surgery.restore(recipe, opened)
-    np.testing.assert_array_equal(restored["model"]["layer0"]["kernel"], expected["params/layer0/kernel"])
+    ckpt_surgery.apply(recipe, opened, dst=new)
+    kernel, restored = expected["params/layer0/kernel"], ckpt_surgery.restore(recipe, opened)
+    np.testing.assert_array_equal(ckpt_surgery.open(new)["model/layer0/kernel"].get(), kernel)
+    np.testing.assert_array_equal(restored["model"]["layer0"]["kernel"], kernel)
     assert ckpt_surgery.inspect(opened) == ckpt_surgery.inspect(path)
     assert not ckpt_surgery.diff(opened, path, values=True).changed
-    assert (
-        ckpt_surgery.infer(opened, tmp_path / "new").recipe
-        == ckpt_surgery.infer(path, tmp_path / "new").recipe
-    )
+    assert ckpt_surgery.infer(opened, new).recipe == ckpt_surgery.infer(path, new).recipe
     assert ckpt_surgery.explain(None, opened, key="step").key == "step"
     ckpt_surgery.invert(recipe, opened)
     ckpt_surgery.plan(None, path, target=opened)

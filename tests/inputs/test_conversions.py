@@ -12,27 +12,19 @@ from safetensors.numpy import load_file, save_file
 import ckpt_surgery
 from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.inputs.conversions import choose_conversion
-from ckpt_surgery.inputs.models import known_models
 from tests.recipes import t5_layouts
-from tests.recipes.decoder_layouts import NARROW, Decoder, hf_config
+from tests.recipes.decoder_layouts import NARROW, hf_config
 from tests.recipes.leaves import hf_arrays
 from tests.recipes.test_t5 import filled
 from tests.support.command_line import run
 from tests.support.comparing import assert_same
 
 F32 = np.dtype(np.float32)
-FAMILIES = {kind: kind for kind in ("qwen2", "qwen3", "qwen3_moe", "gemma2", "mixtral")}
-"""Families of `decoder_layouts` by model_type; the others are like Llama."""
-
-
-def small(kind: str) -> Decoder:
-    d = NARROW[FAMILIES.get(kind, "llama3")]
-    return replace(d, layers=2)
 
 
 def save_model(path: Path, kind: str, **changes: Any) -> dict[str, np.ndarray]:
     """A model of Hugging Face with its config; returns its arrays."""
-    d = small(kind)
+    d = replace(NARROW.get(kind, NARROW["llama3"]), layers=2)
     path.mkdir()
     arrays = hf_arrays(d, F32)
     save_file(arrays, path / "model.safetensors")
@@ -41,23 +33,9 @@ def save_model(path: Path, kind: str, **changes: Any) -> dict[str, np.ndarray]:
     return arrays
 
 
-EACH = [
-    (kind, layout.name)
-    for model in known_models()
-    for kind in model.model_types
-    for layout in model.layouts
-    if kind in ("llama", "mistral", *FAMILIES) and layout.name != "flax"
-]
-"""The others are in `tests/recipes/test_published.py`."""
-SLOW = {"mixtral", "qwen3_moe", "gemma2", "qwen3"}
-
-
-@pytest.mark.parametrize(
-    ("kind", "to"),
-    [pytest.param(*one, marks=[pytest.mark.slow("one more case")] if one[0] in SLOW else []) for one in EACH],
-)
+@pytest.mark.parametrize(("kind", "to"), [("llama", "maxtext"), ("gemma2", "jax")])
 def test_there_and_back_by_the_record(tmp_path: Path, kind: str, to: str) -> None:
-    """Gemma's norms come back only nearly, as 1 was added to them."""
+    """Gemma's norms come back only nearly, as 1 was added to them; `tests/recipes` has all other layouts."""
     arrays = save_model(tmp_path / "hf", kind)
     there = ckpt_surgery.convert(tmp_path / "hf", tmp_path / "tree", to=to)
     assert there.plan.warnings == ()
@@ -130,29 +108,16 @@ def test_params_beside_the_layout(tmp_path: Path) -> None:
 
 WRONG = [
     # model_type and other entries, to, what is said
-    (
-        {},
-        "maxtex",
-        ["not a layout: `maxtex`; did you mean `maxtext`?", "There are jax, maxtext, tunix, flax, t5x, hf."],
-    ),
-    ({"model_type": "lama"}, "jax", ["the model_type `lama`, as config.json says; did you mean `llama`?"]),
+    ({}, "maxtex", ["did you mean `maxtext`?", "There are jax, maxtext, tunix, flax, t5x, hf."]),
     (
         {"model_type": "lama"},
         "jax",
-        ["There are recipes for llama, llama4, llama4_text, mistral, mixtral, qwen2, qwen3"],
+        ["config.json says; did you mean `llama`?", "There are recipes for llama,"],
     ),
     ({"model_type": None}, "jax", ["it is not known what model", "config.json has no `model_type`"]),
-    (
-        {"model_type": "mistral"},
-        "tunix",
-        ["no recipe converts Mistral to the layout tunix", "jax, maxtext, flax."],
-    ),
-    (
-        {"model_type": "t5"},
-        "t5x",
-        ["does not have the names of Hugging Face: no key matches `shared\\.weight`"],
-    ),
-    ({}, "hf", ["has the names of Hugging Face already: a key matches `model\\.embed_tokens\\.weight`"]),
+    ({"model_type": "mistral"}, "tunix", ["no recipe converts Mistral to the layout tunix"]),
+    ({"model_type": "t5"}, "t5x", ["does not have the names of Hugging Face: no key matches"]),
+    ({}, "hf", [r"has the names of Hugging Face already: a key matches `model\.embed_tokens"]),
     ({"model_type": "t5"}, "hf", ["none of the layouts of T5", "t5x (`target/token_embedder/embedding`)"]),
 ]
 

@@ -23,6 +23,7 @@ from ckpt_surgery.core.version import VERSION
 from ckpt_surgery.inputs.preparing import NO_HISTORY
 from tests.support.command_line import run
 from tests.support.documents import plan_json
+from tests.support.recipes import write_recipe
 
 ARRAYS = {"w": np.arange(12, dtype=np.float32).reshape(3, 4), "b": np.ones(4, ml_dtypes.bfloat16)}
 MODEL = {"model_type": "tiny", "heads": 2, "nested": {"layers": 3}}
@@ -42,6 +43,7 @@ params:
 rules: [{match: w, value: 'reshape(x, (3, -1))'}]
 """
 RECIPES = {"forward": FORWARD, "back": BACK, "other": "version: 1\nparams: {n: 3}\n", "same": "version: 1\n"}
+Recipe = Callable[[str], Path]
 
 
 @pytest.fixture
@@ -55,28 +57,16 @@ def model(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def recipe(tmp_path: Path) -> Callable[[str], Path]:
-    def path_of(name: str) -> Path:
-        path = tmp_path / f"{name}.yaml"
-        path.write_text(RECIPES[name])
-        return path
-
-    return path_of
+def recipe(tmp_path: Path) -> Recipe:
+    return lambda name: write_recipe(tmp_path, RECIPES[name], f"{name}.yaml")
 
 
 def metadata_of(path: Path) -> Any:
     return ckpt_surgery.inspect(path).metadata
 
 
-def digest(name: str) -> str:
-    return hashlib.sha256(RECIPES[name].encode()).hexdigest()
-
-
 def entry(name: str, **params: Any) -> dict[str, Any]:
-    return {f"{name}.yaml": {"sha256": digest(name), "params": params}}
-
-
-Recipe = Callable[[str], Path]
+    return {f"{name}.yaml": {"sha256": hashlib.sha256(RECIPES[name].encode()).hexdigest(), "params": params}}
 
 
 def test_orbax_finds_it_among_its_custom_metadata(model: Path, recipe: Recipe, tmp_path: Path) -> None:
@@ -92,14 +82,10 @@ def test_the_way_back_reads_it(model: Path, recipe: Recipe, tmp_path: Path) -> N
     for number, name in enumerate(["jax", "jax.safetensors", "jax.npz", "jax.zarr"]):
         applying.apply(recipe("forward"), model, dst=tmp_path / name, set=["rope=interleaved"])
         plan = applying.plan(recipe("back"), tmp_path / name)
-        assert {v.name: (v.value, v.entry, v.note) for v in plan.params} == {
-            "heads": (2, "heads", "the recorded config"),
-            "rope": (
-                "interleaved",
-                "ckpt_surgery/recipes/forward.yaml/params/rope",
-                "the record of the conversion",
-            ),
-        }, number
+        heads, rope = ((v.value, v.entry, v.note) for v in plan.params)
+        assert heads == (2, "heads", "the recorded config"), number
+        assert rope[::2] == ("interleaved", "the record of the conversion"), number
+        assert rope[1] == "ckpt_surgery/recipes/forward.yaml/params/rope"
         assert plan.warnings == ()
 
 
@@ -194,12 +180,8 @@ def test_set_wins_and_the_plan_says_where_values_come_from(model: Path, recipe: 
     plan = applying.plan(recipe("forward"), model)
     lines = [line.plain for line in plan_lines(plan, full=False, verbose=False, width=100)]
     assert lines[2:4] == ["params       heads=2  (config.json)", "             rope=half  (default)"]
-    assert plan_json(plan)["params"]["heads"] == {
-        "value": 2,
-        "origin": "config",
-        "entry": "heads",
-        "note": "config.json",
-    }
+    heads = {"value": 2, "origin": "config", "entry": "heads", "note": "config.json"}
+    assert plan_json(plan)["params"]["heads"] == heads
     plan = applying.plan(recipe("forward"), model, set=["heads=4"])
     lines = [line.plain for line in plan_lines(plan, full=False, verbose=False, width=100)]
     assert lines[2] == "params       heads=4  (--set)"
@@ -215,9 +197,6 @@ def test_without_a_config_the_plan_warns(model: Path, recipe: Recipe) -> None:
     assert plan.warnings == (f"by default heads=1: there is no config.json beside {model}",)
 
 
-FORMATS = {"orbax": "new", "safetensors": "new.safetensors", "npz": "new.npz", "zarr3": "new.zarr"}
-
-
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
@@ -227,7 +206,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("name", FORMATS.values())
+@pytest.mark.parametrize("name", ["new", "new.safetensors", "new.npz", "new.zarr"])
 def test_a_checkpoint_knows_how_it_was_made(here: Path, name: str) -> None:
     ckpt_surgery.apply("rename.yaml", "old.safetensors", dst=name, set={"to": "c"})
     history = ckpt_surgery.inspect(name).history
@@ -240,6 +219,7 @@ def test_a_checkpoint_knows_how_it_was_made(here: Path, name: str) -> None:
 
 
 def test_several_conversions_are_told_in_their_order(here: Path) -> None:
+    save_file({"a": np.ones(6, np.float32)}, "old.safetensors", metadata={"epoch": "3"})
     ckpt_surgery.apply("rename.yaml", "old.safetensors", dst="one")
     ckpt_surgery.apply("half.yaml", "one", dst="two")
     history = ckpt_surgery.inspect("two").history
@@ -249,8 +229,8 @@ def test_several_conversions_are_told_in_their_order(here: Path) -> None:
     text = run("inspect", "two").stdout
     assert "made from one (orbax) by half.yaml" in text
     assert "before that by rename.yaml with to=b" in text
-    assert history.recipes[1].sha256[:8] not in text
-    assert "metadata" not in text
+    assert 'metadata {"epoch": "3"}' in text
+    assert "sha256" not in text
 
 
 def test_json_has_the_history(here: Path) -> None:
@@ -261,14 +241,6 @@ def test_json_has_the_history(here: Path) -> None:
     assert document["history"]["sources"][0]["path"] == "old.safetensors"
     assert "2001-09-09 01:46 UTC" in run("inspect", "one").stdout
     assert document["metadata"]["ckpt_surgery"]["recipes"]
-
-
-def test_users_metadata_stay_as_they_are(here: Path) -> None:
-    save_file({"a": np.ones(6, np.float32)}, "old.safetensors", metadata={"epoch": "3"})
-    ckpt_surgery.apply("rename.yaml", "old.safetensors", dst="one")
-    text = run("inspect", "one").stdout
-    assert 'metadata {"epoch": "3"}' in text
-    assert "sha256" not in text
 
 
 def test_what_others_wrote_has_no_history(here: Path) -> None:

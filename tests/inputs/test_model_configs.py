@@ -71,7 +71,8 @@ def test_there_and_back_gives_what_transformers_loads(hf: Path, tmp_path: Path, 
     ckpt_surgery.convert(tmp_path / "first", tmp_path / "jax")  # through a copy
     ckpt_surgery.convert(tmp_path / "first", tmp_path / "jax", overwrite=True)
     assert ckpt_surgery.verify(tmp_path / "jax").notices == ()
-    done = ckpt_surgery.convert(tmp_path / "jax", tmp_path / "out", to="hf")
+    done = ckpt_surgery.convert(tmp_path / "jax", tmp_path / "out", to="hf", shard_size="2KB")
+    assert len(list((tmp_path / "out").glob("*.safetensors"))) > 1
     assert {one.name for one in done.companions} >= {"config.json", "tokenizer.json"}
     assert transformers.AutoTokenizer.from_pretrained(tmp_path / "out")("b").input_ids == [1]
     after = loaded(tmp_path / "out")
@@ -93,19 +94,8 @@ def test_a_saved_plan_and_the_command_line_write_it_too(hf: Path, tmp_path: Path
 @pytest.mark.parametrize(
     ("rules", "entries"),
     [
-        (
-            [{"match": r".*(embed_tokens|lm_head)\.weight", "value": "pad(x, axis=0, to=13)"}],
-            {"vocab_size": 13},
-        ),
         ([{"match": r".*(embed_tokens|lm_head)\.weight", "value": "x[:7]"}], {"vocab_size": 7}),
         ([{"match": r"model\.layers\.2\..*", "drop": True}], {"num_hidden_layers": 2}),
-        (
-            [
-                {"match": r"model\.layers\.0\..*", "drop": True},
-                {"match": r"model\.layers\.(\d+)\.(.*)", "to": r"model.layers.${int(g[1]) - 1}.\2"},
-            ],
-            {"num_hidden_layers": 2},
-        ),
         ([{"match": ".*", "value": "cast(x, 'bfloat16')"}], {"dtype": "bfloat16"}),
         (
             [
@@ -130,17 +120,14 @@ def test_numbers_that_the_weights_prove_are_corrected_and_told(
 
 
 def test_weights_that_are_not_quantized_any_more(hf: Path, tmp_path: Path) -> None:
+    done = ckpt_surgery.convert(hf, tmp_path / "same", format="safetensors")
+    assert (tmp_path / "same" / "config.json").read_bytes() == (hf / "config.json").read_bytes()
+    assert not any("config.json" in warning for warning in done.plan.warnings)
     said = config(hf)
     (hf / "config.json").write_text(json.dumps(said | {"quantization_config": {"quant_method": "mxfp4"}}))
     done = ckpt_surgery.convert(hf, tmp_path / "out", format="safetensors")
     assert any("`quantization_config`" in warning for warning in done.plan.warnings)
     assert config(tmp_path / "out") == said
-
-
-def test_what_agrees_comes_along_byte_for_byte(hf: Path, tmp_path: Path) -> None:
-    done = ckpt_surgery.convert(hf, tmp_path / "out", format="safetensors")
-    assert (tmp_path / "out" / "config.json").read_bytes() == (hf / "config.json").read_bytes()
-    assert not any("config.json" in warning for warning in done.plan.warnings)
 
 
 def test_layers_of_a_decoder_that_has_an_entry_of_its_own(tmp_path: Path) -> None:
@@ -172,11 +159,9 @@ def test_what_the_weights_only_contradict_is_told(hf: Path, tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("place", "given"),
     [
-        *(("beside", "item"), ("run", "run"), ("step", "item"), ("item", "item")),
+        *(("beside", "item"), ("item", "item")),
         # Each takes two conversions, and the same walk upwards finds them.
-        *map(
-            slow, (("beside", "run"), ("beside", "step"), ("run", "step"), ("run", "item"), ("step", "step"))
-        ),
+        *map(slow, (("run", "run"), ("step", "item"), ("beside", "run"), ("run", "step"))),
     ],
 )
 def test_a_config_beside_a_run_or_in_it(hf: Path, tmp_path: Path, place: str, given: str) -> None:

@@ -106,17 +106,13 @@ def test_in_any_source_and_a_policy_can_drop_it() -> None:
 
 def test_inspect_and_diff_report_objects() -> None:
     tree = {"w": W, "t": torch.ones(3), "f": print, "p": ...}
-    listed = {leaf.key.text: (leaf.kind, leaf.type) for leaf in ckpt_surgery.inspect(tree).leaves}
-    assert listed == {
-        "p": (LeafKind.OBJECT, "ellipsis"),
-        "t": (LeafKind.OBJECT, "torch.Tensor"),
-        "w": (LeafKind.ARRAY, None),
-    }
+    listed = [(leaf.key.text, leaf.kind, leaf.type) for leaf in ckpt_surgery.inspect(tree).leaves]
+    objects = [("p", LeafKind.OBJECT, "ellipsis"), ("t", LeafKind.OBJECT, "torch.Tensor")]
+    assert listed == [*objects, ("w", LeafKind.ARRAY, None)]
     assert [leaf.key.text for leaf in ckpt_surgery.diff(tree, {"w": W}).only_a] == ["p", "t"]
-    (change,) = ckpt_surgery.diff({"a": torch.ones(3)}, {"a": W}).changed
-    assert change.what == ("kind",)
-    (change,) = ckpt_surgery.diff({"a": torch.ones(3)}, {"a": b"x"}).changed
-    assert change.what == ("value",)
+    for other, what in ((W, "kind"), (b"x", "value")):
+        (change,) = ckpt_surgery.diff({"a": torch.ones(3)}, {"a": other}).changed
+        assert change.what == (what,)
     same = ckpt_surgery.diff({"a": torch.ones(3)}, {"a": torch.zeros(3)}, values=True)
     assert ([one.key for one in same.uncompared], same.different) == (["a"], True)
 
@@ -146,7 +142,6 @@ def test_a_placeholder_stays_where_one_was_requested(tmp_path: Path) -> None:
     ("rule", "message"),
     [
         ({"match": "opt/0", "drop": True}, "The list `opt` has 2 elements but none at index 0"),
-        ({"match": "opt/1/.*", "drop": True}, "The list `opt` has 2 elements but none at index 1"),
         ({"match": "w", "to": "opt/[4]"}, "The list `opt` has 4 elements but none at index 3"),
         ({"match": "w", "to": "opt/w"}, "`opt` would be both a list and a dict"),
     ],
@@ -159,8 +154,5 @@ def test_lists_with_gaps_are_refused_by_all_alike(rule: dict[str, Any], message:
     assert [(problem.code, problem.message) for problem in caught.value.problems] == found
     assert [code for code, text in found if text.startswith(message)] == [Code.UNSUITED]
     assert not (tmp_path / "c").exists()
-
-
-def test_the_end_of_a_list_can_go() -> None:
     result = ckpt_surgery.restore(rules({"match": "opt/2", "drop": True}), {"opt": (W, W + 1, W)})
-    np.testing.assert_array_equal(np.stack(result["opt"]), [W, W + 1])
+    np.testing.assert_array_equal(np.stack(result["opt"]), [W, W + 1])  # the end of a list can go

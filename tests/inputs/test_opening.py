@@ -31,9 +31,8 @@ def test_paths_and_trees(model: str) -> None:
 
 @pytest.mark.parametrize("option", [{"step": 3}, {"item": "x"}, {"src_format": "npz"}])
 def test_a_tree_has_neither_steps_nor_items(option: Any) -> None:
-    with pytest.raises(
-        UsageError, match=f"a tree in memory: it has no {next(iter(option)).removeprefix('src_')}"
-    ):
+    (name,) = option
+    with pytest.raises(UsageError, match=f"a tree in memory: it has no {name.removeprefix('src_')}"):
         open_input(InMemory(TREE), **option)
 
 
@@ -64,9 +63,7 @@ def test_a_config_in_the_working_directory_is_not_that_of_a_tree(
     plan = ckpt_surgery.plan(recipe, TREE)
     assert [param.value for param in plan.params] == [1]
     asked = {"version": 1, "rules": [{"match": "a", "value": "x * config['n']"}]}
-    with pytest.raises(
-        ckpt_surgery.SurgeryError, match=r"\(tree\) is in memory, where no config is beside it"
-    ):
+    with pytest.raises(ckpt_surgery.SurgeryError, match=r"\(tree\) is in memory, where no config is"):
         ckpt_surgery.plan(asked, TREE)
 
 

@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 from pathlib import Path
 
 import numpy as np
@@ -17,13 +16,10 @@ from ckpt_surgery.inputs.output_files import CheckpointPath, check_documents, wr
 from tests.formats.tensorflow.bundles import Piece, save_pieces
 from tests.support.command_line import run
 from tests.support.directories import copy_of, names, state_of
+from tests.support.failing import raising
 from tests.support.recipes import write_recipe
 
 REFUSED = "a document cannot be written over or into"
-
-
-def checkpoints_at(*paths: Path) -> list[CheckpointPath]:
-    return [CheckpointPath(str(path)) for path in paths]
 
 
 # --- where ------------------------------------------------------------------------------------------------
@@ -76,7 +72,9 @@ def test_a_checkpoint_that_only_its_format_opens(tmp_path: Path) -> None:
 def test_sources_are_not_opened_where_names_tell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "src").mkdir()
     monkeypatch.setattr(opening, "open_source", None)
-    check_documents([tmp_path / "new.json"], checkpoints_at(tmp_path / "src", tmp_path / "in" / "x.npz"))
+    check_documents(
+        [tmp_path / "new.json"], [CheckpointPath(f"{tmp_path}/{name}") for name in ("src", "in/x.npz")]
+    )
 
 
 # --- the commands -----------------------------------------------------------------------------------------
@@ -97,9 +95,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_recipe(tmp_path, "version: 1\nhooks: hooks.py\n").rename(tmp_path / "hooked.yaml")
     (tmp_path / "keys.txt").write_text("w float64[3]\n")
     ckpt_surgery.convert(tmp_path / "hf" / "snapshots" / "main", tmp_path / "orbax")
-    ckpt_surgery.plan(
-        tmp_path / "copy.yaml", tmp_path / "m", dst=tmp_path / "planned.npz", out=tmp_path / "plan.json"
-    )
+    out = {"dst": tmp_path / "planned.npz", "out": tmp_path / "plan.json"}
+    ckpt_surgery.plan(tmp_path / "copy.yaml", tmp_path / "m", **out)
     os.link(tmp_path / "orbax" / "_METADATA", tmp_path / "hard.json")
     (tmp_path / "soft.json").symlink_to("orbax/_METADATA")
     (tmp_path / "way").symlink_to("orbax")
@@ -110,21 +107,16 @@ SHARD = "hf/snapshots/main/model-00002-of-00002.safetensors"
 OVER = [
     ("plan copy.yaml orbax {}", "orbax/_METADATA"),
     ("plan copy.yaml orbax {}", "orbax/new.json"),
-    ("plan copy.yaml orbax {}", "orbax"),
     ("plan copy.yaml orbax {}", "hard.json"),
     ("plan copy.yaml orbax {}", "soft.json"),
     ("plan copy.yaml orbax {}", "copy.yaml"),
     ("plan copy.yaml m {}", "m.index"),
     ("plan copy.yaml m {}", "m.data-00000-of-00001"),
-    ("plan copy.yaml m {}", "m.meta"),
-    ("plan copy.yaml m.index {}", "m.data-00000-of-00001"),
     ("plan copy.yaml m {}", "config.json"),
     ("plan copy.yaml m {}", "m.ckpt_surgery.json"),
     ("plan copy.yaml m --target keys.txt {}", "keys.txt"),
-    ("plan copy.yaml m --target orbax {}", "orbax/_METADATA"),
     ("plan copy.yaml m out.npz {}", "out.npz"),
     ("plan copy.yaml m made --overwrite {}", "made/x.json"),
-    ("plan hooked.yaml m {}", "hooks.py"),
     ("plan hooked.yaml m --allow-hooks {}", "hooks.py"),
     ("plan copy.yaml hf/snapshots/main {}", "hf/blobs/0"),
     ("plan copy.yaml hf/snapshots/main/model.safetensors.index.json {}", "hf/blobs/1"),
@@ -132,26 +124,19 @@ OVER = [
 ]
 APPLIED = [
     ("apply copy.yaml m out.npz {}", "m.index"),
-    ("apply copy.yaml m out.npz --dry-run {}", "m.index"),
     ("apply copy.yaml orbax made --overwrite {}", "made/x.json"),
     ("apply copy.yaml orbax out {}", "out.ckpt_surgery.json"),
     ("apply hooked.yaml orbax out --allow-hooks {}", "hooks.py"),
     ("apply plan.json {}", "m.index"),
-    ("apply plan.json {}", "m.data-00000-of-00001"),
     ("apply plan.json {}", "planned.npz"),
     ("apply plan.json {}", "plan.json"),
     ("apply plan.json out.npz {}", "out.npz"),
     ("convert orbax out {}", "orbax/_METADATA"),
-    ("convert hf/snapshots/main out {}", "hf/blobs/0"),
     ("plan copy.yaml m --out new.json {}", "new.json"),  # over the other document
     ("inspect orbax {}", "orbax/_METADATA"),
     ("inspect orbax {}", "way/new.json"),
     ("inspect orbax/ {}", "orbax.ckpt_surgery.json"),
     ("inspect m {}", "orbax/../m.index"),
-    ("inspect m {}", "m.index"),
-    ("inspect m --stats {}", "m.index"),
-    ("inspect m {}", "config.json"),
-    ("diff orbax m {}", "m.index"),
     ("diff m orbax {}", "hard.json"),
     ("diff m orbax --values {}", "orbax/d/new"),
 ]
@@ -199,11 +184,9 @@ def test_documents_elsewhere_are_written(
         assert done.exit_code == 0, done.output
         assert json.loads((place / "old.json").read_text())
     after = state_of(place)
-    assert {name: after[name] for name in before if name != "old.json"} == {
-        name: before[name] for name in before if name != "old.json"
-    }
-    records = {"out.npz.ckpt_surgery.json"}
-    assert after.keys() - before.keys() == {"m.json", "new-plan.json", "out.npz"} | records
+    assert [name for name in before if after[name] != before[name]] == ["old.json"]
+    made = {"m.json", "new-plan.json", "out.npz", "out.npz.ckpt_surgery.json"}
+    assert after.keys() - before.keys() == made
 
 
 def test_the_packaged_recipe_is_not_replaced(
@@ -223,19 +206,15 @@ def test_a_document_is_replaced_in_one_step(tmp_path: Path) -> None:
     path = tmp_path / "x.json"
     path.write_bytes(b"old")
     path.chmod(0o640)
-    shutil.copy(path, tmp_path / "before")
     os.link(path, tmp_path / "linked")
     write_document(path, b"new")
     assert path.read_bytes() == b"new"
     assert path.stat().st_mode & 0o777 == 0o640
     assert (tmp_path / "linked").read_bytes() == b"old"
-    assert names(tmp_path) == ["before", "linked", "x.json"]
-
-
-def test_a_new_document_has_the_usual_mode(tmp_path: Path) -> None:
-    write_document(str(tmp_path / "x.json"), b"new")
+    write_document(str(tmp_path / "new.json"), b"new")
     (tmp_path / "usual").touch()
-    assert (tmp_path / "x.json").stat().st_mode == (tmp_path / "usual").stat().st_mode
+    assert (tmp_path / "new.json").stat().st_mode == (tmp_path / "usual").stat().st_mode
+    assert names(tmp_path) == ["linked", "new.json", "usual", "x.json"]
 
 
 def test_a_link_stays_a_link(tmp_path: Path) -> None:
@@ -250,27 +229,21 @@ def test_a_link_stays_a_link(tmp_path: Path) -> None:
     assert names(tmp_path / "there") == ["none.json", "old.json"]
 
 
-@pytest.mark.parametrize("failing", ["fsync", "replace", "chmod"])
+FULL = OSError(28, "No space left on device")
+
+
+@pytest.mark.parametrize(
+    ("failing", "failure"),
+    [("fsync", FULL), ("replace", FULL), ("chmod", FULL), ("fsync", KeyboardInterrupt())],
+)
 def test_a_document_that_fails_leaves_the_old_one(
-    failing: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    failing: str, failure: BaseException, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "x.json").write_bytes(b"old")
-
-    def full(*args: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, failing, full)
-    with pytest.raises(StorageError, match=r"x\.json: No space left on device\n  Free some space"):
+    monkeypatch.setattr(os, failing, raising(lambda: failure))
+    with pytest.raises((StorageError, KeyboardInterrupt)) as caught:
         write_document(tmp_path / "x.json", b"new")
+    if failure is FULL:
+        assert "x.json: No space left on device\n  Free some space" in str(caught.value)
     assert (tmp_path / "x.json").read_bytes() == b"old"
     assert names(tmp_path) == ["x.json"]
-
-
-def test_an_interrupted_document_leaves_the_old_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted(*args: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(os, "fsync", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        write_document(tmp_path / "x.json", b"new")
-    assert names(tmp_path) == []

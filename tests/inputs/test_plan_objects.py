@@ -18,7 +18,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from safetensors.numpy import load_file, save_file
 
 import ckpt_surgery
-from ckpt_surgery.errors import Code, PlanError, SourceError, SourcesChanged, UsageError
+from ckpt_surgery.errors import Code, SourceError, SourcesChanged, UsageError
 from ckpt_surgery.migration.recipes import MigratedRecipe
 from ckpt_surgery.planner.identity import plan_digest
 from ckpt_surgery.planner.plan import origin_of
@@ -49,33 +49,14 @@ def abstract() -> Any:
 
 def test_apply_carries_out_a_plan_without_its_recipe(source: Path, recipe: Callable[[str], Path]) -> None:
     path = recipe(RECIPE)
-    out = source.parent / "out.safetensors"
+    out, elsewhere = (source.parent / f"{name}.safetensors" for name in ("out", "elsewhere"))
     plan = ckpt_surgery.plan(path, source, dst=out)
     path.unlink()
     result = ckpt_surgery.apply(plan)
-    assert_same(load_file(out), DOUBLED)
     assert plan_json(result.plan) == plan_json(plan)
-
-
-def test_a_plan_is_carried_out_more_than_once_and_elsewhere(source: Path) -> None:
-    plan = ckpt_surgery.plan(RECIPE, source, format="safetensors")
-    for name in ("one", "two"):
-        seen: list[Any] = []
-        ckpt_surgery.apply(
-            plan, dst=source.parent / name, memory="1GiB", workers=1, verify="full", on_plan=seen.append
-        )
-        assert_same(load_file(source.parent / name / "model.safetensors"), DOUBLED)
-        assert [one.steps[0].leaf.key for one in seen] == [plan.steps[0].leaf.key]
-
-
-def test_a_plan_holds_elsewhere(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    plan = ckpt_surgery.plan(RECIPE, "old.safetensors", dst="new.safetensors")
-    (tmp_path / "below").mkdir()
-    monkeypatch.chdir("below")
-    ckpt_surgery.apply(plan)
-    assert_same(load_file(tmp_path / "new.safetensors"), DOUBLED)
-    assert os.listdir() == []
+    ckpt_surgery.apply(plan, dst=elsewhere, memory="1GiB", workers=1, verify="full")
+    for file in (out, elsewhere):
+        assert_same(load_file(file), DOUBLED)
 
 
 def test_hooks_are_not_loaded_again(source: Path, tmp_path: Path, recipe: Callable[[str], Path]) -> None:
@@ -120,13 +101,8 @@ def test_trees_are_those_of_the_plan(tmp_path: Path) -> None:
 
 def test_a_plan_of_a_merge_changes_the_config_too(tmp_path: Path) -> None:
     save_model(tmp_path / "base", model_arrays("models", "base"), dtype="float32")
-    config = save_config(
-        tmp_path / "merge.yaml",
-        {
-            "merge_method": "passthrough",
-            "slices": [{"sources": [{"model": str(tmp_path / "base"), "layer_range": [0, 1]}]}],
-        },
-    )
+    slices = [{"sources": [{"model": str(tmp_path / "base"), "layer_range": [0, 1]}]}]
+    config = save_config(tmp_path / "merge.yaml", {"merge_method": "passthrough", "slices": slices})
     ckpt_surgery.merge(config, tmp_path / "wanted")
     ckpt_surgery.apply(ckpt_surgery.plan_merge(config), dst=tmp_path / "new")
     wanted, made = (json.loads((tmp_path / name / "config.json").read_text()) for name in ("wanted", "new"))
@@ -143,10 +119,7 @@ def test_plan_restore_is_what_restore_does(source: Path, recipe: Callable[[str],
     plan = ckpt_surgery.plan_restore(path, source, target=target)
     wanted = flatten_dict(ckpt_surgery.restore(path, source, target=target, on_plan=seen.append), sep="/")
     assert plan_json(plan) == plan_json(seen[0])
-    assert {step.leaf.key.text: str(step.leaf.spec) for step in plan.steps} == {
-        "b": "float32[3]",
-        "x/w": "bfloat16[2,4]",
-    }
+    assert [str(step.leaf.spec) for step in plan.steps] == ["float32[3]", "bfloat16[2,4]"]
     path.unlink()
     for options in ({}, {"memory": "1GiB", "workers": 1}):
         assert_same(flatten_dict(ckpt_surgery.restore(plan, **options), sep="/"), wanted)
@@ -229,12 +202,10 @@ def test_what_a_plan_has_decided_cannot_be_said_again(
     assert problem.hint == f"Leave out {named}, or make the plan again."
 
 
-@pytest.mark.parametrize("option", ["target", "shardings", "step", "set"])
-def test_what_a_plan_of_arrays_has_decided_cannot_be_said_again(option: str, source: Path) -> None:
+def test_what_a_plan_of_arrays_has_decided_cannot_be_said_again(source: Path) -> None:
     plan = ckpt_surgery.plan_restore(RECIPE, source, target=abstract())
-    value: Any = {"set": {"a": 1}, "step": 2}.get(option, jax.devices()[0])
-    with pytest.raises(UsageError, match=f"Leave out `{option}=…`"):
-        ckpt_surgery.restore(plan, **{option: value})
+    with pytest.raises(UsageError, match="Leave out `shardings=…`"):
+        ckpt_surgery.restore(plan, shardings=jax.devices()[0])
 
 
 def test_a_plan_of_the_other_function_is_refused(source: Path) -> None:
@@ -260,24 +231,6 @@ def test_a_plan_remembers_without_being_another(source: Path) -> None:
         assert vars(other).keys() == vars(same).keys()
         with pytest.raises(UsageError, match="Give the Plan itself"):
             ckpt_surgery.apply(other, dst=source.parent / "new")
-
-
-def test_a_plan_that_comes_out_differently_is_refused(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    plan = ckpt_surgery.plan(RECIPE, source)
-    other = ckpt_surgery.plan("version: 1\n", source)
-    monkeypatch.setattr("ckpt_surgery.inputs.preparing.make_plan", lambda *arguments: other)
-    with pytest.raises(PlanError, match=r"came out differently: `x/w`, `a/w`"):
-        ckpt_surgery.apply(plan, dst=source.parent / "new")
-
-
-def test_a_plan_brings_no_permission_to_replace(source: Path) -> None:
-    out = source.parent / "new.safetensors"
-    save_file({"z": np.ones(1)}, out)
-    plan = ckpt_surgery.plan(RECIPE, source, dst=out, overwrite=True)
-    with pytest.raises(ckpt_surgery.DestinationError):
-        ckpt_surgery.apply(plan)
-    ckpt_surgery.apply(plan, overwrite=True)
-    assert_same(load_file(out), DOUBLED)
 
 
 def test_a_run_of_a_plan_goes_on(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,18 +21,13 @@ from ckpt_surgery.planner.options import DestinationOptions
 from ckpt_surgery.storage import linking
 from ckpt_surgery.storage.listing import data_file
 from tests.support.key_value import key_value
+from tests.support.recipes import write_recipe
 
 
 @pytest.fixture
 def model(tmp_path: Path) -> str:
     path = tmp_path / "model.safetensors"
     save_file({"a": np.ones((4, 2), np.float32)}, path, {"run": "a17"})
-    return str(path)
-
-
-def recipe(tmp_path: Path, text: str) -> str:
-    path = tmp_path / "recipe.yaml"
-    path.write_text(f"version: 1\n{text}")
     return str(path)
 
 
@@ -51,7 +46,8 @@ def test_the_format_is_the_first_that_is_named(
     dst: str | None, given: str | None, output: str, format: str, model: str, tmp_path: Path
 ) -> None:
     where = None if dst is None else str(tmp_path / dst)
-    request = Request(recipe(tmp_path, output), (model,), where, format=given)
+    recipe = write_recipe(tmp_path, f"version: 1\n{output}")
+    request = Request(str(recipe), (model,), where, format=given)
     assert prepare(request).destination.format == format
 
 
@@ -70,23 +66,20 @@ def test_a_full_disk_is_found_before_the_first_byte(
         free = 31  # the array has 32 bytes
 
     monkeypatch.setattr("shutil.disk_usage", lambda path: Usage)
-    path = recipe(tmp_path, "rules: [{match: a, value: x * 2}]")
+    recipe = "version: 1\nrules: [{match: a, value: x * 2}]"
     for run in (ckpt_surgery.plan, ckpt_surgery.apply):
         with pytest.raises(StorageError, match=r"32 B are to be written, 31 B are free"):
-            run(path, model, dst=tmp_path / "out")
+            run(recipe, model, dst=tmp_path / "out")
     Usage.free = 32
-    ckpt_surgery.plan(path, model, dst=tmp_path / "out")
-
-
-def donated() -> Any:
-    array = jax.numpy.ones(3)
-    array.delete()
-    return array
+    ckpt_surgery.plan(recipe, model, dst=tmp_path / "out")
 
 
 @pytest.mark.parametrize("where", ["memory", "disk"])
 def test_leaves_that_are_read_need_values(where: str, tmp_path: Path) -> None:
-    tree = {"a": [jax.ShapeDtypeStruct((2,), np.float32)] * 12, "d": donated(), "w": np.ones(2, np.float32)}
+    donated = jax.numpy.ones(3)
+    donated.delete()
+    tree = {"a": [jax.ShapeDtypeStruct((2,), np.float32)] * 12, "d": donated, "w": np.ones(2, np.float32)}
+    assert len(ckpt_surgery.plan(None, tree).steps) == 14  # a plan alone needs no values
 
     def carried_out(rules: str, plans: list[ckpt_surgery.Plan]) -> Any:
         recipe = f"version: 1\nrules:\n- {rules}\n"
@@ -101,11 +94,6 @@ def test_leaves_that_are_read_need_values(where: str, tmp_path: Path) -> None:
     assert (plans, list(tmp_path.iterdir())) == ([], [])
     carried_out("{match: 'a/.*|d', drop: true}", plans)
     assert [step.leaf.key.text for step in plans[0].steps] == ["w"]
-
-
-def test_a_plan_alone_needs_no_values() -> None:
-    made = ckpt_surgery.plan(None, {"a": jax.ShapeDtypeStruct((2,), np.float32)})
-    assert [str(step.leaf.spec) for step in made.steps] == ["float32[2]"]
 
 
 def options(dst: str | Path | None = None, **given: Any) -> DestinationOptions:

@@ -53,31 +53,21 @@ def test_runs_have_the_same_options_everywhere(function: Callable[..., Any]) -> 
 
 
 @pytest.mark.parametrize(
-    ("call", "says"),
+    ("function", "option", "says"),
     [
-        (
-            lambda: ckpt_surgery.plan("r", "a", dst_itm="x"),  # type: ignore[call-arg]
-            "plan() has no option `dst_itm`; did you mean `dst_item`?",
-        ),
-        (lambda: ckpt_surgery.apply("r", "a", out="x"), "apply() has no option `out`"),  # type: ignore[call-arg]
-        (lambda: ckpt_surgery.convert("a", "b", target="x"), "convert() has no option `target`"),  # type: ignore[call-arg]
-        (lambda: ckpt_surgery.convert("a", "b", allow_hooks=True), "convert() has no option `allow_hooks`"),  # type: ignore[call-arg]
+        (ckpt_surgery.plan, "dst_itm", "plan() has no option `dst_itm`; did you mean `dst_item`?"),
+        (ckpt_surgery.apply, "out", "apply() has no option `out`"),
+        (ckpt_surgery.convert, "allow_hooks", "convert() has no option `allow_hooks`"),
     ],
 )
-def test_an_option_of_a_wrong_name_is_named(call: Callable[[], object], says: str) -> None:
+def test_an_option_of_a_wrong_name_is_named(function: Callable[..., Any], option: str, says: str) -> None:
     with pytest.raises(TypeError) as caught:
-        call()
+        function("a", "b", **{option: "x"})
     assert str(caught.value) == says
 
 
 def test_none_is_the_default() -> None:
-    options: PlanOptions = {
-        "set": None,
-        "allow_hooks": None,
-        "memory": None,
-        "target": None,
-        "link_mode": None,
-    }
+    options: Any = dict.fromkeys(("set", "allow_hooks", "memory", "target", "link_mode"))
     assert requested("r.yaml", ("a",), None, options) == Request("r.yaml", ("a",))
 
 

@@ -16,7 +16,7 @@ from safetensors.numpy import load_file, save_file
 
 import ckpt_surgery
 from ckpt_surgery.api import applying
-from ckpt_surgery.core.errors import DestinationError, PlanError, SourceError, SurgeryError, UsageError
+from ckpt_surgery.core.errors import DestinationError, PlanError, SurgeryError, UsageError
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.text import bytes_text
 from ckpt_surgery.engine.tasks import make_tasks, outputs_of
@@ -31,7 +31,6 @@ from ckpt_surgery.planner.plan import Plan, Step, Transfer
 from ckpt_surgery.storage import linking
 from tests.support import checkpoints
 from tests.support.checkpoints import LAYOUTS, random
-from tests.support.command_line import run
 from tests.support.comparing import assert_same
 from tests.support.directories import copy_of, state_of
 from tests.support.documents import plan_json
@@ -71,15 +70,8 @@ def opened_again(path: Path, dst: Path, **options: Any) -> Prepared:
 def decided(plan: Plan) -> list[object]:
     """All that carrying a plan out goes by, but for the functions themselves."""
     steps = [(step.leaf, step.cut, step.rule, step.fate, step.sources) for step in plan.steps]
-    return [
-        steps,
-        outputs_of(plan),
-        list(make_tasks(plan)),
-        json.dumps(plan.metadata),
-        plan.inputs,
-        plan.dropped,
-        plan_json(plan),
-    ]
+    work = [steps, outputs_of(plan), list(make_tasks(plan)), json.dumps(plan.metadata)]
+    return [*work, plan.inputs, plan.dropped, plan_json(plan)]
 
 
 DELETE = object()
@@ -220,15 +212,6 @@ def test_relative_paths_hold_elsewhere(model: Path, tmp_path: Path, monkeypatch:
     assert_same(load_file(model.parent / "out.safetensors"), ARRAYS)
 
 
-def test_names_that_are_no_text(model: Path, tmp_path: Path) -> None:
-    """Python's names for files whose own are not UTF-8 cannot be written as UTF-8 either."""
-    directory = model.parent.rename(tmp_path / os.fsdecode(b"\xff"))
-    applying.plan(None, directory, format="npz", out=tmp_path / "plan.json")
-    result = applying.apply(tmp_path / "plan.json", dst=tmp_path / "out.npz")
-    assert result.plan.inputs[0].path == str(directory)
-    assert_same(read(tmp_path / "out.npz"), ARRAYS)
-
-
 def test_numbers_that_are_no_json(tmp_path: Path) -> None:
     checkpoints.save_pytree(tmp_path / "old", {"w": random((2, 3))}, metadata={"loss": float("nan")})
     applying.plan(None, tmp_path / "old", out=tmp_path / "plan.json")
@@ -324,17 +307,13 @@ def test_what_was_to_be_copied_is_never_linked(
 
 def test_the_destination_s_name_has_to_go_with_the_format(model: Path, tmp_path: Path) -> None:
     applying.plan(None, model, out=tmp_path / "plan.json")
+    with pytest.raises(UsageError, match="no destination is given"):
+        applying.apply(tmp_path / "plan.json")
     with pytest.raises(UsageError, match=r"plan\.json .* orbax, .* out\.safetensors .* safetensors\n"):
         applying.apply(tmp_path / "plan.json", dst=tmp_path / "out.safetensors")
     applying.plan(None, model, format="orbax", dst=tmp_path / "odd.npz", out=tmp_path / "plan.json")
     result = applying.apply(tmp_path / "plan.json")
     assert result.plan.warnings[-1] == f"{tmp_path}/odd.npz will be orbax, though its name says npz"
-
-
-def test_a_plan_without_a_destination_needs_one(model: Path, tmp_path: Path) -> None:
-    applying.plan(None, model, out=tmp_path / "plan.json")
-    with pytest.raises(UsageError, match="no destination is given"):
-        applying.apply(tmp_path / "plan.json")
 
 
 def test_formats_shards_steps_and_versions_of_zarr_are_kept(model: Path, tmp_path: Path) -> None:
@@ -411,13 +390,6 @@ def test_a_source_that_was_touched_is_the_same(layout: str, checkpoint: Checkpoi
     assert_same(read(tmp_path / "out"), read(tmp_path / "wanted"))
 
 
-def test_a_source_that_is_gone_is_told(model: Path, tmp_path: Path) -> None:
-    applying.plan(None, model, out=tmp_path / "plan.json")
-    model.unlink()
-    with pytest.raises(SourceError, match=r"model\.safetensors does not exist"):
-        applying.apply(tmp_path / "plan.json", dst=tmp_path / "out")
-
-
 @pytest.mark.parametrize("layout", ["model", "ocdbt-zarr3"])
 def test_a_source_may_be_mounted_elsewhere(
     layout: str, checkpoint: Checkpoint, model: Path, tmp_path: Path
@@ -441,49 +413,30 @@ rules:
 """
 WRONG: list[tuple[str, object, str]] = [
     ("saved.request.memory", 0, "saved.request.memory: Expected `int` >= 1"),
-    ("saved.request.memory", float("nan"), "saved.request.memory: Expected `int`, got `float`"),
-    ("saved.request.workers", 10**9, "saved.request.workers: Expected `int` <= 4096"),
     ("saved.overwrite", True, "saved: Object contains unknown field `overwrite`"),
     ("saved.version", 3, "was saved by version 3 of the tool"),
-    ("saved.version", None, "was saved by version unknown of the tool"),
     ("saved.version", "99.0", "was saved by version 99.0 of the tool; this is"),
     ("saved.inputs", [], "saved.inputs: Expected `array` of length >= 1"),
-    ("saved.inputs", DELETE, "saved: Object missing required field `inputs`"),
     ("sources.source.files", {}, "source changed since the plan was made: `model.safetensors` (new)"),
-    (
-        "sources.source.files",
-        {"x": {"size": 1}},
-        "source changed since the plan was made: `x` (size 1 →",
-    ),
     ("saved.inputs.0", "sauce", "sources: not the inputs of the plan"),
     ("sources", {}, "sources: not the inputs of the plan"),
     ("sources.source.path", "model", "sources.source.path: 'model' is not an absolute path"),
-    ("sources.source.path", "", "sources.source.path: '' is not an absolute path"),
-    ("sources.source.path", "/a\0b", "sources.source.path: '/a\\x00b' is not an absolute path"),
     ("sources.source.path", "/nowhere/x", "/nowhere/x does not exist"),
     ("sources.source.step", "1", "sources[...].step: Expected `int | null`, got `str`"),
     ("sources.source.format", "pickle", "Not a format: `pickle`"),
-    ("sources.source.step", 3, "no steps or items"),
     ("saved.request.dst", "out", "saved.request.dst: 'out' is not an absolute path"),
-    ("saved.request.dst", "/a\0b", "saved.request.dst: '/a\\x00b' is not an absolute path"),
     ("saved.request.dst_step", 10**18, "saved.request.dst_step: Expected `int` <= 999999999999999999"),
     ("saved.request.dst_item", "../x", "`../x` cannot be the name of an item"),
-    ("saved.request.format", "pickle", "Not a format: `pickle`"),
     ("saved.request.format", "torch", "The format `torch` can be read but not written"),
     ("saved.request.link_mode", "symlink", "saved.request.link_mode: Invalid enum value 'symlink'"),
-    ("saved.request.shard_size", 0, "saved.request.shard_size: Expected `int` >= 1"),
     ("saved.request.shard_size", 100, "orbax checkpoints have no shards"),
     ("saved.recipe.text", "version: 2", "this program reads version 1 of the recipe language"),
-    ("saved.recipe.set", ["fact=3"], "unknown param `fact`"),
     ("saved.recipe.set", ["factor=3"], "planned again, it came out differently: values, chunks or metadata"),
     ("saved.recipe.text", "version: 1\n", "it came out differently: `c/kernel`, `c/bias`, `turned`"),
-    ("saved.recipe", None, "planned again, it came out differently: `c/kernel`, `c/bias`, `turned`"),
-    ("saved.hooks", ["hooks.py", "0" * 64], "saved.hooks: 'hooks.py' is not an absolute path"),
     ("saved.hooks", ["/hooks.py", "0" * 64], "has hooks: Python code, in /hooks.py"),
     ("saved.target", ["x"], "plan.json: leaves[0] has no `key`"),
     ("saved.configs", {"source": ["config.json", 3]}, "saved.configs[...][1]: Expected `object`, got `int`"),
     ("saved.linked", "2", "saved.linked: Expected `str` matching regex"),
-    ("saved.digest", "f" * 64, "planned again, it came out differently: values, chunks or metadata differ"),
 ]
 
 
@@ -515,38 +468,6 @@ def test_a_plan_brings_no_permission_to_replace(model: Path, tmp_path: Path) -> 
             applying.apply(tmp_path / name)
     assert state_of(tmp_path) == before
     applying.apply(tmp_path / "again.json", overwrite=True)
-
-
-@pytest.mark.parametrize("overwrite", [False, True])
-@pytest.mark.parametrize(
-    ("path", "says"),
-    [
-        ("model/model.safetensors", "the destination is the source itself"),
-        ("model", "it holds the source"),
-        ("model/model.safetensors/x", "the destination lies inside the source"),
-        ("plan.json", "which this run reads|exists already"),
-        (".", "it holds the source"),
-    ],
-)
-def test_a_destination_that_a_plan_names_is_checked_as_any_other(
-    path: str, says: str, overwrite: bool, model: Path, tmp_path: Path
-) -> None:
-    applying.plan(None, model, dst=tmp_path / "out", out=tmp_path / "plan.json")
-    edit(tmp_path / "plan.json", "saved.request.dst", os.path.normpath(tmp_path / path))
-    before = state_of(tmp_path)
-    with pytest.raises(SurgeryError, match=says) as caught:
-        applying.apply(tmp_path / "plan.json", overwrite=overwrite)
-    assert caught.value.exit_code in (2, 4)
-    assert state_of(tmp_path) == before
-
-
-def test_what_a_plan_says_cannot_move_the_cursor(model: Path, recipe: Recipe, tmp_path: Path) -> None:
-    applying.plan(recipe(TWICE_TURNED), model, out=tmp_path / "plan.json")
-    edit(tmp_path / "plan.json", "saved.recipe.path", "evil\x1b[2J\r\u202e/recipe.yaml")
-    done = run("apply", tmp_path / "plan.json", tmp_path / "out")
-    assert done.exit_code == 0, done.stderr
-    assert "evil\\x1b" in done.stdout
-    assert not {"\x1b", "\r", "\u202e"} & set(done.output)
 
 
 @pytest.mark.parametrize("text", ["{}", "[]", "3", "", "{", '{"schema": 1}', '{"saved": null}', "\0"])

@@ -102,24 +102,12 @@ def test_a_second_source_that_nothing_reads_is_refused() -> None:
     assert ckpt_surgery.restore({**recipe, "rules": rules[:1]}, *no_arrays)["w"].shape == (2,)
 
 
-ALWAYS = {"fill": ".*", "fallback": True}
-
-
 def test_the_rule_in_the_hint_beside_one_that_takes_the_targets_values_is_refused_again(saved: Path) -> None:
-    for rules in ([ALWAYS], [ALWAYS, {"match": "params/(.*)", "to": "\\1"}]):
-        recipe = {"version": 1, "rules": rules}
-        (problem,) = problems_of(lambda: ckpt_surgery.restore(recipe, saved, target=params(0)))  # noqa: B023
-        assert problem.code is Code.SOURCE_UNUSED
-        assert "in place of `rules[0]`" in (problem.hint or "")
-
-
-def test_rules_for_some_keys_do_not_drop_a_source_either() -> None:
-    rules = [{"fill": "a", "fallback": True}]
-    target = {"a": np.zeros(2), "b": jax.ShapeDtypeStruct((2,), np.float32)}
-    more = {"fill": "b", "value": "zeros((2,), 'float32')"}
-    recipe = {"version": 1, "rules": [*rules, more]}
-    (problem,) = problems_of(lambda: ckpt_surgery.restore(recipe, {"a": np.ones(2)}, target=target))
+    rules = [{"fill": ".*", "fallback": True}, {"match": "params/(.*)", "to": "\\1"}]
+    recipe = {"version": 1, "rules": rules}
+    (problem,) = problems_of(lambda: ckpt_surgery.restore(recipe, saved, target=params(0)))
     assert problem.code is Code.SOURCE_UNUSED
+    assert "in place of `rules[0]`" in (problem.hint or "")
 
 
 def followed(recipe: dict[str, Any], sources: Sequence[Tree], target: Tree) -> Tree:
@@ -180,13 +168,8 @@ def test_a_model_that_is_mostly_the_targets_is_warned_of(recipe: dict[str, Any])
     (warning,) = warnings_of(recipe, {"a": np.ones(4)}, target)
     assert warning.startswith("6 of 10 elements (60%, ")
     assert warnings_of(recipe, {"b": np.ones(6)}, target) == []
-
-
-@pytest.mark.parametrize("recipe", BLANKET)
-def test_layers_called_like_moments_and_tables_of_integers_count(recipe: dict[str, Any]) -> None:
-    encoder = {"fc": {"kernel": np.ones((2, 2))}, "mu": {"kernel": np.ones((2, 4))}}
-    target, source = {"params": encoder}, {"params": {"fc": encoder["fc"]}}
-    (warning,) = warnings_of(recipe, source, target)
+    encoder = {"fc": {"kernel": np.ones((2, 2))}, "mu": {"kernel": np.ones((2, 4))}}  # a layer, no moment
+    (warning,) = warnings_of(recipe, {"params": {"fc": encoder["fc"]}}, {"params": encoder})
     assert warning.startswith("8 of 12 elements (67%, ")
     (warning,) = warnings_of(recipe, {"a": np.ones(3)}, {"a": np.zeros(3), "table": np.zeros(9, np.int32)})
     assert warning.startswith("9 of 12 elements (75%, ")
@@ -221,69 +204,38 @@ def test_wrong_shapes_and_missing_leaves_are_told_together() -> None:
 # --- fallback: missing --------------------------------------------------------------------------------------
 
 
+LAST = {"fill": ".*", "fallback": "missing"}
+FIRST_ALONE = {"match": ".*", "source": "second", "drop": True}
+ANY = LAST | {"fill": "[ab]"}
+OTHER_RULES = [{"match": "a", "to": "new"}, {"match": "b", "source": "*", "drop": True}]
+
+
+@pytest.mark.each
 @pytest.mark.parametrize(
     ("rules", "wanted"),
     [
-        ([], {"a": 1, "b": 2, "new": 9}),
-        ([{"match": "b", "to": "new"}], {"a": 1, "b": 9, "new": 2}),  # never instead of a rename's output
-        ([{"fill": "new", "from": "a"}], {"a": 1, "b": 2, "new": 1}),  # another fill wins, wherever it stands
+        ([LAST, FIRST_ALONE], (1, 2, 9)),
+        ([LAST, FIRST_ALONE, {"match": "b", "to": "new"}], (1, 9, 2)),
+        ([LAST, FIRST_ALONE, {"fill": "new", "from": "a"}], (1, 2, 1)),
+        ([LAST | {"from": "old"}, FIRST_ALONE], (1, 2, 9)),
+        ([LAST | {"fill": "new", "from": "a", "value": "x * 4"}, FIRST_ALONE, ANY], (1, 2, 4)),
+        ([LAST | {"source": "second"}, {"match": "b", "drop": True}], (1, 5, 9)),
+        ([LAST | {"source": "*"}, FIRST_ALONE], (1, 2, 9)),
+        ([LAST, *OTHER_RULES], (9, 9, 1)),
+        ([LAST | {"source": ["first", "second"]}, *OTHER_RULES], (9, 9, 1)),
     ],
 )
-def test_the_last_resort_is_the_targets_own_value(rules: list[Any], wanted: dict[str, float]) -> None:
-    source = {"a": np.full(3, 1.0), "b": np.full(3, 2.0)}
-    target = {key: np.full(3, 9.0) for key in ("a", "b", "new")}
-    for ordered in (
-        [{"fill": ".*", "fallback": "missing"}, *rules],
-        [*rules, {"fill": ".*", "fallback": "missing"}],
-    ):
-        restored = ckpt_surgery.restore({"version": 1, "rules": ordered}, source, target=target)
-        assert {key: float(value[0]) for key, value in restored.items()} == wanted
-
-
-def test_the_last_resort_with_from_and_a_value() -> None:
-    source, target = {"old/a": np.full(3, 1.0)}, {"new/a": np.full(3, 9.0), "new/b": np.full(3, 9.0)}
-    rule = {"fill": "new/(.*)", "from": "old/\\1", "value": "x * 4", "fallback": "missing"}
-    restored = ckpt_surgery.restore({"version": 1, "rules": [rule]}, source, target=target)
-    assert (float(restored["new/a"][0]), float(restored["new/b"][0])) == (4, 9)  # the value is for the source
-
-
-@pytest.mark.parametrize(
-    ("rule", "wanted"),
-    [
-        ({"fill": ".*", "from": "old", "fallback": "missing"}, {"a": 1, "b": 2, "new": 9}),
-        ({"fill": ".*", "source": "second", "fallback": "missing"}, {"a": 1, "b": 5, "new": 9}),
-        ({"fill": ".*", "source": "*", "fallback": "missing"}, {"a": 1, "b": 2, "new": 9}),
-    ],
-)
-def test_the_last_resort_comes_after_a_leaf_of_the_same_key(
-    rule: dict[str, Any], wanted: dict[str, float]
-) -> None:
-    sources = {"a": np.full(3, 1.0), "b": np.full(3, 2.0)}, {"b": np.full(3, 5.0)}
-    target = {key: np.full(3, 9.0) for key in ("a", "b", "new")}
-    dropped = {"match": ".*", "source": "second", "drop": True}
-    rules = [rule] if rule.get("source") == "second" else [rule, dropped]
-    recipe = {"version": 1, "sources": ["first", "second"], "rules": rules}
-    restored = ckpt_surgery.restore(recipe, *sources, target=target)
-    assert {key: float(value[0]) for key, value in restored.items()} == wanted
-
-
-@pytest.mark.parametrize("source", [None, "*", ["first", "second"]])
-def test_the_last_resort_takes_no_leaf_that_a_rule_dropped_or_renamed(source: Any) -> None:
-    sources = {"a": np.full(3, 1.0), "b": np.full(3, 2.0)}, {"b": np.full(3, 5.0)}
-    rules = [{"match": "a", "to": "new"}, {"match": "b", "source": "*", "drop": True}]
-    last = {"fill": ".*", "fallback": "missing"} | ({} if source is None else {"source": source})
-    recipe = {"version": 1, "sources": ["first", "second"], "rules": [*rules, last]}
-    target = {key: np.full(3, 9.0) for key in ("a", "b", "new")}
-    restored = ckpt_surgery.restore(recipe, *sources, target=target)
-    assert {key: float(value[0]) for key, value in restored.items()} == {"a": 9, "b": 9, "new": 1}
-
-
 @pytest.mark.parametrize("unmatched", ["keep", "drop", "error"])
-def test_the_last_resort_takes_a_leaf_of_the_source_under_any_policy(unmatched: str) -> None:
-    recipe = {"version": 1, "unmatched": unmatched, "rules": [{"fill": ".*", "fallback": "missing"}]}
-    target = {"a": np.full(3, 9.0), "b": np.full(3, 9.0)}
-    restored = ckpt_surgery.restore(recipe, {"a": np.full(3, 1.0)}, target=target)
-    assert (float(restored["a"][0]), float(restored["b"][0])) == (1, 9)
+def test_the_last_resort_is_the_targets_own_value(
+    rules: list[Any], wanted: tuple[float, ...], unmatched: str
+) -> None:
+    """After leaves of the same key and other rules to fill, not for a rename's output, under any policy."""
+    sources = {"a": np.full(3, 1.0), "b": np.full(3, 2.0)}, {"b": np.full(3, 5.0)}
+    target = {key: np.full(3, 9.0) for key in ("a", "b", "new")}
+    for ordered in (rules, rules[::-1]):
+        recipe = {"version": 1, "sources": ["first", "second"], "unmatched": unmatched, "rules": ordered}
+        restored = ckpt_surgery.restore(recipe, *sources, target=target)
+        assert tuple(float(restored[key][0]) for key in target) == wanted
 
 
 def test_a_last_resort_without_a_value_or_a_leaf_is_refused() -> None:
