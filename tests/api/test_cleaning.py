@@ -50,19 +50,13 @@ def test_a_killed_run_is_listed_and_then_removed(tmp_path: Path) -> None:
 
 def test_the_command_lists_and_needs_yes_to_remove(tmp_path: Path) -> None:
     leave(tmp_path / "new")
-    done = run("clean", tmp_path / "new")
+    done = run("clean", tmp_path / "new", CKPT_SURGERY_YES="1")  # no variable stands in for --yes
     assert (done.exit_code, "--yes" in done.stdout) == (0, True)
     assert len(os.listdir(tmp_path)) == 2
     document = json.loads(run("clean", tmp_path / "new", "--yes", "--json").stdout)
     assert [(one["state"], one["removed"]) for one in document["remainders"]] == [("dead", True)] * 2
     assert os.listdir(tmp_path) == []
     assert "nothing" in run("clean", tmp_path / "new").stdout
-
-
-def test_no_variable_stands_in_for_yes(tmp_path: Path) -> None:
-    leave(tmp_path / "new")
-    run("clean", tmp_path / "new", CKPT_SURGERY_YES="1")
-    assert len(os.listdir(tmp_path)) == 2
 
 
 def test_nothing_of_a_living_run_is_touched(tmp_path: Path) -> None:
@@ -80,29 +74,21 @@ def test_nothing_of_a_living_run_is_touched(tmp_path: Path) -> None:
     assert found(destination) == NEW
 
 
-def test_a_checkpoint_that_was_moved_aside_is_put_back(tmp_path: Path) -> None:
+def test_a_checkpoint_that_was_moved_aside_is_put_back_unless_its_place_is_taken(tmp_path: Path) -> None:
     destination = tmp_path / "new"
     destination.mkdir()
     (destination / "weights").write_text("precious")
     leave(destination, "aside")
-    assert not destination.exists()
+    destination.mkdir()
+    kept = next(one for one in clean(destination, remove=True).remainders if one.state is State.KEPT)
+    assert not kept.removed
+    assert (Path(kept.path) / "old" / "weights").read_text() == "precious"
+    destination.rmdir()
     assert "put back" in run("clean", destination).stdout
     assert not destination.exists()
     clean(destination, remove=True)
     assert (destination / "weights").read_text() == "precious"
     assert os.listdir(tmp_path) == ["new"]
-
-
-def test_a_checkpoint_that_was_moved_aside_stays_if_its_place_is_taken(tmp_path: Path) -> None:
-    destination = tmp_path / "new"
-    destination.mkdir()
-    (destination / "weights").write_text("precious")
-    leave(destination, "aside")
-    destination.mkdir()
-    found = clean(destination, remove=True)
-    kept = next(one for one in found.remainders if one.state is State.KEPT)
-    assert not kept.removed
-    assert (Path(kept.path) / "old" / "weights").read_text() == "precious"
 
 
 def test_what_no_run_made_stays(tmp_path: Path) -> None:

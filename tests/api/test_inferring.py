@@ -80,9 +80,7 @@ def test_files_of_two_formats(source: Path, target: Path, tmp_path: Path) -> Non
 
 def test_a_listing_has_no_values_to_compare(source: Path, tmp_path: Path) -> None:
     listing = tmp_path / "model.json"
-    leaves = [
-        {"key": key, "shape": list(array.shape), "dtype": array.dtype.name} for key, array in TARGET.items()
-    ]
+    leaves = [{"key": k, "shape": list(a.shape), "dtype": a.dtype.name} for k, a in TARGET.items()]
     listing.write_text(json.dumps(leaves))
     found = ckpt_surgery.infer(source, listing)
     assert (found.decided, found.values) == (True, "none")

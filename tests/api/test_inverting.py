@@ -57,14 +57,6 @@ def test_what_does_not_come_back_is_named(here: Path) -> None:
     assert_same(load_file("again.safetensors"), ARRAYS)
 
 
-def test_nothing_comes_back() -> None:
-    back = ckpt_surgery.invert(
-        "version: 1\nrules: [{match: a, value: sqrt(x)}]\n", {"a": np.ones(2, np.float32)}
-    )
-    assert [one.key for one in back.irreversible] == ["a"]
-    assert back.problems == ()
-
-
 TREE = {
     "params": {"w": np.ones((2, 3), np.float32), "b": np.arange(3)},
     "name": "a string",
@@ -121,13 +113,7 @@ def test_the_recipe_is_on_stdout_and_the_rest_on_stderr(here: Path) -> None:
     ]
 
 
-def test_a_file_for_the_recipe(here: Path) -> None:
-    done = run("invert", "stack.yaml", "old.safetensors", "--out", "back.yaml", "--no-check")
-    assert (done.exit_code, done.stdout, done.stderr) == (0, "everything comes back\n", "")
-    assert run("lint", "back.yaml").exit_code == 0
-
-
-def test_the_document(here: Path) -> None:
+def test_the_document_and_a_file_for_the_recipe(here: Path) -> None:
     done = run("invert", "lossy.yaml", "more.safetensors", "--json", "-")
     document: dict[str, Any] = json.loads(done.stdout)
     assert done.exit_code == 3
@@ -141,13 +127,9 @@ def test_the_document(here: Path) -> None:
         "problems": [],
     }
     assert set(document) == set(document_schema("invert")["properties"])
-
-
-def test_rules_in_place_of_a_recipe(here: Path) -> None:
-    done = run("invert", "-e", r"s|l(.)|m/\1|", "old.safetensors")
-    assert done.exit_code == 0
-    assert "version: 1" in done.stdout
-    assert r"to: m/\1" in done.stderr
+    done = run("invert", "stack.yaml", "old.safetensors", "--out", "back.yaml", "--no-check")
+    assert (done.exit_code, done.stdout, done.stderr) == (0, "everything comes back\n", "")
+    assert run("lint", "back.yaml").exit_code == 0
 
 
 @pytest.mark.parametrize(
@@ -162,6 +144,7 @@ def test_wrong_usage(here: Path, arguments: list[str]) -> None:
 @pytest.mark.parametrize(
     ("value", "number", "comes_back"),
     [
+        ("sqrt(x)", 1.5, False),
         ("x * 2", 3e38, False),
         ("x * 2", 1.5, True),
         ("x / 2", 1e-45, False),
@@ -180,7 +163,6 @@ def test_values_decide_whether_doubled_and_halved_leaves_come_back(value, number
     assert found.problems == ()
     unread = ckpt_surgery.invert(recipe, source, check=False)
     assert [one.key for one in unread.irreversible] == ([] if value == "-x" else ["w"])
-    assert run("invert", recipe, source).exit_code == (0 if comes_back else 3)
 
 
 def test_the_command_takes_the_config_that_describes_the_model(tmp_path: Path) -> None:

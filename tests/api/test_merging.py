@@ -8,8 +8,11 @@ import numpy as np
 import pytest
 
 import ckpt_surgery
-from ckpt_surgery.core.errors import PlanError, RecipeError
+from ckpt_surgery.core.errors import Interrupted, PlanError, RecipeError
+from ckpt_surgery.core.progress import Progress
 from ckpt_surgery.planner.plan import Transfer
+from tests.support.comparing import assert_same
+from tests.support.libraries import load_npz
 from tests.support.merging import Arrays, arrays, bfloat16, float32, loaded, save_config, save_model
 
 Config = dict[str, Any]
@@ -75,12 +78,6 @@ def test_layers_are_counted_anew(directory: Path) -> None:
     np.testing.assert_array_equal(found["lm_head.weight"], math["lm_head.weight"])
 
 
-def test_no_config_comes_along_where_the_caller_says_so(directory: Path) -> None:
-    config = save_config(directory / "merge.yaml", linear("math", "code", dtype="bfloat16"))
-    ckpt_surgery.merge(config, directory / "out", copy_config=False)
-    assert not (directory / "out/config.json").exists()
-
-
 # --- how it is carried out --------------------------------------------------------------------------------
 
 
@@ -93,11 +90,7 @@ def test_layers_that_stay_are_not_computed(directory: Path) -> None:
 
 
 def test_a_model_that_counts_for_nothing_is_not_read(directory: Path) -> None:
-    entries = [
-        {"model": "math", "parameters": {"weight": 1}},
-        {"model": "code", "parameters": {"weight": [0, 1]}},
-    ]
-    config = save_config(directory / "merge.yaml", {"merge_method": "linear", "models": entries})
+    config = save_config(directory / "merge.yaml", weighted([0, 1]))
     steps = {step.leaf.key.text: step for step in ckpt_surgery.plan_merge(config).steps}
     assert steps["model.layers.0.mlp.up_proj.weight"].transfer is not Transfer.COMPUTE
     assert steps["model.layers.1.mlp.up_proj.weight"].transfer is Transfer.COMPUTE
@@ -117,21 +110,13 @@ def test_values_are_rounded_once(directory: Path) -> None:
 
 
 def test_the_recipe_of_a_merge_does_the_same(directory: Path) -> None:
-    config = save_config(directory / "merge.yaml", linear("math", "code"))
+    config = save_config(directory / "merge.yaml", linear("math", "code", parameters={"density": 0.5}))
+    plan = ckpt_surgery.merge(config, directory / "one", copy_config=False).plan
+    assert plan.warnings[0] == "the parameter `density` has no meaning for the method `linear`"
+    assert not (directory / "one/config.json").exists()
     recipe = ckpt_surgery.merge_recipe(config).to_yaml()
-    ckpt_surgery.merge(config, directory / "one")
-    ckpt_surgery.apply(
-        recipe, directory / "math", directory / "code", dst=directory / "two", format="safetensors"
-    )
-    one, two = loaded(directory / "one"), loaded(directory / "two")
-    assert all(np.array_equal(one[key], two[key]) for key in one | two)
-
-
-def test_the_destinations_name_chooses_the_format(directory: Path) -> None:
-    config = save_config(directory / "merge.yaml", linear("math", "code"))
-    ckpt_surgery.merge(config, directory / "out.npz")
-    with np.load(directory / "out.npz") as found:
-        assert set(found.files) == set(arrays("models", "math"))
+    ckpt_surgery.apply(recipe, directory / "math", directory / "code", dst=directory / "two.npz")
+    assert_same(load_npz(directory / "two.npz"), loaded(directory / "one"))
 
 
 def test_integers_are_those_of_the_first_model(directory: Path) -> None:
@@ -152,24 +137,34 @@ def dare(density: float, *models: str) -> Config:
     return {"merge_method": "dare_linear", "base_model": "base", "models": entries}
 
 
-def test_masks_depend_on_the_seed(directory: Path) -> None:
-    """And on nothing else: see test_merging_repeated."""
-    one = save_config(directory / "one.yaml", dare(0.5, "math"))
-    for name, seed in (("a", 0), ("b", 1)):
-        ckpt_surgery.merge(one, directory / name, seed=seed, verify="none")
-    a, b = (loaded(directory / name) for name in "ab")
-    assert not np.array_equal(a["lm_head.weight"], b["lm_head.weight"])
-
-
-def test_masks_do_not_depend_on_which_tensors_share_a_formula(directory: Path) -> None:
+def test_masks_depend_on_the_seed_and_not_on_which_tensors_share_a_formula(directory: Path) -> None:
     config = dare(0.5, "math")
-    ckpt_surgery.merge(save_config(directory / "one.yaml", config), directory / "one", verify="none")
+    saved = save_config(directory / "one.yaml", config)
+    for name, seed in (("one", 0), ("other", 1)):
+        ckpt_surgery.merge(saved, directory / name, seed=seed, verify="none")
+    one, other = (loaded(directory / name) for name in ("one", "other"))
+    assert not np.array_equal(one["lm_head.weight"], other["lm_head.weight"])
     config["models"][0]["parameters"]["weight"] = [{"filter": "q_proj", "value": 2}, {"value": 1}]
     ckpt_surgery.merge(save_config(directory / "two.yaml", config), directory / "two", verify="none")
-    one, two = loaded(directory / "one"), loaded(directory / "two")
-    assert [key for key in one if not np.array_equal(one[key], two[key])] == [
-        key for key in one if "q_proj" in key
-    ]
+    two = loaded(directory / "two")
+    changed = [key for key in one if not np.array_equal(one[key], two[key])]
+    assert changed == [key for key in one if "q_proj" in key]
+
+
+def test_a_merge_that_was_interrupted_goes_on(directory: Path) -> None:
+    config, out = save_config(directory / "one.yaml", dare(0.5, "math", "code")), directory / "out"
+
+    def stop(progress: Progress) -> None:
+        if progress.done_bytes == progress.total_bytes:
+            raise Interrupted(15, "stopped")
+
+    with pytest.raises(Interrupted):
+        ckpt_surgery.merge(config, out, workers=1, progress=stop)
+    assert not out.exists()
+    ckpt_surgery.merge(config, directory / "whole", workers=3)
+    ckpt_surgery.merge(config, out, resume=True)
+    assert_same(loaded(out), loaded(directory / "whole"))
+    assert {"config.json", "model.safetensors", "tokenizer.json"} <= {path.name for path in out.iterdir()}
 
 
 # --- what is refused --------------------------------------------------------------------------------------
@@ -181,10 +176,8 @@ def test_models_are_looked_up_here_and_beside_the_configuration(
     (directory / "configs").mkdir()
     config = save_config(directory / "configs/merge.yaml", linear("math", "code"))
     messages = problems(config, RecipeError)
-    assert [message.partition(" ")[2] for message in messages] == [
-        "not a model: `math`",
-        "not a model: `code`",
-    ]
+    told = ["not a model: `math`", "not a model: `code`"]
+    assert [message.partition(" ")[2] for message in messages] == told
     monkeypatch.chdir(directory)
     assert [source.path for source in ckpt_surgery.plan_merge(config).inputs] == ["math", "code"]
 
@@ -203,17 +196,9 @@ def della(density: float, epsilon: float) -> Config:
 LACKING = [{"filter": "mlp", "value": 1}, {"filter": "attn", "value": 2}]
 REFUSED: list[tuple[Config, type[Exception], str]] = [
     (linear("math+adapter", "code"), RecipeError, "`math+adapter` is a model with an adapter"),
-    (
-        passthrough(("math", 0, 2), ("code", 1, 4)),
-        PlanError,
-        "layer 3 does not exist: `code` has layers 0 to 2",
-    ),
+    (passthrough(("code", 1, 4)), PlanError, "layer 3 does not exist: `code` has layers 0 to 2"),
     (linear("math", "small"), PlanError, "has the shape [20, 16] in `small`, and [24, 16] in `math`"),
-    (
-        linear("math", "less"),
-        PlanError,
-        "`less` lacks `model.norm.weight`, which another model of the slice has",
-    ),
+    (linear("math", "less"), PlanError, "`less` lacks `model.norm.weight`, which another model of the"),
     (weighted(LACKING), PlanError, "the parameter `weight` is missing for `lm_head.weight`"),
     (weighted(-1), PlanError, "the weights add up to 0"),
     *(
@@ -234,12 +219,6 @@ def test_what_cannot_be_merged_is_refused(
     save_model(directory / "less", tensors)
     (message,) = problems(save_config(directory / "merge.yaml", config), error)
     assert says in message
-
-
-def test_a_parameter_without_meaning_is_a_warning(directory: Path) -> None:
-    config = save_config(directory / "merge.yaml", linear("math", "code", parameters={"density": 0.5}))
-    plan = ckpt_surgery.plan_merge(config)
-    assert plan.warnings[0] == "the parameter `density` has no meaning for the method `linear`"
 
 
 def test_the_configuration_is_not_overwritten(directory: Path) -> None:

@@ -107,23 +107,15 @@ def test_no_hook_is_loaded(here: Path) -> None:
     assert (done.exit_code, "params/b" in done.stdout) == (0, True)
 
 
-@pytest.mark.parametrize(
-    "more",
-    [["old"], ["--memory", "1GiB"], ["--overwrite"], ["--set", "a=1"], ["--out", "b.json"], ["--step", "1"]],
-)
+@pytest.mark.parametrize("more", [["old"], ["--memory", "1GiB"], ["--overwrite"], ["--out", "b.json"]])
 def test_what_the_plan_has_decided_is_refused(here: Path, more: list[str]) -> None:
     done = run("plan", "plan.json", *more)
     assert done.exit_code == 2
     assert more[0] in done.stderr
     assert not Path("b.json").exists()
-
-
-def test_taste_is_not_refused(here: Path) -> None:
-    done = run("plan", "plan.json", "-q", "--full", "--no-color", CKPT_SURGERY_MEMORY="1GiB")
+    done = run("plan", "plan.json", "-q", "--full", "--no-color", CKPT_SURGERY_MEMORY="1GiB")  # taste is not
     assert (done.exit_code, done.output) == (0, "")
     assert run("plan", "plan.json", "--detailed-exitcode").exit_code == 2
-    assert run("plan", "plan.json", "--report", "page.html").exit_code == 0
-    assert "model/w" in Path("page.html").read_text()
 
 
 def test_what_is_shown_is_sealed(here: Path) -> None:
@@ -145,13 +137,10 @@ def test_what_contradicts_itself_is_refused(name: str, value: object, here: Path
     assert (done.exit_code, "not a plan that was saved: saved.looks" in done.stderr) == (2, True)
 
 
-def test_a_recipe_that_is_called_so_is_planned(here: Path) -> None:
-    Path("r.json").write_text(json.dumps({"version": 1, "rules": [{"match": "none", "drop": True}]}))
-    assert show_plan("r.json") is None
-    assert run("plan", "r.json", "old").exit_code == 0
-
-
 def test_a_plan_of_every_format_is_shown(here: Path) -> None:
+    Path("r.json").write_text(json.dumps({"version": 1, "rules": [{"match": "none", "drop": True}]}))
+    assert show_plan("r.json") is None  # a recipe that is called so
+    assert run("plan", "r.json", "old").exit_code == 0
     assert run("convert", "old", "old.npz", "--match", "params/.*").exit_code == 0
     for source in ("old", "old.npz"):
         plan = ckpt_surgery.plan({"version": 1}, source, dst="kept", out="kept.json")

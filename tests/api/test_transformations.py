@@ -141,10 +141,7 @@ def test_an_open_checkpoint_and_a_part_of_one(path: Path) -> None:
         assert_identical(whole, {"a": ORIGINAL["a"], "step": 7})
     with pytest.raises(UsageError, match="was closed"):
         apply_transformations(checkpoint, {}, {"a": 0})
-
-
-def test_a_tree_that_was_opened() -> None:
-    with open_checkpoint({"a": np.arange(2), "b": 3}) as checkpoint:
+    with open_checkpoint({"a": np.arange(2), "b": 3}) as checkpoint:  # a tree
         result = apply_transformations(checkpoint, {"b": Transform(value_fn=str)}, {"a": 0, "b": 0})
     assert_identical(result, {"a": np.arange(2), "b": "3"})
 
@@ -170,13 +167,6 @@ def test_other_formats(tmp_path: Path) -> None:
     assert_identical(result, ocp.apply_transformations(tensors, transforms, new))
 
 
-def test_a_step_of_a_run(tmp_path: Path) -> None:
-    for step in (1, 2):
-        save(tmp_path / str(step), {"a": np.full(2, step)})
-    assert apply_transformations(tmp_path, {}, {"a": 0})["a"].tolist() == [2, 2]
-    assert apply_transformations(open_checkpoint(tmp_path, step=1), {}, {"a": 0})["a"].tolist() == [1, 1]
-
-
 def test_missing_leaves_are_named_before_anything_is_read(path: Path, reads: list[str]) -> None:
     transforms = {"x": Transform(original_key="b/cc"), "y": Transform(original_key="none"), "a": Transform()}
     with pytest.raises(OriginalMissingError) as caught:
@@ -190,11 +180,6 @@ def test_an_error_of_a_function_is_its_own(path: Path) -> None:
     with pytest.raises(KeyError) as caught:
         apply_transformations(path, {"x": Transform(multi_value_fn=lambda key, kv: kv["z"])}, {"x": 0})
     assert not isinstance(caught.value, KeyNotFound)
-
-
-def test_a_path_that_is_no_checkpoint(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="does not exist"):
-        apply_transformations(tmp_path / "nothing", {}, {"a": 0})
 
 
 def test_files_that_change_meanwhile(tmp_path: Path) -> None:

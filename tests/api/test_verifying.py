@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import google_crc32c
 import numpy as np
 import pytest
 import tensorstore as ts
@@ -18,12 +19,10 @@ from ckpt_surgery.report.verification import Depth, Verified, verdict
 from tests.support.directories import names
 from tests.verification.test_new_checkpoints import (
     ARRAYS,
-    CODECS,
     DOUBLE,
     NAMES,
     data_files,
     flip,
-    zarr_of,
 )
 
 TOTAL = sum(array.nbytes for array in ARRAYS.values())
@@ -65,6 +64,7 @@ def test_a_whole_checkpoint(format: str, mode: Depth, written: Callable[..., Pat
     found = ckpt_surgery.verify(path, mode=mode)
     read = 0 if mode is Depth.FAST else TOTAL
     assert found == Verified(str(path), mode, format, 3, read, TOTAL - read, (), ())
+    assert "ckpt_surgery.json" not in ckpt_surgery.inspect(path).metadata
 
 
 def test_a_step_of_a_checkpoint_manager_directory(written: Callable[..., Path]) -> None:
@@ -74,15 +74,6 @@ def test_a_step_of_a_checkpoint_manager_directory(written: Callable[..., Path]) 
     assert (found.flaws, found.bytes_read) == ((), TOTAL)
     written("steps", dst_step=4, dst_item="weights")
     assert ckpt_surgery.verify(path).bytes_read == TOTAL
-
-
-def test_shards_of_safetensors(written: Callable[..., Path]) -> None:
-    path = written("shards", format="safetensors", shard_size=30_000)
-    assert len(list(path.glob("*.safetensors"))) == 3
-    assert ckpt_surgery.verify(path).flaws == ()
-    flip(max(path.glob("*.safetensors"), key=lambda p: p.stat().st_size), 9000)
-    ((key, chunk, _),) = told(ckpt_surgery.verify(path))
-    assert (key, chunk) == ("a/kernel", (0, 0))
 
 
 def test_a_checkpoint_of_another_program(tmp_path: Path) -> None:
@@ -115,42 +106,22 @@ def test_progress_ends_with_everything(written: Callable[..., Path]) -> None:
 
 
 @pytest.mark.parametrize("format", NAMES)
-def test_every_flipped_bit_of_elements_is_found(format: str, written: Callable[..., Path]) -> None:
-    path = written(NAMES[format])
-    file = data_files(path)[0]
-    stored = file.read_bytes()
-    generator = np.random.default_rng(5)
-    for at in generator.integers(len(stored) // 4, 3 * len(stored) // 4, 8):
-        flip(file, int(at))
-        found = ckpt_surgery.verify(path)
-        assert [flaw.key for flaw in found.flaws] == ["a/kernel"], at
-        assert found.bytes_read == TOTAL
-        file.write_bytes(stored)
-    assert ckpt_surgery.verify(path).flaws == ()
-
-
-@pytest.mark.parametrize("format", NAMES)
 @pytest.mark.parametrize("mode", list(Depth))
 def test_a_file_that_is_cut_short(format: str, mode: Depth, written: Callable[..., Path]) -> None:
     path = written(NAMES[format])
     file = data_files(path)[0]
     os.truncate(file, file.stat().st_size - 500)
     assert ckpt_surgery.verify(path, mode=mode).flaws
+    if path.is_dir():
+        file.unlink()
+        assert any("missing" in flaw.what for flaw in ckpt_surgery.verify(path, mode=mode).flaws)
 
 
-@pytest.mark.parametrize("mode", list(Depth))
-def test_a_chunk_that_is_gone(mode: Depth, written: Callable[..., Path]) -> None:
+def test_a_chunk_that_is_gone(written: Callable[..., Path]) -> None:
     path = written("out.zarr")
     (path / "b" / "c" / "0" / "0").unlink()
-    assert ("b", (0, 0), "its stored bytes are missing") in told(ckpt_surgery.verify(path, mode=mode))
-
-
-def test_a_data_file_that_is_gone(written: Callable[..., Path]) -> None:
-    path = written("out")
-    data_files(path)[0].unlink()
-    found = ckpt_surgery.verify(path, mode="fast")
-    assert len(found.flaws) == 1
-    assert "is missing" in found.flaws[0].what
+    for mode in Depth:
+        assert ("b", (0, 0), "its stored bytes are missing") in told(ckpt_surgery.verify(path, mode=mode))
 
 
 def test_values_that_were_written_by_someone_else(written: Callable[..., Path]) -> None:
@@ -165,27 +136,15 @@ def test_values_that_were_written_by_someone_else(written: Callable[..., Path]) 
 
 def test_the_record_of_another_checkpoint(written: Callable[..., Path], tmp_path: Path) -> None:
     path = written("out")
-    save_file(
-        {"a/kernel": np.zeros((5, 5)), "a/bias": ARRAYS["a/bias"], "c": np.zeros(3)},
-        tmp_path / "o.safetensors",
-    )
+    arrays = {"a/kernel": np.zeros((5, 5)), "a/bias": ARRAYS["a/bias"], "c": np.zeros(3), "d": np.zeros(3)}
+    save_file(arrays, tmp_path / "o.safetensors")
     ckpt_surgery.convert(tmp_path / "o.safetensors", tmp_path / "other", link_mode="copy")
     shutil.copy(tmp_path / "other" / "ckpt_surgery.json", path / "ckpt_surgery.json")
     flaws = told(ckpt_surgery.verify(path, mode="fast"))
-    assert (
-        "a/kernel",
-        None,
-        "it is float32[400,300], and its checksums in the record are of another shape",
-    ) in flaws
+    other_shape = "it is float32[400,300], and its checksums in the record are of another shape"
+    assert ("a/kernel", None, other_shape) in flaws
     assert ("c", None, "it is in the record, and not in the checkpoint") in flaws
-
-
-def test_a_checkpoint_with_fewer_leaves_than_its_record(written: Callable[..., Path]) -> None:
-    path = written("out.zarr")
-    shutil.rmtree(path / "b")
-    flaws = told(ckpt_surgery.verify(path, mode="fast"))
-    assert (None, None, "the checkpoint has 2 leaves, and its record is of 3") in flaws
-    assert ("b", None, "it is in the record, and not in the checkpoint") in flaws
+    assert (None, None, "the checkpoint has 3 leaves, and its record is of 4") in flaws
 
 
 # --- linked files -----------------------------------------------------------------------------------------
@@ -290,19 +249,6 @@ def test_the_record_of_a_damaged_checkpoint_stays(linked: Path) -> None:
     assert (linked / "ckpt_surgery.json").read_bytes() == before
 
 
-@pytest.mark.parametrize("codec", CODECS)
-@pytest.mark.parametrize("mode", list(Depth))
-def test_a_linked_chunk_that_is_cut_short_afterwards(codec: str, mode: Depth, tmp_path: Path) -> None:
-    source = zarr_of(tmp_path / "source.zarr", CODECS[codec])
-    ckpt_surgery.convert(source, tmp_path / "out", link_mode="hardlink")
-    chunk = source / "w" / "c" / "1" / "1"
-    status = chunk.stat()
-    data = chunk.read_bytes()
-    chunk.write_bytes(data[:-9] + bytes(9))  # as long as before, but not whole
-    os.utime(chunk, ns=(status.st_atime_ns, status.st_mtime_ns + 1))
-    assert ckpt_surgery.verify(tmp_path / "out", mode=mode).flaws
-
-
 # --- the record -------------------------------------------------------------------------------------------
 
 
@@ -316,26 +262,8 @@ def test_what_a_record_says(written: Callable[..., Path], tmp_path: Path) -> Non
     assert (source["name"], source["format"]) == ("source", "safetensors")
     assert len(source["fingerprint"]) == 64
     leaf = next(leaf for leaf in record["leaves"] if leaf["key"] == "a/bias")
-    from google_crc32c import value
-
-    assert leaf == {
-        "key": "a/bias",
-        "grid": [5000],
-        "of": "values",
-        "crc32c": f"{value((2 * ARRAYS['a/bias']).tobytes()):08x}",
-    }
-
-
-@pytest.mark.parametrize("name", NAMES.values())
-def test_the_record_is_not_carried_into_the_next_checkpoint(name: str, written: Callable[..., Path]) -> None:
-    """Each has its own, and none is among the custom metadata."""
-    path = written(name)
-    assert "ckpt_surgery.json" not in ckpt_surgery.inspect(path).metadata
-    for other in (NAMES["orbax"], NAMES["safetensors"]):
-        out = path.with_name(f"from-{name}-to-{other}")
-        ckpt_surgery.convert(path, out, verify="none")
-        assert "ckpt_surgery.json" not in ckpt_surgery.inspect(out).metadata
-        assert ckpt_surgery.verify(out).flaws == ()
+    crc32c = f"{google_crc32c.value((2 * ARRAYS['a/bias']).tobytes()):08x}"
+    assert leaf == {"key": "a/bias", "grid": [5000], "of": "values", "crc32c": crc32c}
 
 
 def test_the_record_changes_no_fingerprint(linked: Path, tmp_path: Path) -> None:
