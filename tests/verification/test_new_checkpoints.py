@@ -117,20 +117,12 @@ def test_damage_is_never_published(
     assert_refused(caught.value, source.parent, NAMES[format])
 
 
-@pytest.mark.parametrize("format", NAMES)
-@pytest.mark.parametrize("mode", ["fast", "full"])
-def test_what_is_whole_is_published(
-    format: str, mode: str, source: Path, doubled: Callable[..., Result]
-) -> None:
-    total = sum(array.nbytes for array in ARRAYS.values())
-    result = doubled(NAMES[format], verify=mode)
-    assert (result.verified.mode, result.verified.bytes_read) == (Verify(mode), total)
-    assert result.verified.bytes_not_read == 0
-
-
 def test_nothing_is_read_where_nothing_is_asked_for(
     source: Path, doubled: Callable[..., Result], before_verification: BeforeVerification
 ) -> None:
+    for mode in ("fast", "full"):
+        verified = doubled(mode, verify=mode).verified
+        assert (verified.mode, verified.bytes_read, verified.bytes_not_read) == (Verify(mode), 516800, 0)
     before_verification(lambda product: flip(data_files(product)[0], 2000))
     result = doubled("out", verify="none")
     assert (result.verified.bytes_read, result.verified.bytes_not_read) == (0, 516800)
@@ -244,9 +236,8 @@ def test_a_source_whose_chunk_is_cut_short_is_an_error(codec: str, link_mode: st
     assert names(tmp_path) == ["source.zarr"]
 
 
-@pytest.mark.parametrize("codec", CODECS)
-def test_linked_chunks_are_checked_by_a_few_bytes(codec: str, tmp_path: Path) -> None:
-    source = zarr_of(tmp_path / "source.zarr", CODECS[codec])
+def test_linked_chunks_are_checked_by_a_few_bytes(tmp_path: Path) -> None:
+    source = zarr_of(tmp_path / "source.zarr", CODECS["zstd"])
     result = ckpt_surgery.convert(source, tmp_path / "out", link_mode="hardlink")
     assert (result.verified.bytes_read, result.verified.bytes_not_read) == (0, 480_000)
     result = ckpt_surgery.convert(source, tmp_path / "full", link_mode="hardlink", verify="full")

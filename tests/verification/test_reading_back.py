@@ -29,9 +29,8 @@ def stored(array: np.ndarray, grid: tuple[int, ...], path: Path | None = None) -
     for region in chunk_regions(array.shape, grid):
         index = tuple(a // n for a, n in zip(region.starts, grid, strict=True))
         block = np.ascontiguousarray(array[region.slices]).tobytes()
-        chunks[index] = (
-            Chunk("", 0, len(block), block) if path is None else Chunk(str(path), len(data), len(block))
-        )
+        place = ("", 0, len(block), block) if path is None else (str(path), len(data), len(block))
+        chunks[index] = Chunk(*place)
         data += block
     if path is not None:
         path.write_bytes(data)
