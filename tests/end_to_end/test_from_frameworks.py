@@ -133,7 +133,7 @@ SURGERY = {
 
 
 @pytest.mark.slow("trains models of several libraries")
-def test_params_flat_frozen_and_nested() -> None:
+def test_params_flat_frozen_and_nested_and_moments_of_an_optimizer() -> None:
     params = CNN().init(jax.random.key(0), jnp.ones((1, 5, 5, 1)))["params"]
     params = jax.tree.map(lambda leaf: leaf + 0.1, params)
     wanted = by_hand(params)
@@ -141,11 +141,6 @@ def test_params_flat_frozen_and_nested() -> None:
         source = form(params)
         assert_same_bits(ckpt_surgery.restore(SURGERY, source, target=source), form(wanted))
     assert_same_bits(ckpt_surgery.restore(SURGERY, flatten_dict(params)), flatten_dict(wanted))
-
-
-@pytest.mark.slow("trains models of several libraries")
-def test_moments_of_an_optimizer() -> None:
-    params = CNN().init(jax.random.key(0), jnp.ones((1, 5, 5, 1)))["params"]
     transformation = optax.adam(1e-3)
     state = transformation.update(params, transformation.init(params), params)[1]
     wanted = (state[0]._replace(mu=by_hand(state[0].mu), nu=by_hand(state[0].nu)), *state[1:])

@@ -6,18 +6,14 @@ come true, also where the source is deleted or changed afterwards.
 """
 
 import shutil
-from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import jax
 import ml_dtypes
-import numcodecs
 import numpy as np
 import orbax.checkpoint as ocp
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from safetensors.numpy import load_file
 
 from ckpt_surgery.api import applying
@@ -28,10 +24,9 @@ from ckpt_surgery.formats import opening
 from ckpt_surgery.planner import transfers
 from ckpt_surgery.planner.plan import Plan, Transfer
 from tests.support import checkpoints, linked_sources
-from tests.support.checkpoints import random, restored_by_all, restored_leaves
+from tests.support.checkpoints import random, restored_by_all
 from tests.support.comparing import assert_same
 from tests.support.directories import copy_of, state_of
-from tests.support.effort import examples
 from tests.support.linked_sources import (
     LAYOUTS,
     RENAMED,
@@ -39,7 +34,6 @@ from tests.support.linked_sources import (
     Layout,
     arrays,
     everything,
-    replace_array,
     results,
     save_safetensors,
 )
@@ -228,73 +222,6 @@ def test_narrow_and_wide_types_are_linked(dtype: str, tmp_path: Path) -> None:
         plan = applied(recipe, tmp_path / "source", dst=tmp_path / f"out{zarr}", link_mode="auto")
         assert by_transfer(plan)["compute"] == []
         assert_same(restored_by_all(tmp_path / f"out{zarr}", False), {"b": array.T})
-
-
-def _stored_somehow(path: Path, text: str, array: np.ndarray, draw: Callable[[Any], Any]) -> None:
-    """One array of a plain zarr2 checkpoint in any chunks, codec, order and byte order."""
-    codecs = {
-        "raw": None,
-        "gzip": numcodecs.GZip(1),
-        "blosc": numcodecs.Blosc(cname="zstd", shuffle=draw(st.integers(0, 2))),
-        "bz2": numcodecs.BZ2(1),
-        "zstd": numcodecs.Zstd(level=3),
-    }
-    replace_array(
-        path,
-        text,
-        array,
-        zarr_format=2,
-        filters=None,
-        chunks=tuple(draw(st.integers(1, length)) for length in array.shape),
-        compressors=codecs[draw(st.sampled_from(sorted(codecs)))],
-        order=draw(st.sampled_from("CF")),
-        dtype=draw(st.sampled_from(["<f4", ">f4"])),
-    )
-
-
-VALUES: Mapping[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
-    "{a}": lambda a, b: a,
-    "{a}.T": lambda a, b: a.T,
-    "stack([{a}, {b}])": lambda a, b: np.stack([a, b]),
-    "stack([{a}.T, {b}.T], axis=1)": lambda a, b: np.stack([a.T, b.T], 1),
-    "concat([{a}, {b}])": lambda a, b: np.concatenate([a, b]),
-    "concat([{a}, {b}], axis=1).T": lambda a, b: np.concatenate([a, b], 1).T,
-    "{a}[2:]": lambda a, b: a[2:],
-    "{b}[:, :3].T": lambda a, b: b[:, :3].T,
-    "{a}[1]": lambda a, b: a[1],
-    "flip(stack([{a}, {b}]), 0)": lambda a, b: np.stack([b, a]),
-    "reshape({a}, (2, 3, 8))": lambda a, b: a.reshape(2, 3, 8),
-    "bitcast({a}, 'uint32')": lambda a, b: a.view(np.uint32),
-    "cast(stack([{a}, {b}.T.T]), 'bfloat16')": lambda a, b: np.stack([a, b]).astype(ml_dtypes.bfloat16),
-    "rearrange(stack([{a}, {b}]), 'l o (h k) -> h l k o', h=2)": lambda a, b: (
-        np.stack([a, b]).reshape(2, 6, 2, 4).transpose(2, 0, 3, 1)
-    ),
-}
-"""Expressions of two arrays of shape [6, 8]."""
-
-
-@pytest.mark.slow("writes each layout several times")
-@examples(25)
-@given(data=st.data())
-def test_any_mixture_of_codecs_orders_and_grids_gives_the_right_values(
-    data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    folder = tmp_path_factory.mktemp("mixed")
-    tree = {"a": random((6, 8)), "b": random((6, 8), 1)}
-    checkpoints.save_pytree(folder / "source", tree, ocdbt=False)
-    for text, array in tree.items():
-        _stored_somehow(folder / "source", text, array, data.draw)
-    zarr = data.draw(st.sampled_from([2, 3]))
-    chosen = data.draw(st.lists(st.sampled_from(sorted(VALUES)), min_size=1, max_size=4, unique=True))
-    names = {name: f"source['{name}']" for name in tree}
-    rules = "".join(f'- {{add: v{i}, value: "{v.format(**names)}"}}\n' for i, v in enumerate(chosen))
-    recipe = f"version: 1\noutput: {{zarr: {zarr}}}\nrules:\n{rules}"
-    plan = applied(recipe, folder / "source", dst=folder / "out", link_mode="auto")
-    check_costs(plan)
-    wanted = tree | {f"v{i}": np.asarray(VALUES[v](tree["a"], tree["b"])) for i, v in enumerate(chosen)}
-    assert_same(read(folder / "out"), wanted)
-    with checkpoints.quiet():
-        assert_same(restored_leaves(ocp.PyTreeCheckpointer().restore(folder / "out")), wanted)
 
 
 # --- the source afterwards --------------------------------------------------------------------------------

@@ -27,7 +27,6 @@ from tests.support.directories import copy_of, state_of
 from tests.support.failing import refusing
 from tests.support.linked_sources import Layout, everything, results
 from tests.support.reading import read
-from tests.support.recipes import write_recipe
 
 
 def nothing_left(directory: Path, *kept: str) -> bool:
@@ -58,10 +57,9 @@ def test_a_source_that_changes_after_the_plan_is_refused(
         else:
             os.truncate(path, size // 2 if fault == "truncated" else size + 1)
 
-    recipe = write_recipe(tmp_path, "version: 1\n")
     with pytest.raises(SourceError):
-        applying.apply(recipe, source, dst=tmp_path / "out", link_mode=mode, on_plan=meddle)
-    assert nothing_left(tmp_path, "recipe.yaml", "source")
+        applying.apply(None, source, dst=tmp_path / "out", link_mode=mode, on_plan=meddle)
+    assert nothing_left(tmp_path, "source")
 
 
 @pytest.mark.slow("writes each layout several times")
@@ -74,7 +72,7 @@ def test_a_file_system_that_does_not_link_has_its_files_copied(
     monkeypatch.setattr(linking, "reflink", refusing(errno.EOPNOTSUPP))
     monkeypatch.setattr(os, "link", refusing(number))
     source, plans = layout("ocdbt-zarr2"), []
-    recipe = write_recipe(tmp_path, linked_sources.recipe())
+    recipe = linked_sources.recipe()
     result = applying.apply(recipe, source, dst=tmp_path / "out", link_mode=mode, on_plan=plans.append)
     assert_same(read(tmp_path / "out"), results("ocdbt-zarr2"))
     planned, done = plans[0].costs, result.plan.costs
@@ -96,14 +94,13 @@ def test_there_has_to_be_space_for_what_cannot_be_linked(
     monkeypatch.setattr(linking, "reflink", refusing(errno.EOPNOTSUPP))
     monkeypatch.setattr(os, "link", refusing(errno.EMLINK))
     source = layout("plain-zarr2")
-    recipe = write_recipe(tmp_path, "version: 1\n")
 
     def fill(plan: Plan) -> None:
         monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=30))
 
     with pytest.raises(StorageError, match=r"(?s)Too many links.*it has .* 30 B are free"):
-        applying.apply(recipe, source, dst=tmp_path / "out", link_mode=mode, on_plan=fill)
-    assert nothing_left(tmp_path, "recipe.yaml")
+        applying.apply(None, source, dst=tmp_path / "out", link_mode=mode, on_plan=fill)
+    assert nothing_left(tmp_path)
 
 
 @pytest.mark.parametrize("mode", ["auto", "hardlink", "copy"])
@@ -118,12 +115,11 @@ def test_a_full_or_failing_disk_leaves_nothing(
     monkeypatch.setattr(os, "replace", refusing(number))
     source = layout("safetensors")
     before = state_of(source)
-    recipe = write_recipe(tmp_path, "version: 1\n")
     with pytest.raises(StorageError, match=os.strerror(number)) as caught:
-        applying.apply(recipe, source, dst=tmp_path / "out", link_mode=mode)
+        applying.apply(None, source, dst=tmp_path / "out", link_mode=mode)
     told = str(caught.value)
     assert "`m/" in told or f"{tmp_path}/.out.ckpt-surgery-" in told
-    assert nothing_left(tmp_path, "recipe.yaml")
+    assert nothing_left(tmp_path)
     assert state_of(source) == before
 
 
@@ -131,13 +127,12 @@ def test_a_mode_that_the_file_system_lacks_is_refused_before_anything_is_written
     layout: Layout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fcntl, "ioctl", refusing(errno.EOPNOTSUPP))
-    recipe = write_recipe(tmp_path, "version: 1\n")
     given = {"dst": tmp_path / "out", "link_mode": "reflink"}
     with pytest.raises(StorageError, match=r'(?s)has no reflinks.*`link_mode="copy"`'):
-        applying.plan(recipe, layout("safetensors"), **given)
+        applying.plan(None, layout("safetensors"), **given)
     with pytest.raises(StorageError, match="has no reflinks"):
-        applying.apply(recipe, layout("safetensors"), **given, on_plan=lambda plan: pytest.fail("planned"))
-    assert nothing_left(tmp_path, "recipe.yaml")
+        applying.apply(None, layout("safetensors"), **given, on_plan=lambda plan: pytest.fail("planned"))
+    assert nothing_left(tmp_path)
 
 
 @pytest.mark.parametrize("way", ["link", "replace"])
@@ -154,13 +149,12 @@ def test_a_run_that_is_interrupted_while_it_links_or_copies_is_resumed(
         return real(*arguments)
 
     monkeypatch.setattr(os, way, stop)
-    recipe = write_recipe(tmp_path, "version: 1\n")
     mode = "hardlink" if way == "link" else "copy"
     with pytest.raises(Interrupted) as caught:
-        applying.apply(recipe, layout("shards"), dst=tmp_path / "out", link_mode=mode)
-    left = set(os.listdir(tmp_path)) - {"recipe.yaml"}  # nothing where no task was done in time
+        applying.apply(None, layout("shards"), dst=tmp_path / "out", link_mode=mode)
+    left = set(os.listdir(tmp_path))  # nothing where no task was done in time
     assert len(left) <= 1
     assert all(f"is kept in {tmp_path / name}" in str(caught.value) for name in left)
-    applying.apply(recipe, layout("shards"), dst=tmp_path / "out", link_mode=mode, resume=True)
+    applying.apply(None, layout("shards"), dst=tmp_path / "out", link_mode=mode, resume=True)
     assert_same(read(tmp_path / "out"), everything("shards"))
-    assert nothing_left(tmp_path, "recipe.yaml", "out")
+    assert nothing_left(tmp_path, "out")

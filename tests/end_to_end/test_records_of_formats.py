@@ -48,13 +48,6 @@ def test_safetensors_has_it_in_its_header(source: Path, tmp_path: Path) -> None:
     assert ckpt_surgery.inspect(out).metadata == {}
 
 
-def test_the_users_metadata_stay_beside_it(tmp_path: Path) -> None:
-    save_file(ARRAYS, tmp_path / "a.safetensors", {"format": "pt", "run": "a17"})
-    ckpt_surgery.convert(tmp_path / "a.safetensors", tmp_path / "b.safetensors")
-    ckpt_surgery.convert(tmp_path / "b.safetensors", tmp_path / "c.safetensors")
-    assert ckpt_surgery.inspect(tmp_path / "c.safetensors").metadata == {"format": "pt", "run": "a17"}
-
-
 @pytest.mark.parametrize("version", [2, 3])
 def test_zarr_has_it_among_the_attributes_of_the_group(version: int, source: Path, tmp_path: Path) -> None:
     """A file that is no part of the group would make zarr-python warn."""

@@ -13,7 +13,6 @@ import pytest
 from flax.training.train_state import TrainState
 
 import ckpt_surgery
-from ckpt_surgery.core.errors import PlanError
 from ckpt_surgery.formats.listed_source import ListedSource
 from tests.support.calls import record_calls
 from tests.support.checkpoints import quiet
@@ -80,30 +79,16 @@ def same(found: Any, wanted: Any) -> None:
 # --- a state of the model's own -----------------------------------------------------------------------
 
 
-@pytest.mark.slow("trains a model")
-def test_a_state_is_restored_and_training_goes_on(old: Path, trained: TrainState) -> None:
-    found = ckpt_surgery.restore(None, old, target=jax.eval_shape(lambda: new_state(Model(4), seed=1)))
-    assert type(found) is TrainState
-    same((found.step, found.params, found.opt_state), (trained.step, trained.params, trained.opt_state))
-    (after, first), (wanted_after, wanted_first) = step(found), step(trained)
-    assert first == wanted_first
-    assert step(after)[1] == step(wanted_after)[1] < first
-
-
 def test_a_state_of_a_renamed_model_computes_the_same(old: Path, trained: TrainState) -> None:
     """Parameters and both moments of the optimizer follow one rule."""
-    recipe = {
-        "version": 1,
-        "rules": [
-            {"match": r"(?P<top>.*)/layers_(?P<i>\d+)/(?P<leaf>.*)", "to": "${top}/block_${i}/${leaf}"}
-        ],
-    }
+    recipe = {"version": 1, "rules": [{"match": r"(.*)/layers_(\d+)/(.*)", "to": r"\1/block_\2/\3"}]}
     state = new_state(Model(4, "block"), seed=1)
     found = ckpt_surgery.restore(recipe, old, target=jax.eval_shape(lambda: state))
+    assert type(found) is TrainState
     found = found.replace(apply_fn=state.apply_fn)  # which `eval_shape` made anew
     (after, first), (wanted_after, wanted_first) = step(found), step(trained)
     assert first == wanted_first
-    assert step(after)[1] == step(wanted_after)[1]
+    assert step(after)[1] == step(wanted_after)[1] < first
 
 
 def test_a_partial_restore_is_a_smaller_target(old: Path, trained: TrainState, reads: list[str]) -> None:
@@ -114,21 +99,6 @@ def test_a_partial_restore_is_a_smaller_target(old: Path, trained: TrainState, r
     }
 
 
-def test_a_deeper_model_is_refused_before_anything_is_read(old: Path, reads: list[str]) -> None:
-    with pytest.raises(PlanError, match=r"no source: .*`params/layers_\{4,5\}/kernel`") as caught:
-        ckpt_surgery.restore(None, old, target=jax.eval_shape(lambda: new_state(Model(6))))
-    assert caught.value.exit_code == 2
-    assert reads == []
-
-
-def test_a_deeper_model_keeps_its_own_new_layers(old: Path, trained: TrainState) -> None:
-    fresh = new_state(Model(6), seed=1)
-    found = ckpt_surgery.restore("version: 1\ntarget: {missing: fallback}\n", old, target=fresh)
-    same(found.params["layers_5"], fresh.params["layers_5"])
-    same(found.params["layers_3"], trained.params["layers_3"])
-    assert found.params["layers_5"]["kernel"] is fresh.params["layers_5"]["kernel"]
-
-
 # --- trees in place of checkpoints --------------------------------------------------------------------
 
 
@@ -137,19 +107,14 @@ def shallow() -> TrainState:
     return new_state(Model(3), seed=1)
 
 
-def test_a_tree_is_the_target_of_a_plan(old: Path, shallow: TrainState) -> None:
-    found = ckpt_surgery.plan("version: 1\n", old, target=shallow)
-    keys = {step.leaf.key.text for step in found.steps}
-    assert keys >= {"opt_state/1"}  # which has no arrays
-    assert len(keys) == len(jax.tree.leaves(shallow)) + 1
-    assert {"params/layers_2/kernel", "opt_state/0/mu/head/bias", "step"} <= keys
-    assert {leaf.leaf.key.text for leaf in found.dropped} >= {"params/layers_3/kernel"}
-
-
 def test_a_tree_is_the_target_of_apply(
     old: Path, trained: TrainState, shallow: TrainState, tmp_path: Path
 ) -> None:
-    ckpt_surgery.apply(None, old, dst=tmp_path / "new", target=shallow)
+    plan = ckpt_surgery.apply(None, old, dst=tmp_path / "new", target=shallow).plan
+    keys = {step.leaf.key.text for step in plan.steps}
+    assert len(keys) == len(jax.tree.leaves(shallow)) + 1  # `opt_state/1` has no arrays
+    assert {"params/layers_2/kernel", "opt_state/0/mu/head/bias", "opt_state/1", "step"} <= keys
+    assert {leaf.leaf.key.text for leaf in plan.dropped} >= {"params/layers_3/kernel"}
     with quiet(), ocp.StandardCheckpointer() as checkpointer:
         found = checkpointer.restore(tmp_path / "new", shallow)
     same(found.params, {name: trained.params[name] for name in shallow.params})

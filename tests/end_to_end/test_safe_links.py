@@ -4,14 +4,12 @@ import errno
 import os
 import shutil
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from ckpt_surgery.api import applying
 from ckpt_surgery.core.arguments import LinkMode
-from ckpt_surgery.planner.plan import Plan
 from ckpt_surgery.storage import linking
 from tests.support.checkpoints import random
 from tests.support.comparing import assert_same
@@ -152,19 +150,3 @@ def test_sources_are_looked_at_one_by_one(model: Callable[[str], Path], tmp_path
         read(tmp_path / "out"),
         {f"one/{k}": v for k, v in FIRST.items()} | {f"two/{k}": v for k, v in SECOND.items()},
     )
-
-
-def test_a_saved_plan_that_counted_on_reflinks_copies_where_there_are_none(
-    model: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    source = model("npz")
-    with monkeypatch.context() as patch:
-        patch.setattr(linking, "can_reflink", lambda *_: True)
-        planned = applying.plan(None, source, out=tmp_path / "plan.json")
-    assert planned.costs.bytes_linked == NBYTES
-    plans: list[Plan] = []
-    result = applying.apply(tmp_path / "plan.json", dst=tmp_path / "out", on_plan=plans.append)
-    assert plans == [result.plan] == [replace(plans[0], costs=applying.plan(None, source).costs)]
-    assert result.shared == ()
-    rewrite(source)
-    assert_same(read(tmp_path / "out"), FIRST)

@@ -1,8 +1,11 @@
-"""Checkpoints in an object store: what is read of every format, and with how many requests."""
+"""Checkpoints in an object store: what is read, with how many requests, and what writing leaves there."""
 
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,13 +13,14 @@ import safetensors.numpy
 
 import ckpt_surgery
 from ckpt_surgery.core.arrays import Region
-from ckpt_surgery.core.errors import SourceError
+from ckpt_surgery.core.errors import DestinationError, SourceError
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.formats import opening
 from ckpt_surgery.storage.store import store_of
 from ckpt_surgery.storage.views import HEADS
 from tests.emulators.fixtures import Bucket
 from tests.support.checkpoints import (
+    restored,
     save_composite,
     save_pytree,
     save_steps,
@@ -24,7 +28,10 @@ from tests.support.checkpoints import (
     save_v1,
     tree,
 )
-from tests.support.key_value import requests_of, uploaded
+from tests.support.command_line import run
+from tests.support.comparing import assert_same
+from tests.support.ended_runs import Killed
+from tests.support.key_value import KeyValueStore, downloaded, requests_of, uploaded
 from tests.support.libraries import ORIGINS
 from tests.support.slow import some
 
@@ -202,3 +209,103 @@ def test_headers_of_shards_are_few_requests_of(files: int, tmp_path: Path, bucke
     assert len(ckpt_surgery.inspect(url).leaves) == 10
     assert len(bucket_of.server.asked) <= 3 + 3 * count
     assert bucket_of.server.most_active >= min(2, count)
+
+
+# --- what is written --------------------------------------------------------------------------------------
+
+
+def names(url: str) -> list[str]:
+    """The objects at and below a URL, and the locks beside it."""
+    store, name = store_of(url)
+    assert isinstance(store, KeyValueStore)
+    return [found for found in store.walk() if found.startswith((name, f".{name}"))]
+
+
+def test_steps_and_items(tmp_path: Path, bucket: str) -> None:
+    save_pytree(tmp_path / "in", tree())
+    for step in (3, 10):
+        ckpt_surgery.apply(None, tmp_path / "in", dst=f"{bucket}/run", dst_step=step)
+    assert ckpt_surgery.inspect(f"{bucket}/run").step == 10
+    assert not ckpt_surgery.diff(tmp_path / "in", f"{bucket}/run", values=True).different
+    with pytest.raises(DestinationError, match="exists already"):
+        ckpt_surgery.apply(None, tmp_path / "in", dst=f"{bucket}/run", dst_step=3)
+
+
+def test_only_one_checkpoint_is_replaced(tmp_path: Path, bucket: str) -> None:
+    save_pytree(tmp_path / "in", {"a": np.arange(5.0)})
+    store_of(bucket)[0].put("out/letter.txt", b"mine")
+    for overwrite in (False, True):
+        with pytest.raises(DestinationError):
+            ckpt_surgery.apply(None, tmp_path / "in", dst=f"{bucket}/out", overwrite=overwrite)
+    assert names(f"{bucket}/out") == ["out/letter.txt"]
+
+
+@pytest.mark.slow("talks to a server for each service")
+def test_a_bucket_of_each_service_is_written(tmp_path: Path, bucket_of: Bucket) -> None:
+    save_pytree(tmp_path / "in", tree())
+    bucket_of.server.refuse = lambda request, number: 503 if number % 9 == 0 else None
+    ckpt_surgery.apply(None, tmp_path / "in", dst=f"{bucket_of.url}/out")
+    assert not ckpt_surgery.diff(tmp_path / "in", f"{bucket_of.url}/out", values=True).different
+    assert json.loads(store_of(f"{bucket_of.url}/out")[0].read("out/_CHECKPOINT_METADATA"))
+    local = ckpt_surgery.apply(None, tmp_path / "in", dst=tmp_path / "local").destination
+    assert_same(restored(downloaded(f"{bucket_of.url}/out", tmp_path / "copy")), restored(Path(local)))
+    found = [request.path for request in bucket_of.server.asked]
+    assert not any("testing-secret" in path for path in found)
+    plan = ckpt_surgery.apply(None, f"{bucket_of.url}/out", dst=f"{bucket_of.url}/two").plan
+    assert plan.costs.bytes_served == plan.costs.bytes_out  # copied by the store
+    assert not ckpt_surgery.diff(tmp_path / "in", f"{bucket_of.url}/two", values=True).different
+
+
+def test_commit_completes_what_a_run_had_begun_to_publish(
+    tmp_path: Path, bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save_pytree(tmp_path / "old", {"a": np.arange(5.0)})
+    save_pytree(tmp_path / "new", {"b": np.arange(7.0)})
+    ckpt_surgery.apply(None, tmp_path / "old", dst=f"{bucket}/out")
+
+    put = KeyValueStore.put
+
+    def killed(self: KeyValueStore, name: str, *rest: Any) -> Any:
+        if name == "out/manifest.ocdbt":
+            raise Killed
+        return put(self, name, *rest)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(KeyValueStore, "put", killed)
+        with pytest.raises(Killed):
+            ckpt_surgery.apply(None, tmp_path / "new", dst=f"{bucket}/out", overwrite=True)
+    assert run("inspect", f"{bucket}/out").exit_code == 1
+    done = run("commit", f"{bucket}/out")
+    assert done.exit_code == 0, done.output
+    assert not ckpt_surgery.diff(tmp_path / "new", f"{bucket}/out", values=True).different
+    assert not [name for name in names(f"{bucket}/out") if "ckpt-surgery/" in name or "lock" in name]
+
+
+READ = """
+import json, sys
+import tensorstore as ts
+
+url, name, driver = sys.argv[1:]
+spec = {"driver": driver, "kvstore": {"driver": "ocdbt", "base": url, "path": name}}
+array = ts.open(spec).result().read().result()
+print(json.dumps([str(array.dtype), array.tolist()]))
+"""
+
+
+def read_by_tensorstore(url: str, name: str) -> np.ndarray:
+    """An array of an OCDBT database. In a process of its own: the driver reads its variables once."""
+    done = subprocess.run(
+        [sys.executable, "-c", READ, url, name, "zarr3"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    dtype, values = json.loads(done.stdout)
+    return np.array(values, dtype)
+
+
+def test_tensorstore_reads_what_was_written(tmp_path: Path, gcs_bucket: Bucket) -> None:
+    arrays = {"layer": {"w": np.arange(5000, dtype=np.float32).reshape(50, 100)}, "ids": np.arange(9)}
+    save_pytree(tmp_path / "in", arrays)
+    recipe = {"version": 1, "rules": [{"match": "layer/(.*)", "to": r"params/\1", "value": "x * 2"}]}
+    ckpt_surgery.apply(recipe, tmp_path / "in", dst=f"{gcs_bucket.url}/out")
+    found = read_by_tensorstore(f"{gcs_bucket.url}/out/", "params.w/")
+    np.testing.assert_array_equal(found, np.asarray(arrays["layer"]["w"]) * 2)  # type: ignore[call-overload]

@@ -151,19 +151,6 @@ def test_large_chunks_are_copied_in_pieces(
     assert sum(size == piece for size in read) > 10
 
 
-@pytest.mark.slow("talks to a server for each service")
-def test_in_a_bucket_of_each_service(tmp_path: Path, bucket_of: Bucket) -> None:
-    save_pytree(tmp_path / "in", ARRAYS)
-    source = uploaded(tmp_path / "in", f"{bucket_of.url}/in")
-    bucket_of.server.clear()
-    bucket_of.server.refuse = lambda request, number: 503 if number % 11 == 0 else None
-    plan = applied(RENAMED, source, f"{bucket_of.url}/out")
-    assert plan.costs.bytes_served == NBYTES
-    bucket_of.server.clear()
-    ckpt_surgery.apply(RENAMED, tmp_path / "in", dst=tmp_path / "out")
-    assert not ckpt_surgery.diff(tmp_path / "out", f"{bucket_of.url}/out", values=True).different
-
-
 @pytest.mark.slow("copies large objects")
 def test_objects_are_copied_at_the_same_time(
     tmp_path: Path, s3_bucket: Bucket, monkeypatch: pytest.MonkeyPatch
