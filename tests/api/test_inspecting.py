@@ -12,7 +12,6 @@ import ckpt_surgery
 from ckpt_surgery.api.inspecting import diff, inspect
 from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.core.progress import Progress
-from ckpt_surgery.core.protocols import Choices
 from ckpt_surgery.report.differences import Holds
 from ckpt_surgery.report.distances import Tolerance
 from ckpt_surgery.report.histograms import histogram
@@ -90,21 +89,6 @@ def test_progress_is_told_of_what_is_read(archive: Path) -> None:
     assert told == [Progress(16, 16, "reading")]
     diff(archive, archive, values=True, progress=told.append)
     assert told[1:] == [Progress(16, 20, "reading"), Progress(20, 20, "reading")]
-
-
-def test_steps_and_items_of_a_manager(tmp_path: Path) -> None:
-    names = ("state", "meta")
-    with quiet(), ocp.CheckpointManager(tmp_path / "run", item_names=names) as manager:
-        for step in (3, 20):
-            items = {"state": ocp.args.StandardSave({"w": np.ones(2)}), "meta": ocp.args.JsonSave({"a": 1})}
-            manager.save(step, args=ocp.args.Composite(**items))
-    (tmp_path / "run" / "100").mkdir()
-    (tmp_path / "run" / "100" / "_CHECKPOINT_METADATA").write_text("{}")  # a save that never ended
-    found = inspect(tmp_path / "run")
-    assert (found.step, found.item) == (20, "state")
-    assert found.choices == Choices((3, 20), (100,), ("meta", "state"))
-    assert inspect(tmp_path / "run" / "3").choices == Choices(items=("meta", "state"))
-    assert inspect(tmp_path / "run" / "3" / "state").choices == Choices()
 
 
 def test_only_matching_leaves_are_compared() -> None:

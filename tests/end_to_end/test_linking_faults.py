@@ -4,7 +4,6 @@ Files change between plan and run, file systems refuse links, disks are full, si
 """
 
 import errno
-import fcntl
 import os
 import re
 import shutil
@@ -121,18 +120,6 @@ def test_a_full_or_failing_disk_leaves_nothing(
     assert "`m/" in told or f"{tmp_path}/.out.ckpt-surgery-" in told
     assert nothing_left(tmp_path)
     assert state_of(source) == before
-
-
-def test_a_mode_that_the_file_system_lacks_is_refused_before_anything_is_written(
-    layout: Layout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(fcntl, "ioctl", refusing(errno.EOPNOTSUPP))
-    given = {"dst": tmp_path / "out", "link_mode": "reflink"}
-    with pytest.raises(StorageError, match=r'(?s)has no reflinks.*`link_mode="copy"`'):
-        applying.plan(None, layout("safetensors"), **given)
-    with pytest.raises(StorageError, match="has no reflinks"):
-        applying.apply(None, layout("safetensors"), **given, on_plan=lambda plan: pytest.fail("planned"))
-    assert nothing_left(tmp_path)
 
 
 @pytest.mark.parametrize("way", ["link", "replace"])

@@ -148,19 +148,6 @@ def test_a_link_out_of_the_source_is_refused_before_anything_is_written(made: Ma
     assert copied(src, tmp_path / "dst", copy_config=False).companions == ()
 
 
-def test_a_link_into_the_blobs_of_a_cache_is_followed(tmp_path: Path) -> None:
-    snapshot, blobs = tmp_path / "hub" / "snapshots" / "1a2b", tmp_path / "hub" / "blobs"
-    snapshot.mkdir(parents=True)
-    blobs.mkdir()
-    save_file({"w": np.ones(3, np.float32)}, blobs / "weights")
-    (blobs / "config").write_bytes(b"{}")
-    (snapshot / "model.safetensors").symlink_to("../../blobs/weights")
-    (snapshot / "config.json").symlink_to("../../blobs/config")
-    copied(snapshot, tmp_path / "dst")
-    assert (tmp_path / "dst" / "config.json").read_bytes() == b"{}"
-    assert not (tmp_path / "dst" / "config.json").is_symlink()
-
-
 # --- publication ------------------------------------------------------------------------------------------
 
 
