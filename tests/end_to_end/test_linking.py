@@ -14,6 +14,7 @@ import ml_dtypes
 import numpy as np
 import orbax.checkpoint as ocp
 import pytest
+import zarr
 from safetensors.numpy import load_file
 
 from ckpt_surgery.api import applying
@@ -24,7 +25,7 @@ from ckpt_surgery.formats import opening
 from ckpt_surgery.planner import transfers
 from ckpt_surgery.planner.plan import Plan, Transfer
 from tests.support import checkpoints, linked_sources
-from tests.support.checkpoints import random, restored_by_all
+from tests.support.checkpoints import random, restored, restored_by_all
 from tests.support.comparing import assert_same
 from tests.support.directories import copy_of, state_of
 from tests.support.linked_sources import (
@@ -217,11 +218,11 @@ def test_narrow_and_wide_types_are_linked(dtype: str, tmp_path: Path) -> None:
     array = numbers.astype(checkpoints.dtype(dtype))
     checkpoints.save_pytree(tmp_path / "source", {"a": array})
     text = "version: 1\nrules: [{match: a, to: b, value: x.T}]"
-    for zarr in (2, 3):
-        recipe = f"{text}\noutput: {{zarr: {zarr}}}"
-        plan = applied(recipe, tmp_path / "source", dst=tmp_path / f"out{zarr}", link_mode="auto")
+    for version in (2, 3):
+        recipe, out = f"{text}\noutput: {{zarr: {version}}}", tmp_path / f"out{version}"
+        plan = applied(recipe, tmp_path / "source", dst=out, link_mode="auto")
         assert by_transfer(plan)["compute"] == []
-        assert_same(restored_by_all(tmp_path / f"out{zarr}", False), {"b": array.T})
+        assert_same(restored_by_all(out, False), {"b": array.T})
 
 
 # --- the source afterwards --------------------------------------------------------------------------------
@@ -343,3 +344,84 @@ rules:
         "half": tensors["d"].astype(ml_dtypes.bfloat16),
     }
     assert_same(load_file(tmp_path / "out" / "model.safetensors"), wanted)
+
+
+# --- shards of zarr ---------------------------------------------------------------------------------------
+# One that lacks a chunk stands for the fill value there, which Orbax's arrays do not have.
+
+FILLS = {"zero": 0.0, "nine": 9.0, "nan": np.nan}
+LOCATIONS = ("start", "end")
+
+
+def array_of_shards(fill: float, whole: bool) -> np.ndarray:
+    """Of shards of 2 × 4, which reach over both edges of the array, one lacks its second chunk, or none."""
+    array = np.arange(1, 36, dtype=np.float32).reshape(5, 7)
+    if not whole:
+        array[2:4, 2:4] = fill
+    return array
+
+
+def save_shards(path: Path) -> dict[str, np.ndarray]:
+    """A group with groups in it, by zarr-python: each fill value at each place of the index, whole or not."""
+    group = zarr.open_group(path, mode="w", zarr_format=3)
+    held = {}
+    for name, fill in FILLS.items():
+        for location in LOCATIONS:
+            for kind in ("whole", "lacking"):
+                key = f"{location}/{name}/{kind}"
+                held[key] = array_of_shards(fill, kind == "whole")
+                made = group.create_array(
+                    name=key,
+                    shape=(5, 7),
+                    chunks=(2, 2),
+                    shards={"shape": (2, 4), "index_location": location},
+                    dtype="float32",
+                    fill_value=fill,
+                )
+                made[...] = held[key]
+    return held
+
+
+CHANGES: dict[str, Any] = {
+    "x": lambda x: x,
+    "x.T": lambda x: x.T,
+    "x[2:]": lambda x: x[2:],
+    "x * 1": lambda x: x * 1,
+}
+
+
+@pytest.mark.parametrize("value", CHANGES)
+def test_shards_of_every_fill_value_are_restored_renamed_and_changed(value: str, tmp_path: Path) -> None:
+    held = save_shards(tmp_path / "g")
+    recipe = f"version: 1\nrules: [{{match: '(?P<k>.*)', to: 'renamed/${{k}}', value: '{value}'}}]"
+    plan = applied(recipe, tmp_path / "g", dst=tmp_path / "out")
+    found = restored(tmp_path / "out")
+    assert_same(found, {f"renamed/{key}": CHANGES[value](array) for key, array in held.items()})
+    moved = {key: value != "x * 1" and key.endswith("whole") for key in found}
+    assert transfers_of(plan) == {key: "link" if moved[key] else "compute" for key in found}
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_shards_are_stacked_by_links_where_no_chunk_is_missing(axis: int, tmp_path: Path) -> None:
+    """Whole shards are put together whatever their fill values were; one that lacks a chunk is enough."""
+    held = save_shards(tmp_path / "g")
+    rules = "".join(
+        f"- {{match: '{location}/(.*)/{kind}', to: {location}_{kind}, value: 'stack(xs, axis={axis})'}}\n"
+        for location in LOCATIONS
+        for kind in ("whole", "lacking")
+    )
+    parts = "source['start/nine/whole'], source['start/nine/lacking']"
+    rules += f'- {{add: mixed, value: "stack([{parts}], axis={axis})"}}\n'
+    plan = applied(f"version: 1\nrules:\n{rules}", tmp_path / "g", dst=tmp_path / "out")
+    found = restored(tmp_path / "out")
+    wanted = {
+        f"{location}_{kind}": np.stack([held[f"{location}/{name}/{kind}"] for name in sorted(FILLS)], axis)
+        for location in LOCATIONS
+        for kind in ("whole", "lacking")
+    }
+    wanted["mixed"] = np.stack([held["start/nine/whole"], held["start/nine/lacking"]], axis)
+    assert_same(found, wanted)
+    assert transfers_of(plan) == {
+        key: "link" if key.endswith("whole") else "compute" for key in transfers_of(plan)
+    }
+    assert "link" in transfers_of(plan).values()

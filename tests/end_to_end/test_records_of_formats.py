@@ -15,6 +15,7 @@ import ckpt_surgery
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.formats.opening import open_sink
 from ckpt_surgery.formats.registry import SinkOptions
+from tests.support.checkpoints import restored
 from tests.support.directories import names
 from tests.support.writing import output_of, write_all
 
@@ -71,3 +72,25 @@ def test_an_orbax_record_is_replaced_in_one_step(tmp_path: Path) -> None:
     assert sink.record("22")
     assert (tmp_path / "ckpt_surgery.json").read_text() == "22"
     assert [name for name in names(tmp_path) if "ckpt_surgery" in name] == ["ckpt_surgery.json"]
+
+
+def test_only_verify_notices_flipped_bits_in_zarr_2(tmp_path: Path) -> None:
+    random = np.random.default_rng(3)
+    source = {"w": random.standard_normal((200, 300)).astype(np.float32)}
+    recipe = "version: 1\noutput: {{zarr: {}}}\nrules: [{{match: w, value: x + x}}]\n"
+    note = "zarr 2 has no checksums: readers do not notice flipped bits in new arrays, only `verify` does"
+    assert note not in ckpt_surgery.apply(recipe.format(3), source, dst=tmp_path / "other").notices
+    assert note in ckpt_surgery.apply(recipe.format(2), source, dst=tmp_path / "out").notices
+    file = max((p for p in (tmp_path / "out").rglob("d/*") if p.is_file()), key=lambda p: p.stat().st_size)
+    stored, silent = file.read_bytes(), 0
+    for at in random.integers(len(stored) // 4, len(stored) // 2, 10):
+        data = bytearray(stored)
+        data[at] ^= 1 << at % 8
+        file.write_bytes(data)
+        try:
+            restored(tmp_path / "out")
+            silent += 1
+        except ValueError:
+            pass
+        assert [flaw.key for flaw in ckpt_surgery.verify(tmp_path / "out").flaws] == ["w"]
+    assert silent > 0
