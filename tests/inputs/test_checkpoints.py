@@ -432,23 +432,20 @@ def test_reads_while_it_is_closed_end_in_data_or_a_refusal(orbax: Path) -> None:
 
 PICKLED = """
 import pickle, sys
-opened = pickle.load(sys.stdin.buffer)
-print(opened.path, opened.step, opened.item, opened['{}'].get().sum())
+for opened, key in pickle.load(sys.stdin.buffer):
+    print(opened.path, opened.step, opened.item, opened[key].get().sum())
 """
 
 
 def test_a_pickled_checkpoint_opens_again(tmp_path: Path) -> None:
     with checkpoints.quiet():
         checkpoints.save_composite(tmp_path / "run", 3, state=TREE)
-    for opened, key in (
-        (ckpt_surgery.open(tmp_path / "run"), "params/layer0/kernel"),
-        (ckpt_surgery.open(tmp_path / "run")["params"], "layer0/kernel"),
-    ):
-        command = [sys.executable, "-c", PICKLED.format(key)]
-        found = subprocess.run(command, input=pickle.dumps(opened), capture_output=True, check=True)
-        assert found.stdout.decode().split() == [str(tmp_path / "run"), "3", "state", "66.0"]
-        with pytest.raises(UsageError, match="Pickle the checkpoint"):
-            pickle.dumps(opened[key])
+    opened = ckpt_surgery.open(tmp_path / "run")
+    given = pickle.dumps([(opened, "params/layer0/kernel"), (opened["params"], "layer0/kernel")])
+    found = subprocess.run([sys.executable, "-c", PICKLED], input=given, capture_output=True, check=True)
+    assert found.stdout.decode().split() == [str(tmp_path / "run"), "3", "state", "66.0"] * 2
+    with pytest.raises(UsageError, match="Pickle the checkpoint"):
+        pickle.dumps(opened["step"])
 
 
 # --- as a source ------------------------------------------------------------------------------------------

@@ -34,6 +34,7 @@ from tests.support.checkpoints import LAYOUTS, random
 from tests.support.comparing import assert_same
 from tests.support.directories import copy_of, state_of
 from tests.support.documents import plan_json
+from tests.support.effort import examples
 from tests.support.models import ARRAYS
 from tests.support.plans import sealed
 from tests.support.reading import read
@@ -512,11 +513,6 @@ def mutated(document: dict[str, Any], data: st.DataObject) -> dict[str, Any]:
     return document
 
 
-FUZZED = settings(
-    max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
-)
-
-
 @pytest.fixture
 def planned(model: Path, recipe: Recipe, tmp_path: Path) -> Path:
     """A saved plan with a destination, which is a file."""
@@ -525,7 +521,7 @@ def planned(model: Path, recipe: Recipe, tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("forged", [False, True])
-@FUZZED
+@settings(examples(100), suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(data=st.data(), overwrite=st.booleans())
 def test_a_changed_plan_is_refused_or_writes_at_the_destination_only(
     forged: bool, data: st.DataObject, overwrite: bool, planned: Path, tmp_path: Path

@@ -73,10 +73,10 @@ def test_damage_is_found_where_it_is_drawn_and_nowhere_else(written: Path) -> No
     data[at] ^= 1
     written.write_bytes(data)
     assert {flaw.key for flaw in ckpt_surgery.verify(written).flaws} == {"w7"}
-    found = [bool(ckpt_surgery.verify(written, sample=0.25, seed=seed).flaws) for seed in range(24)]
-    assert 1 <= sum(found) <= 14
-    codes = [run("verify", written, "--sample", "25%", "--seed", seed).exit_code for seed in range(4)]
-    assert codes == [3 if flawed else 0 for flawed in found[:4]]
+    found = [bool(ckpt_surgery.verify(written, sample=0.25, seed=seed).flaws) for seed in range(12)]
+    assert 1 <= sum(found) <= 8
+    codes = [run("verify", written, "--sample", "25%", "--seed", seed).exit_code for seed in range(2)]
+    assert codes == [3 if flawed else 0 for flawed in found[:2]]
 
 
 def test_the_command_says_what_share_was_read(written: Path) -> None:
