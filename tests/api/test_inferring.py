@@ -13,10 +13,8 @@ from safetensors.numpy import save_file
 
 import ckpt_surgery
 from ckpt_surgery import SurgeryError
-from ckpt_surgery.api import inferring
 from ckpt_surgery.core.progress import Progress
-from ckpt_surgery.inference.drafts import drafting
-from ckpt_surgery.inference.expressions.formations import Evidence, Findings, Value
+from ckpt_surgery.inference.expressions.formations import Evidence, Value
 from ckpt_surgery.inference.values import by_values
 from tests.support import checkpoints
 from tests.support.comparing import assert_same
@@ -144,21 +142,6 @@ def test_what_its_proof_refutes_is_undecided() -> None:
     assert set(evidence(found)) == {"other", "norm"}
     assert found.findings.dropped == ()
     assert "# not decided: square: the values disagree: not every element is equal" in found.recipe
-
-
-def test_a_draft_that_does_something_else_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
-    right = drafting.draft_recipe
-
-    def wrong(findings: Findings, *others: Any) -> Any:
-        moved = [replace(one, target=one.target + "2") for one in findings.formations]
-        keys = tuple(one.target for one in moved)
-        return right(replace(findings, formations=tuple(moved), target_keys=keys), *others)
-
-    monkeypatch.setattr(inferring, "draft_recipe", wrong)
-    found = ckpt_surgery.infer({"w": normal(3, 4)}, {"v": normal(3, 4)})
-    assert not found.decided
-    assert "the draft does not make `v`" in found.problems
-    assert "the draft makes `v2`, which the target does not have" in found.problems
 
 
 def test_progress_counts_what_is_read_and_what_is_compared() -> None:

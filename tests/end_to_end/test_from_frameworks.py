@@ -17,7 +17,6 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from orbax.checkpoint import v1
 
 import ckpt_surgery
-from ckpt_surgery.core.errors import PlanError
 from ckpt_surgery.planner.plan import Fate, Plan
 from tests.support.checkpoints import quiet
 
@@ -78,31 +77,6 @@ def test_placeholders_and_empty_arrays(saved: tuple[Path, Tree]) -> None:
         ["opt_state/0", "opt_state/1/0", "opt_state/1/1"], "placeholder"
     )
     assert {step.fate for step in plans[0].steps} == {Fate.KEPT}
-
-
-def test_a_placeholder_for_a_subtree_is_refused_by_both(saved: tuple[Path, Tree]) -> None:
-    path, _ = saved
-    wanted = {
-        "params": {"layer0": {"kernel": np.array([]), "bias": np.array([])}},
-        "opt_state": ...,
-        "step": int,
-    }
-    with quiet(), pytest.raises(ValueError, match="opt_state"):
-        v1.load(path, wanted)
-    with pytest.raises(PlanError, match=r"`opt_state/0`, `opt_state/1/\{0,1\}`"):
-        ckpt_surgery.restore(None, path, target=wanted)
-
-
-@pytest.mark.parametrize("skip", [False, True])
-def test_metadata_of_the_checkpoint(skip: bool, saved: tuple[Path, Tree]) -> None:
-    path, _ = saved
-    with quiet():
-        described = v1.pytree_metadata(path)
-        tree = described.metadata
-        if skip:
-            tree = jax.tree.map_with_path(lambda k, leaf: skipping(k, leaf, lambda one: one), tree)
-        theirs = v1.load(path, tree)
-    assert_same_bits(ckpt_surgery.restore(None, path, target=tree if skip else described), theirs)
 
 
 # --- Flax: flat dicts, optimizers, modules ------------------------------------------------------------------

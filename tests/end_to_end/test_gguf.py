@@ -154,19 +154,6 @@ def test_the_metadata_is_the_config_of_recipes(tmp_path: Path) -> None:
     assert read(tmp_path / "again")["x"].tolist() == [3.0] * 4
 
 
-@pytest.mark.slow("measures the memory of a process")
-def test_little_memory_is_enough(tmp_path: Path) -> None:
-    """A leaf of 32 MiB in float32, in chunks of 8; transposed, so that each region takes some of all rows."""
-    shape = (2048, 4096)
-    blocks = finite_blocks(Type.Q4_K, shape, 0)
-    path = save_blocks({"w": (Type.Q4_K, blocks)}, tmp_path / "m.gguf")
-    recipe = "version: 1\nrules: [{match: w, value: \"cast(x.T, 'bfloat16')\"}]"
-    result = applying.apply(recipe, path, dst=tmp_path / "out", memory="48MiB", workers=1)
-    assert result.plan.costs.peak_memory <= 48 * 2**20
-    found = read(tmp_path / "out")["w"]
-    assert_same({"w": found}, {"w": dequantized(Type.Q4_K, blocks).T.astype(found.dtype)})
-
-
 # --- the recipe of the cookbook ---------------------------------------------------------------------------
 
 PAGE = Path(__file__).parents[2] / "docs/cookbook/gguf.md"

@@ -9,10 +9,8 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import jax
 import ml_dtypes
 import numpy as np
-import orbax.checkpoint as ocp
 import pytest
 import zarr
 from safetensors.numpy import load_file
@@ -41,7 +39,6 @@ from tests.support.linked_sources import (
 from tests.support.plans import transfers_of
 from tests.support.reading import read
 from tests.support.slow import slow
-from tests.support.trees import nested
 
 WAYS = ("link", "copy", "compute")
 
@@ -175,37 +172,6 @@ rules:
     wanted = {"both": both, "other": second["w"].T, "b": first["b"]}
     assert_same(read(tmp_path / "out"), wanted)
     assert_same(restored_by_all(tmp_path / "out", False), wanted)
-
-
-def test_linked_from_safetensors_and_restored_on_four_devices(layout: Layout, tmp_path: Path) -> None:
-    """Each device reads its part of raw transposed chunks, of stacked ones, and of compressed ones."""
-    text = """version: 1
-unmatched: drop
-rules:
-  - {match: 'm/layer_.*', to: layers, value: 'transpose(stack(xs), [0, 2, 1])'}
-  - {match: m/w, value: x.T}
-"""
-    mesh = jax.sharding.Mesh(np.array(jax.devices()[:4]).reshape(2, 2), ("x", "y"))
-    spec = jax.sharding.PartitionSpec
-    held = arrays()
-    stacked = np.stack([held[f"m/layer_{i}/k"].T for i in range(4)])
-    for name in ("safetensors", "ocdbt-zarr3"):
-        plan = applied(text, layout(name), dst=tmp_path / name)
-        assert by_transfer(plan)["compute"] == []
-        targets = {
-            "layers": ((4, 16, 24), jax.sharding.NamedSharding(mesh, spec("x", None, "y"))),
-            "m/w": ((64, 32), jax.sharding.NamedSharding(mesh, spec("y", "x"))),
-        }
-        target = nested(
-            {k: jax.ShapeDtypeStruct(shape, np.float32, sharding=s) for k, (shape, s) in targets.items()}
-        )
-        with checkpoints.quiet():
-            found = ocp.StandardCheckpointer().restore(tmp_path / name, target)
-        for text_, array in (("layers", found["layers"]), ("m/w", found["m"]["w"])):
-            assert array.sharding == targets[text_][1]
-            assert len(array.sharding.device_set) == 4
-        assert np.asarray(found["layers"]).tobytes() == stacked.tobytes()
-        assert np.asarray(found["m"]["w"]).tobytes() == held["m/w"].T.tobytes()
 
 
 # --- what cannot be linked falls back by itself -----------------------------------------------------------

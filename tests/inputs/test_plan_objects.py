@@ -22,7 +22,6 @@ from ckpt_surgery.errors import Code, SourceError, SourcesChanged, UsageError
 from ckpt_surgery.migration.recipes import MigratedRecipe
 from ckpt_surgery.planner.identity import plan_digest
 from ckpt_surgery.planner.plan import origin_of
-from ckpt_surgery.runs import run
 from tests.support import checkpoints
 from tests.support.comparing import assert_same
 from tests.support.documents import plan_json
@@ -231,19 +230,3 @@ def test_a_plan_remembers_without_being_another(source: Path) -> None:
         assert vars(other).keys() == vars(same).keys()
         with pytest.raises(UsageError, match="Give the Plan itself"):
             ckpt_surgery.apply(other, dst=source.parent / "new")
-
-
-def test_a_run_of_a_plan_goes_on(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    plan = ckpt_surgery.plan(RECIPE, source, dst=source.parent / "new")
-    publish = run.verify_and_publish
-
-    def fail(*arguments: Any) -> Any:
-        raise ckpt_surgery.Interrupted(15, "stopped")
-
-    monkeypatch.setattr(run, "verify_and_publish", fail)
-    with pytest.raises(ckpt_surgery.Interrupted):
-        ckpt_surgery.apply(plan)
-    monkeypatch.setattr(run, "verify_and_publish", publish)
-    ckpt_surgery.apply(plan, resume=True)
-    made = ckpt_surgery.restore(None, source.parent / "new")
-    assert_same(flatten_dict(made, sep="/"), DOUBLED)
