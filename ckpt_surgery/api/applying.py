@@ -31,7 +31,6 @@ from ckpt_surgery.runs.run import (
     run_here,
     run_options,
 )
-from ckpt_surgery.runs.sidecars import SidecarOptions
 from ckpt_surgery.system import signals
 from ckpt_surgery.system.progress_bars import reported
 
@@ -127,13 +126,12 @@ def run_request(request: Request, options: RunOptions) -> Result:
         request = request_of_plan(request, APPLY)
     elif is_plan_file(request.recipe):
         request = saved_request(request) or request
-    sidecars = SidecarOptions(options.copy_config, request.changes or {})
     if options.engine not in ENGINES:
         raise UsageError(f"`engine`: {shown(abridged(options.engine))} is not one of: {', '.join(ENGINES)}")
     if options.engine == LOCAL:
         if options.scheduler is not None:
             raise UsageError("`scheduler` is for the engine `dask`", hint='Say so: `engine="dask"`.')
-        return run_here(request, options, sidecars)
+        return run_here(request, options)
     from ckpt_surgery.runs.engines import dask  # imports what only clusters need
 
     if request.has_trees:
@@ -141,7 +139,7 @@ def run_request(request: Request, options: RunOptions) -> Result:
             "a source or the target is in memory, which no worker has",
             hint="Save the tree as a checkpoint, or leave out `engine`.",
         )
-    return dask.run_on_cluster(with_recipe(request), options, sidecars)
+    return dask.run_on_cluster(with_recipe(request), options)
 
 
 @takes(ConvertArguments, Request, RunOptions)

@@ -39,7 +39,7 @@ from ckpt_surgery.runs.shards import (
     shards_at,
     write_shard,
 )
-from ckpt_surgery.runs.sidecars import SidecarOptions
+from ckpt_surgery.runs.sidecars import find_sidecars
 from ckpt_surgery.system import signals
 from ckpt_surgery.system.progress_bars import reported
 from ckpt_surgery.verification.new_checkpoints import parse_verify_mode
@@ -162,8 +162,8 @@ def commit(
         if on_plan is not None:
             on_plan(job.prepared.plan)
         with reported(progress) as report, report_parts(job):
-            sidecars = SidecarOptions(copy_config)
-            return publish_shards(job, mode, sidecars, str(dst), started, report)
+            companions = find_sidecars(job.prepared, copy_config, {})
+            return publish_shards(job, mode, companions, str(dst), started, report)
 
 
 def _check_committed(where: Publication, rolled: tuple[str, ...]) -> None:

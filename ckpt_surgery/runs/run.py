@@ -33,12 +33,7 @@ from ckpt_surgery.runs.destination import (
     place_of,
     stage_for,
 )
-from ckpt_surgery.runs.sidecars import (
-    SidecarOptions,
-    copy_sidecars,
-    find_sidecars,
-    keep_sidecars,
-)
+from ckpt_surgery.runs.sidecars import copy_sidecars, find_sidecars, keep_sidecars
 from ckpt_surgery.storage.companion_names import KEPT
 from ckpt_surgery.storage.listing import real_path
 from ckpt_surgery.system import signals
@@ -196,13 +191,13 @@ def without_checksums(plan: Plan, zarr: int) -> tuple[str, ...]:
 # --- the run ------------------------------------------------------------------------------------------------
 
 
-def run_here(request: Request, options: RunOptions, sidecars: SidecarOptions) -> Result:
+def run_here(request: Request, options: RunOptions) -> Result:
     """Plan, check and carry out a request in this process."""
     started = time.monotonic()
     with signals.interruptible():
         where = place_of(request)
         prepared = with_samples(plan_for_destination(request, where, options.overwrite))
-        companions = find_sidecars(prepared, sidecars)
+        companions = find_sidecars(prepared, options.copy_config, request.changes or {})
         if options.on_plan is not None:
             options.on_plan(prepared.plan)
         result, notices = _write_and_publish(prepared, where, options, companions)

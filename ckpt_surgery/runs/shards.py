@@ -4,7 +4,7 @@ import contextlib
 import os
 import re
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,7 +22,7 @@ from ckpt_surgery.core.errors import (
 )
 from ckpt_surgery.core.memory import memory_errors
 from ckpt_surgery.core.progress import Report
-from ckpt_surgery.core.protocols import Sink
+from ckpt_surgery.core.protocols import Companion, Sink
 from ckpt_surgery.core.text import few, shown
 from ckpt_surgery.engine.parts import (
     HEAD,
@@ -62,7 +62,6 @@ from ckpt_surgery.runs.run import (
     record_room,
     verify_and_publish,
 )
-from ckpt_surgery.runs.sidecars import SidecarOptions, find_sidecars
 from ckpt_surgery.storage.failures import storage_errors
 from ckpt_surgery.storage.listing import directory_names, exists, is_directory
 from ckpt_surgery.storage.paths import path_text
@@ -230,22 +229,21 @@ def write_shard(job: Job, index: int, verify: Verify, progress: Report | None = 
 def publish_shards(
     job: Job,
     mode: Verify,
-    sidecars: SidecarOptions,
+    companions: Sequence[Companion],
     destination: str,
     started: float,
     progress: Report | None = None,
 ) -> Result:
     """Merge and publish the work of all shards, and remove the parts.
 
-    `destination` is what the caller called it, `started` when the
+    `companions` are published beside it. `destination` is what the caller called it, `started` when the
     command began, on the monotonic clock. Raises VerificationError, SourceError, DestinationError,
     StorageError.
     """
     prepared = job.prepared
     parts = (part_of(job.parts, job.head, index) for index in range(job.head.count))
     done = [part for part in parts if part is not None]
-    companions = find_sidecars(prepared, sidecars)
-    with stage_for_parts(job.where, job.parts, job.head, prepared) as stage:
+    with stage_for_parts(job) as stage:
         sink = job.sink(stage.work)
         try:
             written = finish_checkpoint(prepared.plan, sink, done)
@@ -265,13 +263,14 @@ def publish_shards(
 
 
 @contextlib.contextmanager
-def stage_for_parts(where: Publication, parts: Parts, head: Head, prepared: Prepared) -> Iterator[Staging]:
+def stage_for_parts(job: Job) -> Iterator[Staging]:
     """Lock the work of the shards for publication; after a failure it stays among the parts.
 
     Raises DestinationError if another run publishes there, StorageError.
     """
+    where, parts, head, destination = job.where, job.parts, job.head, job.prepared.destination
     if isinstance(parts, LocalParts):
-        one_file, work = is_one_file(prepared.destination), parts.complete
+        one_file, work = is_one_file(destination), parts.complete
         with staged(DiskStage(where.path, one_file, head.identity, head.replaces, work)) as stage:
             parts.take(head)
             if not exists(stage.product):
@@ -281,9 +280,9 @@ def stage_for_parts(where: Publication, parts: Parts, head: Head, prepared: Prep
                 )
             yield stage
         return
-    item = prepared.destination.item
-    with staged(StoreStage(where.place, head.identity, head.replaces, item, shards=head.run)) as draft:
-        yield draft
+    of_store = StoreStage(where.place, head.identity, head.replaces, destination.item, shards=head.run)
+    with staged(of_store) as stage:
+        yield stage
 
 
 # --- parts of a destination -------------------------------------------------------------------------------

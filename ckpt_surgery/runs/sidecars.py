@@ -5,7 +5,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -32,27 +32,18 @@ MOST_KEPT = 64 << 20
 """Limit on the bytes of kept files; beyond it none are kept."""
 
 
-@dataclass(frozen=True)
-class SidecarOptions:
-    """Options of copying config and tokenizer files beside the weights."""
-
-    copied: bool | None = None
-    """The caller's choice; None: copied if the destination can hold them and the source has a
-    `config.json`."""
-    changes: Changes = field(default_factory=dict)
-    """New values of entries of `config.json`."""
-
-
-def find_sidecars(prepared: Prepared, options: SidecarOptions) -> tuple[Companion, ...]:
+def find_sidecars(prepared: Prepared, copied: bool | None, changes: Changes) -> tuple[Companion, ...]:
     """Find the config and tokenizer files to copy beside a result.
 
     They are the target's if that is a checkpoint with a `config.json`, because the result has its
-    structure, and otherwise the first source's. Raises UsageError if they are demanded and there are
-    none or the destination cannot hold them, SourceError if one of them cannot be read.
+    structure, and otherwise the first source's. `copied` is the caller's choice; None: they are copied if
+    the destination can hold them and the source has a `config.json`. `changes` are new values of entries
+    of that file. Raises UsageError if they are demanded and there are none or the destination cannot hold
+    them, SourceError if one of them cannot be read.
     """
     possible = prepared.encoder.details.holds_config
-    if options.copied is False or (options.copied is None and not possible):
-        return _sidecars_to_keep(prepared) if options.copied is None else ()
+    if copied is False or (copied is None and not possible):
+        return _sidecars_to_keep(prepared) if copied is None else ()
     if not possible:
         raise UsageError(
             "config files are copied only into directories of safetensors",
@@ -62,14 +53,14 @@ def find_sidecars(prepared: Prepared, options: SidecarOptions) -> tuple[Companio
     files = () if place is None else tuple(_sidecars_in(place))
     if not any(file.name == CONFIG for file in files):
         files = _kept_sidecars(next(iter(prepared.sources.values()))) or files
-    config = _config(prepared, place, files, options.changes)
+    config = _config(prepared, place, files, changes)
     if config is not None:
         files = (config, *(file for file in files if file.name != CONFIG))
-    if options.copied and not files:
+    if copied and not files:
         raise UsageError(
             "no config or tokenizer files lie beside the source", hint="Leave out `copy_config=True`."
         )
-    return files if options.copied or config is not None else ()
+    return files if copied or config is not None else ()
 
 
 def _config(

@@ -48,7 +48,7 @@ from ckpt_surgery.runs.shards import (
     report_parts,
     write_shard,
 )
-from ckpt_surgery.runs.sidecars import SidecarOptions
+from ckpt_surgery.runs.sidecars import find_sidecars
 from ckpt_surgery.system import signals
 from ckpt_surgery.system.resources import default_memory, default_workers
 
@@ -67,7 +67,7 @@ Failure = tuple[type[SurgeryError], tuple[Problem, ...]]
 """Type and problems of an error, returned as a value: Dask retries what is raised on other workers."""
 
 
-def run_on_cluster(request: Request, options: RunOptions, sidecars: SidecarOptions) -> Result:
+def run_on_cluster(request: Request, options: RunOptions) -> Result:
     """Write the shards of a plan on a cluster, and publish the result.
 
     `options.scheduler` is the address of one; None: `workers` processes of this machine are started. The
@@ -92,7 +92,8 @@ def run_on_cluster(request: Request, options: RunOptions, sidecars: SidecarOptio
         with report_parts(job):
             _write_shards(client, job, request.allow_hooks, options)
             whole = replace(job, prepared=replace(job.prepared, memory=memory, workers=workers))
-            return publish_shards(whole, options.verify, sidecars, str(request.dst), started)
+            companions = find_sidecars(whole.prepared, options.copy_config, request.changes or {})
+            return publish_shards(whole, options.verify, companions, str(request.dst), started)
 
 
 @contextlib.contextmanager
