@@ -152,10 +152,6 @@ class Request:
     pinned: Pinned | None = None
     """The plan that this request repeats: what it has decided is not decided again."""
 
-    def __getstate__(self) -> dict[str, Any]:
-        """The state for other processes, which open the sources themselves."""
-        return {**self.__dict__, "opened": ()}
-
     @property
     def recipe_path(self) -> str | None:
         """Path or `@name` of the recipe, loaded or not; None where it has no file."""

@@ -105,8 +105,8 @@ def verify_written(
     )
 
 
-def read_back(plan: Plan, sink: Sink, part: ShardProgress, tasks: Sequence[Task], means: Means) -> int:
-    """Compare a worker's results with the stored values; returns the number of decoded bytes read back.
+def read_back(plan: Plan, sink: Sink, part: ShardProgress, tasks: Sequence[Task], means: Means) -> None:
+    """Compare a worker's results with the stored values.
 
     `tasks` are the worker's. What was copied is compared where the checkpoint is put together. Raises
     VerificationError, with the key.
@@ -127,7 +127,6 @@ def read_back(plan: Plan, sink: Sink, part: ShardProgress, tasks: Sequence[Task]
         means,
     )
     _raise(findings.flaws, plan, OF_SHARD)
-    return sum(cell.nbytes for cell in values)
 
 
 def arrays_of(leaves: Mapping[str, Leaf]) -> dict[str, Leaf]:

@@ -139,9 +139,9 @@ def test_the_first_of_two_attempts_at_once_wins(job: SavedRun, monkeypatch: pyte
     both = threading.Barrier(2)
     sync = new_checkpoints.read_back
 
-    def waiting(*arguments: Any) -> int:
+    def waiting(*arguments: Any) -> None:
         both.wait()
-        return sync(*arguments)
+        sync(*arguments)
 
     monkeypatch.setattr(shard_jobs, "read_back", waiting)
     with ThreadPoolExecutor() as threads:
@@ -387,10 +387,9 @@ def test_a_shard_that_reads_back_something_else_is_not_done(
 def test_parts_that_are_removed_while_a_shard_runs(job: SavedRun, monkeypatch: pytest.MonkeyPatch) -> None:
     read_back = new_checkpoints.read_back
 
-    def removed(*arguments: Any) -> int:
-        found = read_back(*arguments)
+    def removed(*arguments: Any) -> None:
+        read_back(*arguments)
         (job.parts / "head.json").unlink()
-        return found
 
     monkeypatch.setattr(shard_jobs, "read_back", removed)
     with pytest.raises(StorageError, match="was removed"):
