@@ -126,6 +126,7 @@ def diff(
         left, right = (matching(source.leaves(), match) for source in (source_a, source_b))
         check_matched(match, len(left) + len(right), {**source_a.leaves(), **source_b.leaves()})
         difference = diff_trees(left, right, _structure_of(source_a.format), _structure_of(source_b.format))
+        same = None
         if values:
             bare = without_values(source_a) | without_values(source_b)
             compared, uncompared = value_differences(
@@ -133,12 +134,8 @@ def diff(
             )
             difference = replace(difference, values=compared, uncompared=uncompared, tolerance=tolerance)
             same = same_values(source_a, source_b, budget, bare)
-            difference = replace(
-                difference, renamed=renamed_leaves(difference.only_a, difference.only_b, same)
-            )
-        else:
-            difference = replace(difference, renamed=renamed_leaves(difference.only_a, difference.only_b))
-        return replace(difference, warnings=kept_as_integers([source_a, source_b]))
+        renamed = renamed_leaves(difference.only_a, difference.only_b, same)
+        return replace(difference, renamed=renamed, warnings=kept_as_integers([source_a, source_b]))
 
 
 def _tolerance(values: bool, rtol: float, atol: float) -> Tolerance:
