@@ -88,18 +88,14 @@ def reported_variables(environ: Mapping[str, str], options: Collection[str]) -> 
 
     A variable that looks like one of an option, and is not among `options`, may be misspelt.
     """
-    values = {name: without_secrets(environ[name]) for name in (*options, *SHOWN) if name in environ}
+    shown = {name: environ[name] for name in (*options, *SHOWN) if name in environ}
+    values = {name: _QUERY.sub("?…", _USER.sub("…@", value)) for name, value in shown.items()}
     misspelt = sorted(name for name in environ if name.startswith(OWN) and name not in options)
     return {
         **values,
         **{name: IS_SET for name in SECRET if name in environ},
         **dict.fromkeys(misspelt, UNKNOWN),
     }
-
-
-def without_secrets(value: str) -> str:
-    """The value of a variable without the user, the password and the query of a URL."""
-    return _QUERY.sub("?…", _USER.sub("…@", value))
 
 
 def _version(package: str) -> str | None:
