@@ -346,15 +346,16 @@ def test_objects_that_are_no_leaves_are_refused_with_all_keys(saved: Path) -> No
     assert re.findall(r"at `(.*?)`", str(caught.value)) == ["a", "b/c"]
 
 
-def test_a_source_that_changes_after_the_function_was_traced_is_noticed(tmp_path: Path) -> None:
+def test_a_source_that_changes_while_the_function_is_traced_is_noticed(tmp_path: Path) -> None:
     path = tmp_path / "m.safetensors"
     save_file({"a": np.ones(2, np.float32)}, path)
 
-    def change(plan: Plan) -> None:
+    def change(tree: Any) -> Any:
         save_file({"a": np.ones(3, np.float32)}, path)
+        return {"b": tree["a"]}
 
     with pytest.raises(SourceError, match="changed"):
-        ckpt_surgery.restore(lambda t: {"b": t["a"]}, path, on_plan=change)
+        ckpt_surgery.restore(change, path)
 
 
 def test_what_jax_narrows_is_a_warning_with_the_key() -> None:
