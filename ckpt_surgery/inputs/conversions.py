@@ -21,7 +21,7 @@ from ckpt_surgery.formats.orbax.decoder_layers import (
     layer_axes,
 )
 from ckpt_surgery.inputs import models
-from ckpt_surgery.inputs.models import HF, Model, ModelLayout, Run
+from ckpt_surgery.inputs.models import HF, Model, ModelLayout
 from ckpt_surgery.inputs.opening import ConfigFiles, configs_of, open_input
 from ckpt_surgery.inputs.options import SourceOptions
 from ckpt_surgery.inputs.request import path_of_source
@@ -94,7 +94,7 @@ def choose_conversion(
             f"{shown(path)} does not have the names of Hugging Face: no key matches `{model.key}`",
             hint=f"Layouts are converted from there and to there: convert it to the layout {HF} first.",
         )
-    return ChosenConversion(model, layout, layout.there.recipe, _joined_params(layout.there, given))
+    return ChosenConversion(model, layout, layout.there.recipe, _joined_params(layout.there.params, given))
 
 
 def _choose_to_hf(
@@ -109,9 +109,7 @@ def _choose_to_hf(
     layout = _layout_of(path, source, model, dict(text.split("=", 1) for text in given if "=" in text))
     named = {text.partition("=")[0] for text in given}
     params = {**layout.back.params, **_params_of_tree(path, source, layout, named)}
-    return ChosenConversion(
-        model, layout, layout.back.recipe, _joined_params(Run(layout.back.recipe, params), given)
-    )
+    return ChosenConversion(model, layout, layout.back.recipe, _joined_params(params, given))
 
 
 def _layout_of(path: str, source: Source, model: Model, given: Mapping[str, str]) -> ModelLayout:
@@ -249,14 +247,14 @@ def _has_key(source: Source, key: str) -> bool:
     return any(pattern.fullmatch(text) for text in source.leaves())
 
 
-def _joined_params(run: Run, given: tuple[str, ...]) -> tuple[str, ...]:
-    """Add the caller's params to those of a run. Raises UsageError where they contradict."""
+def _joined_params(params: Mapping[str, str], given: tuple[str, ...]) -> tuple[str, ...]:
+    """Add the caller's params to those of a layout. Raises UsageError where they contradict."""
     for text in given:
         name, _, value = text.partition("=")
-        if run.params.get(name, value) != value:
+        if params.get(name, value) != value:
             raise UsageError(
-                f"`{shown(text)}` contradicts the layout, which has {name}={run.params[name]}",
+                f"`{shown(text)}` contradicts the layout, which has {name}={params[name]}",
                 hint=f"Leave one of them out: the value of {name}, or `to`.",
             )
-    own = (f"{name}={value}" for name, value in run.params.items())
+    own = (f"{name}={value}" for name, value in params.items())
     return tuple(dict.fromkeys([*own, *given]))
