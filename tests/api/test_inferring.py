@@ -98,7 +98,7 @@ def test_names_decide_for_a_target_that_was_just_initialised() -> None:
     assert "none of those of TARGET are in SRC" in found.recipe
 
 
-def test_steps_and_items(target: Path, tmp_path: Path) -> None:
+def test_steps_and_items(tmp_path: Path) -> None:
     root = tmp_path / "run"
     options = ocp.CheckpointManagerOptions(step_prefix=None)
     with checkpoints.quiet(), ocp.CheckpointManager(root, options=options) as manager:

@@ -428,7 +428,7 @@ def test_an_exchange_in_steps(other: Path, step: Path, monkeypatch: pytest.Monke
 
 
 def test_a_run_that_is_resumed_takes_the_others_as_they_are(
-    source: Path, step: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    source: Path, step: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     options: dict[str, Any] = {"dst": step.parent, "dst_step": 20, "item": "items"}
 

@@ -149,7 +149,7 @@ def test_a_data_file_that_would_be_linked_or_verified(tmp_path: Path) -> None:
     assert not (tmp_path / "auto").exists()
 
 
-def test_a_directory_that_can_only_be_listed_or_only_be_entered(model: Path, tmp_path: Path) -> None:
+def test_a_directory_that_can_only_be_listed_or_only_be_entered(tmp_path: Path) -> None:
     """The names are known in the one, the files can be opened in the other."""
     listed, entered = (tmp_path / name for name in ("listed", "entered"))
     for folder in (listed, entered):

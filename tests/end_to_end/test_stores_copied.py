@@ -128,7 +128,7 @@ def test_an_object_that_was_replaced_is_not_copied(
 
 
 def test_large_chunks_are_copied_in_pieces(
-    tmp_path: Path, source: str, bucket: str, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, source: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     piece = 10_000
     monkeypatch.setattr(writer, "FILE_BYTES", piece)
@@ -152,9 +152,7 @@ def test_large_chunks_are_copied_in_pieces(
 
 
 @pytest.mark.slow("copies large objects")
-def test_objects_are_copied_at_the_same_time(
-    tmp_path: Path, s3_bucket: Bucket, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_objects_are_copied_at_the_same_time(tmp_path: Path, s3_bucket: Bucket) -> None:
     import orbax.checkpoint as ocp
 
     arrays = {f"a{i}": np.full((40, 40), i, np.float32) for i in range(40)}

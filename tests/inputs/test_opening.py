@@ -48,7 +48,7 @@ def test_shapes_without_values_cannot_be_compared() -> None:
     assert (found.known, [one.key for one in found.uncompared]) == (False, ["a"])
 
 
-def test_two_trees_are_two_sources_even_if_they_are_equal(tmp_path: Path) -> None:
+def test_two_trees_are_two_sources_even_if_they_are_equal() -> None:
     recipe = {"version": 1, "sources": ["one", "two"], "rules": [{"match": "a", "source": "two", "to": "b"}]}
     plan = ckpt_surgery.plan(recipe, {"a": np.ones(2)}, {"a": np.ones(2)})
     assert ([step.leaf.key.text for step in plan.steps], plan.warnings) == (["b", "a"], ())
