@@ -199,12 +199,10 @@ def test_a_dead_runs_lock_does_not_stop_a_plan(model: Path, tmp_path: Path) -> N
 
 # --- other formats, and destinations that are one file -----------------------------------------------
 
-COPY = "version: 1\n"
-
 
 def test_the_name_of_the_destination_says_its_format(model: Path, recipe: Recipe, tmp_path: Path) -> None:
     for name in ("out.safetensors", "out", "out.safetensors/", "Out.NPZ"):
-        ckpt_surgery.apply(recipe(COPY), model, dst=f"{tmp_path}/{name}", overwrite=True)
+        ckpt_surgery.apply(recipe("version: 1\n"), model, dst=f"{tmp_path}/{name}", overwrite=True)
     assert (tmp_path / "out.safetensors").is_file()
     assert_same(read(tmp_path / "Out.NPZ"), ARRAYS)
     assert_same(load_file(tmp_path / "out.safetensors"), ARRAYS)

@@ -217,10 +217,6 @@ def test_a_function_takes_one_tree_for_each_source(saved: Path, tmp_path: Path) 
 # --- the target ---
 
 
-def abstract(tree: Any) -> Any:
-    return jax.tree.map(lambda x: jax.ShapeDtypeStruct(np.shape(x), np.asarray(x).dtype), tree)
-
-
 def head(tree: Any) -> Any:
     return {"head": tree["params"]["head"]}
 
@@ -235,7 +231,8 @@ def test_what_only_the_target_has_keeps_its_value(saved: Path) -> None:
 
 
 def test_without_a_value_in_the_target_all_such_keys_are_named(saved: Path) -> None:
-    target = abstract({"head": {"kernel": np.zeros((6, 5), np.float16)}, "x": np.ones(2), "y": np.ones(2)})
+    kernel, other = (jax.ShapeDtypeStruct(shape, np.float16) for shape in ((6, 5), (2,)))
+    target = {"head": {"kernel": kernel}, "x": other, "y": other}
     with pytest.raises(PlanError, match=rf"`head` \(.*{HERE}:\d+\).*`x`, `y`") as caught:
         ckpt_surgery.restore(head, saved, target=target)
     assert caught.value.problems[0].code is Code.TARGET_MISSING

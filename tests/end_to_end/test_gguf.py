@@ -14,7 +14,6 @@ from gguf import GGMLQuantizationType as Type
 import ckpt_surgery
 from ckpt_surgery import restore
 from ckpt_surgery.api import applying
-from ckpt_surgery.cli.render.inspection import inspection_lines
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.formats.gguf.blocks import UNDECODED
 from tests.formats.gguf.files import dequantized, save, save_blocks, stored_blocks
@@ -102,16 +101,10 @@ def test_without_the_library_a_plan_says_what_to_install(
     with pytest.raises(SourceError, match="stored as Q4_K, which needs the package gguf") as caught:
         applying.plan(None, model[0], dst=tmp_path / "out")
     assert all("`pip install gguf`" in str(problem.hint) for problem in caught.value.problems)
-    assert "Q4_K in 2 leaves (needs the package gguf)" in inspected(model[0])
+    assert "Q4_K in 2 leaves (needs the package gguf)" in " ".join(run("inspect", model[0]).stdout.split())
     recipe = "version: 1\nrules: [{match: 'blk.*', drop: true}]"
     applying.apply(recipe, model[0], dst=tmp_path / "out")
     assert_same(read(tmp_path / "out"), PLAIN)
-
-
-def inspected(path: Path) -> str:
-    inspection = ckpt_surgery.inspect(path)
-    lines = inspection_lines(inspection, flat=False, full=False, verbose=False, width=200)
-    return "\n".join(line.plain for line in lines)
 
 
 def test_what_inspect_and_diff_say(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ from tests.support.command_line import run
 from tests.support.comparing import assert_same
 from tests.support.directories import names
 from tests.support.ended_runs import Killed, killed
-from tests.support.failing import refusing
+from tests.support.failing import raising, refusing
 from tests.support.generations import age
 from tests.support.key_value import KeyValueStore, downloaded
 from tests.support.object_runs import Dying
@@ -256,15 +256,12 @@ def test_runs_that_end_at_any_request(
     def others() -> dict[str, bytes]:
         return {name: data for name, (_, data) in others_of(in_bucket, f"{item}/").items()}
 
-    def die() -> None:
-        raise Killed
-
     before = others()
     while True:
         number += 3
         views.forget()
         try:
-            with registered("kv", lambda root, at=number: Dying(inner, at, False, die)):  # type: ignore[misc]
+            with registered("kv", lambda root, at=number: Dying(inner, at, False, raising(Killed))):  # type: ignore[misc]
                 add(other, in_bucket.run, item, overwrite=overwrite, workers=1)
             break
         except Killed:

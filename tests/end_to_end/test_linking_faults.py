@@ -32,11 +32,6 @@ def nothing_left(directory: Path, *kept: str) -> bool:
     return sorted(os.listdir(directory)) == sorted(kept)
 
 
-def data_file_of(source: Path) -> Path:
-    """The largest file."""
-    return max((path for path in source.rglob("*") if path.is_file()), key=lambda path: path.stat().st_size)
-
-
 @pytest.mark.parametrize("mode", ["auto", "copy"])
 @pytest.mark.parametrize("fault", ["truncated", "deleted", "grown", "replaced"])
 @pytest.mark.parametrize("name", ["plain-zarr2", "ocdbt-zarr3", "safetensors"])
@@ -46,8 +41,7 @@ def test_a_source_that_changes_after_the_plan_is_refused(
     source = copy_of(layout(name), tmp_path / "source")
 
     def meddle(plan: Plan) -> None:
-        path = data_file_of(source)
-        size = path.stat().st_size
+        size, path = max((path.stat().st_size, path) for path in source.rglob("*") if path.is_file())
         if fault == "deleted":
             path.unlink()
         elif fault == "replaced":

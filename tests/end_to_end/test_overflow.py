@@ -16,7 +16,6 @@ from tests.support.recipes import write_recipe
 
 REFUSED = "version: 1\nrules:\n  - {match: 'w|v', value: x * 2}\n"
 PERMITTED = REFUSED.replace("x * 2", "allow_nonfinite(x * 2)")
-COUNTS = (OverflowedLeaf("w", 3), OverflowedLeaf("v", 1))
 
 
 @pytest.fixture
@@ -55,7 +54,7 @@ def test_a_resumed_run_counts_what_was_done_before(source: Path, tmp_path: Path)
     with pytest.raises(Interrupted):
         ckpt_surgery.apply(recipe, source, dst=out, memory="1MiB", progress=stop)
     result = ckpt_surgery.apply(recipe, source, dst=out, memory="1MiB", resume=True)
-    assert result.overflowed == COUNTS
+    assert result.overflowed == (OverflowedLeaf("w", 3), OverflowedLeaf("v", 1))
     check(out)
 
 

@@ -71,10 +71,6 @@ NOT_NEEDED = ("commit_success.txt", "ocdbt.process_0", "ckpt_surgery.json")
 """Names of what is never read, or not all of it, to list a checkpoint and to read its values."""
 
 
-def everything_in(path: Path) -> list[Path]:
-    return [path, *sorted(path.rglob("*"))] if path.is_dir() else [path]
-
-
 def assert_refused(outcome: Outcome, place: Path) -> None:
     """One paragraph that names the place, or something in it, with the reason and what to do."""
     assert outcome.exit_code == 5, outcome
@@ -92,7 +88,7 @@ def assert_refused(outcome: Outcome, place: Path) -> None:
 @pytest.mark.parametrize("layout", some(LAYOUTS))
 def test_each_file_and_directory_of_a_source(layout: str, tmp_path: Path) -> None:
     source = LAYOUTS[layout](tmp_path)
-    places = everything_in(source)
+    places = [source, *sorted(source.rglob("*"))]
     open_, *closed = run_all([Case(place, ["inspect", source, "--stats"]) for place in [None, *places]])
     assert open_.exit_code == 0, open_.stderr
     for place, outcome in zip(places, closed, strict=True):

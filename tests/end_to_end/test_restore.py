@@ -38,12 +38,9 @@ def new_state(model: Model, seed: int = 0) -> TrainState:
     return TrainState.create(apply_fn=model.apply, params=variables["params"], tx=optax.adam(1e-2))
 
 
-def loss(state: TrainState, params: Any) -> jax.Array:
-    return jnp.mean(state.apply_fn({"params": params}, INPUTS) ** 2)
-
-
 def step(state: TrainState) -> tuple[TrainState, float]:
-    value, gradients = jax.value_and_grad(lambda params: loss(state, params))(state.params)
+    loss = lambda params: jnp.mean(state.apply_fn({"params": params}, INPUTS) ** 2)  # noqa: E731
+    value, gradients = jax.value_and_grad(loss)(state.params)
     return state.apply_gradients(grads=gradients), float(value)
 
 

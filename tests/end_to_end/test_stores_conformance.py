@@ -229,10 +229,6 @@ def dead(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(heartbeat, "has_ended", lambda owner: True)
 
 
-def die() -> None:
-    raise Killed
-
-
 @pytest.mark.slow("ends a run at each request")
 @pytest.mark.usefixtures("dead")
 @pytest.mark.parametrize("older", [False, True])
@@ -270,7 +266,7 @@ def test_a_run_that_ends_at_any_request(older: bool, form: Written, tmp_path: Pa
 
 def ended(form: Written, tmp_path: Path, url: str, number: int, overwrite: bool) -> bool:
     """Let a run end at one of its requests; False where it had fewer."""
-    dying = Dying(KeyValueStore("kv://bucket", tmp_path / "bucket"), number, number % 2 == 0, die)
+    dying = Dying(KeyValueStore("kv://bucket", tmp_path / "bucket"), number, number % 2 == 0, raising(Killed))
     forget()
     with registered("kv", lambda root: dying):
         try:

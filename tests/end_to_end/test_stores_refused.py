@@ -17,16 +17,13 @@ from tests.emulators.fixtures import Bucket
 from tests.support.checkpoints import save_pytree
 from tests.support.command_line import run
 
-KEEP = "version: 1\nrules: []\n"
-DOUBLE = "version: 1\nrules: [{match: '.*', value: x * 2}]\n"
-
 
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
     chance = np.random.default_rng(0)
     save_pytree(tmp_path / "in", {name: chance.random(900) for name in "abc"})
-    (tmp_path / "keep.yaml").write_text(KEEP)
-    (tmp_path / "double.yaml").write_text(DOUBLE)
+    (tmp_path / "keep.yaml").write_text("version: 1\nrules: []\n")
+    (tmp_path / "double.yaml").write_text("version: 1\nrules: [{match: '.*', value: x * 2}]\n")
     return tmp_path / "in"
 
 

@@ -159,10 +159,9 @@ def warnings_of(recipe: dict[str, Any], source: Any, target: Tree) -> list[str]:
     return [warning for warning in plans[0].warnings if "target's own" in warning]
 
 
-BLANKET = [{"target": {"missing": "fallback"}}, {"rules": [{"fill": ".*", "fallback": "missing"}]}]
-
-
-@pytest.mark.parametrize("recipe", BLANKET)
+@pytest.mark.parametrize(
+    "recipe", [{"target": {"missing": "fallback"}}, {"rules": [{"fill": ".*", "fallback": "missing"}]}]
+)
 def test_a_model_that_is_mostly_the_targets_is_warned_of(recipe: dict[str, Any]) -> None:
     target = {"a": np.zeros(4), "b": np.zeros(6)}
     (warning,) = warnings_of(recipe, {"a": np.ones(4)}, target)
