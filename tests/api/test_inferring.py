@@ -52,8 +52,7 @@ def source(tmp_path: Path) -> Path:
 def target(tmp_path: Path) -> Path:
     """An Orbax checkpoint."""
     path = tmp_path / "target"
-    with checkpoints.quiet():
-        ocp.PyTreeCheckpointer().save(path, nested(TARGET))
+    checkpoints.save_pytree(path, nested(TARGET))
     return path
 
 

@@ -17,7 +17,7 @@ from ckpt_surgery.report.distances import Tolerance
 from ckpt_surgery.report.histograms import histogram
 from ckpt_surgery.report.inspection import Inspection
 from ckpt_surgery.report.leaves import Statistics
-from tests.support.checkpoints import quiet
+from tests.support.checkpoints import quiet, save_pytree
 
 
 @pytest.fixture
@@ -121,8 +121,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
         with quiet(), ocp.CheckpointManager(directory / name, item_names=items) as manager:
             saved = {item: ocp.args.StandardSave(tree) for item in items}
             manager.save(1, args=ocp.args.Composite(**saved))
-    with quiet():
-        ocp.PyTreeCheckpointer().save(directory / "plain", tree)
+    save_pytree(directory / "plain", tree)
     return directory
 
 

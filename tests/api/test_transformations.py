@@ -21,6 +21,7 @@ from tests.oracle.test_guide import GUIDE, Example
 from tests.oracle.test_transform_utils import CASES, Case
 from tests.oracle.trees import Tree, save
 from tests.support.calls import record_calls
+from tests.support.checkpoints import save_pytree
 
 ORIGINAL = {
     "a": np.array([1, 2, 3, 4]),
@@ -116,9 +117,7 @@ def test_only_what_is_asked_for_is_read(path: Path, reads: list[str]) -> None:
 
 def test_a_leaf_that_nothing_asks_for_can_be_unreadable(tmp_path: Path) -> None:
     path = tmp_path / "zarr"
-    ocp.Checkpointer(ocp.PyTreeCheckpointHandler(use_ocdbt=False)).save(
-        path, {"a": np.arange(3), "b": np.ones(3)}
-    )
+    save_pytree(path, {"a": np.arange(3), "b": np.ones(3)}, ocdbt=False)
     (chunk,) = (path / "b").glob("[0-9]*")
     chunk.write_bytes(b"damaged")
     transforms = {

@@ -21,7 +21,7 @@ from ckpt_surgery.core.errors import DestinationError, Interrupted, PlanError, S
 from ckpt_surgery.engine.staging import heartbeat, local, renaming
 from ckpt_surgery.storage import views
 from ckpt_surgery.storage.store import registered, store_of
-from tests.support.checkpoints import quiet
+from tests.support.checkpoints import quiet, save_standard
 from tests.support.command_line import run
 from tests.support.comparing import assert_same
 from tests.support.directories import names
@@ -62,8 +62,7 @@ def step(source: Path, tmp_path: Path) -> Path:
 @pytest.fixture
 def other(tmp_path: Path) -> Path:
     """A checkpoint without steps and items."""
-    with quiet(), ocp.StandardCheckpointer() as checkpointer:
-        checkpointer.save(tmp_path / "other", NEW)
+    save_standard(tmp_path / "other", NEW)
     return tmp_path / "other"
 
 

@@ -17,7 +17,7 @@ from flax.training import dynamic_scale
 from flax.training.train_state import TrainState
 
 import ckpt_surgery
-from tests.support.checkpoints import quiet
+from tests.support.checkpoints import quiet, save_standard
 from tests.support.effort import SHARE, THOROUGH
 
 Tree = Any
@@ -84,12 +84,16 @@ def states() -> dict[str, TrainState]:
 def converted(states: Mapping[str, TrainState], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """All states in a checkpoint of Orbax and in a file of Flax, and each of them converted to the other."""
     directory = tmp_path_factory.mktemp("states")
-    with quiet(), ocp.StandardCheckpointer() as checkpointer:
-        checkpointer.save(directory / "orbax", states)
+    save_standard(directory / "orbax", states)
     (directory / "flax.msgpack").write_bytes(flax.serialization.to_bytes(states))
     ckpt_surgery.convert(directory / "orbax", directory / "from_orbax.msgpack")
     ckpt_surgery.convert(directory / "flax.msgpack", directory / "from_flax")
     return directory
+
+
+def restored(path: Path, target: Tree = None) -> Any:
+    with quiet(), ocp.StandardCheckpointer() as checkpointer:
+        return checkpointer.restore(path, target)
 
 
 def structure_of(tree: Tree) -> Any:
@@ -108,10 +112,9 @@ def test_flax_restores_what_orbax_saved(name: str, states: Mapping[str, TrainSta
 
 
 def test_orbax_restores_what_flax_saved(states: Mapping[str, TrainState], converted: Path) -> None:
-    with quiet(), ocp.StandardCheckpointer() as checkpointer:
-        restored = checkpointer.restore(converted / "from_flax", jax.eval_shape(lambda: states))
+    found = restored(converted / "from_flax", jax.eval_shape(lambda: states))
     for name, state in states.items():
-        assert_equal(restored[name], state)
+        assert_equal(found[name], state)
 
 
 def test_parameters_that_are_numbered_themselves(tmp_path: Path) -> None:
@@ -127,8 +130,7 @@ def test_parameters_that_are_numbered_themselves(tmp_path: Path) -> None:
     }
     (tmp_path / "in.msgpack").write_bytes(flax.serialization.to_bytes(states))
     ckpt_surgery.convert(tmp_path / "in.msgpack", tmp_path / "out")
-    with quiet(), ocp.StandardCheckpointer() as checkpointer:
-        assert_equal(checkpointer.restore(tmp_path / "out", jax.eval_shape(lambda: states)), states)
+    assert_equal(restored(tmp_path / "out", jax.eval_shape(lambda: states)), states)
 
 
 def test_what_is_no_state_of_an_optimizer_stays_as_it_is(tmp_path: Path) -> None:
@@ -141,8 +143,7 @@ def test_what_is_no_state_of_an_optimizer_stays_as_it_is(tmp_path: Path) -> None
     }
     (tmp_path / "in.msgpack").write_bytes(flax.serialization.msgpack_serialize(tree))
     ckpt_surgery.convert(tmp_path / "in.msgpack", tmp_path / "out")
-    with quiet(), ocp.StandardCheckpointer() as checkpointer:
-        found = checkpointer.restore(tmp_path / "out")
+    found = restored(tmp_path / "out")
     layers, wanted = tree["params"]["encoder"], tree["params"]
     assert structure_of(found["params"]) == structure_of(wanted)
     assert found["dynamic_scale"] is None
@@ -162,12 +163,10 @@ def test_a_state_with_statistics_and_a_scale_goes_both_ways(tmp_path: Path) -> N
     for number, scale in enumerate([None, dynamic_scale.DynamicScale()]):
         made = state_of(optax.adam(1e-3))
         state = State(**vars(made), batch_stats=freeze({"bn": {"mean": jnp.ones(3)}}), dynamic_scale=scale)
-        with quiet(), ocp.StandardCheckpointer() as checkpointer:
-            checkpointer.save(tmp_path / f"a{number}", state)
+        save_standard(tmp_path / f"a{number}", state)
         ckpt_surgery.convert(tmp_path / f"a{number}", tmp_path / f"b{number}.msgpack")
         data = (tmp_path / f"b{number}.msgpack").read_bytes()
         assert_equal(flax.serialization.from_bytes(state, data), state)
         ckpt_surgery.convert(tmp_path / f"b{number}.msgpack", tmp_path / f"c{number}")
-        with quiet(), ocp.StandardCheckpointer() as checkpointer:
-            abstract = jax.tree.map(ocp.utils.to_shape_dtype_struct, state)
-            assert_equal(checkpointer.restore(tmp_path / f"c{number}", abstract), state)
+        abstract = jax.tree.map(ocp.utils.to_shape_dtype_struct, state)
+        assert_equal(restored(tmp_path / f"c{number}", abstract), state)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tests.formats.tensorflow.bundles import bundle, crc, entry
+from tests.support.checkpoints import save_pytree
 from tests.support.command_line import run
 from tests.support.libraries import ORIGINS
 from tests.support.models import save_model
@@ -20,10 +21,8 @@ TREE = {"a": {"w": np.arange(3000, dtype=np.float32)}, "b": np.arange(4, dtype=n
 
 
 def save_orbax(ocdbt: bool) -> Callable[[Path], Path]:
-    import orbax.checkpoint as ocp
-
     def save(path: Path) -> Path:
-        ocp.Checkpointer(ocp.PyTreeCheckpointHandler(use_ocdbt=ocdbt)).save(path / "src", TREE)
+        save_pytree(path / "src", TREE, ocdbt)
         return path / "src"
 
     return save

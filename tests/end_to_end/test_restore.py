@@ -15,7 +15,7 @@ from flax.training.train_state import TrainState
 import ckpt_surgery
 from ckpt_surgery.formats.listed_source import ListedSource
 from tests.support.calls import record_calls
-from tests.support.checkpoints import quiet
+from tests.support.checkpoints import quiet, save_standard
 
 INPUTS = jax.random.normal(jax.random.key(7), (8, 4))
 
@@ -57,8 +57,7 @@ def trained() -> TrainState:
 def old(trained: TrainState, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Its checkpoint."""
     path = tmp_path_factory.mktemp("trained") / "old"
-    with quiet(), ocp.StandardCheckpointer() as checkpointer:
-        checkpointer.save(path, trained)
+    save_standard(path, trained)
     return path
 
 
@@ -121,8 +120,7 @@ def test_a_tree_is_the_target_of_apply(
 def test_a_tree_differs_from_a_checkpoint_as_its_own_checkpoint_does(
     old: Path, shallow: TrainState, tmp_path: Path
 ) -> None:
-    with quiet(), ocp.StandardCheckpointer() as checkpointer:
-        checkpointer.save(tmp_path / "shallow", shallow)
+    save_standard(tmp_path / "shallow", shallow)
     found = ckpt_surgery.diff(old, shallow, values=True)
     wanted = ckpt_surgery.diff(old, tmp_path / "shallow", values=True)
     assert found.common == wanted.common > 20

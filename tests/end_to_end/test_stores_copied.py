@@ -153,10 +153,8 @@ def test_large_chunks_are_copied_in_pieces(
 
 @pytest.mark.slow("copies large objects")
 def test_objects_are_copied_at_the_same_time(tmp_path: Path, s3_bucket: Bucket) -> None:
-    import orbax.checkpoint as ocp
-
     arrays = {f"a{i}": np.full((40, 40), i, np.float32) for i in range(40)}
-    ocp.PyTreeCheckpointer(use_ocdbt=False).save(tmp_path / "in", arrays)  # an object for each chunk
+    save_pytree(tmp_path / "in", arrays, ocdbt=False)  # an object for each chunk
     source = uploaded(tmp_path / "in", f"{s3_bucket.url}/in")
     server = s3_bucket.server
     server.clear()

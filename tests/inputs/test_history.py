@@ -21,6 +21,7 @@ from ckpt_surgery.core.errors import PlanError, SourceError
 from ckpt_surgery.core.history import history_entry
 from ckpt_surgery.core.version import VERSION
 from ckpt_surgery.inputs.preparing import NO_HISTORY
+from tests.support.checkpoints import save_pytree
 from tests.support.command_line import run
 from tests.support.documents import plan_json
 from tests.support.recipes import write_recipe
@@ -116,8 +117,7 @@ def test_a_config_that_lies_beside_the_source_is_the_newer_one(
 
 
 def test_the_users_own_metadata_is_a_config_too(recipe: Recipe, tmp_path: Path) -> None:
-    with ocp.StandardCheckpointer() as checkpointer:
-        checkpointer.save(tmp_path / "ckpt", ARRAYS, custom_metadata={"heads": 2, "model_type": "tiny"})
+    save_pytree(tmp_path / "ckpt", ARRAYS, metadata={"heads": 2, "model_type": "tiny"})
     plan = applying.plan(recipe("forward"), tmp_path / "ckpt")
     assert (plan.params[0].value, plan.params[0].note) == (2, "the custom metadata")
     assert plan.metadata == {

@@ -8,13 +8,12 @@ from typing import Any
 import jax
 import numpy as np
 import optax
-import orbax.checkpoint as ocp
 import pytest
 
 import ckpt_surgery
 from ckpt_surgery.core.errors import PlanError, Problem
 from ckpt_surgery.core.problem_codes import Code
-from tests.support.checkpoints import quiet
+from tests.support.checkpoints import save_standard
 
 Tree = Any
 
@@ -31,8 +30,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A training state that Orbax wrote."""
     path = tmp_path_factory.mktemp("unfit") / "run"
     state = {"params": params(1), "opt_state": optax.adam(1e-3).init(params(0)), "step": 7}
-    with quiet(), ocp.StandardCheckpointer() as checkpointer:
-        checkpointer.save(path, state)
+    save_standard(path, state)
     return path
 
 
