@@ -141,3 +141,5 @@ def test_an_item_that_one_side_lacks_is_named_by_its_path(
     path = runs / "run" / "1" / "ema"
     assert hint.endswith(f"here {path}.")
     assert not diff(path, runs / other).different
+    with pytest.raises(UsageError, match="Items with arrays: `model`"):  # neither side has it
+        diff(runs / "named", runs / "named", item="ema")
