@@ -72,21 +72,6 @@ def test_values_of_the_host(name: str) -> None:
     assert np.array_equal(read(source, "x/0", part), expected[part.slices])
 
 
-@pytest.mark.parametrize("axes", [("x", "y"), (None, "x"), (("y", "x"), None), ()])
-def test_values_of_devices(axes: tuple[Any, ...]) -> None:
-    source = source_of({"w": sharded(random((8, 16)), *axes)})
-    assert np.array_equal(read(source, "w"), random((8, 16)))
-    region = Region((1, 3), (7, 14))
-    assert np.array_equal(read(source, "w", region), random((8, 16))[region.slices])
-
-
-def test_random_keys_are_read_as_their_numbers() -> None:
-    keys = sharded(jax.random.split(jax.random.key(7), 8), "x")
-    source = source_of({"keys": keys, "one": jax.random.key(7)})
-    assert np.array_equal(read(source, "keys"), jax.random.key_data(keys))
-    assert np.array_equal(read(source, "one"), [0, 7])
-
-
 def test_a_scalar_of_a_device() -> None:
     assert read(source_of([jnp.float32(2.5)]), "0").tolist() == 2.5
     assert read(source_of([sharded(np.float32(2.5))]), "0").tolist() == 2.5
@@ -227,15 +212,6 @@ def test_only_the_region_comes_to_the_host_once(
     assert np.array_equal(found, numbers(8, 8)[region.slices])
     assert [count for _, count in copies] == parts
     assert len({device for device, _ in copies}) == len(parts)
-
-
-def test_a_region_of_one_shard_is_a_view() -> None:
-    array = sharded(numbers(8, 8), "x", "y")
-    found = read_shards(array, spec_of(array), Region((2, 4), (4, 6)))
-    assert found is not None
-    assert not found.flags.writeable
-    shard = next(s.data for s in array.addressable_shards if s.index == (slice(2, 4), slice(4, 8)))
-    assert np.shares_memory(found, np.asarray(shard))
 
 
 @pytest.mark.parametrize("on_device", [False, True])
