@@ -205,15 +205,12 @@ def test_what_the_function_keeps_is_not_changed() -> None:
     assert kept.flags.writeable
 
 
-def test_another_shape_is_refused() -> None:
+def test_another_shape_and_values_that_do_not_fit_are_refused() -> None:
     lazy = LazyArray.of((3,), np.float32, lambda: np.zeros(4, np.float32), key="w")
     with pytest.raises(DataError, match=r"'w'.*\[3\].*\[4\]"):
         lazy.get()
     with pytest.raises(DataError):
         lazy[:1]
-
-
-def test_values_that_do_not_fit_are_refused() -> None:
     with pytest.raises(DataError, match="300 is out of range"):
         LazyArray.of((1,), np.int8, lambda: [300]).get()
 

@@ -108,11 +108,6 @@ def test_a_type_gives_what_is_stored_in_that_kind_as_orbax_does(
     assert np.array_equal(ours, theirs)
 
 
-def test_true_and_false() -> None:
-    assert ckpt_surgery.restore(None, {"b": True}, target={"b": bool})["b"] is True
-    assert codes(None, {"b": 1}, {"b": bool}) == {Code.TARGET_MISFIT: ["b"]}
-
-
 def codes(recipe: Any, source: Any, target: Any) -> dict[Code | None, list[str]]:
     """Keys that `restore` refuses, by the code of the problem."""
     with pytest.raises(PlanError) as caught:
@@ -145,7 +140,9 @@ def test_another_kind_is_refused_with_the_key(saved: Path, key: str, type_: Any)
     assert codes(None, saved, {key: type_}) == {Code.TARGET_MISFIT: [key]}
 
 
-def test_what_jax_would_narrow_is_refused(saved: Path) -> None:
+def test_numbers_that_are_no_bool_and_what_jax_would_narrow_are_refused(saved: Path) -> None:
+    assert ckpt_surgery.restore(None, {"b": True}, target={"b": bool})["b"] is True
+    assert codes(None, {"b": 1}, {"b": bool}) == {Code.TARGET_MISFIT: ["b"]}
     assert codes(None, saved, {"count": jax.Array}) == {Code.UNSUITED: ["count"]}
 
 
