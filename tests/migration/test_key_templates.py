@@ -11,6 +11,7 @@ from ckpt_surgery.language.expressions.regexes import compile_pattern
 from ckpt_surgery.language.expressions.scope import Scope
 from ckpt_surgery.language.patterns.templates import parse_template
 from ckpt_surgery.migration.key_templates import literal, template_of
+from tests.support.effort import examples
 
 
 @pytest.mark.parametrize(
@@ -29,18 +30,22 @@ def test_escaped_text_is_literal(text: str) -> None:
     assert literal(re.escape(text)) == text
 
 
-@given(st.text(r"ab/\$[]{}0123.", min_size=1, max_size=8))
+PATTERN, KEY = r"(?P<n>x)(y)?(\d)()()()()()()(\d)(.*)", "x71/rest"
+PIECES = [*r"ab/\$[]{}0123.", *(r"\1", r"\11", r"\g<0>", r"\g<n>", r"\g<10>", "${x}", r"\\", r"\.", r"\t")]
+
+
+@given(st.lists(st.sampled_from(PIECES), min_size=1, max_size=8).map("".join))
+@examples(200)
 def test_templates_are_what_python_expands(text: str) -> None:
     """Wherever Python gives a key whose parts all have names."""
-    pattern = "(?P<n>x)(y)?"
     try:
-        expected = re.fullmatch(pattern, "x").expand(text)  # type: ignore[union-attr]
+        expected = re.fullmatch(PATTERN, KEY).expand(text)  # type: ignore[union-attr]
     except (re.error, IndexError):
         with pytest.raises(UsageError):
-            template_of(text, pattern, "it")
+            template_of(text, PATTERN, "it")
         return
     if "" in expected.split("/"):
         return
-    template = parse_template(template_of(text, pattern, "it"))
-    components = template.expand(compile_pattern(pattern).fullmatch("x"), Scope({}))
+    template = parse_template(template_of(text, PATTERN, "it"))
+    components = template.expand(compile_pattern(PATTERN).fullmatch(KEY), Scope({}))
     assert "/".join(component.name for component in components) == expected

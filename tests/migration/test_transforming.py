@@ -14,11 +14,9 @@ import jax
 import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
-import optax
 import orbax.checkpoint as ocp
 import pytest
 from flax.core import FrozenDict
-from flax.training.train_state import TrainState
 from hypothesis import given
 from hypothesis import strategies as st
 from jax.sharding import PartitionSpec
@@ -33,7 +31,7 @@ from ckpt_surgery.core.errors import (
     UsageError,
 )
 from tests.migration.test_random_transforms import OLD, transforms_of, trees
-from tests.oracle.random_trees import Surgery, surgeries
+from tests.oracle.states import train_state
 from tests.oracle.test_guide import GUIDE, Example
 from tests.oracle.test_transform_utils import CASES, REFUSED, Case
 from tests.oracle.trees import Tree
@@ -83,17 +81,6 @@ def own_transform(given: Any) -> Transform:
 # --- the programs of the guide --------------------------------------------------------------------------
 
 
-def train_state(*widths: int, start: int) -> TrainState:
-    """AdamW on dense layers, every leaf with values of its own."""
-    layers = {f"Dense_{i}": {"kernel": np.ones((8, n)), "bias": np.ones(n)} for i, n in enumerate(widths)}
-    state = TrainState.create(apply_fn=print, params={"params": layers}, tx=OPTIMIZER)
-    numbers = itertools.count(start)
-    return jax.tree.map(lambda leaf: np.full(np.shape(leaf), next(numbers), np.float32), state)
-
-
-OPTIMIZER = optax.adamw(1e-3)
-
-
 def with_layers_inserted(lib: Library) -> Tree:
     """Shapes are not compared: one of the layers is wider in the new model."""
     old, fresh = train_state(8, 8, start=1), train_state(16, 8, 8, 4, start=100)
@@ -122,13 +109,9 @@ def as_in_the_docstring(lib: Library) -> Tree:
     return lib.apply_transformations(original, transforms, new)
 
 
-PROGRAMS = [
-    with_layers_inserted,
-    as_in_the_docstring,
-]
-
-
-@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
+@pytest.mark.parametrize(
+    "program", [with_layers_inserted, as_in_the_docstring], ids=lambda program: program.__name__
+)
 def test_programs_go_on_with_one_changed_import(program: Callable[[Library], Tree]) -> None:
     result = in_both(program)
     assert all(leaf is not ... for leaf in jax.tree.leaves(result))
@@ -366,12 +349,6 @@ def test_any_containers(original: Tree, new: Tree, transforms: Tree, default: bo
     failed, ours = outcome(apply_transformations, original, transforms, new, default)
     assert failed == fails
     assert_identical(ours, theirs)
-
-
-@examples(30)
-@given(surgeries())
-def test_surgeries(surgery: Surgery) -> None:
-    as_in_orbax(surgery.original, surgery.transforms, surgery.new, surgery.default_to_original)
 
 
 # --- keys -----------------------------------------------------------------------------------------------
