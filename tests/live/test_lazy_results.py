@@ -46,7 +46,6 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Region]]:
     )
 
 
-@pytest.mark.slow("computes a large array")
 def test_arrays_are_computed_when_they_are_read(model: Path, reads: list[tuple[str, Region]]) -> None:
     lazy = ckpt_surgery.restore(RECIPE, model, lazy=True)
     whole = ckpt_surgery.restore(RECIPE, model)

@@ -31,7 +31,10 @@ def test_escaped_text_is_literal(text: str) -> None:
 
 
 PATTERN, KEY = r"(?P<n>x)(y)?(\d)()()()()()()(\d)(.*)", "x71/rest"
-PIECES = [*r"ab/\$[]{}0123.", *(r"\1", r"\11", r"\g<0>", r"\g<n>", r"\g<10>", "${x}", r"\\", r"\.", r"\t")]
+PIECES = [
+    *r"ab/\$[]{}0123.",
+    *(r"\1", r"\11", r"\g<0>", r"\g<n>", r"\g<10>", "${x}", r"\\", r"\.", r"\t", r"\101", "[0]", "/[0]/"),
+]
 
 
 @given(st.lists(st.sampled_from(PIECES), min_size=1, max_size=8).map("".join))

@@ -3,7 +3,6 @@
 import functools
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -268,14 +267,8 @@ def test_empty_nodes_are_not_seen(tmp_path: Path, transforms: Tree, default: boo
         (r"(\w)(\d)?z", r"\1/x\g<2>0", "a/x0", "az"),
         (r"(?P<x>a)(?P<key>b)(?P=x)", r"\g<key>/\g<x>", "b/a", "aba"),
         (r"(?P<source>a)?b(?(source)c|d)", r"\g<source>", "a", "abc"),
-        (r"cost", "$cost$", "$cost$", "cost"),
         (r"a\$", r"a\$", "a\\$", "a$"),
-        (r"b", r"a\.b", "a\\.b", "b"),
-        (r"b", r"a\\b", "a\\b", "b"),
-        (r"b", r"\101", "A", "b"),
-        (r"b", "[0]", "[0]", "b"),
         (r"b", "c/[0]/d", "c/[0]/d", "b"),
-        (r"b", "${x}", "${x}", "b"),
         (r"x\{1\}", "b", "b", "x{1}"),
         (r"x{y}{1}[{]{", "b", "b", "x{y}{{"),
     ],
@@ -552,28 +545,6 @@ def test_a_function_that_chooses_a_leaf_by_the_key(tmp_path: Path) -> None:
     assert value_of(recipe) == "source[f'old/{key}'] * 2"
     original = {"old": {"a": OFFSETS, "b": MATRIX}}
     assert_as_orbax(tmp_path, original, transforms, {"a": OFFSETS * 0, "b": MATRIX * 0}, recipe)
-
-
-@dataclass
-class Layer:
-    kernel: Any
-    bias: Any
-
-
-jax.tree_util.register_dataclass(Layer, ("kernel", "bias"), ())
-
-
-def test_a_tree_that_is_no_dict(tmp_path: Path) -> None:
-    original = [Layer(MATRIX, OFFSETS), Layer(MATRIX * 2, OFFSETS * 2)]
-    transforms = {
-        "sum": Transform(multi_value_fn=lambda key, layers: sum(layer.kernel for layer in layers)),
-        "sorted": Transform(multi_value_fn=lambda key, layers: np.sort(layers[1].bias)[::-1]),
-    }
-    recipe = from_orbax_transforms(transforms, original=original)
-    (_, added) = (rule["value"] for rule in rules(recipe))
-    assert added == "source['0/kernel'] + source['1/kernel']"
-    new = {"sum": MATRIX * 0, "sorted": OFFSETS * 0}
-    assert_as_orbax(tmp_path, original, transforms, new, recipe)
 
 
 def test_the_listing_of_a_checkpoint_as_the_original(tmp_path: Path) -> None:

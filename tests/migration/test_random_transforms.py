@@ -10,7 +10,6 @@ from orbax.checkpoint.transform_utils import Transform, apply_transformations
 
 import ckpt_surgery
 from ckpt_surgery.migration.orbax_transforms import from_orbax_transforms
-from tests.oracle.random_trees import Surgery, surgeries
 from tests.oracle.trees import Tree, assert_same
 from tests.support.effort import examples
 
@@ -87,14 +86,3 @@ def test_overlapping_transforms(original: Tree, new: Tree, transforms: Tree, def
     except ValueError:  # a key that the original does not have, of a transform that may be overruled
         return
     assert_same(ckpt_surgery.restore(recipe, original, target=new), expected)
-
-
-@pytest.mark.slow("tries random transforms")
-@examples(20)
-@given(surgeries())
-def test_surgeries(surgery: Surgery) -> None:
-    default = surgery.default_to_original
-    expected = apply_transformations(surgery.original, surgery.transforms, surgery.new, default)
-    for original in (None, surgery.original):
-        recipe = from_orbax_transforms(surgery.transforms, default_to_original=default, original=original)
-        assert_same(ckpt_surgery.restore(recipe, surgery.original, target=surgery.new), expected)

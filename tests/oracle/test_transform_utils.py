@@ -265,11 +265,9 @@ rules:
 
 
 def test_merged_trees(tmp_path: Path) -> None:
-    assert_same(operate(tmp_path, MERGE, ONE, TWO, FOUR), merge_trees(ONE, TWO, {}, FOUR))
-
-
-def test_merged_trees_in_a_targets_structure(tmp_path: Path) -> None:
     target = Merged(a=UNSET, b={"c": UNSET, "d": UNSET, "e": UNSET}, f=UNSET, g=UNSET)
+    (tmp_path / "plain").mkdir()
+    assert_same(operate(tmp_path / "plain", MERGE, ONE, TWO, FOUR), merge_trees(ONE, TWO, {}, FOUR))
     ours = operate(tmp_path, MERGE, ONE, TWO, FOUR, target=target)
     assert_same(ours, through_orbax(tmp_path, merge_trees(ONE, TWO, {}, FOUR, target=target)))
 

@@ -74,31 +74,20 @@ def test_a_pattern_matches_from_the_start_to_the_end_and_the_first_one_wins() ->
     assert translator.apply({"bc": 1}) == {"three/bc": ("b",)}  # `$` belongs to the last alternative only
 
 
-def test_none_drops_a_leaf() -> None:
-    translator = CheckpointTranslator()
-    translator.add("drop/.*")(lambda options, key, value: (None, None))
-    translator.add("keep/(.*)")(lambda options, key, value, name: (name, value))
-    assert translator.apply({"drop/a": 1, "drop/b": 2, "keep/c": 3}) == {"c": 3}
-
-
-def test_options_go_to_each_function_and_are_one_dict() -> None:
+def test_rules_are_functions_of_options_key_value_and_groups() -> None:
     translator, seen = CheckpointTranslator(), list[Any]()
-    translator.add(".*")(
-        lambda options, key, value: (seen.append(options) or f"{options['prefix']}{key}", value)
-    )
-    assert translator.apply({"a": 1, "b": 2}, prefix="x_", layers=3) == {"x_a": 1, "x_b": 2}
+
+    def keep(options: Any, key: str, value: Any, name: str) -> Any:
+        seen.append(options)
+        return f"{options['prefix']}{name}", value
+
+    assert translator.add("keep/(.*)")(keep) is keep
+    assert translator.rules == [(re.compile("keep/(.*)$"), keep)]
+    translator.add("drop/.*")(lambda options, key, value: (None, None))
+    flat = {"drop/a": 1, "drop/b": 2, "keep/c": 3, "keep/d": 4}
+    assert translator.apply(flat, prefix="x_", layers=3) == {"x_c": 3, "x_d": 4}
     assert seen == [{"prefix": "x_", "layers": 3}] * 2
     assert seen[0] is seen[1]
-
-
-def test_add_gives_the_function_back() -> None:
-    translator = CheckpointTranslator()
-
-    def function(options: Any, key: str, value: Any) -> Any:
-        return key, value
-
-    assert translator.add("a")(function) is function
-    assert translator.rules == [(re.compile("a$"), function)]
 
 
 def test_functions_see_lazy_arrays_as_t5x_s_own(monkeypatch: pytest.MonkeyPatch) -> None:
