@@ -253,28 +253,16 @@ def test_jax_divides_by_what_is_broadcast_with_a_reciprocal() -> None:
 
 LAYOUT: list[Function] = [
     lambda a, b, m: [a[1:100], a[::-1], a[-1], a[..., 0], a[None, 1:1], a[3:0:-2, 2], a[2:100:3, -3:]],
-    lambda a, b, m: [
-        *m.unstack(a, axis=1),
-        *m.split(a, 2, axis=1),
-        *m.array_split(a, 4),
-        *m.split(a, [1, 3]),
-    ],
-    lambda a, b, m: [
-        m.reshape(a, (2, -1)),
-        m.ravel(a),
-        m.transpose(a),
-        m.transpose(m.stack([a, b]), (2, 0, 1)),
-    ],
+    lambda a, b, m: [*m.unstack(a, axis=1), *m.split(a, 2, axis=1)],
+    lambda a, b, m: [*m.array_split(a, 4), *m.split(a, [1, 3])],
+    lambda a, b, m: [m.reshape(a, (2, -1)), m.ravel(a), m.transpose(a)],
+    lambda a, b, m: m.transpose(m.stack([a, b]), (2, 0, 1)),
     lambda a, b, m: [m.swapaxes(a, 0, 1), m.moveaxis(m.stack([a, b]), 0, -1), m.matrix_transpose(a)],
     lambda a, b, m: [m.vstack([a, b[0]]), m.hstack([a, b]), m.dstack([a, b]), m.column_stack([a[:, 0], b])],
     lambda a, b, m: [m.pad(a, ((1, 2), (0, 3)), constant_values=1), m.pad(a, 1, mode="edge"), m.pad(a, 2)],
     lambda a, b, m: [m.pad(a, 2, mode="reflect"), m.roll(a, 1, 0), m.roll(a, -3), m.flip(a, 1), m.fliplr(a)],
-    lambda a, b, m: [
-        m.repeat(a, 2, axis=1),
-        m.repeat(a, 2),
-        m.tile(a, (2, 1)),
-        m.take(a, np.array([[0, 2], [1, 1]]), axis=1),
-    ],
+    lambda a, b, m: [m.repeat(a, 2, axis=1), m.repeat(a, 2), m.tile(a, (2, 1))],
+    lambda a, b, m: m.take(a, np.array([[0, 2], [1, 1]]), axis=1),
     lambda a, b, m: [m.broadcast_to(a[0], (3, 6)), m.expand_dims(a, 1), m.squeeze(a[:1]), m.atleast_3d(a)],
     lambda a, b, m: [m.tril(a), m.triu(a, 1), m.tril(a, -1), m.concatenate([a, b], axis=None)],
     lambda a, b, m: [m.zeros_like(a), m.ones_like(a), m.full_like(a, 1), m.clip(a, 0, 1), m.where(a, a, b)],
@@ -334,32 +322,14 @@ def test_lax() -> None:
     lax = jax.lax
     a, b = sample("float32", (4, 6), 14), sample("float32", (4, 6), 15)
     functions: list[Function] = [
-        lambda a, b: [
-            lax.add(a, b),
-            lax.sub(a, b),
-            lax.mul(a, b),
-            lax.div(a, b),
-            lax.max(a, b),
-            lax.min(a, b),
-        ],
-        lambda a, b: [lax.neg(a), lax.abs(a), lax.sign(a), lax.sqrt(lax.abs(a)), lax.square(a), lax.ge(a, b)],
+        *(lambda a, b, f=f: f(a, b) for f in (lax.add, lax.sub, lax.mul, lax.div, lax.max, lax.min, lax.ge)),
+        lambda a, b: [lax.neg(a), lax.abs(a), lax.sign(a), lax.sqrt(lax.abs(a)), lax.square(a)],
         lambda a, b: [lax.select(lax.gt(a, b), a, b), lax.clamp(-1.0, a, 1.0), lax.stop_gradient(lax.neg(a))],
-        lambda a, b: [
-            lax.convert_element_type(a, jnp.bfloat16),
-            lax.concatenate([a, b], 1),
-            lax.rev(a, (0, 1)),
-        ],
+        lambda a, b: [lax.convert_element_type(a, jnp.bfloat16), lax.concatenate([a, b], 1)],
+        lambda a, b: [lax.rev(a, (0, 1)), lax.squeeze(a[None], (0,)), lax.index_in_dim(a, 2)],
         lambda a, b: [lax.reshape(a, (6, 4)), lax.transpose(a, (1, 0)), lax.reshape(a, (24,), (1, 0))],
-        lambda a, b: [
-            lax.expand_dims(a, (0, 3)),
-            lax.squeeze(a[None], (0,)),
-            lax.broadcast_in_dim(a, (2, 4, 6), (1, 2)),
-        ],
-        lambda a, b: [
-            lax.slice(a, (1, 0), (4, 6), (2, 1)),
-            lax.slice_in_dim(a, 1, 3, axis=1),
-            lax.index_in_dim(a, 2),
-        ],
+        lambda a, b: [lax.expand_dims(a, (0, 3)), lax.broadcast_in_dim(a, (2, 4, 6), (1, 2))],
+        lambda a, b: [lax.slice(a, (1, 0), (4, 6), (2, 1)), lax.slice_in_dim(a, 1, 3, axis=1)],
         lambda a, b: [lax.dynamic_slice(a, (3, 1), (2, 2)), lax.dynamic_slice_in_dim(a, 5, 3, axis=1)],
         lambda a, b: [lax.full_like(a, 2), lax.reduce_max(a, (0,)), lax.reduce_min(a, (0, 1))],
     ]

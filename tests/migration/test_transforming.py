@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import itertools
 import logging
 import re
 from collections.abc import Callable, Mapping
@@ -344,19 +345,14 @@ def test_a_missing_leaf_comes_with_the_nearest_one() -> None:
         apply_transformations({"kernel": 1}, {"w": Transform(original_key="kernal")}, {"w": 0})
 
 
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {"original_key": "a", "use_fallback": True},
-        {"original_key": "a", "multi_value_fn": print},
-        {"use_fallback": True, "value_fn": print},
-        {"use_fallback": True, "multi_value_fn": print},
-        {"value_fn": print, "multi_value_fn": print},
-        {"original_key": "a", "use_fallback": True, "value_fn": print},
-    ],
-    ids=lambda fields: "-".join(fields),
-)
-def test_fields_that_contradict_each_other(fields: Mapping[str, Any]) -> None:
+FIELDS = {"original_key": "a", "use_fallback": True, "value_fn": print, "multi_value_fn": print}
+
+
+@pytest.mark.parametrize("names", [*itertools.combinations(FIELDS, 2), tuple(FIELDS)[:3]], ids="-".join)
+def test_fields_that_contradict_each_other(names: tuple[str, ...]) -> None:
+    if names == ("original_key", "value_fn"):
+        return  # these go together
+    fields: Any = {name: FIELDS[name] for name in names}
     with pytest.raises(AssertionError):
         ocp.Transform(**fields)
     with pytest.raises(ValueError, match="contradict each other") as caught:

@@ -94,24 +94,6 @@ CASES = [
         new={"a1": UNSET, "c": {"a": UNSET}, "e1": UNSET, "f": None, "g": 100, "ca1": UNSET, "ca2": UNSET},
     ),
     Case(
-        "some rules, the rest by default; a source leaf may also keep its place",
-        original=ORIGINAL,
-        transforms={
-            "a1": Transform(original_key="a"),
-            "e1": Transform(original_key="c/e"),
-            "e2": Transform(original_key="c/e"),
-        },
-        new={
-            "a": UNSET,
-            "a1": UNSET,
-            "c": {"a": UNSET, "e": UNSET},
-            "e1": UNSET,
-            "e2": UNSET,
-            "f": None,
-            "g": 2,
-        },
-    ),
-    Case(
         "the target is preferred: fallback means the source's value then",
         original=ORIGINAL,
         transforms={"a": Transform(use_fallback=True), "b1": Transform(original_key="b")},
@@ -142,12 +124,6 @@ CASES = [
             "d": {"y1": UNSET, "y2": UNSET},
             "f": {"y3": UNSET},
         },
-    ),
-    Case(
-        "part of the tree: what the target lacks is dropped",
-        original=ORIGINAL,
-        transforms={"a": Transform(), "c": {"e": Transform()}},
-        new={"a": UNSET, "c": {"e": UNSET}},
     ),
     Case(
         "a value function on every leaf",

@@ -16,13 +16,11 @@ from flax.core import freeze
 from flax.training.train_state import TrainState
 
 import ckpt_surgery
-from ckpt_surgery.core.arrays import ArraySpec
 from ckpt_surgery.core.errors import PlanError, UsageError
 from ckpt_surgery.core.keys import Key
-from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.migration.functions.rules import MOST_MATCHES, template_of
 from ckpt_surgery.migration.functions.tracing import described, recipe_of_function, source_names
-from ckpt_surgery.migration.originals import original_of_leaves, original_of_tree
+from ckpt_surgery.migration.originals import original_of_tree
 from tests.support.trees import nested
 
 HERE = str(Path(__file__).name)
@@ -108,16 +106,12 @@ def test_more_subtrees_than_are_matched_are_looked_up() -> None:
 )
 def test_templates_stand_for_the_keys_that_they_are_made_of(names: tuple[str, ...], template: str) -> None:
     assert template_of(Key.of(names)) == template
-    leaf = Leaf(Key.of(["w"]), LeafKind.ARRAY, ArraySpec((2,), np.dtype(np.float32)))
     tree: Any = {"w": np.ones(2, np.float32)}
 
     def move(t: Any) -> Any:
-        inner = t["w"]
-        for name in reversed(names):
-            inner = {name: inner}
-        return inner
+        return functools.reduce(lambda inner, name: {name: inner}, reversed(names), t["w"])
 
-    assert recipe_of_function(move, [original_of_leaves({"w": leaf})]).document["rules"][0]["to"] == template
+    assert rules_of(move, tree)[0]["to"] == template
     assert [step.leaf.key.names for step in ckpt_surgery.plan(move, tree).steps] == [names]
 
 
