@@ -98,24 +98,16 @@ def test_numpy_and_jax_read_it() -> None:
         np.asarray(lazy, copy=False)
 
 
-ARITHMETIC = {
-    "lazy + number": lambda lazy: lazy + 1,
-    "number * lazy": lambda lazy: 2 * lazy,
-    "lazy * array": lambda lazy: lazy * WHOLE,
-    "array + lazy": lambda lazy: WHOLE + lazy,
-    "number of NumPy - lazy": lambda lazy: np.float32(1) - lazy,
-    "lazy @ lazy": lambda lazy: lazy @ lazy,
-    "-lazy": operator.neg,
-    "abs": abs,
-    "lazy < array": lambda lazy: lazy < WHOLE,
-}
-
-
-@pytest.mark.parametrize("compute", ARITHMETIC.values(), ids=ARITHMETIC)
-def test_arithmetic_is_not_defined(compute: Callable[[Any], Any]) -> None:
-    lazy = Counted(WHOLE)
-    with pytest.raises(TypeError):
-        compute(lazy)
+def test_arithmetic_is_not_defined() -> None:
+    lazy: Any = Counted(WHOLE)
+    computations: list[Callable[[], Any]] = [
+        *(lambda: lazy + 1, lambda: 2 * lazy, lambda: lazy * WHOLE, lambda: WHOLE + lazy),
+        *(lambda: np.float32(1) - lazy, lambda: lazy @ lazy, lambda: -lazy, lambda: lazy < WHOLE),
+        lambda: abs(lazy),
+    ]
+    for compute in computations:
+        with pytest.raises(TypeError):
+            compute()
     assert lazy.regions == []
 
 
@@ -213,14 +205,8 @@ def test_another_shape_and_values_that_do_not_fit_are_refused() -> None:
         lazy[:1]
     with pytest.raises(DataError, match="300 is out of range"):
         LazyArray.of((1,), np.int8, lambda: [300]).get()
-
-
-def test_errors_of_the_function_are_passed_on() -> None:
-    def fails() -> Any:
-        raise ZeroDivisionError("mine")
-
-    with pytest.raises(ZeroDivisionError, match="mine"):
-        LazyArray.of((1,), np.int8, fails).get()
+    with pytest.raises(ZeroDivisionError):  # what the function raises is passed on
+        LazyArray.of((1,), np.int8, lambda: 1 // 0).get()
 
 
 def test_a_coroutine_function_is_awaited() -> None:

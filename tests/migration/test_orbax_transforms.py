@@ -24,7 +24,7 @@ from ckpt_surgery.migration.standins import Branch, RequestedKey
 from tests.oracle.states import train_state
 from tests.oracle.test_guide import GUIDE, Example
 from tests.oracle.test_transform_utils import CASES, INSERT, REFUSED, Case
-from tests.oracle.trees import Tree, assert_same, restore, save, through_orbax
+from tests.oracle.trees import Tree, assert_identical, restore, save, through_orbax
 from tests.support.trees import nested
 
 MATRIX = np.arange(24, dtype=np.float32).reshape(4, 6) / 4 - 1
@@ -59,7 +59,7 @@ def assert_as_orbax(
 ) -> None:
     ours = carried_out(directory, recipe, original, new)
     expected = apply_transformations(original, transforms, new, default)
-    assert_same(ours, through_orbax(directory, in_numpy(expected)))
+    assert_identical(ours, through_orbax(directory, in_numpy(expected)))
 
 
 def in_numpy(tree: Tree) -> Tree:
@@ -387,7 +387,7 @@ def test_a_function_that_needs_arrays_of_jax(tmp_path: Path) -> None:
     transforms = {"w": Transform(value_fn=lambda v: v.at[0].set(1))}
     ours = carried_out(tmp_path, from_orbax_transforms(transforms), {"w": MATRIX}, {"w": MATRIX * 0})
     expected = apply_transformations({"w": jnp.asarray(MATRIX)}, transforms, {"w": ...})
-    assert_same(ours, through_orbax(tmp_path, in_numpy(expected)))
+    assert_identical(ours, through_orbax(tmp_path, in_numpy(expected)))
 
 
 def incremented(v: Any) -> Any:
@@ -410,7 +410,7 @@ def test_functions_that_write_into_their_argument(
     recipe = from_orbax_transforms({"w": Transform(value_fn=function)})
     assert value_of(recipe) == value
     ours = carried_out(tmp_path, recipe, {"w": MATRIX}, {"w": MATRIX * 0})
-    assert_same(ours, {"w": function(MATRIX.copy())})
+    assert_identical(ours, {"w": function(MATRIX.copy())})
 
 
 class Doubler:
@@ -572,7 +572,7 @@ def test_the_leaves_that_a_restore_transform_names(tmp_path: Path) -> None:
     recipe = from_orbax_transforms({"m": transform}, original=original)
     assert value_of(recipe) == "hooks.smallest(key, source['a/x'], source['a/y'])"
     ours = carried_out(tmp_path, recipe, original, {"m": np.zeros(1, np.float32)})
-    assert_same(ours, {"m": OFFSETS[:1]})
+    assert_identical(ours, {"m": OFFSETS[:1]})
 
 
 def test_too_many_leaves_for_one_call() -> None:

@@ -10,7 +10,7 @@ from orbax.checkpoint.transform_utils import Transform, apply_transformations
 
 import ckpt_surgery
 from ckpt_surgery.migration.orbax_transforms import from_orbax_transforms
-from tests.oracle.trees import Tree, assert_same
+from tests.oracle.trees import Tree, assert_identical
 from tests.support.effort import examples
 
 NAMES = ("a", "b", "ab", "c")
@@ -85,4 +85,4 @@ def test_overlapping_transforms(original: Tree, new: Tree, transforms: Tree, def
         expected = apply_transformations(original, transforms, new, default)
     except ValueError:  # a key that the original does not have, of a transform that may be overruled
         return
-    assert_same(ckpt_surgery.restore(recipe, original, target=new), expected)
+    assert_identical(ckpt_surgery.restore(recipe, original, target=new), expected)

@@ -4,6 +4,7 @@ import functools
 import importlib
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -272,29 +273,16 @@ def test_replacements_are_taken_back() -> None:
 
 @pytest.mark.slow("compiles functions of JAX")
 def test_other_threads_compute_meanwhile() -> None:
-    started, done = threading.Event(), threading.Event()
-    results: list[Any] = []
+    def compute() -> list[Any]:
+        doubled = [compiled(jnp.ones(2)), jax.vmap(lambda x: x * 2)(jnp.ones(2))]
+        parts: list[Any] = [jnp.ones(2), jnp.zeros(1)]
+        return [jnp.concatenate(parts), concatenate(parts), *doubled, np.asarray([1, 2]), isinstance(1, int)]
 
-    def compute() -> None:
-        started.wait()
-        results.append(jnp.concatenate([jnp.ones(2), jnp.zeros(1)]))
-        results.append(concatenate([np.ones(2), np.zeros(1)]))
-        results.append(compiled(jnp.ones(2)))
-        results.append(jax.vmap(lambda x: x * 2)(jnp.ones(2)))
-        results.append(np.asarray([1, 2]))
-        results.append(isinstance(1, int))
-        done.set()
-
-    def function(x: Any) -> Any:
-        started.set()
-        done.wait(60)
-        return jnp.add(x, 1)
-
-    thread = threading.Thread(target=compute)
-    thread.start()
-    found, _ = traced(function, A)
-    thread.join()
-    assert found.expression == "source['a'] + 1"
+    with ThreadPoolExecutor(1) as thread:
+        results: list[Any] = []
+        assert expression(lambda x: results.extend(thread.submit(compute).result()) or jnp.add(x, 1), A) == (
+            "source['a'] + 1"
+        )
     assert [np.asarray(result).tolist() for result in results] == [
         *([1, 1, 0], [1, 1, 0], [2, 2], [2, 2], [1, 2], True),
     ]
@@ -302,21 +290,12 @@ def test_other_threads_compute_meanwhile() -> None:
 
 def test_two_threads_trace_at_the_same_time() -> None:
     barrier = threading.Barrier(2)
-    found: dict[int, Any] = {}
 
-    def trace_one(n: int) -> None:
-        def function(x: Any) -> Any:
-            barrier.wait(60)
-            return jnp.add(x, n)
+    def added(n: int) -> str:
+        return expression(lambda x: (barrier.wait(60), jnp.add(x, n))[1], A)
 
-        found[n] = traced(function, A)[0].expression
-
-    threads = [threading.Thread(target=trace_one, args=(n,)) for n in (1, 2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert found == {1: "source['a'] + 1", 2: "source['a'] + 2"}
+    with ThreadPoolExecutor(2) as threads:
+        assert list(threads.map(added, (1, 2))) == ["source['a'] + 1", "source['a'] + 2"]
 
 
 def test_a_stand_in_that_is_left_over_reads_nothing() -> None:

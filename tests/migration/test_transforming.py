@@ -33,28 +33,12 @@ from ckpt_surgery.core.errors import (
 from tests.migration.test_random_transforms import OLD, transforms_of, trees
 from tests.oracle.test_guide import GUIDE, Example
 from tests.oracle.test_transform_utils import CASES, REFUSED, Case
-from tests.oracle.trees import Tree
+from tests.oracle.trees import Tree, assert_identical
 from tests.support.effort import examples
 from tests.support.pytrees import Keyless
 
 Library = Any
 """A module with `Transform` and `apply_transformations`."""
-
-
-def assert_identical(ours: Tree, theirs: Tree) -> None:
-    """Assert that two trees have the same containers, and leaves of the same types, dtypes and bits."""
-    structures: list[Any] = [jax.tree.structure(ours), jax.tree.structure(theirs)]
-    assert structures[0] == structures[1]
-    for (path, one), (_, other) in zip(
-        jax.tree_util.tree_leaves_with_path(ours), jax.tree_util.tree_leaves_with_path(theirs), strict=True
-    ):
-        where = jax.tree_util.keystr(path)
-        assert type(one) is type(other), where
-        if isinstance(other, np.ndarray | np.generic | jax.Array):
-            assert (one.dtype, one.shape) == (other.dtype, other.shape), where
-            assert np.asarray(one).tobytes() == np.asarray(other).tobytes(), where
-        else:
-            assert one is other or one == other, where
 
 
 def in_both(program: Callable[[Library], Tree]) -> Tree:

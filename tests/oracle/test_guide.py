@@ -12,7 +12,7 @@ from orbax.checkpoint.transform_utils import Transform, apply_transformations
 
 import ckpt_surgery
 from tests.oracle.states import train_state
-from tests.oracle.trees import Tree, assert_same, operate, through_orbax
+from tests.oracle.trees import Tree, assert_identical, operate, through_orbax
 
 EXAMPLES = Path(__file__).parents[2] / "recipes" / "examples"
 
@@ -121,7 +121,7 @@ GUIDE = [
 def test_as_in_the_guide(tmp_path: Path, example: Example) -> None:
     ours = operate(tmp_path, EXAMPLES / f"{example.recipe}.yaml", example.original)
     expected = apply_transformations(example.original, example.transforms, example.new)
-    assert_same(ours, through_orbax(tmp_path, expected))
+    assert_identical(ours, through_orbax(tmp_path, expected))
 
 
 def test_layers_are_inserted_into_a_train_state(tmp_path: Path) -> None:
@@ -132,7 +132,7 @@ def test_layers_are_inserted_into_a_train_state(tmp_path: Path) -> None:
         "(.*)Dense_2(.*)": Transform(original_key=r"\1Dense_1\2"),
     }
     ours = operate(tmp_path, EXAMPLES / "insert-layers.yaml", old, target=fresh)
-    assert_same(ours, through_orbax(tmp_path, apply_transformations(old, transforms, fresh)))
+    assert_identical(ours, through_orbax(tmp_path, apply_transformations(old, transforms, fresh)))
 
 
 def test_every_example_is_run() -> None:

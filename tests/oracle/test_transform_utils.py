@@ -16,7 +16,7 @@ from orbax.checkpoint.transform_utils import (
 )
 
 from ckpt_surgery.core.errors import SurgeryError
-from tests.oracle.trees import Tree, assert_same, operate, through_orbax
+from tests.oracle.trees import Tree, assert_identical, operate, through_orbax
 
 UNSET = -1
 """A value of the new tree that must not be in the result."""
@@ -243,13 +243,13 @@ rules:
 def test_merged_trees(tmp_path: Path) -> None:
     target = Merged(a=UNSET, b={"c": UNSET, "d": UNSET, "e": UNSET}, f=UNSET, g=UNSET)
     (tmp_path / "plain").mkdir()
-    assert_same(operate(tmp_path / "plain", MERGE, ONE, TWO, FOUR), merge_trees(ONE, TWO, {}, FOUR))
+    assert_identical(operate(tmp_path / "plain", MERGE, ONE, TWO, FOUR), merge_trees(ONE, TWO, {}, FOUR))
     ours = operate(tmp_path, MERGE, ONE, TWO, FOUR, target=target)
-    assert_same(ours, through_orbax(tmp_path, merge_trees(ONE, TWO, {}, FOUR, target=target)))
+    assert_identical(ours, through_orbax(tmp_path, merge_trees(ONE, TWO, {}, FOUR, target=target)))
 
 
 def test_intersected_trees(tmp_path: Path) -> None:
-    assert_same(operate(tmp_path, INTERSECT, ONE, TWO), intersect_trees(ONE, TWO))
+    assert_identical(operate(tmp_path, INTERSECT, ONE, TWO), intersect_trees(ONE, TWO))
 
 
 def test_intersected_trees_with_nothing_in_common(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ckpt_surgery.api import applying
-from tests.support.heavy import ocp
+from tests.support.heavy import jax, ocp
 
 Tree = Any
 
@@ -42,19 +42,17 @@ def operate(
     return restore(directory / "result")
 
 
-def assert_same(ours: Tree, expected: Tree, where: str = "") -> None:
-    """Assert that containers, keys, types and dtypes are the same, and values equal bit for bit."""
-    assert type(ours) is type(expected), f"{where}: {type(ours)} is not {type(expected)}"
-    if isinstance(expected, dict):
-        assert ours.keys() == expected.keys(), where
-        for name, value in expected.items():
-            assert_same(ours[name], value, f"{where}/{name}")
-    elif isinstance(expected, list):
-        assert len(ours) == len(expected), where
-        for i, value in enumerate(expected):
-            assert_same(ours[i], value, f"{where}/{i}")
-    elif hasattr(expected, "dtype"):
-        a, b = np.asarray(ours), np.asarray(expected)
-        assert (a.dtype, a.shape, a.tobytes()) == (b.dtype, b.shape, b.tobytes()), where
-    else:
-        assert ours == expected, where
+def assert_identical(ours: Tree, theirs: Tree) -> None:
+    """Assert that two trees have the same containers, and leaves of the same types, dtypes and bits."""
+    structures: list[Any] = [jax.tree.structure(ours), jax.tree.structure(theirs)]
+    assert structures[0] == structures[1]
+    for (path, one), (_, other) in zip(
+        jax.tree_util.tree_leaves_with_path(ours), jax.tree_util.tree_leaves_with_path(theirs), strict=True
+    ):
+        where = jax.tree_util.keystr(path)
+        assert type(one) is type(other), where
+        if isinstance(other, np.ndarray | np.generic | jax.Array):
+            assert (one.dtype, one.shape) == (other.dtype, other.shape), where
+            assert np.asarray(one).tobytes() == np.asarray(other).tobytes(), where
+        else:
+            assert one is other or one == other, where
