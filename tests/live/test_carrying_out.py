@@ -28,6 +28,7 @@ from ckpt_surgery.language.schema.fields import TargetPolicy
 from ckpt_surgery.live import carrying_out, computing, results
 from ckpt_surgery.live.carrying_out import Restoration, make_arrays
 from ckpt_surgery.live.encoder import LiveEncoder
+from ckpt_surgery.live.shardings import resolved_shardings
 from ckpt_surgery.live.source import TreeSource
 from ckpt_surgery.live.tree import LiveTree, live_tree
 from ckpt_surgery.planner.plan import Plan
@@ -54,14 +55,6 @@ def sharded(shape: Shape, *axes: Any) -> NamedSharding:
     return NamedSharding(mesh(shape), PartitionSpec(*axes))
 
 
-def shardings_of(tree: LiveTree) -> dict[str, Any]:
-    return {
-        text: value.sharding if getattr(value, "committed", True) else None
-        for text, value in tree.values.items()
-        if isinstance(value, jax.Array | jax.ShapeDtypeStruct)
-    }
-
-
 def planned(
     recipe: str, sources: Mapping[str, Source], tree: LiveTree | None, places: Mapping[str, Any], memory: int
 ) -> Plan:
@@ -86,7 +79,7 @@ def carried_out(
 ) -> Mapping[str, Any]:
     """The values by key; `places`: shardings instead of the target's own."""
     tree = None if target is None else live_tree(target)
-    places = {**({} if tree is None else shardings_of(tree)), **(places or {})}
+    places = {**({} if tree is None else resolved_shardings(tree, None)), **(places or {})}
     sources = {"source": source} | ({} if tree is None else {TARGET: TreeSource(tree, "(target)")})
     plan = planned(recipe, sources, tree, places, memory)
     return make_arrays(Restoration(plan, sources, tree, places, memory, 3), donate, progress).values

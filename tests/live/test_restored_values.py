@@ -87,6 +87,14 @@ def bits(array: Any) -> bytes:
     return np.asarray(array).tobytes()
 
 
+NAMED = {
+    "sharding_type": "NamedSharding",
+    "shape": [4, 2],
+    "axis_names": ["x", "y"],
+    "partition_spec": [["y", "x"]],
+}
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -94,16 +102,7 @@ def bits(array: Any) -> bytes:
         "[]",
         '{"sharding_type": "PositionalSharding"}',
         '{"sharding_type": "SingleDeviceSharding", "device_str": "TPU_3(process=0,(1,1,0,0))"}',
-        json.dumps(
-            {
-                "sharding_type": "NamedSharding",
-                "shape": [2],
-                "axis_names": ["x"],
-                "axis_types": ["AxisType.Auto"],
-                "partition_spec": ["x"],
-                "device_mesh": {"mesh": [{"id": 0}, {"id": 4000}]},
-            }
-        ),
+        json.dumps({**NAMED, "device_mesh": {"mesh": [[{"id": 0}, {"id": 4000}]] * 4}}),
     ],
     ids=["no text", "another document", "unknown", "no such device", "no such devices"],
 )
@@ -113,8 +112,7 @@ def test_what_is_no_sharding_here(text: str) -> None:
 
 
 def test_shardings_without_devices_are_over_all() -> None:
-    saved = {"shape": [4, 2], "axis_names": ["x", "y"], "partition_spec": [["y", "x"]]}
-    sharding = saved_sharding(json.dumps({"sharding_type": "NamedSharding", **saved}))
+    sharding = saved_sharding(json.dumps(NAMED))
     assert sharding is not None
     assert sharding.spec == P(("y", "x"))
     assert [device.id for device in sharding.mesh.devices.flat] == list(range(8))
