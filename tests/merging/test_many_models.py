@@ -39,12 +39,22 @@ def config(method: str, count: int = MODELS, **parameters: Any) -> dict[str, Any
     }
 
 
-def test_forty_models_have_the_values_of_a_task_arithmetic(directory: Path, tmp_path: Path) -> None:
-    found = save_config(directory / "task.yaml", config("task_arithmetic"))
-    ckpt_surgery.merge(found, tmp_path / "out")
+def by_ties(density: float) -> np.ndarray:
+    """What TIES computes, in float64."""
     base = tensor(0).astype(np.float64)
-    wanted = base + sum(w * (tensor(i + 1) - base) for i, w in enumerate(WEIGHTS))
-    np.testing.assert_allclose(loaded(tmp_path / "out")["w"], wanted, rtol=0, atol=2e-5)
+    differences = np.stack([tensor(i + 1) - base for i in range(MODELS)])
+    for one in differences:
+        kept = np.argsort(-np.abs(one).ravel(), kind="stable")[: int(density * one.size)]
+        one.ravel()[np.setdiff1d(np.arange(one.size), kept)] = 0
+    weighted = differences * np.array(WEIGHTS)[:, None, None]
+    agrees = weighted * np.where(weighted.sum(axis=0) >= 0, 1, -1) > 0
+    weights = (np.array(WEIGHTS)[:, None, None] * agrees).sum(axis=0)
+    return np.asarray(base + (weighted * agrees).sum(axis=0) / np.where(weights == 0, 1, weights))
+
+
+def test_forty_models_have_the_values_of_ties(directory: Path, tmp_path: Path) -> None:
+    ckpt_surgery.merge(save_config(directory / "ties.yaml", config("ties", density=0.4)), tmp_path / "out")
+    np.testing.assert_allclose(loaded(tmp_path / "out")["w"], by_ties(0.4), rtol=0, atol=2e-5)
 
 
 QUICK = ("linear", "della", "ram")
