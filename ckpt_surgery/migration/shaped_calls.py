@@ -2,8 +2,7 @@
 
 import math
 import string
-from collections.abc import Mapping, Sequence
-from itertools import accumulate
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -32,21 +31,11 @@ def permuted(x: Any, axes: Sequence[int]) -> Any:
     return x.T if axes == tuple(reversed(range(x.ndim))) else x._called("transpose", x, axes)
 
 
-def _swapaxes(x: Any, axis1: int, axis2: int) -> Any:
-    axes = list(range(x.ndim))
-    first, second = axis_of(axis1, x.ndim), axis_of(axis2, x.ndim)
-    axes[first], axes[second] = axes[second], axes[first]
-    return permuted(x, axes)
-
-
-def _moveaxis(x: Any, source: Any, destination: Any) -> Any:
-    given, places = _axes_of(source, x.ndim), _axes_of(destination, x.ndim)
-    if len(given) != len(places):
-        raise ValueError("`source` and `destination` arguments must have the same number of elements")
-    axes = [axis for axis in range(x.ndim) if axis not in given]
-    for place, axis in sorted(zip(places, given, strict=True)):
-        axes.insert(place, axis)
-    return permuted(x, axes)
+def _permuted_by(function: Callable[..., np.ndarray]) -> Call:
+    """Permute axes as NumPy's function does with an array whose lengths are the numbers of its axes."""
+    return lambda x, *arguments, **options: permuted(
+        x, function(np.empty(range(x.ndim)), *arguments, **options).shape
+    )
 
 
 def cut(x: Any, axis: int, start: int | None, stop: int | None, step: int | None = None) -> Any:
@@ -69,30 +58,19 @@ def joined(arrays: Sequence[Any], axis: int = 0) -> Any:
     return stand_in_of(*arrays)._called("concat", list(arrays), axis=axis)
 
 
-def _split(x: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
-    length = x.shape[axis_of(axis, x.ndim)]
-    if np.ndim(indices_or_sections) == 0 and length % int(indices_or_sections):
-        raise ValueError("array split does not result in an equal division")
-    return _array_split(x, indices_or_sections, axis)
+def _split_by(function: Callable[..., list[np.ndarray]]) -> Call:
+    """Split along an axis where NumPy's function splits the indices."""
+
+    def split(x: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
+        at = axis_of(axis, x.ndim)
+        parts = function(np.arange(x.shape[at]), indices_or_sections)
+        bounds = [(int(part[0]), int(part[-1]) + 1) if part.size else (0, 0) for part in parts]
+        return [cut(x, at, *pair) for pair in bounds]
+
+    return split
 
 
-def _array_split(x: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
-    at = axis_of(axis, x.ndim)
-    if np.ndim(indices_or_sections):
-        stops = [int(index) for index in indices_or_sections]
-    else:
-        parts = int(indices_or_sections)
-        if parts < 1:
-            raise ValueError("number sections must be larger than 0.")
-        each, more = divmod(x.shape[at], parts)
-        stops = list(accumulate([each + (i < more) for i in range(parts)]))[:-1]
-    return [cut(x, at, a, b) for a, b in zip([0, *stops], [*stops, x.shape[at]], strict=True)]
-
-
-def _split_along(axis: int) -> Call:
-    return lambda x, indices_or_sections: _split(
-        x, indices_or_sections, 0 if axis == 1 and x.ndim == 1 else axis
-    )
+_split = _split_by(np.split)
 
 
 def _unstack(x: Any, axis: int = 0) -> tuple[Any, ...]:
@@ -264,15 +242,15 @@ def _inner(a: Any, b: Any) -> Any:
 
 
 SHAPED: Mapping[str, Call] = {
-    "swapaxes": _swapaxes,
-    "moveaxis": _moveaxis,
-    "matrix_transpose": lambda x: _swapaxes(x, -1, -2),
+    "swapaxes": _permuted_by(np.swapaxes),
+    "moveaxis": _permuted_by(np.moveaxis),
+    "matrix_transpose": _permuted_by(np.matrix_transpose),
     "roll": _roll,
     "split": _split,
-    "array_split": _array_split,
-    "vsplit": _split_along(0),
-    "hsplit": _split_along(1),
-    "dsplit": _split_along(2),
+    "array_split": _split_by(np.array_split),
+    "vsplit": _split,
+    "hsplit": lambda x, indices_or_sections: _split(x, indices_or_sections, min(1, x.ndim - 1)),
+    "dsplit": lambda x, indices_or_sections: _split(x, indices_or_sections, 2),
     "unstack": _unstack,
     "atleast_1d": _at_least(1),
     "atleast_2d": _at_least(2),
