@@ -26,34 +26,38 @@ def parse_index(index: Any, shape: Shape) -> tuple[list[Picked], tuple[Any, ...]
     It consists of integers, slices, `...`, None, and at most one array of integers or booleans, which has one
     axis if it is of booleans. Raises IndexError for everything else, and for indices out of bounds.
     """
+    picked: list[Picked] = []
+    rest: list[Any] = []
+    arrays = 0
+    for entry in entries_of(index, shape):
+        if entry is None:
+            rest.append(None)
+            continue
+        axis = len(picked)
+        parse = _parser_of(entry)
+        arrays += parse is _parse_array
+        if arrays > 1:
+            raise IndexError("only one axis can have an array as its index; index the result once more")
+        indices, remaining = parse(entry, axis, shape[axis])
+        picked.append(indices)
+        rest.append(remaining)
+    return picked, (*rest, ...)
+
+
+def entries_of(index: Any, shape: Shape) -> list[Any]:
+    """Expand an index of NumPy to an entry for each axis, and None for each new one.
+
+    Raises IndexError for more entries than axes, and for several `...`.
+    """
     entries = index if isinstance(index, tuple) else (index,)
     named = sum(entry is not None and entry is not ... for entry in entries)
     if named > len(shape):
         raise IndexError(f"too many indices: the array has {len(shape)} axes, but {named} are indexed")
-    if sum(entry is ... for entry in entries) > 1:
+    places = [i for i, entry in enumerate(entries) if entry is ...]
+    if len(places) > 1:
         raise IndexError("an index can have only a single ellipsis ('...')")
-    if not any(entry is ... for entry in entries):
-        entries = (*entries, ...)
-    picked: list[Picked] = []
-    rest: list[Any] = []
-    arrays = 0
-    for entry in entries:
-        if entry is None:
-            rest.append(None)
-        elif entry is ...:
-            skipped = len(shape) - named
-            picked += [range(n) for n in shape[len(picked) : len(picked) + skipped]]
-            rest.append(...)
-        else:
-            axis = len(picked)
-            parse = _parser_of(entry)
-            arrays += parse is _parse_array
-            if arrays > 1:
-                raise IndexError("only one axis can have an array as its index; index the result once more")
-            indices, remaining = parse(entry, axis, shape[axis])
-            picked.append(indices)
-            rest.append(remaining)
-    return picked, tuple(rest)
+    at = places[0] if places else len(entries)
+    return [*entries[:at], *[slice(None)] * (len(shape) - named), *entries[at + 1 :]]
 
 
 def _parser_of(entry: Any) -> Callable[[Any, int, int], tuple[Picked, Any]]:

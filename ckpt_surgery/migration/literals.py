@@ -2,9 +2,8 @@
 
 import ast
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -107,20 +106,13 @@ class Extent:
     """Levels of calls and operators."""
 
 
-NO_EXTENTS: Mapping[str, Extent] = MappingProxyType({})
+def extent_of(template: ast.expr, text: str, operands: Iterable[Extent] = ()) -> Extent:
+    """Extent of an expression; with operands in place of the template's names, an upper bound of it."""
+    extents = list(operands)
+    height = max((extent.height for extent in extents), default=0)
+    return Extent(len(text) + sum(extent.length for extent in extents), _height(template) + height)
 
 
-def extent_of(
-    template: ast.expr, text: str | None = None, named: Mapping[str, Extent] = NO_EXTENTS
-) -> Extent:
-    """Extent of an expression after substituting expressions of these extents for names."""
-    names = [node.id for node in ast.walk(template) if isinstance(node, ast.Name) and node.id in named]
-    length = len(ast.unparse(template) if text is None else text)
-    return Extent(length + sum(named[name].length - len(name) for name in names), _height(template, named))
-
-
-def _height(node: ast.AST, named: Mapping[str, Extent]) -> int:
-    if isinstance(node, ast.Name) and node.id in named:
-        return named[node.id].height
-    below = max((_height(child, named) for child in ast.iter_child_nodes(node)), default=0)
+def _height(node: ast.AST) -> int:
+    below = max(map(_height, ast.iter_child_nodes(node)), default=0)
     return below + isinstance(node, ast.expr)

@@ -69,7 +69,7 @@ class RecordedArray(Traced, LazyArray):  # type: ignore[misc]
     def extent(self) -> Extent:
         """Size of the expression."""
         if self._extent is None:  # leaves that are only moved are never asked
-            self._extent = extent_of(self._node)
+            self._extent = extent_of(self._node, ast.unparse(self._node))
         return self._extent
 
     @property
@@ -93,7 +93,7 @@ class RecordedArray(Traced, LazyArray):  # type: ignore[misc]
         except SurgeryError as error:
             flaw = f"the recipe language refuses it: {error.problems[0].message}"
             raise self._recorder.refused(flaw, *operands.values()) from None
-        extent = extent_of(template, text, {name: o.extent for name, o in operands.items()})
+        extent = extent_of(template, text, (operand.extent for operand in operands.values()))
         node: ast.expr = _Filler(operands).visit(template)
         library = self._recorder.library
         value = type(self)(node, self._recorder, array, leaves_of(operands.values()), library, extent=extent)
@@ -237,12 +237,8 @@ class RecordedArray(Traced, LazyArray):  # type: ignore[misc]
     def _in_own(self, sides: Sequence[Any], call: Callable[[], "RecordedArray"]) -> "RecordedArray":
         """Call an operator with JAX's rules if one of the operands is of JAX."""
         of_jax = any(isinstance(side, RecordedArray) and side.library == JAX for side in sides)
-        before = self._recorder.library
-        self._recorder.library = JAX if of_jax else before
-        try:
+        with self._recorder.using(JAX if of_jax else self._recorder.library):
             return call()
-        finally:
-            self._recorder.library = before
 
     def _started(self) -> "RecordedArray":
         return self if kind(self.dtype) in "iu" else self._operated("+", 0, self)

@@ -4,6 +4,7 @@ import ast
 import operator
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, NoReturn
 
 import numpy as np
@@ -14,7 +15,7 @@ from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.functions.arrays import Array, Read
-from ckpt_surgery.live.indexing import indices_of
+from ckpt_surgery.live.indexing import entries_of, indices_of
 from ckpt_surgery.live.lazy_arrays import LazyArray
 from ckpt_surgery.migration.literals import can_be_written, concrete_array, is_of_jax, literal_node
 from ckpt_surgery.migration.numpy_calls import FUNCTIONS, METHODS, NumpyRecorder
@@ -98,9 +99,15 @@ class ArrayRecorder(NumpyRecorder):
         return self.checked(name, self._called_in(JAX, name, inputs, keywords), expected)
 
     def _called_in(self, library: str, name: str, inputs: Sequence[Any], keywords: Mapping[str, Any]) -> Any:
+        with self.using(library):
+            return moved(super().called(name, inputs, keywords), library)
+
+    @contextmanager
+    def using(self, library: str) -> Iterator[None]:
+        """Write calls inside this context by the rules of a library."""
         before, self.library = self.library, library
         try:
-            return moved(super().called(name, inputs, keywords), library)
+            yield
         finally:
             self.library = before
 
@@ -165,13 +172,7 @@ class StandIn(RecordedArray):
             selected = selected._written(lambda operands: ast.Subscript(operands.node(selected), node))
         return selected if selected is self else selected._in_library(self.library)
 
-    def __len__(self) -> int:
-        return LazyArray.__len__(self)
-
-    def __iter__(self) -> Iterator[RecordedArray]:  # type: ignore[override]
-        if not self.shape:
-            raise TypeError("iteration over a 0-d array")
-        return (self[i] for i in range(self.shape[0]))
+    __len__, __iter__ = LazyArray.__len__, LazyArray.__iter__
 
     @property
     def T(self) -> RecordedArray:
@@ -220,12 +221,6 @@ class StandIn(RecordedArray):
             return self._operated(symbol, *inputs)  # NumPy's arrays leave operators to JAX
         return super().__array_ufunc__(ufunc, method, *inputs, **keywords)
 
-    def __copy__(self) -> RecordedArray:
-        return self
-
-    def __deepcopy__(self, memo: Any) -> RecordedArray:
-        return self
-
     def _read(self, region: Region) -> NoReturn:
         raise self._recorder.refused("it asks for values", self)
 
@@ -253,11 +248,8 @@ class _Method:
     def __call__(self, *arguments: Any, **keywords: Any) -> Any:
         array, recorder, name = self._array, self._array._recorder, self._name
         method = METHODS[name]
-        before, recorder.library = recorder.library, array.library
-        try:
+        with recorder.using(array.library):
             result = moved(method(array, *arguments, **keywords), array.library)
-        finally:
-            recorder.library = before
         if array.library == NUMPY:
             return result
         call: Callable[..., Any] = lambda x: getattr(x, name)(*arguments, **keywords)  # noqa: E731
@@ -299,12 +291,11 @@ def parse_subscript(index: Any, shape: Shape) -> tuple[list[Any], list[Any]]:
     of whole axes at the end. Raises IndexError as NumPy does, and TypeError for unsupported indices: arrays
     together with integers, several arrays.
     """
-    given = index if isinstance(index, tuple) else (index,)
-    items = _for_axes(given, shape)
+    items = entries_of(index, shape)
     arrays = [item for item in items if isinstance(item, list | np.ndarray)]
     if not arrays:
         return _basic(items, shape), []
-    if len(arrays) > 1 or any(_is_integer(item) for item in items):
+    if len(arrays) > 1 or not all(isinstance(item, slice | list | np.ndarray | None) for item in items):
         raise TypeError("more than one array, or an array together with integers, in a subscript")
     along = [item for item in items if item is not None]
     axis = next(i for i, item in enumerate(along) if isinstance(item, list | np.ndarray))
@@ -315,25 +306,6 @@ def parse_subscript(index: Any, shape: Shape) -> tuple[list[Any], list[Any]]:
     rest = [slice(None) if isinstance(item, list | np.ndarray) else item for item in items]
     shape_after = (*shape[:axis], len(indices), *shape[axis + 1 :])
     return _basic(rest, shape_after), [indices.tolist(), axis]
-
-
-def _is_integer(item: Any) -> bool:
-    return item is not None and not isinstance(item, slice | list | np.ndarray)
-
-
-def _for_axes(items: Sequence[Any], shape: Shape) -> list[Any]:
-    """Expand `...` and missing trailing items to slices of whole axes."""
-    places = [i for i, item in enumerate(items) if item is Ellipsis]
-    if len(places) > 1:
-        raise IndexError("an index can only have a single ellipsis ('...')")
-    used = sum(item is not None and item is not Ellipsis for item in items)
-    if used > len(shape):
-        raise IndexError(
-            f"too many indices for array: array is {len(shape)}-dimensional, but {used} were indexed"
-        )
-    at = places[0] if places else len(items)
-    filler = [slice(None)] * (len(shape) - used)
-    return [*items[:at], *filler, *items[at + 1 :]]
 
 
 def _basic(items: Sequence[Any], shape: Shape) -> list[Any]:

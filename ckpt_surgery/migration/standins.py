@@ -103,7 +103,7 @@ OPERATORS: Mapping[str, OperatorNames] = {**ARITHMETIC, **COMPARISONS}
 """Binary operators by symbol."""
 _LEFT_OUT: Sequence[str] = (
     *("bool", "int", "float", "complex", "index", "len", "iter", "contains", "array", "jax_array"),
-    *("setitem", "delitem", "format", "str", "round", "divmod", "rdivmod", "copy", "deepcopy", "reduce_ex"),
+    *("setitem", "delitem", "format", "str", "round", "divmod", "rdivmod", "reduce_ex"),
 )
 """Special methods that need a value."""
 _ATTRIBUTES = ("T", "shape", "dtype", "ndim", "size")
