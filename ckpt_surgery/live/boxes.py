@@ -62,16 +62,13 @@ def box_specs(tree: LiveTree) -> Mapping[str, BoxSpec]:
 
 
 def _is_box(node: Any) -> bool:
-    return _is_of_linen(node) or _is_of_nnx(node)
+    is_of_nnx = hasattr(type(node), "get_metadata") and hasattr(type(node), "add_axis")
+    return is_of_nnx or _is_of_linen(node)
 
 
 def _is_of_linen(node: Any) -> bool:
     kind = type(node)
     return hasattr(kind, "get_partition_spec") and hasattr(kind, "unbox") and hasattr(node, "names")
-
-
-def _is_of_nnx(node: Any) -> bool:
-    return hasattr(type(node), "get_metadata") and hasattr(type(node), "add_axis")
 
 
 def _metadata(box: Any) -> Mapping[str, Any]:

@@ -262,24 +262,15 @@ def take_over(move: MovedValue, in_result: set[int]) -> Any:
     import jax
 
     if move.sharding is not None:
-        return move_to(move.value, move.sharding)
+        # Into memory that nothing else uses, so that it can be donated. Without the copy, JAX keeps what lies
+        # on the right device, lets devices of the CPU share memory, and takes over that of NumPy's arrays.
+        return copy_of(jax.device_put(move.value, move.sharding))
     if not isinstance(move.value, jax.Array):
         return move.value
     if id(move.value) in in_result:
         return copy_of(move.value)
     in_result.add(id(move.value))
     return move.value
-
-
-def move_to(value: Any, sharding: Any) -> Any:
-    """Move an array to another sharding, into memory that nothing else uses, so that it can be donated.
-
-    Without the copy, JAX keeps what lies on the right device already, lets devices of the CPU share memory,
-    and takes over that of NumPy's arrays.
-    """
-    import jax
-
-    return copy_of(jax.device_put(value, sharding))
 
 
 def copy_of(value: Any) -> Any:
@@ -320,7 +311,7 @@ class PlannedArray(LazyArray):
     def _read(self, region: Region) -> np.ndarray:
         """Compute a region block by block, as the plan cuts the array."""
         step, result = self._step, HostValue(region, self._spec.dtype)
-        evaluator, count = Evaluator(self._read_source), 0
+        evaluator, count = Evaluator(lambda source, leaf, part: self._sources[source].read(leaf, part)), 0
         with at_step(step), memory_errors("make it", self._memory):
             filling = Filling(step.value, result, result.regions)
             for block in filling.blocks(self._cut.block):
@@ -329,9 +320,6 @@ class PlannedArray(LazyArray):
             self._overflowed(self.key, count)
         array: np.ndarray = result.value()
         return array
-
-    def _read_source(self, source: str, leaf: Leaf, region: Region) -> np.ndarray:
-        return self._sources[source].read(leaf, region)
 
 
 def lazy_values(restoration: Restoration, overflowed: Overflowed) -> dict[str, Any]:

@@ -3,8 +3,6 @@
 import copy
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import reduce
-from operator import getitem
 from typing import Any
 
 from pydantic import ValidationError
@@ -12,7 +10,7 @@ from pydantic import ValidationError
 from ckpt_surgery.core.errors import Problem, RecipeError
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.text import abridged, did_you_mean, shown
-from ckpt_surgery.language.checks.findings import Finding, field_finding
+from ckpt_surgery.language.checks.findings import Finding, field_finding, prune
 from ckpt_surgery.language.files import read_text, refuse_recipe
 from ckpt_surgery.language.loading import in_order, located
 from ckpt_surgery.language.yaml.document import DocumentPath, YamlDocument
@@ -212,7 +210,7 @@ def _parsed(value: Mapping[str | int, Any]) -> tuple[MergeConfig | None, list[Fi
         return None, [_named(finding) for finding in flaws]
     known = copy.deepcopy(dict(value))
     for finding in flaws:
-        reduce(getitem, finding.path[:-1], known).pop(finding.path[-1])
+        prune(known, finding.path)
     return MergeConfig.model_validate(known), [_named(finding) for finding in flaws]
 
 

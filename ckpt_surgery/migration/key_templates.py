@@ -67,7 +67,8 @@ def template_of(replacement: str, pattern: str, about: str, renamed: Mapping[str
     """
     groups = re.compile(pattern)
     names = {number: name for name, number in groups.groupindex.items()}
-    start, *marks, end = _unused_characters(groups.groups + 2, pattern + replacement)
+    unused = (chr(code) for code in count(0xF0000) if chr(code) not in pattern + replacement)
+    start, *marks, end = islice(unused, groups.groups + 2)
     marked = [f"(?P<{names[n]}>{mark})" if n in names else f"({mark})" for n, mark in enumerate(marks, 1)]
     match = re.fullmatch(f"{start}{''.join(marked)}{end}", f"{start}{''.join(marks)}{end}")
     assert match is not None
@@ -85,11 +86,6 @@ def template_of(replacement: str, pattern: str, about: str, renamed: Mapping[str
     except ExpressionError as error:
         raise UsageError(f"{about}: {error.message}", hint=error.hint) from None
     return template
-
-
-def _unused_characters(number: int, text: str) -> list[str]:
-    """Pick this number of characters that the text does not contain."""
-    return list(islice((chr(code) for code in count(0xF0000) if chr(code) not in text), number))
 
 
 def _spelled(character: str, following: str, references: Mapping[str, str]) -> str:

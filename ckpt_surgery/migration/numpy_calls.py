@@ -74,10 +74,6 @@ def _dot_general(lhs: Any, rhs: Any, dimension_numbers: Any) -> Any:
     return contracted(lhs, rhs, *pairs)
 
 
-def _squeeze(array: Any, dimensions: Any) -> Any:
-    return array._called("squeeze", array, tuple(axis % array.ndim for axis in dimensions))
-
-
 def _clamp(min: Any, x: Any, max: Any) -> Any:
     stand_in = stand_in_of(min, x, max)
     return stand_in._called("minimum", stand_in._called("maximum", x, min), max)
@@ -108,7 +104,9 @@ LAX: Mapping[str, Call] = {
     "transpose": lambda operand, permutation: permuted(operand, permutation),
     "rev": lambda operand, dimensions: operand._called("flip", operand, axis=tuple(dimensions)),
     "expand_dims": lambda array, dimensions: array._called("expand_dims", array, tuple(dimensions)),
-    "squeeze": _squeeze,
+    "squeeze": lambda array, dimensions: array._called(
+        "squeeze", array, tuple(axis % array.ndim for axis in dimensions)
+    ),
     "broadcast_in_dim": _broadcast_in_dim,
     "slice": _slice,
     "slice_in_dim": _slice_in_dim,

@@ -83,7 +83,4 @@ class MigratedRecipe:
 
 def functions_in(value: Any) -> list[str]:
     """Names of the program's functions that the expressions in a part of a document call."""
-    if isinstance(value, str):
-        return re.findall(r"\bhooks\.(\w+)", value)
-    parts = [*value, *value.values()] if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return [name for part in parts for name in functions_in(part)]
+    return re.findall(r"\bhooks\.(\w+)", json.dumps(value))

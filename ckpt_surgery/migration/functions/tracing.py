@@ -318,7 +318,8 @@ class _Assembly:
         if leaf.kind is LeafKind.PRNG_KEY:
             message = f"{self.label} returns a typed PRNG key {at}, which it has made itself"
             return Problem(message, hint=_OWN_KEYS)
-        return Problem(f"{self.label} returns {_told(value)} {at}", hint=_LEAVES)
+        what = f"an object of type {type(value).__module__}.{type(value).__qualname__}"
+        return Problem(f"{self.label} returns {what} {at}", hint=_LEAVES)
 
     def _text(self, node: ast.expr, key: Key) -> str:
         text = ast.unparse(ast.fix_missing_locations(ast.Expression(node)))
@@ -342,11 +343,6 @@ def _likeness(move: KeyMove) -> tuple[bool, int]:
     pairs = zip(reversed(move.leaf.key.names), reversed(move.to.names), strict=False)
     common = itertools.takewhile(lambda pair: pair[0] == pair[1], pairs)
     return move.to.text == move.leaf.key.text, sum(1 for _ in common)
-
-
-def _told(value: Any) -> str:
-    kind = type(value)
-    return f"an object of type {kind.__module__}.{kind.__qualname__}"
 
 
 _OWN_KEYS = (
