@@ -1,24 +1,142 @@
-"""Trees that hold lazy arrays, as sources: they are read by region, and keep what they are."""
+"""Lazy arrays in trees: as results of `restore(…, lazy=True)`, and as sources, which are read by region."""
 
+import os
 from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import ml_dtypes
 import numpy as np
 import orbax.checkpoint as ocp
 import pytest
 from flax.traverse_util import flatten_dict
+from jax.sharding import SingleDeviceSharding
 from safetensors.numpy import save_file
 
 import ckpt_surgery
 from ckpt_surgery import LazyArray
 from ckpt_surgery.core.arrays import ArraySpec, Region
-from ckpt_surgery.core.errors import PlanError
+from ckpt_surgery.core.errors import DataError, PlanError, SourceError, UsageError
+from ckpt_surgery.formats.listed_source import ListedSource
 from tests.live.test_lazy_arrays import Counted
 from tests.support import checkpoints
+from tests.support.calls import record_calls
 
 W = np.arange(24, dtype=np.float32).reshape(6, 4)
+RECIPE = {
+    "version": 1,
+    "rules": [
+        {"match": "a/(.*)", "to": "b/\\1"},
+        {"match": "w", "value": "transpose(x) * 2"},
+        {"match": "n", "value": "x - mean(x)"},
+    ],
+}
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    save_file({"a/c": W, "w": W, "n": W}, tmp_path / "model.safetensors")
+    return tmp_path / "model.safetensors"
+
+
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Region]]:
+    """Keys and regions that are read from safetensors."""
+    return record_calls(
+        monkeypatch, ListedSource, "read", lambda source, leaf, region: (leaf.key.text, region)
+    )
+
+
+def test_arrays_are_computed_when_they_are_read(model: Path, reads: list[tuple[str, Region]]) -> None:
+    lazy = ckpt_surgery.restore(RECIPE, model, lazy=True)
+    whole = ckpt_surgery.restore(RECIPE, model)
+    assert str(jax.tree.structure(lazy)) == str(jax.tree.structure(whole))
+    reads.clear()
+    assert all(isinstance(leaf, LazyArray) for leaf in jax.tree.leaves(lazy))
+    assert (lazy["b"]["c"].key, lazy["w"].shape, lazy["w"].dtype) == ("b/c", (4, 6), np.float32)
+    assert reads == []
+    np.testing.assert_array_equal(lazy["w"][1, 2:4], (W.T * 2)[1, 2:4], strict=True)
+    assert reads == [("w", Region((2, 1), (4, 2)))]
+    np.testing.assert_array_equal(lazy["b"]["c"][::2], W[::2], strict=True)
+    for found, expected in zip(jax.tree.leaves(lazy), jax.tree.leaves(whole), strict=True):
+        np.testing.assert_array_equal(found.get(), expected, strict=True)
+        np.testing.assert_array_equal(found[1:3, [0, 2]], expected[1:3, np.array([0, 2])], strict=True)
+    np.testing.assert_array_equal(lazy["n"].astype("bfloat16").get(), whole["n"].astype(jnp.bfloat16))
+
+
+def test_the_target_says_structure_and_dtypes(tmp_path: Path) -> None:
+    key = jax.random.key(0)
+    with checkpoints.quiet():
+        ocp.PyTreeCheckpointer().save(tmp_path / "a", {"w": W, "step": 3, "s": "text", "e": {}, "k": key})
+    plain = ckpt_surgery.restore(None, tmp_path / "a", lazy=True)
+    assert (plain["step"], plain["s"], plain["e"], plain["k"].prng_impl) == (3, "text", {}, "threefry2x32")
+    np.testing.assert_array_equal(plain["k"].get(), jax.random.key_data(key))
+    target: dict[str, Any] = {
+        "w": jax.ShapeDtypeStruct((6, 4), jnp.bfloat16),
+        "step": int,
+        "s": "",
+        "e": {},
+        "k": jax.random.key(1),
+        "new": np.ones(2, np.float32),
+    }
+    recipe = {"version": 1, "rules": [{"fill": "new", "fallback": True}]}
+    found = ckpt_surgery.restore(recipe, tmp_path / "a", target=target, lazy=True)
+    assert (found["step"], found["s"], found["e"]) == (3, "text", {})
+    assert (found["w"].dtype, found["new"].key) == (ml_dtypes.bfloat16, "new")
+    np.testing.assert_array_equal(found["w"][5], W[5].astype(ml_dtypes.bfloat16), strict=True)
+    np.testing.assert_array_equal(found["new"].get(), [1, 1])
+
+
+def test_the_plan_is_refused_as_always(model: Path) -> None:
+    with pytest.raises(PlanError):
+        ckpt_surgery.restore(None, model, target={"w": jnp.ones(3)}, lazy=True)
+    for options in ({"donate": True}, {"shardings": SingleDeviceSharding(jax.devices()[0])}):
+        with pytest.raises(UsageError, match="lazy"):
+            ckpt_surgery.restore(None, model, lazy=True, **options)  # type: ignore[arg-type]
+
+
+def test_bad_values_are_refused_when_they_are_read(tmp_path: Path) -> None:
+    save_file({"a": np.array([1, 1e6], np.float32)}, tmp_path / "m.safetensors")
+    target = {"a": jax.ShapeDtypeStruct((2,), np.float16)}
+    lazy = ckpt_surgery.restore(None, tmp_path / "m.safetensors", target=target, lazy=True)["a"]
+    assert lazy[0] == 1
+    with pytest.raises(DataError, match="`a`"):
+        lazy.get()
+
+
+def test_numbers_that_a_recipe_permits_are_told_when_they_are_read(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    save_file({"a": np.array([0, 1], np.float32)}, tmp_path / "m.safetensors")
+    recipe = {"version": 1, "rules": [{"match": "a", "value": "allow_nonfinite(1 / x)"}]}
+    lazy = ckpt_surgery.restore(recipe, tmp_path / "m.safetensors", lazy=True)["a"]
+    assert caplog.text == ""
+    assert np.isinf(lazy[0])
+    assert "1 in `a`" in caplog.text
+
+
+def test_a_source_that_changed_is_refused(model: Path) -> None:
+    lazy = ckpt_surgery.restore(RECIPE, model, lazy=True)
+    os.utime(model, ns=(0, 1))
+    for leaf in jax.tree.leaves(lazy):
+        with pytest.raises(SourceError, match="changed"):
+            leaf.get()
+
+
+@pytest.mark.slow("computes a large array")
+def test_a_large_array_is_computed_in_blocks(tmp_path: Path, reads: list[tuple[str, Region]]) -> None:
+    large = np.arange(2**24, dtype=np.float32).reshape(2**12, 2**12)
+    save_file({"a": large}, tmp_path / "m.safetensors")
+    recipe = {"version": 1, "rules": [{"match": "a", "value": "x * 2"}]}
+    lazy = ckpt_surgery.restore(recipe, tmp_path / "m.safetensors", lazy=True)["a"]
+    reads.clear()
+    np.testing.assert_array_equal(lazy.get(), large * 2, strict=True)
+    assert len(reads) > 1
+    assert sum(region.size for _, region in reads) == large.size
+
+
+# --- sources ----------------------------------------------------------------------------------------------
 
 
 def test_planning_reads_nothing_and_a_slice_its_region() -> None:

@@ -11,6 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 import orbax.checkpoint as ocp
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from orbax.checkpoint.transform_utils import RestoreTransform, Transform, apply_transformations
 
 import ckpt_surgery
@@ -21,10 +23,12 @@ from ckpt_surgery.migration.orbax_transforms import BOTH, Trace, from_orbax_tran
 from ckpt_surgery.migration.originals import original_of_leaves
 from ckpt_surgery.migration.recipes import MigratedRecipe
 from ckpt_surgery.migration.standins import Branch, RequestedKey
+from tests.migration.test_transforming import OLD, transforms_of, trees
 from tests.oracle.states import train_state
 from tests.oracle.test_guide import GUIDE, Example
 from tests.oracle.test_transform_utils import CASES, INSERT, REFUSED, Case
 from tests.oracle.trees import Tree, assert_identical, restore, save, through_orbax
+from tests.support.effort import examples
 from tests.support.trees import nested
 
 MATRIX = np.arange(24, dtype=np.float32).reshape(4, 6) / 4 - 1
@@ -228,6 +232,22 @@ def test_the_same_transform_wins(tmp_path: Path, transforms: Tree, default: bool
     new = {"ab": 10, "a": {"c": 11}, "ad": 12}
     recipe = from_orbax_transforms(transforms, default_to_original=default)
     assert_as_orbax(tmp_path, original, transforms, new, recipe, default)
+
+
+@pytest.mark.slow("tries random transforms")
+@examples(40)
+@given(trees(0), trees(50), transforms_of(), st.booleans())
+def test_overlapping_transforms_give_what_orbax_gives(
+    original: Tree, new: Tree, transforms: Tree, default: bool
+) -> None:
+    original = {**original, **OLD}
+    recipe = from_orbax_transforms(transforms, default_to_original=default)
+    assert not recipe.hooks
+    try:
+        expected = apply_transformations(original, transforms, new, default)
+    except ValueError:  # a key that the original does not have, of a transform that may be overruled
+        return
+    assert_identical(ckpt_surgery.restore(recipe, original, target=new), expected)
 
 
 class Empty(NamedTuple):

@@ -30,7 +30,6 @@ from ckpt_surgery.core.errors import (
     TransformError,
     UsageError,
 )
-from tests.migration.test_random_transforms import OLD, transforms_of, trees
 from tests.oracle.test_guide import GUIDE, Example
 from tests.oracle.test_transform_utils import CASES, REFUSED, Case
 from tests.oracle.trees import Tree, assert_identical
@@ -207,6 +206,43 @@ def test_functions_are_called_as_often_and_in_the_order_of_orbax() -> None:
 
 
 # --- at random ------------------------------------------------------------------------------------------
+
+
+NAMES = ("a", "b", "ab", "c")
+PATTERNS = r".* a.* .*b (.*)/b ([abc]+) ([abc]+)(/.*)? [^/]* (?P<n>a|b).* c|ab \w+ a".split()
+KEYS = ("first", "second", "old/a", "old/b", r"old/\1", r"old/\g<n>", "second", "first")
+OLD = {
+    "first": np.full((2, 3), 100, np.float32),
+    "second": np.full((2, 3), 200, np.float32),
+    "old": {name: np.full((2, 3), 300 + i, np.float32) for i, name in enumerate(NAMES)},
+}
+"""What every original has besides, so that most transforms find what they name."""
+
+
+def trees(start: int) -> Any:
+    leaf = st.integers(start, start + 9).map(lambda n: np.full((2, 3), n, np.float32))
+    inner = st.one_of(leaf, st.fixed_dictionaries({"a": leaf, "b": leaf}))
+    return st.dictionaries(st.sampled_from(NAMES), inner, min_size=2)
+
+
+@st.composite
+def transforms_of(draw: st.DrawFn) -> Tree:
+    """Transforms whose regular expressions overlap."""
+    keys = st.sampled_from(KEYS)
+    tenfold = lambda value: value * 10  # noqa: E731
+    both = lambda key, tree: tree["first"] + tree["second"] * 2  # noqa: E731
+    fixed = [ocp.Transform(use_fallback=True)] * 4 + [ocp.Transform(multi_value_fn=both)] * 3
+    made = st.one_of(
+        st.sampled_from([*fixed, ocp.Transform(), ocp.Transform(value_fn=tenfold)]),
+        keys.map(lambda key: ocp.Transform(original_key=key)),
+        keys.map(lambda key: ocp.Transform(original_key=key, value_fn=tenfold)),
+    )
+    drawn: Tree = draw(st.dictionaries(st.sampled_from(PATTERNS), made, min_size=3, max_size=5))
+
+    def has_groups(pattern: str, key: str) -> bool:
+        return (r"\1" not in key or "(" in pattern) and ("<n>" in pattern or "<n>" not in key)
+
+    return {pattern: t for pattern, t in drawn.items() if has_groups(pattern, t.original_key or "")}
 
 
 def outcome(function: Callable[..., Tree], *arguments: Any) -> tuple[bool, Tree]:
