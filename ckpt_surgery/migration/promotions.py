@@ -80,17 +80,17 @@ def is_operand(value: Any) -> bool:
 
 def _abstract(value: Any, shape_of: Callable[[Any], Shape]) -> Any:
     """Replace the operands in an argument by Outcomes."""
-    return _mapped(value, lambda operand: PromotedKind(shape_of(operand), operand.dtype, operand.weak))
+    return mapped(value, lambda operand: PromotedKind(shape_of(operand), operand.dtype, operand.weak))
 
 
-def _mapped(value: Any, change: Callable[[Any], Any]) -> Any:
-    """Apply `change` to the operands in an argument."""
+def mapped(value: Any, change: Callable[[Any], Any]) -> Any:
+    """Apply `change` to an operand, or to those in lists, tuples and dicts; other values stay as they are."""
     if type(value) is list:
-        return [_mapped(item, change) for item in value]
+        return [mapped(item, change) for item in value]
     if type(value) is tuple:
-        return tuple(_mapped(item, change) for item in value)
+        return tuple(mapped(item, change) for item in value)
     if type(value) is dict:
-        return {name: _mapped(item, change) for name, item in value.items()}
+        return {name: mapped(item, change) for name, item in value.items()}
     return change(value) if is_operand(value) else value
 
 
@@ -120,7 +120,7 @@ def _key(value: Any) -> Hashable:
 
 
 def _asked_numpy(function: Callable[..., Any], arguments: Any, keywords: Mapping[str, Any]) -> PromotedKind:
-    given = _mapped(arguments, lambda operand: np.ones(operand.shape, operand.dtype))
+    given = mapped(arguments, lambda operand: np.ones(operand.shape, operand.dtype))
     with np.errstate(all="ignore"):
         result = np.asarray(function(*given, **keywords))
     return PromotedKind(result.shape, result.dtype)
@@ -136,10 +136,10 @@ def _asked_jax(function: Callable[..., Any], arguments: Any, keywords: Mapping[s
 
     def call(*arrays: Any) -> Any:
         remaining = iter(arrays)
-        given, named = _mapped([arguments, dict(keywords)], lambda operand: next(remaining))
+        given, named = mapped([arguments, dict(keywords)], lambda operand: next(remaining))
         return function(*given, **named)
 
-    _mapped([arguments, dict(keywords)], abstract)
+    mapped([arguments, dict(keywords)], abstract)
     return jax.tree.map(
         lambda s: PromotedKind(tuple(s.shape), np.dtype(s.dtype), bool(getattr(s, "weak_type", False))),
         jax.eval_shape(call, *structs),

@@ -17,7 +17,7 @@ from ckpt_surgery.language.expressions.scope import Scope
 from ckpt_surgery.live.lazy_arrays import LazyArray
 from ckpt_surgery.live.wanted import narrowed
 from ckpt_surgery.migration.literals import Extent, concrete_array, extent_of
-from ckpt_surgery.migration.promotions import JAX, NUMPY, converted, of_ml_dtypes, outcome, promote
+from ckpt_surgery.migration.promotions import JAX, NUMPY, converted, mapped, of_ml_dtypes, outcome, promote
 from ckpt_surgery.migration.standins import Recorder, Traced, node_of, operator_node
 
 WIDE = ("float64", "int64", "uint64", "int32", "uint32")
@@ -300,24 +300,21 @@ def _reciprocal(number: Any, dtype: DType) -> float:
 
 
 def moved(value: Any, library: str) -> Any:
-    if isinstance(value, RecordedArray):
-        return value._in_library(library)
-    if isinstance(value, list | tuple):
-        return type(value)(moved(item, library) for item in value)
-    return value
+    """Make arrays of this library of the arrays in an argument."""
+    return mapped(value, lambda array: array._in_library(library))
 
 
 def as_jax(value: Any) -> Any:
     """Convert an argument as JAX does: arrays of 64 bits become 32, unless JAX is configured to keep them."""
-    if isinstance(value, list | tuple):
-        return type(value)(as_jax(item) for item in value)
-    if not isinstance(value, RecordedArray):
-        return value
-    dtype = narrowed(value.dtype)
-    if dtype != value.dtype:
-        for key in value.leaves:
-            value._recorder.narrowed.setdefault(key, (value.dtype.name, dtype.name))
-    return value.converted(dtype)._in_library(JAX, value.weak)
+    return mapped(value, _as_jax)
+
+
+def _as_jax(array: RecordedArray) -> RecordedArray:
+    dtype = narrowed(array.dtype)
+    if dtype != array.dtype:
+        for key in array.leaves:
+            array._recorder.narrowed.setdefault(key, (array.dtype.name, dtype.name))
+    return array.converted(dtype)._in_library(JAX, array.weak)
 
 
 def leaves_of(arrays: Any) -> tuple[str, ...]:
