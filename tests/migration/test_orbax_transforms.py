@@ -373,19 +373,11 @@ def clipped_if_large(v: Any) -> Any:
     return v if v.max() < 1 else v / v.max()
 
 
-def sneaky(v: Any) -> Any:
-    try:
-        return v * 2 if v.min() > 0 else v
-    except Exception:  # noqa: BLE001  (as people write it)
-        return v
-
-
 @pytest.mark.parametrize(
     ("function", "name"),
     [
         (named, "named"),
         (clipped_if_large, "clipped_if_large"),
-        (sneaky, "sneaky"),
         (lambda v: np.cumsum(v, axis=0), "function"),
         (lambda v: np.float64(2) * v, "function"),
         (lambda v: v if isinstance(v, str) else np.sort(v), "function"),
@@ -461,19 +453,10 @@ def test_functions_that_are_random_or_count_are_no_expressions() -> None:
         assert value_of(from_orbax_transforms({"w": Transform(value_fn=function)})) == "hooks.function(x)"
 
 
-def test_several_functions_have_names_of_their_own() -> None:
-    transforms = {name: Transform(value_fn=lambda v: np.sort(v)) for name in "abc"}
-    recipe = from_orbax_transforms(transforms)
-    assert [rule["value"] for rule in rules(recipe)] == [
-        "hooks.function(x)",
-        "hooks.function_2(x)",
-        "hooks.function_3(x)",
-    ]
-    with pytest.raises(UsageError) as caught:
+def test_functions_that_yaml_cannot_say_are_named_with_their_transforms() -> None:
+    recipe = from_orbax_transforms({name: Transform(value_fn=lambda v: np.sort(v)) for name in "ab"})
+    with pytest.raises(UsageError, match=r"`function` \(transform `a`\), `function_2` \(transform `b`\)"):
         recipe.to_yaml()
-    assert "`function` (transform `a`), `function_2` (transform `b`), `function_3` (transform `c`)" in str(
-        caught.value
-    )
 
 
 def problems_of(recipe: MigratedRecipe, target: Any) -> list[tuple[str, int | None, str | None]]:
@@ -627,24 +610,16 @@ def fails_on_data(v: Any) -> Any:
         (lambda v: fails(v), "<lambda>"),
     ],
 )
-def test_a_function_that_fails_is_named_with_its_transform(
-    function: Any, called: str, tmp_path: Path
-) -> None:
+def test_a_function_that_fails_is_named_with_its_transform(function: Any, called: str) -> None:
     """And with nothing that nobody wrote: neither a hook nor the expression that calls it."""
     recipe = from_orbax_transforms({"w": Transform(value_fn=function)})
-    np.savez(tmp_path / "in.npz", w=MATRIX)
-    target = {"w": np.zeros_like(MATRIX)}
-    for run in (
-        lambda: ckpt_surgery.restore(recipe, tmp_path / "in.npz", target=target),
-        lambda: ckpt_surgery.apply(recipe, tmp_path / "in.npz", dst=tmp_path / "out", target=target),
-    ):
-        with pytest.raises(SurgeryError) as caught:
-            run()
-        text = str(caught.value)
-        assert f"the function `{called}` raised ValueError: not " in text
-        assert "transform `w`" in text
-        assert "hooks" not in text
-        assert "infer" not in text
+    with pytest.raises(SurgeryError) as caught:
+        ckpt_surgery.restore(recipe, {"w": MATRIX}, target={"w": MATRIX})
+    text = str(caught.value)
+    assert f"the function `{called}` raised ValueError: not " in text
+    assert "transform `w`" in text
+    assert "hooks" not in text
+    assert "infer" not in text
 
 
 ARRAY = np.ones(3)
