@@ -332,7 +332,7 @@ Formula = Mapping[str, str]
 """Expressions by the name of the value. Each sees the tensors, and the values before it; RESULT is last."""
 
 AT_ONCE = 16
-"""FormulaInputs of a sum that are added one after the other: longer sums are sums of sums."""
+"""Terms of a sum that are added one after the other: longer sums are sums of sums."""
 
 
 def numbered(inputs: FormulaInputs) -> range:

@@ -65,7 +65,7 @@ def outcome(library: str, name: str, arguments: Sequence[Any], **keywords: Any) 
 
 
 def whole_outcome(function: Callable[..., Any], arguments: Sequence[Any], keywords: Mapping[str, Any]) -> Any:
-    """Abstract result of a function of JAX: an Outcome, or a list or tuple of them.
+    """Abstract result of a function of JAX: a PromotedKind, or a list or tuple of them.
 
     Raises what the function raises.
     """
@@ -79,7 +79,7 @@ def is_operand(value: Any) -> bool:
 
 
 def _abstract(value: Any, shape_of: Callable[[Any], Shape]) -> Any:
-    """Replace the operands in an argument by Outcomes."""
+    """Replace the operands in an argument by their kinds."""
     return mapped(value, lambda operand: PromotedKind(shape_of(operand), operand.dtype, operand.weak))
 
 

@@ -104,7 +104,7 @@ _traced_here: ContextVar[bool] = ContextVar("traced_here", default=False)
 """True while a function is being traced in this thread."""
 
 
-class TextReplacement:
+class FunctionReplacement:
     """A function that is recorded if it is called with stand-ins, and called unchanged otherwise."""
 
     def __init__(self, function: Callable[..., Any], name: str | None, called: str):
@@ -130,7 +130,7 @@ class TextReplacement:
         return self if instance is None else self.__wrapped__.__get__(instance, owner)
 
 
-class Transformation(TextReplacement):
+class Transformation(FunctionReplacement):
     """`jax.vmap` and the like, whose transformed functions refuse stand-ins."""
 
     def __call__(self, *arguments: Any, **keywords: Any) -> Any:
@@ -138,26 +138,26 @@ class Transformation(TextReplacement):
         return _refusing(result) if _traced_here.get() and callable(result) else result
 
 
-def _refusing(function: Any) -> TextReplacement:
-    return TextReplacement(function, None, getattr(function, "__name__", "a function of JAX"))
+def _refusing(function: Any) -> FunctionReplacement:
+    return FunctionReplacement(function, None, getattr(function, "__name__", "a function of JAX"))
 
 
 def _original(value: Any) -> Any:
-    return value.__wrapped__ if isinstance(value, TextReplacement) else value
+    return value.__wrapped__ if isinstance(value, FunctionReplacement) else value
 
 
 # --- what is replaced ---
 
 
-def _in_modules() -> Iterator[tuple[ModuleType, str, TextReplacement]]:
+def _in_modules() -> Iterator[tuple[ModuleType, str, FunctionReplacement]]:
     """Yield the functions of libraries to replace, with module and name; JAX's if it is imported."""
     for name in _OF_NUMPY:
-        yield np, name, TextReplacement(getattr(np, name), name, f"numpy.{name}")
+        yield np, name, FunctionReplacement(getattr(np, name), name, f"numpy.{name}")
     if "jax.numpy" not in sys.modules:
         return
     jax = sys.modules["jax"]
     for name in _OF_JAX:
-        yield jax, name, TextReplacement(getattr(jax, name), name, f"jax.{name}")
+        yield jax, name, FunctionReplacement(getattr(jax, name), name, f"jax.{name}")
     for name in filter(lambda n: hasattr(jax, n), _TRANSFORMATIONS):
         yield jax, name, Transformation(getattr(jax, name), None, f"jax.{name}")
     for module in ("jax.numpy", "jax.lax", *_REFUSED):
@@ -165,13 +165,15 @@ def _in_modules() -> Iterator[tuple[ModuleType, str, TextReplacement]]:
             yield from _of_module(sys.modules[module], _WRITTEN_DOWN.get(module))
 
 
-def _of_module(module: ModuleType, prefix: str | None) -> Iterator[tuple[ModuleType, str, TextReplacement]]:
+def _of_module(
+    module: ModuleType, prefix: str | None
+) -> Iterator[tuple[ModuleType, str, FunctionReplacement]]:
     for name, value in list(vars(module).items()):
         if name.startswith("_") or isinstance(value, type | ModuleType) or not callable(value):
             continue
         if not str(type(value).__module__).startswith("typing"):
             known = None if prefix is None else prefix + name
-            yield module, name, TextReplacement(value, known, f"{module.__name__}.{name}")
+            yield module, name, FunctionReplacement(value, known, f"{module.__name__}.{name}")
 
 
 class _Installation:
@@ -181,7 +183,7 @@ class _Installation:
         self._lock = threading.Lock()
         self._users = 0
         self._undo: list[Callable[[], None]] = []
-        self._known: dict[int, TextReplacement] = {}
+        self._known: dict[int, FunctionReplacement] = {}
         self._seen: set[int] = set()
 
     def enter(self, functions: tuple[Any, ...]) -> None:
@@ -252,7 +254,7 @@ class _Installation:
 
         self._undo.append(undo)
 
-    def _replacement_of(self, value: Any) -> TextReplacement | None:
+    def _replacement_of(self, value: Any) -> FunctionReplacement | None:
         known = self._known.get(id(value))
         if known is not None:
             return known
