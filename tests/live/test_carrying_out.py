@@ -183,45 +183,36 @@ class OfOneProcess:
         return {device: found[device] for device in self._devices}
 
 
+OWN = {Region((0, 0), (2, 8)), Region((2, 8), (4, 16))}
+"""Regions of two devices in the corners of a mesh, which together are no box."""
+
+
 @pytest.mark.parametrize(
-    ("chunks", "read"),
+    ("chunks", "own", "read"),
     [
-        # Two parts that together are no box: where any region can be read, nothing else is.
-        (None, {Region((0, 0), (2, 8)), Region((2, 8), (4, 16))}),
-        # Both are in one chunk that is decoded as a whole: they are read together.
-        ((8, 16), {Region((0, 0), (4, 16))}),
-        # Each has chunks of its own.
-        ((2, 8), {Region((0, 0), (2, 8)), Region((2, 8), (4, 16))}),
+        (None, OWN, OWN),  # where any region can be read, nothing else is
+        ((8, 16), OWN, {Region((0, 0), (4, 16))}),  # both are in one chunk that is decoded as a whole
+        ((2, 8), OWN, OWN),  # each has chunks of its own
+        ((2, 8), set(), set()),  # this process has none of the devices
     ],
 )
 def test_what_other_processes_hold_is_not_read(
-    chunks: Shape | None, read: set[Region], monkeypatch: pytest.MonkeyPatch
+    chunks: Shape | None, own: set[Region], read: set[Region], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = MemorySource({"a": random_array(8, 16)}, {"a": chunks or ()}, codec="zstd")
     if chunks is None:
         listing = {"a": replace(source.leaves()["a"], manifest=None)}
         source.leaves = lambda: listing  # type: ignore[method-assign]
     whole = sharded((4, 2), "x", "y")
-    mine = [whole.mesh.devices[0, 0], whole.mesh.devices[1, 1]]
+    mine = [whole.mesh.devices[0, 0], whole.mesh.devices[1, 1]] if own else []
     monkeypatch.setattr(results.DeviceArray, "value", lambda result: result._shards)
     plan = planned(PLAIN, {"source": source}, None, {}, MEMORY)
     places = {"a": OfOneProcess(whole, mine)}
     found = make_arrays(Restoration(plan, {"source": source}, None, places, MEMORY, 2)).values["a"]
     assert set(source.regions) == read
     assert {region: np.asarray(shards[0]).tolist() for region, shards in found.items()} == {
-        region: source.arrays["a"][region.slices].tolist()
-        for region in (Region((0, 0), (2, 8)), Region((2, 8), (4, 16)))
+        region: source.arrays["a"][region.slices].tolist() for region in own
     }
-
-
-def test_a_process_without_devices_of_a_sharding_reads_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    source = MemorySource({"a": random_array(8, 16)})
-    monkeypatch.setattr(results.DeviceArray, "value", lambda result: "no part of it")
-    plan = planned(PLAIN, {"source": source}, None, {}, MEMORY)
-    places = {"a": OfOneProcess(sharded((8,), "x"), [])}
-    made = make_arrays(Restoration(plan, {"source": source}, None, places, MEMORY, 2))
-    assert made.values == {"a": "no part of it"}
-    assert source.regions == []
 
 
 @pytest.mark.parametrize(
