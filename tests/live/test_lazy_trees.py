@@ -128,8 +128,8 @@ def test_a_source_that_changed_is_refused(model: Path) -> None:
 def test_a_large_array_is_computed_in_blocks(
     tmp_path: Path, reads: list[tuple[str, Region]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(carrying_out, "BLOCK", 1 << 10)
-    large = np.arange(2**12, dtype=np.float32).reshape(64, 64)
+    monkeypatch.setattr(carrying_out, "BLOCK", 1 << 20)
+    large = np.arange(2**20, dtype=np.float32).reshape(2**10, 2**10)
     save_file({"a": large}, tmp_path / "m.safetensors")
     recipe = {"version": 1, "rules": [{"match": "a", "value": "x * 2"}]}
     lazy = ckpt_surgery.restore(recipe, tmp_path / "m.safetensors", lazy=True)["a"]
