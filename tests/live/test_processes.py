@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -35,26 +36,24 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> Outcomes:
     kernel = jax.device_put(KERNEL, NamedSharding(mesh, PartitionSpec("data")))
     save_standard(path, {"kernel": kernel, "bias": BIAS, "own": BIAS[:3], "step": 7})
     port = free_port()
-    environment = {**os.environ, "XLA_FLAGS": FLAGS}
-    running = [
-        subprocess.Popen(
-            [sys.executable, "-m", "tests.support.process_pair", str(port), str(number), str(path)],
+
+    def run(number: int) -> dict[str, dict[str, Any]]:
+        command = [sys.executable, "-m", "tests.support.process_pair", str(port), str(number), str(path)]
+        done = subprocess.run(
+            command,
             cwd=ROOT,
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            env={**os.environ, "XLA_FLAGS": FLAGS},
+            capture_output=True,
             text=True,
+            timeout=120,
+            check=False,
         )
-        for number in range(2)
-    ]
-    try:
-        ended = [process.communicate(timeout=120) for process in running]
-    finally:
-        for process in running:
-            process.kill()
-    for process, (_, says) in zip(running, ended, strict=True):
-        assert process.returncode == 0, says
-    found = [json.loads(text.splitlines()[-1]) for text, _ in ended]
+        assert done.returncode == 0, done.stderr
+        outcome: dict[str, dict[str, Any]] = json.loads(done.stdout.splitlines()[-1])
+        return outcome
+
+    with ThreadPoolExecutor(2) as threads:
+        found = list(threads.map(run, range(2)))
     return {case: [one[case] for one in found] for case in found[0]}
 
 

@@ -1,4 +1,4 @@
-"""Orbax's transforms as recipes: on real checkpoints, the result is that of `apply_transformations`."""
+"""Orbax's transforms as recipes: the result is that of `apply_transformations`."""
 
 import functools
 import re
@@ -51,24 +51,28 @@ def value_of(recipe: MigratedRecipe) -> Any:
     return rule.get("value")
 
 
-def carried_out(directory: Path, recipe: MigratedRecipe, original: Tree, target: Tree) -> Any:
-    """Save both trees, apply the recipe, and restore the result with stock Orbax."""
-    source, towards = save(directory / "source", original), save(directory / "target", target)
-    applying.apply(recipe, source, dst=directory / "result", target=towards)
-    return restore(directory / "result")
+def in_numpy(tree: Tree) -> Tree:
+    """The tree with arrays of NumPy in place of those of JAX and of numbers."""
+    return jax.tree.map(np.asarray, tree)
 
 
 def assert_as_orbax(
-    directory: Path, original: Tree, transforms: Tree, new: Tree, recipe: MigratedRecipe, default: bool = True
+    original: Tree, transforms: Tree, new: Tree, recipe: MigratedRecipe, default: bool = True
 ) -> None:
-    ours = carried_out(directory, recipe, original, new)
+    ours = ckpt_surgery.restore(recipe, original, target=new)
     expected = apply_transformations(original, transforms, new, default)
-    assert_identical(ours, through_orbax(directory, in_numpy(expected)))
+    assert_identical(in_numpy(ours), in_numpy(expected))
 
 
-def in_numpy(tree: Tree) -> Tree:
-    """The tree without arrays of JAX, which Orbax restores with a warning."""
-    return jax.tree.map(lambda value: np.asarray(value) if isinstance(value, jax.Array) else value, tree)
+def assert_as_orbax_on_disk(
+    directory: Path, original: Tree, transforms: Tree, new: Tree, recipe: MigratedRecipe
+) -> None:
+    """Save both trees, apply the recipe, and restore the result with stock Orbax."""
+    source, target = save(directory / "source", original), save(directory / "target", new)
+    applying.apply(recipe, source, dst=directory / "result", target=target)
+    expected = apply_transformations(original, transforms, new)
+    stored = through_orbax(directory, in_numpy(expected))
+    assert_identical(in_numpy(restore(directory / "result")), in_numpy(stored))
 
 
 # --- the guide, and what Orbax's own tests look at ------------------------------------------------------
@@ -83,17 +87,18 @@ def target_of(example: Example) -> Tree:
 @pytest.mark.parametrize("example", GUIDE, ids=lambda example: example.recipe)
 def test_the_examples_of_the_guide(tmp_path: Path, example: Example) -> None:
     recipe = from_orbax_transforms(example.transforms, original=example.original)
-    assert_as_orbax(tmp_path, example.original, example.transforms, target_of(example), recipe)
+    assert_as_orbax_on_disk(tmp_path, example.original, example.transforms, target_of(example), recipe)
 
 
 def test_layers_are_inserted_into_a_train_state(tmp_path: Path) -> None:
     recipe = from_orbax_transforms(INSERT)
     assert not recipe.hooks
-    assert_as_orbax(tmp_path, train_state(8, 8, start=1), INSERT, train_state(8, 8, 8, 4, start=100), recipe)
+    old, fresh = train_state(8, 8, start=1), train_state(8, 8, 8, 4, start=100)
+    assert_as_orbax_on_disk(tmp_path, old, INSERT, fresh, recipe)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.reason)
-def test_the_cases_of_orbax(tmp_path: Path, case: Case) -> None:
+def test_the_cases_of_orbax(case: Case) -> None:
     for known in (case.original, None):
         if known is None and case.reason.startswith("trees that are not dicts"):
             return  # an index is an element of an array, or of a list
@@ -101,17 +106,16 @@ def test_the_cases_of_orbax(tmp_path: Path, case: Case) -> None:
             case.transforms, default_to_original=case.default_to_original, original=known
         )
         assert known is not None or not recipe.hooks
-        directory = tmp_path / str(known is None)
-        assert_as_orbax(directory, case.original, case.transforms, case.new, recipe, case.default_to_original)
+        assert_as_orbax(case.original, case.transforms, case.new, recipe, case.default_to_original)
 
 
 @pytest.mark.parametrize("case", REFUSED, ids=lambda case: case.reason)
-def test_what_orbax_refuses_is_refused(tmp_path: Path, case: Case) -> None:
+def test_what_orbax_refuses_is_refused(case: Case) -> None:
     recipe = from_orbax_transforms(case.transforms, default_to_original=case.default_to_original)
     with pytest.raises(ValueError, match="not found in origin tree"):
         case.oracle()
     with pytest.raises(PlanError, match="no source leaf is called"):
-        carried_out(tmp_path, recipe, case.original, case.new)
+        ckpt_surgery.restore(recipe, case.original, target=case.new)
 
 
 # --- the document ---------------------------------------------------------------------------------------
@@ -227,11 +231,11 @@ def test_placeholders_come_out_as_in_orbax(case: str, default: bool) -> None:
     ],
     ids=["two", "fallback first", "fallback last", "nested", "all fall back"],
 )
-def test_the_same_transform_wins(tmp_path: Path, transforms: Tree, default: bool) -> None:
+def test_the_same_transform_wins(transforms: Tree, default: bool) -> None:
     original = {"x": 1, "y": 2, "ab": 3, "a": {"c": 4}, "ad": 5}
     new = {"ab": 10, "a": {"c": 11}, "ad": 12}
     recipe = from_orbax_transforms(transforms, default_to_original=default)
-    assert_as_orbax(tmp_path, original, transforms, new, recipe, default)
+    assert_as_orbax(original, transforms, new, recipe, default)
 
 
 @pytest.mark.slow("tries random transforms")
@@ -265,7 +269,7 @@ class Empty(NamedTuple):
     ],
     ids=["same key", "value", "original key", "fallback"],
 )
-def test_empty_nodes_are_not_seen(tmp_path: Path, transforms: Tree, default: bool) -> None:
+def test_empty_nodes_are_not_seen(transforms: Tree, default: bool) -> None:
     original = {"m": np.arange(3.0), "n": np.arange(4.0)}
     new = {
         "m": np.zeros(3),
@@ -274,7 +278,7 @@ def test_empty_nodes_are_not_seen(tmp_path: Path, transforms: Tree, default: boo
         "new": {"dict": {}, "list": [], "tuple": Empty()},
     }
     recipe = from_orbax_transforms(transforms, default_to_original=default)
-    assert_as_orbax(tmp_path, original, transforms, new, recipe, default)
+    assert_as_orbax(original, transforms, new, recipe, default)
 
 
 # --- keys -----------------------------------------------------------------------------------------------
@@ -293,10 +297,10 @@ def test_empty_nodes_are_not_seen(tmp_path: Path, transforms: Tree, default: boo
         (r"x{y}{1}[{]{", "b", "b", "x{y}{{"),
     ],
 )
-def test_original_keys(tmp_path: Path, pattern: str, original_key: str, old: str, new: str) -> None:
+def test_original_keys(pattern: str, original_key: str, old: str, new: str) -> None:
     transforms = {pattern: Transform(original_key=original_key)}
     original = nested({old: 5, "other": 6})
-    assert_as_orbax(tmp_path, original, transforms, {new: -1}, from_orbax_transforms(transforms))
+    assert_as_orbax(original, transforms, {new: -1}, from_orbax_transforms(transforms))
 
 
 @pytest.mark.parametrize(
@@ -327,8 +331,16 @@ def test_our_own_transforms_are_taken() -> None:
 # --- functions ------------------------------------------------------------------------------------------
 
 
+def named(v: Any) -> Any:
+    return v + OFFSETS
+
+
+def clipped_if_large(v: Any) -> Any:
+    return v if v.max() < 1 else v / v.max()
+
+
 @pytest.mark.parametrize(
-    ("function", "expression"),
+    ("function", "value"),
     [
         (lambda v: v, None),
         (lambda v: v * 2, "x * 2"),
@@ -354,52 +366,28 @@ def test_our_own_transforms_are_taken() -> None:
         (lambda v: jnp.zeros_like(v), "zeros(x.shape, x.dtype)"),
         (lambda v: v / v.shape[0], "x / x.shape[0]"),
         (lambda v: v * float(np.float32(0.5)), "x * 0.5"),
+        (named, "hooks.named(x)"),
+        (clipped_if_large, "hooks.clipped_if_large(x)"),
+        (lambda v: np.cumsum(v, axis=0), "hooks.function(x)"),
+        (lambda v: np.float64(2) * v, "hooks.function(x)"),
+        (lambda v: v if isinstance(v, str) else np.sort(v), "hooks.function(x)"),
+        (lambda v: v * 3 if isinstance(v, np.ndarray) else v, "hooks.function(x)"),
+        (lambda v: jnp.asarray(v).at[0].set(1), "hooks.function(x)"),
+        (lambda v: np.full((2, 3), 5, np.int16), "hooks.function(x)"),
     ],
 )
-def test_functions_of_one_value(tmp_path: Path, function: Callable[[Any], Any], expression: Any) -> None:
+def test_functions_of_one_value(function: Callable[[Any], Any], value: Any) -> None:
     transforms = {"w": Transform(value_fn=function)}
     recipe = from_orbax_transforms(transforms)
-    assert value_of(recipe) == expression
-    assert not recipe.hooks
-    new = {"w": np.asarray(function(MATRIX)) * 0}
-    assert_as_orbax(tmp_path, {"w": MATRIX}, transforms, new, recipe)
+    assert value_of(recipe) == value
+    assert_as_orbax({"w": MATRIX}, transforms, {"w": np.asarray(function(MATRIX)) * 0}, recipe)
 
 
-def named(v: Any) -> Any:
-    return v + OFFSETS
-
-
-def clipped_if_large(v: Any) -> Any:
-    return v if v.max() < 1 else v / v.max()
-
-
-@pytest.mark.parametrize(
-    ("function", "name"),
-    [
-        (named, "named"),
-        (clipped_if_large, "clipped_if_large"),
-        (lambda v: np.cumsum(v, axis=0), "function"),
-        (lambda v: np.float64(2) * v, "function"),
-        (lambda v: v if isinstance(v, str) else np.sort(v), "function"),
-        (lambda v: v * 3 if isinstance(v, np.ndarray) else v, "function"),
-        (lambda v: jnp.asarray(v).at[0].set(1), "function"),
-        (lambda v: np.full((2, 3), 5, np.int16), "function"),
-    ],
-)
-def test_functions_that_no_expression_says(tmp_path: Path, function: Callable[[Any], Any], name: str) -> None:
-    transforms = {"w": Transform(value_fn=function)}
-    recipe = from_orbax_transforms(transforms)
-    assert value_of(recipe) == f"hooks.{name}(x)"
-    assert set(recipe.hooks) == {name, f"infer_{name}"}
-    new = {"w": np.asarray(function(MATRIX)) * 0}
-    assert_as_orbax(tmp_path, {"w": MATRIX}, transforms, new, recipe)
-
-
-def test_a_function_that_needs_arrays_of_jax(tmp_path: Path) -> None:
+def test_a_function_that_needs_arrays_of_jax() -> None:
     transforms = {"w": Transform(value_fn=lambda v: v.at[0].set(1))}
-    ours = carried_out(tmp_path, from_orbax_transforms(transforms), {"w": MATRIX}, {"w": MATRIX * 0})
+    ours = ckpt_surgery.restore(from_orbax_transforms(transforms), {"w": MATRIX}, target={"w": MATRIX * 0})
     expected = apply_transformations({"w": jnp.asarray(MATRIX)}, transforms, {"w": ...})
-    assert_identical(ours, through_orbax(tmp_path, in_numpy(expected)))
+    assert_identical(ours, in_numpy(expected))
 
 
 def incremented(v: Any) -> Any:
@@ -416,12 +404,10 @@ def first_row_cleared(v: Any) -> Any:
     ("function", "value"),
     [(incremented, "x + 1"), (first_row_cleared, "hooks.first_row_cleared(x)")],
 )
-def test_functions_that_write_into_their_argument(
-    tmp_path: Path, function: Callable[[Any], Any], value: str
-) -> None:
+def test_functions_that_write_into_their_argument(function: Callable[[Any], Any], value: str) -> None:
     recipe = from_orbax_transforms({"w": Transform(value_fn=function)})
     assert value_of(recipe) == value
-    ours = carried_out(tmp_path, recipe, {"w": MATRIX}, {"w": MATRIX * 0})
+    ours = ckpt_surgery.restore(recipe, {"w": MATRIX}, target={"w": MATRIX * 0})
     assert_identical(ours, {"w": function(MATRIX.copy())})
 
 
@@ -493,14 +479,14 @@ def test_plans_name_the_transform() -> None:
     assert str(step.rule) == "transform `b`"
 
 
-def test_a_function_is_compared_with_the_dtypes_of_the_original(tmp_path: Path) -> None:
+def test_a_function_is_compared_with_the_dtypes_of_the_original() -> None:
     """An integer times a fraction is a fraction in NumPy, and an error in a recipe."""
     transforms = {"w": Transform(value_fn=lambda v: v * 0.5)}
     assert value_of(from_orbax_transforms(transforms)) == "x * 0.5"
     original = {"w": np.arange(4)}
     recipe = from_orbax_transforms(transforms, original=original)
     assert value_of(recipe) == "hooks.function(x)"
-    assert_as_orbax(tmp_path, original, transforms, {"w": np.zeros(4)}, recipe)
+    assert_as_orbax(original, transforms, {"w": np.zeros(4)}, recipe)
 
 
 def test_a_function_is_compared_with_the_shapes_of_the_original() -> None:
@@ -523,31 +509,31 @@ def test_large_leaves_are_compared_in_small() -> None:
 # --- functions of the whole tree ------------------------------------------------------------------------
 
 
-def test_an_average_over_a_subtree(tmp_path: Path) -> None:
+def test_an_average_over_a_subtree() -> None:
     original = {"a": {"x": np.float32([1, 2]), "y": np.float32([4, 8])}}
     transforms = {"a": Transform(multi_value_fn=lambda key, tree: sum(tree[key].values()) / len(tree[key]))}
     with pytest.raises(UsageError, match=r"`multi_value_fn` of `a`(.|\n)*`\.values`(.|\n)*`original=…`"):
         from_orbax_transforms(transforms)
     recipe = from_orbax_transforms(transforms, original=original)
     assert value_of(recipe) == "(source['a/x'] + source['a/y']) / 2"
-    assert_as_orbax(tmp_path, original, transforms, {"a": np.zeros(2, np.float32)}, recipe)
+    assert_as_orbax(original, transforms, {"a": np.zeros(2, np.float32)}, recipe)
 
 
-def test_a_function_that_looks_at_the_key(tmp_path: Path) -> None:
+def test_a_function_that_looks_at_the_key() -> None:
     original = {"w": {"kernel": MATRIX, "bias": OFFSETS}, "n": 3}
     transforms = {"new/(.*)": Transform(multi_value_fn=lambda key, tree: tree["w"][key.split("/")[1]] * 2)}
     recipe = from_orbax_transforms(transforms, original=original)
     assert value_of(recipe) == "hooks.function(key, source['n'], source['w/bias'], source['w/kernel'])"
     new = {"new": {"kernel": MATRIX * 0, "bias": OFFSETS * 0}}
-    assert_as_orbax(tmp_path, original, transforms, new, recipe)
+    assert_as_orbax(original, transforms, new, recipe)
 
 
-def test_a_function_that_chooses_a_leaf_by_the_key(tmp_path: Path) -> None:
+def test_a_function_that_chooses_a_leaf_by_the_key() -> None:
     transforms = {"[ab]": Transform(multi_value_fn=lambda key, tree: tree["old"][key] * 2)}
     recipe = from_orbax_transforms(transforms)
     assert value_of(recipe) == "source[f'old/{key}'] * 2"
     original = {"old": {"a": OFFSETS, "b": MATRIX}}
-    assert_as_orbax(tmp_path, original, transforms, {"a": OFFSETS * 0, "b": MATRIX * 0}, recipe)
+    assert_as_orbax(original, transforms, {"a": OFFSETS * 0, "b": MATRIX * 0}, recipe)
 
 
 def test_the_listing_of_a_checkpoint_as_the_original(tmp_path: Path) -> None:
@@ -562,10 +548,10 @@ def test_the_listing_of_a_checkpoint_as_the_original(tmp_path: Path) -> None:
     first = rules(recipe)[0]["value"]
     assert first == "(source['list/0'] + source['list/1']) * source['n']"
     zeros = np.zeros(2, np.float32)
-    assert_as_orbax(tmp_path, original, transforms, {"a": zeros, "b": zeros}, recipe)
+    assert_as_orbax(original, transforms, {"a": zeros, "b": zeros}, recipe)
 
 
-def test_the_leaves_that_a_restore_transform_names(tmp_path: Path) -> None:
+def test_the_leaves_that_a_restore_transform_names() -> None:
     def smallest(key: str, tree: Tree, arguments: Any) -> Any:
         assert arguments.dtype is None
         return np.sort(tree["a"]["x"])[:1]
@@ -574,7 +560,7 @@ def test_the_leaves_that_a_restore_transform_names(tmp_path: Path) -> None:
     transform = RestoreTransform(multi_value_fn=smallest, multi_value_fn_input_args={"a/.*": None})
     recipe = from_orbax_transforms({"m": transform}, original=original)
     assert value_of(recipe) == "hooks.smallest(key, source['a/x'], source['a/y'])"
-    ours = carried_out(tmp_path, recipe, original, {"m": np.zeros(1, np.float32)})
+    ours = ckpt_surgery.restore(recipe, original, target={"m": np.zeros(1, np.float32)})
     assert_identical(ours, {"m": OFFSETS[:1]})
 
 

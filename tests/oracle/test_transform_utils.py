@@ -129,7 +129,7 @@ CASES = [
         "a value function on every leaf",
         original={"a": np.arange(3.0), "b": {"c": np.arange(4, dtype=np.int16)}, "n": 5, "r": 0.5},
         transforms={".*": Transform(value_fn=lambda v: v * 2)},
-        new={"a": np.zeros(3), "b": {"c": np.zeros(4, np.int16)}, "n": UNSET, "r": UNSET},
+        new={"a": np.zeros(3), "b": {"c": np.zeros(4, np.int16)}, "n": UNSET, "r": float(UNSET)},
     ),
     Case(
         "functions of several values: many to one, one to many, many to many",

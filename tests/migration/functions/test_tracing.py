@@ -289,10 +289,10 @@ def test_a_recipe_of_a_function_goes_to_other_processes_without_the_tree() -> No
 
 
 def test_recipes_of_any_size_are_read() -> None:
-    tree = {f"{'long' * 50}_{i}": np.ones(1, np.float32) for i in range(3000)}
+    tree = {f"{'long' * 225}_{i}": np.ones(1, np.float32) for i in range(700)}
     recipe = ckpt_surgery.from_function(lambda t: {f"new_{n}": x for n, x in t.items()}, tree)
     assert sum(map(len, (rule["value"] for rule in recipe.document["rules"]))) > 600_000
-    assert len(ckpt_surgery.read_recipe(recipe).recipe.passes[0].rules) == 3000
+    assert len(ckpt_surgery.read_recipe(recipe).recipe.passes[0].rules) == 700
 
 
 def test_many_leaves_can_be_stacked_until_the_expression_is_too_long() -> None:
