@@ -10,12 +10,13 @@ import dis
 import sys
 import sysconfig
 import threading
-from collections.abc import Callable, Iterator, MutableMapping
+import traceback
+from collections.abc import Callable, Iterable, Iterator, MutableMapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
 from pathlib import Path
-from types import CellType, CodeType, FrameType, FunctionType, ModuleType, TracebackType
+from types import CellType, CodeType, FrameType, FunctionType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -23,12 +24,7 @@ import numpy as np
 from ckpt_surgery.migration.standins import Traced, stand_ins_in
 
 _PACKAGE = str(Path(__file__).parents[1])
-
-
-@cache
-def _libraries() -> tuple[str, ...]:
-    paths = sysconfig.get_paths()
-    return tuple({paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")})
+_LIBRARIES = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
 
 
 @cache
@@ -36,7 +32,7 @@ def is_library(file: str) -> bool:
     """True if a file belongs to Python, an installed library or this package."""
     if file.startswith(("<frozen ", "<__array_function__")):
         return True
-    inside = (f"{root}/" for root in (*_libraries(), _PACKAGE))
+    inside = (f"{root}/" for root in (*_LIBRARIES, _PACKAGE))
     return file.startswith(tuple(inside)) or "/site-packages/" in file or "/dist-packages/" in file
 
 
@@ -53,23 +49,17 @@ def is_operator(frame: FrameType) -> bool:
 
 def user_place() -> str | None:
     """`FILE:LINE` of the user's program that is being executed, the innermost; None if there is none."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
-        if is_users(frame.f_code):
-            return f"{frame.f_code.co_filename}:{frame.f_lineno}"
-        frame = frame.f_back
-    return None
+    return _first_place(traceback.walk_stack(sys._getframe(1)))
 
 
 def place_of(error: BaseException) -> str | None:
     """`FILE:LINE` of the user's program that an error passed, the innermost; None if there is none."""
-    innermost: str | None = None
-    step: TracebackType | None = error.__traceback__
-    while step is not None:
-        if is_users(step.tb_frame.f_code):
-            innermost = f"{step.tb_frame.f_code.co_filename}:{step.tb_lineno}"
-        step = step.tb_next
-    return innermost
+    return _first_place(reversed([*traceback.walk_tb(error.__traceback__)]))
+
+
+def _first_place(frames: Iterable[tuple[FrameType, int]]) -> str | None:
+    places = (f"{f.f_code.co_filename}:{line}" for f, line in frames if is_users(f.f_code))
+    return next(places, None)
 
 
 _WRITTEN_DOWN = {"numpy": "", "jax.numpy": "", "jax.lax": "lax.", "jax": ""}
