@@ -229,7 +229,7 @@ class MovedValue:
 
     value: Any
     sharding: Any | None
-    """Where to move it; None if it stays where it is, and the result has the same object."""
+    """Destination; None if it stays where it is, and the result has the same object."""
 
 
 def direct_move(value: Any, like: Any | None, sharding: Any | None) -> MovedValue | None:

@@ -171,7 +171,7 @@ class FormulaInputs(_Valued):
     dtype: str
     """Dtype of the result."""
     scalar: bool = False
-    """Whether the tensors have no axes. Formulas see them as vectors of one element."""
+    """True if the tensors have no axes. Formulas see them as vectors of one element."""
 
     def holds(self, name: str) -> bool:
         """The value of a parameter that is true or false."""

@@ -21,7 +21,7 @@ class MethodScope(Enum):
 
 
 class Base(Enum):
-    """Whether a method sets a base model apart."""
+    """Role of a base model in a method: set apart, or a model as the others."""
 
     REQUIRED = "required"
     OPTIONAL = "optional"

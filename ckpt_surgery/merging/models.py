@@ -30,7 +30,7 @@ class Case:
     """One value, or the values from the first layer to the last."""
 
     def fits(self, name: str) -> bool:
-        """Whether the value is for the tensor of this name."""
+        """True if the value is for the tensor of this name."""
         return self.filter is None or self.filter == "*" or self.filter in name
 
 
