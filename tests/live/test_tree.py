@@ -204,9 +204,9 @@ def test_numbers_that_orbax_refuses_are_scalars(value: Any, dtype: str) -> None:
     assert (leaf.kind, leaf.spec) == (LeafKind.SCALAR, ArraySpec((), checkpoints.dtype(dtype)))
 
 
-@pytest.mark.parametrize(
-    "value",
-    [
+def test_what_no_checkpoint_can_hold_is_a_leaf_all_the_same(tmp_path: Path) -> None:
+    """Otherwise it would be left out without a word."""
+    for value in (
         np.array(["a"]),
         np.array(["a"], np.dtypes.StringDType()),
         np.array([None]),
@@ -214,15 +214,11 @@ def test_numbers_that_orbax_refuses_are_scalars(value: Any, dtype: str) -> None:
         np.zeros(2, [("a", "i4")]),
         np.zeros(2, jax.dtypes.float0),
         2**70,
-    ],
-    ids=["text", "strings", "object", "date", "structure", "float0", "int beyond 64 bits"],
-)
-def test_what_no_checkpoint_can_hold_is_a_leaf_all_the_same(value: Any, tmp_path: Path) -> None:
-    """Otherwise it would be left out without a word."""
-    (leaf,) = listed([value])
-    assert leaf.spec == ArraySpec(np.shape(value), np.asarray(value).dtype)
-    with pytest.raises(PlanError, match=r"^`x` is [\w\[\]]+, which Orbax cannot store; "):
-        apply(None, state(x=value), dst=tmp_path / "checkpoint")
+    ):
+        (leaf,) = listed([value])
+        assert leaf.spec == ArraySpec(np.shape(value), np.asarray(value).dtype)
+        with pytest.raises(PlanError, match=r"^`x` is [\w\[\]]+, which Orbax cannot store; "):
+            apply(None, state(x=value), dst=tmp_path / "checkpoint")
 
 
 def test_nodes_without_children_are_empty_leaves() -> None:
@@ -434,16 +430,9 @@ def test_keys_say_which_containers_are_lists(leaves: Any, tree: Tree) -> None:
     assert nested(leaves) == tree
 
 
-@pytest.mark.parametrize(
-    "sharding",
-    [
-        None,  # that of a ShapeDtypeStruct
-        NamedSharding(AbstractMesh((4,), ("x",)), PartitionSpec("x")),
-        NamedSharding(
-            jax.sharding.Mesh(np.array(jax.devices()), "x"), PartitionSpec(PartitionSpec.UNCONSTRAINED)
-        ),
-    ],
-    ids=["none", "abstract", "unconstrained"],
-)
-def test_shardings_that_orbax_does_not_record(sharding: object) -> None:
-    assert recorded_sharding(sharding) is None
+def test_shardings_that_orbax_does_not_record() -> None:
+    abstract = NamedSharding(AbstractMesh((4,), ("x",)), PartitionSpec("x"))
+    mesh = jax.sharding.Mesh(np.array(jax.devices()), "x")
+    unconstrained = NamedSharding(mesh, PartitionSpec(PartitionSpec.UNCONSTRAINED))
+    for sharding in (None, abstract, unconstrained):  # None is that of a ShapeDtypeStruct
+        assert recorded_sharding(sharding) is None
