@@ -100,21 +100,15 @@ def test_rules_are_flax_s(names: Sequence[str | None], rules: Sequence[tuple[str
 # --- which leaf takes which axes --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("leaves", ["metadata", "names without the suffix", "tuples", "specs", "frozen"])
-def test_the_forms_of_the_axes(leaves: str, mesh: Mesh, variables: Any) -> None:
+def test_the_forms_of_the_axes(mesh: Mesh, variables: Any) -> None:
+    """AxisMetadata, names without the suffix, PartitionSpecs, tuples, and frozen dicts."""
     given = variables["params_axes"]
-    axes = {
-        "metadata": given,
-        "names without the suffix": split_axes(variables)[1]["params"],
-        "tuples": traverse_util.unflatten_dict(
-            {k: tuple(v) for k, v in flat(partitioning.get_axis_names(given)).items()}, sep="/"
-        ),
-        "specs": partitioning.get_axis_names(given),
-        "frozen": freeze(given),
-    }[leaves]
-    found = resolved(variables["params"], LogicalAxes(mesh, RULES, axes))
-    assert specs(found) == by_flax(given)
-    assert all(sharding.mesh == mesh for sharding in found.values())
+    specs_of = partitioning.get_axis_names(given)
+    tuples = traverse_util.unflatten_dict({k: tuple(v) for k, v in flat(specs_of).items()}, sep="/")
+    for axes in (given, split_axes(variables)[1]["params"], specs_of, tuples, freeze(given)):
+        found = resolved(variables["params"], LogicalAxes(mesh, RULES, axes))
+        assert specs(found) == by_flax(given)
+        assert all(sharding.mesh == mesh for sharding in found.values())
 
 
 def t5x_state(params: Any, beta1: float | None) -> Any:
@@ -268,26 +262,13 @@ def test_axes_of_another_model_or_mesh_are_refused(mesh: Mesh) -> None:
     assert "did you mean `model`?" in says(UsageError, {"w": shape(8)}, strange)
 
 
-@pytest.mark.parametrize(
-    ("rules", "axes"),
-    [
-        ("mlp", {}),
-        (7, {}),
-        ([("mlp", 3)], {}),
-        ([("mlp",)], {}),
-        ([(3, "model")], {}),
-        ([("mlp", ["model", 3])], {}),
-        (RULES, {"w": 3}),
-        (RULES, {"w": np.zeros(3)}),
-        (RULES, {"w": ("mlp", 3)}),
-    ],
-)
-def test_what_are_no_rules_or_no_names(rules: Any, axes: Any, mesh: Mesh) -> None:
-    with pytest.raises(UsageError):
-        LogicalAxes(mesh, rules, axes)
-
-
-def test_what_is_no_mesh() -> None:
+def test_what_are_no_rules_no_names_or_no_mesh(mesh: Mesh) -> None:
+    for rules in ("mlp", 7, [("mlp", 3)], [("mlp",)], [(3, "model")], [("mlp", ["model", 3])]):
+        with pytest.raises(UsageError, match="`LogicalAxes`"):
+            LogicalAxes(mesh, rules, {})
+    for names in (3, np.zeros(3), ("mlp", 3)):
+        with pytest.raises(UsageError, match="at `w"):
+            LogicalAxes(mesh, RULES, {"w": names})
     for what in (AbstractMesh((8,), ("data",)), None, {"data": 8}):
         with pytest.raises(UsageError, match="mesh of `LogicalAxes`"):
             LogicalAxes(what, RULES, {})
