@@ -4,6 +4,7 @@ Functions without an expression become hooks: they get whole arrays, and their r
 """
 
 import ast
+import functools
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -30,14 +31,7 @@ CALLED_TO_INFER = 1 << 20
 """Limit on the elements of all arguments for a trial call with ones, which shows the result's spec."""
 
 ValueFunction = Callable[..., Any]
-
-
 Form = Callable[[np.ndarray], Any]
-
-
-def as_number(array: np.ndarray) -> Any:
-    """Convert an array without axes to a number of Python."""
-    return array.item()
 
 
 def form_for(function: ValueFunction) -> Form:
@@ -59,37 +53,21 @@ def _works(function: ValueFunction, value: Any) -> bool:
     return True
 
 
-class ValueHook:
-    """A `value_fn` as a hook: `hooks.name(x)`."""
+class TransformHook:
+    """A function of a transform as a hook: `hooks.name(x)`, or `hooks.name(key, …)` with several leaves."""
 
-    def __init__(self, function: ValueFunction, form: Form):
-        """`form`: converts an array to the function's argument."""
+    def __init__(self, function: ValueFunction, call: Callable[..., Any]):
+        """`call`: calls the function with what it takes in place of arrays of NumPy."""
         self.made_of = function
-        self._form = form
+        self._call = call
 
-    def __call__(self, x: np.ndarray) -> np.ndarray:
-        return np.asarray(self.made_of(self._form(x)))
+    def __call__(self, *arguments: Any) -> np.ndarray:
+        return np.asarray(self._call(*arguments))
 
-    def infer(self, x: ArraySpec) -> tuple[tuple[int, ...], np.dtype[Any]]:
-        """Shape and dtype of the result, from those of the argument."""
-        return inferred(self, [x])
-
-
-class TreeHook:
-    """A `multi_value_fn` as a hook: `hooks.name(key, …)` with the leaves of the original in order."""
-
-    def __init__(self, function: Callable[[str, Any], Any], keys: Sequence[str], original: Original):
-        self.made_of = function
-        self._keys = keys
-        self._original = original
-
-    def __call__(self, key: str, *arrays: np.ndarray) -> np.ndarray:
-        given = {k: self._original.given(k, a) for k, a in zip(self._keys, arrays, strict=True)}
-        return np.asarray(self.made_of(key, self._original.rebuilt(given)))
-
-    def infer(self, key: str, *specs: ArraySpec) -> tuple[tuple[int, ...], np.dtype[Any]]:
-        """Shape and dtype of the result, from those of the leaves."""
-        return inferred(lambda *arrays: self(key, *arrays), specs)
+    def infer(self, *arguments: Any) -> tuple[tuple[int, ...], np.dtype[Any]]:
+        """Shape and dtype of the result, from the key, if there is one, and from those of the arrays."""
+        key = [argument for argument in arguments if isinstance(argument, str)]
+        return inferred(functools.partial(self, *key), arguments[len(key) :])
 
 
 def inferred(
@@ -212,7 +190,8 @@ class ValueWriter:
         ):
             return None if expression == X else expression
         number = bool(leaves) and self._original is not None and all(map(self._original.number_at, leaves))
-        hook = ValueHook(function, as_number if number else form_for(function))
+        form = np.ndarray.item if number else form_for(function)
+        hook = TransformHook(function, lambda x: function(form(x)))
         return f"hooks.{self._hooks.added(hook, function)}(x)"
 
     # --- functions of the whole tree ---
@@ -248,7 +227,12 @@ class ValueWriter:
         # A hook is called with the leaves that the function may read.
         wanted = None if inputs is None else [re.compile(text) for text in inputs]
         keys = [k for k in original.numeric if wanted is None or any(w.fullmatch(k) for w in wanted)]
-        hook = TreeHook(lambda key, tree: function(key, tree, *extra), keys, original)
+
+        def call(key: str, *arrays: np.ndarray) -> Any:
+            given = {k: original.given(k, array) for k, array in zip(keys, arrays, strict=True)}
+            return function(key, original.rebuilt(given), *extra)
+
+        hook = TransformHook(function, call)
         name = self._hooks.added(hook, function)
         text = (
             f"hooks.{name}({', '.join(['key', *(f'source[{ast.unparse(ast.Constant(k))}]' for k in keys)])})"

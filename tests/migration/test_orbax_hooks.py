@@ -9,14 +9,7 @@ import pytest
 
 from ckpt_surgery.core.arrays import ArraySpec
 from ckpt_surgery.migration import orbax_transforms
-from ckpt_surgery.migration.orbax_transforms import (
-    AddedHooks,
-    TreeHook,
-    ValueHook,
-    as_number,
-    inferred,
-)
-from ckpt_surgery.migration.originals import original_of_tree
+from ckpt_surgery.migration.orbax_transforms import AddedHooks, TransformHook, inferred
 
 
 def spec(shape: tuple[int, ...], dtype: Any = np.float32) -> ArraySpec:
@@ -37,7 +30,7 @@ def test_names_are_those_of_the_functions() -> None:
 
     hooks = AddedHooks()
     given = [cleared, cleared, _hidden, lambda v: v, Doubled(), infer_it]
-    names = [hooks.added(ValueHook(function, np.asarray), function) for function in given]
+    names = [hooks.added(TransformHook(function, function), function) for function in given]
     assert names == ["cleared", "cleared_2", "hidden", "function", "function_2", "it"]
     assert set(hooks.functions) == {*names, *(f"infer_{name}" for name in names)}
 
@@ -70,18 +63,3 @@ def test_what_is_known_of_a_result(
 def test_64_bits_are_not_narrowed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(orbax_transforms, "CALLED_TO_INFER", 0)
     assert inferred(lambda v: v * 2, [spec((2,), np.float64)]) == ((2,), np.float64)
-
-
-def test_a_number_is_given_as_a_number() -> None:
-    hook = ValueHook(lambda v: v.bit_length(), as_number)
-    found = hook(np.asarray(5))
-    assert (found.item(), found.shape) == (3, ())
-
-
-def test_a_tree_is_put_together_again() -> None:
-    original = original_of_tree({"a": [np.zeros(2), 7], "text": "t"})
-    hook = TreeHook(
-        lambda key, tree: tree["a"][0] * tree["a"][1] + len(tree["text"] + key), ["a/0", "a/1"], original
-    )
-    np.testing.assert_array_equal(hook("key", np.float64([1, 2]), np.asarray(3)), [7, 10])
-    assert hook.infer("key", spec((2,)), spec((), np.int64)) == ((2,), np.float32)

@@ -390,6 +390,19 @@ def test_a_function_that_needs_arrays_of_jax() -> None:
     assert_identical(ours, in_numpy(expected))
 
 
+def test_functions_that_no_expression_says_get_numbers_and_trees() -> None:
+    original = {"n": 5, "a": [OFFSETS, 7], "text": "t"}
+    transforms = {
+        "n": Transform(value_fn=lambda v: v.bit_length()),
+        "m": Transform(
+            multi_value_fn=lambda key, tree: np.sort(tree["a"][0]) * tree["a"][1] + len(tree["text"])
+        ),
+    }
+    recipe = from_orbax_transforms(transforms, original=original)
+    found = ckpt_surgery.restore(recipe, original, target={"n": 0, "m": OFFSETS})
+    assert_identical(found, {"n": 3, "m": OFFSETS * 7 + 1})
+
+
 def incremented(v: Any) -> Any:
     v += 1
     return v
