@@ -3,7 +3,6 @@
 import ast
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -21,28 +20,9 @@ from ckpt_surgery.migration.stand_in_arrays import ArrayRecorder, StandIn
 from ckpt_surgery.migration.standins import node_of, number_node
 
 
-@dataclass(frozen=True, eq=False)
-class Constant:
-    """Hook without arguments that returns an array of the program."""
-
-    array: np.ndarray
-
-    def __call__(self) -> np.ndarray:
-        return self.array
-
-    def infer(self) -> tuple[Shape, np.dtype[Any]]:
-        """Shape and dtype of the array."""
-        return self.array.shape, self.array.dtype
-
-
-@dataclass(frozen=True, eq=False)
-class ConstantLeaf:
-    """Hook without arguments that returns a text or an empty node of the program."""
-
-    leaf: Leaf
-
-    def __call__(self) -> Leaf:
-        return self.leaf
+def _returning(value: Any) -> Callable[[], Any]:
+    """Hook without arguments that returns this value of the program."""
+    return lambda: value
 
 
 class HookRecorder(ArrayRecorder):
@@ -52,20 +32,20 @@ class HookRecorder(ArrayRecorder):
         super().__init__()
         self._functions = AddedHooks()
         self._names: dict[Opaque, str] = {}
-        self._leaves: dict[str, ConstantLeaf] = {}
+        self._leaves: dict[str, Leaf] = {}
 
     @property
     def hooks(self) -> Mapping[str, Callable[..., Any]]:
         """Hooks that the recipe calls, by name."""
-        arrays = {name: Constant(array) for name, array in self.constants.items()}
-        inferred = {f"infer_{name}": hook.infer for name, hook in arrays.items()}
-        return {**self._functions.functions, **arrays, **inferred, **self._leaves}
+        values: dict[str, Any] = {**self.constants, **self._leaves}
+        values |= {f"infer_{name}": (array.shape, array.dtype) for name, array in self.constants.items()}
+        return {**self._functions.functions, **{name: _returning(value) for name, value in values.items()}}
 
     def literal(self, leaf: Leaf, value: Any) -> ast.expr | None:
         """Write a value of the program, described by `leaf`, as an expression; None if no recipe can."""
         if leaf.kind in (LeafKind.STRING, LeafKind.EMPTY):
             name = f"leaf_{len(self._leaves) + 1}"
-            self._leaves[name] = ConstantLeaf(leaf)
+            self._leaves[name] = leaf
             return ast.Call(_hook(name), [], [])
         if type(value) in (bool, int) or (type(value) is float and np.isfinite(value)):
             return number_node(value)
