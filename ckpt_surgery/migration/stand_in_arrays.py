@@ -1,6 +1,7 @@
 """Stand-ins for arrays of known shapes and dtypes: arguments of a user's function of trees."""
 
 import ast
+import functools
 import operator
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -195,18 +196,28 @@ class StandIn(RecordedArray):
 
     def __getattr__(self, name: str) -> Any:
         if name in METHODS:
-            return _Method(self, name)
+            return functools.partial(self._method, name)
         if name.startswith("_") or not (hasattr(np.ndarray, name) or name in _OF_JAX):
             raise AttributeError(f"an array has no attribute {name!r}")
         raise self._recorder.refused(f"it uses `.{name}`", self)
 
+    def _method(self, name: str, /, *arguments: Any, **keywords: Any) -> Any:
+        """Call a method of NumPy's or JAX's arrays."""
+        recorder = self._recorder
+        with recorder.using(self.library):
+            result = moved(METHODS[name](self, *arguments, **keywords), self.library)
+        if self.library == NUMPY:
+            return result
+        call: Callable[..., Any] = lambda x: getattr(x, name)(*arguments, **keywords)  # noqa: E731
+        return recorder.checked(name, result, whole_outcome(call, [self], {}))
+
     def astype(self, dtype: Any, **options: Any) -> RecordedArray:
         """The array with another dtype."""
-        return _Method(self, "astype")(dtype, **options)  # type: ignore[no-any-return]
+        return self._method("astype", dtype, **options)  # type: ignore[no-any-return]
 
     def view(self, dtype: Any) -> RecordedArray:
         """Reinterpret the bytes of the array as another dtype, whose items may be wider or narrower."""
-        return _Method(self, "view")(dtype)  # type: ignore[no-any-return]
+        return self._method("view", dtype)  # type: ignore[no-any-return]
 
     def get(self) -> RecordedArray:  # type: ignore[override]
         """The array itself."""
@@ -237,23 +248,6 @@ def _in_place(symbol: str) -> Callable[[StandIn, Any], RecordedArray]:
 
 for _symbol, _names in ARITHMETIC.items():
     setattr(StandIn, f"__i{_names.method}__", _in_place(_symbol))
-
-
-class _Method:
-    """A method of NumPy's or JAX's arrays."""
-
-    def __init__(self, array: StandIn, name: str):
-        self._array, self._name = array, name
-
-    def __call__(self, *arguments: Any, **keywords: Any) -> Any:
-        array, recorder, name = self._array, self._array._recorder, self._name
-        method = METHODS[name]
-        with recorder.using(array.library):
-            result = moved(method(array, *arguments, **keywords), array.library)
-        if array.library == NUMPY:
-            return result
-        call: Callable[..., Any] = lambda x: getattr(x, name)(*arguments, **keywords)  # noqa: E731
-        return recorder.checked(name, result, whole_outcome(call, [array], {}))
 
 
 def _transferred(
