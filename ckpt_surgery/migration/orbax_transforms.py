@@ -190,7 +190,7 @@ class ValueWriter:
         ):
             return None if expression == X else expression
         number = bool(leaves) and self._original is not None and all(map(self._original.number_at, leaves))
-        form: Form = np.ndarray.item if number else form_for(function)
+        form = (lambda array: array.item()) if number else form_for(function)
         hook = TransformHook(function, lambda x: function(form(x)))
         return f"hooks.{self._hooks.added(hook, function)}(x)"
 
