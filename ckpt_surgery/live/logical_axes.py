@@ -296,38 +296,31 @@ def split_axes(variables: Mapping[str, Any]) -> tuple[Any, Any]:
     named = {name: axes for name, axes in named.items() if name in variables}
     container: Any = type(variables) if hasattr(variables, "unfreeze") else dict
     kept = {name: value for name, value in variables.items() if name not in named.values()}
-    split = {name: _renamed(variables[axes], variables[name]) for name, axes in named.items()}
-    unnamed = [
-        SEPARATOR.join((name, *path))
-        for name, tree in split.items()
-        for path in _leaf_paths(kept[name])
-        if not _is_named(tree, path)
-    ]
+    unnamed: list[str] = []
+    split = {name: _renamed(variables[axes], variables[name], name, unnamed) for name, axes in named.items()}
     if unnamed:
         raise PlanError(f"{_keys(unnamed)}: no names of axes are given", code=Code.SHARDING)
     return container(kept), container(split)
 
 
-def _renamed(axes: Any, variables: Any) -> Any:
-    """Tree of axes with the names of the variables' tree."""
-    if not isinstance(axes, Mapping):
-        return axes
+def _renamed(axes: Any, variables: Any, key: str, unnamed: list[str]) -> Any:
+    """Tree of axes with the names of the variables' tree; keys of variables without axes go to `unnamed`."""
     known = variables if isinstance(variables, Mapping) else {}
-    names = {name: name if name in known else name.removesuffix(SUFFIX) for name in axes}
-    return {names[name]: _renamed(value, known.get(names[name])) for name, value in axes.items()}
+    renamed: Any = axes
+    if isinstance(axes, Mapping):
+        names = {name: name if name in known else name.removesuffix(SUFFIX) for name in axes}
+        renamed = {
+            names[name]: _renamed(value, known.get(names[name]), f"{key}/{names[name]}", unnamed)
+            for name, value in axes.items()
+        }
+    missing = [name for name in known if not isinstance(axes, Mapping) or name not in renamed]
+    unnamed += [text for name in missing for text in _leaf_keys(known[name], f"{key}/{name}")]
+    return renamed
 
 
-def _is_named(axes: Any, path: Names) -> bool:
-    """True if the tree of axes has this path of a leaf."""
-    for name in path:
-        if not isinstance(axes, Mapping) or name not in axes:
-            return False
-        axes = axes[name]
-    return True
-
-
-def _leaf_paths(tree: Any) -> Iterator[Names]:
+def _leaf_keys(tree: Any, key: str) -> Iterator[str]:
     if not isinstance(tree, Mapping):
-        yield ()
+        yield key
         return
-    yield from ((name, *path) for name, value in tree.items() for path in _leaf_paths(value))
+    for name, value in tree.items():
+        yield from _leaf_keys(value, f"{key}/{name}")

@@ -216,13 +216,9 @@ def _leaf(key: Key, value: Any) -> Leaf | None:
         return Leaf(key, LeafKind.EMPTY, empty=_kind_of_empty(value))
     if callable(value) and not any(hasattr(type(value), name) for name in _DATA):
         return None
-    return Leaf(key, LeafKind.OBJECT, type=_type_name(type(value)))
-
-
-def _type_name(type_: type) -> str:
-    """Name of a type with its module, as `torch.Tensor`; without it for types of Python's own."""
+    type_ = type(value)
     module = "" if type_.__module__ in ("builtins", "__main__") else f"{type_.__module__}."
-    return f"{module}{type_.__qualname__}"
+    return Leaf(key, LeafKind.OBJECT, type=f"{module}{type_.__qualname__}")  # such as torch.Tensor
 
 
 _DATA = ("shape", "__array__", "state_dict")
