@@ -177,6 +177,12 @@ def _joined(name: str) -> Call:
 
 def _clip(x: Any, a_min: Any = None, a_max: Any = None, *, min: Any = None, max: Any = None) -> Any:
     low, high = (a if a is not None else b for a, b in ((a_min, min), (a_max, max)))
+    if x.has_shape and x.dtype.kind in "iu" and x._recorder.library == NUMPY:  # which ignores such bounds
+        limits = np.iinfo(x.dtype)
+        low = None if type(low) is int and low <= limits.min else low
+        high = None if type(high) is int and high >= limits.max else high
+        if low is None and high is None:
+            return x
     if all(bound is None or type(bound) in (bool, int, float) for bound in (low, high)):
         return x._called("clip", x, low, high)
     x = x if low is None else x._called("maximum", x, low)

@@ -280,6 +280,10 @@ def test_layout(dtype: str) -> None:
             check(lambda a, b, f=function: f(a, b, jnp), a, b)
 
 
+def test_bounds_that_a_dtype_cannot_hold_are_ignored() -> None:
+    check(lambda a: [np.clip(a, -1, 1), np.clip(a, 1, 300), np.clip(a, 0, 255)], np.array([0, 9], np.uint8))
+
+
 def test_indices_in_arrays() -> None:
     a = sample("float32", (4, 6), 12)
     check(lambda a: [a[[2, 0]], a[:, np.array([1, -1])], a[np.array([True, False, True, False])]], a)
