@@ -12,8 +12,6 @@ import pytest
 
 from ckpt_surgery.api import applying, inspecting, linting
 from ckpt_surgery.api.linting import CheckedRecipe
-from ckpt_surgery.cli.parameters.command import Command
-from ckpt_surgery.cli.program import cli
 from ckpt_surgery.core.arguments import LinkMode
 from ckpt_surgery.core.errors import (
     DataError,
@@ -156,14 +154,6 @@ def test_the_recipe_says_which_path_is_the_destination(library, two, plain):
     ]
 
 
-def test_plan_json_to_a_file(library, recipe, tower, tmp_path):
-    library("plan", tower)
-    path = tmp_path / "plan.json"
-    done = run("plan", recipe, "a", "--json", str(path))
-    assert "DROPPED      ema" in done.stdout
-    assert len(json.loads(path.read_text())["leaves"]) == 52
-
-
 @pytest.mark.parametrize("option", ["--json", "--out"])
 @pytest.mark.parametrize(("path", "message"), [("missing/x.json", "does not exist"), (".", "is a directory")])
 def test_a_document_that_cannot_be_written_is_refused_first(
@@ -266,20 +256,6 @@ def test_apply_tells_which_files_are_shared(library, recipe, tower):
     assert "\n1 file is shared with" in done.stderr
 
 
-def test_a_failed_apply_writes_the_document_of_an_error(library, recipe):
-    library("apply", DataError("overflow"))
-    done = run("apply", recipe, "a", "b", "--json", "-")
-    assert (done.exit_code, done.stderr) == (1, "Error: overflow\n")
-    assert json.loads(done.stdout)["error"]["problems"][0]["code"] == "CS072"
-
-
-def test_apply_needs_a_destination(library, recipe):
-    library("apply", None)
-    done = run("apply", recipe, "a")
-    assert done.exit_code == 2
-    assert done.stderr == "Error: DST is missing\n  Name the directory or file to write after the sources.\n"
-
-
 def test_a_saved_plan_knows_its_sources(library, tower):
     calls = library("apply", result_of(tower))
     assert run("apply", "plan.json").exit_code == 0
@@ -301,13 +277,6 @@ def test_convert_rehearsed(library, tower):
     ((paths, options),) = planned
     assert (paths, options["dst"]) == ((None, "a"), "b")
     assert applied == []
-
-
-@pytest.mark.parametrize("option", ["--set", "--target", "--allow-hooks"])
-def test_convert_takes_nothing_of_a_recipe(library, option):
-    calls = library("apply", None)
-    assert run("convert", "a", "b", option).exit_code == 2
-    assert calls == []
 
 
 # --- inspect, diff, lint, schema ---------------------------------------------------------------------
@@ -416,18 +385,6 @@ def test_lint_tells_a_file_that_cannot_be_read_beside_the_problems_of_others(tmp
     assert done.stdout.startswith(f"{bad}:2:10  rules[0].mtach  CS010\n")
     assert done.stdout.endswith("\n1 problem\n")
     assert done.stderr == f"Error: recipe not found: {missing}\n"
-
-
-def test_lint_warns_of_names_that_nothing_uses(tmp_path):
-    path = tmp_path / "r.yaml"
-    path.write_text("version: 1\nrules:\n- match: a\n  let: {b: x, c: x}\n  value: c * 2\n")
-    done = run("lint", path, "--format", "json")
-    document = json.loads(done.stdout)
-    assert (done.exit_code, "error" in document) == (0, False)
-    assert [(one["line"], one["column"]) for one in document["warnings"]] == [(4, 9)]
-    assert run("lint", path, "--format", "github").stdout.startswith(f"::warning file={path},line=4,col=9")
-    (result,) = json.loads(run("lint", path, "--format", "sarif").stdout)["runs"][0]["results"]
-    assert result["level"] == "warning"
 
 
 # --- errors ------------------------------------------------------------------------------------------
@@ -545,10 +502,6 @@ def test_flags_and_params_may_come_again(library, recipe, plain):
     assert run("plan", recipe, "a", *again).exit_code == 0
 
 
-def test_every_command_counts_its_options():
-    assert all(isinstance(cli.get_command(None, name), Command) for name in cli.list_commands(None))
-
-
 # --- colour and terminals ----------------------------------------------------------------------------
 
 
@@ -575,13 +528,6 @@ def test_keys_bring_no_colour_of_their_own(library, recipe, hostile):
     assert "\\x1b[31mb → [red]a[/red]" in text
     assert "c\\nDROPPED  d" in text
     assert "`\\x1b[2J[bold]x`\\nis odd" in text
-
-
-def test_columns_are_obeyed(library, recipe, tower):
-    library("plan", tower)
-    narrow, wide = (run("plan", recipe, "a", COLUMNS=width).stdout for width in ("70", "160"))
-    assert "kernel\n             48 × bf16" in narrow
-    assert "kernel  48 × bf16" in wide
 
 
 SLOW_READER = """

@@ -4,7 +4,6 @@ import json
 import shlex
 from pathlib import Path
 
-import ml_dtypes
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
@@ -82,19 +81,6 @@ def test_json_on_stdout_is_the_document_alone() -> None:
     assert "decided" in done.stderr
 
 
-def test_json_into_a_file_leaves_the_recipe_on_stdout() -> None:
-    done = run("infer", "old.safetensors", "new.safetensors", "--json", "found.json")
-    assert json.loads(Path("found.json").read_text())["recipe"] == done.stdout
-
-
-@pytest.mark.parametrize("target", ["new", "headed", "open"])
-def test_documents_are_what_the_schema_says(target: str) -> None:
-    done = run("infer", "old.safetensors", f"{target}.safetensors", "--json", "-")
-    check_document("infer", json.loads(done.stdout))
-    required = json.loads(run("schema", "infer").stdout)["required"]
-    assert set(json.loads(done.stdout)) == set(required)
-
-
 def test_what_the_target_adds() -> None:
     done = run("infer", "old.safetensors", "headed.safetensors", "--out", "draft.yaml")
     assert done.exit_code == 0
@@ -149,46 +135,6 @@ def test_quiet_leaves_the_recipe() -> None:
     assert done.exit_code == 0
     assert done.stdout == run("infer", "old.safetensors", "new.safetensors").stdout
     assert "planned" not in done.stderr
-
-
-MISTAKES = [
-    (("gone.safetensors", "new.safetensors"), "gone.safetensors"),
-    (("old.safetensors", "gone.safetensors"), "gone.safetensors"),
-    (("old.safetensors", "gone.json"), "gone.json"),
-    (("old.safetensors", "new.safetensors", "--values", "auot"), "auot"),
-    (("old.safetensors", "new.safetensors", "--memory", "much"), "much"),
-    (("old.safetensors", "new.safetensors", "--out", "old.safetensors"), "old.safetensors"),
-    (("old.safetensors", "new.safetensors", "--json", "new.safetensors"), "new.safetensors"),
-    (("old.safetensors", "new.safetensors", "--json", "same", "--out", "same"), "same"),
-    (("old.safetensors", "new.safetensors", "--step", "3"), "step"),
-    (("old.safetensors",), "TARGET"),
-]
-
-
-@pytest.mark.parametrize(("arguments", "named"), MISTAKES, ids=[" ".join(row[0]) for row in MISTAKES])
-def test_mistakes_end_with_2(arguments: tuple[str, ...], named: str, here: Path) -> None:
-    before = {path.name: path.read_bytes() for path in here.iterdir()}
-    done = run("infer", *arguments)
-    assert (done.exit_code, done.stdout) == (2, "")
-    assert named in done.stderr
-    assert "Traceback" not in done.stderr
-    assert {path.name: path.read_bytes() for path in here.iterdir()} == before
-
-
-def test_bfloat16_that_is_kept_as_uint16() -> None:
-    half = normal(3, 5, seed=9).astype(ml_dtypes.bfloat16)
-    save_file({"w": half.view(np.uint16)}, "bits.safetensors")
-    save_file({"v": half.T.copy()}, "halves.safetensors")
-    assert run("infer", "bits.safetensors", "halves.safetensors", "--out", "draft.yaml").exit_code == 0
-    assert "--target" in Path("draft.yaml").read_text()  # integers are not the numbers of the target
-    drafted = run("infer", "bits.safetensors", "halves.safetensors", "--uint16", "bfloat16", "--json", "-")
-    assert json.loads(drafted.stdout)["leaves"][0]["sources"] == ["w"]
-    Path("draft.yaml").write_text(json.loads(drafted.stdout)["recipe"])
-    assert run("apply", "draft.yaml", "bits.safetensors", "made.safetensors").exit_code == 0
-    assert run("diff", "made.safetensors", "halves.safetensors", "--values", "--exit-code").exit_code == 0
-    renamed = ("diff", "bits.safetensors", "made.safetensors", "--exit-code")
-    assert "w  bf16" in run(*renamed, "--uint16", "bfloat16").stdout
-    assert run("verify", "bits.safetensors", "--uint16", "bfloat16").exit_code == 0
 
 
 # --- hints ------------------------------------------------------------------------------------------------

@@ -3,14 +3,12 @@
 import json
 import os
 import shlex
-import shutil
 import signal
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
-import flax.serialization
 import jax.numpy as jnp
 import numpy as np
 import orbax.checkpoint as ocp
@@ -98,25 +96,6 @@ def test_as_a_program(source, recipe, tmp_path):
     assert "\ndone  1 kept, 12 renamed, 1 transformed, 1 DROPPED · " in done.stderr
 
 
-def test_convert_to_one_file_and_back(source, tmp_path):
-    """Arrays go there and back, and stay what they are."""
-    only = tmp_path / "only.yaml"
-    only.write_text("version: 1\nrules: [{match: step, drop: true}]\n")
-    there = run("apply", only, source, tmp_path / "there.safetensors")
-    assert there.exit_code == 0, there.stderr
-    assert (tmp_path / "there.safetensors").is_file()
-    back = run("convert", tmp_path / "there.safetensors", tmp_path / "back", "--json")
-    assert back.exit_code == 0, back.stderr
-    document = json.loads(back.stdout)
-    assert document["recipe"]["path"] == "(none)"
-    assert document["sources"]["source"]["format"] == "safetensors"
-    assert document["summary"]["kept"] == len(document["leaves"]) == 2 * LAYERS + 1
-    same = run("diff", tmp_path / "there.safetensors", tmp_path / "back", "--values", "--exit-code")
-    assert same.exit_code == 0, same.stdout
-    again = run("convert", tmp_path / "there.safetensors", tmp_path / "back")
-    assert (again.exit_code, "--overwrite" in again.stderr) == (4, True)
-
-
 def test_formats_and_shards_on_the_command_line(source, tmp_path):
     only = tmp_path / "only.yaml"
     only.write_text("version: 1\nrules: [{match: step, drop: true}]\n")
@@ -156,32 +135,6 @@ def test_inspect_lists_what_orbax_wrote(source):
     }
     assert listed["step"]["kind"] == "scalar"
     assert "  wi                  12 ×  bf16[4,8]                768 B  cpu:0\n" in done.stderr
-
-
-def test_inspect_stats_of_arrays_without_numbers(tmp_path):
-    objects = np.array([{}, None], dtype=object)
-    np.savez(tmp_path / "x.npz", objects=objects, words=np.array(["a", "b"]), w=np.array([1.0, 3.0]))
-    done = run("inspect", tmp_path / "x.npz", "--stats", "--json", "-")
-    assert done.exit_code == 0, done.stderr
-    listed = {leaf["key"]: leaf for leaf in json.loads(done.stdout)["leaves"]}
-    assert listed["w"]["mean"] == 2.0
-    assert listed["words"]["unread"] == "it is an array of strings"
-    assert listed["objects"]["unread"] == "it is an array of Python objects, a pickle, which is never loaded"
-    assert "not read: it is an array of strings" in done.stderr
-    refused = run("convert", tmp_path / "x.npz", tmp_path / "out")
-    assert refused.exit_code == 2
-    assert "`objects` is object, which Orbax cannot store" in refused.stderr
-
-
-def test_inspect_stats_of_damaged_arrays_fail_after_the_others_are_shown(tmp_path):
-    np.savez(tmp_path / "x.npz", bad=np.full(8, 7.0), w=np.array([1.0, 3.0]))
-    data = (tmp_path / "x.npz").read_bytes()
-    (tmp_path / "x.npz").write_bytes(data.replace(np.full(8, 7.0).tobytes(), np.full(8, 6.0).tobytes()))
-    done = run("inspect", tmp_path / "x.npz", "--stats", "--json", "-")
-    assert done.exit_code == 1
-    listed = {leaf["key"]: leaf for leaf in json.loads(done.stdout)["leaves"]}
-    assert "CRC-32" in listed["bad"]["unread"]
-    assert listed["w"]["mean"] == 2.0
 
 
 def test_diff_compares_values(source, tmp_path):
@@ -232,43 +185,6 @@ def test_plan_tells_of_the_destination_and_of_what_it_reads(source, recipe, tmp_
     assert sorted(path.name for path in tmp_path.iterdir()) == ["recipe.yaml", "run"]
 
 
-@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
-def test_diff_says_same_of_what_is_the_same_only(tmp_path, save):
-    for file, value in zip("ab", (1, 2), strict=True):
-        save(tmp_path / f"{file}.npz", x=np.array([complex(np.nan, value)]), w=np.ones(3))
-    done = run("diff", tmp_path / "a.npz", tmp_path / "b.npz", "--values", "--exit-code", "--json")
-    document = json.loads(done.stdout)
-    assert (done.exit_code, document["different"]) == (3, True)
-    assert {one["key"]: one["equal"] for one in document["values"]} == {"w": True, "x": False}
-    assert document["not_compared"] == []
-    assert "different: 1 with other values; 2 leaves in both" in done.stderr
-    shutil.copy(tmp_path / "a.npz", tmp_path / "copy.npz")
-    same = run("diff", tmp_path / "a.npz", tmp_path / "copy.npz", "--values", "--exit-code")
-    assert same.exit_code == 0
-    assert same.stdout == "same keys, kinds, shapes, dtypes and values (2 leaves)\n"
-
-
-NOT_NUMBERS = {
-    "strings": np.array(["a"]),
-    "dates": np.array(["2020-01-01"], "M8[s]"),
-    "time spans": np.array([1], "m8[s]"),
-    "records": np.array([(1, 0.5)], "i4,f8"),
-    "Python objects, a pickle, which is never loaded": np.array([{}, None], object),
-}
-
-
-@pytest.mark.parametrize("name", NOT_NUMBERS)
-def test_diff_tells_what_it_did_not_compare(tmp_path, name):
-    np.savez(tmp_path / "x.npz", x=NOT_NUMBERS[name], w=np.ones(3))
-    done = run("diff", tmp_path / "x.npz", tmp_path / "x.npz", "--values", "--exit-code", "--json")
-    document = json.loads(done.stdout)
-    assert (done.exit_code, document["different"]) == (3, True)
-    assert document["not_compared"] == [{"key": "x", "components": ["x"], "why": f"it is an array of {name}"}]
-    assert "not known to be the same: 1 not compared" in done.stderr
-    listings = run("diff", tmp_path / "x.npz", tmp_path / "x.npz", "--exit-code", "--json")
-    assert (listings.exit_code, json.loads(listings.stdout)["not_compared"]) == (0, None)
-
-
 def test_diff_tells_lists_from_dicts(tmp_path):
     w = np.arange(3.0)
     with ocp.PyTreeCheckpointer() as checkpointer:
@@ -286,29 +202,6 @@ def test_diff_tells_lists_from_dicts(tmp_path):
             0,
             "same keys, kinds, shapes, dtypes and values (2 leaves)\n",
         )
-
-
-def test_a_byte_string_in_a_flax_file(tmp_path):
-    """It is a leaf that is listed; only what would have to hold it is refused."""
-    for name, text in (("a", b"abc\0"), ("b", b"ab")):
-        tree = {"w": np.ones(3), "config": text}
-        (tmp_path / f"{name}.msgpack").write_bytes(flax.serialization.msgpack_serialize(tree))
-    a, b = (tmp_path / f"{name}.msgpack" for name in "ab")
-    listed = json.loads(run("inspect", a, "--stats", "--json").stdout)["leaves"]
-    assert {leaf["key"]: (leaf["dtype"], leaf["shape"]) for leaf in listed} == {
-        "w": ("float64", [3]),
-        "config": ("bytes8", [4]),
-    }
-    assert listed[1 if listed[1]["key"] == "config" else 0]["unread"] == (
-        "it is a byte string of the length 4, which no other format holds"
-    )
-    assert run("diff", a, a, "--values", "--exit-code").exit_code == 3  # not known to be the same
-    assert "bytes8[4] → bytes8[2]" in run("diff", a, b, "--values").stdout
-    refused = run("convert", a, tmp_path / "x.safetensors")
-    assert refused.exit_code == 2
-    assert "`config` is bytes8, which safetensors cannot store; drop it." in refused.stderr
-    (tmp_path / "drop.yaml").write_text("version: 1\nrules: [{match: config, drop: true}]\n")
-    assert run("apply", tmp_path / "drop.yaml", a, tmp_path / "x.safetensors").exit_code == 0
 
 
 def test_hostile_keys_are_escaped(tmp_path):

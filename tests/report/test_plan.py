@@ -22,7 +22,6 @@ from ckpt_surgery.report.plan import (
     has_changes,
     plan_rows,
     totals,
-    version_text,
 )
 from ckpt_surgery.report.results import plan_document
 from tests.support.documents import plan_json
@@ -124,10 +123,6 @@ def test_full_rows_are_not_folded():
     assert [row.key for row in plan_rows(a_plan(steps), full=True)] == ["w_0", "w_1", "w_2"]
 
 
-def test_keys_are_escaped():
-    assert plan_rows(a_plan([step("\x1b[31m", Fate.KEPT)]))[0].key == "\\x1b[31m"
-
-
 @pytest.mark.parametrize(
     ("steps", "dropped", "changed"),
     [
@@ -171,11 +166,6 @@ def test_the_document_of_a_run_is_that_of_its_plan_and_more():
         "seconds": 2.5,
         "destination": "/out",
     }
-
-
-def test_versions_in_words():
-    versions = {"orbax-checkpoint": "0.5.21", "tensorstore": "0.1.80"}
-    assert version_text(versions) == "orbax-checkpoint ≥ 0.5.21 and tensorstore ≥ 0.1.80"
 
 
 def test_plan_json_is_as_documented():

@@ -115,17 +115,6 @@ def test_a_guess_says_that_it_is_one(old: Path, tmp_path: Path) -> None:
     assert text.endswith("different: 1 only in A, 1 only in B, 5 renamed; 1 leaf in both\n")
 
 
-def test_layers_with_other_values_share_a_line(old: Path, tmp_path: Path) -> None:
-    new = tmp_path / "new"
-    recipe = tmp_path / "r.yaml"
-    recipe.write_text("version: 1\nrules: [{match: 'p/.*/w', value: x + 1}]\n")
-    assert run("apply", recipe, old, new).exit_code == 0
-    text = run("diff", old, new, "--values").stdout
-    assert text.startswith("values       p/l_{0..2}/w  3 leaves  max abs 1 ")
-    assert text.count("values  ") == 1
-    assert run("diff", old, new, "--values", "--full").stdout.count("values  ") == 3
-
-
 def test_of_several_equal_leaves_the_most_similar_names_belong_together() -> None:
     ours, theirs = [array_leaf(key) for key in ("ema/kernel", "enc/kernel")], [array_leaf("encoder/kernel")]
     found = renamed_leaves(ours, theirs, lambda a, b: True)

@@ -97,12 +97,6 @@ def test_an_example_works(line: str, old: Path, tmp_path: Path, monkeypatch: pyt
     assert done.exit_code in (0, *told), done.output
 
 
-def test_a_wrong_example_is_found() -> None:
-    for line in ("apply recipe.yaml --ovrwrite", "diff old", "convert a b --format nonsense", "inspect a b"):
-        with pytest.raises(click.UsageError):
-            parsed(line)
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_help_ends_with_examples_one_below_the_other(name: str) -> None:
     examples = command(name).examples
@@ -127,15 +121,6 @@ def test_many_options_are_grouped(name: str) -> None:
     assert list(groups) == [group for group in GROUPS if group in groups]
     for option in names:
         assert sum(bool(re.search(rf"^  .*{option}\b", one, re.MULTILINE)) for one in groups.values()) >= 1
-
-
-def test_the_groups_of_apply() -> None:
-    text = run("apply", "--help", COLUMNS="80").stdout
-    at = [text.index(f"\n{group}:\n") for group in GROUPS]
-    assert at == sorted(at)
-    places = [text.index(f"\n  {name} ") for name in ("-e", "--format", "--memory", "--full")]
-    assert all(start < place for start, place in zip(at, places, strict=True))
-    assert all(place < end for place, end in zip(places, at[1:], strict=False))
 
 
 def test_everyday_commands_come_first() -> None:
@@ -223,13 +208,6 @@ def test_a_wrong_value_names_its_variable(here: Path, variable: str, value: str)
     assert done.exit_code == 2
     assert variable in done.stderr
     assert not (here / "new").exists()
-
-
-def test_a_wrong_value_on_the_command_line_names_the_option(here: Path) -> None:
-    done = run("plan", "r.yaml", "old.safetensors", "--memory", "2Gi", CKPT_SURGERY_MEMORY="1GiB")
-    assert done.exit_code == 2
-    assert "--memory" in done.stderr
-    assert "CKPT_SURGERY_MEMORY" not in done.stderr
 
 
 def test_a_wrong_value_that_shows_later_names_its_variable(here: Path) -> None:

@@ -110,28 +110,6 @@ def test_the_document_stays_alone_on_stdout(source: Path) -> None:
     assert done.stderr.startswith(PRINTED)
 
 
-def test_a_rule_that_claims_nothing_is_shown_in_what_was_printed(source: Path) -> None:
-    done = run("plan", "-e", "stp = 0", source)
-    assert done.exit_code == 2
-    assert "(recipe):3:13  rules[0].match" in done.stderr
-    assert "did you mean `step`?" in done.stderr
-
-
-def test_no_rule_and_no_source(source: Path) -> None:
-    assert "not a rule: `-e step`" in run("plan", "-e", "step", source).stderr
-    assert run("plan", "-e", "step", source).exit_code == 2
-    missing = run("plan", source)
-    assert (missing.exit_code, missing.stdout) == (2, "")
-    assert "Missing argument 'SRC... [DST]'" in missing.stderr
-
-
-def test_rules_do_not_go_with_a_recipe(source: Path, tmp_path: Path) -> None:
-    (tmp_path / "recipe.yaml").write_text(PRINTED)
-    done = run("plan", *RULES, tmp_path / "recipe.yaml", source, tmp_path / "out")
-    assert done.exit_code == 2
-    assert "the recipe takes 1 source" in done.stderr
-
-
 @pytest.mark.parametrize(
     ("rules", "kept"),
     [

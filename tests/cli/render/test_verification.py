@@ -99,20 +99,3 @@ def test_a_damaged_checkpoint_exits_3_with_leaf_and_chunk(checkpoint: Path) -> N
     assert (flaw["key"], flaw["chunk"]) == ("w", [0])
     assert run("verify", checkpoint, "-q").exit_code == 3
     assert "`w`, chunk (0)" in run("verify", checkpoint, "-q").stderr
-
-
-def test_wrong_usage(checkpoint: Path) -> None:
-    done = run("verify", checkpoint, "--fast", "--full")
-    assert (done.exit_code, "--fast and --full exclude each other" in done.stderr) == (2, True)
-    assert run("verify", checkpoint.with_name("nothing")).exit_code == 2
-
-
-def test_the_modes_of_a_run(checkpoint: Path) -> None:
-    done = run("convert", checkpoint, checkpoint.with_name("c"), "--verify", "none")
-    assert "not verified (`verify` reads it back)" in done.stdout.splitlines()
-    done = run("convert", checkpoint, checkpoint.with_name("d"), "--verify", "full", "--json", "-")
-    assert json.loads(done.stdout)["verified"] == {
-        "mode": "full",
-        "bytes_read": 20000,
-        "bytes_not_read": 0,
-    }

@@ -2,7 +2,7 @@
 
 from rich.text import Text
 
-from ckpt_surgery.cli.terminal.columns import blocks_of, flowing, padded, rows_of, warning_lines
+from ckpt_surgery.cli.terminal.columns import blocks_of, flowing, padded, rows_of
 
 NAMES = [Text("a/kernel"), Text("a/much/longer/key/than/the/others")]
 ROWS = padded(
@@ -66,8 +66,3 @@ def test_text_flows_between_its_parts():
     assert plain(flowing(parts, ", ", 15)) == ["one two, three,", "    four"]
     assert plain(flowing(parts, "  ", 3)) == ["one two", "    three", "    four"]
     assert plain(flowing([], ", ", 80)) == []
-
-
-def test_hostile_warnings_stay_on_their_line(hostile):
-    lines = "\n".join(line.plain for line in warning_lines(hostile.warnings))
-    assert lines == "Warning: `\\x1b[2J[bold]x`\\nis odd"
