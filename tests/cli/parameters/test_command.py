@@ -28,17 +28,6 @@ NAMES = cli.list_commands(ROOT)
 EXAMPLES = [line for name in NAMES for line in command(name).examples]
 
 
-def parsed(line: str) -> click.Context:
-    """What click makes of an example. Redirections are the shell's. Raises click.UsageError."""
-    name, *arguments = shlex.split(line.partition(" > ")[0])
-    return command(name).make_context(name, arguments, parent=ROOT)
-
-
-@pytest.mark.parametrize("line", EXAMPLES)
-def test_an_example_is_a_command_that_click_takes(line: str) -> None:
-    assert parsed(line).info_name == line.split()[0]
-
-
 ELSEWHERE = (
     "commit ",
     "apply @hf-llama3-to-jax model",
@@ -85,11 +74,14 @@ def prepare(directory: Path, old: Path, line: str) -> None:
     assert [one.exit_code for one in done] == [0] * len(done), [one.output for one in done]
 
 
-@pytest.mark.parametrize("line", [line for line in EXAMPLES if not line.startswith(ELSEWHERE)])
+@pytest.mark.parametrize("line", EXAMPLES)
 def test_an_example_works(line: str, old: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = shlex.split(line.partition(" > ")[0])
+    assert command(words[0]).make_context(words[0], words[1:], parent=ROOT)
+    if line.startswith(ELSEWHERE):
+        return
     monkeypatch.chdir(tmp_path)
     prepare(tmp_path, old, line)
-    words = shlex.split(line.partition(" > ")[0])
     done = run(
         *(file for word in words for file in (sorted(tmp_path.glob(word)) if "*.yaml" in word else [word]))
     )
@@ -139,13 +131,10 @@ def test_a_command_without_examples_has_no_heading() -> None:
     )
 
 
-CONTEXT = click.Context(cli, info_name="ckpt-surgery")
-COMMANDS = {name: cli.get_command(CONTEXT, name) for name in cli.list_commands(CONTEXT)}
 OPTIONS = {
     (name, param.opts[-1]): param
-    for name, command in COMMANDS.items()
-    if command is not None
-    for param in command.params
+    for name in NAMES
+    for param in command(name).params
     if isinstance(param, click.Option)
 }
 
@@ -159,23 +148,19 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_only_options_of_taste_and_place_have_variables() -> None:
-    found = {option: param.envvar for (_, option), param in OPTIONS.items() if param.envvar}
-    assert found == VARIABLES
-    assert all(OPTIONS[key].envvar == VARIABLES.get(key[1]) for key in OPTIONS)
-
-
-@pytest.mark.parametrize(("name", "option"), [key for key in OPTIONS if key[1] in VARIABLES])
-def test_help_names_the_variable(name: str, option: str) -> None:
-    words = " ".join(run(name, "--help", COLUMNS="80").stdout.split())
-    assert f"env var: {VARIABLES[option]}" in words
+    assert {option for _, option in OPTIONS} >= set(VARIABLES)
+    assert all(param.envvar == VARIABLES.get(option) for (_, option), param in OPTIONS.items())
+    for name in NAMES:
+        words = " ".join(run(name, "--help", COLUMNS="80").stdout.split())
+        told = {VARIABLES[option] for command, option in OPTIONS if command == name and option in VARIABLES}
+        assert set(re.findall(r"env var: (\w+)", words)) == told
 
 
 def memory_of(*arguments: str, **variables: str) -> object:
     """The budget that a plan is made with, which a saved plan tells."""
     done = run("plan", "r.yaml", "old.safetensors", "new", "--out", "p.json", *arguments, **variables)
     assert done.exit_code == 0, done.output
-    saved = json.loads(Path("p.json").read_text())["saved"]
-    request = saved["request"]
+    request = json.loads(Path("p.json").read_text())["saved"]["request"]
     return request["memory"], request["workers"], request.get("link_mode")
 
 
@@ -213,15 +198,11 @@ def test_a_wrong_value_names_its_variable(here: Path, variable: str, value: str)
 def test_a_wrong_value_that_shows_later_names_its_variable(here: Path) -> None:
     save_file({"a": np.zeros((4, 1 << 20), np.float32)}, "old.safetensors")
     Path("r.yaml").write_text("version: 1\nrules: [{match: a, value: x * 2}]\n")
-    told = [
-        run("plan", "r.yaml", "old.safetensors", *arguments, **variables).stderr
-        for arguments, variables in (
-            ((), {"CKPT_SURGERY_MEMORY": "16"}),
-            (("--memory", "16"), {"CKPT_SURGERY_MEMORY": "1GiB"}),
-        )
-    ]
-    assert ["CKPT_SURGERY_MEMORY" in text for text in told] == [True, False]
-    assert all("--memory" in text for text in told)
+    plan = ("plan", "r.yaml", "old.safetensors")
+    for arguments, variable in (((), "16"), (("--memory", "16"), "1GiB")):
+        text = run(*plan, *arguments, CKPT_SURGERY_MEMORY=variable).stderr
+        assert "--memory" in text
+        assert ("CKPT_SURGERY_MEMORY" in text) == (not arguments)
 
 
 def test_variables_do_not_get_in_the_way_of_saved_plans_and_shards(here: Path) -> None:

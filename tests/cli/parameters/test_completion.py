@@ -29,19 +29,20 @@ def completed(line: str) -> list[str]:
     return asked("bash_complete", COMP_WORDS=line, COMP_CWORD="0").split()
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_a_command_prints_the_script_of_a_shell(shell: str) -> None:
+@pytest.mark.parametrize(
+    ("shell", "words", "word"),
+    [
+        ("bash", "ckpt-surgery apply @hf-mo", "0"),
+        ("zsh", "ckpt-surgery apply @hf-mo", "2"),
+        ("fish", "ckpt-surgery apply", "@hf-mo"),
+    ],
+)
+def test_every_shell_has_a_script_and_hands_over_its_words(shell: str, words: str, word: str) -> None:
     script = asked(f"{shell}_source")
     assert f"_CKPT_SURGERY_COMPLETE={shell}_complete" in script
     done = run("completion", shell)
     assert (done.exit_code, done.stdout) == (0, script.rstrip() + "\n")
-    assert run("completion", "tcsh").exit_code == 2
-
-
-@pytest.mark.parametrize("shell", ["zsh", "fish"])
-def test_other_shells_hand_over_their_words(shell: str) -> None:
-    words = "ckpt-surgery apply @hf-mo" if shell == "zsh" else "ckpt-surgery apply"
-    told = asked(f"{shell}_complete", COMP_WORDS=words, COMP_CWORD="2" if shell == "zsh" else "@hf-mo")
+    told = asked(f"{shell}_complete", COMP_WORDS=words, COMP_CWORD=word)
     assert "@hf-moe-to-jax" in told
     assert "@hf-qwen3-to-jax" not in told
 
@@ -58,6 +59,7 @@ FILES = ["file,"]
         ("ckpt-surgery apply --target a --target b --ov", ["plain,--overwrite"]),  # wrong already
         ("ckpt-surgery apply recipe.yaml ", FILES),
         ("ckpt-surgery apply rec", ["file,rec"]),
+        ("ckpt-surgery apply @", [f"plain,{name}" for name, _ in choices.recipes()]),
         ("ckpt-surgery apply @hf-mo", ["plain,@hf-moe-to-jax"]),
         ("ckpt-surgery plan --set a=b @hf-mo", ["plain,@hf-moe-to-jax"]),  # bash ends a word at `=`
         ("ckpt-surgery lint a.yaml @hf-mo", ["plain,@hf-moe-to-jax"]),
@@ -90,10 +92,6 @@ def test_what_is_offered(line: str, offered: list[str]) -> None:
     found = completed(line)
     assert found[: len(offered)] == offered
     assert len(found) == len(offered) or line.endswith("--")
-
-
-def test_every_packaged_recipe_is_offered() -> None:
-    assert completed("ckpt-surgery apply @") == [f"plain,{name}" for name, _ in choices.recipes()]
 
 
 PAGE = (Path(__file__).parents[3] / "docs" / "shell.md").read_text()

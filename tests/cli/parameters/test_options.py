@@ -81,6 +81,7 @@ def test_options_have_the_names_of_the_library() -> None:
     """So that commands hand them on as they are."""
     told = {"json_to", "full", "detailed_exitcode", "report_to", "rules"}  # by the command itself
     assert set(values([])) - told == set(PlanOptions.__annotations__)
+    assert not any(values([]).values())  # nothing is given where nothing is said
     of_convert = {"to", "set", "config"}
     for name, options, own in (("apply", PlanOptions, set()), ("convert", ConvertOptions, of_convert)):
         found = cli.get_command(None, name)  # type: ignore[arg-type]
@@ -110,11 +111,6 @@ def test_an_option_has_one_text_and_one_default(name: str) -> None:
         assert same or name == "out"  # without which the command prints the recipe
 
 
-def test_nothing_is_given_where_nothing_is_said() -> None:
-    given = values([])
-    assert {name: value for name, value in given.items() if value} == {}
-
-
 @pytest.mark.parametrize(
     ("arguments", "name", "value"),
     [
@@ -129,24 +125,17 @@ def test_values(arguments: list[str], name: str, value: object) -> None:
     assert values(arguments)[name] == value
 
 
-@pytest.mark.parametrize(
-    ("arguments", "settings"),
-    [
-        ([], None),
-        (["-q"], Settings(quiet=True)),
-        (["-v"], Settings(verbose=1)),
-        (["-vv", "--no-color"], Settings(verbose=2, no_color=True)),
-    ],
-)
-def test_global_options_become_settings(arguments: list[str], settings: Settings | None) -> None:
+def test_global_options_become_settings() -> None:
     found: list[object] = []
 
     @command("x", {}, "")
     def x(ctx: click.Context) -> None:
         found.append(ctx.find_root().obj)
 
-    x.main(arguments, standalone_mode=False)
-    assert found == [settings or Settings()]
+    for arguments in ([], ["-q"], ["-v"], ["-vv", "--no-color"]):
+        x.main(arguments, standalone_mode=False)
+    verbose = Settings(verbose=1), Settings(verbose=2, no_color=True)
+    assert found == [Settings(), Settings(quiet=True), *verbose]
 
 
 def test_stdout_is_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -155,9 +144,10 @@ def test_stdout_is_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     check_documents(["-", None, "-"], None, ("-",), None, {})
     check_document_beside("-", "-")
     check_document_beside(None, "x")
-    with pytest.raises(UsageError, match="a document cannot be written over or into"):
+    refused = "a document cannot be written over or into"
+    with pytest.raises(UsageError, match=refused):
         check_documents([None, "x"], None, ("x",), None, {})
-    with pytest.raises(UsageError, match="a document cannot be written over or into"):
+    with pytest.raises(UsageError, match=refused):
         check_document_beside("x", "y", "x", format=None)
     context, param = click.Context(click.Command("x")), click.Option(["--out"])
     with pytest.raises(click.BadParameter, match="it is written to a file; `-` is none"):

@@ -35,14 +35,11 @@ def test_the_line_of_a_run() -> None:
 
 def test_the_last_line_of_verify() -> None:
     assert verified_line(found()).plain == r"whole  2 leaves · 1.00 MiB read · /a\x1b"
+    line = verified_line(found(not_read=5)).plain  # which is no proof
+    assert line == r"no damage found  2 leaves · 1.00 MiB read, 5 B not read (--full reads all) · /a\x1b"
     assert verified_line(found(Flaw("k", None, "x"), not_read=5)).plain == (
         r"damaged  2 leaves · 1.00 MiB read, 5 B not read · 1 flaw · /a\x1b"
     )
-
-
-def test_what_was_not_read_is_no_proof() -> None:
-    line = verified_line(found(not_read=5)).plain
-    assert line == r"no damage found  2 leaves · 1.00 MiB read, 5 B not read (--full reads all) · /a\x1b"
 
 
 def test_flaws_are_listed_up_to_a_number() -> None:

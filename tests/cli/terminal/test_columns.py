@@ -26,22 +26,16 @@ def test_empty_columns_are_left_out_and_the_others_aligned():
     assert padded([], (True,)) == []
 
 
-def test_rows_on_one_line():
+def test_what_does_not_fit_follows_on_the_next_line():
     assert plain(rows_of(NAMES, ROWS, 3, 80)) == [
         "a/kernel                           12 ×  f32[4]         8 B",
         "a/much/longer/key/than/the/others        bf16[10,10]  200 B",
     ]
-
-
-def test_a_key_that_is_too_long_has_a_line_of_its_own():
     assert plain(rows_of(NAMES, ROWS, 3, 58)) == [
         "a/kernel                          12 ×  f32[4]         8 B",
         "a/much/longer/key/than/the/others",
         "                                        bf16[10,10]  200 B",
     ]
-
-
-def test_cells_that_do_not_fit_follow_on_the_next_line():
     assert plain(rows_of(NAMES[:1], ROWS[:1], 3, 21)) == [
         "a/kernel  12 ×",
         "          f32[4]",

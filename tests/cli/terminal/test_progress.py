@@ -20,26 +20,19 @@ class Lines:
 
 
 def test_progress_without_a_terminal_is_a_line_every_ten_seconds():
+    """What follows has a speed of its own."""
     now, console = [100.0], Lines()
     report = progress.lines(console, lambda: now[0])
-    for second, done in ((1, 10), (9.9, 20), (10, 250 << 20), (19, 300), (20.5, 500 << 20)):
+    for second, done, doing in (
+        *((1, 10, "writing"), (9.9, 20, "writing"), (10, 250, "writing"), (19, 300, "writing")),
+        *((20.5, 500, "writing"), (20.6, 0, "checking"), (30.6, 20, "checking")),
+    ):
         now[0] = 100.0 + second
-        report(Progress(int(done), 1000 << 20))
+        report(Progress(done << 20, 1000 << 20, doing))
     assert console.printed == [
         "writing 250 MiB of 0.98 GiB, 25.0 MiB/s, 30 s left",
         "writing 500 MiB of 0.98 GiB, 24.4 MiB/s, 20 s left",
-    ]
-
-
-def test_what_follows_has_a_speed_of_its_own():
-    now, console = [0.0], Lines()
-    report = progress.lines(console, lambda: now[0])
-    for second, done, doing in ((99, 99, "writing"), (100, 0, "checking"), (110, 20, "checking")):
-        now[0] = float(second)
-        report(Progress(done << 20, 100 << 20, doing))
-    assert console.printed == [
-        "writing 99.0 MiB of 100 MiB, 1.00 MiB/s, 1 s left",
-        "checking 20.0 MiB of 100 MiB, 2.00 MiB/s, 40 s left",
+        "checking 20.0 MiB of 0.98 GiB, 2.00 MiB/s, 8 min 10 s left",
     ]
 
 
@@ -52,6 +45,8 @@ def test_a_terminal_gets_a_bar_once_there_is_something_to_tell():
         report(Progress(1 << 30, 4 << 30))
         report(Progress(2 << 30, 4 << 30))
     assert "writing 2.00 GiB of 4.00 GiB\n" in out.getvalue()
+    with progress.reporting(console, quiet=True) as report:
+        assert report is False  # None would be the library's own bar
 
 
 def test_what_is_no_terminal_gets_no_animation():
@@ -60,8 +55,3 @@ def test_what_is_no_terminal_gets_no_animation():
         assert report
         report(Progress(1, 2))
     assert out.getvalue() == ""
-
-
-def test_quiet_runs_report_nothing():
-    with progress.reporting(Console(file=io.StringIO(), force_terminal=True), quiet=True) as report:
-        assert report is False  # None would be the library's own bar
