@@ -28,32 +28,18 @@ def test_a_code_is_explained_with_its_example(code: Code) -> None:
             assert max(map(len, lines)) <= 80
 
 
-def test_small_letters_will_do() -> None:
-    assert run("explain", "cs010").stdout.startswith("CS010  Unknown field\n")
-
-
-@pytest.mark.parametrize("text", ["CS999", "10", "params/\x1bw"])
-def test_what_is_no_code_is_refused(text: str) -> None:
-    done = run("explain", text)
-    assert (done.exit_code, done.stdout) == (2, "")
-    assert done.stderr.startswith("Error: not a code of a problem: `")
-    assert "Codes go from CS001 to CS078" in done.stderr
-    assert "\x1b" not in done.stderr
-    assert "For a key, write `explain RECIPE SRC... KEY`." in " ".join(done.stderr.split())
-
-
-def test_a_code_takes_no_options() -> None:
+def test_a_code_takes_no_options_and_may_be_in_small_letters() -> None:
     done = run("explain", "CS010", "--full")
     assert (done.exit_code, done.stdout) == (2, "")
     assert done.stderr.startswith("Error: a code is explained without options\n")
-    assert run("explain", "CS010", "--no-color").exit_code == 0
+    assert run("explain", "cs010", "--no-color").stdout.startswith("CS010  Unknown field\n")
 
 
-@pytest.mark.parametrize("arguments", [("r.yaml", "a.npz"), ("-e", "drop:a", "a.npz")])
-def test_a_key_needs_a_recipe_and_a_source(arguments: tuple[str, ...]) -> None:
-    done = run("explain", *arguments)
-    assert (done.exit_code, done.stdout) == (2, "")
-    assert "`explain` takes RECIPE SRC... KEY, or the code of a problem; " in done.stderr
+def test_a_key_needs_a_recipe_and_a_source() -> None:
+    for arguments in (("r.yaml", "a.npz"), ("-e", "drop:a", "a.npz")):
+        done = run("explain", *arguments)
+        assert (done.exit_code, done.stdout) == (2, "")
+        assert "`explain` takes RECIPE SRC... KEY, or the code of a problem; " in done.stderr
 
 
 # --- keys -------------------------------------------------------------------------------------------------
@@ -130,9 +116,7 @@ def test_leaves_that_are_dropped(here: Path) -> None:
         "rule         rules[2]  r.yaml:9",
         "  9 |   - {match: old/w, drop: true}",
     ]
-
-
-def test_rules_that_come_too_late(here: Path) -> None:
+    # Rules that come too late:
     assert explained("l_3/w")[-3:] == [
         "not by       rules[3], line 10: l_.*",
         "             matches it too, but an earlier rule claims it: the first rule that",
@@ -167,13 +151,9 @@ def test_options_of_plan_are_taken(here: Path) -> None:
         "made from    target:kept  f64[3]",
         "rule         none: it is the target's own value",
     ]
-    done = run("explain", "r.yaml", "a.safetensors", "w", "--step", "3")
-    assert (done.exit_code, done.stdout) == (2, "")
     done = run("explain", "-e", "s|l_(.)/w|m/\\1|", "a.safetensors", "m/4")
     assert "  - {match: l_(.)/w, to: m/\\1}\n" in done.stdout
     assert "  groups     \\1 = 4\n" in done.stdout
-    done = run("explain", "@no-such", "a.safetensors", "m/4")
-    assert (done.exit_code, done.stdout) == (2, "")
 
 
 def test_several_passes_and_sources(here: Path) -> None:
@@ -214,11 +194,11 @@ def test_several_passes_and_sources(here: Path) -> None:
 def test_json_is_all_that_is_on_stdout(here: Path) -> None:
     done = run("explain", "r.yaml", "a.safetensors", "w", "--json")
     assert done.stderr.startswith("w\n\nresult")
-    document = json.loads(done.stdout)
-    assert "let" not in document["made"]["stages"][0]
-    assert document["made"]["stages"][0]["claims"][2] == {"source": "source:l_2/w", "bound": {"n": "2"}}
-    assert document["made"]["operations"] == [{"name": "stack", "count": 1, "spec": "f32[9,2,3]"}]
-    assert document["made"]["sources"][0] == {
+    made = json.loads(done.stdout)["made"]
+    assert "let" not in made["stages"][0]
+    assert made["stages"][0]["claims"][2] == {"source": "source:l_2/w", "bound": {"n": "2"}}
+    assert made["operations"] == [{"name": "stack", "count": 1, "spec": "f32[9,2,3]"}]
+    assert made["sources"][0] == {
         "source": "source:l_0/w",
         "components": ["l_0", "w"],
         "kind": "array",
@@ -229,9 +209,6 @@ def test_json_is_all_that_is_on_stdout(here: Path) -> None:
     assert (used[0]["why_dropped"], used[0]["attempts"][0]["outcome"]) == ("unmatched: drop", "beginning")
     subtree = json.loads(run("explain", "r.yaml", "a.safetensors", "old", "--json").stdout)
     assert (subtree["leaves"], [one["source"] for one in subtree["dropped"]]) == ([], ["source:old/w"])
-    failed = run("explain", "r.yaml", "a.safetensors", "ww", "--json")
-    assert (failed.exit_code, json.loads(failed.stdout)["error"]["exit_code"]) == (2, 2)
-    assert run("explain", "r.yaml", "a.safetensors", "w", "--json", "r.yaml").exit_code == 2
 
 
 def test_names_of_let_are_told_before_the_values(here: Path) -> None:

@@ -50,21 +50,11 @@ def below_head(text: str) -> str:
     return text.partition("\n\n")[2]
 
 
-def test_a_tree(found):
+def test_a_tree_and_a_flat_list(found):
     assert listed(found) == HEAD + MESH + TREE
-
-
-def test_a_flat_list(found):
     assert listed(found, flat=True) == HEAD + MESH + FLAT
-
-
-def test_verbose_shows_chunks(found):
     assert "384 MiB  P('x', None)  [512,8192] C zstd\n" in listed(found, verbose=True)
-
-
-def test_full_trees_have_every_key(found):
-    lines = below_head(listed(found, full=True)).split("\n")
-    assert lines[22:24] == [
+    assert below_head(listed(found, full=True)).split("\n")[22:24] == [
         "  layer_7       2 leaves, 16.8M elements  32.0 MiB",
         "    mlp/kernel  bf16[2048,8192]           32.0 MiB  P('x', None)",
     ]
@@ -86,17 +76,15 @@ def test_the_largest_come_first_where_they_are_sorted_by_size(found):
         assert lines[-1].startswith("step ")
 
 
-def test_steps_and_items_of_the_directory(found):
+def test_what_was_not_asked_for(found):
     choices = Choices(tuple(range(1, 11)), (11,), ("default", "meta"))
-    assert listed(replace(found, choices=choices)).split("\n")[3:6] == [
+    text = listed(replace(found, choices=choices, others=1000))
+    assert "\n27 of 1,027 leaves, 509 MiB, " in text
+    assert text.split("\n")[3:6] == [
         "steps 2 more, 3, 4, 5, 6, 7, 8, 9, 10",
         "unfinished steps 11",
         "items default, meta",
     ]
-
-
-def test_the_number_of_leaves_that_were_not_asked_for(found):
-    assert "\n27 of 1,027 leaves, 509 MiB, " in listed(replace(found, others=1000))
 
 
 def test_meshes_stay_in_the_lines_where_they_differ(found):
@@ -132,17 +120,14 @@ def test_long_metadata_is_cut_short_and_broken_between_words(found):
     assert "x" * 500 in listed(long, verbose=True)
 
 
-def test_a_leaf_may_have_leaves_below_it(found):
-    a = found.leaves[-2]
-    keys = [replace(a, key=type(a.key).parse(text)) for text in ("a", "a/b", "a//c", "")]
-    lines = below_head(listed(replace(found, leaves=tuple(keys), values={}))).split("\n")
-    assert [line.partition("scalar")[0].rstrip() for line in lines] == ["a", "  b", "  /c", ""]
+def test_a_leaf_may_have_leaves_below_it_and_deep_keys_need_no_recursion(found):
+    def of_keys(*keys: str) -> str:
+        leaves = tuple(array_leaf(key, ()) for key in keys)
+        return below_head(listed(replace(found, leaves=leaves, values={})))
 
-
-def test_deep_keys_need_no_recursion(found):
-    a = found.leaves[-2]
-    keys = [replace(a, key=type(a.key).parse("/".join("x" * n))) for n in range(1, 1500, 2)]
-    assert listed(replace(found, leaves=tuple(keys), values={})).count("scalar i64") == 750
+    lines = of_keys("a", "a/b", "a//c", "").split("\n")
+    assert [line.partition("f32")[0].rstrip() for line in lines] == ["a", "  b", "  /c", ""]
+    assert of_keys(*("/".join("x" * n) for n in range(1, 1500, 2))).count("f32[]") == 750
 
 
 @pytest.fixture
@@ -171,11 +156,8 @@ WIDE = [
 ]
 
 
-def test_a_line_for_each_leaf_where_there_is_place(measured):
+def test_a_line_for_each_leaf_or_two_where_there_is_no_room(measured):
     assert lines_of(measured, len(WIDE[0])) == WIDE
-
-
-def test_two_lines_for_each_leaf_where_there_is_not(measured):
     assert lines_of(measured, len(WIDE[0]) - 1)[:6] == [
         "params/embed  bf16[32000,2048]",
         "    min -1  max 2  mean 1e-09  std 0.3333  ▁ █  4 inf",
@@ -186,18 +168,14 @@ def test_two_lines_for_each_leaf_where_there_is_not(measured):
     ]
 
 
-def test_what_could_not_be_read(measured):
-    unread = {"step": Unread("it is\x1b gone", damaged=True)}
-    assert lines_of(replace(measured, statistics=unread), 100)[1] == (
-        "step          scalar i64        not read: it is\\x1b gone"
-    )
-
-
-def test_nothing_unusual(measured):
-    numbers = {"params/embed": Statistics(-1.0, 2.0, 0.5, 0.1, 0, 0)}
-    assert lines_of(replace(measured, statistics=numbers), 100)[-1] == (
-        "nothing unusual: no NaN, no inf, no array of zeros, no mixed dtypes"
-    )
+def test_what_could_not_be_read_and_nothing_unusual(measured):
+    numbers = {
+        "step": Unread("it is\x1b gone", damaged=True),
+        "params/embed": Statistics(-1.0, 2.0, 0.5, 0.1, 0, 0),
+    }
+    lines = lines_of(replace(measured, statistics=numbers), 100)
+    assert lines[1] == "step          scalar i64        not read: it is\\x1b gone"
+    assert lines[-1] == "nothing unusual: no NaN, no inf, no array of zeros, no mixed dtypes"
 
 
 def test_unusual_leaves_are_folded_and_only_the_first_are_listed(measured):

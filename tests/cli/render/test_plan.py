@@ -1,5 +1,6 @@
 """Plans and results as people see them, to the character, at a width of 100 columns."""
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -65,22 +66,21 @@ WIDE = (
 
 def test_a_diff(tower):
     assert diff(tower) == TOWER
-
-
-def test_the_step_and_the_item_of_a_source_are_shown(plain):
-    chosen = replace(plain, inputs=(replace(plain.inputs[0], step=10, item="st\x1bate"),))
-    assert "source       /ckpt/source  (orbax, step 10, item st\\x1bate, 100 leaves)" in diff(chosen)
-
-
-def test_what_is_too_long_for_a_line_is_parted_between_its_columns(tower):
+    assert WIDE in diff(tower, width=160)
     text = diff(tower, width=50)
     assert NARROW in text
     rows = text.split("\n\n")[1].split("\n")
     assert max(map(len, rows)) <= 50
 
 
-def test_where_there_is_room_each_row_is_one_line(tower):
-    assert WIDE in diff(tower, width=160)
+def test_the_source_and_the_destination_are_shown_with_step_and_item(plain):
+    assert "destination" not in diff(plain)
+    item = ChosenDestination("new\x1b", "orbax", 10, "state")
+    source = replace(plain.inputs[0], step=10, item="st\x1bate")
+    assert diff(replace(plain, inputs=(source,), destination=item)).split("\n")[1:3] == [
+        "source       /ckpt/source  (orbax, step 10, item st\\x1bate, 100 leaves)",
+        "destination  new\\x1b  (orbax, step 10, item state)",
+    ]
 
 
 def test_subtrees(make_plan, tower):
@@ -102,35 +102,21 @@ def test_subtrees(make_plan, tower):
     )
 
 
-def test_bytes_of_a_subtree_with_mirrors_are_its_own():
-    row = Row("dropped", "a/…", (), 1, 2, 0, "f32", 3 * 2048, RuleRef("rules[0]", 4), "drop", ("mu", "nu"))
-    (line,) = render_plan.row_lines([row], 100, False)
-    assert line.plain.endswith("  2 leaves, f32, 2.00 KiB, also in mu and nu  rules[0], line 4")
-
-
-def test_verbose_lists_what_is_kept(tower):
+def test_verbose_lists_what_is_kept_and_full_every_key(tower):
     lines = diff(tower, verbose=True).split("\n")
-    assert [line for line in lines if line.startswith("kept")] == [
-        "kept         step                                        f32[]"
-    ]
-    assert "kept         1 leaf, 4 B" not in lines
-
-
-def test_full_lists_every_key(tower):
+    kept = "kept         step                                        f32[]"
+    assert [line for line in lines if line.startswith("kept")] == [kept]
     text = diff(tower, full=True)
     assert "renamed      params/layer_17/mlp/wi → model/block_17/mlp/wi/kernel\n" in text
     assert "{0..47}/mlp" not in text
     assert text.count("renamed      ") == 48
 
 
-def test_a_plan_without_changes(plain):
+def test_a_plan_without_changes_and_one_without_leaves(make_plan, plain):
     assert diff(plain).endswith(
         "\n\nkept         1 leaf, 64 B\n\n100 leaves → 1: 1 kept\n"
         "64 B computed, 64 B to read, peak memory 64.0 MiB"
     )
-
-
-def test_a_plan_without_leaves(make_plan):
     assert "100 leaves → 0: nothing" in diff(make_plan())
 
 
@@ -149,35 +135,21 @@ def test_many_sources_are_cut_short_without_full(make_plan, tower):
 
 
 def test_the_last_line_of_apply(tower):
-    counts = "done  1 kept, 48 renamed, 1 transformed, 1 added, 1 DEFAULTED, 4 DROPPED"
-    assert last_lines(tower, 2.5, "/out\x1b", 120) == [
-        f"{counts} · 1.50 GiB in 2.50 s (615 MiB/s) · /out\\x1b"
-    ]
-    assert last_lines(tower, 0.25, "/out", 120) == [f"{counts} · 1.50 GiB in 0.25 s · /out"]
-    assert last_lines(tower, 0.25, "/out", 80) == [f"{counts} ·", "    1.50 GiB in 0.25 s · /out"]
+    """The speed is that of what was written."""
 
+    def last_lines(seconds: float, width: int, links: int = 0) -> list[str]:
+        costs = replace(tower.costs, bytes_linked=links, bytes_computed=(3 << 29) - links)
+        plan = replace(tower, costs=costs) if links else tower
+        result = Result(plan, seconds, "/out\x1b")
+        return [line.plain for line in render_plan.result_lines(result, width)]
 
-def last_lines(plan, seconds: float, destination: str, width: int) -> list[str]:
-    return [line.plain for line in render_plan.result_lines(Result(plan, seconds, destination), width)]
-
-
-def test_the_speed_is_that_of_what_was_written(tower):
-    linked, all_linked = (
-        replace(tower, costs=replace(tower.costs, bytes_linked=links, bytes_computed=(3 << 29) - links))
-        for links in (1 << 30, 3 << 29)
-    )
-    assert last_lines(linked, 2, "/out", 200)[0].endswith(
-        " · 1.50 GiB in 2.00 s (written at 256 MiB/s) · /out"
-    )
-    assert last_lines(all_linked, 2, "/out", 200)[0].endswith(" · 1.50 GiB in 2.00 s · /out")
-
-
-def test_the_destination_is_shown(tower):
-    item = ChosenDestination("new\x1b", "orbax", 10, "state")
-    assert diff(replace(tower, destination=item)).split("\n")[3] == (
-        "destination  new\\x1b  (orbax, step 10, item state)"
-    )
-    assert "destination" not in diff(tower)
+    counts = "done  1 kept, 48 renamed, 1 transformed, 1 added, 1 DEFAULTED, 4 DROPPED ·"
+    assert last_lines(2.5, 120) == [f"{counts} 1.50 GiB in 2.50 s (615 MiB/s) · /out\\x1b"]
+    assert last_lines(0.25, 120) == [f"{counts} 1.50 GiB in 0.25 s · /out\\x1b"]
+    assert last_lines(0.25, 80) == [counts, "    1.50 GiB in 0.25 s · /out\\x1b"]
+    linked = f"{counts} 1.50 GiB in 2.00 s"
+    assert last_lines(2, 200, 1 << 30) == [f"{linked} (written at 256 MiB/s) · /out\\x1b"]
+    assert last_lines(2, 200, 3 << 29) == [f"{linked} · /out\\x1b"]
 
 
 @pytest.mark.parametrize("width", [60, 80])
@@ -189,19 +161,35 @@ def test_nothing_below_the_diff_is_wider_than_the_terminal(tower, width):
     assert not any(line.endswith(("peak", "GiB to")) for line in lines)
 
 
-def test_a_row_of_averages():
-    row = Row("transformed", "params/…", ("*:params/…",), 1, 53, 3, "f32", 96, RuleRef("rules[0]", 4), "")
-    row = replace(row, also=("opt/mu", "opt/nu"), averaged=True)
-    (line,) = render_plan.row_lines([row], 100, False)
-    assert line.plain == (
-        "averaged     params/…                  53 leaves, f32 (3 → 1), also in mu and nu  rules[0], line 4"
-    )
+RULE = RuleRef("rules[0]", 4)
+MIRRORS = ("opt/mu", "opt/nu")
+SLOTS = ("v", "v_col", "v_row")
 
 
-def test_slots_of_other_shapes_are_told():
-    row = Row("renamed", "t/b", ("a",), 12, 1, 1, "bf16[6,20]", 96, RuleRef("rules[0]", 4))
-    (line,) = render_plan.row_lines([replace(row, other_shapes=("v", "v_col", "v_row"))], 120, False)
-    assert "12 × bf16[6,20], also in v, v_col and v_row (other shapes or dtypes)  rules[0]" in line.plain
+@pytest.mark.parametrize(
+    ("row", "words"),
+    [
+        (  # bytes of a subtree with mirrors are its own
+            Row("dropped", "a/…", (), 1, 2, 0, "f32", 3 * 2048, RULE, "drop", MIRRORS),
+            ["DROPPED", "a/…", "2 leaves, f32, 2.00 KiB, also in mu and nu"],
+        ),
+        (
+            Row("transformed", "p/…", ("*:p/…",), 1, 53, 3, "f32", 96, RULE, also=MIRRORS, averaged=True),
+            ["averaged", "p/…", "53 leaves, f32 (3 → 1), also in mu and nu"],
+        ),
+        (
+            Row("renamed", "t/b", ("a",), 12, 1, 1, "bf16[6,20]", 96, RULE, other_shapes=SLOTS),
+            ["renamed", "a → t/b", "12 × bf16[6,20], also in v, v_col and v_row (other shapes or dtypes)"],
+        ),
+        (
+            Row("transformed", "step", ("step",), 1, 1, 1, "i32[]", 4, RULE, "value replaced"),
+            ["transformed", "step", "i32[], value replaced"],
+        ),
+    ],
+)
+def test_a_row(row, words):
+    (line,) = render_plan.row_lines([row], 140, False)
+    assert re.split(" {2,}", line.plain) == [*words, "rules[0], line 4"]
 
 
 def test_every_fate_has_a_style_and_a_place_in_the_order(make_plan):
@@ -223,17 +211,18 @@ def test_params_are_shown_with_where_they_come_from(make_plan):
         "             d=1  (default: config.json has no `d`)",
         "             e=2  (default)",
     ]
+    assert diff(replace(make_plan(), params=params), width=40).split("\n")[3:5] == [
+        "             heads=8 ← n_head,",
+        "             k=true  (config\\x1b.json)",
+    ]
 
 
-def test_the_ways_of_the_bytes_are_told(make_plan):
+def test_the_ways_of_the_bytes_are_told_and_what_hard_links_would_save(make_plan):
     costs = Costs(600 << 10, 100 << 10, 200 << 10, 300 << 10, 650 << 10, 1 << 20, 50 << 10)
-    assert diff(replace(make_plan(), costs=costs)).split("\n")[-1] == ("    peak memory 1.00 MiB")
-    assert diff(replace(make_plan(), costs=costs)).split("\n")[-2] == (
-        "100 KiB linked, 200 KiB copied, 300 KiB computed, 50.0 KiB unused in linked files, 650 KiB to read,"
-    )
-
-
-def test_what_hard_links_would_save_is_told_where_there_is_something(make_plan):
+    assert diff(replace(make_plan(), costs=costs)).split("\n")[-2:] == [
+        "100 KiB linked, 200 KiB copied, 300 KiB computed, 50.0 KiB unused in linked files, 650 KiB to read,",
+        "    peak memory 1.00 MiB",
+    ]
     costs = Costs(600 << 10, 0, 600 << 10, 0, 600 << 10, 0, 0, 400 << 10)
     assert diff(replace(make_plan(), costs=costs)).split("\n")[-1] == (
         "600 KiB copied (-v says why), 600 KiB to read, peak memory 0 B"
@@ -268,35 +257,11 @@ def test_versions_that_restore_the_result_are_the_last_line_with_v(make_plan):
     assert "restorable" not in diff(plan)
 
 
-def test_params_are_parted_between_their_values(make_plan):
-    params = (
-        ParamValue("heads", 4, ParamSource.CONFIG, "n_head", "config.json"),
-        ParamValue("layers", 12, ParamSource.CONFIG, "n_layer", "config.json"),
-        ParamValue("tied", True, ParamSource.CONFIG, "tied", "config.json"),
-    )
-    plan = replace(make_plan(), params=params)
-    lines = list(render_plan._param_lines(plan, 50))
-    assert [line.plain for line in lines] == [
-        "params       heads=4 ← n_head,",
-        "             layers=12 ← n_layer,",
-        "             tied=true  (config.json)",
-    ]
-    assert lines[-1].spans[-1].style == "dim"
-    (line,) = render_plan._param_lines(plan, 90)
-    assert line.plain.endswith("layers=12 ← n_layer, tied=true  (config.json)")
-
-
 def test_what_a_row_says_besides_its_keys_is_dim_on_every_line():
-    row = Row("renamed", "b" * 30, ("a" * 30,), 1, 1, 1, "f32[8]", 32, RuleRef("rules[0]", 4))
+    row = Row("renamed", "b" * 30, ("a" * 30,), 1, 1, 1, "f32[8]", 32, RULE)
     first, second = render_plan.row_lines([row], 80, False)
     assert (first.plain[13], second.plain.strip(), str(second.spans[-1].style)) == (
         "a",
         "f32[8]  rules[0], line 4",
         "dim",
     )
-
-
-def test_a_replaced_value_is_told():
-    row = Row("transformed", "step", ("step",), 1, 1, 1, "i32[]", 4, RuleRef("rules[0]", 4), "value replaced")
-    (line,) = render_plan.row_lines([row], 100, False)
-    assert line.plain.split("  ")[-2:] == ["i32[], value replaced", "rules[0], line 4"]

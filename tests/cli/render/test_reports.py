@@ -4,6 +4,7 @@ import json
 import os
 import signal
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,6 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-import ckpt_surgery
 from ckpt_surgery import Plan, Result
 from ckpt_surgery.cli.render.reports import (
     CHANGES,
@@ -47,17 +47,11 @@ def context() -> Any:
         yield context
 
 
-def test_a_plan_is_kept_for_the_end_of_the_program(
-    report: Callable[..., Report], tower: Plan, context: click.Context
+def test_a_plan_is_printed_and_kept_for_the_end_of_the_program(
+    report: Callable[..., Report], tower: Plan, capsys: pytest.CaptureFixture[str], context: click.Context
 ) -> None:
     report().planned(tower)
     assert context.meta["plan"] is tower
-
-
-def test_full_reaches_the_diff(
-    report: Callable[..., Report], tower: Plan, capsys: pytest.CaptureFixture[str]
-) -> None:
-    report().planned(tower)
     assert "block_{0..47}" in capsys.readouterr().out
     report(full=True).planned(tower)
     assert "block_17" in capsys.readouterr().out
@@ -126,14 +120,10 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_without_the_variable_there_is_no_file(monkeypatch: pytest.MonkeyPatch) -> None:
-    for value in (None, ""):
-        monkeypatch.delenv(SUMMARY_VARIABLE) if value is None else monkeypatch.setenv(SUMMARY_VARIABLE, value)
-        assert summary_file() is None
-
-
-@pytest.fixture(autouse=True)
-def variable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(SUMMARY_VARIABLE, "")
+    assert summary_file() is None
+    monkeypatch.delenv(SUMMARY_VARIABLE)
+    assert summary_file() is None
 
 
 def test_a_plan_and_a_run_are_added_one_after_the_other(here: Path) -> None:
@@ -153,17 +143,11 @@ def test_a_plan_and_a_run_are_added_one_after_the_other(here: Path) -> None:
     assert applied.startswith(f"{title}\n\n{done}")
 
 
-def test_no_text_has_a_meaning_in_markdown(here: Path) -> None:
-    name = here / "<b>*x*|.yaml"
-    name.write_text("version: 1\n")
-    plan = ckpt_surgery.plan(name, "m.safetensors")
+def test_no_text_has_a_meaning_in_markdown_and_a_long_diff_is_cut_at_a_line(tower: Plan) -> None:
+    plan = replace(tower, recipe="<b>*x*|.yaml")
     text = markdown(plan, "kept  ```x")
     assert "&lt;b&gt;\\*x\\*\\|.yaml</code>\n" in text
     assert "\n````text\nkept  ```x\n````\n" in text
-
-
-def test_a_long_diff_is_cut_at_a_line(here: Path) -> None:
-    plan = ckpt_surgery.plan(here / "a_b.yaml", "m.safetensors")
     text = markdown(plan, "\n".join(["x" * 99] * (MOST_CHARACTERS // 50)))
     assert MOST_CHARACTERS - 200 < len(text) < MOST_CHARACTERS + 1000
     assert f"\n{'x' * 99}\n…\n```\n" in text
@@ -191,13 +175,10 @@ def test_a_failure_is_added_with_the_text_that_is_printed(here: Path, command: l
     assert text.count("````" if "```" in problem else "```") == 2  # what is quoted ends no block
 
 
-def test_a_summary_that_cannot_be_written_hides_no_failure(here: Path) -> None:
+def test_a_summary_that_cannot_be_written_hides_no_failure_and_other_commands_add_none(here: Path) -> None:
     done = run("plan", "a_b.yaml", "gone.safetensors", GITHUB_STEP_SUMMARY=str(here))
     assert done.exit_code == 2
     assert "gone.safetensors" in done.stderr
     assert "summary of the step" in done.stderr
-
-
-def test_other_commands_add_nothing(here: Path) -> None:
     run("inspect", "gone.safetensors", GITHUB_STEP_SUMMARY=str(here / "summary.md"))
     assert not (here / "summary.md").exists()
