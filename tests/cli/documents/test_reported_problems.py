@@ -31,7 +31,6 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "bad.yaml").write_text(BAD)
     (tmp_path / "ok.yaml").write_text("version: 1\n")
-    (tmp_path / "unused.yaml").write_text("version: 1\nrules: [{match: b, optional: true}]\n")
     save_file({"a": np.zeros(3, np.float32)}, tmp_path / "m.safetensors")
     return tmp_path
 
@@ -45,57 +44,52 @@ OF_BAD = [
     problem("CS010", "unknown field `mtach`; did you mean `match`?", "bad.yaml", 3, 6),
     problem("CS023", "the key has an empty component here", "bad.yaml", 4, 23),
 ]
-NO_DESTINATION = "no destination is given"
 NO_SUCH_OPTION = NoSuchOption("--zzz").format_message()  # other versions of click word it in other ways
-MISSING = "m.npz does not exist"
+MISSING = [problem("CS070", "m.npz does not exist", hint="Check the path.")]
 
 
 @pytest.mark.parametrize(
-    ("arguments", "exit_code", "problems"),
+    ("line", "exit_code", "problems"),
     [
-        (["plan", "bad.yaml", "m.safetensors", "--json"], 2, OF_BAD),
-        (["plan", "bad.yaml", "m.safetensors", "--json", "-", "--detailed-exitcode"], 1, OF_BAD),
-        (["plan", "bad.yaml", "m.safetensors", "--report-format=json"], 2, OF_BAD),
-        (["apply", "bad.yaml", "m.safetensors", "out.npz", "--json=-"], 2, OF_BAD),
-        (["inspect", "m.npz", "--json"], 2, [problem("CS070", MISSING, hint="Check the path.")]),
-        (["diff", "m.npz", "m.npz", "--json"], 2, [problem("CS070", MISSING, hint="Check the path.")]),
-        (["verify", "m.npz", "--json"], 2, [problem("CS070", MISSING, hint="Check the path.")]),
-        (["convert", "m.npz", "out", "--json"], 2, [problem("CS070", MISSING, hint="Check the path.")]),
-        (
-            ["apply", "m.json", "--json"],
-            2,
-            [problem("CS070", NO_DESTINATION, hint="Name the directory or file to write.")],
-        ),
-        (["convert", "--json", "--zzz"], 2, [problem("CS070", NO_SUCH_OPTION)]),
-        (["nope", "--json"], 2, [problem("CS070", "Not a command: `nope`")]),
+        ("plan bad.yaml m.safetensors --json", 2, OF_BAD),
+        ("plan bad.yaml m.safetensors --json - --detailed-exitcode", 1, OF_BAD),
+        ("plan bad.yaml m.safetensors --report-format=json", 2, OF_BAD),
+        ("apply bad.yaml m.safetensors out.npz --json=-", 2, OF_BAD),
+        ("inspect m.npz --json", 2, MISSING),
+        ("diff m.npz m.npz --json", 2, MISSING),
+        ("verify m.npz --json", 2, MISSING),
+        ("convert m.npz out --json", 2, MISSING),
+        ("convert --json --zzz", 2, [problem("CS070", NO_SUCH_OPTION)]),
+        ("nope --json", 2, [problem("CS070", "Not a command: `nope`")]),
     ],
-    ids=lambda value: " ".join(value) if isinstance(value, list) and isinstance(value[0], str) else None,
 )
 def test_with_json_an_error_is_a_document_on_stdout(
-    here: Path, arguments: list[str], exit_code: int, problems: list[dict[str, Any]]
+    here: Path, line: str, exit_code: int, problems: list[dict[str, Any]]
 ) -> None:
-    done = run(*arguments)
+    done = run(*line.split())
     assert done.exit_code == exit_code
     assert json.loads(done.stdout) == {"schema": 1, "error": {"exit_code": exit_code, "problems": problems}}
     assert "Error: " in done.stderr
 
 
-def test_a_bug_is_a_document_as_well(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inspecting, "inspect", lambda *_, **__: 1 / 0)
+@pytest.mark.parametrize(
+    ("error", "exit_code", "code", "message"),
+    [
+        (ZeroDivisionError("by zero"), 1, "CS078", "internal error: ZeroDivisionError: by zero"),
+        (KeyboardInterrupt(), 130, "CS077", "interrupted"),
+    ],
+)
+def test_a_bug_and_an_interruption_are_documents_as_well(
+    monkeypatch: pytest.MonkeyPatch, error: BaseException, exit_code: int, code: str, message: str
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr(inspecting, "inspect", fail)
     done = run("inspect", "m.safetensors", "--json")
-    error = json.loads(done.stdout)["error"]
-    assert (done.exit_code, error["exit_code"], error["problems"][0]["code"]) == (1, 1, "CS078")
-    assert error["problems"][0]["message"] == "internal error: ZeroDivisionError: division by zero"
-
-
-def test_an_interruption_is_a_document_as_well(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted(*_: object, **__: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(inspecting, "inspect", interrupted)
-    done = run("inspect", "m.safetensors", "--json")
-    assert done.exit_code == 130
-    assert json.loads(done.stdout)["error"]["problems"] == [problem("CS077", "interrupted")]
+    assert done.exit_code == exit_code
+    (told,) = json.loads(done.stdout)["error"]["problems"]
+    assert (told["code"], told["message"]) == (code, message)
 
 
 def test_without_json_and_with_a_file_stdout_has_nothing(here: Path) -> None:
@@ -133,16 +127,14 @@ def test_warnings_of_lint_are_in_every_format(here: Path) -> None:
     (entry,) = document["warnings"]
     assert (done.exit_code, "error" in document) == (0, False)
     assert (entry["path"], entry["line"], entry["column"]) == ("forgets.yaml", 4, 27)
+    beside = json.loads(run("lint", "bad.yaml", "forgets.yaml", "--format", "json").stdout)
+    assert (beside["warnings"], beside["error"]["exit_code"]) == ([entry], 2)
     done = run("lint", "forgets.yaml", "--format", "github")
     assert (done.exit_code, done.stdout.count("\n")) == (0, 1)
     assert done.stdout.startswith("::warning file=forgets.yaml,line=4,col=27,")
-    done = run("lint", "forgets.yaml", "--format", "sarif")
-    (log,) = json.loads(done.stdout)["runs"]
-    assert (done.exit_code, log["invocations"][0]["executionSuccessful"]) == (0, True)
+    (log,) = json.loads(run("lint", "forgets.yaml", "--format", "sarif").stdout)["runs"]
+    assert log["invocations"][0]["executionSuccessful"]
     assert [result["level"] for result in log["results"]] == ["warning"]
-    done = run("lint", "bad.yaml", "forgets.yaml", "--format", "json")
-    document = json.loads(done.stdout)
-    assert (done.exit_code, len(document["warnings"])) == (2, 1)
 
 
 GITHUB = """\
@@ -183,24 +175,18 @@ def test_problems_as_sarif(here: Path) -> None:
     assert done.stderr.startswith("recipe ")
 
 
-def test_a_plan_as_json(here: Path) -> None:
-    done = run("plan", "ok.yaml", "m.safetensors", "--report-format", "json")
-    assert done.stdout == run("plan", "ok.yaml", "m.safetensors", "--json").stdout
-
-
-def test_two_documents_on_stdout_are_refused(here: Path) -> None:
-    done = run("plan", "ok.yaml", "m.safetensors", "--report-format", "sarif", "--json")
-    assert done.exit_code == 2
-    assert done.stderr == (
+def test_the_format_of_a_report(here: Path) -> None:
+    plan = ("plan", "ok.yaml", "m.safetensors")
+    assert run(*plan, "--report-format", "json").stdout == run(*plan, "--json").stdout
+    both = run(*plan, "--report-format", "sarif", "--json")
+    assert both.exit_code == 2
+    assert both.stderr == (
         "Error: --json and --report-format sarif would both be written to stdout\n"
         "  Name a file for one of them: --json FILE.\n"
     )
-
-
-def test_the_format_of_a_report_is_not_that_of_a_checkpoint(here: Path) -> None:
-    done = run("plan", "ok.yaml", "m.safetensors", "--format", "github")
-    assert done.exit_code == 2
-    assert "`github` is the format of a report: --report-format github" in done.stderr
+    of_checkpoints = run(*plan, "--format", "github")
+    assert of_checkpoints.exit_code == 2
+    assert "`github` is the format of a report: --report-format github" in of_checkpoints.stderr
 
 
 @pytest.mark.parametrize(
@@ -240,24 +226,19 @@ def test_texts_are_printable_and_hints_name_options() -> None:
 # --- workflow commands -----------------------------------------------------------------------------------
 
 
-def test_an_error_has_its_place_and_its_code_as_title() -> None:
-    one = ReportedProblem("it is wrong", Code.TEMPLATE, "Make it right.", "r.yaml", 3, 5, 9)
-    assert workflow_commands([one]) == (
-        "::error file=r.yaml,line=3,col=5,endColumn=9,title=CS023::it is wrong%0AMake it right.\n"
-    )
-
-
-def test_what_has_a_meaning_is_escaped_in_texts_and_in_properties() -> None:
-    one = ReportedProblem("50%, a: b\r\n::error::c", Code.YAML, None, "a,b:c%\n.yaml")
-    assert workflow_commands([one]) == (
-        "::error file=a%2Cb%3Ac%25%0A.yaml,title=CS002::50%25, a: b%0D%0A::error::c\n"
-    )
-
-
-def test_a_warning_has_no_code() -> None:
-    assert workflow_commands([ReportedProblem("beware"), ReportedProblem("again", path="r.yaml")]) == (
-        "::warning title=ckpt-surgery::beware\n::warning file=r.yaml,title=ckpt-surgery::again\n"
-    )
+def test_workflow_commands_have_place_and_code_and_are_escaped() -> None:
+    problems = [
+        ReportedProblem("it is wrong", Code.TEMPLATE, "Make it right.", "r.yaml", 3, 5, 9),
+        ReportedProblem("50%, a: b\r\n::error::c", Code.YAML, None, "a,b:c%\n.yaml"),
+        ReportedProblem("beware"),
+        ReportedProblem("again", path="r.yaml"),
+    ]
+    assert workflow_commands(problems).splitlines() == [
+        "::error file=r.yaml,line=3,col=5,endColumn=9,title=CS023::it is wrong%0AMake it right.",
+        "::error file=a%2Cb%3Ac%25%0A.yaml,title=CS002::50%25, a: b%0D%0A::error::c",
+        "::warning title=ckpt-surgery::beware",
+        "::warning file=r.yaml,title=ckpt-surgery::again",
+    ]
 
 
 PROBLEMS = [
@@ -273,11 +254,12 @@ def run_of(problems: list[ReportedProblem], exit_code: int = 2) -> dict[str, Any
     assert document["version"] == "2.1.0"
     assert document["$schema"].endswith("/sarif-2.1.0.json")
     (run,) = document["runs"]
-    assert isinstance(run, dict)
-    return run
+    assert run["invocations"] == [{"executionSuccessful": exit_code == 0, "exitCode": exit_code}]
+    return dict(run)
 
 
 def test_the_program_and_the_rules_that_are_broken() -> None:
+    assert run_of([], 0)["results"] == []
     driver = run_of(PROBLEMS)["tool"]["driver"]
     assert (driver["name"], driver["version"]) == ("ckpt-surgery", VERSION)
     assert [(rule["id"], rule["name"]) for rule in driver["rules"]] == [
@@ -293,32 +275,20 @@ def test_the_program_and_the_rules_that_are_broken() -> None:
 
 def test_every_result_has_a_message_and_its_rule() -> None:
     run = run_of(PROBLEMS)
-    rules = run["tool"]["driver"]["rules"]
-    results = run["results"]
-    assert [result["message"]["text"] for result in results] == [
-        *("second\nDo it.", "first", "of no place", "a warning")
-    ]
+    rules, results = run["tool"]["driver"]["rules"], run["results"]
+    texts = ["second\nDo it.", "first", "of no place", "a warning"]
+    assert [result["message"]["text"] for result in results] == texts
     assert [result["level"] for result in results] == ["error", "error", "error", "warning"]
     assert [result.get("ruleId") for result in results] == ["CS023", "CS002", "CS023", None]
     assert all(rules[r["ruleIndex"]]["id"] == r["ruleId"] for r in results if "ruleId" in r)
 
 
 def test_places_are_uris_and_regions() -> None:
+    region = {"startLine": 3, "startColumn": 5, "endColumn": 9}
     second, first, nowhere, warning = run_of(PROBLEMS)["results"]
     assert second["locations"] == [
-        {
-            "physicalLocation": {
-                "artifactLocation": {"uri": "a%20b/r.yaml"},
-                "region": {"startLine": 3, "startColumn": 5, "endColumn": 9},
-            }
-        }
+        {"physicalLocation": {"artifactLocation": {"uri": "a%20b/r.yaml"}, "region": region}}
     ]
     assert first["locations"][0]["physicalLocation"]["artifactLocation"] == {"uri": "file:///abs/r.yaml"}
     assert "locations" not in nowhere
     assert warning["locations"] == [{"physicalLocation": {"artifactLocation": {"uri": "r.yaml"}}}]
-
-
-def test_whether_the_run_succeeded() -> None:
-    assert run_of([], 0)["invocations"] == [{"executionSuccessful": True, "exitCode": 0}]
-    assert run_of(PROBLEMS)["invocations"] == [{"executionSuccessful": False, "exitCode": 2}]
-    assert run_of([], 0)["results"] == []
