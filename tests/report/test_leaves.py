@@ -8,18 +8,13 @@ from ckpt_surgery.core.arrays import ArraySpec
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.report.leaves import describe, short_spec
-from tests.support.leaves import array_leaf
-
-BF16 = np.dtype(ml_dtypes.bfloat16)
-
-
-F32 = np.dtype(np.float32)
+from tests.support.leaves import leaf
 
 
 @pytest.mark.parametrize(
     ("dtype", "text"),
     [
-        (BF16, "bf16[2,8]"),
+        (ml_dtypes.bfloat16, "bf16[2,8]"),
         (np.float32, "f32[2,8]"),
         (np.int8, "i8[2,8]"),
         (np.uint16, "u16[2,8]"),
@@ -34,17 +29,14 @@ def test_short_spec(dtype, text):
 
 
 @pytest.mark.parametrize(
-    ("leaf", "text"),
+    ("described", "text"),
     [
-        (array_leaf("k", ()), "f32[]"),
-        (Leaf(Key.parse("k"), LeafKind.SCALAR, ArraySpec((), np.dtype(np.int64))), "scalar i64"),
-        (Leaf(Key.parse("k"), LeafKind.STRING, string="x"), "string"),
+        (leaf("k", "float32[]"), "f32[]"),
+        (leaf("k", "scalar:int64"), "scalar i64"),
+        (leaf("k", "string"), "string"),
         (Leaf(Key.parse("k"), LeafKind.EMPTY, empty="Dict"), "empty Dict"),
-        (
-            Leaf(Key.parse("k"), LeafKind.PRNG_KEY, ArraySpec((2,), np.dtype(np.uint32)), prng_impl="rbg"),
-            "prng_key(rbg) u32[2]",
-        ),
+        (leaf("k", "prng_key"), "prng_key(threefry2x32) u32[2]"),
     ],
 )
-def test_describe(leaf, text):
-    assert describe(leaf) == text
+def test_describe(described, text):
+    assert describe(described) == text

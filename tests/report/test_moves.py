@@ -2,6 +2,7 @@
 
 from collections import Counter
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -26,14 +27,12 @@ def found(*moves: tuple[str | None, str | None, str | None]) -> list[Subtree]:
     return subtrees(made, [tuple(one.split("/")) for one in dict.fromkeys(sum(sources, ()))])
 
 
-def test_a_renamed_subtree() -> None:
+def test_what_was_renamed_dropped_or_kept_as_a_whole() -> None:
     assert found(("h/1/q", "x/0/q", "r"), ("h/1/k/w", "x/0/k/w", "r"), ("z", "z", "k")) == [
         Subtree("h/1", ("x/0",), (0, 1), (("q",), ("k", "w"))),
         Subtree("z", ("z",), (2,), ((),)),
     ]
-
-
-def test_what_was_dropped_and_what_stayed() -> None:
+    assert found((None, "opt/mu", "d")) == [Subtree(None, ("opt/mu",), (0,), ((),))]
     assert found(
         (None, "opt/mu", "d"), (None, "opt/nu/w", "d"), ("p/a", "p/a", "k"), ("p/b", "p/b", "k")
     ) == [
@@ -42,30 +41,21 @@ def test_what_was_dropped_and_what_stayed() -> None:
     ]
 
 
-def test_one_leaf_is_no_subtree() -> None:
-    assert found((None, "opt/mu", "d")) == [Subtree(None, ("opt/mu",), (0,), ((),))]
-
-
-def test_a_leaf_that_went_elsewhere_parts_a_subtree() -> None:
-    moves = [("h/a/x", "o/a/x", "r"), ("h/a/y", "o/a/y", "r"), ("h/b/x", "o/b/x", "r"), (None, "o/b/y", "d")]
-    assert [(one.key, *one.sources) for one in found(*moves)] == [
-        ("h/a", "o/a"),
-        ("h/b/x", "o/b/x"),
-        (None, "o/b/y"),
-    ]
-
-
-def test_a_leaf_that_came_from_elsewhere_parts_a_subtree() -> None:
-    moves = [("h/x", "o/x", "r"), ("h/y", "o/y", "r"), ("h/z", "z", "r")]
-    assert [one.key for one in found(*moves)] == ["h/x", "h/y", "h/z"]
-
-
-def test_another_rule_parts_a_subtree() -> None:
-    assert [one.key for one in found(("h/x", "o/x", "r"), ("h/y", "o/y", "s"))] == ["h/x", "h/y"]
-
-
-def test_what_is_shown_leaf_by_leaf_is_in_no_subtree() -> None:
-    assert [one.key for one in found(("h/x", "o/x", None), ("h/y", "o/y", None))] == ["h/x", "h/y"]
+@pytest.mark.parametrize(
+    ("moves", "keys"),
+    [
+        ([("h/x", "o/x", "r"), ("h/y", "o/y", "r"), ("h/z", "z", "r")], ["h/x", "h/y", "h/z"]),
+        (
+            [("h/a/x", "o/a/x", "r"), ("h/a/y", "o/a/y", "r"), ("h/b", "o/b/x", "r"), (None, "o/b/y", "d")],
+            ["h/a", "h/b", None],
+        ),
+        ([("h/x", "o/x", "r"), ("h/y", "o/y", "s")], ["h/x", "h/y"]),
+        ([("h/x", "o/x", None), ("h/y", "o/y", None)], ["h/x", "h/y"]),
+    ],
+    ids=["one came from elsewhere", "one went elsewhere", "another rule", "shown leaf by leaf"],
+)
+def test_what_parts_a_subtree(moves: list[tuple[str | None, str, str | None]], keys: list[str]) -> None:
+    assert [one.key for one in found(*moves)] == keys
 
 
 @examples(300)
@@ -125,9 +115,7 @@ def test_what_keeps_its_key_is_mirrored_where_a_rename_is() -> None:
 def test_the_trees_are_named_that_differ() -> None:
     pairs = [("params/params/h", "params/params/x", "r"), ("opt/nu/params/h", "opt/nu/params/x", "r")]
     assert mirrors(pairs) == [(0, ("opt/nu",))]
-
-
-def test_keys_without_a_common_beginning_are_no_mirrors() -> None:
+    # Keys without a common beginning are no mirrors.
     assert mirrors([("a", "b", "r"), ("c", "b", "r"), ("a", "b", "r")]) == [(0, ()), (1, ()), (2, ())]
 
 

@@ -7,8 +7,6 @@ import numpy as np
 import pytest
 
 from ckpt_surgery.core.documents import plain
-from ckpt_surgery.core.keys import Key
-from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.functions.arrays import Apply, Read
 from ckpt_surgery.functions.create import Full, InPlaceOf
 from ckpt_surgery.functions.dtypes import Cast
@@ -16,16 +14,10 @@ from ckpt_surgery.functions.reductions import ListReduction
 from ckpt_surgery.language.params import ParamSource, ParamValue
 from ckpt_surgery.planner.entries import RuleRef
 from ckpt_surgery.planner.plan import Costs, Dropped, Fate, Input, Plan, Step, Transfer
-from ckpt_surgery.planner.plan_json import counts
-from ckpt_surgery.report.plan import (
-    Totals,
-    has_changes,
-    plan_rows,
-    totals,
-)
+from ckpt_surgery.report.plan import Totals, has_changes, plan_rows, totals
 from ckpt_surgery.report.results import plan_document
 from tests.support.documents import plan_json
-from tests.support.leaves import array_leaf
+from tests.support.leaves import array_leaf, leaf
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
 F32 = np.dtype(np.float32)
@@ -70,22 +62,22 @@ def test_rows_say_where_a_value_is_replaced():
 
 
 @pytest.mark.parametrize(
-    "other",
+    ("other", "keys"),
     [
-        step("w_1", Fate.RENAMED, [("source", "v_1")], FIRST),
-        step("w_1", Fate.TRANSFORMED, [("source", "v_1")], SECOND),
-        step("w_1", Fate.TRANSFORMED, [("source", "u_1")], FIRST),
-        step("w_1", Fate.TRANSFORMED, [("source", "v_1")], FIRST, array_leaf("w_1", (3, 2))),
-        step("w_1", Fate.TRANSFORMED, [("source", "v_1")], FIRST, array_leaf("w_1", dtype=BF16)),
-        step("w_1", Fate.TRANSFORMED, [("source", "v_1")], FIRST, Leaf(Key.parse("w_1"), LeafKind.STRING)),
+        (step("w_1", Fate.TRANSFORMED, [("source", "v_1")], FIRST), ["w_{0,1}"]),
+        (step("w_1", Fate.RENAMED, [("source", "v_1")], FIRST), ["w_0", "w_1"]),
+        (step("w_1", Fate.TRANSFORMED, [("source", "v_1")], SECOND), ["w_0", "w_1"]),
+        (step("w_1", Fate.TRANSFORMED, [("source", "u_1")], FIRST), ["w_0", "w_1"]),
+        *(
+            (step("w_1", Fate.TRANSFORMED, [("source", "v_1")], FIRST, one), ["w_0", "w_1"])
+            for one in (array_leaf("w_1", (3, 2)), array_leaf("w_1", dtype=BF16), leaf("w_1", "string"))
+        ),
     ],
-    ids=["fate", "rule", "source", "shape", "dtype", "kind"],
+    ids=["same", "fate", "rule", "source", "shape", "dtype", "kind"],
 )
-def test_rows_differ_where_leaves_do(other):
+def test_rows_differ_where_leaves_do(other, keys):
     one = step("w_0", Fate.TRANSFORMED, [("source", "v_0")], FIRST)
-    assert [row.key for row in plan_rows(a_plan([one, other]))] == ["w_0", "w_1"]
-    same = step("w_1", Fate.TRANSFORMED, [("source", "v_1")], FIRST)
-    assert [row.key for row in plan_rows(a_plan([one, same]))] == ["w_{0,1}"]
+    assert [row.key for row in plan_rows(a_plan([one, other]))] == keys
 
 
 def test_many_to_one_counts_what_is_gathered():
@@ -93,15 +85,12 @@ def test_many_to_one_counts_what_is_gathered():
     assert (row.key, row.sources, row.count, row.gathers) == ("w", ("l_{0..3}",), 1, 4)
 
 
-def test_sources_are_named_where_there_are_several():
+def test_sources_are_named_where_there_are_several_and_the_target_always():
     steps = [step("w", Fate.TRANSFORMED, [("base", "w"), ("lora", "w/a")], FIRST)]
     gone = [Dropped("lora", array_leaf("x"), None, "no output uses it")]
     rows = plan_rows(a_plan(steps, gone, ("base", "lora")))
     assert rows[0].sources == ("base:w", "lora:w/a")
     assert rows[1].key == "lora:x"
-
-
-def test_the_target_is_always_named():
     steps = [step("w", Fate.DEFAULTED, [("target", "w")])]
     assert plan_rows(a_plan(steps, names=("source", "target")))[0].sources == ("target:w",)
 
@@ -118,44 +107,19 @@ def test_dropped_leaves_come_last_with_their_reason():
     ]
 
 
-def test_full_rows_are_not_folded():
-    steps = [step(f"w_{i}", Fate.KEPT, [("source", f"w_{i}")]) for i in range(3)]
-    assert [row.key for row in plan_rows(a_plan(steps), full=True)] == ["w_0", "w_1", "w_2"]
-
-
-@pytest.mark.parametrize(
-    ("steps", "dropped", "changed"),
-    [
-        ([step("w", Fate.KEPT)], [], False),
-        ([], [], False),
-        ([step("w", Fate.RENAMED)], [], True),
-        ([step("w", Fate.KEPT)], [Dropped("source", array_leaf("x"), None, "drop")], True),
-    ],
-    ids=["kept", "nothing", "renamed", "dropped"],
-)
-def test_has_changes(steps, dropped, changed):
-    assert has_changes(a_plan(steps, dropped)) is changed
-
-
-def test_counts():
-    steps = [step("a", Fate.KEPT), step("b", Fate.ADDED), step("c", Fate.ADDED)]
-    assert counts(a_plan(steps, [Dropped("source", array_leaf("x"), None, "drop")])) == {
-        "kept": 1,
-        "renamed": 0,
-        "transformed": 0,
-        "defaulted": 0,
-        "added": 2,
-        "dropped": 1,
-    }
+def test_a_plan_has_changes_unless_all_is_kept():
+    kept, gone = step("w", Fate.KEPT), Dropped("source", array_leaf("x"), None, "drop")
+    assert not has_changes(a_plan([]))
+    assert not has_changes(a_plan([kept]))
+    assert has_changes(a_plan([kept], [gone]))
+    assert has_changes(a_plan([step("w", Fate.RENAMED)]))
 
 
 def test_totals_count_the_sources_without_the_target():
-    steps = [step("a", Fate.KEPT), step("b", Fate.ADDED)]
-    found = totals(
-        a_plan(steps, [Dropped("base", array_leaf("x"), None, "drop")], ("base", "lora", "target"))
-    )
-    assert (found.before, found.after) == (14, 2)
-    assert found == Totals(14, 2, counts(a_plan(steps, [Dropped("base", array_leaf("x"), None, "drop")])))
+    steps = [step("a", Fate.KEPT), step("b", Fate.ADDED), step("c", Fate.ADDED)]
+    gone = [Dropped("base", array_leaf("x"), None, "drop")]
+    by_fate = {"kept": 1, "renamed": 0, "transformed": 0, "defaulted": 0, "added": 2, "dropped": 1}
+    assert totals(a_plan(steps, gone, ("base", "lora", "target"))) == Totals(14, 3, by_fate)
 
 
 def test_the_document_of_a_run_is_that_of_its_plan_and_more():
@@ -169,16 +133,10 @@ def test_the_document_of_a_run_is_that_of_its_plan_and_more():
 
 
 def test_plan_json_is_as_documented():
+    leaves = array_leaf("model/w", (2, 2), BF16), leaf("note", "string")
     steps = [
-        step(
-            "model/w",
-            Fate.RENAMED,
-            [("source", "params/w")],
-            FIRST,
-            array_leaf("model/w", (2, 2), BF16),
-            Transfer.LINK,
-        ),
-        step("note", Fate.KEPT, [("source", "note")], None, Leaf(Key.parse("note"), LeafKind.STRING)),
+        step("model/w", Fate.RENAMED, [("source", "params/w")], FIRST, leaves[0], Transfer.LINK),
+        step("note", Fate.KEPT, [("source", "note")], None, leaf("note", "string")),
     ]
     gone = [Dropped("source", array_leaf("opt/x"), RuleRef("rules[3]", 30), "drop")]
     params = [
@@ -279,13 +237,11 @@ def test_renamed_subtrees_and_their_mirrors_are_one_row():
 
 
 def test_a_cast_of_a_subtree_shows_its_dtypes():
+    """Leaves whose shapes change have rows of their own."""
     (row,) = plan_rows(a_plan([cast_of("p/a"), cast_of("p/b", (4,))]))
     assert (row.key, row.spec, row.leaves) == ("p/…", "f32 → bf16", 2)
     (row,) = plan_rows(a_plan([cast_of("p/a")]))
     assert (row.key, row.spec, row.leaves) == ("p/a", "f32[2,3] → bf16[2,3]", 1)
-
-
-def test_leaves_whose_shapes_change_have_rows_of_their_own():
     turned = [replace(cast_of(f"p/{name}"), leaf=array_leaf(f"p/{name}", (3, 2))) for name in "ab"]
     assert [(row.key, row.spec) for row in plan_rows(a_plan(turned))] == [
         ("p/a", "f32[2,3] → f32[3,2]"),
@@ -293,10 +249,10 @@ def test_leaves_whose_shapes_change_have_rows_of_their_own():
     ]
 
 
-@pytest.mark.parametrize("fate", [Fate.DEFAULTED, Fate.ADDED])
-def test_surprises_are_shown_leaf_by_leaf(fate):
-    steps = [step(f"p/{name}", fate, [("target", f"p/{name}")]) for name in "ab"]
-    assert [row.key for row in plan_rows(a_plan(steps))] == ["p/a", "p/b"]
+def test_surprises_are_shown_leaf_by_leaf():
+    for fate in (Fate.DEFAULTED, Fate.ADDED):
+        steps = [step(f"p/{name}", fate, [("target", f"p/{name}")]) for name in "ab"]
+        assert [row.key for row in plan_rows(a_plan(steps))] == ["p/a", "p/b"]
 
 
 def test_averages_of_whole_trees_share_a_row() -> None:
@@ -323,10 +279,10 @@ def test_what_several_sources_lose_shares_a_row() -> None:
     gone = [Dropped(name, array_leaf("step"), FIRST, "drop") for name in ("a", "b", "c", "d", "e")]
     rows = plan_rows(a_plan([], gone, ("a", "b", "c", "d", "e")))
     assert [(row.key, row.count, row.nbytes) for row in rows] == [("a,…,e:step", 5, 5 * 24)]
-    rows = plan_rows(
-        a_plan([], [*gone[:2], Dropped("c", array_leaf("step"), None, "not claimed")], ("a", "b"))
-    )
-    assert [row.key for row in rows] == ["a,b:step", "c:step"]
+    other = Dropped("c", array_leaf("step"), None, "not claimed")
+    assert [row.key for row in plan_rows(a_plan([], [*gone[:2], other], ("a", "b")))] == [
+        *("a,b:step", "c:step")
+    ]
 
 
 def test_added_leaves_of_one_name_share_a_row() -> None:

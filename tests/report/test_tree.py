@@ -1,12 +1,12 @@
 """Totals of subtrees, dtypes and parameters, and the lines of trees."""
 
+from dataclasses import replace
+
 import ml_dtypes
 import numpy as np
 import pytest
 
-from ckpt_surgery.core.arrays import ArraySpec
-from ckpt_surgery.core.keys import Key
-from ckpt_surgery.core.leaves import Leaf, LeafKind
+from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.manifests import Chunk, Codec, Manifest
 from ckpt_surgery.report.leaves import chunks_text, describe, stored_sharding
 from ckpt_surgery.report.tree import (
@@ -36,12 +36,9 @@ def told(lines):
     return [("  " * line.level + line.key, line.total.leaves, line.total.elements) for line in lines]
 
 
-def test_totals():
+def test_totals_and_those_by_dtype_with_the_largest_first():
     assert total_of(LAYERS) == Total(6, 24, 96)
     assert total_of([]) == Total()
-
-
-def test_totals_by_dtype_have_the_largest_first():
     leaves = [array_leaf("a", (3,), np.dtype(ml_dtypes.bfloat16)), *LAYERS]
     assert list(dtype_totals(leaves).items()) == [
         ("float32", DtypeTotal(5, 24, 96)),
@@ -112,15 +109,12 @@ def test_names_are_in_the_order_of_their_numbers():
     assert [one.key.text for one in ordered] == ["l/z", "l_9/a", "l_9/b", "l_10/a"]
 
 
-def stored(key: str, chunks=(1, 3)) -> Leaf:
-    spec = ArraySpec((2, 3), np.dtype(np.float32))
-    manifest = Manifest(
-        spec, chunks, Codec("zstd", tuple(range(len(chunks))), "[]"), {(0, 0): Chunk("d/0", 0, 12)}
-    )
-    return Leaf(Key.parse(key), LeafKind.ARRAY, spec, manifest)
-
-
 def test_leaves_fold_only_what_looks_the_same():
+    def stored(key: str, chunks=(1, 3)) -> Leaf:
+        plain = array_leaf(key)
+        codec = Codec("zstd", (0, 1), "[]")
+        return replace(plain, manifest=Manifest(plain.spec, chunks, codec, {(0, 0): Chunk("d/0", 0, 12)}))
+
     leaves = [stored("l_0"), stored("l_1"), stored("l_2", (2, 3)), array_leaf("l_3")]
     lines = [
         (one.key, one.count, one.total.bytes, chunks_text(one.leaf.manifest)) for one in listing(leaves, {})
@@ -133,18 +127,10 @@ def test_leaves_fold_only_what_looks_the_same():
     assert [line.key for line in listing(leaves, {}, full=True)] == ["l_0", "l_1", "l_2", "l_3"]
 
 
-def test_leaves_are_apart_where_shardings_are():
-    leaves = [
-        array_leaf("l_0", sharding='{"device_str": "cpu:0"}'),
-        array_leaf("l_1", sharding='{"device_str": "cpu:1"}'),
-    ]
-    assert [(one.key, stored_sharding(one.leaf)) for one in listing(leaves, {})] == [
-        ("l_0", "cpu:0"),
-        ("l_1", "cpu:1"),
-    ]
-
-
-def test_leaves_are_apart_where_values_are():
+def test_leaves_are_apart_where_shardings_or_values_are():
+    devices = [array_leaf(f"l_{i}", sharding=f'{{"device_str": "cpu:{i}"}}') for i in range(2)]
+    apart = [(one.key, stored_sharding(one.leaf)) for one in listing(devices, {})]
+    assert apart == [("l_0", "cpu:0"), ("l_1", "cpu:1")]
     leaves = [array_leaf(f"l_{i}", ()) for i in range(3)]
     texts = {"l_0": "= 1", "l_1": "= 1", "l_2": "= 2"}
     assert [(one.key, one.value) for one in listing(leaves, texts)] == [("l_{0,1}", "= 1"), ("l_2", "= 2")]
