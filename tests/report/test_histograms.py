@@ -59,12 +59,9 @@ def test_extremes(numbers, start, width, counts):
     assert (found.start, found.width, found.counts) == (start, width, counts)
 
 
-def test_nothing():
+def test_nothing_and_blocks():
     assert histogram(np.zeros(0)) == NO_VALUES
     assert NO_VALUES + NO_VALUES == NO_VALUES
     assert blocks(NO_VALUES) == ""
-
-
-def test_blocks():
     assert blocks(Histogram(0, 0, (1, 0, 50, 51, 100, 99, 1000))) == "▁ ▁▁▁▁█"
     assert blocks(Histogram(0, 0, (1, 2, 3, 4, 5, 6, 7, 8))) == "▁▂▃▄▅▆▇█"

@@ -72,7 +72,7 @@ def test_every_leaf_of_a_large_one_is_shown_or_counted() -> None:
     assert sum("params/" in line for line in lines) == 20
 
 
-def test_a_plan_shows_the_printed_diff() -> None:
+def test_a_plan_shows_the_printed_diff_with_surprises_last() -> None:
     assert [line.split() for line in repr(small()).splitlines()] == [
         ["<Plan", "3", "leaves", "→", "2:", "1", "kept,", "1", "transformed,", "1", "DROPPED>"],
         ["r.yaml:", "/ckpt/old", "(orbax)"],
@@ -81,21 +81,15 @@ def test_a_plan_shows_the_printed_diff() -> None:
         ["DROPPED", "opt/mu", "f32[50,16]", "rules[2],", "line", "7"],
         ["1.58", "KiB", "linked,", "0", "B", "to", "read,", "peak", "memory", "1.00", "MiB"],
     ]
-
-
-def test_surprises_come_last() -> None:
     _, _, first, *_, last, _ = repr(plan(164)).splitlines()
     assert first.split()[0] == "renamed"
     assert last.split()[0] == "DROPPED"
 
 
-def test_items_that_are_not_written_are_in_it() -> None:
+def test_items_that_are_not_written_are_in_it_and_numbered_warnings() -> None:
     gone = DroppedItem("source", "optimizer", "arrays", 8, "only the item params is written")
-    assert "DROPPED      item optimizer" in repr(plan_of([], dropped_items=(gone,)))
-
-
-def test_warnings_are_numbered() -> None:
-    told = repr(plan_of([], warnings=("one", "two", "three")))
+    told = repr(plan_of([], dropped_items=(gone,), warnings=("one", "two", "three")))
+    assert "DROPPED      item optimizer" in told
     assert told.splitlines()[-1] == "  Warning 1 of 3: one"
 
 
@@ -104,20 +98,14 @@ def test_of_a_listing_a_notebook_shows_the_tree() -> None:
     listed = Inspection("/c", "orbax", None, None, {}, leaves)
     assert [line.split()[0] for line in repr(listed).splitlines()[2:]] == ["a/{0..2}/w", "a/{0..2}/b"]
     assert re.findall("<code>(.*?)</code>", listed._repr_html_()) == ["a/{0..2}", "w", "b"]
-
-
-def test_of_a_large_tree_the_upper_levels_are_shown() -> None:
-    page = inspection(164)._repr_html_()
+    page = inspection(164)._repr_html_()  # of a large tree, the upper levels
     assert re.findall("<code>(.*?)</code>", page) == ["params", *(f"{word(i)}/…" for i in range(7))]
 
 
-def test_a_comparison_says_what_differs() -> None:
+def test_a_comparison_says_what_differs_or_that_nothing_does() -> None:
     lines = repr(difference(6)).splitlines()
     assert lines[0] == "<Difference different: 3 only in A, 1 only in B, 3 changed; 3 leaves in both>"
     assert [line[:12].strip() for line in lines[1:]] == [*["only in A"] * 3, "only in B", *["changed"] * 3]
-
-
-def test_one_without_differences_says_so() -> None:
     leaves = by_key(*leaves_of(6))
     assert repr(diff_trees(leaves, leaves)) == "<Difference same: keys, kinds, shapes, dtypes (6 leaves)>"
 
