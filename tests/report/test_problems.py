@@ -1,23 +1,16 @@
 """docs/problems.md: a section for each code, whose examples have exactly this problem."""
 
-import json
 import re
-import shlex
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 import ckpt_surgery
-from ckpt_surgery.core.errors import Problem
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.language.expressions import regexes as patterns
 from ckpt_surgery.report.problems import PAGE, SITE, problem_sections
-from tests.support.command_line import run
-from tests.support.messages import prepare_examples
-from tests.test_docs import ROOT, Block, blocks, commands_of
+from tests.test_docs import ROOT, blocks
 
 pytestmark = pytest.mark.each
 
@@ -30,27 +23,6 @@ TREE = {
     "step": np.zeros((), np.int32),
 }
 """The checkpoint of the examples."""
-
-
-def examples(language: str) -> list[tuple[Code, int, Block]]:
-    """The blocks of code in a language, each with its code and its number within the section."""
-    lines = TEXT.splitlines()
-    counts = dict.fromkeys(Code, 0)
-    found = []
-    for block in blocks(ROOT / PAGE):
-        heading = next(line for line in reversed(lines[: block.line]) if line.startswith("## "))
-        code = Code(heading.split()[1])
-        if block.language == language:
-            found.append((code, counts[code], block))
-        counts[code] += 1
-    return found
-
-
-WRONG = [(code, block) for code, number, block in examples("yaml") if not number]
-MENDED = [(code, block) for code, number, block in examples("yaml") if number]
-
-
-# --- the page ---------------------------------------------------------------------------------------------
 
 
 def test_every_code_has_its_section_in_order() -> None:
@@ -84,57 +56,22 @@ def test_addresses_are_anchors_of_the_site(site: Path) -> None:
     assert {anchor for _, _, anchor in addresses} <= anchors
 
 
-# --- recipes ----------------------------------------------------------------------------------------------
+def examples(code: Code) -> list[str]:
+    """The recipes of a section: the first one has its problem, see tests/test_messages.py."""
+    section = TEXT.partition(f"\n## {code} ")[2].partition("\n## ")[0]
+    return re.findall(r"^```yaml\n(.*?)^```", section, re.MULTILINE | re.DOTALL)
 
 
-def problems_of(recipe: Path, tree: Mapping[str, Any] = TREE) -> tuple[Problem, ...]:
-    ((_, problems),) = ckpt_surgery.lint([recipe])
-    if problems:
-        return problems
-    try:
-        ckpt_surgery.plan(recipe, tree)
-    except ckpt_surgery.SurgeryError as error:
-        return error.problems
-    return ()
+RIGHT = [text for code in Code for text in examples(code)[1:]]
 
 
-@pytest.mark.parametrize(("code", "block"), WRONG)
-def test_the_first_recipe_of_a_section_has_its_problem_and_no_other(
-    code: Code, block: Block, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("recipe", RIGHT, ids=range(len(RIGHT)))
+def test_further_recipes_of_a_section_are_right(recipe: str) -> None:
+    assert ckpt_surgery.plan(recipe, TREE)
+
+
+def test_the_pattern_of_the_page_takes_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(patterns, "REGEX_SECONDS", 0.05)
-    recipe = tmp_path / "recipe.yaml"
-    recipe.write_text(block.text)
-    tree = {"a" * 60 + "!a": np.zeros(1)} if code is Code.SLOW_PATTERN else TREE
-    assert {problem.code for problem in problems_of(recipe, tree)} == {code}
-
-
-@pytest.mark.parametrize(("code", "block"), MENDED)
-def test_further_recipes_of_a_section_are_right(code: Code, block: Block, tmp_path: Path) -> None:
-    recipe = tmp_path / "recipe.yaml"
-    recipe.write_text(block.text)
-    assert problems_of(recipe) == ()
-
-
-# --- commands ---------------------------------------------------------------------------------------------
-
-UNTRIED = {Code.NO_MEMORY, Code.VERIFICATION, Code.STORAGE, Code.INTERRUPTED, Code.INTERNAL}
-"""Need a disk that fails or is full, a small machine, a signal, or a bug."""
-COMMANDS = [(code, block) for code, _, block in examples("console") if code not in UNTRIED]
-
-
-@pytest.fixture
-def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A directory with everything that the examples name."""
-    monkeypatch.chdir(tmp_path)
-    prepare_examples(Path())
-
-
-@pytest.mark.usefixtures("files")
-@pytest.mark.parametrize(("code", "block"), COMMANDS)
-def test_the_command_of_a_section_has_its_problem_and_no_other(code: Code, block: Block) -> None:
-    ((line, _),) = commands_of(block)
-    program, *arguments = shlex.split(line)
-    done = run(*arguments, "--json")
-    assert (program, done.exit_code != 0) == ("ckpt-surgery", True)
-    assert {problem["code"] for problem in json.loads(done.stdout)["error"]["problems"]} == {code}
+    with pytest.raises(ckpt_surgery.SurgeryError) as caught:
+        ckpt_surgery.plan(examples(Code.SLOW_PATTERN)[0], {"a" * 60 + "!a": np.zeros(1)})
+    assert [problem.code for problem in caught.value.problems] == [Code.SLOW_PATTERN]

@@ -21,6 +21,7 @@ problems.txt are called by a code: what is given is the first example of its sec
 """
 
 import contextlib
+import json
 import os
 import re
 import shlex
@@ -86,6 +87,13 @@ class Case:
             error = self.error()
             said = f"{'' if self.is_recipe else f'{type(error).__name__}: '}{error}"
         return said.replace(os.getcwd(), "HERE")
+
+    def codes(self) -> set[str]:
+        """The codes of all problems that are reported."""
+        if not self.given.startswith(COMMAND):
+            return {problem.code for problem in self.error().problems}
+        done = command_line.run(*shlex.split(self.given.removeprefix(COMMAND)), "--json")
+        return {problem["code"] for problem in json.loads(done.stdout)["error"]["problems"]}
 
     def error(self) -> SurgeryError:
         try:
