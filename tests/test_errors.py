@@ -40,7 +40,7 @@ def test_no_error_is_forgotten() -> None:
     assert all(getattr(ckpt_surgery, name) is getattr(errors, name) for name in public)
 
 
-def test_ipython_shows_the_message_alone() -> None:
+def test_ipython_shows_the_message_and_notes_alone() -> None:
     """IPython prints what `_render_traceback_` returns, if there is one, and keeps the traceback."""
     with pytest.raises(UsageError) as raised:
         ckpt_surgery.plan({"version": 1, "rulez": []}, "x", step=1, shard_size="much")
@@ -48,9 +48,6 @@ def test_ipython_shows_the_message_alone() -> None:
     assert "\n".join(lines) == str(raised.value)
     assert all("\n" not in line for line in lines)
     assert len(traceback.extract_tb(raised.value.__traceback__)) > 2  # where `%debug` begins
-
-
-def test_ipython_shows_notes_too() -> None:
     error = SurgeryError("one", Problem("two", hint="Do it."))
     error.add_note("and this")
     assert error._render_traceback_() == ["one", "", "two", "  Do it.", "and this"]

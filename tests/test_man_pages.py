@@ -30,10 +30,6 @@ def plain(page: str) -> str:
     return page
 
 
-def test_every_command_has_a_page(pages: dict[str, str]) -> None:
-    assert set(pages) == {"ckpt-surgery.1", *(f"ckpt-surgery-{name}.1" for name in NAMES)}
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_a_page_names_every_option_and_example(name: str, pages: dict[str, str]) -> None:
     command = cli.get_command(CONTEXT, name)
@@ -49,7 +45,8 @@ def test_a_page_names_every_option_and_example(name: str, pages: dict[str, str])
     assert f"\n.SH NAME\nckpt-surgery-{name} - {command.short_help.removesuffix('.')}\n" in page
 
 
-def test_the_page_of_the_program_lists_the_commands(pages: dict[str, str]) -> None:
+def test_every_command_has_a_page_and_that_of_the_program_lists_them(pages: dict[str, str]) -> None:
+    assert set(pages) == {"ckpt-surgery.1", *(f"ckpt-surgery-{name}.1" for name in NAMES)}
     page = plain(pages["ckpt-surgery.1"])
     listed = page.partition("\n.SH COMMANDS\n")[2].partition("\n.SH ")[0]
     assert re.findall(r"^\.TP\n(\w+)$", listed, re.MULTILINE) == NAMES

@@ -34,15 +34,11 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow("runs every command that a picture shows")
-def test_the_stored_pictures_are_current(made: Path) -> None:
+def test_the_stored_pictures_are_current_and_both_schemes_show_the_same(made: Path) -> None:
     names = sorted(path.name for path in made.iterdir())
     assert len(names) == 2 * len(script("pictures").PICTURES)
     for name in names:
         assert text_of(STORED / name) == text_of(made / name), f"{name}: run `make pictures`"
-
-
-@pytest.mark.slow("draws every picture")
-def test_both_schemes_show_the_same(made: Path) -> None:
     for light in made.glob("*-light.svg"):
         dark = light.with_name(light.name.replace("-light", "-dark"))
         assert text_of(light) == text_of(dark)
@@ -63,13 +59,10 @@ def test_the_pictures_show_what_they_are_for(made: Path) -> None:
     assert "\ndone  " in apply
 
 
-def test_a_bar_that_has_gone_is_not_shown() -> None:
-    bar = "\x1b[?25l━━━ reading 4 B of 2 MiB\x1b[2K━━━ reading 2 MiB of 2 MiB\n\x1b[?25h\x1b[1A\x1b[2K"
-    assert script("pictures").BAR.sub("", f"before\n{bar}after\n") == "before\nafter\n"
-
-
-def test_long_lines_break_where_a_terminal_breaks_them() -> None:
+def test_a_bar_that_has_gone_is_not_shown_and_long_lines_break_as_on_a_terminal() -> None:
     pictures = script("pictures")
+    bar = "\x1b[?25l━━━ reading 4 B of 2 MiB\x1b[2K━━━ reading 2 MiB of 2 MiB\n\x1b[?25h\x1b[1A\x1b[2K"
+    assert pictures.BAR.sub("", f"before\n{bar}after\n") == "before\nafter\n"
     line = Text("x" * (2 * pictures.COLUMNS + 3))
     assert [len(row) for row in pictures.wrapped(line)] == [pictures.COLUMNS, pictures.COLUMNS, 3]
     assert [row.plain for row in pictures.wrapped(Text("short"))] == ["short"]

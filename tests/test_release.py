@@ -29,14 +29,11 @@ def destinations(text: str) -> list[str]:
     return re.findall(r"\]\(([^)\s]+)\)", prose) + re.findall(r'(?:src|srcset|href)="([^"]+)"', prose)
 
 
-def test_no_link_of_the_readme_is_relative_on_an_index() -> None:
+def test_links_of_the_readme_are_absolute_on_an_index_and_lead_to_files_here() -> None:
     links = destinations(readme_on_an_index())
     assert len(links) >= 10
     assert [link for link in links if not link.startswith(("https://", "#"))] == []
     assert any(link.endswith(f"/blob/v{VERSION}/LICENSE") for link in links)
-
-
-def test_files_that_the_readme_links_to_exist() -> None:
     links = [link.partition("#")[0] for link in destinations((ROOT / "README.md").read_text())]
     assert [link for link in links if link and "://" not in link and not (ROOT / link).exists()] == []
 
@@ -62,12 +59,9 @@ def pythons(job: dict[str, Any]) -> set[str]:
     return {*matrix["python"], *(one["python"] for one in matrix.get("include", ()))}
 
 
-def test_the_wheel_is_tested_on_every_python_that_the_checkout_is_tested_on() -> None:
+def test_only_what_was_tested_on_every_python_is_published_and_no_password_is_kept() -> None:
     check = yaml.safe_load((ROOT / ".github/workflows/check.yml").read_text())
     assert pythons(RELEASE["jobs"]["test"]) == pythons(check["jobs"]["test"])
-
-
-def test_only_what_was_tested_is_published_and_no_password_is_kept() -> None:
     jobs = RELEASE["jobs"]
     assert jobs["publish"]["needs"] == "test"
     assert jobs["test"]["needs"] == "build"
