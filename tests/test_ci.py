@@ -22,9 +22,6 @@ ACTION = yaml.safe_load((ROOT / "action.yml").read_text())
 PAGE = ROOT / "docs" / "ci.md"
 
 
-Done = subprocess.CompletedProcess[str]
-
-
 @pytest.fixture
 def here(tmp_path: Path) -> Path:
     """A repository with a recipe and a checkpoint, and the programs that the steps call."""
@@ -146,15 +143,12 @@ def test_a_pull_request_is_planned(here: Path) -> None:
 
 
 @pytest.mark.slow("starts programs")
-def test_a_tag_is_applied(here: Path) -> None:
+def test_a_tag_is_applied_unless_the_mode_decides(here: Path) -> None:
     codes, _ = act(here, "tag", recipe="good.yaml", package="none", **NAMES)
     assert codes == {"Lint": 0, "Apply": 0}
     assert load_file(here / "out dir.safetensors")["b x"].tolist() == [0, 1, 2]
     assert (here / "summary.md").read_text().startswith("### ckpt-surgery apply: ")
-
-
-@pytest.mark.slow("starts programs")
-def test_the_mode_decides_where_it_is_given(here: Path) -> None:
+    (here / "out dir.safetensors").unlink()
     assert "Plan" in act(here, "tag", recipe="good.yaml", mode="plan", **NAMES)[0]
     assert "Apply" in act(here, "branch", recipe="good.yaml", mode="apply", **NAMES)[0]
 
@@ -181,16 +175,11 @@ def test_a_pull_request_has_one_comment_for_each_recipe(here: Path, comments: An
     act(here, event="pull_request", recipe="good.yaml", **NAMES | {"destination": "$(touch hacked)"})
     assert len(comments()) == 3
     assert not (here / "hacked").exists()
-
-
-@pytest.mark.slow("starts programs")
-def test_a_comment_of_somebody_else_is_left_alone(here: Path, comments: Any) -> None:
+    # A comment of somebody else is left alone.
+    mine = ["somebody", f"{first.splitlines()[0]} mine"]
+    (here / "bin" / "comments.json").write_text(json.dumps([mine]))
     act(here, event="pull_request", recipe="good.yaml", **NAMES)
-    marker = comments()[1][1].splitlines()[0]
-    (here / "bin" / "comments.json").write_text(json.dumps([["somebody", f"{marker} mine"]]))
-    act(here, event="pull_request", recipe="good.yaml", **NAMES)
-    assert comments()[0] == ["somebody", f"{marker} mine"]
-    assert len(comments()) == 2
+    assert (comments()[0], len(comments())) == (mine, 2)
 
 
 @pytest.mark.slow("starts programs")
@@ -232,12 +221,9 @@ def test_a_long_plan_fits_into_a_comment(here: Path, comments: Any) -> None:
     assert 50_000 < len(comments()[1][1].encode()) < 65_536
 
 
-def test_no_input_is_a_part_of_a_script() -> None:
+def test_every_input_is_on_the_page_and_in_no_script() -> None:
     """A branch or a path may be called `$(…)`: the shell sees inputs as variables only."""
     assert not [step["name"] for step in ACTION["runs"]["steps"] if "${{" in step["run"]]
-
-
-def test_the_page_has_every_input() -> None:
     documented = re.findall(r"^\| `(\w+)` \|", PAGE.read_text(), re.MULTILINE)
     assert sorted(documented) == sorted(ACTION["inputs"])
 
@@ -254,8 +240,8 @@ def test_the_hook_lints_the_files_it_is_given(here: Path) -> None:
 
 
 def test_the_workflows_of_the_page_are_yaml_and_name_options_that_exist() -> None:
-    workflows = [yaml.safe_load(block.text) for block in blocks(PAGE) if block.language == "text"]
-    hook, github, gitlab = workflows
+    texts = [block.text for block in blocks(PAGE) if block.language == "text"]
+    hook, github, gitlab = map(yaml.safe_load, texts)
     assert hook["repos"][0]["hooks"][0]["id"] == "ckpt-surgery-lint"
     (*_, step) = github["jobs"]["checkpoint"]["steps"]
     assert set(step["with"]) <= set(ACTION["inputs"])

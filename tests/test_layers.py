@@ -177,8 +177,10 @@ def imports_between(texts: Mapping[str, str]) -> list[Import]:
     return [found for file, text in texts.items() for found in imports_in(text, file, texts)]
 
 
-def lines(wrong: Iterable[object]) -> str:
-    return "\n".join(map(str, wrong))
+def assert_none(wrong: Iterable[object]) -> None:
+    """Fail with a line for each thing that is wrong."""
+    told = "\n".join(map(str, wrong))
+    assert not told, told
 
 
 # --- 1: wings ---------------------------------------------------------------------------------------------
@@ -191,10 +193,8 @@ def test_every_module_has_a_wing() -> None:
 @pytest.mark.parametrize("wing", MAY_IMPORT)
 def test_wings_import_only_what_they_may(wing: str) -> None:
     allowed = {*MAY_IMPORT[wing], wing}
-    wrong = [
-        i for i in all_imports() if wing_of(i.file) == wing and i.ours and wing_of(i.target) not in allowed
-    ]
-    assert not wrong, lines(wrong)
+    own = [i for i in all_imports() if wing_of(i.file) == wing and i.ours]
+    assert_none(i for i in own if wing_of(i.target) not in allowed)
 
 
 def calls_upwards(texts: Mapping[str, str]) -> dict[str, set[str]]:
@@ -218,21 +218,17 @@ def test_importing_a_wing_imports_no_more_of_the_package() -> None:
     """Nothing is loaded unasked: `--help` must not wait for NumPy, nor one format for the others."""
     packages = {file for file in TEXTS if file.endswith("/__init__.py") and file.count("/") == 1}
     assert {"cli/__init__.py", "core/__init__.py"} <= packages
-    wrong = [i for i in all_imports() if i.file in packages and i.ours and i.at_top]
-    assert not wrong, lines(wrong)
+    assert_none(i for i in all_imports() if i.file in packages and i.ours and i.at_top)
 
 
 @pytest.mark.parametrize("module", sorted(WITHOUT_RUNS))
 def test_what_writes_no_checkpoint_reaches_no_lock(module: str) -> None:
-    reached, pending = set[str](), [f"api/{module}.py"]
-    assert pending[0] in TEXTS
-    while pending:
-        file = pending.pop()
-        if file not in reached:
-            reached.add(file)
-            pending += [i.target for i in all_imports() if i.file == file and i.ours]
-    assert LOCKS in TEXTS
-    assert LOCKS not in reached
+    arrows: dict[str, set[str]] = defaultdict(set)
+    for i in all_imports():
+        if i.ours:
+            arrows[i.file].add(i.target)
+    assert {LOCKS, f"api/{module}.py"} <= set(TEXTS)
+    assert LOCKS not in reachable(f"api/{module}.py", arrows)
 
 
 # --- 2 and 3: places --------------------------------------------------------------------------------------
@@ -248,19 +244,15 @@ def too_long(texts: Mapping[str, str]) -> list[str]:
     return [f"{file} has {count} lines" for file, count in found.items() if count > LONGEST_FILE]
 
 
-def modules_by_folder(texts: Mapping[str, str]) -> Counter[str]:
-    paths = [PurePosixPath(file) for file in texts]
-    return Counter(path.parent.as_posix() for path in paths if path.name != "__init__.py")
-
-
 def crowded(texts: Mapping[str, str]) -> list[str]:
     """Folders with more modules than they may have."""
-    counts = modules_by_folder(texts).items()
-    return [f"{name} has {count} modules" for name, count in counts if count > MOST_MODULES]
+    paths = [PurePosixPath(file) for file in texts]
+    counts = Counter(path.parent.as_posix() for path in paths if path.name != "__init__.py")
+    return [f"{name} has {count} modules" for name, count in counts.items() if count > MOST_MODULES]
 
 
-def test_no_module_is_loose() -> None:
-    assert loose(TEXTS) == []
+def test_no_module_is_loose_no_file_long_and_no_folder_crowded() -> None:
+    assert_none([*loose(TEXTS), *too_long(TEXTS), *crowded(TEXTS)])
 
 
 def shared_names(texts: Mapping[str, str]) -> list[str]:
@@ -273,14 +265,6 @@ def shared_names(texts: Mapping[str, str]) -> list[str]:
 def test_few_names_stand_for_several_classes() -> None:
     assert shared_names({"a": "class A: ...", "b": "class A: ...\nclass B: ..."}) == ["A"]
     assert len(shared_names(TEXTS)) <= MOST_SHARED_NAMES, shared_names(TEXTS)
-
-
-def test_no_file_is_long() -> None:
-    assert too_long(TEXTS) == []
-
-
-def test_no_folder_is_crowded() -> None:
-    assert crowded(TEXTS) == []
 
 
 def long_calls(texts: Mapping[str, str], public: Container[str]) -> list[str]:
@@ -301,7 +285,7 @@ def parameters(arguments: ast.arguments) -> int:
 
 
 def test_functions_take_few_arguments() -> None:
-    assert long_calls(TEXTS, ckpt_surgery.__all__) == []
+    assert_none(long_calls(TEXTS, ckpt_surgery.__all__))
 
 
 # --- 4: circles -------------------------------------------------------------------------------------------
@@ -371,73 +355,55 @@ def test_no_folders_are_in_a_circle(depth: int) -> None:
 
 def test_no_module_hands_on_what_another_defines() -> None:
     """`from … import x as x` says that whoever imports this module may take `x` from here."""
-    told = [
-        f"{path.relative_to(PACKAGE)}:{node.lineno} hands on {alias.name}"
-        for path in FILES
-        for node in ast.walk(ast.parse(path.read_text()))
+    assert_none(
+        f"{file}:{node.lineno} hands on {alias.name}"
+        for file, text in TEXTS.items()
+        for node in ast.walk(ast.parse(text))
         if isinstance(node, ast.Import | ast.ImportFrom)
         for alias in node.names
         if alias.asname == alias.name
-    ]
-    assert told == []
+    )
 
 
 @pytest.mark.parametrize("library", HOME)
 def test_libraries_stay_where_they_belong(library: str) -> None:
-    wrong = [
-        i
-        for i in all_imports()
-        if not i.ours and i.target == library and wing_of(i.file) not in HOME[library]
-    ]
-    assert not wrong, lines(wrong)
+    of_library = [i for i in all_imports() if not i.ours and i.target == library]
+    assert_none(i for i in of_library if wing_of(i.file) not in HOME[library])
 
 
 def test_heavy_libraries_are_imported_inside_functions() -> None:
-    wrong = [
-        i
-        for i in all_imports()
-        if not i.ours and i.target in HEAVY and i.at_top and MADE_FOR.get(i.file) != i.target
-    ]
-    assert not wrong, lines(wrong)
+    heavy = [i for i in all_imports() if not i.ours and i.target in HEAVY and i.at_top]
+    assert_none(i for i in heavy if MADE_FOR.get(i.file) != i.target)
 
 
 def test_tests_import_what_is_slow_inside_functions() -> None:
     files = {path.relative_to(TESTS).as_posix(): path.read_text() for path in TESTS.rglob("*.py")}
-    wrong = [
+    assert_none(
         f"{file} imports {name}"
         for file, text in files.items()
-        if not file.startswith(WITH_TORCH) and not file.startswith("data/")
+        if not file.startswith((*WITH_TORCH, "data/"))
         for node, at_top in statements(ast.parse(text), True)
         for name in imported_names(node)
         if at_top and name.split(".")[0] in SLOW_TO_IMPORT
-    ]
-    assert not wrong, lines(wrong)
+    )
 
 
 # --- formats ----------------------------------------------------------------------------------------------
 
-OF_FORMATS = sorted((PACKAGE / "formats").rglob("*.py"))
-FORMATS = {path.parent.name for path in OF_FORMATS if path.parent.parent == PACKAGE / "formats"} - {"shared"}
+OF_FORMATS = {file: text for file, text in TEXTS.items() if file.startswith("formats/")}
+FORMATS = {file.split("/")[1] for file in OF_FORMATS if file.count("/") == 2} - {"shared"}
 
 
-def formats_imported(path: Path) -> Iterator[str]:
-    """The folders of formats that a module imports from."""
-    for node in ast.walk(ast.parse(path.read_text())):
-        for name in imported_names(node):
-            parts = name.split(".")
-            if parts[:2] == ["ckpt_surgery", "formats"] and len(parts) > 2 and parts[2] in FORMATS:
-                yield parts[2]
+def format_of(file: str) -> str | None:
+    """The format whose folder a module lies in."""
+    folders = file.split("/")[:-1]
+    return folders[1] if len(folders) > 1 and folders[0] == "formats" and folders[1] in FORMATS else None
 
 
 def test_a_format_imports_no_other_format() -> None:
-    wrong = [
-        f"{path.relative_to(PACKAGE)} imports of the format {name}"
-        for path in OF_FORMATS
-        for name in formats_imported(path)
-        if name != path.parent.name
-    ]
     assert len(FORMATS) >= 9
-    assert not wrong, "\n".join(wrong)
+    of_formats = [i for i in all_imports() if i.file in OF_FORMATS and format_of(i.target)]
+    assert_none(i for i in of_formats if format_of(i.target) != format_of(i.file))
 
 
 TOUCHES_DISK = {
@@ -466,16 +432,8 @@ def calls_to_disk(tree: ast.AST) -> list[str]:
 
 
 def test_only_storage_looks_at_files_for_formats() -> None:
-    wrong = [
-        f"{path.relative_to(PACKAGE)}:{call}"
-        for path in OF_FORMATS
-        if not path.as_posix().endswith(tuple(WRITES))
-        for call in calls_to_disk(ast.parse(path.read_text()))
-    ]
-    assert not wrong, "\n".join(wrong)
-
-
-def test_calls_to_the_disk_are_found() -> None:
+    readers = {file: text for file, text in OF_FORMATS.items() if not file.endswith(tuple(WRITES))}
+    assert_none(f"{file}:{call}" for file, text in readers.items() for call in calls_to_disk(ast.parse(text)))
     code = "def f(p):\n    with open(p) as file: pass\n    return os.path.isdir(p) or Path(p).exists()"
     assert calls_to_disk(ast.parse(code)) == ["2: open", "3: os.path.isdir", "3: Path(p).exists"]
 
