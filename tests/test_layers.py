@@ -126,7 +126,7 @@ def wing_of(file: str) -> str:
 def imports_in(text: str, file: str, modules: Iterable[str]) -> Iterator[Import]:
     """The imports in the text of a module; `modules` are the paths of all modules of the package."""
     known = set(modules)
-    for node, at_top in statements(ast.parse(text), True):
+    for node, at_top in statements(parsed(text), True):
         for name in imported_names(node):
             first = name.split(".")[0]
             ours = first == "ckpt_surgery"
@@ -164,6 +164,7 @@ def imported_names(node: ast.AST) -> list[str]:
     return []
 
 
+parsed = cache(ast.parse)
 FILES = sorted(PACKAGE.rglob("*.py"))
 TEXTS = {path.relative_to(PACKAGE).as_posix(): path.read_text() for path in FILES}
 
@@ -201,7 +202,7 @@ def calls_upwards(texts: Mapping[str, str]) -> dict[str, set[str]]:
     """The functions that modules use through `from_above`, by module."""
     found: dict[str, set[str]] = defaultdict(set)
     for file, text in texts.items():
-        for node in ast.walk(ast.parse(text)):
+        for node in ast.walk(parsed(text)):
             if isinstance(node, ast.Call) and ast.unparse(node.func) == "from_above":
                 found[file].add(":".join(ast.literal_eval(argument) for argument in node.args))
     return dict(found)
@@ -257,7 +258,7 @@ def test_no_module_is_loose_no_file_long_and_no_folder_crowded() -> None:
 
 def shared_names(texts: Mapping[str, str]) -> list[str]:
     """Names of classes that stand for several classes."""
-    nodes = (node for text in texts.values() for node in ast.walk(ast.parse(text)))
+    nodes = (node for text in texts.values() for node in ast.walk(parsed(text)))
     counts = Counter(node.name for node in nodes if isinstance(node, ast.ClassDef))
     return sorted(name for name, count in counts.items() if count > 1)
 
@@ -273,7 +274,7 @@ def long_calls(texts: Mapping[str, str], public: Container[str]) -> list[str]:
         f"{file}: {node.name} has {count} parameters"
         for file, text in texts.items()
         if wing_of(file) in SHORT_CALLS
-        for node in ast.walk(ast.parse(text))
+        for node in ast.walk(parsed(text))
         if isinstance(node, ast.FunctionDef) and node.name not in public
         if (count := parameters(node.args)) > MOST_PARAMETERS
     ]
@@ -358,7 +359,7 @@ def test_no_module_hands_on_what_another_defines() -> None:
     assert_none(
         f"{file}:{node.lineno} hands on {alias.name}"
         for file, text in TEXTS.items()
-        for node in ast.walk(ast.parse(text))
+        for node in ast.walk(parsed(text))
         if isinstance(node, ast.Import | ast.ImportFrom)
         for alias in node.names
         if alias.asname == alias.name
@@ -382,7 +383,7 @@ def test_tests_import_what_is_slow_inside_functions() -> None:
         f"{file} imports {name}"
         for file, text in files.items()
         if not file.startswith((*WITH_TORCH, "data/"))
-        for node, at_top in statements(ast.parse(text), True)
+        for node, at_top in statements(parsed(text), True)
         for name in imported_names(node)
         if at_top and name.split(".")[0] in SLOW_TO_IMPORT
     )
@@ -433,7 +434,7 @@ def calls_to_disk(tree: ast.AST) -> list[str]:
 
 def test_only_storage_looks_at_files_for_formats() -> None:
     readers = {file: text for file, text in OF_FORMATS.items() if not file.endswith(tuple(WRITES))}
-    assert_none(f"{file}:{call}" for file, text in readers.items() for call in calls_to_disk(ast.parse(text)))
+    assert_none(f"{file}:{call}" for file, text in readers.items() for call in calls_to_disk(parsed(text)))
     code = "def f(p):\n    with open(p) as file: pass\n    return os.path.isdir(p) or Path(p).exists()"
     assert calls_to_disk(ast.parse(code)) == ["2: open", "3: os.path.isdir", "3: Path(p).exists"]
 

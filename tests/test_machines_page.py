@@ -72,17 +72,13 @@ def test_the_job_array_of_slurm(here: Path) -> None:
     assert shell(first, here).returncode == 0
     commit = re.search(r'--wrap "(.*)"', last)
     assert commit is not None
+    given = {"SLURM_ARRAY_TASK_COUNT": "3", "SLURM_CPUS_PER_TASK": "1"}
     for number in range(2):
-        given = {
-            "SLURM_ARRAY_TASK_ID": str(number),
-            "SLURM_ARRAY_TASK_COUNT": "3",
-            "SLURM_CPUS_PER_TASK": "1",
-        }
-        done = shell(script, here, **given)
+        done = shell(script, here, SLURM_ARRAY_TASK_ID=str(number), **given)
         assert done.returncode == 0, done.stderr
     early = shell(commit[1], here)
     assert (early.returncode, "2/3" in early.stderr) == (1, True)
-    assert shell(script, here, **{**given, "SLURM_ARRAY_TASK_ID": "2"}).returncode == 0
+    assert shell(script, here, SLURM_ARRAY_TASK_ID="2", **given).returncode == 0
     assert shell(commit[1], here).returncode == 0
     check(here)
 

@@ -45,17 +45,10 @@ def test_buttons_copy_commands_alone(site: Path) -> None:
         checked += len(expected)
     assert checked > 50
 
-
-@pytest.mark.slow("builds the site")
-def test_every_console_of_the_site_has_what_it_copies(site: Path) -> None:
-    """Those of pages that are made of other files, too."""
+    # Those of pages that are made of other files, too.
     for path in site.rglob("*.html"):
         for opening in re.findall(r'<div class="language-console[^>]*>', path.read_text()):
             assert re.search(r' data-copy="[^"$][^"]*"', opening), path.name
-
-
-@pytest.mark.slow("builds the site")
-def test_the_theme_copies_what_the_pages_say(site: Path) -> None:
     (bundle,) = site.glob("assets/javascripts/bundle*.js")
     assert 'closest("[data-copy]")' in bundle.read_text()
 
@@ -64,7 +57,7 @@ def test_the_theme_copies_what_the_pages_say(site: Path) -> None:
 
 
 @pytest.mark.slow("builds the site")
-def test_the_overview_lists_every_page_in_its_order(site: Path) -> None:
+def test_the_overview_lists_every_page_in_its_order_and_what_there_is_to_write(site: Path) -> None:
     text = (site / "llms.txt").read_text()
     assert text.startswith("# ckpt-surgery\n\n> ")
     links = re.findall(r"^- \[[^\]]+\]\(([^)]+\.html)\): (.+)$", text, re.MULTILINE)
@@ -76,10 +69,7 @@ def test_the_overview_lists_every_page_in_its_order(site: Path) -> None:
         assert re.search(r"[.?]$", sentence), link
         assert not re.search(r"\]\(|^[#|<]", sentence), link
 
-
-@pytest.mark.slow("builds the site")
-def test_the_overview_has_commands_fields_and_functions(site: Path) -> None:
-    text = (site / "llms.txt").read_text()
+    # Commands, fields and functions:
     for name in cli.list_commands(click.Context(cli)):
         assert re.search(rf"^- `{PROGRAM} {name} .*`: \S", text, re.MULTILINE), name
     rule = schema()["$defs"]["Rule"]["properties"]

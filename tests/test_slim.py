@@ -250,11 +250,15 @@ def test_what_is_written_other_libraries_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow("starts programs that lack a library")
-def test_every_layout_of_orbax_is_read_and_rewritten(
+def test_every_layout_and_dtype_of_orbax_is_read_and_rewritten(
     tmp_path: Path, checkpoint: Callable[[str], Path]
 ) -> None:
     layouts = [name for name in checkpoints.LAYOUTS if name != "processes"]
-    converted(tmp_path, {checkpoint(name): tmp_path / name for name in layouts})
+    tree = {name: np.zeros(3).astype(checkpoints.dtype(name)) for name in checkpoints.DTYPES}
+    checkpoints.save_pytree(tmp_path / "dtypes", tree)
+    made = {checkpoint(name): tmp_path / name for name in layouts}
+    converted(tmp_path, {**made, tmp_path / "dtypes": tmp_path / "new"})
+    assert_same(checkpoints.restored(tmp_path / "new"), tree)
     for name in layouts:
         strings = name in checkpoints.WITH_STRINGS
         assert_same(checkpoints.restored_by_all(tmp_path / name, strings), checkpoints.expected(strings))
@@ -264,14 +268,6 @@ def test_every_layout_of_orbax_is_read_and_rewritten(
 
 def sharding_of(path: Path) -> Any:
     return json.loads((path / "_sharding").read_text())
-
-
-@pytest.mark.slow("starts programs that lack a library")
-def test_every_dtype_and_random_key_of_orbax_is_rewritten(tmp_path: Path) -> None:
-    tree = {name: np.zeros(3).astype(checkpoints.dtype(name)) for name in checkpoints.DTYPES}
-    checkpoints.save_pytree(tmp_path / "old", tree)
-    converted(tmp_path, {tmp_path / "old": tmp_path / "new"})
-    assert_same(checkpoints.restored(tmp_path / "new"), tree)
 
 
 # --- what needs a missing library -----------------------------------------------------------------
@@ -285,9 +281,13 @@ def test_every_dtype_and_random_key_of_orbax_is_rewritten(tmp_path: Path) -> Non
         ("explain initialized.yaml old head", 2),
         ("apply hooked.yaml old out --allow-hooks", 2),
         ("apply hooked-later.yaml old out --allow-hooks", 1),
+        ("apply p.json out", 2),  # a plan that was saved elsewhere
+        ("apply p.json out --shard 1/2", 2),
     ],
 )
 def test_a_command_says_what_to_install(line: str, code: int, here: Path) -> None:
+    if "p.json" in line:
+        ckpt_surgery.plan(here / "initialized.yaml", here / "old", dst=here / "out", out=here / "p.json")
     done = run(here, line)
     assert_tells(done.stderr)
     assert done.returncode == code
@@ -297,17 +297,7 @@ def test_a_command_says_what_to_install(line: str, code: int, here: Path) -> Non
 def assert_tells(text: str) -> None:
     assert text.count("jax") >= 2
     assert text.count("`pip install jax`") == 1
-    assert "Traceback" not in text
-    assert "internal error" not in text
-
-
-def test_a_plan_that_was_saved_elsewhere_says_what_to_install(here: Path) -> None:
-    ckpt_surgery.plan(here / "initialized.yaml", here / "old", dst=here / "out", out=here / "p.json")
-    for line in ("apply p.json out", "apply p.json out --shard 1/2"):
-        done = run(here, line)
-        assert_tells(done.stderr)
-        assert "not a plan" not in done.stderr
-        assert done.returncode == 2
+    assert not re.search("Traceback|internal error|not a plan", text)
 
 
 CALLS = """
@@ -371,9 +361,7 @@ def test_ci_makes_such_an_installation() -> None:
     assert "make slim" in [step.get("run") for step in jobs["slim"]["steps"]]
     made = subprocess.run(["make", "-n", "slim"], cwd=ROOT, capture_output=True, text=True, check=True)
     assert "--no-deps ." in made.stdout
-    printed = subprocess.run(
-        [sys.executable, ROOT / ".ci" / "slim.py"], capture_output=True, text=True, check=True
-    ).stdout
+    command = [sys.executable, ROOT / ".ci" / "slim.py"]
+    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     assert "tensorstore>=" in printed
-    assert "jax" not in printed
-    assert "orbax" not in printed
+    assert not re.search("jax|orbax", printed)

@@ -22,18 +22,20 @@ rules:
 """
 
 
+PROBE = """
+import os, sys
+os._exit = sys.exit  # which is how the program ends
+try:
+    CODE
+except SystemExit as done:
+    assert not done.code, done.code
+print("\\nmodules:", *sys.modules)
+"""
+
+
 def modules_after(code: str, *arguments: str) -> set[str]:
     """Every module that has been imported once `code` has run in a fresh interpreter."""
-    script = (
-        "import os, sys\n"
-        "os._exit = sys.exit\n"  # which is how the program ends
-        "try:\n"
-        f"    {code}\n"
-        "except SystemExit as done:\n"
-        "    assert not done.code, done.code\n"
-        "print('\\nmodules:', *sys.modules)\n"
-    )
-    command = [sys.executable, "-W", "error", "-c", script, *arguments]
+    command = [sys.executable, "-W", "error", "-c", PROBE.replace("CODE", code), *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     _, told, names = done.stdout.rpartition("modules:")
@@ -73,9 +75,6 @@ def test_what_needs_no_checkpoint_imports_nothing_heavy(line: str) -> None:
 @pytest.mark.parametrize("module", LIBRARY)
 def test_importing_the_library_imports_nothing_heavy(module: str) -> None:
     assert loaded_by(f"import {module}") == set()
-
-
-def test_the_probe_itself() -> None:
     assert loaded_by("import tensorstore") == {"tensorstore"}
 
 
@@ -157,9 +156,8 @@ OFFERED = sorted(formats())
 
 def loaded_formats(code: str) -> set[str]:
     """The modules of the formats that `code` imports, by their names in `ckpt_surgery.formats`."""
-    script = f"import sys\n{code}\nprint(*[n for n in sys.modules if n.startswith('ckpt_surgery.formats.')])"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    return {name.removeprefix("ckpt_surgery.formats.") for name in done.stdout.split()}
+    prefix = "ckpt_surgery.formats."
+    return {name.removeprefix(prefix) for name in modules_after(code) if name.startswith(prefix)}
 
 
 def beyond_detection(loaded: set[str]) -> set[str]:
@@ -185,9 +183,9 @@ def orbax_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_format_loads_its_parts_when_it_is_opened(name: str, orbax_directory: Path, tmp_path: Path) -> None:
     """To ask whether it is a directory's or an archive's takes none; some read a file's first bytes."""
     np.savez(tmp_path / "x", a=np.ones(3))
-    imported = f"from pathlib import Path\nfrom ckpt_surgery.formats.{name} import FORMAT"
+    imported = f"from pathlib import Path; from ckpt_surgery.formats.{name} import FORMAT"
     for path, own in ((orbax_directory, "orbax"), (tmp_path / "x.npz", "npz")):
-        asked = f"{imported}\nassert FORMAT.recognizes(Path({str(path)!r})) == {name == own}"
+        asked = f"{imported}; assert FORMAT.recognizes(Path({str(path)!r})) == {name == own}"
         loaded = loaded_formats(asked)
         assert name in loaded
         assert beyond_detection(loaded) == set()
@@ -196,7 +194,7 @@ def test_a_format_loads_its_parts_when_it_is_opened(name: str, orbax_directory: 
 @pytest.mark.slow("starts a process for each case")
 def test_detection_loads_no_format_that_it_does_not_find(orbax_directory: Path) -> None:
     detected = f"detect_format({str(orbax_directory)!r}).name"
-    found = f"from ckpt_surgery.formats.opening import detect_format\nassert {detected} == 'orbax'"
+    found = f"from ckpt_surgery.formats.opening import detect_format; assert {detected} == 'orbax'"
     loaded = loaded_formats(found)
     assert set(OFFERED) <= loaded
     assert beyond_detection(loaded) == set()
