@@ -20,7 +20,6 @@ from benchmarks import (
     checkpoints,
     machine,
     merging,
-    paired,
     peers,
     performance,
     planted,
@@ -216,14 +215,6 @@ PEERS = [
 LINES = [SMALL, LARGE.within(Limit(ratio=1.3, peak=300 * MIB), "no start"), *PEERS]
 
 
-def test_limits() -> None:
-    within = SMALL.within(Limit(seconds=1.5, ratio=1.3, peak=90 * MIB))
-    assert [tables.kept(within, found) for found in (1.3, 1.31, None)] == [True, False, None]
-    assert tables.kept(SMALL.within(Limit(peak=89 * MIB)), None) is False
-    assert tables.kept(SMALL, 1.0) is None
-    assert tables.kept(replace(within, measured=None), None) is False
-
-
 def test_tables_have_the_headlines_and_what_grew() -> None:
     """Ratios are to the peer of the same size, without start-up."""
     assert [tables.ratio(line, LINES) for line in LINES] == [0.5, 1.0, 1.0, 1.0]
@@ -309,17 +300,6 @@ def test_the_page_says_when_where_how_and_what() -> None:
     assert "| cast, 2 GB | ckpt-surgery --link-mode copy | 1.23 | 3 |  | 78 |  |" in page
     assert "| cast, 2 GB | a peer | out of memory |" in page
     assert "pictures/growth-size-dark.svg#gh-dark-mode-only" in page
-
-
-def test_an_earlier_commit_stands_beside_this_one() -> None:
-    before, now = (
-        replace(measured(1.0, 80 * MIB), processor=2.0),
-        replace(measured(1.0, 60 * MIB), processor=1.5),
-    )
-    assert list(paired.rows("cast", ("a1", "b2"), (before, now))) == [
-        ["cast", "a1", "2.00", "", "80"],
-        ["cast", "b2", "1.50", "0.75", "60"],
-    ]
 
 
 def test_everything_is_written(tmp_path: Path) -> None:

@@ -100,43 +100,6 @@ def test_what_is_printed_is_a_recipe_that_does_the_same(source: Path, tmp_path: 
 
 
 @pytest.mark.parametrize(
-    ("rules", "kept"),
-    [
-        (["keep:params/.*"], {"params/old/w"}),
-        (["keep:params/.*", "keep:step"], {"params/old/w", "step"}),
-        (["keep:(params|opt)/.*", "drop:opt/.*"], {"params/old/w"}),  # it comes last, wherever it stands
-        ([r"s|params/(.*)|\1|", "keep:params/.*"], {"old/w"}),  # the rename claims all that it would keep
-        (["step = x + 1", "keep:params/.*"], {"params/old/w", "step"}),
-    ],
-)
-def test_only_what_matches_is_kept(source: Path, rules: list[str], kept: set[str]) -> None:
-    options = [word for rule in rules for word in ("-e", rule)]
-    done = run("plan", *options, source, "--json", "-")
-    assert done.exit_code == 0, done.output
-    document = json.loads(done.stdout)
-    assert {leaf["key"] for leaf in document["leaves"]} == kept
-    dropped = {entry["source"] for entry in document["dropped"]}
-    used = {key for leaf in document["leaves"] for key in leaf["sources"]}
-    assert dropped | used == {f"source:{key}" for key in ("params/old/w", "opt/mu", "step")}
-
-
-def test_a_rename_with_an_expression(source: Path, tmp_path: Path) -> None:
-    rules = ("-e", r"s|params/(old)/w|\1/k| = reshape(x, (2, 3)) * len(g[1])")
-    assert run("apply", *rules, source, tmp_path / "out.safetensors").exit_code == 0
-    assert load_file(tmp_path / "out.safetensors")["old/k"].tolist() == [[0.0, 3.0, 6.0], [9.0, 12.0, 15.0]]
-    done = run("plan", "-e", "s|params/old/w|k| = x @", source, "--json", "-")
-    problem = json.loads(done.stdout)["error"]["problems"][0]
-    assert (problem["code"], problem["path"], problem["line"]) == ("CS024", "(recipe)", 3)
-
-
-def test_a_misspelt_rule_that_keeps_is_refused(source: Path) -> None:
-    for rules in ((), ("-e", "drop:opt/.*")):
-        done = run("plan", *rules, "-e", "keep:parms/.*", source)
-        assert done.exit_code == 2
-        assert "`params/" in done.stderr
-
-
-@pytest.mark.parametrize(
     ("options", "kept"),
     [
         (["--under", "params"], {"params/old/w"}),
@@ -184,11 +147,6 @@ def test_a_rule_for_whole_keys_that_matches_parts_is_offered_for_parts(source: P
     planned = json.loads(run("plan", "-e", "drop:opt/.*", *offered, source, "--json", "-").stdout)
     _, old, new = rule.strip(rule[1]).split(rule[1])
     assert [leaf["key"] for leaf in planned["leaves"]] == ["params/old/w".replace(old, new), "step"]
-
-
-@pytest.mark.parametrize("rule", ["s/zzz/new/", "drop:old", "s|old|${n}|", "s/old/new/g"])
-def test_no_other_rule_is_offered_for_parts(source: Path, rule: str) -> None:
-    assert "add a g" not in run("plan", "-e", rule, source).stderr
 
 
 EDITED = "version: 1\n# edited by hand\nrules: [{match: a, to: b}]\n"
