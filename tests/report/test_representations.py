@@ -12,8 +12,8 @@ from ckpt_surgery.report.inspection import Inspection
 from tests.report.test_html import hostile, plan_of, small, step
 from tests.support.leaves import array_leaf, by_key, leaf
 
-SIZES = (6, 164, 50_000)
-MANY = 5000
+SIZES = (6, 164, 5000)
+MANY = 1000
 """Number of leaves of which all have names of their own, from which on they are named alike."""
 RULE = RuleRef("rules[0]", 3)
 

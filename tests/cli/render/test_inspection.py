@@ -127,7 +127,7 @@ def test_a_leaf_may_have_leaves_below_it_and_deep_keys_need_no_recursion(found):
 
     lines = of_keys("a", "a/b", "a//c", "").split("\n")
     assert [line.partition("f32")[0].rstrip() for line in lines] == ["a", "  b", "  /c", ""]
-    assert of_keys(*("/".join("x" * n) for n in range(1, 1500, 2))).count("f32[]") == 750
+    assert of_keys(*("/".join("x" * n) for n in range(1, 1500, 50))).count("f32[]") == 30
 
 
 @pytest.fixture
