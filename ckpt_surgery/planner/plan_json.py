@@ -108,7 +108,7 @@ class PlannedLeaf(Keyed):
     dtype: str | None
     """Type of its elements."""
     transfer: Annotated[Transfer, NAMED]
-    """How its bytes get into the result."""
+    """Transfer of its bytes into the result."""
 
 
 @frozen()

@@ -32,7 +32,7 @@ class Side(Document):
     """A leaf in one of two checkpoints."""
 
     kind: Annotated[LeafKind, NAMED]
-    """What it is."""
+    """Kind of the leaf."""
     shape: tuple[int, ...] | None
     """Lengths of its axes."""
     dtype: str | None
@@ -54,7 +54,7 @@ class OnlyLeaf(Side):
     components: tuple[str, ...]
     """The components of the key, of which one may have a `/` in it."""
     why: str | None = UNSET
-    """Why the format of the other cannot hold it."""
+    """The reason why the format of the other cannot hold it."""
 
 
 @frozen()
@@ -62,7 +62,7 @@ class ChangedLeaf(Keyed):
     """A leaf that differs in more than values."""
 
     what: tuple[Part, ...]
-    """What differs."""
+    """The parts that differ."""
     a: Side
     """The leaf in A."""
     b: Side
@@ -78,8 +78,8 @@ class RenamedLeaf(Document):
     b: Keyed
     """The leaf in B."""
     proof: Annotated[Proof, NAMED]
-    """What shows it: that both have the same stored bytes, that all values are equal, or only that
-    names, shape and dtype suggest it."""
+    """Evidence: both have the same stored bytes, all values are equal, or only names, shape and dtype
+    suggest it."""
 
 
 @dataclass(frozen=True, kw_only=True)

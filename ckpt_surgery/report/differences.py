@@ -1,4 +1,4 @@
-"""How two checkpoints differ: a value that holds the differences, its rows, and what it says in words."""
+"""Differences of two checkpoints: the value that holds them, its rows, and its words."""
 
 import itertools
 import re

@@ -1,4 +1,4 @@
-"""Where one leaf of a result comes from, what becomes of one leaf of a source, and `explain`'s document."""
+"""Origin of one leaf of a result, fate of one leaf of a source, and the document of `explain`."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -58,7 +58,7 @@ class ExplainedFunction(Document):
 
 @dataclass(frozen=True)
 class Made:
-    """How a leaf of the result is made."""
+    """Origin of a leaf of the result."""
 
     step: Step
     """The leaf, its fate, its transfer, and the rule that decided."""
@@ -163,7 +163,7 @@ class ExplainedSource(Document):
     components: tuple[str, ...]
     """The components of its key."""
     kind: Annotated[LeafKind, NAMED]
-    """What it is."""
+    """Kind of the leaf."""
     shape: tuple[int, ...] | None
     """Lengths of its axes; null where it is no array."""
     dtype: str | None
@@ -206,7 +206,7 @@ class ExplainedStage(Document):
 
 @frozen()
 class ExplainedResult(PlannedLeaf):
-    """How a leaf of the result is made."""
+    """A leaf of the result, and its origin."""
 
     sources: tuple[ExplainedSource, ...]  # type: ignore[assignment]
     """The leaves that it is made of."""
@@ -242,7 +242,7 @@ class ExplainedUse(ExplainedSource):
     outputs: tuple[str, ...]
     """Keys of the leaves of the result that are made of it."""
     why_dropped: str | None
-    """Why it is not in the result, such as `drop` or `not in target`; null where it is."""
+    """The reason why it is not in the result, such as `drop` or `not in target`; null where it is."""
     rule: str | None
     """The rule that dropped it."""
     line: int | None
@@ -266,9 +266,9 @@ class ExplainDocument(Versioned):
     used: tuple[ExplainedUse, ...]
     """The leaves of sources with this key."""
     leaves: tuple[PlannedLeaf, ...]
-    """Where the key is a subtree: the leaves of the result that are in it, or come from it."""
+    """Leaves of the result that are in the subtree, or come from it; empty where the key is a leaf's."""
     dropped: tuple[DroppedLeaf, ...]
-    """Where the key is a subtree: the leaves of sources in it that are not in the result."""
+    """Leaves of sources in the subtree that are not in the result; empty where the key is a leaf's."""
 
 
 def explain_document(explanation: Explanation) -> ExplainDocument:

@@ -146,7 +146,7 @@ class Histogram(Document):
     """Bin i holds the values from start + i·width to start + (i + 1)·width."""
 
     start: Number
-    """Where the first bin begins."""
+    """Lower edge of the first bin."""
     width: Number
     """Width of each bin."""
     counts: tuple[int, ...]
@@ -177,7 +177,7 @@ class ListedLeaf(Keyed):
     value: Any = UNSET
     """Value of a string or of a number."""
     unread: str | None = UNSET
-    """Why its value could not be read."""
+    """The reason why its value could not be read."""
     min: Number | None = UNSET
     """With `--stats`: the smallest finite element."""
     max: Number | None = UNSET
@@ -187,11 +187,11 @@ class ListedLeaf(Keyed):
     std: Number | None = UNSET
     """With `--stats`: their standard deviation."""
     nan: int | None = UNSET
-    """With `--stats`: how many elements are NaN."""
+    """With `--stats`: number of elements that are NaN."""
     inf: int | None = UNSET
-    """With `--stats`: how many are infinite."""
+    """With `--stats`: number of infinite ones."""
     histogram: Histogram | None = UNSET
-    """With `--stats`: how the finite elements are distributed."""
+    """With `--stats`: distribution of the finite elements."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -215,7 +215,7 @@ class History(Document):
     version: str | None
     """Version of ckpt-surgery that made it."""
     written: str | None
-    """When, by the time of the file that records it, in UTC; null in a bucket."""
+    """Time of the file that records it, in UTC; null in a bucket."""
     config: tuple[str, ...]
     """Names of the entries of the config that is recorded in it."""
 
@@ -253,7 +253,7 @@ class InspectDocument(Versioned):
     leaves: tuple[ListedLeaf, ...]
     """Every leaf."""
     unusual: tuple[UnusualLeaves, ...] | None
-    """With `--stats`: what is unusual; else null."""
+    """With `--stats`: unusual leaves; else null."""
     warnings: tuple[str, ...]
     """Possible mistakes in the checkpoint, or around it."""
     history: History | None = UNSET

@@ -37,7 +37,7 @@ class Statistics:
     inf: int
     """Number of elements that are infinite."""
     histogram: Histogram = NO_VALUES
-    """How many of the finite elements lie in each of a few bins."""
+    """Number of finite elements in each of a few bins."""
 
 
 @dataclass(frozen=True)

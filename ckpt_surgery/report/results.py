@@ -53,7 +53,7 @@ class PlanDocument(PlannedDocument):
     """`plan`, `apply`, `convert`, and `commit` where it publishes something."""
 
     misfits: Mapping[str, str | None] | None = UNSET
-    """Of `plan plan.json`: for each source why it no longer fits the saved plan; null where it fits."""
+    """Of `plan plan.json`: for each source the reason why it no longer fits; null where it fits."""
     seconds: float | None = UNSET
     """Wall time; where the plan was carried out, as the members that follow."""
     destination: str | None = UNSET

@@ -54,7 +54,7 @@ def value_differences(
     tolerance: Tolerance = EXACT,
     progress: Report | None = None,
 ) -> tuple[tuple[ComparedLeaf, ...], tuple[NotCompared, ...]]:
-    """How far apart the values are, for arrays of the same shape in both; and what is not compared.
+    """Distances of the values of arrays that have the same shape in both; and arrays that are not compared.
 
     Numbers of any two dtypes are compared as numbers; other elements are not. `memory` is the budget in
     bytes. `without_values`: texts of the keys of leaves of which one of the two has shape and dtype alone.

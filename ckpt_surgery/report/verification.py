@@ -22,7 +22,7 @@ class Flaw(Document):
     chunk: Shape | None
     """Index of the chunk; null where all of the leaf is meant."""
     what: str
-    """What is wrong."""
+    """Description of the flaw."""
 
     __repr__ = brief
 
@@ -145,7 +145,7 @@ class VerifyDocument(Versioned):
     format: str
     """Name of its format."""
     mode: Annotated[Depth, NAMED]
-    """How much was read."""
+    """Extent to which it was read."""
     bytes_read: int
     """Decoded bytes that were read."""
     bytes_not_read: int

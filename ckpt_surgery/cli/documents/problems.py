@@ -29,7 +29,7 @@ class ProblemEntry(Document):
 
 @dataclass(frozen=True)
 class Error(Document):
-    """Why a command failed."""
+    """Failure of a command."""
 
     exit_code: int
     """The exit code."""
@@ -42,7 +42,7 @@ class ErrorDocument(Versioned):
     """Any command that fails."""
 
     error: Error
-    """Why."""
+    """The failure."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ def lint_document(
     warnings: Iterable[ReportedProblem],
     code: int,
 ) -> LintDocument:
-    """Which recipes were checked; problems are in it as in the document of a command that fails."""
+    """The document of `lint`; problems are in it as in the document of a command that fails."""
     error = error_of(problems, code) if problems else UNSET
     entries = tuple(map(WarningEntry.from_attributes, warnings)) or UNSET
     return LintDocument(recipes=tuple(recipes), error=error, warnings=entries)

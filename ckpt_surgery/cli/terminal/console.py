@@ -53,7 +53,7 @@ class Terminal:
     """Progress and warnings: stderr."""
     settings: Settings
     json_to: str | None = None
-    """Where the JSON document goes: a file, or `-` for stdout; None if none is asked for."""
+    """Target of the JSON document: a file, or `-` for stdout; None if none is asked for."""
 
     def show(self, lines: Iterable["Text"]) -> None:
         """Print lines of any length. Only the terminal wraps them, so that long keys can be copied."""
