@@ -11,6 +11,7 @@ from ckpt_surgery.report.leaves import describe, short_spec
 from tests.support.leaves import leaf
 
 
+@pytest.mark.each
 @pytest.mark.parametrize(
     ("dtype", "text"),
     [

@@ -36,6 +36,7 @@ TWO_OR_MORE = "the recipe takes 2 sources or more (base, lora, …) and one dest
 HINT = "With `-e` there is no RECIPE"
 
 
+@pytest.mark.each
 @pytest.mark.parametrize(
     ("names", "paths", "message", "hinted"),
     [

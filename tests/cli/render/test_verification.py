@@ -66,6 +66,8 @@ def test_a_whole_checkpoint(checkpoint: Path) -> None:
         "",
     )
     assert run("verify", checkpoint, "-q").output == ""
+    both = run("verify", checkpoint, "--fast", "--full")
+    assert (both.exit_code, "--fast and --full exclude each other" in both.stderr) == (2, True)
     document = json.loads(run("verify", checkpoint, "--fast", "--json", "-").stdout)
     assert document == {
         "schema": 1,
