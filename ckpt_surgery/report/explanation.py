@@ -293,9 +293,8 @@ def _source(source: str, leaf: Leaf) -> dict[str, Any]:
 
 
 def _result(made: Made) -> ExplainedResult:
-    leaf = planned_leaf(made.step)
     return ExplainedResult.from_attributes(
-        leaf,
+        planned_leaf(made.step),
         sources=tuple([ExplainedSource(**_source(one.source, one.leaf)) for one in made.sources]),
         bytes=made.step.leaf.nbytes,
         stages=tuple(map(_stage, made.stages)),
@@ -324,12 +323,10 @@ def _use(used: Used) -> ExplainedUse:
         why_dropped=None if gone is None else gone.why,
         rule=None if rule is None else rule.path,
         line=None if rule is None else rule.line,
-        attempts=tuple(map(_attempt, used.attempts)),
-    )
-
-
-def _attempt(one: Attempt) -> ExplainedAttempt:
-    rule = one.rule
-    return ExplainedAttempt(
-        rule=rule.path, line=rule.line, match=one.pattern, outcome=one.outcome, key=one.key
+        attempts=tuple(
+            [
+                ExplainedAttempt.from_attributes(a, rule=a.rule.path, line=a.rule.line, match=a.pattern)
+                for a in used.attempts
+            ]
+        ),
     )

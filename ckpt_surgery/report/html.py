@@ -17,7 +17,7 @@ from string import Template
 from typing import Any
 
 from ckpt_surgery.core.leaves import Leaf
-from ckpt_surgery.core.text import bytes_text, shown
+from ckpt_surgery.core.text import bytes_text, number_of, shown
 from ckpt_surgery.planner.entries import RuleRef
 from ckpt_surgery.planner.plan import Plan, Step, lineage, printed_origin
 from ckpt_surgery.planner.plan_json import DROPPED
@@ -258,7 +258,7 @@ def _recipe(plan: Plan, recipe: RecipeText | None) -> Iterator[str]:
     yield '<pre class="recipe">'
     for number, line in enumerate(recipe.lines, 1):
         count = decided[starts[number].path] if number in starts else 0
-        leaves = "" if not count else f"{count:,} {'leaf' if count == 1 else 'leaves'}"
+        leaves = number_of(count, "leaf") if count else ""
         kind = ' class="muted"' if number in muted else ""
         yield f'<span id="L{number}"{kind}><i>{number}</i><b>{leaves}</b><code>{_text(line)}</code></span>'
     yield "</pre>"

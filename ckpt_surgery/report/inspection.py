@@ -75,11 +75,9 @@ def _mixed(leaves: Sequence[Leaf]) -> list[list[Leaf]]:
     for leaf in leaves:
         if leaf.spec is not None:
             alike.setdefault(_DIGITS.sub("0", leaf.key.text), []).append(leaf)
-    return [group for group in alike.values() if len(set(map(_dtype, group))) > 1]
-
-
-def _dtype(leaf: Leaf) -> str:
-    return "" if leaf.spec is None else leaf.spec.dtype.name
+    return [
+        group for group in alike.values() if len({leaf.spec and leaf.spec.dtype.name for leaf in group}) > 1
+    ]
 
 
 @dataclass(frozen=True, repr=False)
@@ -119,11 +117,6 @@ class Inspection(Represented):
     def parameters(self) -> int:
         """Number of the model's parameters: elements of all arrays but optimizer states and counters."""
         return parameters(self.leaves)
-
-    @property
-    def stored_types(self) -> Mapping[str, str]:
-        """Names of the quantized types, such as `Q4_K`, that leaves are stored in, by key text."""
-        return {leaf.key.text: leaf.stored_type for leaf in self.leaves if leaf.stored_type is not None}
 
     @property
     def subtrees(self) -> tuple[SubtreeTotal, ...]:

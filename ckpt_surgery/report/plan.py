@@ -8,7 +8,7 @@ from ckpt_surgery.core.folding import Fold, ShownKey, fold, unfolded
 from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.core.keys import parts_of
 from ckpt_surgery.core.leaves import Leaf
-from ckpt_surgery.core.text import bytes_text, shown
+from ckpt_surgery.core.text import bytes_text, number_of, shown
 from ckpt_surgery.planner.entries import RuleRef
 from ckpt_surgery.planner.plan import (
     Dropped,
@@ -190,18 +190,13 @@ def replacement_text(replacement: Replacement | None) -> str | None:
         return f"adds an item to {path}{stays}"
     if not replacement.one_item:
         return f"replaces {path}: {items}" if items else f"replaces {path} ({bytes_text(replacement.nbytes)})"
-    leaves = "1 leaf" if replacement.leaves == 1 else f"{replacement.leaves:,} leaves"
-    return f"replaces {path}/{items} ({leaves}, {bytes_text(replacement.nbytes)}){stays}"
+    size = f"{number_of(replacement.leaves or 0, 'leaf')}, {bytes_text(replacement.nbytes)}"
+    return f"replaces {path}/{items} ({size}){stays}"
 
 
 def why_of(step: Step) -> str:
     """Remark on a leaf's new value: that it replaces the old one, or nothing."""
     return "value replaced" if step.replaces else ""
-
-
-def version_text(versions: Mapping[str, str]) -> str:
-    """`orbax-checkpoint ≥ 0.5.21 and tensorstore ≥ 0.1.80`."""
-    return " and ".join(f"{package} ≥ {version}" for package, version in versions.items())
 
 
 @frozen()

@@ -118,6 +118,15 @@ def total_text(total: Total) -> str:
     return f"{leaves}, {count_text(total.elements)} element{'' if total.elements == 1 else 's'}"
 
 
+def dtype_texts(leaves: Iterable[Leaf]) -> list[str]:
+    """`bf16 509 MiB in 13 leaves`, for each dtype; none where there is only one."""
+    texts = [
+        f"{short_dtype(name)} {bytes_text(total.bytes)} in {number_of(total.leaves, 'leaf')}"
+        for name, total in dtype_totals(leaves).items()
+    ]
+    return texts if len(texts) > 1 else []
+
+
 def size_texts(leaves: Sequence[Leaf], others: int = 0) -> list[str]:
     """`164 leaves`, `1.20 GiB`, `300,000 parameters`; `others`: number of leaves that are not among these."""
     total, count = total_of(leaves), parameters(leaves)
@@ -249,14 +258,11 @@ def listing_summary(
     `others`: number of leaves that are not among these. `inside`: number of components that all keys begin
     with, and that are left out.
     """
-    dtypes = [
-        f"{short_dtype(name)} {bytes_text(total.bytes)} in {number_of(total.leaves, 'leaf')}"
-        for name, total in dtype_totals(leaves).items()
-    ]
     lines = [_without(line, inside) for line in listing(leaves, texts)]
+    heads = (size_texts(leaves, others), dtype_texts(leaves))
     return Summary(
         about,
-        (", ".join(size_texts(leaves, others)), *([", ".join(dtypes)] if len(dtypes) > 1 else [])),
+        tuple([", ".join(head) for head in heads if head]),
         list(map(_listing_row, lines)),
         warning_lines(warnings),
         lambda: _upper_levels(tree(lines)),

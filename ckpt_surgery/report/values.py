@@ -343,12 +343,12 @@ _DIGITS = re.compile("[0-9]+")
 
 def scalar_values(source: Source, leaves: Iterable[Leaf]) -> dict[str, Scalar | Unread]:
     """The values of the first `MOST_SCALARS` numbers without axes among the leaves, which have values."""
-    meant = [leaf for leaf in leaves if leaf.spec is not None and leaf.spec.shape == () and _is_number(leaf)]
+    kinds = (LeafKind.SCALAR, LeafKind.ARRAY)
+    scalars = [
+        leaf for leaf in leaves if leaf.spec is not None and leaf.spec.shape == () and leaf.kind in kinds
+    ]
+    meant = [leaf for leaf in scalars if is_numeric(leaf)]
     return {leaf.key.text: _value(source, leaf) for leaf in meant[:MOST_SCALARS]}
-
-
-def _is_number(leaf: Leaf) -> bool:
-    return leaf.kind in (LeafKind.SCALAR, LeafKind.ARRAY) and is_numeric(leaf)
 
 
 def _value(source: Source, leaf: Leaf) -> Scalar | Unread:

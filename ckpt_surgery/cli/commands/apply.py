@@ -92,7 +92,7 @@ def apply(
             },
         )
         return _shard(terminal, recipe, dst, shard, run, options)
-    report = Report.of(terminal, output, loaded)
+    report = Report(terminal, output, loaded)
     if dry_run:
         return report.planned(applying.plan(loaded, *sources, dst=dst, overwrite=run.overwrite, **options))
     return report.carried_out(

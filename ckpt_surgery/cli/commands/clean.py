@@ -48,7 +48,7 @@ def clean(
 def _lines(cleaned: "CleanDocument", removed: bool) -> "Iterator[Text]":
     from rich.text import Text
 
-    from ckpt_surgery.core.text import bytes_text
+    from ckpt_surgery.core.text import bytes_text, number_of
 
     for one in cleaned.remainders:
         word = "removed" if one.removed else one.state.value
@@ -59,7 +59,6 @@ def _lines(cleaned: "CleanDocument", removed: bool) -> "Iterator[Text]":
     if not gone:
         yield Text(f"{shown(cleaned.path)}: dead runs left nothing")
         return
-    count = "1 thing" if len(gone) == 1 else f"{len(gone):,} things"
-    size = bytes_text(sum(one.bytes for one in gone))
+    count, size = number_of(len(gone), "thing"), bytes_text(sum(one.bytes for one in gone))
     again = f"ckpt-surgery clean {shown(shlex.quote(cleaned.path))} --yes"
     yield Text(f"removed {count}, {size}" if removed else f"{count} to remove, {size}: {again}")

@@ -5,7 +5,7 @@ from typing import Annotated
 
 from ckpt_surgery.cli.parameters.command import command
 from ckpt_surgery.cli.parameters.completion import complete_path
-from ckpt_surgery.cli.parameters.options import Argument, CopyConfig, Full, JsonTo, Verify
+from ckpt_surgery.cli.parameters.options import Argument, CopyConfig, Full, JsonTo, PlanOutput, Verify
 from ckpt_surgery.cli.parameters.paths import check_document_beside
 from ckpt_surgery.cli.render.reports import Report
 from ckpt_surgery.cli.terminal.console import Terminal
@@ -42,7 +42,8 @@ def commit(
 
     check_document_beside(json_to, dst)
     run = partial(sharding.commit, dst, verify=verify, copy_config=copy_config, allow_hooks=allow_hooks)
-    code = Report(terminal, full).carried_out(partial(run, memory=memory, workers=workers))
+    output = PlanOutput(full=full, detailed_exitcode=False, report_to=None)
+    code = Report(terminal, output).carried_out(partial(run, memory=memory, workers=workers))
     if code is None:
         terminal.show([Text(f"{shown(dst)} is committed already")])
         terminal.write(CommittedDocument, destination=dst)

@@ -71,7 +71,7 @@ def convert(
     recipe = _recipe(src, to, set, which, terminal) or selection
     check_documents([output.json_to, output.report_to], recipe, (src,), dst, options)
     check_kept(run.overwrite, page=output.report_to)
-    report = Report.of(terminal, output, recipe)
+    report = Report(terminal, output, recipe)
     if dry_run:
         return report.planned(
             applying.plan(recipe, src, dst=dst, overwrite=run.overwrite, config=config, **options)

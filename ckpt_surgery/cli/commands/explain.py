@@ -72,23 +72,17 @@ def _explain_code(text: str, terminal: "Terminal") -> int:
 
     from ckpt_surgery.report.problems import problem_sections
 
-    code = _code(text)
-    section = problem_sections()[code]
-    terminal.show([Text.assemble((code, "bold"), f"  {section.title}")])
+    if text.upper() not in set(Code):
+        hint = (
+            f"Codes go from {min(Code)} to {max(Code)}; each problem that is reported has one. "
+            "For a key, write `explain RECIPE SRC... KEY`."
+        )
+        raise UsageError(f"not a code of a problem: `{shown(text)}`", hint=hint)
+    section = problem_sections()[Code(text.upper())]
+    terminal.show([Text.assemble((section.code, "bold"), f"  {section.title}")])
     for paragraph in section.paragraphs:
         if paragraph.is_code:
             terminal.show([Text(), *(Text(f"    {line}") for line in paragraph.text.splitlines())])
         else:
             terminal.wrapped([Text(), Text(paragraph.text)])
     return 0
-
-
-def _code(text: str) -> Code:
-    name = text.upper()
-    if name in set(Code):
-        return Code(name)
-    hint = (
-        f"Codes go from {min(Code)} to {max(Code)}; each problem that is reported has one. "
-        "For a key, write `explain RECIPE SRC... KEY`."
-    )
-    raise UsageError(f"not a code of a problem: `{shown(text)}`", hint=hint)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import click
 
-from ckpt_surgery.cli.documents.reported_problems import ReportedProblem, as_report, as_warning, rendered
+from ckpt_surgery.cli.documents.reported_problems import ReportedProblem, as_report, rendered
 from ckpt_surgery.cli.parameters.command import command
 from ckpt_surgery.cli.parameters.completion import complete_recipe
 from ckpt_surgery.cli.parameters.options import Argument, ReportAs, ReportFormat, report_format
@@ -23,7 +23,7 @@ from ckpt_surgery.cli.terminal.console import (
     write_document,
 )
 from ckpt_surgery.core.errors import Problem, RecipeError
-from ckpt_surgery.core.text import shown
+from ckpt_surgery.core.text import number_of, shown
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -92,35 +92,26 @@ def _problems(checked: Iterable["CheckedRecipe"]) -> list[ReportedProblem]:
 
 
 def _warnings(checked: Iterable["CheckedRecipe"]) -> list[ReportedProblem]:
-    return [as_warning(warning, recipe.path) for recipe in checked for warning in recipe.warnings]
+    return [replace(as_report(w, recipe.path), code=None) for recipe in checked for w in recipe.warnings]
 
 
 def _show(checked: Sequence["CheckedRecipe"], terminal: Terminal) -> None:
     from rich.text import Text
 
     for recipe in checked:
-        if recipe.warnings:
-            terminal.warn(
-                _styled(
-                    [
-                        replace(warning, message=f"Warning: {warning.message}", code=None)
-                        for warning in recipe.warnings
-                    ],
-                    terminal,
-                )
-            )
+        warnings = [replace(w, message=f"Warning: {w.message}", code=None) for w in recipe.warnings]
+        if warnings:
+            terminal.warn(_styled(warnings, terminal))
         elif not recipe.problems:
             terminal.show([Text(f"{shown(recipe.path)}: ").append("no problems", "green")])
         elif _is_unreadable(recipe):
             print_errors(problem_texts(recipe.problems), terminal.settings)
         else:
             terminal.show(_styled(recipe.problems, terminal))
-    problems = sum(len(recipe.problems) for recipe in checked if not _is_unreadable(recipe))
-    warnings = sum(len(recipe.warnings) for recipe in checked)
-    if problems:
-        terminal.show([Text(f"{problems} problem{'' if problems == 1 else 's'}", "bold red")])
-    if warnings:
-        terminal.warn([Text(f"{warnings} warning{'' if warnings == 1 else 's'}", "bold yellow")])
+    if problems := sum(len(recipe.problems) for recipe in checked if not _is_unreadable(recipe)):
+        terminal.show([Text(number_of(problems, "problem"), "bold red")])
+    if count := sum(len(recipe.warnings) for recipe in checked):
+        terminal.warn([Text(number_of(count, "warning"), "bold yellow")])
 
 
 def _is_unreadable(recipe: "CheckedRecipe") -> bool:

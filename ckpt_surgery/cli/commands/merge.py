@@ -56,7 +56,7 @@ def merge(
     if recipe_to is not None:
         text = ckpt_surgery.merge_recipe(config, seed=seed).to_yaml()
         output_files.write_document(recipe_to, text.encode("utf-8", "surrogatepass"))
-    report = Report.of(terminal, output)
+    report = Report(terminal, output)
     if dry_run:
         plan = ckpt_surgery.plan_merge(config, dst, seed=seed, overwrite=run.overwrite, **options)
         return report.planned(plan)

@@ -93,7 +93,7 @@ def plan(
     sources, dst = split_paths(source_names(loaded, options.get("last")), paths)
     check_documents([output.json_to, output.report_to, out], loaded, sources, dst, options)
     check_kept(overwrite, page=output.report_to)
-    report = Report.of(terminal, output, loaded)
+    report = Report(terminal, output, loaded)
     planned = applying.plan(loaded, *sources, dst=dst, overwrite=overwrite, out=out, **options)
     code = report.planned(planned)
     if report_format in (ReportFormat.GITHUB, ReportFormat.SARIF):
@@ -114,7 +114,7 @@ def _show_saved_plan(ctx: click.Context, path: str, paths: Sequence[str], output
     inputs = [output_files.CheckpointPath(i.path, i.format, i.step, i.item) for i in saved.plan.inputs]
     output_files.check_documents([output.json_to, output.report_to], inputs, [path])
     terminal = open_terminal(ctx.find_root().obj, output.json_to)
-    code = Report.of(terminal, output).planned(saved.plan, misfits=dict(saved.misfits))
+    code = Report(terminal, output).planned(saved.plan, misfits=dict(saved.misfits))
     terminal.show(_saved_lines(saved))
     misfits = {name: why for name, why in saved.misfits.items() if why is not None}
     refusals = [f"{name} {why}; `apply` will refuse this plan" for name, why in misfits.items()]

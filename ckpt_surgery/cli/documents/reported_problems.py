@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import quote
@@ -49,11 +49,6 @@ def as_report(problem: Problem, path: str | None = None) -> ReportedProblem:
         return ReportedProblem(message, code, hint, path)
     end = place.column + max(place.width, 1)
     return ReportedProblem(message, code, hint, place.file, place.line, place.column, end)
-
-
-def as_warning(warning: Problem, path: str | None = None) -> ReportedProblem:
-    """A warning about a place of a recipe as it is reported."""
-    return replace(as_report(warning, path), code=None)
 
 
 def as_warnings(warnings: Iterable[str], path: str | None = None) -> list[ReportedProblem]:

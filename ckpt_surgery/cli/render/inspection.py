@@ -13,8 +13,8 @@ from ckpt_surgery.core.history import IN_MEMORY, NO_RECIPE, History, Origin, Pas
 from ckpt_surgery.core.text import bytes_text, chosen_text, number_of, shown
 from ckpt_surgery.report.histograms import blocks
 from ckpt_surgery.report.inspection import INFINITE, MIXED_DTYPES, NAN, ZEROS, Inspection, Unusual
-from ckpt_surgery.report.leaves import Statistics, Unread, chunks_text, describe, short_dtype, stored_sharding
-from ckpt_surgery.report.tree import TreeLine, by_size, dtype_totals, listing, size_texts, total_text, tree
+from ckpt_surgery.report.leaves import Statistics, Unread, chunks_text, describe, stored_sharding
+from ckpt_surgery.report.tree import TreeLine, by_size, dtype_texts, listing, size_texts, total_text, tree
 from ckpt_surgery.report.values import shared_texts
 
 MOST_METADATA = 200
@@ -77,12 +77,7 @@ def head_lines(inspection: Inspection, verbose: bool, width: int) -> Iterator[Te
     about = chosen_text(inspection.format, inspection.step, inspection.item)
     yield from flowing([Text(shown(inspection.path), "bold"), Text(f"({about})", "dim")], "  ", width)
     yield from flowing(list(map(Text, size_texts(inspection.leaves, inspection.others))), ", ", width)
-    dtypes = [
-        Text(f"{short_dtype(name)} {bytes_text(total.bytes)} in {number_of(total.leaves, 'leaf')}")
-        for name, total in dtype_totals(inspection.leaves).items()
-    ]
-    if len(dtypes) > 1:
-        yield from _labelled("dtypes", dtypes, width)
+    yield from _labelled("dtypes", list(map(Text, dtype_texts(inspection.leaves))), width)
     yield from _labelled("stored as", _stored_texts(inspection), width)
     choices = inspection.choices
     yield from _labelled("steps", _step_texts(choices.steps, inspection.step), width)

@@ -8,7 +8,7 @@ from rich.text import Text
 
 from ckpt_surgery.cli.terminal.columns import WORD, flowing, labelled, sentence, start_of
 from ckpt_surgery.core.text import bytes_text, chosen_text, number_of, seconds_text, shown
-from ckpt_surgery.report.plan import Row, replacement_text, totals, version_text
+from ckpt_surgery.report.plan import Row, replacement_text, totals
 from ckpt_surgery.report.plan_texts import (
     ARROW,
     cost_texts,
@@ -77,7 +77,8 @@ def _cost_remarks(plan: "Plan", width: int) -> Iterator[Text]:
         )
         yield from sentence(why, width)
     if plan.restorable_by:
-        yield from sentence(f"restorable by {version_text(plan.restorable_by)}", width)
+        versions = " and ".join(f"{name} ≥ {version}" for name, version in plan.restorable_by.items())
+        yield from sentence(f"restorable by {versions}", width)
 
 
 def result_lines(result: "Result", width: int) -> Iterator[Text]:

@@ -33,18 +33,9 @@ class Report:
     """Prints a plan and its result, and writes their JSON document and their HTML page."""
 
     terminal: Terminal
-    full: bool
-    """Whether each key has a line to itself."""
-    detailed_exitcode: bool = False
-    report_to: str | None = None
-    """Path of the HTML page; None: none is asked for."""
+    output: PlanOutput
     recipe: Any = None
     """The loaded recipe of the plan, for the page; None where the plan was saved before, or has none."""
-
-    @classmethod
-    def of(cls, terminal: Terminal, output: PlanOutput, recipe: Any = None) -> "Report":
-        """The report that the options of a command ask for."""
-        return cls(terminal, output.full, output.detailed_exitcode, output.report_to, recipe)
 
     def planned(self, plan: "Plan", **more: Any) -> int:
         """Print a plan that is not carried out. `more`: members of its JSON. Returns the exit code."""
@@ -81,7 +72,8 @@ class Report:
 
         click.get_current_context().meta["plan"] = plan  # kept until the program has ended: see `leave`
         verbose = self.terminal.settings.verbose > 0
-        self.terminal.show(plan_lines(plan, full=self.full, verbose=verbose, width=self.terminal.text.width))
+        width = self.terminal.text.width
+        self.terminal.show(plan_lines(plan, full=self.output.full, verbose=verbose, width=width))
         self.terminal.warn(warning_lines(plan.warnings))
 
     def _finish(self, result: "Result") -> None:
@@ -105,10 +97,8 @@ class Report:
             "seconds": result.seconds,
             "destination": result.destination,
             "verified": result.verified,
-            "shared": tuple(
-                [SharedFile(one.name, one.source, one.size, one.how.value) for one in result.shared]
-            ),
-            "companions": tuple([CompanionFile(one.name, one.source, one.size) for one in result.companions]),
+            "shared": tuple([SharedFile(f.name, f.source, f.size, f.how.value) for f in result.shared]),
+            "companions": tuple([CompanionFile(f.name, f.source, f.size) for f in result.companions]),
             "overflowed": result.overflowed,
         }
         self._write(result.plan, **ran)
@@ -118,7 +108,7 @@ class Report:
         from ckpt_surgery.cli.render.plan import plan_lines
 
         if (file := summary_file()) is not None:
-            lines = plan_lines(plan, full=self.full, verbose=False, width=SUMMARY_WIDTH)
+            lines = plan_lines(plan, full=self.output.full, verbose=False, width=SUMMARY_WIDTH)
             with file.open("a", encoding="utf-8") as stream:
                 stream.write(markdown(plan, "\n".join(line.plain for line in lines), after))
 
@@ -127,18 +117,18 @@ class Report:
         from ckpt_surgery.report.results import plan_document
 
         self.terminal.write(plan_document, plan, **ran)
-        if self.report_to is not None:
+        if self.output.report_to is not None:
             from ckpt_surgery.api import report_page
             from ckpt_surgery.inputs import output_files
 
             page = report_page.report_page(plan, self.recipe, **ran)
-            output_files.write_document(self.report_to, page.encode("utf-8", "replace"))
+            output_files.write_document(self.output.report_to, page.encode("utf-8", "replace"))
 
     def _code(self, plan: "Plan") -> int:
         """The exit code of a success: with `--detailed-exitcode` 2 says that there are changes."""
         from ckpt_surgery.report.plan import has_changes
 
-        return CHANGES if self.detailed_exitcode and has_changes(plan) else 0
+        return CHANGES if self.output.detailed_exitcode and has_changes(plan) else 0
 
 
 def _companions_lines(result: "Result", width: int) -> Iterator["Text"]:

@@ -14,6 +14,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from ckpt_surgery import Plan, Result
+from ckpt_surgery.cli.parameters.options import PlanOutput
 from ckpt_surgery.cli.render.reports import (
     CHANGES,
     MOST_CHARACTERS,
@@ -36,7 +37,7 @@ def report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Rep
 
     def made(*, full: bool = False, document: bool = False, detailed: bool = False) -> Report:
         terminal = open_terminal(Settings(), str(tmp_path / "x.json") if document else None)
-        return Report(terminal, full, detailed)
+        return Report(terminal, PlanOutput(full=full, detailed_exitcode=detailed, report_to=None))
 
     return made
 
