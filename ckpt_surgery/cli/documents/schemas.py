@@ -44,13 +44,16 @@ DOCUMENTS: Mapping[str, type] = {
 
 def document_schema(name: str) -> dict[str, Any]:
     """The JSON Schema of a document."""
-    schema = _open(TypeAdapter(DOCUMENTS[name]).json_schema(schema_generator=_Generator))
+    schema = TypeAdapter(DOCUMENTS[name]).json_schema(schema_generator=_Generator)
     dialect = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
     return {**dialect, **schema, "title": f"ckpt-surgery {name}"}
 
 
 class _Generator(GenerateJsonSchema):
-    """Adds to dataclasses what pydantic says of its own models: inherited docstrings, required members."""
+    """Adds to dataclasses what pydantic says of its own models: inherited docstrings, required members.
+
+    It leaves room for the members that a later version adds.
+    """
 
     def default_schema(self, schema: Any) -> dict[str, Any]:
         """The schema of a member with a default."""
@@ -62,6 +65,7 @@ class _Generator(GenerateJsonSchema):
     def dataclass_schema(self, schema: Any) -> dict[str, Any]:
         """The schema of a document; a member is required unless its default is `UNSET`."""
         whole = super().dataclass_schema(schema)
+        del whole["additionalProperties"]
         texts = {n: text for base in reversed(schema["cls"].__mro__) for n, text in _docstrings(base).items()}
         optional = {member_name(field.name) for field in fields(schema["cls"]) if field.default is UNSET}
         members = {
@@ -86,12 +90,3 @@ def _docstrings(document: type) -> Mapping[str, str]:
         for member, text in members
         if isinstance(member, ast.AnnAssign)
     }
-
-
-def _open(value: Any) -> Any:
-    """The schema with room for the members that a later version adds."""
-    if isinstance(value, list):
-        return [_open(item) for item in value]
-    if not isinstance(value, dict):
-        return value
-    return {k: _open(v) for k, v in value.items() if not (k == "additionalProperties" and v is False)}
