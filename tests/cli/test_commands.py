@@ -131,29 +131,14 @@ def test_every_option_is_handed_on(library, recipe, plain, line, own):
     assert given.items() >= {**GIVEN, **own, "dst": "b", "unshard": True, "overwrite": True}.items()
 
 
-def test_the_recipe_says_which_path_is_the_destination(library, tmp_path, plain):
-    calls, two = library("plan", plain), write_recipe(tmp_path, "version: 1\nsources: [base, lora]\n")
-    assert run("plan", two, "a", "b").exit_code == 0
-    assert run("plan", two, "a", "b", "c").exit_code == 0
-    assert [(paths[1:], options["dst"]) for paths, options in calls] == [
-        (("a", "b"), None),
-        (("a", "b"), "c"),
-    ]
-
-
-@pytest.mark.parametrize("option", ["--json", "--out"])
-@pytest.mark.parametrize(("path", "message"), [("missing/x.json", "does not exist"), (".", "is a directory")])
-def test_a_document_that_cannot_be_written_is_refused_first(
-    library, recipe, plain, tmp_path, option, path, message
-):
+def test_a_document_that_cannot_be_written(library, recipe, plain, tmp_path):
+    """It is refused before the work, unless it turns out to be so only then."""
     calls = library("plan", plain)
-    done = run("plan", recipe, "a", option, str(tmp_path / path))
-    assert done.exit_code == 2
-    assert message in done.stderr
+    for option in ("--json", "--out"):
+        for path, message in (("missing/x.json", "does not exist"), (".", "is a directory")):
+            done = run("plan", recipe, "a", option, tmp_path / path)
+            assert (done.exit_code, message in done.stderr) == (2, True)
     assert calls == []
-
-
-def test_a_document_that_cannot_be_written_after_all(library, recipe, plain, tmp_path):
     (tmp_path / "gone").mkdir()
 
     def planned(*paths, **options):
@@ -236,16 +221,6 @@ def test_a_saved_plan_knows_its_sources(library, tower):
 
 
 # --- convert -----------------------------------------------------------------------------------------
-
-
-def test_convert_rehearsed(library, tower):
-    planned, applied = library("plan", tower), library("apply", None)
-    done = run("convert", "a", "b", "--dry-run", "--json", "--detailed-exitcode")
-    assert done.exit_code == 2
-    assert json.loads(done.stdout)["schema"] == 1
-    ((paths, options),) = planned
-    assert (paths, options["dst"]) == ((None, "a"), "b")
-    assert applied == []
 
 
 # --- inspect, diff, lint, schema ---------------------------------------------------------------------
@@ -397,20 +372,10 @@ def test_tracebacks_need_vv(library, error):
     assert "Traceback" not in run("inspect", "a", "-v").stderr
 
 
-def test_wrong_usage():
-    assert run("inspect").exit_code == 2
-    assert run("inspect", "a", "--wrong").exit_code == 2
-    done = run("inspct", "a")
-    assert done.exit_code == 2
-    assert "Not a command: `inspct`; did you mean `inspect`?" in done.stderr
-
-
 @pytest.mark.each
 @pytest.mark.parametrize(
     ("option", "value", "message"),
     [
-        ("--memory", "2Gi", "`2Gi` is not a size"),
-        ("--format", "zip", "`zip` is not one of: "),
         ("--format", "torch", "`torch` is not one of: "),  # it can only be read
         ("--shard-size", "5 apples", "`5 apples` is not a size"),
         ("--set", "n", "`n` is not of the form NAME=VALUE"),
