@@ -29,46 +29,30 @@ from tests.support.leaves import array_leaf
 EVIL = "<script>document.title='owned'</script>"
 CLOSING = "</script><img src=x onerror=\"document.title='owned'\"><!--<script>"
 RULES = [RuleRef(f"rules[{i}]", 3 + 2 * i) for i in range(3)]
-LINES = (
-    "version: 1",
-    "rules:",
-    "  - match: 'b/(.*)'",
-    "    to: 'a/b/${1}'",
-    "  - match: 'gone'",
-    "    optional: true",
-    "  - match: 'opt/.*'",
-    "    drop: true",
-)
-RECIPE = RecipeText(
-    LINES,
-    [
-        RuleLines("rules[0]", 3, 4, False),
-        RuleLines("rules[1]", 5, 6, True),
-        RuleLines("rules[2]", 7, 8, False),
-    ],
-)
+LINES = """\
+version: 1
+rules:
+  - match: 'b/(.*)'
+    to: 'a/b/${1}'
+  - match: 'gone'
+    optional: true
+  - match: 'opt/.*'
+    drop: true
+""".splitlines()
+RECIPE = RecipeText(LINES, [RuleLines(f"rules[{i}]", 3 + 2 * i, 4 + 2 * i, i == 1) for i in range(3)])
 
 
-def step(
-    leaf: Leaf,
-    fate: Fate,
-    *,
-    read: Leaf | None = None,
-    rule: RuleRef | None = None,
-    way: Transfer = Transfer.LINK,
-    source: str = "source",
-) -> Step:
-    origin = leaf if read is None else read
-    return Step(leaf, Read(source, origin), fate, rule, ((source, origin.key.text),), way)
+def step(leaf: Leaf, fate: Fate, *, read: Leaf | None = None, source: str = "source", **more: Any) -> Step:
+    """`more`: further fields of the step; it is linked unless they say otherwise."""
+    origin, more = read or leaf, {"rule": None, "transfer": Transfer.LINK, **more}
+    return Step(leaf, Read(source, origin), fate, sources=((source, origin.key.text),), **more)
 
 
 def plan_of(steps: list[Step], dropped: list[Dropped] = [], **more: Any) -> Plan:  # noqa: B006
-    size = sum(one.leaf.nbytes for one in steps)
-    inputs = more.pop("inputs", (Input("source", "/ckpt/old", "orbax", len(steps) + len(dropped), "f"),))
+    size, count = sum(one.leaf.nbytes for one in steps), len(steps) + len(dropped)
+    given = {"inputs": (Input("source", "/ckpt/old", "orbax", count, "f"),), "warnings": (), **more}
     costs = Costs(size, size, 0, 0, 0, 1 << 20)
-    return Plan(
-        "r.yaml", "ab12", inputs, tuple(steps), tuple(dropped), more.pop("warnings", ()), costs, **more
-    )
+    return Plan("r.yaml", "ab12", steps=tuple(steps), dropped=tuple(dropped), costs=costs, **given)
 
 
 def small() -> Plan:
@@ -77,7 +61,7 @@ def small() -> Plan:
     return plan_of(
         [
             step(array_leaf("a/v", (4,)), Fate.KEPT),
-            step(new, Fate.TRANSFORMED, read=old, rule=RULES[0], way=Transfer.COMPUTE),
+            step(new, Fate.TRANSFORMED, read=old, rule=RULES[0], transfer=Transfer.COMPUTE),
         ],
         [Dropped("source", array_leaf("opt/mu", (50, 16)), RULES[2], "drop")],
     )
@@ -111,7 +95,7 @@ def data_in(page: str) -> dict[str, Any]:
 # --- data -------------------------------------------------------------------------------------------------
 
 
-def test_every_leaf_is_in_the_data_once() -> None:
+def test_every_leaf_is_in_the_data_once_with_the_source_s_name_where_there_are_several() -> None:
     assert data_in(html_page(small(), RECIPE)) == {
         "fates": ["kept", "transformed", "dropped"],
         "rules": [["rules[0]", 3], ["rules[2]", 7]],
@@ -124,12 +108,9 @@ def test_every_leaf_is_in_the_data_once() -> None:
         "dropped": [["opt/mu", 2, [1], 2, None, 3200, [], "drop"]],
     }
 
-
-def test_sources_have_their_names_where_there_are_several() -> None:
     inputs = tuple(Input(name, f"/{name}", "orbax", 1, "f") for name in ("base", "lora"))
-    (leaf,) = page_data(
-        plan_of([step(array_leaf("w"), Fate.RENAMED, read=array_leaf("v"), source="lora")], inputs=inputs)
-    )["leaves"]
+    renamed = step(array_leaf("w"), Fate.RENAMED, read=array_leaf("v"), source="lora")
+    (leaf,) = page_data(plan_of([renamed], inputs=inputs))["leaves"]
     assert leaf[6] == [["lora:v", 0]]
 
 
@@ -160,17 +141,9 @@ class Elements(HTMLParser):
 
 def test_nothing_of_a_checkpoint_becomes_markup() -> None:
     recipe = RecipeText([EVIL, CLOSING], [])
-    for page in (
-        html_page(hostile(), recipe),
-        html_page(
-            hostile(),
-            recipe,
-            destination=EVIL,
-            seconds=1.0,
-            verified=VerifiedRun(Verify.FAST, 1, 0),
-            shared=[SharedFile(EVIL, CLOSING, 1, "hardlink")],
-        ),
-    ):
+    ran = {"destination": EVIL, "seconds": 1.0, "verified": VerifiedRun(Verify.FAST, 1, 0)}
+    shared = [SharedFile(EVIL, CLOSING, 1, "hardlink")]
+    for page in (html_page(hostile(), recipe), html_page(hostile(), recipe, **ran, shared=shared)):
         elements = Elements(page).found
         assert [attributes for tag, attributes in elements if tag == "script"] == [
             {"type": "application/json", "id": "data"},

@@ -13,7 +13,6 @@ import pytest
 from safetensors.numpy import save_file
 
 from tests.support.command_line import run
-from tests.support.slow import slow
 
 FULL = "> /dev/full"
 LOST = (
@@ -58,13 +57,13 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert run("convert", path / "m.safetensors", path / "v.safetensors").exit_code == 0
     (path / "r.yaml").write_text("version: 1\n")
     (path / "g.yaml").write_text(MERGE)
-    of_shards = path / "c.safetensors"
-    assert (
-        run("plan", path / "r.yaml", path / "v.safetensors", of_shards, "--out", path / "p.json").exit_code
-        == 0
-    )
-    assert run("apply", path / "p.json", "--shard", "0/1").exit_code == 0
-    assert run("commit", of_shards).exit_code == 0
+    of_shards, plan = path / "c.safetensors", path / "p.json"
+    for arguments in (
+        ("plan", path / "r.yaml", path / "v.safetensors", of_shards, "--out", plan),
+        ("apply", plan, "--shard", "0/1"),
+        ("commit", of_shards),
+    ):
+        assert run(*arguments).exit_code == 0
     return path
 
 
@@ -78,14 +77,9 @@ def here(files: Path, tmp_path: Path) -> Path:
 def shell(redirection: str, arguments: Sequence[str], here: Path) -> subprocess.CompletedProcess[str]:
     """Run the program as a shell does that redirects its streams."""
     package = str(Path(__file__).parents[3])
-    return subprocess.run(
-        ["bash", "-c", f'"$@" {redirection}', "bash", sys.executable, "-m", "ckpt_surgery", *arguments],
-        cwd=here,
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PYTHONPATH": package, "COLUMNS": "100"},
-        check=False,
-    )
+    command = ["bash", "-c", f'"$@" {redirection}', "bash", sys.executable, "-m", "ckpt_surgery", *arguments]
+    environment = {**os.environ, "PYTHONPATH": package, "COLUMNS": "100"}
+    return subprocess.run(command, cwd=here, capture_output=True, text=True, env=environment, check=False)
 
 
 def test_every_command_takes_part() -> None:
@@ -93,13 +87,8 @@ def test_every_command_takes_part() -> None:
     assert {line.split()[0] for line in listed if line} <= set(COMMANDS)
 
 
-OFTEN = ("help", "schema", "inspect", "plan", "apply")
-"""Commands that are tried with every run of the tests; the others with the slow ones."""
-VARIANTS = [name if name in OFTEN else slow(name) for name in COMMANDS]
-
-
 @pytest.mark.slow("starts a program for each stream")
-@pytest.mark.parametrize("name", VARIANTS)
+@pytest.mark.parametrize("name", COMMANDS)
 def test_closed_streams_change_nothing(name: str, here: Path) -> None:
     done = shell(">&- 2>&-", COMMANDS[name], here)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
@@ -107,7 +96,7 @@ def test_closed_streams_change_nothing(name: str, here: Path) -> None:
 
 
 @pytest.mark.slow("starts a program for each stream")
-@pytest.mark.parametrize("name", VARIANTS)
+@pytest.mark.parametrize("name", COMMANDS)
 def test_a_full_device_is_told_and_stops_no_run(name: str, here: Path) -> None:
     done = shell(FULL, COMMANDS[name], here)
     told = LOST + ("\nout.npz itself is new and complete\n" if name in WRITES else "")
