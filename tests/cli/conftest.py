@@ -1,19 +1,20 @@
 """Plans and checkpoints made by hand, for commands whose library calls are replaced."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import ml_dtypes
 import numpy as np
 import pytest
 
 from ckpt_surgery.core.arrays import ArraySpec
-from ckpt_surgery.core.keys import Key
-from ckpt_surgery.core.leaves import Leaf, LeafKind
+from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.manifests import Chunk, Codec, Manifest
+from ckpt_surgery.core.shardings import named_sharding
 from ckpt_surgery.functions.arrays import Read
 from ckpt_surgery.planner.entries import RuleRef
 from ckpt_surgery.planner.plan import Costs, Dropped, Fate, Input, Plan, Step
-from tests.support.leaves import array_leaf
+from tests.support.leaves import array_leaf, leaf
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
 F32 = np.dtype(np.float32)
@@ -39,39 +40,21 @@ def make_plan() -> Callable[..., Plan]:
 @pytest.fixture
 def tower(make_plan) -> Plan:
     """Every fate once or more."""
-    first, second, third = (RuleRef(f"rules[{i}]", 4 + 4 * i) for i in range(3))
+    first, second, third, fourth = (RuleRef(f"rules[{i}]", line) for i, line in enumerate((4, 8, 12, 20)))
+    layers = [(f"model/block_{i}/mlp/wi/kernel", f"params/layer_{i}/mlp/wi") for i in range(48)]
+    norms = [f"params/layer_{i}/ln" for i in range(48)]
     steps = [
         step("step", (), F32, Fate.KEPT, ["step"], None),
-        *(
-            step(
-                f"model/block_{i}/mlp/wi/kernel",
-                (2048, 8192),
-                BF16,
-                Fate.RENAMED,
-                [f"params/layer_{i}/mlp/wi"],
-                first,
-            )
-            for i in range(48)
-        ),
-        step(
-            "model/stacked/scale",
-            (48, 2048),
-            F32,
-            Fate.TRANSFORMED,
-            [f"params/layer_{i}/ln" for i in range(48)],
-            second,
-        ),
+        *(step(new, (2048, 8192), BF16, Fate.RENAMED, [old], first) for new, old in layers),
+        step("model/stacked/scale", (48, 2048), F32, Fate.TRANSFORMED, norms, second),
         step("model/head/kernel", (2048, 10), F32, Fate.DEFAULTED, ["target:model/head/kernel"], None),
         step("fusion/kernel", (512, 256), BF16, Fate.ADDED, [], third),
     ]
-    rule = RuleRef("rules[3]", 20)
-    dropped = [
-        Dropped("source", array_leaf(f"opt_state/{i}/mu", (2048,), F32), rule, "drop") for i in range(3)
-    ]
+    moments = [array_leaf(f"opt_state/{i}/mu", (2048,), F32) for i in range(3)]
+    dropped = [Dropped("source", leaf, fourth, "drop") for leaf in moments]
     dropped.append(Dropped("source", array_leaf("ema", (2048,), F32), None, "not in target"))
-    return make_plan(
-        steps, dropped, ["1 of 2 elements of `a[b]` are used by no output"], ("source", "target")
-    )
+    warnings = ["1 of 2 elements of `a[b]` are used by no output"]
+    return make_plan(steps, dropped, warnings, ("source", "target"))
 
 
 @pytest.fixture
@@ -84,13 +67,9 @@ def plain(make_plan) -> Plan:
 def hostile(make_plan) -> Plan:
     """Keys that would like to be markup, colours and lines of their own."""
     rule = RuleRef("rules[0]", 4)
-    return make_plan(
-        [
-            step("[red]a[/red]", (4,), F32, Fate.RENAMED, ["\x1b[31mb"], rule),
-            step("c\nDROPPED  d", (4,), F32, Fate.ADDED, [], rule),
-        ],
-        warnings=["`\x1b[2J[bold]x`\nis odd"],
-    )
+    renamed = step("[red]a[/red]", (4,), F32, Fate.RENAMED, ["\x1b[31mb"], rule)
+    added = step("c\nDROPPED  d", (4,), F32, Fate.ADDED, [], rule)
+    return make_plan([renamed, added], warnings=["`\x1b[2J[bold]x`\nis odd"])
 
 
 @pytest.fixture
@@ -98,17 +77,11 @@ def leaves() -> tuple[Leaf, ...]:
     """A small model: two stacks of layers, one leaf that is stored in chunks, and what is no array."""
     spec = ArraySpec((2048, 8192), BF16)
     manifest = Manifest(spec, (512, 8192), Codec("zstd", (0, 1), "[]"), {(0, 0): Chunk("d/0", 0, 12)})
-    sharding = (
-        '{"sharding_type": "NamedSharding", "shape": [4, 2], "axis_names": ["x", "y"], '
-        '"partition_spec": ["x", null]}'
-    )
+    stored = {"manifest": manifest, "sharding": named_sharding({"x": 4, "y": 2}, ("x", None))}
     return (
-        *(
-            Leaf(Key.parse(f"params/layer_{i}/mlp/kernel"), LeafKind.ARRAY, spec, manifest, sharding)
-            for i in range(12)
-        ),
+        *(array_leaf(f"params/layer_{i}/mlp/kernel", (2048, 8192), BF16, **stored) for i in range(12)),
         *(array_leaf(f"params/layer_{i}/ln", (2048,), F32) for i in range(12)),
         array_leaf("params/embed", (32000, 2048), BF16),
-        Leaf(Key.parse("step"), LeafKind.SCALAR, ArraySpec((), np.dtype(np.int64))),
-        Leaf(Key.parse("name"), LeafKind.STRING, string="t"),
+        leaf("step", "scalar:int64"),
+        replace(leaf("name", "string"), string="t"),
     )
