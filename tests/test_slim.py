@@ -89,19 +89,15 @@ def test_every_module_but_the_one_for_orbax_can_be_imported(tmp_path: Path) -> N
 
 # --- commands -------------------------------------------------------------------------------------
 
+HOOKED = "version: 1\nhooks: {}\nrules: [{{match: params/b, value: hooks.same(x)}}]\n"
 FILES = {
     "recipe.yaml": """
         version: 1
         rules:
-          - match: 'params/(.*)'
-            to: 'model/\\1'
-            value: cast(x * 2, 'bfloat16')
+          - {match: 'params/(.*)', to: 'model/\\1', value: "cast(x * 2, 'bfloat16')"}
           - {match: 'key', to: 'random'}
     """,
-    "renamed.yaml": """
-        version: 1
-        rules: [{match: 'params/w', to: 'model/w', value: x.T}]
-    """,
+    "renamed.yaml": "version: 1\nrules: [{match: params/w, to: model/w, value: x.T}]\n",
     "merge.yaml": """
         merge_method: linear
         dtype: float32
@@ -111,25 +107,11 @@ FILES = {
     """,
     "initialized.yaml": """
         version: 1
-        rules:
-          - {add: head, value: "init('lecun_normal', (4, 2), 'float32', seed=0)"}
+        rules: [{add: head, value: "init('lecun_normal', (4, 2), 'float32', seed=0)"}]
     """,
-    "hooked.yaml": """
-        version: 1
-        hooks: at_load.py
-        rules: [{match: params/b, value: hooks.same(x)}]
-    """,
-    "hooked-later.yaml": """
-        version: 1
-        hooks: in_calls.py
-        rules: [{match: params/b, value: hooks.same(x)}]
-    """,
-    "at_load.py": """
-        import jax.numpy as jnp
-
-        def same(x):
-            return jnp.asarray(x)
-    """,
+    "hooked.yaml": HOOKED.format("at_load.py"),
+    "hooked-later.yaml": HOOKED.format("in_calls.py"),
+    "at_load.py": "import jax.numpy as jnp\n\ndef same(x):\n    return jnp.asarray(x)\n",
     "in_calls.py": """
         def infer_same(x):
             return x.shape, x.dtype
@@ -140,28 +122,14 @@ FILES = {
     """,
 }
 COMMANDS = (
-    "lint recipe.yaml",
-    "plan recipe.yaml old",
-    "apply recipe.yaml old new --verify full",
-    "verify new",
-    "inspect new --json",
-    "diff old new --values",
-    "explain recipe.yaml old model/b",
-    "demo demo",
-    "invert renamed.yaml old --out inverse.yaml",
-    "apply renamed.yaml old turned",
-    "infer old turned --out inferred.yaml",
-    "merge merge.yaml merged",
-    "convert merged merged.npz",
-    "plan recipe.yaml old parts --out plan.json",
-    "apply plan.json parts --shard 0/2",
-    "apply plan.json parts --shard 1/2",
-    "commit parts",
-    "recipes",
-    "schema",
-    "completion bash",
-    "env",
-    "clean new --yes",
+    *("lint recipe.yaml", "plan recipe.yaml old", "apply recipe.yaml old new --verify full"),
+    *("verify new", "inspect new --json", "diff old new --values", "explain recipe.yaml old model/b"),
+    *("demo demo", "invert renamed.yaml old --out inverse.yaml"),
+    *("apply renamed.yaml old turned", "infer old turned --out inferred.yaml"),
+    *("merge merge.yaml merged", "convert merged merged.npz"),
+    *("plan recipe.yaml old parts --out plan.json", "apply plan.json parts --shard 0/2"),
+    *("apply plan.json parts --shard 1/2", "commit parts"),
+    *("recipes", "schema", "completion bash", "env", "clean new --yes"),
 )
 """Lines that run in this order, each with exit code 0."""
 
