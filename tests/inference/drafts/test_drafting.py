@@ -1,13 +1,12 @@
 """Findings as a recipe: what is written, and that it does what was found."""
 
-import time
-from collections.abc import Mapping
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import einops
 import numpy as np
 import pytest
-from hypothesis import given
 
 from ckpt_surgery.core.errors import PlanError
 from ckpt_surgery.functions.arrays import Node, Read, reads
@@ -19,17 +18,73 @@ from ckpt_surgery.inference.expressions.formations import (
     Findings,
     Formation,
     Undecided,
+    Value,
 )
 from ckpt_surgery.language.loading import parse_recipe
 from ckpt_surgery.language.yaml.parsing import parse_document
-from tests.support.effort import examples
 from tests.support.evaluation import evaluate
-from tests.support.findings import Made, formation, found, llama, mixtures
 from tests.support.plans import plan_of
 
+Made = tuple[str, str | Sequence[str], str] | tuple[str, str | Sequence[str], str, Sequence[int]]
+"""Target, sources, value, and the numbers in its holes."""
 LAYERS = range(4)
 SHAPE = (4, 6)
+SLOTS = ["a/w", "b/w", "c/s", "d/s", "e/z", "f/z"]
 EVIDENCE = "# Evidence: {}, except where a comment says otherwise."
+
+
+def found(
+    made: Iterable[Made],
+    dropped: Iterable[str] = (),
+    from_target: Iterable[str] = (),
+    undecided: Sequence[Undecided] = (),
+) -> Findings:
+    """Findings by values."""
+    formations = [formation(*one) for one in made]
+    sources = [source for one in formations for source in one.sources]
+    return Findings(
+        tuple(dict.fromkeys([*sources, *dropped])),
+        (*(one.target for one in formations), *from_target),
+        tuple(formations),
+        tuple(dropped),
+        tuple(from_target),
+        tuple(undecided),
+    )
+
+
+def formation(
+    target: str,
+    sources: str | Sequence[str],
+    value: str = "x",
+    numbers: Sequence[int] = (),
+    evidence: Evidence = Evidence.VALUES,
+    why: str = "",
+) -> Formation:
+    several = (sources,) if isinstance(sources, str) else tuple(sources)
+    return Formation(target, several, Value(value, tuple(numbers)), evidence, why)
+
+
+def llama(layers: int) -> Findings:
+    """A decoder with a leaf for each layer, and the one with stacked layers that it becomes."""
+    made: list[Made] = [
+        ("params/embedder/embedding", "model.embed_tokens.weight", "x"),
+        ("params/logits/kernel", "lm_head.weight", "x.T"),
+        ("params/norm/scale", "model.norm.weight", "x"),
+    ]
+    heads = "rearrange(stack(xs), 'l (h d) a -> a l h d', h={0})"
+    for old, new, value, *numbers in (
+        *((f"self_attn.{one}_proj", f"attention/{one}", heads, 2) for one in "qkv"),
+        ("self_attn.o_proj", "attention/o", "rearrange(stack(xs), 'l a (h d) -> h l d a', h={0})", 2),
+        ("mlp.gate_proj", "mlp/wi_0", "rearrange(stack(xs), 'l a b -> b l a')"),
+        ("mlp.up_proj", "mlp/wi_1", "rearrange(stack(xs), 'l a b -> b l a')"),
+        ("mlp.down_proj", "mlp/wo", "rearrange(stack(xs), 'l a b -> b l a')"),
+        ("input_layernorm", "norm_1", "stack(xs, axis=1)"),
+        ("post_attention_layernorm", "norm_2", "stack(xs, axis=1)"),
+    ):
+        sources = [f"model.layers.{layer}.{old}.weight" for layer in range(layers)]
+        made.append((f"params/layers/{new}/kernel", sources, value, numbers))
+    dropped = [f"model.layers.{layer}.self_attn.rotary_emb.inv_freq" for layer in range(layers)]
+    return found(made, dropped)
 
 
 def rules_of(draft: Draft) -> str:
@@ -39,6 +94,7 @@ def rules_of(draft: Draft) -> str:
     return "\n".join(line for line in lines[3:] if line != "rules:")
 
 
+@pytest.mark.each
 @pytest.mark.parametrize(
     ("moves", "dropped", "text"),
     [
@@ -141,6 +197,52 @@ def rules_of(draft: Draft) -> str:
             ["opt/mu/a", "opt/mu/b", "opt/nu", "step"],
             "  - {match: a, value: x.T}\n  - {match: opt/.*, drop: true}\n  - {match: step, drop: true}",
         ),
+        (
+            [("n/q", "o/q", "x.T"), ("n/k", "o/k", "x")],  # not the same value
+            [],
+            "  - {match: o/q, to: n/q, value: x.T}\n  - {match: o/k, to: n/k}",
+        ),
+        (  # a word that a component ends with, and one that is followed by another
+            [
+                (f"{new}{i}/w", f"a_{old}{i}/w", "x.T")
+                for new, old in (("A", "a"), ("B", "b"), ("c/", "c"))
+                for i in range(3)
+            ],
+            [],
+            "tables: {names: {a_a: A, a_b: B}}\n"
+            r"""  - {match: '(?P<word>a_a|a_b)(?P<n>\d+)/w', to: '${names[word]}${n}/w', value: x.T}"""
+            "\n"
+            r"""  - {match: 'a_c(?P<n>\d+)/w', to: 'c/${n}/w', value: x.T}""",
+        ),
+        (  # words by a remainder
+            [
+                (f"t/{w}/w", [f"h/{i}/w" for i in range(at, 9, 3)], "stack(xs)")
+                for at, w in enumerate(("local", "other", "global"))
+            ],
+            [],
+            "tables: {choices: {'0': local, '1': other, '2': global}}\n  - {match: 'h/(?P<n>\\d+)/w', "
+            "to: 't/${choices[str(int(n) % 3)]}/w', by: int(n) // 3, value: stack(xs)}",
+        ),
+        (
+            [(f"n/{i}", f"h/{i}", "x.T") for i in (2, 3, 4)],
+            ["h/0", "h/1", "h/9"],
+            r"""  - {match: 'h/(?P<n>\d+)', when: 2 <= int(n) < 5, to: 'n/${n}', value: x.T}"""
+            "\n"
+            r"""  - {match: 'h/(?P<n>\d+)', when: 'int(n) in [0, 1, 9]', drop: true}""",
+        ),
+        (
+            [(f"n/{i // 3 + 1}/{i % 3}", f"h/{i}", "x.T") for i in range(6)],
+            [],
+            r"""  - {match: 'h/(?P<n>\d+)', to: 'n/${int(n) // 3 + 1}/${int(n) % 3}', value: x.T}""",
+        ),
+        (  # slots that all end in the same way
+            [(f"n/{key}", f"s/{key}/v", "x.T") for key in SLOTS],
+            [f"s/{key}/m" for key in SLOTS],
+            "  - {match: 's/(?P<word>a|b)/w/v', to: 'n/${word}/w', value: x.T}\n"
+            "  - {match: 's/(?P<word>c|d)/s/v', to: 'n/${word}/s', value: x.T}\n"
+            "  - {match: 's/(?P<word>e|f)/z/v', to: 'n/${word}/z', value: x.T}\n"
+            "  - {match: s/.*/m, drop: true}",
+        ),
     ],
 )
 def test_rules(moves: list[Made], dropped: list[str], text: str) -> None:
@@ -170,6 +272,12 @@ def test_words_are_looked_up_in_one_table_as_long_as_they_agree() -> None:
         "names2": {"q": "other", "v": "value"},
     }
     assert len(draft.rules) == 3
+
+
+def test_long_lists_of_words_are_several_rules() -> None:
+    words = ["a_long_name_of_a_leaf_" + "".join(two) for two in itertools.product("abcdefghij", repeat=2)]
+    draft = draft_recipe(found([(f"n/{word.upper()}", f"o/{word}/w", "x.T") for word in words]))
+    assert [rule.claims for rule in draft.rules] == [60, 40]
 
 
 def test_sizes_have_names_by_what_they_count() -> None:
@@ -342,30 +450,3 @@ def computed(node: Node, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
     if isinstance(node, Read):
         return arrays[node.leaf.key.text]
     return evaluate(node.function, [computed(one, arrays) for one in node.inputs])
-
-
-@pytest.mark.slow("drafts many recipes")
-@given(mixtures())
-@examples(60)
-def test_drafts_do_what_was_found(findings: Findings) -> None:
-    check(findings)
-
-
-@pytest.mark.slow("drafts many recipes")
-def test_large_findings_are_drafted() -> None:
-    """45,000 leaves. The time is printed."""
-    moves: list[Made] = [
-        (f"{tree}/blocks/{layer}/{word}/w", f"{tree}.layers.{layer}.{word}.weight", value)
-        for tree in ("params", "mu", "nu")
-        for layer in range(1000)
-        for word, value in fifteen()
-    ]
-    started = time.perf_counter()
-    draft = draft_recipe(found(moves))
-    print(f"{len(moves)} findings: {time.perf_counter() - started:.1f} s")
-    assert len(draft.rules) == 2
-
-
-def fifteen() -> list[tuple[str, str]]:
-    """15 words, of which some leaves are transposed."""
-    return [(f"w{letter}", "x.T" if letter < "i" else "x + 1") for letter in "abcdefghijklmno"]
