@@ -1,13 +1,15 @@
 """Findings about every leaf: by values first, then by names, then among the rest."""
 
+import ml_dtypes
 import numpy as np
 import pytest
 
-from ckpt_surgery.inference.expressions.formations import ConflictEntry, Evidence, Findings, Shared
+from ckpt_surgery.inference.expressions.formations import ConflictEntry, Evidence, Findings, Shared, Value
 from ckpt_surgery.inference.finding import infer_findings
 from ckpt_surgery.inference.values.by_values import resemblance
 from ckpt_surgery.inference.values.reading import Side
-from tests.inference.two_sides import Arrays, normal, side, sides
+from tests.inference.two_sides import Arrays, computed, normal, side, sides
+from tests.support.comparing import same
 from tests.support.leaves import listing
 
 A, B, C = (normal(4, 6, seed=i) for i in range(3))
@@ -119,3 +121,122 @@ def test_candidates_of_one_shape_are_told_one_by_one() -> None:
     result = infer_findings(source, Side(listing({"attn/query/kernel": "float32[9,9]"})))
     candidates = [candidate.sources for one in result.undecided for candidate in one.candidates]
     assert sorted(candidates) == [(key,) for key in source.leaves]
+
+
+# --- values after arithmetic, and constants ---------------------------------------------------------------
+
+F32, ONES = np.float32, np.ones((2, 3), np.float32)
+PAIR = np.concatenate([normal(3), normal(3, seed=1)])
+DECIDED: list[tuple[Arrays, Arrays, dict[str, tuple[str, str]]]] = [
+    ({"n/w": A, "z": C}, {"n/w": (A + F32(1)).T, "z": C}, {"n/w": ("n/w", "x.T + 1.0"), "z": ("z", "x")}),
+    (
+        {"l/0/w": A, "l/1/w": B},
+        {"l/w": np.stack([A, B], 1) * F32(8**-0.5)},
+        {"l/w": ("l/0/w l/1/w", "stack(xs, axis=1) * (1 / sqrt(8))")},
+    ),
+    (
+        {"l/w": np.stack([A, B])},
+        {"l/0/w": A * F32(3), "l/1/w": B * F32(3)},
+        {"l/0/w": ("l/w", "x[0] * 3.0"), "l/1/w": ("l/w", "x[1] * 3.0")},
+    ),
+    ({"n/s": normal(16, 8)}, {"n/s": normal(16, 8) * F32(0.75)}, {"n/s": ("n/s", "x * 0.75")}),
+    ({"n/w": A}, {"n/w": (A * F32(4)).astype("f2")}, {"n/w": ("n/w", "cast(x * 4.0, 'float16')")}),
+    (
+        {"left/query/kernel": A, "right/query/kernel": B},  # values decide between candidates
+        {"query/kernel": B + F32(1)},
+        {"query/kernel": ("right/query/kernel", "x + 1.0")},
+    ),
+    (
+        {
+            f"{tree}/{i}/kernel": one
+            for tree, two in (("ab", (A, B)), ("cd", (C, B[::-1])))
+            for i, one in enumerate(two)
+        },
+        {"q/kernel": np.stack([C, B[::-1]]) * F32(2)},
+        {"q/kernel": ("cd/0/kernel cd/1/kernel", "stack(xs) * 2.0")},
+    ),
+    ({"q/w": np.ones((4, 4), F32), "b": A}, {"query/kernel": np.ones((4, 4), F32), "b": A}, {}),
+    (  # constants follow a member of their family
+        {"a/0": A[:2, :3], "a/1": ONES, "a/2": ONES * 2, "b/0": B[:2, :3], "b/1": ONES},
+        {"new/0": A[:2, :3].T, "new/1": ONES.T, "new/2": ONES.T * 2},
+        {f"new/{i}": (f"a/{i}", "x.T") for i in range(3)},
+    ),
+    (  # all of its sources are the same constant
+        {"a/0": PAIR[:3], "b/0": PAIR[3:], "a/1": np.ones(3, F32), "b/1": np.ones(3, F32)},
+        {"c/0": PAIR, "c/1": np.ones(6, F32)},
+        {f"c/{i}": (f"a/{i} b/{i}", "rearrange(stack(xs), 'l a -> (l a)')") for i in range(2)},
+    ),
+]
+
+
+@pytest.mark.each
+@pytest.mark.parametrize(("source", "target", "wanted"), DECIDED, ids=range(len(DECIDED)))
+def test_what_values_decide(source: Arrays, target: Arrays, wanted: dict[str, tuple[str, str]]) -> None:
+    target = {key: np.ascontiguousarray(array) for key, array in target.items()}
+    result = known(source, target)
+    assert result.undecided == ()
+    for one in result.formations:
+        leaves = {str(i): source[key] for i, key in enumerate(one.sources)}
+        assert same(computed(one.value, leaves), target[one.target])
+    said = {one.target: (" ".join(one.sources), str(one.value)) for one in result.formations}
+    assert said.keys() == target.keys()
+    assert said.items() >= wanted.items()
+
+
+OPERATIONS = [
+    *(" + 1.0", " - 1.0", " + 0.125", " * 2.0", " * -3.0", " * sqrt(64)", " * sqrt(48)"),
+    *(" * -sqrt(48)", " * (1 / 4)", " * (1 / sqrt(48))", " * (48 ** -0.5)", " * (-1 / sqrt(48))"),
+]
+
+
+@pytest.mark.each
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_sums_and_products_with_a_number_are_guessed(operation: str) -> None:
+    for dtype in (np.float32, ml_dtypes.bfloat16):
+        array = normal(16, 8, dtype=dtype)
+        wanted = computed(Value(f"x{operation}"), {"x": array})
+        (one,) = known({"n/scale": array}, {"n/scale": wanted}).formations
+        assert one.evidence == Evidence.ARITHMETIC
+        assert same(computed(one.value, {"x": array}), wanted)
+
+
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [
+        ({"n": np.arange(12).reshape(3, 4)}, {"n": np.arange(12).reshape(3, 4) + 1}),  # integers
+        ({"n": A, "m": normal(9, 9)}, {"n": np.vstack([A[:1], B[1:]]), "m": normal(9, 9, seed=3)}),
+        ({"n": ONES}, {"n": ONES * 2}),
+        ({"n": A}, {"n": np.where(A > 1, np.inf, A)}),
+    ],
+    ids=["integers", "some rows of the source", "other constants", "without limits"],
+)
+def test_other_values_need_a_decision(source: Arrays, target: Arrays) -> None:
+    (one,) = known(source, target).undecided
+    assert (one.targets, [each.sources for each in one.candidates]) == (("n",), [("n",)])
+
+
+def test_constants_of_several_values_are_the_targets() -> None:
+    source = {"a/0": PAIR[:3], "b/0": PAIR[3:], "a/1": np.ones(3, F32), "b/1": np.zeros(3, F32)}
+    assert known(source, {"c/0": PAIR, "c/1": np.ones(6, F32)}).from_target == ("c/1",)
+
+
+def test_strings_that_differ_are_the_targets() -> None:
+    result = infer_findings(side({"a": A}, {"n/s": "string"}), side({"a": A}, {"t/n/s": "string"}))
+    assert evidence(result)["t/n/s"] == ("n/s", Evidence.ONLY_LAYOUT)
+    result = infer_findings(side({"a": A}, {"s": "string"}), side({"a": A}, {"s": "empty"}))
+    assert (result.dropped, result.from_target) == (("s",), ("s",))
+
+
+def test_leaves_that_a_stack_of_the_same_size_may_hold() -> None:
+    layers = {f"l_{i}/s": normal(6, seed=i + 3) for i in range(4)}
+    result = known({"s": normal(2, 6), "a": A}, layers | {"a": A})
+    assert [(one.targets, one.candidates[0].how) for one in result.undecided] == [(tuple(layers), "unstack")]
+
+
+def test_numbers_that_begin_elsewhere() -> None:
+    layers = [normal(4, 6, seed=i) for i in range(3)]
+    source = {f"h.{n + 1}.w": one for n, one in enumerate(layers)}
+    result = known(source, {f"b.{n}.w": one + F32(0.3) * layers[0] for n, one in enumerate(layers)})
+    assert {one.target: one.sources for one in result.formations} == {
+        f"b.{n}.w": (f"h.{n + 1}.w",) for n in range(3)
+    }

@@ -36,6 +36,7 @@ LAYERS = {f"l/{i}": normal(4, 6, seed=10 + i) for i in range(3)}
 GRID = {f"l/{i}/e/{j}": normal(2, 5, seed=20 + 3 * i + j) for i in range(2) for j in range(3)}
 ALL = list(LAYERS.values())
 HEADS = "(h d) e -> e h d"
+PERIODS = normal(3, 6, 4)
 
 ROWS: list[tuple[str, Arrays, Arrays, dict[str, tuple[str, str]]]] = [
     ("another name", {"a": A}, {"b": A}, {"b": ("a", "x")}),
@@ -102,6 +103,41 @@ ROWS: list[tuple[str, Arrays, Arrays, dict[str, tuple[str, str]]]] = [
     ),
     ("every second row", {"f": A}, {"even": A[::2]}, {"even": ("f", "x[::2]")}),
     ("padding", {"a": A}, {"b": np.pad(A, [(0, 2), (0, 0)])}, {"b": ("a", "pad(x, axis=0, to=6)")}),
+    ("of columns", {"a": A}, {"b": np.pad(A, [(0, 0), (0, 2)])}, {"b": ("a", "pad(x, axis=1, to=8)")}),
+    (
+        "parts and padding",
+        {"a": A, "b": B[:2]},
+        {"c": np.pad(np.vstack([A, B[:2]]), [(0, 1), (0, 0)])},
+        {"c": ("a b", "pad(concat(xs), axis=0, to=7)")},
+    ),
+    (
+        "parts by turns",
+        {"a": A, "b": B[:2]},
+        {"c": np.concatenate([A.reshape(2, 2, 6), B[:2].reshape(2, 1, 6)], 1).reshape(6, 6)},
+        {
+            "c": (
+                "a b",
+                "reshape(concat([reshape(xs[0], (2, 2, 6)), reshape(xs[1], (2, 1, 6))], axis=1), (6, 6))",
+            )
+        },
+    ),
+    (
+        "single rows",
+        {"a": A, "b": B},
+        {"c": np.vstack([A[3], B[0], A[1]])},
+        {"c": ("a b", "stack([xs[0][3], xs[1][0], xs[0][1]])")},
+    ),
+    ("one column", {"a": A}, {"b": A[:, 0]}, {"b": ("a", "x[:, 0]")}),
+    ("one column with its axis", {"a": A}, {"b": A[:, 5:]}, {"b": ("a", "x[:, 5:]")}),
+    (
+        "the first two rows of three",
+        {"a": PERIODS},
+        {"b": np.ascontiguousarray(PERIODS.reshape(3, 2, 3, 4)[:, :, :2])},
+        {"b": ("a", "reshape(x, (3, 2, 3, 4))[:, :, :2]")},
+    ),
+    ("padding in front", {"a": A}, {"b": np.pad(A, [(1, 0), (0, 0)])}, {}),
+    ("a rest that is not known", {"a": A}, {"b": np.vstack([A, C])}, {}),
+    ("a rest that is not zero", {"a": A}, {"b": np.vstack([A, np.ones((2, 6), "f4")])}, {}),
     ("one leaf of two", {"a": A, "b": B}, {"c": A}, {"c": ("a", "x")}),
     ("nothing", {"a": A}, {"b": B}, {}),
     ("a constant proves nothing", {"a": np.ones(3)}, {"b": np.ones(3)}, {}),
@@ -110,6 +146,7 @@ ROWS: list[tuple[str, Arrays, Arrays, dict[str, tuple[str, str]]]] = [
 ]
 
 
+@pytest.mark.each
 @pytest.mark.parametrize(("what", "source", "target", "wanted"), ROWS, ids=[row[0] for row in ROWS])
 def test_what_is_found(what: str, source: Arrays, target: Arrays, wanted: Any) -> None:
     target = {key: np.ascontiguousarray(array) for key, array in target.items()}
