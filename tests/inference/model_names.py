@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from ckpt_surgery.core.arrays import Shape
 from ckpt_surgery.core.leaves import Leaf
+from tests.recipes.t5_layouts import Size, t5
 from tests.support.leaves import array_leaf
 
 LAYERS = 3
@@ -43,57 +44,6 @@ def _behind(source: str, target: str, rows: tuple[tuple[str, Shape, str, Shape, 
     """Rows whose names begin with these texts."""
     return [Row(source + a, a_shape, target + b, b_shape, value) for a, a_shape, b, b_shape, value in rows]
 
-
-LLAMA_MAXTEXT = [
-    Row("model.embed_tokens.weight", (100, 40), "params/token_embedder/embedding", (100, 40)),
-    Row("model.norm.weight", (40,), "params/decoder/decoder_norm/scale", (40,)),
-    Row("lm_head.weight", (100, 40), "params/decoder/logits_dense/kernel", (40, 100), "x.T"),
-    *_behind(
-        "model.layers.{n}.",
-        "params/decoder/layers/",
-        (
-            (
-                "input_layernorm.weight",
-                (40,),
-                "pre_self_attention_layer_norm/scale",
-                (40, 3),
-                "stack(xs, axis=1)",
-            ),
-            (
-                *("post_attention_layernorm.weight", (40,)),
-                *("post_self_attention_layer_norm/scale", (40, 3), "stack(xs, axis=1)"),
-            ),
-            (
-                *("self_attn.q_proj.weight", (40, 40), "self_attention/query/kernel", (40, 3, 4, 10)),
-                "rearrange(stack(xs), 'l (h d) a -> a l h d', h=4)",
-            ),
-            (
-                *("self_attn.k_proj.weight", (20, 40), "self_attention/key/kernel", (40, 3, 2, 10)),
-                "rearrange(stack(xs), 'l (h d) a -> a l h d', h=2)",
-            ),
-            (
-                *("self_attn.v_proj.weight", (20, 40), "self_attention/value/kernel", (40, 3, 2, 10)),
-                "rearrange(stack(xs), 'l (h d) a -> a l h d', h=2)",
-            ),
-            (
-                *("self_attn.o_proj.weight", (40, 40), "self_attention/out/kernel", (4, 3, 10, 40)),
-                "rearrange(stack(xs), 'l a (h d) -> h l d a', h=4)",
-            ),
-            (
-                *("mlp.gate_proj.weight", (90, 40), "mlp/wi_0/kernel", (40, 3, 90)),
-                "rearrange(stack(xs), 'l a b -> b l a')",
-            ),
-            (
-                *("mlp.up_proj.weight", (90, 40), "mlp/wi_1/kernel", (40, 3, 90)),
-                "rearrange(stack(xs), 'l a b -> b l a')",
-            ),
-            (
-                *("mlp.down_proj.weight", (40, 90), "mlp/wo/kernel", (90, 3, 40)),
-                "rearrange(stack(xs), 'l a b -> b l a')",
-            ),
-        ),
-    ),
-]
 
 META_LLAMA = [
     Row("tok_embeddings.weight", (100, 40), "model.embed_tokens.weight", (100, 40)),
@@ -142,68 +92,17 @@ GPT2_FLAX = [
 ]
 
 
-def _t5_attention(source: str, target: str) -> list[Row]:
-    rows = [
-        (f"{m}.weight", (24, 40), f"{name}/kernel", (40, 24), "x.T")
-        for m, name in zip("qkv", _QKV, strict=True)
-    ]
-    return _behind(source, target, (*rows, ("o.weight", (40, 24), "out/kernel", (24, 40), "x.T")))
-
-
-def _t5_mlp(source: str, target: str) -> list[Row]:
-    wide = [(f"{m}.weight", (90, 40), f"{m}/kernel", (40, 90), "x.T") for m in ("wi_0", "wi_1")]
-    return _behind(source, target, (*wide, ("wo.weight", (40, 90), "wo/kernel", (90, 40), "x.T")))
-
-
-_QKV = ("query", "key", "value")
-_ENCODER, _DECODER = "encoder.block.{n}.layer.", "decoder.block.{n}.layer."
-_T5X_ENCODER, _T5X_DECODER = "target/encoder/layers_{n}/", "target/decoder/layers_{n}/"
-_NORM = "layer_norm.weight"
-
-T5_T5X = [
-    Row("shared.weight", (100, 40), "target/token_embedder/embedding", (100, 40)),
-    Row("lm_head.weight", (100, 40), "target/decoder/logits_dense/kernel", (40, 100), "x.T"),
-    Row("encoder.final_layer_norm.weight", (40,), "target/encoder/encoder_norm/scale", (40,)),
-    Row("decoder.final_layer_norm.weight", (40,), "target/decoder/decoder_norm/scale", (40,)),
-    Row(
-        *("encoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight", (32, 4)),
-        *("target/encoder/relpos_bias/rel_embedding", (4, 32), "x.T"),
-    ),
-    Row(
-        *("decoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight", (32, 4)),
-        *("target/decoder/relpos_bias/rel_embedding", (4, 32), "x.T"),
-    ),
-    Row(f"{_ENCODER}0.{_NORM}", (40,), f"{_T5X_ENCODER}pre_attention_layer_norm/scale", (40,)),
-    Row(f"{_ENCODER}1.{_NORM}", (40,), f"{_T5X_ENCODER}pre_mlp_layer_norm/scale", (40,)),
-    Row(f"{_DECODER}0.{_NORM}", (40,), f"{_T5X_DECODER}pre_self_attention_layer_norm/scale", (40,)),
-    Row(f"{_DECODER}1.{_NORM}", (40,), f"{_T5X_DECODER}pre_cross_attention_layer_norm/scale", (40,)),
-    Row(f"{_DECODER}2.{_NORM}", (40,), f"{_T5X_DECODER}pre_mlp_layer_norm/scale", (40,)),
-    *_t5_attention(f"{_ENCODER}0.SelfAttention.", f"{_T5X_ENCODER}attention/"),
-    *_t5_attention(f"{_DECODER}0.SelfAttention.", f"{_T5X_DECODER}self_attention/"),
-    *_t5_attention(f"{_DECODER}1.EncDecAttention.", f"{_T5X_DECODER}encoder_decoder_attention/"),
-    *_t5_mlp(f"{_ENCODER}1.DenseReluDense.", f"{_T5X_ENCODER}mlp/"),
-    *_t5_mlp(f"{_DECODER}2.DenseReluDense.", f"{_T5X_DECODER}mlp/"),
-]
-
-
-def _mesh(row: Row) -> Row:
-    """The same leaf under the name and in the layout of Mesh TensorFlow."""
-    name = row.source.replace("block.{n}", "block_{n:03}").replace("block.0", "block_000")
-    for number in range(3):
-        name = name.replace(f"layer.{number}.", f"layer_{number:03}.")
-    parts = name.split(".")[:-1]
-    if parts[-1] in ("layer_norm", "final_layer_norm"):
-        parts.append("scale")
-    elif "DenseReluDense" in parts:
-        parts.append("kernel")
-    return Row("/".join(parts), row.target_shape, row.target, row.target_shape)
-
-
-MESH_T5X = [
-    Row("shared/embedding", (100, 40), "target/token_embedder/embedding", (100, 40)),
-    Row("decoder/logits/kernel", (40, 100), "target/decoder/logits_dense/kernel", (40, 100)),
-    *map(_mesh, T5_T5X[2:]),
-]
+def _t5(source: str) -> list[Row]:
+    """T5 1.1 as T5X has it, from the names of another library; all layers are as the first."""
+    rows = []
+    for p in t5(Size(100, 40, 4, 24, 90, 32, layers=1), "1.1", "shared"):
+        turned = p.transposed and source == "hugging_face"
+        key, target = getattr(p, source), f"target/{p.t5x}"
+        if "layers_0/" in target:
+            key = key.replace("block.0.", "block.{n}.").replace("block_000/", "block_{n:03}/")
+            target = target.replace("layers_0/", "layers_{n}/")
+        rows.append(Row(key, p.shape[::-1] if turned else p.shape, target, p.shape, "x.T" if turned else "x"))
+    return rows
 
 
 def _linear(source: str, target: str, wide: int, narrow: int) -> list[Row]:
@@ -295,11 +194,10 @@ VIT_FLAX = [
 ]
 
 MODELS = {
-    "Llama, Hugging Face and MaxText": LLAMA_MAXTEXT,
     "Llama, Meta and Hugging Face": META_LLAMA,
     "GPT-2, Hugging Face and Flax": GPT2_FLAX,
-    "T5, Hugging Face and T5X": T5_T5X,
-    "T5, Mesh TensorFlow and T5X": MESH_T5X,
+    "T5, Hugging Face and T5X": _t5("hugging_face"),
+    "T5, Mesh TensorFlow and T5X": _t5("mesh"),
     "BERT, Hugging Face and TensorFlow": BERT_TENSORFLOW,
     "ViT, Hugging Face and Flax": VIT_FLAX,
 }

@@ -177,3 +177,20 @@ def test_values_that_are_ignored_give_the_same_as_those_that_decide() -> None:
     ours = jax_arrays(model, Layout(), theirs)
     assert_found(theirs, ours, 7, values="ignore")
     assert_found(ours, theirs, 7, values="ignore")
+
+
+def test_a_stack_for_each_kind_of_layers() -> None:
+    """Norms are in all five layers, so they are two stacks; neither has the size of all."""
+    norm = {f"layers/{i}/input_layernorm": np.zeros(6) for i in range(5)}
+    down = {f"layers/{i}/mlp/down_proj": np.zeros((6, 8)) for i in range(2)}
+    experts = {
+        f"layers/{i}/mlp/experts/{e}/down_proj": np.zeros((6, 4)) for i in range(2, 5) for e in range(5)
+    }
+    target = {"dense_layers/mlp/wo": np.zeros((2, 8, 6)), "moe_layers/experts/wo": np.zeros((3, 5, 4, 6))}
+    for name, count in (("dense_layers", 2), ("moe_layers", 3)):
+        target[f"{name}/pre_self_attention_layer_norm"] = np.zeros((count, 6))
+    inference = inferred(norm | down | experts, target, values="ignore")
+    assert inference.decided, inference.recipe
+    stacks = {one.target: (one.sources[0], len(one.sources)) for one in inference.findings.formations}
+    assert stacks["dense_layers/pre_self_attention_layer_norm"] == ("layers/0/input_layernorm", 2)
+    assert stacks["moe_layers/pre_self_attention_layer_norm"] == ("layers/2/input_layernorm", 3)

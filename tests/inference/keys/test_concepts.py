@@ -2,7 +2,7 @@
 
 import pytest
 
-from ckpt_surgery.inference.keys.concepts import Rank, counted, meaning, synonyms
+from ckpt_surgery.inference.keys.concepts import meaning, synonyms
 
 SAME = [
     ("model.layers.{}.self_attn.q_proj.weight", "params/layers/attention/query/kernel"),
@@ -26,44 +26,11 @@ SAME = [
 ]
 
 
+@pytest.mark.each
 @pytest.mark.parametrize(("one", "other"), SAME)
 def test_two_names_of_the_same_leaf(one: str, other: str) -> None:
     left, right = set(meaning(one).concepts), set(meaning(other).concepts)
     assert left - {"decoder", "bert", "layer#0"} == right - {"decoder", "bert", "layer#0"}
-
-
-@pytest.mark.parametrize(
-    ("text", "concepts"),
-    [
-        ("attn/v/kernel", ("attention", "value", "weight")),  # the value of an attention
-        ("state/param_states/wte/v", ("state", "optimizer", "embedding", "token", "v", "weight")),  # of Adam
-        ("mlp/gate/kernel", ("mlp", "gate", "router", "weight")),
-        ("layers.{}.final_layer_norm.weight", ("layer", "norm", "between", "premlp", "weight")),  # Whisper's
-        ("encoder.final_layer_norm.weight", ("encoder", "norm", "final", "weight")),
-        ("layers.{}.norm.weight", ("layer", "norm", "somewhere", "weight")),
-        ("größe", ("gr", "öße", "weight")),  # words without an entry are concepts
-    ],
-)
-def test_concepts(text: str, concepts: tuple[str, ...]) -> None:
-    assert set(meaning(text).concepts) == set(concepts)
-
-
-def test_numbers_of_names_count_by_rank() -> None:
-    def rank(before: str, number: int) -> Rank:
-        among = {"conv": [1, 2], "Conv_": [0, 1], "LayerNorm_": [0, 2]}[before]
-        return Rank(among.index(number), len(among), among[0])
-
-    assert meaning("conv2.weight", rank).concepts == meaning("Conv_1/kernel", rank).concepts
-    assert "before" in meaning("LayerNorm_0/scale", rank).concepts
-    assert "between" in meaning("LayerNorm_2/scale", rank).concepts
-
-
-@pytest.mark.parametrize(
-    ("before", "what"),
-    [("model.layers.", "layer"), ("blocks_", "layer"), ("mlp.experts.", "expert"), ("wi_", "up"), ("", "")],
-)
-def test_what_an_index_counts(before: str, what: str) -> None:
-    assert counted(before) == what
 
 
 @pytest.mark.parametrize("name", sorted(synonyms().keys() - {"exclusive", "together"}))

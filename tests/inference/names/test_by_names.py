@@ -104,14 +104,6 @@ def test_a_square_matrix_goes_as_the_others() -> None:
     ]
 
 
-def test_a_square_matrix_alone_is_open() -> None:
-    said = named([array_leaf("q_proj.weight", (9, 9))], [array_leaf("query/kernel", (9, 9))])
-    assert said.formations == ()
-    (unclear,) = said.undecided
-    assert unclear.why == "names fit, but 2 layouts take [9, 9] to [9, 9]"
-    assert [candidate.value for candidate in unclear.candidates] == ["x", "x.T"]
-
-
 def test_others_that_disagree_decide_nothing() -> None:
     source = [
         array_leaf(f"{name}_proj.weight", shape)
