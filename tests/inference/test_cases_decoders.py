@@ -9,9 +9,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.inference.cases import gpt_oss
 from tests.inference.cases.running import assert_found, inferred, undecided
 from tests.recipes.decoder_layouts import Decoder, Layout
+from tests.recipes.gpt_oss_layout import GptOss
 from tests.recipes.leaves import hf_arrays, jax_arrays
 from tests.support.slow import slow, some
 
@@ -111,14 +111,14 @@ def test_gemma_3() -> None:
 
 
 @pytest.mark.parametrize(
-    "sizes",
-    [gpt_oss.Sizes(), gpt_oss.Sizes(embed=16, mlp=16, heads=4, kv_heads=4, head_dim=4, vocab=16)],
+    "model",
+    [GptOss(6, 6, 2, 8, 24, 20, 50, 4), GptOss(6, 4, 4, 4, 16, 16, 16, 4)],
     ids=["telling", "alike"],
 )
-def test_gpt_oss(sizes: gpt_oss.Sizes) -> None:
+def test_gpt_oss(model: GptOss) -> None:
     """By hand: ends (3), norms, 4 projections with 2 kinds of leaves, sinks, router (2), experts (4)."""
-    theirs = gpt_oss.hugging_face(sizes)
-    ours = gpt_oss.scanned(sizes, theirs)
+    theirs = hf_arrays(model, F32)
+    ours = jax_arrays(model, Layout(layer_axis=1), theirs)
     inference = assert_found(theirs, ours, 16)
     assert "layers_${int(n) % 2}" in inference.recipe
     assert_found(ours, theirs, 16)

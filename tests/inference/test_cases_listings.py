@@ -1,6 +1,7 @@
 """Names, shapes and dtypes alone: decided where they suffice, and open with candidates where they do not."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,11 @@ import yaml
 from safetensors.numpy import load_file, save_file
 
 from ckpt_surgery import Inferred, apply, infer, plan
-from tests.inference.cases import deepseek, fused, gpt_oss
+from tests.inference.cases import fused
 from tests.inference.cases.running import Arrays, assert_found, inferred, undecided
 from tests.recipes.decoder_layouts import GEMMA, LLAMA, MIXTRAL, QWEN, QWEN_MOE, Decoder, Layout
+from tests.recipes.deepseek_layouts import V3
+from tests.recipes.gpt_oss_layout import GptOss
 from tests.recipes.leaves import Shapes, hf_arrays, hf_shapes, jax_arrays, jax_shapes
 from tests.support.trees import nested
 
@@ -64,8 +67,8 @@ def test_deepseek_v3(experts: int, tmp_path: Path) -> None:
     By hand: ends (2); for both stacks norms, projections down, their norms, projections up, out (10); mlp,
     router (2), experts, shared expert.
     """
-    theirs, ours = deepseek.hugging_face(experts), deepseek.scanned(experts)
-    assert experts < 256 or len(theirs) == 45395
+    model = replace(V3, experts=experts)
+    theirs, ours = hf_shapes(model), jax_shapes(model, V3.LAYOUT)
     for source, target in ((theirs, ours), (ours, theirs)):
         inference = infer(abstract(source), listing(tmp_path / "target.json", target))
         assert (inference.decided, inference.problems) == (True, ())
@@ -141,9 +144,9 @@ def test_gemma_2_over_every_second_layer_is_open(tmp_path: Path) -> None:
 
 
 def test_gpt_oss_over_every_second_layer_is_open() -> None:
-    sizes = gpt_oss.Sizes()
-    theirs = gpt_oss.hugging_face(sizes)
-    ours = gpt_oss.scanned(sizes, theirs)
+    model = GptOss(6, 6, 2, 8, 24, 20, 50, 4)
+    theirs = hf_arrays(model, F32)
+    ours = jax_arrays(model, Layout(), theirs)
     assert_open(theirs, ours, {key for key in ours if "/layers/" in key})
     assert_open(ours, theirs, {key for key in theirs if ".layers." in key})
 
