@@ -1,5 +1,6 @@
 """A trained source and a target of Flax that was just initialised: names decide, constants do not."""
 
+import functools
 from typing import Any
 
 import flax.linen as nn
@@ -60,21 +61,29 @@ IMAGE, TEXT = jnp.zeros((1, 8, 8, 3)), jnp.zeros((1, 5, 12))
 def state(
     model: nn.Module, x: jax.Array, seed: int, trained: bool, untouched: str = "none"
 ) -> dict[str, Any]:
-    """A state with Adam. Of a trained one, leaves whose keys have `untouched` are as they were at first."""
-    variables = model.init(jax.random.key(seed), x)
-    params = variables.pop("params")
-    fresh = TrainState.create(apply_fn=model.apply, params=params, tx=optax.adam(1e-3))
-    tree = {"step": fresh.step, "params": params, "opt_state": fresh.opt_state, **variables}
+    """A state with Adam, of Flax's structure and with the constants that Flax begins with.
+
+    Of a trained one, leaves whose keys have `untouched` are as they were at first.
+    """
+    variables = jax.eval_shape(model.init, jax.random.key(0), x)
+    create = functools.partial(TrainState.create, apply_fn=model.apply, tx=optax.adam(1e-3))
+    fresh = jax.eval_shape(lambda params: create(params=params), variables.pop("params"))
+    tree = {"step": fresh.step, "params": fresh.params, "opt_state": fresh.opt_state, **variables}
     random = np.random.default_rng(seed)
 
-    def train(path: Any, leaf: Any) -> Any:
-        if not trained or untouched in jax.tree_util.keystr(path):
-            return np.asarray(leaf)
-        if jnp.asarray(leaf).dtype == jnp.int32:
-            return np.asarray(1000, np.int32)
-        return np.asarray(leaf) + random.standard_normal(np.shape(leaf)).astype(np.float32)
+    def value(path: Any, leaf: Any) -> Any:
+        key = jax.tree_util.keystr(path)
+        changed = trained and untouched not in key
+        if np.shape(leaf) == ():
+            return np.asarray(1000 if changed else 0, np.int32)
+        ones = (
+            "opt_state" not in key and ("scale" in key or "var" in key) and "BatchNorm_1']['scale" not in key
+        )
+        at_first = np.full(leaf.shape, ones, np.float32)
+        noise = random.standard_normal(leaf.shape).astype(np.float32)
+        return at_first + noise if changed or ("kernel" in key and "opt_state" not in key) else at_first
 
-    return jax.tree_util.tree_map_with_path(train, tree)
+    return jax.tree_util.tree_map_with_path(value, tree)
 
 
 def names_of(inference: Inferred) -> dict[str, tuple[str, ...]]:
