@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from ckpt_surgery.core.dtypes import dtype_named, kind
 from ckpt_surgery.inference.values import fingerprints as module
 from ckpt_surgery.inference.values.fingerprints import hashes, joined, least_common, mixed
-from tests.inference.two_sides import arranged, assert_equal, fingerprint, layouts, normal
+from tests.inference.two_sides import assert_equal, fingerprint, normal
 from tests.support.arrays import ALL_DTYPES, array
 from tests.support.strategies import shapes
 
@@ -61,14 +61,6 @@ def test_sums_of_slices_are_the_totals_of_the_slices(shape: tuple[int, ...], dty
         assert sum(slices) & WORD == whole.total
 
 
-@given(layout=layouts(), dtype=DTYPES)
-def test_the_total_does_not_change_with_the_layout(layout: Any, dtype: str) -> None:
-    values = array(layout.shape_in, dtype)
-    moved = fingerprint(arranged(layout, values))
-    assert moved.total == fingerprint(values).total
-    assert (moved.low, moved.high) == (fingerprint(values).low, fingerprint(values).high)
-
-
 @given(shape=SHAPES, dtype=DTYPES, data=st.data())
 def test_the_shape_of_the_blocks_changes_nothing(shape: tuple[int, ...], dtype: str, data: Any) -> None:
     values = array(shape, dtype)
@@ -90,29 +82,6 @@ def test_the_size_of_the_pieces_changes_nothing(piece: int, monkeypatch: pytest.
 def test_a_stack_has_the_joined_sums(shape: tuple[int, ...], dtype: str, count: int) -> None:
     arrays = [array(shape, dtype, seed) for seed in range(count)]
     assert_equal(joined((count,), [fingerprint(one) for one in arrays]), fingerprint(np.stack(arrays)))
-
-
-def test_a_grid_of_stacks_has_the_joined_sums() -> None:
-    arrays = [normal(2, 3, seed=i) for i in range(6)]
-    whole = joined((2, 3), [fingerprint(one) for one in arrays])
-    assert_equal(whole, fingerprint(np.stack(arrays).reshape(2, 3, 2, 3)))
-
-
-def test_a_stack_with_a_part_without_limits_has_none() -> None:
-    parts = [fingerprint(np.array([1.0, np.nan], np.float32)), fingerprint(np.ones(2, np.float32))]
-    assert (joined((2,), parts).low, joined((2,), parts).high) == (None, None)
-
-
-@given(shape=shapes(4, min_ndim=1, max_ndim=3), dtype=DTYPES, data=st.data())
-def test_concat_adds_up(shape: tuple[int, ...], dtype: str, data: Any) -> None:
-    axis = data.draw(st.integers(0, len(shape) - 1))
-    one, other = array(shape, dtype, 1), array(shape, dtype, 2)
-    parts = fingerprint(one), fingerprint(other)
-    whole = fingerprint(np.concatenate([one, other], axis))
-    assert whole.total == sum(part.total for part in parts) & WORD
-    for along in range(len(shape)):
-        a, b = (part.axes[along] for part in parts)
-        assert list(whole.axes[along]) == list(np.concatenate([a, b]) if along == axis else a + b)
 
 
 @given(shape=SHAPES, narrow=st.sampled_from(NARROW))
