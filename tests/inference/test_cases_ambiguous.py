@@ -1,14 +1,15 @@
 """Ambiguous leaves stay undecided or come out right; they are never silently wrong."""
 
+from collections.abc import Callable
+
+import ml_dtypes
 import numpy as np
 import pytest
 
+from ckpt_surgery import Inferred
 from tests.inference.cases.running import Arrays, assert_found, carried_out, inferred, rules_of, undecided
+from tests.inference.two_sides import normal
 from tests.support.comparing import assert_same
-
-
-def normal(*shape: int, seed: int = 0) -> np.ndarray:
-    return np.random.default_rng([seed, *shape]).standard_normal(shape).astype(np.float32)
 
 
 def test_unhelpful_names_and_unrelated_values() -> None:
@@ -115,3 +116,125 @@ def test_a_new_stack_as_large_as_what_is_left_is_no_fresh_leaf() -> None:
         inference = inferred(source, target)
         assert undecided(inference) == {key for key in target if key.endswith("s")}
         assert (inference.findings.dropped, inference.findings.from_target) == ((), ())
+
+
+# --- leaves of the source that hold the same values: their names tell them apart, or nothing does ---------
+
+
+def sources(old: dict[str, np.ndarray], new: dict[str, np.ndarray]) -> dict[str, tuple[str, ...]]:
+    return {one.target: one.sources for one in inferred(old, new).findings.formations}
+
+
+def test_a_target_network_that_starts_as_a_copy() -> None:
+    weights = normal(6, 16)
+    old = {"online/w": weights, "target/w": weights.copy(), "online/b": normal(16)}
+    new = {"agent/target/w": weights, "agent/q/w": weights.copy(), "agent/q/b": old["online/b"]}
+    assert sources(old, new) == {
+        "agent/target/w": ("target/w",),
+        "agent/q/w": ("online/w",),
+        "agent/q/b": ("online/b",),
+    }
+
+
+def test_keys_that_start_as_queries_are_still_keys() -> None:
+    old, new = {}, {}
+    for n in range(3):
+        both = normal(8, 8, seed=n)
+        for name, long in (("k_proj", "key"), ("q_proj", "query")):
+            old[f"h.{n}.attn.{name}.weight"] = both.copy()
+            new[f"layers_{n}/attention/{long}/kernel"] = both.T.copy()
+    by_target = sources(old, new)
+    assert by_target["layers_1/attention/query/kernel"] == ("h.1.attn.q_proj.weight",)
+    assert by_target["layers_1/attention/key/kernel"] == ("h.1.attn.k_proj.weight",)
+
+
+def test_stacks_of_an_average_that_starts_as_a_copy() -> None:
+    layers = [normal(6, 8, seed=n) for n in range(3)]
+    old = {
+        f"{tree}/layers/{n}/w": layer.copy() for tree in ("ema", "params") for n, layer in enumerate(layers)
+    }
+    new = {"model/stack/w": np.stack(layers), "shadow_ema/stack/w": np.stack(layers)}
+    by_target = sources(old, new)
+    assert by_target["shadow_ema/stack/w"] == tuple(f"ema/layers/{n}/w" for n in range(3))
+    assert by_target["model/stack/w"] == tuple(f"params/layers/{n}/w" for n in range(3))
+
+
+def test_copies_that_no_name_tells_apart_are_open() -> None:
+    weights = normal(6, 8)
+    old = {"a/w": weights, "b/w": weights.copy(), "c/w": normal(3, 3)}
+    new = {"p/w": weights, "q/w": weights.copy(), "c/w": old["c/w"]}
+    inference = inferred(old, new)
+    assert not inference.decided
+    assert {one.targets for one in inference.findings.undecided} == {("p/w",), ("q/w",)}
+    for one in inference.findings.undecided:
+        assert {candidate.sources for candidate in one.candidates} == {("a/w",), ("b/w",)}
+
+
+# --- elements in another order are undecided, whatever the names say --------------------------------------
+
+RANDOM = np.random.default_rng(3)
+ORDERS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "rows": lambda x: x[np.roll(np.arange(len(x)), 2)],
+    "columns": lambda x: x[..., RANDOM.permutation(x.shape[-1])],
+    "elements": lambda x: RANDOM.permuted(x.ravel()).reshape(x.shape),
+    "flipped": lambda x: x[..., ::-1],
+    "rolled": lambda x: np.roll(x, 3),
+    "transposed and shuffled": lambda x: RANDOM.permuted(x.T.ravel()).reshape(x.T.shape),
+    "rounded": lambda x: x[::-1].astype(ml_dtypes.bfloat16),
+}
+
+
+def three_layers() -> Arrays:
+    layers = {f"layers_{i}/mlp/wi/kernel": normal(6, 5, seed=i) for i in range(3)}
+    return {"embed/embedding": normal(11, 6), "norm/scale": normal(6), **layers}
+
+
+def assert_open_or_exact(inference: Inferred, old: Arrays, new: Arrays, reordered: set[str]) -> None:
+    """Some orders are concatenated parts of an axis, which are inferred: every element is right then."""
+    assert inference.problems == ()
+    assert undecided(inference) <= reordered
+    assert inference.findings.from_target == ()
+    if inference.decided:
+        assert_same(carried_out(inference, old, None), new)
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_of_every_leaf(order: str) -> None:
+    old = three_layers()
+    new = {key: np.ascontiguousarray(ORDERS[order](array)) for key, array in old.items()}
+    inference = inferred(old, new)
+    assert inference.values == "shared"
+    assert_open_or_exact(inference, old, new, set(new))
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_of_one_leaf_under_another_name(order: str) -> None:
+    old = three_layers()
+    new = {f"params/{key}": array for key, array in old.items()}
+    new["params/embed/embedding"] = np.ascontiguousarray(ORDERS[order](old["embed/embedding"]))
+    inference = inferred(old, new)
+    assert_open_or_exact(inference, old, new, {"params/embed/embedding"})
+    for one in inference.findings.undecided:
+        assert [candidate.sources for candidate in one.candidates] == [("embed/embedding",)]
+
+
+def test_of_stacked_layers() -> None:
+    old = three_layers()
+    layers = [array for key, array in old.items() if "layers" in key]
+    new = {"embed/embedding": normal(11, 6), "norm/scale": normal(6)}
+    new["layers/mlp/wi/kernel"] = np.stack([layers[0], layers[1][::-1], layers[2]])
+    assert undecided(inferred(old, new)) == {"layers/mlp/wi/kernel"}
+
+
+def test_after_arithmetic() -> None:
+    old = {"norm/scale": np.round(normal(40) * 64) / 64}
+    new = {"norm/scale": (old["norm/scale"] + np.float32(1))[::-1].copy()}
+    assert undecided(inferred(old, new)) == {"norm/scale"}
+
+
+def test_beside_a_fresh_model() -> None:
+    """One leaf is of the source, all others were just initialised."""
+    old = three_layers()
+    new = {key: np.flip(normal(*array.shape, seed=9)) for key, array in old.items()}
+    new["embed/embedding"] = ORDERS["elements"](old["embed/embedding"])
+    assert "embed/embedding" in undecided(inferred(old, new))

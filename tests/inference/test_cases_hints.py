@@ -11,13 +11,10 @@ from ckpt_surgery.core.errors import PlanError, RecipeError, UsageError
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.inference.expressions.formations import Candidate, Evidence
 from tests.inference.cases.running import Arrays, assert_found, carried_out, inferred, rules_of, undecided
+from tests.inference.two_sides import normal
 from tests.support.comparing import assert_same
 
 Made = Mapping[str, np.ndarray]
-
-
-def normal(*shape: int, seed: int = 0) -> np.ndarray:
-    return np.random.default_rng([seed, *shape]).standard_normal(shape).astype(np.float32)
 
 
 def fresh(arrays: Arrays) -> dict[str, np.ndarray]:
