@@ -227,6 +227,14 @@ def test_strings_that_differ_are_the_targets() -> None:
     assert (result.dropped, result.from_target) == (("s",), ("s",))
 
 
+def test_keys_of_random_numbers_go_by_their_names() -> None:
+    keys = {f"rng.{n}": "prng_key" for n in range(3)}
+    result = infer_findings(Side(listing(keys)), Side(listing({f"rngs/{n}": "prng_key" for n in range(3)})))
+    assert {one.target: one.sources for one in result.formations} == {
+        f"rngs/{n}": (f"rng.{n}",) for n in range(3)
+    }
+
+
 def test_leaves_that_a_stack_of_the_same_size_may_hold() -> None:
     layers = {f"l_{i}/s": normal(6, seed=i + 3) for i in range(4)}
     result = known({"s": normal(2, 6), "a": A}, layers | {"a": A})

@@ -5,8 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ckpt_surgery.core.arrays import Region
 from ckpt_surgery.inference.expressions.holders import laid, member, of_leaves
-from ckpt_surgery.inference.expressions.layouts import Layout, composed, identity, reshaping
+from ckpt_surgery.inference.expressions.layouts import Layout, composed, identity, reshaping, restricted
 from ckpt_surgery.inference.expressions.possible_layouts import MOST
 from ckpt_surgery.inference.expressions.possible_layouts import layouts as layouts_of_shapes
 from ckpt_surgery.inference.values.marginals import MOST_LAYOUTS, Marginals, layouts_between
@@ -64,6 +65,13 @@ def test_axes_that_are_cut_across_each_other_have_no_layout() -> None:
     assert composed(identity((6,)), identity((6,))) == identity((6,))
     turned = Layout((2, 3), ((0, 1),), ((1, 0),))
     assert composed(turned, turned) is None
+
+
+def test_a_part_of_every_second_element_is_no_region() -> None:
+    split = reshaping((6,), (3, 2))
+    assert split is not None
+    assert restricted(split, Region((0, 0), (3, 1))) is None
+    assert restricted(split, Region((1, 0), (3, 2))) == (Region((2,), (6,)), reshaping((4,), (2, 2)))
 
 
 def test_a_layout_has_as_few_digits_as_possible() -> None:

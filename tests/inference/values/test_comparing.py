@@ -159,6 +159,11 @@ WRONG = [
 ]
 
 
+def test_the_right_inverse_has_no_flaw() -> None:
+    there = recipe("match: w, value: 'flip(x.T, 0)'")
+    assert flaws(there, recipe("match: w, value: 'flip(x, 0).T'"), W) == ()
+
+
 @pytest.mark.parametrize(("there", "back", "flaw"), WRONG)
 def test_a_wrong_inverse_is_found(there: str, back: str, flaw: str) -> None:
     [problem] = flaws(recipe(there), recipe(back), W)
