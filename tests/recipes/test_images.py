@@ -1,4 +1,4 @@
-"""Gemma 3's models that see images: their names, and their rows for the tokens of images."""
+"""Models that see images: their names, and Gemma 3's rows for the tokens of images."""
 
 from dataclasses import replace
 
@@ -16,6 +16,7 @@ from tests.recipes.gemma3_layout import (
     embedding_root,
 )
 from tests.recipes.leaves import hf_arrays, jax_arrays
+from tests.recipes.llama4_layouts import IMAGES
 from tests.recipes.test_layouts import back, there
 from tests.support.comparing import assert_same
 from tests.support.slow import slow
@@ -38,6 +39,16 @@ def test_names_of_models_that_see_images(root: str) -> None:
     assert_same(found, jax_arrays(d, layout, hf))
     published = hf_arrays(replace(d, root="language_model.model"), F32)
     assert_same(back(F, d, layout, found, "model_type=gemma3"), published)
+
+
+def test_llama4_comes_back_as_its_text_model() -> None:
+    f = FAMILIES["llama4"]
+    hf, layout = hf_arrays(f.small, F32), f.layout()
+    images = {key: np.zeros(1, np.float32) for key in IMAGES}
+    found = there(f, f.small, layout, hf | images, "vision=drop")
+    assert_same(found, jax_arrays(f.small, layout, hf))
+    text = back(f, f.small, layout, found, "model_type=llama4_text")
+    assert_same(text, {key.removeprefix("language_model."): array for key, array in hf.items()})
 
 
 def test_rows_for_the_tokens_of_images_that_maxtext_has_not() -> None:
