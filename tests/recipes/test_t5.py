@@ -1,8 +1,6 @@
 """T5 into T5X and back: every name, shape and value, against tables of its own."""
 
 import functools
-import itertools
-import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,21 +9,18 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from safetensors.numpy import save_file
 
 from ckpt_surgery.api import applying
-from ckpt_surgery.core.errors import DataError, PlanError
+from ckpt_surgery.core.errors import DataError
 from ckpt_surgery.functions.arrays import reads
-from ckpt_surgery.language.loading import parse_recipe
 from ckpt_surgery.planner.plan import Plan
 from tests.oracle.trees import restore, save
 from tests.recipes import running
 from tests.recipes import t5_layouts as layouts
 from tests.recipes.families import converted
-from tests.recipes.running import RECIPES, fails, text_of
+from tests.recipes.running import RECIPES, fails
 from tests.recipes.t5_layouts import Parameter, Size, Slots
 from tests.support.comparing import assert_same
-from tests.support.plans import fates
 from tests.support.slow import slow
 from tests.support.trees import flattened, nested
 
@@ -81,52 +76,6 @@ def test_every_name_becomes_what_the_importer_makes_of_it(
     assert not plan.warnings
 
 
-LAYER = [
-    ("layer_000/SelfAttention/q", "float32[4,6]", "self_attention/query/kernel"),
-    ("layer_000/SelfAttention/k", "float32[4,6]", "self_attention/key/kernel"),
-    ("layer_000/SelfAttention/v", "float32[4,6]", "self_attention/value/kernel"),
-    ("layer_000/SelfAttention/o", "float32[6,4]", "self_attention/out/kernel"),
-    ("layer_000/layer_norm/scale", "float32[4]", "pre_self_attention_layer_norm/scale"),
-    ("layer_001/rms_norm/scale", "float32[4]", "pre_mlp_layer_norm/scale"),
-    ("layer_001/DenseReluDense/wi/kernel", "float32[4,5]", "mlp/wi/kernel"),
-    ("layer_001/DenseReluDense/wo/kernel", "float32[5,4]", "mlp/wo/kernel"),
-]
-OF_LAYER = [
-    ("layer_000/SelfAttention/o_slot_vr", "float32[6]", "self_attention/out/kernel/v_row"),
-    ("layer_000/SelfAttention/o_slot_vc", "float32[4]", "self_attention/out/kernel/v_col"),
-    ("layer_001/DenseReluDense/wi/kernel_slot_v", "float32[4,5]", "mlp/wi/kernel/v"),
-]
-BLOCK, STATES = "transformer/block_000", "state/param_states/decoder/layers_0"
-TINY_DECODER = {
-    "global_step": ("int64[]", "state/step"),
-    "transformer/embedding": ("float32[7,4]", "target/decoder/token_embedder/embedding"),
-    **{f"{BLOCK}/{mesh}": (told, f"target/decoder/layers_0/{ours}") for mesh, told, ours in LAYER},
-    **{f"{BLOCK}/{mesh}": (told, f"{STATES}/{ours}") for mesh, told, ours in OF_LAYER},
-    f"{BLOCK}/layer_000/SelfAttention/relative_attention_bias": (
-        "float32[2,3]",
-        "target/decoder/relpos_bias/rel_embedding",
-    ),
-    "transformer/rms_norm/scale": ("float32[4]", "target/decoder/decoder_norm/scale"),
-    "transformer/logits/kernel": ("float32[4,7]", "target/decoder/logits_dense/kernel"),
-}
-"""One layer, written out: the model, the slots of two kernels, and what they become."""
-
-
-def test_one_layer_name_by_name() -> None:
-    plan = planned("t5-to-t5x", {name: described for name, (described, _) in TINY_DECODER.items()})
-    renamed = {new: described for _, (described, new) in TINY_DECODER.items()} | {"state/step": "int32[]"}
-    found = result(plan)
-    slots = "state/param_states/decoder/layers_0"
-    dummies = {f"state/param_states/{new.removeprefix('target/')}/m" for new in found if "target/" in new}
-    dummies |= {f"{slots}/mlp/wi/kernel/v_row", f"{slots}/mlp/wi/kernel/v_col"}
-    dummies |= {f"{slots}/self_attention/out/kernel/v"}
-    assert found == renamed | dict.fromkeys(dummies, "float32[1]")
-    told = fates(plan)
-    assert {told[key] for key in dummies} == {"added"}
-    assert {told[key] for key in renamed} - {told["state/step"]} == {"renamed"}
-    assert told["state/step"] == "transformed"
-
-
 def test_separate_embeddings_keep_their_towers() -> None:
     parameters = [p for p in layouts.t5(Size(), "1.1", "shared") if p.mesh != "shared/embedding"]
     parameters += [
@@ -173,45 +122,42 @@ def test_values_stay_what_they_were(model: str, slots: Slots) -> None:
 NAMES = {"v": "v", "v_row": "vr", "v_col": "vc"}
 
 
-def with_one(name: str, described: str = "float32[4]") -> dict[str, str]:
-    return {**{n: d for n, (d, _) in TINY_DECODER.items()}, name: described}
-
-
+ONE_LAYER = layouts.mesh_variables(layouts.decoder_only(Size(layers=1), "shared"), "factored")
 STRANGE = [
     (
         "transformer/block_000/layer_001/adapter/kernel",
         "no rule claims `transformer/block_000/layer_001/adapter/kernel`",
     ),
-    ("transformer/rms_norm/scale_slot_m", "no rule claims"),  # Adafactor with momentum
+    ("transformer/final_layer_norm/scale_slot_m", "no rule claims"),  # Adafactor with momentum
     ("transformer/block_000/layer_002/layer_norm/scale", "table `norms` has no entry 'transformer 2'"),
-    ("transformer/final_layer_norm/scale", "two leaves would be called `target/decoder/decoder_norm/scale`"),
+    ("transformer/rms_norm/scale", "two leaves would be called `target/decoder/decoder_norm/scale`"),
     ("encoder/rms_norm/scale_slot_v", "the parameter of this slot is missing"),
-    ("transformer/logits/kernel_slot_vr", "the other half, `_slot_vc`, is missing"),
+    ("transformer/final_layer_norm/scale_slot_vr", "the other half, `_slot_vc`, is missing"),
     ("transformer/block_000/layer_000/SelfAttention/o_slot_v", "two leaves would be called"),
 ]
 
 
 @pytest.mark.parametrize(("name", "told"), STRANGE, ids=[name for name, _ in STRANGE])
 def test_what_the_importer_has_no_rule_for_is_an_error(name: str, told: str) -> None:
-    fails(told, lambda: planned("t5-to-t5x", with_one(name)))
+    fails(told, lambda: planned("t5-to-t5x", ONE_LAYER | {name: "float32[4]"}))
 
 
 @pytest.mark.parametrize(
     ("missing", "told"),
     [
         ("global_step", "the rule claims nothing"),
-        ("transformer/rms_norm/scale", "the rule claims nothing"),
+        ("transformer/final_layer_norm/scale", "the rule claims nothing"),
         ("transformer/block_000/layer_001/DenseReluDense/wi/kernel", "lacks a matrix of its feed-forward"),
     ],
 )
 def test_what_every_t5_has_must_be_there(missing: str, told: str) -> None:
-    listing = with_one("transformer/logits/kernel", "float32[4,7]")
-    with pytest.raises(PlanError, match=told):
-        planned("t5-to-t5x", {n: d for n, d in listing.items() if not n.startswith(missing)})
+    fails(
+        told, lambda: planned("t5-to-t5x", {n: d for n, d in ONE_LAYER.items() if not n.startswith(missing)})
+    )
 
 
 def test_a_step_beyond_int32_is_an_error() -> None:
-    arrays = filled({name: described for name, (described, _) in TINY_DECODER.items()})
+    arrays = filled(ONE_LAYER)
     arrays["global_step"] = np.array(2**31, np.int64)
     with pytest.raises(DataError, match=r"`state/step`.*2147483648"):
         carried_out("t5-to-t5x", arrays)
@@ -278,21 +224,6 @@ def test_there_and_back_no_bit_changes(dtype: str, version: Any, biases: Any) ->
     assert_same(carried_out("t5x-hf-t5", there), arrays)
 
 
-@pytest.mark.slow("converts whole models of T5")
-def test_a_train_state_from_mesh_tensorflow_reaches_hugging_face_and_returns() -> None:
-    parameters = layouts.t5(Size(), "1.1", "shared")
-    variables = filled(layouts.mesh_variables(parameters, "factored"))
-    variables["global_step"] = np.array(7, np.int64)
-    state = carried_out("t5-to-t5x", variables)
-    theirs = carried_out("t5x-hf-t5", state)
-    assert_same(
-        theirs,
-        {p.hugging_face: variables[p.mesh].T if p.transposed else variables[p.mesh] for p in parameters},
-    )
-    inference = carried_out("t5x-train-to-inference", state)
-    assert_same(carried_out("hf-t5-to-t5x", theirs, "step=7"), inference)
-
-
 TIED = {
     "encoder.embed_tokens.weight": "float32[11,6]",
     "decoder.embed_tokens.weight": "float32[11,6]",
@@ -353,19 +284,11 @@ def test_a_part_that_mesh_tensorflow_did_not_save_is_an_error(gone: str, told: s
     fails(told, lambda: planned("t5-to-t5x", layouts.mesh_variables(kept, "none")))
 
 
-def save_t5(path: Path, decoder_layers: int = 2) -> None:
-    """As Hugging Face's library does."""
-    path.mkdir()
+def test_the_config_says_how_many_layers_and_whether_logits_are_tied() -> None:
     parameters = layouts.t5(Size(layers=2), "1.0", "shared")
-    kept = [p for p in parameters if decoder_layers == 2 or not p.t5x.startswith("decoder/layers_1/")]
-    save_file(filled(layouts.state_dict(kept)), path / "model.safetensors")
-    config = {"model_type": "t5", "num_layers": 2, "num_decoder_layers": decoder_layers}
-    (path / "config.json").write_text(json.dumps(config | {"tie_word_embeddings": True}))
-
-
-def test_the_config_says_how_many_layers_and_whether_logits_are_tied(tmp_path: Path) -> None:
-    save_t5(tmp_path / "hf", 1)
-    plan = applying.plan("@hf-t5-to-t5x", tmp_path / "hf")
+    listing = layouts.state_dict([p for p in parameters if not p.t5x.startswith("decoder/layers_1/")])
+    config = {"model_type": "t5", "num_layers": 2, "num_decoder_layers": 1, "tie_word_embeddings": True}
+    plan = running.planned("hf-t5-to-t5x", listing, config=config)
     assert {p.name: p.value for p in plan.params} == {
         "step": 0,
         "num_layers": 2,
@@ -373,21 +296,11 @@ def test_the_config_says_how_many_layers_and_whether_logits_are_tied(tmp_path: P
         "tied_logits": "auto",
     }
     assert "target/decoder/logits_dense/kernel" not in result(plan)
-    config = json.loads((tmp_path / "hf" / "config.json").read_text())
-    (tmp_path / "hf" / "config.json").write_text(json.dumps(config | {"num_layers": 3}))
-    with pytest.raises(PlanError, match="the encoder has 2 layers, not 3"):
-        applying.plan("@hf-t5-to-t5x", tmp_path / "hf")
-    (tmp_path / "hf" / "config.json").write_text(json.dumps(config | {"model_type": "longt5"}))
-    with pytest.raises(PlanError, match="the model is a longt5, not a T5"):
-        applying.plan("@hf-t5-to-t5x", tmp_path / "hf")
-
-
-@pytest.mark.slow("converts whole models of T5")
-def test_the_way_back_knows_the_layers(tmp_path: Path) -> None:
-    save_t5(tmp_path / "hf")
-    applying.apply("@hf-t5-to-t5x", tmp_path / "hf", dst=tmp_path / "t5x")
-    plan = applying.plan("@t5x-hf-t5", tmp_path / "t5x")
-    assert {p.name: p.value for p in plan.params} == {"num_layers": 2, "num_decoder_layers": 2}
+    for said, told in (
+        ({"num_layers": 3}, "the encoder has 2 layers, not 3"),
+        ({"model_type": "longt5"}, "the model is a longt5, not a T5"),
+    ):
+        fails(told, lambda c=config | said: running.planned("hf-t5-to-t5x", listing, config=c))
 
 
 @pytest.mark.parametrize(
@@ -418,17 +331,3 @@ def test_a_tower_without_an_embedding_of_its_own_needs_the_shared_one() -> None:
         "no rule claims `encoder.embed_tokens.weight`, `decoder.embed_tokens.weight`",
         lambda: planned("hf-t5-to-t5x", listing),
     )
-
-
-# --- the recipes as files -------------------------------------------------------------------------
-
-OURS = ("t5-to-t5x", "t5x-train-to-inference", "t5x-inference-to-train", "t5x-hf-t5", "hf-t5-to-t5x")
-
-
-@pytest.mark.parametrize("name", OURS)
-def test_a_recipe_says_how_it_is_run(name: str) -> None:
-    text = text_of(name)
-    header = "".join(itertools.takewhile(lambda line: line.startswith("#"), text.splitlines(True)))
-    assert f"ckpt-surgery apply @{name} SRC DST" in header
-    assert any(said in header for said in ("google-research/t5x", "@t5x-hf-t5", "@t5x-train-to-inference"))
-    assert all(param in header for param in parse_recipe(text, name).recipe.params)
