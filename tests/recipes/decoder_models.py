@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from tests.recipes.logits import TOKENS
 from tests.support.heavy import jax, jnp
+
+TOKENS = np.random.default_rng(1).integers(0, 97, (2, 12))
 
 
 @dataclass(frozen=True)
