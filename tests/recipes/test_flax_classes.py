@@ -92,17 +92,6 @@ def test_there_and_back(tmp_path: Path, case: str, name: str) -> None:
 # --- files as they are found ---------------------------------------------------------------------------
 
 
-def old_names(arrays: Arrays) -> dict[str, np.ndarray]:
-    """As TensorFlow's BERT was converted: norms have gamma and beta."""
-    renamed = {}
-    for key, array in arrays.items():
-        norm = "LayerNorm." in key
-        name = key.replace("Norm.weight", "Norm.gamma").replace("Norm.bias", "Norm.beta") if norm else key
-        renamed[name] = array
-    assert len(renamed.keys() - arrays.keys()) == 12
-    return renamed
-
-
 def some(*shape: int) -> np.ndarray:
     return np.ones(shape, np.float32)
 
@@ -164,13 +153,6 @@ def test_copies_and_what_flax_computes_are_dropped(tmp_path: Path, case: str, na
     assert found == {key: told[:-1] for key, told in model["tree"].items()}
 
 
-def test_old_names_of_norms(tmp_path: Path) -> None:
-    model = recorded("bert", "BertForPreTraining")
-    source = hf_model(tmp_path / "hf", old_names(weights(model["weights"])), model["config"])
-    applying.apply("@hf-to-flax", source, dst=tmp_path / "flax_model.msgpack")
-    assert descriptions(tree(tmp_path / "flax_model.msgpack")) == model["tree"]
-
-
 def test_an_untied_head_stays(tmp_path: Path) -> None:
     """The config is believed, and `tied` before it."""
     model = recorded("gpt2", "GPT2LMHeadModel")
@@ -186,29 +168,40 @@ def test_an_untied_head_stays(tmp_path: Path) -> None:
     assert descriptions(tree(tmp_path / "tied.msgpack")) == model["tree"]
 
 
-def test_a_head_that_is_called_tied_by_transformers_5(tmp_path: Path) -> None:
-    model = recorded("mt5", "MT5ForConditionalGeneration")
-    arrays = weights(model["weights"])
-    source = hf_model(tmp_path / "mt5", arrays, model["config"] | {"tie_word_embeddings": True})
-    applying.apply("@hf-to-flax", source, dst=tmp_path / "mt5.msgpack")
-    assert descriptions(tree(tmp_path / "mt5.msgpack")) == model["tree"]
-    model = recorded("t5_gated", "T5ForConditionalGeneration")
-    config = model["config"] | {"tie_word_embeddings": True, "scale_decoder_outputs": False}
-    source = hf_model(tmp_path / "t5", weights(model["weights"]), config)
-    applying.apply("@hf-to-flax", source, dst=tmp_path / "t5.msgpack")
-    assert descriptions(tree(tmp_path / "t5.msgpack")) == model["tree"]
+def in_old_words(arrays: Arrays) -> dict[str, np.ndarray]:
+    """As TensorFlow's BERT was converted: norms have gamma and beta."""
+    renamed = {
+        key.replace("Norm.weight", "Norm.gamma").replace("Norm.bias", "Norm.beta"): array
+        for key, array in arrays.items()
+    }
+    assert len(renamed.keys() - arrays.keys()) == 12
+    return renamed
+
+
+def bare(arrays: Arrays) -> dict[str, np.ndarray]:
+    """A tower of CLIP without its name, as Transformers 5 saves it."""
+    return {key.split(".", 1)[1]: array for key, array in arrays.items()}
+
+
+TIED_ANYWAY = {"tie_word_embeddings": True, "scale_decoder_outputs": False}
+"""What Transformers 5 says of models whose head is not tied."""
 
 
 @pytest.mark.parametrize(
-    ("case", "name"),
-    [("clip_vision_model", "CLIPVisionModel"), ("clip_text_model", "CLIPTextModel")],
+    ("case", "name", "found", "said"),
+    [
+        ("bert", "BertForPreTraining", in_old_words, {}),
+        ("clip_vision_model", "CLIPVisionModel", bare, {}),
+        ("clip_text_model", "CLIPTextModel", bare, {}),
+        ("mt5", "MT5ForConditionalGeneration", dict, {"tie_word_embeddings": True}),
+        ("t5_gated", "T5ForConditionalGeneration", dict, TIED_ANYWAY),
+    ],
 )
-def test_a_tower_of_clip_without_its_name(tmp_path: Path, case: str, name: str) -> None:
-    """As Transformers 5 saves it."""
+def test_files_in_another_form(
+    tmp_path: Path, case: str, name: str, found: Any, said: dict[str, Any]
+) -> None:
     model = recorded(case, name)
-    arrays = weights(model["weights"])
-    bare = {key.split(".", 1)[1]: array for key, array in arrays.items()}
-    source = hf_model(tmp_path / "hf", bare, model["config"])
+    source = hf_model(tmp_path / "hf", found(weights(model["weights"])), model["config"] | said)
     applying.apply("@hf-to-flax", source, dst=tmp_path / "flax_model.msgpack")
     assert descriptions(tree(tmp_path / "flax_model.msgpack")) == model["tree"]
 
@@ -251,7 +244,6 @@ def test_the_way_back_from_a_train_state(tmp_path: Path, save: Save) -> None:
 # --- mistakes ------------------------------------------------------------------------------------------
 
 GPT2: tuple[str, str] = ("gpt2", "GPT2LMHeadModel")
-BERT = ("bert", "BertForPreTraining")
 T5 = ("t5", "T5ForConditionalGeneration")
 CLIP = ("clip", "CLIPModel")
 
@@ -260,15 +252,9 @@ def config_with(**entries: Any) -> Callable[[Any, dict[str, Any]], None]:
     return lambda arrays, config: config.update(entries)
 
 
-def without(*keys: str) -> Callable[[dict[str, Any], Any], None]:
-    def remove(arrays: dict[str, Any], config: Any) -> None:
-        for key in keys:
-            del arrays[key]
+def without(text: str) -> Callable[[dict[str, Any], Any], None]:
+    """Without the keys that have this text."""
 
-    return remove
-
-
-def no_layer(text: str) -> Callable[[dict[str, Any], Any], None]:
     def remove(arrays: dict[str, Any], config: Any) -> None:
         for key in [key for key in arrays if text in key]:
             del arrays[key]
@@ -288,11 +274,11 @@ MISTAKES = [
     (GPT2, plus("score.weight"), "no Flax class of gpt2 has score"),
     (GPT2, config_with(n_layer=3), "layers below transformer.h with attn.c_attn.bias: 2; layers are missing"),
     (GPT2, without("transformer.h.1.mlp.c_fc.bias"), "layers below transformer.h with mlp.c_fc.bias: 1;"),
-    (T5, no_layer("decoder.block.1."), "layers below decoder.block with layer.0.SelfAttention.k.weight: 2;"),
+    (T5, without("decoder.block.1."), "layers below decoder.block with layer.0.SelfAttention.k.weight: 2;"),
     (T5, config_with(num_layers=3), "layers below encoder.block with layer.0.SelfAttention.k.weight: 2;"),
     (
         CLIP,
-        no_layer("vision_model.encoder.layers.2."),
+        without("vision_model.encoder.layers.2."),
         "layers below vision_model.encoder.layers with layer_norm1.bias: 2;",
     ),
     (GPT2, plus("transformer.h.0.attn.rot"), "transformer.h.0.attn.rot"),
