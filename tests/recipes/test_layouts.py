@@ -13,6 +13,7 @@ import pytest
 
 from ckpt_surgery.core.errors import PlanError
 from ckpt_surgery.functions.arrays import reads
+from tests.recipes import deepseek_layouts as deepseek
 from tests.recipes import gemma3_layout as gemma3
 from tests.recipes import gpt_oss_layout as gpt_oss
 from tests.recipes import keytables
@@ -337,3 +338,106 @@ def test_layers_that_cannot_be_scanned_can_be_one_by_one() -> None:
     config["text_config"]["no_rope_layers"][-1] = 1
     plan = planned(f.recipes[0], listed(hf_shapes(f.small)), overrides=["scan=false"], config=config)
     assert shapes_of(plan) == jax_shapes(f.small, llama4.Layout(scan=False))
+
+
+# --- models that see images ---------------------------------------------------------------------------
+
+
+def test_the_root_is_that_of_maxtext() -> None:
+    """In its conversion, bfloat16 of the root: of 5376, 73.5 in place of 73.32."""
+    sizes = (gemma3.GEMMA_1B, gemma3.GEMMA_4B, gemma3.GEMMA_12B, gemma3.GEMMA_27B)
+    assert [gemma3.embedding_root(d) for d in sizes] == [34, 50.5, 62, 73.5]
+
+
+@pytest.mark.parametrize("root", ["language_model.model", slow("model.language_model")])
+def test_names_of_models_that_see_images(root: str) -> None:
+    d, layout = replace(gemma3.NARROW, root=root), gemma3.Layout(norm_plus_one=False)
+    hf = hf_arrays(d, F32)
+    table = hf[f"{root}.embed_tokens.weight"]
+    extra = {"lm_head.weight": table, "model.vision_tower.a": table, "multi_modal_projector.b": table}
+    found = there(FAMILIES["gemma3"], d, layout, hf | extra, "vision=drop")
+    assert_same(found, jax_arrays(d, layout, hf))
+    published = hf_arrays(replace(d, root="language_model.model"), F32)
+    assert_same(back(FAMILIES["gemma3"], d, layout, found, "model_type=gemma3"), published)
+
+
+def test_llama4_comes_back_as_its_text_model() -> None:
+    f = FAMILIES["llama4"]
+    hf, layout = hf_arrays(f.small, F32), f.layout()
+    images = {key: np.zeros(1, np.float32) for key in llama4.IMAGES}
+    found = there(f, f.small, layout, hf | images, "vision=drop")
+    assert_same(found, jax_arrays(f.small, layout, hf))
+    text = back(f, f.small, layout, found, "model_type=llama4_text")
+    assert_same(text, {key.removeprefix("language_model."): array for key, array in hf.items()})
+
+
+def test_rows_for_the_tokens_of_images_that_maxtext_has_not() -> None:
+    d = replace(gemma3.NARROW, layers=6, vocab=262208, embed=2, root="language_model.model")
+    hf, layout, key = hf_arrays(d, F32), gemma3.Layout("maxtext"), "params/params/token_embedder/embedding"
+    jax = there(FAMILIES["gemma3"], d, layout, hf)
+    assert_same(jax, jax_arrays(d, layout, hf))
+    assert jax[key].shape == (262144, 2)
+    hf_key = "language_model.model.embed_tokens.weight"
+    table = back(FAMILIES["gemma3"], d, layout, jax, "model_type=gemma3")[hf_key]
+    assert table.shape == (262208, 2)
+    np.testing.assert_allclose(table[:262144], hf[hf_key][:262144], 2e-7)
+    assert not table[262144:].any()
+    table = there(FAMILIES["gemma3"], d, layout, hf, "vocab_size_padded=262208")[key]
+    assert table.shape == (262208, 2)
+    assert table[262144:].all()
+
+
+# --- float8 and MXFP4 ---------------------------------------------------------------------------------
+
+DEEPSEEK, OSS = FAMILIES["deepseek_v3"], FAMILIES["gpt_oss"]
+
+
+@pytest.mark.parametrize("layout", [deepseek.Layout(), deepseek.Layout("maxtext", scan=False)], ids=str)
+@pytest.mark.parametrize("dtype", [BF16, slow(F32)], ids=str)
+def test_float8_weights_are_multiplied_by_the_scales_of_their_blocks(
+    layout: deepseek.Layout, dtype: np.dtype
+) -> None:
+    """Matrices of more than one block each way, the last of them cut; and a layer that goes."""
+    d = replace(deepseek.NARROW, layers=3, experts=2, embed=130, mlp=257, q_rank=140)
+    further = {key: np.ones(shape, F32) for key, shape in deepseek.further_layer(d).items()}
+    quantized = deepseek.as_float8(hf_arrays(d, F32) | further)
+    hf = {key: w for key, w in deepseek.dequantized(quantized, dtype).items() if key not in further}
+    assert hf["model.layers.0.mlp.gate_proj.weight"].dtype == dtype
+    assert quantized["model.layers.0.mlp.down_proj.weight_scale_inv"].shape == (2, 3)
+    found = there(DEEPSEEK, d, layout, quantized, f"dtype={dtype}")
+    assert_same(found, jax_arrays(d, layout, hf))
+    assert_same(back(DEEPSEEK, d, layout, found), hf)
+
+
+@pytest.mark.parametrize("layout", [gpt_oss.Layout(), slow(gpt_oss.Layout("maxtext"))], ids=str)
+@pytest.mark.parametrize("dtype", [BF16, F32], ids=str)
+def test_experts_in_mxfp4(layout: gpt_oss.Layout, dtype: np.dtype) -> None:
+    hf = gpt_oss.hf_arrays(gpt_oss.PACKED, dtype, quantized=True)
+    plain = gpt_oss.unpacked(hf, dtype)
+    found = there(OSS, gpt_oss.PACKED, layout, hf, f"dtype={dtype}")
+    assert_same(found, jax_arrays(gpt_oss.PACKED, layout, plain))
+    assert_same(back(OSS, gpt_oss.PACKED, layout, found), plain)
+
+
+@pytest.mark.slow("runs models of transformers")
+def test_unpacked_experts_are_those_of_the_library() -> None:
+    """The numbers that the tests take MXFP4 to mean."""
+    import torch
+    from transformers.integrations.mxfp4 import convert_moe_packed_tensors
+
+    hf = gpt_oss.hf_arrays(gpt_oss.PACKED, BF16, quantized=True)
+    plain = gpt_oss.unpacked(hf, BF16)
+    for name in ("gate_up_proj", "down_proj"):
+        key = f"model.layers.1.mlp.experts.{name}"
+        blocks, scales = torch.from_numpy(hf[f"{key}_blocks"]), torch.from_numpy(hf[f"{key}_scales"])
+        theirs = convert_moe_packed_tensors(blocks, scales).float().numpy()
+        np.testing.assert_array_equal(plain[key].astype(np.float32), theirs)
+
+
+def test_the_bias_of_the_gate_comes_back_from_where_older_versions_of_maxtext_had_it() -> None:
+    layout = deepseek.Layout("maxtext")
+    newer = DEEPSEEK.shapes(layout, True)
+    older = {k.replace("MoEBiasVar", "params"): (s[::-1] if "Var" in k else s) for k, s in newer.items()}
+    assert older != newer
+    plan = planned(DEEPSEEK.recipes[1], listed(older), config=DEEPSEEK.recorded(layout))
+    assert {step.leaf.key.text for step in plan.steps} == set(DEEPSEEK.shapes(layout, False))

@@ -286,7 +286,7 @@ def test_a_model_that_sees_images_comes_back_as_a_text_model_that_the_library_lo
     np.testing.assert_array_equal(hf_logits(again.eval()), hf_logits(made))
 
 
-# The values have a quick test, in test_quantized.py; here the library loads them.
+# The values have a quick test, in test_layouts.py; here the library loads them.
 @pytest.mark.slow("runs models of transformers")
 def test_a_model_in_mxfp4_comes_back_as_one_that_the_library_loads(tmp_path: Path) -> None:
     """Its config is that of the source without `quantization_config`."""
