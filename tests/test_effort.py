@@ -11,6 +11,8 @@ from tests.conftest import leave_cases, pytest_collection_modifyitems
 class Case(pytest.Item):
     """One case of a test."""
 
+    callspec: Any
+
     def runtest(self) -> None:
         """Do nothing."""
 

@@ -64,14 +64,12 @@ def test_maxtext(case: Case, tmp_path: Path) -> None:
     made, back = ours(case, "maxtext", tmp_path)
     theirs = part(stored("maxtext.safetensors"), f"{case.name}/")
     assert_same(made, {f"params/{key}": array.astype(case.dtype) for key, array in theirs.items()})
-    hf, close = (
-        arrays(case),
-        {"rtol": 2e-6, "atol": 2e-7} if case.dtype == F32 else {"rtol": 0.02, "atol": 0.02},
-    )
+    hf = arrays(case)
+    rtol, atol = (2e-6, 2e-7) if case.dtype == F32 else (0.02, 0.02)
     assert sorted(back) == sorted(hf)
     for key, array in hf.items():
         if case.decoder.family == "gemma2" or (not case.name.startswith("qwen") and "q_proj" in key):
-            np.testing.assert_allclose(back[key].astype(F32), array.astype(F32), **close)
+            np.testing.assert_allclose(back[key].astype(F32), array.astype(F32), rtol, atol)
         else:
             assert back[key].tobytes() == array.tobytes(), key
 
