@@ -6,6 +6,7 @@ became of them.
 """
 
 import json
+import mmap
 import os
 import socket
 import subprocess
@@ -76,7 +77,7 @@ def _run(request: Mapping[str, Any], file: Path, gate: int) -> None:
     os.read(gate, 1)
     told = os.open(file, os.O_WRONLY | os.O_APPEND)
     ours, _ = socket.socketpair()
-    server._run({**request, "limits": {}}, None, ours, told, told)
+    server._run({**request, "limits": {}}, None, False, ours, mmap.mmap(-1, 1), told, told)
 
 
 if __name__ == "__main__":

@@ -8,30 +8,33 @@ import contextlib
 import fcntl
 import importlib
 import json
+import mmap
 import os
 import pkgutil
 import resource
 import signal
 import socket
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
-from tests.faults import kernel, key_value_runs
+from tests.faults import kernel, key_value_runs, patching
 from tests.faults.calls import ERRORS, Counter, Fault
+
+_SHARED_BYTES = 1 << 14
 
 
 def main() -> None:
     """Answer requests until the standard input ends."""
     os.environ["OPENBLAS_NUM_THREADS"] = "1"
     _import_everything()
-    can_fail = kernel.available()
+    in_kernel = kernel.available() and "FAULTS_IN_PYTHON" not in os.environ
     for line in sys.stdin:
-        request = json.loads(line)
-        print(json.dumps(_carry_out(request) if can_fail or not request["watched"] else None), flush=True)
+        print(json.dumps(_carry_out(json.loads(line), in_kernel)), flush=True)
 
 
 def _import_everything() -> None:
@@ -55,23 +58,27 @@ def _import_everything() -> None:
         importlib.import_module(name)
 
 
-def _carry_out(request: Mapping[str, Any]) -> dict[str, Any]:
+def _carry_out(request: Mapping[str, Any], in_kernel: bool) -> dict[str, Any]:
     counter = Counter(Fault(**request["fault"]), request["watched"]) if request["watched"] else None
     ours, theirs = socket.socketpair()
+    shared = mmap.mmap(-1, _SHARED_BYTES)
     # Pipes, because limits on files hold for them too. They hold what a run prints until it has ended.
     (out, into_out), (err, into_err) = _pipe(), _pipe()
     started = time.monotonic()
     until = started + request["seconds"]
     process = os.fork()
     if process == 0:
-        _run(request, counter, theirs, into_out, into_err)
+        _run(request, counter, in_kernel, theirs, shared, into_out, into_err)
     for descriptor in (into_out, into_err):
         os.close(descriptor)
     theirs.close()
-    if counter is not None:
+    if counter is not None and in_kernel:
         kernel.answer(process, ours, counter, until)
     status, used, in_time = _wait(process, until)
+    if counter is not None and not in_kernel:
+        counter.counted, counter.hit = json.loads(shared[:].rstrip(b"\0") or b'[{}, ""]')
     ours.close()
+    shared.close()
     return {
         "code": os.waitstatus_to_exitcode(status),
         "out": _drained(out).decode(errors="replace"),
@@ -115,7 +122,13 @@ def _wait(process: int, until: float) -> tuple[int, resource.struct_rusage, bool
 
 
 def _run(
-    request: Mapping[str, Any], counter: Counter | None, server: socket.socket, out: int, err: int
+    request: Mapping[str, Any],
+    counter: Counter | None,
+    in_kernel: bool,
+    server: socket.socket,
+    shared: mmap.mmap,
+    out: int,
+    err: int,
 ) -> NoReturn:
     """Become the program, with the limits and the faults of the request."""
     code = 120
@@ -133,8 +146,10 @@ def _run(
         _limit(request["limits"])
         key_value_runs.install()
         sys.argv = ["ckpt-surgery", *request["arguments"]]
-        if counter is not None:
+        if counter is not None and in_kernel:
             kernel.install_and_send(_kinds(counter.fault), server)
+        elif counter is not None:
+            patching.install(_Telling(counter, shared))
         from ckpt_surgery.cli import main as program
 
         program()
@@ -170,6 +185,21 @@ def _data_bytes() -> int:
         return 0
     lines = dict(line.split(":", 1) for line in status.read_text().splitlines())
     return int(lines["VmData"].split()[0]) * 1024
+
+
+class _Telling(Counter):
+    """Counts in the run itself, and writes the counts into memory that the server shares."""
+
+    def __init__(self, counter: Counter, shared: mmap.mmap):
+        super().__init__(counter.fault, counter.directory)
+        self._shared = shared
+        self._lock = threading.Lock()
+
+    def decide(self, kind: str, name: str, path: str) -> int:
+        with self._lock:
+            decision = super().decide(kind, name, path)
+            self._shared[:] = json.dumps([self.counted, self.hit]).encode().ljust(_SHARED_BYTES, b"\0")
+        return decision
 
 
 if __name__ == "__main__":

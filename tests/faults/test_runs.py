@@ -1,6 +1,7 @@
 """The tools of the suite: what they disturb is disturbed, and nothing else."""
 
 import errno
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +9,14 @@ import pytest
 
 from tests.faults.calls import KILL, Counter, Fault
 from tests.faults.runs import Runner
+
+
+@pytest.fixture(scope="module")
+def in_python() -> Iterator[Runner]:
+    """A runner that needs nothing of the kernel."""
+    made = Runner(in_python=True)
+    yield made
+    made.close()
 
 
 @pytest.fixture
@@ -18,25 +27,31 @@ def place(tmp_path: Path) -> Path:
 
 @pytest.mark.slow("disturbs programs")
 @pytest.mark.parametrize("kind", ["open", "write", "sync", "mkdir", "remove"])
-def test_each_kind_of_call_is_hit(kind: str, place: Path, runner: Runner) -> None:
-    fault = Fault(kind, 1, errno.EROFS)
-    run = runner.run("convert", "x.npz", "out.npz", directory=place, fault=fault)
-    assert run.hit, run
-    assert run.counted[kind] >= 1
+def test_both_ways_hit_the_same_kinds(kind: str, place: Path, runner: Runner, in_python: Runner) -> None:
+    hits = []
+    for one in (runner, in_python):
+        fault = Fault(kind, 1, errno.EROFS)
+        run = one.run("convert", "x.npz", "out.npz", "--overwrite", directory=place, fault=fault)
+        assert run.hit, run
+        assert run.counted[kind] >= 1
+        hits.append(run.code)
+    assert hits[0] == hits[1]
 
 
 @pytest.mark.slow("disturbs programs")
-def test_an_undisturbed_run_is_only_counted(place: Path, runner: Runner) -> None:
-    run = runner.run("convert", "x.npz", "out.npz", directory=place, fault=Fault())
-    assert (run.code, run.hit) == (0, ""), run
-    assert run.counted["sync"] >= 3
+def test_an_undisturbed_run_is_only_counted(place: Path, runner: Runner, in_python: Runner) -> None:
+    for one in (runner, in_python):
+        run = one.run("convert", "x.npz", "out.npz", "--overwrite", directory=place, fault=Fault())
+        assert (run.code, run.hit) == (0, ""), run
+        assert run.counted["sync"] >= 3
 
 
 @pytest.mark.slow("disturbs programs")
-def test_a_kill_comes_before_the_call(place: Path, runner: Runner) -> None:
-    run = runner.run("convert", "x.npz", "out.npz", directory=place, fault=Fault("mkdir", 1))
-    assert run.code == -9
-    assert not [path for path in place.iterdir() if path.is_dir()]
+def test_a_kill_comes_before_the_call(place: Path, runner: Runner, in_python: Runner) -> None:
+    for one in (runner, in_python):
+        run = one.run("convert", "x.npz", "out.npz", directory=place, fault=Fault("mkdir", 1))
+        assert run.code == -9
+        assert not [path for path in place.iterdir() if path.is_dir()]
 
 
 @pytest.mark.slow("disturbs programs")
