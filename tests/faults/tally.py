@@ -7,7 +7,7 @@ Tests count with `Tally.add`. If the environment names a directory, each process
 import json
 import os
 import sys
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -65,15 +65,15 @@ def collected(directory: Path) -> Counter[Row]:
 
 
 def table(counts: Mapping[Row, int]) -> str:
-    """The counts as a table of Markdown: one row for each kind and place."""
+    """The counts as a table of Markdown: one row for each kind and place, without details behind a comma."""
     lines = ["| fault | where | tried | how it ended |", "|---|---|---|---|"]
-    places = sorted({(KINDS.index(kind), where) for kind, where, _ in counts})
-    for number, where in places:
-        ends = {
-            ended: n for (kind, place, ended), n in counts.items() if (kind, place) == (KINDS[number], where)
-        }
-        told = ", ".join(f"{ended}: {ends[ended]}" for ended in sorted(ends, key=lambda e: (-ends[e], e)))
-        lines.append(f"| {KINDS[number]} | {where} | {sum(ends.values())} | {told} |")
+    rows: dict[tuple[int, str], Counter[str]] = defaultdict(Counter)
+    for (kind, where, ended), count in counts.items():
+        rows[KINDS.index(kind), where.partition(", ")[0]][ended] += count
+    for (number, where), ends in sorted(rows.items()):
+        ordered = sorted(ends.items(), key=lambda each: (-each[1], each[0]))
+        how = ", ".join(f"{ended}: {count}" for ended, count in ordered)
+        lines.append(f"| {KINDS[number]} | {where} | {ends.total()} | {how} |")
     lines.append(f"| **all** | | **{sum(counts.values())}** | |")
     return "\n".join(lines)
 

@@ -14,7 +14,7 @@ def test_counts_of_all_processes_are_in_the_table(tmp_path: Path, monkeypatch: p
     one.add(KINDS[0], "npz to out", "absent", 3)
     one.save()
     (tmp_path / "1.json").write_text(next(tmp_path.glob("*.json")).read_text())
-    other.add(KINDS[0], "npz to out", "new")
+    other.add(KINDS[0], "npz to out, overwriting", "new")
     other.add(KINDS[1], "npz to out", "old")
     other.save()
     page = with_table(f"before\n{BEGIN}\nold\n{END}\nafter\n", collected(tmp_path))
