@@ -27,8 +27,6 @@ _UNKNOWN = math.log(0.7)
 """Penalty for a word that nothing is known about."""
 _APART = -2.0
 """Penalty if only one of two names says that it is a bias."""
-_LITERAL = 0.5
-"""Weight of words that both names have literally, on top of their meaning."""
 _PRIOR = 0.7
 """Weight of the background of a word, in pairs."""
 _MOST_SHARE = 0.99
@@ -152,7 +150,7 @@ class Alignment:
         back = _gain(right, left, others, self._translation(forwards=False))
         a, b = left.holding(some), right.holding(others)
         said = [[side[at] for at in which] for side, which in zip(self._said, (some, others), strict=True)]
-        ratios = there @ b.T + a @ back.T + _APART * _apart(*said) + _LITERAL * _literal(*said)
+        ratios = there @ b.T + a @ back.T + _APART * _apart(*said)
         most = (a @ left.rarity)[:, None] + (b @ right.rarity)[None, :]
         missed = np.minimum(((there <= _MISSING) * right.own) @ b.T, a @ ((back <= _MISSING) * left.own).T)
         unexplained = np.minimum(((there < 0) * right.telling) @ b.T, a @ ((back < 0) * left.telling).T)
@@ -227,18 +225,6 @@ def _apart(sources: Sequence[Meaning], targets: Sequence[Meaning]) -> np.ndarray
     one, other = (np.array(["bias" in said.concepts for said in side]) for side in (sources, targets))
     apart: np.ndarray = one[:, None] != other[None, :]
     return apart
-
-
-def _literal(sources: Sequence[Meaning], targets: Sequence[Meaning]) -> np.ndarray:
-    """Score of the words that both names have literally, rare words counting for more."""
-    words = [[set(said.words) for said in side] for side in (sources, targets)]
-    both = sorted(set().union(*words[0]) & set().union(*words[1]))
-    rows = [np.array([[word in one for word in both] for one in side], float) for side in words]
-    if not both:
-        return np.zeros((len(sources), len(targets)))
-    common = np.maximum(rows[0].mean(axis=0), rows[1].mean(axis=0))
-    shared: np.ndarray = (rows[0] * -np.log(common)) @ rows[1].T
-    return shared
 
 
 def _abbreviations(left: Mapping[str, int], right: Mapping[str, int]) -> dict[tuple[int, int], float]:
