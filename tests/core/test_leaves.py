@@ -13,6 +13,7 @@ from tests.support.leaves import array_leaf, leaf
 from tests.support.memory import MemorySource
 
 
+@pytest.mark.each
 @pytest.mark.parametrize(
     ("described", "nbytes", "shown"),
     [

@@ -50,6 +50,7 @@ WORDS: dict[Callable[[Any], str], dict[Any, str]] = {
 }
 
 
+@pytest.mark.each
 @pytest.mark.parametrize("words", WORDS)
 def test_words_for_numbers_and_texts(words: Callable[[Any], str]) -> None:
     assert {given: words(given) for given in WORDS[words]} == WORDS[words]

@@ -27,6 +27,7 @@ def test_what_is_given_comes_into_one_form(given: str, used: str) -> None:
     assert urls.checked(used) == used
 
 
+@pytest.mark.each
 @pytest.mark.parametrize(
     ("given", "why"),
     [

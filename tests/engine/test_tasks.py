@@ -134,6 +134,7 @@ def test_a_large_leaf_is_cut_and_stays_together_otherwise() -> None:
         assert breaks < UNITS_PER_SHARD
 
 
+@pytest.mark.each
 @pytest.mark.parametrize("count", [1, 2, 5])
 def test_files_are_linked_by_one_shard(count: int) -> None:
     for number, part in enumerate(shares(ALL_KINDS, count)):

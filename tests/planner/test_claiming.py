@@ -85,6 +85,7 @@ PART = "it matches only a part, `{}`, of keys such as `opt/decoder_layer_0/w`"
 QUOTED = "For all keys that the regular expression matches, write a recipe: `match: 'opt/.*/w'`."
 
 
+@pytest.mark.each
 @pytest.mark.parametrize(
     ("pattern", "message", "hint"),
     [
@@ -195,6 +196,7 @@ def test_a_when_that_is_false_leaves_the_key_to_the_next_rule() -> None:
     }
 
 
+@pytest.mark.each
 @pytest.mark.parametrize(
     ("rules", "says"),
     [

@@ -36,6 +36,7 @@ from tests.support.lazy_arrays import Changed, by, changed
 from tests.support.strategies import chunk_shapes
 
 
+@pytest.mark.each
 @pytest.mark.parametrize(
     ("shape", "block", "near", "limit", "chunks"),
     [

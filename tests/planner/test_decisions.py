@@ -13,6 +13,7 @@ from tests.support.passes import rules_of
 from tests.support.plans import fates, plan_of, problems_of
 
 
+@pytest.mark.each
 @pytest.mark.parametrize(
     ("written", "leaves", "wanted"),
     [
@@ -43,6 +44,7 @@ def test_leaves_that_are_not_arrays_can_be_renamed_and_dropped(kind: str) -> Non
 # --- lists and dicts --------------------------------------------------------------------------------------
 
 
+@pytest.mark.each
 @pytest.mark.parametrize(
     ("rule", "leaf", "wanted"),
     [
@@ -123,6 +125,7 @@ def test_a_count_is_made_once_for_all_leaves(monkeypatch: pytest.MonkeyPatch) ->
     assert counted == ["l.*"]
 
 
+@pytest.mark.each
 @pytest.mark.parametrize(
     ("rule", "where"),
     [
@@ -164,6 +167,7 @@ def test_mirrored_trees() -> None:
 FALLBACK, PREFER = "target: {missing: fallback}\n", "target: {prefer: target}\n"
 
 
+@pytest.mark.each
 @pytest.mark.parametrize(
     ("head", "written", "source", "target", "wanted"),
     [

@@ -128,6 +128,7 @@ def test_a_number_has_to_fit_the_leafs_dtype(described: str, number: str, says: 
     assert problem_of({"a": described}, f"match: a, value: '{number}'") == says
 
 
+@pytest.mark.each
 @pytest.mark.parametrize(
     ("leaves", "rule", "says"),
     [

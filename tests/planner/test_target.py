@@ -259,6 +259,7 @@ def test_what_no_rule_claims_stays(policy: dict[str, Any]) -> None:
     assert gone[("source", "n")] == "not in target"
 
 
+@pytest.mark.each
 @pytest.mark.parametrize(
     ("rule", "wanted"),
     [
