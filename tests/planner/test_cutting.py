@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from ckpt_surgery.core.arrays import ArraySpec, Region, chunk_regions, covering_chunks, grid_counts
 from ckpt_surgery.core.errors import PlanError
 from ckpt_surgery.functions.arrays import Apply, Node, Read
-from ckpt_surgery.functions.base import Function
 from ckpt_surgery.functions.dtypes import Cast
 from ckpt_surgery.functions.indexing import Index, Item, flip
 from ckpt_surgery.functions.joining import Concat, Stack
@@ -280,41 +279,6 @@ def cut_or_refused(node: Node, budget: int) -> object:
         return node.spec, cut(node, budget)
     except PlanError as error:
         return str(error)
-
-
-@examples(200)
-@given(data=st.data(), source=sources())
-def test_what_follows_an_axis_of_the_input_moves_with_it(data: st.DataObject, source: Node) -> None:
-    made = data.draw(sliced(source))
-    assert isinstance(made, Apply)
-    functions = [f for f in reshapes(source) if isinstance(f, Function)]
-    function = data.draw(st.sampled_from([*functions, made.function]))
-    ins = [source.spec]
-    shape = function.infer(ins).shape
-    for axis, length in enumerate(shape):
-        followed = function.input_axis(axis, ins)
-        if followed is None or length < 2:
-            continue
-        found, begin = followed
-        box = [sorted(data.draw(st.lists(st.integers(0, n), min_size=2, max_size=2, unique=True)))
-               for n in shape]  # fmt: skip
-        by = data.draw(st.integers(1, length - 1))
-        extent = data.draw(st.integers(1, length - by))
-        here, there = (needed_with(function, ins, box, axis, (start, start + extent)) for start in (0, by))
-        assert here.starts[found] == begin
-        assert there == Region(shifted(here.starts, found, by), shifted(here.stops, found, by))
-
-
-def needed_with(
-    function: Function, ins: list[ArraySpec], box: list[list[int]], axis: int, bounds: tuple[int, int]
-) -> Region:
-    starts, stops = zip(*(bounds if a == axis else tuple(b) for a, b in enumerate(box)), strict=True)
-    [(_, region)] = function.needs(Region(starts, stops), ins)
-    return region
-
-
-def shifted(values: tuple[int, ...], axis: int, by: int) -> tuple[int, ...]:
-    return (*values[:axis], values[axis] + by, *values[axis + 1 :])
 
 
 def unstacked(source: Read, layer: int, expert: int) -> Node:
