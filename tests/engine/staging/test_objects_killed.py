@@ -72,22 +72,6 @@ def test_a_fresh_destination_is_never_mixed(directory: Path, after: bool) -> Non
     assert number > 20
 
 
-@pytest.mark.slow("kills processes")
-@pytest.mark.usefixtures("dead")
-@pytest.mark.parametrize("after", [False, True])
-def test_an_older_checkpoint_is_never_mixed(directory: Path, after: bool) -> None:
-    number, seen = 0, set()
-    run(URL, "old")
-    while killed_at(directory, number := number + 1, after, True, die):
-        seen.add(state(URL))
-        run(URL, "next", overwrite=True)
-        assert is_clean("next"), number
-        empty(directory)
-        run(URL, "old")
-    assert seen == {"old", "uncommitted", "new"}
-    assert number > 30
-
-
 @pytest.mark.usefixtures("dead")
 @pytest.mark.slow("kills processes")
 def test_completing_can_itself_be_killed_anywhere(directory: Path) -> None:
