@@ -9,8 +9,6 @@ import pytest
 
 from ckpt_surgery.api.cleaning import State, clean
 from ckpt_surgery.core.errors import UsageError
-from ckpt_surgery.engine.staging import life
-from ckpt_surgery.engine.staging.local import DiskStage
 from tests.support.command_line import run
 from tests.support.directories import names
 from tests.support.ended_runs import Killed, killed
@@ -19,7 +17,7 @@ from tests.support.generations import NEW, fill, found, staged
 
 def leave(destination: Path, mode: str = "die") -> None:
     """Leave what a run leaves that was killed at its work."""
-    with killed(), life.staged(DiskStage(destination)) as staging:
+    with killed(), staged(destination) as staging:
         (staging.tree / "data").write_bytes(b"x" * 5000)
         (staging.directory / "journal-0.jsonl").write_text("{}\n")
         if mode == "aside":

@@ -46,14 +46,14 @@ def found(destination: Path) -> str | None:
 def staged(
     destination: Path,
     one_file: bool = False,
-    identity: Mapping[str, str] = life.ANY,
+    identity: Mapping[str, str] | None = None,
     resume: bool = False,
     overwrite: bool = False,
 ) -> AbstractContextManager[DiskStage]:
     """A run's stage. With `overwrite`, what is there when this is called may be replaced."""
     with storage_errors(destination):
         replaces = replaced_at(destination, overwrite)
-    return life.staged(DiskStage(destination, one_file, identity, replaces), resume)
+    return life.staged(DiskStage(destination, one_file, identity or {}, replaces), resume)
 
 
 def replaced_at(place: Path | str, overwrite: bool) -> Replacement | None:

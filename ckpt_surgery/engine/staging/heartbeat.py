@@ -63,10 +63,10 @@ class Lock(ABC):
     lost = False
     """True if another run is known to hold it."""
 
-    def __init__(self, place: str, owner: Owner | None = None):
-        """`place`: the lock's path or URL. `owner`: None for a new run of this process."""
+    def __init__(self, place: str):
+        """`place`: the lock's path or URL."""
         self.place = place
-        self.owner = owner or this_process(secrets.token_hex(8))
+        self.owner = this_process(secrets.token_hex(8))
 
     def acquire(self) -> tuple[str, ...]:
         """Create the lock, or take over a dead run's; returns a sentence for the user in that case.

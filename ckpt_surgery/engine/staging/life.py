@@ -1,6 +1,6 @@
 """The life of an unpublished checkpoint: locked, written, then published or removed.
 
-with interruptible(), staged(DiskStage(destination)) as stage:
+with interruptible(), staged(DiskStage(path, one_file, identity, replaces)) as stage:
     ...  # write into stage.work
     stage.publish()
 """
@@ -12,7 +12,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 from typing import TypeVar
 
 from ckpt_surgery.core.errors import (
@@ -32,8 +31,6 @@ from ckpt_surgery.storage.store import Store
 from ckpt_surgery.system.signals import deferred, unhindered
 
 _AGAIN = "Without `resume=True`, the run removes it and starts from the beginning."
-ANY: Mapping[str, str] = MappingProxyType({})
-"""Identity of runs that cannot be resumed."""
 
 
 @dataclass(frozen=True)

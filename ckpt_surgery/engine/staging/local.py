@@ -17,7 +17,7 @@ from ckpt_surgery.core.text import shown
 from ckpt_surgery.engine.staging import leftovers
 from ckpt_surgery.engine.staging.checks import check_same, lock_of
 from ckpt_surgery.engine.staging.heartbeat import Lock
-from ckpt_surgery.engine.staging.life import ANY, FileLines, Lines, Staging, still_there
+from ckpt_surgery.engine.staging.life import FileLines, Lines, Staging, still_there
 from ckpt_surgery.engine.staging.locks import FileLock
 from ckpt_surgery.engine.staging.renaming import exchange, move
 from ckpt_surgery.engine.staging.syncing import interruptibly, sync_directory, sync_file, sync_tree
@@ -121,9 +121,9 @@ class DiskStage(DirectoryStage):
     def __init__(
         self,
         destination: Path,
-        one_file: bool = False,
-        identity: Mapping[str, str] = ANY,
-        replaces: Replacement | None = None,
+        one_file: bool,
+        identity: Mapping[str, str],
+        replaces: Replacement | None,
         written: Path | None = None,
     ):
         """`replaces`: what is replaced, as it was checked; None: nothing may be there."""

@@ -31,8 +31,8 @@ class FileLock(Lock):
     interval = 10.0
     limit = 120.0
 
-    def __init__(self, path: Path, owner: Owner | None = None):
-        super().__init__(os.fspath(path), owner)
+    def __init__(self, path: Path):
+        super().__init__(os.fspath(path))
         self._path = path
 
     def acquire(self) -> tuple[str, ...]:

@@ -29,8 +29,8 @@ class ObjectLock(Lock):
     interval = 20.0
     limit = LEASE
 
-    def __init__(self, store: Store, name: str, owner: Owner | None = None):
-        super().__init__(f"{store.url}/{name}", owner)
+    def __init__(self, store: Store, name: str):
+        super().__init__(f"{store.url}/{name}")
         self._store = store
         self._name = name
         self._signs = 0

@@ -20,7 +20,7 @@ from ckpt_surgery.core.text import shown
 from ckpt_surgery.engine.staging import object_leftovers as leftovers
 from ckpt_surgery.engine.staging.checks import already_there, check_directory, check_same, is_of_shards
 from ckpt_surgery.engine.staging.heartbeat import locked
-from ckpt_surgery.engine.staging.life import ANY, Lines, ObjectLines, Staging, still_there
+from ckpt_surgery.engine.staging.life import Lines, ObjectLines, Staging, still_there
 from ckpt_surgery.engine.staging.object_leftovers import (
     ObjectJournal,
     alive_name,
@@ -52,8 +52,8 @@ class StoreStage(Staging):
     def __init__(
         self,
         url: str,
-        identity: Mapping[str, str] = ANY,
-        replaces: Replacement | None = None,
+        identity: Mapping[str, str],
+        replaces: Replacement | None,
         item: str | None = None,
         sparse: bool = False,
         shards: str = "",

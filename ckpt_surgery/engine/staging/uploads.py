@@ -33,7 +33,6 @@ from ckpt_surgery.core.errors import (
 )
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.engine.staging.checks import already_there, check_same, check_space
-from ckpt_surgery.engine.staging.life import ANY
 from ckpt_surgery.engine.staging.local import DirectoryStage
 from ckpt_surgery.engine.staging.object_lock import ObjectLock, lock_name
 from ckpt_surgery.engine.staging.objects import StoreStage
@@ -135,13 +134,7 @@ _PIECE = 16 << 20
 class FileUpload(Upload):
     """A file that is uploaded to a store when it is complete."""
 
-    def __init__(
-        self,
-        url: str,
-        identity: Mapping[str, str] = ANY,
-        replaces: Replacement | None = None,
-        nbytes: int = 0,
-    ):
+    def __init__(self, url: str, identity: Mapping[str, str], replaces: Replacement | None, nbytes: int):
         """`replaces`: what is replaced, as it was checked; None: nothing. `nbytes`: size of the file."""
         self._url = url
         self._store, self._name = store_of(url)
@@ -226,7 +219,7 @@ MOST_DOCUMENT_BYTES = 64 << 20
 class DirectoryUpload(Upload):
     """Files that are uploaded to a store when all of them are complete."""
 
-    def __init__(self, target: StoreStage, nbytes: int = 0):
+    def __init__(self, target: StoreStage, nbytes: int):
         """`target`: stage in the store. `nbytes`: the size of all files."""
         super().__init__(target.url, target.lock, False, target.identity, nbytes)
         self._target = target

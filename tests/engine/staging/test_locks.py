@@ -66,7 +66,9 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def lock(directory: Path, number: int) -> FileLock:
-    return FileLock(lock_of(directory / "out"), owners.this_process(f"{number:016x}"))
+    made = FileLock(lock_of(directory / "out"))
+    made.owner = owners.this_process(f"{number:016x}")
+    return made
 
 
 def written(directory: Path) -> owners.Owner | None:

@@ -6,6 +6,7 @@ from ckpt_surgery.engine.staging.life import staged
 from ckpt_surgery.engine.staging.objects import StoreStage
 from ckpt_surgery.engine.staging.uploads import DirectoryUpload
 from tests.support.calls import record_calls
+from tests.support.ended_runs import IDENTITY
 from tests.support.generations import replaced_at
 from tests.support.key_value import KeyValueStore
 from tests.support.object_runs import objects
@@ -15,7 +16,8 @@ CONFIG = {"config.json": b"{}", "tokenizer.json": b"[]", "vocab.txt": b"a"}
 
 
 def run(url: str, files: dict[str, bytes], overwrite: bool = False, record: str = "") -> None:
-    with staged(DirectoryUpload(StoreStage(url, replaces=replaced_at(url, overwrite)))) as stage:
+    target = StoreStage(url, IDENTITY, replaced_at(url, overwrite))
+    with staged(DirectoryUpload(target, 0)) as stage:
         for name, data in files.items():
             (stage.tree / name).write_bytes(data)
         if record:

@@ -14,6 +14,7 @@ from ckpt_surgery.engine.staging.uploads import FileUpload
 from ckpt_surgery.storage.store import ConditionFailed, store_of
 from ckpt_surgery.system.signals import interruptible
 from tests.support.calls import record_calls
+from tests.support.ended_runs import IDENTITY
 from tests.support.failing import raising
 from tests.support.generations import replaced_at
 from tests.support.key_value import KeyValueStore
@@ -22,7 +23,7 @@ from tests.support.object_runs import objects
 
 def run(url: str, data: bytes, overwrite: bool = False, record: str = "", **more: Any) -> FileUpload:
     """A whole run. `during` is called before the file is published."""
-    with staged(FileUpload(url, replaces=replaced_at(url, overwrite))) as stage:
+    with staged(FileUpload(url, IDENTITY, replaced_at(url, overwrite), 0)) as stage:
         stage.output.write_bytes(data)
         if record:
             stage.put_beside(record)

@@ -55,9 +55,9 @@ class Bench:
             replaces = replaced_at(self.path, overwrite)
             return DiskStage(self.path, self.kind == "file", identity, replaces)
         if self.kind == "uploaded file":
-            return FileUpload(self.url, identity, replaced_at(self.url, overwrite))
+            return FileUpload(self.url, identity, replaced_at(self.url, overwrite), 0)
         target = StoreStage(self.url, identity, replaced_at(self.url, overwrite))
-        return target if self.kind == "store" else DirectoryUpload(target)
+        return target if self.kind == "store" else DirectoryUpload(target, 0)
 
     def write(self, at: Any, value: str) -> None:
         if self.kind == "store":
@@ -108,10 +108,10 @@ class Bench:
 
     # --- its lock -----------------------------------------------------------------------------------------
 
-    def lock(self, owner: owners.Owner | None = None) -> Lock:
+    def lock(self) -> Lock:
         if self.kind in DISK:
-            return FileLock(lock_of(self.path), owner)
-        return ObjectLock(store_of(self.url)[0], "runs/.out.ckpt-surgery-lock", owner)
+            return FileLock(lock_of(self.path))
+        return ObjectLock(store_of(self.url)[0], "runs/.out.ckpt-surgery-lock")
 
     def put_lock(self, content: bytes) -> None:
         if self.kind in DISK:
