@@ -30,23 +30,19 @@ CHILD = textwrap.dedent(
 
     def run():
         overwrite = mode in ("first", "second", "resume")
-        resume = mode == "resume"
-        place = staged(destination, one_file, resume=resume, overwrite=overwrite)
+        place = staged(destination, one_file, resume=mode == "resume", overwrite=overwrite)
         with signals.interruptible(), place as staging:
             if staging.resumed:
                 print("resumed")
                 shutil.rmtree(staging.tree)
                 staging.tree.mkdir()
             (fill_file if one_file else fill)(staging.output, generation)
-            if mode in ("first", "second", "tasks", "resume"):
-                (staging.directory / "journal-0.jsonl").write_text("{}\\n")
-            if mode in ("stay", "tasks"):
+            (staging.directory / "journal-0.jsonl").write_text("{}\\n")
+            if mode == "tasks":
                 print("staged", flush=True)
                 while not select.select([sys.stdin], [], [], 0.01)[0]:
                     pass
             staging.publish()
-        for notice in staging.notices:
-            print(notice)
 
     left = list(map(int, sys.argv[4:]))  # the lines of the package after which the run is killed
 
@@ -129,7 +125,7 @@ def test_what_a_run_has_done_is_resumed(
 
 @pytest.mark.slow("kills processes")
 def test_a_stopped_run_is_alive(tmp_path: Path, child: Child) -> None:
-    first = child(tmp_path / "out", "stay", "first")
+    first = child(tmp_path / "out", "tasks", "first")
     told(first)
     first.send_signal(signal.SIGSTOP)
     age(lock_of(tmp_path / "out"), 1000)
