@@ -21,8 +21,6 @@ from ckpt_surgery.planner.plan import Plan, Step
 
 LONGEST_TEXT = 1 << 15
 """Characters of a text about sources: `run.json`, which holds it, is read up to 64 KiB."""
-LEAF = "leaf"
-"""Text of a leaf, in place of a function's."""
 
 
 def identity_of(prepared: Prepared) -> Mapping[str, str]:
@@ -104,7 +102,7 @@ def value_digests(values: Sequence[Node]) -> list[str]:
     def digest(node: Node) -> str:
         if isinstance(node, Apply):
             return digests[node]
-        return _sha256(LEAF, node.source, node.leaf.key.text)
+        return _sha256("leaf", node.source, node.leaf.key.text)
 
     for node in inputs_first(values):
         digests[node] = _sha256(function_text(node.function), *map(digest, node.inputs))

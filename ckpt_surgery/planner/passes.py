@@ -25,8 +25,6 @@ from ckpt_surgery.planner.target import Target, fitted
 
 NOT_CLAIMED = "not claimed"
 """Reason for dropping a leaf of another source than the first."""
-NOT_RETURNED = "not returned"
-"""Reason for dropping a leaf that a function as the recipe does not return."""
 
 
 def run_pass(run: PassRun, target: Target | None, last: bool) -> None:
@@ -126,7 +124,7 @@ def _kept(run: PassRun, last: bool, outputs: Iterable[Entry]) -> tuple[list[Entr
     used: set[int] = set()
     for entry in outputs if left and run.policy == "error" else ():
         used |= {id(node) for node in nodes_of(entry.value, used)}
-    dropped_as = "unmatched: drop" if run.problems.loaded.function is None else NOT_RETURNED
+    dropped_as = "unmatched: drop" if run.problems.loaded.function is None else "not returned"
     for name, entry in left:
         if name == run.first and run.policy == "keep":
             kept.append(entry)

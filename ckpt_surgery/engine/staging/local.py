@@ -194,9 +194,6 @@ class DiskStage(DirectoryStage):
 # --- the rename, and the record beside the checkpoint -----------------------------------------------------
 
 
-_OLD_RECORD = "old-record"
-
-
 def check_alone(file: Path) -> None:
     """Raise VerificationError unless the directory holds only this file: anything else would be lost."""
     written = sorted(os.listdir(file.parent))
@@ -239,7 +236,7 @@ def _rename(product: Path, destination: Path, directory: Path, swap: bool) -> No
 @contextlib.contextmanager
 def _without_record(destination: Path, directory: Path) -> Iterator[None]:
     """Move the record beside the destination into the temporary directory; move it back after a failure."""
-    record, moved = beside(destination), directory / _OLD_RECORD
+    record, moved = beside(destination), directory / "old-record"
     if not exists(record) or not stat.S_ISREG(os.lstat(record).st_mode):
         yield
         return

@@ -47,8 +47,6 @@ from ckpt_surgery.storage.views import forget
 from ckpt_surgery.system.signals import unhindered
 from ckpt_surgery.system.threads import run_requests
 
-_TMPDIR = "Set TMPDIR to a directory of yours with enough space."
-
 
 def spool_of(url: str) -> Path:
     """Local directory for checkpoints to upload to a URL: one for each user, machine, and URL."""
@@ -108,7 +106,8 @@ class Upload(DirectoryStage):
     def report(self, failure: BaseException) -> None:
         """After a failed write, add why this directory is written to."""
         if isinstance(failure, StorageError) and path_text(self._spool) in str(failure):
-            add_sentence(failure, f"{self.called} is written to {path_text(self._spool)} first", hint=_TMPDIR)
+            sentence = f"{self.called} is written to {path_text(self._spool)} first"
+            add_sentence(failure, sentence, hint="Set TMPDIR to a directory of yours with enough space.")
 
 
 def _make(directory: Path) -> None:
