@@ -160,6 +160,23 @@ def test_the_model_of_the_page_is_an_entry_as_it_stands() -> None:
     assert [name for name in named if not any((folder / name).is_file() for folder in folders)] == []
 
 
+MOST_MODULES = 8
+MOST_CLIMBS = 30
+"""How far one has to read to follow a recipe, by the walk that the page tells."""
+
+
+def test_a_recipe_is_followed_through_few_modules(tmp_path: Path) -> None:
+    walk = script("walk").walk_of_apply(tmp_path)
+    assert (tmp_path / "out").is_dir()
+    assert len(walk.modules) <= MOST_MODULES
+    assert walk.climbs <= MOST_CLIMBS
+    page = PAGE.read_text()
+    assert set(re.findall(r"`((?:inputs|runs|api)/\w+\.py)`", page)) == set(walk.modules)
+    named = re.findall(r"`((?:inputs|runs|api|engine|planner|verification)/[\w/]+\.py)`", page)
+    assert len(named) >= 8
+    assert [name for name in named if not (ROOT / "ckpt_surgery" / name).is_file()] == []
+
+
 # --- statements -----------------------------------------------------------------------------------
 
 

@@ -10,6 +10,7 @@ import pytest
 import ckpt_surgery
 
 
+@pytest.mark.each
 @pytest.mark.parametrize("name", ckpt_surgery.__all__)
 def test_public_names_are_found_where_they_are_defined_and_spell_out_their_signatures(name: str) -> None:
     found, module = getattr(ckpt_surgery, name), f"ckpt_surgery.{ckpt_surgery._MODULES[name]}"

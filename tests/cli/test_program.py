@@ -169,3 +169,23 @@ def test_an_interrupted_run_says_how_to_go_on(tmp_path: Path, monkeypatch: pytes
     again = run(*words[1:])
     assert (again.exit_code, writes) == (0, []), again.output
     np.testing.assert_array_equal(restored(tmp_path / "out")["a b"], np.arange(6.0) * 2)
+
+
+def test_the_commands_that_demo_prints_work_and_it_replaces_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = run("demo")
+    assert done.exit_code == 0
+    commands = [shlex.split(line) for line in done.stdout.splitlines() if line.startswith("  ckpt-surgery ")]
+    assert [words[1] for words in commands] == ["inspect", "plan", "apply"]
+    for _, *words in commands:
+        assert run(*words).exit_code == 0
+    old, new = (ocp.PyTreeCheckpointer().restore(tmp_path / "demo" / name) for name in ("old", "new"))
+    layers = [old["params"][f"layer_{i}"]["mlp"]["wi"]["kernel"] for i in range(3)]
+    stacked = new["params"]["layers"]["mlp"]["wi"]["kernel"]
+    np.testing.assert_array_equal(stacked, np.stack(layers).astype(stacked.dtype))
+    assert (stacked.dtype.name, new["step"]) == ("bfloat16", 1000)
+    (tmp_path / "mine").mkdir()
+    assert run("demo", "mine").exit_code == 4
+    assert list((tmp_path / "mine").iterdir()) == []
