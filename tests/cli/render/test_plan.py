@@ -7,7 +7,6 @@ import pytest
 
 from ckpt_surgery.cli.render import plan as render_plan
 from ckpt_surgery.core.arguments import LinkMode
-from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.protocols import AdoptedFile
 from ckpt_surgery.language.params import ParamSource, ParamValue
 from ckpt_surgery.planner.entries import RuleRef
@@ -81,25 +80,6 @@ def test_the_source_and_the_destination_are_shown_with_step_and_item(plain):
         "source       /ckpt/source  (orbax, step 10, item st\\x1bate, 100 leaves)",
         "destination  new\\x1b  (orbax, step 10, item state)",
     ]
-
-
-def test_subtrees(make_plan, tower):
-    model = next(step for step in tower.steps if step.fate is Fate.RENAMED)
-    steps = [
-        replace(
-            model,
-            leaf=replace(model.leaf, key=Key.parse(f"{tree}/h_{i}/{name}")),
-            sources=(("source", f"{tree}/b_{i}/{name}"),),
-        )
-        for tree in ("opt/mu", "opt/nu", "params")
-        for i in range(2)
-        for name in "vw"
-    ]
-    text = diff(make_plan(steps), width=120).split("\n\n")[1]
-    assert text == (
-        "renamed      params/b_{0,1}/… → params/h_{0,1}/…  4 leaves, bf16, also in mu and nu  "
-        "rules[0], line 4"
-    )
 
 
 def test_verbose_lists_what_is_kept_and_full_every_key(tower):
