@@ -177,9 +177,8 @@ def read_leaves(text: str) -> Leaves:
     return Leaves(sections, target, result, config)
 
 
-def save(path: Path, leaves: Mapping[str, str]) -> Path:
-    ocp.PyTreeCheckpointer().save(path, nested({key: value(spec) for key, spec in leaves.items()}))
-    return path
+def tree(leaves: Mapping[str, str]) -> dict[str, Any]:
+    return nested({key: value(spec) for key, spec in leaves.items()})
 
 
 def value(text: str) -> np.ndarray | int:
@@ -192,15 +191,15 @@ def value(text: str) -> np.ndarray | int:
 
 def check(block: Block, directory: Path) -> None:
     """An example may be only a list of rules."""
-    leaves = read_leaves(block.next)
+    leaves, config = read_leaves(block.next), directory / "config.json"
     head = "" if block.text.startswith("version:") else "version: 1\nrules:\n"
     (directory / "recipe.yaml").write_text(head + block.text)
-    sources = [save(directory / name, tree) for name, tree in leaves.sources.items()]
     if leaves.config:
-        (sources[0] / "config.json").write_text(json.dumps(leaves.config))
-    target = None if leaves.target is None else save(directory / "target", leaves.target)
-    applying.apply(directory / "recipe.yaml", *sources, dst=directory / "result", target=target)
-    found = {leaf.key.text: str(leaf.spec) for leaf in ckpt_surgery.inspect(directory / "result").leaves}
+        config.write_text(json.dumps(leaves.config))
+    given = {"config": config if leaves.config else None, "target": leaves.target and tree(leaves.target)}
+    sources = map(tree, leaves.sources.values())
+    applying.apply(directory / "recipe.yaml", *sources, dst=directory / "result.npz", **given)
+    found = {leaf.key.text: str(leaf.spec) for leaf in ckpt_surgery.inspect(directory / "result.npz").leaves}
     assert found == leaves.result
 
 
@@ -220,6 +219,7 @@ def test_the_plan_of_the_page(tmp_path: Path) -> None:
     found = [block for block in ALL if block.page.name == "plans.md"]
     recipe, shown = ([b for b in found if b.language == language] for language in ("yaml", "json"))
     check(recipe[0], tmp_path)
+    ocp.PyTreeCheckpointer().save(tmp_path / "source", tree(read_leaves(recipe[0].next).sources["source"]))
     applying.plan(tmp_path / "recipe.yaml", tmp_path / "source", out=tmp_path / "plan.json")
     document = json.loads((tmp_path / "plan.json").read_text())
     assert json.loads(shown[0].text) == document["leaves"]
@@ -280,8 +280,8 @@ def test_the_engine_of_the_page(tmp_path: Path) -> None:
 def test_the_command_of_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "count.py").write_text(code("command"))
     monkeypatch.setattr(commands, "__path__", [*commands.__path__, str(tmp_path)])
-    save(tmp_path / "checkpoint", {"a": "float32[2]", "b/c": "int64[]"})
-    result = CliRunner().invoke(cli, ["count", str(tmp_path / "checkpoint")])
+    np.savez(tmp_path / "checkpoint.npz", **{"a": np.ones(2), "b/c": 7})
+    result = CliRunner().invoke(cli, ["count", str(tmp_path / "checkpoint.npz")])
     monkeypatch.delitem(sys.modules, "ckpt_surgery.cli.commands.count")
     assert (result.exit_code, result.output) == (0, "2\n")
 
