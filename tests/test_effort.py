@@ -18,7 +18,7 @@ class Case(pytest.Item):
 
 
 def cases(request: pytest.FixtureRequest, count: int, *marks: pytest.MarkDecorator) -> list[Any]:
-    items = [Case.from_parent(request.session, name=f"test_x[{n}]") for n in range(count)]
+    items: list[Any] = [Case.from_parent(request.session, name=f"test_x[{n}]") for n in range(count)]
     for n, item in enumerate(items):
         item.callspec = SimpleNamespace(indices={"case": n})
         for mark in marks:
