@@ -66,24 +66,20 @@ def value_differences(
     meant = [key for key in left if key in right and (keys is None or key in keys)]
     pairs = [(left[key], right[key]) for key in meant if _comparable(left[key], right[key])]
     read = ByteCounter(sum(x.nbytes for x, _ in pairs), progress, READING)
-    compared: list[ComparedLeaf | NotCompared] = [
-        _uncompared(left[key], f"both are objects of the type {left[key].type}")
+    compared: list[ComparedLeaf] = []
+    uncompared = [
+        NotCompared(key, left[key].key.names, f"both are objects of the type {left[key].type}")
         for key in meant
         if left[key].kind is right[key].kind is LeafKind.OBJECT and left[key].type == right[key].type
     ]
     for x, y in pairs:
-        if x.key.text in without_values:
-            compared.append(_uncompared(x, "one of the two has its shape and dtype, and no value"))
-            continue
-        if (why := _why_unread(x) or _why_unread(y)) is not None:
-            compared.append(_uncompared(x, why))
-            read.add(x.nbytes)
-            continue
-        with _reading(x, memory):
-            compared.append(_compared(a, b, x, y, memory, tolerance))
+        if (why := _why_uncompared(x, y, without_values)) is not None:
+            uncompared.append(NotCompared(x.key.text, x.key.names, why))
+        else:
+            with _reading(x, memory):
+                compared.append(_compared(a, b, x, y, memory, tolerance))
         read.add(x.nbytes)
-    uncompared = tuple(one for one in compared if isinstance(one, NotCompared))
-    return tuple(one for one in compared if isinstance(one, ComparedLeaf)), uncompared
+    return tuple(compared), tuple(uncompared)
 
 
 def statistics(
@@ -118,15 +114,12 @@ def same_values(
     """
 
     def same(left: Leaf, right: Leaf) -> bool:
-        if {left.key.text, right.key.text} & {*without_values} or not _comparable(left, right):
-            return False
-        if _why_unread(left) or _why_unread(right):
+        if not _comparable(left, right) or _why_uncompared(left, right, without_values) is not None:
             return False
         with _reading(left, memory):
-            if is_numeric(left) and not _same_sample(a, b, left, right):
+            if not _same_sample(a, b, left, right):
                 return False
-            compared = _compared(a, b, left, right, memory, EXACT)
-        return isinstance(compared, ComparedLeaf) and compared.equal
+            return _compared(a, b, left, right, memory, EXACT).equal
 
     return same
 
@@ -297,21 +290,22 @@ def _comparable(a: Leaf, b: Leaf) -> bool:
     return (is_numeric(a) and is_numeric(b)) or a.spec.dtype == b.spec.dtype
 
 
+def _why_uncompared(a: Leaf, b: Leaf, without_values: Collection[str]) -> str | None:
+    """Reason why the elements of two comparable leaves are not compared; None if they are."""
+    if a.key.text in without_values or b.key.text in without_values:
+        return "one of the two has its shape and dtype, and no value"
+    return _why_unread(a) or _why_unread(b) or (None if is_numeric(a) else NO_NUMBERS)
+
+
 def _compared(
     a: Source, b: Source, left: Leaf, right: Leaf, memory: int, tolerance: Tolerance
-) -> ComparedLeaf | NotCompared:
-    if not is_numeric(left):
-        return _uncompared(left, NO_NUMBERS)
+) -> ComparedLeaf:
     total = Gap()
     for region in read_regions(left, memory):
         blocks = _pieces(a.read(left, region)), _pieces(b.read(right, region))
         for x, y in zip(*blocks, strict=True):
             total += gap(x, y, tolerance)
     return ComparedLeaf(left.key.text, left.key.names, total.same, total.max_abs, total.max_rel, total.cosine)
-
-
-def _uncompared(leaf: Leaf, why: str) -> NotCompared:
-    return NotCompared(leaf.key.text, leaf.key.names, why)
 
 
 # --- elements ----------------------------------------------------------------------------------------
