@@ -5,7 +5,6 @@ English words, and reads prose: what Markdown and docstrings hold besides code. 
 field's own words.
 """
 
-import ast
 import re
 import subprocess
 import sys
@@ -58,12 +57,11 @@ def misspelled(text: str) -> set[str]:
     return {word for word in words(text) if word.lower() not in known()}
 
 
-def docstrings(tree: ast.Module) -> Iterator[str]:
-    """Those of modules, classes and functions, and those below fields."""
-    for node in ast.walk(tree):
-        match node:
-            case ast.Expr(ast.Constant(str(text))):
-                yield text
+def docstrings(code: str) -> Iterator[str]:
+    """Texts that begin a line: of modules, classes and functions, and below fields."""
+    for found in re.finditer(r'"""(.*?)"""', code, re.DOTALL):
+        if not code[code.rfind("\n", 0, found.start()) + 1 : found.start()].strip(" r"):
+            yield found[1]
 
 
 def prose() -> Iterator[tuple[str, str]]:
@@ -71,7 +69,7 @@ def prose() -> Iterator[tuple[str, str]]:
     for path in [*(ROOT / name for name in READ if name.endswith(".md")), *(ROOT / "docs").rglob("*.md")]:
         yield str(path.relative_to(ROOT)), path.read_text()
     for path in (ROOT / "ckpt_surgery").rglob("*.py"):
-        for text in docstrings(ast.parse(path.read_text())):
+        for text in docstrings(path.read_text()):
             yield str(path.relative_to(ROOT)), text
 
 
