@@ -82,7 +82,7 @@ def weights(random: np.random.Generator, blocks: int = 3) -> dict[str, Any]:
 
 
 def state(seed: int, blocks: int = 3) -> dict[str, Any]:
-    """What a training run saves after 1000 steps."""
+    """Checkpoint of a training run after 1000 steps."""
     random = np.random.default_rng(seed)
     params = weights(random, blocks)
     return {
@@ -127,7 +127,7 @@ BAR = re.compile(r"\x1b\[\?25l.*?\x1b\[\?25h(?:\x1b\[1A\x1b\[2K|\r|\x1b\[2K)*", 
 
 
 def shown(command: str, directory: Path) -> str:
-    """What a command has left on the terminal once it has ended, with escape sequences for colours."""
+    """Text left on the terminal once a command has ended, with escape sequences for colours."""
     colours = {"FORCE_COLOR": "1", "TERM": "xterm-256color", "COLUMNS": str(COLUMNS)}
     environment = {k: v for k, v in os.environ.items() if k not in ("NO_COLOR", "COLORTERM")}
     done = subprocess.run(

@@ -1,4 +1,4 @@
-"""What the copy buttons of the documentation site copy; mkdocs calls the function `on_…`.
+"""Texts for the copy buttons of the documentation site; mkdocs calls the function `on_…`.
 
 A block of `console` shows commands after a `$`, and what they print. Its button copies the commands alone.
 """

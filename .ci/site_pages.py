@@ -1,4 +1,4 @@
-"""What the documentation site has besides the files of docs/; mkdocs calls the functions `on_…`.
+"""Pages of the documentation site besides the files of docs/; mkdocs calls the functions `on_…`.
 
 Files at the root that readers look for become pages, and so do the packaged recipes. Links in Markdown are
 paths of the repository, which work where the files are browsed; here they become links to the pages. A link
@@ -24,7 +24,7 @@ WHOLE = {
 }
 """Files of the repository that are pages as they are, and the names of the pages."""
 ELSEWHERE = {"README.md": "index.md", "recipes": "recipes.md", "recipes/examples": "recipes.md#examples"}
-"""What other paths of the repository have on the site in their place."""
+"""Pages that stand on the site for other paths of the repository."""
 
 LINK = re.compile(r"(^ *```.*?^ *```|`[^`\n]+`)|(?<=\])\(([^)\s]+)\)", re.MULTILINE | re.DOTALL)
 """Code, which stays as it is, or the destination of a link."""

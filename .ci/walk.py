@@ -32,7 +32,7 @@ rules:
 
 @dataclass
 class Walk:
-    """What was entered while a function ran."""
+    """Functions and modules entered while a function ran."""
 
     modules: list[str] = field(default_factory=list)
     """Paths within the package, in the order in which they are entered."""

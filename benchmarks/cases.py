@@ -1,4 +1,4 @@
-"""What is measured. Each case makes its input in the scratch directory, and yields its lines."""
+"""Cases of the benchmarks. Each makes its input in the scratch directory, and yields its lines."""
 
 import shutil
 import subprocess
@@ -17,7 +17,7 @@ from benchmarks.tables import MIB, Limit, Line
 TOOL = str(Path(sys.executable).with_name("ckpt-surgery"))
 OURS = "ckpt-surgery"
 HARDLINK, COPY = ("--link-mode", "hardlink"), ("--link-mode", "copy")
-"""What is measured is named: `auto` links safetensors only where the file system has reflinks."""
+"""Modes that are named, as `auto` links safetensors only where the file system has reflinks."""
 LINKING, COPYING = f"{OURS} {' '.join(HARDLINK)}", f"{OURS} {' '.join(COPY)}"
 ORBAX = "Orbax restore, transform, save"
 LIBRARIES_PEAK = 250 * MIB
@@ -146,7 +146,7 @@ def _leaves(bench: Bench, count: int) -> Iterator[Line]:
 
 
 def listing(bench: Bench) -> Iterator[Line]:
-    """What is inside one file of 3 GiB: less below 1 GB."""
+    """Listing of one file of 3 GiB: less below 1 GB."""
     for format, peer in (("safetensors", "safe_open"), ("flax", "msgpack_restore")):
         source = bench.checkpoint(format, int(min(1.0, bench.nbytes / 1e9) * 3 * 2**30))
         line = Line(
@@ -194,7 +194,7 @@ def _copied(bench: Bench, recipe: str, nbytes: int, once: float, peer_once: floa
 
 
 def verification(bench: Bench) -> Iterator[Line]:
-    """What reading back costs before publication: a tenth of a copy, a fifth of a second of a link."""
+    """Cost of reading back before publication: a tenth of a copy, a fifth of a second of a link."""
     recipe, source = bench.recipe("rename", RENAME), bench.checkpoint("matrices", bench.nbytes)
     for mode in ("copy", "auto"):
         work, options = f"verification, --link-mode {mode}", ("--link-mode", mode)
@@ -274,7 +274,7 @@ RESTORING = {
     "transforms": "Orbax restore with transforms",
     "transformations": "Orbax restore, apply_transformations",
 }
-"""What `benchmarks.restoring` is called with, and what the tables call it."""
+"""Arguments of `benchmarks.restoring`, and their names in the tables."""
 
 
 def restore(bench: Bench) -> Iterator[Line]:

@@ -26,7 +26,7 @@ COLUMNS = ("work", "commit", "processor s", "×", "peak MiB")
 
 
 def works(bench: Bench) -> Iterator[tuple[str, list[str]]]:
-    """What is measured, with the arguments of the program."""
+    """Commands that are measured, with the arguments of the program."""
     leaves, matrices = bench.checkpoint("leaves", LEAVES), bench.checkpoint("matrices", bench.nbytes)
     rename, twenty, cast = (
         bench.recipe(name, text) for name, text in (("rename", RENAME), ("twenty", TWENTY), ("cast", CAST))

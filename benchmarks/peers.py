@@ -1,4 +1,4 @@
-"""What people run today for the same work: `python -m benchmarks.peers WORK ARGUMENT...`.
+"""Programs that people run today for the same work: `python -m benchmarks.peers WORK ARGUMENT...`.
 
 Orbax's own restore, `apply_transformations` and save; safetensors, NumPy and a save by Orbax, by hand;
 `cp -r`. Everything heavy is imported where it is used, so that no peer pays for another's libraries.
@@ -64,7 +64,7 @@ def averaged(first: str, second: str, destination: str) -> None:
 
 
 def metadata(source: str) -> None:
-    """What Orbax says is in a checkpoint."""
+    """List a checkpoint with Orbax."""
     import orbax.checkpoint as ocp
 
     with ocp.PyTreeCheckpointer() as checkpointer:

@@ -35,7 +35,7 @@ SHOWN = (
 """The works in the table of the README, in its order."""
 TABLE = re.compile(r"(?<=<!-- speed -->\n).*?(?=<!-- /speed -->)", re.DOTALL)
 PAIRED = re.compile(r"(?<=<!-- paired -->\n).*?(?=<!-- /paired -->)", re.DOTALL)
-"""What `benchmarks.paired` has measured, in the page."""
+"""Measurements of `benchmarks.paired` in the page."""
 BUSY = 0.25
 """Processes that want to run, for each core, from which on a machine counts as busy."""
 

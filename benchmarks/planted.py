@@ -16,7 +16,7 @@ def element(path: Path, planted: Planted) -> float:
 
 
 def main(path: Path, model: Llama = LLAMA_405B) -> int:
-    """How many were found; raises ValueError where one was not."""
+    """Count the planted elements; raises ValueError where one is missing."""
     everything = list(plantings(model))
     lost = [planted for planted in everything if element(path, planted) != 1.0]
     if lost:

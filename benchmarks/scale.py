@@ -1,4 +1,4 @@
-"""What docs/scale.md is made of: `python -m benchmarks.scale`.
+"""Measurements for docs/scale.md: `python -m benchmarks.scale`.
 
 Requests and seconds of each command for checkpoints of many chunks in a store of this machine, and processor
 seconds for a conversion. The store is a directory with a file for each object, without a network: what counts
@@ -110,7 +110,7 @@ def _of(url: str, work: Callable[[], Any]) -> Cost:
 
 
 def _conversion(directory: Path) -> Iterator[str]:
-    """What a cast from a bucket to a bucket takes for each GiB that is read, in lines."""
+    """Cost of a cast from a bucket to a bucket for each GiB that is read, in lines."""
     generator = np.random.default_rng(0)
     arrays = {f"w{n}": generator.standard_normal((4096, 4096), np.float32) for n in range(CONVERTED >> 26)}
     _save(directory / "large.npz", arrays)

@@ -1,4 +1,4 @@
-"""What was measured, as tables in Markdown and as JSON."""
+"""Measurements as tables in Markdown and as JSON."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -47,7 +47,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Curve:
-    """How the time of one command grows."""
+    """Growth of the time of one command."""
 
     work: str
     who: str
