@@ -1,4 +1,4 @@
-"""The documentation site builds without a warning, its links lead somewhere, and it is complete in itself."""
+"""Pages of the documentation site, the files beside them, and the text that copy buttons take."""
 
 import html
 import logging

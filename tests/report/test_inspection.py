@@ -1,4 +1,4 @@
-"""What is unusual about values."""
+"""Unusual leaves, and the JSON document of `inspect`."""
 
 from dataclasses import replace
 from typing import Any

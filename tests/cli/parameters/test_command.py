@@ -1,4 +1,4 @@
-"""Examples in the help of every command."""
+"""Help, examples and environment variables of every command."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""Which paths are sources."""
+"""Paths of commands, rules in place of a recipe, and files that are written beside the checkpoint."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""How plans and results are told, and which exit codes follow."""
+"""Output of plans and runs, their exit codes, and the summary of a CI job."""
 
 import json
 import os
