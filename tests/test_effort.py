@@ -26,6 +26,7 @@ def cases(request: pytest.FixtureRequest, count: int, *marks: pytest.MarkDecorat
     return items
 
 
+@pytest.mark.each
 @pytest.mark.parametrize(
     ("count", "marks", "tried"),
     [(1, [], [0]), (2, [], [0, 1]), (10, [], [0, 9]), (10, [pytest.mark.each], list(range(10)))],

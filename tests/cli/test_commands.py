@@ -319,6 +319,7 @@ def test_lint_tells_a_file_that_cannot_be_read_beside_the_problems_of_others(tmp
 # --- errors ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.each
 @pytest.mark.parametrize(
     ("error", "code"),
     [

@@ -41,6 +41,7 @@ def test_what_was_renamed_dropped_or_kept_as_a_whole() -> None:
     ]
 
 
+@pytest.mark.each
 @pytest.mark.parametrize(
     ("moves", "keys"),
     [

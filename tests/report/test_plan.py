@@ -60,6 +60,7 @@ def test_rows_say_where_a_value_is_replaced():
     assert [row.why for row in plan_rows(a_plan(steps[1:]))] == [""]
 
 
+@pytest.mark.each
 @pytest.mark.parametrize(
     ("other", "keys"),
     [

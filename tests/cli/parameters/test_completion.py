@@ -29,6 +29,7 @@ def completed(line: str) -> list[str]:
     return asked("bash_complete", COMP_WORDS=line, COMP_CWORD="0").split()
 
 
+@pytest.mark.each
 @pytest.mark.parametrize(
     ("shell", "words", "word"),
     [

@@ -206,6 +206,7 @@ def test_an_empty_file_has_nothing_to_lose_and_products_are_made_again(
     assert Path(file).stat().st_size > 0
 
 
+@pytest.mark.each
 @pytest.mark.parametrize(("name", "arguments"), [("infer", "new.safetensors"), ("invert", ""), ("plan", "")])
 def test_functions_refuse_the_same(place: Path, name: str, arguments: str) -> None:
     paths = ("old.safetensors", arguments) if arguments else ("r.yaml", "old.safetensors")

@@ -146,6 +146,7 @@ MIRRORS = ("opt/mu", "opt/nu")
 SLOTS = ("v", "v_col", "v_row")
 
 
+@pytest.mark.each
 @pytest.mark.parametrize(
     ("row", "words"),
     [
