@@ -277,11 +277,13 @@ def inspect_document(inspection: Inspection) -> InspectDocument:
 
 def _listed(leaf: Leaf, inspection: Inspection) -> ListedLeaf:
     shape, dtype = shape_and_dtype(leaf)
-    more = {
-        **_stored(leaf),
-        **_value(leaf, inspection.values),
-        **_statistics((inspection.statistics or {}).get(leaf.key.text)),
-    }
+    value: Any = inspection.values.get(leaf.key.text)
+    stats = (inspection.statistics or {}).get(leaf.key.text)
+    reasons = [one.why for one in (stats, value) if isinstance(one, Unread)]
+    if leaf.stored_type is not None and leaf.unreadable is not None:
+        reasons.append(f"it {leaf.unreadable.why}")
+    if leaf.string is not None:
+        value = leaf.string
     return ListedLeaf(
         leaf.key.text,
         leaf.key.names,
@@ -291,41 +293,19 @@ def _listed(leaf: Leaf, inspection: Inspection) -> ListedLeaf:
         kind=leaf.kind,
         type=UNSET if leaf.type is None else leaf.type,
         chunks=None if leaf.manifest is None else leaf.manifest.chunk_shape,
+        stored_as=UNSET if leaf.stored_type is None else leaf.stored_type,
         sharding=None if leaf.sharding is None else sharding_summary(leaf.sharding),
-        **more,
+        value=UNSET if value is None or isinstance(value, Unread) else value,
+        unread=reasons[0] if reasons else UNSET,
+        **(_numbers(stats) if isinstance(stats, Statistics) else {}),
     )
 
 
-def _stored(leaf: Leaf) -> dict[str, Any]:
-    """The quantized type that an array is stored in, and why it is not read where that is so."""
-    if leaf.stored_type is None:
-        return {}
-    why = {} if leaf.unreadable is None else {"unread": f"it {leaf.unreadable.why}"}
-    return {"stored_as": leaf.stored_type, **why}
-
-
-def _value(leaf: Leaf, values: Values) -> dict[str, Any]:
-    """The value of a string, and of a number that was read."""
-    if leaf.string is not None:
-        return {"value": leaf.string}
-    value = values.get(leaf.key.text)
-    if value is None:
-        return {}
-    return {"unread": value.why} if isinstance(value, Unread) else {"value": value}
-
-
-def _statistics(stats: Statistics | Unread | None) -> dict[str, Any]:
-    if stats is None:
-        return {}
-    if isinstance(stats, Unread):
-        return {"unread": stats.why}
+def _numbers(stats: Statistics) -> dict[str, Any]:
+    """The members of `ListedLeaf` about values."""
     numbers = {"min": stats.minimum, "max": stats.maximum, "mean": stats.mean, "std": stats.std}
-    return {
-        **numbers,
-        "nan": stats.nan,
-        "inf": stats.inf,
-        "histogram": Histogram.from_attributes(stats.histogram),
-    }
+    bars = Histogram.from_attributes(stats.histogram)
+    return {**numbers, "nan": stats.nan, "inf": stats.inf, "histogram": bars}
 
 
 def _history(history: recorded.History) -> History:
