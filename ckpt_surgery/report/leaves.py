@@ -83,6 +83,7 @@ def describe(leaf: Leaf) -> str:
 
 
 def folded(entries: Iterable[ShownKey], full: bool) -> list[Fold]:
+    """Entries whose keys differ in indices only as one; with `full` each on its own."""
     return unfolded(entries) if full else fold(entries)
 
 

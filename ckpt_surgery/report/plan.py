@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ckpt_surgery.core.folding import Fold, ShownKey, fold, unfolded
+from ckpt_surgery.core.folding import Fold, ShownKey, fold
 from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.core.keys import parts_of
 from ckpt_surgery.core.leaves import Leaf
@@ -22,7 +22,7 @@ from ckpt_surgery.planner.plan import (
 )
 from ckpt_surgery.planner.plan_json import DROPPED, counts
 from ckpt_surgery.planner.target import TARGET
-from ckpt_surgery.report.leaves import describe
+from ckpt_surgery.report.leaves import describe, folded
 from ckpt_surgery.report.moves import LeafMove, Mirrored, RowPattern, Subtree, mirrored, subtrees
 
 MOST_SOURCES = 3
@@ -100,7 +100,7 @@ def plan_rows(plan: Plan, *, full: bool = False, part: bool = False) -> list[Row
     ]
     if full or part:
         alone = [Subtree(c.key, c.sources, (n,), ((),)) for n, c in enumerate(changes)]
-        together = (unfolded if full else fold)([_entry(changes, one, names) for one in alone])
+        together = folded([_entry(changes, one, names) for one in alone], full)
         return [_row(changes, alone[f.first], f) for f in together]
     read = dict.fromkeys(source for change in changes for source in change.sources)
     parts = subtrees([change.move for change in changes], [tuple(parts_of(key)) for key in read])

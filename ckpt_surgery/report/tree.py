@@ -258,7 +258,9 @@ def listing_summary(
     `others`: number of leaves that are not among these. `inside`: number of components that all keys begin
     with, and that are left out.
     """
-    lines = [_without(line, inside) for line in listing(leaves, texts)]
+    lines = listing(leaves, texts)
+    if inside:
+        lines = [replace(one, key=SEPARATOR.join(parts_of(one.key)[inside:])) for one in lines]
     heads = (size_texts(leaves, others), dtype_texts(leaves))
     return Summary(
         about,
@@ -267,10 +269,6 @@ def listing_summary(
         warning_lines(warnings),
         lambda: _upper_levels(tree(lines)),
     )
-
-
-def _without(line: TreeLine, inside: int) -> TreeLine:
-    return replace(line, key=SEPARATOR.join(parts_of(line.key)[inside:])) if inside else line
 
 
 def _upper_levels(lines: Sequence[TreeLine]) -> list[SummaryRow]:

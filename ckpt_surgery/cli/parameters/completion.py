@@ -20,9 +20,7 @@ def complete_path(ctx: click.Context, param: click.Parameter, incomplete: str) -
 
 def complete_recipe(ctx: click.Context, param: click.Parameter, incomplete: str) -> "list[CompletionItem]":
     """Packaged recipes after an `@`, else files and directories."""
-    if not incomplete.startswith("@"):
-        return complete_path(ctx, param, incomplete)
-    return _packaged(incomplete)
+    return _packaged(incomplete) if incomplete.startswith("@") else complete_path(ctx, param, incomplete)
 
 
 def complete_name(ctx: click.Context, param: click.Parameter, incomplete: str) -> "list[CompletionItem]":

@@ -7,10 +7,10 @@ from rich.text import Text
 
 from ckpt_surgery.cli.render.plan import STYLES, row_lines
 from ckpt_surgery.cli.terminal.columns import WORD, flowing, labelled
-from ckpt_surgery.core.folding import ShownKey, fold, unfolded
+from ckpt_surgery.core.folding import ShownKey
 from ckpt_surgery.core.text import bytes_text, number_of, shown
 from ckpt_surgery.report.explanation import UNMATCHED, Made, Used, described
-from ckpt_surgery.report.leaves import describe
+from ckpt_surgery.report.leaves import describe, folded
 from ckpt_surgery.report.plan import named_key, plan_rows
 from ckpt_surgery.report.plan_texts import WAYS, fate_word
 
@@ -196,7 +196,7 @@ def _listed(label: str, rows: Sequence[tuple[str, str]], full: bool) -> Iterator
     """Keys with what they are, those that differ in indices only on one line."""
     distinct = dict(rows)
     entries = [ShownKey(key, (), spec) for key, spec in distinct.items()]
-    folds = (unfolded if full else fold)(entries)
+    folds = folded(entries, full)
     most = len(folds) if full or len(folds) <= MOST + 1 else MOST
     for n, one in enumerate(folds[:most]):
         spec = distinct[entries[one.first].key]

@@ -137,13 +137,9 @@ def _param_lines(plan: "Plan", width: int) -> Iterator[Text]:
 
 
 def _origin(origin: str, note: str | None) -> str:
-    match origin:
-        case "set":
-            return "--set"
-        case "config":
-            return note or ""
-        case _:
-            return "default" if note is None else f"default: {note}"
+    if origin == "default":
+        return "default" if note is None else f"default: {note}"
+    return "--set" if origin == "set" else note or ""
 
 
 def _word(fate: str) -> Text:
