@@ -93,7 +93,8 @@ class Commands(click.Group):
         code = self._code(ctx)
         if code >= 0 and (lost := unwritten()) is not None:
             code = -_report(_lost(lost), ctx)
-        ctx.exit(1 if ctx.meta[PROGRAM] and code < 0 else abs(code))
+        failed = -128 < code < 0  # what a signal ended keeps its code
+        ctx.exit(1 if ctx.meta[PROGRAM] and failed else abs(code))
 
     def _code(self, ctx: click.Context) -> int:
         """The exit code; negative where it is an error's."""

@@ -159,6 +159,8 @@ def test_detailed_exitcode_never_takes_an_error_for_changes(library, recipe):
     library("plan", PlanError("no"))
     for arguments in ("a", "a b c", "", "a --wrong", "a --step x"):
         assert run("plan", recipe, *arguments.split(), "--detailed-exitcode").exit_code == 1
+    library("plan", Interrupted(signal.SIGTERM, "stopped"))
+    assert run("plan", recipe, "a", "--detailed-exitcode").exit_code == 143
 
 
 def test_quiet_plans_print_warnings_only(library, recipe, tower):
@@ -218,9 +220,6 @@ def test_a_saved_plan_knows_its_sources(library, tower):
         (("plan.json",), None),
         (("plan.json",), "out"),
     ]
-
-
-# --- convert -----------------------------------------------------------------------------------------
 
 
 # --- inspect, diff, lint, schema ---------------------------------------------------------------------
