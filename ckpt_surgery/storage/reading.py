@@ -242,11 +242,45 @@ def read_region(file: OpenFile, offset: int, spec: ArraySpec, region: Region) ->
 
     Reads go forwards only. Memory: the region, and at most SPAN_BYTES besides.
     """
-    size = spec.dtype.itemsize
-    block = np.empty((*region.shape, size), np.uint8)
+    block = np.empty(region.shape, spec.dtype)
     if block.size:
-        _fill(file, *_box(offset, spec, region), block)
-    return block.view(spec.dtype).reshape(region.shape)
+        start, strides = _box(offset, spec, region)
+        read_strided(file, start, strides[:-1], block)
+    return block
+
+
+def read_strided(file: OpenFile, start: int, strides: Sequence[int], out: np.ndarray) -> None:
+    """Read the elements at the byte `start` + index · strides into `out`, which is not empty.
+
+    In one call where they lie one after another, or where the gaps between them are short; else in parts of
+    the axis that spans the most bytes.
+    """
+    run = _run_bytes(out, strides)
+    if run == out.nbytes and out.flags.c_contiguous:
+        file.read_into(start, out.reshape(-1).view(np.uint8).data)
+        return
+    reaches = [(n - 1) * stride for n, stride in zip(out.shape, strides, strict=True)]
+    span = sum(reaches) + out.itemsize
+    if span <= SPAN_BYTES and run < RUN_BYTES:
+        scratch = np.empty(span, np.uint8)
+        file.read_into(start, scratch.data)
+        out[...] = np.ndarray(out.shape, out.dtype, scratch.data, 0, tuple(strides))
+    else:
+        axis = reaches.index(max(reaches))
+        together = (SPAN_BYTES - (span - reaches[axis])) // strides[axis] + 1
+        step, before = max(1, together) if run < RUN_BYTES else 1, (slice(None),) * axis
+        for i in range(0, out.shape[axis], step):
+            read_strided(file, start + i * strides[axis], strides, out[(*before, slice(i, i + step))])
+
+
+def _run_bytes(out: np.ndarray, strides: Sequence[int]) -> int:
+    """Number of bytes that follow each other without a gap, in the order of the elements."""
+    run: int = out.itemsize
+    for n, stride in zip(reversed(out.shape), reversed(strides), strict=True):
+        if n > 1 and stride != run:
+            break
+        run *= n
+    return run
 
 
 def write_region(descriptor: int, offset: int, spec: ArraySpec, region: Region, block: np.ndarray) -> None:
@@ -267,33 +301,6 @@ def _box(offset: int, spec: ArraySpec, region: Region) -> tuple[int, Sequence[in
 def _span(shape: Sequence[int], strides: Sequence[int]) -> int:
     """Number of bytes from the first to the last of a box."""
     return sum((n - 1) * stride for n, stride in zip(shape, strides, strict=True)) + 1
-
-
-def _fill(file: OpenFile, start: int, strides: Sequence[int], out: np.ndarray) -> None:
-    """Read the bytes at `start` + index · strides into `out`, which is contiguous and not empty."""
-    span = _span(out.shape, strides)
-    if span == out.size:
-        file.read_into(start, out.data.cast("B"))
-    elif span <= SPAN_BYTES:
-        scratch = np.empty(span, np.uint8)
-        file.read_into(start, scratch.data)
-        out[...] = np.lib.stride_tricks.as_strided(scratch, out.shape, tuple(strides))
-    else:
-        together = _rows_together(out.shape, strides)
-        for i in range(0, len(out), together):
-            rows, at = out[i : i + together], start + i * strides[0]
-            if together == 1:
-                _fill(file, at, strides[1:], rows[0])
-            else:
-                _fill(file, at, strides, rows)
-
-
-def _rows_together(shape: Sequence[int], strides: Sequence[int]) -> int:
-    """Number of steps of the first axis to read in one call."""
-    if prod(shape[1:]) >= RUN_BYTES:
-        return 1
-    rest = SPAN_BYTES - _span(shape[1:], strides[1:])
-    return 1 if rest < 0 else rest // strides[0] + 1
 
 
 def _each_run(

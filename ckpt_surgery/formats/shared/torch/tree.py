@@ -27,7 +27,7 @@ from ckpt_surgery.formats.shared.zip.inflating import read_member
 from ckpt_surgery.formats.shared.zip.members import Archive, ZipMember
 from ckpt_surgery.storage.failures import damaged, with_key
 from ckpt_surgery.storage.listing import FileStat
-from ckpt_surgery.storage.reading import SPAN_BYTES, OpenFile, opened
+from ckpt_surgery.storage.reading import OpenFile, opened, read_strided
 
 PICKLE = "data.pkl"
 MOST_PICKLE_BYTES = 2**27
@@ -148,7 +148,7 @@ class StridedView:
         if block.size:
             start = sum(a * stride for a, stride in zip(region.starts, self.strides, strict=True))
             with opened(self.file, files.get(self.file)) as file:
-                _fill(file, self.offset + start, self.strides, block)
+                read_strided(file, self.offset + start, self.strides, block)
         return checked(block, self.dtype)
 
 
@@ -171,25 +171,6 @@ def _fills(shape: Shape, strides: Sequence[int], order: Shape) -> bool:
             return False
         step *= shape[axis]
     return True
-
-
-def _fill(file: OpenFile, start: int, strides: Shape, out: np.ndarray) -> None:
-    """Read the elements at `start` + index · strides into `out`, which is not empty.
-
-    In one call with the gaps between them where that is short enough, else in two halves of the axis that
-    spans the most bytes.
-    """
-    reaches = [(n - 1) * stride for n, stride in zip(out.shape, strides, strict=True)]
-    span = sum(reaches) + out.itemsize
-    if span <= SPAN_BYTES:
-        scratch = np.empty(span, np.uint8)
-        file.read_into(start, scratch.data)
-        out[...] = np.ndarray(out.shape, out.dtype, scratch.data, 0, strides)
-        return
-    axis = reaches.index(max(reaches))
-    middle, before = out.shape[axis] // 2, (slice(None),) * axis
-    _fill(file, start, strides, out[(*before, slice(middle))])
-    _fill(file, start + middle * strides[axis], strides, out[(*before, slice(middle, None))])
 
 
 # --- leaves -------------------------------------------------------------------------------------------------
