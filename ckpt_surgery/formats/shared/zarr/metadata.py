@@ -118,10 +118,8 @@ class ZarrArray:
 
     def chunk_name(self, index: Shape) -> str:
         """The name of a chunk within the array: `0.1`, `c/0/1`; `0` or `c` for a scalar."""
-        if not index:
-            return self.prefix or "0"
-        digits = self.separator.join(map(str, index))
-        return f"{self.prefix}{self.separator}{digits}" if self.prefix else digits
+        parts = map(str, index)
+        return self.separator.join((self.prefix, *parts) if self.prefix else parts) or "0"
 
 
 _DTYPE_MEMBERS = {2: "dtype", 3: "data_type"}
