@@ -244,8 +244,7 @@ def read_region(file: OpenFile, offset: int, spec: ArraySpec, region: Region) ->
     """
     block = np.empty(region.shape, spec.dtype)
     if block.size:
-        start, strides = _box(offset, spec, region)
-        read_strided(file, start, strides[:-1], block)
+        read_strided(file, *_box(offset, spec, region), block)
     return block
 
 
@@ -285,33 +284,22 @@ def _run_bytes(out: np.ndarray, strides: Sequence[int]) -> int:
 
 def write_region(descriptor: int, offset: int, spec: ArraySpec, region: Region, block: np.ndarray) -> None:
     """Write `block` as the elements of `region` of an array that begins at `offset`. Raises OSError."""
-    data = np.ascontiguousarray(block).reshape(-1).view(np.uint8).reshape(*region.shape, spec.dtype.itemsize)
-    if data.size:
-        start, strides = _box(offset, spec, region)
-        _each_run(start, strides, data, lambda at, run: write_at(descriptor, at, run.data.cast("B")))
+    if block.size:
+        _write_runs(descriptor, *_box(offset, spec, region), np.asarray(block, order="C"))
+
+
+def _write_runs(descriptor: int, start: int, strides: Sequence[int], data: np.ndarray) -> None:
+    if _run_bytes(data, strides) == data.nbytes:
+        write_at(descriptor, start, data.reshape(-1).view(np.uint8).data)
+        return
+    for i in range(len(data)):
+        _write_runs(descriptor, start + i * strides[0], strides[1:], data[i])
 
 
 def _box(offset: int, spec: ArraySpec, region: Region) -> tuple[int, Sequence[int]]:
-    """The offset of a region's first byte, and strides in bytes: along its axes, then within an element."""
-    size = spec.dtype.itemsize
-    strides = [prod(spec.shape[axis + 1 :]) * size for axis in range(spec.ndim)]
-    return offset + sum(a * s for a, s in zip(region.starts, strides, strict=True)), (*strides, 1)
-
-
-def _span(shape: Sequence[int], strides: Sequence[int]) -> int:
-    """Number of bytes from the first to the last of a box."""
-    return sum((n - 1) * stride for n, stride in zip(shape, strides, strict=True)) + 1
-
-
-def _each_run(
-    start: int, strides: Sequence[int], data: np.ndarray, use: Callable[[int, np.ndarray], None]
-) -> None:
-    """Call `use` with the file offset and the bytes of each contiguous run of a box."""
-    if _span(data.shape, strides) == data.size:
-        use(start, data)
-        return
-    for i in range(len(data)):
-        _each_run(start + i * strides[0], strides[1:], data[i], use)
+    """The offset of a region's first byte, and strides in bytes along its axes."""
+    strides = [prod(spec.shape[axis + 1 :]) * spec.dtype.itemsize for axis in range(spec.ndim)]
+    return offset + sum(a * s for a, s in zip(region.starts, strides, strict=True)), strides
 
 
 def write_at(descriptor: int, offset: int, data: memoryview) -> None:
