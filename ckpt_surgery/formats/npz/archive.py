@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -53,19 +53,11 @@ PARKED = 8
 """Limit on the streams that are kept where reading stopped, so that the next region does not start over."""
 
 
-class MemberArray(NamedTuple):
-    """A member of an archive and the array in it."""
-
-    member: ZipMember
-    array: NpyArray
-
-
 # --- listing ----------------------------------------------------------------------------------------------
 
 
-def _parts(file: OpenFile, members: Iterable[ZipMember]) -> dict[str, MemberArray]:
-    """The arrays of an archive by their names, without `.npy`."""
-    parts = {}
+def _arrays(file: OpenFile, members: Iterable[ZipMember]) -> Iterator[tuple[str, ZipMember, NpyArray]]:
+    """The arrays of an archive, with their names, without `.npy`, and members."""
     for member in members:
         if not member.name.endswith(NPY_SUFFIX):
             raise SourceError(
@@ -73,8 +65,8 @@ def _parts(file: OpenFile, members: Iterable[ZipMember]) -> dict[str, MemberArra
                 hint="An .npz file holds nothing else; remove it from the archive.",
             )
         with with_path(f"{file.path}: {member.name[:200]}"):
-            parts[member.name.removesuffix(NPY_SUFFIX)] = MemberArray(member, _array_in(file, member))
-    return parts
+            array = _array_in(file, member)
+        yield member.name.removesuffix(NPY_SUFFIX), member, array
 
 
 def _array_in(file: OpenFile, member: ZipMember) -> NpyArray:
@@ -122,11 +114,12 @@ class Deflated:
 
     file: str
     """Path of the archive."""
-    part: MemberArray
+    member: ZipMember
+    array: NpyArray
     streams: Streams
 
     def read(self, region: Region, files: Mapping[str, FileStat]) -> np.ndarray:
-        member, array = self.part.member, self.part.array
+        member, array = self.member, self.array
         if not region.size:
             return np.empty(region.shape, array.spec.dtype)
         with opened(self.file, files[self.file]) as file:
@@ -164,14 +157,14 @@ def read(path: str, selection: Selection) -> Listing:
     name = os.path.join(*NAMES.file_of(path))
     with opened(name) as file:
         archive = read_archive(file)
-        parts = _parts(file, archive.members)
-    leaves, checks = {}, {}
-    for text, (member, array) in parts.items():
+        arrays = list(_arrays(file, archive.members))
+    leaves, checks, readers, streams = {}, {}, {}, Streams()
+    for text, member, array in arrays:
         leaf = leaves[text] = leaf_of(text, array, name, None if member.deflated else member.offset)
         for chunk in leaf.manifest.chunks.values() if leaf.manifest is not None else ():
             checks[chunk] = partial(_check, member, array.header_crc)
-    streams = Streams()
-    readers = {text: Deflated(name, part, streams) for text, part in parts.items() if part.member.deflated}
+        if member.deflated:
+            readers[text] = Deflated(name, member, array, streams)
     metadata = metadata_of(archive.comment)
     return Listing(leaves, {name: file.stat}, metadata, readers=readers, checks=checks)
 
