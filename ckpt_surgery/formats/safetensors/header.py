@@ -6,7 +6,7 @@ holes), and what version 0.8.0 of the library reads and writes.
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from reprlib import repr
 from typing import Any
@@ -77,18 +77,6 @@ class TensorEntry:
         return self.spec.dtype == DTYPES[PACKED]
 
 
-@dataclass(frozen=True)
-class Header:
-    """The header of a file."""
-
-    tensors: tuple[TensorEntry, ...]
-    """All tensors in the order of their bytes."""
-    metadata: Mapping[str, str]
-    """The user's own."""
-    record: str | None = None
-    """The record of how the file was made; None where there is none."""
-
-
 # --- reading ----------------------------------------------------------------------------------------------
 
 
@@ -107,8 +95,11 @@ def header_length(prefix: bytes, file_size: int) -> int:
     return length
 
 
-def parse_header(text: bytes, data_bytes: int) -> Header:
-    """The header of a file with `data_bytes` bytes after it, which its tensors cover one after another."""
+def parse_header(text: bytes, data_bytes: int) -> tuple[Sequence[TensorEntry], Mapping[str, str], str | None]:
+    """The tensors in the order of their bytes, the user's metadata, and the record of how the file was made.
+
+    The tensors cover the `data_bytes` bytes after the header one after another.
+    """
     if not text.startswith(b"{"):
         raise SourceError("its header is not a JSON object", hint="It is damaged, or not a safetensors file.")
     entries = parse_object(text, strict=True)
@@ -127,7 +118,7 @@ def parse_header(text: bytes, data_bytes: int) -> Header:
         end = tensor.stop
     if end != data_bytes:
         raise damaged(f"its tensors have {end} bytes, and {data_bytes} follow the header")
-    return Header(tuple(tensors), metadata, record)
+    return tensors, metadata, record
 
 
 def _metadata(value: Any) -> Mapping[str, str]:

@@ -33,10 +33,10 @@ def read_file(directory: str, name: str) -> Listing:
         text = file.read(PREFIX_BYTES, length)
     data = PREFIX_BYTES + length
     with with_path(path):
-        header = parse_header(text, size - data)
-    leaves = {tensor.name: _leaf(path, data, tensor) for tensor in header.tensors}
-    details = SourceDetails(holds_record=True, record=header.record)
-    return Listing(leaves, {path: file.stat}, header.metadata, details=details)
+        tensors, metadata, record = parse_header(text, size - data)
+    leaves = {tensor.name: _leaf(path, data, tensor) for tensor in tensors}
+    details = SourceDetails(holds_record=True, record=record)
+    return Listing(leaves, {path: file.stat}, metadata, details=details)
 
 
 def _leaf(path: str, data: int, tensor: TensorEntry) -> Leaf:

@@ -140,40 +140,32 @@ class _DirectoryEntry:
         return self.header + LOCAL_FIELDS.size + len(self.raw_name) + self.stored
 
 
-@dataclass(frozen=True, slots=True)
-class _End:
-    """The record that ends an archive."""
-
-    entries: int
-    directory: int
-    """Offset of the directory."""
-    directory_bytes: int
-    comment: bytes
-
-
 def read_archive(file: OpenFile, most_comment: int = MOST_COMMENT_BYTES) -> Archive:
     """The members of an archive: two short reads for each.
 
     `most_comment`: bytes of the comment at its end at most, which are read with the end.
     """
-    end = _read_end(file, END_FIELDS.size + most_comment)
-    entries = list(_entries(file, end))
-    if len(entries) != end.entries:
-        raise wrong(file, f"its end record says {end.entries} members, but its directory has {len(entries)}")
-    limits = _limits(file, entries, end.directory)
+    count, directory, length, comment = _read_end(file, END_FIELDS.size + most_comment)
+    entries = list(_entries(file, file.read(directory, length)))
+    if len(entries) != count:
+        raise wrong(file, f"its end record says {count} members, but its directory has {len(entries)}")
+    limits = _limits(file, entries, directory)
     members = [_member(file, entry, limits[entry.header]) for entry in entries]
     counts = Counter(member.name for member in members)
-    for name, count in counts.items() if len(counts) < len(members) else ():
-        if count > 1:
-            raise wrong(file, f"`{shown(name[:200])}` occurs {count} times")
-    return Archive(tuple(m for m in members if m.size or not m.name.endswith("/")), end.comment)
+    for name, times in counts.items() if len(counts) < len(members) else ():
+        if times > 1:
+            raise wrong(file, f"`{shown(name[:200])}` occurs {times} times")
+    return Archive(tuple(m for m in members if m.size or not m.name.endswith("/")), comment)
 
 
 # --- the end, the directory -------------------------------------------------------------------------------
 
 
-def _read_end(file: OpenFile, longest: int) -> _End:
-    """The record at the end of the file; the directory must end where it begins."""
+def _read_end(file: OpenFile, longest: int) -> tuple[int, int, int, bytes]:
+    """The record at the end of the file: number of entries, place and length of the directory, comment.
+
+    The directory must end where the record begins.
+    """
     size = file.stat.size
     tail = file.read(size - min(size, longest), min(size, longest))
     at = tail.rfind(END)
@@ -193,7 +185,7 @@ def _read_end(file: OpenFile, longest: int) -> _End:
         raise wrong(file, f"its directory is at byte {offset} and has {length} bytes, but ends at {position}")
     if length > MOST_DIRECTORY_BYTES:
         raise wrong(file, f"its directory has {length} bytes; {MOST_DIRECTORY_BYTES} is the limit")
-    return _End(entries, offset, length, comment)
+    return entries, offset, length, comment
 
 
 def _read_wide_end(file: OpenFile, end: int) -> tuple[int, ...] | None:
@@ -213,9 +205,8 @@ def _read_wide_end(file: OpenFile, end: int) -> tuple[int, ...] | None:
     return start, *record[4:]
 
 
-def _entries(file: OpenFile, end: _End) -> Iterator[_DirectoryEntry]:
+def _entries(file: OpenFile, directory: bytes) -> Iterator[_DirectoryEntry]:
     """The entries of the directory, each valid in itself."""
-    directory = file.read(end.directory, end.directory_bytes)
     at, fields = 0, CENTRAL_FIELDS.size
     while at < len(directory):
         if not directory.startswith(CENTRAL, at) or len(directory) - at < fields:
