@@ -83,16 +83,6 @@ class NpyArray:
     unreadable: Unreadable | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class _Described:
-    """The dictionary of a header, valid in itself."""
-
-    shape: Shape
-    fortran: bool
-    descr: str
-    """Empty for records."""
-
-
 def read_npy(read: Callable[[int, int], bytes], size: int) -> NpyArray:
     """The header of a file of `size` bytes, and the text if it is a single string.
 
@@ -104,10 +94,10 @@ def read_npy(read: Callable[[int, int], bytes], size: int) -> NpyArray:
     if length > len(begin):
         begin += read(len(begin), length - len(begin))
     head = begin[:length]
-    described = _parse(head[8 + LENGTH_BYTES[head[6]] :], head[6])
-    if described.shape == () and _TEXT.fullmatch(described.descr):
-        return _single_string(read, described, head, begin[length:], size)
-    array = _typed(described, head)
+    shape, fortran, descr = _parse(head[8 + LENGTH_BYTES[head[6]] :], head[6])
+    if shape == () and _TEXT.fullmatch(descr):
+        return _single_string(read, descr, head, begin[length:], size)
+    array = _typed(shape, fortran, descr, head)
     known = array.spec.dtype not in (OBJECTS, UNTYPED)
     end = array.data + array.spec.nbytes
     if known and end != size:
@@ -171,8 +161,11 @@ def _header_length(head: bytes, size: int) -> int:
 
 
 @lru_cache(maxsize=1024)
-def _parse(header: bytes, version: int) -> _Described:
-    """The dictionary of a header, given from its first byte on. Many arrays share one."""
+def _parse(header: bytes, version: int) -> tuple[Shape, bool, str]:
+    """Shape, order and description of the type from the dictionary of a header, which many arrays share.
+
+    The description is empty for records.
+    """
     try:
         text = header.decode("utf-8" if version == 3 else "latin-1")
         # Python 2 wrote long integers with an L, as in (3L, 4L).
@@ -186,7 +179,7 @@ def _parse(header: bytes, version: int) -> _Described:
         raise _odd(header, "has a shape that is not made of lengths")
     if type(fortran) is not bool or not isinstance(descr, str | list | tuple):
         raise _odd(header, "has an order or a type of the wrong kind")
-    return _Described(shape, fortran, descr if isinstance(descr, str) else "")
+    return shape, fortran, descr if isinstance(descr, str) else ""
 
 
 def _odd(header: bytes, what: str) -> SourceError:
@@ -194,16 +187,15 @@ def _odd(header: bytes, what: str) -> SourceError:
     return damaged(f"its header {what}: {shown(text)}")
 
 
-def _typed(described: _Described, head: bytes) -> NpyArray:
+def _typed(shape: Shape, fortran: bool, descr: str, head: bytes) -> NpyArray:
     """The array that a header describes."""
-    shape, descr = described.shape, described.descr
     readable = _dtype(descr)
     unreadable = readable if isinstance(readable, Unreadable) else None
     dtype = _listed(descr) if isinstance(readable, Unreadable) else readable
     check_shape(shape, dtype.itemsize)
     axes = tuple(range(len(shape)))
     big = descr.startswith(">") and dtype.itemsize > 1
-    codec = Codec("raw", axes[::-1] if described.fortran else axes, BIG if big else RAW)
+    codec = Codec("raw", axes[::-1] if fortran else axes, BIG if big else RAW)
     return NpyArray(ArraySpec(shape, dtype), codec, len(head), zlib.crc32(head), unreadable=unreadable)
 
 
@@ -233,14 +225,14 @@ def _listed(descr: str) -> np.dtype[Any]:
 
 
 def _single_string(
-    read: Callable[[int, int], bytes], described: _Described, head: bytes, more: bytes, size: int
+    read: Callable[[int, int], bytes], descr: str, head: bytes, more: bytes, size: int
 ) -> NpyArray:
     """An array that is one string, which becomes a leaf with a value.
 
     `more`: bytes after the header that were read with it. They are not read again, because deflated files
     are read forwards.
     """
-    length, big = 4 * int(described.descr[2:]), described.descr.startswith(">")
+    length, big = 4 * int(descr[2:]), descr.startswith(">")
     if length > MOST_STRING_BYTES or len(head) + length != size:
         raise damaged(
             f"its header says a string of {length} bytes, and {size - len(head)} follow it; "
