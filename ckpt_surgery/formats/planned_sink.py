@@ -11,26 +11,31 @@ from ckpt_surgery.core.protocols import NONE_KNOWN, Output, TaskResult
 from ckpt_surgery.formats.registry import FilePlan
 from ckpt_surgery.storage.reading import opened
 from ckpt_surgery.storage.record_files import RECORD_NAME, put_record
-from ckpt_surgery.storage.regions import PlacedArray, put_pieces
+from ckpt_surgery.storage.regions import put_pieces
 
 
 class PlannedSink:
-    """A `Sink` that writes these files into a directory. They are whole once it has finished."""
+    """A `Sink` that writes these files into a directory. They are whole once it has finished.
+
+    It is the `Writer` of all its workers, too: it buffers nothing. Safe to use from several threads.
+    """
 
     def __init__(self, directory: Path, plans: Sequence[FilePlan], outputs: Sequence[Output]):
         self.outputs = outputs
         self._plans = {directory / plan.name: plan for plan in plans}
         self._directory = directory
+        self._arrays = {
+            text: (path, array) for path, plan in self._plans.items() for text, array in plan.arrays.items()
+        }
+        """The file and the place of every array, by the text of its leaf's key."""
 
     def create(self) -> None:
         """Make every file in its full size, with everything but the elements."""
         for path, plan in self._plans.items():
             put_pieces(path, plan.pieces, plan.size)
 
-    def attach(self, worker: str) -> "PlannedWriter":
-        return PlannedWriter(
-            {text: (path, array) for path, plan in self._plans.items() for text, array in plan.arrays.items()}
-        )
+    def attach(self, worker: str) -> "PlannedSink":
+        return self
 
     def finish(self, workers: Sequence[str]) -> None:
         """Add what depends on the elements, such as checksums. Raises SourceError, too."""
@@ -51,14 +56,6 @@ class PlannedSink:
             return False
         put_pieces(path, pieces)
         return True
-
-
-class PlannedWriter:
-    """A `Writer` of placed arrays. It buffers nothing. Safe to use from several threads."""
-
-    def __init__(self, arrays: Mapping[str, tuple[Path, PlacedArray]]):
-        self._arrays = arrays
-        """The file and the place of every array, by the text of its leaf's key."""
 
     def adopt(self, output: Output, known: Mapping[Shape, int] = NONE_KNOWN) -> TaskResult:
         assert output.stored is not None

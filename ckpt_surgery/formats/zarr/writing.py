@@ -44,7 +44,7 @@ from ckpt_surgery.formats.shared.zarr.metadata import HELD
 from ckpt_surgery.formats.unsupported import NOT_UNICODE, LimitedEncoder, metadata_json, quoted, repeated_keys
 from ckpt_surgery.storage.failures import damaged
 from ckpt_surgery.storage.listing import real_path
-from ckpt_surgery.storage.places import Places, open_places, stored_crc
+from ckpt_surgery.storage.places import open_places, stored_crc
 from ckpt_surgery.storage.reading import read_ranges
 from ckpt_surgery.storage.record_files import RECORD_NAME, put_record
 
@@ -121,7 +121,10 @@ TOGETHER_BYTES = 16 << 20
 
 
 class ZarrSink:
-    """Writes a group, to a directory or below a URL. There is no group before `finish`."""
+    """Writes a group, to a directory or below a URL. There is no group before `finish`.
+
+    It is the `Writer` of all its workers, too: it buffers nothing. Safe to use from several threads.
+    """
 
     def __init__(self, directory: str, zarr: int, attributes: Mapping[str, Any], outputs: Sequence[Output]):
         self.outputs = outputs
@@ -129,12 +132,13 @@ class ZarrSink:
         self._places = open_places(directory)
         self._zarr = zarr
         self._attributes = attributes
+        self._in_flight, self._copies = BytesInFlight(), BytesInFlight(TOGETHER_BYTES)
 
     def create(self) -> None:
         """Do nothing: workers share no files."""
 
-    def attach(self, worker: str) -> "ZarrWriter":
-        return ZarrWriter(self._places, self._zarr)
+    def attach(self, worker: str) -> "ZarrSink":
+        return self
 
     def finish(self, workers: Sequence[str]) -> None:
         """Put the metadata, that of the root last."""
@@ -149,15 +153,6 @@ class ZarrSink:
         name, content = _with_record(self._zarr, self._attributes, text)
         put_record(f"{self._directory}/{name}", content)
         return True
-
-
-class ZarrWriter:
-    """Writes chunks. It buffers nothing. Safe to use from several threads."""
-
-    def __init__(self, places: Places, zarr: int):
-        self._places = places
-        self._zarr = zarr
-        self._in_flight, self._copies = BytesInFlight(), BytesInFlight(TOGETHER_BYTES)
 
     def adopt(self, output: Output, known: Mapping[Shape, int] = NONE_KNOWN) -> TaskResult:
         assert output.stored is not None
