@@ -3,6 +3,7 @@
 import importlib.metadata
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -17,30 +18,20 @@ from tests.support.toy_format import toy
 from tests.support.writing import leaf_of, output_of
 
 
-class Entry:
-    """An entry point of another package."""
-
-    def __init__(self, offer: Format):
-        self.offer = offer
-        self.name = offer.name
-        self.value = f"garage.{offer.name}"
-
-    def load(self) -> Format:
-        return self.offer
-
-
 @pytest.fixture
 def install(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
     """Formats of other packages, found through their entry points."""
     original = importlib.metadata.entry_points
 
     def offered(*offers: Format) -> None:
+        entries = [
+            SimpleNamespace(name=offer.name, value=f"garage.{offer.name}", load=lambda offer=offer: offer)
+            for offer in offers
+        ]
         monkeypatch.setattr(
             importlib.metadata,
             "entry_points",
-            lambda **query: (
-                list(map(Entry, offers)) if query == {"group": "ckpt_surgery.formats"} else original(**query)
-            ),
+            lambda **query: entries if query == {"group": "ckpt_surgery.formats"} else original(**query),
         )
         formats.formats.cache_clear()
 
