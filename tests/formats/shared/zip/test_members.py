@@ -1,5 +1,6 @@
 """Zip archives against Python's zipfile and torch: what is read, and what is refused."""
 
+import errno
 import io
 import os
 import random
@@ -20,6 +21,7 @@ from ckpt_surgery.storage.reading import opened
 from tests.formats.bounds import bounded
 from tests.support.conformance import SLACK_BYTES
 from tests.support.effort import examples
+from tests.support.failing import refusing
 from tests.support.strategies import Damages, damaged, damages
 
 STORED, DEFLATED = zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED
@@ -84,18 +86,10 @@ def saved(path: Path, data: bytes) -> Path:
 # --- what is read -----------------------------------------------------------------------------------------
 
 
-class Pipe(io.RawIOBase):
+class Pipe(io.BytesIO):
     """What is written to a pipe: sizes come after the members."""
 
-    def __init__(self) -> None:
-        self.data = b""
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, data: bytes) -> int:  # type: ignore[override]
-        self.data += bytes(data)
-        return len(data)
+    seek = refusing(errno.ESPIPE)
 
 
 def through_a_pipe(files: dict[str, bytes], method: int = STORED) -> bytes:
@@ -103,7 +97,7 @@ def through_a_pipe(files: dict[str, bytes], method: int = STORED) -> bytes:
     with zipfile.ZipFile(pipe, "w", method) as file:
         for name, data in files.items():
             file.writestr(name, data)
-    return pipe.data
+    return pipe.getvalue()
 
 
 def with_wide_sizes(files: dict[str, bytes] = FILES) -> bytes:
