@@ -16,35 +16,26 @@ from ckpt_surgery.system.threads import run_all
 from tests.support.effort import examples
 
 
-class Load:
-    """Counts the bytes in flight."""
-
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self.now = 0
-        self.peak = 0
-        self.done: list[int] = []
-
-    def work(self, item: tuple[int, int]) -> None:
-        number, weight = item
-        with self.lock:
-            self.now += weight
-            self.peak = max(self.peak, self.now)
-        with self.lock:
-            self.now -= weight
-            self.done.append(number)
-
-
 @examples(50)
 @given(
     weights=st.lists(st.integers(0, 100), max_size=40), budget=st.integers(1, 200), workers=st.integers(1, 4)
 )
 def test_every_item_runs_once_and_within_the_budget(weights: list[int], budget: int, workers: int) -> None:
     """A larger one runs alone."""
-    load = Load()
-    run_all(load.work, list(enumerate(weights)), lambda item: item[1], budget, workers)
-    assert sorted(load.done) == list(range(len(weights)))
-    assert load.peak <= max([budget, *weights])
+    lock, running, peak, done = threading.Lock(), 0, 0, []
+
+    def work(item: tuple[int, int]) -> None:
+        nonlocal running, peak
+        with lock:
+            running += item[1]
+            peak = max(peak, running)
+        with lock:
+            running -= item[1]
+            done.append(item[0])
+
+    run_all(work, list(enumerate(weights)), lambda item: item[1], budget, workers)
+    assert sorted(done) == list(range(len(weights)))
+    assert peak <= max([budget, *weights])
 
 
 def test_tasks_overlap() -> None:
