@@ -69,15 +69,11 @@ def is_interactive() -> bool:
     """True in a notebook, and in an interactive session of Python whose stderr is a terminal."""
     if sys.stderr is None:
         return False
-    asks = hasattr(sys, "ps1") or bool(sys.flags.interactive)
-    return in_notebook() or (asks and sys.stderr.isatty())
-
-
-def in_notebook() -> bool:
-    """True if this program is the kernel of a notebook."""
     ipython = sys.modules.get("IPython")
     shell = None if ipython is None else ipython.get_ipython()
-    return getattr(shell, "kernel", None) is not None
+    if getattr(shell, "kernel", None) is not None:
+        return True
+    return (hasattr(sys, "ps1") or bool(sys.flags.interactive)) and sys.stderr.isatty()
 
 
 def is_first_process() -> bool:
