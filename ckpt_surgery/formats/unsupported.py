@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -36,10 +36,15 @@ class LimitedEncoder(Encoder):
     def unsupported(self, leaves: Sequence[Leaf]) -> list[str]:
         limits, (holds, why) = self.limits, self.limits.words
         more = (wrong_keys, repeated_keys) if limits.more is None else limits.more
+        lacking = _KINDS.keys() - set(limits.kinds)
+        refused = [leaf for leaf in leaves if leaf.kind in lacking]
+        typed = [(leaf, leaf.spec.dtype) for leaf in leaves if leaf.spec is not None]
+        held = [leaf for leaf in leaves if leaf.string is not None and leaf.kind not in lacking]
+        texts = [leaf for leaf in held if not is_unicode(leaf.string or "")]
         return [
-            *wrong_kinds(leaves, _KINDS.keys() - set(limits.kinds), holds),
-            *wrong_dtypes(leaves, limits.dtypes, why),
-            *(wrong_strings(leaves) if LeafKind.STRING in limits.kinds else ()),
+            *(f"{quoted(leaf)} is {_KINDS[leaf.kind]}; {holds} only; drop it." for leaf in refused),
+            *(f"{quoted(leaf)} {dtype_problem(d, why)}" for leaf, d in typed if d not in limits.dtypes),
+            *(f"{quoted(leaf)} is a string that {NOT_UNICODE}; drop it." for leaf in texts),
             *(sentence for check in more for sentence in check(leaves)),
         ]
 
@@ -53,20 +58,6 @@ class LimitedEncoder(Encoder):
 def quoted(leaf: Leaf) -> str:
     """The key of a leaf as messages quote it."""
     return f"`{shown(leaf.key.printed)}`"
-
-
-def wrong_kinds(leaves: Iterable[Leaf], lacking: Collection[LeafKind], holds: str) -> Iterator[str]:
-    """Leaves of kinds that the format lacks. `holds` says what it has: `zarr groups hold plain arrays`."""
-    for leaf in leaves:
-        if leaf.kind in lacking:
-            yield f"{quoted(leaf)} is {_KINDS[leaf.kind]}; {holds} only; drop it."
-
-
-def wrong_dtypes(leaves: Iterable[Leaf], held: Collection[Any], library: str) -> Iterator[str]:
-    """Arrays of dtypes that are not among the held ones. `library` says why: `zarr cannot store`."""
-    for leaf in leaves:
-        if leaf.spec is not None and leaf.spec.dtype not in held:
-            yield f"{quoted(leaf)} {dtype_problem(leaf.spec.dtype, library)}"
 
 
 def dtype_problem(dtype: np.dtype[Any], library: str) -> str:
@@ -83,13 +74,6 @@ def wrong_keys(leaves: Iterable[Leaf]) -> Iterator[str]:
     for leaf in leaves:
         if not is_unicode(leaf.key.text):
             yield f"{quoted(leaf)} {NOT_UNICODE}; rename it."
-
-
-def wrong_strings(leaves: Iterable[Leaf]) -> Iterator[str]:
-    """Strings that cannot be encoded as UTF-8."""
-    for leaf in leaves:
-        if leaf.string is not None and not is_unicode(leaf.string):
-            yield f"{quoted(leaf)} is a string that {NOT_UNICODE}; drop it."
 
 
 def repeated_keys(leaves: Sequence[Leaf]) -> Iterator[str]:
