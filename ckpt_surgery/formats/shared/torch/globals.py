@@ -8,6 +8,7 @@ Source of the format: what torch's serialization.py, _utils.py and _tensor.py (2
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeGuard
 
 import numpy as np
@@ -188,43 +189,29 @@ def find_storage(persistent: object) -> Storage:
     raise damaged("a storage is not described by its type, key, location and length")
 
 
-def _tensor_v1(arguments: tuple[Any, ...]) -> Tensor:
-    """The tensor of (storage, offset, shape, strides)."""
-    match arguments:
-        case (Storage(dtype=np.dtype() as dtype) as storage, offset, shape, strides):
-            return _view(storage, dtype, offset, shape, strides, None)
-    raise damaged("the arguments of _rebuild_tensor do not make a tensor")
+_LENGTHS = {1: (4, 4), 2: (6, 7), 3: (7, 8)}
+"""Number of arguments of each version of `_rebuild_tensor`, without and with pending operations."""
 
 
-def _tensor_v2(arguments: tuple[Any, ...]) -> Tensor:
-    """The tensor of version 1's arguments, then requires_grad, hooks, and sometimes pending operations."""
-    match arguments:
-        case (Storage(dtype=np.dtype() as dtype) as storage, offset, shape, strides, _, _, *rest) if (
-            len(rest) < 2
-        ):
-            return _view(storage, dtype, offset, shape, strides, *rest or [None])
-    raise damaged("the arguments of _rebuild_tensor_v2 do not make a tensor")
+def _tensor(version: int, arguments: tuple[Any, ...]) -> Tensor:
+    """The tensor of (storage, offset, shape, strides).
 
-
-def _tensor_v3(arguments: tuple[Any, ...]) -> Tensor:
-    """The tensor of version 2's arguments, with a dtype after the hooks: for types without typed storages."""
-    match arguments:
-        case (Storage() as storage, offset, shape, strides, _, _, np.dtype() as dtype, *rest) if (
-            len(rest) < 2
-        ):
-            return _view(storage, dtype, offset, shape, strides, *rest or [None])
-    raise damaged("the arguments of _rebuild_tensor_v3 do not make a tensor")
-
-
-def _view(
-    storage: Storage, dtype: np.dtype[Any], offset: Any, shape: Any, strides: Any, pending: object
-) -> Tensor:
+    In version 2 requires_grad and hooks follow, in version 3 also a dtype, for types without typed storages;
+    then sometimes pending operations.
+    """
+    count, most = _LENGTHS[version]
+    storage, dtype = arguments[0] if arguments else None, None
+    if isinstance(storage, Storage) and count <= len(arguments) <= most:
+        dtype = arguments[6] if version == 3 else storage.dtype
+    if not isinstance(storage, Storage) or not isinstance(dtype, np.dtype):
+        raise damaged(f"the arguments of version {version} of _rebuild_tensor do not make a tensor")
+    _, offset, shape, strides = arguments[:4]
+    pending = arguments[count] if len(arguments) > count else None
     numbers = is_number(offset) and is_numbers(shape) and is_numbers(strides)
     if not numbers or len(shape) != len(strides) or not isinstance(pending, dict | None):
         raise damaged("the offset, shape and strides of a tensor do not go together")
-    return Tensor(
-        storage, dtype, offset, shape, strides, tuple(str(k)[:20] for k, v in (pending or {}).items() if v)
-    )
+    operations = tuple(str(k)[:20] for k, v in (pending or {}).items() if v)
+    return Tensor(storage, dtype, offset, shape, strides, operations)
 
 
 def _parameter(arguments: tuple[Any, ...]) -> Tensor:
@@ -258,9 +245,9 @@ def ordered_dict(arguments: tuple[Any, ...]) -> dict[str | int, Any]:
 
 
 _TENSORS: Mapping[str, Callable[[tuple[Any, ...]], Tensor]] = {
-    "torch._utils._rebuild_tensor": _tensor_v1,
-    "torch._utils._rebuild_tensor_v2": _tensor_v2,
-    "torch._utils._rebuild_tensor_v3": _tensor_v3,
+    "torch._utils._rebuild_tensor": partial(_tensor, 1),
+    "torch._utils._rebuild_tensor_v2": partial(_tensor, 2),
+    "torch._utils._rebuild_tensor_v3": partial(_tensor, 3),
     "torch._utils._rebuild_parameter": _parameter,
     "torch._utils._rebuild_parameter_with_state": _parameter,
 }
