@@ -56,16 +56,6 @@ LOCK_SUFFIX = ".__lock"
 """Ending of the names that TensorStore keeps for itself."""
 
 
-def _no_path(text: str, zarr: int) -> str | None:
-    """Reason why a key cannot be a path of directories, as a predicate; None if it can."""
-    if not is_unicode(text):
-        return NOT_UNICODE
-    if len(text.encode()) > PATH_BYTES:
-        return f"has {len(text.encode())} bytes, too many for a path"
-    reasons = (_no_name(name, zarr) for name in text.split(SEPARATOR))
-    return next((reason for reason in reasons if reason is not None), None)
-
-
 def _no_name(name: str, zarr: int) -> str | None:
     """Reason why part of a key cannot name a group or an array, as a predicate; None if it can."""
     part = f"`{shown(name[:50])}`"
@@ -101,8 +91,15 @@ def encoder(options: SinkOptions) -> LimitedEncoder:
 
 
 def _wrong_paths(zarr: int, leaves: Sequence[Leaf]) -> Iterator[str]:
+    """Keys that cannot be paths of directories."""
     for leaf in leaves:
-        why = _no_path(leaf.key.text, zarr)
+        text = leaf.key.text
+        if not is_unicode(text):
+            why: str | None = NOT_UNICODE
+        elif len(text.encode()) > PATH_BYTES:
+            why = f"has {len(text.encode())} bytes, too many for a path"
+        else:
+            why = next(filter(None, (_no_name(name, zarr) for name in text.split(SEPARATOR))), None)
         if why is not None:
             yield f"{quoted(leaf)} {why}; rename it."
 
