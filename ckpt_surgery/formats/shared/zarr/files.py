@@ -3,10 +3,9 @@
 import os
 import posixpath
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 from ckpt_surgery.core.arrays import Shape
 from ckpt_surgery.core.errors import SourceError, UsageError
@@ -14,17 +13,11 @@ from ckpt_surgery.core.manifests import Chunk, Manifest
 from ckpt_surgery.core.text import is_unicode, shown
 from ckpt_surgery.formats.shared.ocdbt.reader import Database
 from ckpt_surgery.formats.shared.zarr.layout import FILE_NAMES, RESERVED
-from ckpt_surgery.formats.shared.zarr.metadata import UNKNOWN, ZarrArray, parse_array
+from ckpt_surgery.formats.shared.zarr.metadata import ZarrArray, parse_array
 from ckpt_surgery.storage.failures import damaged
 from ckpt_surgery.storage.listing import FileStat, check_link, real_path, walk
 from ckpt_surgery.storage.reading import opened
 from ckpt_surgery.storage.views import prefetch
-
-CODECS = {
-    2: ("blosc", "bz2", "gzip", "zlib", "zstd"),
-    3: ("blosc", "bytes", "crc32c", "gzip", "sharding_indexed", "transpose", "zstd"),
-}
-"""Codecs that TensorStore's drivers decode, by zarr version."""
 
 
 @dataclass(frozen=True)
@@ -147,9 +140,7 @@ def file_array(files: Files, directory: str) -> ZarrArray:
             f"{shown(os.path.join(files.root, directory))} has no {' or '.join(FILE_NAMES.values())}: "
             "without the array's metadata its chunks cannot be read"
         )
-    array = parse_array(files.text(posixpath.join(directory, FILE_NAMES[versions[0]])) or b"", versions[0])
-    check_codecs(array)
-    return array
+    return parse_array(files.text(posixpath.join(directory, FILE_NAMES[versions[0]])) or b"", versions[0])
 
 
 def check_reachable(path: str) -> None:
@@ -164,26 +155,6 @@ def check_reachable(path: str) -> None:
             f"{shown(path)} is not a name in UTF-8, and TensorStore opens no others",
             hint="Rename it, or the directory that is not.",
         )
-
-
-def check_codecs(array: ZarrArray) -> None:
-    """Raise SourceError for a codec that cannot be read."""
-    definition = array.definition
-    if array.version == 2:
-        names = [definition["compressor"]["id"]] if definition["compressor"] else []
-    else:
-        names = list(_codec_names(definition["codecs"]))
-    for name in names:
-        if name not in CODECS[array.version]:
-            raise SourceError(f"its codec `{shown(str(name))}` cannot be read", hint=UNKNOWN)
-
-
-def _codec_names(codecs: Sequence[Mapping[str, Any]]) -> Iterator[Any]:
-    """The names of the codecs of a chain, and of the chains within shards."""
-    for codec in codecs:
-        yield codec["name"]
-        if codec["name"] == "sharding_indexed":
-            yield from _codec_names(codec["configuration"]["codecs"])
 
 
 def array_manifest(files: Files, prefix: str, array: ZarrArray, filled: bool = False) -> Manifest:

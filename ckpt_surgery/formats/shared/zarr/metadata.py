@@ -316,15 +316,27 @@ def leading_transposes(
     return permutation, codecs[len(transposes) :]
 
 
+CODECS = {
+    2: ("blosc", "bz2", "gzip", "zlib", "zstd"),
+    3: ("blosc", "bytes", "crc32c", "gzip", "sharding_indexed", "transpose", "zstd"),
+}
+"""Codecs that TensorStore's drivers decode, by zarr version."""
 SHUFFLES = ("noshuffle", "shuffle", "bitshuffle")
 """Blosc's shuffles: names in version 3, numbers from 0 in version 2, where -1 lets the item size decide."""
 CHAINS_OF_SHARDS = {"codecs": None, "index_codecs": np.dtype(np.uint64)}
 """Chains of codecs in a shard's configuration, and the dtype that each encodes (None: the array's)."""
 
 
+def _known(name: Any, version: int) -> Any:
+    """The name of a codec. Raises SourceError for one that cannot be read."""
+    if name not in CODECS[version]:
+        raise SourceError(f"its codec `{shown(str(name))}` cannot be read", hint=UNKNOWN)
+    return name
+
+
 def _codec_of_v2(compressor: dict[str, Any], dtype: np.dtype[Any]) -> dict[str, Any]:
     """A compressor as version 3 spells it; unchanged, with its `id`, where version 3 does not have it."""
-    name = compressor["id"]
+    name = _known(compressor["id"], 2)
     if name in ("zstd", "gzip"):
         return {"name": name, "configuration": {"level": compressor.get("level", 1)}}
     if name != "blosc":
@@ -343,7 +355,7 @@ def _codec_of_v2(compressor: dict[str, Any], dtype: np.dtype[Any]) -> dict[str, 
 def _codec_of_v3(codec: dict[str, Any]) -> dict[str, Any]:
     """A codec without what decoding does not need, because chunks of Blosc and zstd record it themselves."""
     configuration = codec.get("configuration", {})
-    if codec["name"] == "bytes":
+    if _known(codec["name"], 3) == "bytes":
         return bytes_codec(configuration.get("endian", "little"))
     ignored = {"blosc": "typesize", "zstd": "checksum"}.get(codec["name"])
     kept = {key: value for key, value in configuration.items() if key != ignored}

@@ -1,16 +1,15 @@
 """Zarr arrays in directories: which files are their chunks, and which of them may be missing."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from ckpt_surgery.core.errors import SourceError
-from ckpt_surgery.formats.shared.zarr.files import Files, check_codecs, chunk_index, file_array
+from ckpt_surgery.formats.shared.zarr.files import Files, chunk_index, file_array
 from ckpt_surgery.formats.shared.zarr.layout import FILE_NAMES
 from ckpt_surgery.formats.shared.zarr.metadata import ZarrArray, parse_array
-from tests.formats.shared.zarr.codecs import ZSTD, regular, shards, stored
+from tests.formats.shared.zarr.codecs import regular, stored
 
 
 def definition(version: int = 2, **metadata: Any) -> bytes:
@@ -76,12 +75,3 @@ def test_files_are_chunks_by_their_exact_names(
 ) -> None:
     found = array(version, **metadata)
     assert chunk_index(found, name) == index
-
-
-def test_codecs_that_cannot_be_decoded_are_refused_also_within_shards() -> None:
-    check_codecs(array(compressor={"id": "bz2", "level": 1}))
-    document = json.loads(definition(3)) | {"codecs": [shards([1, 3], [ZSTD])]}
-    check_codecs(parse_array(json.dumps(document).encode(), 3))
-    document["codecs"] = [shards([1, 3], [{"name": "lz77"}])]
-    with pytest.raises(SourceError, match="its codec `lz77` cannot be read"):
-        check_codecs(parse_array(json.dumps(document).encode(), 3))

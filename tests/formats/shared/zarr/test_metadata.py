@@ -65,6 +65,7 @@ V3 = json.loads(metadata_of(3, "float32", {"shape": [4]}))
         ({"shape": ["4"]}, "malformed"),
         ({"shape": [2**70]}, None),  # large, but a shape
         ({"codecs": 5}, "malformed"),
+        ({"codecs": [shards([1], [{"name": "lz77"}])]}, "its codec `lz77` cannot be read"),
         ({"codecs": [{"name": "transpose", "configuration": {"order": [1, 0]}}]}, "malformed"),
         ({"codecs": [{"name": "sharding_indexed", "configuration": {"chunk_shape": [2, 2]}}]}, "malformed"),
     ],
