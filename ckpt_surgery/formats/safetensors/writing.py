@@ -1,6 +1,7 @@
 """Writing safetensors: leaves that it can hold, and the layout of one file, or of shards and their index."""
 
 import json
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -79,16 +80,15 @@ def tensors_by_file(leaves: Sequence[Leaf], shard_size: int | None) -> list[Tens
     `shard_size`: bytes of tensors per file at most, though a larger tensor has a file of its own. None: one
     file.
     """
+    most = math.inf if shard_size is None else shard_size
     groups: list[list[Leaf]] = [[]]
-    room = shard_size
+    room = most
     for leaf in leaves:
         assert leaf.spec is not None
-        size = leaf.spec.nbytes
-        if room is not None and shard_size is not None:
-            if size > room and groups[-1]:
-                groups.append([])
-                room = shard_size
-            room -= size
+        if leaf.spec.nbytes > room and groups[-1]:
+            groups.append([])
+            room = most
+        room -= leaf.spec.nbytes
         groups[-1].append(leaf)
     return [_placed(group) for group in groups]
 
