@@ -178,7 +178,7 @@ def _model_files(name: str, stat: FileStat) -> Mapping[str, bytes]:
     with opened(name, stat) as file:
         if not is_archive(file):
             return {}
-        members = [member for member in read_archive(file).members if member.name != WEIGHTS]
+        members = [member for member in read_archive(file).values() if member.name != WEIGHTS]
         total = sum(member.size for member in members)
         if total > MOST_BYTES:
             raise UsageError(

@@ -157,7 +157,7 @@ def read(path: str, selection: Selection) -> Listing:
     name = os.path.join(*NAMES.file_of(path))
     with opened(name) as file:
         archive = read_archive(file)
-        arrays = list(_arrays(file, archive.members))
+        arrays = list(_arrays(file, archive.values()))
     leaves, checks, readers, streams = {}, {}, {}, Streams()
     for text, member, array in arrays:
         leaf = leaves[text] = leaf_of(text, array, name, None if member.deflated else member.offset)

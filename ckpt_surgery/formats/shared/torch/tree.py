@@ -67,7 +67,7 @@ def read_saved(file: OpenFile, archive: Archive) -> Saved:
 
 def _prefix(archive: Archive) -> str:
     """The prefix of the names of all members, with its slash."""
-    pickles = [m.name for m in archive.members if m.name.count("/") == 1 and m.name.endswith("/" + PICKLE)]
+    pickles = [name for name in archive if name.count("/") == 1 and name.endswith("/" + PICKLE)]
     if len(pickles) != 1:
         raise SourceError(
             f"it holds {len(pickles)} files {PICKLE} where one belongs",

@@ -1,7 +1,7 @@
 """The members of zip archives, strictly checked, and where their bytes lie.
 
     with opened(path) as file:
-        archive = read_archive(file)        # Archive: `members` in the directory's order, `comment`
+        archive = read_archive(file)        # Archive: members in the directory's order, `comment`
         member = archive["data.pkl"]        # Member: `name`, `offset`, `stored`, `size`, `crc`, `deflated`
 
 How members are read is in `zip.inflating`.
@@ -21,7 +21,6 @@ miniz write: local headers with zip64 sizes for every member, or with a data des
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import pairwise
 from struct import Struct
 
@@ -97,24 +96,13 @@ class ZipMember:
     deflated: bool
 
 
-@dataclass(frozen=True)
-class Archive:
-    """The directory of an archive, checked against the local headers of its members."""
+class Archive(dict[str, ZipMember]):
+    """The members of an archive by their names, in the order of its directory.
 
-    members: tuple[ZipMember, ...]
-    """All members in the order of the directory, without entries of empty directories."""
-    comment: bytes
+    They were checked against their local headers. Entries of empty directories are left out.
+    """
 
-    @cached_property
-    def by_name(self) -> Mapping[str, ZipMember]:
-        """Members by their names."""
-        return {member.name: member for member in self.members}
-
-    def __getitem__(self, name: str) -> ZipMember:
-        return self.by_name[name]
-
-    def __contains__(self, name: str) -> bool:
-        return name in self.by_name
+    comment = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +143,9 @@ def read_archive(file: OpenFile, most_comment: int = MOST_COMMENT_BYTES) -> Arch
     for name, times in counts.items() if len(counts) < len(members) else ():
         if times > 1:
             raise wrong(file, f"`{shown(name[:200])}` occurs {times} times")
-    return Archive(tuple(m for m in members if m.size or not m.name.endswith("/")), comment)
+    archive = Archive({m.name: m for m in members if m.size or not m.name.endswith("/")})
+    archive.comment = comment
+    return archive
 
 
 # --- the end, the directory -------------------------------------------------------------------------------
