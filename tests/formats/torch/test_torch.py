@@ -28,6 +28,7 @@ from tests.support.arrays import array
 from tests.support.comparing import assert_same, same
 from tests.support.conformance import Arrays, random_regions
 from tests.support.reading import values
+from tests.support.trees import nested
 
 DTYPES = (
     *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
@@ -45,16 +46,9 @@ def tensor(value: np.ndarray) -> torch.Tensor:
     return bits.view(getattr(torch, value.dtype.name))
 
 
-def nested(arrays: Arrays) -> dict[str, Any]:
+def state_of(arrays: Arrays) -> dict[str, Any]:
     """A state as people save it: names split on `/` into dictionaries."""
-    root: dict[str, Any] = {}
-    for name, value in arrays.items():
-        *parents, last = name.split("/")
-        inner = root
-        for parent in parents:
-            inner = inner.setdefault(parent, {})
-        inner[last] = tensor(value)
-    return root
+    return nested({name: tensor(value) for name, value in arrays.items()})
 
 
 def saved(value: object, path: Path, **options: Any) -> Path:
@@ -70,7 +64,7 @@ class TestTorch(conformance.Reading):
     lies = (*TENSOR_LIES, *PICKLE_LIES, *FILE_LIES)
 
     def save(self, arrays: Arrays, path: Path) -> Path:
-        return saved(nested(arrays), path.with_suffix(".pt"))
+        return saved(state_of(arrays), path.with_suffix(".pt"))
 
 
 # --- what people save -------------------------------------------------------------------------------------
@@ -347,7 +341,7 @@ def test_shards(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["pytorch_model.bin", "diffusion_pytorch_model.bin", "adapter_model.bin"])
 def test_a_model_in_one_file(name: str, tmp_path: Path) -> None:
-    saved(nested(A), tmp_path / name)
+    saved(state_of(A), tmp_path / name)
     saved({"lr": 0.5}, tmp_path / "optimizer.pt")
     (tmp_path / "config.json").write_text("{}")
     assert FORMAT.recognizes(tmp_path)
@@ -375,7 +369,7 @@ def test_links_stay_within_the_directory(name: str, tmp_path: Path) -> None:
 
 
 def test_files_are_recognized_by_content(tmp_path: Path) -> None:
-    path = saved(nested(A), tmp_path / "saved.pt")
+    path = saved(state_of(A), tmp_path / "saved.pt")
     for name in ("x.pt", "x.pth", "x.bin", "x.ckpt", "x", "x.npz"):
         (tmp_path / name).write_bytes(path.read_bytes())
         assert FORMAT.recognizes(tmp_path / name), name
@@ -386,7 +380,7 @@ def test_files_are_recognized_by_content(tmp_path: Path) -> None:
 def test_packed_again_by_another_program(tmp_path: Path) -> None:
     """The members in another order, under another prefix."""
     with (
-        zipfile.ZipFile(saved(nested(A), tmp_path / "saved.pt")) as old,
+        zipfile.ZipFile(saved(state_of(A), tmp_path / "saved.pt")) as old,
         zipfile.ZipFile(tmp_path / "new.pt", "w") as new,
     ):
         for name in sorted(old.namelist()):
@@ -411,7 +405,7 @@ def test_other_files_are_not_taken_for_torch(tmp_path: Path) -> None:
 
 
 def test_torch_is_not_needed(tmp_path: Path) -> None:
-    path = saved(nested(B), tmp_path / "saved.pt")
+    path = saved(state_of(B), tmp_path / "saved.pt")
     program = (
         "import sys\nsys.modules['torch'] = None\n"
         "from ckpt_surgery.core.arrays import Region\n"
