@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from ckpt_surgery.core.arrays import ArraySpec, Region
 from ckpt_surgery.core.errors import SourceError, StorageError
 from ckpt_surgery.storage import reading as byte_ranges
-from ckpt_surgery.storage.reading import opened, read_region, stat_file, write_region
+from ckpt_surgery.storage.listing import FileStat
+from ckpt_surgery.storage.reading import OpenFile, opened, read_region, stat_file, write_region
 from tests.support.effort import examples
 from tests.support.failing import refusing
 from tests.support.strategies import regions_of_shapes, shapes
@@ -59,42 +60,22 @@ def test_regions_are_read_and_written_as_numpy_slices_them(
     assert path.read_bytes() == b"before" + wanted.tobytes() + b"after"
 
 
-def counted_reads(monkeypatch: pytest.MonkeyPatch, path: Path, spec: ArraySpec, region: Region) -> list[int]:
-    """The lengths of the reads that a region takes."""
-    lengths: list[int] = []
-    original = os.preadv
-
-    def counting(descriptor: int, buffers: list[memoryview], offset: int) -> int:
-        lengths.append(original(descriptor, buffers, offset))
-        return lengths[-1]
-
-    monkeypatch.setattr(os, "preadv", counting)
-    with opened(str(path)) as file:
-        read_region(file, 0, spec, region)
-    return lengths
-
-
 @pytest.mark.parametrize(
-    ("region", "lengths"),
+    ("columns", "region", "lengths"),
     [
-        (Region((0, 0), (100, 1000)), [400_000]),  # all of it in one go
-        (Region((10, 0), (20, 1000)), [40_000]),  # whole rows, too
-        (Region((7, 100), (8, 200)), [400]),  # part of one row
-        (Region((0, 0), (100, 10)), [99 * 4000 + 40]),  # short runs: with the gaps between them
+        (4000, Region((0, 0), (100, 4000)), [400_000]),  # all of it in one go
+        (4000, Region((10, 0), (20, 4000)), [40_000]),  # whole rows, too
+        (4000, Region((7, 400), (8, 800)), [400]),  # part of one row
+        (4000, Region((0, 0), (100, 40)), [99 * 4000 + 40]),  # short runs: with the gaps between them
+        (80_000, Region((0, 0), (40, 40_000)), [40_000] * 40),  # long ones: without
+        (80_000, Region((0, 0), (28, 40)), [13 * 80_000 + 40] * 2),  # as many together as 1 MiB holds
     ],
 )
-def test_how_much_is_read(
-    region: Region, lengths: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "x").write_bytes(bytes(400_000))
-    spec = ArraySpec((100, 1000), np.dtype("f4"))
-    assert counted_reads(monkeypatch, tmp_path / "x", spec, region) == lengths
-
-
-def test_long_runs_are_read_without_gaps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "x").write_bytes(bytes(40 * 80_000))
-    spec, region = ArraySpec((40, 80_000), np.dtype("u1")), Region((0, 0), (40, 40_000))
-    assert counted_reads(monkeypatch, tmp_path / "x", spec, region) == [40_000] * 40
+def test_how_much_is_read(columns: int, region: Region, lengths: list[int]) -> None:
+    taken: list[int] = []
+    file = OpenFile("x", FileStat(100 * columns, 0), lambda offset, buffer: taken.append(len(buffer)))
+    read_region(file, 0, ArraySpec((100, columns), np.dtype("u1")), region)
+    assert taken == lengths
 
 
 def test_reads_and_writes_that_do_a_part_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

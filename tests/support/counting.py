@@ -29,3 +29,16 @@ def calls_of(module: ModuleType, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(reading.OpenFile, "read_into", counted_fill)
     monkeypatch.setattr(reading.OpenFile, "read", counted_read)
     return calls
+
+
+def lengths_read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The lengths of all reads of open files from now on, but for those into buffers."""
+    lengths: list[int] = []
+    read = reading.OpenFile.read
+
+    def noted(self: reading.OpenFile, offset: int, length: int) -> bytes:
+        lengths.append(length)
+        return read(self, offset, length)
+
+    monkeypatch.setattr(reading.OpenFile, "read", noted)
+    return lengths

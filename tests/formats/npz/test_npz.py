@@ -22,11 +22,11 @@ from ckpt_surgery.core.protocols import Output, Source
 from ckpt_surgery.formats.npz import FORMAT
 from ckpt_surgery.formats.opening import encoder, open_sink, open_source
 from ckpt_surgery.formats.registry import SinkOptions
-from ckpt_surgery.storage.reading import OpenFile
 from tests.support import conformance
 from tests.support.arrays import array
 from tests.support.comparing import assert_same, same
 from tests.support.conformance import NAMES, Lie, random_regions
+from tests.support.counting import lengths_read
 from tests.support.effort import examples
 from tests.support.reading import values
 from tests.support.strategies import Damages, damaged, damages, named_arrays, unicode
@@ -287,14 +287,7 @@ def test_going_on_in_a_stream_does_not_begin_again(tmp_path: Path, monkeypatch: 
     value = array((600, 500), "float32")
     source = opened(saved(tmp_path / "x", {"x": value}, compressed=True))
     leaf = source.leaves()["x"]
-    taken: list[int] = []
-    read_into = OpenFile.read_into
-
-    def counted(self: Any, offset: int, buffer: memoryview) -> None:
-        taken.append(len(buffer))
-        read_into(self, offset, buffer)
-
-    monkeypatch.setattr(OpenFile, "read_into", counted)
+    taken = lengths_read(monkeypatch)
     for start in range(0, 600, 10):
         region = Region((start, 0), (start + 10, 500))
         assert same(source.read(leaf, region), value[region.slices])

@@ -16,9 +16,9 @@ from ckpt_surgery.core.rewrites.axes import transposed
 from ckpt_surgery.formats.opening import open_source
 from ckpt_surgery.formats.shared.zarr import shards as zarr_shards
 from ckpt_surgery.formats.shared.zarr.shards import wholly_stored
-from ckpt_surgery.storage.reading import OpenFile
 from tests.formats.shared.zarr import codecs as codecs_of
 from tests.formats.shared.zarr.codecs import BIG, CRC, GZIP, LITTLE, regular, transpose
+from tests.support.counting import lengths_read
 from tests.support.heavy import zarr
 
 
@@ -144,13 +144,7 @@ def test_only_indexes_are_read_and_only_of_shards(tmp_path: Path, monkeypatch: p
     group = group_of(tmp_path / "g")
     group.create_array("plain", data=np.ones(1 << 16), chunks=(1 << 12,))
     group.create_array("sharded", data=np.ones(1 << 16), chunks=(1 << 12,), shards=(1 << 14,))
-    found, lengths, read = manifests(tmp_path / "g"), [], OpenFile.read
-
-    def noted(self: OpenFile, offset: int, length: int) -> bytes:
-        lengths.append(length)
-        return read(self, offset, length)
-
-    monkeypatch.setattr(OpenFile, "read", noted)
+    found, lengths = manifests(tmp_path / "g"), lengths_read(monkeypatch)
     assert wholly_stored(found["plain"])
     assert lengths == []
     assert wholly_stored(found["sharded"])
