@@ -120,15 +120,16 @@ TOGETHER_BYTES = 16 << 20
 class ZarrSink:
     """Writes a group, to a directory or below a URL. There is no group before `finish`.
 
+    The custom metadata becomes the group's attributes.
     It is the `Writer` of all its workers, too: it buffers nothing. Safe to use from several threads.
     """
 
-    def __init__(self, directory: str, zarr: int, attributes: Mapping[str, Any], outputs: Sequence[Output]):
+    def __init__(self, directory: PathLike, options: SinkOptions, outputs: Sequence[Output]):
         self.outputs = outputs
-        self._directory = directory
+        self._directory = os.fspath(directory)
         self._places = open_places(directory)
-        self._zarr = zarr
-        self._attributes = attributes
+        self._zarr = options.zarr
+        self._attributes = dict(options.metadata)
         self._in_flight, self._copies = BytesInFlight(), BytesInFlight(TOGETHER_BYTES)
 
     def create(self) -> None:
@@ -218,9 +219,7 @@ class ZarrSink:
         return ThreadPoolExecutor(AT_A_TIME, thread_name_prefix="chunks")
 
 
-def open_sink(directory: PathLike, options: SinkOptions, outputs: Sequence[Output]) -> ZarrSink:
-    """A sink that writes a group. The custom metadata becomes the group's attributes."""
-    return ZarrSink(os.fspath(directory), options.zarr, dict(options.metadata), outputs)
+open_sink = ZarrSink
 
 
 # --- metadata ---------------------------------------------------------------------------------------------
