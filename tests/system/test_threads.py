@@ -14,6 +14,7 @@ from ckpt_surgery.core.errors import DataError, Interrupted
 from ckpt_surgery.system import signals, threads
 from ckpt_surgery.system.threads import run_all
 from tests.support.effort import examples
+from tests.support.failing import raising
 
 
 @examples(50)
@@ -128,10 +129,6 @@ def test_signals_do_not_leave_a_task_running(monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_threads_that_end_without_a_word_are_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where memory ends, Python's own code around an item can fail, and the item has no result."""
-
-    def fail(self: object) -> None:
-        raise MemoryError
-
-    monkeypatch.setattr("concurrent.futures.thread._WorkItem.run", fail)
+    monkeypatch.setattr("concurrent.futures.thread._WorkItem.run", raising(MemoryError))
     with pytest.raises(MemoryError, match="all threads have ended"):
         threads.run_all(print, range(3), lambda _: 1, 10, 2)
