@@ -8,7 +8,7 @@ import os
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -36,8 +36,6 @@ from ckpt_surgery.storage.reading import OpenFile, opened
 
 if TYPE_CHECKING:
     from ckpt_surgery.storage.regions import Pieces, PlacedArray
-
-_T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
@@ -179,10 +177,10 @@ class Names:
         return match is not None and int(match[2]) != 1
 
 
-def claims(detect: Callable[[_T], bool], place: _T) -> bool:
-    """Whether something is recognized; what cannot be read is not. Raises StorageError."""
+def claims(detect: Callable[[str], bool], path: str) -> bool:
+    """Whether a path is recognized; one that cannot be read is not. Raises StorageError."""
     try:
-        return detect(place)
+        return detect(path)
     except SourceError:
         return False
 
