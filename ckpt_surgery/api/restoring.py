@@ -14,6 +14,7 @@ from ckpt_surgery.core.errors import PlanError, Problem, SurgeryError, UsageErro
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.libraries import report_missing
 from ckpt_surgery.core.memory import memory_errors
+from ckpt_surgery.core.nesting import nested
 from ckpt_surgery.core.notices import Notice, merged
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.progress import ProgressLike, Report
@@ -54,7 +55,7 @@ from ckpt_surgery.live.results import is_narrowed
 from ckpt_surgery.live.settling import settled
 from ckpt_surgery.live.shardings import resolved_shardings
 from ckpt_surgery.live.source import TreeSource
-from ckpt_surgery.live.tree import LiveTree, live_tree, nested
+from ckpt_surgery.live.tree import LiveTree, live_tree
 from ckpt_surgery.live.wanted import type_of
 from ckpt_surgery.migration.functions.flat import with_flat_dicts
 from ckpt_surgery.migration.recipes import MigratedRecipe

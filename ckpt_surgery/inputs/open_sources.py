@@ -13,6 +13,7 @@ from ckpt_surgery.core.file_states import FileState, changes
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.manifests import Chunk, parts_of_chunks
+from ckpt_surgery.core.nesting import nested
 from ckpt_surgery.core.protocols import Choices, Source, details_of
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.inputs.opening import changed_since_opening, open_input, uint16_at
@@ -21,7 +22,7 @@ from ckpt_surgery.inputs.request import InMemory, OpenedPath
 from ckpt_surgery.inputs.warnings import disguised_leaves
 from ckpt_surgery.live.lazy_arrays import LazyArray
 from ckpt_surgery.live.source import TreeSource
-from ckpt_surgery.live.tree import nested, plain_value
+from ckpt_surgery.live.tree import plain_value
 from ckpt_surgery.planner.disguised import as_bfloat16, is_uint16
 from ckpt_surgery.storage.samples import states_by_path
 

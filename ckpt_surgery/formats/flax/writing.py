@@ -7,7 +7,7 @@ are those that flax 0.12.8's `flax.serialization.to_bytes` writes, except that P
 
 import struct
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -16,7 +16,9 @@ import numpy as np
 
 from ckpt_surgery.core.arrays import ArraySpec
 from ckpt_surgery.core.dtypes import DTYPES
+from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
+from ckpt_surgery.core.nesting import nested
 from ckpt_surgery.formats.flax.detect import SINGLE_NAME
 from ckpt_surgery.formats.registry import FilePlan, Limits, SinkOptions
 from ckpt_surgery.formats.shared.msgpack.nodes import ARRAY, CHUNKED, COMPLEX, SCALAR
@@ -95,7 +97,8 @@ def layout(leaves: Sequence[Leaf], options: SinkOptions) -> list[FilePlan]:
     It has nested maps by key components, in the order in which those first occur.
     """
     file = FileLayout()
-    _put_tree(file, _tree(leaves))
+    # Flax has dicts in place of lists.
+    _put_tree(file, nested((Key.of(leaf.key.names), leaf) for leaf in leaves))
     arrays = {leaf.key.text: _placed(leaf, leaf.spec, file) for leaf in leaves if leaf.spec is not None}
     return [FilePlan(options.file_name or SINGLE_NAME, file.size, file.texts, arrays)]
 
@@ -105,18 +108,6 @@ def _placed(leaf: Leaf, spec: ArraySpec, file: FileLayout) -> PlacedArray:
     if is_native(leaf):
         return PlacedArray(spec, ranges, native_bytes, lambda data: native_value(data, spec.dtype))
     return PlacedArray(spec, ranges)
-
-
-def _tree(leaves: Iterable[Leaf]) -> Tree:
-    root: Tree = {}
-    for leaf in leaves:
-        node = root
-        for name in leaf.key.names[:-1]:
-            inner = node.setdefault(name, {})
-            assert isinstance(inner, dict)
-            node = inner
-        node[leaf.key.names[-1]] = leaf
-    return root
 
 
 def _put_tree(file: FileLayout, tree: Tree) -> None:

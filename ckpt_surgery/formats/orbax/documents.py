@@ -11,7 +11,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ckpt_surgery.core.digests import bytes_crc
+from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
+from ckpt_surgery.core.nesting import nested
 from ckpt_surgery.core.protocols import Output
 from ckpt_surgery.formats.orbax.tree import ARRAY_METADATA, SHARDINGS, STRINGS, array_name
 from ckpt_surgery.formats.shared.orbax_layout import CHECKPOINT_METADATA, TREE_METADATA, is_item
@@ -61,7 +63,9 @@ def documents(outputs: Sequence[Output], zarr: int, metadata: Mapping[str, Any])
         texts[f"{ARRAY_METADATA}0"] = {"array_metadatas": listed}
     strings = [output.leaf for output in outputs if output.leaf.kind is LeafKind.STRING]
     if strings:
-        texts[STRINGS] = _nested_strings(strings)
+        # A `/` in a name nests, because Orbax looks names up as JSON pointers.
+        paths = ((Key.of(array_name(leaf.key).split("/")), leaf.string) for leaf in strings)
+        texts[STRINGS] = nested(paths)
     texts[TREE_METADATA] = {
         "tree_metadata": {str(output.leaf.key.names): _tree_entry(output) for output in outputs},
         "use_ocdbt": True,
@@ -86,18 +90,6 @@ def _array_metadata(name: str, output: Output) -> dict[str, Any]:
         "ext_metadata": {"random_key_impl": impl} if impl else None,
     }
     return {"array_metadata": about}
-
-
-def _nested_strings(strings: Sequence[Leaf]) -> dict[str, Any]:
-    """Strings by array name. A `/` in a name nests, because Orbax looks names up as JSON pointers."""
-    document: dict[str, Any] = {}
-    for leaf in strings:
-        *parents, last = array_name(leaf.key).split("/")
-        inner = document
-        for parent in parents:
-            inner = inner.setdefault(parent, {})
-        inner[last] = leaf.string
-    return document
 
 
 def _tree_entry(output: Output) -> dict[str, Any]:

@@ -17,6 +17,7 @@ import msgpack
 
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
+from ckpt_surgery.core.nesting import nested
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.registry import Reader
 from ckpt_surgery.formats.shared.msgpack.nodes import Node
@@ -90,21 +91,8 @@ def structure_bytes(leaves: Iterable[tuple[Leaf, str]]) -> bytes:
 
     Older versions find the leaves by it, before they read `_METADATA`.
     """
-    root: dict[str, Any] = {}
-    lists: set[tuple[str, ...]] = set()
-    for leaf, stored in leaves:
-        # The tree may be one leaf, without a name.
-        *parents, last = ("", *leaf.key.names)
-        inner = root
-        for name in parents:
-            inner = inner.setdefault(name, {})
-        inner[last] = _EMPTY.get(leaf.empty, []) if leaf.kind is LeafKind.EMPTY else PLACEHOLDER + stored
-        lists.update(leaf.key.names[:i] for i, is_index in enumerate(leaf.key.sequences) if is_index)
-    return msgpack.packb(_with_lists(root[""], (), lists))  # type: ignore[no-any-return]
-
-
-def _with_lists(node: Any, names: tuple[str, ...], lists: set[tuple[str, ...]]) -> Any:
-    if not isinstance(node, dict):
-        return node
-    members = {name: _with_lists(member, (*names, name), lists) for name, member in node.items()}
-    return [members[str(i)] for i in range(len(members))] if names in lists else members
+    values = (
+        (leaf.key, _EMPTY.get(leaf.empty, []) if leaf.kind is LeafKind.EMPTY else PLACEHOLDER + stored)
+        for leaf, stored in leaves
+    )
+    return msgpack.packb(nested(values))  # type: ignore[no-any-return]
