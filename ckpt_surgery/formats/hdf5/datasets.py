@@ -19,7 +19,7 @@ from ckpt_surgery.core.dtypes import NUMPY_NAMES
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind, Unreadable
-from ckpt_surgery.core.manifests import Chunk, Codec, Manifest, bytes_codec, encoding_of
+from ckpt_surgery.core.manifests import Chunk, Codec, Manifest, bytes_codec, contiguous, encoding_of
 from ckpt_surgery.formats.hdf5.attributes import dtype_name
 from ckpt_surgery.formats.hdf5.element_types import Hdf5Type, element_type
 from ckpt_surgery.formats.hdf5.library import FileView
@@ -74,46 +74,35 @@ def describe_dataset(dataset: Any, key: Key, view: FileView) -> Leaf:
         content = element.unreadable
     elif layout == h5d.CHUNKED and spec.size:
         content = _chunked(dataset, creation, spec, element, view)
-    elif layout == h5d.COMPACT and spec.size:
-        data = _compact_bytes(dataset, spec)
-        content = _whole(element, spec, Chunk("", 0, len(data), data))
     else:
-        content = _contiguous(dataset, creation, spec, element, view)
+        content = _in_one_piece(dataset, creation, spec, element, view)
     if isinstance(content, Unreadable):
         return Leaf(key, LeafKind.ARRAY, spec, unreadable=content)
     return Leaf(key, LeafKind.ARRAY, spec, content)
 
 
-# --- one range --------------------------------------------------------------------------------------------
+def _in_one_piece(
+    dataset: Any, creation: Any, spec: ArraySpec, element: Hdf5Type, view: FileView
+) -> Manifest:
+    """A dataset whose elements are one range of the file, or a part of its description, or nowhere."""
+    from h5py import h5d, h5s
 
-
-def _contiguous(dataset: Any, creation: Any, spec: ArraySpec, element: Hdf5Type, view: FileView) -> Manifest:
-    offset = dataset.get_offset() if spec.size else None
+    codec = _codec(element, spec, ())
+    whole = contiguous(spec, "", 0, codec)
+    if not spec.size:
+        return whole
+    if creation.get_layout() == h5d.COMPACT:  # at most 64 KiB
+        block = np.zeros(spec.shape, f"V{spec.dtype.itemsize}")
+        dataset.read(h5s.ALL, h5s.ALL, block, dataset.get_type())
+        return replace(whole, chunks={(0,) * spec.ndim: Chunk("", 0, spec.nbytes, block.tobytes())})
+    offset = dataset.get_offset()
     if offset is None:
-        fill = _fill_value(dataset, creation, element) if spec.size else None
-        return _whole(element, spec, None, fill)
+        return replace(whole, chunks={}, fill=_fill_value(dataset, creation, element))
     if offset + spec.nbytes > view.size:
         raise damaged(
             f"its {spec.nbytes} bytes begin at byte {offset} of {view.size}: they are not all there"
         )
-    return _whole(element, spec, Chunk(view.path, view.start + offset, spec.nbytes))
-
-
-def _compact_bytes(dataset: Any, spec: ArraySpec) -> bytes:
-    """The elements of a dataset that lie in its description, at most 64 KiB, as they are stored."""
-    from h5py import h5s
-
-    block = np.zeros(spec.shape, f"V{spec.dtype.itemsize}")
-    dataset.read(h5s.ALL, h5s.ALL, block, dataset.get_type())
-    return block.tobytes()
-
-
-def _whole(element: Hdf5Type, spec: ArraySpec, chunk: Chunk | None, fill: bytes | None = None) -> Manifest:
-    """A dataset that is one chunk."""
-    # Without elements there is no chunk, and a grid cannot have steps of 0.
-    grid = tuple(max(1, n) for n in spec.shape)
-    chunks = {} if chunk is None else {(0,) * spec.ndim: chunk}
-    return Manifest(spec, grid, _codec(element, spec, ()), chunks, fill)
+    return contiguous(spec, view.path, view.start + offset, codec)
 
 
 # --- chunks -----------------------------------------------------------------------------------------------
@@ -193,20 +182,12 @@ def _fill_value(dataset: Any, creation: Any, element: Hdf5Type) -> bytes:
     """The bytes of elements that were never written; 0 where the file does not say."""
     from h5py import h5d, h5t
 
-    dtype, fill = element.dtype, np.zeros((), element.dtype)
-    if creation.fill_value_defined() == h5d.FILL_VALUE_UNDEFINED:
-        return fill.tobytes()
-    if dtype.name in NUMPY_NAMES:
+    dtype, opaque = element.dtype, dataset.get_type().get_class() == h5t.OPAQUE
+    narrow = f"V{dtype.itemsize}" if opaque else np.float32
+    fill: np.ndarray = np.zeros((), dtype if dtype.name in NUMPY_NAMES else narrow)
+    if creation.fill_value_defined() != h5d.FILL_VALUE_UNDEFINED:
         creation.get_fill_value(fill)
-    elif dataset.get_type().get_class() == h5t.OPAQUE:
-        stored = np.zeros((), f"V{dtype.itemsize}")
-        creation.get_fill_value(stored)
-        return stored.tobytes()
-    else:
-        wide = np.zeros((), np.float32)
-        creation.get_fill_value(wide)
-        fill = wide.astype(dtype)
-    return fill.tobytes()
+    return (fill if opaque else fill.astype(dtype)).tobytes()
 
 
 # --- filters ----------------------------------------------------------------------------------------------
