@@ -22,7 +22,7 @@ RAW, SNAPPY = 0, 1
 MOST_EXPANSION = 22
 """Largest number of bytes per compressed byte: a copy of 64 bytes takes 3."""
 MOST_KEYS = 32
-"""Limit on the bytes of all keys together per byte of the file; more than 1, because keys share prefixes."""
+"""Limit on the bytes of the keys of a block per byte of it; more than 1, because keys share prefixes."""
 
 Pair = tuple[bytes, bytes]
 
@@ -50,33 +50,17 @@ def table_entries(file: OpenFile) -> Iterator[Pair]:
 
     Raises SourceError where anything is malformed; then the entries before are unreliable too.
     """
-    most = MOST_KEYS * file.stat.size
-    previous: bytes | None = None
-    for key, value in _bounded(_of_blocks(file, most), most):
-        if previous is not None and key <= previous:
-            raise damaged("the keys of its table are out of order")
-        previous = key
-        yield key, value
-
-
-def _of_blocks(file: OpenFile, most: int) -> Iterator[Pair]:
-    end = 0
-    for _, value in _bounded(_in_block(_block(file, _index(file))), most):
-        handle, _ = _handle(value, 0)
+    end, previous = 0, None
+    for _, place in _in_block(file, _index(file)):
+        handle, _ = _handle(place, 0)
         if handle.offset < end:
             raise damaged("the blocks of its table overlap")
         end = handle.end
-        yield from _in_block(_block(file, handle))
-
-
-def _bounded(pairs: Iterator[Pair], most: int) -> Iterator[Pair]:
-    """The same pairs. Raises SourceError once their keys have more than `most` bytes together."""
-    total = 0
-    for pair in pairs:
-        total += len(pair[0])
-        if total > most:
-            raise damaged(f"its keys have more than {most} bytes, beyond its own size")
-        yield pair
+        for key, value in _in_block(file, handle):
+            if previous is not None and key <= previous:
+                raise damaged("the keys of its table are out of order")
+            previous = key
+            yield key, value
 
 
 def _index(file: OpenFile) -> Handle:
@@ -122,10 +106,11 @@ def _block(file: OpenFile, handle: Handle) -> bytes:
     return decompress(data) if compression == SNAPPY else data
 
 
-def _in_block(block: bytes) -> Iterator[Pair]:
+def _in_block(file: OpenFile, handle: Handle) -> Iterator[Pair]:
     """The entries of a block. A key is stored as the length of the prefix that it shares, and the rest."""
-    end = _end_of_entries(block)
-    at, key = 0, b""
+    block = _block(file, handle)
+    end, most = _end_of_entries(block), MOST_KEYS * handle.size
+    at, key, total = 0, b"", 0
     while at < end:
         shared, at = varint(block, at)
         own, at = varint(block, at)
@@ -133,6 +118,9 @@ def _in_block(block: bytes) -> Iterator[Pair]:
         if shared > len(key) or own + size > end - at:
             raise damaged(f"an entry before byte {at} of a block extends beyond it")
         key = key[:shared] + block[at : at + own]
+        total += len(key)
+        if total > most:
+            raise damaged(f"the keys of a block have more than {most} bytes, beyond its own size")
         at += own + size
         yield key, block[at - size : at]
 
