@@ -61,6 +61,8 @@ TOGETHER = 1024
 class DcpContents:
     """Contents of the data files read so far."""
 
+    files: dict[str, FileStat] = field(default_factory=dict)
+    """Size and time of each data file, by path."""
     tensors: dict[StoredPart, Box] = field(default_factory=dict)
     objects: dict[StoredPart, Listing | Unreadable] = field(default_factory=dict)
     """The leaves of each object, or why it has none."""
@@ -72,29 +74,23 @@ class DcpContents:
     """Values of short pickles of tensors."""
 
 
-def parts_by_file(index: Sequence[Stored]) -> dict[str, list[tuple[Stored, StoredPart]]]:
-    """The parts that every data file holds, by its name."""
+def read_contents(directory: str, index: Sequence[Stored]) -> DcpContents:
+    """The contents of all data files.
+
+    Raises SourceError for a link that leaves the directory, for what lies beyond the end of a file, and with
+    the keys of tensors that are not what the index says, MOST_PROBLEMS at most.
+    """
     by_file: dict[str, list[tuple[Stored, StoredPart]]] = {}
     for entry in index:
         for part in entry.parts:
             by_file.setdefault(part.place.file, []).append((entry, part))
-    return by_file
-
-
-def read_contents(
-    parts: Mapping[str, Sequence[tuple[Stored, StoredPart]]], files: Mapping[str, tuple[str, FileStat]]
-) -> DcpContents:
-    """The contents of all data files.
-
-    `files`: the path of each by its name, with its size and time. Raises SourceError with the keys of
-    tensors that are not what the index says, MOST_PROBLEMS at most.
-    """
     contents = DcpContents()
     problems: list[Problem] = []
-    for name, listed in parts.items():
-        path, stat = files[name]
+    for name, listed in by_file.items():
+        path, places = os.path.join(directory, name), [part.place for _, part in listed]
+        stat = contents.files[path] = _stat(directory, name, places)
         with opened(path, stat) as file:
-            for number, saved in read_items(file, [part.place for _, part in listed]):
+            for number, saved in read_items(file, places):
                 entry, part = listed[number]
                 try:
                     _add(contents, entry, part, saved, path)
@@ -206,12 +202,8 @@ def read(path: str, selection: Selection) -> Listing:
         raise SourceError(f"{shown(metadata)} does not exist", hint=UNFINISHED)
     check_link(metadata, real_path(path))
     stat, index = _read_metadata(metadata)
-    parts = parts_by_file(index)
-    files = {
-        name: (os.path.join(path, name), _stat(path, name, [part.place for _, part in listed]))
-        for name, listed in parts.items()
-    }
-    return _listing(index, read_contents(parts, files), {metadata: stat, **dict(files.values())})
+    contents = read_contents(path, index)
+    return _listing(index, contents, {metadata: stat, **contents.files})
 
 
 def _read_metadata(path: str) -> tuple[FileStat, list[Stored]]:
