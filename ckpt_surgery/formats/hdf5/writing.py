@@ -194,17 +194,13 @@ def encoder(options: SinkOptions) -> LimitedEncoder:
             hint=ALONE,
         )
     import_h5py(name)
-    _check_metadata(options)
-    return LimitedEncoder(LIMITS)
-
-
-def _check_metadata(options: SinkOptions) -> None:
     metadata_json(options.metadata)
-    for name, value in stored_values(options.metadata).items():
-        texts = [text for text in (name, value) if isinstance(text, str)]
-        if not name or any("\0" in text or not is_unicode(text) for text in texts):
+    for entry, value in stored_values(options.metadata).items():
+        texts = [text for text in (entry, value) if isinstance(text, str)]
+        if not entry or any("\0" in text or not is_unicode(text) for text in texts):
             raise UsageError(
-                f"The custom metadata has the entry `{shown(name[:200])}`, which cannot be an attribute: "
+                f"The custom metadata has the entry `{shown(entry[:200])}`, which cannot be an attribute: "
                 "its name is empty, or a text has a NUL or is not valid Unicode",
                 hint="Choose another format.",
             )
+    return LimitedEncoder(LIMITS)

@@ -100,7 +100,12 @@ def list_leaves(files: Files, tree: Tree) -> dict[str, Leaf]:
         try:
             prefix = files.prefix_of(array_prefix(entry.name))
             array = _array(files, prefix, tree)
-            impl = _random_key(entry, random_keys()) if array.spec.dtype == _KEY_DTYPE else None
+            impl = None
+            if array.spec.dtype == _KEY_DTYPE:
+                # Orbax records `write_shape` in `_METADATA` for what it also lists in `array_metadatas`.
+                if entry.has_array_metadata and entry.name not in random_keys():
+                    raise damaged("whether it is a PRNG key is unknown: array_metadatas does not list it")
+                impl = random_keys().get(entry.name)
             kind = LeafKind.SCALAR if entry.value_type == "scalar" else LeafKind.ARRAY
             manifest = array_manifest(files, prefix, array, tree.filled)
         except SourceError as error:
@@ -125,16 +130,6 @@ def _plain_leaf(entry: TreeLeaf, strings: Mapping[str, str], structure: Structur
     assert structure is not None
     with about_key(entry.key):
         return structure.leaf(entry.key)
-
-
-def _random_key(entry: TreeLeaf, random_keys: Mapping[str, str | None]) -> str | None:
-    """The PRNG implementation of a uint32 array; None where it is not a PRNG key.
-
-    Orbax records `write_shape` in `_METADATA` for the arrays that it also lists in `array_metadatas`.
-    """
-    if entry.has_array_metadata and entry.name not in random_keys:
-        raise damaged("whether it is a PRNG key is unknown: array_metadatas does not list it")
-    return random_keys.get(entry.name)
 
 
 def read(path: str, selection: Selection) -> ListedSource:
