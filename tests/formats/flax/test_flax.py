@@ -260,7 +260,6 @@ def test_arrays_of_several_hosts(hosts: Path) -> None:
         assert found.pop("step") == 3
         assert_same(found, HOSTS)
     leaf = source.leaves()["params/w"]
-    assert leaf.manifest is not None
     assert all(os.path.isfile(chunk.file) for chunk in leaf.manifest.chunks.values())
     for region in conformance.random_regions((5, 6), 20):
         assert np.array_equal(source.read(leaf, region), HOSTS["params/w"][region.slices])

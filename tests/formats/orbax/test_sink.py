@@ -220,7 +220,6 @@ def test_any_chunk_grid(data: st.DataObject, tmp_path_factory: pytest.TempPathFa
     data.draw(st.sampled_from([write_all, write_chunks]))(sink, {"x": array})
     source = open_source(str(path))
     manifest = source.leaves()["x"].manifest
-    assert manifest is not None
     assert manifest.chunk_shape == chunks
     assert_same(values(source), {"x": array})
 
@@ -248,7 +247,6 @@ def test_flipped_bits_are_caught_by_us_and_by_orbax(tmp_path: Path) -> None:
     array = checkpoints.random((64, 64))
     path = write(tmp_path / "c", {"x": array})
     manifest = open_source(str(path)).leaves()["x"].manifest
-    assert manifest is not None
     chunk = manifest.chunks[0, 0]
     data = bytearray((path / chunk.file).read_bytes())
     for place in np.random.default_rng(0).integers(0, 8 * chunk.length, 60):

@@ -93,14 +93,12 @@ def test_kinds_and_container_kinds(checkpoint: Checkpoint) -> None:
 def test_manifests_say_where_the_bytes_are(layout: str, codec: str, checkpoint: Checkpoint) -> None:
     source = open_source(str(checkpoint(layout)))
     manifest = source.leaves()["params/w"].manifest
-    assert manifest is not None
     assert (manifest.chunk_shape, manifest.codec.name, manifest.codec.order) == ((8, 32), codec, "C")
     assert sorted(manifest.chunks) == [(i, j) for i in range(4) for j in range(2)]
     item = checkpoint(layout) / (source.item or "")
     for chunk in manifest.chunks.values():
         assert chunk.inline is not None or (item / chunk.file).stat().st_size >= chunk.offset + chunk.length
     big = source.leaves()["big"].manifest
-    assert big is not None
     assert all(chunk.file for chunk in big.chunks.values())  # too large to be inline
     replicated = source.leaves()["replicated"].manifest
     assert (replicated and replicated.chunk_shape) == (6, 2)

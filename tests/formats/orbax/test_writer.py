@@ -135,7 +135,6 @@ def test_notes_are_read_as_they_were_written(tmp_path: Path) -> None:
 def copied(name: str, file: Path | str, offset: int, value: np.ndarray) -> Output:
     """An output whose stored bytes are copied from a file."""
     leaf = leaf_of(name, value)
-    assert leaf.spec is not None
     return Output(leaf, value.shape, contiguous(leaf.spec, str(file), offset), copied=True)
 
 
