@@ -11,7 +11,7 @@ uint16, and do not record that: `uint16="bfloat16"` reads it so.
 """
 
 import posixpath
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
 
@@ -25,7 +25,6 @@ from ckpt_surgery.formats.shared.limits import MOST_AXES
 from ckpt_surgery.formats.shared.msgpack.nodes import ArrayAt, Node, manifest_of
 from ckpt_surgery.formats.shared.msgpack.source import PLACEHOLDER, FoundNode, flattened, list_tree
 from ckpt_surgery.formats.shared.msgpack.tree import T5X_ROOT, read_tree
-from ckpt_surgery.formats.shared.steps import ChosenFile
 from ckpt_surgery.formats.t5x.detect import choices, locate_file
 from ckpt_surgery.storage.failures import about_key, damaged, with_path
 from ckpt_surgery.storage.reading import opened
@@ -99,7 +98,7 @@ def _relative(path: str) -> str:
     return plain
 
 
-def _check_agrees(location: ChosenFile, place: FoundNode, spec: ArraySpec | None) -> None:
+def _check_agrees(place: FoundNode, spec: ArraySpec | None) -> None:
     """Raise SourceError where the array's own metadata differ from the spec in the tree.
 
     The tree need not record shape and dtype.
@@ -108,29 +107,26 @@ def _check_agrees(location: ChosenFile, place: FoundNode, spec: ArraySpec | None
     assert spec is not None
     about_array, dtype = place.node["metadata"], place.node.get("dtype")
     with about_key(place.key):
-        shape = _sizes(location, about_array.get("shape") if isinstance(about_array, dict) else None)
+        shape = _sizes(place.file, about_array.get("shape") if isinstance(about_array, dict) else None)
         if shape not in (None, spec.shape):
             raise damaged(f"it is {spec}, but has the shape {shape} in the tree")
         if isinstance(dtype, str) and dtype != spec.dtype.name:
             raise damaged(f"it is {spec}, but {shown(dtype[:100])} in the tree")
 
 
-def _sizes(location: ChosenFile, node: Node) -> tuple[int, ...] | None:
+def _sizes(file: str, node: Node) -> tuple[int, ...] | None:
     """A shape, as a list, as the map that Flax makes of a tuple, or as an array."""
+    if node is None:
+        return None
     if isinstance(node, ArrayAt):
-        manifest = manifest_of(node, location.path)
+        manifest = manifest_of(node, file)
         if manifest is None or node.spec.ndim != 1 or node.spec.size > MOST_AXES:
             raise damaged(f"the shape in its TensorStore spec is {node.spec}")
         return tuple(read_stored(manifest, Region.whole(node.spec.shape)).tolist())
-    if node is None:
-        return None
-    members: Sequence[Node] = node if isinstance(node, list) else ()
-    if isinstance(node, dict):
-        members = [node.get(str(i)) for i in range(len(node))]
-    sizes = tuple(n for n in members if type(n) is int)
-    if not isinstance(node, list | dict) or len(sizes) != len(members):
+    members = [node.get(str(i)) for i in range(len(node))] if isinstance(node, dict) else node
+    if not isinstance(members, list) or not all(type(n) is int for n in members):
         raise damaged("the shape in its TensorStore spec is not made of integers")
-    return sizes
+    return tuple(n for n in members if isinstance(n, int))
 
 
 def read(path: str, selection: Selection) -> Listing:
@@ -145,7 +141,7 @@ def read(path: str, selection: Selection) -> Listing:
     listing = list_tree(nodes, location.directory, lambda place: array_directory(place.node))
     spelled = [node for node in nodes if _is_spec(node.node)]
     for node in spelled:
-        _check_agrees(location, node, listing.leaves[node.key.text].spec)
+        _check_agrees(node, listing.leaves[node.key.text].spec)
     return replace(
         listing,
         files={location.path: stat, **listing.files},
