@@ -87,7 +87,8 @@ def _is_unfinished(path: str) -> bool:
 
 def locate_file(path: str, selection: Selection) -> ChosenFile:
     """Find the file to read. Raises SourceError or UsageError with the names there are to choose from."""
-    _check_finished(path)
+    if _is_unfinished(real_path(path)):
+        raise SourceError(f"{shown(path)} is a save that was never finished", hint="Use another step.")
     if not is_directory(path):
         check_no_choice(path, selection.step, selection.item)
         directory, name = os.path.split(path)
@@ -104,11 +105,6 @@ def choices(path: str, location: ChosenFile) -> Choices:
 
 def _has_file(directory: str) -> bool:
     return has_entry(os.path.join(directory, TREE_FILE))
-
-
-def _check_finished(path: str) -> None:
-    if _is_unfinished(real_path(path)):
-        raise SourceError(f"{shown(path)} is a save that was never finished", hint="Use another step.")
 
 
 def _in_step(directory: str, root: str, step: int | None, item: str | None) -> ChosenFile:
