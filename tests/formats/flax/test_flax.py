@@ -183,7 +183,7 @@ def test_steps(prefix: str, tmp_path: Path) -> None:
         assert np.array_equal(restored["params"]["w"], weights)
 
 
-def test_steps_that_are_fractions_or_negative(tmp_path: Path) -> None:
+def test_steps_that_are_fractions_negative_or_large(tmp_path: Path) -> None:
     path = save_steps(tmp_path / "x", [-3.0, 0.25, 4.0, -0.5])
     assert opened(path).step == 4
     assert opened(path, -3).step == -3
@@ -195,12 +195,8 @@ def test_steps_that_are_fractions_or_negative(tmp_path: Path) -> None:
     assert opened(path).step is None
     assert values(opened(path))["step"] == 0.25
     assert checkpoints.latest_checkpoint(os.fspath(path)).endswith("checkpoint_0.25")
-
-
-def test_large_steps_are_exact(tmp_path: Path) -> None:
-    path = save_steps(tmp_path / "x", [2**53, 2**53 + 1])
-    assert opened(path).step == 2**53 + 1
-    assert opened(path, 2**53).step == 2**53
+    save_steps(path, [2**53, 2**53 + 1])
+    assert (opened(path).step, opened(path, 2**53).step) == (2**53 + 1, 2**53)
 
 
 def test_the_usual_prefix_goes_first(tmp_path: Path) -> None:
