@@ -203,15 +203,18 @@ def test_what_cannot_be_read_does_not_hide_the_rest(tmp_path: Path) -> None:
     with h5py.File(tmp_path / "x.h5", "w") as file:
         for name, how in others.items():
             file.create_dataset(name, **how)
+        dates = h5py.h5t.create(h5py.h5t.COMPOUND, 4)
+        dates.insert(b"date", 0, h5py.h5t.UNIX_D32LE)
+        h5py.h5d.create(file.id, b"dates", dates, h5py.h5s.create_simple((2,)))
         file.create_dataset("no value", data=h5py.Empty("f4"))
         file["type"] = np.dtype("f4")
         file["x"] = array((2, 3), "float32")
     source = opened(tmp_path / "x.h5")
     leaves = source.leaves()
-    assert set(leaves) == {*others, "no value", "x"}
+    assert set(leaves) == {*others, "dates", "no value", "x"}
     assert (leaves["no value"].kind, leaves["no value"].spec) == (LeafKind.EMPTY, None)
     assert same(source.read(leaves["x"], Region.whole((2, 3))), array((2, 3), "float32"))
-    for text in others:
+    for text in (*others, "dates"):
         assert leaves[text].manifest is None
         with pytest.raises(SourceError, match=f"`{text}`: it is "):
             source.read(leaves[text], Region.whole((2,)))
