@@ -62,14 +62,12 @@ def _text(view: FileView, data: bytes) -> bytes:
 
 def _messages(view: FileView, at: int) -> Iterator[bytes]:
     """The attributes in the header at an offset, as their messages."""
-    head = view.bytes_at(at, min(_HEADER_1.size, max(0, view.size - at)))
-    if len(head) < _HEADER_1.size:
-        raise damaged("the header of an object is cut off")
+    head = view.bytes_at(at, _HEADER_1.size)
     old = not head.startswith(SIGNATURE)
     ordered = not old and bool(head[5] & 4)
     blocks = [_first_block(view, head, at)]
     for start, size in blocks:
-        data = view.bytes_at(start, _within(view, start, size))
+        data = view.bytes_at(start, size)
         if not old and start != blocks[0][0]:
             data = data[len(SIGNATURE_MORE) : -CHECKSUM_BYTES]
         for kind, body in _split(data, old, ordered):
@@ -86,15 +84,8 @@ def _first_block(view: FileView, head: bytes, at: int) -> tuple[int, int]:
         return at + _HEADER_1.size, _HEADER_1.unpack(head)[3]
     flags = head[5]
     fields, width = 6 + 16 * bool(flags & 0x20) + 4 * bool(flags & 0x10), 1 << (flags & 3)
-    size = int.from_bytes(view.bytes_at(at + fields, _within(view, at + fields, width)), "little")
+    size = int.from_bytes(view.bytes_at(at + fields, width), "little")
     return at + fields + width, size
-
-
-def _within(view: FileView, start: int, size: int) -> int:
-    """A size, if so many bytes follow an offset."""
-    if start + size > view.size:
-        raise damaged(f"the header of an object has {size} bytes at byte {start} of {view.size}")
-    return size
 
 
 def _split(data: bytes, old: bool, ordered: bool) -> Iterator[tuple[int, bytes]]:

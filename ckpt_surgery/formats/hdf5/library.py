@@ -75,8 +75,8 @@ class FileView(io.RawIOBase):
         return self._position
 
     def bytes_at(self, offset: int, count: int) -> bytes:
-        """The bytes from an offset on."""
-        buffer = bytearray(count)
+        """The bytes from an offset on. Raises SourceError where they are not all there."""
+        buffer = bytearray(min(count, self.size + 1))
         self._fill(offset, memoryview(buffer))
         return bytes(buffer)
 
