@@ -31,7 +31,7 @@ from ckpt_surgery.formats.hdf5.library import (
 from ckpt_surgery.formats.registry import Listing, Selection
 from ckpt_surgery.formats.shared.zip.inflating import read_member
 from ckpt_surgery.formats.shared.zip.members import read_archive, wrong
-from ckpt_surgery.storage.failures import DAMAGED, damaged, with_path
+from ckpt_surgery.storage.failures import damaged, flawed, with_path
 from ckpt_surgery.storage.listing import FileStat
 from ckpt_surgery.storage.reading import OpenFile, opened
 
@@ -41,8 +41,6 @@ HARD_LINK = (
     "Make it a hard link, with `file = h5py.File(PATH, 'r+')`: `x = file[{name!r}]; del file[{name!r}]; "
     "file[{name!r}] = x`. h5repack keeps such links."
 )
-
-Names = tuple[str, ...]
 
 
 def listed(file: Any, view: FileView) -> dict[str, Leaf]:
@@ -54,83 +52,66 @@ def listed(file: Any, view: FileView) -> dict[str, Leaf]:
 
     leaves: dict[str, Leaf] = {}
     root = h5g.open(file, b"/")
-    groups: dict[int, Names] = {h5o.get_info(root).addr: ()}
-    stack: list[tuple[Any, Names]] = [(root, ())]
+    groups = {h5o.get_info(root).addr: ""}
+    stack = [(root, "")]
     while stack:
-        for member, names in _members(*stack.pop()):
+        for member, path in _members(*stack.pop()):
             if isinstance(member, h5d.DatasetID):
-                text = SEPARATOR.join(names)
-                with _about(names):
-                    leaves[text] = describe_dataset(member, Key.parse(text), view)
+                with _about(path):
+                    leaves[path] = describe_dataset(member, Key.parse(path), view)
             elif isinstance(member, h5g.GroupID):
-                _check_group(member, names, groups)
-                stack.append((member, names))
-    return {text: leaves[text] for text in sorted(leaves, key=natural_order)}
+                _check_group(member, path, groups)
+                stack.append((member, path))
+    return {path: leaves[path] for path in sorted(leaves, key=natural_order)}
 
 
-def _members(group: Any, names: Names) -> Iterator[tuple[Any, Names]]:
-    """What the links of one group lead to, with the components of its path."""
+def _members(group: Any, path: str) -> Iterator[tuple[Any, str]]:
+    """What the links of one group lead to, with their paths; `path` is that of the group."""
     from h5py import h5l, h5o
 
     links: list[bytes] = []
     group.links.iterate(links.append)
     for raw in links:
-        below = (*names, _name(raw, names))
+        try:
+            name = raw.decode("utf-8")
+        except UnicodeDecodeError as error:
+            told = f"the name {raw[:200]!r} in `{shown(path or SEPARATOR)}` is not valid UTF-8"
+            raise SourceError(told, hint="Rename it.") from error
+        below = f"{path}{SEPARATOR}{name}" if path else name
         kind = group.links.get_info(raw).type
         if kind == h5l.TYPE_SOFT:
-            hint = HARD_LINK.format(name=SEPARATOR.join(below)[:200])
-            raise _odd(below, "is a soft link, which is not read", hint)
+            raise flawed(below, "is a soft link, which is not read", HARD_LINK.format(name=below[:200]))
         if kind != h5l.TYPE_HARD:
-            raise _odd(below, "is a link to another file", MERGE)
+            raise flawed(below, "is a link to another file", MERGE)
         with _about(below):
             member = h5o.open(group, raw)
         yield member, below
 
 
 @contextmanager
-def _about(names: Names) -> Iterator[None]:
+def _about(path: str) -> Iterator[None]:
     """Put the key in front of what is wrong with a dataset, also where the library says it."""
-    with with_path(_quoted(names)):
+    with with_path(f"`{path[:200]}`"):
         try:
             yield
         except LIBRARY_ERRORS as error:
             raise damaged(library_text(error)) from error
 
 
-def _check_group(group: Any, names: Names, groups: dict[int, Names]) -> None:
+def _check_group(group: Any, path: str, groups: dict[int, str]) -> None:
     """Raise SourceError for a group that is nested too deeply, and for one that has been found before.
 
-    `groups`: those that were found, by their addresses in the file.
+    `groups`: the paths of those that were found, by their addresses in the file.
     """
     from h5py import h5o
 
-    if len(names) > MOST_LEVELS:
-        raise _odd(names, f"lies in more than {MOST_LEVELS} groups")
-    before = groups.setdefault(h5o.get_info(group).addr, names)
-    if before != names:
-        what = f"the same group as `{shown(SEPARATOR.join(before))}`" if before else "the root group"
-        raise _odd(
-            names, f"is {what}", "A group that is reached by two paths is not read; remove one of them."
-        )
-
-
-def _name(raw: bytes, names: Names) -> str:
-    try:
-        return raw.decode("utf-8")
-    except UnicodeDecodeError as error:
-        inside = SEPARATOR.join(names) or SEPARATOR
-        raise SourceError(
-            f"the name {raw[:200]!r} in `{shown(inside)}` is not valid UTF-8", hint="Rename it."
-        ) from error
-
-
-def _quoted(names: Names) -> str:
-    text = SEPARATOR.join(names)
-    return f"`{text if len(text) <= 200 else f'{text[:200]}…'}`"
-
-
-def _odd(names: Names, what: str, hint: str = DAMAGED) -> SourceError:
-    return damaged(f"{shown(_quoted(names))} {what}", hint)
+    if path.count(SEPARATOR) >= MOST_LEVELS:
+        raise flawed(path, f"lies in more than {MOST_LEVELS} groups")
+    before = groups.setdefault(h5o.get_info(group).addr, path)
+    if before != path:
+        what = f"the same group as `{before[:200]}`" if before else "the root group"
+        hint = "A group that is reached by two paths is not read; remove one of them."
+        raise flawed(path, f"is {what}", hint)
 
 
 # --- opening ----------------------------------------------------------------------------------------------
