@@ -20,7 +20,7 @@ from ckpt_surgery.core.errors import SourceError, SurgeryError
 from ckpt_surgery.core.libraries import report_missing
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.hdf5 import SIGNATURE
-from ckpt_surgery.storage.failures import DAMAGED, damaged, with_path
+from ckpt_surgery.storage.failures import damaged, with_path
 from ckpt_surgery.storage.listing import FileStat
 from ckpt_surgery.storage.paged import PagedFile
 from ckpt_surgery.storage.reading import OpenFile, opened
@@ -199,7 +199,7 @@ def check_superblock(view: FileView) -> None:
     """Raise SourceError unless a file begins with a superblock that libhdf5 can read safely."""
     data = view.bytes_at(0, min(MOST_BYTES, view.size)).ljust(MOST_BYTES, b"\0")
     if not data.startswith(SIGNATURE):
-        raise _flaw(view, "it does not begin with the signature of HDF5 files")
+        raise damaged("it does not begin with the signature of HDF5 files")
     version = data[8]
     if version in OLD_ADDRESSES_AT:
         at = OLD_ADDRESSES_AT[version]
@@ -210,16 +210,12 @@ def check_superblock(view: FileView) -> None:
         _, _, *widths = _NEW.unpack_from(data)
         first, settings, _, root = _ADDRESSES.unpack_from(data, NEW_ADDRESSES_AT)
     else:
-        raise _flaw(view, f"it is in version {version} of the format, which is not known")
+        raise damaged(f"it is in version {version} of the format, which is not known")
     if widths != [WIDTH, WIDTH]:
         widths_text = f"{widths[0]} and {widths[1]} bytes instead of {WIDTH}"
-        raise _flaw(view, f"its addresses and lengths have {widths_text}", "Write it again with h5py.")
+        raise damaged(f"its addresses and lengths have {widths_text}", "Write it again with h5py.")
     if version in OLD_ADDRESSES_AT and settings != NOWHERE:
-        raise _flaw(view, "it is a part of a file that was written in several", "Write it again with h5py.")
+        raise damaged("it is a part of a file that was written in several", "Write it again with h5py.")
     for address in (first, root, *(() if settings == NOWHERE else (settings,))):
         if address >= view.size:
-            raise _flaw(view, f"its superblock refers to byte {address}, of {view.size}")
-
-
-def _flaw(view: FileView, what: str, hint: str = DAMAGED) -> SourceError:
-    return SourceError(f"{shown(view.path)}: {what}", hint=hint)
+            raise damaged(f"its superblock refers to byte {address}, of {view.size}")

@@ -130,7 +130,8 @@ def read(path: str, selection: Selection) -> Listing:
     import_h5py(name)
     with opened(name) as file:
         view = _view(file)
-    check_superblock(view)
+    with with_path(name):
+        check_superblock(view)
     with opened_hdf5(view) as h5, with_path(name):
         leaves = listed(h5, view)
         metadata = root_attributes(h5, view)
