@@ -181,10 +181,8 @@ WIDTH = 8
 """Bytes of addresses and lengths in all files that current programs write."""
 NOWHERE = 2**64 - 1
 """Address of what there is not."""
-_OLD = Struct("<8sB4xBB")
-"""Signature, version; widths of addresses and of lengths: of versions 0 and 1."""
-_NEW = Struct("<8sBBB")
-"""The same of versions 2 and 3."""
+OLD_WIDTHS_AT, NEW_WIDTHS_AT = 13, 9
+"""Offset of the widths of addresses and of lengths: in versions 0 and 1, and in versions 2 and 3."""
 _ADDRESSES = Struct("<4Q")
 _ROOT = Struct("<QQ")
 """Of versions 0 and 1, after the addresses: place of the root's name, address of the root."""
@@ -203,15 +201,15 @@ def check_superblock(view: FileView) -> None:
     version = data[8]
     if version in OLD_ADDRESSES_AT:
         at = OLD_ADDRESSES_AT[version]
-        _, _, *widths = _OLD.unpack_from(data)
+        widths = data[OLD_WIDTHS_AT : OLD_WIDTHS_AT + 2]
         first, _, _, settings = _ADDRESSES.unpack_from(data, at)
         _, root = _ROOT.unpack_from(data, at + _ADDRESSES.size)
     elif version in (2, 3):
-        _, _, *widths = _NEW.unpack_from(data)
+        widths = data[NEW_WIDTHS_AT : NEW_WIDTHS_AT + 2]
         first, settings, _, root = _ADDRESSES.unpack_from(data, NEW_ADDRESSES_AT)
     else:
         raise damaged(f"it is in version {version} of the format, which is not known")
-    if widths != [WIDTH, WIDTH]:
+    if set(widths) != {WIDTH}:
         widths_text = f"{widths[0]} and {widths[1]} bytes instead of {WIDTH}"
         raise damaged(f"its addresses and lengths have {widths_text}", "Write it again with h5py.")
     if version in OLD_ADDRESSES_AT and settings != NOWHERE:
