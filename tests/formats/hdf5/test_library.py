@@ -9,18 +9,14 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.formats.hdf5.library import LEAST_READS, FileView, heap_objects
 from ckpt_surgery.formats.opening import open_source
 from ckpt_surgery.storage.reading import stat_file
 from ckpt_surgery.storage.views import forget
-from tests.support.effort import examples
 from tests.support.hdf5_files import save_hdf5
 from tests.support.key_value import key_value, uploaded
-from tests.support.strategies import unicode
 
 DATA = np.random.default_rng(0).integers(0, 256, 50_000, np.uint8).tobytes()
 
@@ -182,16 +178,6 @@ def test_texts_of_the_newest_layout(track_times: bool, tmp_path: Path) -> None:
         source = open_source(str(path))
         assert source.metadata == (few if texts is few else {})
         assert source.leaves()["x"].spec.dtype.name == "float8_e5m2"
-
-
-@examples(20)
-@given(texts=st.dictionaries(unicode(20, "\0").filter(bool), unicode(200, "\0"), max_size=12))
-def test_any_texts(texts: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> None:
-    path = tmp_path_factory.mktemp("texts") / "x.h5"
-    with h5py.File(path, "w") as file:
-        for name, text in texts.items():
-            file.attrs[name] = text
-    assert open_source(str(path)).metadata == texts
 
 
 def test_a_text_of_gigabytes_that_is_not_there(tmp_path: Path) -> None:
