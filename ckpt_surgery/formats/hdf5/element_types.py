@@ -7,6 +7,7 @@ bytes, and an attribute `dtype` of the dataset.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -44,8 +45,14 @@ def element_type(stored: Any, name: str | None) -> Hdf5Type:
 
     Raises what h5py raises.
     """
+    return _element_type(stored.encode(), name)
+
+
+@lru_cache(maxsize=1024)
+def _element_type(encoded: bytes, name: str | None) -> Hdf5Type:
     from h5py import h5t
 
+    stored = h5t.decode(encoded)
     kind = stored.get_class()
     if kind == h5t.OPAQUE:
         return _opaque(stored, name)
