@@ -62,8 +62,7 @@ class Function:
     """Whether narrow numbers are computed in a wider dtype: arithmetic on bfloat16, say, is in float32, and
     rounded to the declared dtype, bfloat16, once, at the end of the expression."""
     exact_inputs: ClassVar[bool] = False
-    """Whether inputs that were computed in a wider dtype must first be rounded to their declared dtype, as a
-    bit cast needs it."""
+    """Whether inputs computed in a wider dtype must first be rounded to their own, as for a bit cast."""
 
     reinterprets: ClassVar[bool] = False
     """Whether the result is numbers that the bytes of others stand for: NaN and infinity in it count as read,

@@ -144,8 +144,7 @@ def product(left: int, right: int) -> Einsum:
 
 @functools.lru_cache(maxsize=256)
 def _parsed(subscripts: str) -> tuple[list[str], str]:
-    """The letters of each input, and those of the result. Raises FunctionError if there is a mistake in
-    them."""
+    """The letters of each input, and those of the result. Raises FunctionError for a mistake in them."""
     text = subscripts.replace(" ", "")
     left, arrow, result = text.partition("->")
     terms = left.split(",")

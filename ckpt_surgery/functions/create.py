@@ -291,8 +291,7 @@ def _check(initializer: str, options: Options, shape: Shape) -> None:
 def leaf_prng_key(seed: int, leaf_key: str) -> Any:
     """The JAX PRNG key of a leaf, of the implementation threefry2x32.
 
-    It starts from `seed`. Then the first 8 bytes of the SHA-256 of `leaf_key` in UTF-8 are folded in, as two
-    big-endian 32-bit words.
+    It starts from `seed`; the first two big-endian words of the SHA-256 of `leaf_key` in UTF-8 are folded in.
     """
     import jax
 

@@ -220,8 +220,7 @@ def _furthest(values: np.ndarray, lost: np.ndarray) -> tuple[int, ...]:
 
 
 def _within_limits(block: np.ndarray, dtype: DType) -> bool:
-    """Whether all values fit because the smallest and the largest do. False if each value has to be
-    checked."""
+    """Whether all values fit because the smallest and the largest do. False: each has to be checked."""
     if block.size == 0:
         return True
     if kind(block.dtype) == "c" or dtype.name == "float8_e8m0fnu":

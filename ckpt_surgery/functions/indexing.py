@@ -72,8 +72,7 @@ class _Gather(Function):
 
 
 def _taken(block: np.ndarray, axis: int, positions: Positions) -> np.ndarray:
-    """The elements at these indices along an axis. `block` begins at the smallest index; ranges make
-    views."""
+    """The elements at these indices along an axis. `block` begins at the smallest; ranges make views."""
     low, high = bounds(positions)
     if not isinstance(positions, range):
         return np.take(block, positions - low, axis=axis)
@@ -143,8 +142,7 @@ class Index(_Gather):
         return (old_axis, positions.start) if positions.step == 1 else None
 
     def _expanded(self, ndim: int) -> tuple[int | tuple[int | None, int | None, int | None] | None, ...]:
-        """The items with `...` replaced by full slices: one for each axis of the input, and None for new
-        axes."""
+        """The items with full slices for `...`: one for each axis of the input, and None for new axes."""
         missing = ndim - sum(item is not None and item is not ... for item in self.items)
         if missing < 0:
             raise FunctionError(f"a subscript with {ndim - missing} items for an array of {ndim} axes")

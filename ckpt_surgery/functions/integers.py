@@ -38,8 +38,7 @@ def exact(symbol: str, ufunc: Ufunc, left: np.ndarray, right: np.ndarray) -> np.
 
 
 def check_sign(operation: str, block: np.ndarray) -> None:
-    """Raises DataError if the block has the smallest integer of a signed dtype, whose negative is out of
-    range.
+    """Raises DataError if a signed block has the smallest integer, whose negative is out of range.
 
     `operation` is that of the message, with `{}` for the integer.
     """
@@ -93,12 +92,10 @@ def _wrapped(
     """A mask of the results that have wrapped around."""
     width = 8 * result.dtype.itemsize
     if symbol == "**" or width == 64:
-        # A wrapped result is off by a multiple of 2**width; the error of a float is far less than half of
-        # that.
+        # A wrapped result is off by a multiple of 2**width; a float's error is far less than half of that.
         off = np.abs(ufunc(left, right, dtype=np.float64) - result)
         return np.asarray(off >= 2.0 ** (width - 1))
-    # At twice the width the result is exact, or modulo 2**(2 * width), which differs from a wrapped one as
-    # well.
+    # At twice the width the result is exact, or modulo 2**(2 * width), which differs from a wrapped one too.
     return np.asarray(ufunc(left, right, dtype=f"i{2 * result.dtype.itemsize}") != result)
 
 
@@ -125,8 +122,7 @@ def can_overflow(magnitude: float, dtype: DType) -> bool:
 
 
 def check_sums(name: str, rows: np.ndarray, magnitude: int, region: Region) -> None:
-    """Raises DataError, with the exact sum, if the sum of a row of the matrix is out of the range of its
-    dtype.
+    """Raises DataError, with the exact sum, if the sum of a row is out of the range of the matrix's dtype.
 
     `magnitude` is an upper bound of the absolute values of the elements. `region` is the region of the
     result that the sums are, for the index in the message.

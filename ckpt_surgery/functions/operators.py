@@ -67,8 +67,7 @@ class Elementwise(Function):
         raise NotImplementedError
 
     def result_dtype(self, dtypes: Sequence[DType]) -> DType:
-        """The dtype of `compute` for arrays of these dtypes. Raises FunctionError if they cannot be
-        combined."""
+        """The dtype of `compute` for arrays of these. Raises FunctionError if they cannot be combined."""
         empty = [np.empty(0, dtype) for dtype in dtypes]
         try:
             return np.asarray(self.compute(self._converted(dtypes, empty))).dtype
@@ -243,6 +242,5 @@ class Unary(Elementwise):
     def compute(self, operands: Sequence[Any]) -> Any:
         if self.op in _SIGNED and is_integer(operands[0].dtype):
             check_sign(_SIGNED[self.op], operands[0])
-        # NumPy's vector loops and its scalar loops can differ in the last bit, so the layout is always the
-        # same.
+        # NumPy's vector and scalar loops can differ in the last bit, so the layout is always the same.
         return _UNARY[self.op](np.asarray(operands[0], order="C"))

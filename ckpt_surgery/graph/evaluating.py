@@ -31,9 +31,7 @@ class Streaming:
     """The passes of one function over its input, as far as they are. Safe to use from several threads."""
 
     def __init__(self, node: Apply, piece: Shape):
-        """`piece`: the shape of what a thread evaluates at once, whole blocks. The result does not depend
-        on it.
-        """
+        """`piece`: the shape of what a thread evaluates at once, whole blocks, on which no result depends."""
         specs = [child.spec for child in node.inputs]
         first = node.function.stream(specs)
         assert first is not None, "the function is not computed in a stream"

@@ -108,8 +108,7 @@ def fused(parts: Sequence[Part]) -> dict[int, Fused]:
     """Parts evaluated together, by the number of the part that is their result.
 
     Tiles gain nothing for a small region, a single function of one array, or leaves and results of one width.
-    They are also not used where they need more memory than whole blocks. The decision depends on the
-    plan alone, not on the data.
+    Nor are they used where they need more memory than whole blocks. The plan alone decides, not the data.
     """
     if not any(part.region.size >= SMALLEST for part in parts):
         return {}

@@ -198,8 +198,7 @@ class HookFile(HookSet):
     def __init__(self, path: Path, sha256: str | None = None):
         """Runs the file. Raises PlanError if it is missing, or fails; StorageError if it may not be read.
 
-        `sha256` is the digest of the file that the plan was made with: a file with another digest raises
-        PlanError, and is not run.
+        `sha256` is the digest that a plan was made with: a file with another one is not run (PlanError).
         """
         self.file = str(path)
         self.name = path.name

@@ -327,9 +327,6 @@ class Compiler:
             if keyword.arg in seen:  # which only Python's compiler refuses, not its parser
                 self._spans.refuse(f"the argument `{keyword.arg}` is given twice", keyword)
             seen.add(keyword.arg)
-        for argument in node.args:
-            if isinstance(argument, ast.Starred):
-                self._spans.refuse("unpacking with `*` is not part of the expression language", argument)
 
     def _hook(self, node: ast.Call, function: ast.Attribute) -> Evaluator:
         if not (isinstance(function.value, ast.Name) and function.value.id == HOOKS):

@@ -116,8 +116,7 @@ def check(
 ) -> list[ExpressionError]:
     """Errors that show without values: unknown names, functions and groups, calls with wrong arguments.
 
-    `sources`: names of the recipe's sources, for messages. `pattern`: it has the groups of `g`, if that is
-    known.
+    `sources`: names of the recipe's sources, for messages. `pattern` has the groups of `g`, if it is known.
     """
     names = frozenset(known)
     unknown = [

@@ -87,8 +87,7 @@ def _check_size(text: str) -> None:
     """Refuse deep nesting, braces that are not counts, for which `regex` has other uses, and large counts.
 
     The bound is the product of all counts of groups times the sum of all others, which holds for any nesting.
-    In verbose mode, white space can stand between a group and its count, so all counts are taken for counts
-    of groups.
+    In verbose mode, white space can stand between a group and its count, so all are taken as of groups.
     """
     groups, others, last, nesting = 1, len(text), "", 0
     verbose = _VERBOSE.search(text) is not None

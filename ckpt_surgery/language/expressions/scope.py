@@ -170,8 +170,7 @@ class Table(Lookup):
     def has(self, key: str | int) -> bool:
         """Whether there is an entry of this key. The default entry `_` does not count.
 
-        Raises FunctionError if the only such entry has a key of the other type: 0 and '0' are easily
-        confused.
+        Raises FunctionError if the only such entry has a key of the other type, as 0 and '0' are.
         """
         if key in self.entries:
             return True

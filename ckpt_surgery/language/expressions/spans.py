@@ -52,8 +52,7 @@ class Spans:
     def inside(self, f_string: ast.JoinedStr, node: ast.expr) -> Iterator[None]:
         """A context in which a value of an f-string is compiled.
 
-        Errors point at the whole f-string where Python's positions inside it are wrong, which they sometimes
-        are before Python 3.12.
+        Errors point at all of it where Python's positions inside are wrong, as sometimes before Python 3.12.
         """
         outer = self._instead
         start, end = self.of(node)

@@ -56,8 +56,7 @@ class YamlDocument:
     def place(self, path: DocumentPath, start: int | None = None, end: int | None = None) -> Place:
         """The place of a value, or of the characters `start` to `end` of a scalar's value.
 
-        For a path that is not in the document, such as a missing field, it is the place of the nearest
-        container.
+        For a path that is not in the document, such as a missing field, it is that of the nearest container.
         """
         nearest = path
         while nearest not in self.marks and nearest:
@@ -170,8 +169,7 @@ _ESCAPED = dict(zip("0abtnvfreN_LP", "\0\a\b\t\n\v\f\r\x1b\x85\xa0\u2028\u2029",
 def value_offsets(raw: str, style: str, value: str) -> list[int] | None:
     """The offset in the raw text of each character of a scalar's value, and of its end.
 
-    Folding only changes white space, so all other characters are matched one by one in order. None if they do
-    not match.
+    Folding only changes white space, so all others are matched one by one. None if they do not match.
     """
     tokens = list(_tokens(raw, style))
     offsets: list[int] = []
