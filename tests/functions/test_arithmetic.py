@@ -49,6 +49,8 @@ REFUSED: list[tuple[Function, tuple[str, ...], str]] = [
         (Unary("rsqrt"), ([4.0, 0.25],), [0.5, 2.0]),
         (Unary("sign"), ([-3.5, 0.0, 7.0],), [-1.0, 0.0, 1.0]),
         (Unary("sign"), (np.array([0, 200], np.uint8),), [0, 1]),
+        (Unary("neg"), ([-2, 2],), [2, -2]),
+        (Unary("not"), ([True, False],), [False, True]),
         (Binary("<", right=2.5), ([2, 3],), [True, False]),
         (Binary("<", right=10**30), ([2, 3],), [True, True]),
         (Binary("==", right=300), (np.array([44, 255], np.uint8),), [False, False]),

@@ -33,6 +33,7 @@ def test_arange() -> None:
     for value, expected in (
         (arange(5, dtype=F32), np.arange(5, dtype=F32)),
         (arange(2, 11, 3, INT8), np.arange(2, 11, 3, INT8)),  # type: ignore[call-overload]
+        (arange(5, 2, 1, INT8), np.zeros(0, INT8)),
         (arange(0, 1, 0.1, F64), np.arange(10) * 0.1),
         (arange(1.5, dtype=BF16), np.array([0, 1], BF16)),
         (arange(2**64 - 1, 2**64 - 3, -1, UINT64), np.array([2**64 - 1, 2**64 - 2], UINT64)),

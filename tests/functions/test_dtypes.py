@@ -78,6 +78,7 @@ TOO_LARGE = [
     ([-1, 255], "int16", "uint8", "-1", [0, 255], None),
     ([8, -8], "int8", "int4", "8", [7, -8], None),
     ([128.0, 3e9, -INF], "float32", "int8", "-inf", [127, 127, -128], None),
+    ([2**64 - 1], "uint64", "int64", "18446744073709551615", [2**63 - 1], None),
     ([2.0**63], "float64", "int64", "9.223372036854776e+18", [2**63 - 1], None),
 ]
 
@@ -194,6 +195,7 @@ def test_numbers_that_a_dtype_does_not_have() -> None:
         (300, "int8", "300 is out of range of int8, -128 to 127"),
         (2, "bool", "2 is out of range of bool"),
         (1e300, "float32", "float32 cannot represent 1e+300"),
+        (10**400, "float64", "float64 cannot represent"),
         (INF, "float8_e4m3fn", "float8_e4m3fn cannot represent inf"),
     ):
         with pytest.raises(FunctionError) as caught:

@@ -19,6 +19,7 @@ def test_values() -> None:
         (int_(-2.7), -2),
         (str_(12), "12"),
         (str_(None), "None"),
+        (lower("QKV"), "qkv"),
         (upper("straße"), "STRASSE"),
         (len_("abc"), 3),
         (replace("a_b_c", "_", ""), "abc"),

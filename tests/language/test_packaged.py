@@ -44,6 +44,7 @@ def test_a_name_that_there_is_not() -> None:
             "no recipe `@llama` comes with the package; there are `@hf-llama3-to-jax`, `@hf-llama4-to-jax`, "
             "`@jax-to-hf-llama3`, `@jax-to-hf-llama4`",
         ),
+        ("@", "no recipe `@` comes with the package"),
         ("@../pyproject", "no recipe `@../pyproject` comes with the package"),
         ("@cast.yaml", "no recipe `@cast.yaml` comes with the package; did you mean `@cast`?"),
     ):

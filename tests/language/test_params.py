@@ -35,6 +35,7 @@ def test_overrides_have_the_type_of_the_default() -> None:
         (0.5, "7", 7.0),
         (True, "false", False),
         ("a", "7", "7"),
+        ("a", "b=c", "b=c"),
         ((1,), "[1, a]", (1, "a")),
         (("a", "b"), "[c]", ("c",)),
         (("a", "b"), "c*", ("c*",)),

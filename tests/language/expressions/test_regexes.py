@@ -61,6 +61,8 @@ def test_any_pattern_is_refused_or_matches_as_re_does(pattern: str, text: str) -
         ("a)", 1, "unbalanced parenthesis"),
         ("*a", 0, "nothing to repeat"),
         (r"\p{L}", 2, "`{` stands for a count"),
+        ("a{,}", 1, "for the character itself"),
+        ("(?x)(?:a{1000}) {1000}", 16, "more than 100000 repeats"),
         (r"\Ka", 0, "bad escape"),
         ("(?R)", 1, "unknown extension"),
         ("(?P<a>x)(?P<a>y)", 12, "redefinition of group name"),

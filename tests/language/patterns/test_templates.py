@@ -108,6 +108,7 @@ def test_every_key_can_be_written(names: list[str]) -> None:
     [
         ("", 0, 1, "empty component"),
         ("a//b", 2, 3, "empty component"),
+        ("a/", 1, 2, "empty component"),
         ("a/$12", 2, 5, "`$12` is not a group; write `\\12`"),
         (r"a\g<1x>", 1, 7, r"`\g<1x>` does not name a group"),
         ("a/${(x}/${y}", 4, 5, "not an expression: '(' was never closed"),
