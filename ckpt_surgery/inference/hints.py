@@ -23,7 +23,7 @@ from ckpt_surgery.inference.names.matches import Match, matches
 from ckpt_surgery.inference.values.comparing import makes, random_values
 from ckpt_surgery.inference.values.reading import SOURCE, Side, node_of
 from ckpt_surgery.language.loading import LoadedRecipe
-from ckpt_surgery.language.yaml.rule_texts import rule_texts
+from ckpt_surgery.language.yaml.writing import rule_texts
 from ckpt_surgery.planner.decisions import decide
 from ckpt_surgery.planner.entries import Entry
 from ckpt_surgery.planner.running import PassRun

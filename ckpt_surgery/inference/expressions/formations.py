@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from ckpt_surgery.core.documents import Document
 from ckpt_surgery.core.frozen import frozen
-from ckpt_surgery.language.yaml.rule_texts import RuleText
+from ckpt_surgery.language.yaml.writing import RuleText
 
 
 class Evidence(enum.StrEnum):
