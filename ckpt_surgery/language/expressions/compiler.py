@@ -1,7 +1,8 @@
 """The walk over the syntax tree of an expression: each node that the language has becomes a closure.
 
-This is the allow-list: a node that has no handler here is refused, with its place. A closure takes the scope
-and gives the node's value. Each is wrapped once, so that the errors of whatever it calls point at its node.
+This is the allow-list: a node that has no method `visit_…` here is refused, with its place. A closure takes
+the scope and gives the node's value. Each is wrapped once, so that the errors of whatever it calls point at
+its node.
 """
 
 import ast
@@ -115,7 +116,7 @@ class Compiler:
 
     def compiled(self, node: ast.expr) -> Evaluator:
         """The closure of one node. Raises ExpressionError where it is not in the language."""
-        handler = _HANDLERS.get(type(node))
+        handler: Callable[[Any], Evaluator] | None = getattr(self, f"visit_{type(node).__name__}", None)
         if handler is None:
             what = _REFUSED.get(type(node), f"`{type(node).__name__}`")
             instead = f"; {LOOK_UP}" if isinstance(node, ast.Dict) else ""
@@ -124,7 +125,7 @@ class Compiler:
         self.depth = max(self.depth, self._depth)
         if self._depth > MAX_DEPTH:
             self._spans.refuse(f"nested deeper than {MAX_DEPTH} levels", node)
-        evaluator = handler(self, node)
+        evaluator = handler(node)
         self._depth -= 1
         return evaluator if isinstance(node, ast.Constant) else errors_at(self._spans.of(node), evaluator)
 
@@ -133,7 +134,7 @@ class Compiler:
 
     # --- names and literals ---
 
-    def name(self, node: ast.Name) -> Evaluator:
+    def visit_Name(self, node: ast.Name) -> Evaluator:
         if node.id.startswith("__"):
             self._spans.refuse(f"the name `{node.id}` is not accepted", node)
         name = node.id
@@ -154,7 +155,7 @@ class Compiler:
 
         return value_of
 
-    def constant(self, node: ast.Constant) -> Evaluator:
+    def visit_Constant(self, node: ast.Constant) -> Evaluator:
         value = node.value
         if isinstance(value, int) and value.bit_length() > MAX_LITERAL_BITS:
             bits = value.bit_length()
@@ -165,28 +166,30 @@ class Compiler:
             self._spans.refuse(f"{ast.unparse(node)} is not part of the expression language here", node)
         return lambda scope: value
 
-    def sequence(self, node: ast.List | ast.Tuple) -> Evaluator:
+    def visit_List(self, node: ast.List | ast.Tuple) -> Evaluator:
         build = tuple if isinstance(node, ast.Tuple) else list
         parts = self._all(node.elts)
         return lambda scope: build(listed(part(scope) for part in parts))
 
+    visit_Tuple = visit_List
+
     # --- operators ---
 
-    def binary(self, node: ast.BinOp) -> Evaluator:
+    def visit_BinOp(self, node: ast.BinOp) -> Evaluator:
         symbol = _BINARY.get(type(node.op))
         if symbol is None:
             self._spans.refuse("this operator is not part of the expression language", node)
         left, right = self._all((node.left, node.right))
         return lambda scope: binary(symbol, left(scope), right(scope))
 
-    def unary(self, node: ast.UnaryOp) -> Evaluator:
+    def visit_UnaryOp(self, node: ast.UnaryOp) -> Evaluator:
         if isinstance(node.op, ast.Not):
             condition = self._condition(node.operand)
             return lambda scope: not condition(scope)[1]
         symbol, operand = _UNARY[type(node.op)], self.compiled(node.operand)
         return lambda scope: unary(symbol, operand(scope))
 
-    def comparison(self, node: ast.Compare) -> Evaluator:
+    def visit_Compare(self, node: ast.Compare) -> Evaluator:
         """`a < b < c`: each operand is evaluated once, and none after the first comparison that is false."""
         if any(type(op) not in _COMPARE for op in node.ops):
             self._spans.refuse("`is` is not part of the expression language; use `==`", node)
@@ -212,7 +215,7 @@ class Compiler:
         part = self.compiled(node)
         return errors_at(self._spans.of(node), lambda scope: (value := part(scope), truth(value)))
 
-    def boolean(self, node: ast.BoolOp) -> Evaluator:
+    def visit_BoolOp(self, node: ast.BoolOp) -> Evaluator:
         """`a or b` and `a and b`: the first value that decides, else the last one."""
         parts = [self._condition(part) for part in node.values]
         decisive = isinstance(node.op, ast.Or)
@@ -226,14 +229,14 @@ class Compiler:
 
         return run
 
-    def conditional(self, node: ast.IfExp) -> Evaluator:
+    def visit_IfExp(self, node: ast.IfExp) -> Evaluator:
         condition = self._condition(node.test)
         body, other = self._all((node.body, node.orelse))
         return lambda scope: body(scope) if condition(scope)[1] else other(scope)
 
     # --- subscripts and attributes ---
 
-    def subscript(self, node: ast.Subscript) -> Evaluator:
+    def visit_Subscript(self, node: ast.Subscript) -> Evaluator:
         value, index = self.compiled(node.value), self._index(node.slice)
         if isinstance(node.value, ast.Name) and node.value.id == "g" and isinstance(node.slice, ast.Constant):
             literal = node.slice.value
@@ -254,7 +257,7 @@ class Compiler:
             return lambda scope: ...
         return self.compiled(node)
 
-    def attribute(self, node: ast.Attribute) -> Evaluator:
+    def visit_Attribute(self, node: ast.Attribute) -> Evaluator:
         if node.attr not in ATTRIBUTES:
             known = ", ".join(f".{name}" for name in ATTRIBUTES)
             instead = attribute_advice(node.value, node.attr) or f"; there are {known}"
@@ -264,7 +267,7 @@ class Compiler:
 
     # --- calls ---
 
-    def call(self, node: ast.Call) -> Evaluator:
+    def visit_Call(self, node: ast.Call) -> Evaluator:
         self._check_arguments(node)
         if isinstance(node.func, ast.Attribute):
             return self._hook(node, node.func)
@@ -362,7 +365,7 @@ class Compiler:
 
     # --- f-strings ---
 
-    def f_string(self, node: ast.JoinedStr) -> Evaluator:
+    def visit_JoinedStr(self, node: ast.JoinedStr) -> Evaluator:
         parts = [self._f_string_part(part, node) for part in node.values]
         return lambda scope: bounded("".join([part(scope) for part in parts]))
 
@@ -378,20 +381,3 @@ class Compiler:
             return lambda scope: formatted(value(scope), "")
         specification = self.compiled(part.format_spec)
         return lambda scope: formatted(value(scope), specification(scope))
-
-
-_HANDLERS: dict[type[ast.AST], Callable[[Compiler, Any], Evaluator]] = {
-    ast.Name: Compiler.name,
-    ast.Constant: Compiler.constant,
-    ast.List: Compiler.sequence,
-    ast.Tuple: Compiler.sequence,
-    ast.BinOp: Compiler.binary,
-    ast.UnaryOp: Compiler.unary,
-    ast.Compare: Compiler.comparison,
-    ast.BoolOp: Compiler.boolean,
-    ast.IfExp: Compiler.conditional,
-    ast.Subscript: Compiler.subscript,
-    ast.Attribute: Compiler.attribute,
-    ast.Call: Compiler.call,
-    ast.JoinedStr: Compiler.f_string,
-}
