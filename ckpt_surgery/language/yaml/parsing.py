@@ -60,10 +60,6 @@ class _Builder:
     key_marks: dict[DocumentPath, Mark] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
 
-    def document(self) -> YamlDocument:
-        value = self._root()
-        return YamlDocument(self.path, self.text, value, self.marks, self.key_marks, tuple(self.problems))
-
     def report(
         self,
         message: str,
@@ -85,7 +81,8 @@ class _Builder:
         self.report(message, event, ())
         raise _Abandoned
 
-    def _root(self) -> Any:
+    def root(self) -> Any:
+        """The value of the whole document."""
         value: Any = None
         seen = False
         for event in self.events:
@@ -141,11 +138,10 @@ class _Builder:
             self.report("an escape gives half of a surrogate pair, which is not text", event, path)
         if event.style is not None:
             return text
-        try:
-            return plain_value(text)
-        except _Disputed as error:
-            self.report(str(error), event, path, Code.UNCLEAR_VALUE)
-            return text
+        value, problem = _plain_value(text)
+        if problem is not None:
+            self.report(problem, event, path, Code.UNCLEAR_VALUE)
+        return value
 
     def _mapping(self, path: DocumentPath) -> dict[str | int, Any]:
         values: dict[str | int, Any] = {}
@@ -209,7 +205,8 @@ def parse_document(text: str, path: str) -> YamlDocument:
         raise RecipeError(f"{path} is larger than {MAX_BYTES >> 20} MiB", code=Code.UNREADABLE)
     builder = _Builder(path, text, yaml.parse(_without_tabs(text), Loader=yaml.SafeLoader))
     try:
-        return builder.document()
+        value = builder.root()
+        return YamlDocument(path, text, value, builder.marks, builder.key_marks, tuple(builder.problems))
     except _Abandoned:
         raise RecipeError(*builder.problems, code=Code.YAML) from None
     except yaml.YAMLError as error:
@@ -219,26 +216,22 @@ def parse_document(text: str, path: str) -> YamlDocument:
 # --- unquoted scalars ---------------------------------------------------------------------------------
 
 
-class _Disputed(Exception):
-    """An unquoted scalar is refused."""
-
-
-def plain_value(text: str) -> PlainValue:
-    """The value of an unquoted scalar. Raises _Disputed where readers disagree about it."""
+def _plain_value(text: str) -> tuple[PlainValue, str | None]:
+    """The value of an unquoted scalar, and the problem with one that readers disagree about."""
     if text in _CONSTANTS:
-        return _CONSTANTS[text]
+        return _CONSTANTS[text], None
     if (match := _NUMBER.fullmatch(text)) is not None:
         if len(text) > MAX_NUMBER:
-            raise _Disputed(f"a number of {len(text)} characters is too long; the limit is {MAX_NUMBER}")
+            return text, f"a number of {len(text)} characters is too long; the limit is {MAX_NUMBER}"
         if match[1] is None and match[2] is None:
-            return int(text)
+            return int(text), None
         if not math.isfinite(float(text)):
-            raise _Disputed(f"{text} is beyond what a float holds")
-        return float(text)
+            return text, f"{text} is beyond what a float holds"
+        return float(text), None
     for pattern, advice in _DISPUTED:
         if pattern.fullmatch(text):
-            raise _Disputed(f"`{text[:60]}` means different things to different YAML readers; {advice}")
-    return text
+            return text, f"`{text[:60]}` means different things to different YAML readers; {advice}"
+    return text, None
 
 
 def yaml_word(value: Any) -> str:
