@@ -1,6 +1,5 @@
 """Calls of functions by expressions: their parameters, and arguments of the annotated types."""
 
-import contextlib
 import functools
 import inspect
 import types
@@ -187,13 +186,10 @@ def _converted(value: Any, annotation: Any, name: str, function: str) -> Any:
         return _array_list(value, where)
     if isinstance(value, str) and len(value) > LONGEST_TEXT:
         raise FunctionError(f"{where} has {len(value):,} characters; the limit is {LONGEST_TEXT:,}")
-    try:
-        return _typed(value, annotation)
-    except _Mismatch:
-        raise FunctionError(
-            f"{where} has to be {_wanted(kinds)}, not {_shown(value)}",
-            hint="stack(…) makes one array of them." if Array in kinds and are_arrays(value) else None,
-        ) from None
+    if (typed := _typed(value, annotation)) is not _MISMATCH:
+        return typed
+    hint = "stack(…) makes one array of them." if Array in kinds and are_arrays(value) else None
+    raise FunctionError(f"{where} has to be {_wanted(kinds)}, not {_shown(value)}", hint=hint)
 
 
 def _array_list(value: Any, where: str) -> list[Array]:
@@ -216,19 +212,17 @@ def _shown(value: Any) -> str:
     return abridged(value) if _PLAIN.issuperset(map(type, values)) else described(value)
 
 
-class _Mismatch(Exception):
-    """A value is not of an annotation's type."""
+_MISMATCH = object()
+"""Stands for a value that is not of an annotation's type."""
 
 
 def _typed(value: Any, annotation: Any) -> Any:
-    """`value` converted to the annotated type: lists become tuples, and names dtypes.
+    """`value` converted to the annotated type, or _MISMATCH: lists become tuples, and names dtypes.
 
-    Raises _Mismatch for a value of another type, FunctionError for an unknown dtype.
+    Raises FunctionError for an unknown dtype.
     """
-    for kind in types_of(annotation):
-        with contextlib.suppress(_Mismatch):
-            return _typed_as(value, kind)
-    raise _Mismatch
+    typed = (_typed_as(value, kind) for kind in types_of(annotation))
+    return next((result for result in typed if result is not _MISMATCH), _MISMATCH)
 
 
 def _typed_as(value: Any, kind: Any) -> Any:
@@ -239,15 +233,15 @@ def _typed_as(value: Any, kind: Any) -> Any:
         if members[-1:] == (...,) and members[0] in (int, str) and set(map(type, value)) == {members[0]}:
             return tuple(value)  # of up to a million
         wanted = members[:1] * len(value) if members[-1:] == (...,) else members
-        if len(value) == len(wanted):
-            return tuple(map(_typed, value, wanted))
-    elif origin is Literal and value in members:
+        items = tuple(map(_typed, value, wanted))
+        return items if len(value) == len(wanted) and _MISMATCH not in items else _MISMATCH
+    if origin is Literal and value in members:
         return value
-    elif kind is float and type(value) is int:
+    if kind is float and type(value) is int:
         return float(value)
-    elif kind is Any or (kind in _PLAIN and type(value) is kind):  # a bool is not an int here
+    if kind is Any or (kind in _PLAIN and type(value) is kind):  # a bool is not an int here
         return value
-    raise _Mismatch
+    return _MISMATCH
 
 
 _WANTED = {bool: "True or False", int: "an integer", float: "a number", str: "a text", type(None): "None"}
