@@ -74,9 +74,6 @@ ROWS: Stored = ("int8", (5, 4), (1, 3), "zlib", (1, 0))
 COLUMNS: Stored = ("int8", (6, 3, 4), (4, 1, 4), "zlib", (0, 1, 2))
 PARTS: Stored = ("int16", (12, 3), (4, 3), "raw", (0, 1))
 EXPERTS: Stored = ("int8", (6, 8, 4), (1, 4, 4), "sharded", (0, 1, 2))
-PLACES = (2, 0, 5, 1, 4, 3)
-
-T = Transpose()
 
 
 def along(start: int | None, stop: int | None, step: int | None = None) -> Index:
@@ -88,11 +85,6 @@ def then(*functions: Changed) -> Callable[[list[Node]], Node]:
     """The first of all leaves, each further one of the result."""
     first, *rest = functions
     return lambda leaves: functools.reduce(lambda node, f: changed(f, node), rest, changed(first, *leaves))
-
-
-def each(before: Changed, *functions: Changed) -> Callable[[list[Node]], Node]:
-    """The first of each leaf."""
-    return lambda leaves: then(*functions)([changed(before, leaf) for leaf in leaves])
 
 
 LINKED: list[tuple[str, Stored, int, Callable[[list[Node]], Node]]] = [
