@@ -71,7 +71,6 @@ def test_every_initializer_is_jaxs_with_the_leafs_key(name: str) -> None:
 def test_options_are_the_initializers_own() -> None:
     for name, options in (
         ("normal", {"stddev": 0.5}),
-        ("truncated_normal", {"stddev": 1.0, "lower": -1.0, "upper": 0.5}),
         ("constant", {"value": 3.5}),
         ("variance_scaling", {"scale": 2.0, "mode": "fan_avg", "distribution": "uniform"}),
         ("lecun_normal", {"in_axis": (0, 1), "out_axis": 2}),

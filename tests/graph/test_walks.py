@@ -87,7 +87,8 @@ def windows(levels: int, length: int) -> Node:
 
 
 def test_regions_of_a_node_are_put_together_where_there_are_many() -> None:
-    node = windows(3 * MOST_REGIONS, 1000)
+    levels = MOST_REGIONS + 16
+    node = windows(levels, 1000)
     parts = parts_of(node, Region((0,), (1,)))
     regions: dict[int, int] = {}
     for part in parts:
@@ -97,8 +98,7 @@ def test_regions_of_a_node_are_put_together_where_there_are_many() -> None:
     def ones(source: str, leaf: Leaf, region: Region) -> np.ndarray:
         return np.ones(region.shape, np.float32)
 
-    small = windows(80, 1000)
-    assert evaluate(small, Region((5,), (7,)), ones).tolist() == [2.0**80] * 2
+    assert evaluate(node, Region((5,), (7,)), ones).tolist() == [2.0**levels] * 2
 
 
 def test_what_is_held_for_later_counts() -> None:
