@@ -79,19 +79,6 @@ def _filled(name: str, shape: int | tuple[int, ...], value: Number, dtype: DType
 
 
 @dataclass(frozen=True)
-class Absent(Function):
-    """The value of a text or an empty node that comes from no source: it has no elements."""
-
-    name: ClassVar[str] = "absent"
-
-    def infer(self, ins: Specs) -> ArraySpec:
-        return ArraySpec((0,), np.dtype(bool))
-
-    def apply(self, region: Region, ins: Specs, blocks: Blocks) -> np.ndarray:
-        return np.zeros(region.shape, bool)
-
-
-@dataclass(frozen=True)
 class InPlaceOf(Function):
     """The first input, in the place of the second, of which no element is read.
 

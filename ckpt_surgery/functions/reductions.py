@@ -154,9 +154,6 @@ def sum_(
     With `keepdims` the axes stay, with length 1.
 
     Of a list, `sum(xs)`: the sum of the arrays, with the dtype of the first array that is not bool.
-
-    If all arrays are bool, the sum counts the true elements, in int64. Integers are added in 64 bits. Raises
-    DataError if a sum is out of range of the result's dtype; `cast(sum(xs), 'int64')` keeps the 64-bit sum.
     """
     return _reduced(Sum(axis, keepdims), x)
 
@@ -185,9 +182,7 @@ def mean(
 ) -> Array:
     """`mean(x, axis=None, keepdims=False)`: the arithmetic mean over an axis, several, or (None) all.
 
-    For integers and bools it is float64.
-
-    Of a list, `mean(xs)`: the sum of the arrays divided by their number. For integers and bools it is
+    Of a list, `mean(xs)`: the sum of the arrays divided by their number. For integers and bools a mean is
     float64.
     """
     return _reduced(Mean(axis, keepdims), x)

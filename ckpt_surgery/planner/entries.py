@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ckpt_surgery.core.dtypes import DType
+from ckpt_surgery.core.dtypes import BOOL, DType
 from ckpt_surgery.core.errors import FunctionError, Place, PlanError, SurgeryError
 from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.core.keys import Key, text_of
@@ -16,7 +16,7 @@ from ckpt_surgery.core.notices import Notice
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.functions.arrays import Apply, Array, Node, Read, Series, nodes_of, reads
 from ckpt_surgery.functions.base import Number
-from ckpt_surgery.functions.create import Absent, Full, InPlaceOf
+from ckpt_surgery.functions.create import Full, InPlaceOf
 from ckpt_surgery.language.expressions.scope import SOURCES, Leaves, Unavailable, described
 from ckpt_surgery.language.patterns.templates import Component
 
@@ -198,7 +198,7 @@ def computed(value: object, model: Leaf | None, key: Key, replaced: Leaf | None 
         node: Node = Apply(Full((), value, dtype), ())
         return Entry(key, Leaf(key, LeafKind.SCALAR, node.spec), node)
     if isinstance(value, Leaf):
-        return Entry(key, replace(value, key=key), Apply(Absent(), ()))
+        return Entry(key, replace(value, key=key), Apply(Full((0,), 0, BOOL), ()))  # it has no elements
     if not isinstance(value, Array):
         raise SurgeryError(
             f"`value` gives {_described(value)}, not an array or a number", code=Code.NOT_AN_ARRAY

@@ -18,7 +18,7 @@ from ckpt_surgery.core.selections import Selection, bounding_box
 from ckpt_surgery.functions.arithmetic import RequireEqual, Where
 from ckpt_surgery.functions.base import MARK, Function
 from ckpt_surgery.functions.contractions import Einsum, product
-from ckpt_surgery.functions.create import Absent, Arange, Full, Init, InPlaceOf
+from ckpt_surgery.functions.create import Arange, Full, Init, InPlaceOf
 from ckpt_surgery.functions.directions import KarcherWeights
 from ckpt_surgery.functions.dtypes import Bitcast, Cast, Rounded
 from ckpt_surgery.functions.indexing import Copies, Index, Take
@@ -166,7 +166,7 @@ ORDERED: list[Case] = [
 CREATED: list[Case] = [
     (Full((3, 4), 2.5, BF16), ()),
     (Full((), 1, F32), ()),
-    (Absent(), ()),
+    (Full((0,), 0, np.dtype(bool)), ()),
     (Arange(0, 1, 0.125, BF16), ()),
     (Init("lecun_normal", (4, 8, 3), BF16, "a/b", 3), ()),
 ]
