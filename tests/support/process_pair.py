@@ -12,7 +12,13 @@ from contextlib import contextmanager
 from typing import Any
 from unittest import mock
 
+import jax
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+import ckpt_surgery
 from ckpt_surgery.core.errors import SourceError, SurgeryError
+from ckpt_surgery.formats.listed_source import ListedSource
 
 CASES: dict[str, str] = {
     "both": "all is well",
@@ -38,8 +44,6 @@ rules:
 
 def main(port: str, number: int, checkpoint: str) -> None:
     """Restore for every case, and print the outcomes; `number` is 0 or 1."""
-    import jax
-
     jax.distributed.initialize(f"localhost:{port}", 2, number)
     assert (jax.process_count(), jax.device_count(), jax.local_device_count()) == (2, 8, 4)
     print(json.dumps({case: _outcome(number, case, checkpoint) for case in CASES}))
@@ -56,12 +60,6 @@ def _outcome(number: int, case: str, checkpoint: str) -> dict[str, Any]:
 
 
 def _restored(number: int, case: str, checkpoint: str) -> Any:
-    import jax
-    import numpy as np
-    from jax.sharding import Mesh, NamedSharding, PartitionSpec
-
-    import ckpt_surgery
-
     spoilt = case if number == 1 else "both"
     mesh = Mesh(np.array(jax.devices()).reshape(4, 2), ("data", "model"))
     other = spoilt == "other axes"
@@ -97,11 +95,8 @@ def _restored(number: int, case: str, checkpoint: str) -> Any:
     )
 
 
-def _tree(mesh: Any, of_kernel: Any) -> dict[str, Any]:
+def _tree(mesh: Mesh, of_kernel: PartitionSpec) -> dict[str, Any]:
     """Arrays with the numbers from 0 on, on the devices of both processes; a PartitionSpec of the kernel."""
-    import jax
-    import numpy as np
-    from jax.sharding import NamedSharding, PartitionSpec
 
     def over(spec: PartitionSpec, value: np.ndarray) -> jax.Array:
         sharding = NamedSharding(mesh, spec)
@@ -131,8 +126,6 @@ def _values(state: Any) -> dict[str, Any]:
 @contextmanager
 def _watched(broken: bool) -> Iterator[Counter[str]]:
     """Bytes of values that are read from the checkpoint meanwhile, by key; `broken`: no read succeeds."""
-    from ckpt_surgery.formats.listed_source import ListedSource
-
     read: Counter[str] = Counter()
     original = ListedSource.read
 
