@@ -53,24 +53,6 @@ def test_shardings_of_shapes_over_explicit_axes_are_over_the_mesh_in_use() -> No
     )
 
 
-def test_what_a_sharding_cannot_divide_is_what_jax_cannot(mesh: Mesh) -> None:
-    specs = [P(), P("data"), P(None, "model"), P(("data", "model")), P("model", "data"), P(None, None, None)]
-    refused_of = 0
-    for lengths in [(8, 4), (6, 8), (4,), (7, 3), ()]:
-        leaf = live_tree({"a": shape(*lengths)}).leaves["a"]
-        for spec in specs:
-            sharding = NamedSharding(mesh, spec)
-            flaw = sharding_flaw(leaf, sharding)
-            refused_of += flaw is not None
-            try:
-                jax.device_put(np.zeros(lengths), sharding)
-            except ValueError:
-                assert flaw is not None
-            else:
-                assert flaw is None
-    assert refused_of == 18
-
-
 def test_flaws_of_keys_and_of_other_leaves(mesh: Mesh) -> None:
     tree = live_tree({"keys": jax.random.split(jax.random.key(0), 4), "text": "a"})
     assert sharding_flaw(tree.leaves["keys"], NamedSharding(mesh, P("model"))) is None
@@ -258,11 +240,6 @@ WRONG: dict[str, tuple[Callable[[Mesh], Any], str]] = {
     "two values after the mesh": (
         lambda mesh: (mesh, {"a": P("data")}, 3),
         "after the mesh of `shardings` come 2 values instead of one",
-    ),
-    "an axis twice": (
-        lambda mesh: (mesh, {"a": P("data", "data")}),
-        "the rule `a` of `shardings`: in P('data', 'data'), `data` is twice in one spec: a mesh axis can "
-        "divide only one axis of an array",
     ),
     "unconstrained": (
         lambda mesh: (mesh, {"a": P(P.UNCONSTRAINED)}),
