@@ -58,19 +58,18 @@ def joined(arrays: Sequence[Any], axis: int = 0) -> Any:
     return stand_in_of(*arrays)._called("concat", list(arrays), axis=axis)
 
 
-def _split_by(function: Callable[..., list[np.ndarray]]) -> Call:
-    """Split along an axis where NumPy's function splits the indices."""
-
-    def split(x: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
-        at = axis_of(axis, x.ndim)
-        parts = function(np.arange(x.shape[at]), indices_or_sections)
-        bounds = [(int(part[0]), int(part[-1]) + 1) if part.size else (0, 0) for part in parts]
-        return [cut(x, at, *pair) for pair in bounds]
-
-    return split
-
-
-_split = _split_by(np.split)
+def _split(x: Any, indices_or_sections: Any, axis: int = 0, equal: bool = True) -> list[Any]:
+    """Split as `np.split` does, or if not `equal`, as `np.array_split`: the first parts are longer by 1."""
+    at = axis_of(axis, x.ndim)
+    stops = indices_or_sections
+    if np.ndim(stops) == 0:
+        parts = int(stops)
+        each, more = divmod(x.shape[at], parts)
+        if more and equal:
+            raise ValueError("array split does not result in an equal division")
+        stops = [each * i + min(i, more) for i in range(1, parts)]
+    stops = list(map(int, stops))
+    return [cut(x, at, a, b) for a, b in zip([0, *stops], [*stops, x.shape[at]], strict=True)]
 
 
 def _unstack(x: Any, axis: int = 0) -> tuple[Any, ...]:
@@ -247,7 +246,7 @@ SHAPED: Mapping[str, Call] = {
     "matrix_transpose": _permuted_by(np.matrix_transpose),
     "roll": _roll,
     "split": _split,
-    "array_split": _split_by(np.array_split),
+    "array_split": lambda x, indices_or_sections, axis=0: _split(x, indices_or_sections, axis, False),
     "vsplit": _split,
     "hsplit": lambda x, indices_or_sections: _split(x, indices_or_sections, min(1, x.ndim - 1)),
     "dsplit": lambda x, indices_or_sections: _split(x, indices_or_sections, 2),
