@@ -64,6 +64,8 @@ def _split(x: Any, indices_or_sections: Any, axis: int = 0, equal: bool = True) 
     stops = indices_or_sections
     if np.ndim(stops) == 0:
         parts = int(stops)
+        if parts < 1:
+            raise ValueError("number sections must be larger than 0.")
         each, more = divmod(x.shape[at], parts)
         if more and equal:
             raise ValueError("array split does not result in an equal division")
