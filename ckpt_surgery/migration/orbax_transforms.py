@@ -287,7 +287,7 @@ def _in_order(transforms: Sequence[NamedTransform], default_to_original: bool) -
 
     In Orbax the last one does, but one that falls back to the new tree leaves what another one gave.
     """
-    weak = [t for t in transforms if t.falls_back and default_to_original]
+    weak = [t for t in transforms if t.given.use_fallback and default_to_original]
     strong = [t for t in transforms if t not in weak]
     return [*reversed(strong), *reversed(weak)]
 
@@ -297,7 +297,7 @@ def _rule(transform: NamedTransform, values: ValueWriter, default_to_original: b
     rule: dict[str, Any] = {"fill": transform.pattern}
     if transform.template is not None:
         rule["from"] = transform.template
-    if transform.falls_back:
+    if transform.given.use_fallback:
         rule["fallback"] = True
     value = _value(transform, values)
     if value is not None:

@@ -80,11 +80,6 @@ class NamedTransform:
     given: Any
     """The given transform: ours, or Orbax's."""
 
-    @property
-    def falls_back(self) -> bool:
-        """True if it takes the value of the tree that is not preferred."""
-        return bool(self.given.use_fallback)
-
 
 def read_transforms(
     tree: Any, name_of: Callable[[Sequence[Any]], str], caller: str, longest: int = MAX_PATTERN
@@ -237,7 +232,7 @@ def _claims(
             given = transform.given
             if given.multi_value_fn is not None:
                 yield _Claim(key, None, given.multi_value_fn, transform.key)
-            elif not transform.falls_back or not default:
+            elif not given.use_fallback or not default:
                 source = key if given.original_key is None else match.expand(given.original_key)
                 yield _Claim(key, source, given.value_fn, transform.key)
         if not is_matched and default and key in leaves:

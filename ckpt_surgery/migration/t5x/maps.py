@@ -60,11 +60,8 @@ def from_t5x_assignment_map(
 
 def _of_partial(function: Any) -> dict[str, Any]:
     """Read the arguments bound to a transformation function of T5X. Raises UsageError for code."""
-    inner = function
-    arguments: dict[str, Any] = {}
-    while isinstance(inner, functools.partial) and not inner.args:
-        arguments = {**inner.keywords, **arguments}
-        inner = inner.func
+    is_partial = isinstance(function, functools.partial) and not function.args
+    inner, arguments = (function.func, dict(function.keywords)) if is_partial else (function, {})
     name = getattr(inner, "__name__", type(inner).__name__)
     known = {"assignment_map", "require_all_rules_match", "is_resuming"}
     if name == FUNCTION and "assignment_map" in arguments and arguments.keys() <= known:
