@@ -25,9 +25,6 @@ from ckpt_surgery.migration.key_templates import (
     with_plain_braces,
 )
 
-ValueFunction = Callable[[Any], Any]
-MultiValueFunction = Callable[[str, Any], Any]
-
 
 @dataclass
 class Transform:
@@ -42,9 +39,9 @@ class Transform:
     and `\g<name>` stand for groups of the regular expression. None: the leaf of the same key."""
     use_fallback: bool = False
     """Take the value of the new tree, or with `default_to_original=False` that of the original."""
-    value_fn: ValueFunction | None = None
+    value_fn: Callable[[Any], Any] | None = None
     """Called with that value; returns the new one."""
-    multi_value_fn: MultiValueFunction | None = None
+    multi_value_fn: Callable[[str, Any], Any] | None = None
     """Called with the key and the whole original tree; returns the value."""
 
     def __post_init__(self) -> None:

@@ -8,14 +8,13 @@ import regex
 
 from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.core.keys import ESCAPED, SEPARATOR, Key
-from ckpt_surgery.core.leaves import Leaf, LeafKind
+from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.migration.key_templates import without_indices
+from ckpt_surgery.migration.originals import NUMERIC
 
 MOST_MATCHES = 200
 """Limit on `match` rules that move leaves, each of which is tried at each leaf. Beyond that,
 `add` rules look the arrays up, in constant time for each."""
-LOOKED_UP = (LeafKind.ARRAY, LeafKind.SCALAR)
-"""Kinds of leaves that expressions can look up."""
 
 Rule = dict[str, Any]
 
@@ -69,7 +68,7 @@ def move_rules(moves: Sequence[KeyMove], listings: Mapping[str, Mapping[str, Lea
     matched = len(subtrees) <= MOST_MATCHES
     rules: list[Rule] = []
     for name, subtree in subtrees:
-        if matched or subtree.moves[0].leaf.kind not in LOOKED_UP:
+        if matched or subtree.moves[0].leaf.kind not in NUMERIC:
             rule = subtree.rule
             rule |= {"source": name} if several and name != next(iter(listings)) else {}
             rules.append(rule)
