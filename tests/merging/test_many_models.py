@@ -57,9 +57,9 @@ def test_forty_models_have_the_values_of_ties(directory: Path, tmp_path: Path) -
     np.testing.assert_allclose(loaded(tmp_path / "out")["w"], by_ties(0.4), rtol=0, atol=2e-5)
 
 
-QUICK = ("linear", "della", "ram")
+QUICK = ("task_arithmetic", "della", "ram")
 SLOW = (
-    *("multislerp", "dare_linear", "dare_ties", "breadcrumbs_ties", "ramplus_tl", "sce"),
+    *("linear", "multislerp", "dare_linear", "dare_ties", "breadcrumbs_ties", "ramplus_tl", "sce"),
     *("model_stock", "karcher"),  # 780 pairs of models
 )
 
