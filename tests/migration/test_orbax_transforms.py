@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import ml_dtypes
 import numpy as np
 import orbax.checkpoint as ocp
 import pytest
@@ -17,9 +18,19 @@ from orbax.checkpoint.transform_utils import RestoreTransform, Transform, apply_
 
 import ckpt_surgery
 from ckpt_surgery.api import applying
+from ckpt_surgery.core.arrays import ArraySpec
 from ckpt_surgery.core.errors import PlanError, SurgeryError, UsageError
+from ckpt_surgery.migration import orbax_transforms
 from ckpt_surgery.migration.numpy_calls import NumpyRecorder
-from ckpt_surgery.migration.orbax_transforms import BOTH, Trace, from_orbax_transforms, trace
+from ckpt_surgery.migration.orbax_transforms import (
+    BOTH,
+    AddedHooks,
+    Trace,
+    TransformHook,
+    from_orbax_transforms,
+    inferred,
+    trace,
+)
 from ckpt_surgery.migration.originals import original_of_leaves
 from ckpt_surgery.migration.recipes import MigratedRecipe
 from ckpt_surgery.migration.standins import Branch, RequestedKey
@@ -688,3 +699,45 @@ def test_a_flaw_that_the_function_hides() -> None:
 )
 def test_expressions(function: Callable[[Any, Any], Any], expression: str) -> None:
     assert traced(function) == Trace(expression)
+
+
+# --- hooks ----------------------------------------------------------------------------------------------
+
+
+def test_names_are_those_of_the_functions() -> None:
+    def _hidden(v: Any) -> Any:
+        return v
+
+    def infer_it(v: Any) -> Any:
+        return v
+
+    hooks = AddedHooks()
+    given = [named, named, _hidden, lambda v: v, Doubler(), infer_it]
+    names = [hooks.added(TransformHook(function, function), function) for function in given]
+    assert names == ["named", "named_2", "hidden", "function", "function_2", "it"]
+    assert set(hooks.functions) == {*names, *(f"infer_{name}" for name in names)}
+
+
+@pytest.mark.parametrize("elements", [1 << 20, 0], ids=["called", "traced"])
+@pytest.mark.parametrize(
+    ("function", "expected"),
+    [
+        (lambda v: v[:, :1] * 2, ((4, 1), np.float32)),
+        (lambda v: jnp.mean(v, axis=0), ((6,), np.float32)),
+        (lambda v: v.astype(ml_dtypes.bfloat16), ((4, 6), ml_dtypes.bfloat16)),
+        (lambda v: np.sort(v) if v[0, 0] > 0 else v[0], ((4, 6), np.float32)),
+        (lambda v: 3, ((), np.int64)),
+    ],
+)
+def test_what_is_known_of_a_result(
+    monkeypatch: pytest.MonkeyPatch, function: Any, expected: Any, elements: int
+) -> None:
+    monkeypatch.setattr(orbax_transforms, "CALLED_TO_INFER", elements)
+    if elements == 0 and expected[0] == ():
+        expected = ((), np.int32)  # as JAX has it
+    assert inferred(function, [ArraySpec((4, 6), np.dtype(np.float32))]) == expected
+
+
+def test_64_bits_are_not_narrowed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(orbax_transforms, "CALLED_TO_INFER", 0)
+    assert inferred(lambda v: v * 2, [ArraySpec((2,), np.dtype(np.float64))]) == ((2,), np.float64)
