@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 FOLDER = Path(__file__).parents[1] / "data" / "keytables" / "published"
+NAMES = sorted(path.name.removesuffix(".json.xz") for path in FOLDER.iterdir())
+"""Every published model that has a table."""
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,7 @@ from ckpt_surgery.api import applying
 from ckpt_surgery.inputs.conversions import choose_conversion
 from ckpt_surgery.inputs.models import Model, ModelLayout, known_models
 from ckpt_surgery.planner.plan import Plan
-from tests.recipes.keytables import KeyTable, keytable
-from tests.recipes.published_sizes import PUBLISHED
+from tests.recipes.keytables import NAMES, KeyTable, keytable
 from tests.support.linked_sources import safetensors_header
 from tests.support.plans import plan_of
 
@@ -37,7 +36,7 @@ def plain(name: str) -> str:
     return re.sub("[^a-z0-9]", "", name.lower())
 
 
-TABLES = {plain(name): name for name in PUBLISHED}
+TABLES = {plain(name): name for name in NAMES}
 EACH = [
     pytest.param(
         model,
