@@ -1,5 +1,6 @@
 """Recipes for any model: run by name on checkpoints that stock Orbax wrote, checked against NumPy."""
 
+import functools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -240,46 +241,6 @@ def test_layers_of_two_names() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("leaves", "says"),
-    [
-        ({"layers_0/w": "float32[2]", "layers_2/w": "float32[2]"}, "no leaf is at place 1"),
-        ({"layers_0/w": "float32[2]", "layers_1/w": "float32[3]"}, "shapes have to be equal"),
-        ({"layers_0/w": "float32[2]", "layers_1/w": "bfloat16[2]"}, "Cast them to one dtype first"),
-        ({"layers_0/w": "float32[2]", "layers/0/w": "float32[2]"}, "gives 0 for 2 leaves"),
-        (
-            dict.fromkeys(["p/layers_0/k", "p/layers_1/k", "p/layers_2/k", "p/layers_0/b"], "float32[2]"),
-            "there is a layer 1, and it does not have this leaf (at `p/layers/b`)",
-        ),
-        (  # the last layer has none of the others' leaves
-            dict.fromkeys(["h.0.k", "h.1.k", "h.2.b"], "float32[2]"),
-            "there is a layer 2, and it does not have this leaf (at `h.k`)",
-        ),
-    ],
-)
-def test_what_stacking_refuses(leaves: Mapping[str, str], says: str) -> None:
-    fails(says, lambda: planned("stack-layers", leaves))
-
-
-@pytest.mark.parametrize(
-    ("leaves", "options", "says"),
-    [
-        ({"layers/w": "float32[0,3]"}, [], "`for` has no values, so that nothing is made"),
-        (
-            {"h/k": "float32[2,3]", "h/b": "float32[3]", "h/c": "float32[2]"},
-            [],
-            "2 along axis 0, and the first leaf of `h` has 3",
-        ),
-        ({"layers/w": "float32[2,3]"}, ["layers=3"], "2 along axis 0, not 3"),
-        ({"layers/w": "float32[2]"}, ["layers=2", "axis=1"], "1 axes: no axis 1 over the layers"),
-        ({"layers/w": "float32[2]"}, ["layers=2", "axis=-1"], "axis counts from the first one, 0"),
-        ({"layers/0/w": "float32[2]"}, ["layers=2"], "the rule claims nothing: no key matches"),
-    ],
-)
-def test_what_taking_apart_refuses(leaves: Mapping[str, str], options: Sequence[str], says: str) -> None:
-    fails(says, lambda: planned("unstack-layers", leaves, overrides=options))
-
-
 # --- insert-layers --------------------------------------------------------------------------------
 
 
@@ -326,35 +287,6 @@ def test_new_layers_in_a_stack(at: int, axis: int, save: Save, run: Run) -> None
         np.testing.assert_array_equal(new[f"{tree}/layers/w"], merged(before, after))
         np.testing.assert_array_equal(new[f"{tree}/head"], restored_leaves(old)[f"{tree}/head"])
     assert new["step"] == 5
-
-
-def layers(count: int, name: str = "layers_{}/w") -> dict[str, str]:
-    return {name.format(n): "float32[2]" for n in range(count)}
-
-
-def stack(height: int) -> dict[str, str]:
-    return {"layers/w": f"float32[{height},2]"}
-
-
-NOT_DEEPER = "the target does not have the old layers and 1 more (at `layers_{}/w`)"
-
-
-@pytest.mark.parametrize(
-    ("source", "target", "options", "says"),
-    [
-        (layers(1), layers(2), [], "say which number the first new layer gets: --set at=N"),
-        (layers(1), None, ["at=0"], "`fill` needs a target"),
-        (layers(1), layers(3), ["at=0"], "no source leaf is called `layers_1/w`"),
-        (layers(2), layers(2), ["at=1"], NOT_DEEPER.format(1)),  # the last layer would have no place
-        (layers(2, "h.{}.w"), layers(3, "h.{}.w"), ["at=2", "new=2"], "the old layers and 2 more"),
-        (layers(3), layers(2), ["at=2"], NOT_DEEPER.format(2)),  # shallower
-        (layers(2), layers(2), ["at=3"], "at is 3, and there is no layer 2 that the new ones could follow"),
-        (stack(3), stack(3), ["at=1"], "`layers/w` has shape [4, 2], the target has [3, 2]"),
-        (stack(3), stack(4), ["at=7"], "out of bounds"),
-    ],
-)
-def test_what_inserting_refuses(source: Any, target: Any, options: Sequence[str], says: str) -> None:
-    fails(says, lambda: planned("insert-layers", source, target=target, overrides=options))
 
 
 def test_inserting_where_layers_differ_and_the_target_has_less() -> None:
@@ -429,23 +361,6 @@ def test_the_last_steps_are_those_of_one_run(steps: Path, save: Save) -> None:
     fails("not a directory of steps", lambda: applying.plan("@average", flat, last=2), UsageError)
 
 
-@pytest.mark.parametrize(
-    ("sources", "says"),
-    [
-        ((["a", "b"], ["a"]), "1 of 2 checkpoints have it as an array of floating-point numbers (at `b`)"),
-        (({"a": "float32[2]"}, {"a": "float32[3]"}), "shapes have to be equal"),
-        (({"a": "float32[2]"}, {"a": "int32[2]"}), "1 of 2 checkpoints have it"),
-        (
-            ({"a": "bfloat16[2]"}, {"a": "float32[2]"}),
-            "float32 in one checkpoint, bfloat16 in the first: cast them to one type before (at `a`)",
-        ),
-        (({"a": "int32[2]"}, {"a": "int32[2]"}), "the rule claims nothing"),
-    ],
-)
-def test_what_averaging_refuses(sources: Sequence[Any], says: str) -> None:
-    fails(says, lambda: planned("average", *sources))
-
-
 def test_what_only_others_have_is_not_taken() -> None:
     more = {"n": "int32[2]", "name": "string", "rng": "prng_key", "none": "empty", "rate": "scalar:float32"}
     plan = planned("average", {"a": "float32[2]"}, {"a": "float32[2]"} | more)
@@ -506,12 +421,79 @@ def test_two_towers_get_a_fusion_layer(save: Save, run: Run) -> None:
     ]
 
 
-def test_what_joining_towers_refuses() -> None:
-    towers = ({"params/a": "float32[2]"}, {"params/b": "float32[2]"})
-    fails(
-        "say how wide the towers are",
-        lambda: planned("merge-two-towers", *towers, overrides=["image_width=6"]),
-    )
-    widths = ["image_width=6", "text_width=4"]
-    bare = ({"a": "float32[2]"}, towers[1])
-    fails("no key matches", lambda: planned("merge-two-towers", *bare, overrides=widths))
+# --- what is refused ------------------------------------------------------------------------------
+
+
+def layers(count: int, name: str = "layers_{}/w") -> dict[str, str]:
+    return {name.format(n): "float32[2]" for n in range(count)}
+
+
+STACK, HIGHER = ({"layers/w": f"float32[{height},2]"} for height in (3, 4))
+NOT_DEEPER = "the target does not have the old layers and 1 more (at `layers_{}/w`)"
+TOWERS = ({"params/a": "float32[2]"}, {"params/b": "float32[2]"})
+WIDTHS = "image_width=6 text_width=4"
+REFUSED: Mapping[str, Sequence[tuple[Sequence[Any], str, str]]] = {
+    # the sources (of `insert-layers`, the source and the target), what is set, the message
+    "stack-layers": [
+        ([{"layers_0/w": "float32[2]", "layers_2/w": "float32[2]"}], "", "no leaf is at place 1"),
+        ([{"layers_0/w": "float32[2]", "layers_1/w": "float32[3]"}], "", "shapes have to be equal"),
+        ([{"layers_0/w": "float32[2]", "layers_1/w": "bfloat16[2]"}], "", "Cast them to one dtype first"),
+        ([{"layers_0/w": "float32[2]", "layers/0/w": "float32[2]"}], "", "gives 0 for 2 leaves"),
+        (
+            [["p/layers_0/k", "p/layers_1/k", "p/layers_2/k", "p/layers_0/b"]],
+            *("", "there is a layer 1, and it does not have this leaf (at `p/layers/b`)"),
+        ),
+        (  # the last layer has none of the others' leaves
+            [["h.0.k", "h.1.k", "h.2.b"]],
+            *("", "there is a layer 2, and it does not have this leaf (at `h.k`)"),
+        ),
+    ],
+    "unstack-layers": [
+        ([{"layers/w": "float32[0,3]"}], "", "`for` has no values, so that nothing is made"),
+        (
+            [{"h/k": "float32[2,3]", "h/b": "float32[3]", "h/c": "float32[2]"}],
+            *("", "2 along axis 0, and the first leaf of `h` has 3"),
+        ),
+        ([{"layers/w": "float32[2,3]"}], "layers=3", "2 along axis 0, not 3"),
+        ([{"layers/w": "float32[2]"}], "layers=2 axis=1", "1 axes: no axis 1 over the layers"),
+        ([{"layers/w": "float32[2]"}], "layers=2 axis=-1", "axis counts from the first one, 0"),
+        ([{"layers/0/w": "float32[2]"}], "layers=2", "the rule claims nothing: no key matches"),
+    ],
+    "insert-layers": [
+        ([layers(1), layers(2)], "", "say which number the first new layer gets: --set at=N"),
+        ([layers(1), None], "at=0", "`fill` needs a target"),
+        ([layers(1), layers(3)], "at=0", "no source leaf is called `layers_1/w`"),
+        ([layers(2), layers(2)], "at=1", NOT_DEEPER.format(1)),  # the last layer would have no place
+        ([layers(2, "h.{}.w"), layers(3, "h.{}.w")], "at=2 new=2", "the old layers and 2 more"),
+        ([layers(3), layers(2)], "at=2", NOT_DEEPER.format(2)),  # shallower
+        ([layers(2), layers(2)], "at=3", "at is 3, and there is no layer 2 that the new ones could follow"),
+        ([STACK, STACK], "at=1", "`layers/w` has shape [4, 2], the target has [3, 2]"),
+        ([STACK, HIGHER], "at=7", "out of bounds"),
+    ],
+    "average": [
+        (
+            [["a", "b"], ["a"]],
+            *("", "1 of 2 checkpoints have it as an array of floating-point numbers (at `b`)"),
+        ),
+        ([{"a": "float32[2]"}, {"a": "float32[3]"}], "", "shapes have to be equal"),
+        ([{"a": "float32[2]"}, {"a": "int32[2]"}], "", "1 of 2 checkpoints have it"),
+        (
+            [{"a": "bfloat16[2]"}, {"a": "float32[2]"}],
+            *("", "float32 in one checkpoint, bfloat16 in the first: cast them to one type before (at `a`)"),
+        ),
+        ([{"a": "int32[2]"}, {"a": "int32[2]"}], "", "the rule claims nothing"),
+    ],
+    "merge-two-towers": [
+        (TOWERS, "image_width=6", "say how wide the towers are"),
+        (({"a": "float32[2]"}, TOWERS[1]), WIDTHS, "no key matches"),
+    ],
+}
+
+
+@pytest.mark.each
+@pytest.mark.parametrize("recipe", REFUSED)
+def test_what_is_refused(recipe: str) -> None:
+    for leaves, given, says in REFUSED[recipe]:
+        *sources, target = leaves if recipe == "insert-layers" else [*leaves, None]
+        run = functools.partial(planned, recipe, *sources, target=target, overrides=given.split())
+        fails(says, run)
