@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +54,14 @@ class Decoder(Sizes):
     experts: int = 0
 
     LAYOUT = Layout()
+
+    def given(self, back: bool) -> dict[str, object]:
+        return sizes(self) | ({"family": self.family} if back and self.experts else {})
+
+    def no_params(self) -> tuple[str, ...]:
+        of_gemma = ("norm_plus_one", "scale_embedding") if self.family != "gemma2" else ()
+        of_queries = ("fold_query_scale",) if self.family in ("qwen2", "qwen3") else ()
+        return (*of_gemma, *of_queries, *(() if self.experts else ("moe_block",)))
 
     def outside(self, layout: Layout) -> Iterator[Leaf]:
         embedding, norm, *logits = leaves.tables(
@@ -156,12 +164,8 @@ def keytable(name: str) -> Shapes:
 def hf_config(d: Decoder) -> dict[str, Any]:
     """The part of `config.json` that says what the model is."""
     config = {
+        **leaves.config_of(d),
         "model_type": "llama" if d.family == "llama3" else d.family,
-        "num_hidden_layers": d.layers,
-        "num_attention_heads": d.heads,
-        "num_key_value_heads": d.kv_heads,
-        "head_dim": d.head_dim,
-        "vocab_size": d.vocab,
         "tie_word_embeddings": d.tied,
     }
     if d.family == "gemma2":
@@ -191,18 +195,3 @@ def sizes(d: Decoder) -> dict[str, object]:
     if d.family != "gemma2":
         given["tied"] = d.tied
     return given
-
-
-def params(d: Decoder, layout: Layout, back: bool) -> list[str]:
-    """`--set` for a model and a layout, of the recipe there or the one back."""
-    given = sizes(d) | asdict(layout)
-    if d.family in ("qwen2", "qwen3"):
-        del given["fold_query_scale"]
-    if d.family != "gemma2":
-        del given["norm_plus_one"], given["scale_embedding"]
-    if not d.experts:
-        del given["moe_block"]
-    if back:
-        given["vocab_size"] = d.vocab if given.pop("vocab_size_padded") else 0
-        given |= {"family": d.family} if d.experts else {}
-    return leaves.said(given)

@@ -1,7 +1,7 @@
 """DeepSeek-V3 and its relatives: their sizes, and their names and shapes on both sides."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import ml_dtypes
@@ -44,6 +44,16 @@ class DeepSeek(Sizes):
     vocab: int
 
     LAYOUT = Layout()
+
+    def given(self, back: bool) -> dict[str, object]:
+        return {
+            "model_type": self.family,
+            "num_layers": self.layers,
+            "first_dense": self.dense,
+            "num_heads": self.heads,
+            "num_experts": self.experts,
+            "qk_rope_head_dim": self.rope,
+        }
 
     def outside(self, layout: Layout) -> Iterator[Leaf]:
         return iter(leaves.tables(layout, self.vocab, self.embed))
@@ -140,22 +150,6 @@ def hf_config(d: DeepSeek) -> dict[str, Any]:
 
 
 FP8 = {"quant_method": "fp8", "fmt": "e4m3", "activation_scheme": "dynamic", "weight_block_size": [128, 128]}
-
-
-def params(d: DeepSeek, layout: Layout, back: bool) -> list[str]:
-    """`--set` for a model and a layout, of the recipe there or the one back."""
-    given: dict[str, object] = {
-        "model_type": d.family,
-        "num_layers": d.layers,
-        "first_dense": d.dense,
-        "num_heads": d.heads,
-        "num_experts": d.experts,
-        "qk_rope_head_dim": d.rope,
-    }
-    given |= asdict(layout)
-    if back and given.pop("vocab_size_padded"):
-        given["vocab_size"] = d.vocab
-    return leaves.said(given)
 
 
 def further_layer(d: DeepSeek) -> Shapes:

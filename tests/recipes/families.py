@@ -1,7 +1,7 @@
 """The decoders that packaged recipes convert, each with a model of a width that runs in a moment."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
@@ -51,12 +51,7 @@ class Family:
         return getattr(self.module, "Layout", Layout)(**params)
 
     def params(self, layout: Layout, back: bool, d: Any = None) -> list[str]:
-        return self.module.params(d or self.small, layout, back)
-
-    def wanted(self, d: Sizes, layout: Layout) -> list[str]:
-        """`--set` for a layout alone."""
-        names = asdict(layout)
-        return [text for text in self.module.params(d, layout, False) if text.partition("=")[0] in names]
+        return leaves.params(d or self.small, layout, back)
 
     def config(self, d: Any = None, **more: Any) -> dict[str, Any]:
         return self.module.hf_config(d or self.small) | more

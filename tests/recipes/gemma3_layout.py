@@ -1,7 +1,7 @@
 """Gemma 3: its sizes, and its names and shapes on both sides."""
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import ml_dtypes
@@ -102,21 +102,9 @@ def embedding_root(d: Gemma3) -> np.float32:
 def hf_config(d: Gemma3) -> dict[str, Any]:
     """The part of `config.json` that says what the model is."""
     text = {
+        **leaves.config_of(d),
         "model_type": "gemma3_text",
-        "num_hidden_layers": d.layers,
-        "num_attention_heads": d.heads,
-        "num_key_value_heads": d.kv_heads,
-        "head_dim": d.head_dim,
         "hidden_size": d.embed,
         "intermediate_size": d.mlp,
-        "vocab_size": d.vocab,
     }
     return {"model_type": "gemma3", "text_config": text} if d.images else text
-
-
-def params(d: Gemma3, layout: Layout, back: bool = False) -> list[str]:
-    """`--set` for a model and a layout, of the recipe there or the one back."""
-    given = asdict(layout) | {"num_layers": d.layers}
-    if back:
-        given["vocab_size"] = d.vocab if given.pop("vocab_size_padded") else 0
-    return leaves.said(given)

@@ -1,7 +1,7 @@
 """gpt-oss: its sizes, and its names and shapes on both sides."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -70,29 +70,17 @@ LUT = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6
 def hf_config(d: GptOss, quantized: bool = False) -> dict[str, Any]:
     """The part of `config.json` that says what the model is."""
     config: dict[str, Any] = {
+        **leaves.config_of(d),
         "model_type": "gpt_oss",
-        "num_hidden_layers": d.layers,
-        "num_attention_heads": d.heads,
-        "num_key_value_heads": d.kv_heads,
-        "head_dim": d.head_dim,
         "hidden_size": d.embed,
         "intermediate_size": d.mlp,
         "num_local_experts": d.experts,
-        "vocab_size": d.vocab,
         "tie_word_embeddings": False,
         "hidden_act": "silu",
         "attention_bias": True,
         "layer_types": ["sliding_attention", "full_attention"] * (d.layers // 2),
     }
     return config | ({"quantization_config": {"quant_method": "mxfp4"}} if quantized else {})
-
-
-def params(d: GptOss, layout: Layout, back: bool = False) -> list[str]:
-    """`--set` for a model and a layout, of the recipe there or the one back."""
-    given = asdict(layout) | {"num_layers": d.layers}
-    if back:
-        given["vocab_size"] = d.vocab if given.pop("vocab_size_padded") else 0
-    return leaves.said(given)
 
 
 def hf_shapes(d: GptOss, quantized: bool = False) -> Shapes:

@@ -64,6 +64,15 @@ class Sizes(ABC):
 
     LAYOUT: ClassVar[Layout] = Layout()
     layers: int
+    vocab: int
+
+    def given(self, back: bool) -> dict[str, object]:
+        """Params that say what the model is, of the recipe there or the one back."""
+        return {"num_layers": self.layers}
+
+    def no_params(self) -> tuple[str, ...]:
+        """Fields of the layout that the recipes do not have as params."""
+        return ()
 
     @property
     def stem(self) -> str:
@@ -150,6 +159,25 @@ def listed(shapes: Shapes, dtype: str = "bfloat16") -> dict[str, str]:
 def said(given: Mapping[str, Any]) -> list[str]:
     """`--set` for params."""
     return [f"{k}={str(v).lower() if isinstance(v, bool) else v}" for k, v in given.items()]
+
+
+def params(d: Sizes, layout: Layout, back: bool) -> list[str]:
+    """`--set` for a model and a layout, of the recipe there or the one back."""
+    given = d.given(back) | {k: v for k, v in asdict(layout).items() if k not in d.no_params()}
+    if back:
+        given["vocab_size"] = d.vocab if given.pop("vocab_size_padded") else 0
+    return said(given)
+
+
+def config_of(d: Any) -> dict[str, Any]:
+    """The sizes in a config.json."""
+    return {
+        "num_hidden_layers": d.layers,
+        "num_attention_heads": d.heads,
+        "num_key_value_heads": d.kv_heads,
+        "head_dim": d.head_dim,
+        "vocab_size": d.vocab,
+    }
 
 
 def recorded(recipe: str, config: Mapping[str, Any], layout: Layout) -> dict[str, Any]:

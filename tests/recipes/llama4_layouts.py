@@ -1,7 +1,7 @@
 """Llama 4: its sizes, and its names and shapes on both sides."""
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tests.recipes import leaves
@@ -39,6 +39,16 @@ class Llama4(Sizes):
     """Whether it is the model with images, as published, or the text model alone."""
 
     LAYOUT = Layout()
+
+    def given(self, back: bool) -> dict[str, object]:
+        return {
+            "model_type": "llama4" if self.images else "llama4_text",
+            "num_layers": self.layers,
+            "num_heads": self.heads,
+            "num_kv_heads": self.kv_heads,
+            "num_experts": self.experts,
+            "moe_step": self.moe_step,
+        }
 
     def has_experts(self, i: int) -> bool:
         return (i + 1) % self.moe_step == 0
@@ -85,36 +95,16 @@ NARROW_SCOUT = Llama4(4, 1, 4, 2, 6, 10, 7, 14, 3, 33, images=False)
 def hf_config(d: Llama4) -> dict[str, Any]:
     """The part of `config.json` that says what the model is."""
     text = {
+        **leaves.config_of(d),
         "model_type": "llama4_text",
-        "num_hidden_layers": d.layers,
-        "num_attention_heads": d.heads,
-        "num_key_value_heads": d.kv_heads,
-        "head_dim": d.head_dim,
         "num_local_experts": d.experts,
         "interleave_moe_layer_step": d.moe_step,
         "no_rope_layers": [int((i + 1) % 4 != 0) for i in range(d.layers)],
-        "vocab_size": d.vocab,
         "hidden_act": "silu",
         "attention_bias": False,
         "tie_word_embeddings": False,
     }
     return {"model_type": "llama4", "tie_word_embeddings": False, "text_config": text} if d.images else text
-
-
-def params(d: Llama4, layout: Layout, back: bool) -> list[str]:
-    """`--set` for a model and a layout, of the recipe there or the one back."""
-    given: dict[str, object] = {
-        "model_type": "llama4" if d.images else "llama4_text",
-        "num_layers": d.layers,
-        "num_heads": d.heads,
-        "num_kv_heads": d.kv_heads,
-        "num_experts": d.experts,
-        "moe_step": d.moe_step,
-    }
-    given |= asdict(layout)
-    if back and given.pop("vocab_size_padded"):
-        given["vocab_size"] = d.vocab
-    return leaves.said(given)
 
 
 IMAGES: Shapes = {

@@ -27,7 +27,6 @@ from tests.recipes.decoder_layouts import (
     QWEN2,
     Layout,
     keytable,
-    params,
 )
 from tests.recipes.deepseek_layouts import NARROW_V2, V3
 from tests.recipes.families import BF16, DECODERS, F32, FAMILIES, FULL_WIDTH, Family, converted, shapes_of
@@ -297,7 +296,7 @@ def test_heads_that_the_weights_do_not_tell_are_in_the_plan() -> None:
 @pytest.mark.parametrize("family", ["llama3", "qwen3", "mixtral", "qwen3_moe"])
 def test_no_lm_head_is_dropped_unless_embeddings_are_said_to_be_tied(family: str) -> None:
     f, d = FAMILIES[family], replace(NARROW[family], tied=False)
-    given = [text for text in params(d, Layout(), back=False) if not text.startswith("tied")]
+    given = [text for text in f.params(Layout(), False, d) if not text.startswith("tied")]
     plan = planned(f.recipes[0], listed(hf_shapes(d)), overrides=given)
     assert "params/decoder/logits_dense/kernel" in shapes_of(plan)
     plan = planned(f.recipes[0], listed(hf_shapes(d)), config=f.config(d, tie_word_embeddings=True))
@@ -309,7 +308,9 @@ def test_no_lm_head_is_dropped_unless_embeddings_are_said_to_be_tied(family: str
 
 def test_rows_that_are_cut_are_told() -> None:
     d, layout = NARROW["llama3"], Layout(vocab_size_padded=40)
-    plan = planned("jax-to-hf-llama3", listed(jax_shapes(d, layout)), overrides=params(d, layout, True))
+    plan = planned(
+        "jax-to-hf-llama3", listed(jax_shapes(d, layout)), overrides=FAMILIES["llama3"].params(layout, True)
+    )
     assert [warning for warning in sorted(plan.warnings) if "by default" not in warning] == [
         "70 of 400 elements of `params/decoder/logits_dense/kernel` are used by no output: [0:10, 33:40]",
         "70 of 400 elements of `params/token_embedder/embedding` are used by no output: [33:40, 0:10]",
