@@ -3,7 +3,7 @@
 import json
 import shutil
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -193,32 +193,24 @@ def test_a_flax_adapter_is_merged_with_the_factor_of_rslora(save: Save, run: Run
 A, B = "base_model.model.q.lora_A.weight", "base_model.model.q.lora_B.weight"
 
 
-@pytest.mark.parametrize(
-    ("lora", "options", "says"),
-    [
-        ({A: "float32[2,8]", B: "float32[6,2]"}, [], "say which alpha the adapter has: --set alpha=N"),
-        ({A: "float32[2,8]"}, ["alpha=8"], f"`lora` has no leaf '{B}'; did you mean `{A}`? (at `q.weight`)"),
-        ({B: "float32[6,2]"}, ["alpha=8"], f"no rule claims `{B}` (1 in all)"),
-        ({A: "float32[2,8]", B: "float32[6,3]"}, ["alpha=8"], "(at `q.weight`)"),
-        (
-            {A: "float32[2,8]", B: "float32[6,2]", "base_model.model.v.lora_A.weight": "float32[2,8]"},
-            ["alpha=8"],
-            "no rule claims `base_model.model.v.lora_A.weight` (1 in all)",
-        ),
-    ],
-)
-def test_what_merging_refuses(lora: Mapping[str, str], options: Sequence[str], says: str) -> None:
-    fails(says, lambda: planned("lora-merge", {"q.weight": "float32[6,8]"}, lora, overrides=options))
-
-
+Q = {"q.weight": "float32[6,8]"}
 OTHER_PRODUCT = "the weight and the product of its factors have different shapes"
 
 
+@pytest.mark.each
 @pytest.mark.parametrize(
     ("base", "lora", "says"),
     [
+        (Q, {A: "float32[2,8]"}, f"`lora` has no leaf '{B}'; did you mean `{A}`? (at `q.weight`)"),
+        (Q, {B: "float32[6,2]"}, f"no rule claims `{B}` (1 in all)"),
+        (Q, {A: "float32[2,8]", B: "float32[6,3]"}, "(at `q.weight`)"),
+        (
+            Q,
+            {A: "float32[2,8]", B: "float32[6,2]", "base_model.model.v.lora_A.weight": "float32[2,8]"},
+            "no rule claims `base_model.model.v.lora_A.weight` (1 in all)",
+        ),
         ({"q.weight": "float32[1,8]"}, {A: "float32[2,8]", B: "float32[6,2]"}, OTHER_PRODUCT),
-        ({"q.weight": "float32[6,8]"}, {A: "float32[2,1]", B: "float32[6,2]"}, OTHER_PRODUCT),
+        (Q, {A: "float32[2,1]", B: "float32[6,2]"}, OTHER_PRODUCT),
         (
             {"d/kernel": "float32[1,4]"},
             {"d/lora_a": "float32[6,2]", "d/lora_b": "float32[2,4]"},
@@ -231,5 +223,12 @@ OTHER_PRODUCT = "the weight and the product of its factors have different shapes
         ),
     ],
 )
-def test_merging_refuses_other_shapes(base: Mapping[str, str], lora: Mapping[str, str], says: str) -> None:
+def test_what_merging_refuses(base: Mapping[str, str], lora: Mapping[str, str], says: str) -> None:
     fails(says, lambda: planned("lora-merge", base, lora, overrides=["alpha=8"]))
+
+
+def test_an_adapter_without_its_alpha() -> None:
+    fails(
+        "say which alpha the adapter has: --set alpha=N",
+        lambda: planned("lora-merge", Q, {A: "float32[2,8]", B: "float32[6,2]"}),
+    )
