@@ -66,31 +66,6 @@ META_LLAMA = [
     ),
 ]
 
-GPT2_FLAX = [
-    Row("wte.weight", (100, 40), "params/wte/embedding", (100, 40)),
-    Row("wpe.weight", (30, 40), "params/wpe/embedding", (30, 40)),
-    Row("ln_f.weight", (40,), "params/ln_f/scale", (40,)),
-    Row("ln_f.bias", (40,), "params/ln_f/bias", (40,)),
-    *_behind(
-        "h.{n}.",
-        "params/block_{n}/",
-        (
-            ("ln_1.weight", (40,), "pre_attention_norm/scale", (40,), "x"),
-            ("ln_1.bias", (40,), "pre_attention_norm/bias", (40,), "x"),
-            ("ln_2.weight", (40,), "pre_mlp_norm/scale", (40,), "x"),
-            ("ln_2.bias", (40,), "pre_mlp_norm/bias", (40,), "x"),
-            ("attn.c_attn.weight", (40, 120), "attention/qkv/kernel", (40, 120), "x"),
-            ("attn.c_attn.bias", (120,), "attention/qkv/bias", (120,), "x"),
-            ("attn.c_proj.weight", (40, 40), "attention/out/kernel", (40, 40), "x"),
-            ("attn.c_proj.bias", (40,), "attention/out/bias", (40,), "x"),
-            ("mlp.c_fc.weight", (40, 160), "mlp/fc1/kernel", (40, 160), "x"),
-            ("mlp.c_fc.bias", (160,), "mlp/fc1/bias", (160,), "x"),
-            ("mlp.c_proj.weight", (160, 40), "mlp/fc2/kernel", (160, 40), "x"),
-            ("mlp.c_proj.bias", (40,), "mlp/fc2/bias", (40,), "x"),
-        ),
-    ),
-]
-
 
 def _t5(source: str) -> list[Row]:
     """T5 1.1 as T5X has it, from the names of another library; all layers are as the first."""
@@ -195,7 +170,6 @@ VIT_FLAX = [
 
 MODELS = {
     "Llama, Meta and Hugging Face": META_LLAMA,
-    "GPT-2, Hugging Face and Flax": GPT2_FLAX,
     "T5, Hugging Face and T5X": _t5("hugging_face"),
     "T5, Mesh TensorFlow and T5X": _t5("mesh"),
     "BERT, Hugging Face and TensorFlow": BERT_TENSORFLOW,

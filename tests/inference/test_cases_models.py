@@ -122,11 +122,11 @@ def test_gpt_oss(model: GptOss) -> None:
 @pytest.mark.slow("infers from whole models")
 @pytest.mark.parametrize(("layers", "embed", "heads"), [(5, 24, 3), (4, 16, 4)])
 def test_gpt_2(layers: int, embed: int, heads: int) -> None:
-    """By hand: embeddings, the last norm (2), norms (2), fused (2), out (2), mlp (1)."""
+    """By hand: embedding, norms (2), fused (2), out (2), mlp (1)."""
     theirs = gpt2(layers, embed)
     ours = gpt2_in_heads(theirs, layers, embed, heads)
-    assert_found(theirs, ours, 9)
-    assert_found(ours, theirs, 9)
+    assert_found(theirs, ours, 8)
+    assert_found(ours, theirs, 8)
 
 
 @pytest.mark.parametrize("kv_heads", [1, 2, 3, 6])

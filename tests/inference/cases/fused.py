@@ -7,58 +7,41 @@ from tests.recipes.decoder_layouts import Decoder
 Arrays = dict[str, np.ndarray]
 
 
-def gpt2(layers: int, embed: int, vocab: int = 50, places: int = 16) -> Arrays:
+def gpt2(layers: int, embed: int) -> Arrays:
     """As OpenAI and Hugging Face store it: `Conv1D`, whose kernels are (in, out)."""
     random = np.random.default_rng(2)
 
     def normal(*shape: int) -> np.ndarray:
         return random.standard_normal(shape).astype(np.float32)
 
-    arrays = {"wte.weight": normal(vocab, embed), "wpe.weight": normal(places, embed)}
-    arrays |= {"ln_f.weight": normal(embed), "ln_f.bias": normal(embed)}
+    arrays = {"wte.weight": normal(50, embed)}
     for i in range(layers):
-        for norm in ("ln_1", "ln_2"):
-            arrays[f"h.{i}.{norm}.weight"], arrays[f"h.{i}.{norm}.bias"] = normal(embed), normal(embed)
-        for name, size, out in (
-            ("attn.c_attn", embed, 3 * embed),
-            ("attn.c_proj", embed, embed),
-            ("mlp.c_fc", embed, 4 * embed),
-            ("mlp.c_proj", 4 * embed, embed),
-        ):
-            arrays[f"h.{i}.{name}.weight"], arrays[f"h.{i}.{name}.bias"] = normal(size, out), normal(out)
+        arrays |= {f"h.{i}.ln_1.{name}": normal(embed) for name in ("weight", "bias")}
+        for name, out in (("attn.c_attn", 3 * embed), ("attn.c_proj", embed), ("mlp.c_fc", 4 * embed)):
+            arrays[f"h.{i}.{name}.weight"], arrays[f"h.{i}.{name}.bias"] = normal(embed, out), normal(out)
     return arrays
 
 
 def gpt2_in_heads(source: Arrays, layers: int, embed: int, heads: int) -> Arrays:
     """With three kernels (embed, heads, head_dim) for query, key and value."""
     dim = embed // heads
-    leaves = {
-        "params/wte/embedding": source["wte.weight"],
-        "params/wpe/embedding": source["wpe.weight"],
-        "params/ln_f/scale": source["ln_f.weight"],
-        "params/ln_f/bias": source["ln_f.bias"],
-    }
+    leaves = {"params/wte/embedding": source["wte.weight"]}
     for i in range(layers):
-        theirs = {key.removeprefix(f"h.{i}."): array for key, array in source.items()}
-        ours: Arrays = {}
-        for norm in ("ln_1", "ln_2"):
-            ours[f"{norm}/scale"], ours[f"{norm}/bias"] = theirs[f"{norm}.weight"], theirs[f"{norm}.bias"]
+        theirs, ours = f"h.{i}.attn", f"params/h_{i}/attn"
+        leaves[f"params/h_{i}/ln_1/scale"] = source[f"h.{i}.ln_1.weight"]
+        leaves[f"params/h_{i}/ln_1/bias"] = source[f"h.{i}.ln_1.bias"]
+        leaves[f"params/h_{i}/mlp/fc_in/kernel"] = source[f"h.{i}.mlp.c_fc.weight"]
+        leaves[f"params/h_{i}/mlp/fc_in/bias"] = source[f"h.{i}.mlp.c_fc.bias"]
         for third, name in enumerate(("query", "key", "value")):
             kernel = np.empty((embed, heads, dim), np.float32)
             bias = np.empty((heads, dim), np.float32)
             for head in range(heads):
                 start = third * embed + head * dim
-                kernel[:, head] = theirs["attn.c_attn.weight"][:, start : start + dim]
-                bias[head] = theirs["attn.c_attn.bias"][start : start + dim]
-            ours[f"attn/{name}/kernel"], ours[f"attn/{name}/bias"] = kernel, bias
-        ours["attn/out/kernel"] = theirs["attn.c_proj.weight"].reshape(heads, dim, embed)
-        ours["attn/out/bias"] = theirs["attn.c_proj.bias"]
-        for name, of in (("fc_in", "mlp.c_fc"), ("fc_out", "mlp.c_proj")):
-            ours[f"mlp/{name}/kernel"], ours[f"mlp/{name}/bias"] = (
-                theirs[f"{of}.weight"],
-                theirs[f"{of}.bias"],
-            )
-        leaves |= {f"params/h_{i}/{name}": array for name, array in ours.items()}
+                kernel[:, head] = source[f"{theirs}.c_attn.weight"][:, start : start + dim]
+                bias[head] = source[f"{theirs}.c_attn.bias"][start : start + dim]
+            leaves[f"{ours}/{name}/kernel"], leaves[f"{ours}/{name}/bias"] = kernel, bias
+        leaves[f"{ours}/out/kernel"] = source[f"{theirs}.c_proj.weight"].reshape(heads, dim, embed)
+        leaves[f"{ours}/out/bias"] = source[f"{theirs}.c_proj.bias"]
     return leaves
 
 
