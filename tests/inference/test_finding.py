@@ -6,7 +6,6 @@ import pytest
 
 from ckpt_surgery.inference.expressions.formations import ConflictEntry, Evidence, Findings, Shared, Value
 from ckpt_surgery.inference.finding import infer_findings
-from ckpt_surgery.inference.values.by_values import resemblance
 from ckpt_surgery.inference.values.reading import Side
 from tests.inference.two_sides import Arrays, computed, normal, side, sides
 from tests.support.comparing import same
@@ -96,14 +95,6 @@ def test_everything_is_in_the_order_of_the_target() -> None:
     result = known({"a": A, "b": B, "c": C}, {"c": C, "a": A, "b": B})
     assert [one.target for one in result.formations] == ["c", "a", "b"]
     assert (result.source_keys, result.target_keys) == (("a", "b", "c"), ("c", "a", "b"))
-
-
-@pytest.mark.parametrize(
-    ("one", "other", "wanted"),
-    [("a/b", "a/b", 1.0), ("a/b", "b/a", 0.99), ("a.b.c", "a/b", 0.66), ("a", "b", 0.0)],
-)
-def test_resemblance(one: str, other: str, wanted: float) -> None:
-    assert resemblance(one, other) == pytest.approx(wanted)
 
 
 def test_values_against_names_are_told_across_formats() -> None:
