@@ -51,8 +51,6 @@ from ckpt_surgery.storage.views import forget
 from ckpt_surgery.system.progress_bars import reported
 from ckpt_surgery.system.resources import default_memory
 
-WRONG = "the values disagree: "
-"""Prefix of the reason for leaves whose proof failed."""
 UNBOUNDED = 1 << 60
 """Memory budget, in bytes, with which no plan has to be cut."""
 MOST_ROUNDS = 3
@@ -376,7 +374,7 @@ def _without_refuted(findings: Findings, wrong: Mapping[str, str]) -> Findings:
     """Remove refuted formations from the findings."""
     kept = tuple(formation for formation in findings.formations if formation.target not in wrong)
     refuted = [
-        Undecided((formation.target,), f"{WRONG}{wrong[formation.target]}")
+        Undecided((formation.target,), f"the values disagree: {wrong[formation.target]}")
         for formation in findings.formations
         if formation.target in wrong
     ]

@@ -15,8 +15,6 @@ from ckpt_surgery.language.expressions.regexes import MatchBudget, compile_patte
 from ckpt_surgery.language.expressions.scope import ExpressionError
 from ckpt_surgery.language.one_liners import document_of, in_order, inside_keys, selection_of
 
-_WHOLE_KEY = "The expression has to match the whole key, as in recipes"
-
 
 def recipe_of_selection(
     src: PathLike,
@@ -97,7 +95,8 @@ def check_matched(match: str | None, count: int, searched: Mapping[str, Leaf]) -
     part = matching(searched, wider)
     hint = f"; `{shown(wider)}` matches {len(part):,}." if part else "."
     raise UsageError(
-        f"`match`: `{shown(match)}` matches none of {len(searched):,} keys", hint=f"{_WHOLE_KEY}{hint}"
+        f"`match`: `{shown(match)}` matches none of {len(searched):,} keys",
+        hint=f"The expression has to match the whole key, as in recipes{hint}",
     )
 
 

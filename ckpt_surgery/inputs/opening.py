@@ -206,7 +206,8 @@ def target_leaves(source: Source) -> Mapping[str, Leaf]:
         if leaf.kind is LeafKind.OBJECT and not isinstance(values[text], Wanted)
     ]
     if objects:
-        problems = (Problem(notice.sentence, hint=_REPLACE) for notice in merged(objects))
+        hint = "Put an array there, of JAX or NumPy, or a `jax.ShapeDtypeStruct`; `...` asks for nothing."
+        problems = (Problem(notice.sentence, hint=hint) for notice in merged(objects))
         raise PlanError(*problems, code=Code.TARGET_MISFIT)
     return leaves
 
@@ -217,9 +218,6 @@ def asked_of(source: Source) -> Mapping[str, Asked]:
         return {}
     wanted = ((text, value) for text, value in source.tree.values.items() if isinstance(value, Wanted))
     return {text: value.asked for text, value in wanted if value.asked is not None}
-
-
-_REPLACE = "Put an array there, of JAX or NumPy, or a `jax.ShapeDtypeStruct`; `...` asks for nothing."
 
 
 # --- their files -----------------------------------------------------------------------------------------
