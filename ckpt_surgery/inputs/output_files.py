@@ -147,6 +147,7 @@ def named_in(request: Request) -> tuple[list[CheckpointPath], list[str]]:
         *(CheckpointPath(path) for path in (request.target, request.dst) if isinstance(path, str)),
     ]
     files = [] if request.recipe_path is None else [recipe_path(request.recipe_path)]
+    files += [] if request.config is None else [request.config]
     if isinstance(recipe, LoadedRecipe) and recipe.recipe.hooks is not None:
         files.append(os.path.join(recipe.directory, recipe.recipe.hooks))
     if saved is not None:

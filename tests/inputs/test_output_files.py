@@ -189,7 +189,7 @@ def test_documents_elsewhere_are_written(
     assert after.keys() - before.keys() == made
 
 
-def test_the_packaged_recipe_is_not_replaced(
+def test_neither_the_packaged_recipe_nor_the_given_config_is_replaced(
     place: Path, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     recipes = tmp_path_factory.mktemp("recipes")
@@ -197,6 +197,10 @@ def test_the_packaged_recipe_is_not_replaced(
     monkeypatch.setattr(output_files, "recipe_path", lambda name: str(recipes / "some.yaml"))
     with pytest.raises(UsageError, match=REFUSED):
         ckpt_surgery.plan(place / "copy.yaml", place / "m", out=recipes / "some.yaml")
+    config = {"config": recipes / "c.json", "out": recipes / "c.json"}
+    config["config"].write_text("{}")
+    with pytest.raises(UsageError, match=REFUSED):
+        ckpt_surgery.plan(place / "copy.yaml", place / "m", **config, overwrite=True)
 
 
 # --- how --------------------------------------------------------------------------------------------------
