@@ -108,6 +108,11 @@ def _document(
 # --- models -----------------------------------------------------------------------------------------------
 
 
+def model_paths(config: PathLike) -> tuple[str, ...]:
+    """Find the models that a configuration names. Raises RecipeError for missing ones."""
+    return tuple(_places(read_merge_config(os.fspath(config))).values())
+
+
 def _places(loaded: LoadedConfig) -> dict[str, str]:
     """The path of each model, in the order of the recipe's sources. Raises RecipeError for missing ones."""
     directory = Path(loaded.path).parent

@@ -11,6 +11,7 @@ import ckpt_surgery
 from ckpt_surgery.core.errors import Interrupted, PlanError, RecipeError
 from ckpt_surgery.core.progress import Progress
 from ckpt_surgery.planner.plan import Transfer
+from tests.support.command_line import run
 from tests.support.comparing import assert_same
 from tests.support.libraries import load_npz
 from tests.support.merging import Arrays, arrays, bfloat16, float32, loaded, save_config, save_model
@@ -221,8 +222,11 @@ def test_what_cannot_be_merged_is_refused(
     assert says in message
 
 
-def test_the_configuration_is_not_overwritten(directory: Path) -> None:
+def test_the_configuration_and_the_models_are_not_overwritten(directory: Path) -> None:
     config = save_config(directory / "base/merge.yaml", linear("../math", "../code"))
     with pytest.raises(ckpt_surgery.SurgeryError):
         ckpt_surgery.merge(config, directory / "base", overwrite=True)
     assert config.exists()
+    before = (directory / "math/config.json").read_bytes()
+    assert run("merge", config, directory / "out", "--json", directory / "math/config.json").exit_code == 2
+    assert (directory / "math/config.json").read_bytes() == before

@@ -49,9 +49,11 @@ def merge(
     config and the tokenizer files of the base model, or else of the first model.
     """
     import ckpt_surgery
+    from ckpt_surgery.api.merging import model_paths
     from ckpt_surgery.inputs import output_files
 
-    check_documents([output.json_to, output.report_to, recipe_to], config, (), dst, options)
+    documents = [output.json_to, output.report_to, recipe_to]
+    check_documents(documents, config, model_paths(config), dst, options)
     check_kept(run.overwrite, recipe=recipe_to, page=output.report_to)
     if recipe_to is not None:
         text = ckpt_surgery.merge_recipe(config, seed=seed).to_yaml()
