@@ -4,8 +4,9 @@ Both sides choose their words, their order of axes and their nesting independent
 read as a person reads them. Whatever a seed gives, the truth is known for every leaf.
 """
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -39,6 +40,8 @@ WORDS: Mapping[str, Sequence[str]] = {
     "dec": ("decoder", "dec"),
 }
 """Words for the parts of models."""
+TWINS = {"gen": "net", "disc": "net", "enc": "net", "dec": "net"}
+"""Networks that have the same parts."""
 ALIKE = {"q": "qkvo", "k": "qkvo", "v": "qkvo"}
 
 
@@ -207,9 +210,31 @@ MODELS: Sequence[Model] = (transformer, cnn, mlp, agent, gan, autoencoder)
 class Renamed:
     """A source, the target that it becomes, and the sources of each target leaf."""
 
+    name: str
     source: Mapping[str, np.ndarray]
     target: Mapping[str, np.ndarray]
     sources: Mapping[str, tuple[str, ...]]
+    rules: int = 0
+    """Number of rules that a person writes for it."""
+
+
+def written_rules(here: Convention, there: Convention, leaves: Sequence[Leaf]) -> int:
+    """Number of rules that a person writes: one for all leaves below one parent with the same layout change.
+
+    Modules that are called otherwise are words of one pattern, unless their numbers stand elsewhere; so are
+    two networks, and the trees of an optimizer. Leaves that keep their last word and their layout need no
+    rule of their own within their module.
+    """
+    rules = set()
+    for leaf in leaves:
+        words = [TWINS.get(role, role) for role in leaf.path if isinstance(role, str)]
+        ends = here.last(leaf.kind), there.last(leaf.kind)
+        turned = leaf.kind in ("matrix", "conv") and here.torch != there.torch
+        stacked = "layers" in leaf.path and (here.stacked, there.stacked)
+        depths = [len(re.split("[./]", side.key(leaf, False))) for side in (here, there)]
+        alike = ends[0] == ends[1] and not turned
+        rules.add((*words[:-1], stacked, *depths, "any" if alike else (*ends, turned and leaf.kind)))
+    return len(rules)
 
 
 def renamed(seed: int) -> Renamed:
@@ -221,19 +246,33 @@ def renamed(seed: int) -> Renamed:
     leaves = list(model(random))
     source: dict[str, np.ndarray] = {}
     stacks: dict[str, list[tuple[str, np.ndarray]]] = {}
-    slots = [""]
+    slots = [("", "")]
     if random.random() < 0.3 and not here.torch and not there.torch:
         here.root = there.root = ""
-        slots = ["params/", "opt_state/0/mu/", "opt_state/0/nu/"]
-    for slot in slots:
+        slots = [
+            ("params/", "params/"),
+            ("opt_state/0/mu/", "opt_state/0/mu/"),
+            ("opt_state/0/nu/", "opt_state/0/nu/"),
+        ]
+    for before, behind in slots:
         for leaf in leaves:
-            one = leaf if not slot else Leaf(leaf.path, leaf.kind, _array(random, *leaf.array.shape))
-            key = slot + here.key(one, here.stacked and "layers" in one.path)
-            new_key = slot + there.key(one, there.stacked and "layers" in one.path)
+            one = leaf if not before else Leaf(leaf.path, leaf.kind, _array(random, *leaf.array.shape))
+            key = before + here.key(one, here.stacked and "layers" in one.path)
+            new_key = behind + there.key(one, there.stacked and "layers" in one.path)
             if here.stacked and "layers" in one.path:
                 key += f"@{one.path[1]}"
             source[key] = np.ascontiguousarray(here.laid(one))
             stacks.setdefault(new_key, []).append((key, np.ascontiguousarray(there.laid(one))))
+    joined = _joined(model.__name__, source, stacks, there.stacked)
+    return replace(joined, rules=written_rules(here, there, leaves))
+
+
+def _joined(
+    name: str,
+    source: dict[str, np.ndarray],
+    stacks: Mapping[str, list[tuple[str, np.ndarray]]],
+    stacked: bool,
+) -> Renamed:
     groups: dict[str, list[str]] = {}
     for key in source:
         groups.setdefault(key.split("@")[0], []).append(key)
@@ -245,4 +284,4 @@ def renamed(seed: int) -> Renamed:
     for new_key, each in stacks.items():
         target[new_key] = each[0][1] if len(each) == 1 else np.stack([array for _, array in each])
         sources[new_key] = tuple(dict.fromkeys(key.split("@")[0] for key, _ in each))
-    return Renamed(joined, target, sources)
+    return Renamed(name, joined, target, sources)

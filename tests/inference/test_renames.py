@@ -1,6 +1,7 @@
 """Models in two conventions: names decide nearly all, values decide all, and neither is ever wrong."""
 
 import re
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -46,6 +47,20 @@ def test_names_decide_nine_of_ten_and_are_never_wrong(seeds: range) -> None:
     mistaken = {seed: wrong(cases[seed], one) for seed, one in inferences.items()}
     assert {seed: keys for seed, keys in mistaken.items() if keys and inferences[seed].decided} == {}
     assert sum(one.decided for one in inferences.values()) >= 0.9 * len(cases)
+
+
+@pytest.mark.slow("infers from dozens of random models")
+@pytest.mark.parametrize("values", [False, True], ids=["names", "values"])
+@pytest.mark.parametrize("seeds", [range(18), slow(range(2000, 2120))], ids=["few", "many"])
+def test_drafts_have_at_most_a_fifth_more_rules_than_a_person_writes(seeds: range, values: bool) -> None:
+    written: dict[str, list[tuple[int, int]]] = defaultdict(list)
+    for seed in seeds:
+        case = renamed(seed)
+        inference = infer(nested(case.source), nested(case.target if values else fresh(case.target, seed)))
+        if inference.decided:
+            written[case.name].append((len(inference.draft.rules), case.rules))
+    ratios = {name: sum(d for d, _ in pairs) / sum(w for _, w in pairs) for name, pairs in written.items()}
+    assert all(ratio <= 1.2 for ratio in ratios.values()), ratios
 
 
 def cut(case: Renamed, seed: int) -> Renamed:
