@@ -87,6 +87,7 @@ COMPLETING = (
             f"{OF_COMMANDS}.recipes",
             PLANNING | LOADING | {"ckpt_surgery.language.loading"},
         ),
+        (f"import sys; sys.argv += ['env']; {COMMAND_LINE}", f"{OF_COMMANDS}.env", HEAVY),
         ("from ckpt_surgery import lint", "ckpt_surgery.api.linting", PLANNING),
         ("from ckpt_surgery import schema", "ckpt_surgery.language.schema.fields", PLANNING),
         # People wait for completion with a finger on the key.

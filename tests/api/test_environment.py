@@ -10,7 +10,6 @@ import pytest
 from ckpt_surgery.api.environment import PACKAGES, describe_environment, reported_variables
 from ckpt_surgery.cli.parameters.command import VARIABLES
 from tests.support.command_line import run
-from tests.test_startup import COMMAND_LINE, loaded_by
 
 
 def test_versions_and_sizes() -> None:
@@ -59,7 +58,3 @@ def test_the_command_prints_it_and_its_json() -> None:
     document = json.loads(run("env", "--json", CKPT_SURGERY_MEMORY="8GiB").stdout)
     assert document["variables"]["CKPT_SURGERY_MEMORY"] == "8GiB"
     assert set(document["packages"]) == set(PACKAGES)
-
-
-def test_it_imports_no_library_to_learn_its_version() -> None:
-    assert loaded_by(COMMAND_LINE, "env") == set()
