@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from ckpt_surgery.core.arrays import ArraySpec, Region
 from ckpt_surgery.core.leaves import Leaf
+from ckpt_surgery.inference.expressions.expression_text import keys_and_value
 from ckpt_surgery.inference.expressions.formations import Value
-from ckpt_surgery.inference.expressions.holder_text import written
-from ckpt_surgery.inference.expressions.holders import Holder, laid, of_leaves
 from ckpt_surgery.inference.expressions.layouts import Layout
+from ckpt_surgery.inference.expressions.source_expressions import SourceExpression, laid, of_leaves
 from ckpt_surgery.inference.values.fingerprints import Fingerprint, fingerprints
 from ckpt_surgery.inference.values.reading import Side, evaluated, fingerprints_of, node_of
 from tests.support.leaves import leaf
@@ -73,17 +73,17 @@ def computed(value: Value, arrays: Arrays) -> np.ndarray:
     return evaluated(node, Region.whole(node.spec.shape), side(arrays))
 
 
-def array_of(holder: Holder, arrays: Arrays) -> np.ndarray:
-    """The array of a holder, computed by its expression."""
-    keys, value = written(holder)
+def array_of(expression: SourceExpression, arrays: Arrays) -> np.ndarray:
+    """The array of an expression."""
+    keys, value = keys_and_value(expression)
     array = computed(value, {key: arrays[key] for key in keys})
-    assert array.shape == holder.shape
+    assert array.shape == expression.shape
     return array
 
 
-def text_of(holder: Holder) -> str:
-    """The expression of a holder."""
-    return str(written(holder)[1])
+def text_of(expression: SourceExpression) -> str:
+    """The text of an expression."""
+    return str(keys_and_value(expression)[1])
 
 
 def text_of_layout(layout: Layout, stacked: int = 0) -> str:

@@ -9,11 +9,11 @@ from functools import cached_property
 import numpy as np
 
 from ckpt_surgery.core.arrays import Shape
+from ckpt_surgery.inference.expressions.expression_text import keys_and_value
 from ckpt_surgery.inference.expressions.formations import Evidence, Formation, Value
-from ckpt_surgery.inference.expressions.holder_text import written
-from ckpt_surgery.inference.expressions.holders import cast, laid, member, of_leaves
 from ckpt_surgery.inference.expressions.layouts import Layout
 from ckpt_surgery.inference.expressions.possible_layouts import layouts, plausible
+from ckpt_surgery.inference.expressions.source_expressions import cast, laid, member, of_leaves
 from ckpt_surgery.inference.keys.concepts import counted
 from ckpt_surgery.inference.keys.grids import Grid, Numbers
 from ckpt_surgery.inference.values.pieces import Window
@@ -78,7 +78,7 @@ class Match:
             array = laid(layout, array)
         if self.target.dtype is not None and self.source.dtype != self.target.dtype:
             array = cast(array, self.target.dtype)
-        return written(array)[1]
+        return keys_and_value(array)[1]
 
 
 def matches(source: Grid, target: Grid) -> tuple[Match, ...]:

@@ -18,9 +18,17 @@ from ckpt_surgery.core.selections import whole
 from ckpt_surgery.functions.arrays import Apply, Node, Read, inputs_first, reads
 from ckpt_surgery.functions.indexing import Index
 from ckpt_surgery.functions.layout import Reshape
-from ckpt_surgery.inference.expressions import holders
+from ckpt_surgery.inference.expressions.expression_text import formation
 from ckpt_surgery.inference.expressions.formations import Evidence, Findings, Formation, X
-from ckpt_surgery.inference.expressions.holder_text import formation
+from ckpt_surgery.inference.expressions.source_expressions import (
+    MOST_STEPS,
+    concatenated,
+    cut,
+    joined,
+    of_leaves,
+    rows,
+    scales,
+)
 from ckpt_surgery.inference.undoing.undoing import NOT_ALL, Held, Lost, as_dtype, undo_function
 from ckpt_surgery.language.hooks import HookCall
 from ckpt_surgery.planner.entries import HAS_ARRAY
@@ -110,7 +118,7 @@ class _Backwards:
             if value.leaf.kind not in HAS_ARRAY:
                 return
         spec = value.spec
-        held = Held(Region.whole(spec.shape), holders.of_leaves([key], (), spec.shape), spec.dtype, number)
+        held = Held(Region.whole(spec.shape), of_leaves([key], (), spec.shape), spec.dtype, number)
         self._add(self._nodes.node(value), held)
 
     def _add(self, node: Node, held: Held) -> None:
@@ -129,8 +137,8 @@ class _Backwards:
 
     def _undo(self, node: Apply, held: Held) -> None:
         regions = undo_function(node, held)
-        if any(part.holder.depth > holders.MOST_STEPS for _, part in regions):
-            raise Lost(f"undoing it takes more than {holders.MOST_STEPS} functions")
+        if any(part.expression.depth > MOST_STEPS for _, part in regions):
+            raise Lost(f"undoing it takes more than {MOST_STEPS} functions")
         for number, part in regions:
             self._add(node.inputs[number], part)
 
@@ -145,8 +153,8 @@ class _Backwards:
         spec = read.spec
         regions = merged(spec.shape, spec.dtype, self._held.get(id(read), []))
         if len(regions) == 1 and regions[0].region == Region.whole(spec.shape):
-            holder = as_dtype(regions[0], spec.dtype).holder
-            return formation(key, holder, Evidence.RECIPE, IN_RANGE if holders.scales(holder) else "")
+            expression = as_dtype(regions[0], spec.dtype).expression
+            return formation(key, expression, Evidence.RECIPE, IN_RANGE if scales(expression) else "")
         if (source, key) in self._lost:
             return self._lost[source, key]
         gaps = missing(spec.shape, regions)
@@ -277,21 +285,21 @@ def _chained(group: Sequence[Held], axis: int, dtype: DType) -> Iterator[Held]:
 def _from(held: Held, axis: int, start: int) -> Held:
     """The part of a region from an index on."""
     origin, shape = held.region.starts, held.region.shape
-    inner = holders.rows(shape, axis, start - origin[axis], shape[axis])
-    return held.of(inner.moved(origin), holders.cut(inner, held.holder))
+    inner = rows(shape, axis, start - origin[axis], shape[axis])
+    return held.of(inner.moved(origin), cut(inner, held.expression))
 
 
 def _joined(chain: Sequence[Held], axis: int, dtype: DType) -> Held:
     """Join a chain of adjacent regions along an axis."""
     if len(chain) == 1:
         return chain[0]
-    join = holders.concatenated
+    join = concatenated
     if len({held.dtype for held in chain}) > 1:
-        chain, join = [as_dtype(held, dtype) for held in chain], holders.joined
+        chain, join = [as_dtype(held, dtype) for held in chain], joined
     first, last = chain[0].region, chain[-1].region
     stops = tuple(last.stops[i] if i == axis else n for i, n in enumerate(first.stops))
-    holder = join([held.holder for held in chain], axis)
-    return Held(Region(first.starts, stops), holder, chain[0].dtype, min(held.first for held in chain))
+    expression = join([held.expression for held in chain], axis)
+    return Held(Region(first.starts, stops), expression, chain[0].dtype, min(held.first for held in chain))
 
 
 def missing(shape: Shape, helds: Sequence[Held]) -> str:

@@ -27,9 +27,10 @@ from ckpt_surgery.functions.nonfinite import AllowNonfinite
 from ckpt_surgery.functions.operators import Binary, Unary
 from ckpt_surgery.functions.quantization import Quantize
 from ckpt_surgery.functions.sizes import axis_of
-from ckpt_surgery.inference.expressions.holders import (
+from ckpt_surgery.inference.expressions.layouts import reshaping, restricted, transposing
+from ckpt_surgery.inference.expressions.source_expressions import (
     INNER,
-    Holder,
+    SourceExpression,
     called,
     cast,
     cut,
@@ -39,7 +40,6 @@ from ckpt_surgery.inference.expressions.holders import (
     rows,
     squeezed,
 )
-from ckpt_surgery.inference.expressions.layouts import reshaping, restricted, transposing
 
 NOT_ALL = "no output holds all of it"
 MOST_LISTED = 1000
@@ -55,16 +55,16 @@ class Held:
     """A region of an array, as an expression over outputs."""
 
     region: Region
-    holder: Holder
+    expression: SourceExpression
     """Expression that gives an array of the region's shape."""
     dtype: DType
-    """Dtype of the holder. If the array has another, the values are the same, none of them rounded."""
+    """Dtype of the expression. If the array has another, the values are the same, none of them rounded."""
     first: int
-    """Number of the first output that the holder needs."""
+    """Number of the first output that the expression needs."""
 
-    def of(self, region: Region, holder: Holder) -> "Held":
+    def of(self, region: Region, expression: SourceExpression) -> "Held":
         """The same output and dtype for a region of another array."""
-        return Held(region, holder, self.dtype, self.first)
+        return Held(region, expression, self.dtype, self.first)
 
 
 Undone = Iterator[tuple[int, Held]]
@@ -89,18 +89,18 @@ def _lost(node: Apply) -> Lost:
 
 
 def as_dtype(held: Held, dtype: DType) -> Held:
-    """Cast the holder to another dtype, which has all of its values."""
+    """Cast the expression to another dtype, which has all of its values."""
     if held.dtype == dtype:
         return held
-    return Held(held.region, cast(held.holder, dtype), dtype, held.first)
+    return Held(held.region, cast(held.expression, dtype), dtype, held.first)
 
 
 def _empty(held: Held, shape: Shape) -> Held:
     """An array without elements, held whole."""
-    holder = held.holder
-    if holder.shape != shape:
-        holder = reshaped(holder, shape)
-    return held.of(Region.whole(shape), holder)
+    expression = held.expression
+    if expression.shape != shape:
+        expression = reshaped(expression, shape)
+    return held.of(Region.whole(shape), expression)
 
 
 # --- layout -----------------------------------------------------------------------------------------------
@@ -114,9 +114,9 @@ def _layout(function: Reshape | Transpose, node: Apply, held: Held) -> Undone:
     before = None if layout is None else restricted(layout, held.region)
     if before is not None:
         region, layout = before
-        yield 0, held.of(region, laid(layout.inverse(), held.holder))
+        yield 0, held.of(region, laid(layout.inverse(), held.expression))
     elif held.region == Region.whole(node.spec.shape):
-        yield 0, held.of(Region.whole(shape), reshaped(held.holder, shape))
+        yield 0, held.of(Region.whole(shape), reshaped(held.expression, shape))
     else:
         raise Lost(NOT_ALL)
 
@@ -129,39 +129,39 @@ def _choice(function: Index | Take | Copies, node: Apply, held: Held) -> Undone:
     before = None if layout is None else restricted(layout, held.region)
     assert before is not None, "only axes of length 1 come and go"
     region, moved = before
-    holder = laid(moved.inverse(), held.holder)
+    expression = laid(moved.inverse(), held.expression)
     starts, stops = [], []
     for axis, picked in enumerate(chosen):
         part = picked[region.starts[axis] : region.stops[axis]]
         indices = as_array(part)
         low, high = int(indices.min()), int(indices.max()) + 1
-        holder = _in_order(indices - low, high - low, axis, holder)
+        expression = _in_order(indices - low, high - low, axis, expression)
         starts.append(low)
         stops.append(high)
-    yield 0, held.of(Region(tuple(starts), tuple(stops)), holder)
+    yield 0, held.of(Region(tuple(starts), tuple(stops)), expression)
 
 
-def _in_order(indices: np.ndarray, length: int, axis: int, holder: Holder) -> Holder:
+def _in_order(indices: np.ndarray, length: int, axis: int, expression: SourceExpression) -> SourceExpression:
     """An array with the elements 0 to `length` - 1 along an axis, of one that has them at `indices`."""
     if len(indices) == length and np.array_equal(indices, np.arange(length)):
-        return holder
+        return expression
     distinct, first = np.unique(indices, return_index=True)
     if len(distinct) < length:
         raise Lost(NOT_ALL)
-    shape = holder.shape
+    shape = expression.shape
     out = (*shape[:axis], length, *shape[axis + 1 :])
     place = axis - len(shape)
     step = int(first[1] - first[0]) if length > 1 else 1
     if len(indices) == length and step == -1 and np.array_equal(first, first[0] - np.arange(length)):
-        return called(f"flip({INNER}, axis={place})", holder, out)
+        return called(f"flip({INNER}, axis={place})", expression, out)
     if step > 0 and np.array_equal(first, first[0] + step * np.arange(length)):
         if step == 1 or length == 1:
-            return cut(rows(shape, axis, int(first[0]), int(first[0]) + length), holder)
+            return cut(rows(shape, axis, int(first[0]), int(first[0]) + length), expression)
         after = ", :" * (-place - 1)
-        return called(f"{INNER}[..., {int(first[0]) or ''}::{step}{after}]", holder, out)
+        return called(f"{INNER}[..., {int(first[0]) or ''}::{step}{after}]", expression, out)
     if length > MOST_LISTED:
         raise Lost(f"the order of its elements takes {length:,} numbers")
-    return called(f"take({INNER}, {first.tolist()}, axis={place})", holder, out)
+    return called(f"take({INNER}, {first.tolist()}, axis={place})", expression, out)
 
 
 def _pad(function: Pad, node: Apply, held: Held) -> Undone:
@@ -171,9 +171,9 @@ def _pad(function: Pad, node: Apply, held: Held) -> Undone:
         yield 0, held.of(inside, _cut(held, inside))
 
 
-def _cut(held: Held, region: Region) -> Holder:
-    """The holder of a region inside the held one."""
-    return cut(region.relative_to(held.region.starts), held.holder)
+def _cut(held: Held, region: Region) -> SourceExpression:
+    """The expression of a region inside the held one."""
+    return cut(region.relative_to(held.region.starts), held.expression)
 
 
 def _stack(function: Stack, node: Apply, held: Held) -> Undone:
@@ -183,7 +183,7 @@ def _stack(function: Stack, node: Apply, held: Held) -> Undone:
     for place, number in function.by_place(len(node.inputs)).items():
         if region.starts[axis] <= place < region.stops[axis]:
             at = place - region.starts[axis]
-            part = cut(rows(region.shape, axis, at, at + 1), held.holder)
+            part = cut(rows(region.shape, axis, at, at + 1), held.expression)
             yield number, held.of(rest, squeezed(part, axis))
 
 
@@ -202,7 +202,7 @@ def _concat(function: Concat, node: Apply, held: Held) -> Undone:
             yield number, held.of(common.relative_to(here.starts), _cut(held, common))
         elif child.spec.size == 0:
             nothing = rows(held.region.shape, axis, 0, 0)
-            yield number, held.of(Region.whole(shape), cut(nothing, held.holder))
+            yield number, held.of(Region.whole(shape), cut(nothing, held.expression))
         begin += shape[axis]
 
 
@@ -243,12 +243,12 @@ def _bitcast(function: Bitcast, node: Apply, held: Held) -> Undone:
     text = f"bitcast({INNER}, '{child.dtype.name}')"
     held = as_dtype(held, old.dtype)
     if child.dtype.itemsize == old.dtype.itemsize:
-        yield 0, Held(held.region, mapped(text, held.holder), child.dtype, held.first)
+        yield 0, Held(held.region, mapped(text, held.expression), child.dtype, held.first)
         return
     if held.region.starts[-1] != 0 or held.region.stops[-1] != old.shape[-1]:
         raise Lost(NOT_ALL)
     region = Region(held.region.starts, (*held.region.stops[:-1], child.shape[-1]))
-    yield 0, Held(region, called(text, held.holder, region.shape), child.dtype, held.first)
+    yield 0, Held(region, called(text, held.expression, region.shape), child.dtype, held.first)
 
 
 # --- arithmetic -------------------------------------------------------------------------------------------
@@ -268,7 +268,7 @@ def _binary(function: Binary, node: Apply, held: Held) -> Undone:
     if kind(held.dtype) != kind(child):
         held = as_dtype(held, child)
     if text != INNER:
-        held = held.of(held.region, mapped(text, held.holder, operator=True))
+        held = held.of(held.region, mapped(text, held.expression, operator=True))
     yield 0, held
 
 
@@ -304,7 +304,7 @@ def _shown(number: int) -> str:
 def _unary(function: Unary, node: Apply, held: Held) -> Undone:
     if function.op != "neg":
         raise _lost(node)
-    yield 0, held.of(held.region, mapped(f"-{INNER}", held.holder, operator=True))
+    yield 0, held.of(held.region, mapped(f"-{INNER}", held.expression, operator=True))
 
 
 _UNDO: Mapping[type, Callable[[Any, Apply, Held], Undone]] = {

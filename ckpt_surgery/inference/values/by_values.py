@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
+from ckpt_surgery.inference.expressions.expression_text import formation
 from ckpt_surgery.inference.expressions.formations import Evidence, Formation
-from ckpt_surgery.inference.expressions.holder_text import formation
-from ckpt_surgery.inference.expressions.holders import (
+from ckpt_surgery.inference.expressions.source_expressions import (
     INNER,
-    Holder,
+    SourceExpression,
     after,
     called,
     cast,
@@ -284,7 +284,7 @@ class _ValueSearch:
     def _evidence(self) -> Evidence:
         return Evidence.ARITHMETIC if self.operation else Evidence.VALUES
 
-    def _sums_of(self, array: Holder) -> Fingerprint:
+    def _sums_of(self, array: SourceExpression) -> Fingerprint:
         """The sums of an expression over the source, as it is after the operation and the cast."""
         return fingerprint_of(after(self.operation, array), self.source, self.dtype)
 
@@ -318,7 +318,7 @@ class _ValueSearch:
         zeros = bool((wanted.fingerprint.axes[axis][stop:] == np.uint64(zero % (1 << 64))).all())
         if (padded and (repeats > 1 or not zeros)) or (len(links) == 1 and not padded):
             return None
-        parts: list[Holder] = []
+        parts: list[SourceExpression] = []
         for window, piece in links:
             rows = replace(window, keep=True).of(wanted.array)
             layouts = layouts_between(piece.marginals, fingerprint_of(rows, self.target, self.dtype))

@@ -20,8 +20,15 @@ from typing import TypeVar
 import numpy as np
 
 from ckpt_surgery.core.arrays import Shape
-from ckpt_surgery.inference.expressions.holders import Holder, cut, laid, of_leaves, rows, squeezed
 from ckpt_surgery.inference.expressions.layouts import reshaping
+from ckpt_surgery.inference.expressions.source_expressions import (
+    SourceExpression,
+    cut,
+    laid,
+    of_leaves,
+    rows,
+    squeezed,
+)
 from ckpt_surgery.inference.keys.grids import Grid, KeyTemplate, Numbers
 from ckpt_surgery.inference.values.fingerprints import Fingerprint, Words, joined
 from ckpt_surgery.inference.values.marginals import Marginals, divisors
@@ -55,7 +62,7 @@ class Window:
         own = (self.repeats,) * (self.repeats > 1) + (self.length,) * (self.length > 1 or self.keep)
         return (*of[: self.axis], *own, *of[self.axis + 1 :])
 
-    def of(self, array: Holder) -> Holder:
+    def of(self, array: SourceExpression) -> SourceExpression:
         """The part of an array."""
         axis, shape = self.axis, array.shape
         if self.repeats > 1:
@@ -78,7 +85,7 @@ class Piece:
     parts: tuple[Fingerprint, ...]
     """The fingerprints of the leaves."""
     window: Window | None = None
-    read: Callable[[Holder], Fingerprint] | None = None
+    read: Callable[[SourceExpression], Fingerprint] | None = None
     """Reads the sums of a window, when they are asked for."""
 
     @property
@@ -97,7 +104,7 @@ class Piece:
         return (*self.lengths, *self.parts[0].shape)
 
     @property
-    def array(self) -> Holder:
+    def array(self) -> SourceExpression:
         """The piece as an expression."""
         stack = of_leaves(self.keys, self.lengths, self.parts[0].shape)
         return stack if self.window is None else self.window.of(stack)
@@ -273,7 +280,7 @@ def _matching(sums: Words, rows: int, known: Words) -> Iterator[tuple[int, int]]
         yield int(start), int(windowed[start])
 
 
-def sliced_pieces(sources: Iterable[Piece], read: Callable[[Holder], Fingerprint]) -> Pieces:
+def sliced_pieces(sources: Iterable[Piece], read: Callable[[SourceExpression], Fingerprint]) -> Pieces:
     """The slices of leaves along each of their axes that is not too long.
 
     A single element proves nothing, and neither do slices that a leaf has twice, as constants do.

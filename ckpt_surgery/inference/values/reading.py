@@ -11,9 +11,9 @@ from ckpt_surgery.core.arrays import Region
 from ckpt_surgery.core.leaves import Leaf, LeafKind, read_block
 from ckpt_surgery.functions.arrays import Array, Node, Read, Series
 from ckpt_surgery.graph.evaluating import evaluate
+from ckpt_surgery.inference.expressions.expression_text import keys_and_value
 from ckpt_surgery.inference.expressions.formations import Value
-from ckpt_surgery.inference.expressions.holder_text import written
-from ckpt_surgery.inference.expressions.holders import Holder
+from ckpt_surgery.inference.expressions.source_expressions import SourceExpression
 from ckpt_surgery.inference.keys.grids import Grid, Siblings, alike, grids, siblings_of
 from ckpt_surgery.inference.values.fingerprints import (
     Fingerprint,
@@ -136,9 +136,9 @@ def fingerprints_of(
     return known
 
 
-def fingerprint_of(holder: Holder, side: Side, dtype: np.dtype[Any]) -> Fingerprint:
+def fingerprint_of(expression: SourceExpression, side: Side, dtype: np.dtype[Any]) -> Fingerprint:
     """The fingerprint of an expression over leaves of one side, after a cast to a dtype."""
-    keys, value = written(holder)
+    keys, value = keys_and_value(expression)
     node = node_of(value, [side.leaves[key] for key in keys])
     spec = node.spec
     wanted = [] if spec.dtype == dtype else least_common([dtype], spec.dtype)

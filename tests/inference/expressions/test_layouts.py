@@ -6,10 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ckpt_surgery.core.arrays import Region
-from ckpt_surgery.inference.expressions.holders import laid, member, of_leaves
 from ckpt_surgery.inference.expressions.layouts import Layout, composed, identity, reshaping, restricted
 from ckpt_surgery.inference.expressions.possible_layouts import MOST
 from ckpt_surgery.inference.expressions.possible_layouts import layouts as layouts_of_shapes
+from ckpt_surgery.inference.expressions.source_expressions import laid, member, of_leaves
 from ckpt_surgery.inference.values.marginals import MOST_LAYOUTS, Marginals, layouts_between
 from tests.inference.two_sides import arranged, array_of, fingerprint, layouts, normal, text_of_layout
 from tests.support.comparing import same

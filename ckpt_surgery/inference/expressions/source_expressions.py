@@ -1,4 +1,4 @@
-"""Holders: expressions over other leaves that give an array, kept in a short form as they grow.
+"""Expressions over other leaves that give an array, kept in a short form as they grow.
 
 Successive layouts become one layout, parts are cut before elements are moved, arithmetic comes last, and a
 stack of arrays that are made alike is one expression over the stack of their leaves.
@@ -47,7 +47,7 @@ class Laid:
     """An array whose elements are put into another order."""
 
     layout: Layout
-    inner: "Holder"
+    inner: "SourceExpression"
     depth: int
 
     @property
@@ -57,11 +57,11 @@ class Laid:
 
 
 @frozen()
-class HeldPart:
+class RegionOf:
     """A region of an array."""
 
     region: Region
-    inner: "Holder"
+    inner: "SourceExpression"
     depth: int
 
     @property
@@ -76,7 +76,7 @@ class Call:
 
     text: str
     """Its text, INNER in it for the array. It names axes from the last one, so that it fits stacks too."""
-    inner: "Holder"
+    inner: "SourceExpression"
     shape: Shape
     depth: int
     elementwise: bool
@@ -91,7 +91,7 @@ class Call:
 class Joined:
     """Arrays one after another along an axis; along a new one if they are `stacked`."""
 
-    parts: tuple["Holder", ...]
+    parts: tuple["SourceExpression", ...]
     axis: int
     stacked: bool
     depth: int
@@ -105,16 +105,16 @@ class Joined:
         return (*first[:axis], sum(part.shape[axis] for part in self.parts), *first[axis + 1 :])
 
 
-Holder = Leaves | Laid | HeldPart | Call | Joined
+SourceExpression = Leaves | Laid | RegionOf | Call | Joined
 
 
-def of_leaves(keys: Sequence[str], lengths: Shape, each: Shape) -> Holder:
+def of_leaves(keys: Sequence[str], lengths: Shape, each: Shape) -> SourceExpression:
     """Leaves stacked along as many first axes as there are `lengths`; without any, the one leaf as it is."""
     leaves = Leaves(tuple(keys), each, bool(lengths))
     return reshaped(leaves, (*lengths, *each)) if lengths else leaves
 
 
-def member(layout: Layout, inner: Holder, place: Sequence[int]) -> Holder:
+def member(layout: Layout, inner: SourceExpression, place: Sequence[int]) -> SourceExpression:
     """Lay an array out and index its first axes by `place`."""
     whole = laid(layout, inner)
     for number in place:
@@ -131,7 +131,7 @@ def rows(shape: Shape, axis: int, start: int, stop: int) -> Region:
     )
 
 
-def laid(layout: Layout, inner: Holder) -> Holder:
+def laid(layout: Layout, inner: SourceExpression) -> SourceExpression:
     """A layout of an array that has no empty axis."""
     if isinstance(inner, Laid):
         both = composed(inner.layout, layout)
@@ -148,7 +148,7 @@ def laid(layout: Layout, inner: Holder) -> Holder:
     return Laid(layout, inner, inner.depth + 1)
 
 
-def _laid_apart(layout: Layout, whole: Joined) -> Holder | None:
+def _laid_apart(layout: Layout, whole: Joined) -> SourceExpression | None:
     """The concatenation of the parts without or with axes of length 1; None for any other layout."""
     if not layout.in_order or max(map(len, (*layout.before, *layout.after))) > 1:
         return None
@@ -163,12 +163,12 @@ def _laid_apart(layout: Layout, whole: Joined) -> Holder | None:
     return concatenated(parts, axis)
 
 
-def cut(region: Region, inner: Holder) -> Holder:
+def cut(region: Region, inner: SourceExpression) -> SourceExpression:
     """A region of an array."""
     if region == Region.whole(inner.shape):
         return inner
     if region.size == 0:
-        return HeldPart(region, inner, inner.depth + 1)
+        return RegionOf(region, inner, inner.depth + 1)
     if isinstance(inner, Call) and inner.elementwise:
         return _mapped(inner, cut(region, inner.inner))
     if isinstance(inner, Laid):
@@ -176,27 +176,27 @@ def cut(region: Region, inner: Holder) -> Holder:
         if before is not None:
             part, layout = before
             return laid(layout, cut(part, inner.inner))
-    if isinstance(inner, HeldPart):
+    if isinstance(inner, RegionOf):
         return cut(region.moved(inner.region.starts), inner.inner)
-    return HeldPart(region, inner, inner.depth + 1)
+    return RegionOf(region, inner, inner.depth + 1)
 
 
-def mapped(text: str, inner: Holder, operator: bool = False) -> Holder:
+def mapped(text: str, inner: SourceExpression, operator: bool = False) -> SourceExpression:
     """An elementwise call of an array."""
     return Call(text, inner, inner.shape, inner.depth + 1, elementwise=True, operator=operator)
 
 
-def after(operation: str, inner: Holder) -> Holder:
+def after(operation: str, inner: SourceExpression) -> SourceExpression:
     """An array after a sum or a product with one number, as it follows an expression; or as it is."""
     return mapped(f"{INNER}{operation}", inner, operator=True) if operation else inner
 
 
-def cast(inner: Holder, dtype: DType) -> Holder:
+def cast(inner: SourceExpression, dtype: DType) -> SourceExpression:
     """An array as another dtype."""
     return mapped(f"cast({INNER}, '{dtype.name}')", inner)
 
 
-def reshaped(inner: Holder, shape: Shape) -> Holder:
+def reshaped(inner: SourceExpression, shape: Shape) -> SourceExpression:
     """An array in another shape, with its elements in the same order."""
     layout = reshaping(inner.shape, shape)
     if layout is not None:
@@ -204,21 +204,21 @@ def reshaped(inner: Holder, shape: Shape) -> Holder:
     return called(f"reshape({INNER}, {shape})", inner, shape, liftable=False)
 
 
-def called(text: str, inner: Holder, shape: Shape, liftable: bool = True) -> Holder:
+def called(text: str, inner: SourceExpression, shape: Shape, liftable: bool = True) -> SourceExpression:
     """A call of an array that gives one of this shape."""
     return Call(text, inner, shape, inner.depth + 1, False, False, liftable)
 
 
-def _mapped(call: Call, inner: Holder) -> Holder:
+def _mapped(call: Call, inner: SourceExpression) -> SourceExpression:
     return mapped(call.text, inner, call.operator)
 
 
-def joined(parts: Sequence[Holder], axis: int, stacked: bool = False) -> Holder:
+def joined(parts: Sequence[SourceExpression], axis: int, stacked: bool = False) -> SourceExpression:
     """Arrays one after another along an axis, whatever they are made of."""
     return Joined(tuple(parts), axis, stacked, 1 + max(part.depth for part in parts))
 
 
-def concatenated(parts: Sequence[Holder], axis: int) -> Holder:
+def concatenated(parts: Sequence[SourceExpression], axis: int) -> SourceExpression:
     """Arrays of one dtype one after another along an axis."""
     if len(parts) == 1:
         return parts[0]
@@ -230,12 +230,12 @@ def concatenated(parts: Sequence[Holder], axis: int) -> Holder:
     return joined(parts, axis)
 
 
-def squeezed(part: Holder, axis: int) -> Holder:
+def squeezed(part: SourceExpression, axis: int) -> SourceExpression:
     """An array without an axis of length 1."""
     return reshaped(part, (*part.shape[:axis], *part.shape[axis + 1 :]))
 
 
-def _stack(parts: Sequence[Holder], axis: int) -> Holder:
+def _stack(parts: Sequence[SourceExpression], axis: int) -> SourceExpression:
     alike = lifted(parts)
     if alike is None:
         return joined(parts, axis, stacked=True)
@@ -244,7 +244,7 @@ def _stack(parts: Sequence[Holder], axis: int) -> Holder:
     return laid(transposing(alike.shape, order), alike)
 
 
-def lifted(parts: Sequence[Holder]) -> Holder | None:
+def lifted(parts: Sequence[SourceExpression]) -> SourceExpression | None:
     """The stack along the first axis of arrays that are made alike; None if they are not.
 
     The expression is written once, over the stacks of their leaves.
@@ -258,7 +258,7 @@ def lifted(parts: Sequence[Holder]) -> Holder | None:
         return of_leaves([key for leaf in leaves for key in leaf.keys], lengths, first.each)
     if isinstance(first, Joined):
         return _lifted_join(parts, first)
-    same = [part for part in parts if isinstance(part, Laid | HeldPart | Call)]
+    same = [part for part in parts if isinstance(part, Laid | RegionOf | Call)]
     if len(same) < count or len({_form(part) for part in same}) > 1:
         return None
     inner = lifted([part.inner for part in same])
@@ -266,7 +266,7 @@ def lifted(parts: Sequence[Holder]) -> Holder | None:
         return None
     if isinstance(first, Laid):
         return laid(stacked(first.layout, count), inner)
-    if isinstance(first, HeldPart):
+    if isinstance(first, RegionOf):
         region = Region((0, *first.region.starts), (count, *first.region.stops))
         return cut(region, inner)
     if not first.liftable:
@@ -274,14 +274,14 @@ def lifted(parts: Sequence[Holder]) -> Holder | None:
     return Call(first.text, inner, (count, *first.shape), inner.depth + 1, first.elementwise, first.operator)
 
 
-def _form(holder: Laid | HeldPart | Call) -> object:
+def _form(array: Laid | RegionOf | Call) -> object:
     """Form that arrays which are made alike share, apart from their inner array."""
-    if isinstance(holder, Laid):
-        return holder.layout
-    return holder.region if isinstance(holder, HeldPart) else (holder.text, holder.shape)
+    if isinstance(array, Laid):
+        return array.layout
+    return array.region if isinstance(array, RegionOf) else (array.text, array.shape)
 
 
-def _lifted_join(parts: Sequence[Holder], first: Joined) -> Holder | None:
+def _lifted_join(parts: Sequence[SourceExpression], first: Joined) -> SourceExpression | None:
     joins = [part for part in parts if isinstance(part, Joined)]
     forms = {(join.axis, join.stacked, len(join.parts)) for join in joins}
     if len(joins) < len(parts) or len(forms) > 1:
@@ -301,19 +301,19 @@ def _lifted_join(parts: Sequence[Holder], first: Joined) -> Holder | None:
     return joined(stacks, axis + 1, first.stacked)
 
 
-def leaves_of(holder: Holder) -> list[Leaves]:
-    """The leaves, and stacks of leaves, that a holder is made of, in the order of its text."""
-    if isinstance(holder, Leaves):
-        return [holder]
-    if isinstance(holder, Joined):
-        return list(itertools.chain.from_iterable(map(leaves_of, holder.parts)))
-    return leaves_of(holder.inner)
+def leaves_of(array: SourceExpression) -> list[Leaves]:
+    """The leaves, and stacks of leaves, that an expression is made of, in the order of its text."""
+    if isinstance(array, Leaves):
+        return [array]
+    if isinstance(array, Joined):
+        return list(itertools.chain.from_iterable(map(leaves_of, array.parts)))
+    return leaves_of(array.inner)
 
 
-def scales(holder: Holder) -> bool:
+def scales(array: SourceExpression) -> bool:
     """True if floats are multiplied or divided, which is exact only as long as they stay in their range."""
-    if isinstance(holder, Joined):
-        return any(map(scales, holder.parts))
-    if isinstance(holder, Call) and holder.operator and (" / " in holder.text or " * " in holder.text):
+    if isinstance(array, Joined):
+        return any(map(scales, array.parts))
+    if isinstance(array, Call) and array.operator and (" / " in array.text or " * " in array.text):
         return True
-    return not isinstance(holder, Leaves) and scales(holder.inner)
+    return not isinstance(array, Leaves) and scales(array.inner)

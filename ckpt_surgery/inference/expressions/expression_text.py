@@ -1,4 +1,4 @@
-"""Holders as expressions of the recipe language, in the shortest words: `x.T`, `stack(xs)[:, 1]`."""
+"""Expressions as expressions of the recipe language, in the shortest words: `x.T`, `stack(xs)[:, 1]`."""
 
 import re
 import string
@@ -6,18 +6,18 @@ from collections.abc import Mapping, Sequence
 
 from ckpt_surgery.core.arrays import Region
 from ckpt_surgery.inference.expressions.formations import Evidence, Formation, Value
-from ckpt_surgery.inference.expressions.holders import (
+from ckpt_surgery.inference.expressions.layouts import Groups, Layout, is_identity
+from ckpt_surgery.inference.expressions.source_expressions import (
     INNER,
     Call,
-    HeldPart,
-    Holder,
     Joined,
     Laid,
     Leaves,
+    RegionOf,
+    SourceExpression,
     leaves_of,
     rows,
 )
-from ckpt_surgery.inference.expressions.layouts import Groups, Layout, is_identity
 
 _FUNCTION = re.compile(r"\w+\(")
 """Start of a call's text that is neither an operator nor a subscript."""
@@ -29,37 +29,37 @@ _STACKED = "letpxo"
 """Names of the digits of the axis of a stack: layers, experts."""
 
 
-def formation(target: str, holder: Holder, evidence: Evidence, why: str = "") -> Formation:
-    """The formation of a leaf of the target from a holder."""
-    return Formation(target, *written(holder), evidence, why)
+def formation(target: str, array: SourceExpression, evidence: Evidence, why: str = "") -> Formation:
+    """The formation of a leaf of the target from an expression."""
+    return Formation(target, *keys_and_value(array), evidence, why)
 
 
-def written(holder: Holder) -> tuple[tuple[str, ...], Value]:
-    """The keys of the leaves that a holder is made of, in the order of `xs`, and its expression."""
-    stacks = leaves_of(holder)
+def keys_and_value(array: SourceExpression) -> tuple[tuple[str, ...], Value]:
+    """The keys of the leaves in an expression, in the order of `xs`, and its text with holes."""
+    stacks = leaves_of(array)
     keys = [key for leaves in stacks for key in leaves.keys]
     sources = tuple(dict.fromkeys(keys))
-    listed = len(sources) == len(keys) and (len(stacks) == 1 or _is_plain_list(holder))
+    listed = len(sources) == len(keys) and (len(stacks) == 1 or _is_plain_list(array))
     single = len(sources) == 1
     names = {key: "x" if single else f"xs[{number}]" for number, key in enumerate(sources)}
     writer = _Writer(names, listed)
-    text = writer.text(holder)
+    text = writer.text(array)
     return sources, Value(text, tuple(writer.numbers), tuple(writer.ends))
 
 
-def _is_plain_list(holder: Holder) -> bool:
+def _is_plain_list(array: SourceExpression) -> bool:
     """True if all leaves are the parts of one list, as they are."""
-    while not isinstance(holder, Joined | Leaves):
-        holder = holder.inner
-    return isinstance(holder, Joined) and _are_leaves(holder.parts)
+    while not isinstance(array, Joined | Leaves):
+        array = array.inner
+    return isinstance(array, Joined) and _are_leaves(array.parts)
 
 
-def _are_leaves(parts: Sequence[Holder]) -> bool:
+def _are_leaves(parts: Sequence[SourceExpression]) -> bool:
     return all(isinstance(part, Leaves) and not part.stacked for part in parts)
 
 
-def _is_stack(holder: Holder) -> bool:
-    return isinstance(holder, Leaves) and holder.stacked
+def _is_stack(array: SourceExpression) -> bool:
+    return isinstance(array, Leaves) and array.stacked
 
 
 class _Writer:
@@ -72,16 +72,16 @@ class _Writer:
         self.ends: list[int | None] = []
         """The number with which each hole may be left empty."""
 
-    def text(self, holder: Holder) -> str:
-        if isinstance(holder, Leaves):
-            return f"stack({self._list(holder.keys)})" if holder.stacked else self._names[holder.keys[0]]
-        if isinstance(holder, Laid):
-            return self._laid(holder.layout, holder.inner)
-        if isinstance(holder, HeldPart):
-            return self._part(holder, [])
-        if isinstance(holder, Call):
-            return self._call(holder)
-        return self._joined(holder)
+    def text(self, array: SourceExpression) -> str:
+        if isinstance(array, Leaves):
+            return f"stack({self._list(array.keys)})" if array.stacked else self._names[array.keys[0]]
+        if isinstance(array, Laid):
+            return self._laid(array.layout, array.inner)
+        if isinstance(array, RegionOf):
+            return self._part(array, [])
+        if isinstance(array, Call):
+            return self._call(array)
+        return self._joined(array)
 
     def _list(self, keys: Sequence[str]) -> str:
         """A list of leaves: all of them, neighbours, or one by one."""
@@ -100,7 +100,7 @@ class _Writer:
 
     # --- subscripts, calls, lists
 
-    def _part(self, part: HeldPart, single: Sequence[int]) -> str:
+    def _part(self, part: RegionOf, single: Sequence[int]) -> str:
         """A subscript; the axes `single` are left out."""
         inner = self._atom(part.inner)
         items = [self._item(part.region, axis, n, axis in single) for axis, n in enumerate(part.inner.shape)]
@@ -118,10 +118,10 @@ class _Writer:
         inner = self.text(call.inner) if _FUNCTION.match(call.text) else self._atom(call.inner)
         return call.text.replace(INNER, inner)
 
-    def _atom(self, holder: Holder) -> str:
+    def _atom(self, array: SourceExpression) -> str:
         """The text, in parentheses where an operator or a subscript next to it would split it."""
-        text = self.text(holder)
-        return f"({text})" if isinstance(holder, Call) and holder.operator else text
+        text = self.text(array)
+        return f"({text})" if isinstance(array, Call) and array.operator else text
 
     def _joined(self, joined: Joined) -> str:
         whole = self._listed and _are_leaves(joined.parts)
@@ -131,12 +131,12 @@ class _Writer:
 
     # --- layouts
 
-    def _laid(self, layout: Layout, inner: Holder) -> str:
-        if isinstance(inner, HeldPart):
+    def _laid(self, layout: Layout, inner: SourceExpression) -> str:
+        if isinstance(inner, RegionOf):
             return self._laid_part(layout, inner)
         return self._expression(layout, self.text(inner), _is_stack(inner), of_list=_is_stack(inner))
 
-    def _laid_part(self, layout: Layout, part: HeldPart) -> str:
+    def _laid_part(self, layout: Layout, part: RegionOf) -> str:
         """The text for a layout of a subscript; axes of which one index is left are dropped."""
         lengths = zip(part.shape, part.inner.shape, strict=True)
         single = [axis for axis, (length, of) in enumerate(lengths) if length == 1 < of]
@@ -145,7 +145,7 @@ class _Writer:
         rest = Layout(layout.lengths, before, layout.after)
         return self._expression(rest, text, _is_stack(part.inner), of_list=False)
 
-    def _every_other(self, part: HeldPart, single: Sequence[int]) -> str | None:
+    def _every_other(self, part: RegionOf, single: Sequence[int]) -> str | None:
         """Every second row, or every third one: one index of an axis that is half of one cut in two."""
         if len(single) != 1 or not isinstance(part.inner, Laid):
             return None
