@@ -120,15 +120,10 @@ def taps(length: int, resized: int, method: str, antialias: bool) -> tuple[np.nd
     reach = math.ceil(RADIUS[method] * float(stretch))
     places = np.floor(middles).astype(np.int64)[:, None] + np.arange(1 - reach, reach + 1)
     distances = np.abs(middles[:, None] - places.astype(np.float32)) / stretch
-    weights = linear_weights(distances) if method == "linear" else cubic_weights(distances)
+    weights = np.maximum(np.float32(0), 1 - distances) if method == "linear" else cubic_weights(distances)
     weights[(places < 0) | (places >= length)] = 0
     weights /= weights.sum(axis=1, keepdims=True)
     return np.clip(places, 0, length - 1), weights
-
-
-def linear_weights(distances: np.ndarray) -> np.ndarray:
-    """Weights of linear interpolation, by distance in elements."""
-    return np.maximum(np.float32(0), np.float32(1) - distances)
 
 
 def cubic_weights(distances: np.ndarray) -> np.ndarray:
