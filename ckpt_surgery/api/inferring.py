@@ -194,7 +194,7 @@ def infer(
             guess = did_you_mean(values, get_args(options.CompareBy))
             raise UsageError(f"`values` is {abridged(values)}{guess}", hint="It can be: auto, ignore.")
         which: SourceOptions = {"step": step, "item": item, "src_format": src_format}
-        check_written([out], src, target, **which)
+        check_written([out], src, target, recipe, **which)
         if out is not None:
             check_kept(out, overwrite)
         given = _hint_recipe(recipe, rules)
@@ -226,6 +226,7 @@ def check_written(
     documents: Sequence[PathLike | None],
     src: CheckpointLike,
     target: CheckpointLike,
+    recipe: RecipeLike | None,
     **which: Unpack[SourceOptions],
 ) -> None:
     """Refuse documents that would be written over one another, or over or into what `infer` reads.
@@ -240,7 +241,10 @@ def check_written(
     if isinstance(other, str):
         read.append(CheckpointPath(other, *choice_at(other, None, None, None)))
     checkpoints = [given for given in read if not is_listing(given.path)]
-    check_documents(documents, checkpoints, [given.path for given in read])
+    files = [given.path for given in read]
+    if isinstance(recipe, str | os.PathLike) and "\n" not in (path := os.fspath(recipe)):
+        files.append(path)
+    check_documents(documents, checkpoints, files)
 
 
 @dataclass(frozen=True, eq=False)

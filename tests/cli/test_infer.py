@@ -158,3 +158,11 @@ def test_a_recipe_of_hints_and_rules_behind_it(listed: dict[str, np.ndarray]) ->
     done = run(*arguments, "-e", r"s|h\.(.)\.k\.w|layers_\1/k/kernel| = x.T")
     rule = "- {match: 'h\\.0\\.q\\.w', to: layers_0/q/kernel}"
     assert f"rules:\n  # mine\n  # hint\n  {rule}\n  # hint\n" in done.stdout
+
+
+def test_the_recipe_of_hints_is_not_written_over(listed: dict[str, np.ndarray]) -> None:
+    Path("part.json").write_text(text := '{"version": 1, "rules": []}')
+    arguments = ("infer", "square.safetensors", "square.json", "--recipe", "part.json", "--overwrite")
+    for option in ("--json", "--out"):
+        assert run(*arguments, option, "part.json").exit_code == 2
+    assert Path("part.json").read_text() == text

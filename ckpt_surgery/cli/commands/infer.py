@@ -70,7 +70,7 @@ def infer(
     written = [None if json_to == STDOUT else json_to, out]
     which: SourceOptions = {"step": options.get("step"), "item": options.get("item")}
     which["src_format"] = options.get("src_format")
-    inferring.check_written(written, src, target, **which)
+    inferring.check_written(written, src, target, recipe, **which)
     check_json_name(json_to)
     terminal = open_terminal(ctx.find_root().obj, json_to, taken=out is None)
     reuse_memory()
