@@ -24,7 +24,7 @@ from ckpt_surgery.storage.reading import OpenFile
 from tests.formats.dcp.lies import LIES
 from tests.formats.dcp.parts import DATA, METADATA, OBJECT, VALUE, Parts, described, rows, usual
 from tests.formats.torch.pickles import Name, code
-from tests.formats.torch.test_torch import DTYPES, nested, tensor
+from tests.formats.torch.test_torch import DTYPES, tensor
 from tests.support import conformance
 from tests.support.arrays import array
 from tests.support.checkpoints import restored
@@ -32,6 +32,7 @@ from tests.support.comparing import assert_same, same
 from tests.support.conformance import Arrays, random_regions
 from tests.support.libraries import save_state
 from tests.support.reading import opened, values
+from tests.support.trees import nested
 
 
 class TestDcp(conformance.Reading):
@@ -42,7 +43,7 @@ class TestDcp(conformance.Reading):
     lies = LIES
 
     def save(self, arrays: Arrays, path: Path) -> Path:
-        return save_state(nested(arrays), path)
+        return save_state(nested({name: tensor(value) for name, value in arrays.items()}), path)
 
 
 STORED = Path(__file__).parents[2] / "data" / "dcp"
