@@ -6,7 +6,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ckpt_surgery.core.arrays import Region
-from ckpt_surgery.inference.expressions.layouts import Layout, composed, identity, reshaping, restricted
+from ckpt_surgery.inference.expressions.layouts import (
+    Layout,
+    composed,
+    identity,
+    reshaping,
+    restricted,
+    stacked,
+)
 from ckpt_surgery.inference.expressions.possible_layouts import MOST
 from ckpt_surgery.inference.expressions.possible_layouts import layouts as layouts_of_shapes
 from ckpt_surgery.inference.expressions.source_expressions import laid, member, of_leaves
@@ -62,6 +69,9 @@ def test_equal_slices_have_several_layouts_and_not_too_many() -> None:
 
 def test_axes_that_are_cut_across_each_other_have_no_layout() -> None:
     assert reshaping((2, 3), (3, 2)) is None
+    assert reshaping((0, 2), (2, 0)) is None
+    assert layouts_of_shapes((0, 3), (3, 0)) == []
+    assert layouts_of_shapes((0, 3), (0, 3)) == [identity((0, 3))]
     assert composed(identity((6,)), identity((6,))) == identity((6,))
     turned = Layout((2, 3), ((0, 1),), ((1, 0),))
     assert composed(turned, turned) is None
@@ -72,6 +82,15 @@ def test_a_part_of_every_second_element_is_no_region() -> None:
     assert split is not None
     assert restricted(split, Region((0, 0), (3, 1))) is None
     assert restricted(split, Region((1, 0), (3, 2))) == (Region((2,), (6,)), reshaping((4,), (2, 2)))
+    joined = reshaping((2, 3), (6,))
+    assert joined is not None
+    assert restricted(joined, Region((1,), (5,))) is None
+
+
+def test_each_of_a_stack() -> None:
+    arrays = np.arange(72).reshape(3, 4, 6)
+    each = stacked(Layout((4, 6), ((0,), (1,)), ((1,), (0,))), 3)
+    assert np.array_equal(arranged(each, arrays), arrays.transpose(0, 2, 1))
 
 
 def test_a_layout_has_as_few_digits_as_possible() -> None:
