@@ -10,7 +10,7 @@ from tests.formats.tensorflow.bundles import Piece
 from tests.oracle.trees import restore
 from tests.recipes import t5_layouts as layouts
 from tests.recipes.t5_layouts import Size
-from tests.recipes.test_t5 import Arrays, filled, state_of
+from tests.recipes.test_t5 import filled, state_of
 from tests.support.command_line import run
 from tests.support.comparing import assert_same
 from tests.support.trees import flattened
@@ -23,32 +23,25 @@ CUTS = [[0, 13, 26, 38, 50], [0, SIZE.embed]]
 """Rows of the embedding, as a partitioner of TensorFlow's divides 50 by 4: not evenly."""
 
 
-@pytest.fixture(scope="module")
-def variables() -> Arrays:
-    """Under the names of Mesh TensorFlow: bfloat16, and slots of a factored Adafactor in float32."""
-    return filled(layouts.mesh_variables(PARAMETERS, "factored", "bfloat16")) | {
-        "global_step": np.array(STEP, np.int64)
-    }
+@pytest.mark.filterwarnings("ignore:Sharding info not provided when restoring:UserWarning")
+def test_every_value_arrives(tmp_path: Path) -> None:
+    """As three hosts write it: the embedding in parts, the blocks of the index in Snappy.
 
-
-@pytest.fixture(scope="module")
-def saved(variables: Arrays, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """As three hosts write it: the embedding in parts, the blocks of the index in Snappy."""
-    directory = tmp_path_factory.mktemp("t5")
+    The variables are bfloat16, with slots of a factored Adafactor in float32.
+    """
+    variables = filled(layouts.mesh_variables(PARAMETERS, "factored", "bfloat16"))
+    variables["global_step"] = np.array(STEP, np.int64)
     pieces = [
         piece
         for name, value in variables.items()
         for piece in (bundles.parts_of(name, value, CUTS) if name == EMBEDDING else [Piece(name, value)])
     ]
-    prefix = bundles.save_shards(directory / "model.ckpt-1000003", [pieces[i::3] for i in range(3)])
-    for part in directory.glob("part*"):
+    (tmp_path / "t5").mkdir()
+    prefix = bundles.save_shards(tmp_path / "t5" / "model.ckpt-1000003", [pieces[i::3] for i in range(3)])
+    for part in (tmp_path / "t5").glob("part*"):
         part.unlink()
     bundles.compress_index(prefix)
-    return bundles.note_state(directory, prefix)
-
-
-@pytest.mark.filterwarnings("ignore:Sharding info not provided when restoring:UserWarning")
-def test_every_value_arrives(variables: Arrays, saved: Path, tmp_path: Path) -> None:
+    saved = bundles.note_state(tmp_path / "t5", prefix)
     assert bundles.load(saved / "model.ckpt-1000003").keys() == variables.keys()
     result = run("apply", "@t5-to-t5x", saved, tmp_path / "t5x")
     assert result.exit_code == 0, result.stderr
