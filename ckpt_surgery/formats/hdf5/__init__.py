@@ -14,6 +14,10 @@ CONFIG = "config.json"
 ARCHIVE_MEMBERS = ("metadata.json", CONFIG, WEIGHTS)
 """Members that such an archive begins with one of."""
 SIGNATURE = b"\x89HDF\r\n\x1a\n"
+USER_BLOCK = 512
+"""Least size of a block of other bytes before the signature; larger ones have a power of 2 times as many."""
+MOST_DETECTED = 2048
+"""Size of the largest such block behind which a file is recognized without its name."""
 
 
 def is_archive_name(name: str) -> bool:
@@ -29,12 +33,21 @@ def is_archive(file: OpenFile) -> bool:
     return first is None or first in ARCHIVE_MEMBERS
 
 
+def signature_at(file: OpenFile, most: int) -> int | None:
+    """Offset of the signature in a file, of at most `most`; None where it has none."""
+    at = 0
+    while at <= min(most, file.stat.size - len(SIGNATURE)):
+        if file.read(at, len(SIGNATURE)) == SIGNATURE:
+            return at
+        at = 2 * at or USER_BLOCK
+    return None
+
+
 def _begins(file: OpenFile) -> bool | None:
     """Whether a file is such an archive or has the signature; False for other zip archives."""
-    head = file.read(0, min(len(SIGNATURE), file.stat.size))
-    if is_archive(file) or head == SIGNATURE:
+    if is_archive(file) or signature_at(file, MOST_DETECTED) is not None:
         return True
-    return False if head.startswith(LOCAL) else None
+    return False if file.read(0, min(len(LOCAL), file.stat.size)) == LOCAL else None
 
 
 NAMES = Names("HDF5 files", _begins, (*SUFFIXES, ARCHIVE_SUFFIX), alone=True)

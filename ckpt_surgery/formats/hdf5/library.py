@@ -214,6 +214,6 @@ def check_superblock(view: FileView) -> None:
         raise damaged(f"its addresses and lengths have {widths_text}", "Write it again with h5py.")
     if version in OLD_ADDRESSES_AT and settings != NOWHERE:
         raise damaged("it is a part of a file that was written in several", "Write it again with h5py.")
-    for address in (first, root, *(() if settings == NOWHERE else (settings,))):
+    for address in (first - view.start, root, *(() if settings == NOWHERE else (settings,))):
         if address >= view.size:
             raise damaged(f"its superblock refers to byte {address}, of {view.size}")

@@ -17,7 +17,7 @@ from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.protocols import SourceDetails
 from ckpt_surgery.core.text import bytes_text, shown
 from ckpt_surgery.formats.chunk_reading import by_chunk
-from ckpt_surgery.formats.hdf5 import NAMES, WEIGHTS, is_archive
+from ckpt_surgery.formats.hdf5 import NAMES, WEIGHTS, is_archive, signature_at
 from ckpt_surgery.formats.hdf5.attributes import root_attributes
 from ckpt_surgery.formats.hdf5.datasets import MERGE, decode_chunk, describe_dataset
 from ckpt_surgery.formats.hdf5.library import (
@@ -140,9 +140,13 @@ def read(path: str, selection: Selection) -> Listing:
 
 
 def _view(file: OpenFile) -> FileView:
-    """The HDF5 file: a whole file, or a member of an archive that is stored as it is."""
+    """The HDF5 file: a file from its signature on, or a member of an archive that is stored as it is.
+
+    Addresses in it count from the signature, and libhdf5 reads a file whose user block was taken off.
+    """
     if not is_archive(file):
-        return FileView(file.path, file.stat, 0, file.stat.size)
+        start = signature_at(file, file.stat.size) or 0
+        return FileView(file.path, file.stat, start, file.stat.size - start)
     archive = read_archive(file)
     if WEIGHTS not in archive:
         raise wrong(file, f"it has no member `{WEIGHTS}`", "Save the model with Keras 3 in one file.")

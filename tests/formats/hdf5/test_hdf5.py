@@ -263,6 +263,22 @@ def test_filters_that_are_not_decoded_are_listed_with_what_removes_them(tmp_path
         assert hint in str(refused.value.problems[0].hint)
 
 
+@pytest.mark.parametrize("how", [{}, {"libver": "latest"}], ids=str)
+@pytest.mark.parametrize("size", [512, 2048, 1 << 20])
+def test_a_file_after_a_block_of_other_bytes(size: int, how: dict[str, Any], tmp_path: Path) -> None:
+    arrays = {"whole": array((3, 4), "float32"), "chunked": array((8, 8), "float32")}
+    path = tmp_path / ("x" if size <= 2048 else "x.h5")
+    with h5py.File(path, "w", userblock_size=size, **how) as file:
+        put(file, "whole", arrays["whole"])
+        put(file, "chunked", arrays["chunked"], chunks=(3, 3))
+        file.attrs["about"] = "some words"
+    with path.open("r+b") as raw:
+        raw.write(b"anything")
+    assert FORMAT.recognizes(path)
+    assert_same(values(opened(path)), arrays)
+    assert opened(path).metadata == {"about": "some words"}
+
+
 def test_the_newest_layout_of_the_index(tmp_path: Path) -> None:
     """Other indexes of chunks, groups and attributes; libhdf5 writes them where it is told to."""
     arrays = {f"group/{i}": array((9, i + 1), "float32") for i in range(20)}
