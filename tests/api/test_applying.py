@@ -1,19 +1,16 @@
 """Whole runs on real checkpoints: what stock Orbax wrote goes in, what comes out stock Orbax restores."""
 
-import json
 import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from safetensors.numpy import load_file
 
 import ckpt_surgery
 from ckpt_surgery.core.errors import (
     DataError,
     DestinationError,
-    PlanError,
     SurgeryError,
     UsageError,
 )
@@ -31,7 +28,6 @@ from tests.support.comparing import assert_same
 from tests.support.directories import names, state_of
 from tests.support.documents import plan_json
 from tests.support.generations import lock_of, write_lock
-from tests.support.models import ARRAYS
 from tests.support.reading import read
 from tests.support.slow import slow
 
@@ -129,17 +125,6 @@ def test_a_step_goes_into_a_directory_of_steps_only(checkpoint: Checkpoint, tmp_
 # --- the target ------------------------------------
 
 
-def test_a_listing_as_the_target(checkpoint: Checkpoint, tmp_path: Path) -> None:
-    listed = {"leaves": [{"key": "params/w", "shape": [32, 64], "dtype": "float32", "kind": "array"}]}
-    (tmp_path / "target.json").write_text(json.dumps(listed))
-    plan = ckpt_surgery.plan("version: 1\n", checkpoint("standard"), target=tmp_path / "target.json")
-    assert [s.leaf.key.text for s in plan.steps] == ["params/w"]
-    listed["leaves"][0]["shape"] = [64, 32]
-    (tmp_path / "target.json").write_text(json.dumps(listed))
-    with pytest.raises(PlanError, match=r"`params/w` has shape \[32, 64\], the target has \[64, 32\]"):
-        ckpt_surgery.plan("version: 1\n", checkpoint("standard"), target=tmp_path / "target.json")
-
-
 # --- nothing is lost ------------------------------------
 
 
@@ -198,36 +183,6 @@ def test_a_dead_runs_lock_does_not_stop_a_plan(model: Path, tmp_path: Path) -> N
 
 
 # --- other formats, and destinations that are one file -----------------------------------------------
-
-
-def test_the_name_of_the_destination_says_its_format(model: Path, recipe: Recipe, tmp_path: Path) -> None:
-    for name in ("out.safetensors", "out", "out.safetensors/", "Out.NPZ"):
-        ckpt_surgery.apply(recipe("version: 1\n"), model, dst=f"{tmp_path}/{name}", overwrite=True)
-    assert (tmp_path / "out.safetensors").is_file()
-    assert_same(read(tmp_path / "Out.NPZ"), ARRAYS)
-    assert_same(load_file(tmp_path / "out.safetensors"), ARRAYS)
-    assert_same(restored_by_all(tmp_path / "out", with_strings=False), ARRAYS)
-    assert own(ckpt_surgery.inspect(tmp_path / "out.safetensors").metadata) == {"format": "pt", "run": "a17"}
-    record = "Out.NPZ.ckpt_surgery.json"
-    assert names(tmp_path) == ["Out.NPZ", record, "model", "out", "out.safetensors", "recipe.yaml"]
-
-
-@pytest.mark.parametrize("name", ["y.gguf", "y.tar.gz", "y.PKL", "y.bin"])
-def test_a_name_of_what_is_not_written_is_refused(name: str, model: Path, tmp_path: Path) -> None:
-    """Unless the caller says what it is to be; what the recipe says was said of other names."""
-    out = tmp_path / name
-    text = "version: 1\noutput: {format: zarr}\n"
-    for run in (
-        lambda: ckpt_surgery.convert(model, out),
-        lambda: ckpt_surgery.apply(text, model, dst=out),
-        lambda: ckpt_surgery.plan(text, model, dst=out),
-    ):
-        with pytest.raises(UsageError, match=r"its name says .*, which cannot be written"):
-            run()
-    assert not out.exists()
-    result = ckpt_surgery.convert(model, out, format="orbax")
-    assert [warning for warning in result.plan.warnings if "will be orbax, though its name says" in warning]
-    assert_same(read(out), ARRAYS)
 
 
 # --- looking, and the package ------------------------------------

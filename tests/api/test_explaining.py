@@ -9,7 +9,6 @@ from safetensors.numpy import save_file
 import ckpt_surgery
 from ckpt_surgery import SurgeryError
 from ckpt_surgery.planner.plan import Fate, Transfer
-from ckpt_surgery.planner.tracing import Outcome
 from ckpt_surgery.report.explanation import ExplainedFunction, Line
 
 RECIPE = """\
@@ -69,28 +68,6 @@ def test_the_policy_of_the_pass_that_dropped_a_leaf_is_shown(here: Path) -> None
     found = ckpt_surgery.explain(recipe, "a.safetensors", key="old/b")
     (line,) = found.excerpts["unmatched"]
     assert line.number == 4
-
-
-def test_each_source_and_one_of_them(here: Path) -> None:
-    save_file({"bias": np.ones(4, np.float32), "more": np.ones(2)}, "b.safetensors")
-    rules = [{"match": "bias", "value": "x + b['bias']"}, {"match": ".*", "source": "a"}]
-    recipe = {"version": 1, "sources": ["a", "b"], "rules": rules}
-    both = ckpt_surgery.explain(recipe, "a.safetensors", "b.safetensors", key="bias")
-    assert [(one.source, one.outputs) for one in both.used] == [("a", ("bias",)), ("b", ("bias",))]
-    assert both.used[1].attempts == ()
-    one = ckpt_surgery.explain(recipe, "a.safetensors", "b.safetensors", key="b:bias")
-    assert (one.made, [used.source for used in one.used]) == (None, ["b"])
-    (more,) = ckpt_surgery.explain(recipe, "a.safetensors", "b.safetensors", key="more").used
-    assert more.dropped is not None
-    assert [(one.rule.path, one.outcome) for one in more.attempts] == [("rules[1]", Outcome.SOURCE)]
-
-
-def test_a_subtree_has_the_part_of_the_plan_that_is_in_it(here: Path) -> None:
-    found = ckpt_surgery.explain("r.yaml", "a.safetensors", key="old/")
-    assert found.is_subtree
-    assert (found.plan.steps, [gone.leaf.key.text for gone in found.plan.dropped]) == ((), ["old/b", "old/w"])
-    found = ckpt_surgery.explain("r.yaml", "a.safetensors", key="l_0")
-    assert [step.leaf.key.text for step in found.plan.steps] == ["net/w"]
 
 
 def test_a_key_between_passes_is_named_as_such(here: Path) -> None:

@@ -89,14 +89,6 @@ def test_a_listing_has_no_values_to_compare(source: Path, tmp_path: Path) -> Non
     assert [one.targets for one in found.findings.undecided] == [("params/head",)]
 
 
-def test_names_decide_for_a_target_that_was_just_initialised() -> None:
-    fresh = {key: normal(*array.shape, seed=99) for key, array in TARGET.items()}
-    found = ckpt_surgery.infer(nested(SOURCE), nested(fresh))
-    assert (found.decided, found.values) == (True, "unrelated")
-    assert evidence(found)["params/layers/mlp/kernel"] == Evidence.ONLY_LAYOUT
-    assert "none of those of TARGET are in SRC" in found.recipe
-
-
 def test_steps_and_items(tmp_path: Path) -> None:
     root = tmp_path / "run"
     options = ocp.CheckpointManagerOptions(step_prefix=None)

@@ -1,9 +1,7 @@
 """What is in a checkpoint, and how two differ."""
 
 from pathlib import Path
-from typing import Any
 
-import jax
 import numpy as np
 import orbax.checkpoint as ocp
 import pytest
@@ -14,9 +12,7 @@ from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.core.progress import Progress
 from ckpt_surgery.report.differences import Holds
 from ckpt_surgery.report.distances import Tolerance
-from ckpt_surgery.report.histograms import histogram
 from ckpt_surgery.report.inspection import Inspection
-from ckpt_surgery.report.leaves import Statistics
 from tests.support.checkpoints import quiet, save_pytree
 
 
@@ -24,19 +20,6 @@ from tests.support.checkpoints import quiet, save_pytree
 def archive(tmp_path: Path) -> Path:
     np.savez(tmp_path / "a.npz", w=np.array([1.0, 3.0]), words=np.array(["x"]))
     return tmp_path / "a.npz"
-
-
-def test_a_listing_reads_no_array(archive: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: Any) -> None:
-        pytest.fail("an array is read")
-
-    monkeypatch.setattr("ckpt_surgery.api.inspecting.statistics", refuse)
-    monkeypatch.setattr("ckpt_surgery.api.inspecting.value_differences", refuse)
-    found = inspect(archive)
-    assert (found.path, found.format, found.step, found.item) == (str(archive), "npz", None, None)
-    assert [leaf.key.text for leaf in found.leaves] == ["w", "words"]
-    assert found.statistics is None
-    assert diff(archive, archive).values is None
 
 
 def test_the_format_that_the_caller_names_is_taken(archive: Path) -> None:
@@ -73,14 +56,6 @@ def test_leaves_are_sorted_and_added_up() -> None:
     found = inspect(TREE, depth=1)
     assert (found.parameters, found.values, found.unusual) == (6, {"step": 7}, None)
     assert [(one.key, one.leaves, one.elements) for one in found.subtrees] == [("b", 2, 5)]
-
-
-def test_what_the_values_say() -> None:
-    zeros = inspect({"w": np.zeros(3)}, stats=True)
-    assert zeros.statistics == {"w": Statistics(0.0, 0.0, 0.0, 0.0, 0, 0, histogram(np.zeros(3)))}
-    assert [one.what for one in zeros.unusual or ()] == ["zeros"]
-    assert inspect(TREE, stats=True).unusual == ()
-    assert inspect({"x": jax.ShapeDtypeStruct((), np.float32)}).values == {}
 
 
 def test_progress_is_told_of_what_is_read(archive: Path) -> None:

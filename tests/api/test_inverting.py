@@ -136,15 +136,6 @@ def test_the_document_and_a_file_for_the_recipe(here: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments", [["stack.yaml"], ["nosuch.yaml", "old.safetensors"], ["stack.yaml", "no"]]
-)
-def test_wrong_usage(here: Path, arguments: list[str]) -> None:
-    done = run("invert", *arguments)
-    assert (done.exit_code, done.stdout) == (2, "")
-    assert "Error: " in done.stderr
-
-
-@pytest.mark.parametrize(
     ("value", "number", "comes_back"),
     [
         ("x * 2", 3e38, False),

@@ -95,13 +95,6 @@ def test_a_page_is_written_over_nothing_that_is_named(arguments: tuple[str, ...]
     assert {path.name: path.read_bytes() for path in place.iterdir()} == before
 
 
-def test_a_run_that_fails_leaves_the_page_of_the_last_one(place: Path) -> None:
-    assert run("apply", "r.yaml", "m.safetensors", "n.npz", "--report", "x.html").exit_code == 0
-    before = (place / "x.html").read_bytes()
-    assert run("apply", "r.yaml", "m.safetensors", "n.npz", "--report", "x.html").exit_code == 4
-    assert (place / "x.html").read_bytes() == before
-
-
 PASSES = """\
 version: 1
 passes:

@@ -12,7 +12,6 @@ from safetensors.numpy import save_file
 
 import ckpt_surgery
 from ckpt_surgery.inputs.saved_plans import show_plan
-from ckpt_surgery.report.leaves import describe
 from tests.support.command_line import run
 from tests.support.plans import sealed
 
@@ -135,18 +134,3 @@ def test_what_contradicts_itself_is_refused(name: str, value: object, here: Path
     Path("plan.json").write_text(json.dumps(sealed(document)))
     done = run("plan", "plan.json")
     assert (done.exit_code, "not a plan that was saved: saved.looks" in done.stderr) == (2, True)
-
-
-def test_a_plan_of_every_format_is_shown(here: Path) -> None:
-    Path("r.json").write_text(json.dumps({"version": 1, "rules": [{"match": "none", "drop": True}]}))
-    assert show_plan("r.json") is None  # a recipe that is called so
-    assert run("plan", "r.json", "old").exit_code == 0
-    assert run("convert", "old", "old.npz", "--match", "params/.*").exit_code == 0
-    for source in ("old", "old.npz"):
-        plan = ckpt_surgery.plan({"version": 1}, source, dst="kept", out="kept.json")
-        found = show_plan("kept.json")
-        assert found is not None
-        assert found.plan.costs == plan.costs
-        told = [[(s.leaf.key.printed, describe(s.leaf)) for s in one.steps] for one in (found.plan, plan)]
-        assert told[0] == told[1]
-        assert found.plan.dropped_items == plan.dropped_items

@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 import signal
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -495,9 +495,3 @@ def test_the_command_line(source: Path, step: Path, tmp_path: Path) -> None:
     added = run(*given[:-1], "more", "--json", tmp_path / "added.json")
     assert added.exit_code == 0, added.output
     assert json.loads((tmp_path / "added.json").read_text())["replaces"] is None
-
-
-@pytest.fixture(autouse=True)
-def _no_leftovers(tmp_path: Path) -> Iterator[None]:
-    yield
-    assert not list(tmp_path.rglob("*.ckpt-surgery-lock"))

@@ -1,6 +1,5 @@
 """Memory that ends, anywhere in a run: exit 1 with the leaf and the budget, or with the stage."""
 
-import errno
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -43,14 +42,6 @@ def test_a_leaf_and_the_budget_are_named(
     assert not (tmp_path / "x.npz").exists()
 
 
-def test_a_hook_of_the_user(recipe: Callable[[str], Path], model: Path, tmp_path: Path) -> None:
-    (tmp_path / "hooks.py").write_text("def grow(x):\n    raise MemoryError\n")
-    path = recipe("version: 1\nhooks: hooks.py\nrules: [{match: b, value: hooks.grow(x)}]\n")
-    done = run("apply", path, model, tmp_path / "x.npz", "--allow-hooks", "--memory", "256MiB", "-q")
-    assert done.exit_code == 1
-    assert "`b`: there is not enough memory to write it, with a budget of 256 MiB\n" in done.stderr
-
-
 @pytest.mark.parametrize(
     ("module", "name", "command", "told"),
     [
@@ -87,27 +78,3 @@ def test_while_values_are_read(model: Path, monkeypatch: pytest.MonkeyPatch) -> 
     done = run("diff", model, model, "--values", "--memory", "1GiB")
     assert done.exit_code == 1
     assert "there is not enough memory to read `a/kernel`, with a budget of 1.00 GiB " in done.stderr
-
-
-@pytest.mark.slow("starts programs with little memory")
-def test_after_publication_the_destination_is_told(
-    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Also where the document cannot be written, or a person interrupts."""
-    out = tmp_path / "x.npz"
-    complete = f"\n\n{out} itself is new and complete\n"
-    full = OSError(errno.ENOSPC, "No space left on device")
-    for failure, code in (
-        (full, 5),
-        (MemoryError(), 1),
-        (KeyboardInterrupt(), 130),
-        (ZeroDivisionError(), 1),
-    ):
-        out.unlink(missing_ok=True)
-
-        def fail(*_: Any, failure: BaseException = failure) -> Any:
-            raise failure
-
-        monkeypatch.setattr("ckpt_surgery.cli.render.plan.result_lines", fail)
-        done = run("convert", model, out)
-        assert (done.exit_code, done.stderr.endswith(complete), out.exists()) == (code, True, True)

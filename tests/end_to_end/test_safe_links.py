@@ -93,17 +93,6 @@ def test_hard_links_are_made_and_told_where_they_are_asked_for(
     assert_same(read(tmp_path / "out"), held)
 
 
-@pytest.mark.parametrize("name", REPLACED)
-def test_formats_whose_writers_replace_files_are_linked_by_themselves(
-    name: str, model: Callable[[str], Path], tmp_path: Path
-) -> None:
-    source = model(name)
-    result = applying.convert(source, tmp_path / "out", format="orbax")
-    assert (result.plan.costs.bytes_linked, result.plan.costs.bytes_linkable) == (NBYTES, 0)
-    assert len(result.shared) == len(same_files(tmp_path / "out", tmp_path / "in")) > 0
-    assert_same(read(tmp_path / "out"), read(source))
-
-
 @pytest.mark.parametrize("way", ["cache", "read-only"])
 def test_files_of_any_format_are_linked_where_nothing_rewrites_them(
     way: str, model: Callable[[str], Path], tmp_path: Path

@@ -96,13 +96,6 @@ def test_sources_that_are_mounted_at_other_paths(tmp_path: Path, planned: Planne
     assert job.wrote_the_same_as(alone)
 
 
-@pytest.mark.slow("runs every shard of many")
-def test_most_shards_can_have_nothing_to_do(job: SavedRun) -> None:
-    assert min(one.tasks for one in job.shards(range(60), 60)) == 0
-    job.commit()
-    assert job.wrote_the_same_as(job.alone())
-
-
 @pytest.mark.parametrize("format", ["orbax", "safetensors"])
 def test_a_shard_that_was_killed_is_named_and_done_again(
     format: str, tmp_path: Path, planned: Planned
@@ -394,13 +387,6 @@ def test_parts_that_are_removed_while_a_shard_runs(job: SavedRun, monkeypatch: p
     monkeypatch.setattr(shard_jobs, "read_back", removed)
     with pytest.raises(StorageError, match="was removed"):
         job.shards([0], 2)
-
-
-def test_a_damaged_note_of_a_shard_is_named(job: SavedRun) -> None:
-    job.shards([0], 1)
-    next(job.parts.glob("*-0.done.json")).write_text("{")
-    with pytest.raises(SourceError, match=r"-0\.done\.json is damaged"):
-        job.commit()
 
 
 def test_hooks_are_asked_for_again(tmp_path: Path, planned: Planned) -> None:

@@ -15,7 +15,7 @@ from ckpt_surgery.inputs import output_files
 from ckpt_surgery.inputs.output_files import CheckpointPath, check_documents, write_document
 from tests.formats.tensorflow.bundles import Piece, save_pieces
 from tests.support.command_line import run
-from tests.support.directories import copy_of, names, state_of
+from tests.support.directories import names, state_of
 from tests.support.failing import raising
 from tests.support.recipes import write_recipe
 
@@ -164,29 +164,6 @@ def test_commands_write_documents_over_nothing(
         assert done.stdout == ""
         assert REFUSED in done.stderr or "is a directory" in done.stderr
         assert state_of(place) == before
-
-
-def test_documents_elsewhere_are_written(
-    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    place = copy_of(place, tmp_path / "copy")
-    monkeypatch.chdir(place)
-    (place / "old.json").write_text("old")
-    before = state_of(place)
-    for command in (
-        "plan copy.yaml m --json old.json --out new-plan.json --format npz",
-        "inspect m --json old.json",
-        "diff m orbax --json old.json",
-        "plan copy.yaml orbax --json m.json",
-        "apply new-plan.json out.npz --json old.json",
-    ):
-        done = run(*command.split())
-        assert done.exit_code == 0, done.output
-        assert json.loads((place / "old.json").read_text())
-    after = state_of(place)
-    assert [name for name in before if after[name] != before[name]] == ["old.json"]
-    made = {"m.json", "new-plan.json", "out.npz", "out.npz.ckpt_surgery.json"}
-    assert after.keys() - before.keys() == made
 
 
 def test_neither_the_packaged_recipe_nor_the_given_config_is_replaced(

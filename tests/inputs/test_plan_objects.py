@@ -19,7 +19,6 @@ from safetensors.numpy import load_file, save_file
 
 import ckpt_surgery
 from ckpt_surgery.errors import Code, SourceError, SourcesChanged, UsageError
-from ckpt_surgery.migration.recipes import MigratedRecipe
 from ckpt_surgery.planner.identity import plan_digest
 from ckpt_surgery.planner.plan import origin_of
 from tests.support import checkpoints
@@ -66,15 +65,6 @@ def test_hooks_are_not_loaded_again(source: Path, tmp_path: Path, recipe: Callab
     hooks.write_text("raise SystemExit\n")
     ckpt_surgery.apply(plan)
     np.testing.assert_array_equal(load_file(tmp_path / "new.safetensors")["b"], [2, 2, 2])
-
-
-def test_functions_of_the_program_are_called(source: Path, tmp_path: Path) -> None:
-    """They have no text, so that no file can hold such a plan."""
-    document = {"version": 1, "rules": [{"match": "b", "value": "hooks.add(x)"}]}
-    recipe = MigratedRecipe(document, hooks={"add": lambda x: x + 1})
-    plan = ckpt_surgery.plan(recipe, source)
-    ckpt_surgery.apply(plan, dst=tmp_path / "new")
-    np.testing.assert_array_equal(ckpt_surgery.restore(None, tmp_path / "new")["b"], [2, 2, 2])
 
 
 def test_the_steps_that_were_chosen_are_meant(tmp_path: Path) -> None:

@@ -11,8 +11,6 @@ import pytest
 import ckpt_surgery
 from ckpt_surgery.api.linting import lint
 from ckpt_surgery.core.errors import RecipeError, UsageError
-from ckpt_surgery.formats.known import formats
-from ckpt_surgery.inputs import choices
 from ckpt_surgery.inputs.options import ConvertOptions, PlanOptions
 from ckpt_surgery.inputs.request import Request, is_plan_file, read_recipe, requested
 from ckpt_surgery.runs import run as run_options
@@ -115,12 +113,6 @@ def test_a_recipe_among_the_sources_is_refused_before_the_destination_is_looked_
     assert requested(None, (tmp_path / "run.yaml",), model, {}).sources  # no file: it is said later
 
 
-def test_formats() -> None:
-    readable, writable = choices.readable_formats(), choices.writable_formats()
-    assert readable == list(formats())
-    assert set(readable) - set(writable) == {"dcp", "gguf", "npy", "t5x", "tensorflow", "torch"}
-
-
 # --- recipes, read and checked without a checkpoint -------------------------------------------------------
 
 
@@ -180,12 +172,6 @@ def test_recipes_that_are_data_have_places_without_lines(
     told = [(place.path, place.text, place.column) for place in found]
     assert [told[0], told[-1]] == [places[0], places[-1]]
     assert "(recipe):" not in str(caught.value)
-
-
-def test_recipes_that_are_text_have_lines() -> None:
-    with pytest.raises(RecipeError) as caught:
-        read_recipe("version: 1\nrules:\n  - {match: 'a('}\n")
-    assert str(caught.value).startswith("(recipe):3:15  rules[0].match\n")
 
 
 def test_data_that_is_nested_too_deeply_has_no_line() -> None:

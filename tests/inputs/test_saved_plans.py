@@ -228,20 +228,6 @@ def large(tmp_path: Path) -> Path:
 TRANSPOSED = "version: 1\nrules: [{match: w, value: 'x.T * 2'}]\n"
 
 
-@pytest.mark.slow("writes several checkpoints")
-def test_another_memory_keeps_the_chunks(large: Path, tmp_path: Path) -> None:
-    import orbax.checkpoint as ocp
-
-    plan = applying.plan(TRANSPOSED, large, memory=8 * MIB, out=tmp_path / "plan.json")
-    assert applying.plan(TRANSPOSED, large, memory=512 * MIB).steps[0].cut != plan.steps[0].cut
-    again = opened_again(tmp_path / "plan.json", tmp_path / "out", memory=512 * MIB, workers=7)
-    assert (again.memory, again.workers) == (512 * MIB, 7)
-    assert [step.cut for step in again.plan.steps] == [step.cut for step in plan.steps]
-    applying.apply(tmp_path / "plan.json", dst=tmp_path / "out", memory=512 * MIB)
-    restored = ocp.PyTreeCheckpointer().restore(tmp_path / "out")
-    np.testing.assert_array_equal(restored["w"], random((2048, 2048)).T * 2)
-
-
 def test_a_memory_below_the_working_set_is_refused(large: Path, tmp_path: Path) -> None:
     plan = applying.plan(TRANSPOSED, large, memory=512 * MIB, out=tmp_path / "plan.json")
     assert plan.steps[0].cut is not None

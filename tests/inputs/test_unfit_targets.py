@@ -100,14 +100,6 @@ def test_a_second_source_that_nothing_reads_is_refused() -> None:
     assert ckpt_surgery.restore({**recipe, "rules": rules[:1]}, *no_arrays)["w"].shape == (2,)
 
 
-def test_the_rule_in_the_hint_beside_one_that_takes_the_targets_values_is_refused_again(saved: Path) -> None:
-    rules = [{"fill": ".*", "fallback": True}, {"match": "params/(.*)", "to": "\\1"}]
-    recipe = {"version": 1, "rules": rules}
-    (problem,) = problems_of(lambda: ckpt_surgery.restore(recipe, saved, target=params(0)))
-    assert problem.code is Code.SOURCE_UNUSED
-    assert "in place of `rules[0]`" in (problem.hint or "")
-
-
 def followed(recipe: dict[str, Any], sources: Sequence[Tree], target: Tree) -> Tree:
     """The result once the rules of all hints were added, in their order."""
     import yaml
@@ -183,21 +175,6 @@ def test_no_optimizer_counts(name: str, optimizer: optax.GradientTransformation)
     assert warnings_of({"target": {"missing": "fallback"}}, {"params": params(1)}, target) == []
 
 
-def test_a_new_optimizer_is_no_reason_to_warn(saved: Path) -> None:
-    target = {"params": params(0), "opt_state": optax.adam(1e-3).init(params(5)), "step": 0}
-    rules = [{"fill": "opt_state/.*", "fallback": True}]
-    assert warnings_of({"rules": rules}, saved, target) == []
-    without = {"params": params(1), "step": 7}
-    assert warnings_of({"target": {"missing": "fallback"}}, without, target) == []
-
-
-def test_wrong_shapes_and_missing_leaves_are_told_together() -> None:
-    source, target = {"a": np.ones(2)}, {"a": np.ones(3), "b": np.ones(2), "c": np.ones(4)}
-    found = problems_of(lambda: ckpt_surgery.restore(None, source, target=target))
-    assert {problem.code for problem in found} == {Code.TARGET_MISFIT, Code.TARGET_MISSING}
-    assert any("`b`, `c`" in problem.message for problem in found)
-
-
 # --- fallback: missing --------------------------------------------------------------------------------------
 
 
@@ -233,18 +210,6 @@ def test_the_last_resort_is_the_targets_own_value(
         recipe = {"version": 1, "sources": ["first", "second"], "unmatched": unmatched, "rules": ordered}
         restored = ckpt_surgery.restore(recipe, *sources, target=target)
         assert tuple(float(restored[key][0]) for key in target) == wanted
-
-
-def test_a_last_resort_without_a_value_or_a_leaf_is_refused() -> None:
-    rule = {"fill": "b", "fallback": "missing"}
-    target = {"a": np.ones(3), "b": jax.ShapeDtypeStruct((3,), np.float32)}
-    found = problems_of(
-        lambda: ckpt_surgery.restore({"version": 1, "rules": [rule]}, {"a": np.ones(3)}, target=target)
-    )
-    assert [problem.code for problem in found] == [Code.NO_TARGET]
-    wrong = {"version": 1, "rules": [{"fill": "c", "fallback": "missing"}]}
-    found = problems_of(lambda: ckpt_surgery.restore(wrong, {"a": np.ones(3)}, target={"a": np.ones(3)}))
-    assert [problem.code for problem in found] == [Code.CLAIMS_NOTHING]
 
 
 # --- extra --------------------------------------------------------------------------------------------------

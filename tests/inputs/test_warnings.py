@@ -1,7 +1,5 @@
 """The remarks that plans print below their rows."""
 
-import json
-import shutil
 from pathlib import Path
 
 import numpy as np
@@ -11,11 +9,9 @@ from safetensors.numpy import save_file
 
 import ckpt_surgery
 from ckpt_surgery.api import applying
-from ckpt_surgery.cli.render.plan import plan_lines
 from ckpt_surgery.inputs.warnings import filled_chunks, leaves_read
 from tests.support import checkpoints
 from tests.support.command_line import run
-from tests.support.documents import plan_json
 
 SPARSE = Path(__file__).parents[1] / "data" / "orbax_versions" / "0.9.1-zarr3-plain"
 """A checkpoint in which 6 of the 8 chunks of `params/sparse` and the only one of `zeros` are not stored."""
@@ -42,23 +38,6 @@ def test_only_of_what_is_read(rules: str, told: str | None, tmp_path: Path) -> N
     assert [warning.startswith(told or "") for warning in found] == [True] * (told is not None)
 
 
-def test_keys_are_folded(tmp_path: Path) -> None:
-    path = shutil.copytree(SPARSE, tmp_path / "src")
-    document = json.loads((path / "_METADATA").read_text())
-    tree = document["tree_metadata"]
-    for name in (*(f"layer_{i}" for i in range(30)), "one", "two", "three"):
-        entry = json.loads(json.dumps(tree["('zeros',)"]))
-        entry["key_metadata"][0]["key"] = name
-        tree[f"('{name}',)"] = entry
-        shutil.copytree(path / "zeros", path / name)
-    (path / "_METADATA").write_text(json.dumps(document))
-    made = applying.plan(None, path, dst=tmp_path / "c")
-    (warning,) = made.warnings
-    assert warning.startswith("40 chunks of `params/sparse`")
-    assert "`layer_{0..29}`" in warning
-    assert warning.endswith(" and 3 more are not stored and have the fill value")
-
-
 def test_sources_are_named_where_there_are_several(tmp_path: Path) -> None:
     recipe = "version: 1\nsources: [a, b]\nunmatched: drop\nrules:\n  - {match: zeros, source: b, to: z}\n"
     checkpoints.save_pytree(tmp_path / "whole", {"x": np.ones(2)})
@@ -71,17 +50,6 @@ def test_in_zarr_that_is_a_matter_of_course(tmp_path: Path) -> None:
     group.create_array("x", shape=(8,), chunks=(2,), dtype="f4", fill_value=0)[2:4] = 1
     made = applying.plan(None, tmp_path / "g.zarr", dst=tmp_path / "c")
     assert made.warnings == ()
-
-
-def test_the_versions_are_a_line_and_in_the_json(tmp_path: Path) -> None:
-    made = applying.plan(None, SPARSE, dst=tmp_path / "c")
-    lines = [line.plain for line in plan_lines(made, full=False, verbose=True, width=100)]
-    assert lines[-1] == "restorable by orbax-checkpoint ≥ 0.5.21"
-    assert plan_json(made)["restorable_by"] == {"orbax-checkpoint": "0.5.21"}
-    made = applying.plan(None, SPARSE, dst=tmp_path / "c.msgpack")
-    lines = [line.plain for line in plan_lines(made, full=False, verbose=True, width=100)]
-    assert not any(line.startswith("restorable") for line in lines)
-    assert plan_json(made)["restorable_by"] == {}
 
 
 def test_weights_beside_a_checkpoint_are_reported(tmp_path: Path) -> None:
