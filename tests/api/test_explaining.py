@@ -7,7 +7,6 @@ import pytest
 from safetensors.numpy import save_file
 
 import ckpt_surgery
-from ckpt_surgery import SurgeryError
 from ckpt_surgery.planner.plan import Fate, Transfer
 from ckpt_surgery.report.explanation import ExplainedFunction, Line
 
@@ -68,12 +67,6 @@ def test_the_policy_of_the_pass_that_dropped_a_leaf_is_shown(here: Path) -> None
     found = ckpt_surgery.explain(recipe, "a.safetensors", key="old/b")
     (line,) = found.excerpts["unmatched"]
     assert line.number == 4
-
-
-def test_a_key_between_passes_is_named_as_such(here: Path) -> None:
-    recipe = "version: 1\npasses: [{rules: [{match: bias, to: b}]}, {rules: [{match: b, to: c}]}]\n"
-    with pytest.raises(SurgeryError, match=r"between the passes, after passes\[0\]"):
-        ckpt_surgery.explain(recipe, "a.safetensors", key="b")
 
 
 def test_without_a_recipe_and_from_a_tree() -> None:

@@ -1,6 +1,5 @@
 """`infer` from Python: checkpoints, trees and listings on both sides, and what ends how."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -73,20 +72,6 @@ def test_files_of_two_formats(source: Path, target: Path, tmp_path: Path) -> Non
     draft.write_text(found.recipe)
     ckpt_surgery.apply(draft, source, dst=tmp_path / "made")
     assert_same(read(tmp_path / "made"), TARGET)
-
-
-def test_a_listing_has_no_values_to_compare(source: Path, tmp_path: Path) -> None:
-    listing = tmp_path / "model.json"
-    leaves = [{"key": k, "shape": list(a.shape), "dtype": a.dtype.name} for k, a in TARGET.items()]
-    listing.write_text(json.dumps(leaves))
-    found = ckpt_surgery.infer(source, listing)
-    assert (found.decided, found.values) == (True, "none")
-    assert evidence(found)["params/layers/mlp/kernel"] == Evidence.ONLY_LAYOUT
-    listing.write_text(json.dumps([*leaves, {"key": "params/head", "shape": [5, 7], "dtype": "float32"}]))
-    found = ckpt_surgery.infer(source, listing)
-    assert not found.decided
-    assert not found.needs_target
-    assert [one.targets for one in found.findings.undecided] == [("params/head",)]
 
 
 def test_steps_and_items(tmp_path: Path) -> None:

@@ -22,12 +22,6 @@ def archive(tmp_path: Path) -> Path:
     return tmp_path / "a.npz"
 
 
-def test_the_format_that_the_caller_names_is_taken(archive: Path) -> None:
-    assert inspect(archive, format="npz").format == "npz"
-    with pytest.raises(UsageError, match=r"Not a format: `npzz`; did you mean `npz`\?"):
-        inspect(archive, format="npzz")
-
-
 def test_a_difference_knows_what_each_format_can_tell(archive: Path, tmp_path: Path) -> None:
     np.savez(tmp_path / "numbers.npz", w=np.ones(2))
     ckpt_surgery.convert(tmp_path / "numbers.npz", tmp_path / "out")

@@ -77,24 +77,6 @@ def test_a_saved_plan_has_its_recipe_while_that_is_the_same(place: Path) -> None
         assert leaves_in(place / name) == ["b/x", "opt/mu"]
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ("plan", "r.yaml", "m.safetensors", "--report", "m.safetensors"),
-        ("plan", "r.yaml", "m.safetensors", "--report", "x", "--json", "x"),
-        ("apply", "r.yaml", "m.safetensors", "n", "--report", "n/report.html"),
-        ("apply", "r.yaml", "m.safetensors", "n.npz", "--report", "n.npz"),
-        ("plan", "r.yaml", "m.safetensors", "--report", "-"),
-        ("plan", "r.yaml", "m.safetensors", "--report", "s3://bucket/x.html"),
-    ],
-    ids=" ".join,
-)
-def test_a_page_is_written_over_nothing_that_is_named(arguments: tuple[str, ...], place: Path) -> None:
-    before = {path.name: path.read_bytes() for path in place.iterdir()}
-    assert run(*arguments).exit_code == 2
-    assert {path.name: path.read_bytes() for path in place.iterdir()} == before
-
-
 PASSES = """\
 version: 1
 passes:

@@ -117,14 +117,6 @@ def test_what_the_plan_has_decided_is_refused(here: Path, more: list[str]) -> No
     assert run("plan", "plan.json", "--detailed-exitcode").exit_code == 2
 
 
-def test_what_is_shown_is_sealed(here: Path) -> None:
-    document = json.loads(Path("plan.json").read_text())
-    document["leaves"][0]["fate"] = "kept"
-    Path("plan.json").write_text(json.dumps(document))
-    assert run("plan", "plan.json").exit_code == 2
-    assert run("apply", "plan.json").exit_code == 2
-
-
 @pytest.mark.parametrize(
     ("name", "value"), [("looks", []), ("rules", []), ("leaves", []), ("leaves", [99] * 16), ("dropped", [0])]
 )

@@ -12,12 +12,7 @@ from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
 import ckpt_surgery
-from ckpt_surgery.core.keys import Key
-from ckpt_surgery.formats.opening import open_sink
-from ckpt_surgery.formats.registry import SinkOptions
 from tests.support.checkpoints import restored
-from tests.support.directories import names
-from tests.support.writing import output_of, write_all
 
 ARRAYS: dict[str, np.ndarray] = {
     "a": np.arange(60, dtype=np.float32).reshape(6, 10),
@@ -63,15 +58,6 @@ def test_zarr_has_it_among_the_attributes_of_the_group(version: int, source: Pat
     record: Any = group.attrs["ckpt_surgery.json"]
     assert record["leaf_count"] == 2
     assert "ckpt_surgery.json" not in ckpt_surgery.inspect(tmp_path / "out.zarr").metadata
-
-
-def test_an_orbax_record_is_replaced_in_one_step(tmp_path: Path) -> None:
-    sink = open_sink("orbax", tmp_path, SinkOptions(), [output_of("a", ARRAYS["a"])])
-    write_all(sink, {Key.parse("a").text: ARRAYS["a"]})
-    assert sink.record("1")
-    assert sink.record("22")
-    assert (tmp_path / "ckpt_surgery.json").read_text() == "22"
-    assert [name for name in names(tmp_path) if "ckpt_surgery" in name] == ["ckpt_surgery.json"]
 
 
 def test_only_verify_notices_flipped_bits_in_zarr_2(tmp_path: Path) -> None:

@@ -118,6 +118,20 @@ def test_commands_take_urls(tmp_path: Path, bucket: str) -> None:
         ckpt_surgery.apply(plan, dst=tmp_path / "third")
 
 
+@pytest.mark.slow("reads large objects")
+def test_ten_thousand_leaves_in_a_bucket(tmp_path: Path, s3_bucket: Bucket) -> None:
+    """The budget of requests: the metadata alone is read, and each object once."""
+    arrays = {f"layer_{n}": np.full((3,), n, np.float32) for n in range(10_000)}
+    np.savez(tmp_path / "in.npz", **arrays)
+    ckpt_surgery.convert(tmp_path / "in.npz", tmp_path / "in")
+    url = uploaded(tmp_path / "in", f"{s3_bucket.url}/run")
+    server = s3_bucket.server
+    server.clear()
+    assert len(ckpt_surgery.inspect(url).leaves) == 10_000
+    assert len(server.asked) <= 24, server.asked
+    assert len(set(server.asked)) == len(server.asked)
+
+
 def test_plain_arrays_in_a_bucket_are_read_at_the_same_time(tmp_path: Path, bucket_of: Bucket) -> None:
     value = {f"layer_{n}": np.full((3,), n, np.float32) for n in range(40)}
     save_pytree(tmp_path / "in", value, ocdbt=False, zarr3=False)

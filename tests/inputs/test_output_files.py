@@ -10,7 +10,6 @@ from safetensors.numpy import save_file
 
 import ckpt_surgery
 from ckpt_surgery.core.errors import StorageError, UsageError
-from ckpt_surgery.formats import opening
 from ckpt_surgery.inputs import output_files
 from ckpt_surgery.inputs.output_files import CheckpointPath, check_documents, write_document
 from tests.formats.tensorflow.bundles import Piece, save_pieces
@@ -67,14 +66,6 @@ def test_a_checkpoint_that_only_its_format_opens(tmp_path: Path) -> None:
     check_documents([tmp_path / "blob"], [CheckpointPath(source)])  # nobody can tell
     with pytest.raises(UsageError, match=REFUSED):
         check_documents([tmp_path / "blob"], [CheckpointPath(source, "safetensors")])
-
-
-def test_sources_are_not_opened_where_names_tell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "src").mkdir()
-    monkeypatch.setattr(opening, "open_source", None)
-    check_documents(
-        [tmp_path / "new.json"], [CheckpointPath(f"{tmp_path}/{name}") for name in ("src", "in/x.npz")]
-    )
 
 
 # --- the commands -----------------------------------------------------------------------------------------

@@ -51,38 +51,9 @@ def test_runs_have_the_same_options_everywhere(function: Callable[..., Any]) -> 
     assert {name: parameters[name].default for name in parameters if name in defaults} == defaults
 
 
-@pytest.mark.parametrize(
-    ("function", "option", "says"),
-    [
-        (ckpt_surgery.plan, "dst_itm", "plan() has no option `dst_itm`; did you mean `dst_item`?"),
-        (ckpt_surgery.apply, "out", "apply() has no option `out`"),
-        (ckpt_surgery.convert, "allow_hooks", "convert() has no option `allow_hooks`"),
-    ],
-)
-def test_an_option_of_a_wrong_name_is_named(function: Callable[..., Any], option: str, says: str) -> None:
-    with pytest.raises(TypeError) as caught:
-        function("a", "b", **{option: "x"})
-    assert str(caught.value) == says
-
-
 def test_none_is_the_default() -> None:
     options: Any = dict.fromkeys(("set", "allow_hooks", "memory", "target", "link_mode"))
     assert requested("r.yaml", ("a",), None, options) == Request("r.yaml", ("a",))
-
-
-@pytest.mark.parametrize(
-    ("options", "says"),
-    [
-        ({"memory": "much"}, "`memory`: `much` is not a size"),
-        ({"shard_size": "much"}, "`shard_size`: `much` is not a size"),
-        ({"link_mode": "symlink"}, "`link_mode`: 'symlink' is not one of: auto, reflink, hardlink, copy"),
-        ({"set": ["n=1", "n=2"]}, "the param `n` is given more than once"),
-    ],
-)
-def test_values_that_mean_nothing(options: PlanOptions, says: str) -> None:
-    with pytest.raises(UsageError) as caught:
-        requested("r.yaml", (), None, options)
-    assert caught.value.problems[0].message.startswith(says)
 
 
 def test_a_recipe_that_has_been_read(tmp_path: Path) -> None:

@@ -132,17 +132,6 @@ rules:
         np.testing.assert_array_equal(found["bias"], ARRAYS["a/bias"] * 5)
 
 
-def test_a_config_that_was_given_is_not_read_again(model: Path, tmp_path: Path) -> None:
-    config = tmp_path / "my.json"
-    config.write_text('{"n": 2}')
-    text = "version: 1\nparams: {n: {default: 1, config: n}}\nrules: [{match: b, value: x * n}]\n"
-    applying.plan(text, model, format="npz", config=config, out=tmp_path / "plan.json")
-    config.write_text('{"n": 3}')
-    applying.apply(tmp_path / "plan.json", dst=tmp_path / "out.npz")
-    with np.load(tmp_path / "out.npz") as found:
-        np.testing.assert_array_equal(found["b"].view("bfloat16"), ARRAYS["b"] * 2)
-
-
 DATA = {"version": 1, "rules": [{"match": "b", "to": "c"}]}
 
 
