@@ -1,7 +1,6 @@
 """Functions of trees as recipes: what becomes of leaves, what the target gives, and what is refused."""
 
 import functools
-import inspect
 import operator
 import re
 from pathlib import Path
@@ -17,7 +16,6 @@ from safetensors.numpy import load_file, save_file
 import ckpt_surgery
 from ckpt_surgery.core.errors import DataError, PlanError, SourceError, UsageError
 from ckpt_surgery.core.problem_codes import Code
-from ckpt_surgery.planner.plan import Plan
 
 BFLOAT16 = jnp.bfloat16
 HERE = Path(__file__).name
@@ -82,30 +80,13 @@ def restructure(tree: Any) -> Any:
 # --- what becomes of each leaf ---
 
 
-def test_a_result_has_the_bits_that_the_function_gives_for_the_loaded_tree(
+def test_a_result_has_the_bits_that_the_function_gives_and_its_plan_says_what_became_of_each_leaf(
     saved: Path, tmp_path: Path
 ) -> None:
     wanted = restructure(loaded(saved))
     assert_same(ckpt_surgery.restore(restructure, saved), wanted)
-    ckpt_surgery.apply(restructure, saved, dst=tmp_path / "new")
+    plan = ckpt_surgery.apply(restructure, saved, dst=tmp_path / "new").plan
     assert_same(loaded(tmp_path / "new"), wanted)
-
-
-def test_a_moved_leaf_is_renamed_and_links_every_byte(saved: Path, tmp_path: Path) -> None:
-    def move(tree: Any) -> Any:
-        return {"model": tree["params"], "at": {"step": tree["step"]}, "name": tree["name"]}
-
-    plan = ckpt_surgery.apply(move, saved, dst=tmp_path / "new").plan
-    fates = {step.leaf.key.text: step.fate.value for step in plan.steps}
-    assert fates.pop("name") == "kept"
-    assert set(fates.values()) == {"renamed"}
-    assert plan.costs.bytes_linked == plan.costs.bytes_out > 0
-    assert plan.costs.bytes_read == 0
-    assert_same(loaded(tmp_path / "new"), move(loaded(saved)))
-
-
-def test_leaves_have_their_fates_and_sources_and_what_is_not_returned_is_told(saved: Path) -> None:
-    plan = ckpt_surgery.plan(restructure, saved)
     fates = {step.leaf.key.text: (step.fate.value, [key for _, key in step.sources]) for step in plan.steps}
     assert fates == {
         "params/backbone/kernel": ("renamed", ["params/encoder/kernel"]),
@@ -124,6 +105,19 @@ def test_leaves_have_their_fates_and_sources_and_what_is_not_returned_is_told(sa
     assert re.fullmatch(rf"`restructure` \(.*{HERE}:\d+\)", plan.recipe)
     assert {str(step.rule) for step in plan.steps} == {"`restructure`"}
     assert "`restructure`" in plan.html()
+
+
+def test_a_moved_leaf_is_renamed_and_links_every_byte(saved: Path, tmp_path: Path) -> None:
+    def move(tree: Any) -> Any:
+        return {"model": tree["params"], "at": {"step": tree["step"]}, "name": tree["name"]}
+
+    plan = ckpt_surgery.apply(move, saved, dst=tmp_path / "new").plan
+    fates = {step.leaf.key.text: step.fate.value for step in plan.steps}
+    assert fates.pop("name") == "kept"
+    assert set(fates.values()) == {"renamed"}
+    assert plan.costs.bytes_linked == plan.costs.bytes_out > 0
+    assert plan.costs.bytes_read == 0
+    assert_same(loaded(tmp_path / "new"), move(loaded(saved)))
 
 
 def test_the_function_is_called_once_with_containers_of_its_own(saved: Path) -> None:
@@ -200,15 +194,6 @@ def test_a_function_takes_one_tree_for_each_source(saved: Path, tmp_path: Path) 
 
 def head(tree: Any) -> Any:
     return {"head": tree["params"]["head"]}
-
-
-def test_what_only_the_target_has_keeps_its_value(saved: Path) -> None:
-    target = {"head": {"kernel": jnp.zeros((6, 5), jnp.float16)}, "fusion": jnp.arange(3.0)}
-    plans: list[Plan] = []
-    found = ckpt_surgery.restore(head, saved, target=target, on_plan=plans.append)
-    assert_same(found, {"head": loaded(saved)["params"]["head"], "fusion": target["fusion"]})
-    fates = {s.leaf.key.text: s.fate.value for s in plans[0].steps}
-    assert fates == {"head/kernel": "renamed", "fusion": "defaulted"}
 
 
 def test_without_a_value_in_the_target_all_such_keys_are_named(saved: Path) -> None:
@@ -368,16 +353,6 @@ def test_load_and_transform_takes_both_orders(saved: Path, tmp_path: Path) -> No
 
     found = ckpt_surgery.load_and_transform(fuse, saved, tmp_path / "b.safetensors", target=target)
     assert_same(found, {**wanted, "fusion": np.arange(3, dtype=np.float32)})
-
-
-def test_load_and_transform_needs_a_function(saved: Path) -> None:
-    for arguments in [(saved, saved), (saved, head, {}, {})]:
-        with pytest.raises(UsageError, match="load_and_transform"):
-            ckpt_surgery.load_and_transform(*arguments)
-    with pytest.raises(TypeError):
-        ckpt_surgery.load_and_transform(saved, head, shading=1)
-    options = inspect.signature(ckpt_surgery.load_and_transform).parameters
-    assert {"target", "shardings", "memory"} <= options.keys()
 
 
 def test_partial_functions_and_objects_that_can_be_called_are_functions(saved: Path) -> None:

@@ -26,12 +26,9 @@ def test_every_recipe_is_described(name: str) -> None:
     assert recipe.help.startswith(recipe.summary)
 
 
-def test_names_may_lack_their_sign() -> None:
-    assert ckpt_surgery.recipe("unstack-layers") == ckpt_surgery.recipe("@unstack-layers")
-
-
 def test_params_have_their_defaults_and_others_the_nearest_name() -> None:
     recipe = ckpt_surgery.recipe("@unstack-layers")
+    assert recipe == ckpt_surgery.recipe("unstack-layers")
     assert dict(recipe.params) == {
         "name": ("layer", "layers", "block", "blocks", "encoderblock", "h"),
         "layers": 0,

@@ -233,6 +233,10 @@ def test_an_interrupted_shard_says_how_to_go_on(job: SavedRun, monkeypatch: pyte
         assert words == ["ckpt-surgery", *command]
         assert run(*words[1:]).exit_code == 0
     np.testing.assert_array_equal(restored(job.path)["ids"], ARRAYS["ids"])
+    again = run("commit", job.dst)
+    assert (again.exit_code, "committed already" in again.output) == (0, True)
+    for wrong in ("--dry-run", "--resume"):
+        assert run("apply", job.plan, job.dst, "--shard", "0/2", wrong).exit_code == 2
 
 
 def test_parts_that_are_gone_are_not_called_kept(job: SavedRun, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -389,6 +393,13 @@ def test_parts_that_are_removed_while_a_shard_runs(job: SavedRun, monkeypatch: p
         job.shards([0], 2)
 
 
+def test_a_damaged_note_of_a_shard_is_named(job: SavedRun) -> None:
+    job.shards([0], 1)
+    next(job.parts.glob("*-0.done.json")).write_text("{")
+    with pytest.raises(SourceError, match=r"-0\.done\.json is damaged"):
+        job.commit()
+
+
 def test_hooks_are_asked_for_again(tmp_path: Path, planned: Planned) -> None:
     (tmp_path / "hooks.py").write_text("def twice(x):\n    return x * 2\n")
     text = "version: 1\nhooks: hooks.py\nrules:\n  - match: big\n    value: hooks.twice(x)\n"
@@ -400,32 +411,6 @@ def test_hooks_are_asked_for_again(tmp_path: Path, planned: Planned) -> None:
         job.commit()
     job.commit(allow_hooks=True)
     assert np.array_equal(restored(job.path)["big"], np.asarray(ARRAYS["big"]) * 2)
-
-
-# --- the command line -----------------------------------------------------------------------------------
-
-
-def test_the_commands(tmp_path: Path, job: SavedRun) -> None:
-    first = run("apply", job.plan, job.dst, "--shard", "0/2", "--json", tmp_path / "shard.json")
-    assert first.exit_code == 0, first.output
-    assert "not done yet: 1/2" in first.output
-    document = json.loads((tmp_path / "shard.json").read_text())
-    assert (document["shard"], document["shards"], document["missing_shards"]) == (0, 2, [1])
-    early = run("commit", job.dst)
-    assert early.exit_code == 1
-    assert "1/2" in early.output
-    second = run("apply", job.plan, "--shard", "1/2")
-    assert second.exit_code == 0, second.output
-    assert f"ckpt-surgery commit {job.dst}" in second.output.replace("\n", "")
-    done = run("commit", job.dst, "--json", tmp_path / "commit.json")
-    assert done.exit_code == 0, done.output
-    assert "verified" in done.output
-    assert json.loads((tmp_path / "commit.json").read_text())["destination"] == job.dst
-    again = run("commit", job.dst, "--json", "-")
-    assert again.exit_code == 0
-    assert "committed already" in again.output
-    for wrong in (("--dry-run",), ("--resume",)):
-        assert run("apply", job.plan, job.dst, "--shard", "0/2", *wrong).exit_code == 2
 
 
 # --- object stores --------------------------------------------------------------------------------------
@@ -459,14 +444,10 @@ def test_objects_of_attempts_that_ended_are_deleted(
         patch.setattr(shard_jobs, "read_back", raising(KeyboardInterrupt))
         stored.shards([1], 3)
     stored.shards([1], 3)
-    assert len(attempts_at(stored, shard=1)) == 2
-    stored.commit()
-    assert len(attempts_at(stored, shard=1)) == 1
-
-
-def attempts_at(job: SavedRun, shard: int) -> set[str]:
-    found = {name.split("/")[1] for name in store_of(job.dst)[0].walk("out/")}
-    return {name for name in found if name.startswith(f"ocdbt.process_{shard}_")}
+    for attempts in (2, 1):
+        found = {name.split("/")[1] for name in store_of(stored.dst)[0].walk("out/")}
+        assert len([name for name in found if name.startswith("ocdbt.process_1_")]) == attempts
+        stored.commit()
 
 
 def test_a_lost_object_of_a_part_is_found(stored: SavedRun) -> None:

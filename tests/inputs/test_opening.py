@@ -6,7 +6,6 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
-from safetensors.numpy import save_file
 
 import ckpt_surgery
 from ckpt_surgery.core.errors import UsageError
@@ -16,14 +15,8 @@ from ckpt_surgery.inputs.request import InMemory
 TREE = {"a": np.arange(3), "l": [np.ones(2, np.float32), None], "s": "text"}
 
 
-@pytest.fixture
-def model(tmp_path: Path) -> str:
-    save_file({"a": np.arange(3)}, tmp_path / "model.safetensors")
-    return str(tmp_path / "model.safetensors")
-
-
-def test_paths_and_trees(model: str) -> None:
-    file, tree = open_input(model), open_input(InMemory(TREE))
+def test_paths_and_trees(model: Path) -> None:
+    file, tree = open_input(str(model)), open_input(InMemory(TREE))
     assert (file.format, tree.format, tree.path) == ("safetensors", "tree", "(tree)")
     assert (in_memory(file), in_memory(tree), on_disk([file, tree])) == (False, True, [file])
     assert list(tree.leaves()) == ["a", "l/0", "l/1", "s"]
@@ -36,10 +29,10 @@ def test_a_tree_has_neither_steps_nor_items(option: Any) -> None:
         open_input(InMemory(TREE), **option)
 
 
-def test_shapes_alone_are_no_values(model: str) -> None:
+def test_shapes_alone_are_no_values(model: Path) -> None:
     mixed = {"a": jax.ShapeDtypeStruct((2,), np.float32), "b": np.zeros(2)}
     assert without_values(open_input(InMemory(mixed))) == {"a"}
-    assert without_values(open_input(model)) == frozenset()
+    assert without_values(open_input(str(model))) == frozenset()
 
 
 def test_two_trees_are_two_sources_even_if_they_are_equal() -> None:

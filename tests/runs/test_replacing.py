@@ -6,11 +6,9 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-import flax.serialization
 import numpy as np
 import pytest
 import torch
-import zarr
 from safetensors.numpy import save_file
 
 import ckpt_surgery
@@ -24,12 +22,11 @@ from tests.formats.tensorflow.bundles import Piece, save_pieces
 from tests.support import checkpoints, directories
 from tests.support.checkpoints import LAYOUTS
 from tests.support.directories import names
-from tests.support.libraries import save_state
+from tests.support.libraries import ORIGINS, save_state
 from tests.support.models import ARRAYS
 
 Checkpoint = Callable[[str], Path]
-TREE = {"a": {"kernel": np.arange(12.0).reshape(3, 4)}, "b": np.ones(3, np.float32)}
-ARRAYS_TO_SAVE = {"a.kernel": TREE["a"]["kernel"], "b": np.ones(3, np.float32)}  # type: ignore[index]
+ARRAYS_TO_SAVE = {"a.kernel": np.arange(12.0).reshape(3, 4), "b": np.ones(3, np.float32)}
 OF_ORBAX = Path(__file__).parents[1] / "data" / "orbax_versions"
 STEPS = {"steps", "steps-prefixed", "composite"}
 
@@ -81,20 +78,8 @@ def test_a_step_of_several_items_is_one_checkpoint(tmp_path: Path) -> None:
     assert "holds 1 file besides its orbax checkpoint (averaged/notes.txt)" in refused(tmp_path / "run" / "5")
 
 
-def of_msgpack(path: Path) -> None:
-    path.write_bytes(flax.serialization.msgpack_serialize(TREE))
-
-
-def of_t5x(path: Path) -> None:
-    path.mkdir()
-    whole = {"version": 3, "optimizer": {"target": TREE, "state": {"step": 3}}}
-    (path / "checkpoint").write_bytes(flax.serialization.msgpack_serialize(whole))
-
-
-def of_zarr(version: int, path: Path) -> None:
-    group = zarr.create_group(path, zarr_format=version, attributes={"run": "a17"})
-    group.create_array("layers/0/w", data=np.ones((4, 6)), chunks=(2, 3))
-    group.create_array("one", data=np.array(3.0))
+def of(name: str) -> Callable[[Path], object]:
+    return lambda path: ORIGINS[name].save(ORIGINS[name].arrays, path)
 
 
 def of_tensorflow(path: Path) -> None:
@@ -110,15 +95,15 @@ def of_dcp(path: Path) -> None:
     (path / "__1_0.distcp").touch()
 
 
-WRITTEN: dict[str, Callable[[Path], None]] = {
-    "x.safetensors": lambda path: save_file(ARRAYS_TO_SAVE, path),
-    "x.npz": lambda path: np.savez(path, **ARRAYS_TO_SAVE),
+WRITTEN: dict[str, Callable[[Path], object]] = {
+    "x.safetensors": of("safetensors"),
+    "x.npz": of("npz"),
     "x.npy": lambda path: np.save(path, np.ones(3)),
-    "x.msgpack": of_msgpack,
-    "x.pt": lambda path: torch.save({"a": torch.ones(3)}, path),
-    "t5x": of_t5x,
-    "x.zarr": lambda path: of_zarr(3, path),
-    "v2.zarr": lambda path: of_zarr(2, path),
+    "x.msgpack": of("flax"),
+    "x.pt": of("torch"),
+    "t5x": of("t5x"),
+    "x.zarr": of("zarr3"),
+    "v2.zarr": of("zarr2"),
     "tf": of_tensorflow,
     "dcp": of_dcp,
 }
@@ -156,7 +141,7 @@ def test_what_this_program_writes_is_replaced(
 
 def test_the_record_beside_a_file_in_the_directory_is_its_own(tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
-    of_msgpack(tmp_path / "out" / "checkpoint_1")
+    of("flax")(tmp_path / "out" / "checkpoint_1")
     (tmp_path / "out" / f"checkpoint_1.{RECORD_NAME}").touch()
     assert replaceable(tmp_path / "out") is not None
     (tmp_path / "out" / f"checkpoint_2.{RECORD_NAME}").touch()
@@ -202,7 +187,7 @@ def of_hugging_face(path: Path) -> None:
         (path / name).write_text("{}")
 
 
-def with_file(name: str, layout: Callable[[Path], None]) -> Callable[[Path], None]:
+def with_file(name: str, layout: Callable[[Path], object]) -> Callable[[Path], None]:
     def make(path: Path) -> None:
         layout(path)
         (path / name).parent.mkdir(parents=True, exist_ok=True)
@@ -254,9 +239,9 @@ REFUSED: dict[str, tuple[Callable[[Path], object], str]] = {
     "flat": (with_file("notes.txt", LAYOUTS["ocdbt-zarr3"]), f"{BESIDES} orbax checkpoint (notes.txt)"),
     "plain": (with_file("params.w/notes", LAYOUTS["plain-zarr2"]), f"{BESIDES} orbax checkpoint (params.w/n"),
     "v1": (with_file("mine/a.txt", LAYOUTS["v1"]), f"{BESIDES} orbax checkpoint (mine/a.txt)"),
-    "chunks": (with_file("layers/0/w/c/x", WRITTEN["x.zarr"]), f"{BESIDES} zarr checkpoint (layers/0/w/c/x)"),
+    "chunks": (with_file("ids/c/x", WRITTEN["x.zarr"]), f"{BESIDES} zarr checkpoint (ids/c/x)"),
     "ranks": (with_file("common.pt", of_dcp), f"{BESIDES} dcp checkpoint (common.pt)"),
-    "hidden": (with_file(".git/HEAD", of_t5x), f"{BESIDES} t5x checkpoint (.git/HEAD)"),
+    "hidden": (with_file(".git/HEAD", of("t5x")), f"{BESIDES} t5x checkpoint (.git/HEAD)"),
     "two files": (
         directory_of("a.npz", "b.npz"),
         "is not a checkpoint itself, but holds some: a.npz, b.npz (npz); in it: a.npz, b.npz; "
@@ -294,8 +279,8 @@ def test_a_file_that_needs_others_is_not_replaced_alone(model: Path, tmp_path: P
     assert "belongs to a checkpoint of several files" in refused(tmp_path / "tf.index")
     said = refused(shards / "model-00001-of-00002.safetensors")
     assert f"is a part of the checkpoint {shards}; it is not replaced alone" in said
-    of_zarr(3, tmp_path / "x.zarr")
-    assert f"is a part of the checkpoint {tmp_path / 'x.zarr'}" in refused(tmp_path / "x.zarr" / "one")
+    of("zarr3")(tmp_path / "x.zarr")
+    assert f"is a part of the checkpoint {tmp_path / 'x.zarr'}" in refused(tmp_path / "x.zarr" / "ids")
 
 
 def test_a_checkpoint_beside_others_is_no_part_of_them(tmp_path: Path) -> None:
