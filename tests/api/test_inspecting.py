@@ -8,8 +8,9 @@ import pytest
 
 import ckpt_surgery
 from ckpt_surgery.api.inspecting import diff, inspect
-from ckpt_surgery.core.errors import UsageError
+from ckpt_surgery.core.errors import RecipeError, UsageError
 from ckpt_surgery.core.progress import Progress
+from ckpt_surgery.language.expressions import regexes as patterns
 from ckpt_surgery.report.differences import Holds
 from ckpt_surgery.report.distances import Tolerance
 from ckpt_surgery.report.inspection import Inspection
@@ -68,6 +69,12 @@ def test_only_matching_leaves_are_compared() -> None:
     assert [one.key.text for one in diff(TREE, other, match="b/c").only_b] == ["b/c"]
     with pytest.raises(UsageError, match="matches none of 5 keys"):
         diff(TREE, other, match="w")
+
+
+def test_an_expression_that_takes_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(patterns, "REGEX_SECONDS", 0.05)
+    with pytest.raises(RecipeError, match=r"took more than 0\.05 s"):
+        inspect({"a" * 40: np.ones(1)}, match="(a|aa)+b")
 
 
 def test_values_within_the_tolerances_are_the_same() -> None:

@@ -20,14 +20,10 @@ from ckpt_surgery.core.errors import Interrupted, SourceError, StorageError
 from ckpt_surgery.planner.plan import Plan
 from ckpt_surgery.storage import linking
 from tests.support.comparing import assert_same
-from tests.support.directories import copy_of, state_of
+from tests.support.directories import copy_of, names, state_of
 from tests.support.failing import refusing
 from tests.support.linked_sources import Layout, everything
 from tests.support.reading import read
-
-
-def nothing_left(directory: Path, *kept: str) -> bool:
-    return sorted(os.listdir(directory)) == sorted(kept)
 
 
 @pytest.mark.parametrize("mode", ["auto", "copy"])
@@ -50,7 +46,7 @@ def test_a_source_that_changes_after_the_plan_is_refused(
 
     with pytest.raises(SourceError):
         applying.apply(None, source, dst=tmp_path / "out", link_mode=mode, on_plan=meddle)
-    assert nothing_left(tmp_path, "source")
+    assert names(tmp_path) == ["source"]
 
 
 @pytest.mark.parametrize("mode", ["auto", "hardlink"])
@@ -67,7 +63,7 @@ def test_there_has_to_be_space_for_what_cannot_be_linked(
 
     with pytest.raises(StorageError, match=r"(?s)Too many links.*it has .* 30 B are free"):
         applying.apply(None, source, dst=tmp_path / "out", link_mode=mode, on_plan=fill)
-    assert nothing_left(tmp_path)
+    assert names(tmp_path) == []
 
 
 @pytest.mark.parametrize("mode", ["auto", "hardlink", "copy"])
@@ -86,7 +82,7 @@ def test_a_full_or_failing_disk_leaves_nothing(
         applying.apply(None, source, dst=tmp_path / "out", link_mode=mode)
     told = str(caught.value)
     assert "`m/" in told or f"{tmp_path}/.out.ckpt-surgery-" in told
-    assert nothing_left(tmp_path)
+    assert names(tmp_path) == []
     assert state_of(source) == before
 
 
@@ -112,4 +108,4 @@ def test_a_run_that_is_interrupted_while_it_links_or_copies_is_resumed(
     assert all(f"is kept in {tmp_path / name}" in str(caught.value) for name in left)
     applying.apply(None, layout("shards"), dst=tmp_path / "out", link_mode=mode, resume=True)
     assert_same(read(tmp_path / "out"), everything("shards"))
-    assert nothing_left(tmp_path, "out")
+    assert names(tmp_path) == ["out"]

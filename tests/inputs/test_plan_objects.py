@@ -168,12 +168,6 @@ def test_what_a_plan_has_decided_cannot_be_said_again(
     assert problem.hint == f"Leave out {named}, or make the plan again."
 
 
-def test_what_a_plan_of_arrays_has_decided_cannot_be_said_again(source: Path) -> None:
-    plan = ckpt_surgery.plan_restore(RECIPE, source, target=abstract())
-    with pytest.raises(UsageError, match="Leave out `shardings=…`"):
-        ckpt_surgery.restore(plan, shardings=jax.devices()[0])
-
-
 def test_a_plan_of_the_other_function_is_refused(source: Path) -> None:
     with pytest.raises(UsageError, match=r"Call `apply\(plan\)`"):
         ckpt_surgery.restore(ckpt_surgery.plan(RECIPE, source))

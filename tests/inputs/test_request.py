@@ -12,8 +12,9 @@ import ckpt_surgery
 from ckpt_surgery.api.linting import lint
 from ckpt_surgery.core.errors import RecipeError, UsageError
 from ckpt_surgery.inputs.options import ConvertOptions, PlanOptions
-from ckpt_surgery.inputs.request import Request, is_plan_file, read_recipe, requested
+from ckpt_surgery.inputs.request import Request, read_recipe, requested
 from ckpt_surgery.runs import run as run_options
+from tests.support.recipes import write_recipe
 
 FUNCTIONS: dict[Callable[..., Any], type] = {
     ckpt_surgery.plan: PlanOptions,
@@ -51,11 +52,6 @@ def test_runs_have_the_same_options_everywhere(function: Callable[..., Any]) -> 
     assert {name: parameters[name].default for name in parameters if name in defaults} == defaults
 
 
-def test_none_is_the_default() -> None:
-    options: Any = dict.fromkeys(("set", "allow_hooks", "memory", "target", "link_mode"))
-    assert requested("r.yaml", ("a",), None, options) == Request("r.yaml", ("a",))
-
-
 def test_a_recipe_that_has_been_read(tmp_path: Path) -> None:
     path = tmp_path / "r.yaml"
     path.write_text("version: 1\nparams: {n: 1}\n")
@@ -64,13 +60,6 @@ def test_a_recipe_that_has_been_read(tmp_path: Path) -> None:
     assert (request.recipe, request.recipe_path) == (loaded, str(path))
     with pytest.raises(UsageError, match=r"r\.yaml has been read already"):
         requested(loaded, ("a",), None, {"set": {"n": 5}})
-
-
-def test_plan_files_go_by_their_name(tmp_path: Path) -> None:
-    (tmp_path / "r.yaml").write_text("version: 1\n")
-    assert is_plan_file("plan.json")
-    assert is_plan_file(Path("x/plan.json"))
-    assert not any(map(is_plan_file, ("r.yaml", "plan.json.yaml", None, read_recipe(tmp_path / "r.yaml"))))
 
 
 def test_a_recipe_among_the_sources_is_refused_before_the_destination_is_looked_at(tmp_path: Path) -> None:
@@ -87,14 +76,8 @@ def test_a_recipe_among_the_sources_is_refused_before_the_destination_is_looked_
 # --- recipes, read and checked without a checkpoint -------------------------------------------------------
 
 
-def written(tmp_path: Path, text: str) -> Path:
-    path = tmp_path / "recipe.yaml"
-    path.write_text(f"version: 1\n{text}")
-    return path
-
-
 def test_a_recipe_is_read_with_its_params(tmp_path: Path) -> None:
-    path = written(tmp_path, "params: {n: 1, m: a}\n")
+    path = write_recipe(tmp_path, "version: 1\nparams: {n: 1, m: a}\n")
     for given in ({"n": 4}, ["n=4"], ("n=4",)):
         loaded = read_recipe(path, given)
         assert (loaded.path, loaded.params) == (str(path), {"n": 4, "m": "a"})
@@ -114,7 +97,7 @@ def test_a_recipe_is_read_with_its_params(tmp_path: Path) -> None:
     ],
 )
 def test_formats_are_checked_whoever_reads_the_recipe(output: str, says: str | None, tmp_path: Path) -> None:
-    path = written(tmp_path, f"output: {output}\n")
+    path = write_recipe(tmp_path, f"version: 1\noutput: {output}\n")
     ((name, problems),) = lint(path)
     assert (name, [problem.message for problem in problems]) == (str(path), [says] if says else [])
     if says is None:

@@ -10,7 +10,6 @@ from safetensors.numpy import save_file
 import ckpt_surgery
 from ckpt_surgery.api import applying
 from ckpt_surgery.inputs.warnings import filled_chunks, leaves_read
-from tests.support import checkpoints
 from tests.support.command_line import run
 
 SPARSE = Path(__file__).parents[1] / "data" / "orbax_versions" / "0.9.1-zarr3-plain"
@@ -36,13 +35,6 @@ def test_only_of_what_is_read(rules: str, told: str | None, tmp_path: Path) -> N
     made = applying.plan(f"version: 1\nrules:\n  - {rules}\n", SPARSE, dst=tmp_path / "c")
     found = [warning for warning in made.warnings if "fill value" in warning]
     assert [warning.startswith(told or "") for warning in found] == [True] * (told is not None)
-
-
-def test_sources_are_named_where_there_are_several(tmp_path: Path) -> None:
-    recipe = "version: 1\nsources: [a, b]\nunmatched: drop\nrules:\n  - {match: zeros, source: b, to: z}\n"
-    checkpoints.save_pytree(tmp_path / "whole", {"x": np.ones(2)})
-    made = applying.plan(recipe, tmp_path / "whole", SPARSE, dst=tmp_path / "c")
-    assert made.warnings == ("1 chunk of `b:zeros` is not stored and has the fill value",)
 
 
 def test_in_zarr_that_is_a_matter_of_course(tmp_path: Path) -> None:
