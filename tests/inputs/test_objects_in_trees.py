@@ -136,23 +136,5 @@ def test_a_placeholder_stays_where_one_was_requested(tmp_path: Path) -> None:
     assert {gone.leaf.key.text for gone in plans[0].dropped} == {"w", "opt/0"}
     with pytest.raises(PlanError, match="`opt` has 2 elements but none at index 0"):
         ckpt_surgery.apply(None, source, dst=tmp_path / "c", target=target)
-
-
-@pytest.mark.parametrize(
-    ("rule", "message"),
-    [
-        ({"match": "opt/0", "drop": True}, "The list `opt` has 2 elements but none at index 0"),
-        ({"match": "w", "to": "opt/[4]"}, "The list `opt` has 4 elements but none at index 3"),
-        ({"match": "w", "to": "opt/w"}, "`opt` would be both a list and a dict"),
-    ],
-)
-def test_lists_with_gaps_are_refused_by_all_alike(rule: dict[str, Any], message: str, tmp_path: Path) -> None:
-    source = {"w": W, "opt": (W, {"mu": W, "nu": W}, W)}
-    found = refused(rules(rule), source)
-    with pytest.raises(PlanError) as caught:
-        ckpt_surgery.apply(rules(rule), source, dst=tmp_path / "c")
-    assert [(problem.code, problem.message) for problem in caught.value.problems] == found
-    assert [code for code, text in found if text.startswith(message)] == [Code.UNSUITED]
-    assert not (tmp_path / "c").exists()
-    result = ckpt_surgery.restore(rules({"match": "opt/2", "drop": True}), {"opt": (W, W + 1, W)})
-    np.testing.assert_array_equal(np.stack(result["opt"]), [W, W + 1])  # the end of a list can go
+    ends = ckpt_surgery.restore(rules({"match": "opt/2", "drop": True}), source)  # the end of a list can go
+    np.testing.assert_array_equal(np.stack(ends["opt"]), [W, W + 1])

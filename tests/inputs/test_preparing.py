@@ -31,12 +31,13 @@ def model(tmp_path: Path) -> str:
     return str(path)
 
 
+@pytest.mark.each
 @pytest.mark.parametrize(
     ("dst", "given", "output", "format"),
     [
         (None, None, "", "orbax"),  # nothing is said
         ("out", None, "", "orbax"),
-        ("out.npz", None, "", "npz"),  # the name
+        ("Out.NPZ/", None, "", "npz"),  # the name
         ("out.npz", None, "output: {format: zarr}", "zarr"),  # the recipe before the name
         ("out.npz", "flax", "output: {format: zarr}", "flax"),  # the caller before all
         ("out.pt", "orbax", "", "orbax"),
@@ -45,7 +46,7 @@ def model(tmp_path: Path) -> str:
 def test_the_format_is_the_first_that_is_named(
     dst: str | None, given: str | None, output: str, format: str, model: str, tmp_path: Path
 ) -> None:
-    where = None if dst is None else str(tmp_path / dst)
+    where = None if dst is None else f"{tmp_path}/{dst}"
     recipe = write_recipe(tmp_path, f"version: 1\n{output}")
     request = Request(str(recipe), (model,), where, format=given)
     assert prepare(request).destination.format == format
