@@ -5,6 +5,7 @@ Files change between plan and run, file systems refuse links, disks are full, si
 
 import errno
 import os
+import re
 import shutil
 import signal
 import threading
@@ -17,12 +18,13 @@ import pytest
 
 from ckpt_surgery.api import applying
 from ckpt_surgery.core.errors import Interrupted, SourceError, StorageError
-from ckpt_surgery.planner.plan import Plan
+from ckpt_surgery.planner.plan import Plan, Transfer
 from ckpt_surgery.storage import linking
+from tests.support import linked_sources
 from tests.support.comparing import assert_same
 from tests.support.directories import copy_of, names, state_of
 from tests.support.failing import refusing
-from tests.support.linked_sources import Layout, everything
+from tests.support.linked_sources import Layout, everything, results
 from tests.support.reading import read
 
 
@@ -47,6 +49,30 @@ def test_a_source_that_changes_after_the_plan_is_refused(
     with pytest.raises(SourceError):
         applying.apply(None, source, dst=tmp_path / "out", link_mode=mode, on_plan=meddle)
     assert names(tmp_path) == ["source"]
+
+
+@pytest.mark.slow("writes each layout several times")
+@pytest.mark.parametrize("number", [errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP])
+@pytest.mark.parametrize("mode", ["auto", "hardlink"])
+def test_a_file_system_that_does_not_link_has_its_files_copied(
+    mode: str, number: int, layout: Layout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The result counts them as copied, and says why."""
+    monkeypatch.setattr(linking, "reflink", refusing(errno.EOPNOTSUPP))
+    monkeypatch.setattr(os, "link", refusing(number))
+    source, plans = layout("ocdbt-zarr2"), []
+    recipe = linked_sources.recipe()
+    result = applying.apply(recipe, source, dst=tmp_path / "out", link_mode=mode, on_plan=plans.append)
+    assert_same(read(tmp_path / "out"), results("ocdbt-zarr2"))
+    planned, done = plans[0].costs, result.plan.costs
+    in_index = sum(s.leaf.nbytes for s in result.plan.steps if s.transfer is Transfer.LINK)
+    assert planned.bytes_linked > done.bytes_linked == in_index
+    assert done.bytes_linked + done.bytes_copied == planned.bytes_linked + planned.bytes_copied
+    assert done.bytes_read > planned.bytes_read
+    assert result.shared == ()
+    (notice,) = result.notices
+    told = rf"\d+ files? \(.+\) could not be linked and (was|were) copied: {os.strerror(number)}"
+    assert re.fullmatch(told, notice)
 
 
 @pytest.mark.parametrize("mode", ["auto", "hardlink"])
