@@ -208,15 +208,6 @@ def test_keys_without_paths_are_names(tmp_path: Path) -> None:
     ]
 
 
-def test_a_file_is_not_a_checkpoint(tmp_path: Path) -> None:
-    path = usual().write(tmp_path / "saved")
-    for name in (DATA, ".metadata"):
-        with pytest.raises(
-            SourceError, match=r"looks like a part of a distributed checkpoint.*\n.*its directory"
-        ):
-            opened(path / name)
-
-
 def test_unfinished_saves_are_recognized(tmp_path: Path) -> None:
     """`.metadata` is written last; a directory without data files can be damaged too."""
     path = usual().write(tmp_path / "saved")

@@ -1,7 +1,6 @@
 """Quantized tensors against the package `gguf`, bit for bit; their chunks; and what reading a part takes."""
 
 import os
-import sys
 from pathlib import Path
 from unittest.mock import patch
 
@@ -25,13 +24,11 @@ from ckpt_surgery.formats.gguf.blocks import (
     grid_of,
     read_blocks,
 )
-from ckpt_surgery.formats.opening import open_source
 from tests.formats.bounds import bounded
 from tests.formats.gguf.files import dequantized, made, save_blocks, stored_blocks, tensor
 from tests.support.arrays import array
 from tests.support.comparing import same
 from tests.support.effort import examples
-from tests.support.key_value import key_value, uploaded
 from tests.support.reading import opened, values
 from tests.support.strategies import regions
 
@@ -108,17 +105,6 @@ def test_a_part_takes_its_own_memory_only(tmp_path: Path) -> None:
         assert not source.read(leaf, Region((0, 300), (8192, 310))).any()
 
 
-def test_a_bucket_is_read_as_a_disk_is(tmp_path: Path) -> None:
-    """The chunks of a region are asked for together."""
-    blocks = stored_blocks((1400, 3840), Type.IQ3_S)
-    path = save_blocks({"w": (Type.IQ3_S, blocks)}, tmp_path / "x.gguf")
-    wanted = dequantized(Type.IQ3_S, blocks)
-    with key_value(tmp_path / "bucket") as url:
-        source = open_source(uploaded(path, f"{url}/in/x.gguf"))
-        for region in (Region((540, 3), (1100, 3801)), Region((0, 300), (1400, 310))):
-            assert same(source.read(source.leaves()["w"], region), wanted[region.slices]), region
-
-
 @pytest.mark.parametrize(
     ("shape", "length", "grid"),
     [
@@ -163,28 +149,3 @@ def test_every_other_type_is_listed_and_refused_by_name(tmp_path: Path) -> None:
     plain = source.leaves()["plain"]
     assert plain.stored_type is None
     assert same(source.read(plain, Region((0,), (3,))), array((3,), "float32"))
-
-
-def test_bytes_that_are_gone(tmp_path: Path) -> None:
-    blocks = stored_blocks((3, 5, 768), Type.Q6_K)
-    source = opened(save_blocks({"w": (Type.Q6_K, blocks)}, tmp_path / "x.gguf"))
-    os.truncate(tmp_path / "x.gguf", 3000)
-    with pytest.raises(SourceError, match=r"`w`: .* has changed since it was listed"):
-        source.read(source.leaves()["w"], Region((0, 0, 0), (1, 1, 1)))
-
-
-def test_without_the_library_only_plain_numbers_are_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    stored = {type.name: (type, stored_blocks((2, 256), type)) for type in (Type.Q4_K, Type.Q8_K)}
-    path = save_blocks(stored, tmp_path / "x.gguf", {"plain": array((3,), "float32")})
-    monkeypatch.setitem(sys.modules, "gguf", None)
-    source = opened(path)
-    leaves = source.leaves()
-    assert [str(leaf.spec) for leaf in leaves.values()] == ["float32[2,256]"] * 2 + ["float32[3]"]
-    with pytest.raises(SourceError, match=r"`Q4_K`: it is .*, which needs the package gguf") as refused:
-        source.read(leaves["Q4_K"], Region((0, 0), (1, 1)))
-    assert refused.value.problems[0].hint == "Install it: `pip install gguf`."
-    with pytest.raises(SourceError, match=r"`Q8_K`: it is .*, which cannot be read"):
-        source.read(leaves["Q8_K"], Region((0, 0), (1, 1)))
-    assert same(source.read(leaves["plain"], Region((0,), (3,))), array((3,), "float32"))

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from ckpt_surgery.core.arrays import ArraySpec, Region
+from ckpt_surgery.core.arrays import Region
 from ckpt_surgery.core.errors import SourceError, UsageError
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
@@ -29,8 +29,8 @@ from tests.support.conformance import NAMES, Lie, random_regions
 from tests.support.counting import lengths_read
 from tests.support.effort import examples
 from tests.support.reading import values
-from tests.support.strategies import Damages, damaged, damages, named_arrays, unicode
-from tests.support.writing import Arrays, Processes, write_all
+from tests.support.strategies import Damages, damaged, damages
+from tests.support.writing import Arrays, Processes, leaf_of, write_all
 
 DTYPES = (
     *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
@@ -207,14 +207,12 @@ def test_orders_of_axes_and_bytes(
         assert same(source.read(source.leaves()["x"], region), value[region.slices]), region
 
 
-@pytest.mark.parametrize("dtype", ["<f4", ">f4"])
-def test_the_manifest_of_an_array_in_fortran_order(dtype: str, tmp_path: Path) -> None:
-    value = np.asfortranarray(array((4, 5, 6), "float32").astype(dtype))
-    path = saved(tmp_path / "x", {"x": value})
-    manifest = opened(path).leaves()["x"].manifest
-    assert manifest.codec.order == "F"
-    assert manifest.codec.raw == (dtype == "<f4")
-    (chunk,) = manifest.chunks.values()
+def test_the_manifest_of_an_array_in_fortran_order(tmp_path: Path) -> None:
+    value = np.asfortranarray(array((4, 5, 6), "float32"))
+    path = saved(tmp_path / "x", {"x": value, "big": value.astype(">f4", order="F")})
+    x, big = (leaf.manifest for leaf in opened(path).leaves().values())
+    assert (x.codec.order, x.codec.raw, big.codec.order, big.codec.raw) == ("F", True, "F", False)
+    (chunk,) = x.chunks.values()
     assert path.read_bytes()[chunk.offset :][: chunk.length] == value.tobytes("F")
 
 
@@ -292,8 +290,6 @@ def test_going_on_in_a_stream_does_not_begin_again(tmp_path: Path, monkeypatch: 
         region = Region((start, 0), (start + 10, 500))
         assert same(source.read(leaf, region), value[region.slices])
     assert sum(taken) < 2 * (tmp_path / "x.npz").stat().st_size
-    region = Region((0, 0), (1, 500))
-    assert same(source.read(leaf, region), value[region.slices])
 
 
 @pytest.mark.parametrize("compressed", [False, True])
@@ -347,22 +343,7 @@ def test_a_directory_with_one_file(tmp_path: Path) -> None:
         opened(tmp_path)
 
 
-def test_a_file_has_the_name_that_was_asked_for(tmp_path: Path) -> None:
-    write_all(open_sink("npz", tmp_path, SinkOptions(file_name="some.name"), []), {})
-    assert [file.name for file in tmp_path.iterdir()] == ["some.name"]
-
-
 # --- writing ----------------------------------------------------------------------------------------------
-
-
-def test_a_file_is_what_numpy_writes_but_for_its_zip_headers(tmp_path: Path) -> None:
-    arrays = {name: array((3, i), name) for i, name in enumerate(DTYPES)}
-    ours = TestStored().write(arrays, tmp_path / "ours") / "checkpoint.npz"
-    theirs = saved(tmp_path / "theirs", arrays)
-    with zipfile.ZipFile(ours) as a, zipfile.ZipFile(theirs) as b:
-        assert a.namelist() == b.namelist()
-        for name in a.namelist():
-            assert a.read(name) == b.read(name)
 
 
 def test_strings_go_round(tmp_path: Path) -> None:
@@ -376,26 +357,23 @@ def test_strings_go_round(tmp_path: Path) -> None:
     assert {leaf.kind for leaf in leaves.values()} == {LeafKind.STRING}
 
 
-@pytest.mark.parametrize("text", ["ends\0", "lone\ud800", "x" * 2**20])
-def test_strings_that_would_not_come_back_are_refused(text: str) -> None:
-    leaf = Leaf(Key.parse("a/b"), LeafKind.STRING, string=text)
-    (told,) = encoder("npz", SinkOptions()).unsupported([leaf])
-    assert "`a/b`" in told
-    assert len(told) < 200
+def test_strings_that_would_not_come_back_are_refused() -> None:
+    for text in ("ends\0", "lone\ud800", "x" * 2**20):
+        leaf = Leaf(Key.parse("a/b"), LeafKind.STRING, string=text)
+        (told,) = encoder("npz", SinkOptions()).unsupported([leaf])
+        assert "`a/b`" in told
+        assert len(told) < 200
 
 
-@pytest.mark.parametrize(
-    ("names", "says"),
-    [
-        (["x.npy", "x"], r"`x\.npy` could not be told from `x`"),
+def test_names_that_would_be_mixed_up() -> None:
+    for names, says in (
+        (["x.npy", "x"], "`x.npy` could not be told from `x`"),
         (["x" * 70_000], "has 70004 bytes, too many for a name"),
-    ],
-)
-def test_names_that_would_be_mixed_up(names: list[str], says: str) -> None:
-    leaves = [Leaf(Key.parse(name), LeafKind.ARRAY, ArraySpec((), np.dtype("i4"))) for name in names]
-    (told,) = encoder("npz", SinkOptions()).unsupported(leaves)
-    assert says.replace("\\", "") in told
-    assert len(told) < 1000
+    ):
+        leaves = [leaf_of(name, np.ones(2)) for name in names]
+        (told,) = encoder("npz", SinkOptions()).unsupported(leaves)
+        assert says in told
+        assert len(told) < 1000
 
 
 def test_wide_numbers_where_they_are_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -415,10 +393,12 @@ def test_wide_numbers_where_they_are_needed(tmp_path: Path, monkeypatch: pytest.
     assert_same(values(opened(path)), arrays)
 
 
-@pytest.mark.parametrize("metadata", [{"a": {"b": [1, 2.5, None, True]}, "end": "PK\x05\x06"}, {}])
-def test_metadata_of_any_form(metadata: dict[str, Any], tmp_path: Path) -> None:
+def test_metadata_of_any_form(tmp_path: Path) -> None:
+    metadata = {"a": {"b": [1, 2.5, None, True]}, "end": "PK\x05\x06"}
     write_all(open_sink("npz", tmp_path, SinkOptions(metadata=metadata), []), {})
     assert opened(tmp_path).metadata == metadata
+    with pytest.raises(UsageError, match=r"takes 70008 bytes; an \.npz file holds 65535"):
+        encoder("npz", SinkOptions(metadata={"a": "x" * 70_000}))
 
 
 @pytest.mark.parametrize("comment", [b"a word", b"[1]", b"{", b"[" * 60_000, b"\xff"])
@@ -427,19 +407,6 @@ def test_comments_of_others_are_no_metadata(comment: bytes, tmp_path: Path) -> N
     with zipfile.ZipFile(path, "a") as file:
         file.comment = comment
     assert opened(path).metadata == {}
-
-
-def test_metadata_that_no_comment_holds_are_refused() -> None:
-    with pytest.raises(UsageError, match=r"takes 70008 bytes; an \.npz file holds 65535"):
-        encoder("npz", SinkOptions(metadata={"a": "x" * 70_000}))
-
-
-@examples(60)
-@given(arrays=named_arrays(unicode(12, without="\0").filter(lambda name: not name.endswith(".npy"))))
-def test_random_checkpoints_go_round(arrays: Arrays, tmp_path_factory: pytest.TempPathFactory) -> None:
-    path = TestStored().write(arrays, tmp_path_factory.mktemp("round") / "x")
-    assert_same(loaded(path / "checkpoint.npz"), arrays)
-    assert_same(values(opened(path)), arrays)
 
 
 PLAIN = npy("'<u2'", "(3, 2)", bytes(range(12)))

@@ -261,15 +261,6 @@ def test_how_a_shape_may_be_told(shape: Any, tmp_path: Path) -> None:
     assert_same(values(opened(tmp_path)), {"x": value})
 
 
-def test_specs_with_lists(tmp_path: Path) -> None:
-    """As `ts.Spec.to_json` gives them, and flax's `msgpack_serialize` leaves them."""
-    spec = spec_of(tmp_path, "x", SCALE)
-    spec["metadata"]["chunks"] = [6]
-    data = serialization.msgpack_serialize({"version": 3, "optimizer": {"target": {"x": spec}}})
-    (tmp_path / "checkpoint").write_bytes(data)
-    assert_same(values(opened(tmp_path)), {"target/x": SCALE})
-
-
 # --- uint16 -----------------------------------------------------------------------------------------------
 
 
@@ -445,24 +436,6 @@ def test_lazy_arrays_of_integers_that_are_bfloat16_do_not_become_floats(disguise
     assert ckpt_surgery.plan(None, {"w": array}).warnings == (KEPT_SO,)
     inline = checkpoint["inline"].astype("float32").get()  # in the tree's file they are what they say
     assert_same({"w": inline}, {"w": KERNEL.view(np.uint16).astype(np.float32)})
-
-
-def test_names_with_dots_are_told_from_slashes_by_the_tree(tmp_path: Path) -> None:
-    spec = spec_of(tmp_path, "a.b.c", SCALE)
-    written(tmp_path, {"a": {"b.c": spec}})
-    assert [leaf.key.names for leaf in opened(tmp_path).leaves().values()] == [("a", "b.c")]
-
-
-def test_parts_of_the_whole_that_change_it(tmp_path: Path) -> None:
-    path = train_state(tmp_path / "checkpoint_7")
-    source = opened(path)
-    before = source.fingerprint()
-    (path / "notes").write_text("of somebody else's")
-    assert source.fingerprint() == before
-    os.utime(path / "state.v_row" / "0", ns=(0, 0))
-    assert source.fingerprint() != before
-    with pytest.raises(SourceError, match="changed since it was listed"):
-        values(source)
 
 
 # --- steps and items ----------------------------------------------------------------------------------------

@@ -302,14 +302,6 @@ def test_a_region_of_a_view_takes_its_own_memory_only(tmp_path: Path) -> None:
             assert source.read(source.leaves()[name], region).shape == region.shape
 
 
-def test_a_file_that_changes_after_it_was_listed(tmp_path: Path) -> None:
-    path = saved({"w": torch.ones(4, 4)[:, ::2]}, tmp_path / "saved.pt")
-    source = opened(path)
-    os.utime(path, ns=(1, 1))
-    with pytest.raises(SourceError, match=r"`w`: .* has changed since it was listed"):
-        values(source)
-
-
 # --- models of several files ------------------------------------------------------------------------------
 
 A, B = {"a.weight": array((2, 3), "float32")}, {"b.weight": array((4,), "bfloat16")}
@@ -353,15 +345,6 @@ def test_shards_without_their_index(tmp_path: Path) -> None:
     (path / INDEX).unlink()
     assert FORMAT.recognizes(path)
     with pytest.raises(SourceError, match=f"shards .* without their index {INDEX}"):
-        opened(path)
-
-
-@pytest.mark.parametrize("name", [FIRST, INDEX])
-def test_links_stay_within_the_directory(name: str, tmp_path: Path) -> None:
-    path = sharded(tmp_path / "model")
-    (path / name).rename(tmp_path / "aside")
-    (path / name).symlink_to(tmp_path / "aside")
-    with pytest.raises(SourceError, match="symbolic link"):
         opened(path)
 
 
