@@ -44,10 +44,6 @@ DIRECTORIES = tuple(
 # --- lies -------------------------------------------------------------------------------------------------
 
 
-def spec_lie(reason: str, says: str, changed: Mapping[str, Any]) -> Lie:
-    return damaged(reason, says, changed=changed)
-
-
 def damaged(
     reason: str,
     says: str,
@@ -64,6 +60,10 @@ def damaged(
         return path
 
     return Lie(reason, make, says)
+
+
+def spec_lie(reason: str, says: str, changed: Mapping[str, Any]) -> Lie:
+    return damaged(reason, says, changed=changed)
 
 
 def tree_lie(reason: str, says: str, tree: Any) -> Lie:
@@ -213,14 +213,11 @@ def test_a_train_state(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize("version", [1, 2, 3])
-def test_keys_start_below_the_optimizer(version: int, tmp_path: Path) -> None:
-    path = written(tmp_path / "checkpoint_1", {"target": {"x": SCALE}}, version)
-    assert_same(values(opened(path)), {"target/x": SCALE})
-
-
-def test_version_0_is_a_bare_tree(tmp_path: Path) -> None:
-    """Also where it has one of the names that a later version has."""
+def test_keys_start_below_the_optimizer(tmp_path: Path) -> None:
+    """But for version 0, a bare tree, also where it has one of the names that a later version has."""
+    for version in (1, 2, 3):
+        path = written(tmp_path / f"checkpoint_{version}", {"target": {"x": SCALE}}, version)
+        assert_same(values(opened(path)), {"target/x": SCALE})
     (tmp_path / "checkpoint").write_bytes(
         serialization.to_bytes({"optimizer": {"target": {"x": SCALE}}, "y": STEP})
     )
@@ -249,16 +246,14 @@ def test_where_a_spec_may_point(spec: dict[str, Any], tmp_path: Path) -> None:
     assert_same(values(opened(tmp_path)), {"target/w": value})
 
 
-@pytest.mark.parametrize(
-    "shape",
-    [[4, 3], (4, 3), {"0": 4, "1": 3}, np.array([4, 3]), np.array([4, 3], np.int32)],
-    ids=lambda shape: type(shape).__name__,
-)
+@pytest.mark.parametrize("shape", [[4, 3], {"0": 4, "1": 3}, np.array([4, 3]), np.array([4, 3], np.int32)])
 def test_how_a_shape_may_be_told(shape: Any, tmp_path: Path) -> None:
+    """By arrays; as dicts, which flax makes of lists; and as lists, which its `msgpack_serialize` leaves."""
     value = array((4, 3), "float32")
-    spec = spec_of(tmp_path, "x", value)
-    written(tmp_path, {"x": spec | {"metadata": {"shape": shape}}})
-    assert_same(values(opened(tmp_path)), {"x": value})
+    spec = spec_of(tmp_path, "x", value) | {"metadata": {"shape": shape, "chunks": shape}}
+    data = serialization.msgpack_serialize({"version": 3, "optimizer": {"target": {"x": spec}}})
+    (tmp_path / "checkpoint").write_bytes(data)
+    assert_same(values(opened(tmp_path)), {"target/x": value})
 
 
 # --- uint16 -----------------------------------------------------------------------------------------------
@@ -381,8 +376,6 @@ def test_a_target_does_not_cast_integers_that_are_bfloat16(disguised: Path) -> N
 def test_uint16_of_other_formats_has_no_warning(tmp_path: Path) -> None:
     np.savez(tmp_path / "in.npz", w=KERNEL.view(np.uint16))
     assert ckpt_surgery.plan(None, tmp_path / "in.npz").warnings == ()
-    with pytest.raises(UsageError, match="`uint16`: 'float' is not one of: keep, bfloat16"):
-        ckpt_surgery.plan(None, tmp_path / "in.npz", uint16="float")
 
 
 @pytest.mark.slow("calls every function")
@@ -392,16 +385,12 @@ def test_functions_do_not_make_floats_of_integers_that_are_bfloat16(disguised: P
 
     with pytest.raises(PlanError, match="integers of uint16 would become floating-point numbers"):
         ckpt_surgery.restore(function, disguised)
-    restored = ckpt_surgery.restore(function, disguised, uint16="bfloat16")
-    assert_same({"w": np.asarray(restored["w"])}, {"w": KERNEL.astype(np.float32)})
     opened = ckpt_surgery.open(disguised, uint16="bfloat16")
     recipe = ckpt_surgery.from_function(function, opened)
     assert recipe.document["input"] == {"uint16": "bfloat16"}
     restored = ckpt_surgery.restore(recipe, disguised)
     assert_same({"w": np.asarray(restored["w"])}, {"w": KERNEL.astype(np.float32)})
     assert "input" not in ckpt_surgery.from_function(function, {"zarr": KERNEL}).document
-    viewed = ckpt_surgery.restore(lambda tree: {"w": tree["zarr"].view(KERNEL.dtype)}, disguised)
-    assert_same({"w": np.asarray(viewed["w"])}, {"w": KERNEL})
 
 
 def test_uint16_of_legacy_orbax_is_what_it_says(tmp_path: Path) -> None:
@@ -520,26 +509,22 @@ def test_what_is_taken_for_t5x(tmp_path: Path) -> None:
 
 def test_what_is_not_taken_for_t5x(tmp_path: Path) -> None:
     save_pytree(tmp_path / "orbax", {"x": SCALE})
+    old = save_legacy(tmp_path / "models" / "old", {"params/w": SCALE})
     # For a while Orbax wrote both.
     shutil.copytree(tmp_path / "orbax", tmp_path / "both")
-    shutil.copy(
-        save_legacy(tmp_path / "old", {"params/w": SCALE}) / "checkpoint", tmp_path / "both" / "checkpoint"
-    )
-    for name in ("orbax", "both"):
-        assert detect_format(os.fspath(tmp_path / name)).name == "orbax"
-    assert not ORBAX.recognizes(tmp_path / "old")
-    (tmp_path / "tensorflow").mkdir()
-    (tmp_path / "tensorflow" / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-0"\n')
-    (tmp_path / "flax").mkdir()
-    tree = serialization.to_bytes({"optimizer": {"x": SCALE}, "z": 1})
-    (tmp_path / "flax" / "checkpoint_1").write_bytes(tree)
-    (tmp_path / "empty").mkdir()
-    (tmp_path / "empty.msgpack").write_bytes(b"")
-    (tmp_path / "models").mkdir()
-    save_legacy(tmp_path / "models" / "first", {"params/w": SCALE})
+    shutil.copy(old / "checkpoint", tmp_path / "both" / "checkpoint")
+    assert detect_format(os.fspath(tmp_path / "both")).name == "orbax"
+    assert not ORBAX.recognizes(old)
+    for name, data in {
+        "tensorflow/checkpoint": b'model_checkpoint_path: "model.ckpt-0"\n',
+        "flax/checkpoint_1": serialization.to_bytes({"optimizer": {"x": SCALE}, "z": 1}),
+        "empty/empty.msgpack": b"",
+    }.items():
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).write_bytes(data)
     names = (
         *("orbax", "both", "tensorflow", "tensorflow/checkpoint", "flax", "flax/checkpoint_1"),
-        *("empty", "empty.msgpack", "models", "old/params.w", "gone"),
+        *("empty", "empty/empty.msgpack", "models", "models/old/params.w", "gone"),
     )
     for name in names:
         assert not formats()["t5x"].recognizes(tmp_path / name), name

@@ -183,10 +183,7 @@ def test_files_without_checksums(tmp_path: Path) -> None:
         (lambda: torch.ones(2).untyped_storage(), "`x/y`: is a storage without a tensor"),
         (lambda: COMPLEX.conj(), "`x/y`: is stored without its last operation: conj\n.*resolve_conj"),
         (lambda: COMPLEX.conj().imag, "operation: neg\n.*resolve_neg"),
-        (
-            lambda: torch.quantize_per_tensor(torch.ones(2), 1, 0, torch.qint8),
-            "_rebuild_qtensor`.*\n.*dequantize",
-        ),
+        (lambda: torch.quantize_per_tensor(COMPLEX.real, 1, 0, torch.qint8), "_qtensor`.*\n.*dequantize"),
         (lambda: torch.eye(2).to_sparse(), "_rebuild_sparse_tensor`.*\n.*to_dense"),
         (lambda: torch.ones(2, device="meta"), "_rebuild_meta_tensor_no_storage`.*\n.*no values"),
         (lambda: COMPLEX.to(torch.complex32), "asks for `torch.complex32`"),
@@ -200,16 +197,12 @@ def test_what_is_no_leaf_is_refused(make: Callable[[], object], says: str, tmp_p
         opened(path)
 
 
-@pytest.mark.parametrize("protocol", [4, 5])
-def test_bytes_and_sets_are_refused_by_key(protocol: int, tmp_path: Path) -> None:
+def test_bytes_and_sets_are_refused_by_key(tmp_path: Path) -> None:
     state = {"a": {1, 2}, "b": frozenset([1]), "c": b"x", "fine": 1, "d": torch.int8}
     with pytest.raises(SourceError) as caught:
-        opened(saved(state, tmp_path / "saved.pt", pickle_protocol=protocol))
-    told = [problem.message.partition(": ")[2] for problem in caught.value.problems]
-    assert told == [
-        f"`{key}`: is {what}, which cannot be a leaf of a checkpoint"
-        for key, what in (("a", "a set"), ("b", "a set"), ("c", "bytes"), ("d", "`torch.int8`"))
-    ]
+        opened(saved(state, tmp_path / "saved.pt", pickle_protocol=4))
+    told = [problem.message.partition(", ")[0].partition(": ")[2] for problem in caught.value.problems]
+    assert told == ["`a`: is a set", "`b`: is a set", "`c`: is bytes", "`d`: is `torch.int8`"]
 
 
 # --- views ------------------------------------------------------------------------------------------------
@@ -329,6 +322,10 @@ def test_shards(tmp_path: Path) -> None:
     before = opened(path).fingerprint()
     os.utime(path / INDEX, ns=(1, 1))
     assert opened(path).fingerprint() != before
+    (path / INDEX).unlink()
+    assert FORMAT.recognizes(path)
+    with pytest.raises(SourceError, match=f"shards .* without their index {INDEX}"):
+        opened(path)
 
 
 @pytest.mark.parametrize("name", ["pytorch_model.bin", "diffusion_pytorch_model.bin", "adapter_model.bin"])
@@ -340,24 +337,22 @@ def test_a_model_in_one_file(name: str, tmp_path: Path) -> None:
     assert_same(values(opened(tmp_path)), A)
 
 
-def test_shards_without_their_index(tmp_path: Path) -> None:
-    path = sharded(tmp_path / "model")
-    (path / INDEX).unlink()
-    assert FORMAT.recognizes(path)
-    with pytest.raises(SourceError, match=f"shards .* without their index {INDEX}"):
-        opened(path)
-
-
 # --- recognizing ------------------------------------------------------------------------------------------
 
 
 def test_files_are_recognized_by_content(tmp_path: Path) -> None:
-    path = saved(state_of(A), tmp_path / "saved.pt")
-    for name in ("x.pt", "x.pth", "x.bin", "x.ckpt", "x", "x.npz"):
-        (tmp_path / name).write_bytes(path.read_bytes())
-        assert FORMAT.recognizes(tmp_path / name), name
-    (tmp_path / "cut.pt").write_bytes(path.read_bytes()[:100])
-    assert FORMAT.recognizes(tmp_path / "cut.pt")
+    data = saved(state_of(A), tmp_path / "saved.pt").read_bytes()
+    np.savez(tmp_path / "numpy.npz", a=np.ones(2))
+    numpy = (tmp_path / "numpy.npz").read_bytes()
+    known = dict.fromkeys(("x.pt", "x.pth", "x.bin", "x.ckpt", "x", "x.npz"), data) | {"cut.pt": data[:100]}
+    for name, content in (known | {"b.pt": numpy, "c.pt": pickle.dumps({}), "d.bin": b""}).items():
+        (tmp_path / name).write_bytes(content)
+    with zipfile.ZipFile(tmp_path / "e.zip", "w") as file:
+        file.writestr("project/readme", "text")
+    (tmp_path / "f.bin").mkdir()
+    os.mkfifo(tmp_path / "g.pt")
+    found = [path.name for path in (*tmp_path.iterdir(), tmp_path / "missing.pt") if FORMAT.recognizes(path)]
+    assert sorted(found) == sorted([*known, "saved.pt"])
 
 
 def test_packed_again_by_another_program(tmp_path: Path) -> None:
@@ -370,21 +365,6 @@ def test_packed_again_by_another_program(tmp_path: Path) -> None:
             new.writestr(name.replace("saved/", "other/"), old.read(name))
     assert FORMAT.recognizes(tmp_path / "new.pt")
     assert_same(values(opened(tmp_path / "new.pt")), A)
-
-
-def test_other_files_are_not_taken_for_torch(tmp_path: Path) -> None:
-    np.savez(tmp_path / "a.npz", a=np.ones(2))
-    (tmp_path / "b.pt").write_bytes((tmp_path / "a.npz").read_bytes())
-    (tmp_path / "c.pt").write_bytes(pickle.dumps({}))
-    (tmp_path / "d.bin").write_bytes(b"")
-    with zipfile.ZipFile(tmp_path / "e.zip", "w") as file:
-        file.writestr("project/readme", "text")
-    (tmp_path / "f.bin").mkdir()
-    os.mkfifo(tmp_path / "g.pt")
-    found = sorted(tmp_path.iterdir())
-    assert [
-        path.name for path in (*found, tmp_path, tmp_path / "missing.pt") if FORMAT.recognizes(path)
-    ] == []
 
 
 def test_torch_is_not_needed(tmp_path: Path) -> None:
