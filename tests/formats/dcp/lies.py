@@ -118,13 +118,11 @@ def more(reason: str, says: str, value: Any) -> Lie:
 def deflated() -> bytes:
     """An archive of the first chunk whose data is compressed."""
     out = BytesIO()
-    with (
-        zipfile.ZipFile(BytesIO(archive(torch.from_numpy(VALUE[:2].copy())))) as found,
-        zipfile.ZipFile(out, "w") as file,
-    ):
-        for name in found.namelist():
-            method = zipfile.ZIP_DEFLATED if name.endswith("data/0") else zipfile.ZIP_STORED
-            file.writestr(name, found.read(name), method)
+    with zipfile.ZipFile(BytesIO(archive(torch.from_numpy(VALUE[:2].copy())))) as found:
+        members = {name: found.read(name) for name in found.namelist()}
+    with zipfile.ZipFile(out, "w") as file:
+        for name, data in members.items():
+            file.writestr(name, data, zipfile.ZIP_DEFLATED if name.endswith("data/0") else None)
     return out.getvalue()
 
 
@@ -164,6 +162,7 @@ def long_paths(parts: Parts) -> None:
     parts.paths = {name: Raw(b"h\x01") if name != "0" else shared for name in parts.entries}
 
 
+MADE = Raw(code(Name(METADATA, "StorageMeta")) + code((1,)) + b"\x81")
 PICKLES = (
     damage("an empty file", r"\.metadata: it is not a valid pickle", resized(".metadata", 0)),
     damage("200 megabytes", "209715200 bytes; 134217728 is the limit", resized(".metadata", 200 << 20)),
@@ -174,11 +173,7 @@ PICKLES = (
     metadata("metadata of another class", "instance of .*StorageMeta`, not", record("StorageMeta", {})),
     more("a command beside what is needed", "asks for `posix.system`", Call(Name("posix", "system"), ("x",))),
     more("a class that is called", "it calls `.*metadata.Metadata`", Call(Name(METADATA, "Metadata"), ())),
-    more(
-        "an instance made with arguments",
-        "makes an instance of `.*StorageMeta`",
-        Raw(code(Name(METADATA, "StorageMeta")) + code((1,)) + b"\x81"),
-    ),
+    more("an instance made with arguments", "makes an instance of `.*StorageMeta`", MADE),
     more("something persistent", "asks for a value of type str outside of it", Raw(code("x") + b"Q")),
 )
 TENSORS = (
@@ -204,6 +199,7 @@ TENSORS = (
     lie("a chunk without a place", r"of its chunk at \[2, 0\]", lambda p: p.places.pop(("w", (2, 0)))),
     lie("as many chunks as no one has", "are too many to check", many_chunks),
 )
+ZSTD = place(DATA, 0, 9, transform_descriptors=["zstd"])
 PLACES = (
     placed("a file outside", "should be in `../x`, which is not a plain file name", ("../x", 0, 9)),
     placed("a file of an absolute path", "`/etc/passwd`, which is not a plain", ("/etc/passwd", 0, 9)),
@@ -219,11 +215,7 @@ PLACES = (
     placed("a place that is too short", "no end of a zip archive", (DATA, 0, 1500)),
     placed("the place of the other chunk and the next", "its archive", (DATA, 0, 3000)),
     placed("a place that is a tuple", "its place is a value of type tuple", Raw(code((1, 2)))),
-    placed(
-        "a transform",
-        r"through transforms \(zstd\), which are not undone\n.*without `_extensions`",
-        place(DATA, 0, 9, transform_descriptors=["zstd"]),
-    ),
+    placed("a transform", r"transforms \(zstd\), which are not undone\n.*without `_extensions`", ZSTD),
     fields("places by names", "a key of `storage_data` is a value", storage_data={"w": 1}),
     fields("a place of no name", "not have a name and offsets", storage_data=NAMELESS),
     fields("entries that are a list", "not a dictionary by names", state_dict_metadata=[]),

@@ -36,6 +36,7 @@ HEADER_LIES = (
     lie("a million tensors", "1000000 tensors; 65536 is", counts=(10**6, 0), data=bytes(24 * 10**6)),
 )
 
+TEXTS = array(8, 300, text("x") * 299 + struct.pack("<Q", HUGE))
 METADATA_LIES = (
     about("a name beyond the file", f"claims {HUGE} bytes of text", struct.pack("<Q", HUGE)),
     about("a name too long", "a name of 70000 bytes; 65535 is the limit", entry("x" * 70_000, 7, b"\1")),
@@ -44,11 +45,7 @@ METADATA_LIES = (
     about("an array of an unknown type", "unknown type 77", entry("a", 9, array(77, 1000))),
     about("more numbers than bytes", f"claims {HUGE} numbers", entry("a", 9, array(10, HUGE))),
     about("more texts than bytes", f"claims {HUGE} texts", entry("a", 9, array(8, HUGE))),
-    about(
-        "a text of many beyond the file",
-        "claims .* bytes of texts",
-        entry("a", 9, array(8, 300, text("x") * 299 + struct.pack("<Q", HUGE))),
-    ),
+    about("a text of many beyond the file", "claims .* bytes of texts", entry("a", 9, TEXTS)),
     about("more arrays than bytes", f"claims {HUGE} arrays", entry("a", 9, array(9, HUGE))),
     about("arrays in arrays in arrays", "more than 4 deep", entry("a", 9, nested(5))),
     about("a truth that is neither 0 nor 1", "boolean with the byte 2", entry("a", 7, b"\2")),
@@ -97,14 +94,9 @@ def parts(reason: str, says: str, first: Sequence[bytes], second: Sequence[bytes
     return Lie(reason, make, says)
 
 
+THREE = {"split__tensors__count": 3}
 SPLIT_LIES = (
     parts("a name in two files", r"`a` is in .*00001-of-00002\.gguf and in ", [tensor()], [tensor()]),
-    parts(
-        "a tensor is missing",
-        "has 3 tensors, and they are 2",
-        [tensor("a")],
-        [tensor("b")],
-        split__tensors__count=3,
-    ),
+    parts("a tensor is missing", "3 tensors, and they are 2", [tensor("a")], [tensor("b")], **THREE),
     parts("a file beyond its end", r"00002-of-00002\.gguf: `b` ends at", [tensor()], [tensor("b", (99,))]),
 )

@@ -126,11 +126,7 @@ ZEROS = dataset(data=np.zeros(7777, np.uint8))
 TWO_CHUNKS = dataset(data=np.arange(16, dtype=np.uint8), chunks=(8,))
 
 LIES = (
-    lie(
-        "a link to another file",
-        "`x` is a link to another file",
-        linked(h5py.ExternalLink("/y.h5", "x")),
-    ),
+    lie("a link to another file", "`x` is a link to another", linked(h5py.ExternalLink("/y.h5", "x"))),
     lie("elements in another file", "`x`: its elements are in other files", ELSEWHERE),
     lie("a virtual dataset", "`x`: it is a virtual dataset", virtual),
     lie("a soft link to a dataset", "`x` is a soft link, which is not read", linked(h5py.SoftLink("/a"))),

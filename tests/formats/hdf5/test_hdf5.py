@@ -301,14 +301,8 @@ def test_detection_is_by_content(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "m.keras", "w") as file:
         file.writestr("config.json", "{}")
     archive = (tmp_path / "m.keras").read_bytes()
-    known = {
-        "x": data,
-        "x.h5": b"",
-        "x.H5": data[:5],
-        "x.hdf5": data[:100],
-        "z.keras": archive,
-        "y.keras": b"",
-    }
+    known = {"x": data, "x.h5": b"", "x.H5": data[:5], "x.hdf5": data[:100]}
+    known |= {"z.keras": archive, "y.keras": b""}
     unknown = {"x.npz": archive, "y.h5": archive, "y": b"", "y.bin": data[1:]}
     for name, content in (known | unknown).items():
         (tmp_path / name).write_bytes(content)

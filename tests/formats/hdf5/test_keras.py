@@ -46,9 +46,8 @@ def structure(path: Path) -> dict[str, Any]:
     found: dict[str, Any] = {}
 
     def visit(name: str, node: Any) -> None:
-        found[name] = (
-            (node.shape, node.dtype, dict(node.attrs)) if isinstance(node, h5py.Dataset) else "group"
-        )
+        is_array = isinstance(node, h5py.Dataset)
+        found[name] = (node.shape, node.dtype, dict(node.attrs)) if is_array else "group"
 
     with h5py.File(path) as file:
         file.visititems(visit)

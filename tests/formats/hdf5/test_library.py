@@ -13,8 +13,10 @@ import pytest
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.formats.hdf5.library import LEAST_READS, FileView, heap_objects
 from ckpt_surgery.formats.opening import open_source
+from ckpt_surgery.storage import reading
 from ckpt_surgery.storage.reading import stat_file
 from ckpt_surgery.storage.views import forget
+from tests.support.calls import record_calls
 from tests.support.hdf5_files import save_hdf5
 from tests.support.key_value import key_value, uploaded
 
@@ -27,11 +29,6 @@ def view(tmp_path: Path) -> FileView:
     path = tmp_path / "x"
     path.write_bytes(DATA)
     return FileView(str(path), stat_file(str(path)), 100, 40_000)
-
-
-def viewed(path: Path) -> FileView:
-    stat = stat_file(str(path))
-    return FileView(str(path), stat, 0, stat.size)
 
 
 def test_nothing_is_read_beyond_the_range(view: FileView) -> None:
@@ -62,13 +59,7 @@ def test_listing_an_object_fetches_little_of_it(tmp_path: Path, monkeypatch: pyt
     with key_value(tmp_path / "bucket") as url:
         at = uploaded(path, f"{url}/x.h5")
         forget()
-        from ckpt_surgery.storage import reading
-
-        fetched: list[int] = []
-        fill = reading._fill_from_object
-        monkeypatch.setattr(
-            reading, "_fill_from_object", lambda *args: (fetched.append(len(args[3])), fill(*args))[1]
-        )
+        fetched = record_calls(monkeypatch, reading, "_fill_from_object", lambda *given: len(given[3]))
         source = open_source(at)
         assert list(source.leaves()) == list(arrays)
         assert sum(fetched) < path.stat().st_size / 5
@@ -100,9 +91,11 @@ def heap(objects: Sequence[tuple[int, int]], size: int = 4096) -> bytes:
     ],
 )
 def test_objects_of_a_heap(data: bytes, says: str | None, tmp_path: Path) -> None:
+    path = str(tmp_path / "x")
     (tmp_path / "x").write_bytes(data)
+    view = FileView(path, stat_file(path), 0, len(data))
     with pytest.raises(SourceError, match=says) if says else contextlib.nullcontext():
-        assert [index for index, _ in heap_objects(viewed(tmp_path / "x"), 0)] == [1, 2, 0]
+        assert [index for index, _ in heap_objects(view, 0)] == [1, 2, 0]
 
 
 # --- the beginning of a file ---------------------------------------------------------------------------
