@@ -30,21 +30,15 @@ def size(numbers: Any) -> Call:
     return Call(Name("torch", "Size"), (numbers,))
 
 
-def chunk(offsets: Any, sizes: Any) -> Raw:
-    return record("ChunkStorageMetadata", {"offsets": size(offsets), "sizes": size(sizes)})
-
-
 def properties(dtype: str, layout: Any = LAYOUT) -> Raw:
     return record("TensorProperties", (Name("torch", dtype), layout, False, MEMORY_FORMAT, False))
 
 
 def described(dtype: str, shape: Any, chunks: Iterable[tuple[Any, Any]]) -> Raw:
     """The description of a tensor, with the offsets and sizes of its chunks."""
-    state = {
-        "properties": properties(dtype),
-        "size": size(shape),
-        "chunks": [chunk(*found) for found in chunks],
-    }
+    parts = [{"offsets": size(offsets), "sizes": size(sizes)} for offsets, sizes in chunks]
+    records = [record("ChunkStorageMetadata", part) for part in parts]
+    state = {"properties": properties(dtype), "size": size(shape), "chunks": records}
     return record("TensorStorageMetadata", state)
 
 

@@ -185,9 +185,7 @@ def test_steps_that_are_fractions_negative_or_large(tmp_path: Path) -> None:
     path = save_steps(tmp_path / "x", [-3.0, 0.25, 4.0, -0.5])
     assert opened(path).step == 4
     assert opened(path, -3).step == -3
-    with pytest.raises(
-        UsageError, match=r"has no step 0\s+It has `checkpoint_-3.0`, `checkpoint_-0.5`, `checkpoint_0.25`"
-    ):
+    with pytest.raises(UsageError, match=r"no step 0\s+It has `checkpoint_-3.0`, `checkpoint_-0.5`, `"):
         opened(path, 0)
     (path / "checkpoint_4.0").unlink()
     assert opened(path).step is None
@@ -346,8 +344,9 @@ def test_streams_of_other_things(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 def test_kinds_of_leaves(tmp_path: Path) -> None:
     numbers = {"step": 7, "big": 2**64 - 1, "negative": -(2**63), "rate": 1e-3, "done": True, "z": 1 - 2j}
+    dtypes = ("int64", "uint64", "int64", "float64", "bool", "complex128")
     tree = {
-        "layers": [{"w": np.ones((2,), np.float32)}, {"w": np.zeros((2,), np.float32)}],
+        "layers": [{"w": np.ones((2,), np.float32)}],
         "pair": (np.int8(3), np.float16(1.5)),
         **numbers,
         "zero_axes": np.ones((), np.float32),
@@ -360,15 +359,9 @@ def test_kinds_of_leaves(tmp_path: Path) -> None:
     leaves, found = source.leaves(), values(source)
     assert {text: f"{leaf.kind} {leaf.spec or found[text]}" for text, leaf in leaves.items()} == {
         "layers/0/w": "array float32[2]",
-        "layers/1/w": "array float32[2]",
         "pair/0": "scalar int8[]",
         "pair/1": "scalar float16[]",
-        "step": "scalar int64[]",
-        "big": "scalar uint64[]",
-        "negative": "scalar int64[]",
-        "rate": "scalar float64[]",
-        "done": "scalar bool[]",
-        "z": "scalar complex128[]",
+        **{name: f"scalar {dtype}[]" for name, dtype in zip(numbers, dtypes, strict=True)},
         "zero_axes": "array float32[]",
         "nothing": "empty <None>",
         "text": "string é\n",
@@ -534,17 +527,14 @@ def test_large_arrays_are_cut_as_flax_cuts_them(tmp_path: Path) -> None:
         ("checkpoint", encoded(A), False),  # T5X, or Orbax of old
         ("x.msgpack", msgpack.packb({"version": 3, "optimizer": {}}), False),  # T5X under any name
         ("x.msgpack", msgpack.packb({"optimizer": {}, "version": 3}), False),
-        ("x.msgpack", msgpack.packb({"optimizer": {}, "params": {}}), True),
         ("x.msgpack", msgpack.packb({"optimizer": {}}), True),
         ("x", b"\x84\xa3\0\0\0\0\0\0{" + b" " * 50_000, False),  # safetensors, its length like a map's head
         ("x", b"\x80\x02}q\0.", False),  # pickle
-        ("x", b"\x89PNG\r\n\x1a\n", False),
         ("x", b'\x89"\x88\0\x06\x08\x02\x1a\x02\x08\x01\0+\x17decoder/block', False),  # TensorFlow's index
         ("blob", msgpack.packb({"k" * 40: {"x" * 300: 1}}), True),
         ("blob", msgpack.packb({str(i): i for i in range(20)}), True),
         ("x", b"\x81\xa5abc\x01\x02\xc0", False),
         ("x", b"\x81\xa1a\xc1", False),
-        ("x", b"text", False),
         ("x", b"\x93\xa1a\xa1b\xa1c", False),
         ("x", b"", False),
     ],

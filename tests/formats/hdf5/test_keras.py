@@ -17,6 +17,7 @@ from ckpt_surgery.formats.hdf5 import WEIGHTS
 from ckpt_surgery.formats.opening import detect_format, open_source
 from tests.formats.hdf5.make_keras import DATA, VALUES
 from tests.support.comparing import assert_same
+from tests.support.directories import copy_of
 from tests.support.hdf5_files import load_hdf5
 from tests.support.reading import read, values
 
@@ -112,27 +113,31 @@ def test_an_archive_needs_a_model(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.fixture
+def old(tmp_path: Path) -> Path:
+    """An archive that Keras wrote, to which members can be added."""
+    return copy_of(DATA / "model.keras", tmp_path / "old")
+
+
 @pytest.mark.parametrize("name", ["assets/../../x", "/x", "assets//x", "C:/x", "a\\b"])
-def test_members_that_lead_elsewhere_are_not_taken_over(name: str, tmp_path: Path) -> None:
-    (tmp_path / "old.keras").write_bytes((DATA / "model.keras").read_bytes())
-    with zipfile.ZipFile(tmp_path / "old.keras", "a") as file:
+def test_members_that_lead_elsewhere_are_not_taken_over(name: str, old: Path, tmp_path: Path) -> None:
+    with zipfile.ZipFile(old, "a") as file:
         file.writestr(name, b"1")
     with pytest.raises(UsageError, match="whose name leads out of it"):
-        ckpt_surgery.convert(tmp_path / "old.keras", tmp_path / "new.keras")
-    ckpt_surgery.convert(tmp_path / "old.keras", tmp_path / "new.weights.h5")
+        ckpt_surgery.convert(old, tmp_path / "new.keras")
+    ckpt_surgery.convert(old, tmp_path / "new.weights.h5")
 
 
 def test_assets_come_along_and_large_ones_are_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    old: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "old.keras").write_bytes((DATA / "model.keras").read_bytes())
-    with zipfile.ZipFile(tmp_path / "old.keras", "a", zipfile.ZIP_DEFLATED) as file:
+    with zipfile.ZipFile(old, "a", zipfile.ZIP_DEFLATED) as file:
         file.writestr("assets/layers/words/vocabulary.txt", b"word\n" * 1000)
-    ckpt_surgery.convert(tmp_path / "old.keras", tmp_path / "new.keras")
+    ckpt_surgery.convert(old, tmp_path / "new.keras")
     assert members(tmp_path / "new.keras")["assets/layers/words/vocabulary.txt"] == b"word\n" * 1000
     monkeypatch.setattr("ckpt_surgery.formats.hdf5.source.MOST_BYTES", 5000)
     with pytest.raises(UsageError, match=r"beside its weights, and 4\.88 KiB is the most"):
-        ckpt_surgery.convert(tmp_path / "old.keras", tmp_path / "other.keras")
+        ckpt_surgery.convert(old, tmp_path / "other.keras")
 
 
 @pytest.mark.slow("imports Keras")

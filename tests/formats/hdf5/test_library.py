@@ -18,53 +18,43 @@ from ckpt_surgery.storage.reading import stat_file
 from ckpt_surgery.storage.views import forget
 from tests.support.calls import record_calls
 from tests.support.hdf5_files import save_hdf5
-from tests.support.key_value import key_value, uploaded
+from tests.support.key_value import uploaded
 
 DATA = np.random.default_rng(0).integers(0, 256, 50_000, np.uint8).tobytes()
 
 
-@pytest.fixture
-def view(tmp_path: Path) -> FileView:
-    """Bytes 100 to 40100 of a file."""
-    path = tmp_path / "x"
-    path.write_bytes(DATA)
-    return FileView(str(path), stat_file(str(path)), 100, 40_000)
-
-
-def test_nothing_is_read_beyond_the_range(view: FileView) -> None:
+def test_what_is_read_of_a_file_is_bounded(tmp_path: Path) -> None:
+    """To a range of its bytes, in a number of reads, and until it changes."""
+    (tmp_path / "x").write_bytes(DATA)
+    path = str(tmp_path / "x")
+    view, other = (FileView(path, stat_file(path), 100, 40_000) for _ in range(2))
     view.seek(39_999)
     with pytest.raises(SourceError, match="refers to bytes 39999 to 40001, of 40000") as caught:
         view.readinto(bytearray(2))
     assert view.failure is caught.value
-
-
-def test_a_file_is_not_read_forever(view: FileView) -> None:
     for _ in range(LEAST_READS + 40_000 // 16):
-        view.seek(0)
-        view.read(8)
+        other.seek(0)
+        other.read(8)
     with pytest.raises(SourceError, match="refers to itself in circles"):
-        view.read(8)
-
-
-def test_a_file_that_changes_meanwhile(view: FileView) -> None:
-    Path(view.path).write_bytes(DATA + b"more")
+        other.read(8)
+    changed = FileView(path, stat_file(path), 100, 40_000)
+    (tmp_path / "x").write_bytes(DATA + b"more")
     with pytest.raises(SourceError, match="has changed since it was listed"):
-        view.read(8)
+        changed.read(8)
 
 
-def test_listing_an_object_fetches_little_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of 40 MB, the pages in which the index lies; and of an array, the bytes of a region."""
+def test_listing_an_object_fetches_little_of_it(
+    tmp_path: Path, bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of 40 MB, the pages in which the index lies."""
     arrays = {f"layers/{i}/kernel": np.full((1 << 20,), i, np.uint8) for i in range(40)}
     path = save_hdf5(arrays, tmp_path / "x.h5")
-    with key_value(tmp_path / "bucket") as url:
-        at = uploaded(path, f"{url}/x.h5")
-        forget()
-        fetched = record_calls(monkeypatch, reading, "_fill_from_object", lambda *given: len(given[3]))
-        source = open_source(at)
-        assert list(source.leaves()) == list(arrays)
-        assert sum(fetched) < path.stat().st_size / 5
-        assert len(fetched) < 100
+    url = uploaded(path, f"{bucket}/x.h5")
     forget()
+    fetched = record_calls(monkeypatch, reading, "_fill_from_object", lambda *given: len(given[3]))
+    assert list(open_source(url).leaves()) == list(arrays)
+    assert sum(fetched) < path.stat().st_size / 5
+    assert len(fetched) < 100
 
 
 # --- heaps on which libhdf5 would never end ------------------------------------------------------------

@@ -2,10 +2,8 @@
 
 import io
 import os
-import random
 import zipfile
-import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +36,6 @@ DTYPES = (
 )
 NUL = "nul\0byte"
 """zipfile, and so NumPy, cuts names off there."""
-BIG = Region((0, 0), (600, 500))
 
 
 def saved(path: Path, arrays: Mapping[str, Any], compressed: bool = False) -> Path:
@@ -89,26 +86,6 @@ def lie(reason: str, says: str, data: bytes, name: str = "x.npy") -> Lie:
     return Lie(reason, lambda d: zipped(d / "x.npz", {"a.npy": fine, name: data, "z.npy": fine}), says)
 
 
-def deflated_lie(reason: str, says: str, data: bytes, change: Callable[[bytes], bytes]) -> Lie:
-    def make(directory: Path) -> Path:
-        path = zipped(directory / "x.npz", {"x.npy": data}, zipfile.ZIP_DEFLATED)
-        path.write_bytes(change(path.read_bytes()))
-        return path
-
-    return Lie(reason, make, says)
-
-
-def written_size(count: int) -> Callable[[bytes], bytes]:
-    """Another size of the only member, in its header and in the directory."""
-
-    def change(data: bytes) -> bytes:
-        at, size = data.index(b"PK\1\2") + 24, count.to_bytes(4, "little")
-        return data[:22] + size + data[26:at] + size + data[at + 4 :]
-
-    return change
-
-
-NOISE = random.Random(0).randbytes(5000)
 LIES = (
     lie("a member that is no .npy file", "`notes.txt` is not a .npy file", b"text", "notes.txt"),
     lie("a member without the magic", r"x\.npy: it does not begin as", b"NUMPY" * 30),
@@ -139,16 +116,6 @@ LIES = (
     lie("a string that is no Unicode", "not valid Unicode", npy("'<U1'", "()", b"\0\xd8\0\0")),
 )  # fmt: skip
 
-STREAM_LIES = (
-    deflated_lie("a bomb", "deflated to", npy("'<u1'", f"({2**20},)", bytes(2**20)), written_size(2**32 - 2)),
-    deflated_lie(
-        "an array whose CRC is another",
-        "`x`: .* has the CRC-32",
-        npy("'<u1'", "(5000,)", NOISE),
-        lambda data: data.replace(zlib.crc32(npy("'<u1'", "(5000,)", NOISE)).to_bytes(4, "little"), b"1234"),
-    ),
-)
-
 
 class TestStored(Processes, conformance.Writing):
     """Members that lie in the archive as they are."""
@@ -176,7 +143,7 @@ class TestDeflated(conformance.Reading):
     format = "npz"
     dtypes = DTYPES
     names = TestStored.names
-    lies = STREAM_LIES
+    lies = LIES[:1]
 
     def save(self, arrays: Arrays, path: Path) -> Path:
         return saved(path, arrays, compressed=True)
@@ -289,7 +256,7 @@ def test_going_on_in_a_stream_does_not_begin_again(tmp_path: Path, monkeypatch: 
     for start in range(0, 600, 10):
         region = Region((start, 0), (start + 10, 500))
         assert same(source.read(leaf, region), value[region.slices])
-    assert sum(taken) < 2 * (tmp_path / "x.npz").stat().st_size
+    assert 0 < sum(taken) < 2 * (tmp_path / "x.npz").stat().st_size
 
 
 @pytest.mark.parametrize("compressed", [False, True])
@@ -301,7 +268,7 @@ def test_a_flipped_bit_is_seen_by_the_checksum(compressed: bool, tmp_path: Path)
     path.write_bytes(data)
     source = opened(path)
     with pytest.raises(SourceError, match=r"`x`: .*(CRC-32|inflated|should have)"):
-        source.read(source.leaves()["x"], BIG)
+        source.read(source.leaves()["x"], Region.whole((600, 500)))
 
 
 # --- which file -------------------------------------------------------------------------------------------
@@ -309,25 +276,14 @@ def test_a_flipped_bit_is_seen_by_the_checksum(compressed: bool, tmp_path: Path)
 ONE = npy("'<f4'", "(2,)", bytes(8))
 
 
-@pytest.mark.parametrize(
-    ("name", "data", "known"),
-    [
-        ("x.npz", zip_bytes({"a.npy": ONE}), True),
-        ("x", zip_bytes({"a.npy": ONE}), True),
-        ("x.npz", zip_bytes({}), True),
-        ("x.npz", zip_bytes({"a.npy": ONE})[:50], True),  # cut off
-        ("x.npz", zip_bytes({"a.npy": ONE})[:32], True),  # within the first name
-        ("x.npz", b"", True),
-        ("x.npz", zip_bytes({"archive/data.pkl": b""}), False),  # a PyTorch file in disguise
-        ("x.pt", zip_bytes({"archive/data.pkl": b""}), False),
-        ("x.zip", zip_bytes({}), False),
-        ("x.npy", ONE, False),
-        ("x", b"", False),
-    ],
-)
-def test_detection_is_by_content(name: str, data: bytes, known: bool, tmp_path: Path) -> None:
-    (tmp_path / name).write_bytes(data)
-    assert FORMAT.recognizes(tmp_path / name) == known
+def test_detection_is_by_content(tmp_path: Path) -> None:
+    whole, pickled = zip_bytes({"a.npy": ONE}), zip_bytes({"archive/data.pkl": b""})
+    known = {"a.npz": whole, "a": whole, "b.npz": zip_bytes({}), "c.npz": b""}
+    known |= {"d.npz": whole[:50], "e.npz": whole[:32]}  # cut off, and within the first name
+    unknown = {"f.npz": pickled, "f.pt": pickled, "g.zip": zip_bytes({}), "x.npy": ONE, "x": b""}
+    for name, data in (known | unknown).items():
+        (tmp_path / name).write_bytes(data)
+        assert FORMAT.recognizes(tmp_path / name) == (name in known), name
     assert not FORMAT.recognizes(tmp_path / "missing.npz")
 
 
@@ -357,20 +313,13 @@ def test_strings_go_round(tmp_path: Path) -> None:
     assert {leaf.kind for leaf in leaves.values()} == {LeafKind.STRING}
 
 
-def test_strings_that_would_not_come_back_are_refused() -> None:
-    for text in ("ends\0", "lone\ud800", "x" * 2**20):
-        leaf = Leaf(Key.parse("a/b"), LeafKind.STRING, string=text)
-        (told,) = encoder("npz", SinkOptions()).unsupported([leaf])
-        assert "`a/b`" in told
-        assert len(told) < 200
-
-
-def test_names_that_would_be_mixed_up() -> None:
-    for names, says in (
-        (["x.npy", "x"], "`x.npy` could not be told from `x`"),
-        (["x" * 70_000], "has 70004 bytes, too many for a name"),
+def test_what_would_not_come_back_is_refused() -> None:
+    texts = ("ends\0", "lone\ud800", "x" * 2**20)
+    for leaves, says in (
+        *(([Leaf(Key.parse("a/b"), LeafKind.STRING, string=text)], "`a/b`") for text in texts),
+        ([leaf_of("x.npy", np.ones(2)), leaf_of("x", np.ones(2))], "`x.npy` could not be told from `x`"),
+        ([leaf_of("x" * 70_000, np.ones(2))], "has 70004 bytes, too many for a name"),
     ):
-        leaves = [leaf_of(name, np.ones(2)) for name in names]
         (told,) = encoder("npz", SinkOptions()).unsupported(leaves)
         assert says in told
         assert len(told) < 1000

@@ -22,7 +22,7 @@ from ckpt_surgery.formats.registry import SinkOptions
 from tests.support import checkpoints
 from tests.support.comparing import assert_same
 from tests.support.heavy import jax
-from tests.support.reading import opened, read, values
+from tests.support.reading import opened, values
 
 OLDER = Path(__file__).parents[2] / "data" / "orbax_versions"
 RECIPE: dict[str, Any] = {"version": 1, "output": {"zarr": 2, "structure_file": True}}
@@ -72,18 +72,6 @@ def test_the_tree_of_placeholders() -> None:
     }
     assert tree_of(leaf("", kind=LeafKind.ARRAY)) == "PLACEHOLDER://"
     assert tree_of(leaf("[0]", kind=LeafKind.ARRAY)) == ["PLACEHOLDER://0"]
-
-
-def test_placeholders_alone_find_every_array(tmp_path: Path) -> None:
-    """As Orbax 0.3 finds them: without `_METADATA`."""
-    numbers = {"a": {"b.c": np.arange(3), "d": [np.ones(2), {"e": np.zeros(4)}]}, "f/g": np.full(2, 7)}
-    checkpoints.save_pytree(tmp_path / "src", numbers)
-    applying.apply(RECIPE, tmp_path / "src", dst=tmp_path / "c")
-    wanted = read(tmp_path / "c")
-    (tmp_path / "c" / "_METADATA").unlink()
-    source = opened(tmp_path / "c")
-    assert_same(values(source), wanted)
-    assert source.leaves()["a/d/1/e"].key.sequences == (False, False, True, False)
 
 
 def test_what_has_no_structure_file(tmp_path: Path) -> None:

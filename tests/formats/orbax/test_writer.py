@@ -1,7 +1,6 @@
 """Data files of one worker, its notes, and what it finds of an earlier process."""
 
 import os
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,11 +18,9 @@ from ckpt_surgery.formats.orbax import writer as module
 from ckpt_surgery.formats.orbax.writer import OrbaxWriter, notes_bytes, read_notes
 from ckpt_surgery.formats.registry import SinkOptions
 from ckpt_surgery.storage.places import Places, open_places
-from ckpt_surgery.storage.reading import read_ranges
-from ckpt_surgery.storage.views import forget
 from tests.support import checkpoints
+from tests.support.calls import record_calls
 from tests.support.comparing import assert_same, same
-from tests.support.key_value import key_value
 from tests.support.reading import read
 from tests.support.reading import values as values_of
 from tests.support.writing import leaf_of
@@ -32,15 +29,11 @@ OWN = "ocdbt.process_w/"
 
 
 @pytest.fixture(params=["directory", "store"])
-def root(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    if request.param == "directory":
-        (tmp_path / "new").mkdir()
-        yield str(tmp_path / "new")
-        return
-    forget()
-    with key_value(tmp_path / "bucket") as url:
-        yield f"{url}/new"
-    forget()
+def root(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "store":
+        return f"{request.getfixturevalue('bucket')}/new"
+    (tmp_path / "new").mkdir()
+    return str(tmp_path / "new")
 
 
 def arrays(count: int, shape: tuple[int, ...] = (30, 40)) -> dict[str, np.ndarray]:
@@ -155,15 +148,13 @@ def test_stored_bytes_are_copied_once_and_known_ones_not_again(
     first.flush()
     (data,) = [name for name in places.sizes() if "/d/" in name]
     assert places.sizes()[data] == 3 * size
-    read_again: list[Chunk] = []
-    real = read_ranges
-    monkeypatch.setattr(module, "read_ranges", lambda chunks: read_again.extend(chunks) or real(chunks))
+    read_again = record_calls(monkeypatch, module, "read_ranges", list)
     content = bytearray(places.read([Chunk(data, 0, 3 * size)])[0])
     content[size + 5] ^= 1
     places.put(data, [bytes(content)])
     again = OrbaxWriter(places, 3, "w")
     assert [again.adopt(o, known).chunks for o, known in zip((*outputs, tied), crcs, strict=True)] == crcs
-    assert [chunk.offset for chunk in read_again] == [size]
+    assert [chunk.offset for chunks in read_again for chunk in chunks] == [size]
     again.flush()
     sink = open_sink("orbax", root, SinkOptions(), [*outputs, tied])
     sink.finish(["w"])

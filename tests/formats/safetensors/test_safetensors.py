@@ -16,6 +16,7 @@ from ckpt_surgery.core.arrays import Region
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.formats.opening import detect_format, encoder, open_sink
 from ckpt_surgery.formats.registry import SinkOptions
+from ckpt_surgery.formats.safetensors import FORMAT
 from ckpt_surgery.formats.safetensors.header import CODES as WRITTEN
 from tests.support import conformance
 from tests.support.arrays import array
@@ -38,12 +39,8 @@ def encoded(arrays: Arrays, metadata: Mapping[str, str] | None = None) -> bytes:
     for name, value in arrays.items():
         stored = np.array(value, order="C")  # not np.ascontiguousarray, which makes one axis of none
         kept.append(stored)
-        specs[name] = TensorSpec(
-            dtype=stored.dtype.name,
-            shape=stored.shape,
-            data_ptr=stored.ctypes.data,
-            data_len=stored.nbytes,
-        )
+        about = {"dtype": stored.dtype.name, "shape": stored.shape}
+        specs[name] = TensorSpec(**about, data_ptr=stored.ctypes.data, data_len=stored.nbytes)
     return bytes(serialize(specs, metadata=dict(metadata) if metadata else None))
 
 
@@ -67,13 +64,8 @@ def entry(shape: Sequence[Any], start: Any, stop: Any, dtype: Any = "U8") -> dic
     return {"dtype": dtype, "shape": shape, "data_offsets": [start, stop]}
 
 
-def file_lie(reason: str, says: str, header: Any, data: bytes = b"", length: int | None = None) -> Lie:
-    def make(directory: Path) -> Path:
-        path = directory / "model.safetensors"
-        path.write_bytes(raw_file(header, data, length))
-        return path
-
-    return Lie(reason, make, says)
+def file_lie(reason: str, says: str, *parts: Any, **more: Any) -> Lie:
+    return conformance.file_lie("model.safetensors", reason, says, raw_file(*parts, **more))
 
 
 def sharded(directory: Path, shards: Sequence[Arrays], files: Mapping[str, Any] | None = None) -> Path:
@@ -108,22 +100,17 @@ def written(says: str, reason: str, name: str, data: bytes) -> Lie:
     return Lie(reason, make, says)
 
 
+MANY = b",".join(b'"%d":""' % (i % 99_999) for i in range(100_000))
 FILE_LIES = (
     file_lie("a header longer than the file", "header has 1000 bytes", {}, length=1000),
     file_lie("a header longer than is allowed", "allows 100000000", {}, length=2**63),
     file_lie("a header that is a list", "not a JSON object", []),
     file_lie("a header that is not JSON", "not valid JSON", b'{"a": }'),
     file_lie("a number of a million digits", "not valid JSON", b'{"a":' + b"9" * 1_000_000 + b"}"),
-    file_lie(
-        "a hundred thousand names, one twice",
-        "comes twice",
-        b'{"__metadata__":{%s}}' % b",".join(b'"%d":""' % (i % 99_999) for i in range(100_000)),
-    ),
+    file_lie("a hundred thousand names, one twice", "comes twice", b'{"__metadata__":{%s}}' % MANY),
     file_lie("bytes after the last tensor", "3 follow", {"a": entry([2], 0, 2)}, b"abc"),
     file_lie("a hole", "begins at byte 3", {"a": entry([2], 0, 2), "b": entry([2], 3, 5)}, b"abcde"),
-    file_lie(
-        "tensors that overlap", "begins at byte 1", {"a": entry([2], 0, 2), "b": entry([2], 1, 3)}, b"abc"
-    ),
+    file_lie("an overlap", "begins at byte 1", {"a": entry([2], 0, 2), "b": entry([2], 1, 3)}, b"abc"),
     file_lie("offsets that run backwards", "apart", {"a": entry([2], 2, 0)}, b"ab"),
     file_lie("offsets beyond the file", "follow", {"a": entry([2**40], 0, 2**40)}, b"ab"),
     file_lie("negative offsets", "not all integers", {"a": entry([2], -2, 0)}, b"ab"),
@@ -219,11 +206,7 @@ def test_torch_agrees_on_narrow_floats(tmp_path: Path) -> None:
     from safetensors.torch import load_file, save_file
 
     numbers = torch.tensor([[0.5, -1.5, 3.0, 448.0], [0.0, 1.0, -2.0, 6.0]])
-    types = {
-        "bfloat16": torch.bfloat16,
-        "float8_e4m3fn": torch.float8_e4m3fn,
-        "float8_e5m2": torch.float8_e5m2,
-    }
+    types = {name: getattr(torch, name) for name in ("bfloat16", "float8_e4m3fn", "float8_e5m2")}
     save_file({name: numbers.to(kind) for name, kind in types.items()}, tmp_path / "x.safetensors")
     source = opened(tmp_path / "x.safetensors")
     found = values(source)
@@ -347,23 +330,13 @@ def test_an_index_of_another_name(tmp_path: Path) -> None:
     assert list(opened(path / "model-00002-of-00002.safetensors").leaves()) == ["b"]
 
 
-@pytest.mark.parametrize(
-    ("name", "data", "known"),
-    [
-        ("blob", encoded(A), True),  # a Hugging Face blob has no suffix
-        ("x.safetensors", b"", True),
-        ("x.safetensors", b"\0" * 100, True),
-        ("x.safetensors", b"PK\x03\x04" + b"\0" * 100, False),  # a PyTorch file in disguise
-        ("x.bin", b"\0" * 100, False),
-        ("x.json", b"{}", False),
-        ("empty", b"", False),
-    ],
-)
-def test_detection_is_by_content(name: str, data: bytes, known: bool, tmp_path: Path) -> None:
-    from ckpt_surgery.formats.safetensors import FORMAT
-
-    (tmp_path / name).write_bytes(data)
-    assert FORMAT.recognizes(tmp_path / name) == known
+def test_detection_is_by_content(tmp_path: Path) -> None:
+    known = {"blob": encoded(A), "a.safetensors": b"", "b.safetensors": b"\0" * 100}  # blobs have no suffix
+    disguised = b"PK\x03\x04" + b"\0" * 100  # a PyTorch file
+    unknown = {"c.safetensors": disguised, "x.bin": b"\0" * 100, "x.json": b"{}", "empty": b""}
+    for name, data in (known | unknown).items():
+        (tmp_path / name).write_bytes(data)
+        assert FORMAT.recognizes(tmp_path / name) == (name in known), name
     assert not FORMAT.recognizes(tmp_path / "missing")
 
 

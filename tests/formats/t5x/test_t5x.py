@@ -44,26 +44,18 @@ DIRECTORIES = tuple(
 # --- lies -------------------------------------------------------------------------------------------------
 
 
-def damaged(
-    reason: str,
-    says: str,
-    damage: Callable[[Path], object] = lambda path: None,
-    changed: Mapping[str, Any] | None = None,
-) -> Lie:
+def lie(reason: str, says: str, damage: Mapping[str, Any] | Callable[[Path], object]) -> Lie:
     """The array `target/x`, [4, 6] in chunks of [2, 3], with another spec or other files."""
 
     def make(directory: Path) -> Path:
         path = directory / "checkpoint_1"
         spec = spec_of(path, "target/x", array((4, 6), "float32"), (2, 3))
-        written(path, {"target": {"x": spec | dict(changed or {})}})
-        damage(path / "target.x")
+        written(path, {"target": {"x": spec if callable(damage) else spec | dict(damage)}})
+        if callable(damage):
+            damage(path / "target.x")
         return path
 
     return Lie(reason, make, says)
-
-
-def spec_lie(reason: str, says: str, changed: Mapping[str, Any]) -> Lie:
-    return damaged(reason, says, changed=changed)
 
 
 def tree_lie(reason: str, says: str, tree: Any) -> Lie:
@@ -86,25 +78,25 @@ def linked_away(path: Path) -> None:
 ELSEWHERE = "which is not a path below the checkpoint"
 
 SPEC_LIES = (
-    spec_lie("a path upwards", f"`target/x`: .*`../../etc`, {ELSEWHERE}", kvstore("../../etc/")),
-    spec_lie("an absolute path", ELSEWHERE, kvstore("/etc")),
-    spec_lie("the checkpoint itself", ELSEWHERE, kvstore("./")),
-    spec_lie("a path that is a number", "a path that is not text", kvstore(7)),
-    spec_lie("a path that leads nowhere", "`target/x`: .*No such file", kvstore("target.y")),
-    spec_lie("another driver", "the driver 'n5', which cannot be read", {"driver": "n5"}),
-    spec_lie("a store that is a text", "no kvstore with a driver", {"kvstore": "file://target.x"}),
-    spec_lie("another shape", r"has the shape \(4, 7\) in the tree", {"metadata": {"shape": [4, 7]}}),
-    spec_lie("an array as the shape", r"has the shape \(24,\) in", {"metadata": {"shape": np.array([24])}}),
-    spec_lie("a number as the shape", "not made of integers", {"metadata": {"shape": 24}}),
-    spec_lie("a long shape", r"spec is int64\[40\]", {"metadata": {"shape": np.ones(40, np.int64)}}),
-    spec_lie("another type", r"it is float32\[4,6\], but bfloat16 in the tree", {"dtype": "bfloat16"}),
-    damaged("no metadata", "`target/x`: .*has no .zarray", lambda path: (path / ".zarray").unlink()),
-    damaged("metadata of both versions", "has both", lambda path: (path / "zarr.json").write_text("{}")),
-    damaged("a chunk that is missing", "`target/x`: its chunk 1.0 is", lambda path: (path / "1.0").unlink()),
-    damaged("a huge grid", "chunks, more than the .* values in all", metadata(shape=[2**50, 2**50])),
-    damaged("huge chunks", "should decode to", metadata(shape=[2**50, 6], chunks=[2**50, 3])),
-    damaged("another compressor", "`target/x`: its chunk .* cannot be", metadata(compressor={"id": "zstd"})),
-    damaged("a directory that is a link", "outside the checkpoint", linked_away),
+    lie("a path upwards", f"`target/x`: .*`../../etc`, {ELSEWHERE}", kvstore("../../etc/")),
+    lie("an absolute path", ELSEWHERE, kvstore("/etc")),
+    lie("the checkpoint itself", ELSEWHERE, kvstore("./")),
+    lie("a path that is a number", "a path that is not text", kvstore(7)),
+    lie("a path that leads nowhere", "`target/x`: .*No such file", kvstore("target.y")),
+    lie("another driver", "the driver 'n5', which cannot be read", {"driver": "n5"}),
+    lie("a store that is a text", "no kvstore with a driver", {"kvstore": "file://target.x"}),
+    lie("another shape", r"has the shape \(4, 7\) in the tree", {"metadata": {"shape": [4, 7]}}),
+    lie("an array as the shape", r"has the shape \(24,\) in", {"metadata": {"shape": np.array([24])}}),
+    lie("a number as the shape", "not made of integers", {"metadata": {"shape": 24}}),
+    lie("a long shape", r"spec is int64\[40\]", {"metadata": {"shape": np.ones(40, np.int64)}}),
+    lie("another type", r"it is float32\[4,6\], but bfloat16 in the tree", {"dtype": "bfloat16"}),
+    lie("no metadata", "`target/x`: .*has no .zarray", lambda path: (path / ".zarray").unlink()),
+    lie("metadata of both versions", "has both", lambda path: (path / "zarr.json").write_text("{}")),
+    lie("a chunk that is missing", "`target/x`: its chunk 1.0 is", lambda path: (path / "1.0").unlink()),
+    lie("a huge grid", "chunks, more than the .* values in all", metadata(shape=[2**50, 2**50])),
+    lie("huge chunks", "should decode to", metadata(shape=[2**50, 6], chunks=[2**50, 3])),
+    lie("another compressor", "`target/x`: its chunk .* cannot be", metadata(compressor={"id": "zstd"})),
+    lie("a directory that is a link", "outside the checkpoint", linked_away),
 )
 
 TREE_LIES = (
@@ -271,6 +263,10 @@ def disguised(tmp_path: Path) -> Path:
     return written(tmp_path / "old", state)
 
 
+def rule(match: str, value: str) -> dict[str, Any]:
+    return {"version": 1, "rules": [{"match": match, "value": value}]}
+
+
 KEPT_SO = "1 leaf is uint16: T5X kept bfloat16 so; `input: {uint16: bfloat16}` reads it back"
 
 
@@ -284,20 +280,21 @@ def test_uint16_stays_uint16_with_a_warning(disguised: Path, tmp_path: Path) -> 
     assert warning.startswith(f"{disguised}: 1 leaf of uint16 compared as integers")
 
 
-@pytest.mark.parametrize("way", ["option", "recipe", "rule"])
-def test_uint16_is_read_as_bfloat16_by_its_bits(disguised: Path, tmp_path: Path, way: str) -> None:
-    recipe = {
-        "option": "version: 1\nrules: []\n",
-        "recipe": "version: 1\ninput: {uint16: bfloat16}\n",
-        "rule": "version: 1\nrules: [{match: 'zarr|inline', value: \"bitcast(x, 'bfloat16')\"}]\n",
-    }[way]
-    uint16 = "bfloat16" if way == "option" else None
-    plan = ckpt_surgery.apply(recipe, disguised, dst=tmp_path / "out", uint16=uint16).plan
-    assert plan.warnings == ()
-    assert {s.leaf.key.text: s.transfer.value for s in plan.steps}["zarr"] == "link"
-    assert_same(values(opened(tmp_path / "out")), {"zarr": KERNEL, "inline": KERNEL, "scale": SCALE})
-    difference = ckpt_surgery.diff(disguised, tmp_path / "out", uint16="bfloat16", values=True)
-    assert (difference.different, difference.warnings) == (False, ())
+def test_uint16_is_read_as_bfloat16_by_its_bits(disguised: Path, tmp_path: Path) -> None:
+    """By an option, by an entry of the recipe, or by a rule."""
+    entry = {"version": 1, "input": {"uint16": "bfloat16"}}
+    for recipe, uint16 in (
+        (None, "bfloat16"),
+        (entry, None),
+        (rule("zarr|inline", "bitcast(x, 'bfloat16')"), None),
+    ):
+        out = tmp_path / "out"
+        plan = ckpt_surgery.apply(recipe, disguised, dst=out, uint16=uint16, overwrite=True).plan
+        assert plan.warnings == ()
+        assert {s.leaf.key.text: s.transfer.value for s in plan.steps}["zarr"] == "link"
+        assert_same(values(opened(out)), {"zarr": KERNEL, "inline": KERNEL, "scale": SCALE})
+        difference = ckpt_surgery.diff(disguised, out, uint16="bfloat16", values=True)
+        assert (difference.different, difference.warnings) == (False, ())
 
 
 @pytest.mark.parametrize(
@@ -308,18 +305,12 @@ def test_uint16_is_read_as_bfloat16_by_its_bits(disguised: Path, tmp_path: Path,
     ],
 )
 def test_integers_that_are_bfloat16_do_not_become_floats(disguised: Path, value: str) -> None:
-    recipe = {"version": 1, "rules": [{"match": "zarr", "value": value}]}
     with pytest.raises(PlanError, match="`zarr`: integers of uint16 would become floating-point numbers"):
-        ckpt_surgery.plan(recipe, disguised)
-    assert not ckpt_surgery.plan(recipe, disguised, uint16="bfloat16").warnings
-    inline = {"version": 1, "rules": [{"match": "inline", "value": value}]}
-    assert ckpt_surgery.plan(inline, disguised).warnings == (KEPT_SO,)
-
-
-def test_masks_and_bits_of_integers_that_are_bfloat16_may_become_floats(disguised: Path) -> None:
-    for value in ("cast(x > 3, 'float32')", "cast(bitcast(x, 'bfloat16'), 'float32')"):
-        recipe = {"version": 1, "rules": [{"match": "zarr", "value": value}]}
-        ckpt_surgery.plan(recipe, disguised)
+        ckpt_surgery.plan(rule("zarr", value), disguised)
+    assert not ckpt_surgery.plan(rule("zarr", value), disguised, uint16="bfloat16").warnings
+    assert ckpt_surgery.plan(rule("inline", value), disguised).warnings == (KEPT_SO,)
+    for fine in ("cast(x > 3, 'float32')", "cast(bitcast(x, 'bfloat16'), 'float32')"):
+        ckpt_surgery.plan(rule("zarr", fine), disguised)
 
 
 def test_a_draft_from_integers_that_are_bfloat16_reads_them_so(disguised: Path, tmp_path: Path) -> None:
@@ -364,18 +355,11 @@ def test_verification_reads_bits_whatever_they_mean(disguised: Path) -> None:
 
 
 def test_a_target_does_not_cast_integers_that_are_bfloat16(disguised: Path) -> None:
-    bits = np.zeros(KERNEL.shape, np.uint16)
-    target = {"zarr": np.zeros(KERNEL.shape, np.float32), "inline": bits, "scale": np.zeros_like(SCALE)}
-    with pytest.raises(PlanError, match="zarr"):
+    target = {"zarr": np.zeros(KERNEL.shape, np.float32), "inline": KERNEL, "scale": np.zeros_like(SCALE)}
+    with pytest.raises(PlanError, match="integers of uint16 would become floating-point numbers"):
         ckpt_surgery.restore(None, disguised, target=target)
-    bfloat16 = np.zeros(KERNEL.shape, KERNEL.dtype)
-    restored = ckpt_surgery.restore(None, disguised, target=target | {"inline": bfloat16}, uint16="bfloat16")
+    restored = ckpt_surgery.restore(None, disguised, target=target, uint16="bfloat16")
     assert_same({"zarr": np.asarray(restored["zarr"])}, {"zarr": KERNEL.astype(np.float32)})
-
-
-def test_uint16_of_other_formats_has_no_warning(tmp_path: Path) -> None:
-    np.savez(tmp_path / "in.npz", w=KERNEL.view(np.uint16))
-    assert ckpt_surgery.plan(None, tmp_path / "in.npz").warnings == ()
 
 
 @pytest.mark.slow("calls every function")
@@ -393,13 +377,14 @@ def test_functions_do_not_make_floats_of_integers_that_are_bfloat16(disguised: P
     assert "input" not in ckpt_surgery.from_function(function, {"zarr": KERNEL}).document
 
 
-def test_uint16_of_legacy_orbax_is_what_it_says(tmp_path: Path) -> None:
+def test_uint16_of_others_is_what_it_says(tmp_path: Path) -> None:
     bits = KERNEL.view(np.uint16)
-    path = save_legacy(tmp_path / "checkpoint_1", {"ids": bits})
-    assert ckpt_surgery.inspect(path).warnings == ()
-    recipe = {"version": 1, "rules": [{"match": "ids", "value": "cast(x, 'float32')"}]}
-    ckpt_surgery.apply(recipe, path, dst=tmp_path / "out")
-    assert_same(values(opened(tmp_path / "out")), {"ids": bits.astype(np.float32)})
+    np.savez(tmp_path / "in.npz", ids=bits)
+    for path in (tmp_path / "in.npz", save_legacy(tmp_path / "checkpoint_1", {"ids": bits})):
+        assert ckpt_surgery.inspect(path).warnings == ()
+        out = tmp_path / f"{path.name}.out"
+        assert ckpt_surgery.apply(rule("ids", "cast(x, 'float32')"), path, dst=out).plan.warnings == ()
+        assert_same(values(opened(out)), {"ids": bits.astype(np.float32)})
 
 
 def test_lazy_arrays_of_integers_that_are_bfloat16_do_not_become_floats(disguised: Path) -> None:
@@ -411,17 +396,11 @@ def test_lazy_arrays_of_integers_that_are_bfloat16_do_not_become_floats(disguise
         lambda: array.astype("int32").astype("float32"),
         lambda: np.asarray(array, np.float64),
         lambda: ckpt_surgery.restore(None, {"w": array}, target={"w": jnp.zeros(KERNEL.shape)}),
-        lambda: ckpt_surgery.restore(None, checkpoint, target={"zarr": jnp.zeros(KERNEL.shape)}),
     ):
         with pytest.raises(PlanError, match="integers of uint16 would become floating-point numbers"):
             cast()
-    by_bits = array.view("bfloat16").astype("float32")
-    assert_same(
-        {"w": array.get(), "v": by_bits.get()}, {"w": KERNEL.view(np.uint16), "v": KERNEL.astype(np.float32)}
-    )
-    read = ckpt_surgery.open(disguised, uint16="bfloat16")["zarr"]
-    restored = ckpt_surgery.restore(None, {"w": read}, target={"w": jnp.zeros(KERNEL.shape)})
-    assert_same({"w": np.asarray(restored["w"])}, {"w": KERNEL.astype(np.float32)})
+    by_bits = array.view("bfloat16").astype("float32").get()
+    assert_same({"v": by_bits}, {"v": KERNEL.astype(np.float32)})
     assert ckpt_surgery.plan(None, {"w": array}).warnings == (KEPT_SO,)
     inline = checkpoint["inline"].astype("float32").get()  # in the tree's file they are what they say
     assert_same({"w": inline}, {"w": KERNEL.view(np.uint16).astype(np.float32)})
@@ -486,12 +465,6 @@ def test_items_of_a_legacy_checkpoint(tmp_path: Path) -> None:
         assert_same(values(source), {"params/w": SCALE})
     assert details_of(opened(tmp_path)).choices() == Choices((5,), items=("default", "metadata"))
     assert details_of(source).choices() == Choices()
-    save_legacy(tmp_path / "5" / "ema", {"params/w": SCALE})
-    with pytest.raises(UsageError, match="several items with arrays: `default`, `ema`"):
-        opened(tmp_path)
-    assert opened(tmp_path, item="ema").item == "ema"
-    with pytest.raises(UsageError, match=r"The item `emma` .* does not exist; did you mean `ema`"):
-        opened(tmp_path, item="emma")
 
 
 def test_what_is_taken_for_t5x(tmp_path: Path) -> None:

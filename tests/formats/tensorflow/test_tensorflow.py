@@ -336,10 +336,6 @@ def test_what_does_not_exist(tmp_path: Path) -> None:
         opened(tmp_path, "tensorflow")
 
 
-def _name_latest(directory: Path, name: str) -> None:
-    (directory / "checkpoint").write_text(f'model_checkpoint_path: "{name}"\n')
-
-
 @pytest.mark.parametrize(
     "told",
     [
@@ -355,7 +351,7 @@ def _name_latest(directory: Path, name: str) -> None:
 def test_what_a_state_names_is_looked_for_beside_it(told: str, run: Path, tmp_path: Path) -> None:
     path = copy_of(run, tmp_path / "copy")
     copy_of(run, path / "below")
-    _name_latest(path, told.format(here=path))
+    (path / "checkpoint").write_text(f'model_checkpoint_path: "{told.format(here=path)}"\n')
     assert step_of(path) == (5, 5)
 
 
@@ -389,7 +385,7 @@ def test_checkpoints_of_version_1_are_refused_by_that_name(name: str, tmp_path: 
     tf = bundles.tensorflow()
     tf.raw_ops.Save(filename=os.fspath(tmp_path / name), tensor_names=["a"], data=[tf.zeros([3])])
     (tmp_path / "x.index").write_bytes((tmp_path / name).read_bytes())
-    _name_latest(tmp_path, name)
+    (tmp_path / "checkpoint").write_text(f'model_checkpoint_path: "{name}"\n')
     for path in (tmp_path / name, tmp_path, tmp_path / "x.index"):
         assert FORMAT.recognizes(path)
         with pytest.raises(SourceError, match=r"checkpoint of version 1.*\n.*write_version"):

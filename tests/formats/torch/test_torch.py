@@ -3,8 +3,6 @@
 import json
 import os
 import pickle
-import subprocess
-import sys
 import zipfile
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
@@ -80,7 +78,6 @@ def test_nested_states(tmp_path: Path) -> None:
         },
         "epoch": 3,
         "seed": 2**64 - 1,
-        "most": 2**63 - 1,
         "least": -(2**63),
         "done": True,
         "name": "λ",
@@ -99,7 +96,6 @@ def test_nested_states(tmp_path: Path) -> None:
             "optimizer/param_groups/0/params/0": np.array(0),
             "epoch": np.array(3),
             "seed": np.array(2**64 - 1, np.uint64),
-            "most": np.array(2**63 - 1),
             "least": np.array(-(2**63)),
             "done": np.array(True),
             "a/b": np.array(1),
@@ -266,23 +262,21 @@ def test_views_of_bits(tmp_path: Path) -> None:
     assert_same(values(source), {"im": value.imag.numpy().copy(), "bits": np.full(4, 0x3F800000, np.int32)})
 
 
-@pytest.mark.parametrize(
-    "cut",
-    [
-        lambda t: t[:, ::3],  # gaps in every row
-        lambda t: t[:, :1000].t(),  # rows with gaps between them
-        lambda t: t[:, 7],  # elements far from each other
-        lambda t: t[0].expand(900, 3000),  # the same row again and again
-        lambda t: t.reshape(-1).unfold(0, 1000, 700),  # windows that overlap
-    ],
-)
-def test_views_larger_than_one_read(cut: Callable[[torch.Tensor], torch.Tensor], tmp_path: Path) -> None:
-    value = cut(torch.arange(900 * 3000, dtype=torch.int32).reshape(900, 3000))
-    source = opened(saved({"w": value}, tmp_path / "saved.pt"))
-    leaf, wanted = source.leaves()["w"], value.numpy()
-    assert leaf.manifest is None
-    for region in random_regions(wanted.shape, 6):
-        assert same(source.read(leaf, region), np.array(wanted[region.slices], order="C")), region
+def test_views_larger_than_one_read(tmp_path: Path) -> None:
+    whole = torch.arange(900 * 3000, dtype=torch.int32).reshape(900, 3000)
+    views = {
+        "gaps in every row": whole[:, ::3],
+        "rows with gaps between them": whole[:, :1000].t(),
+        "elements far from each other": whole[:, 7],
+        "the same row again and again": whole[0].expand(900, 3000),
+        "windows that overlap": whole.reshape(-1).unfold(0, 1000, 700),
+    }
+    source = opened(saved(views, tmp_path / "saved.pt"))
+    for name, leaf in source.leaves().items():
+        wanted = views[name].numpy()
+        assert leaf.manifest is None
+        for region in random_regions(wanted.shape, 6):
+            assert same(source.read(leaf, region), np.array(wanted[region.slices], order="C")), (name, region)
 
 
 def test_a_region_of_a_view_takes_its_own_memory_only(tmp_path: Path) -> None:
@@ -365,19 +359,3 @@ def test_packed_again_by_another_program(tmp_path: Path) -> None:
             new.writestr(name.replace("saved/", "other/"), old.read(name))
     assert FORMAT.recognizes(tmp_path / "new.pt")
     assert_same(values(opened(tmp_path / "new.pt")), A)
-
-
-def test_torch_is_not_needed(tmp_path: Path) -> None:
-    path = saved(state_of(B), tmp_path / "saved.pt")
-    program = (
-        "import sys\nsys.modules['torch'] = None\n"
-        "from ckpt_surgery.core.arrays import Region\n"
-        "from ckpt_surgery.formats.opening import open_source\n"
-        "source = open_source(sys.argv[1], 'torch')\n"
-        "print(source.read(source.leaves()['b.weight'], Region((0,), (4,))).tobytes().hex())\n"
-        "assert not {'jax', 'tensorstore', 'orbax'} & set(sys.modules)\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", program, os.fspath(path)], capture_output=True, text=True, check=True
-    )
-    assert done.stdout.strip() == B["b.weight"].tobytes().hex()

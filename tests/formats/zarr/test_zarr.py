@@ -16,6 +16,7 @@ from ckpt_surgery.core.errors import SourceError, UsageError
 from ckpt_surgery.core.protocols import Output, Source
 from ckpt_surgery.formats.opening import detect_format, encoder, open_sink, open_source
 from ckpt_surgery.formats.registry import SinkOptions
+from ckpt_surgery.formats.shared.zarr.layout import DRIVERS, FILE_NAMES
 from ckpt_surgery.formats.shared.zarr.metadata import EXTENDED, NATIVE
 from ckpt_surgery.formats.zarr.source import foreign_files
 from ckpt_surgery.storage import views
@@ -58,22 +59,14 @@ def saved(arrays: Arrays, path: Path, version: int, **options: Any) -> Path:
 
 def loaded(path: Path, version: int) -> dict[str, np.ndarray]:
     """What TensorStore reads; and zarr-python the same, where it has the type."""
-    group = zarr.open_group(path, mode="r", zarr_format=version)
-    metadata = ".zarray" if version == 2 else "zarr.json"
-    found = {}
-    for file in sorted(path.rglob(metadata)):
-        about = json.loads(file.read_text())
-        if about.get("node_type") == "group":
-            assert isinstance(
-                group[str(file.parent.relative_to(path))] if file.parent != path else group, zarr.Group
-            )
-            continue
+    group, found = zarr.open_group(path, mode="r", zarr_format=version), {}
+    for file in sorted(path.rglob(FILE_NAMES[version])):
         name = str(file.parent.relative_to(path))
-        spec = {
-            "driver": "zarr" if version == 2 else "zarr3",
-            "kvstore": {"driver": "file", "path": f"{file.parent}/"},
-            "fill_missing_data_reads": False,
-        }
+        if json.loads(file.read_text()).get("node_type") == "group":
+            assert isinstance(group if name == "." else group[name], zarr.Group)
+            continue
+        kvstore = {"driver": "file", "path": f"{file.parent}/"}
+        spec = {"driver": DRIVERS[version], "kvstore": kvstore, "fill_missing_data_reads": False}
         found[name] = np.asarray(ts.open(spec, open=True, read=True).result().read().result())
         if found[name].dtype.name in NATIVE:
             again = group[name]
@@ -482,12 +475,9 @@ def test_metadata_and_chunks_are_the_groups() -> None:
 # --- groups in stores ----------------------------------------------------------------------------------
 
 
-SHAPE, CHUNKS = (7, 5), (3, 2)
-
-
 def test_a_part_is_read_from_its_chunks_unless_they_are_missing_or_damaged(bucket: str) -> None:
-    value = array(SHAPE, "float32")
-    sink = open_sink("zarr", f"{bucket}/out", SinkOptions(), [output_of("x", value, CHUNKS)])
+    value = array((7, 5), "float32")
+    sink = open_sink("zarr", f"{bucket}/out", SinkOptions(), [output_of("x", value, (3, 2))])
     write_all(sink, {"x": value})
     store, writer, region = store_of(bucket)[0], sink.attach("0"), Region((3, 2), (6, 5))
     requests_of(bucket).clear()
@@ -503,7 +493,7 @@ def test_a_part_is_read_from_its_chunks_unless_they_are_missing_or_damaged(bucke
 
 
 def test_stored_bytes_are_copied_once(tmp_path: Path, bucket: str) -> None:
-    arrays = {"a/x": array(SHAPE, "float32"), "y": array((3,), "uint8")}
+    arrays = {"a/x": array((7, 5), "float32"), "y": array((3,), "uint8")}
     leaves = open_source(uploaded(save_zarr(arrays, tmp_path / "in"), f"{bucket}/in")).leaves()
     outputs = {key: Output(leaf, leaf.manifest.chunk_shape, leaf.manifest) for key, leaf in leaves.items()}
     sink = open_sink("zarr", f"{bucket}/out", SinkOptions(), list(outputs.values()))
