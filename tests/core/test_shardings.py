@@ -78,7 +78,7 @@ def test_a_named_sharding_is_what_orbax_records_of_it(spec: Spec) -> None:
         assert sharding_text(recorded) == "P(None, 'model') on mesh data:2,model:4"
 
 
-def test_a_named_sharding_on_other_devices_with_other_kinds_of_axes() -> None:
+def test_shardings_on_other_devices_and_on_one_are_what_orbax_records() -> None:
     mesh = Mesh(
         np.array(jax.devices())[[7, 2, 5, 0]].reshape(2, 2),
         ("p", "q"),
@@ -88,9 +88,6 @@ def test_a_named_sharding_on_other_devices_with_other_kinds_of_axes() -> None:
     types = ["AxisType.Explicit", "AxisType.Auto"]
     ours = named_sharding({"p": 2, "q": 2}, ("q",), devices=[7, 2, 5, 0], types=types)
     assert ours == recorded.to_serialized_string()
-
-
-def test_a_sharding_on_one_device_is_what_orbax_records_of_it() -> None:
     device = jax.devices()[3]
     recorded = from_jax_sharding(SingleDeviceSharding(device)).to_serialized_string()
     assert single_device_sharding(str(device)) == recorded

@@ -49,6 +49,8 @@ def test_a_move_refuses_what_exists(tmp_path: Path) -> None:
     renaming.move(tmp_path / "new", tmp_path / "free")
     assert (tmp_path / "free").read_text() == "new"
     assert sorted(os.listdir(tmp_path)) == ["free", "old"]
+    with pytest.raises(FileNotFoundError):
+        renaming.move(tmp_path / "gone", tmp_path / "out")
 
 
 @pytest.mark.usefixtures("system")
@@ -59,9 +61,3 @@ def test_an_exchange_leaves_both(tmp_path: Path) -> None:
     assert (tmp_path / "old").read_text() == "new"
     assert (tmp_path / "new").is_dir()
     assert sorted(os.listdir(tmp_path)) == ["new", "old"]
-
-
-@pytest.mark.usefixtures("system")
-def test_what_is_missing_is_an_error_of_the_system(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError):
-        renaming.move(tmp_path / "gone", tmp_path / "out")
