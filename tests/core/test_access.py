@@ -32,20 +32,6 @@ def test_what_is_there_and_cannot_be_read(number: int, advice: str) -> None:
     assert str(other).startswith("a cannot be listed: the reason")
 
 
-@pytest.mark.parametrize(
-    "number",
-    [
-        errno.ENOENT,  # it is missing
-        errno.ENOTDIR,
-        errno.ELOOP,  # its links lead in a circle
-        errno.ENXIO,  # it is a socket
-        None,  # no error of the system
-    ],
-)
-def test_what_is_not_there_is_for_others_to_tell(number: int | None) -> None:
-    assert access_error("a", OSError() if number is None else OSError(number, "x")) is None
-
-
 def test_a_name_beside_a_path(tmp_path: Path) -> None:
     (tmp_path / "checkpoint").mkdir()
     (tmp_path / "a.yaml").touch()

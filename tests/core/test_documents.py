@@ -10,22 +10,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from ckpt_surgery.core.documents import UNSET, Document, json_text, plain, shape_and_dtype
-from tests.support.leaves import leaf
-
-
-@pytest.mark.parametrize(
-    ("described", "shape", "dtype"),
-    [
-        ("float32[2,3]", (2, 3), "float32"),
-        ("bfloat16[]", (), "bfloat16"),
-        ("prng_key", (2,), "uint32"),
-        ("string", None, None),
-        ("empty", None, None),
-    ],
-)
-def test_the_spec_of_a_leaf(described, shape, dtype) -> None:
-    assert shape_and_dtype(leaf("a", described)) == (shape, dtype)
+from ckpt_surgery.core.documents import UNSET, Document, json_text, plain
 
 
 @pytest.mark.parametrize(

@@ -199,16 +199,9 @@ KEYS = st.lists(st.sampled_from(PIECES), max_size=6).map("".join)
 
 
 @examples(150)
-@given(st.lists(KEYS, unique=True, max_size=30))
-def test_any_keys_are_exact(keys):
-    entries = [ShownKey(key, (), key.count("a")) for key in keys]
-    assert_exact(entries, fold(entries))
-
-
-@examples(150)
-@given(st.dictionaries(KEYS, st.lists(KEYS, unique=True, max_size=5).map(tuple), max_size=12))
-def test_any_sources_are_exact(sources):
-    entries = [ShownKey(key, found) for key, found in sources.items()]
+@given(st.dictionaries(KEYS, st.lists(KEYS, unique=True, max_size=5).map(tuple), max_size=20))
+def test_any_keys_and_sources_are_exact(sources):
+    entries = [ShownKey(key, found, key.count("a")) for key, found in sources.items()]
     assert_exact(entries, fold(entries))
 
 
@@ -244,20 +237,6 @@ def test_hostile_keys_stay_cheap():
     entries = [ShownKey(key) for key in keys]
     lines = fold(entries)
     assert sum(line.count for line in lines) == 1000
-
-
-def test_a_large_checkpoint_folds_to_its_structure():
-    entries = [
-        ShownKey(f"layers_{i}/experts_{j}/{w}", (f"model/layer_{i}/moe/{j}/{w}",), "bf16[8,8]")
-        for i in range(48)
-        for j in range(94)
-        for w in "abcdefghij"
-    ]
-    lines = fold(entries)
-    assert len(entries) == 45_120
-    assert [line.count for line in lines] == [48 * 94] * 10
-    assert lines[0].key == "layers_{0..47}/experts_{0..93}/a"
-    assert lines[0].sources == ("model/layer_{0..47}/moe/{0..93}/a",)
 
 
 def test_escaped_is_what_a_line_of_one_shows():

@@ -2,14 +2,12 @@
 
 import re
 from html.parser import HTMLParser
-from pathlib import Path
 
 import pytest
 
 from ckpt_surgery.core.summary import (
     LINES,
     STYLE,
-    Represented,
     Summary,
     SummaryRow,
     summary_html,
@@ -17,7 +15,6 @@ from ckpt_surgery.core.summary import (
     text_rows,
 )
 from ckpt_surgery.report.html import ASSETS
-from tests.support.browser import browse, needs_browser
 
 HOSTILE = ["\x1b[31m", "a\nb", "\u202e", "x" * 100_000, "\U000e0001" * 10_000]
 
@@ -72,16 +69,6 @@ def test_both_ends_of_long_keys_are_shown() -> None:
     (line,) = summary_text("Plan", Summary("", (), [row])).splitlines()[1:]
     assert line.split()[1].startswith("first/xxx")
     assert "yyy/kernel  f32[8]  rules[0]" in line
-
-
-class Small(Represented):
-    def _summary(self) -> Summary:
-        return Summary("of nothing")
-
-
-def test_both_forms_come_from_one_summary() -> None:
-    assert repr(Small()) == "<Small of nothing>"
-    assert "<b>Small</b> of nothing" in Small()._repr_html_()
 
 
 EVIL = "</style></code><script>document.title='owned'</script><img src=x onerror=\"alert(1)\">"
@@ -183,16 +170,3 @@ def test_colours_are_those_of_the_notebook_or_of_the_page_of_a_report() -> None:
         light, dark = re.findall(rf"--{name}: (#\w+);", page)
         notebook = r"var\(--jp-[\w-]+, var\(--vscode-" if name != "magenta" else ""
         assert re.search(rf"--{name}: {notebook}.*light-dark\({light}, {dark}\)", style), name
-
-
-@pytest.mark.slow("draws pages in a browser")
-@needs_browser
-@pytest.mark.parametrize(("scheme", "colour"), [("0", "rgb(228, 232, 238)"), ("1", "rgb(28, 33, 40)")])
-def test_light_and_dark_follow_the_page(scheme: str, colour: str, tmp_path: Path) -> None:
-    script = "document.title = getComputedStyle(document.querySelector('.ckpt-surgery')).color"
-    shown = summary_html("Plan", Summary(""))
-    page = f"<html style='color-scheme: light dark'>{shown}<script>{script}</script></html>"
-    (tmp_path / "page.html").write_text(page, encoding="utf-8")
-    blink = f"--blink-settings=preferredColorScheme={scheme}"
-    ended = browse(tmp_path / "page.html", tmp_path / "profile", blink, "--dump-dom")
-    assert f"<title>{colour}</title>" in ended.stdout

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from ckpt_surgery.core import tiles
 from ckpt_surgery.core.arrays import chunk_regions
-from ckpt_surgery.core.tiles import contiguous_tile, copy_into, near_axis, tile_shape, to_c_order
+from ckpt_surgery.core.tiles import contiguous_tile, copy_into, tile_shape, to_c_order
 from tests.support.effort import examples
 from tests.support.strategies import shapes
 
@@ -65,24 +65,6 @@ def test_a_large_transposed_block_becomes_c_order() -> None:
     assert to_c_order(block).flags.c_contiguous
     rows = np.arange(20.0).reshape(4, 5)[:, :4]
     assert to_c_order(rows) is rows
-
-
-@pytest.mark.parametrize(
-    ("block", "axis"),
-    [
-        (np.zeros((3, 4)), 1),
-        (np.zeros((3, 4)).T, 0),
-        (np.zeros((3, 4, 5)).transpose(1, 2, 0), 1),
-        (np.zeros((3, 1)), 0),  # the last axis has one element only
-        (np.zeros((3, 8))[:, ::2], 1),
-        (np.zeros((3, 4))[::-1, ::-1], 1),
-        (np.broadcast_to(np.zeros(4)[:, None], (4, 9)), 0),  # along the other, elements are the same one
-        (np.zeros(()), None),
-        (np.zeros((1, 1)), None),
-    ],
-)
-def test_near_axis(block: np.ndarray, axis: int | None) -> None:
-    assert near_axis(block) == axis
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ckpt_surgery.core.errors import PlanError
 from ckpt_surgery.functions.arrays import reads
 from ckpt_surgery.language.expressions.regexes import MatchBudget, compile_pattern
 from ckpt_surgery.planner import claiming
@@ -61,22 +60,6 @@ def test_a_leaf_that_matches_both_ways(rule: str, mirror: Mirror | None) -> None
     """By its own key, unless the rule says what becomes of mirrored leaves."""
     text = f"version: 1\npasses:\n- mirror: {{params: [opt/0/mu]}}\n  rules: [{{match: '.*w'{rule}}}]\n"
     assert [one.mirror for one in claimed(text, ["opt/0/mu/w"]).rules[0].claims] == [mirror]
-
-
-@pytest.mark.parametrize(
-    ("rules", "says"),
-    [
-        (["match: kernal"], "no key matches; did you mean `kernel`?"),
-        (["match: 'x\\d'"], "no key matches"),
-        (["match: kernel, when: 1 > 2"], "`when` is false for `kernel`"),
-        (["match: kernel", "match: kernel"], "earlier rules claimed the one key that it matches"),
-        (["match: '.*'", "match: 'l\\d'"], "earlier rules claimed all 2 keys that it matches"),
-    ],
-)
-def test_why_a_rule_claims_nothing(rules: list[str], says: str) -> None:
-    last = claimed(rules_of(*rules), ["kernel", "l0", "l1"]).rules[-1]
-    assert last.claims == []
-    assert why_unused(last).problems[0].message == f"the rule claims nothing: {says}"
 
 
 BELOW = "For all that is below, add `/.*`: a pattern has to match the whole key."
@@ -227,11 +210,3 @@ def test_an_optional_rule_may_claim_nothing() -> None:
     run = pass_run_of(rules_of("fill: z, optional: true"), ["a"], target=TARGET)
     assert filled(run, TARGET) == {}
     assert run.problems.is_empty
-
-
-def test_a_listing_has_no_values_to_fall_back_on() -> None:
-    listed = target_of(["a"], readable=False)
-    run = pass_run_of(rules_of("fill: a, fallback: true"), ["a"], target=listed)
-    assert filled(run, listed) == {}
-    with pytest.raises(PlanError, match="the target is only a listing: it has no values"):
-        run.problems.raise_all()

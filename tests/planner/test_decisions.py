@@ -180,6 +180,7 @@ FALLBACK, PREFER = "target: {missing: fallback}\n", "target: {prefer: target}\n"
         (PREFER, ["fill: a, fallback: true"], ["a", "b"], ["a", "b"], {"a": "kept", "b": "defaulted"}),
         ("", ["fill: a, value: x * 2"], ["a"], ["a"], {"a": "transformed"}),
         ("", ["fill: z, value: \"source['a'] + source['b']\""], ["a", "b"], ["z"], {"z": "transformed"}),
+        ("", ["fill: z, value: \"target['a']\""], ["a"], ["a", "z"], {"a": "kept", "z": "added"}),
         ("", ["match: a, to: z"], ["a", "z"], ["z"], {"z": "renamed"}),  # a rule's output wins over the name
         (FALLBACK, ["match: a, drop: true"], ["a"], ["a"], {"a": "defaulted"}),
         (f"{FALLBACK}unmatched: drop\n", [], ["a"], ["a"], {"a": "defaulted"}),

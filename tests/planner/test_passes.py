@@ -73,13 +73,6 @@ def test_other_sources_are_left_for_later_passes() -> None:
     assert drops_of(run(rules, ["a"], [*"xy"])) == [("x", "drop"), ("y", "not claimed")]
 
 
-def test_fill_rules_need_a_target() -> None:
-    done = run(rules_of("match: a", "fill: b", "fill: c"), ["a"])
-    assert message_of(done) == (
-        "4: `fill` needs a target, and belongs to the last pass\nGive one: `target=PATH`."
-    )
-
-
 MIRRORED = "version: 1\npasses:\n- mirror: {params: [mu, nu]}\n  rules: [%s]\n"
 
 

@@ -2,34 +2,12 @@
 
 from dataclasses import replace
 
-import pytest
-
-from ckpt_surgery.core.keys import Key
-from ckpt_surgery.functions.arrays import Apply, Node, Read
-from ckpt_surgery.functions.layout import Transpose
-from ckpt_surgery.planner.plan import Fate, Transfer
-from ckpt_surgery.planner.planning import costs_of, fate_and_sources
+from ckpt_surgery.planner.plan import Transfer
+from ckpt_surgery.planner.planning import costs_of
 from tests.support.leaves import leaf
 from tests.support.plans import plan_of, problems_of
 
 HEAD = "version: 1\n"
-A, B = (Read("source", leaf(text)) for text in "ab")
-OWN = Read("target", leaf("a"))
-
-
-@pytest.mark.parametrize(
-    ("key", "value", "fate", "sources"),
-    [
-        ("a", A, Fate.KEPT, (("source", "a"),)),
-        ("z", A, Fate.RENAMED, (("source", "a"),)),
-        ("a", OWN, Fate.DEFAULTED, (("target", "a"),)),
-        ("z", OWN, Fate.ADDED, (("target", "a"),)),
-        ("a", Apply(Transpose(), (A,)), Fate.TRANSFORMED, (("source", "a"),)),
-        ("a", Apply(Transpose(), (OWN,)), Fate.ADDED, (("target", "a"),)),
-    ],
-)
-def test_fates(key: str, value: Node, fate: Fate, sources: tuple[tuple[str, str], ...]) -> None:
-    assert fate_and_sources(Key.parse(key), value) == (fate, sources)
 
 
 def test_costs_are_sums_by_transfer() -> None:
@@ -37,7 +15,7 @@ def test_costs_are_sums_by_transfer() -> None:
     plan = plan_of(HEAD, ["a", "b"])
     computed = plan.steps[0]
     assert computed.cut is not None
-    linked = replace(computed, transfer=Transfer.LINK, cut=None, stored=A.leaf.manifest)
+    linked = replace(computed, transfer=Transfer.LINK, cut=None, stored=leaf("a").manifest)
     found = costs_of([computed, computed, linked], memory=1 << 30, workers=2, dead=5, linkable=[False] * 3)
     assert (found.bytes_out, found.bytes_computed, found.bytes_linked, found.bytes_copied) == (72, 48, 24, 0)
     assert found.bytes_read == 2 * computed.cut.read == 48
@@ -51,7 +29,7 @@ def test_costs_are_sums_by_transfer() -> None:
 def test_what_could_be_linked_counts_where_it_is_copied() -> None:
     step_ = plan_of(HEAD, ["a"]).steps[0]
     ways = (Transfer.LINK, Transfer.COPY, Transfer.COPY, Transfer.COPY)
-    steps = [replace(step_, transfer=way, cut=None, stored=A.leaf.manifest) for way in ways]
+    steps = [replace(step_, transfer=way, cut=None, stored=leaf("a").manifest) for way in ways]
     found = costs_of(steps, memory=1 << 30, workers=1, dead=0, linkable=[True, True, False, True])
     assert (found.bytes_copied, found.bytes_linkable) == (72, 48)
 

@@ -5,13 +5,9 @@ from dataclasses import replace
 import pytest
 
 from ckpt_surgery.core.errors import PlanError, Problem, SurgeryError
-from ckpt_surgery.core.notices import Notice
 from ckpt_surgery.core.problem_codes import Code
-from ckpt_surgery.language.expressions.scope import ExpressionError
 from ckpt_surgery.language.loading import parse_recipe
-from ckpt_surgery.planner.entries import Entry, RuleEffect
 from ckpt_surgery.planner.problems import MANY, Problems
-from tests.support.passes import tree_of
 from tests.support.plans import configs
 
 TEXT = """version: 1
@@ -36,14 +32,6 @@ def raised(problems: Problems) -> tuple[Problem, ...]:
     return caught.value.problems
 
 
-def test_nothing_is_raised_where_nothing_is_wrong() -> None:
-    problems = problems_of()
-    problems.warn("only a warning")
-    assert problems.is_empty
-    problems.raise_all()
-    assert problems.notices == [Notice("only a warning")]
-
-
 def test_the_name_and_line_of_a_rule() -> None:
     assert [str(problems_of(0).ref(0)), *(str(problems_of(1).ref(i)) for i in (0, 1))] == [
         "passes[0].rules[0] (line 4)",
@@ -66,29 +54,12 @@ def test_a_problem_at_several_keys_is_one() -> None:
     assert (problem.place.line, problem.place.column) == (7, 23)
 
 
-def test_an_error_of_an_expression_points_into_it() -> None:
-    problems = problems_of()
-    problems.at(0, ("value",), ExpressionError("no", 4, 5))
-    (problem,) = raised(problems)
-    assert problem.code is Code.EXPRESSION
-    assert problem.place is not None
-    assert (problem.place.column, problem.place.width) == (27, 1)
-
-
 def test_a_problem_of_a_fields_name() -> None:
     problems = problems_of()
     problems.at(1, ("to", "e"), PlanError("the name"), at_key=True)
     problems.at(1, ("to", "e"), PlanError("the value"))
     columns = {problem.message: problem.place.column for problem in raised(problems) if problem.place}
     assert columns == {"the name": 16, "the value": 19}
-
-
-def test_problems_come_in_the_order_of_lines_those_without_one_first() -> None:
-    problems = problems_of()
-    problems.at(1, ("match",), PlanError("later"))
-    problems.at(0, ("match",), PlanError("earlier"))
-    problems.general(Problem("of no rule"))
-    assert [problem.message for problem in raised(problems)] == ["of no rule", "earlier", "later"]
 
 
 def test_of_one_place_the_first_few_are_shown_and_more_of_those_that_belong_to_no_rule() -> None:
@@ -100,21 +71,6 @@ def test_of_one_place_the_first_few_are_shown_and_more_of_those_that_belong_to_n
         general.general(Problem(f"problem {i}"))
     found = raised(general)
     assert (len(found), found[-1].message) == (MANY, f"problem {MANY - 1}, and 2 more like it")
-
-
-def test_problems_of_entries_are_merged_at_the_rule_that_made_them() -> None:
-    problems = problems_of()
-    rule = problems.ref(1)
-    for text, entry in tree_of("source", ["l/0", "l/1"]).items():
-        made = Entry(entry.key, entry.leaf, entry.value, (RuleEffect(rule, True, False),))
-        problems.about(made, Notice("", text, " does not fit"), "Make it fit.", Code.TARGET_MISFIT)
-    kept = tree_of("source", ["m"])["m"]
-    problems.about(kept, Notice("", "m", " does not fit"), "Make it fit.", None)
-    assert not problems.is_empty
-    assert [(p.message, p.hint, p.place and p.place.line) for p in raised(problems)] == [
-        ("`m` does not fit", "Make it fit.", None),
-        ("`l/{0,1}` (2 leaves) does not fit", "Make it fit.", 8),
-    ]
 
 
 def test_where_a_field_of_the_pass_is_written() -> None:

@@ -116,18 +116,6 @@ def test_a_number_keeps_the_leafs_kind_shape_and_dtype(
     assert same(evaluate(entry.value, Region((0,) * wanted.ndim, wanted.shape), unread), wanted)
 
 
-@pytest.mark.parametrize(
-    ("described", "number", "says"),
-    [
-        ("int32[]", "0.5", "0.5 is not an integer, but the array is int32 (at `a`)"),
-        ("uint8[2]", "256", "256 is out of range of uint8, 0 to 255 (at `a`)"),
-        ("float16[]", "1e6", "float16 cannot represent 1000000.0 (at `a`)"),
-    ],
-)
-def test_a_number_has_to_fit_the_leafs_dtype(described: str, number: str, says: str) -> None:
-    assert problem_of({"a": described}, f"match: a, value: '{number}'") == says
-
-
 @pytest.mark.each
 @pytest.mark.parametrize(
     ("leaves", "rule", "says"),

@@ -84,13 +84,6 @@ def test_missing_leaves_and_the_rule_that_would_fill_them() -> None:
     assert "{fill: 'l/0/.*', fallback: true}" in (hint or "")  # of any number, it would match l/1/w too
 
 
-def test_a_listing_has_no_values_for_what_is_missing() -> None:
-    message, hint = message_of(fit(target_of([*"ab"], readable=False), (), (), ["b"]))
-    lack = "the target is only a listing: it has no values"
-    assert message == f"1 target leaf has no source: `a`; {lack}"
-    assert hint == "Add rules for it, or give a target that has values."
-
-
 @pytest.mark.parametrize(
     ("wanted", "offered", "says"),
     [
@@ -140,26 +133,6 @@ def test_some_leaves_of_a_target_have_no_value() -> None:
 
 
 SQUARES = {"a": "float32[2,2]", "b": "float32[2,2]"}
-
-
-@pytest.mark.parametrize(
-    ("rule", "field"),
-    [
-        ("fill: b, value: \"x + target['b'].T\"", "value"),
-        ("fill: b, value: \"get(target['b'], x)\"", "value"),
-        ("match: b, to: {b: \"stack([target['a'], x])[1]\"}", "to.b"),
-        ("match: b, to: b, for: {v: \"[[target['b']], [x]]\"}, value: 'v[0]'", "for.v"),
-    ],
-)
-def test_no_value_is_computed_from_a_listed_target(rule: str, field: str) -> None:
-    (problem,) = problems_of(plan_of, rules_of(rule), SQUARES, target=SQUARES, readable=False)
-    assert (problem.code, problem.message) == (
-        Code.NO_TARGET,
-        "the target is only a listing: it has no values (at `b`)",
-    )
-    assert problem.place is not None
-    assert problem.place.path == f"rules[0].{field}"
-    assert "target['" in problem.place.text[problem.place.column - 1 :][: problem.place.width]
 
 
 def test_only_leaves_without_values_cannot_be_read() -> None:

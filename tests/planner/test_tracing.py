@@ -42,15 +42,6 @@ def met(runs: Sequence[PassRun], key: str, source: str = "source") -> list[tuple
 # --- back to the sources ------------------------------------------------------------------------------------
 
 
-def test_a_stack_tells_its_leaves_in_natural_order_with_their_groups() -> None:
-    recipe = "rules: [{match: '(?P<t>\\w)/l_(\\d+)', to: '${t}', by: 'int(g[2])', value: stack(xs)}]"
-    stage = stage_of(recipe, "a", ["a/l_10", "a/l_9", "b/l_0", *(f"a/l_{i}" for i in range(9))])
-    assert (stage.rule.path, stage.rule.line, stage.pass_name) == ("rules[0]", 2, None)
-    assert [one.key for one in stage.claims] == [f"a/l_{i}" for i in range(11)]
-    assert stage.claims[10] == Claimed("source", "a/l_10", {"t": "a", "2": "10"})
-    assert (stage.values, stage.looked_up, stage.keys) == (("stack(xs)",), (), ("a",))
-
-
 def test_of_several_outputs_the_expression_of_this_one_is_told() -> None:
     recipe = "rules: [{match: '(.)', for: {i: range(2)}, to: {'\\1/${i}/p': x, '\\1/${i}/q': x + i}}]"
     stage = stage_of(recipe, "w/1/q", ["w"])
@@ -61,12 +52,6 @@ def test_of_several_outputs_the_expression_of_this_one_is_told() -> None:
 def test_a_rename_has_no_expression_and_a_group_without_part_is_empty() -> None:
     stage = stage_of("rules: [{match: '(a)?b(?P<r>.*)', to: 'c'}]", "c", ["b"])
     assert (stage.values, stage.claims[0].bound) == ((), {"1": "", "r": ""})
-
-
-def test_values_have_the_names_that_they_use() -> None:
-    recipe = "rules: [{match: '.', let: {a: x.T, b: a + 1, c: x}, to: {'${key}1': b, '${key}2': x}}]"
-    assert stage_of(recipe, "k1", ["k"]).let == {"a": "x.T", "b": "a + 1"}
-    assert stage_of(recipe, "k2", ["k"]).let == {}
 
 
 def test_a_leaf_that_no_rule_made_has_no_stage() -> None:
@@ -101,28 +86,6 @@ def test_a_mirrored_leaf_has_its_own_key_and_expression() -> None:
     assert stage.values == ("x",)
 
 
-PASSES = """
-sources: [a, b]
-passes:
-  - name: mean
-    rules: [{match: 'l_(.)', to: 'm_\\1', value: "(x + b['l_' + g[1]]) / 2"}]
-  - rules: [{match: unused, to: gone, optional: true}]
-  - rules: [{match: 'm_(?P<n>.)', to: all, by: int(n), value: stack(xs)}, {match: k, to: kept}]
-"""
-
-
-def test_passes_are_told_from_the_first_to_the_last() -> None:
-    leaves = ["l_0", "l_1", "k"]
-    one, other = stages(runs_of(PASSES, leaves, leaves), "all")
-    assert (one.pass_name, one.rule.path, other.pass_name) == ("mean", "passes[0].rules[0]", None)
-    assert one.keys == ("m_0", "m_1")
-    assert [(c.source, c.key) for c in one.claims] == [("a", "l_0"), ("a", "l_1")]
-    assert one.looked_up == (("b", "l_0"), ("b", "l_1"))
-    assert [(c.source, c.key) for c in other.claims] == [("a", "m_0"), ("a", "m_1")]
-    (alone,) = stages(runs_of(PASSES, leaves, leaves), "kept")
-    assert (alone.rule.path, alone.claims[0].key) == ("passes[2].rules[1]", "k")
-
-
 # --- rules that a leaf met ----------------------------------------------------------------------------------
 
 
@@ -145,14 +108,6 @@ def test_what_came_of_a_rule(rule: str, outcome: Outcome, key: str) -> None:
 def test_rules_about_something_else_are_left_out(pattern: str) -> None:
     runs = runs_of(f"rules: [{{match: '{pattern}', optional: true, to: d}}]", ["aa/b/c"])
     assert met(runs, "aa/b/c") == []
-
-
-def test_rules_after_the_one_that_claims_come_too_late_and_near_ones_are_left_out() -> None:
-    near = "{match: a, optional: true, to: z}"
-    runs = runs_of(
-        f"rules: [{near}, {{match: 'a/b', to: c}}, {{match: 'a/.*', optional: true}}]", ["a/b", "k"]
-    )
-    assert met(runs, "a/b") == [("rules[1]", Outcome.CLAIMED, "a/b"), ("rules[2]", Outcome.LATER, "a/b")]
 
 
 def test_patterns_are_told_with_the_values_of_params() -> None:

@@ -9,11 +9,13 @@ from ckpt_surgery.core.errors import SourceError, StorageError
 from ckpt_surgery.storage.failures import DAMAGED, LINKS, storage_errors, unreadable
 
 
+@pytest.mark.each
 @pytest.mark.parametrize(
     ("number", "kind", "hint"),
     [
         (errno.ENOENT, SourceError, DAMAGED),  # something is missing
         (errno.ENOTDIR, SourceError, DAMAGED),
+        (errno.ENXIO, SourceError, LINKS),  # it is a socket
         (errno.ELOOP, SourceError, LINKS),
         (errno.EACCES, StorageError, "Whoever runs this has to be allowed to read it"),  # not for us
         (errno.EIO, StorageError, "The device that it lies on reports an error"),

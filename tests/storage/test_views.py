@@ -72,15 +72,6 @@ def test_an_object_is_read_in_the_version_that_was_seen(bucket: str) -> None:
     assert reading.read_file(file) == b"abc"
 
 
-def test_what_ends_or_is_missing_is_told(bucket: str) -> None:
-    with reading.opened(f"{bucket}/run/d/1") as opened, pytest.raises(SourceError, match="ends at byte 3"):
-        opened.read(1, 5)
-    with pytest.raises(SourceError, match="missing"):
-        reading.read_file(f"{bucket}/run/none")
-    with pytest.raises(SourceError, match="missing"):
-        listing.data_file(f"{bucket}/run/none")
-
-
 def test_fingerprints_know_versions_and_not_places(bucket: str) -> None:
     def fingerprint(url: str) -> str:
         views.forget()
