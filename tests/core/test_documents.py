@@ -2,15 +2,13 @@
 
 import json
 import math
-from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
 
 import ml_dtypes
 import numpy as np
 import pytest
 
-from ckpt_surgery.core.documents import UNSET, Document, json_text, plain
+from ckpt_surgery.core.documents import json_text
 
 
 @pytest.mark.parametrize(
@@ -45,22 +43,3 @@ def test_any_value_becomes_plain_json(value, plain) -> None:
 def test_a_document_ends_in_a_line_break() -> None:
     assert json_text({"a": [1]}) == '{\n "a": [\n  1\n ]\n}\n'
     assert json_text({"a": [1]}, indent=None) == '{"a": [1]}\n'
-
-
-@dataclass(frozen=True, kw_only=True)
-class Part(Document):
-    """Of a document."""
-
-    name: str
-    size: int
-    pass_: str | None = UNSET
-    note: str | None = UNSET
-
-
-def test_a_document_takes_the_attributes_of_a_value() -> None:
-    value = SimpleNamespace(name="a", size=3, other=1)
-    assert plain(Part.from_attributes(value)) == {"name": "a", "size": 3}
-    found = Part.from_attributes(value, size=4, pass_="p", note=None)
-    assert plain(found) == {"name": "a", "size": 4, "pass": "p", "note": None}
-    with pytest.raises(TypeError, match="name"):
-        Part.from_attributes(SimpleNamespace(size=3))

@@ -15,7 +15,6 @@ from ckpt_surgery.core.manifests import (
     Manifest,
     bytes_codec,
     encoding_of,
-    long_axes,
     raw_codec,
 )
 
@@ -57,22 +56,6 @@ def test_what_is_known_of_the_stored_bytes(codecs, raw, little, bytewise) -> Non
 )
 def test_orders_have_the_names_that_people_use(permutation, order) -> None:
     assert Codec("raw", permutation, RAW).order == order
-
-
-@pytest.mark.parametrize(
-    ("chunk", "permutation", "axes"),
-    [
-        ((4, 5), (0, 1), (0, 1)),
-        ((4, 5), (1, 0), (1, 0)),
-        ((1, 5), (1, 0), (1,)),  # its bytes are the same in either order
-        ((1, 1), (1, 0), ()),
-        ((), (), ()),
-    ],
-)
-def test_axes_of_length_one_do_not_matter_to_the_order(chunk, permutation, axes) -> None:
-    codec = Codec("raw", permutation, RAW)
-    assert long_axes(chunk, codec) == axes
-    assert Manifest(ArraySpec(chunk, np.dtype(np.int8)), chunk, codec, {}).long_axes == axes
 
 
 def test_chunks_at_the_edge_count_in_full() -> None:

@@ -79,13 +79,6 @@ def test_positions_of_positions_are_numpys(positions: Positions, data: st.DataOb
     assert listed(selections.at(positions, chosen)) == wanted.tolist()
 
 
-@given(positions=ranges | places)
-def test_an_array_of_positions_is_int64(positions: Positions) -> None:
-    found = selections.as_array(positions)
-    assert found.dtype == np.int64
-    assert found.tolist() == list(positions)
-
-
 @given(positions=ascending, start=st.integers(0, LENGTH), length=st.integers(0, LENGTH))
 def test_positions_within_an_interval_are_counted_from_its_start(
     positions: Positions, start: int, length: int

@@ -24,14 +24,6 @@ def missing_in(messages: list[str]) -> list[str]:
     return [keys.partition(";")[0] for keys in found]
 
 
-def test_shapes_missing_keys_and_rules_that_claim_nothing_are_told_at_once() -> None:
-    messages = messages_of("match: nothing, to: z", "match: d, value: 'x[:, 9]'")
-    assert len(messages) == 4
-    assert missing_in(messages) == ["`c`, `n/e`"]
-    assert [m for m in messages if m.startswith("`a` has shape [2]")]
-    assert [m for m in messages if "claims nothing" in m]
-
-
 @pytest.mark.parametrize(
     ("rule", "missing"),
     [

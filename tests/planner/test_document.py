@@ -17,7 +17,6 @@ from ckpt_surgery.planner.document import (
     PlanFile,
     RequestForm,
     SavedPlan,
-    not_saved,
     plan_file,
     read_plan_file,
 )
@@ -116,17 +115,6 @@ def test_what_cannot_be_read_is_no_plan(tmp_path: Path) -> None:
     assert read_plan_file(tmp_path / "deep.json") is None
 
 
-def test_another_version_is_told_before_anything_else_is_read() -> None:
-    document = written()
-    document["saved"] |= {"version": "9\x1b", "request": "much"}
-    with pytest.raises(UsageError) as caught:
-        read(document)
-    assert str(caught.value) == (
-        f"plan.json was saved by version 9\\x1b of the tool; this is {VERSION}\n"
-        "  Make the plan again with this version, or carry it out with that one."
-    )
-
-
 CHANGES = [
     ("saved.request.memory", 1001),
     ("saved.linked", "1111"),
@@ -161,10 +149,3 @@ def test_the_path_of_an_input_may_be_changed_and_the_file_be_formatted() -> None
     found = read(dict(reversed(document.items())))
     assert found is not None
     assert found.inputs[0].path == "/new"
-
-
-def test_messages_about_a_plan_s_file_can_be_printed() -> None:
-    error = not_saved("plan\x1b.json", "saved.rules", "no\u202ee")
-    assert str(error) == (
-        "plan\\x1b.json: not a plan that was saved: saved.rules: no\\u202ee\n  Make the plan again."
-    )

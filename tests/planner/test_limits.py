@@ -156,26 +156,6 @@ def test_a_long_pattern_of_count_is_told_as_a_long_pattern() -> None:
 
 
 DOUBLED = r"- rules: [{match: '(.*)', to: {'\1/a': x, '\1/b': x}}]"
-REPEATED = r"- rules: [{match: '(.*)', for: {i: range(2)}, to: '\1/${i}'}]"
-TENFOLD = r"- rules: [{match: '(.*)', for: {i: range(10)}, to: '\1/${i}', value: x * 2}]"
-FROM_A_TABLE = r"- rules: [{match: '(.*)', to: {'\1/${t[g[0]]}': x, '\1/b': x}}]"
-
-
-@pytest.mark.slow("plans until a limit is reached")
-@pytest.mark.parametrize(
-    ("passes", "refused"),
-    [
-        ([DOUBLED] * 25, 12),
-        ([REPEATED] * 25, 12),
-        ([TENFOLD] * 25, 5),
-        ([FROM_A_TABLE] * 25, 12),
-        (["- rules: [{match: '.*', value: x + 1}]", DOUBLED] * 20, 25),
-    ],
-)
-def test_passes_that_multiply_leaves_are_refused_while_they_are_few(passes: list[str], refused: int) -> None:
-    path, message = problem_of("tables: {t: {_: a}}\npasses:\n" + "\n".join(passes), ["x"])
-    assert path.startswith(f"passes[{refused}].rules[0]")
-    assert "out of the 1 that are given" in message
 
 
 GROWN = "- rules: [{match: 'a', to: 'a/${i}', for: {i: range(%d)}}]"

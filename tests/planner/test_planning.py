@@ -26,14 +26,6 @@ def test_costs_are_sums_by_transfer() -> None:
     assert two.peak_memory == 10  # within the budget
 
 
-def test_what_could_be_linked_counts_where_it_is_copied() -> None:
-    step_ = plan_of(HEAD, ["a"]).steps[0]
-    ways = (Transfer.LINK, Transfer.COPY, Transfer.COPY, Transfer.COPY)
-    steps = [replace(step_, transfer=way, cut=None, stored=leaf("a").manifest) for way in ways]
-    found = costs_of(steps, memory=1 << 30, workers=1, dead=0, linkable=[True, True, False, True])
-    assert (found.bytes_copied, found.bytes_linkable) == (72, 48)
-
-
 DECISIONS = """version: 1
 unmatched: drop
 passes:

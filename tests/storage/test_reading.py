@@ -88,15 +88,6 @@ def test_reads_and_writes_that_do_a_part_go_on(tmp_path: Path, monkeypatch: pyte
         assert (read_region(file, 0, spec, Region.whole((5, 4))) == value).all()
 
 
-def test_a_file_that_ends_too_soon(tmp_path: Path) -> None:
-    (tmp_path / "x").write_bytes(bytes(10))
-    with (
-        opened(str(tmp_path / "x")) as file,
-        pytest.raises(SourceError, match="ends at byte 10, where 2 more"),
-    ):
-        read_region(file, 4, ArraySpec((2,), np.dtype("f4")), Region.whole((2,)))
-
-
 def test_what_is_no_file(tmp_path: Path) -> None:
     for path, says in ((tmp_path, "not a regular file"), (tmp_path / "missing", "No such file")):
         with pytest.raises(SourceError, match=says), opened(str(path)):
