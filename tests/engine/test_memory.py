@@ -16,6 +16,7 @@ import pytest
 
 from ckpt_surgery.api import applying
 from ckpt_surgery.core.arrays import Region
+from ckpt_surgery.core.protocols import Source
 from ckpt_surgery.formats import opening
 from tests.support import checkpoints
 from tests.support.checkpoints import random
@@ -87,10 +88,10 @@ def measured(folder: Path, recipe: str, source: Path, memory: int, link_mode: st
 Numbers = Mapping[tuple[int, int], float]
 
 
-def sparse(path: Path, shapes: Mapping[str, tuple[int, ...]], code: str, itemsize: int) -> None:
-    """A safetensors file whose data are a hole."""
-    sizes = {name: math.prod(shape) * itemsize for name, shape in shapes.items()}
-    header = safetensors_header({name: (code, shape, sizes[name]) for name, shape in shapes.items()})
+def sparse(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> None:
+    """A safetensors file of float32 whose data are a hole."""
+    sizes = {name: math.prod(shape) * 4 for name, shape in shapes.items()}
+    header = safetensors_header({name: ("F32", shape, sizes[name]) for name, shape in shapes.items()})
     with open(path, "wb") as file:
         file.write(header)
         file.truncate(len(header) + sum(sizes.values()))
@@ -111,6 +112,16 @@ def check(found: Measured, memory: int) -> None:
     assert found.peak - found.base <= found.predicted
 
 
+def streamed(folder: Path, side: int, memory: int, value: str, planted: Numbers) -> Source:
+    """What is made of one square matrix with these numbers, within a budget."""
+    source = folder / "model.safetensors"
+    sparse(source, {"w": (side, side)})
+    plant(source, side, planted)
+    recipe = f'version: 1\nrules: [{{match: w, value: "{value}"}}]'
+    check(measured(folder, recipe, source, memory), memory)
+    return opening.open_source(str(folder / "out"))
+
+
 @pytest.mark.parametrize(("side", "memory"), [(1 << 13, 64 * MIB), slow((1 << 15, 512 * MIB))])
 @pytest.mark.parametrize(
     ("value", "planted", "found"),
@@ -123,12 +134,7 @@ def test_a_tensor_larger_than_the_budget_streams(
     value: str, planted: Numbers, found: Numbers, side: int, memory: int, tmp_path: Path
 ) -> None:
     """256 MiB or 4 GiB. `planted` and `found`: its numbers before and after, by row and column."""
-    source = tmp_path / "model.safetensors"
-    sparse(source, {"w": (side, side)}, "F32", 4)
-    plant(source, side, planted)
-    recipe = f'version: 1\nrules: [{{match: w, value: "{value}"}}]'
-    check(measured(tmp_path, recipe, source, memory), memory)
-    out = opening.open_source(str(tmp_path / "out"))
+    out = streamed(tmp_path, side, memory, value, planted)
     leaf = out.leaves()["w"]
     for place, number in found.items():
         row, column = (n % side for n in place)
@@ -139,13 +145,8 @@ def test_a_tensor_larger_than_the_budget_streams(
 
 def test_the_largest_of_a_tensor_larger_than_the_budget(tmp_path: Path) -> None:
     """Two are found by their magnitude, and of all others, which are equal, the first in C order."""
-    side, memory = 1 << 13, 64 * MIB
-    source = tmp_path / "model.safetensors"
-    sparse(source, {"w": (side, side)}, "F32", 4)
-    plant(source, side, {(-5, 7): 3, (-1, -1): -4})
-    recipe = "version: 1\nrules: [{match: w, value: 'topk_mask(x, 5)'}]"
-    check(measured(tmp_path, recipe, source, memory), memory)
-    out = opening.open_source(str(tmp_path / "out"))
+    side = 1 << 13
+    out = streamed(tmp_path, side, 64 * MIB, "topk_mask(x, 5)", {(-5, 7): 3, (-1, -1): -4})
     first = out.read(out.leaves()["w"], Region((0, 0), (2, side)))
     last = out.read(out.leaves()["w"], Region((side - 6, 0), (side, side)))
     assert np.argwhere(first).tolist() == [[0, 0], [0, 1], [0, 2]]
@@ -157,7 +158,7 @@ def test_a_stack_of_parts_as_large_as_the_budget_streams(tmp_path: Path) -> None
     """8 × 256 MiB of float32, stacked and cast, in 256 MiB."""
     shape, memory = (1 << 13, 1 << 13), 256 * MIB
     source = tmp_path / "model.safetensors"
-    sparse(source, {f"layer_{i}": shape for i in range(8)}, "F32", 4)
+    sparse(source, {f"layer_{i}": shape for i in range(8)})
     plant(source, shape[0], {(-1, -1): -2.5})
     recipe = "version: 1\nrules: [{match: 'layer_.*', to: w, value: \"cast(stack(xs), 'bfloat16')\"}]"
     check(measured(tmp_path, recipe, source, memory), memory)
@@ -172,7 +173,7 @@ def test_a_linked_tensor_larger_than_the_budget_streams(tmp_path: Path) -> None:
     """1 GiB that was transposed by link is one raw chunk: cast, in 256 MiB."""
     side, memory = 1 << 14, 256 * MIB
     source = tmp_path / "model.safetensors"
-    sparse(source, {"w": (side, side)}, "F32", 4)
+    sparse(source, {"w": (side, side)})
     plant(source, side, {(-5, 7): 1.5})
     recipe = tmp_path / "link.yaml"
     recipe.write_text("version: 1\nrules: [{match: w, value: x.T}]")

@@ -17,7 +17,6 @@ from ckpt_surgery.storage.failures import DAMAGED, LINKS, storage_errors, unread
         (errno.ENOTDIR, SourceError, DAMAGED),
         (errno.ENXIO, SourceError, LINKS),  # it is a socket
         (errno.ELOOP, SourceError, LINKS),
-        (errno.EACCES, StorageError, "Whoever runs this has to be allowed to read it"),  # not for us
         (errno.EIO, StorageError, "The device that it lies on reports an error"),
     ],
 )
