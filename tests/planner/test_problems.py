@@ -32,18 +32,6 @@ def raised(problems: Problems) -> tuple[Problem, ...]:
     return caught.value.problems
 
 
-def test_the_name_and_line_of_a_rule() -> None:
-    assert [str(problems_of(0).ref(0)), *(str(problems_of(1).ref(i)) for i in (0, 1))] == [
-        "passes[0].rules[0] (line 4)",
-        "passes[1].rules[0] (line 7)",
-        "passes[1].rules[1] (line 8)",
-    ]
-    value, whole = problems_of().ref(0).value, problems_of().ref(1).value
-    assert value is not None
-    assert whole is not None
-    assert (value.line, value.path, whole.line) == (7, "passes[1].rules[0].value", 8)
-
-
 def test_a_problem_at_several_keys_is_one() -> None:
     problems = problems_of()
     for key in ("l/0", "l/1", "l/2", "m"):
@@ -71,12 +59,6 @@ def test_of_one_place_the_first_few_are_shown_and_more_of_those_that_belong_to_n
         general.general(Problem(f"problem {i}"))
     found = raised(general)
     assert (len(found), found[-1].message) == (MANY, f"problem {MANY - 1}, and 2 more like it")
-
-
-def test_where_a_field_of_the_pass_is_written() -> None:
-    assert problems_of(1).own("unmatched") == ("passes", 1, "unmatched")
-    assert problems_of(0).own("unmatched") == ("unmatched",)
-    assert (problems_of(0).unmatched_place().line, problems_of(1).unmatched_place().line) == (2, 5)
 
 
 def test_problems_with_shapes_tell_which_sizes_no_config_gives() -> None:
