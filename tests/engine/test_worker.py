@@ -168,43 +168,11 @@ def test_chunks_are_those_that_the_encoder_can_write_apart() -> None:
     assert (sink.writes["a"] == 1).all()
 
 
-NORMED = """version: 1
+WHOLE = """version: 1
 sources: [a, b]
 rules:
   - {match: unit, value: x / norm(x)}
-  - match: both
-    value: (x / norm(x) + b['both'] / norm(b['both'])) * sum(x / norm(x) * (b['both'] / norm(b['both'])))
   - {match: half, value: x - mean(x)}
-"""
-
-
-@pytest.mark.slow("cuts arrays in many ways")
-@examples(30)
-@given(data=st.data(), memory=st.integers(50_000, 10**6), workers=st.integers(1, 4))
-def test_what_is_known_of_whole_arrays_is_the_same_for_any_chunks_memory_and_workers(
-    data: st.DataObject, memory: int, workers: int
-) -> None:
-    shape = data.draw(shapes(40, 1, 1, 3))
-    names = {"unit": np.float32, "both": np.float32, "half": ml_dtypes.bfloat16}
-    rng = np.random.default_rng(data.draw(st.integers(0, 99)))
-    a = {name: rng.normal(size=shape).astype(dtype) for name, dtype in names.items()}
-    b = {"both": rng.normal(size=shape).astype(np.float32)}
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(streams, "BLOCK", 64)
-        patch.setattr(streams, "ROW", 8)
-        plain = _merged(NORMED, a, b, {}, 10**9, 1)
-        chunks = {name: data.draw(chunk_shapes(shape)) for name in names}
-        found = _merged(NORMED, a, b, chunks, memory, workers)
-    assert all(same(found[name], plain[name]) for name in names)
-    whole = np.float32(np.linalg.norm(a["unit"].astype(np.float64)))
-    np.testing.assert_allclose(found["unit"], a["unit"] / whole, rtol=3e-7)
-    mean = a["half"].astype(np.float64).mean()
-    np.testing.assert_allclose(found["half"].astype(float), a["half"].astype(float) - mean, 1e-2, 1e-2)
-
-
-MASKED = """version: 1
-sources: [a, b]
-rules:
   - {match: ties, value: "x + where(topk_mask(b['ties'] - x, x.size // 3), b['ties'] - x, 0)"}
   - {match: dare, value: "where(random_mask(x, 0.5, 3), x, 0) * (norm(x, ord=1) / x.size)"}
 """
@@ -212,24 +180,29 @@ rules:
 
 @examples(20)
 @given(data=st.data(), memory=st.integers(4 * 10**6, 10**7), workers=st.integers(1, 4))
-def test_masks_are_the_same_for_any_chunks_memory_and_workers(
+def test_what_is_known_of_whole_arrays_is_the_same_for_any_chunks_memory_and_workers(
     data: st.DataObject, memory: int, workers: int
 ) -> None:
     shape = data.draw(shapes(40, 1, 1, 3))
     rng = np.random.default_rng(data.draw(st.integers(0, 99)))
-    a = {name: rng.normal(size=shape).astype(np.float32) for name in ("ties", "dare")}
+    a = {name: rng.normal(size=shape).astype(np.float32) for name in ("ties", "dare", "unit")}
+    a["half"] = rng.normal(size=shape).astype(ml_dtypes.bfloat16)
     b = {"ties": a["ties"] + np.round(rng.normal(size=shape)).astype(np.float32)}  # full of ties
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(streams, "BLOCK", 1024)
-        plain = _merged(MASKED, a, b, {}, 10**9, 1)
+        patch.setattr(streams, "ROW", 8)
+        plain = _merged(WHOLE, a, b, {}, 10**9, 1)
         chunks = {name: data.draw(chunk_shapes(shape)) for name in a}
-        found = _merged(MASKED, a, b, chunks, memory, workers)
+        found = _merged(WHOLE, a, b, chunks, memory, workers)
     assert all(same(found[name], plain[name]) for name in a)
     difference = (b["ties"] - a["ties"]).ravel()
     kept = np.argsort(-np.abs(difference), kind="stable")[: difference.size // 3]
     expected = a["ties"].ravel().copy()
     expected[kept] += difference[kept]
     assert same(found["ties"], expected.reshape(shape))
+    norm, mean = np.float32(np.linalg.norm(a["unit"].astype(float))), a["half"].astype(float).mean()
+    np.testing.assert_allclose(found["unit"], a["unit"] / norm, rtol=3e-7)
+    np.testing.assert_allclose(found["half"].astype(float), a["half"].astype(float) - mean, 1e-2, 1e-2)
 
 
 def _merged(

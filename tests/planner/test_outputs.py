@@ -226,11 +226,6 @@ def layers(tmp_path: Path) -> Path:
     return tmp_path / "old"
 
 
-def written(directory: Path, text: str) -> Path:
-    (directory / "recipe.yaml").write_text(f"version: 1\n{text}")
-    return directory / "recipe.yaml"
-
-
 def restored(path: Path) -> dict[str, Any]:
     """The arrays that stock Orbax restores when it is given no target, by key."""
     with checkpoints.quiet(), ocp.StandardCheckpointer() as checkpointer:
@@ -244,20 +239,20 @@ def over(*spec: Any) -> Sharding:
     return NamedSharding(MESH, PartitionSpec(*spec))
 
 
-def test_a_sharding_that_does_not_survive_is_told_once(layers: Path, tmp_path: Path) -> None:
-    plan = ckpt_surgery.plan(written(tmp_path, STACK), layers)
+def test_a_sharding_that_does_not_survive_is_told_once(layers: Path) -> None:
+    plan = ckpt_surgery.plan(HEAD + STACK, layers)
     says = (
         "the sharding P('x', 'y') on mesh x:4,y:2 does not survive in `layers/kernel`: it was for [8, 4], "
         "this is [3, 8, 4]; `output: {sharding: …}` gives another"
     )
     assert plan.warnings == (says,)
-    other = ckpt_surgery.plan(written(tmp_path, STACK), layers, format="safetensors")
+    other = ckpt_surgery.plan(HEAD + STACK, layers, format="safetensors")
     assert not any("sharding" in warning for warning in other.warnings)
 
 
 def test_stock_orbax_restores_onto_the_shardings_of_the_recipe(layers: Path, tmp_path: Path) -> None:
     text = STACK + SPECS.replace(".*_step", "step")
-    result = ckpt_surgery.apply(written(tmp_path, text), layers, dst=tmp_path / "new")
+    result = ckpt_surgery.apply(HEAD + text, layers, dst=tmp_path / "new")
     assert result.plan.warnings == ()
     found = restored(tmp_path / "new")
     assert found["layers/kernel"].sharding == over(None, "data", "model")
@@ -271,7 +266,7 @@ def test_stock_orbax_restores_onto_the_shardings_of_the_recipe(layers: Path, tmp
 
 def test_what_no_spec_matches_keeps_its_own(layers: Path, tmp_path: Path) -> None:
     text = SPECS.replace("layers/", "nothing/").replace("'.*_step'", "'layer_0/.*'")
-    plan = ckpt_surgery.apply(written(tmp_path, text), layers, dst=tmp_path / "new").plan
+    plan = ckpt_surgery.apply(HEAD + text, layers, dst=tmp_path / "new").plan
     assert [warning.partition(" matches")[0] for warning in plan.warnings] == [
         "`output.sharding`: `nothing/kernel`",
         "`output.sharding`: `nothing/.*`",
@@ -288,7 +283,7 @@ def test_the_shardings_of_the_target(layers: Path, tmp_path: Path) -> None:
     }
     save_standard(tmp_path / "target", target)
     text = STACK + "output: {sharding: target}\n"
-    ckpt_surgery.apply(written(tmp_path, text), layers, dst=tmp_path / "new", target=tmp_path / "target")
+    ckpt_surgery.apply(HEAD + text, layers, dst=tmp_path / "new", target=tmp_path / "target")
     found = restored(tmp_path / "new")
     assert found["layers/kernel"].sharding == over(None, ("model", "data"))
     np.testing.assert_array_equal(found["layers/kernel"], np.stack([random((8, 4), i) for i in range(3)]))
@@ -297,16 +292,16 @@ def test_the_shardings_of_the_target(layers: Path, tmp_path: Path) -> None:
 
 def test_a_target_without_shardings_is_told(layers: Path, tmp_path: Path) -> None:
     save_standard(tmp_path / "target", {"step": np.int32(0)})
-    recipe = written(tmp_path, "output: {sharding: target}\n")
+    recipe = HEAD + "output: {sharding: target}\n"
     plan = ckpt_surgery.plan(recipe, layers, target=tmp_path / "target")
     assert plan.warnings == ("`sharding: target`: no leaf of the target has a sharding",)
     with pytest.raises(PlanError, match=r"2:20  output.sharding\n(.|\n)*`sharding: target` needs a target"):
         ckpt_surgery.plan(recipe, layers)
 
 
-def test_specs_that_do_not_fit_are_told_together_at_their_lines(layers: Path, tmp_path: Path) -> None:
+def test_specs_that_do_not_fit_are_told_together_at_their_lines(layers: Path) -> None:
     text = "output: {sharding: {mesh: {m: 3}, specs: {\n  '.*/kernel': [m],\n  '.*': [null, m]}}}\n"
-    problems = problems_of(ckpt_surgery.plan, written(tmp_path, text), layers)
+    problems = problems_of(ckpt_surgery.plan, HEAD + text, layers)
     says = [(p.place and p.place.line, p.message) for p in problems]
     assert sorted(says) == [
         (3, "`layer_{0..2}/kernel` (3 leaves) has 8 along axis 0, which does not divide into 3 parts (m: 3)"),
@@ -317,7 +312,7 @@ def test_specs_that_do_not_fit_are_told_together_at_their_lines(layers: Path, tm
 
 
 def test_what_has_no_place_for_shardings_says_so(layers: Path, tmp_path: Path) -> None:
-    recipe, plans = written(tmp_path, STACK + SPECS), []
+    recipe, plans = HEAD + STACK + SPECS, []
     plans.append(ckpt_surgery.plan(recipe, layers, dst=tmp_path / "new.npz"))
     ckpt_surgery.restore(recipe, layers, on_plan=plans.append)
     for plan, why in zip(
@@ -334,7 +329,7 @@ def test_what_has_no_place_for_shardings_says_so(layers: Path, tmp_path: Path) -
 @pytest.mark.parametrize("way", ["option", "recipe"])
 def test_no_sharding_is_recorded_so_that_any_machine_restores(layers: Path, tmp_path: Path, way: str) -> None:
     output = "output: {sharding: none}\n" if way == "recipe" else ""
-    recipe = written(tmp_path, STACK + output)
+    recipe = HEAD + STACK + output
     unshard = None if way == "recipe" else True
     result = ckpt_surgery.apply(recipe, layers, dst=tmp_path / "new", unshard=unshard)
     assert result.plan.warnings == ()

@@ -27,8 +27,6 @@ from ckpt_surgery.planner.target import Target, fitted, target_leaves
 from tests.support.passes import Described, pass_run_of, rules_of, target_of, tree_of
 from tests.support.plans import fates, plan_of, problems_of
 
-KEPT = "version: 1\n"
-
 
 def fit(target: Target, given: Described = (), matched: Described = (), kept: Described = ()) -> PassRun:
     """The target met with entries of three sources, called after what they stand for."""
