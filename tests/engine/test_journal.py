@@ -1,9 +1,9 @@
 """The journal of finished tasks, and runs that go on with it."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from ckpt_surgery.core.arguments import LinkMode
@@ -20,8 +20,15 @@ def task(number: int, nbytes: int = 10) -> Task:
     return Task(number, 0, Region((0,), (1,)), nbytes, 0)
 
 
+def note(path: Path, done: Mapping[int, TaskResult]) -> None:
+    """Let one worker finish these tasks, by their numbers."""
+    notes = Journal(FileLines(path), lambda: None)
+    for number, finished in done.items():
+        notes.add(task(number), finished)
+    notes.close()
+
+
 def test_what_is_noted_is_read_again(tmp_path: Path) -> None:
-    notes = Journal(FileLines(tmp_path / "j"), lambda: None)
     done = {
         0: TaskResult(crc=0xDEADBEEF),
         7: TaskResult(chunks={(0, 10): 0, (1, 2): 0xFFFFFFFF}),
@@ -29,9 +36,7 @@ def test_what_is_noted_is_read_again(tmp_path: Path) -> None:
         9: TaskResult(files=(AdoptedFile("d/1", "/a", LinkMode.REFLINK, 5, 6),)),
         10: TaskResult(crc=1, overflowed=2),
     }
-    for number, finished in done.items():
-        notes.add(task(number), finished)
-    notes.close()
+    note(tmp_path / "j", done)
     assert read_journal(FileLines(tmp_path / "j")) == done
     assert json.loads((tmp_path / "j").read_text().splitlines()[0]) == {
         "task": 0,
@@ -73,15 +78,10 @@ def test_a_flush_that_fails_notes_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize("cut", range(1, 42))
 def test_a_torn_last_line_is_dropped_and_not_continued(cut: int, tmp_path: Path) -> None:
     path = tmp_path / "j"
-    notes = Journal(FileLines(path), lambda: None)
-    notes.add(task(1), TaskResult(crc=1))
-    notes.add(task(2), TaskResult(crc=2))
-    notes.close()
+    note(path, {number: TaskResult(crc=number) for number in (1, 2)})
     path.write_bytes(path.read_bytes()[:-cut])
     assert read_journal(FileLines(path)) == {1: TaskResult(crc=1)}
-    more = Journal(FileLines(path), lambda: None)
-    more.add(task(3), TaskResult(crc=3))
-    more.close()
+    note(path, {3: TaskResult(crc=3)})
     assert read_journal(FileLines(path)) == {1: TaskResult(crc=1), 3: TaskResult(crc=3)}
 
 
@@ -99,8 +99,6 @@ def test_a_torn_last_line_is_dropped_and_not_continued(cut: int, tmp_path: Path)
 )
 def test_a_damaged_line_counts_as_not_done(line: bytes, tmp_path: Path) -> None:
     path = tmp_path / "j"
-    notes = Journal(FileLines(path), lambda: None)
-    notes.add(task(2), TaskResult(crc=np.iinfo(np.uint32).max))
-    notes.close()
+    note(path, {2: TaskResult(crc=2**32 - 1)})
     path.write_bytes(line + b"\n" + path.read_bytes())
     assert read_journal(FileLines(path)) == {2: TaskResult(crc=2**32 - 1)}
