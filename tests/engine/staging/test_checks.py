@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ckpt_surgery.core.errors import DestinationError, UsageError
+from ckpt_surgery.core.errors import DestinationError, StorageError, UsageError
 from ckpt_surgery.engine.staging import checks
 from tests.support.generations import replaced_at
 
@@ -149,4 +149,24 @@ def test_what_is_gone_or_was_never_there_needs_no_check(tmp_path: Path) -> None:
     checks.check_same(tmp_path / "away", None)  # publication refuses what appeared meanwhile
 
 
+def test_the_state_of_what_a_killed_run_moved_aside(tmp_path: Path) -> None:
+    """The next run puts it back, and must then find it in the state in which it was checked."""
+    out = holder(tmp_path / "out")
+    state = checks.state_of(out)
+    aside = tmp_path / ".out.ckpt-surgery-0123456789abcdef" / "old"
+    aside.parent.mkdir()
+    out.rename(aside)
+    assert checks.replaced_by(out) == aside
+    assert checks.state_of(out) == state
+    with pytest.raises(DestinationError, match="exists already"):
+        checks.check_path([], out, overwrite=False)
+    checks.check_path([], out, overwrite=True)
+
+
 # --- the place --------------------------------------------------------------------------------------------
+
+
+def test_a_parent_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "access", lambda path, mode: False)  # root may write everywhere
+    with pytest.raises(StorageError, match="cannot be written"):
+        checks.check_path([], tmp_path / "out", overwrite=False)

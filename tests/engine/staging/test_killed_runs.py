@@ -1,6 +1,7 @@
 """Publication across processes: kills, signals, races."""
 
 import os
+import random
 import shutil
 import signal
 import subprocess
@@ -12,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.directories import names
-from tests.support.generations import NEW, OLD, fill, fill_file, found, put, staged, write_lock
+from tests.support.generations import NEW, OLD, age, fill, fill_file, found, lock_of, put, staged, write_lock
 from tests.support.slow import slow
 
 CHILD = textwrap.dedent(
@@ -122,6 +123,20 @@ def test_what_a_run_has_done_is_resumed(
     assert names(tmp_path) == [name]
 
 
+@pytest.mark.slow("kills processes")
+def test_a_stopped_run_is_alive(tmp_path: Path, child: Child) -> None:
+    first = child(tmp_path / "out", "tasks", "first")
+    told(first)
+    first.send_signal(signal.SIGSTOP)
+    age(lock_of(tmp_path / "out"), 1000)
+    code, _, err = finish(child(tmp_path / "out", "plain", "second"))
+    assert code == 4
+    assert f"process {first.pid} on" in err
+    first.send_signal(signal.SIGCONT)
+    assert finish(first, "go\n")[0] == 0
+    assert found(tmp_path / "out") == "first"
+
+
 def test_many_runs_at_a_dead_lock(tmp_path: Path, child: Child) -> None:
     write_lock(tmp_path / "out", started="1")
     runs = [child(tmp_path / "out", "plain", str(i)) for i in range(3)]
@@ -140,6 +155,22 @@ def test_killed_at_a_line(tmp_path: Path, child: Child, before: str | None, line
     code, _, err = finish(child(tmp_path / name, "first", NEW, str(line)))
     assert code in (0, -signal.SIGKILL), err
     after_a_kill(tmp_path / name, {before, NEW}, resume=line % 2 == 1)
+
+
+LINES = 510
+"""Lines of the package that a run takes, about."""
+
+
+@pytest.mark.slow("kills processes")
+@pytest.mark.parametrize("seed", range(50))
+def test_killed_at_random_lines(tmp_path: Path, child: Child, seed: int) -> None:
+    """Each time a run that overwrites what the same process has published."""
+    chance, destination = random.Random(seed), tmp_path / ("out.bin" if seed % 2 else "out")
+    for i in range(10):
+        process = child(destination, "second", str(i), str(chance.randrange(LINES)))
+        code, _, err = finish(process)
+        assert code in (0, -signal.SIGKILL), err
+        after_a_kill(destination, {str(i), "next"}, resume=i % 2 == 1)
 
 
 def after_a_kill(destination: Path, allowed: set[str | None], resume: bool = False) -> None:
