@@ -45,20 +45,6 @@ def test_the_stored_pictures_are_current_and_both_schemes_show_the_same(made: Pa
         assert light.read_text() != dark.read_text()
 
 
-@pytest.mark.slow("runs every command that a picture shows")
-def test_the_pictures_show_what_they_are_for(made: Path) -> None:
-    plan, error, stats, diff, apply = (
-        text_of(made / f"{name}-light.svg") for name in ("plan", "error", "stats", "diff", "apply")
-    )
-    assert plan.startswith("$ ckpt-surgery plan recipe.yaml old\n")
-    assert "DROPPED      params/head/kernel" in plan
-    assert re.search(r"value: stak\(xs\)\n +\^\^\^\^\n", error)
-    assert "1 NaN" in stats
-    assert "█" in stats
-    assert re.search(r"values +params/embed/table +max abs", diff)
-    assert "\ndone  " in apply
-
-
 def test_a_bar_that_has_gone_is_not_shown_and_long_lines_break_as_on_a_terminal() -> None:
     pictures = script("pictures")
     bar = "\x1b[?25l━━━ reading 4 B of 2 MiB\x1b[2K━━━ reading 2 MiB of 2 MiB\n\x1b[?25h\x1b[1A\x1b[2K"

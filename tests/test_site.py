@@ -136,30 +136,6 @@ def test_every_page_is_in_the_navigation(site: Path) -> None:
     assert built <= {"index.html", *(urlsplit(link).path for link in Html.of(navigation[0]).links)}
 
 
-@pytest.mark.parametrize(
-    ("link", "page", "origin", "expected"),
-    [
-        ("plans.md#a", "ci.md", "docs/ci.md", "plans.md#a"),
-        ("../recipe.md", "cookbook/t5.md", "docs/cookbook/t5.md", "../recipe.md"),
-        ("docs/json.md", "changelog.md", "CHANGELOG.md", "json.md"),  # of a file at the root
-        ("../CONTRIBUTING.md#style", "extending.md", "docs/extending.md", "contributing.md#style"),
-        ("../../README.md", "cookbook/t5.md", "docs/cookbook/t5.md", "../index.md"),
-        ("docs/commands.md#exit-codes", "contributing.md", "CONTRIBUTING.md", "commands.md#exit-codes"),
-        ("../../recipes/", "cookbook/t5.md", "docs/cookbook/t5.md", "../recipes.md"),
-        ("../recipes/cast.yaml", "recipe.md", "docs/recipe.md", "recipes.md#cast"),
-        ("../recipes/examples/rename.yaml", "recipe.md", "docs/recipe.md", "recipes.md#example-rename"),
-        ("../recipes/no-such.yaml", "recipe.md", "docs/recipe.md", None),
-        ("../Makefile", "recipe.md", "docs/recipe.md", None),
-        ("#here", "ci.md", "docs/ci.md", "#here"),
-        ("https://example.org/a.md", "ci.md", "docs/ci.md", "https://example.org/a.md"),
-    ],
-)
-def test_links_of_the_repository_become_links_of_the_site(
-    link: str, page: str, origin: str, expected: str | None
-) -> None:
-    assert script("site_pages").link_from(page, link, origin) == expected
-
-
 def test_a_link_to_what_is_not_on_the_site_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     text = "[a](../Makefile) `[b](../Makefile)`\n\n```text\n[c](../Makefile)\n```\n\n[d](../README.md)"
     with caplog.at_level(logging.WARNING):
@@ -239,19 +215,6 @@ def test_what_is_built_is_neither_kept_nor_packaged() -> None:
 
 
 # --- copy buttons ---------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("$ a b\nprinted\n$ c\n", ["a b", "c"]),
-        ("$ a\n  $ indented is printed\n$5\n", ["a"]),
-        ("$ a \\\n  --option\nprinted\n", ["a \\", "  --option"]),
-        ("printed\n", []),
-    ],
-)
-def test_commands_of_a_console(text: str, expected: list[str]) -> None:
-    assert list(script("site_copying").commands(text)) == expected
 
 
 @pytest.mark.slow("builds the site")

@@ -11,7 +11,6 @@ import sys
 from collections.abc import Iterator
 from functools import cache
 
-import pytest
 from spellchecker import SpellChecker
 
 from tests.test_site import ROOT
@@ -83,16 +82,3 @@ def test_every_word_is_in_the_dictionary_or_in_the_sorted_list() -> None:
     found = {(path, word) for path, text in prose() for word in misspelled(text)}
     assert not found, f"misspelled, or a word for {WORDS.name}: {sorted(found)}"
     assert own() == sorted({word.lower() for word in own()})
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("The chekpoint's leaves", {"chekpoint"}),
-        ("A [lnik](chekpoint.md) to `chekpoint`", {"lnik"}),
-        ("```text\nchekpoint\n```\n\nafter", set()),
-        ("Two GiB of a/chekpoint for SurgeryError, DST and some_nmae", set()),
-    ],
-)
-def test_words_are_told_from_code(text: str, expected: set[str]) -> None:
-    assert misspelled(text) == expected

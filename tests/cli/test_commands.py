@@ -86,19 +86,6 @@ def result_of(plan, **told):
 # --- plan --------------------------------------------------------------------------------------------
 
 
-def test_plan_prints_the_diff_and_then_its_warnings(library, recipe, tower):
-    calls = library("plan", tower)
-    done = run("plan", recipe, "a")
-    assert (done.exit_code, done.stderr) == (0, "")
-    lines = done.stdout.rstrip("\n").split("\n")
-    assert lines[0] == "recipe       tower.yaml"
-    assert any(line.startswith("DROPPED      ema ") and line.endswith("not in target") for line in lines)
-    assert lines[-1] == "Warning: 1 of 2 elements of `a[b]` are used by no output"
-    (((loaded, *paths), options),) = calls
-    assert (loaded.path, paths) == (recipe, ["a"])
-    assert options["dst"] is None
-
-
 GIVEN = {
     "step": 3,
     "item": "i",
@@ -184,24 +171,6 @@ def test_a_recipe_is_read_once(recipe, monkeypatch):
 # --- apply -------------------------------------------------------------------------------------------
 
 
-def test_apply_prints_diff_and_summary(library, recipe, tower):
-    calls = library("apply", result_of(tower))
-    done = run("apply", recipe, "a", "b", "--overwrite", "--memory", "2GiB", "--workers", "3")
-    assert (done.exit_code, done.stderr) == (0, "")
-    lines = done.stdout.splitlines()
-    assert lines[0] == "recipe       tower.yaml"
-    assert lines[-4:] == [
-        "Warning: 1 of 2 elements of `a[b]` are used by no output",
-        "Warning: the lock of a dead process was removed",
-        "verified: 1.00 MiB read back, 2.00 GiB linked and not read (see `verify --full`)",
-        "done  1 kept, 48 renamed, 1 transformed, 1 added, 1 DEFAULTED, 4 DROPPED"
-        " · 1.50 GiB in 0.25 s · /out",
-    ]
-    (((loaded, *paths), options),) = calls
-    assert (loaded.path, paths) == (recipe, ["a"])
-    assert options.items() >= {"dst": "b", "overwrite": True, "memory": 2 << 30, "workers": 3}.items()
-
-
 def test_apply_tells_which_files_are_shared(library, recipe, tower):
     files = (AdoptedFile("d/0a", "/in/x", LinkMode.HARDLINK, 10, 5),)
     library("apply", result_of(tower, shared=files))
@@ -210,16 +179,6 @@ def test_apply_tells_which_files_are_shared(library, recipe, tower):
         {"file": "d/0a", "source": "/in/x", "size": 10, "mode": "hardlink"}
     ]
     assert "\n1 file is shared with" in done.stderr
-
-
-def test_a_saved_plan_knows_its_sources(library, tower):
-    calls = library("apply", result_of(tower))
-    assert run("apply", "plan.json").exit_code == 0
-    assert run("apply", "plan.json", "out").exit_code == 0
-    assert [(paths, options["dst"]) for paths, options in calls] == [
-        (("plan.json",), None),
-        (("plan.json",), "out"),
-    ]
 
 
 # --- inspect, diff, lint, schema ---------------------------------------------------------------------
@@ -302,17 +261,6 @@ def test_lint(library):
     done = run("lint", "w.yaml", "-q")
     assert (done.exit_code, done.stdout) == (0, "")
     assert "Warning: slots keep their names" in done.stderr
-
-
-def test_lint_tells_a_file_that_cannot_be_read_beside_the_problems_of_others(tmp_path):
-    bad, missing = write_recipe(tmp_path, "version: 1\nrules: [{mtach: a}]\n"), tmp_path / "missing.yaml"
-    for files in ((missing, bad), (bad, missing)):
-        done = run("lint", *files)
-        assert (done.exit_code, done.stderr) == (2, f"Error: recipe not found: {missing}\n")
-        assert done.stdout.startswith(f"{bad}:2:10  rules[0].mtach  CS010\n")
-        assert done.stdout.endswith("\n1 problem\n")
-    quiet = run("lint", missing, bad, "-q")
-    assert (quiet.exit_code, quiet.stdout, quiet.stderr) == (2, "", done.stderr)
 
 
 # --- errors ------------------------------------------------------------------------------------------

@@ -118,14 +118,6 @@ def test_a_directory_around_checkpoints_names_them(car: Format, tmp_path: Path) 
     )
 
 
-def test_what_nobody_knows(car: Format, tmp_path: Path) -> None:
-    (tmp_path / "x").write_bytes(b"\0\1\2\3")
-    with pytest.raises(SourceError) as caught:
-        opening.open_source(str(tmp_path / "x"))
-    assert "x is not a checkpoint of a known format\n  Formats that can be read: " in str(caught.value)
-    assert "orbax" in str(caught.value)
-
-
 # --- a format that was named ------------------------------------------------------------------------
 
 
@@ -260,18 +252,6 @@ def test_sinks_are_opened_once_options_and_destination_are_accepted(tmp_path: Pa
         opening.open_sink("car", tmp_path, SinkOptions(zarr=2), outputs)
     with pytest.raises(UsageError, match="it cannot swim"):
         opening.open_sink("car", tmp_path / "river", SinkOptions(), outputs)
-
-
-@pytest.mark.usefixtures("named")
-def test_shards_are_for_formats_that_have_them() -> None:
-    options = SinkOptions(shard_size=1000)
-    assert opening.encoder("lorry", options)
-    assert opening.encoder("car", SinkOptions())
-    with pytest.raises(
-        UsageError,
-        match=r"^car checkpoints have no shards\n  Leave out `shard_size=SIZE`, or write .* or lorry\.$",
-    ):
-        opening.encoder("car", options)
 
 
 @pytest.mark.parametrize("name", formats.formats())

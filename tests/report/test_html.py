@@ -21,7 +21,7 @@ from ckpt_surgery.language.params import ParamSource, ParamValue
 from ckpt_surgery.planner.entries import RuleRef
 from ckpt_surgery.planner.plan import Costs, Dropped, Fate, Input, Plan, Step, Transfer
 from ckpt_surgery.report.html import ASSETS, RecipeText, RuleLines, embedded, html_page, page_data
-from ckpt_surgery.report.results import CompanionFile, SharedFile
+from ckpt_surgery.report.results import SharedFile
 from ckpt_surgery.report.verification import VerifiedRun, Verify
 from tests.support.browser import dom_of, needs_browser, texts
 from tests.support.leaves import array_leaf
@@ -218,25 +218,6 @@ def test_the_summary_has_the_numbers_of_the_run() -> None:
     planned = html_page(plan, RECIPE)
     assert "<p>/ckpt/old, with r.yaml</p>" in planned
     assert "<dt>time</dt>" not in planned
-
-
-def test_every_cell_of_a_table_names_its_column() -> None:
-    """Narrow screens show the name beside the cell, and no row of heads."""
-    inputs = (Input("source", "/ckpt/old", "orbax", 3, "f", 7, "state"),)
-    page = html_page(
-        plan_of([], inputs=inputs, params=(ParamValue("n", "2", ParamSource.SET, None, "layers"),)),
-        None,
-        destination="/new",
-        companions=[CompanionFile("config.json", "/ckpt/old/config.json", 2)],
-        shared=[SharedFile("d/1", "/ckpt/old/d/1", 512, "hardlink")],
-    )
-    tables = re.findall(r'<table class="rows">(.*?)</table>', page)
-    assert len(tables) == 4
-    for table in tables:
-        heads = re.findall("<th>(.*?)</th>", table)
-        assert all(heads)
-        for row in re.findall("<tr>(<td.*?)</tr>", table):
-            assert re.findall('<td data-label="(.*?)">', row) == heads
 
 
 # --- in a browser -----------------------------------------------------------------------------------------

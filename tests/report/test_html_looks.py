@@ -3,8 +3,6 @@
 import html
 import json
 import re
-import struct
-import zlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,7 +17,7 @@ from ckpt_surgery.report.plan_texts import LOUD
 from ckpt_surgery.report.results import CompanionFile
 from ckpt_surgery.report.verification import VerifiedRun, Verify
 from tests.report.test_html import RECIPE, RULES, hostile, opened, plan_of, small, step
-from tests.support.browser import browse, needs_browser
+from tests.support.browser import needs_browser
 from tests.support.ci_scripts import script
 from tests.support.leaves import array_leaf
 
@@ -47,33 +45,6 @@ def test_the_colours_are_those_of_the_terminal_in_the_pictures() -> None:
         colours = re.findall(rf"--{name}: #(\w+);", text)
         themes = [theme.colours.ansi_colors[number] for theme in script("pictures").THEMES]
         assert [tuple(bytes.fromhex(colour)) for colour in colours] == [tuple(c) for c in themes], name
-
-
-@pytest.mark.slow("draws pages in a browser")
-@needs_browser
-@pytest.mark.parametrize(("scheme", "dark"), [("0", True), ("1", False)])
-def test_light_and_dark(scheme: str, dark: bool, tmp_path: Path) -> None:
-    """The corner of a picture of the page has the colour of the background."""
-    (tmp_path / "report.html").write_text(html_page(small(), RECIPE), encoding="utf-8")
-    browse(
-        tmp_path / "report.html",
-        tmp_path / "profile",
-        f"--blink-settings=preferredColorScheme={scheme}",
-        f"--screenshot={tmp_path / 'page.png'}",
-        "--window-size=64,64",
-    )
-    assert (sum(corner_of(tmp_path / "page.png")) < 3 * 128) == dark
-
-
-def corner_of(picture: Path) -> bytes:
-    """Red, green and blue of the first pixel of a PNG, which no filter changes."""
-    data, at, packed = picture.read_bytes(), 8, b""
-    while at < len(data):
-        (length,) = struct.unpack_from(">I", data, at)
-        if data[at + 4 : at + 8] == b"IDAT":
-            packed += data[at + 8 : at + 8 + length]
-        at += length + 12
-    return zlib.decompress(packed)[1:4]
 
 
 # --- a phone ----------------------------------------------------------------------------------------------

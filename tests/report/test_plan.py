@@ -6,7 +6,6 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from ckpt_surgery.core.documents import plain
 from ckpt_surgery.functions.arrays import Apply, Read
 from ckpt_surgery.functions.create import Full, InPlaceOf
 from ckpt_surgery.functions.dtypes import Cast
@@ -15,7 +14,6 @@ from ckpt_surgery.language.params import ParamSource, ParamValue
 from ckpt_surgery.planner.entries import RuleRef
 from ckpt_surgery.planner.plan import Costs, Dropped, Fate, Input, Plan, Step
 from ckpt_surgery.report.plan import Totals, has_changes, plan_rows, totals
-from ckpt_surgery.report.results import plan_document
 from tests.support.documents import plan_json
 from tests.support.leaves import array_leaf, leaf
 
@@ -34,18 +32,6 @@ def a_plan(steps, dropped=(), names=("source",)) -> Plan:
     inputs = tuple(Input(name, f"/ckpt/{name}", "orbax", 7, "f", 10, "state") for name in names)
     costs = Costs(600, 100, 200, 300, 650, 1024)
     return Plan("r.yaml", "ab12", inputs, tuple(steps), tuple(dropped), (), costs)
-
-
-def test_rows_fold_layers_with_their_sources():
-    steps = [
-        step(f"params/block_{i}/w", Fate.RENAMED, [("source", f"params/layer_{i}/w")], FIRST)
-        for i in range(48)
-    ]
-    (row,) = plan_rows(a_plan(steps))
-    assert row.key == "params/block_{0..47}/w"
-    assert row.sources == ("params/layer_{0..47}/w",)
-    assert (row.fate, row.count, row.gathers, row.spec, row.nbytes) == ("renamed", 48, 1, "f32[2,3]", 48 * 24)
-    assert (row.rule, row.why) == (FIRST, "")
 
 
 def test_rows_say_where_a_value_is_replaced():
@@ -80,11 +66,6 @@ def test_rows_differ_where_leaves_do(other, keys):
     assert [row.key for row in plan_rows(a_plan([one, other]))] == keys
 
 
-def test_many_to_one_counts_what_is_gathered():
-    (row,) = plan_rows(a_plan([step("w", Fate.TRANSFORMED, [("source", f"l_{i}") for i in range(4)], FIRST)]))
-    assert (row.key, row.sources, row.count, row.gathers) == ("w", ("l_{0..3}",), 1, 4)
-
-
 def test_sources_are_named_where_there_are_several_and_the_target_always():
     steps = [step("w", Fate.TRANSFORMED, [("base", "w"), ("lora", "w/a")], FIRST)]
     gone = [Dropped("lora", array_leaf("x"), None, "no output uses it")]
@@ -93,18 +74,6 @@ def test_sources_are_named_where_there_are_several_and_the_target_always():
     assert rows[1].key == "lora:x"
     steps = [step("w", Fate.DEFAULTED, [("target", "w")])]
     assert plan_rows(a_plan(steps, names=("source", "target")))[0].sources == ("target:w",)
-
-
-def test_dropped_leaves_come_last_with_their_reason():
-    steps = [step("w", Fate.KEPT, [("source", "w")])]
-    gone = [Dropped("source", array_leaf(f"opt/{i}"), SECOND, "drop") for i in range(3)]
-    gone.append(Dropped("source", array_leaf("opt/3"), None, "not in target"))
-    rows = plan_rows(a_plan(steps, gone))
-    assert [(r.fate, r.key, r.count, r.rule, r.why) for r in rows] == [
-        ("kept", "w", 1, None, ""),
-        ("dropped", "opt/{0..2}", 3, SECOND, "drop"),
-        ("dropped", "opt/3", 1, None, "not in target"),
-    ]
 
 
 def test_a_plan_has_changes_unless_all_is_kept():
@@ -120,16 +89,6 @@ def test_totals_count_the_sources_without_the_target():
     gone = [Dropped("base", array_leaf("x"), None, "drop")]
     by_fate = {"kept": 1, "renamed": 0, "transformed": 0, "defaulted": 0, "added": 2, "dropped": 1}
     assert totals(a_plan(steps, gone, ("base", "lora", "target"))) == Totals(14, 3, by_fate)
-
-
-def test_the_document_of_a_run_is_that_of_its_plan_and_more():
-    plan = a_plan([step("a", Fate.KEPT)])
-    assert plain(plan_document(plan)) == plan_json(plan)
-    assert plain(plan_document(plan, seconds=2.5, destination="/out")) == {
-        **plan_json(plan),
-        "seconds": 2.5,
-        "destination": "/out",
-    }
 
 
 def test_params_of_the_document():
@@ -152,13 +111,6 @@ def cast_of(key: str, shape=(2, 3)) -> Step:
         step(key, Fate.TRANSFORMED, [("source", key)], FIRST, array_leaf(key, shape, BF16)),
         value=Read("source", before),
     )
-
-
-def test_a_subtree_that_is_dropped_is_one_row():
-    gone = [Dropped("source", array_leaf(f"opt/mu/{name}"), SECOND, "drop") for name in "abc"]
-    (row,) = plan_rows(a_plan([], gone))
-    assert (row.key, row.sources, row.count, row.leaves, row.total) == ("opt/…", (), 1, 3, 3)
-    assert (row.spec, row.nbytes) == ("f32", 3 * 24)
 
 
 def test_renamed_subtrees_and_their_mirrors_are_one_row():

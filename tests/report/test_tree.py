@@ -2,24 +2,18 @@
 
 from dataclasses import replace
 
-import ml_dtypes
-import numpy as np
 import pytest
 
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.manifests import Chunk, Codec, Manifest
 from ckpt_surgery.report.leaves import chunks_text, describe, stored_sharding
 from ckpt_surgery.report.tree import (
-    DtypeTotal,
     SubtreeTotal,
-    Total,
     by_size,
-    dtype_totals,
     listing,
     name_order,
     parameters,
     subtrees,
-    total_of,
     tree,
 )
 from tests.support.leaves import array_leaf, leaf
@@ -34,16 +28,6 @@ LAYERS = [
 
 def told(lines):
     return [("  " * line.level + line.key, line.total.leaves, line.total.elements) for line in lines]
-
-
-def test_totals_and_those_by_dtype_with_the_largest_first():
-    assert total_of(LAYERS) == Total(6, 24, 96)
-    assert total_of([]) == Total()
-    leaves = [array_leaf("a", (3,), np.dtype(ml_dtypes.bfloat16)), *LAYERS]
-    assert list(dtype_totals(leaves).items()) == [
-        ("float32", DtypeTotal(5, 24, 96)),
-        ("bfloat16", DtypeTotal(1, 3, 6)),
-    ]
 
 
 @pytest.mark.parametrize(
@@ -84,16 +68,6 @@ def test_subtrees_share_a_line_only_where_their_totals_are_equal():
     assert told(lines) == [("p/l_{0,1}/…", 2, 8), ("p/l_2/…", 2, 6), ("e", 1, 10), ("name", 1, 0)]
     assert [line.leaf is None for line in lines] == [True, True, False, False]
     assert told(listing(LAYERS, {}, depth=2, full=True))[:2] == [("p/l_0/…", 1, 4), ("p/l_1/…", 1, 4)]
-
-
-def test_a_tree_has_the_totals_of_its_subtrees():
-    assert told(tree(listing(LAYERS, {}))) == [
-        ("p", 4, 14),
-        ("  l_{0..2}/w", 3, 12),
-        ("  l_2/b", 1, 2),
-        ("e", 1, 10),
-        ("name", 1, 0),
-    ]
 
 
 def test_the_largest_come_first():

@@ -15,7 +15,6 @@ import numpy as np
 import pytest
 
 import ckpt_surgery
-from ckpt_surgery.cli.terminal.progress import reporting
 from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.core.progress import Progress
 from ckpt_surgery.system import progress_bars
@@ -88,12 +87,6 @@ def test_what_on_plan_raises_comes_out_as_it_is(function: Callable[..., object],
         function(DOUBLED, directory / "old.npz", on_plan=raising(lambda: error), **place)
     assert raised.value is error
     assert not (directory / "new").exists()
-
-
-def test_other_errors_stay_what_they_are() -> None:
-    with pytest.raises(OSError, match="later"), reported(lambda progress: None) as report:
-        report(HALF)
-        raise OSError("later")
 
 
 @pytest.mark.parametrize("progress", ["yes", 1, []])
@@ -188,8 +181,3 @@ def test_a_bar_that_nobody_asked_for_waits_a_second(monkeypatch: pytest.MonkeyPa
         now[0] += 1
         report(HALF)
         assert out.getvalue() == "\rwriting 1.00 MiB of 2.00 MiB"
-
-
-def test_the_command_line_shows_its_own_alone() -> None:
-    with reporting(None, quiet=True) as report:  # type: ignore[arg-type]
-        assert report is False

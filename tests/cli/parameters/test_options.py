@@ -20,7 +20,7 @@ from ckpt_surgery.cli.parameters.options import (
 )
 from ckpt_surgery.cli.parameters.paths import check_document_beside, check_documents
 from ckpt_surgery.cli.program import cli
-from ckpt_surgery.cli.terminal.console import Settings, Terminal
+from ckpt_surgery.cli.terminal.console import Terminal
 from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.inputs.options import ConvertOptions, Match, PlanOptions
 
@@ -123,19 +123,6 @@ def test_an_option_has_one_text_and_one_default(name: str) -> None:
 )
 def test_values(arguments: list[str], name: str, value: object) -> None:
     assert values(arguments)[name] == value
-
-
-def test_global_options_become_settings() -> None:
-    found: list[object] = []
-
-    @command("x", {}, "")
-    def x(ctx: click.Context) -> None:
-        found.append(ctx.find_root().obj)
-
-    for arguments in ([], ["-q"], ["-v"], ["-vv", "--no-color"]):
-        x.main(arguments, standalone_mode=False)
-    verbose = Settings(verbose=1), Settings(verbose=2, no_color=True)
-    assert found == [Settings(), Settings(quiet=True), *verbose]
 
 
 def test_stdout_is_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

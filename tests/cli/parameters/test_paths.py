@@ -78,17 +78,6 @@ def source(tmp_path: Path) -> Path:
     return tmp_path / "in.npz"
 
 
-def test_rules_without_a_file(source: Path, tmp_path: Path) -> None:
-    done = run("apply", *RULES, source, tmp_path / "out.safetensors")
-    assert done.exit_code == 0, done.output
-    assert done.stdout.startswith(PRINTED)
-    found = load_file(tmp_path / "out.safetensors")
-    assert {name: value.tolist() for name, value in found.items()} == {
-        "params/new/w": [0.0, 1.0, 2.0, 3.0, 4.0, 5.0],
-        "step": 8,
-    }
-
-
 def test_what_is_printed_is_a_recipe_that_does_the_same(source: Path, tmp_path: Path) -> None:
     """Beside a document, which stays alone on stdout."""
     of_rules = run("plan", *RULES, "--json", "-", source)

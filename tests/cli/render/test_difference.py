@@ -39,19 +39,6 @@ def test_a_difference_and_none(leaves):
     assert compared(leaves, leaves, values=()) == "same keys, kinds, shapes, dtypes and values (27 leaves)"
 
 
-def test_values_that_differ(leaves):
-    values = (
-        far("params/layer_0/ln", False, 1e-3, 1e-4, 0.99999),
-        far("params/embed", False, 1e-3, float("inf"), None),
-        far("step", True, 0.0, 0.0, 1.0),
-    )
-    assert compared(leaves, leaves, values=values) == (
-        "values       params/embed       max abs 0.001  max rel inf     cosine -\n"
-        "values       params/layer_0/ln  max abs 0.001  max rel 0.0001  cosine 0.99999000\n"
-        "different: 2 with other values; 27 leaves in both"
-    )
-
-
 def test_values_that_cannot_be_compared(leaves):
     values = (far("b", False, 1e-3, float("inf"), None),)
     uncompared = tuple(NotCompared(f"k{i}", (), "it is a pickle") for i in range(22))
@@ -130,18 +117,4 @@ def test_tolerances_are_told(leaves):
     other = (far("step", False, 1.0, 1.0, 1.0),)
     assert compared(leaves, leaves, values=other, tolerance=Tolerance(0.0, 0.5)).endswith(
         "different: 1 with other values (rtol 0, atol 0.5); 27 leaves in both"
-    )
-
-
-def test_what_does_not_fit_is_on_a_line_of_its_own(leaves):
-    values = (far("params/embed", False, 0.25, 0.5, 0.875),)
-    found = replace(diff_trees({}, {x.key.text: x for x in leaves[:12]}), values=values)
-    assert shown(difference_lines(found, full=False, width=50)) == (
-        "only in B    params/layer_{0..11}/mlp/kernel\n"
-        "                              12 × bf16[2048,8192]\n"
-        "values       params/embed\n"
-        "               max abs 0.25  max rel 0.5\n"
-        "               cosine 0.87500000\n"
-        "different: 12 only in B, 1 with other values;\n"
-        "    0 leaves in both"
     )

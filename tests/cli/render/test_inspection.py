@@ -60,22 +60,6 @@ def test_a_tree_and_a_flat_list(found):
     ]
 
 
-def test_deeper_subtrees_are_one_line_each(found):
-    assert below_head(listed(replace(found, depth=1))) == (
-        "params/…  25 leaves, 267M elements  509 MiB\n"
-        "step      scalar i64 = 1234             8 B\n"
-        'name      string "t"                    0 B'
-    )
-
-
-def test_the_largest_come_first_where_they_are_sorted_by_size(found):
-    small_first = (found.leaves[-2], *found.leaves[:-2])
-    for flat, first in ((False, "params "), (True, "params/layer_{0..11}/mlp/kernel ")):
-        lines = below_head(listed(replace(found, leaves=small_first, sort="size"), flat=flat)).split("\n")
-        assert lines[0].startswith(first)
-        assert lines[-1].startswith("step ")
-
-
 def test_what_was_not_asked_for(found):
     choices = Choices(tuple(range(1, 11)), (11,), ("default", "meta"))
     text = listed(replace(found, choices=choices, others=1000))
@@ -93,16 +77,6 @@ def test_meshes_stay_in_the_lines_where_they_differ(found):
     assert "P('x', None) on mesh x:4,y:2\n" in text
     assert text.endswith("P('x', None) on mesh x:2,y:4")
     assert "\nmesh" not in text
-
-
-@pytest.mark.parametrize("width", [40, 60, 80])
-@pytest.mark.parametrize("flat", [False, True])
-def test_no_key_and_no_figure_is_broken(found, width, flat):
-    """Only a line with nothing but a key is longer than the terminal."""
-    known = listed(found, flat=flat, verbose=True, width=119).split()
-    lines = listed(found, flat=flat, verbose=True, width=width).split("\n")
-    assert sorted(word for line in lines for word in line.split()) == sorted(known)
-    assert all(len(line) <= width or len(line.split()) == 1 for line in lines)
 
 
 def test_what_does_not_fit_is_below_the_second_column(found):

@@ -236,13 +236,3 @@ def test_versions_that_restore_the_result_are_the_last_line_with_v(make_plan):
     plan = replace(make_plan(), restorable_by={"orbax-checkpoint": "0.5.21"})
     assert diff(plan, verbose=True).split("\n")[-1] == "restorable by orbax-checkpoint ≥ 0.5.21"
     assert "restorable" not in diff(plan)
-
-
-def test_what_a_row_says_besides_its_keys_is_dim_on_every_line():
-    row = Row("renamed", "b" * 30, ("a" * 30,), 1, 1, 1, "f32[8]", 32, RULE)
-    first, second = render_plan.row_lines([row], 80, False)
-    assert (first.plain[13], second.plain.strip(), str(second.spans[-1].style)) == (
-        "a",
-        "f32[8]  rules[0], line 4",
-        "dim",
-    )

@@ -16,12 +16,9 @@ from safetensors.numpy import save_file
 from ckpt_surgery import Plan, Result
 from ckpt_surgery.cli.parameters.options import PlanOutput
 from ckpt_surgery.cli.render.reports import (
-    CHANGES,
     MOST_CHARACTERS,
-    SUMMARY_VARIABLE,
     Report,
     markdown,
-    summary_file,
 )
 from ckpt_surgery.cli.terminal.console import PUBLISHED, Settings, open_terminal
 from ckpt_surgery.core.errors import DataError, Interrupted
@@ -56,14 +53,6 @@ def test_a_plan_is_printed_and_kept_for_the_end_of_the_program(
     assert "block_{0..47}" in capsys.readouterr().out
     report(full=True).planned(tower)
     assert "block_17" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize("detailed", [False, True])
-def test_exit_codes(report: Callable[..., Report], tower: Plan, plain: Plan, detailed: bool) -> None:
-    told = report(detailed=detailed)
-    assert told.planned(plain) == 0
-    assert told.planned(tower) == (CHANGES if detailed else 0)
-    assert told.carried_out(lambda **_: Result(tower, 1.0, "/out")) == (CHANGES if detailed else 0)
 
 
 def test_a_run_shows_the_plan_before_it_ends(
@@ -118,13 +107,6 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "a_b.yaml").write_text(RECIPE)
     save_file({"a": np.zeros(3, np.float32), "z": np.zeros(1, np.float32)}, tmp_path / "m.safetensors")
     return tmp_path
-
-
-def test_without_the_variable_there_is_no_file(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(SUMMARY_VARIABLE, "")
-    assert summary_file() is None
-    monkeypatch.delenv(SUMMARY_VARIABLE)
-    assert summary_file() is None
 
 
 def test_a_plan_and_a_run_are_added_one_after_the_other(here: Path) -> None:
