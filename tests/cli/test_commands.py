@@ -6,6 +6,8 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -36,32 +38,21 @@ from ckpt_surgery.report.verification import VerifiedRun, Verify
 from ckpt_surgery.runs.run import Result
 from tests.support.calls import record_calls
 from tests.support.command_line import run
+from tests.support.failing import raising
 from tests.support.recipes import write_recipe
 
 PLACES = {"inspect": inspecting, "diff": inspecting, "check_recipe": linting, "schema": models}
 """Where commands find what needs no plan."""
 
 
-class Calls(list):
-    """The calls of a function of the library, which answers with a value or raises it."""
-
-    def __init__(self, answer):
-        super().__init__()
-        self.answer = answer
-
-    def __call__(self, *args, **options):
-        self.append((args, options))
-        if isinstance(self.answer, BaseException):
-            raise self.answer
-        return self.answer(*args, **options) if callable(self.answer) else self.answer
-
-
 @pytest.fixture
 def library(monkeypatch):
-    def replace(name: str, answer) -> Calls:
-        calls = Calls(answer)
-        monkeypatch.setattr(PLACES.get(name, applying), name, calls)
-        return calls
+    def replace(name: str, answer) -> list[Any]:
+        """Its calls. The answer is given or raised; a function makes it."""
+        raised = isinstance(answer, BaseException)
+        made = Mock(side_effect=answer) if raised or callable(answer) else Mock(return_value=answer)
+        monkeypatch.setattr(PLACES.get(name, applying), name, made)
+        return made.call_args_list
 
     return replace
 
@@ -161,7 +152,7 @@ def test_quiet_plans_print_warnings_only(library, recipe, tower):
 def test_a_recipe_is_read_once(recipe, monkeypatch):
     """The command needs its sources, and the library its rules: both have the same reading of it."""
     reads = record_calls(monkeypatch, recipes, "read_text", lambda path: path)
-    monkeypatch.setattr(opening, "open_source", Calls(SourceError("no source is opened")))
+    monkeypatch.setattr(opening, "open_source", raising(lambda: SourceError("no source is opened")))
     for line in ("plan RECIPE a", "apply RECIPE a b", "apply RECIPE a b --dry-run"):
         assert "no source is opened" in run(*line.replace("RECIPE", recipe).split()).stderr
         assert reads == [recipe]
@@ -185,7 +176,7 @@ def test_apply_tells_which_files_are_shared(library, recipe, tower):
 
 
 @pytest.fixture
-def checkpoint(library, leaves) -> Calls:
+def checkpoint(library, leaves) -> list[Any]:
     return library("inspect", Inspection("/ckpt", "orbax", 10, "default", {}, leaves))
 
 

@@ -145,6 +145,8 @@ def test_the_right_format_says_itself_what_is_wrong(car: Format, tmp_path: Path)
         with pytest.raises(SourceError) as caught:
             opening.open_source(str(tmp_path / name), "car")
         assert str(caught.value) == f"{name} has no wheels"
+    with pytest.raises(SourceError, match=r"unknown is not a checkpoint of a known format\n.*orbax"):
+        opening.open_source(str(tmp_path / "unknown"))
 
 
 def test_placeholders_are_told_though_they_have_the_names(car: Format, tmp_path: Path) -> None:

@@ -39,8 +39,9 @@ def test_fates_look_as_they_do_on_the_terminal(fate: str) -> None:
 
 
 def test_the_colours_are_those_of_the_terminal_in_the_pictures() -> None:
-    """Light ones, then dark ones."""
+    """Light ones, then dark ones, by the scheme that the browser prefers."""
     text = (ASSETS / "page.css").read_text()
+    assert text.count("--red: #", text.index("(prefers-color-scheme: dark)")) == 1
     for number, name in enumerate(("red", "green", "yellow", "blue", "magenta", "cyan"), 1):
         colours = re.findall(rf"--{name}: #(\w+);", text)
         themes = [theme.colours.ansi_colors[number] for theme in script("pictures").THEMES]
