@@ -292,16 +292,6 @@ def test_results_are_read_and_a_work_is_taken_from_the_latest_run(tmp_path: Path
     assert performance.read(tmp_path) == [(SETTING, other), (LATER, again)]
 
 
-def test_the_page_says_when_where_how_and_what() -> None:
-    page = performance.page([(SETTING, lines_of("cast")), (LATER, lines_of("scan"))])
-    here, there = page.index("On `2 cores, here`:"), page.index("On `8 cores, there`:")
-    assert "- 2026-11-20, `make performance SIZE=2GB`, at a load of 0.1\n" in page[here:there]
-    assert "The machine was busy" in page
-    assert "| cast, 2 GB | ckpt-surgery --link-mode copy | 1.23 | 3 |  | 78 |  |" in page
-    assert "| cast, 2 GB | a peer | out of memory |" in page
-    assert "pictures/growth-size-dark.svg#gh-dark-mode-only" in page
-
-
 def test_everything_is_written(tmp_path: Path) -> None:
     (tmp_path / "docs" / "pictures").mkdir(parents=True)
     page = tmp_path / "docs" / "performance.md"

@@ -271,12 +271,3 @@ def test_the_whole_text_has_every_page_and_the_help_of_every_command(site: Path)
         assert page.read_text().partition("\n")[0] in text, page.name
     for name in cli.list_commands(click.Context(cli)):
         assert f"Usage: {PROGRAM} {name} " in text
-
-
-def test_sentences() -> None:
-    first = script("site_llms").first_sentence
-    assert (
-        first("# Title\n\nOne [link](a.md), `x.y` and 1.5: two. Three.\n") == "One link, `x.y` and 1.5: two."
-    )
-    assert first("# Title\n\n```text\nno\n```\n\n| a |\n\nA list:\n\n- no\n") == "A list."
-    assert first("# Title\n") == ""

@@ -69,11 +69,3 @@ def test_every_function_says_what_it_raises() -> None:
     ]
     documented = [one for one in functions if inspect.isroutine(one)]
     assert [one for one in documented if "Raises " not in (inspect.getdoc(one) or "")] == []
-
-
-@pytest.mark.slow("builds the site")
-def test_options_are_listed_with_their_defaults_and_meanings() -> None:
-    function = package()["apply"].final_target
-    assert str(function.parameters["verify"].default) == "'fast'"
-    (options,) = [one for one in function.docstring.parsed if one.kind.value == "parameters"]
-    assert {"step", "memory", "workers"} <= {option.name for option in options.value}

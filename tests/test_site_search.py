@@ -143,12 +143,3 @@ def test_every_task_of_the_cookbook_is_searched_for() -> None:
     """A new page needs its words here."""
     written = {f"cookbook/{path.stem}" for path in (ROOT / "docs" / "cookbook").glob("*.md")}
     assert written - PAGES.keys() == {"cookbook/index"}
-
-
-@pytest.mark.slow("builds the site")
-def test_words_end_at_punctuation_and_within_names(index: Index) -> None:
-    text = "(`resize_token_embeddings`, TrainState): strict=False; a/b [c] module.x 1.5"
-    assert words_of(text, index.separator) == [
-        *("resize", "token", "embeddings", "train", "state", "strict", "false"),
-        *("a", "b", "c", "module", "x", "1.5"),
-    ]

@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import yaml
 
 import ckpt_surgery
 from ckpt_surgery.cli.program import cli
@@ -322,14 +321,3 @@ def test_the_page_installs_all_dependencies_but_jax_and_orbax() -> None:
     named = {re.split(r"[^\w-]", requirement)[0] for requirement in project["dependencies"]}
     assert set(listed[1].split()) == named - {"jax", "orbax-checkpoint"}
     assert {"jax", "orbax-checkpoint"} < named
-
-
-def test_ci_makes_such_an_installation() -> None:
-    jobs = yaml.safe_load((ROOT / ".github" / "workflows" / "check.yml").read_text())["jobs"]
-    assert "make slim" in [step.get("run") for step in jobs["slim"]["steps"]]
-    made = subprocess.run(["make", "-n", "slim"], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert "--no-deps ." in made.stdout
-    command = [sys.executable, ROOT / ".ci" / "slim.py"]
-    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    assert "tensorstore>=" in printed
-    assert not re.search("jax|orbax", printed)

@@ -74,15 +74,6 @@ def test_with_out_the_summary_goes_to_stdout_and_the_recipe_makes_the_target() -
     assert run("diff", "new.safetensors", "made.safetensors", "--values", "--exit-code").exit_code == 0
 
 
-def test_what_the_target_adds() -> None:
-    done = run("infer", "old.safetensors", "headed.safetensors", "--out", "draft.yaml")
-    assert done.exit_code == 0
-    assert "from the target: `head`; run the recipe with --target\n" in done.stdout
-    arguments = ("apply", "draft.yaml", "old.safetensors", "made.safetensors")
-    assert run(*arguments, "--target", "headed.safetensors").exit_code == 0
-    assert (load_file("made.safetensors")["head"] == load_file("headed.safetensors")["head"]).all()
-
-
 def test_what_is_not_decided_ends_with_3_and_does_not_run() -> None:
     done = run("infer", "old.safetensors", "open.safetensors", "--out", "draft.yaml")
     assert (done.exit_code, done.stderr) == (3, "")
@@ -102,17 +93,6 @@ def test_many_undecided_leaves_are_counted_and_the_summary_fits_80_columns() -> 
     assert done.stderr.count("not decided: `") == 10
     assert "not decided: and 2 more; the recipe lists all\n" in done.stderr
     assert done.stdout.count("# not decided: ") == 12
-
-
-def test_names_and_values_that_disagree() -> None:
-    save_file({"q": normal(3, 4), "k": normal(3, 4, seed=1)}, "a.safetensors")
-    save_file({"k": normal(3, 4), "q": normal(3, 4, seed=1)}, "b.safetensors")
-    done = run("infer", "a.safetensors", "b.safetensors")
-    assert done.exit_code == 0
-    assert "values over names: `k` has the values of `q`; its name says `k`\n" in done.stderr
-    done = run("infer", "a.safetensors", "b.safetensors", "--values", "ignore")
-    assert done.stderr.startswith("values were not compared: names, shapes and dtypes decide\n")
-    assert "values over names" not in done.stderr
 
 
 # --- hints ------------------------------------------------------------------------------------------------

@@ -131,14 +131,6 @@ def test_the_wrong_format_is_told_with_the_right_one(car: Format, tmp_path: Path
     )
 
 
-def test_the_wrong_format_for_what_nobody_reads(car: Format, tmp_path: Path) -> None:
-    (tmp_path / "x").write_bytes(b"<!doctype html>")
-    with pytest.raises(
-        SourceError, match=r"x cannot be read as car; it looks like a web page: x has no wheels"
-    ):
-        opening.open_source(str(tmp_path / "x"), "car")
-
-
 def test_the_right_format_says_itself_what_is_wrong(car: Format, tmp_path: Path) -> None:
     for name in ("x.car", "unknown"):
         (tmp_path / name).write_bytes(b"\0\1\2")
@@ -237,17 +229,13 @@ def test_every_suffix_is_one_formats_own_or_another_programs() -> None:
 
 
 @pytest.mark.usefixtures("named")
-def test_what_an_encoder_is_asked() -> None:
+def test_encoders_and_sinks_are_made_once_options_and_destination_are_accepted(tmp_path: Path) -> None:
     made = opening.encoder("car", SinkOptions())
     assert made.unsupported([leaf_of("door", np.ones(2))]) == ["`door` is too heavy"]
     with pytest.raises(UsageError, match="it has no zarr"):
         opening.encoder("car", SinkOptions(zarr=2))
     with pytest.raises(UsageError, match="`wreck` can be read but not written"):
         opening.encoder("wreck", SinkOptions())
-
-
-@pytest.mark.usefixtures("named")
-def test_sinks_are_opened_once_options_and_destination_are_accepted(tmp_path: Path) -> None:
     outputs = [output_of("door", np.ones(2))]
     assert opening.open_sink("car", tmp_path, SinkOptions(), outputs) == (tmp_path, SinkOptions(), outputs)
     with pytest.raises(UsageError, match="it has no zarr"):

@@ -25,17 +25,6 @@ def found(leaves, statistics):
     return [(one.what, [leaf.key.text for leaf in one.leaves]) for one in unusual(leaves, statistics)]
 
 
-def test_what_is_not_finite():
-    leaves = [*(array_leaf(name) for name in ("a", "b", "c", "bad")), leaf("name", "string")]
-    statistics = {
-        "a": Statistics(None, None, None, None, 6, 0),
-        "b": SOUND,
-        "c": Statistics(1.0, 1.0, 1.0, 0.0, 1, 2),
-        "bad": Unread("it is gone", damaged=True),
-    }
-    assert found(leaves, statistics) == [("nan", ["a", "c"]), ("inf", ["c"])]
-
-
 def test_arrays_of_zeros_but_no_counters():
     leaves = [
         array_leaf("a"),

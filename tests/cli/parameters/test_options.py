@@ -111,20 +111,6 @@ def test_an_option_has_one_text_and_one_default(name: str) -> None:
         assert same or name == "out"  # without which the command prints the recipe
 
 
-@pytest.mark.parametrize(
-    ("arguments", "name", "value"),
-    [
-        (["--memory", "2GiB"], "memory", 2 << 30),
-        (["--set", "a=b=c", "--set", "d="], "set", ("a=b=c", "d=")),
-        (["--json"], "json_to", "-"),
-        (["--json", "-"], "json_to", "-"),
-        (["--dst-step", "0"], "dst_step", 0),
-    ],
-)
-def test_values(arguments: list[str], name: str, value: object) -> None:
-    assert values(arguments)[name] == value
-
-
 def test_stdout_is_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A source may be called `-`: only a file could be written over it."""
     monkeypatch.chdir(tmp_path)

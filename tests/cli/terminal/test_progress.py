@@ -3,33 +3,22 @@
 import io
 
 from rich.console import Console
-from rich.text import Text
 
 from ckpt_surgery.cli.terminal import progress
 from ckpt_surgery.core.progress import Progress
 
 
-class Lines:
-    """Stands in for a console."""
-
-    def __init__(self):
-        self.printed: list[str] = []
-
-    def print(self, text: Text, soft_wrap: bool) -> None:
-        self.printed.append(text.plain)
-
-
 def test_progress_without_a_terminal_is_a_line_every_ten_seconds():
     """What follows has a speed of its own."""
-    now, console = [100.0], Lines()
-    report = progress.lines(console, lambda: now[0])
+    now, out = [100.0], io.StringIO()
+    report = progress.lines(Console(file=out, width=100), lambda: now[0])
     for second, done, doing in (
         *((1, 10, "writing"), (9.9, 20, "writing"), (10, 250, "writing"), (19, 300, "writing")),
         *((20.5, 500, "writing"), (20.6, 0, "checking"), (30.6, 20, "checking")),
     ):
         now[0] = 100.0 + second
         report(Progress(done << 20, 1000 << 20, doing))
-    assert console.printed == [
+    assert out.getvalue().splitlines() == [
         "writing 250 MiB of 0.98 GiB, 25.0 MiB/s, 30 s left",
         "writing 500 MiB of 0.98 GiB, 24.4 MiB/s, 20 s left",
         "checking 20.0 MiB of 0.98 GiB, 2.00 MiB/s, 8 min 10 s left",

@@ -178,7 +178,7 @@ def test_the_largest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_documents_within_a_file(tmp_path: Path) -> None:
-    first, second = one(1), one(array_ext())
+    first, second = one(1), one(packed_array([3], "uint8", b"abc"))
     (tmp_path / "x").write_bytes(b"??" + first + second + b"\xff")
     with opened(str(tmp_path / "x")) as file:
         assert read_value(file, 2, 2 + len(first) + len(second)) == ({"a": 1}, 2 + len(first))
@@ -187,10 +187,6 @@ def test_documents_within_a_file(tmp_path: Path) -> None:
         assert isinstance(found, dict)
         with pytest.raises(SourceError, match="are left"):
             read_value(file, 2 + len(first), end - 1)
-
-
-def array_ext() -> msgpack.ExtType:
-    return packed_array([3], "uint8", b"abc")
 
 
 def test_payloads_are_jumped_over(tmp_path: Path) -> None:

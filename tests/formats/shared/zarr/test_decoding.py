@@ -158,15 +158,6 @@ def test_a_chunk_that_a_shard_lacks_has_the_fill_value_or_is_an_error(chain: lis
     np.testing.assert_array_equal(decoded(placed(value, chain), Region((4, 0), (6, 8))), value[4:6])
 
 
-def test_a_missing_chunk_without_a_fill_value_is_an_error_that_names_it() -> None:
-    whole = placed(VALUE, [LITTLE, ZSTD])
-    spec = ArraySpec((16, 8), np.dtype(np.int32))
-    manifest = Manifest(spec, (8, 8), whole.codec, whole.chunks)
-    np.testing.assert_array_equal(decoded(manifest, ROWS), VALUE[2:4])
-    with pytest.raises(SourceError, match=r"chunk .*1.*0.* is missing"):
-        decoded(manifest, Region((6, 0), (9, 8)))
-
-
 @pytest.mark.parametrize(
     ("chain", "change"),
     [

@@ -38,13 +38,6 @@ def metadata_of(version: int, name: str, metadata: dict[str, Any]) -> bytes:
     return stored(version, metadata, dtype=name)[FILE_NAMES[version]]
 
 
-@pytest.mark.parametrize("version", [2, 3])
-@pytest.mark.parametrize("name", [*NATIVE, *EXTENDED])
-def test_every_dtype_of_tensorstore(version: int, name: str) -> None:
-    array = parse_array(metadata_of(version, name, {"shape": [4, 6]}), version)
-    assert (array.spec.shape, array.spec.dtype) == ((4, 6), dtype(name))
-
-
 V3 = json.loads(metadata_of(3, "float32", {"shape": [4]}))
 
 
