@@ -5,8 +5,6 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -62,52 +60,37 @@ FIRST = 8
 """Number of pages that a reader looks at."""
 
 
-@dataclass(frozen=True)
-class Entry:
-    """A section of a page: how often it has each word."""
-
-    page: str
-    title: Counter[str]
-    text: Counter[str]
-
-
-@dataclass(frozen=True, repr=False)
 class Index:
     """The index, searched roughly as the theme does: words by their beginnings, rare ones first."""
 
-    separator: re.Pattern[str]
-    boost: float
-    """Weight of a word in a title; 1 is that in a text."""
-    entries: Sequence[Entry]
-
-    @staticmethod
-    def read(path: Path) -> "Index":
+    def __init__(self, path: Path) -> None:
         data = json.loads(path.read_text())
-        separator = re.compile(data["config"]["separator"])
+        self.separator = re.compile(data["config"]["separator"])
+        self.boost = data["config"]["fields"]["title"]["boost"]  # of a word in a title; 1 is that in a text
+        self.pages = [one["location"].partition("#")[0] for one in data["docs"]]
+        self.titles, self.texts = (
+            [Counter(self.words_of(one[part])) for one in data["docs"]] for part in ("title", "text")
+        )
 
-        def counted(markup: str) -> Counter[str]:
-            return Counter(words_of(html.unescape(re.sub(r"<[^>]*>", " ", markup)), separator))
-
-        entries = [
-            Entry(one["location"].partition("#")[0], counted(one["title"]), counted(one["text"]))
-            for one in data["docs"]
-        ]
-        return Index(separator, data["config"]["fields"]["title"]["boost"], entries)
+    def words_of(self, markup: str) -> list[str]:
+        text = html.unescape(re.sub(r"<[^>]*>", " ", markup))
+        return [word.lower() for word in self.separator.split(text) if word]
 
     def search(self, query: str) -> list[str]:
         """Pages that have any of the words, best ones first."""
         best: Counter[str] = Counter()
-        scores = [self.scores(word) for word in words_of(query, self.separator)]
-        for entry, *parts in zip(self.entries, *scores, strict=True):
-            if any(parts):
-                best[entry.page] = max(best[entry.page], sum(parts))
-        return [page for page, _ in best.most_common()]
+        scores = [self.scores(word) for word in self.words_of(query)]
+        for page, *parts in zip(self.pages, *scores, strict=True):
+            best[page] = max(best[page], sum(parts))
+        return [page for page, score in best.most_common() if score]
 
-    def scores(self, word: str) -> list[float]:
-        """How well each entry fits the word: BM25, with the parameters of lunr."""
-        pairs = ((entry.text, entry.title) for entry in self.entries)
-        texts, titles = ([beginning(word, c) for c in f] for f in zip(*pairs, strict=True))
-        lengths = [entry.text.total() for entry in self.entries]
+    def scores(self, start: str) -> list[float]:
+        """How well each section fits the word: BM25, with the parameters of lunr."""
+        texts, titles = (
+            [sum(count for word, count in words.items() if word.startswith(start)) for words in part]
+            for part in (self.texts, self.titles)
+        )
+        lengths = [words.total() for words in self.texts]
         having = sum(map(bool, map(max, texts, titles)))
         rarity = math.log(1 + (len(lengths) - having + 0.5) / (having + 0.5))
         mean = sum(lengths) / len(lengths)
@@ -117,18 +100,9 @@ class Index:
         ]
 
 
-def words_of(text: str, separator: re.Pattern[str]) -> list[str]:
-    return [word.lower() for word in separator.split(text) if word]
-
-
-def beginning(start: str, words: Counter[str]) -> int:
-    """Number of words that begin so."""
-    return sum(count for word, count in words.items() if word.startswith(start))
-
-
 @pytest.fixture(scope="module")
 def index(site: Path) -> Index:
-    return Index.read(site / "search" / "search_index.json")
+    return Index(site / "search" / "search_index.json")
 
 
 @pytest.mark.slow("builds the site")

@@ -41,6 +41,37 @@ def regular(*chunk_shape: int) -> Codec:
     return {"name": "regular", "configuration": {"chunk_shape": list(chunk_shape)}}
 
 
+TURNED = transpose(1, 0)
+CHAINS: list[list[Codec]] = [
+    [LITTLE],
+    [BIG],
+    [TURNED, LITTLE],
+    [LITTLE, CRC],
+    [TURNED, BIG, CRC, CRC],
+    [LITTLE, ZSTD],
+    [BIG, ZSTD, CRC],
+    [LITTLE, CRC, ZSTD],
+    [LITTLE, GZIP, ZSTD],
+    [TURNED, LITTLE, GZIP],
+    [LITTLE, BLOSC],
+    [shards((2, 3), [LITTLE], [LITTLE])],
+    [shards((2, 3), [BIG, CRC], [BIG], "start")],
+    [shards((2, 3), [LITTLE, ZSTD], location="start")],
+    [shards((2, 3), [LITTLE, GZIP, CRC])],
+    [TURNED, shards((3, 2), [TURNED, LITTLE, ZSTD])],
+    [shards((4, 6), [shards((2, 3), [LITTLE, GZIP], [LITTLE])])],
+]
+"""What version 3 does with arrays of two axes; the last has shards within shards."""
+COMPRESSORS: list[Codec | None] = [
+    None,
+    {"id": "zstd", "level": 1},
+    {"id": "gzip", "level": 1},
+    {"id": "zlib", "level": 1},
+    {"id": "bz2", "level": 1},
+    {"id": "blosc", "cname": "zstd", "clevel": 5, "shuffle": -1, "blocksize": 0},
+]
+
+
 def save(
     store: "ts.KvStore",
     version: int,

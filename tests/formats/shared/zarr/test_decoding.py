@@ -19,10 +19,9 @@ from ckpt_surgery.formats.shared.zarr.layout import FILE_NAMES
 from ckpt_surgery.formats.shared.zarr.metadata import HELD, NATIVE, parse_array
 from ckpt_surgery.storage.reading import read_ranges
 from tests.formats.shared.zarr.codecs import (
-    BIG,
-    BLOSC,
+    CHAINS,
+    COMPRESSORS,
     CRC,
-    GZIP,
     LITTLE,
     ZSTD,
     contents,
@@ -31,35 +30,10 @@ from tests.formats.shared.zarr.codecs import (
     save,
     shards,
     stored,
-    transpose,
 )
 from tests.support.conformance import random_regions
 
 SHAPE, CHUNKS = (7, 11), (4, 6)
-TURNED = transpose(1, 0)
-CHAINS: list[list[dict[str, Any]]] = [
-    [LITTLE],
-    [BIG],
-    [TURNED, LITTLE],
-    [LITTLE, CRC],
-    [TURNED, BIG, CRC, CRC],
-    [LITTLE, ZSTD],
-    [BIG, ZSTD, CRC],
-    [TURNED, LITTLE, GZIP],
-    [LITTLE, BLOSC],
-    [shards((2, 3), [LITTLE], [LITTLE])],
-    [shards((2, 3), [BIG, CRC], [BIG], "start")],
-    [TURNED, shards((3, 2), [TURNED, LITTLE, ZSTD])],
-    [shards((4, 6), [shards((2, 3), [LITTLE, GZIP], [LITTLE])])],
-]
-COMPRESSORS: list[dict[str, Any] | None] = [
-    None,
-    {"id": "zstd", "level": 1},
-    {"id": "gzip", "level": 1},
-    {"id": "zlib", "level": 1},
-    {"id": "bz2", "level": 1},
-    {"id": "blosc", "cname": "zstd", "clevel": 5, "shuffle": -1, "blocksize": 0},
-]
 
 
 def documents(dtype: str) -> list[tuple[int, dict[str, Any]]]:
