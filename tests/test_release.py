@@ -39,9 +39,10 @@ def test_links_of_the_readme_are_absolute_on_an_index_and_lead_to_files_here() -
 
 
 def test_the_wheel_carries_what_the_package_reads_of_the_repository() -> None:
-    """Recipes, and the page that `explain` prints sections of."""
-    included = PYPROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["force-include"]
-    assert {path: f"ckpt_surgery/{path}" for path in ("recipes", PAGE)} == included
+    """All files of the package, recipes, and the page that `explain` prints sections of."""
+    wheel = PYPROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]
+    included = {path: f"ckpt_surgery/{path}" for path in ("recipes", PAGE)}
+    assert wheel == {"packages": ["ckpt_surgery"], "force-include": included}
     assert SITE.startswith(PYPROJECT["project"]["urls"]["Documentation"])
 
 

@@ -3,7 +3,6 @@
 import html
 import logging
 import re
-import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cache
@@ -205,13 +204,6 @@ def test_the_commands_of_the_front_page(tmp_path: Path, monkeypatch: pytest.Monk
     (block,) = blocks(ROOT / "docs" / "index.md")
     assert len(commands_of(block)) == 3
     run_commands(block)
-
-
-def test_what_is_built_is_neither_kept_nor_packaged() -> None:
-    assert "/site/" in (ROOT / ".gitignore").read_text().splitlines()
-    hatch = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]
-    assert {"/docs", "/mkdocs.yml", "/.ci"} <= set(hatch["sdist"]["include"])
-    assert not {"/site", "/"} & set(hatch["sdist"]["include"])
 
 
 # --- copy buttons ---------------------------------------------------------------------------------

@@ -58,18 +58,6 @@ def run(directory: Path, line: str) -> Done:
 # --- what is missing ------------------------------------------------------------------------------
 
 
-def test_the_libraries_are_missing(tmp_path: Path) -> None:
-    code = """
-        import importlib
-        for name in ("jax", "jax.numpy", "jaxlib", "orbax.checkpoint", "etils", "flax", "optax", "torch"):
-            try:
-                importlib.import_module(name)
-            except ModuleNotFoundError:
-                print(name, "is missing")
-    """
-    assert script(tmp_path, code).count("is missing") == 8
-
-
 @pytest.mark.slow("starts programs that lack a library")
 def test_every_module_but_the_one_for_orbax_can_be_imported(tmp_path: Path) -> None:
     code = """

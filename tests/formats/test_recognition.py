@@ -174,14 +174,6 @@ def test_what_is_neither_file_nor_directory(tmp_path: Path) -> None:
     assert stand_in(os.fspath(tmp_path)) is None
 
 
-def test_pointers_among_other_files(tmp_path: Path) -> None:
-    (tmp_path / "a.bin").write_bytes(b"\0\0\0\0TFL3")
-    (tmp_path / "model-00002-of-00002.safetensors").write_bytes(LFS)
-    found = stand_in(os.fspath(tmp_path))
-    assert found.what == "a directory with a Git LFS pointer in place of model-00002-of-00002.safetensors"
-    assert "`git lfs pull`" in refusal(tmp_path)
-
-
 @pytest.mark.parametrize("name", ["saved_model.pb", "saved_model.pbtxt"])
 def test_a_saved_model_without_variables(name: str, tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(b"\x08\x01")
@@ -197,6 +189,7 @@ def test_a_saved_model_without_variables(name: str, tmp_path: Path) -> None:
 
 
 def test_names_are_escaped(tmp_path: Path) -> None:
+    (tmp_path / "a.bin").write_bytes(b"\0\0\0\0TFL3")
     (tmp_path / "\x1b[31m.bin").write_bytes(LFS)
     found = stand_in(os.fspath(tmp_path))
     assert found.what.endswith("in place of \\x1b[31m.bin")

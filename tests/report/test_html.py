@@ -5,7 +5,6 @@ import hashlib
 import html
 import json
 import re
-import tomllib
 import xml.etree.ElementTree as ElementTree
 from html.parser import HTMLParser
 from pathlib import Path
@@ -14,13 +13,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-import ckpt_surgery
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.functions.arrays import Read
 from ckpt_surgery.language.params import ParamSource, ParamValue
 from ckpt_surgery.planner.entries import RuleRef
 from ckpt_surgery.planner.plan import Costs, Dropped, Fate, Input, Plan, Step, Transfer
-from ckpt_surgery.report.html import ASSETS, RecipeText, RuleLines, embedded, html_page, page_data
+from ckpt_surgery.report.html import RecipeText, RuleLines, embedded, html_page, page_data
 from ckpt_surgery.report.results import SharedFile
 from ckpt_surgery.report.verification import VerifiedRun, Verify
 from tests.support.browser import dom_of, needs_browser, texts
@@ -328,14 +326,3 @@ def test_rows_of_a_large_tree_are_made_when_they_are_opened(tmp_path: Path) -> N
 
 
 # --- the package ------------------------------------------------------------------------------------------
-
-
-def test_the_assets_are_packaged_with_the_modules() -> None:
-    """The wheel takes the whole folder of the package, whatever the files are called."""
-    root = Path(ckpt_surgery.__file__).parent
-    assert {path.name for path in ASSETS.iterdir()} == {"page.html", "page.css", "page.js"}
-    assert ASSETS.is_relative_to(root)
-    with (Path(__file__).parents[2] / "pyproject.toml").open("rb") as file:
-        wheel = tomllib.load(file)["tool"]["hatch"]["build"]["targets"]["wheel"]
-    assert wheel["packages"] == ["ckpt_surgery"]
-    assert not wheel.keys() & {"exclude", "include", "only-include", "only-packages"}

@@ -6,7 +6,7 @@ import pytest
 
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.manifests import Chunk, Codec, Manifest
-from ckpt_surgery.report.leaves import chunks_text, describe, stored_sharding
+from ckpt_surgery.report.leaves import chunks_text, stored_sharding
 from ckpt_surgery.report.tree import (
     SubtreeTotal,
     by_size,
@@ -55,12 +55,6 @@ def test_subtrees():
     assert subtrees(LAYERS)[:2] == tuple(found)
     assert [one.key for one in subtrees(LAYERS)] == ["p", "p/l_0", "p/l_1", "p/l_2"]
     assert subtrees(LAYERS, 1) == (found[0],)
-
-
-def test_every_leaf_is_in_one_line():
-    lines = listing(LAYERS, {})
-    assert told(lines) == [("p/l_{0..2}/w", 3, 12), ("p/l_2/b", 1, 2), ("e", 1, 10), ("name", 1, 0)]
-    assert [describe(line.leaf) for line in lines if line.leaf] == ["f32[4]", "f32[2]", "f32[10]", "string"]
 
 
 def test_subtrees_share_a_line_only_where_their_totals_are_equal():

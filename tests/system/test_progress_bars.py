@@ -2,9 +2,7 @@
 
 import io
 import os
-import subprocess
 import sys
-import termios
 import types
 from collections.abc import Callable
 from pathlib import Path
@@ -89,6 +87,12 @@ def test_what_on_plan_raises_comes_out_as_it_is(function: Callable[..., object],
     assert not (directory / "new").exists()
 
 
+def test_other_errors_stay_what_they_are() -> None:
+    with pytest.raises(OSError, match="later"), reported(lambda progress: None) as report:
+        report(HALF)
+        raise OSError("later")
+
+
 @pytest.mark.parametrize("progress", ["yes", 1, []])
 def test_what_is_not_a_function_is_refused(progress: Any, directory: Path) -> None:
     with pytest.raises(UsageError, match="`progress`"):
@@ -98,39 +102,14 @@ def test_what_is_not_a_function_is_refused(progress: Any, directory: Path) -> No
 # --- bars -------------------------------------------------------------------------------------------------
 
 
-def on_terminal(code: str, *options: str) -> str:
-    """What a program prints on stderr where that is a terminal."""
+def test_an_interactive_session_shows_a_bar_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     ours, theirs = os.openpty()
-    termios.tcsetwinsize(theirs, (24, 100))
-    command = [sys.executable, *options, "-c", code]
-    subprocess.run(command, stderr=theirs, stdout=subprocess.DEVNULL, check=True, stdin=subprocess.DEVNULL)
-    os.close(theirs)
-    text = b""
-    try:
-        while part := os.read(ours, 1 << 16):
-            text += part
-    except OSError:  # which is the end
-        pass
-    os.close(ours)
-    return text.decode()
-
-
-@pytest.mark.slow("starts a program in a terminal")
-@pytest.mark.parametrize(
-    ("progress", "patience", "interactive", "shown"),
-    [(None, 0, True, True), (None, 1000, True, False), (False, 0, True, False), (None, 0, False, False)],
-)
-def test_an_interactive_terminal_shows_a_bar_after_a_second(
-    progress: object, patience: int, interactive: bool, shown: bool, directory: Path
-) -> None:
-    code = f"""
-import sys, ckpt_surgery
-from ckpt_surgery.system import progress_bars
-progress_bars.PATIENCE = {patience}
-assert not {{"tqdm", "IPython"}} & {{*filter(sys.modules.get, sys.modules)}}
-ckpt_surgery.convert({str(directory / "old.npz")!r}, {str(directory / "new.npz")!r}, progress={progress})
-"""
-    assert ("writing: 100%" in on_terminal(code, *(["-i"] if interactive else []))) == shown
+    with open(theirs, "w") as terminal, open(ours, "rb"):
+        for stream, interactive in ((terminal, True), (terminal, False), (io.StringIO(), True)):
+            with monkeypatch.context() as patch:
+                patch.setattr(sys, "stderr", stream)
+                patch.setattr(sys, "flags", types.SimpleNamespace(interactive=interactive))
+                assert is_interactive() == (stream is terminal and interactive)
 
 
 def test_a_notebook_shows_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
