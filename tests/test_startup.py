@@ -8,17 +8,15 @@ import numpy as np
 import pytest
 
 from ckpt_surgery.formats.known import formats
+from tests.support.recipes import write_recipe
 
 HEAVY = {"jax", "jaxlib", "orbax", "tensorstore", "torch", "flax", "tqdm", "IPython"}
 
 RECIPE = """\
 version: 1
 rules:
-  - match: 'a/(?P<n>.*)'
-    to: 'b/${n}'
-    value: cast(x * 2, 'bfloat16')
-  - add: 'c'
-    value: init('lecun_normal', (4, 4), 'float32', seed=0)
+  - {match: 'a/(?P<n>.*)', to: 'b/${n}', value: "cast(x * 2, 'bfloat16')"}
+  - {add: c, value: "init('lecun_normal', (4, 4), 'float32', seed=0)"}
 """
 
 
@@ -46,12 +44,6 @@ def modules_after(code: str) -> set[str]:
 COMMAND_LINE = "from ckpt_surgery.cli import main; main()"
 
 
-@pytest.fixture
-def _recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("recipe.yaml").write_text(RECIPE)
-
-
 @pytest.mark.parametrize("program", [["-m", "ckpt_surgery"], ["-c", COMMAND_LINE]])
 def test_help_does_without_the_libraries_that_only_commands_need(program: list[str]) -> None:
     """numpy and pydantic cost more than the whole of `--help` may take."""
@@ -75,7 +67,6 @@ COMPLETING = (
 )
 
 
-@pytest.mark.usefixtures("_recipe")
 @pytest.mark.parametrize(
     ("code", "needed", "unneeded"),
     [
@@ -109,7 +100,11 @@ COMPLETING = (
         ),
     ],
 )
-def test_only_what_is_needed_is_imported(code: str, needed: str, unneeded: set[str]) -> None:
+def test_only_what_is_needed_is_imported(
+    code: str, needed: str, unneeded: set[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_recipe(tmp_path, RECIPE)
     loaded = modules_after(code)
     assert needed in loaded
     assert loaded.isdisjoint(unneeded)

@@ -64,15 +64,6 @@ def plain(make_plan) -> Plan:
 
 
 @pytest.fixture
-def hostile(make_plan) -> Plan:
-    """Keys that would like to be markup, colours and lines of their own."""
-    rule = RuleRef("rules[0]", 4)
-    renamed = step("[red]a[/red]", (4,), F32, Fate.RENAMED, ["\x1b[31mb"], rule)
-    added = step("c\nDROPPED  d", (4,), F32, Fate.ADDED, [], rule)
-    return make_plan([renamed, added], warnings=["`\x1b[2J[bold]x`\nis odd"])
-
-
-@pytest.fixture
 def leaves() -> tuple[Leaf, ...]:
     """A small model: two stacks of layers, one leaf that is stored in chunks, and what is no array."""
     spec = ArraySpec((2048, 8192), BF16)

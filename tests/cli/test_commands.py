@@ -362,16 +362,6 @@ def test_colour_is_for_terminals_and_can_be_refused(library, recipe, tower):
     assert "\x1b[1;31mDROPPED" in run("plan", recipe, "a", **colour).stdout
 
 
-def test_keys_bring_no_colour_of_their_own(library, recipe, hostile):
-    library("plan", hostile)
-    text = run("plan", recipe, "a", FORCE_COLOR="1", TERM="xterm-256color").stdout
-    assert "[red]a[/red]" in text
-    assert "\x1b[31mb" not in text
-    assert "\\x1b[31mb → [red]a[/red]" in text
-    assert "c\\nDROPPED  d" in text
-    assert "`\\x1b[2J[bold]x`\\nis odd" in text
-
-
 SLOW_READER = """
 import sys
 from ckpt_surgery.language.schema import fields as recipe

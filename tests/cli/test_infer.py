@@ -18,14 +18,13 @@ def normal(*shape: int, seed: int = 0) -> np.ndarray:
 
 @pytest.fixture(autouse=True)
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """`old`, what a recipe makes of it, the same with a head, and what cannot be decided."""
+    """`old`, what a recipe makes of it, and what cannot be decided."""
     monkeypatch.chdir(tmp_path)
     layers = {f"h.{i}.w": normal(4, 6, seed=i) for i in range(3)}
     old = {**layers, "wte": normal(7, 4), "spare": normal(2, 2)}
     new = {"layers/kernel": np.stack([one.T.copy() for one in layers.values()]), "embed": old["wte"]}
     save_file(old, "old.safetensors")
     save_file(new, "new.safetensors")
-    save_file({**new, "head": normal(5, 7)}, "headed.safetensors")
     save_file({**new, "q": normal(2, 2, seed=5)}, "open.safetensors")
     return tmp_path
 

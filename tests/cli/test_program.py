@@ -141,12 +141,13 @@ def test_diff_tells_lists_from_dicts(tmp_path):
 
 def test_hostile_keys_are_escaped(tmp_path):
     path = tmp_path / "src"
-    ocp.PyTreeCheckpointer().save(path, {"[red]a": np.ones(2), "b\x1b[31m": np.ones(3)})
-    done = run("inspect", path, FORCE_COLOR="1", TERM="xterm-256color")
-    assert done.exit_code == 0, done.stderr
-    assert "[red]a" in done.stdout
-    assert "b\\x1b[31m" in done.stdout
-    assert "\x1b[31m" not in done.stdout
+    ocp.PyTreeCheckpointer().save(path, {"[red]a": np.ones(2), "b\x1b[35m\nc": np.ones(3)})
+    for arguments in (("inspect", path), ("plan", "-e", r"s|([^\n]*)(\n.)?|x\1\2|", path)):
+        done = run(*arguments, FORCE_COLOR="1", TERM="xterm-256color")
+        assert done.exit_code == 0, done.stderr
+        assert "[red]a" in done.stdout
+        assert "b\\x1b[35m\\nc" in done.stdout
+        assert "\x1b[35m" not in done.stdout
 
 
 def test_an_interrupted_run_says_how_to_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

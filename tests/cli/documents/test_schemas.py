@@ -2,7 +2,6 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -28,18 +27,13 @@ def test_another_name_is_refused_with_the_names_there_are() -> None:
     assert run("schema").stdout == run("schema", "recipe").stdout
 
 
-def members(schema: Any) -> list[dict[str, Any]]:
-    """Every member of every mapping of a schema."""
-    parts = [schema, *schema.get("$defs", {}).values()]
-    return [field for part in parts for field in part["properties"].values()]
-
-
 @pytest.mark.parametrize("name", DOCUMENTS)
 def test_schema_prints_a_schema_that_describes_every_member_and_has_room_for_more(name: str) -> None:
     schema = document_schema(name)
     done = run("schema", name)
     assert (done.exit_code, json.loads(done.stdout)) == (0, schema)
-    assert all(field["description"] for field in members(schema))
+    mappings = [schema, *schema.get("$defs", {}).values()]
+    assert all(field["description"] for one in mappings for field in one["properties"].values())
     assert '"additionalProperties": false' not in json.dumps(schema)
     assert schema["properties"]["schema"]["const"] == 1
     assert "schema" in schema["required"]

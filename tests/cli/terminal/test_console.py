@@ -123,12 +123,12 @@ def test_warnings_are_wrapped_where_a_width_is_known(monkeypatch: pytest.MonkeyP
     monkeypatch.delenv("FORCE_COLOR", raising=False)
     path = "/a/path/that/is/longer/than/a/line"
     for columns, wanted in (
-        ("20", f"Warning: seven words\n    of {path}\n    in all\n"),
-        (None, f"Warning: seven words of {path} in all\n"),
+        ("20", f"Warning: seven words\n    of {path}\n    in \\x1b\n"),
+        (None, f"Warning: seven words of {path} in \\x1b\n"),
     ):
         out = io.StringIO()
         monkeypatch.setattr(sys, "stdout", out)
         monkeypatch.setenv("COLUMNS", columns) if columns else monkeypatch.delenv("COLUMNS")
-        open_terminal(Settings(no_color=True)).warn(warning_lines([f"seven words of {path} in all"]))
+        open_terminal(Settings(no_color=True)).warn(warning_lines([f"seven words of {path} in \x1b"]))
         told = out.getvalue().replace(f"\n    {path}", f" {path}")
         assert told == wanted
