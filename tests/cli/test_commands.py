@@ -141,8 +141,9 @@ def test_detailed_exitcode_never_takes_an_error_for_changes(library, recipe):
     assert run("plan", recipe, "a", "--detailed-exitcode").exit_code == 143
 
 
-def test_quiet_plans_print_warnings_only(library, recipe, tower):
+def test_full_plans_list_every_leaf_and_quiet_ones_print_warnings_only(library, recipe, tower):
     library("plan", tower)
+    assert "block_17" in run("plan", recipe, "a", "--full").stdout
     for arguments in (["-q", "plan", recipe, "a"], ["plan", recipe, "a", "-q"]):
         done = run(*arguments)
         warning = "Warning: 1 of 2 elements of `a[b]` are used by no output\n"

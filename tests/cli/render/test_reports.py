@@ -45,16 +45,6 @@ def context() -> Any:
         yield context
 
 
-def test_a_plan_is_printed_and_kept_for_the_end_of_the_program(
-    report: Callable[..., Report], tower: Plan, capsys: pytest.CaptureFixture[str], context: click.Context
-) -> None:
-    report().planned(tower)
-    assert context.meta["plan"] is tower
-    assert "block_{0..47}" in capsys.readouterr().out
-    report(full=True).planned(tower)
-    assert "block_17" in capsys.readouterr().out
-
-
 def test_a_run_shows_the_plan_before_it_ends(
     report: Callable[..., Report], plain: Plan, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
