@@ -32,9 +32,9 @@ def report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Rep
     for name in ("enable_gc", "reuse_memory"):  # they change the process
         monkeypatch.setattr(f"ckpt_surgery.cli.render.reports.{name}", lambda: None)
 
-    def made(*, full: bool = False, document: bool = False, detailed: bool = False) -> Report:
+    def made(*, document: bool = False) -> Report:
         terminal = open_terminal(Settings(), str(tmp_path / "x.json") if document else None)
-        return Report(terminal, PlanOutput(full=full, detailed_exitcode=detailed, report_to=None))
+        return Report(terminal, PlanOutput(full=False, detailed_exitcode=False, report_to=None))
 
     return made
 
