@@ -122,9 +122,6 @@ def test_a_step_goes_into_a_directory_of_steps_only(checkpoint: Checkpoint, tmp_
     assert sorted(os.listdir(tmp_path / "run")) == ["1", "2"]
 
 
-# --- the target ------------------------------------
-
-
 # --- nothing is lost ------------------------------------
 
 
@@ -180,9 +177,6 @@ def test_a_dead_runs_lock_does_not_stop_a_plan(model: Path, tmp_path: Path) -> N
     write_lock(tmp_path / "out", started="1")
     ckpt_surgery.plan(None, model, dst=tmp_path / "out")
     assert lock_of(tmp_path / "out").exists()
-
-
-# --- other formats, and destinations that are one file -----------------------------------------------
 
 
 # --- looking, and the package ------------------------------------

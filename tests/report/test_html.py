@@ -323,6 +323,3 @@ def test_rows_of_a_large_tree_are_made_when_they_are_opened(tmp_path: Path) -> N
     assert texts(dom, "more") == ["4,700 more rows"]
     found = opened(tmp_path, page, "#search=layer_4999/")
     assert found.count("data-key") == 9
-
-
-# --- the package ------------------------------------------------------------------------------------------
