@@ -16,7 +16,6 @@ from ckpt_surgery.functions.dtypes import Rounded
 from ckpt_surgery.functions.indexing import Index
 from ckpt_surgery.functions.joining import Concat, Stack
 from ckpt_surgery.functions.layout import Transpose
-from ckpt_surgery.functions.masks import KthMagnitude, topk_mask
 from ckpt_surgery.functions.operators import Binary, Unary
 from tests.support.lazy_arrays import lazy
 
@@ -55,17 +54,6 @@ def test_a_series_is_complete_without_gaps() -> None:
     assert Series(items, (0, 1, 2)).complete
     assert not Series(items, (0, 1, 3)).complete
     assert not Series(items, (1, 2, 3)).complete
-
-
-def test_a_function_gets_what_it_has_to_know_of_the_whole_as_a_further_input() -> None:
-    array = Array(read("a"), np.dtype(np.float32))
-    mask = topk_mask(array, 2)
-    assert isinstance(mask.node, Apply)
-    first, second = mask.node.inputs
-    assert first is array.node
-    assert isinstance(second, Apply)
-    assert (second.function, second.inputs) == (KthMagnitude(2), (array.node,))
-    assert mask.dtype == np.bool_
 
 
 # --- operators of Python ----------------------------------------------------------------------------------

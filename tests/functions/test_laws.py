@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ckpt_surgery.core.arrays import Region, chunk_regions
+from ckpt_surgery.core.arrays import Region
 from ckpt_surgery.core.dtypes import dtype_named
 from ckpt_surgery.core.manifests import Manifest
 from ckpt_surgery.core.rewrites.axes import replaced
@@ -190,18 +190,6 @@ def test_a_region_of_the_result_is_that_region_of_the_whole(case: Case, data: st
     assert same(evaluate(case[0], arrays, region), whole[region.slices])
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
-def test_chunks_make_up_the_whole_and_an_empty_region_is_empty(case: Case) -> None:
-    arrays = arrays_of(case)
-    whole = evaluate(case[0], arrays)
-    built = np.zeros_like(whole)
-    for region in (*chunk_regions(whole.shape, (2,) * whole.ndim), Region(whole.shape, whole.shape)):
-        found = evaluate(case[0], arrays, region)
-        assert same(found, whole[region.slices])
-        built[region.slices] = found
-    assert same(built, whole)
-
-
 def used_of(function: Function, arrays: list[np.ndarray], selection: Selection) -> list[np.ndarray]:
     """For each input, which of its elements `uses` names."""
     specs = [spec_of(array) for array in arrays]
@@ -289,15 +277,6 @@ def test_what_is_moved_about_is_used_to_the_element(case: Case, data: st.DataObj
     masks = used_of(case[0], names, selection)
     used = {name for array, mask in zip(names, masks, strict=True) for name in array[mask]}
     assert used == found or not found
-
-
-@pytest.mark.parametrize("case", CASES, ids=str)
-def test_inputs_decide_shape_and_dtype_and_no_value_does(case: Case) -> None:
-    """`evaluate` compares the result with what `infer` gives; here for ones, which every dtype has."""
-    ones = [np.ones(array.shape, array.dtype) for array in arrays_of(case)]
-    specs = [spec_of(array) for array in ones]
-    found = evaluate(case[0], ones)
-    assert spec_of(found) == case[0].infer(specs) == case[0].infer([spec_of(a) for a in arrays_of(case)])
 
 
 STORED: list[tuple[str, Callable[[int], int]]] = [

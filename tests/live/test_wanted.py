@@ -190,13 +190,6 @@ def test_shardings_that_do_not_divide_the_stored_shape_are_refused(saved: Path) 
         assert [problem.code for problem in caught.value.problems] == [Code.SHARDING] * 2
 
 
-def test_donation_deletes_what_the_target_has(saved: Path) -> None:
-    own = jnp.zeros((2, 3))
-    found = ckpt_surgery.restore(None, saved, target={"w": own, "narrow": jax.Array}, donate=True)
-    assert own.is_deleted()
-    np.testing.assert_array_equal(found["w"], STATE["w"])
-
-
 def test_a_source_is_listed_as_it_is() -> None:
     """A tree that is read has values: there, an empty array is an empty array."""
     assert ckpt_surgery.restore(None, {"a": EMPTY, "f": int})["a"].shape == (0,)

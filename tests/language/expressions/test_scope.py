@@ -6,7 +6,7 @@ import pytest
 import regex
 
 from ckpt_surgery.core.errors import FunctionError
-from ckpt_surgery.functions.arrays import Series, require_no_gaps
+from ckpt_surgery.functions.arrays import Series
 from ckpt_surgery.language.expressions.configs import Entries
 from ckpt_surgery.language.expressions.scope import (
     MAX_BITS,
@@ -69,14 +69,6 @@ def test_long_lists_are_refused_before_the_next_one_is_made() -> None:
         listed(lists())
     assert made == [0, 1, 2]
     assert listed(iter([half, half, "x"])) == [half, half, "x"]
-
-
-def test_a_gap_in_xs_is_named() -> None:
-    items = tuple(lazy() for _ in range(10))
-    assert require_no_gaps(Series(items, None)) is items
-    assert require_no_gaps(Series(items, tuple(range(10)))) is items
-    with pytest.raises(FunctionError, match="no leaf is at place 3; `by` gives 0, 1, 2, 4, 5, 6, 7, 8, … 12"):
-        require_no_gaps(Series(items, (0, 1, 2, 4, 5, 6, 7, 8, 9, 12)))
 
 
 def test_a_missing_entry_says_what_there_is() -> None:
