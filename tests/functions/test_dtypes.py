@@ -192,7 +192,6 @@ def test_numbers_that_a_dtype_does_not_have() -> None:
     for number, dtype, message in (
         (2.5, "int8", "2.5 is not an integer, but the array is int8"),
         (NAN, "int8", "nan is not an integer"),
-        (300, "int8", "300 is out of range of int8, -128 to 127"),
         (2, "bool", "2 is out of range of bool"),
         (1e300, "float32", "float32 cannot represent 1e+300"),
         (10**400, "float64", "float64 cannot represent"),
@@ -224,7 +223,6 @@ def test_types_of_several_arrays(names: tuple[str, ...], work: str, declared: st
 
 def test_types_that_do_not_go_together() -> None:
     for names, message in (
-        (("int32", "bfloat16"), "`*` of int32 and bfloat16 would give int32 again"),
         (("float32", "complex64"), "Cast the float32 array to complex64 first."),
         (("int64", "uint64"), "no integer type holds both int64 and uint64"),
     ):

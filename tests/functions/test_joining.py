@@ -37,11 +37,8 @@ def test_a_region_of_a_stack_reads_the_arrays_that_it_meets() -> None:
 
 
 REFUSED: list[tuple[Function, tuple[str, ...], str]] = [
-    (Stack(), ("float32[2]", "float32[3]"), "`stack`: array 0 is float32[2], array 1 is float32[3]"),
     (Stack(), ("int8[2]", "float32[2]"), "`stack`: arrays of int8 and float32 in one list"),
-    (Stack(places=(0, 2)), ("int8[2]",) * 2, "no array has the index 1 of 0 to 2\n  Look whether the source"),
     (Stack(count=9), ("int8[2]",) * 2, "no array has the index 2, 3, 4, 5, 6, … of 0 to 8"),
-    (Stack(count=1), ("int8[2]",) * 2, "an array has the index 1, but `count` is 1"),
     (Stack(places=(1, 1), fill=0), ("int8[2]",) * 2, "`stack`: 2 arrays need 2 different indices"),
     (Stack(places=(0,), fill=0), ("int8[2]",) * 2, "need 2 different indices of 0 or more, not 0"),
     (Concat(), ("int8[2,3]", "int8[2,4]"), "array 1 is int8[2,4]; they can differ only in axis 0"),

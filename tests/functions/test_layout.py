@@ -6,29 +6,14 @@ import pytest
 from ckpt_surgery.core.arrays import Region, Shape
 from ckpt_surgery.functions.base import Function
 from ckpt_surgery.functions.layout import Pad, Reshape, ReshapeGroup, Transpose
-from tests.support.comparing import same
-from tests.support.evaluation import evaluate
 
 F32 = np.dtype(np.float32)
-
-
-ARRAY = np.arange(60, dtype=np.float32).reshape(3, 4, 5)
-
-
-def test_functions_are_numpys() -> None:
-    for function, expected in (
-        (Transpose((-1, 0, 1)), ARRAY.transpose(2, 0, 1)),
-        (Reshape(-1), ARRAY.reshape(-1)),
-        (Pad(-1, 7, 1.5), np.pad(ARRAY, ((0, 0), (0, 0), (0, 2)), constant_values=1.5)),
-    ):
-        assert same(evaluate(function, [ARRAY]), expected)
 
 
 REFUSED: list[tuple[Function, tuple[str, ...], str]] = [
     (Transpose((0, 0)), ("float32[3,5]",), "`transpose`: an axis is given twice in (0, 0)"),
     (Transpose((0,)), ("float32[3,5]",), "`transpose`: 1 axes given for an array of 2"),
     (Reshape((4, 4)), ("float32[3,5]",), "`reshape`: [3,5] has 15 elements, [4,4] has 16"),
-    (Reshape((4, -1)), ("float32[3,5]",), "[3,5] has 15 elements, [4,-1] has 4 times the length"),
     (Reshape((-1, -1)), ("float32[3,5]",), "[-1,-1] has a negative length"),
     (Reshape((-2,)), ("float32[3,5]",), "[-2] has a negative length"),
     (Reshape((0, -1)), ("float32[0,5]",), "[0,-1] has 0 times the length given as -1"),

@@ -15,8 +15,6 @@ from tests.support.comparing import same
 from tests.support.effort import examples
 from tests.support.lazy_arrays import lazy
 
-F32 = np.dtype(np.float32)
-
 
 def test_rearrange_is_einops() -> None:
     for pattern, shape, axes in (
@@ -61,7 +59,6 @@ def _grouped(data: st.DataObject, names: list[str]) -> list[list[str]]:
 
 REFUSED: list[tuple[str, dict[str, int], tuple[int, ...], str]] = [
     ("a b", {}, (3, 5), "'a b' needs exactly one `->`"),
-    ("a b -> a", {}, (3, 5), "`b` is on only one side of 'a b -> a'"),
     ("a a -> a", {}, (3, 5), "`a` stands twice on one side"),
     ("(a ...) -> a ...", {}, (3, 5), "cannot have `...` in parentheses on the left"),
     ("a (b -> a b", {}, (3, 5), "a parenthesis in 'a (b -> a b' is not closed"),
@@ -69,7 +66,6 @@ REFUSED: list[tuple[str, dict[str, int], tuple[int, ...], str]] = [
     ("a 2 -> a 2", {}, (3, 2), "`2` in 'a 2 -> a 2' is not an axis name"),
     ("a b c -> c b a", {}, (3, 5), "is for 3 axes, the array has 2: [3, 5]"),
     ("a (b c) -> a b c", {}, (3, 6), "give the length of `b` or `c`"),
-    ("a (b c) -> a b c", {"b": 4}, (3, 6), "an axis of 6 does not split into b=4"),
     ("a 1 -> a", {}, (3, 5), "an axis of 5 does not split into 1"),
     ("head b -> b head", {"heads": 4}, (3, 5), "no axis `heads` in 'head b -> b head'; did you"),
     ("(a b) -> b a", {"a": 0}, (0,), "the length of `a` should be positive, not 0"),

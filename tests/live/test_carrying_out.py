@@ -327,16 +327,6 @@ def test_an_array_that_is_wanted_twice_is_copied_once(sharding: Any) -> None:
     assert pointers(found["b"]).isdisjoint(pointers(found["c"]) | pointers(array))
 
 
-def test_a_deleted_array_is_told_with_its_key() -> None:
-    array = jnp.arange(3)
-    tree = live_tree({"a": array})
-    array.delete()
-    with pytest.raises(SourceError, match=r"`b`: `a` of \(tree\) was deleted"):
-        carried_out(
-            "version: 1\nrules:\n- {match: a, to: b}\n", TreeSource(tree, "(tree)"), {"b": jnp.arange(3)}
-        )
-
-
 # --- donation ---------------------------------------------------------------------------------------------
 
 

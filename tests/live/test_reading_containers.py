@@ -84,14 +84,6 @@ def test_containers_are_used_as_dicts_and_lists_are(use: str) -> None:
     same(settled(USES[use](container())), USES[use](plain()))
 
 
-def test_patterns_match_them() -> None:
-    match container():
-        case {"b": {"c": c}, "e": [first, str(), *_]}:
-            assert (c[0], first[0]) == (3, 7)
-        case _:
-            raise AssertionError
-
-
 def test_they_are_equal_to_what_they_hold() -> None:
     numbers = {"a": 1, "b": [2, {"c": 3}]}
     assert reading(numbers) == numbers

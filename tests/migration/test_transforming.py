@@ -52,24 +52,6 @@ def own_transform(given: Any) -> Transform:
 # --- the programs of the guide --------------------------------------------------------------------------
 
 
-def test_the_docstring_of_orbax() -> None:
-    original = {"a": 1, "b": {"c": 5, "d": [0, 1, 2, 3]}, "f": 2, "b1": {"c": 2}, "b2": {"c": 3}}
-    transforms = {
-        "a1": ocp.Transform(original_key="a"),
-        "b": {"c": ocp.Transform(multi_value_fn=lambda key, kv: kv["b"]["c"] * 2)},
-        "c1": ocp.Transform(original_key="b/c"),
-        "c2": ocp.Transform(original_key="b/c"),
-        "x": ocp.Transform(multi_value_fn=lambda key, kv: kv["b"]["d"][0]),
-        "y": ocp.Transform(multi_value_fn=lambda key, kv: kv["b"]["d"][1:]),
-        "z": ocp.Transform(multi_value_fn=lambda key, kv: kv["a"] * 2 + sum(kv["b"]["d"])),
-        r"x(\d.*)": ocp.Transform(original_key=r"b\1"),
-    }
-    new = dict.fromkeys(("a1", "c1", "c2", "x", "y", "z", "f"), ...)
-    new |= {"b": {"c": ...}, "g": 5, "x1": {"c": 2}, "x2": {"c": 3}}
-    result = as_in_orbax(original, transforms, new)
-    assert all(leaf is not ... for leaf in jax.tree.leaves(result))
-
-
 @pytest.mark.parametrize("example", GUIDE, ids=lambda example: example.recipe)
 def test_the_examples_of_the_guide(example: Example) -> None:
     as_in_orbax(example.original, example.transforms, example.new)

@@ -90,16 +90,13 @@ def test_limits() -> None:
 @pytest.mark.parametrize(
     ("text", "message", "start", "end"),
     [
-        ("1 + (lambda: 1)", "a lambda is not part of the expression language", 5, 14),
         ("1 ^ 2", "this operator is not part of the expression language", 0, 5),
         ("x is None", "`is` is not part of the expression language; use `==`", 0, 9),
-        ("x.real", "the attribute `.real` is not accepted; there are .T, .shape, .dtype, .ndim, .size", 0, 6),
         ("x.f()", "expressions have no methods: `.f(…)` is not accepted", 0, 5),
         ("o.index(x)", f"expressions have no methods: `.index(…)` is not accepted; {LOOK_UP}", 0, 10),
         ("{'a': 1}[x]", f"a dictionary is not part of the expression language; {LOOK_UP}", 0, 8),
         ("f(x)(x)", "only functions of the language can be called, by their name", 0, 7),
         ("stack(xs, axis=0, axis=1)", "the argument `axis` is given twice", 18, 24),
-        ("stack(*xs)", "unpacking with `*` is not part of the expression language", 6, 9),
         ("hooks.f(x=1)", "a hook is called by its name with plain arguments: hooks.name(x)", 0, 12),
         ("has(x)", "`has` takes one look-up: has(source['a/b'])", 0, 6),
         ("get(x['a'])", "`get` takes one look-up and a default: get(source['a/b'], default)", 0, 11),
