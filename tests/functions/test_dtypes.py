@@ -202,9 +202,8 @@ def test_numbers_that_a_dtype_does_not_have() -> None:
         assert message in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("names", "work", "declared"),
-    [
+def test_types_of_several_arrays() -> None:
+    for names, work, declared in (
         (("bfloat16", "float16"), "float32", "bfloat16"),
         (("bfloat16", "float64"), "float64", "bfloat16"),
         (("float32", "int8"), "float32", "float32"),
@@ -213,12 +212,10 @@ def test_numbers_that_a_dtype_does_not_have() -> None:
         (("bool", "bfloat16"), "float32", "bfloat16"),  # a mask
         (("bool", "bool"), "bool", "bool"),
         (("int4", "int4"), "int8", "int4"),
-    ],
-)
-def test_types_of_several_arrays(names: tuple[str, ...], work: str, declared: str) -> None:
-    dtypes = [dtype_named(name) for name in names]
-    assert promoted(dtypes, "+").name == work
-    assert declared_dtype_of(promoted(dtypes, "+"), dtypes).name == declared
+    ):
+        dtypes = [dtype_named(name) for name in names]
+        assert promoted(dtypes, "+").name == work
+        assert declared_dtype_of(promoted(dtypes, "+"), dtypes).name == declared
 
 
 def test_types_that_do_not_go_together() -> None:

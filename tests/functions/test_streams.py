@@ -16,9 +16,8 @@ from tests.support.evaluation import evaluate, spec_of
 from tests.support.strategies import shapes
 
 
-@pytest.mark.parametrize(
-    ("shape", "blocks"),
-    [
+def test_blocks_follow_from_the_shape() -> None:
+    for shape, blocks in (
         ((), ()),
         ((5,), (5,)),
         ((1 << 22,), (1 << 16,)),
@@ -27,10 +26,8 @@ from tests.support.strategies import shapes
         ((3, 1 << 24), (3, 1 << 14)),  # the last axis makes up for the short one
         ((64, 4096, 4096), (1, 256, 256)),
         ((0, 7), (1, 7)),
-    ],
-)
-def test_blocks_follow_from_the_shape(shape: Shape, blocks: Shape) -> None:
-    assert block_shape(shape) == blocks
+    ):
+        assert block_shape(shape) == blocks
 
 
 @given(shape=shapes(9, 0, 0, 4), most=st.integers(1, 64))

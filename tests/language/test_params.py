@@ -44,9 +44,8 @@ def test_overrides_have_the_type_of_the_default() -> None:
         assert (found, type(found)) == (value, type(value))
 
 
-@pytest.mark.parametrize(
-    ("override", "message"),
-    [
+def test_wrong_overrides() -> None:
+    for override, message in (
         ("p", "`p` is not of the form NAME=VALUE"),
         ("q=1", "unknown param `q`; the recipe has p, list, texts, flag"),
         ("p=1.5", "`p` has to be an integer, not '1.5'"),
@@ -55,10 +54,8 @@ def test_overrides_have_the_type_of_the_default() -> None:
         ("list=1", "`list` has to be a list such as [1, 2], not '1'"),
         ("texts=[a", "`texts` has to be a list such as [1, 2], not '[a'"),
         ("list=[[1]]", "`list` has to be a list such as [1, 2], not '[[1]]'"),
-    ],
-)
-def test_wrong_overrides(override: str, message: str) -> None:
-    with pytest.raises(UsageError) as caught:
-        params = {"p": param(1), "list": param((1,)), "texts": param(("a",)), "flag": param(True)}
-        overridden(params, [override])
-    assert [problem.message for problem in caught.value.problems] == [message]
+    ):
+        with pytest.raises(UsageError) as caught:
+            params = {"p": param(1), "list": param((1,)), "texts": param(("a",)), "flag": param(True)}
+            overridden(params, [override])
+        assert [problem.message for problem in caught.value.problems] == [message]

@@ -112,21 +112,18 @@ def test_entries_of_other_kinds_are_named_as_they_print() -> None:
     assert list(live_tree({"x": Cell(1)}).leaves) == ["x/slot"]
 
 
-@pytest.mark.parametrize(
-    ("tree", "message"),
-    [
+def test_trees_without_keys() -> None:
+    for tree, message in (
         (
             {"a/b": 1, "a": {"b": 2}},
             "Two leaves would be called `a/b`: ('a', 'b') and ('a/b',)\n"
             "  Rename a container whose name has a slash.",
         ),
         ({1: 1, "a": 2}, "jax cannot flatten the tree: Comparator raised exception while sorting"),
-    ],
-)
-def test_trees_without_keys(tree: Tree, message: str) -> None:
-    with pytest.raises(UsageError) as raised:
-        live_tree(tree)
-    assert str(raised.value).startswith(message)
+    ):
+        with pytest.raises(UsageError) as raised:
+            live_tree(tree)
+        assert str(raised.value).startswith(message)
 
 
 def test_traced_values_have_no_value() -> None:
@@ -408,9 +405,8 @@ def key(text: str, *indices: int) -> Key:
     return Key(names, tuple(i in indices for i in range(len(names))))
 
 
-@pytest.mark.parametrize(
-    ("leaves", "tree"),
-    [
+def test_keys_say_which_containers_are_lists() -> None:
+    for leaves, tree in (
         (
             [(key("a/b"), 1), (key("a/l/1", 2), 3), (key("a/l/0", 2), 2), (key("c/0"), 4)],
             {"a": {"b": 1, "l": [2, 3]}, "c": {"0": 4}},
@@ -419,10 +415,8 @@ def key(text: str, *indices: int) -> Key:
         ([(key(f"l/{i}", 1), i) for i in range(12)], {"l": list(range(12))}),
         ([(Key(("a/b", "c"), (False, False)), 1)], {"a/b": {"c": 1}}),
         ([(Key((), ()), 7)], 7),
-    ],
-)
-def test_keys_say_which_containers_are_lists(leaves: Any, tree: Tree) -> None:
-    assert nested(leaves) == tree
+    ):
+        assert nested(leaves) == tree
 
 
 def test_shardings_that_orbax_does_not_record() -> None:

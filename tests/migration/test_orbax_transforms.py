@@ -314,9 +314,8 @@ def test_original_keys(pattern: str, original_key: str, old: str, new: str) -> N
     assert_as_orbax(original, transforms, {new: -1}, from_orbax_transforms(transforms))
 
 
-@pytest.mark.parametrize(
-    ("pattern", "original_key", "message"),
-    [
+def test_keys_that_recipes_do_not_take() -> None:
+    for pattern, original_key, message in (
         ("(a", None, "the transform `(a`: not a regular expression: missing )"),
         ("a[[b]]", None, "the transform `a[[b]]`: not a regular expression: Possible nested set"),
         ("a{,}", None, "the transform `a{,}`: `{` stands for a count"),
@@ -326,11 +325,9 @@ def test_original_keys(pattern: str, original_key: str, old: str, new: str) -> N
         ("(a)", "\\", "is not a replacement: bad escape (end of pattern)"),
         ("(a)", "b//c", "'b//c': the key has an empty component here"),
         ("(a)", ("b", "c"), "`original_key` has to be text with `/` between its parts, not ('b', 'c')"),
-    ],
-)
-def test_keys_that_recipes_do_not_take(pattern: str, original_key: Any, message: str) -> None:
-    with pytest.raises(UsageError, match=re.escape(message)):
-        from_orbax_transforms({pattern: Transform(original_key=original_key)})
+    ):
+        with pytest.raises(UsageError, match=re.escape(message)):
+            from_orbax_transforms({pattern: Transform(original_key=original_key)})
 
 
 def test_our_own_transforms_are_taken() -> None:
@@ -641,9 +638,8 @@ def traced(function: Callable[[Any, Any], Any]) -> Trace:
     return trace(function, [RequestedKey(recorder), Branch((), recorder)], recorder)
 
 
-@pytest.mark.parametrize(
-    ("function", "flaw"),
-    [
+def test_flaws() -> None:
+    for function, flaw in (
         (lambda key, t: t["a"] if t["a"] > 0 else 0, "it asks for values, by `__bool__`"),
         (lambda key, t: float(t["a"]), "it asks for values, by `__float__`"),
         (lambda key, t: [*t["a"]], "it asks for values, by `__iter__`"),
@@ -665,12 +661,10 @@ def traced(function: Callable[[Any, Any], Any]) -> Trace:
         (lambda key, t: 3, "it gives int that does not come from an array"),
         (lambda key, t: [t["a"]], "it gives list that does not come from an array"),
         (lambda key, t: 1 / 0, "it raises ZeroDivisionError: division by zero"),
-    ],
-)
-def test_flaws(function: Callable[[Any, Any], Any], flaw: str) -> None:
-    found = traced(function)
-    assert found.expression is None
-    assert re.match(re.escape(flaw), found.flaw), found.flaw
+    ):
+        found = traced(function)
+        assert found.expression is None
+        assert re.match(re.escape(flaw), found.flaw), found.flaw
 
 
 def test_a_flaw_that_the_function_hides() -> None:
@@ -683,9 +677,8 @@ def test_a_flaw_that_the_function_hides() -> None:
     assert traced(sneaky) == Trace(None, "it asks for values, by `__bool__`")
 
 
-@pytest.mark.parametrize(
-    ("function", "expression"),
-    [
+def test_expressions() -> None:
+    for function, expression in (
         (lambda key, t: t["a"]["b"] + t.c.d, "source['a/b'] + source['c/d']"),
         (lambda key, t: sum([t["a"], t["b"]]) / 2, "(source['a'] + source['b']) / 2"),
         (lambda key, t: t["a"][key] * t[key], "source[f'a/{key}'] * source[key]"),
@@ -695,10 +688,8 @@ def test_a_flaw_that_the_function_hides() -> None:
             "where(source['a'] > source['b'], 0, source['a'])",
         ),
         (lambda key, t: jnp.add(1, t["a"]), "1 + source['a']"),
-    ],
-)
-def test_expressions(function: Callable[[Any, Any], Any], expression: str) -> None:
-    assert traced(function) == Trace(expression)
+    ):
+        assert traced(function) == Trace(expression)
 
 
 # --- hooks ----------------------------------------------------------------------------------------------

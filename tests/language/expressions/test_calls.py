@@ -55,9 +55,8 @@ def called(function: Callable[..., Any] | str, *arguments: Any, **keywords: Any)
     return call(given, arguments, keywords, "the/key")
 
 
-@pytest.mark.parametrize(
-    ("value", "expected"),
-    [
+def test_arguments_are_what_the_annotations_say() -> None:
+    for value, expected in (
         (called(echo_, A), (A, 1, None, {})),
         (called(echo_, 2.0, [3, 4], "bfloat16", x=5), (2.0, (3, 4), dtype_named("bfloat16"), {"x": 5})),
         (called(echo_, True, to=range(2)), (True, (0, 1), None, {})),
@@ -70,16 +69,12 @@ def called(function: Callable[..., Any] | str, *arguments: Any, **keywords: Any)
         (called(placed, [A]), ([A], "", "the/key")),
         (called(counted, [A, 1], 1, 2.5), ([A, 1], (1.0, 2.5))),
         (called(counted, Series((A,), None)), ([A], ())),
-    ],
-)
-def test_arguments_are_what_the_annotations_say(value: Any, expected: Any) -> None:
-    assert value == expected
+    ):
+        assert value == expected
 
 
-@pytest.mark.each
-@pytest.mark.parametrize(
-    ("function", "arguments", "keywords", "message"),
-    [
+def test_refusals() -> None:
+    for function, arguments, keywords, message in (
         (echo_, ("0",), {}, "`x` of `echo` has to be an array or a number, not '0'"),
         (echo_, ([A, B],), {}, "not a list of 2 arrays\n  stack(…) makes one array of them."),
         (echo_, (A, "bfloat16"), {}, "'bfloat16' is a dtype: give it by name, dtype='bfloat16'."),
@@ -116,11 +111,7 @@ def test_arguments_are_what_the_annotations_say(value: Any, expected: Any) -> No
         ("zeros", (2, 3), {}, "not 3\n  The arguments are zeros("),
         ("zeros", ("x" * 99, "int8"), {}, "not '" + "x" * 56 + "..."),
         ("quantize", (A, "int8"), {"part": "scale"}, "`quantize` has no argument `part`"),
-    ],
-)
-def test_refusals(
-    function: Callable[..., Any] | str, arguments: Sequence[Any], keywords: dict[str, Any], message: str
-) -> None:
-    with pytest.raises(FunctionError) as caught:
-        called(function, *arguments, **keywords)
-    assert message in str(caught.value)
+    ):
+        with pytest.raises(FunctionError) as caught:
+            called(function, *arguments, **keywords)
+        assert message in str(caught.value)

@@ -59,22 +59,18 @@ def test_uses_are_noted_with_their_places() -> None:
     assert compiler.groups == [GroupUse(1, 25, 29), GroupUse("n", 33, 39)]
 
 
-@pytest.mark.each
-@pytest.mark.parametrize(
-    ("text", "seen"),
-    [
+def test_the_order_of_evaluation() -> None:
+    for text, seen in (
         ("t[1] + t[2] * t[3]", [1, 2, 3]),
         ("t[1] < t[2] < t[0] < t[9]", [1, 2, 0]),  # none after the first that does not hold
         ("t[0] and t[1]", [0]),
         ("t[0] or t[1] or t[2]", [0, 1]),
         ("t[1] if t[0] else t[2]", [0, 2]),
         ("replace(t['a'], new=t['b'], old=t['c'])", ["b", "c", "a"]),
-    ],
-)
-def test_the_order_of_evaluation(text: str, seen: list[object]) -> None:
-    table = Recorder()
-    evaluated(text, t=table)
-    assert table.seen == seen
+    ):
+        table = Recorder()
+        evaluated(text, t=table)
+        assert table.seen == seen
 
 
 def test_limits() -> None:
@@ -86,10 +82,8 @@ def test_limits() -> None:
         compiler_of("-" * MAX_DEPTH + "1")
 
 
-@pytest.mark.each
-@pytest.mark.parametrize(
-    ("text", "message", "start", "end"),
-    [
+def test_refusals() -> None:
+    for text, message, start, end in (
         ("1 ^ 2", "this operator is not part of the expression language", 0, 5),
         ("x is None", "`is` is not part of the expression language; use `==`", 0, 9),
         ("x.f()", "expressions have no methods: `.f(…)` is not accepted", 0, 5),
@@ -104,12 +98,10 @@ def test_limits() -> None:
         ("f'{x!r}'", "conversions such as `!r` are not part of the expression language", 0, 8),
         ("1e999", "the number is beyond what a float holds", 0, 5),
         ("__name__", "the name `__name__` is not accepted", 0, 8),
-    ],
-)
-def test_refusals(text: str, message: str, start: int, end: int) -> None:
-    with pytest.raises(ExpressionError) as caught:
-        compiler_of(text)
-    assert (caught.value.message, caught.value.start, caught.value.end) == (message, start, end)
+    ):
+        with pytest.raises(ExpressionError) as caught:
+            compiler_of(text)
+        assert (caught.value.message, caught.value.start, caught.value.end) == (message, start, end)
 
 
 # --- where errors point -------------------------------------------------------------------------------
@@ -146,9 +138,8 @@ def no_pattern(pattern: str) -> int:
 LONG = range(600_000)
 
 
-@pytest.mark.parametrize(
-    ("text", "message", "marked"),
-    [
+def test_errors_of_evaluation_point_at_their_node() -> None:
+    for text, message, marked in (
         ("1 + hooks.f(x)", "f failed", "hooks.f(x)"),
         ("1 + count(text)", "missing )", "count(text)"),
         ("sub(text, text, 1)", "`sub` takes three texts, not the number 1", "sub(text, text, 1)"),
@@ -159,16 +150,14 @@ LONG = range(600_000)
         ("len(long + [], long + [])", "at most one argument, 2 given", "len(long + [], long + [])"),
         ("where(long + [], long + [], 1)", "the lists are too long", "where(long + [], long + [], 1)"),
         ("has(x['a']['b'])", "`has` looks into a source", "x['a']"),
-    ],
-)
-def test_errors_of_evaluation_point_at_their_node(text: str, message: str, marked: str) -> None:
-    compiled = compiler_of(text)[1]
-    names = {"hooks": Failing(), "x": 1, "text": "a", "long": LONG}
-    with pytest.raises(ExpressionError) as caught:
-        compiled(Scope(names, count=no_pattern))
-    assert message in caught.value.message
-    # From Python 3.12 on, the part of a text in braces has a place of its own.
-    assert text[caught.value.start : caught.value.end] in (marked, ":{hooks}")
+    ):
+        compiled = compiler_of(text)[1]
+        names = {"hooks": Failing(), "x": 1, "text": "a", "long": LONG}
+        with pytest.raises(ExpressionError) as caught:
+            compiled(Scope(names, count=no_pattern))
+        assert message in caught.value.message
+        # From Python 3.12 on, the part of a text in braces has a place of its own.
+        assert text[caught.value.start : caught.value.end] in (marked, ":{hooks}")
 
 
 def test_count_asks_for_the_keys_of_a_pattern() -> None:

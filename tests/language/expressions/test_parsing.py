@@ -104,10 +104,8 @@ def refusal(text: str) -> ExpressionError:
 # --- text, numbers, lists -------------------------------------------------------------------------------
 
 
-@pytest.mark.each
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
+def test_values() -> None:
+    for text, expected in (
         ("1 + 2 * 3", 7),
         ("  1 + 2  ", 3),
         ("(1 +\n 2)", 3),
@@ -161,12 +159,10 @@ def refusal(text: str) -> ExpressionError:
         ("x.shape[0] + x.ndim + x.size", 30),
         ("b.dtype", "bfloat16"),
         ("sqrt(16) + abs(-2)", 6.0),
-    ],
-)
-def test_values(text: str, expected: Any) -> None:
-    found = value(text)
-    assert found == expected
-    assert type(found) is type(expected)
+    ):
+        found = value(text)
+        assert found == expected
+        assert type(found) is type(expected)
 
 
 # --- arrays ---------------------------------------------------------------------------------------------
@@ -264,10 +260,8 @@ def test_check() -> None:
 # --- errors while evaluating ----------------------------------------------------------------------------
 
 
-@pytest.mark.each
-@pytest.mark.parametrize(
-    ("text", "start", "end", "message"),
-    [
+def test_errors_point_at_what_they_mean() -> None:
+    for text, start, end, message in (
         ("x + m", 0, 5, "`+` does not take an array and the text 'q'"),
         ("[0] * 3", 0, 7, "`*` does not take a list of 1 value and the number 3"),
         ("'%099d' % 1", 0, 11, "`%` does not take"),
@@ -303,25 +297,20 @@ def test_check() -> None:
         ("f'{m:d}'", 0, 8, "does not fit"),
         ("count(1)", 0, 8, "takes a regular expression as text"),
         ("'é' + (1 + m)", 7, 12, "`+` does not take"),
-    ],
-)
-def test_errors_point_at_what_they_mean(text: str, start: int, end: int, message: str) -> None:
-    error = refusal(text)
-    assert message in error.message
-    assert (error.start, error.end) == (start, end)
-    assert error.exit_code == 2
+    ):
+        error = refusal(text)
+        assert message in error.message
+        assert (error.start, error.end) == (start, end)
+        assert error.exit_code == 2
 
 
-@pytest.mark.parametrize(
-    ("text", "hint"),
-    [
+def test_hints_say_what_to_write() -> None:
+    for text, hint in (
         ("xs + 1", "stack(xs), concat(xs), mean(xs) and sum(xs) make one array of it."),
         ("x[[0, 1]]", "take(x, [0, 2], axis) takes several elements."),
         ("xs.T", "xs[0] is the first of them."),
-    ],
-)
-def test_hints_say_what_to_write(text: str, hint: str) -> None:
-    assert (refusal(text).hint or "").startswith(hint)
+    ):
+        assert (refusal(text).hint or "").startswith(hint)
 
 
 def test_an_error_can_be_told_of_a_text_around_it() -> None:

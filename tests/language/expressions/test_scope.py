@@ -24,9 +24,8 @@ MATCH = regex.compile("a").fullmatch("a")
 assert MATCH is not None
 
 
-@pytest.mark.parametrize(
-    ("value", "words"),
-    [
+def test_descriptions() -> None:
+    for value, words in (
         (Series((lazy(), lazy()), None), "a list of 2 arrays"),
         (Table("sizes", {}), "the table `sizes`"),
         (Entries("config['a']", {}), "the entries of `config['a']`"),
@@ -38,10 +37,8 @@ assert MATCH is not None
         (range(3), "a list of 3 values"),
         (..., "a slice"),
         (ArrayLeaves({}), "a source"),
-    ],
-)
-def test_descriptions(value: Any, words: str) -> None:
-    assert described(value) == words
+    ):
+        assert described(value) == words
 
 
 def test_values_are_bounded() -> None:

@@ -40,9 +40,8 @@ def components(text: str) -> list[tuple[str, int | None]]:
     return [(f"[{c.name}]" if c.index else c.name, c.origin) for c in found]
 
 
-@pytest.mark.parametrize(
-    ("text", "names"),
-    [
+def test_expand() -> None:
+    for text, names in (
         ("x/y z/w.v", ["x", "y z", "w.v"]),
         (r"\g<p>/\g<2>/end", ["a", "b", "12", "end"]),
         (r"x\4", ["x"]),  # a group that did not take part
@@ -63,10 +62,8 @@ def components(text: str) -> list[tuple[str, int | None]]:
         ("a/[0]/b", ["a", "[0]", "b"]),
         ("[${i}]", ["[7]"]),
         (r"[\2]", ["[12]"]),
-    ],
-)
-def test_expand(text: str, names: list[str]) -> None:
-    assert [name for name, _ in components(text)] == names
+    ):
+        assert [name for name, _ in components(text)] == names
 
 
 @pytest.mark.parametrize("text", ["[x]", "[]", "[-1]", "${'[0]'}", "[${'0]'}", "[0]x", "[٣]"])
@@ -76,9 +73,8 @@ def test_brackets_that_are_part_of_a_name(text: str) -> None:
     assert component.name == re.sub(r"\$\{'(.*)'\}", r"\1", text)
 
 
-@pytest.mark.parametrize(
-    ("text", "origins"),
-    [
+def test_components_know_where_they_were_taken_from() -> None:
+    for text, origins in (
         (r"\1/x", [("a", 0), ("b", 2), ("x", None)]),
         ("x/${n}", [("x", None), ("12", 10)]),
         (r"pre\1/x", [("prea", None), ("b", 2), ("x", None)]),
@@ -88,10 +84,8 @@ def test_brackets_that_are_part_of_a_name(text: str) -> None:
         (r"\g<0>", [("a", 0), ("b", 2), ("layer_12", 4), ("q", 13)]),
         ("${n}${none}", [("12", 10)]),  # nothing is added to it
         ("[${n}]", [("[12]", None)]),
-    ],
-)
-def test_components_know_where_they_were_taken_from(text: str, origins: list[tuple[str, int | None]]) -> None:
-    assert components(text) == origins
+    ):
+        assert components(text) == origins
 
 
 @examples(150)
@@ -103,9 +97,8 @@ def test_every_key_can_be_written(names: list[str]) -> None:
     assert parse_template(text).expand(None, Scope({})) == tuple(Component(n, False, None) for n in names)
 
 
-@pytest.mark.parametrize(
-    ("text", "start", "end", "message"),
-    [
+def test_refused_while_parsing() -> None:
+    for text, start, end, message in (
         ("", 0, 1, "empty component"),
         ("a/", 1, 2, "empty component"),
         ("a/$12", 2, 5, "`$12` is not a group; write `\\12`"),
@@ -120,13 +113,11 @@ def test_every_key_can_be_written(names: list[str]) -> None:
         ("a/${}", 4, 5, "the expression is empty"),
         ("a/[007]", 2, 3, "the list index [007] has leading zeros"),
         ("a" * 5000, 0, 1, "5000 characters"),
-    ],
-)
-def test_refused_while_parsing(text: str, start: int, end: int, message: str) -> None:
-    with pytest.raises(ExpressionError) as caught:
-        parse_template(text)
-    assert message in caught.value.message
-    assert (caught.value.start, caught.value.end) == (start, end)
+    ):
+        with pytest.raises(ExpressionError) as caught:
+            parse_template(text)
+        assert message in caught.value.message
+        assert (caught.value.start, caught.value.end) == (start, end)
 
 
 def test_refused_while_expanding() -> None:

@@ -27,9 +27,8 @@ def problems(text: str) -> list[tuple[int, int, str]]:
 # --- values -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("text", "value"),
-    [
+def test_values() -> None:
+    for text, value in (
         ("true", True),
         ("null", None),
         ("-0", 0),
@@ -45,13 +44,11 @@ def problems(text: str) -> list[tuple[int, int, str]]:
         ("\ufeffa: 1", {"a": 1}),
         ("%YAML 1.2\n---\na", "a"),
         ("'<<': 1", {"<<": 1}),
-    ],
-)
-def test_values(text: str, value: Any) -> None:
-    document = parse_document(text, "r.yaml")
-    assert document.problems == ()
-    assert document.value == value
-    assert type(document.value) is type(value)
+    ):
+        document = parse_document(text, "r.yaml")
+        assert document.problems == ()
+        assert document.value == value
+        assert type(document.value) is type(value)
 
 
 JSON = documents(
@@ -194,9 +191,8 @@ def column_of(document: YamlDocument, path: tuple[str | int, ...], part: str) ->
     return place.line, place.column, place.text[place.column - 1 : place.column - 1 + place.width]
 
 
-@pytest.mark.parametrize(
-    ("path", "part", "expected"),
-    [
+def test_places_inside_scalars() -> None:
+    for path, part, expected in (
         (("rules", 0, "match"), "s/", (3, 17, "s/")),  # after a doubled quote
         (("rules", 0, "match"), "(?P<n>", (3, 19, "(?P<n>")),
         (("rules", 0, "to"), "b", (4, 11, "\\u0062")),
@@ -208,12 +204,8 @@ def column_of(document: YamlDocument, path: tuple[str | int, ...], part: str) ->
         (("rules", 1, "when"), "over", (11, 7, "over")),
         (("rules", 1, "quoted key", "in"), "flow", (14, 24, "flow")),
         (("rules", 1, "d"), "two", (16, 7, "two")),
-    ],
-)
-def test_places_inside_scalars(
-    path: tuple[str | int, ...], part: str, expected: tuple[int, int, str]
-) -> None:
-    assert column_of(parse_document(TEXT, "r.yaml"), path, part) == expected
+    ):
+        assert column_of(parse_document(TEXT, "r.yaml"), path, part) == expected
 
 
 def test_values_and_their_marks() -> None:

@@ -24,18 +24,15 @@ def advised(text: str) -> tuple[str, int, int]:
     return problem.hint.split("in single quotes: ")[1], problem.place.line, problem.place.column
 
 
-@pytest.mark.parametrize(
-    ("form", "text"),
-    [
+def test_a_text_without_quotes_is_shown_with_them() -> None:
+    for form, text in (
         *((BLOCK, text) for text in (*TEXTS, "- x")),
         *((BRACES, text) for text in (*TEXTS, *INSIDE_BRACES) if text[0] != "!"),
-    ],
-)
-def test_a_text_without_quotes_is_shown_with_them(form: str, text: str) -> None:
-    quoted, line, column = advised(form.format(text))
-    assert (line, column) == (2, form.format(text).splitlines()[1].index("match: ") + 8)
-    document = parse_document(form.format(quoted), "recipe.yaml")
-    assert document.value == {"rules": [{"match": text, "to": "b"}]}
+    ):
+        quoted, line, column = advised(form.format(text))
+        assert (line, column) == (2, form.format(text).splitlines()[1].index("match: ") + 8)
+        document = parse_document(form.format(quoted), "recipe.yaml")
+        assert document.value == {"rules": [{"match": text, "to": "b"}]}
 
 
 def test_the_second_of_two_texts_follows_the_first() -> None:

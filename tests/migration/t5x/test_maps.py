@@ -240,18 +240,15 @@ def test_what_is_refused(given: Any, says: str) -> None:
     assert len(caught.value.problems) == 1
 
 
-@pytest.mark.parametrize(
-    ("pattern", "text"),
-    [
+def test_flags_of_compiled_patterns() -> None:
+    for pattern, text in (
         (re.compile("a.b", re.DOTALL), "(?s)a.b"),
         (re.compile("a b  # c (", re.VERBOSE), "(?x)a b  # c ("),
         (re.compile("(?i)a"), "(?i)a"),
         (re.compile(r"\w", re.ASCII | re.MULTILINE), r"(?ma)\w"),
         (re.compile("a"), "a"),
-    ],
-)
-def test_flags_of_compiled_patterns(pattern: re.Pattern[str], text: str) -> None:
-    assert from_t5x_assignment_map([(pattern, None)]).document["rules"][0]["fill"] == text
+    ):
+        assert from_t5x_assignment_map([(pattern, None)]).document["rules"][0]["fill"] == text
 
 
 def test_problems_name_the_entry_of_the_map() -> None:
