@@ -32,11 +32,6 @@ def test_the_ways_to_all_vectors_add_up_to_nothing() -> None:
     np.testing.assert_allclose(ways.sum(axis=0), 0, atol=1e-9)
 
 
-def test_of_two_vectors_it_is_the_middle() -> None:
-    found = mean_of(np.array([[2.0, 0], [0, 4]]))
-    np.testing.assert_allclose(found, [3 / 2**0.5, 3 / 2**0.5])
-
-
 def test_vectors_without_a_mean() -> None:
     for vectors, wanted in (
         ([[0.0, 0], [3, 4]], [1.5, 2]),  # what has no length has no direction, and counts in the lengths

@@ -58,7 +58,8 @@ DTYPES = [
 def test_sums_of_nothing() -> None:
     empty = np.zeros((0, 2), np.float32)
     assert evaluate(Sum(0), [empty]).tolist() == [0, 0]
-    assert np.isnan(evaluate(Mean(0), [empty])).all()
+    assert (evaluate(Sum(), [empty]), evaluate(Norm(keepdims=True), [empty]).tolist()) == (0, [[0]])
+    assert np.isnan([*evaluate(Mean(0), [empty]), evaluate(Mean(), [empty])]).all()
     assert evaluate(Norm(0, ord="inf"), [empty]).tolist() == [0, 0]
     with pytest.raises(FunctionError, match=r"`max` has no value for float32\[0,2\]"):
         evaluate(Extreme(0), [empty])

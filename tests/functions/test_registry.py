@@ -7,11 +7,9 @@ from dataclasses import dataclass
 from types import FunctionType, ModuleType
 from typing import Any, ClassVar
 
-import numpy as np
 import pytest
 
 from ckpt_surgery import functions
-from ckpt_surgery.core.arrays import ArraySpec, Region
 from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.functions import text
 from ckpt_surgery.functions.arrays import Array
@@ -93,8 +91,3 @@ def test_two_functions_of_one_name_are_an_error_that_names_both_modules(install:
     install(half=in_expressions(half))
     with pytest.raises(UsageError, match=f"two functions are called `half`: one in {__name__}"):
         registry()
-
-
-def test_a_function_defines_needs_or_uses() -> None:
-    with pytest.raises(NotImplementedError):
-        Function().needs(Region((0,), (1,)), [ArraySpec((4,), np.dtype(np.float32))])

@@ -83,13 +83,6 @@ def test_extremes_over_many_blocks_and_nan() -> None:
     assert np.isnan(evaluate(Extreme(op="min"), [array]))
 
 
-def test_a_value_of_nothing() -> None:
-    empty = np.zeros((0, 3), np.float32)
-    assert evaluate(Sum(), [empty]) == 0
-    assert evaluate(Norm(keepdims=True), [empty]).tolist() == [[0]]
-    assert np.isnan(evaluate(Mean(), [empty]))
-
-
 @given(seed=st.integers(0, 2**32), blocks=st.integers(1, 9))
 def test_the_order_in_which_blocks_are_noted_makes_no_difference(seed: int, blocks: int) -> None:
     array = np.random.default_rng(seed).normal(size=blocks * 8).astype(np.float32) * 1e8

@@ -384,22 +384,6 @@ def test_random_trees_are_listed_and_rebuilt(tree: Tree) -> None:
     assert jax.tree.leaves(rebuilt) == list(new.values())
 
 
-def storable(tree: Tree) -> bool:
-    """Whether Orbax can save a tree: its arrays have names of their own, joined with dots, in its store."""
-    leaves = live_tree(tree).leaves.values()
-    names = [".".join(leaf.key.names).rstrip("/") for leaf in leaves if leaf.empty is None]
-    return len(set(names)) == len(names) > 0
-
-
-@examples(60)
-@given(tree=TREES.map(lambda tree: {"tree": tree, "one": 1}).filter(distinct).filter(storable))
-def test_random_trees_are_listed_as_orbax_saves_them(
-    tree: Tree, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    path = tmp_path_factory.mktemp("random") / "tree"
-    assert listed(tree) == saved(path, tree, "PyTreeSave")
-
-
 def key(text: str, *indices: int) -> Key:
     names = tuple(text.split("/"))
     return Key(names, tuple(i in indices for i in range(len(names))))

@@ -35,9 +35,8 @@ from ckpt_surgery.migration.originals import original_of_leaves
 from ckpt_surgery.migration.recipes import MigratedRecipe
 from ckpt_surgery.migration.standins import Branch, RequestedKey
 from tests.migration.test_transforming import OLD, transforms_of, trees
-from tests.oracle.states import train_state
 from tests.oracle.test_guide import GUIDE, Example
-from tests.oracle.test_transform_utils import CASES, INSERT, REFUSED, Case
+from tests.oracle.test_transform_utils import CASES, REFUSED, Case
 from tests.oracle.trees import Tree, assert_identical, restore, save, through_orbax
 from tests.support.effort import examples
 from tests.support.trees import nested
@@ -101,13 +100,6 @@ def test_the_examples_of_the_guide(tmp_path: Path, example: Example) -> None:
     assert_as_orbax_on_disk(tmp_path, example.original, example.transforms, target_of(example), recipe)
 
 
-def test_layers_are_inserted_into_a_train_state(tmp_path: Path) -> None:
-    recipe = from_orbax_transforms(INSERT)
-    assert not recipe.hooks
-    old, fresh = train_state(8, 8, start=1), train_state(8, 8, 8, 4, start=100)
-    assert_as_orbax_on_disk(tmp_path, old, INSERT, fresh, recipe)
-
-
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.reason)
 def test_the_cases_of_orbax(case: Case) -> None:
     for known in (case.original, None):
@@ -164,11 +156,6 @@ def test_the_document_where_the_new_tree_is_preferred() -> None:
             {"fill": "a.*", "fallback": True, "when": "kind(target[key]) != 'empty'", "optional": True},
         ],
     }
-
-
-def test_plain_keys_stay_in_order() -> None:
-    transforms = {"a": Transform(use_fallback=True), r"b\.c": Transform(), "d/e": Transform(original_key="f")}
-    assert [rule["fill"] for rule in rules(from_orbax_transforms(transforms))] == ["a", r"b\.c", "d/e"]
 
 
 @pytest.mark.parametrize("transforms", [{}, None, {"a": {}}], ids=str)
@@ -675,21 +662,6 @@ def test_a_flaw_that_the_function_hides() -> None:
             return t["a"] * 2
 
     assert traced(sneaky) == Trace(None, "it asks for values, by `__bool__`")
-
-
-def test_expressions() -> None:
-    for function, expression in (
-        (lambda key, t: t["a"]["b"] + t.c.d, "source['a/b'] + source['c/d']"),
-        (lambda key, t: sum([t["a"], t["b"]]) / 2, "(source['a'] + source['b']) / 2"),
-        (lambda key, t: t["a"][key] * t[key], "source[f'a/{key}'] * source[key]"),
-        (lambda key, t: t["a"][-1, ..., None, 2:], "source['a'][-1, ..., None, 2:]"),
-        (
-            lambda key, t: jnp.where(t["a"] > t["b"], 0, t["a"]),
-            "where(source['a'] > source['b'], 0, source['a'])",
-        ),
-        (lambda key, t: jnp.add(1, t["a"]), "1 + source['a']"),
-    ):
-        assert traced(function) == Trace(expression)
 
 
 # --- hooks ----------------------------------------------------------------------------------------------

@@ -3,8 +3,6 @@
 from pathlib import Path
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import orbax.checkpoint as ocp
 import pytest
@@ -36,16 +34,3 @@ def test_the_tree_with_other_values(tmp_path: Path, known: str) -> None:
     assert original.given("a/1/b", np.asarray(5)) == 5
     assert type(original.given("a/1/b", np.asarray(5))) is int
     assert isinstance(original.given("a/0", np.ones(2)), np.ndarray)
-
-
-def test_arrays_on_devices() -> None:
-    original = original_of_tree(
-        {"a": jnp.ones(2), "b": np.ones(2), "c": jax.ShapeDtypeStruct((2,), jnp.float32), "n": np.float32(1)}
-    )
-    assert {text: original.on_devices(text) for text in original.leaves} == {
-        "a": True,
-        "b": False,
-        "c": True,
-        "n": False,
-    }
-    assert not original.number_at("n")

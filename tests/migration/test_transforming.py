@@ -3,7 +3,6 @@
 import dataclasses
 import functools
 import itertools
-import logging
 import re
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -129,16 +128,6 @@ def test_under_jit() -> None:
     a = jnp.arange(4.0)
     run = lambda lib: jax.jit(lambda a: lib.apply_transformations({"a": a}, transforms, {"b": 0, "c": 0}))(a)  # noqa: E731
     assert_identical(run(ckpt_surgery), run(ocp))
-
-
-def test_no_warning(caplog: pytest.LogCaptureFixture, recwarn: pytest.WarningsRecorder) -> None:
-    with caplog.at_level(logging.DEBUG):
-        assert apply_transformations({"a": 1}, {"b": Transform(original_key="a")}, {"b": ..., "c": 2}) == {
-            "b": 1,
-            "c": 2,
-        }
-    assert not caplog.records
-    assert not recwarn.list
 
 
 # --- which transform wins -------------------------------------------------------------------------------

@@ -206,15 +206,6 @@ def test_nothing_left_is_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "result").exists()
 
 
-# --- training states ------------------------------------------------------------------------------
-
-
-INSERT = {
-    "(.*)Dense_0(.*)": Transform(use_fallback=True),
-    "(.*)Dense_1(.*)": Transform(original_key=r"\1Dense_0\2"),
-    "(.*)Dense_2(.*)": Transform(original_key=r"\1Dense_1\2"),
-}
-
 # --- several trees --------------------------------------------------------------------------------
 
 ONE: dict[str, Any] = {"a": 1, "b": {"c": 2, "d": 3}}
@@ -250,12 +241,6 @@ def test_merged_trees(tmp_path: Path) -> None:
 
 def test_intersected_trees(tmp_path: Path) -> None:
     assert_identical(operate(tmp_path, INTERSECT, ONE, TWO), intersect_trees(ONE, TWO))
-
-
-def test_intersected_trees_with_nothing_in_common(tmp_path: Path) -> None:
-    assert intersect_trees(ONE, FOUR) == {}
-    with pytest.raises(SurgeryError):
-        operate(tmp_path, INTERSECT.replace("two", "four"), ONE, FOUR)
 
 
 # --- where the two differ on purpose --------------------------------------------------------------

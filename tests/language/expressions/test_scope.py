@@ -68,21 +68,8 @@ def test_long_lists_are_refused_before_the_next_one_is_made() -> None:
     assert listed(iter([half, half, "x"])) == [half, half, "x"]
 
 
-def test_a_missing_entry_says_what_there_is() -> None:
-    for table, key, message, hint in (
-        (
-            Table("t", {"query": 1}),
-            "qury",
-            "table `t` has no entry 'qury'; did you mean `query`?",
-            "It has 'query'. Add this one, or an entry `_` that stands for all others.",
-        ),
-        (  # the value of a param, which the table need not have
-            Table("order", {"half": 1, "interleaved": 2}, {"layers": 2, "rope": "foo"}),
-            "foo",
-            "table `order` has no entry 'foo'",
-            "The param `rope` takes one of these: 'half', 'interleaved'.",
-        ),
-    ):
-        with pytest.raises(FunctionError) as caught:
-            table.entry(key)
-        assert (caught.value.problems[0].message, caught.value.problems[0].hint) == (message, hint)
+def test_a_missing_entry_says_what_a_param_takes() -> None:
+    table = Table("order", {"half": 1, "interleaved": 2}, {"layers": 2, "rope": "foo"})
+    with pytest.raises(FunctionError, match="table `order` has no entry 'foo'") as caught:
+        table.entry("foo")
+    assert caught.value.problems[0].hint == "The param `rope` takes one of these: 'half', 'interleaved'."

@@ -186,12 +186,6 @@ def test_which_names_are_simply_told() -> None:
         assert parse_template(text).names_of(MATCH) == names
 
 
-def test_templates_are_equal_by_their_text() -> None:
-    assert parse_template("a/${n}") == parse_template("a/${n}")
-    assert len({parse_template("a/${n}"), parse_template("a/${n}")}) == 1
-    assert parse_template("a/${n}/${i + int(m)}").names == {"n", "i", "m"}
-
-
 # --- parsing ---------------------------------------------------------------------------------------------
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ckpt_surgery.core.errors import RecipeError, SurgeryError
-from ckpt_surgery.language.yaml.document import Mark, YamlDocument, paired, path_text, value_offsets
+from ckpt_surgery.language.yaml.document import YamlDocument, paired, path_text, value_offsets
 from ckpt_surgery.language.yaml.parsing import MAX_BYTES, MAX_PROBLEMS, parse_document
 from tests.support.effort import examples
 from tests.support.strategies import documents, unicode
@@ -206,14 +206,6 @@ def test_places_inside_scalars() -> None:
         (("rules", 1, "d"), "two", (16, 7, "two")),
     ):
         assert column_of(parse_document(TEXT, "r.yaml"), path, part) == expected
-
-
-def test_values_and_their_marks() -> None:
-    text = "a: [1, 'b']\n3: {c: null}\n"
-    document = parse_document(text, "r.yaml")
-    assert document.value == {"a": [1, "b"], 3: {"c": None}}
-    assert document.marks["a", 1] == Mark(7, 10, "'", "b")
-    assert text[slice(document.key_marks[3, "c"].start, document.key_marks[3, "c"].stop)] == "c"
 
 
 STYLES = st.sampled_from([None, "'", '"', "|", ">"])

@@ -79,9 +79,3 @@ def test_what_is_asked_of_a_function_is_that_of_the_user_s() -> None:
 def test_what_is_no_flat_dict(made: Any, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         OnFlatDicts(lambda flat: made)(TREE)
-
-
-def test_all_leaves_inside_others_are_named() -> None:
-    with pytest.raises(UsageError) as raised:
-        OnFlatDicts(lambda flat: {"a": 1, "a/b": 2, "a/b/c": 3, "b/d": 4})(TREE)
-    assert len(raised.value.problems) == 2

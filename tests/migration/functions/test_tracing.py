@@ -52,22 +52,15 @@ def test_subtrees_that_are_moved_as_a_whole_take_one_rule() -> None:
     ]
 
 
-def test_a_leaf_that_is_left_out_keeps_its_subtree_from_one_rule() -> None:
+def test_what_is_left_out_or_in_two_places_splits_its_subtree() -> None:
     def without(tree: Any) -> Any:
         del tree["p"]["b"]
         return tree
 
-    assert rules_of(without, arrays("p/a", "p/b", "p/c/d", "p/c/e")) == [
-        {"match": "p/a"},
-        {"match": "p/c/.*"},
-    ]
-
-
-def test_of_two_places_the_one_with_the_same_end_moves_with_its_subtree() -> None:
-    def tied(tree: Any) -> Any:
-        return {"a_copy": tree["p"]["k"], "new": tree["p"]}
-
-    assert rules_of(tied, arrays("p/b", "p/k")) == [
+    left = [{"match": "p/a"}, {"match": "p/c/.*"}]
+    assert rules_of(without, arrays("p/a", "p/b", "p/c/d", "p/c/e")) == left
+    # Of two places the one with the same end moves with the subtree.
+    assert rules_of(lambda t: {"a_copy": t["p"]["k"], "new": t["p"]}, arrays("p/b", "p/k")) == [
         {"match": "p/(.*)", "to": r"new/\1"},
         {"add": "a_copy", "value": "source['p/k']"},
     ]
