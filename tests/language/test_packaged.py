@@ -81,17 +81,6 @@ def test_its_problems_and_a_saved_plan_have_its_name(tmp_path: Path) -> None:
     assert str(load_file(tmp_path / "new.safetensors")["w"].dtype) == "bfloat16"
 
 
-def test_the_last_path_is_the_destination_and_each_one_before_it_a_source(tmp_path: Path) -> None:
-    paths = [str(tmp_path / f"{name}.npz") for name in "abcd"]
-    for number, path in enumerate(paths[:3]):
-        np.savez(path, w=np.full((2, 3), number, np.float32))
-    plan = json.loads(run("plan", "@average", *paths, "--json", "-").stdout)
-    assert list(plan["sources"]) == ["first", "second", "source_3"]
-    assert plan["leaves"][0]["sources"] == ["first:w", "second:w", "source_3:w"]
-    assert run("apply", "@average", *paths).exit_code == 0
-    np.testing.assert_array_equal(np.load(paths[3])["w"], np.ones((2, 3), np.float32))
-
-
 @pytest.mark.parametrize(
     ("recipe", "more"),
     [("@stack-layers", ""), ("@hf-llama3-to-jax", "; 10 more rules claim nothing either")],

@@ -152,13 +152,6 @@ def test_functions_that_return_no_key_and_value(made: Any) -> None:
         translator.apply({"w": 1})
 
 
-def test_what_a_function_raises_is_passed_on() -> None:
-    translator = CheckpointTranslator()
-    translator.add(r"(\w)")(lambda options, key, value, name: {}[name])
-    with pytest.raises(KeyError, match="w"):
-        translator.apply({"w": 1})
-
-
 @pytest.mark.parametrize("pattern", ["(", 3, None])
 def test_patterns_that_are_none(pattern: Any) -> None:
     with pytest.raises(UsageError, match="rule 0 of the translator"):
