@@ -10,7 +10,7 @@ import pytest
 
 from ckpt_surgery.core.arrays import ArraySpec
 from ckpt_surgery.core.errors import FunctionError
-from ckpt_surgery.functions.arrays import Apply, Array, Node, Series, apply, reads
+from ckpt_surgery.functions.arrays import Apply, Array, Node, apply, reads
 from ckpt_surgery.functions.contractions import product
 from ckpt_surgery.functions.dtypes import Rounded
 from ckpt_surgery.functions.indexing import Index
@@ -47,16 +47,6 @@ def test_reads_come_depth_first_and_once() -> None:
     assert list(reads(node.inputs[0], seen)) == [b, a]
     assert list(reads(node, seen)) == [c]
 
-
-def test_a_series_is_complete_without_gaps() -> None:
-    items = tuple(Array(read(name), NARROW) for name in "abc")
-    assert Series(items, None).complete
-    assert Series(items, (0, 1, 2)).complete
-    assert not Series(items, (0, 1, 3)).complete
-    assert not Series(items, (1, 2, 3)).complete
-
-
-# --- operators of Python ----------------------------------------------------------------------------------
 
 COMPARISONS: dict[str, tuple[Callable[[Any, Any], Any], str]] = {
     "==": (operator.eq, "=="),

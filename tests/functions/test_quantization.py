@@ -100,9 +100,6 @@ def test_scales_that_do_not_fit() -> None:
         assert message in str(caught.value)
 
 
-# --- several numbers in a byte ---------------------------------------------------------------------------
-
-
 FP4 = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, -0.0, -0.5, -1.0, -1.5, -2.0, -3.0, -4.0, -6.0]
 """The values of float4_e2m1fn by their bits, as the MX specification lists them."""
 

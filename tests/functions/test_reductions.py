@@ -82,9 +82,6 @@ def test_orders_of_a_norm() -> None:
         Norm(ord=3)
 
 
-# --- of a list -------------------------------------------------------------------------------------------
-
-
 def test_narrow_floats_are_summed_in_float32_and_rounded_once() -> None:
     arrays = [np.array([1.0], BF16), *[np.array([2**-9], BF16)] * 4]
     total = evaluate(ListReduction("sum"), arrays)

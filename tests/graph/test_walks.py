@@ -7,17 +7,14 @@ from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.functions.arrays import Apply, Node
 from ckpt_surgery.functions.indexing import Index
 from ckpt_surgery.functions.joining import Stack
-from ckpt_surgery.functions.layout import Transpose
 from ckpt_surgery.functions.operators import Binary
 from ckpt_surgery.functions.reductions import Norm, Sum
 from ckpt_surgery.graph.costs import working_set
 from ckpt_surgery.graph.evaluating import evaluate
 from ckpt_surgery.graph.walks import (
     MOST_REGIONS,
-    Spare,
     last_uses,
     parts_of,
-    relinked,
     streams_of,
     with_shared_parts,
 )
@@ -27,12 +24,6 @@ from tests.support.lazy_arrays import lazy
 
 def read(name: str) -> Node:
     return lazy((2, 3), key=name).node
-
-
-def test_nothing_is_relinked_that_has_no_stored_bytes() -> None:
-    assert relinked(read("a"), Spare()) is None
-    assert relinked(Apply(Transpose(), (read("a"),)), Spare()) is None
-    assert relinked(Apply(Binary("+", None, 1), (read("a"),)), Spare()) is None
 
 
 def test_streams_come_after_those_that_they_need() -> None:

@@ -1,6 +1,5 @@
 """Recipes that are given as data become texts, which are parsed like those of files."""
 
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -24,16 +23,6 @@ VALUES = st.recursive(
 def test_a_text_has_more_than_one_line() -> None:
     assert is_text("version: 1\n")
     assert not is_text("recipes/a.yaml")
-
-
-def test_a_mapping_is_indented_json() -> None:
-    recipe = MappingProxyType(
-        {"version": 1, "rules": ({"match": "a", "to": "b"},), "tables": {"t": {1: "x"}}}
-    )
-    assert text_of(recipe) == (
-        '{\n  "version": 1,\n  "rules": [\n    {\n      "match": "a",\n      "to": "b"\n    }\n  ],\n'
-        '  "tables": {\n    "t": {\n      1: "x"\n    }\n  }\n}\n'
-    )
 
 
 @given(st.dictionaries(NAMES | st.integers(0, 99), VALUES, min_size=1, max_size=4))

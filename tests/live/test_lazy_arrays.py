@@ -173,9 +173,6 @@ def test_view_reinterprets_bytes_of_equal_width() -> None:
         stored.view(np.float32)
 
 
-# --- of a function ----------------------------------------------------------------------------------------
-
-
 def test_a_function_gives_the_elements() -> None:
     lazy = LazyArray.of((2, 3), "bfloat16", lambda: np.arange(6.0).reshape(2, 3))
     assert (lazy.shape, lazy.dtype, lazy.key, lazy.chunks) == ((2, 3), ml_dtypes.bfloat16, "", None)
@@ -255,9 +252,6 @@ def test_twenty_gathered_reads_run_side_by_side() -> None:
         return await asyncio.gather(*(lazy.get_async() for lazy in arrays))
 
     assert [int(found[0]) for found in asyncio.run(gathered())] == [*range(20)]
-
-
-# --- others -----------------------------------------------------------------------------------------------
 
 
 def test_dask_reads_blocks_of_it() -> None:

@@ -132,9 +132,6 @@ def test_the_arrays_of_a_state_over_both_are_given_away(outcomes: Outcomes) -> N
         assert one["bias"] == {"[0]": BIAS.tolist()}
 
 
-# --- what is exchanged ------------------------------------------------------------------------------------
-
-
 def test_one_process_asks_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(processes, "_gather")
     assert agree(lambda: 3) == 3

@@ -33,17 +33,12 @@ def lazy(start: int, name: str = "") -> LazyArray:
     return LazyArray.of((2,), np.int64, lambda: np.arange(start, start + 2), key=name or str(start))
 
 
-def container() -> Any:
-    return reading(
-        {"a": lazy(1), "b": {"c": lazy(3), "d": lazy(5)}, "e": [lazy(7), "text", lazy(9)], "n": None}
-    )
-
-
-def plain() -> Any:
-    def at(start: int) -> np.ndarray:
-        return np.arange(start, start + 2)
-
+def of(at: Callable[[int], Any]) -> Any:
     return {"a": at(1), "b": {"c": at(3), "d": at(5)}, "e": [at(7), "text", at(9)], "n": None}
+
+
+def container() -> Any:
+    return reading(of(lazy))
 
 
 def same(one: Any, other: Any) -> None:
@@ -81,7 +76,7 @@ USES: dict[str, Callable[[Any], Any]] = {
 
 @pytest.mark.parametrize("use", USES)
 def test_containers_are_used_as_dicts_and_lists_are(use: str) -> None:
-    same(settled(USES[use](container())), USES[use](plain()))
+    same(settled(USES[use](container())), USES[use](of(lambda start: np.arange(start, start + 2))))
 
 
 def test_they_are_equal_to_what_they_hold() -> None:
@@ -114,9 +109,6 @@ def test_a_leaf_is_read_when_it_is_first_used_and_kept(reads: list[str]) -> None
 def test_what_holds_no_container_is_settled_as_it_is() -> None:
     for value in (np.ones(2), {"a": [1]}, None, ..., P("x")):
         assert settled(value) is value
-
-
-# --- values -----------------------------------------------------------------------------------------------
 
 
 def over(mesh: Mesh, *axes: Any) -> NamedSharding:

@@ -31,8 +31,6 @@ def test_shards_without_elements_are_one_region() -> None:
     assert placed((0, 4), "x") == {Region((0, 0), (0, 4)): list(range(8))}
 
 
-# --- memory -----------------------------------------------------------------------------------------------
-
 SHAPES = [(), (3,), (5, 7), (MAPPED // 8 + 3,), (3, MAPPED)]
 
 

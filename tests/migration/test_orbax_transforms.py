@@ -480,13 +480,6 @@ def test_problems_name_the_keys_as_they_were_given() -> None:
     ]
 
 
-def test_plans_name_the_transform() -> None:
-    recipe = from_orbax_transforms({"b": Transform(original_key="a")})
-    source = {"a": np.ones(2)}
-    [step] = ckpt_surgery.plan(recipe, source, target={"b": np.ones(2)}).steps
-    assert str(step.rule) == "transform `b`"
-
-
 def test_a_function_is_compared_with_the_dtypes_of_the_original() -> None:
     """An integer times a fraction is a fraction in NumPy, and an error in a recipe."""
     transforms = {"w": Transform(value_fn=lambda v: v * 0.5)}

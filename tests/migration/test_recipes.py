@@ -4,8 +4,6 @@ import numpy as np
 import pytest
 
 import ckpt_surgery
-from ckpt_surgery.core.errors import UsageError
-from ckpt_surgery.language.yaml.parsing import parse_document
 from ckpt_surgery.migration.recipes import MigratedRecipe
 
 DOCUMENT = {
@@ -23,23 +21,6 @@ def test_what_is_changed_outside_does_not_change_it() -> None:
     assert recipe.document == {"version": 1, "rules": [{"fill": "a"}]}
     with pytest.raises(TypeError):
         recipe.hooks["f"] = len  # type: ignore[index]
-
-
-def test_its_yaml_is_the_document() -> None:
-    text = MigratedRecipe(DOCUMENT).to_yaml()
-    assert text == (
-        "version: 1\n"
-        "target: {missing: fallback}\n"
-        "rules:\n"
-        r"""  - {fill: (.*)/w, from: \1/kernel, value: "source['a'] * 2", optional: true}""" + "\n"
-    )
-    assert parse_document(text, "recipe.yaml").value == DOCUMENT
-
-
-def test_functions_have_no_yaml() -> None:
-    recipe = MigratedRecipe(DOCUMENT, {"sort": np.sort, "infer_sort": len, "flip": np.flip})
-    with pytest.raises(UsageError, match="`sort`, `flip`\n"):
-        recipe.to_yaml()
 
 
 def test_equal_recipes() -> None:

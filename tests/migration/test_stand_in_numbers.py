@@ -346,8 +346,6 @@ def test_lax() -> None:
         traced(lambda a, b: lax.cumsum(a), a, b)
 
 
-# --- random programs ---
-
 STEPS: list[Function] = [
     lambda x, y: x + y,
     lambda x, y: x * 0.37,

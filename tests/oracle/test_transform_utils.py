@@ -170,8 +170,6 @@ CASES = [
 ]
 
 
-# --- refused by both ------------------------------------------------------------------------------
-
 REFUSED = [
     Case(
         "the rule's own key is not in the source",
@@ -206,8 +204,6 @@ def test_nothing_left_is_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "result").exists()
 
 
-# --- several trees --------------------------------------------------------------------------------
-
 ONE: dict[str, Any] = {"a": 1, "b": {"c": 2, "d": 3}}
 TWO: dict[str, Any] = {"a": 2, "b": {"c": 4, "e": 6}}
 FOUR: dict[str, Any] = {"f": 7, "g": 8}
@@ -241,9 +237,6 @@ def test_merged_trees(tmp_path: Path) -> None:
 
 def test_intersected_trees(tmp_path: Path) -> None:
     assert_identical(operate(tmp_path, INTERSECT, ONE, TWO), intersect_trees(ONE, TWO))
-
-
-# --- where the two differ on purpose --------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

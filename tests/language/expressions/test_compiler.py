@@ -104,9 +104,6 @@ def test_refusals() -> None:
         assert (caught.value.message, caught.value.start, caught.value.end) == (message, start, end)
 
 
-# --- where errors point -------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("error", "expected"),
     [

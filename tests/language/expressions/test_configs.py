@@ -47,8 +47,6 @@ def refusal(text: str, config: Config = CONFIG) -> ExpressionError:
     return caught.value
 
 
-# --- expressions ------------------------------------------------------------------------------------------
-
 VALUES: Sequence[tuple[str, Any]] = (
     ("config['num_hidden_layers'] + 1", 27),
     ("config['layer_types']", ["full", "sliding"]),
@@ -138,8 +136,6 @@ def test_a_damaged_file_is_an_error_of_whatever_asks() -> None:
     found = refusal("has(config['a'])", Config("config", ABSENT, load))
     assert found.message == "m/config.json is not valid JSON"
 
-
-# --- params -----------------------------------------------------------------------------------------------
 
 RECIPE = """version: 1
 params:

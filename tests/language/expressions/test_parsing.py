@@ -246,17 +246,6 @@ def test_hooks_are_called_where_they_are_allowed() -> None:
 # --- static checks --------------------------------------------------------------------------------------
 
 
-def test_check() -> None:
-    for text, flaws in (
-        ("y + xz", [("unknown name `y`", 0, 1), ("unknown name `xz`; did you mean `x`?", 4, 6)]),
-        ("pad(x)", [("`pad` needs `axis`: pad(x, axis, to, [value])", 0, 6)]),
-        ("f'{y}é{zz}'", [("unknown name `y`", 3, 4), ("unknown name `zz`", 7, 9)]),
-        ("has(source['a']) and count('b')", []),
-    ):
-        known = {"x", "xs", "source"}
-        assert [(e.message, e.start, e.end) for e in check(parse(text), known)] == flaws
-
-
 # --- errors while evaluating ----------------------------------------------------------------------------
 
 
@@ -311,11 +300,6 @@ def test_hints_say_what_to_write() -> None:
         ("xs.T", "xs[0] is the first of them."),
     ):
         assert (refusal(text).hint or "").startswith(hint)
-
-
-def test_an_error_can_be_told_of_a_text_around_it() -> None:
-    error = refusal("1 + y").shifted(10)
-    assert (error.start, error.end) == (14, 15)
 
 
 # --- escape attempts ------------------------------------------------------------------------------------

@@ -6,39 +6,17 @@ import pytest
 import regex
 
 from ckpt_surgery.core.errors import FunctionError
-from ckpt_surgery.functions.arrays import Series
-from ckpt_surgery.language.expressions.configs import Entries
 from ckpt_surgery.language.expressions.scope import (
     MAX_BITS,
     MAX_LIST,
     MAX_STRING,
-    Groups,
     Table,
     bounded,
-    described,
     listed,
 )
-from tests.support.lazy_arrays import ArrayLeaves, lazy
 
 MATCH = regex.compile("a").fullmatch("a")
 assert MATCH is not None
-
-
-def test_descriptions() -> None:
-    for value, words in (
-        (Series((lazy(), lazy()), None), "a list of 2 arrays"),
-        (Table("sizes", {}), "the table `sizes`"),
-        (Entries("config['a']", {}), "the entries of `config['a']`"),
-        (Groups(MATCH), "the groups of the match"),
-        (None, "None"),
-        (7, "the number 7"),
-        ("q", "the text 'q'"),
-        ("q" * 41, f"the text '{'q' * 37}...'"),
-        (range(3), "a list of 3 values"),
-        (..., "a slice"),
-        (ArrayLeaves({}), "a source"),
-    ):
-        assert described(value) == words
 
 
 def test_values_are_bounded() -> None:

@@ -186,9 +186,6 @@ def test_which_names_are_simply_told() -> None:
         assert parse_template(text).names_of(MATCH) == names
 
 
-# --- parsing ---------------------------------------------------------------------------------------------
-
-
 def test_only_the_first_braces_are_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     tried: list[str] = []
 

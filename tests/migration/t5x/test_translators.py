@@ -44,9 +44,6 @@ def fetched(flat: Mapping[str, Any]) -> dict[str, np.ndarray]:
     return {key: value.get() if isinstance(value, LazyArray) else value for key, value in flat.items()}
 
 
-# --- what T5X does ----------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("biases", ["shared", "per layer"])
 @pytest.mark.parametrize("slots", ["whole", "factored"])
 @pytest.mark.parametrize("version", ["1.0", "1.1"])
@@ -114,9 +111,6 @@ def test_rules_of_other_translators() -> None:
     for rule in (print, ("a",), ("a", 3), (3, print), ("a", print, 3)):
         with pytest.raises(UsageError, match=r"rules\[1\] of the translator is"):
             rules_of(SimpleNamespace(rules=[("a", print), rule]))
-
-
-# --- what is refused --------------------------------------------------------------------------------------
 
 
 def test_keys_without_a_rule_are_all_named_before_any_function_is_called() -> None:
