@@ -120,6 +120,7 @@ def test_a_directory_in_the_place_of_a_recipe_may_be_a_checkpoint(tmp_path: Path
     ("data", "message"),
     [
         (b"a: \xff", "not UTF-8 text: byte 3 is 0xff"),
+        (b"a: 1\nb: no\n", "r.yaml:2:4(.|\n)*`no` means different things"),
         ("a: 1".encode("utf-16"), "not UTF-8 text: byte 0 is 0xff"),
         (b"\x00" * 10, "U\\+0000 is not allowed"),
         (b"\x93NUMPY\x01\x00", "not UTF-8 text"),

@@ -335,6 +335,12 @@ def source(tmp_path: Path) -> Path:
     return tmp_path / "source"
 
 
+def test_a_result_that_is_not_as_planned(source: Path, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"`hooks\.f` gave float64\[3\], but the plan expects float64\[2,3\]"):
+        applying.apply(recipe("hooks.f(x)", f=lambda x: x[0]), source, dst=tmp_path / "result")
+    assert not (tmp_path / "result").exists()
+
+
 @pytest.mark.parametrize("name", ["", "a b", "_f", "f.g", "1f"])
 def test_names_that_no_expression_can_call(name: str) -> None:
     with pytest.raises(UsageError, match=re.escape(f"a hook cannot be called {name!r}")):
