@@ -116,6 +116,7 @@ def test_a_directory_in_the_place_of_a_recipe_may_be_a_checkpoint(tmp_path: Path
         read_text(tmp_path)
 
 
+@pytest.mark.each
 @pytest.mark.parametrize(
     ("data", "message"),
     [

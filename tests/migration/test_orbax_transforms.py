@@ -657,6 +657,15 @@ def test_a_flaw_that_the_function_hides() -> None:
     assert traced(sneaky) == Trace(None, "it asks for values, by `__bool__`")
 
 
+def test_expressions() -> None:
+    for function, expression in (
+        (lambda key, t: t["a"]["b"] + t.c.d, "source['a/b'] + source['c/d']"),
+        (lambda key, t: t["a"][key] * t[key], "source[f'a/{key}'] * source[key]"),
+        (lambda key, t: jnp.add(1, t["a"]), "1 + source['a']"),
+    ):
+        assert traced(function) == Trace(expression)
+
+
 # --- hooks ----------------------------------------------------------------------------------------------
 
 
