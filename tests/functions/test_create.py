@@ -22,12 +22,6 @@ from tests.support.slow import slow
 F32, F64, BF16, INT8, UINT64 = map(dtype_named, ("float32", "float64", "bfloat16", "int8", "uint64"))
 
 
-def test_zeros_of_a_dtype_without_zero() -> None:
-    """Bits that are all zero mean 2**-127 there."""
-    with pytest.raises(FunctionError, match="float8_e8m0fnu cannot represent 0"):
-        zeros(3, dtype_named("float8_e8m0fnu"))
-
-
 def test_arange() -> None:
     for value, expected in (
         (arange(5, dtype=F32), np.arange(5, dtype=F32)),
@@ -111,6 +105,7 @@ def test_the_key_of_a_leaf_stays_what_it_is() -> None:
 def test_what_is_refused_before_anything_is_made() -> None:
     for make, message in (
         (lambda: full((2,), 0.5, INT8), "0.5 is not an integer, but the array is int8"),
+        (lambda: zeros(3, dtype_named("float8_e8m0fnu")), "float8_e8m0fnu cannot represent 0"),
         (lambda: zeros((2, -1), F32), "`zeros`: the shape has the negative length -1"),
         (lambda: arange(3), "`arange` needs an integer or float `dtype`"),
         (lambda: arange(0, 3, 0, F32), "`arange` from 0 to 3 in steps of 0 has no end"),

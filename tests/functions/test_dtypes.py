@@ -141,9 +141,8 @@ def test_bitcasts_that_are_refused() -> None:
         ("float32[]", "int8", "the last axis of float32[]"),
         ("int4[4]", "int8", "not every byte is a value of int4"),
     ):
-        with pytest.raises(FunctionError) as caught:
+        with pytest.raises(FunctionError, match=re.escape(message)):
             Bitcast(dtype_named(target)).infer([spec_of(numbers(source))])
-        assert message in str(caught.value)
 
 
 def test_numbers_of_the_recipe_take_a_dtype() -> None:
@@ -168,9 +167,8 @@ def test_numbers_that_a_dtype_does_not_have() -> None:
         (10**400, "float64", "float64 cannot represent"),
         (INF, "float8_e4m3fn", "float8_e4m3fn cannot represent inf"),
     ):
-        with pytest.raises(FunctionError) as caught:
+        with pytest.raises(FunctionError, match=re.escape(message)):
             number_as(number, dtype_named(dtype))
-        assert message in str(caught.value)
 
 
 def test_types_of_several_arrays() -> None:
@@ -194,6 +192,5 @@ def test_types_that_do_not_go_together() -> None:
         (("float32", "complex64"), "Cast the float32 array to complex64 first."),
         (("int64", "uint64"), "no integer type holds both int64 and uint64"),
     ):
-        with pytest.raises(FunctionError) as caught:
+        with pytest.raises(FunctionError, match=re.escape(message)):
             promoted([dtype_named(name) for name in names], "*")
-        assert message in str(caught.value)

@@ -13,7 +13,6 @@ from ckpt_surgery.graph.costs import working_set
 from ckpt_surgery.graph.evaluating import evaluate
 from ckpt_surgery.graph.walks import (
     MOST_REGIONS,
-    last_uses,
     parts_of,
     streams_of,
     with_shared_parts,
@@ -98,7 +97,3 @@ def test_what_is_held_for_later_counts() -> None:
     node = Apply(Binary("*"), (x, Apply(Binary("+", None, 1), (x,))))
     region = Region.whole((1 << 20,))
     assert working_set(node, region) == 4 * (4 << 20)
-
-
-def test_results_are_let_go_after_their_last_use() -> None:
-    assert last_uses([[], [0], [0, 1], [2, 2]]) == [[], [], [0, 1], [2]]

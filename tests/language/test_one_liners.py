@@ -47,9 +47,7 @@ def test_a_rule_that_keeps_comes_last_and_drops_the_rest() -> None:
         "unmatched": "drop",
         "rules": [{"match": "b", "drop": True}, {"match": "a"}],
     }
-
-
-def test_a_rule_that_keeps_may_find_all_leaves_claimed_by_a_rename() -> None:
+    # A rename may claim all its leaves.
     assert document_of(["keep:a", "s|a|b|"])["rules"][1] == {"match": "a", "optional": True}
 
 

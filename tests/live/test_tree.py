@@ -193,13 +193,15 @@ def test_numpy_scalars_are_scalars_of_their_dtype(tmp_path: Path) -> None:
     assert {leaf.kind for leaf in others} == {LeafKind.ARRAY}
 
 
-@pytest.mark.parametrize(
-    ("value", "dtype"),
-    [(np.bool_(True), "bool"), (ml_dtypes.bfloat16(1.5), "bfloat16"), (1 + 2j, "complex128")],
-)
-def test_numbers_that_orbax_refuses_are_scalars(value: Any, dtype: str) -> None:
-    (leaf,) = listed([value])
-    assert (leaf.kind, leaf.spec) == (LeafKind.SCALAR, ArraySpec((), checkpoints.dtype(dtype)))
+def test_numbers_that_orbax_refuses_are_scalars_and_arrays_without_elements_are_arrays() -> None:
+    for value, kind, shape, dtype in (
+        (np.bool_(True), LeafKind.SCALAR, (), "bool"),
+        (ml_dtypes.bfloat16(1.5), LeafKind.SCALAR, (), "bfloat16"),
+        (1 + 2j, LeafKind.SCALAR, (), "complex128"),
+        (np.zeros((0, 4), np.int8), LeafKind.ARRAY, (0, 4), "int8"),
+    ):
+        (leaf,) = listed([value])
+        assert (leaf.kind, leaf.spec) == (kind, ArraySpec(shape, checkpoints.dtype(dtype)))
 
 
 def test_what_no_checkpoint_can_hold_is_a_leaf_all_the_same(tmp_path: Path) -> None:
@@ -260,12 +262,6 @@ def test_descriptions_have_no_value() -> None:
             theirs.leaves[name] if name.startswith("sharded") else replace(theirs.leaves[name], sharding=None)
         )
         assert leaf == expected
-
-
-def test_arrays_without_elements_are_arrays() -> None:
-    """Orbax refuses them."""
-    (leaf,) = listed([np.zeros((0, 4), np.int8)])
-    assert (leaf.kind, leaf.spec) == (LeafKind.ARRAY, ArraySpec((0, 4), np.dtype(np.int8)))
 
 
 def test_arrays_that_were_donated_are_described_and_have_no_value() -> None:

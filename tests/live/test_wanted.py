@@ -155,16 +155,6 @@ def test_none_of_them_has_a_value_to_fall_back_on(recipe: Any, saved: Path) -> N
     assert not found.keys() - {Code.TARGET_MISSING, Code.NO_TARGET, Code.NOT_AN_ARRAY}
 
 
-def test_they_follow_rules_like_any_other_leaf(saved: Path, tmp_path: Path) -> None:
-    recipe = {"version": 1, "rules": [{"match": "w", "to": "k", "value": "x.T"}]}
-    target = {"k": EMPTY, "step": int, "narrow": jax.Array}
-    found = ckpt_surgery.restore(recipe, saved, target=target)
-    np.testing.assert_array_equal(found["k"], np.asarray(STATE["w"]).T)
-    ckpt_surgery.apply(recipe, saved, dst=tmp_path / "out", target=target)
-    again = ckpt_surgery.restore(None, tmp_path / "out")
-    assert {key: np.shape(value) for key, value in again.items()} == {"k": (3, 2), "step": (), "narrow": (3,)}
-
-
 def test_shardings_are_those_that_are_given(saved: Path) -> None:
     mesh = Mesh(np.array(jax.devices()[:1]), ("x",))
     rules = (mesh, [("w", PartitionSpec("x")), (".*", PartitionSpec())])

@@ -427,17 +427,14 @@ class Doubler:
         return self(v) + 1
 
 
-@pytest.mark.parametrize(
-    ("function", "expression"),
-    [
+def test_callables_of_other_kinds() -> None:
+    for function, expression in (
         (Doubler(), "x * 2"),
         (Doubler().method, "x * 2 + 1"),
         (functools.partial(lambda k, v: jnp.sqrt(v * k), 3), "sqrt(x * 3)"),
         (jax.jit(lambda v: jnp.transpose(v) / 2), "x.T / 2"),
-    ],
-)
-def test_callables_of_other_kinds(function: Callable[[Any], Any], expression: str) -> None:
-    assert value_of(from_orbax_transforms({"w": Transform(value_fn=function)})) == expression
+    ):
+        assert value_of(from_orbax_transforms({"w": Transform(value_fn=function)})) == expression
 
 
 def test_functions_that_are_random_or_count_are_no_expressions() -> None:
