@@ -117,14 +117,8 @@ def test_what_jax_narrows_is_noted() -> None:
 # --- what is refused ---
 
 
-class Holder:
-    @staticmethod
-    def double(x: Any) -> Any:
-        return float(x) * 2
-
-
 def helper(x: Any) -> Any:
-    return Holder.double(x)
+    return float(x) * 2
 
 
 def _line(marker: str) -> int:
