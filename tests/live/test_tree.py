@@ -405,3 +405,19 @@ def test_shardings_that_orbax_does_not_record() -> None:
     unconstrained = NamedSharding(mesh, PartitionSpec(PartitionSpec.UNCONSTRAINED))
     for sharding in (None, abstract, unconstrained):  # None is that of a ShapeDtypeStruct
         assert recorded_sharding(sharding) is None
+
+
+def storable(tree: Tree) -> bool:
+    """Whether Orbax can save a tree: its arrays have names of their own, joined with dots, in its store."""
+    leaves = live_tree(tree).leaves.values()
+    names = [".".join(leaf.key.names).rstrip("/") for leaf in leaves if leaf.empty is None]
+    return len(set(names)) == len(names) > 0
+
+
+@examples(60)
+@given(tree=TREES.map(lambda tree: {"tree": tree, "one": 1}).filter(distinct).filter(storable))
+def test_random_trees_are_listed_as_orbax_saves_them(
+    tree: Tree, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    path = tmp_path_factory.mktemp("random") / "tree"
+    assert listed(tree) == saved(path, tree, "PyTreeSave")

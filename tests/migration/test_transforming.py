@@ -365,3 +365,21 @@ def test_two_leaves_of_the_new_tree_with_one_key() -> None:
     with pytest.raises(UsageError, match="two leaves of the new tree are called `a/b`"):
         apply_transformations({"c": 1}, {}, new)
     as_in_orbax({"a/b": 1, "a": {"b": 2}}, {}, {"a/b": 0})
+
+
+def test_the_docstring_of_orbax() -> None:
+    original = {"a": 1, "b": {"c": 5, "d": [0, 1, 2, 3]}, "f": 2, "b1": {"c": 2}, "b2": {"c": 3}}
+    transforms = {
+        "a1": ocp.Transform(original_key="a"),
+        "b": {"c": ocp.Transform(multi_value_fn=lambda key, kv: kv["b"]["c"] * 2)},
+        "c1": ocp.Transform(original_key="b/c"),
+        "c2": ocp.Transform(original_key="b/c"),
+        "x": ocp.Transform(multi_value_fn=lambda key, kv: kv["b"]["d"][0]),
+        "y": ocp.Transform(multi_value_fn=lambda key, kv: kv["b"]["d"][1:]),
+        "z": ocp.Transform(multi_value_fn=lambda key, kv: kv["a"] * 2 + sum(kv["b"]["d"])),
+        r"x(\d.*)": ocp.Transform(original_key=r"b\1"),
+    }
+    new = dict.fromkeys(("a1", "c1", "c2", "x", "y", "z", "f"), ...)
+    new |= {"b": {"c": ...}, "g": 5, "x1": {"c": 2}, "x2": {"c": 3}}
+    result = as_in_orbax(original, transforms, new)
+    assert all(leaf is not ... for leaf in jax.tree.leaves(result))
