@@ -114,11 +114,6 @@ class Template:
         """All pieces, without the slashes between them."""
         return tuple(itertools.chain.from_iterable(self.segments))
 
-    @cached_property
-    def names(self) -> frozenset[str]:
-        """All names that its expressions use."""
-        return frozenset(name for piece in self.pieces if piece.expression for name in piece.expression.names)
-
     def names_beyond(self, pattern: regex.Pattern[str]) -> frozenset[str]:
         """The names that its expressions use, without groups that are inserted as they are (`${n}`)."""
         computed = [p.expression for p in self.pieces if p.expression and p.group_in(pattern) is None]
