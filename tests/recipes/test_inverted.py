@@ -1,20 +1,22 @@
 """The inverse of a packaged recipe does what the packaged way back does, bit for bit."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from ckpt_surgery.inference.undoing.inverting import Inversion
 from tests.inference.going_back import random_arrays, reasons, there_and_back
 from tests.recipes import deepseek_layouts as deepseek
 from tests.recipes import gemma3_layout as gemma3
 from tests.recipes import llama4_layouts as llama4
 from tests.recipes import t5_layouts
 from tests.recipes.decoder_layouts import NARROW, Layout
-from tests.recipes.families import BF16, FAMILIES, Family, converted
+from tests.recipes.families import BF16, FAMILIES, converted
 from tests.recipes.flax_weights import weights
-from tests.recipes.leaves import hf_arrays, jax_arrays
+from tests.recipes.leaves import Arrays, hf_arrays, jax_arrays
 from tests.recipes.running import text_of
 from tests.recipes.t5_layouts import Size
 from tests.recipes.test_flax_classes import recorded
@@ -31,19 +33,23 @@ OTHERS = [
 ]
 
 
-def undone(f: Family, d: Any, layout: Any, hf: dict[str, np.ndarray]) -> tuple[dict[str, np.ndarray], Any]:
-    """What the inverse of the way to JAX makes, and the inversion."""
-    return there_and_back(text_of(f.recipes[0]), hf, overrides=f.params(layout, False, d))
+def comes_back(
+    recipe: str, arrays: Arrays, given: Sequence[str] = (), lost: Mapping[str, str] | None = None
+) -> Inversion:
+    """The inverse makes all of the arrays again, but for those that are lost, each for its reason."""
+    found, inversion = there_and_back(text_of(recipe), arrays, overrides=given)
+    assert reasons(inversion) == (lost or {})
+    assert_same(found, {key: array for key, array in arrays.items() if key not in (lost or {})})
+    return inversion
 
 
 @pytest.mark.parametrize(
     ("family", "d", "layout"), [*some([(name, NARROW[name], layout) for name, layout in EXACT]), *OTHERS]
 )
 def test_of_the_way_to_jax(family: str, d: Any, layout: Any) -> None:
-    hf = hf_arrays(d, BF16)
-    found, inversion = undone(FAMILIES[family], d, layout, hf)
-    assert reasons(inversion) == {}
-    assert_same(found, hf)  # which test_layouts.py has of the packaged way back, too
+    """Which test_layouts.py has of the packaged way back, too."""
+    f = FAMILIES[family]
+    comes_back(f.recipes[0], hf_arrays(d, BF16), f.params(layout, False, d))
 
 
 @pytest.mark.parametrize(("family", "layout"), some(EXACT))
@@ -76,7 +82,8 @@ def test_sums_of_gemma_do_not_come_back(family: str, layout: Any) -> None:
     f = FAMILIES[family]
     d = gemma3.SMALL if family == "gemma3" else replace(NARROW["gemma2"], layers=2)
     hf = hf_arrays(d, BF16)
-    found, inversion = undone(f, d, layout, hf)
+    given = f.params(layout, False, d)
+    found, inversion = there_and_back(text_of(f.recipes[0]), hf, overrides=given)
     lost = {key for key in hf if "norm" in key} if layout.norm_plus_one else set()
     assert {reasons(inversion)[key] for key in lost} <= {"`+ 1` rounds"}
     lost |= {"model.embed_tokens.weight"} if layout.layout == "maxtext" else set()
@@ -97,60 +104,28 @@ LAYERED = {
 
 @pytest.mark.parametrize("axis", [0, 1])
 def test_of_stacking_and_of_taking_apart(axis: int) -> None:
-    arrays = random_arrays(LAYERED)
-    given = [f"axis={axis}"]
-    back, inversion = there_and_back(text_of("stack-layers"), arrays, overrides=given)
-    assert reasons(inversion) == {}
-    assert_same(back, arrays)
-    stacked = converted("stack-layers", arrays, given)
-    again, inversion = there_and_back(text_of("unstack-layers"), stacked, overrides=given)
-    assert reasons(inversion) == {}
-    assert_same(again, stacked)
+    arrays, given = random_arrays(LAYERED), [f"axis={axis}"]
+    comes_back("stack-layers", arrays, given)
+    comes_back("unstack-layers", converted("stack-layers", arrays, given), given)
 
 
-SIZE = Size()
-VERSIONS = [("1.0", "shared"), ("1.1", "shared"), ("1.1", "per layer")]
-
-
-@pytest.mark.parametrize(("version", "biases"), VERSIONS)
-def test_of_t5_to_t5x(version: Any, biases: Any) -> None:
-    variables = t5_layouts.mesh_variables(t5_layouts.t5(SIZE, version, biases), "factored")
-    arrays = filled(variables) | {"global_step": np.array(7, np.int64)}
-    back, inversion = there_and_back(text_of("t5-to-t5x"), arrays)
-    assert reasons(inversion) == {"global_step": "keeps int32 of its int64"}
-    assert_same(back, {key: array for key, array in arrays.items() if key != "global_step"})
+@pytest.mark.parametrize(("version", "biases"), [("1.0", "shared"), ("1.1", "shared"), ("1.1", "per layer")])
+def test_of_t5(version: Any, biases: Any) -> None:
+    parameters = t5_layouts.t5(Size(), version, biases)
+    variables = filled(t5_layouts.mesh_variables(parameters, "factored"))
+    variables["global_step"] = np.array(7, np.int64)
+    inversion = comes_back("t5-to-t5x", variables, lost={"global_step": "keeps int32 of its int64"})
     assert any("/m" in key for key in inversion.findings.dropped), "slots that the recipe added"
-
-
-@pytest.mark.parametrize(("version", "biases"), VERSIONS)
-def test_of_t5x_to_transformers_and_back(version: Any, biases: Any) -> None:
-    state = filled(t5_layouts.inference_state(t5_layouts.t5(SIZE, version, biases)))
-    back, inversion = there_and_back(text_of("t5x-hf-t5"), state)
-    assert set(reasons(inversion).values()) == {"dropped by rules[0]"}
-    lost = set(reasons(inversion))
-    assert lost == {key for key in state if key.startswith("state/")}
-    assert_same(back, {key: array for key, array in state.items() if key not in lost})
-    weights = converted("t5x-hf-t5", state, [])
-    again, inversion = there_and_back(text_of("hf-t5-to-t5x"), weights)
-    assert reasons(inversion) == {}
-    assert_same(again, weights)
+    state = filled(t5_layouts.inference_state(parameters))
+    dropped = {key: "dropped by rules[0]" for key in state if key.startswith("state/")}
+    comes_back("t5x-hf-t5", state, lost=dropped)
+    comes_back("hf-t5-to-t5x", converted("t5x-hf-t5", state, []))
 
 
 @pytest.mark.parametrize(
-    ("case", "name", "model_type"),
-    [
-        ("gpt2", "GPT2LMHeadModel", "gpt2"),
-        ("vit", "ViTForImageClassification", "vit"),
-        ("opt", "OPTForCausalLM", "opt"),
-    ],
+    ("case", "name"), [("gpt2", "GPT2LMHeadModel"), ("vit", "ViTForImageClassification")]
 )
-def test_of_transformers_to_its_flax_classes(case: str, name: str, model_type: str) -> None:
-    arrays = weights(recorded(case, name)["weights"])
-    given = ["tied=false", f"model_type={model_type}"]
-    back, inversion = there_and_back(text_of("hf-to-flax"), arrays, overrides=given)
-    assert reasons(inversion) == {}
-    assert_same(back, arrays)
-    tree = converted("hf-to-flax", arrays, given)
-    again, inversion = there_and_back(text_of("flax-to-hf"), tree)
-    assert reasons(inversion) == {}
-    assert_same(again, tree)
+def test_of_transformers_to_its_flax_classes(case: str, name: str) -> None:
+    arrays, given = weights(recorded(case, name)["weights"]), ["tied=false", f"model_type={case}"]
+    comes_back("hf-to-flax", arrays, given)
+    comes_back("flax-to-hf", converted("hf-to-flax", arrays, given))
