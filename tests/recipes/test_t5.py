@@ -214,7 +214,7 @@ def test_the_config_says_how_many_layers_and_whether_logits_are_tied() -> None:
 
 # --- what is refused ------------------------------------------------------------------------------
 
-T5_10, T5_11 = (layouts.t5(Size(), version, "shared") for version in ("1.0", "1.1"))
+T5_10, T5_11 = layouts.t5(Size(), "1.0", "shared"), layouts.t5(Size(), "1.1", "shared")
 MESH, HF, T5X = (
     layouts.mesh_variables(T5_11, "none"),
     layouts.state_dict(T5_10),
