@@ -15,7 +15,6 @@ from tests.inference.cases.fused import gpt2, gpt2_in_heads, megatron
 from tests.inference.cases.running import assert_found, inferred, undecided
 from tests.recipes import t5_layouts
 from tests.recipes.decoder_layouts import Decoder, Layout
-from tests.recipes.gemma3_layout import Gemma3
 from tests.recipes.gpt_oss_layout import GptOss
 from tests.recipes.leaves import hf_arrays, jax_arrays
 from tests.recipes.test_t5 import state_of
@@ -97,7 +96,7 @@ def test_gemma_2_without_arithmetic_there_and_back(layout: Layout) -> None:
 
 def test_gemma_3() -> None:
     """Norms of query and key, too, and blocks of six layers, five of them local."""
-    model = Gemma3(12, 6, 3, 8, 24, 40, 50, "model")
+    model = Decoder("gemma3", 12, 6, 3, 8, 24, 40, 50, tied=True)
     theirs = hf_arrays(model, F32)
     assert "layers_${int(n) % 6}" in assert_found(theirs, jax_arrays(model, model.LAYOUT, theirs), 9).recipe
 

@@ -1,11 +1,10 @@
-"""Decoders like Llama: Gemma 2, Qwen 2 and 3, Mixtral and Qwen3-MoE, with their names on both sides."""
+"""Decoders like Llama: Gemma 2 and 3, Qwen 2 and 3, Mixtral and Qwen3-MoE, with their names on both sides."""
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from tests.recipes import leaves
@@ -15,14 +14,14 @@ from tests.recipes.leaves import (
     MATRICES,
     Function,
     Leaf,
-    Shapes,
     Sizes,
     bias_in_heads,
     computed,
     reordered,
 )
 
-KEYTABLES = Path(__file__).parents[1] / "data" / "keytables"
+MAXTEXT_ROWS = 262144
+"""Rows of Gemma 3's embedding in MaxText, which has none for the tokens of images."""
 
 
 @dataclass(frozen=True)
@@ -31,9 +30,9 @@ class Layout(leaves.Layout):
 
     fold_query_scale: bool = False
     norm_plus_one: bool = True
-    """Whether 1 is added to norms of Gemma 2, which are stored as the distance from it."""
+    """Whether 1 is added to norms of Gemma, which are stored as the distance from it."""
     scale_embedding: bool = False
-    """Whether embeddings are stored multiplied by the root of their width, as Gemma 2 applies them."""
+    """Whether embeddings are stored multiplied by the root of their width, as Gemma applies them."""
     moe_block: str = "MoeBlock_0"
 
 
@@ -42,7 +41,7 @@ class Decoder(Sizes):
     """A model by its sizes."""
 
     family: str
-    """`llama3`, `gemma2`, `qwen2`, `qwen3`, `mixtral` or `qwen3_moe`."""
+    """`llama3`, `gemma2`, `gemma3`, `qwen2`, `qwen3`, `mixtral` or `qwen3_moe`."""
     layers: int
     heads: int
     kv_heads: int
@@ -52,6 +51,8 @@ class Decoder(Sizes):
     vocab: int
     tied: bool = False
     experts: int = 0
+    root: str = "model"
+    """What the names begin with; another one than `model` is that of a model that sees images."""
 
     LAYOUT = Layout()
 
@@ -59,26 +60,45 @@ class Decoder(Sizes):
         return sizes(self) | ({"family": self.family} if back and self.experts else {})
 
     def no_params(self) -> tuple[str, ...]:
-        of_gemma = ("norm_plus_one", "scale_embedding") if self.family != "gemma2" else ()
-        of_queries = ("fold_query_scale",) if self.family in ("qwen2", "qwen3") else ()
+        of_gemma = () if self.gemma else ("norm_plus_one", "scale_embedding")
+        of_queries = ("fold_query_scale",) if self.family in ("gemma3", "qwen2", "qwen3") else ()
         return (*of_gemma, *of_queries, *(() if self.experts else ("moe_block",)))
 
+    @property
+    def gemma(self) -> bool:
+        return self.family in ("gemma2", "gemma3")
+
+    @property
+    def stem(self) -> str:
+        return f"{self.root}.layers."
+
+    @property
+    def embedding_root(self) -> np.float32:
+        """What Gemma multiplies embeddings by; the third as bfloat16 has it: 34 for 1152, 50.5 for 2560."""
+        root = self.embed**0.5
+        return np.float32(ml_dtypes.bfloat16(root) if self.family == "gemma3" else root)
+
     def outside(self, layout: Layout) -> Iterator[Leaf]:
-        embedding, norm, *logits = leaves.tables(
-            layout, self.vocab, self.embed, head="" if self.tied else "lm_head.weight"
-        )
-        if layout.scale_embedding:
-            root = np.float32(self.embed**0.5)
-            embedding = after(embedding, lambda w: computed(w, lambda wide: wide * root))
+        head = "" if self.tied else "lm_head.weight"
+        embedding, norm, *logits = leaves.tables(layout, self.vocab, self.embed, f"{self.root}.", head)
+        maxtext = layout.layout == "maxtext"
+        if layout.scale_embedding or maxtext:
+            embedding = after(embedding, lambda w: computed(w, lambda wide: wide * self.embedding_root))
+        if maxtext and not layout.vocab_size_padded:
+            made, rows = embedding.make, min(self.vocab, MAXTEXT_ROWS)
+            embedding = replace(embedding, shape=(rows, self.embed), make=lambda w: made(w)[:rows])
         return iter([embedding, after(norm, self.norm(layout)), *logits])
 
     def norm(self, layout: Layout) -> Function:
-        """Gemma 2 stores how far a norm's scale is from 1."""
-        plus = self.family == "gemma2" and layout.norm_plus_one
+        """Gemma stores how far a norm's scale is from 1."""
+        plus = self.gemma and layout.norm_plus_one
         return lambda w: computed(w, lambda wide: wide + np.float32(1)) if plus else w
 
     def place(self, layout: Layout, i: int) -> tuple[str, bool]:
-        """Two layers of Gemma 2 are a block."""
+        """Two layers of Gemma 2 are a block, and six of Gemma 3, of which what is left over is apart."""
+        if self.family == "gemma3" and layout.scan:
+            whole = i < self.layers - self.layers % 6
+            return f"{'layers' if whole else 'layers_remainder'}/layers_{i % 6}", whole
         return ("layers", True) if layout.scan else (f"layers_{self.step(i)}", False)
 
     def step(self, i: int) -> int:
@@ -97,15 +117,15 @@ class Decoder(Sizes):
             factor = np.float32((256 if self.family == "gemma2" else n) ** -0.5)
             query = after(query, lambda w: computed(w, lambda wide: wide * factor))
         yield from (query, *others)
-        gemma = self.family == "gemma2"
-        for theirs, ours in (GEMMA_NORMS if gemma else ATTENTION_NORMS).items():
+        for theirs, ours in (GEMMA_NORMS if self.gemma else ATTENTION_NORMS).items():
             yield Leaf(f"{ours}/scale", (e,), {f"{theirs}.weight": (e,)}, self.norm(layout))
         if self.family == "qwen2":
             yield from biases("self_attention", self.heads, self.kv_heads, n, places)
-        if self.family.startswith("qwen3"):
+        if self.family in ("gemma3", "qwen3", "qwen3_moe"):
+            make = lambda w: reordered(self.norm(layout)(w), places)  # noqa: E731
             for which in ("query", "key"):
                 theirs = {f"self_attn.{which[0]}_norm.weight": (n,)}
-                yield Leaf(f"self_attention/{which}_norm/scale", (n,), theirs, lambda w: reordered(w, places))
+                yield Leaf(f"self_attention/{which}_norm/scale", (n,), theirs, make)
         if not self.experts:
             yield from leaves.feed_forward("mlp/{}/kernel", "mlp", self.mlp, e)
             return
@@ -137,6 +157,7 @@ QWEN2 = Decoder("qwen2", 28, 28, 4, 128, 3584, 18944, 152064)
 QWEN = Decoder("qwen3", 28, 16, 8, 128, 1024, 3072, 151936, tied=True)
 MIXTRAL = Decoder("mixtral", 32, 32, 8, 128, 4096, 14336, 32000, experts=8)
 QWEN_MOE = Decoder("qwen3_moe", 48, 32, 4, 128, 2048, 768, 151936, experts=128)
+GEMMA3 = Decoder("gemma3", 26, 4, 1, 256, 1152, 6912, 262144, tied=True)
 
 NARROW = {
     d.family: replace(d, layers=n, heads=4, kv_heads=2, head_dim=6, embed=10, mlp=14, vocab=33, experts=e)
@@ -147,18 +168,13 @@ NARROW = {
         (QWEN, 3, 0),
         (MIXTRAL, 2, 3),
         (QWEN_MOE, 2, 11),
+        (GEMMA3, 14, 0),  # two blocks and two layers
     ]
 }
 """The same at a width that runs in a moment; no two lengths in one array are equal, and sqrt is inexact.
 
-Llama has more than ten layers, and Qwen3-MoE more than ten experts: `10` sorts before `2` as text.
+Two have more than ten layers, and Qwen3-MoE more than ten experts: `10` sorts before `2` as text.
 """
-
-
-def keytable(name: str) -> Shapes:
-    """The names and shapes that are in a published model's files."""
-    document = json.loads((KEYTABLES / f"{name}.json").read_text())
-    return {key: tuple(shape) for key, shape in document["disk"].items()}
 
 
 def hf_config(d: Decoder) -> dict[str, Any]:
@@ -170,6 +186,9 @@ def hf_config(d: Decoder) -> dict[str, Any]:
     }
     if d.family == "gemma2":
         config |= {"query_pre_attn_scalar": 256, "hidden_activation": "gelu_pytorch_tanh"}
+    elif d.family == "gemma3":
+        config |= {"model_type": "gemma3_text", "hidden_size": d.embed, "intermediate_size": d.mlp}
+        return config if d.root == "model" else {"model_type": "gemma3", "text_config": config}
     else:
         config["hidden_act"] = "silu"
     return config | (
@@ -192,6 +211,6 @@ def sizes(d: Decoder) -> dict[str, object]:
     }
     if d.experts:
         given["num_experts"] = d.experts
-    if d.family != "gemma2":
+    if not d.gemma:
         given["tied"] = d.tied
     return given

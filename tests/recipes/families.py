@@ -1,7 +1,7 @@
 """The decoders that packaged recipes convert, each with a model of a width that runs in a moment."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Any
 
@@ -16,7 +16,6 @@ from ckpt_surgery.planner.planning import make_plan
 from tests.recipes import (
     decoder_layouts,
     deepseek_layouts,
-    gemma3_layout,
     gpt_oss_layout,
     leaves,
     llama4_layouts,
@@ -69,18 +68,12 @@ def _decoder(name: str) -> Family:
     more = {"gemma2": "query_pre_attn_scalar=10", "mixtral": "num_experts=9 tied=true", "llama3": "tied=true"}
     more |= {"qwen2": "tied=true", "qwen3": "tied=false", "qwen3_moe": "num_experts=9 tied=true"}
     heads = "num_heads=2 num_kv_heads=1 head_dim=12"
-    return Family(decoder_layouts.recipe(d), decoder_layouts, d, d, f"{heads} {more[name]}")
+    small = replace(d, layers=7) if name == "gemma3" else d
+    return Family(decoder_layouts.recipe(d), decoder_layouts, d, small, f"{heads} {more.get(name, '')}")
 
 
 DECODERS = {name: _decoder(name) for name in decoder_layouts.NARROW}
 FAMILIES = DECODERS | {
-    "gemma3": Family(
-        "gemma3",
-        gemma3_layout,
-        gemma3_layout.NARROW,
-        gemma3_layout.SMALL,
-        "num_heads=2 num_kv_heads=1 head_dim=12",
-    ),
     "gpt_oss": Family(
         "gpt-oss",
         gpt_oss_layout,

@@ -22,7 +22,8 @@ import ml_dtypes
 import numpy as np
 from safetensors.numpy import save_file
 
-from tests.recipes import gemma3_layout, gpt_oss_layout
+from tests.recipes import gpt_oss_layout
+from tests.recipes.decoder_layouts import NARROW, Decoder, Layout
 from tests.recipes.leaves import Arrays, Shapes, hf_arrays, jax_shapes
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
@@ -80,7 +81,7 @@ class MaxText:
         return (shape[0], *shape[2:]) if stacked else shape
 
 
-def tunix_gemma3(d: gemma3_layout.Gemma3, hf: Arrays) -> Arrays:
+def tunix_gemma3(d: Decoder, hf: Arrays) -> Arrays:
     """The parameters of the model that tunix loads, by key."""
     nnx = importlib.import_module("flax.nnx")
     model = importlib.import_module("tunix.models.gemma3.model")
@@ -114,12 +115,12 @@ def write(family: str, peer: MaxText, hf: Arrays, **more: Arrays) -> None:
 
 
 def main() -> None:
-    gemma = gemma3_layout.NARROW
+    gemma = NARROW["gemma3"]
     config = {
         "text_config": {"num_hidden_layers": gemma.layers, "hidden_size": gemma.embed},
         "vision_config": {"num_hidden_layers": 0},
     }
-    shapes = jax_shapes(gemma, gemma3_layout.Layout(layout="maxtext"))
+    shapes = jax_shapes(gemma, Layout(layout="maxtext"))
     peer = MaxText("gemma3-4b", config, shapes, "model.language_model.", "model.")
     hf = hf_arrays(gemma, BF16)
     write("gemma3", peer, hf, tunix=tunix_gemma3(gemma, hf))

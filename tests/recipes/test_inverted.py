@@ -10,7 +10,6 @@ import pytest
 from ckpt_surgery.inference.undoing.inverting import Inversion
 from tests.inference.going_back import random_arrays, reasons, there_and_back
 from tests.recipes import deepseek_layouts as deepseek
-from tests.recipes import gemma3_layout as gemma3
 from tests.recipes import llama4_layouts as llama4
 from tests.recipes import t5_layouts
 from tests.recipes.decoder_layouts import NARROW, Layout
@@ -72,15 +71,15 @@ def test_of_the_way_from_jax(family: str, layout: Layout) -> None:
     ("family", "layout"),
     [
         ("gemma2", Layout()),
-        slow(("gemma3", gemma3.Layout())),
-        slow(("gemma3", gemma3.Layout("maxtext"))),
-        slow(("gemma3", gemma3.Layout(norm_plus_one=False, rope="interleaved"))),
+        slow(("gemma3", Layout())),
+        slow(("gemma3", Layout("maxtext"))),
+        slow(("gemma3", Layout(norm_plus_one=False, rope="interleaved"))),
     ],
     ids=str,
 )
 def test_sums_of_gemma_do_not_come_back(family: str, layout: Any) -> None:
     f = FAMILIES[family]
-    d = gemma3.SMALL if family == "gemma3" else replace(NARROW["gemma2"], layers=2)
+    d = f.small if family == "gemma3" else replace(NARROW["gemma2"], layers=2)
     hf = hf_arrays(d, BF16)
     given = f.params(layout, False, d)
     found, inversion = there_and_back(text_of(f.recipes[0]), hf, overrides=given)

@@ -14,9 +14,7 @@ import pytest
 from ckpt_surgery.core.errors import PlanError
 from ckpt_surgery.functions.arrays import reads
 from tests.recipes import deepseek_layouts as deepseek
-from tests.recipes import gemma3_layout as gemma3
 from tests.recipes import gpt_oss_layout as gpt_oss
-from tests.recipes import keytables
 from tests.recipes import llama4_layouts as llama4
 from tests.recipes.decoder_layouts import (
     GEMMA,
@@ -26,11 +24,11 @@ from tests.recipes.decoder_layouts import (
     QWEN,
     QWEN2,
     Layout,
-    keytable,
 )
 from tests.recipes.deepseek_layouts import NARROW_V2, V3
 from tests.recipes.families import BF16, DECODERS, F32, FAMILIES, FULL_WIDTH, Family, converted, shapes_of
 from tests.recipes.gpt_oss_layout import OSS_20B
+from tests.recipes.keytables import keytable
 from tests.recipes.leaves import Shapes, Sizes, computed, hf_arrays, hf_shapes, jax_arrays, jax_shapes, listed
 from tests.recipes.llama4_layouts import SCOUT
 from tests.recipes.running import planned
@@ -39,12 +37,17 @@ from tests.support.slow import slow
 
 # --- full width ---------------------------------------------------------------------------------------
 
+
+def published(name: str) -> Shapes:
+    return {key: shape for key, (_, shape) in keytable(name).tensors.items()}
+
+
 NO_CONFIG = "there is no config.json"
 DEFAULTS = [
     # family, model, its published names and shapes, what has to be set, what the plan relied on
-    ("llama3", LLAMA, keytable("llama3.1-8b"), [], "num_heads=32, num_kv_heads=8"),
-    ("gemma2", GEMMA, keytable("gemma2-2b"), [], "num_heads=8, num_kv_heads=4"),
-    ("qwen3", QWEN, keytable("qwen3-0.6b"), ["tied=true"], "num_heads=16, num_kv_heads=8"),
+    ("llama3", LLAMA, published("llama3.1-8b"), [], "num_heads=32, num_kv_heads=8"),
+    ("gemma2", GEMMA, published("gemma2-2b"), [], "num_heads=8, num_kv_heads=4"),
+    ("qwen3", QWEN, published("qwen3-0.6b"), ["tied=true"], "num_heads=16, num_kv_heads=8"),
     ("qwen2", QWEN2, hf_shapes(QWEN2), [], "num_heads=28, num_kv_heads=4"),
     ("mixtral", MIXTRAL, hf_shapes(MIXTRAL), [], "num_heads=32, num_kv_heads=8"),
     slow(("gpt_oss", OSS_20B, hf_shapes(OSS_20B), [], "model_type=gpt_oss, num_layers=24, tied=false")),
@@ -83,10 +86,9 @@ def test_the_defaults_are_those_of_a_published_model(
 
 def test_the_names_that_the_tests_make_are_the_published_ones() -> None:
     for d, table in ((LLAMA, "llama3.1-8b"), (GEMMA, "gemma2-2b"), (QWEN, "qwen3-0.6b")):
-        assert hf_shapes(d) == keytable(table)
-    published = keytables.keytable("deepseek-v3").tensors
-    further = ("_scale_inv", "model.layers.61.")
-    plain = {key: shape for key, (_, shape) in published.items() if not any(text in key for text in further)}
+        assert hf_shapes(d) == published(table)
+    parts = ("_scale_inv", "model.layers.61.")
+    plain = {k: shape for k, shape in published("deepseek-v3").items() if not any(p in k for p in parts)}
     assert hf_shapes(V3) == plain
     assert len(plain) == 45_395
 
@@ -117,10 +119,10 @@ EXACT = [
 ]
 """Layouts without arithmetic."""
 EXACT_TOO: list[tuple[str, Any]] = [
-    ("gemma3", gemma3.Layout(norm_plus_one=False)),
-    ("gemma3", gemma3.Layout(norm_plus_one=False, layer_axis=1, rope="interleaved", vocab_size_padded=40)),
-    slow(("gemma3", gemma3.Layout(norm_plus_one=False, scan=False, rope="interleaved"))),
-    slow(("gemma3", gemma3.Layout(norm_plus_one=False, scan=False, vocab_size_padded=33))),
+    ("gemma3", Layout(norm_plus_one=False)),
+    ("gemma3", Layout(norm_plus_one=False, layer_axis=1, rope="interleaved", vocab_size_padded=40)),
+    slow(("gemma3", Layout(norm_plus_one=False, scan=False, rope="interleaved"))),
+    slow(("gemma3", Layout(norm_plus_one=False, scan=False, vocab_size_padded=33))),
     ("gpt_oss", gpt_oss.Layout()),
     ("gpt_oss", gpt_oss.Layout(layer_axis=1, rope="interleaved", vocab_size_padded=40)),
     ("gpt_oss", gpt_oss.Layout("maxtext")),
@@ -139,6 +141,7 @@ EXACT_TOO: list[tuple[str, Any]] = [
             {"layout": "maxtext", "scan": False, "vocab_size_padded": 33},
         )
     ),
+    ("gemma3, whole blocks", Layout(norm_plus_one=False)),
     ("kimi_k2", FAMILIES["deepseek_v3"].layout(layout="maxtext")),
     *(("llama4", llama4.Layout(**given)) for given in ({}, {"layer_axis": 1, "rope": "half"})),
     *(slow(("scout", llama4.Layout(**given))) for given in ({}, {"layout": "maxtext"}, {"scan": False})),
@@ -152,14 +155,15 @@ ROUNDED: list[tuple[str, Any]] = [
     ("gemma2", Layout()),
     ("gemma2", Layout(scan=False, scale_embedding=True, fold_query_scale=True, vocab_size_padded=40)),
     ("mixtral", Layout(fold_query_scale=True)),
-    ("gemma3", gemma3.Layout(scan=False, rope="interleaved", scale_embedding=True, vocab_size_padded=40)),
-    ("gemma3", gemma3.Layout("maxtext")),
-    slow(("gemma3", gemma3.Layout())),
-    slow(("gemma3", gemma3.Layout("maxtext", scan=False, vocab_size_padded=40))),
+    ("gemma3", Layout(scan=False, rope="interleaved", scale_embedding=True, vocab_size_padded=40)),
+    ("gemma3", Layout("maxtext")),
+    slow(("gemma3", Layout())),
+    slow(("gemma3", Layout("maxtext", scan=False, vocab_size_padded=40))),
 ]
 """Layouts whose values are computed: from float32, rounded once."""
 VARIANTS: Mapping[str, tuple[str, Sizes]] = {
     "deepseek_v2": ("deepseek_v3", NARROW_V2),
+    "gemma3, whole blocks": ("gemma3", replace(NARROW["gemma3"], layers=12)),
     "kimi_k2": ("deepseek_v3", replace(FAMILIES["deepseek_v3"].small, family="kimi_k2", dense=1)),
     "scout": ("llama4", llama4.NARROW_SCOUT),
 }
@@ -205,7 +209,7 @@ def test_values_are_those_of_a_conversion_in_numpy_and_come_back(
     ("family", "layout"),
     [
         ("gemma2", Layout(scale_embedding=True, fold_query_scale=True)),
-        ("gemma3", gemma3.Layout("maxtext")),
+        ("gemma3", Layout("maxtext")),
     ],
     ids=str,
 )
@@ -214,7 +218,7 @@ def test_what_is_computed_is_undone_by_computing(family: str, layout: Any) -> No
     f = FAMILIES[family]
     d: Any = f.narrow
     hf = hf_arrays(d, BF16)
-    one, root = np.float32(1), gemma3.embedding_root(d) if family == "gemma3" else np.float32(d.embed**0.5)
+    one, root = np.float32(1), d.embedding_root
     wanted = {}
     for key, w in hf.items():
         if "norm" in key:
@@ -255,19 +259,6 @@ def test_buffers_of_older_files_are_dropped() -> None:
     hf = hf_arrays(d, F32)
     buffers = {f"model.layers.{i}.self_attn.rotary_emb.inv_freq": np.ones(3) for i in range(d.layers)}
     assert_same(there(f, d, Layout(), hf | buffers), jax_arrays(d, Layout(), hf))
-
-
-@pytest.mark.parametrize("layers", [slow(6), slow(11), 12])
-def test_blocks_of_gemma3_with_and_without_layers_after_them(layers: int) -> None:
-    f, d, layout = (
-        FAMILIES["gemma3"],
-        replace(gemma3.NARROW, layers=layers),
-        gemma3.Layout(norm_plus_one=False),
-    )
-    hf = hf_arrays(d, BF16)
-    found = there(f, d, layout, hf)
-    assert_same(found, jax_arrays(d, layout, hf))
-    assert_same(back(f, d, layout, found), hf)
 
 
 # --- what the config and the plan say -----------------------------------------------------------------
@@ -322,7 +313,7 @@ def test_how_configs_of_gemma3_list_their_layers() -> None:
     f, local = FAMILIES["gemma3"], ["sliding_attention"] * 5
     for said in ({"sliding_window_pattern": 6}, {"layer_types": [*local, "full_attention", *local[:1]]}):
         plan = planned(f.recipes[0], listed(hf_shapes(f.small)), config=f.config(**said))
-        assert shapes_of(plan) == jax_shapes(f.small, gemma3.Layout())
+        assert shapes_of(plan) == jax_shapes(f.small, Layout())
 
 
 def test_layers_that_cannot_be_scanned_can_be_one_by_one() -> None:
@@ -333,7 +324,7 @@ def test_layers_that_cannot_be_scanned_can_be_one_by_one() -> None:
     with pytest.raises(PlanError, match="six layers are a block, and there are fewer: --set scan=false"):
         planned(f.recipes[0], told, config=config)
     plan = planned(f.recipes[0], told, config=config, overrides=["scan=false"])
-    assert shapes_of(plan) == jax_shapes(d, gemma3.Layout(scan=False))
+    assert shapes_of(plan) == jax_shapes(d, Layout(scan=False))
     f = FAMILIES["llama4"]
     config = f.config()
     config["text_config"]["no_rope_layers"][-1] = 1
@@ -346,13 +337,13 @@ def test_layers_that_cannot_be_scanned_can_be_one_by_one() -> None:
 
 def test_the_root_is_that_of_maxtext() -> None:
     """In its conversion, bfloat16 of the root: of 5376, 73.5 in place of 73.32."""
-    sizes = (gemma3.GEMMA_1B, gemma3.GEMMA_4B, gemma3.GEMMA_12B, gemma3.GEMMA_27B)
-    assert [gemma3.embedding_root(d) for d in sizes] == [34, 50.5, 62, 73.5]
+    widths = {1152: 34, 2560: 50.5, 3840: 62, 5376: 73.5}
+    assert {n: replace(NARROW["gemma3"], embed=n).embedding_root for n in widths} == widths
 
 
 @pytest.mark.parametrize("root", ["language_model.model", slow("model.language_model")])
 def test_names_of_models_that_see_images(root: str) -> None:
-    d, layout = replace(gemma3.NARROW, root=root), gemma3.Layout(norm_plus_one=False)
+    d, layout = replace(NARROW["gemma3"], root=root), Layout(norm_plus_one=False)
     hf = hf_arrays(d, F32)
     table = hf[f"{root}.embed_tokens.weight"]
     extra = {"lm_head.weight": table, "model.vision_tower.a": table, "multi_modal_projector.b": table}
@@ -373,8 +364,8 @@ def test_llama4_comes_back_as_its_text_model() -> None:
 
 
 def test_rows_for_the_tokens_of_images_that_maxtext_has_not() -> None:
-    d = replace(gemma3.NARROW, layers=6, vocab=262208, embed=2, root="language_model.model")
-    hf, layout, key = hf_arrays(d, F32), gemma3.Layout("maxtext"), "params/params/token_embedder/embedding"
+    d = replace(NARROW["gemma3"], layers=6, vocab=262208, embed=2, root="language_model.model")
+    hf, layout, key = hf_arrays(d, F32), Layout("maxtext"), "params/params/token_embedder/embedding"
     jax = there(FAMILIES["gemma3"], d, layout, hf)
     assert_same(jax, jax_arrays(d, layout, hf))
     assert jax[key].shape == (262144, 2)

@@ -16,7 +16,6 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from ckpt_surgery import apply, convert
-from tests.recipes import gemma3_layout
 from tests.recipes.decoder_layouts import GEMMA, NARROW, Decoder, Layout, hf_config, sizes
 from tests.recipes.families import BF16, F32, FAMILIES, FULL_WIDTH, converted, shapes_of
 from tests.recipes.leaves import Arrays, hf_arrays, hf_shapes, jax_arrays, listed, said
@@ -200,7 +199,7 @@ def test_what_tunix_has_not() -> None:
         lambda: planned("hf-llama3-to-jax", listed(hf_shapes(d)), **given),
     )
     f = FAMILIES["gemma3"]
-    alike = replace(gemma3_layout.SMALL, kv_heads=gemma3_layout.SMALL.heads)
+    alike = replace(NARROW["gemma3"], layers=7, kv_heads=4)
     told, config = listed(hf_shapes(alike)), f.config(alike)
     fails(
         "tunix joins queries, keys and values",
