@@ -13,6 +13,11 @@ from tests.support.heavy import ocp
 
 
 @pytest.fixture
+def hf(tmp_path: Path) -> Path:
+    return tmp_path / "hf"
+
+
+@pytest.fixture
 def save(tmp_path: Path) -> Save:
     def saved(name: str, tree: Any) -> Path:
         with quiet():

@@ -11,7 +11,7 @@ from safetensors.numpy import load_file, save_file
 import ckpt_surgery
 from ckpt_surgery.core.errors import DataError, PlanError
 from tests.recipes.leaves import Arrays
-from tests.recipes.trained import save_model
+from tests.recipes.trained import back, save_model
 from tests.support.comparing import assert_same
 
 KINDS = (
@@ -22,20 +22,9 @@ HEADLESS = ("gemma2", "gemma3_text")
 """Models whose embeddings are always tied."""
 
 
-@pytest.fixture
-def hf(tmp_path: Path) -> Path:
-    return tmp_path / "hf"
-
-
 def edit_config(model: Path, **entries: Any) -> None:
     config = json.loads((model / "config.json").read_text())
     (model / "config.json").write_text(json.dumps(config | entries))
-
-
-def back(source: Path, **given: Any) -> Arrays:
-    out = source.with_name("back.safetensors")
-    ckpt_surgery.convert(source, out, to="hf", overwrite=True, **given)
-    return load_file(out)
 
 
 def exact(kind: str) -> dict[str, Any]:

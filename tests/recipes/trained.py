@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from safetensors.numpy import save_file
+from safetensors.numpy import load_file, save_file
 
 import ckpt_surgery
 from tests.recipes import llama4_layouts
@@ -37,6 +37,13 @@ def weights(hf: Path, to: str, **params: Any) -> Arrays:
     ckpt_surgery.convert(hf, made, to=to, set=params, overwrite=True)
     with np.load(made) as file:
         return {_without_root(key): file[key] for key in file.files}
+
+
+def back(source: Path, **options: Any) -> Arrays:
+    """What `convert --to hf` makes of a model."""
+    out = source.with_name("back.safetensors")
+    ckpt_surgery.convert(source, out, to="hf", overwrite=True, **options)
+    return load_file(out)
 
 
 def _without_root(key: str) -> str:

@@ -98,23 +98,19 @@ def theirs(case: Case, place: Path) -> dict[str, np.ndarray]:
     return {key: np.asarray(leaf) for key, leaf in flat(tree["params"]).items()}
 
 
-def loaded(case: Case, place: Path) -> tuple[Any, Any, Any]:
-    """MaxText's model, and the params that it loads from ours."""
-    config = pyconfig.initialize(arguments(case, place / "unused"))
+def loaded(config: Any, path: Path, dtype: np.dtype) -> tuple[Any, Any, Any, Any]:
+    """MaxText's model, its mesh, the params that it wants, and those that it loads from ours."""
     mesh = jax.sharding.Mesh(maxtext_utils.create_device_mesh(config), config.mesh_axes)
     quant = quantizations.configure_quantization(config)
     model = models.transformer_as_linen(config, mesh, quant=quant, model_mode=MODEL_MODE_TRAIN)
-    abstract = maxtext_utils.get_abstract_param(model, config)
     boxed = lambda leaf: hasattr(leaf, "unbox")  # noqa: E731
     here = jax.sharding.SingleDeviceSharding(jax.devices()[0])
-    want = jax.tree.map(
-        lambda leaf: jax.ShapeDtypeStruct(
-            (leaf.value if boxed(leaf) else leaf).shape, case.dtype, sharding=here
-        ),
-        abstract,
+    wanted = jax.tree.map(
+        lambda leaf: jax.ShapeDtypeStruct((leaf.value if boxed(leaf) else leaf).shape, dtype, sharding=here),
+        maxtext_utils.get_abstract_param(model, config),
         is_leaf=boxed,
     )
-    return model, mesh, checkpointing.load_params_from_path(str(place / "maxtext"), want, 8)
+    return model, mesh, wanted, checkpointing.load_params_from_path(str(path), wanted, 8)
 
 
 def furthest(case: Case, place: Path, model: Any, mesh: Any, params: Any) -> float:
@@ -148,7 +144,8 @@ def main(work: Path, out: Path, only: list[str]) -> None:
         place = work / case.name
         own = theirs(case, place)
         made |= {f"{case.name}/{key}": array for key, array in own.items()}
-        model, mesh, params = loaded(case, place)
+        config = pyconfig.initialize(arguments(case, place / "unused"))
+        model, mesh, _, params = loaded(config, place / "maxtext", case.dtype)
         ours = {key: np.asarray(leaf) for key, leaf in flat(params).items()}
         same = [key for key in own if own[key].astype(case.dtype).tobytes() == ours[key].tobytes()]
         told: dict[str, Any] = {"leaves": len(own), "loaded": len(ours), "same": len(same)}
