@@ -23,8 +23,9 @@ from flax import linen
 from maxtext.configs import pyconfig
 
 from tests.recipes.deepseek_layouts import DeepSeek
+from tests.recipes.peers.models import flat
 from tests.recipes.peers.models_for_maxtext import CASES, CHUNK, SIZES, TOKENS, TOP, Case
-from tests.recipes.peers.with_maxtext import flat, loaded
+from tests.recipes.peers.with_maxtext import loaded
 
 COMMON: dict[str, Any] = {
     "run_name": "peer",

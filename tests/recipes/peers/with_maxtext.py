@@ -28,7 +28,7 @@ from maxtext.models import models
 from maxtext.utils import maxtext_utils
 from safetensors.numpy import save_file
 
-from tests.recipes.peers.models import CASES, F32, Case
+from tests.recipes.peers.models import CASES, F32, Case, flat
 
 LENGTH = 8
 TOKENS = np.random.default_rng(1).integers(0, 33, (1, LENGTH))
@@ -75,12 +75,6 @@ def arguments(case: Case, out: Path) -> list[str]:
             for name, value in given.items()
         ),
     ]
-
-
-def flat(tree: Any) -> dict[str, Any]:
-    leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
-    name = lambda key: str(getattr(key, "key", getattr(key, "name", getattr(key, "idx", key))))  # noqa: E731
-    return {"/".join(map(name, path)): leaf for path, leaf in leaves}
 
 
 def theirs(case: Case, place: Path) -> dict[str, np.ndarray]:
