@@ -40,22 +40,21 @@ class MaxText:
         self.hooks = [param_mapping.HOOK_FNS[name](config, told, True, back) for back in (False, True)]
         self.shapes, self.theirs, self.ours = shapes, theirs, ours
 
-    def entries(self) -> Iterator[tuple[Any, list[str], bool]]:
-        """(what MaxText names the leaf, or two leaves; Hugging Face's names; whether layers are stacked)."""
+    def entries(self) -> Iterator[tuple[Any, list[str], list[str], bool]]:
+        """(MaxText's name of the leaf, or of two; keys; Hugging Face's names; whether layers are stacked)."""
         for leaf, names in self.mapping.items():
             if "vision" not in str(leaf):
                 listed = names if isinstance(names, list) else [names]
-                yield leaf, [name.replace(self.theirs, self.ours) for name in listed], names is listed
+                ours = leaf if isinstance(leaf, tuple) else (leaf,)
+                keys = [f"params/{one.replace('-', '/')}" for one in ours]
+                yield leaf, keys, [name.replace(self.theirs, self.ours) for name in listed], names is listed
 
     def hook(self, leaf: Any, back: bool) -> Callable[..., np.ndarray]:
         return self.hooks[back].get(leaf, lambda array, shape: array)
 
     def there(self, hf: Arrays) -> Arrays:
         made: Arrays = {}
-        for leaf, names, stacked in self.entries():
-            keys = [
-                f"params/{one.replace('-', '/')}" for one in (leaf if isinstance(leaf, tuple) else (leaf,))
-            ]
+        for leaf, keys, names, stacked in self.entries():
             layers = [self.hook(leaf, False)(hf[name], self.slice_of(keys[0], stacked)) for name in names]
             whole = np.stack(layers, axis=1) if stacked else layers[0]
             parts = [whole[..., k] for k in range(2)] if isinstance(leaf, tuple) else [whole]
@@ -64,11 +63,8 @@ class MaxText:
 
     def back(self, maxtext: Arrays, hf_shapes: Shapes) -> Arrays:
         made: Arrays = {}
-        for leaf, names, stacked in self.entries():
-            whole = [
-                maxtext[f"params/{one.replace('-', '/')}"]
-                for one in (leaf if isinstance(leaf, tuple) else (leaf,))
-            ]
+        for leaf, keys, names, stacked in self.entries():
+            whole = [maxtext[key] for key in keys]
             for at, name in enumerate(names):
                 one = [array[:, at] if stacked else array for array in whole]
                 value = self.hook(leaf, True)(one if isinstance(leaf, tuple) else one[0], hf_shapes[name])

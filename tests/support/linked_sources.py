@@ -4,6 +4,7 @@ import json
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -239,12 +240,11 @@ def results(layout: str, cases: Mapping[str, Case] = CASES) -> dict[str, Any]:
 
 def layouts(folder: Callable[[str], Path]) -> Layout:
     """A function that writes each checkpoint once, in a new `folder(name)`. Tests must not change them."""
-    built: dict[str, Path] = {}
 
+    @cache
     def of(name: str) -> Path:
-        if name not in built:
-            built[name] = folder(name) / "source"
-            LAYOUTS[name](built[name])
-        return built[name]
+        path = folder(name) / "source"
+        LAYOUTS[name](path)
+        return path
 
     return of
