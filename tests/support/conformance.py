@@ -22,7 +22,7 @@ import pytest
 from ckpt_surgery.core.arrays import ArraySpec, Region, chunk_regions
 from ckpt_surgery.core.errors import SourceError, StorageError, UsageError
 from ckpt_surgery.core.keys import Key
-from ckpt_surgery.core.leaves import Leaf, LeafKind
+from ckpt_surgery.core.leaves import LeafKind
 from ckpt_surgery.core.manifests import Chunk
 from ckpt_surgery.core.protocols import Source
 from ckpt_surgery.formats.opening import detect_format, open_source
@@ -32,6 +32,7 @@ from tests.support.arrays import ALL_DTYPES, array
 from tests.support.comparing import assert_same, same
 from tests.support.directories import copy_of, files_of
 from tests.support.effort import THOROUGH
+from tests.support.leaves import leaf
 from tests.support.reading import values
 from tests.support.store_conformance import ReadingFromStore
 from tests.support.writing import Arrays, Workers, leaf_of, output_of, write_all, write_chunks
@@ -372,7 +373,8 @@ class Writing(Workers, Reading):
         assert other_dtype in told
 
     def test_other_kinds_are_refused_by_key(self) -> None:
-        leaves = [_leaf_of_kind(kind) for kind in self.refused_kinds]
+        described = {LeafKind.SCALAR: "scalar:int64"}
+        leaves = [leaf(f"a/{kind}", described.get(kind, kind.value)) for kind in self.refused_kinds]
         told = self.encoder().unsupported(leaves)
         assert len(told) == len(leaves)
         assert all(f"`a/{kind}`" in sentence for kind, sentence in zip(self.refused_kinds, told, strict=True))
@@ -430,20 +432,6 @@ def _stored(chunk: Chunk) -> bytes:
     data = Path(chunk.file).read_bytes()
     assert data_file(chunk.file).size == len(data)
     return data[chunk.offset :][: chunk.length]
-
-
-def _leaf_of_kind(kind: LeafKind) -> Leaf:
-    spec = {
-        LeafKind.PRNG_KEY: ArraySpec((2,), np.dtype(np.uint32)),
-        LeafKind.SCALAR: ArraySpec((), np.dtype(np.int64)),
-    }.get(kind)
-    return Leaf(
-        Key.parse(f"a/{kind}"),
-        kind,
-        spec,
-        prng_impl="threefry2x32" if kind is LeafKind.PRNG_KEY else None,
-        string="text" if kind is LeafKind.STRING else None,
-    )
 
 
 @contextlib.contextmanager
