@@ -4,7 +4,7 @@ Sources: t5x/checkpoint_importer.py and t5x/examples/t5/network.py of google-res
 models/t5/modeling_t5.py of huggingface/transformers.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -166,16 +166,12 @@ def spec(shape: Sequence[int], dtype: str = "float32") -> str:
     return f"{dtype}[{','.join(map(str, shape))}]"
 
 
-def is_factored(parameter: Parameter, slots: Slots) -> bool:
-    return slots == "factored" and len(parameter.shape) == 2
-
-
 def mesh_variables(parameters: Sequence[Parameter], slots: Slots, dtype: str = "float32") -> Listing:
     """The variables of the TensorFlow checkpoint; slots are float32 whatever the parameters are."""
     listing = {"global_step": "int64[]"}
     for p in parameters:
         listing[p.mesh] = spec(p.shape, dtype)
-        if is_factored(p, slots):
+        if slots == "factored" and len(p.shape) == 2:
             listing[f"{p.mesh}_slot_vr"] = spec(p.shape[:1])
             listing[f"{p.mesh}_slot_vc"] = spec(p.shape[1:])
         elif slots != "none":
@@ -188,18 +184,12 @@ def train_state(parameters: Sequence[Parameter], slots: Slots, dtype: str = "flo
     listing = {"state/step": "int32[]"}
     for p in parameters:
         listing[f"target/{p.t5x}"] = spec(p.shape, dtype)
-        for name, described in _slots(p, slots).items():
-            listing[f"state/param_states/{p.t5x}/{name}"] = described
+        used = {} if slots == "none" else {"v": spec(p.shape)}
+        if slots == "factored" and len(p.shape) == 2:
+            used = {"v_row": spec(p.shape[:1]), "v_col": spec(p.shape[1:])}
+        for name in ("m", "v", "v_row", "v_col") if used else ("m",):
+            listing[f"state/param_states/{p.t5x}/{name}"] = used.get(name, DUMMY)
     return listing
-
-
-def _slots(parameter: Parameter, slots: Slots) -> Mapping[str, str]:
-    if slots == "none":
-        return {"m": DUMMY}
-    if is_factored(parameter, slots):
-        rows, columns = spec(parameter.shape[:1]), spec(parameter.shape[1:])
-        return {"m": DUMMY, "v": DUMMY, "v_row": rows, "v_col": columns}
-    return {"m": DUMMY, "v": spec(parameter.shape), "v_row": DUMMY, "v_col": DUMMY}
 
 
 def inference_state(parameters: Sequence[Parameter], dtype: str = "float32") -> Listing:

@@ -144,12 +144,12 @@ def with_value(keys: Mapping[str, str]) -> dict[str, str]:
 
 OF_NNX_ADAM = {
     "opt_state/1/0/count/value": "ddddd",
-    "opt_state/1/0/mu/first/bias/value": "ddddddd",
-    **{f"opt_state/1/0/mu/{text}/value": "d" * 7 for text in ["first/kernel"]},
-    "opt_state/1/0/mu/rest/0/kernel/value": "d" * 8,
-    **{f"opt_state/1/0/nu/first/{name}/value": "d" * 7 for name in ["bias", "kernel"]},
-    "opt_state/1/0/nu/rest/0/kernel/value": "d" * 8,
     "step/value": "dd",
+    **{
+        f"opt_state/1/0/{moment}/{text}/value": "ddddd" + OF_BLOCKS[text]
+        for moment in ("mu", "nu")
+        for text in ("first/bias", "first/kernel", "rest/0/kernel")
+    },
 }
 
 KINDS: Mapping[str, Kind] = {
