@@ -9,8 +9,6 @@ import pytest
 
 from ckpt_surgery.inference.undoing.inverting import Inversion
 from tests.inference.going_back import random_arrays, reasons, there_and_back
-from tests.recipes import deepseek_layouts as deepseek
-from tests.recipes import llama4_layouts as llama4
 from tests.recipes import t5_layouts
 from tests.recipes.decoder_layouts import NARROW, Layout
 from tests.recipes.families import BF16, FAMILIES, converted
@@ -25,10 +23,9 @@ from tests.support.comparing import assert_same
 from tests.support.slow import slow, some
 
 OTHERS = [
-    ("deepseek_v3", replace(deepseek.NARROW, layers=4, experts=3), deepseek.Layout()),
-    ("deepseek_v3", replace(deepseek.NARROW, layers=4, experts=3), deepseek.Layout(scan=False, rope="half")),
-    ("llama4", llama4.SMALL, llama4.Layout()),
-    ("llama4", llama4.SMALL, llama4.Layout(scan=False, rope="half")),
+    (name, FAMILIES[name].small, FAMILIES[name].layout(**given))
+    for name in ("deepseek_v3", "llama4")
+    for given in ({}, {"scan": False, "rope": "half"})
 ]
 
 

@@ -333,7 +333,6 @@ def labels(tree: Any) -> Any:
 
 
 OPTIMIZERS: Mapping[str, Callable[[], optax.GradientTransformation]] = {
-    "adam": lambda: optax.adam(1e-2),
     "momentum": lambda: optax.sgd(1e-2, momentum=0.9),
     "nested chains": lambda: optax.chain(optax.chain(optax.trace(0.9), optax.scale(2.0)), optax.adam(1e-2)),
     "masked": lambda: optax.masked(optax.adam(1e-2), lambda tree: jax.tree.map(lambda x: x.ndim == 2, tree)),

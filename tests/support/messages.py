@@ -172,8 +172,8 @@ RECIPES = {
 }
 
 
-def prepare_examples(directory: Path) -> None:
-    """Write what commands of the page name; none of them changes it."""
+def prepare(directory: Path) -> None:
+    """Write what commands and calls name; none of them changes it."""
     for name, rules in RECIPES.items():
         (directory / f"{name}.yaml").write_text(f"version: 1\n{rules}\n")
     for name, arrays in OF_EXAMPLES.items():
@@ -183,11 +183,6 @@ def prepare_examples(directory: Path) -> None:
     np.savez(directory / "example.npz", **SOURCE)
     save_file({"a": np.ones(9)}, directory / "truncated.safetensors")
     os.truncate(directory / "truncated.safetensors", 90)
-
-
-def prepare(directory: Path) -> None:
-    """Write what commands and calls name; none of them changes it."""
-    prepare_examples(directory)
     model = save_model(directory / "model")
     (directory / "recipe.yaml").write_text("version: 1\n")
     (directory / "text.txt").write_text("no checkpoint\n")
@@ -197,9 +192,10 @@ def prepare(directory: Path) -> None:
     np.savez(directory / "archive.npz", w=np.ones(2))
 
 
-def cases_of(text: str, file: str) -> Iterator[Case]:
-    """The cases of a file's text."""
-    for part in re.split(r"^=== ", text, flags=re.MULTILINE)[1:]:
+def cases_of(path: Path) -> Iterator[Case]:
+    """The cases of a file."""
+    file = path.stem
+    for part in re.split(r"^=== ", path.read_text(), flags=re.MULTILINE)[1:]:
         head, *sections = re.split(r"^--- ", part, flags=re.MULTILINE)
         title, _, given = head.partition("\n")
         of_page, leaves = example(title) if file == PAGE else ("", {})
@@ -208,9 +204,7 @@ def cases_of(text: str, file: str) -> Iterator[Case]:
 
 
 def all_cases() -> list[Case]:
-    return [
-        case for path in sorted(DIRECTORY.glob("*.txt")) for case in cases_of(path.read_text(), path.stem)
-    ]
+    return [case for path in sorted(DIRECTORY.glob("*.txt")) for case in cases_of(path)]
 
 
 def renewed(case: Case) -> str:
