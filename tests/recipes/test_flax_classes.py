@@ -4,6 +4,7 @@ What the Flax classes have was recorded by tests/recipes/peers/flax_classes.py, 
 from their names.
 """
 
+import functools
 import gzip
 import json
 from collections.abc import Callable, Mapping
@@ -213,10 +214,12 @@ def test_without_a_config_by_what_is_given(tmp_path: Path) -> None:
     applying.apply("@hf-to-flax", source, dst=tmp_path / "flax_model.msgpack", set=given)
     found = tree(tmp_path / "flax_model.msgpack")
     assert descriptions(found) == model["tree"], "an untied head, as is usual for a Llama"
-    fails(
-        "layers are missing",
-        lambda: applying.plan("@hf-to-flax", source, set=["model_type=llama", "num_layers=3"]),
-    )
+    for given, says in (
+        ([], "beside SRC, or say --set model_type=gpt2"),
+        (["model_type=gpt2", "tied=no"], "tied is 'auto'"),
+        (["model_type=llama", "num_layers=3"], "layers are missing"),
+    ):
+        fails(says, functools.partial(applying.plan, "@hf-to-flax", source, set=given))
 
 
 def test_types_stay(tmp_path: Path) -> None:
@@ -323,9 +326,3 @@ def test_mistakes_are_refused(tmp_path: Path, model: tuple[str, str], mistake: A
 def test_a_weight_that_no_class_has_is_refused_on_the_way_back(save: Save) -> None:
     source = save("state", {"params": {"a": {"kernel": some(2, 3)}}, "opt_state": {"mu": some(2)}})
     fails("opt_state/mu", lambda: applying.plan("@flax-to-hf", source))
-
-
-def test_no_config_says_what_to_do(tmp_path: Path) -> None:
-    source = hf_model(tmp_path / "hf", weights(recorded(*GPT2)["weights"]), None)
-    fails("beside SRC, or say --set model_type=gpt2", lambda: applying.plan("@hf-to-flax", source))
-    fails("tied is 'auto'", lambda: applying.plan("@hf-to-flax", source, set=["model_type=gpt2", "tied=no"]))

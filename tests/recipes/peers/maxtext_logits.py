@@ -59,25 +59,21 @@ def narrowed(case: Case) -> dict[str, Any]:
     }
     if isinstance(d, DeepSeek):
         # Rotary embeddings of YaRN that neither scale positions nor the attention.
-        yarn = {"rope_factor": 1, "max_position_embeddings": 64, "original_max_position_embeddings": 64}
-        return (
-            given
-            | yarn
-            | {
-                "mscale": 1.0,
-                "base_num_kv_heads": d.heads,
-                "base_mlp_dim": d.mlp,
-                "base_moe_mlp_dim": d.expert_mlp,
-                "shared_experts": d.shared_mlp // d.expert_mlp,
-                "first_num_dense_layers": d.dense,
-                "num_experts_per_tok": TOP,
-                "q_lora_rank": d.q_rank,
-                "kv_lora_rank": d.kv_rank,
-                "qk_nope_head_dim": d.nope,
-                "qk_rope_head_dim": d.rope,
-                "v_head_dim": d.value,
-            }
-        )
+        given |= {"rope_factor": 1, "max_position_embeddings": 64, "original_max_position_embeddings": 64}
+        return given | {
+            "mscale": 1.0,
+            "base_num_kv_heads": d.heads,
+            "base_mlp_dim": d.mlp,
+            "base_moe_mlp_dim": d.expert_mlp,
+            "shared_experts": d.shared_mlp // d.expert_mlp,
+            "first_num_dense_layers": d.dense,
+            "num_experts_per_tok": TOP,
+            "q_lora_rank": d.q_rank,
+            "kv_lora_rank": d.kv_rank,
+            "qk_nope_head_dim": d.nope,
+            "qk_rope_head_dim": d.rope,
+            "v_head_dim": d.value,
+        }
     return given | {
         "base_num_kv_heads": d.kv_heads,
         "head_dim": d.head_dim,
