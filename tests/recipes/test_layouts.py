@@ -16,15 +16,7 @@ from ckpt_surgery.functions.arrays import reads
 from tests.recipes import deepseek_layouts as deepseek
 from tests.recipes import gpt_oss_layout as gpt_oss
 from tests.recipes import llama4_layouts as llama4
-from tests.recipes.decoder_layouts import (
-    GEMMA,
-    LLAMA,
-    MIXTRAL,
-    NARROW,
-    QWEN,
-    QWEN2,
-    Layout,
-)
+from tests.recipes.decoder_layouts import GEMMA, LLAMA, MIXTRAL, NARROW, QWEN, QWEN2, Layout
 from tests.recipes.deepseek_layouts import NARROW_V2, V3
 from tests.recipes.families import BF16, DECODERS, F32, FAMILIES, FULL_WIDTH, Family, converted, shapes_of
 from tests.recipes.gpt_oss_layout import OSS_20B

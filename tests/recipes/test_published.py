@@ -6,7 +6,6 @@ The files are sparse: names, dtypes and shapes are those that were published, an
 import json
 import os
 import re
-from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -105,18 +104,14 @@ def test_there_and_back(model: Model, size: str, layout: ModelLayout, tmp_path: 
     # Rows of Gemma 3's embedding for the tokens of images have no place in MaxText's.
     assert [text for text in there.warnings if "[262144:262208," not in text] == []
     assert {one.leaf.key.text for one in there.dropped} >= set(sees)
-    record = {"recipes": {choice.recipe: {"params": params_of(there)}}}
+    params = {param.name: param.value for param in there.params}  # as a conversion records them
+    record = {"recipes": {choice.recipe: {"params": params}}}
     config = {**table.config, "ckpt_surgery": record}
     recipe = Path(__file__).parents[2] / "recipes" / f"{layout.back.recipe.removeprefix('@')}.yaml"
     back = plan_of(recipe.read_text(), listing(there), memory=LARGE, config=config)
     added = {step.leaf.key.text for step in there.steps if not step.sources}
     assert {leaf.leaf.key.text for leaf in back.dropped} == added
     assert listing(back) == expected_back(table, there)
-
-
-def params_of(plan: Plan) -> Mapping[str, object]:
-    """The values of a plan's params, as a conversion records them."""
-    return {param.name: param.value for param in plan.params}
 
 
 def test_every_table_is_of_a_model() -> None:

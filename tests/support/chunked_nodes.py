@@ -3,21 +3,10 @@
 import numpy as np
 from hypothesis import strategies as st
 
-from ckpt_surgery.core.arrays import (
-    ArraySpec,
-)
+from ckpt_surgery.core.arrays import ArraySpec
 from ckpt_surgery.core.keys import Key
-from ckpt_surgery.core.leaves import (
-    Leaf,
-    LeafKind,
-)
-from ckpt_surgery.core.manifests import (
-    Codec,
-    Manifest,
-    bytes_codec,
-    encoding_of,
-    raw_codec,
-)
+from ckpt_surgery.core.leaves import Leaf, LeafKind
+from ckpt_surgery.core.manifests import Codec, Manifest, bytes_codec, encoding_of, raw_codec
 from ckpt_surgery.functions.arrays import Apply, Node, Read
 from ckpt_surgery.functions.dtypes import Cast
 from ckpt_surgery.functions.layout import Transpose

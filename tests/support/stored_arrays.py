@@ -9,19 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from ckpt_surgery.core.arrays import (
-    ArraySpec,
-    Shape,
-    chunk_regions,
-    grid_counts,
-)
-from ckpt_surgery.core.manifests import (
-    Chunk,
-    Codec,
-    Manifest,
-    bytes_codec,
-    encoding_of,
-)
+from ckpt_surgery.core.arrays import ArraySpec, Shape, chunk_regions, grid_counts
+from ckpt_surgery.core.manifests import Chunk, Codec, Manifest, bytes_codec, encoding_of
 
 Files = dict[str, bytes]
 

@@ -43,14 +43,9 @@ def placed(path: str, slot: str) -> str:
 
 
 def importer(lazy: Any = LazyArray) -> CheckpointTranslator:
-    """A translator with T5X's rules. `lazy`: class of its lazy arrays."""
+    """A translator with the rules of T5X's importer for T5 1.0 and 1.1. `lazy`: class of its lazy arrays."""
     translator = CheckpointTranslator()
-    add_rules(translator.add, lazy)
-    return translator
-
-
-def add_rules(add: Callable[[str], Callable[[Any], Any]], lazy: Any) -> None:
-    """Add rules for T5 1.0 and 1.1, as T5X's importer has them. `lazy`: class of its lazy arrays."""
+    add = translator.add
 
     @add(r"global_step")
     def step(options: Any, key: str, value: Any) -> Any:
@@ -90,6 +85,8 @@ def add_rules(add: Callable[[str], Callable[[Any], Any]], lazy: Any) -> None:
     @add(r"decoder/logits/kernel(\w*)")
     def logits(options: Any, key: str, value: Any, slot: str) -> Any:
         return placed("decoder/logits_dense/kernel", slot), value
+
+    return translator
 
 
 def with_missing_slots(flat: dict[str, Any]) -> dict[str, Any]:
