@@ -3,7 +3,7 @@
 Runs where MaxText is installed, from the root of the repository:
 
     python -m tests.recipes.peers.models_for_maxtext ROOT             (where this package is)
-    python -m tests.recipes.peers.maxtext_logits ROOT OUT.npz         (where MaxText and torch are)
+    python -m tests.recipes.peers.maxtext_logits ROOT OUT.npz         (where MaxText is)
 
 OUT.npz gets `CASE/logits`, float32 (batch, length, vocab), and `CASE/shapes`: JSON of the key and shape of
 each weight that MaxText's model has, before any checkpoint is read.
@@ -17,15 +17,19 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import maxtext
 import numpy as np
 from flax import linen
+from maxtext.common.checkpointing import load_params_from_path
+from maxtext.common.common_types import MODEL_MODE_TRAIN
 from maxtext.configs import pyconfig
+from maxtext.models import models
+from maxtext.utils import maxtext_utils
 
 from tests.recipes.deepseek_layouts import DeepSeek
-from tests.recipes.peers.models import flat
 from tests.recipes.peers.models_for_maxtext import CASES, CHUNK, SIZES, TOKENS, TOP, Case
-from tests.recipes.peers.with_maxtext import loaded
 
 COMMON: dict[str, Any] = {
     "run_name": "peer",
@@ -59,21 +63,25 @@ def narrowed(case: Case) -> dict[str, Any]:
     }
     if isinstance(d, DeepSeek):
         # Rotary embeddings of YaRN that neither scale positions nor the attention.
-        given |= {"rope_factor": 1, "max_position_embeddings": 64, "original_max_position_embeddings": 64}
-        return given | {
-            "mscale": 1.0,
-            "base_num_kv_heads": d.heads,
-            "base_mlp_dim": d.mlp,
-            "base_moe_mlp_dim": d.expert_mlp,
-            "shared_experts": d.shared_mlp // d.expert_mlp,
-            "first_num_dense_layers": d.dense,
-            "num_experts_per_tok": TOP,
-            "q_lora_rank": d.q_rank,
-            "kv_lora_rank": d.kv_rank,
-            "qk_nope_head_dim": d.nope,
-            "qk_rope_head_dim": d.rope,
-            "v_head_dim": d.value,
-        }
+        yarn = {"rope_factor": 1, "max_position_embeddings": 64, "original_max_position_embeddings": 64}
+        return (
+            given
+            | yarn
+            | {
+                "mscale": 1.0,
+                "base_num_kv_heads": d.heads,
+                "base_mlp_dim": d.mlp,
+                "base_moe_mlp_dim": d.expert_mlp,
+                "shared_experts": d.shared_mlp // d.expert_mlp,
+                "first_num_dense_layers": d.dense,
+                "num_experts_per_tok": TOP,
+                "q_lora_rank": d.q_rank,
+                "kv_lora_rank": d.kv_rank,
+                "qk_nope_head_dim": d.nope,
+                "qk_rope_head_dim": d.rope,
+                "v_head_dim": d.value,
+            }
+        )
     return given | {
         "base_num_kv_heads": d.kv_heads,
         "head_dim": d.head_dim,
@@ -89,8 +97,20 @@ def computed(case: Case, root: Path) -> tuple[np.ndarray, dict[str, list[int]]]:
     """The logits of MaxText's model with the converted weights, and the shapes of its own weights."""
     base = os.path.join(os.path.dirname(maxtext.__file__), "configs", "base.yml")
     config = pyconfig.initialize(["", base], **COMMON, **narrowed(case))
-    model, mesh, wanted, params = loaded(config, root / case.name, np.dtype(np.float32))
-    shapes = {f"params/{key}": list(leaf.shape) for key, leaf in flat(wanted).items()}
+    mesh = jax.sharding.Mesh(maxtext_utils.create_device_mesh(config), config.mesh_axes)
+    model = models.transformer_as_linen(config, mesh, quant=None, model_mode=MODEL_MODE_TRAIN)
+    boxed = lambda a: isinstance(a, linen.LogicallyPartitioned)  # noqa: E731
+    device = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+    wanted = jax.tree.map(
+        lambda a: jax.ShapeDtypeStruct((a.value if boxed(a) else a).shape, jnp.float32, sharding=device),
+        maxtext_utils.get_abstract_param(model, config),
+        is_leaf=boxed,
+    )
+    shapes = {
+        "/".join(["params", *(step.key for step in path)]): list(a.shape)
+        for path, a in jax.tree_util.tree_leaves_with_path(wanted)
+    }
+    params = load_params_from_path(str(root / case.name), wanted, 8)
     positions = np.broadcast_to(np.arange(TOKENS.shape[1], dtype=np.int32), TOKENS.shape)
     with mesh, linen.logical_axis_rules(config.logical_axis_rules):
         logits = model.apply(

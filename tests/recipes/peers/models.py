@@ -99,15 +99,6 @@ def save(case: Case, path: Path) -> None:
     (path / "config.json").write_text(json.dumps(case.config))
 
 
-def flat(tree: Any) -> dict[str, Any]:
-    """The leaves of a tree of jax, under the keys that a checkpoint of it has."""
-    import jax
-
-    leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
-    name = lambda key: str(getattr(key, "key", getattr(key, "name", getattr(key, "idx", key))))  # noqa: E731
-    return {"/".join(map(name, path)): leaf for path, leaf in leaves}
-
-
 def main(work: Path) -> None:
     from ckpt_surgery import convert
 

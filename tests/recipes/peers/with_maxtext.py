@@ -28,7 +28,7 @@ from maxtext.models import models
 from maxtext.utils import maxtext_utils
 from safetensors.numpy import save_file
 
-from tests.recipes.peers.models import CASES, F32, Case, flat
+from tests.recipes.peers.models import CASES, F32, Case
 
 LENGTH = 8
 TOKENS = np.random.default_rng(1).integers(0, 33, (1, LENGTH))
@@ -77,6 +77,12 @@ def arguments(case: Case, out: Path) -> list[str]:
     ]
 
 
+def flat(tree: Any) -> dict[str, Any]:
+    leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
+    name = lambda key: str(getattr(key, "key", getattr(key, "name", getattr(key, "idx", key))))  # noqa: E731
+    return {"/".join(map(name, path)): leaf for path, leaf in leaves}
+
+
 def theirs(case: Case, place: Path) -> dict[str, np.ndarray]:
     """What MaxText's own script makes."""
     config = transformers.AutoConfig.from_pretrained(place / "hf")
@@ -92,19 +98,23 @@ def theirs(case: Case, place: Path) -> dict[str, np.ndarray]:
     return {key: np.asarray(leaf) for key, leaf in flat(tree["params"]).items()}
 
 
-def loaded(config: Any, path: Path, dtype: np.dtype) -> tuple[Any, Any, Any, Any]:
-    """MaxText's model, its mesh, the params that it wants, and those that it loads from ours."""
+def loaded(case: Case, place: Path) -> tuple[Any, Any, Any]:
+    """MaxText's model, and the params that it loads from ours."""
+    config = pyconfig.initialize(arguments(case, place / "unused"))
     mesh = jax.sharding.Mesh(maxtext_utils.create_device_mesh(config), config.mesh_axes)
     quant = quantizations.configure_quantization(config)
     model = models.transformer_as_linen(config, mesh, quant=quant, model_mode=MODEL_MODE_TRAIN)
+    abstract = maxtext_utils.get_abstract_param(model, config)
     boxed = lambda leaf: hasattr(leaf, "unbox")  # noqa: E731
     here = jax.sharding.SingleDeviceSharding(jax.devices()[0])
-    wanted = jax.tree.map(
-        lambda leaf: jax.ShapeDtypeStruct((leaf.value if boxed(leaf) else leaf).shape, dtype, sharding=here),
-        maxtext_utils.get_abstract_param(model, config),
+    want = jax.tree.map(
+        lambda leaf: jax.ShapeDtypeStruct(
+            (leaf.value if boxed(leaf) else leaf).shape, case.dtype, sharding=here
+        ),
+        abstract,
         is_leaf=boxed,
     )
-    return model, mesh, wanted, checkpointing.load_params_from_path(str(path), wanted, 8)
+    return model, mesh, checkpointing.load_params_from_path(str(place / "maxtext"), want, 8)
 
 
 def furthest(case: Case, place: Path, model: Any, mesh: Any, params: Any) -> float:
@@ -138,8 +148,7 @@ def main(work: Path, out: Path, only: list[str]) -> None:
         place = work / case.name
         own = theirs(case, place)
         made |= {f"{case.name}/{key}": array for key, array in own.items()}
-        config = pyconfig.initialize(arguments(case, place / "unused"))
-        model, mesh, _, params = loaded(config, place / "maxtext", case.dtype)
+        model, mesh, params = loaded(case, place)
         ours = {key: np.asarray(leaf) for key, leaf in flat(params).items()}
         same = [key for key in own if own[key].astype(case.dtype).tobytes() == ours[key].tobytes()]
         told: dict[str, Any] = {"leaves": len(own), "loaded": len(ours), "same": len(same)}

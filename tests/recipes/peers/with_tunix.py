@@ -25,7 +25,7 @@ from flax import nnx
 from safetensors.numpy import save_file
 from tunix.sft.checkpoint_manager import CheckpointManager
 
-from tests.recipes.peers.models import CASES, Case, flat
+from tests.recipes.peers.models import CASES, Case
 
 LENGTH = 8
 TOKENS = np.random.default_rng(1).integers(0, 33, (1, LENGTH))
@@ -74,8 +74,11 @@ def config_of(case: Case, module: Any) -> Any:
     return module.ModelConfig(**{name: value for name, value in given.items() if name in names})
 
 
-def arrays_of(model: Any) -> dict[str, np.ndarray]:
-    return {key: np.asarray(leaf) for key, leaf in flat(nnx.state(model)).items()}
+def flat(model: Any) -> dict[str, np.ndarray]:
+    """The leaves of a model under the keys that a checkpoint of it has."""
+    leaves, _ = jax.tree_util.tree_flatten_with_path(nnx.state(model))
+    name = lambda key: str(getattr(key, "key", getattr(key, "name", getattr(key, "idx", key))))  # noqa: E731
+    return {"/".join(map(name, path)): np.asarray(leaf) for path, leaf in leaves}
 
 
 def furthest(place: Path, model: Any) -> float:
@@ -109,11 +112,11 @@ def main(work: Path, out: Path) -> None:
         module = importlib.import_module(f"tunix.models.{folder}.model")
         load = importlib.import_module(f"tunix.models.{folder}.{loader}").create_model_from_safe_tensors
         config = config_of(case, module)
-        theirs = arrays_of(load(str(place / "hf"), config, mode="original"))
+        theirs = flat(load(str(place / "hf"), config, mode="original"))
         made |= {f"{case.name}/{key}": array for key, array in theirs.items()}
         model = getattr(module, kind)(config, rngs=nnx.Rngs(params=0))
         CheckpointManager(str(place / "tunix")).maybe_restore(model)
-        ours = arrays_of(model)
+        ours = flat(model)
         same = [key for key in theirs if theirs[key].tobytes() == ours[key].tobytes()]
         told: dict[str, Any] = {"leaves": len(theirs), "restored": len(ours), "same": len(same)}
         if not case.decoder.experts:  # its layer of experts wants an accelerator
