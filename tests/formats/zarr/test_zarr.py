@@ -75,6 +75,16 @@ def loaded(path: Path, version: int) -> dict[str, np.ndarray]:
     return found
 
 
+@pytest.mark.parametrize("version", [2, 3])
+def test_large_regions_are_decoded_by_several_threads(
+    version: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ckpt_surgery.formats.chunk_reading.PARALLEL_BYTES", 1)
+    arrays = {"x": array((40, 60), "float32")}
+    path = saved(arrays, tmp_path / "x.zarr", version, chunks=(7, 9))
+    assert_same(values(opened(path)), arrays)
+
+
 # --- lies -------------------------------------------------------------------------------------------------
 
 
