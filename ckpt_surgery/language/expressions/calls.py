@@ -234,7 +234,8 @@ def _typed_as(value: Any, kind: Any) -> Any:
             return tuple(value)  # of up to a million
         wanted = members[:1] * len(value) if members[-1:] == (...,) else members
         items = tuple(map(_typed, value, wanted))
-        return items if len(value) == len(wanted) and _MISMATCH not in items else _MISMATCH
+        fits = len(value) == len(wanted) and all(item is not _MISMATCH for item in items)
+        return items if fits else _MISMATCH
     if origin is Literal and value in members:
         return value
     if kind is float and type(value) is int:
