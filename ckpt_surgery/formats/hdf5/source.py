@@ -66,7 +66,7 @@ def listed(file: Any, view: FileView) -> dict[str, Leaf]:
 
 
 def _members(group: Any, path: str) -> Iterator[tuple[Any, str]]:
-    """What the links of one group lead to, with their paths; `path` is that of the group."""
+    """Members that the links of one group lead to, with their paths. `path`: that of the group."""
     from h5py import h5l, h5o
 
     links: list[bytes] = []
