@@ -1,5 +1,6 @@
 """Numbers in names: what counts from 1, by kind, or stands for a slot of Adam's."""
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
@@ -12,6 +13,7 @@ from tests.support.trees import nested
 
 Row = tuple[str, str, tuple[int, ...], bool]
 """Keys in the source and in the target, the source's shape, and whether the array is turned."""
+TORCH = ("weight", "bias")
 
 
 def linear(old: str, new: str, rows: int, columns: int, last: tuple[str, str]) -> Iterator[Row]:
@@ -77,7 +79,7 @@ def one_list() -> Iterator[Row]:
         yield f"net.{2 * n}.weight", f"params/Conv_{n}/kernel", (8, channels, 3, 3), True
         yield f"net.{2 * n}.bias", f"params/Conv_{n}/bias", (8,), False
     for n in range(2):
-        yield from linear(f"net.{5 + 2 * n}.", f"params/Dense_{n}", 12, 8, ("weight", "bias"))
+        yield from linear(f"net.{5 + 2 * n}.", f"params/Dense_{n}", 12, 8, TORCH)
 
 
 def adam() -> Iterator[Row]:
@@ -93,10 +95,57 @@ def encoder() -> Iterator[Row]:
     """PyTorch's encoder of transformers, in words of one's own."""
     for n in range(2):
         old, new = f"encoder.layers.{n}", f"params/layers_{n}"
-        yield from linear(f"{old}.linear1.", f"{new}/mlp_in", 8, 24, ("weight", "bias"))
-        yield from linear(f"{old}.linear2.", f"{new}/mlp_out", 24, 8, ("weight", "bias"))
+        yield from linear(f"{old}.linear1.", f"{new}/mlp_in", 8, 24, TORCH)
+        yield from linear(f"{old}.linear2.", f"{new}/mlp_out", 24, 8, TORCH)
         for word, other in (("norm1", "norm_attn"), ("norm2", "norm_mlp")):
             yield from norm(f"{old}.{word}", f"layers_{n}/{other}", (".weight", ".bias"))
+
+
+def critics() -> Iterator[Row]:
+    """Two critics and the copies that follow them."""
+    modules = {"q1": "critic/qf_0", "q2": "critic/qf_1"}
+    modules |= {f"{old}_target": f"target_{new}" for old, new in modules.items()}
+    for old, new in modules.items():
+        for at, (rows, columns) in enumerate(((8, 32), (32, 32), (32, 1))):
+            yield from linear(f"{old}.l{at + 1}.", f"params/{new}/Dense_{at}", rows, columns, TORCH)
+
+
+def convolutions() -> Iterator[Row]:
+    """Convolutions and linear layers in one list."""
+    for at, shape in enumerate(((8, 3, 3, 3), (8, 8, 3, 3))):
+        yield f"net.{2 * at}.weight", f"params/Conv_{at}/kernel", shape, True
+        yield f"net.{2 * at}.bias", f"params/Conv_{at}/bias", (8,), False
+        yield from linear(f"net.{2 * at + 5}.", f"params/Dense_{at}", 8, 8, TORCH)
+
+
+@pytest.mark.each
+@pytest.mark.parametrize(
+    ("rows", "lost", "gone"),
+    [
+        (critics, r"q\d\.l\d\.bias", r"params/target_critic/.*/bias"),
+        (convolutions, r"net\.[02]\.bias", r"params/Dense_\d/kernel"),
+    ],
+)
+def test_what_the_source_lacks_is_not_made_of_what_the_target_lacks(
+    rows: Callable[[], Iterator[Row]], lost: str, gone: str
+) -> None:
+    one = case(rows())
+    source = {key: array for key, array in one.source.items() if not re.fullmatch(lost, key)}
+    target = {key: array for key, array in one.target.items() if not re.fullmatch(gone, key)}
+    assert wrong(one, infer(nested(source), nested(fresh(target, 0)))) == []
+
+
+def test_parts_of_a_fused_leaf_do_not_silently_keep_their_own_values() -> None:
+    """Two of three, so that sizes alone show nothing."""
+    random = np.random.default_rng(0)
+    old, new = {}, {}
+    for n in range(2):
+        mine, theirs = f"layers.{n}.attn.in_proj", f"layers_{n}/attn"
+        old |= {f"{mine}_weight": random.random((24, 8)), f"{mine}_bias": random.random(24)}
+        new |= {f"{theirs}/{part}/bias": random.random((2, 4)) for part in ("query", "key", "value")}
+        new |= {f"{theirs}/{part}/kernel": random.random((8, 2, 4)) for part in ("query", "value")}
+    undecided = infer(nested(old), nested(new)).findings.undecided
+    assert {key for leaves in undecided for key in leaves.targets} == {key for key in new if "kernel" in key}
 
 
 def turned(array: np.ndarray) -> np.ndarray:

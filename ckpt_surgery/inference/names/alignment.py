@@ -168,17 +168,20 @@ class Alignment:
         a, b = (frozenset(each.concepts) - (each.guessed & unsaid) for each in (one, other))
         return concepts_contradict(a, b)
 
-    def apart(self, source: int, target: int, proposed: Iterable[tuple[int, int]] = ()) -> bool:
+    def apart(
+        self, source: int, target: int, proposed: Iterable[tuple[int, int]] = (), doubtful: bool = False
+    ) -> bool:
         """True if the parents of both leaves have others for partners, as decided pairs show.
 
-        So do `proposed` ones, but for parents that are numbers, as in the state of PyTorch's optimizers.
+        So do `proposed` ones, but for parents that are numbers, as in the state of PyTorch's optimizers. For
+        a `doubtful` pair it is enough that one of both parents has another partner.
         """
         mine, theirs = pair = self._parents_of(source, target)
         known = self._parents
         if not any(_NUMBER.search(parent) for parent in pair):
-            known = known.union(self._parents_of(*at) for at in proposed if at != (source, target))
+            known = known.union(self._parents_of(*at) for at in proposed)
         others = any(one == mine for one, _ in known), any(one == theirs for _, one in known)
-        return pair not in known and all(others)
+        return pair not in known and (any(others) if doubtful else all(others))
 
     def _parents_of(self, source: int, target: int) -> tuple[str, str]:
         return self._said[0][source].parent, self._said[1][target].parent

@@ -25,8 +25,10 @@ def fused_pairs(names: KeyNames, done: Container[str]) -> Iterator[Pair]:
 
     `done`: keys of both sides that are in other pairs.
     """
-    targets = [name for name in names.targets if name.grid.keys[0] not in done and _part_of(name.said)]
-    keys = {name.grid.elements for name in targets if _part_of(name.said) == "key"}
+    targets = [
+        name for name in names.targets if name.grid.keys[0] not in done and part_of_attention(name.said)
+    ]
+    keys = {name.grid.elements for name in targets if part_of_attention(name.said) == "key"}
     parts = [
         part
         for name in names.sources
@@ -42,7 +44,7 @@ def fused_pairs(names: KeyNames, done: Container[str]) -> Iterator[Pair]:
             yield from pairs
 
 
-def _part_of(said: Meaning) -> str | None:
+def part_of_attention(said: Meaning) -> str | None:
     """The part of an attention that a leaf is; None if its name says none or several."""
     kinds = set(PARTS) & set(said.concepts)
     return kinds.pop() if len(kinds) == 1 else None
@@ -67,7 +69,8 @@ def _parts(name: Name, keys: int) -> list[Name]:
         meant = tuple(part if concept == FUSED else concept for concept in name.said.concepts)
         rows = replace(whole, shape=window.shape(whole.shape))
         grid = FusedPart(**vars(rows), window=window, whole=whole.shape)
-        parts.append(Name(grid, replace(name.said, concepts=meant)))
+        said = replace(name.said, concepts=meant, parent=f"{name.said.parent}.{part}")
+        parts.append(Name(grid, said))
     return parts
 
 

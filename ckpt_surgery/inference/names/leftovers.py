@@ -8,8 +8,10 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from ckpt_surgery.inference.expressions.formations import Candidate, Undecided
+from ckpt_surgery.inference.keys.concepts import meaning
 from ckpt_surgery.inference.keys.grids import Grid, KeyTemplate, apart, varying
 from ckpt_surgery.inference.names.by_names import MOST_CANDIDATES, candidates_of
+from ckpt_surgery.inference.names.fused import FUSED, part_of_attention
 from ckpt_surgery.inference.names.matches import matches
 from ckpt_surgery.inference.values.reading import Side
 
@@ -24,7 +26,8 @@ def leftovers(
 
     `left`: unused leaves of the source; `alone`: leaves of the target that nothing fits. A leaf could be one
     of the source with the same size, a stack of several whose keys differ in numbers alone, or one of several
-    that are taken from a stack. `compared`: whether values say that it is none as a whole.
+    that are taken from a stack, or queries, keys or values of a fused leaf. `compared`: whether values say
+    that it is none as a whole.
     """
     given, wanted = (
         _by_numbers(side.alike(frozenset(keys))) for side, keys in ((source, left), (target, alone))
@@ -47,6 +50,8 @@ def _how(one: Grid, part: Grid) -> str | None:
         return None
     if size == wanted:
         return "same"
+    if size > wanted and FUSED in meaning(one.text).concepts and part_of_attention(meaning(part.text)):
+        return "unstack"
     if size and wanted % size == 0 and 1 < wanted // size <= len(one.members):
         return "stack"
     return "unstack" if wanted and size % wanted == 0 and 1 < size // wanted <= len(part.members) else None

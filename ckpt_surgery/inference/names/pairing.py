@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ckpt_surgery.core.arrays import Shape
 from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.inference.keys.concepts import same_words
 from ckpt_surgery.inference.keys.grids import Grid
@@ -22,10 +21,8 @@ LEAST = -1.0
 MARGIN = 1.5
 """Least margin of a pair's score over the next one's, in both directions."""
 _MOST_CANDIDATES = 8
-_INEXACT = -0.5
-"""Penalty if the indices are as many, but not the same numbers."""
-_CUT = -1.0
-"""Penalty if axes are cut or joined, as for heads."""
+_OTHER_PARTNER = -1.0
+"""Penalty if the parent of one of both leaves has another partner."""
 _HOPELESS = -12.0
 """Pairs with a lower score are not considered."""
 _LEAST_ALONE = -6.0
@@ -35,7 +32,7 @@ _FEW = 8
 _VAGUE = 1.0
 """Weight of unexplained words above which a pair is vague."""
 _DOUBTFUL = 3.0
-"""Least margin of vague pairs."""
+"""Least margin of vague pairs; pairs with a lower score give way to what the parents of leaves show."""
 MOST_NAMES = 2000
 """Most names of one size and kind on a side; more are left open."""
 
@@ -97,6 +94,11 @@ class _Table:
     """Log-likelihood ratios; -inf where a pair is impossible."""
     said: Comparison
 
+    def rivals(self, i: int, j: int) -> float:
+        """The best score of the other pairs of a row's source and of a column's target."""
+        row, column = np.delete(self.scores[i], j), np.delete(self.scores[:, j], i)
+        return float(max(row.max(initial=-np.inf), column.max(initial=-np.inf)))
+
     def pair(self, i: int, j: int, ways: Callable[[int, int], tuple[Match, ...]]) -> Pair:
         """The pair of a row and a column."""
         at = self.left[i], self.right[j]
@@ -119,28 +121,31 @@ class _Rounds:
         self.names.learn([(sources[pair.at[0]].said, targets[pair.at[1]].said) for pair in pairs])
 
     def best(self) -> list[Pair]:
-        """Pairs that are the best for both by a margin; none of leaves that others set apart."""
+        """Pairs that are the best for both by a margin; none of leaves that better ones set apart.
+
+        Pairs without rivals of their size count as better than all others.
+        """
         clear = [
-            table.pair(i, int(j), self._ways)
+            (table.rivals(i, j) == -np.inf, table.scores[i, j], table.pair(i, j, self._ways))
             for table in self._tables()
-            for i, j in enumerate(table.scores.argmax(axis=1))
-            if self._stands_out(table, i, int(j))
+            for i, j in enumerate(map(int, table.scores.argmax(axis=1)))
+            if self._stands_out(table, i, j)
         ]
-        proposed = [pair.at for pair in clear]
-        return [pair for pair in clear if not self.names.alignment.apart(*pair.at, proposed)]
+        kept: list[Pair] = []
+        for _, score, pair in sorted(clear, key=lambda one: one[:2], reverse=True):
+            better = [one.at for one in kept]
+            if not self.names.alignment.apart(*pair.at, better, doubtful=score < _DOUBTFUL):
+                kept.append(pair)
+        return kept
 
     def _stands_out(self, table: _Table, i: int, j: int) -> bool:
         """True if a pair is better by the margin than all others of its source and of its target.
 
-        False where each name lacks words of the other that its checkpoint has elsewhere. Without rivals of
-        its size a low score is enough, unless a pair is vague though both checkpoints use the same words.
+        False where each name lacks words of the other that its checkpoint has elsewhere. Without rivals a low
+        score is enough, unless a pair is vague though both checkpoints use the same words.
         """
-        score, said = table.scores[i, j], table.said
+        score, said, rivals = table.scores[i, j], table.said, table.rivals(i, j)
         vague = said.unexplained[i, j] > _VAGUE
-        rivals = max(
-            np.delete(table.scores[i], j).max(initial=-np.inf),
-            np.delete(table.scores[:, j], i).max(initial=-np.inf),
-        )
         if said.lacking[i, j]:
             return False
         if rivals == -np.inf:
@@ -192,29 +197,19 @@ class _Rounds:
                 yield _Table(left, right, self._scores(left, right, said.ratios), said)
 
     def _scores(self, left: Sequence[int], right: Sequence[int], ratios: np.ndarray) -> np.ndarray:
+        alignment = self.names.alignment
         scores = np.full(ratios.shape, -np.inf)
         for i, j in np.argwhere(ratios > _HOPELESS):
-            ways = self._ways(left[i], right[j])
-            if ways and not self.names.alignment.contradict(left[i], right[j]):
-                exact, whole = any(way.exact for way in ways), any(map(_moves_whole, ways))
-                scores[i, j] = ratios[i, j] + (0.0 if exact else _INEXACT) + (0.0 if whole else _CUT)
+            a, b = left[i], right[j]
+            if self._ways(a, b) and not alignment.contradict(a, b):
+                apart = alignment.apart(a, b, doubtful=True)
+                scores[i, j] = ratios[i, j] + (_OTHER_PARTNER if apart else 0.0)
         return scores
 
     def _ways(self, a: int, b: int) -> tuple[Match, ...]:
         if (a, b) not in self.known:
             self.known[a, b] = self.matches(self.names.sources[a].grid, self.names.targets[b].grid)
         return self.known[a, b]
-
-
-def _moves_whole(way: Match) -> bool:
-    """True if no axes need to be cut or joined."""
-    part, whole = (way.target, way.source) if way.how == "unstack" else (way.source, way.target)
-    return _longer(way.lengths, part.shape) == _longer(whole.shape)
-
-
-def _longer(*shapes: Shape) -> list[int]:
-    """The lengths of all axes that are longer than 1, sorted."""
-    return sorted(length for shape in shapes for length in shape if length != 1)
 
 
 def _namesakes(names: KeyNames, matches: Matches) -> Iterator[Pair]:
