@@ -121,7 +121,10 @@ def grid_of(shape: Shape, length: int) -> Shape:
 
 @dataclass(frozen=True, eq=False)
 class BlockChunks(Mapping[Shape, Chunk]):
-    """The chunks of an array by their indices, each made when it is asked for: there can be very many."""
+    """The chunks of an array by their indices, each made when it is asked for: there can be very many.
+
+    None is missing, and only indices of the grid are asked for.
+    """
 
     file: str
     offset: int
@@ -135,22 +138,13 @@ class BlockChunks(Mapping[Shape, Chunk]):
     nbytes: int
     """Number of bytes of a block."""
 
-    @property
-    def counts(self) -> Shape:
-        """The number of chunks along each axis."""
-        return grid_counts(self.shape, self.grid)
-
     def __len__(self) -> int:
-        return prod(self.counts)
+        return prod(grid_counts(self.shape, self.grid))
 
     def __iter__(self) -> Iterator[Shape]:
-        return itertools.product(*map(range, self.counts))
+        return itertools.product(*map(range, grid_counts(self.shape, self.grid)))
 
     def __getitem__(self, index: Shape) -> Chunk:
-        if len(index) != len(self.shape) or any(
-            not 0 <= i < count for i, count in zip(index, self.counts, strict=True)
-        ):
-            raise KeyError(index)
         begin, size = 0, 1
         for i, chunk, whole in zip(index, self.grid, self.shape, strict=True):
             begin = begin * whole + i * chunk
@@ -179,7 +173,9 @@ def read_blocks(manifest: Manifest, region: Region, fetch: Fetch) -> np.ndarray:
     """
     name = manifest.codec.name
     type = BLOCKS[name]
-    grid = _grid_of_blocks(manifest, type.length)
+    grid = [*manifest.chunk_shape[:-1], manifest.chunk_shape[-1] // type.length]
+    outermost = next((axis for axis, n in enumerate(grid) if n > 1), -1)
+    grid[outermost] = -1  # chunks at the edge are shorter along it
     fetched = fetch([manifest.chunks[index] for index, _ in parts_of_chunks(manifest, region)])
 
     def read(index: Shape, inner: Region) -> np.ndarray:
@@ -190,14 +186,6 @@ def read_blocks(manifest: Manifest, region: Region, fetch: Fetch) -> np.ndarray:
         return elements.reshape(*inner.shape[:-1], -1)[..., begin : begin + inner.shape[-1]]
 
     return assembled(manifest, region, read)
-
-
-def _grid_of_blocks(manifest: Manifest, length: int) -> list[int]:
-    """Shape of a chunk in blocks; -1 for its outermost axis, along which chunks at the edge are shorter."""
-    shape = [*manifest.chunk_shape[:-1], manifest.chunk_shape[-1] // length]
-    outermost = next((axis for axis, n in enumerate(shape) if n > 1), -1)
-    shape[outermost] = -1
-    return shape
 
 
 def dequantized(name: str, blocks: np.ndarray) -> np.ndarray:

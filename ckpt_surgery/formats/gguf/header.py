@@ -9,6 +9,7 @@ values. Memory is bounded: every length is checked before anything is read.
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -38,13 +39,19 @@ MOST_ITEMS = 256
 """Longest array in the metadata that is read: an entry for each layer. The words of a tokenizer are more."""
 MOST_DEPTH = 4
 """Arrays within arrays; ggml itself reads none."""
+VERSIONS = (2, 3)
+"""Versions of the format that are read. In little endian they are the same."""
+MOST_COUNT = 2**16
+"""Largest number of tensors, and of entries of metadata."""
+MOST_AXES = 4
+ALIGNMENT = "general.alignment"
+DEFAULT_ALIGNMENT = 32
 
 TYPE_NAMES = (
     *("uint8", "int8", "uint16", "int16", "uint32", "int32", "float32", "bool", "string", "array"),
     *("uint64", "int64", "float64"),
 )
 """Types of values in the metadata, by their numbers."""
-_LENGTH = struct.Struct("<Q")
 UINT32, _BOOL, _TEXT, _ARRAY = (TYPE_NAMES.index(name) for name in ("uint32", "bool", "string", "array"))
 
 
@@ -70,99 +77,83 @@ class Cursor:
             raise damaged(f"its {what} end beyond byte {MOST_HEADER_BYTES}, where no header is that long")
         raise damaged(f"it claims {count} {what} at byte {self.at}, and has {self._size} bytes")
 
-    def skip(self, count: int, what: str) -> None:
+    def skip(self, count: int, what: str = "bytes") -> None:
         """Move on by so many bytes, without reading them."""
         self.check(count, what)
         self.at += count
 
-    def take(self, count: int, what: str) -> bytes:
+    def take(self, count: int, what: str = "bytes") -> bytes:
         """The next bytes."""
-        self.check(count, what)
-        self.at += count
+        self.skip(count, what)
         return self._pages.read(self.at - count, count)
+
+    def number(self, letter: str) -> Any:
+        """The number that comes next, by its letter of `struct`."""
+        return struct.unpack(f"<{letter}", self.take(struct.calcsize(f"<{letter}")))[0]
+
+    def text(self, length: int) -> str:
+        """The text of so many bytes that comes next."""
+        text = self.take(length, "bytes of text")
+        try:
+            return text.decode()
+        except UnicodeDecodeError as error:
+            raise damaged(f"its text {text[:100]!r} is not UTF-8") from error
+
+    def name(self) -> str:
+        """The name that comes next."""
+        length = self.number("Q")
+        self.check(length, "bytes of text")
+        if length > MOST_NAME_BYTES:
+            raise damaged(f"it has a name of {length} bytes; {MOST_NAME_BYTES} is the limit")
+        return self.text(length)
 
     def skip_texts(self, count: int) -> None:
         """Move on by texts: a length of 8 bytes, then so many bytes. The caller has checked their number."""
         while count:
-            self.check(_LENGTH.size, "bytes")
+            self.check(8, "bytes")
             window = self._pages.read(self.at, min(TEXTS_BYTES, self.left))
-            at, end = 0, len(window) - _LENGTH.size
+            at, end = 0, len(window) - 8
             while count and at <= end:
-                at += _LENGTH.size + _LENGTH.unpack_from(window, at)[0]
+                at += 8 + int.from_bytes(window[at : at + 8], "little")
                 count -= 1
             self.skip(at, "bytes of texts")
 
 
-# --- values -------------------------------------------------------------------------------------------------
+# --- values of the metadata -------------------------------------------------------------------------------
 
 
-def number(cursor: Cursor, letter: str) -> Any:
-    """The number that comes next, by its letter of `struct`."""
-    return struct.unpack(f"<{letter}", cursor.take(struct.calcsize(f"<{letter}"), "bytes"))[0]
-
-
-def name_text(cursor: Cursor) -> str:
-    """The name that comes next."""
-    length = number(cursor, "Q")
-    cursor.check(length, "bytes of text")
-    if length > MOST_NAME_BYTES:
-        raise damaged(f"it has a name of {length} bytes; {MOST_NAME_BYTES} is the limit")
-    return _decoded(cursor.take(length, "bytes of text"))
-
-
-def _decoded(text: bytes) -> str:
-    try:
-        return text.decode()
-    except UnicodeDecodeError as error:
-        raise damaged(f"its text {text[:100]!r} is not UTF-8") from error
-
-
-def value(cursor: Cursor, name: str, type: int) -> Any:
+def value(cursor: Cursor, name: str, type: int, depth: int = 0) -> Any:
     """The value that comes next, as JSON has it: for what is long, its type and length.
 
-    `name` is that of the entry, for messages; `type` the number of its type.
+    `name` is that of the entry, for messages; `type` the number of its type; `depth` the arrays around it.
     """
     if type == _TEXT:
-        return _text_value(cursor)
-    if type == _ARRAY:
-        return _array(cursor, name, 0)
-    return _numbers(cursor, name, type, 1)[0]
-
-
-def _text_value(cursor: Cursor) -> Any:
-    length = number(cursor, "Q")
-    if length > MOST_TEXT_BYTES:
+        length = cursor.number("Q")
+        if length <= MOST_TEXT_BYTES:
+            return cursor.text(length)
         cursor.skip(length, "bytes of text")
-        return _long("string", length)
-    return _decoded(cursor.take(length, "bytes of text"))
-
-
-def _array(cursor: Cursor, name: str, depth: int) -> Any:
-    type, count = number(cursor, "I"), number(cursor, "Q")
-    if depth == MOST_DEPTH:
-        raise damaged(f"`{shown(name[:200])}` has arrays more than {MOST_DEPTH} deep")
-    if type == _ARRAY:
-        cursor.check(count, "arrays", 12)
-        for _ in range(count):
-            _array(cursor, name, depth + 1)
-        return _long("array", count)
-    if type == _TEXT:
-        cursor.check(count, "texts", 8)
-        if count <= MOST_ITEMS:
-            return [_text_value(cursor) for _ in range(count)]
-        cursor.skip_texts(count)
-        return _long("string", count)
-    if count <= MOST_ITEMS:
-        return _numbers(cursor, name, type, count)
-    width = _dtype(name, type).itemsize
-    cursor.check(count, "numbers", width)
-    cursor.skip(count * width, "bytes of numbers")
-    return _long(TYPE_NAMES[type], count)
-
-
-def _long(type: str, length: int) -> dict[str, Any]:
-    """Placeholder for a long array, or for the bytes of a long text."""
-    return {"type": type, "length": length}
+    elif type != _ARRAY:
+        return _numbers(cursor, name, type, 1)[0]
+    else:
+        type, length = cursor.number("I"), cursor.number("Q")
+        if depth == MOST_DEPTH:
+            raise damaged(f"`{shown(name[:200])}` has arrays more than {MOST_DEPTH} deep")
+        if type == _ARRAY:
+            cursor.check(length, "arrays", 12)
+            for _ in range(length):
+                value(cursor, name, _ARRAY, depth + 1)
+        elif type == _TEXT:
+            cursor.check(length, "texts", 8)
+            if length <= MOST_ITEMS:
+                return [value(cursor, name, _TEXT) for _ in range(length)]
+            cursor.skip_texts(length)
+        else:
+            width = _dtype(name, type).itemsize
+            cursor.check(length, "numbers", width)
+            if length <= MOST_ITEMS:
+                return _numbers(cursor, name, type, length)
+            cursor.skip(length * width)
+    return {"type": TYPE_NAMES[type], "length": length}
 
 
 def _dtype(name: str, type: int) -> np.dtype[Any]:
@@ -174,7 +165,7 @@ def _dtype(name: str, type: int) -> np.dtype[Any]:
 
 def _numbers(cursor: Cursor, name: str, type: int, count: int) -> list[Any]:
     dtype = _dtype(name, type)
-    values = np.frombuffer(cursor.take(count * dtype.itemsize, "bytes of numbers"), dtype)
+    values = np.frombuffer(cursor.take(count * dtype.itemsize), dtype)
     if type == _BOOL:
         if values.max(initial=0) > 1:
             raise damaged(f"`{shown(name[:200])}` is a boolean with the byte {values.max()}")
@@ -188,13 +179,6 @@ def _finite(value: np.floating[Any]) -> float | str:
 
 
 # --- the header -------------------------------------------------------------------------------------------
-
-VERSIONS = (2, 3)
-"""Versions of the format that are read. In little endian they are the same."""
-ALIGNMENT = "general.alignment"
-DEFAULT_ALIGNMENT = 32
-MOST_TENSORS = MOST_ENTRIES = 2**16
-MOST_AXES = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,105 +211,77 @@ class GgufHeader:
 
 def read_header(file: OpenFile) -> GgufHeader:
     """The header of a file, checked against its size."""
-    cursor = Cursor(file)
-    if file.stat.size < len(MAGIC) or cursor.take(len(MAGIC), "bytes") != MAGIC:
+    cursor, size = Cursor(file), file.stat.size
+    if size < len(MAGIC) or cursor.take(len(MAGIC)) != MAGIC:
         raise SourceError(
             "it does not begin as GGUF files do", hint="It is damaged, or not a GGUF file: check the path."
         )
-    _check_version(number(cursor, "I"))
-    tensors, entries = number(cursor, "Q"), number(cursor, "Q")
-    _check_count(cursor, tensors, "tensors", MOST_TENSORS, 24)
-    _check_count(cursor, entries, "entries of metadata", MOST_ENTRIES, 13)
+    version = cursor.number("I")
+    swapped = int.from_bytes(version.to_bytes(4, "little"), "big")
+    if swapped in VERSIONS:
+        hint = "Only little endian is read: convert it with `gguf-convert-endian FILE little`."
+        raise SourceError(f"it is big endian, in version {swapped} of GGUF", hint=hint)
+    if version not in VERSIONS:
+        hint = "Convert the model again with a current llama.cpp."
+        raise SourceError(f"it is in version {version} of GGUF; versions 2 and 3 are read", hint=hint)
+    tensors, entries = cursor.number("Q"), cursor.number("Q")
+    for count, what, least in ((tensors, "tensors", 24), (entries, "entries of metadata", 13)):
+        cursor.check(count, what, least)
+        if count > MOST_COUNT:
+            raise damaged(f"it has {count} {what}; {MOST_COUNT} is the limit")
     metadata: dict[str, Any] = {}
     alignment = DEFAULT_ALIGNMENT
     for _ in range(entries):
-        name = name_text(cursor)
+        name, type = cursor.name(), cursor.number("I")
         if name in metadata:
             raise damaged(f"its metadata has `{shown(name[:200])}` twice")
-        type = number(cursor, "I")
         metadata[name] = value(cursor, name, type)
         if name == ALIGNMENT:
-            alignment = _alignment(type, metadata[name])
+            alignment = metadata[name]
+            if type != UINT32 or alignment == 0 or alignment & (alignment - 1):
+                raise damaged(f"its {ALIGNMENT} is {shown(str(alignment)[:100])}, no power of two")
     described = [_described(cursor) for _ in range(tensors)]
-    return GgufHeader(
-        file.path, file.stat, metadata, _placed(described, cursor.at, alignment, file.stat.size)
-    )
-
-
-def _check_version(version: int) -> None:
-    if version in VERSIONS:
-        return
-    if version & 0xFFFF == 0 and version:
-        raise SourceError(
-            f"it is big endian, in version {int.from_bytes(version.to_bytes(4, 'little'))} of GGUF",
-            hint="Only little endian is read: convert it with `gguf-convert-endian FILE little`.",
-        )
-    raise SourceError(
-        f"it is in version {version} of GGUF; versions 2 and 3 are read",
-        hint="Convert the model again with a current llama.cpp.",
-    )
-
-
-def _check_count(cursor: Cursor, count: int, what: str, most: int, least: int) -> None:
-    cursor.check(count, what, least)
-    if count > most:
-        raise damaged(f"it has {count} {what}; {most} is the limit")
-
-
-def _alignment(type: int, value: Any) -> int:
-    if type != UINT32 or value == 0 or value & (value - 1):
-        raise damaged(f"its {ALIGNMENT} is {shown(str(value)[:100])}, no power of two")
-    return int(value)
-
-
-# --- tensors ----------------------------------------------------------------------------------------------
+    begin = -(-cursor.at // alignment) * alignment
+    placed = [replace(tensor, offset=begin + tensor.offset) for tensor in described]
+    _check_places(placed, begin, alignment, size)
+    return GgufHeader(file.path, file.stat, metadata, placed)
 
 
 def _described(cursor: Cursor) -> GgufTensor:
     """The next tensor, valid in itself. Its offset counts from the beginning of the data."""
-    name = name_text(cursor)
-    axes = number(cursor, "I")
+    name = cursor.name()
+    axes = cursor.number("I")
     if axes > MOST_AXES:
         raise flawed(name, f"has {axes} axes; {MOST_AXES} is the limit of ggml")
-    lengths = struct.unpack(f"<{axes}Q", cursor.take(8 * axes, "bytes of a shape"))
-    code, offset = number(cursor, "I"), number(cursor, "Q")
+    shape = struct.unpack(f"<{axes}Q", cursor.take(8 * axes))[::-1]
+    code, offset = cursor.number("I"), cursor.number("Q")
     if code not in TYPES:
         raise flawed(name, f"has the unknown type {code}", "It is damaged, or newer than this program.")
-    type, shape = TYPES[code], lengths[::-1]
+    type = TYPES[code]
     if beyond_memory(shape, type.dtype.itemsize):
         raise flawed(name, f"has a shape beyond all memory: {list(shape)}")
     if (shape[-1] if shape else 1) % type.length:
-        raise flawed(
-            name,
-            f"is {type.name} of the shape {list(shape)}: its last axis is not a multiple of {type.length}",
-        )
+        what = f"is {type.name} of the shape {list(shape)}"
+        raise flawed(name, f"{what}: its last axis is not a multiple of {type.length}")
     return GgufTensor(name, ArraySpec(shape, type.dtype), type, offset)
 
 
-def _placed(described: Sequence[GgufTensor], end: int, alignment: int, size: int) -> list[GgufTensor]:
-    """The tensors with their places in a file of `size` bytes, whose header ends at byte `end`.
+def _check_places(tensors: Sequence[GgufTensor], begin: int, alignment: int, size: int) -> None:
+    """Raise SourceError for names that are there twice, and for bytes that are not there or are shared.
 
-    Raises SourceError for names that are there twice, and for bytes that are not there or are shared.
+    `begin`: offset of the data in the file of `size` bytes.
     """
     names: set[str] = set()
-    begin = -(-end // alignment) * alignment
-    for tensor in described:
+    for tensor in tensors:
+        offset, end = tensor.offset - begin, tensor.offset + tensor.nbytes
         if tensor.name in names:
             raise flawed(tensor.name, "is there twice")
         names.add(tensor.name)
-        if tensor.offset % alignment:
-            raise flawed(
-                tensor.name, f"begins at byte {tensor.offset} of the data, no multiple of {alignment}"
-            )
-        if tensor.nbytes and begin + tensor.offset + tensor.nbytes > size:
-            raise flawed(
-                tensor.name,
-                f"ends at byte {begin + tensor.offset + tensor.nbytes}, and the file has {size} bytes",
-            )
-    placed = [replace(tensor, offset=begin + tensor.offset) for tensor in described]
-    before = None
-    for tensor in sorted((t for t in placed if t.nbytes), key=lambda t: t.offset):
-        if before is not None and before.offset + before.nbytes > tensor.offset:
+        if offset % alignment:
+            raise flawed(tensor.name, f"begins at byte {offset} of the data, no multiple of {alignment}")
+        if tensor.nbytes and end > size:
+            raise flawed(tensor.name, f"ends at byte {end}, and the file has {size} bytes")
+    filled = sorted((tensor for tensor in tensors if tensor.nbytes), key=lambda tensor: tensor.offset)
+    for before, tensor in pairwise(filled):
+        if before.offset + before.nbytes > tensor.offset:
             raise flawed(tensor.name, f"shares bytes with `{before.name[:200]}`")
-        before = tensor
-    return placed

@@ -36,10 +36,8 @@ VARIABLES = os.path.join("variables", "variables")
 _DATA = re.compile(r"\.data-\d{5}-of-\d{5}\Z")
 _STEP = re.compile(r"-(\d{1,18})\Z")
 _LATEST, _ALL = "model_checkpoint_path", "all_model_checkpoint_paths"
-_TEXT = re.compile(rb'\s*(\w+)\s*:\s*"((?:[^"\\]|\\.)*)"\s*\Z')
+_TEXT = re.compile(rb'\s*(\w+)\s*:\s*"((?:[^"\\]|\\[\\"\'abfnrtvx0-7])*)"\s*\Z')
 _NUMBER = re.compile(rb"\s*(\w+)\s*:\s*[-+.\w]+\s*\Z")
-_ESCAPE = re.compile(rb"\\(?:([0-7]{1,3})|x([0-9a-fA-F]{1,2})|(.))")
-_LETTERS = {b"n": b"\n", b"r": b"\r", b"t": b"\t"}
 _MOST_STATE_BYTES = 2**20
 
 
@@ -52,30 +50,22 @@ def detect(path: str) -> bool:
     Checkpoints of version 1, which are refused when they are opened, are recognized.
     """
     if is_directory(path):
-        return _holds_bundles(path)
+        names = names_in(path)
+        if STATE in names and claims(_is_state, os.path.join(path, STATE)):
+            return True
+        if SAVED_MODEL in names or is_file(os.path.join(path, VARIABLES + SUFFIX)):
+            return True
+        return any(_is_index(path, name, names) for name in names)
     if not exists(path):
         return is_file(path + SUFFIX)
-    return _is_ours(*os.path.split(path))
-
-
-def _holds_bundles(directory: str) -> bool:
-    names = set(names_in(directory))
-    if STATE in names and claims(_is_state, os.path.join(directory, STATE)):
-        return True
-    if SAVED_MODEL in names or is_file(os.path.join(directory, VARIABLES + SUFFIX)):
-        return True
-    return any(_is_index(directory, name, names) for name in names)
-
-
-def _is_ours(directory: str, name: str) -> bool:
-    """Whether a file is an index, a data file beside an index, or another table."""
+    directory, name = os.path.split(path)
     if match := _DATA.search(name):
         return exists(os.path.join(directory, f"{name[: match.start()]}{SUFFIX}"))
-    siblings = set(names_in(directory or ".")) if name.endswith(SUFFIX) else set()
-    return _is_index(directory, name, siblings) or _ends_as_table(os.path.join(directory, name))
+    siblings = names_in(directory or ".") if name.endswith(SUFFIX) else ()
+    return _is_index(directory, name, siblings) or _ends_as_table(path)
 
 
-def _is_index(directory: str, name: str, siblings: set[str]) -> bool:
+def _is_index(directory: str, name: str, siblings: Sequence[str]) -> bool:
     """Whether a file is an index: a table, or a damaged one with data files beside it."""
     if not name.endswith(SUFFIX):
         return False
@@ -108,28 +98,32 @@ def _is_state(path: str) -> bool:
 
 def locate(path: str, selection: Selection) -> ChosenFile:
     """The bundle that `path` and a step choose, by the prefix of its names; only directories have steps."""
-    if is_directory(path):
-        return _in_directory(path, selection.step)
-    check_no_choice(path, selection.step)
-    directory, name = os.path.split(path)
-    return ChosenFile(directory, _DATA.sub("", name).removesuffix(SUFFIX))
-
-
-def _in_directory(directory: str, step: int | None) -> ChosenFile:
-    names = names_in(directory)
-    named = _named_in(os.path.join(directory, STATE), directory) if STATE in names else []
+    if not is_directory(path):
+        check_no_choice(path, selection.step)
+        directory, name = os.path.split(path)
+        return ChosenFile(directory, _DATA.sub("", name).removesuffix(SUFFIX))
+    names = names_in(path)
+    named = _named_in(path) if STATE in names else []
     prefixes = [name.removesuffix(SUFFIX) for name in names if name.endswith(SUFFIX)]
-    if step is not None:
-        prefix = _of_step(directory, named, prefixes, step)
+    if selection.step is not None:
+        prefix = _of_step(path, named, prefixes, selection.step)
     elif named:
         prefix = named[-1]
-    elif prefixes or not is_directory(os.path.join(directory, os.path.dirname(VARIABLES))):
-        prefix = _only(directory, prefixes)
-    else:
+    elif not prefixes and is_directory(os.path.join(path, os.path.dirname(VARIABLES))):
         prefix = VARIABLES
+    elif len(prefixes) == 1:
+        prefix = prefixes[0]
+    elif not prefixes:
+        raise damaged(f"{shown(path)} holds no TensorFlow checkpoint")
+    else:
+        raise SourceError(
+            f"{shown(path)} holds {len(prefixes)} TensorFlow checkpoints, and no file `{STATE}` says "
+            f"which is the latest: {few(prefixes, 5)}",
+            hint="Name the one that is meant, or its step: `step=N`.",
+        )
     match = _STEP.search(prefix)
-    check_link(os.path.join(directory, prefix + SUFFIX), real_path(directory))
-    return ChosenFile(directory, prefix, int(match[1]) if match else None)
+    check_link(os.path.join(path, prefix + SUFFIX), real_path(path))
+    return ChosenFile(path, prefix, int(match[1]) if match else None)
 
 
 def _of_step(directory: str, named: Sequence[str], prefixes: Sequence[str], step: int) -> str:
@@ -140,62 +134,37 @@ def _of_step(directory: str, named: Sequence[str], prefixes: Sequence[str], step
     return choose_step(directory, preferred or steps, step)
 
 
-def _only(directory: str, prefixes: Sequence[str]) -> str:
-    if len(prefixes) == 1:
-        return prefixes[0]
-    if not prefixes:
-        raise damaged(f"{shown(directory)} holds no TensorFlow checkpoint")
-    raise SourceError(
-        f"{shown(directory)} holds {len(prefixes)} TensorFlow checkpoints, and no file `{STATE}` says "
-        f"which is the latest: {few(prefixes, 5)}",
-        hint="Name the one that is meant, or its step: `step=N`.",
-    )
-
-
-# --- the file `checkpoint` --------------------------------------------------------------------------------
-
-
-def _named_in(path: str, directory: str) -> list[str]:
-    """The checkpoints that the file names, as prefixes within the directory; the latest is the last."""
+def _named_in(directory: str) -> list[str]:
+    """The checkpoints that the file `checkpoint` names, as prefixes in the directory, the latest last."""
+    path = os.path.join(directory, STATE)
     check_link(path, real_path(directory))
     text = read_file(path, _MOST_STATE_BYTES)
+    named: dict[str, list[str]] = {_ALL: [], _LATEST: []}
     with with_path(path):
-        pairs = [_field(line) for line in text.split(b"\n") if line.strip()]
-        named = {
-            wanted: [_within(directory, value) for name, value in pairs if name == wanted]
-            for wanted in (_LATEST, _ALL)
-        }
+        for line in filter(bytes.strip, text.split(b"\n")):
+            match = _TEXT.match(line)
+            if match is None and _NUMBER.match(line) is None:  # numbers are times
+                raise damaged(f"its line {line[:100]!r} does not belong to a checkpoint's state")
+            if match is not None and match[1].decode() in named:
+                named[match[1].decode()].append(_within(directory, match[2]))
         if not named[_LATEST]:
             raise damaged(f"it does not name `{_LATEST}`")
     return [*named[_ALL], named[_LATEST][-1]]
 
 
-def _field(line: bytes) -> tuple[str, bytes]:
-    """Name and text of a field; numbers, which are times, are not needed."""
-    if match := _TEXT.match(line):
-        return match[1].decode(), _ESCAPE.sub(_unescaped, match[2])
-    if match := _NUMBER.match(line):
-        return match[1].decode(), b""
-    raise damaged(f"its line {line[:100]!r} does not belong to a checkpoint's state")
-
-
-def _unescaped(match: "re.Match[bytes]") -> bytes:
-    if match[1]:
-        return bytes([int(match[1], 8) & 0xFF])
-    return bytes([int(match[2], 16)]) if match[2] else _LETTERS.get(match[3], match[3])
-
-
-def _within(directory: str, value: bytes) -> str:
+def _within(directory: str, escaped: bytes) -> str:
     """The name that a state has for a checkpoint, as a prefix in the directory.
 
     If a path leads elsewhere, such as to the place where the checkpoint was written, only its last component
     counts: a checkpoint's own files never lead out of its directory.
     """
-    given = os.fsdecode(value)
-    root = real_path(directory) + os.sep
-    prefix = given.removeprefix(root)
+    try:
+        given = os.fsdecode(escaped.decode("unicode_escape").encode("latin-1"))
+    except ValueError:
+        given = ""
+    prefix = given.removeprefix(real_path(directory) + os.sep)
     if os.path.isabs(prefix) or "://" in prefix or ".." in prefix.split("/"):
         prefix = os.path.basename(prefix)
     if not prefix or "\0" in prefix or prefix.endswith(("/", "..")):
-        raise damaged(f"it names the checkpoint {value[:100]!r}")
+        raise damaged(f"it names the checkpoint {escaped[:100]!r}")
     return prefix

@@ -1,7 +1,8 @@
 """The index of a tensor bundle: every variable, and where its bytes lie.
 
 Format: tensorflow/tensorflow, core/protobuf/tensor_bundle.proto, core/util/tensor_bundle, core/framework/
-types.proto; keys of parts: core/util/saved_tensor_slice_util.cc and core/lib/strings/ordered_code.cc.
+types.proto; keys of parts: core/util/saved_tensor_slice_util.cc and core/lib/strings/ordered_code.cc. Entries
+are messages of Protocol Buffers: protobuf.dev/programming-guides/encoding.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,15 +18,7 @@ from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.shared.boxes import check_tiling
 from ckpt_surgery.formats.shared.limits import MOST_AXES, check_shape
-from ckpt_surgery.formats.tensorflow.proto import (
-    Fields,
-    fields,
-    integer,
-    message,
-    messages,
-    optional_integer,
-    signed,
-)
+from ckpt_surgery.formats.tensorflow.table import varint
 from ckpt_surgery.storage.failures import damaged, with_path
 
 OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
@@ -51,6 +44,69 @@ STRING = 7
 """The DataType of strings."""
 NUMBERS: Mapping[int, np.dtype[Any]] = {n: DTYPES[name] for n, name in TYPES.items() if name in DTYPES}
 """Dtypes of those DataTypes that are numbers. Elements of narrow ones take a byte each in files."""
+
+# --- messages ---------------------------------------------------------------------------------------------
+
+VARINT, BYTES = 0, 2
+_FIXED = {1: 8, 5: 4}
+"""Kinds of fields, and the bytes of numbers that have a fixed width."""
+Fields = dict[int, list[int | bytes]]
+"""The values of a message's fields by their numbers: bytes for texts, bytes and messages, else unsigned."""
+
+
+def fields(message: bytes) -> Fields:
+    """The fields of a message, the values of each in their order. If not repeated, the last counts."""
+    values: Fields = {}
+    at = 0
+    while at < len(message):
+        tag, at = varint(message, at)
+        number, kind = tag >> 3, tag & 7
+        if kind not in (VARINT, BYTES, *_FIXED):
+            raise damaged(f"a message has a field of the unknown kind {kind}")
+        size, at = (_FIXED[kind], at) if kind in _FIXED else varint(message, at)
+        value: int | bytes = size
+        if kind != VARINT:
+            if size > len(message) - at:
+                raise damaged(f"a field of {size} bytes begins where {len(message) - at} are left")
+            stored, at = message[at : at + size], at + size
+            value = stored if kind == BYTES else int.from_bytes(stored, "little")
+        values.setdefault(number, []).append(value)
+    return values
+
+
+def _unsigned(parts: Fields, number: int) -> int:
+    """The value of a field that is a number, 0 where it is left out."""
+    value = parts.get(number, [0])[-1]
+    if isinstance(value, bytes):
+        raise damaged(f"field {number} of a message is not a number")
+    return value
+
+
+def _integer(parts: Fields, number: int) -> int:
+    """The same, of 64 bits in two's complement."""
+    value = _unsigned(parts, number)
+    return value - (1 << 64) if value >> 63 else value
+
+
+def _bytes(parts: Fields, number: int) -> list[bytes]:
+    """The values of a field that is a message and may be repeated."""
+    values = [value for value in parts.get(number, ()) if isinstance(value, bytes)]
+    if len(values) != len(parts.get(number, ())):
+        raise damaged(f"field {number} of a message is not a message")
+    return values
+
+
+def _message(parts: Fields, number: int) -> Fields:
+    """The fields of a message that is not repeated: none where it is left out."""
+    return fields(b"".join(_bytes(parts, number)))
+
+
+def _axes(parts: Fields, number: int) -> list[Fields]:
+    """Repeated messages, one for each axis of an array."""
+    axes = _bytes(parts, number)
+    if len(axes) > MOST_AXES:
+        raise damaged(f"it has {len(axes)} axes; {MOST_AXES} is the limit")
+    return list(map(fields, axes))
 
 
 # --- what an index says -----------------------------------------------------------------------------------
@@ -99,41 +155,39 @@ class BundleIndex:
 
 def read_index(pairs: Iterable[tuple[bytes, bytes]]) -> BundleIndex:
     """The index in the entries of a table. Raises SourceError unless all variables are whole and disjoint."""
-    header: BundleIndex | None = None
-    entries: dict[str, Variable] = {}
-    parts: dict[bytes, Variable] = {}
-    for key, value in pairs:
-        if header is None:
-            header = _header(key, value)
-        elif key.startswith(_PART):
-            parts[key] = _entry(f"a part, {key!r}", value, header)
-        elif (name := _name(key)) != OBJECT_GRAPH:
-            entries[name] = _entry(name, value, header)
+    entries = iter(pairs)
+    header = next(entries, None)
     if header is None:
         raise damaged("its table is empty")
-    variables = {name: _whole(name, entry, parts) for name, entry in entries.items()}
+    shards = _shards(*header)
+    whole: dict[str, Variable] = {}
+    parts: dict[bytes, Variable] = {}
+    for key, value in entries:
+        if key.startswith(_PART):
+            parts[key] = _entry(f"a part, {key!r}", value, shards)
+            continue
+        try:
+            name = key.decode()
+        except UnicodeDecodeError:
+            raise damaged(f"the name {key[:100]!r} is not UTF-8") from None
+        if name != OBJECT_GRAPH:
+            whole[name] = _entry(name, value, shards)
+    variables = {name: _with_parts(name, entry, parts) for name, entry in whole.items()}
     if parts:
         raise damaged(f"no variable has the part {shown(repr(next(iter(parts)))[:200])}")
     _check_apart(variables)
-    return replace(header, variables=variables)
+    return BundleIndex(shards, variables)
 
 
-def _name(key: bytes) -> str:
-    try:
-        return key.decode()
-    except UnicodeDecodeError:
-        raise damaged(f"the name {key[:100]!r} is not UTF-8") from None
-
-
-def _header(key: bytes, value: bytes) -> BundleIndex:
-    """An index without its variables."""
+def _shards(key: bytes, value: bytes) -> int:
+    """The number of data files in the header, which is the first entry."""
     if key:
         raise SourceError("its table has no header", hint="It is damaged, or the table of another program.")
     header = fields(value)
     if any(isinstance(value, bytes) for value in header.get(1, ())):
         raise v1_checkpoint("it")
-    shards, endianness = integer(header, 1), integer(header, 2)
-    needed = integer(message(header, 3), 2)
+    shards, endianness = _unsigned(header, 1), _unsigned(header, 2)
+    needed = _unsigned(_message(header, 3), 2)
     if needed > NEWEST:
         raise SourceError(
             f"it needs a reader of version {needed} of the format, and this one is of version {NEWEST}",
@@ -146,7 +200,7 @@ def _header(key: bytes, value: bytes) -> BundleIndex:
             "it is of a big-endian host, and only little endian is read",
             hint="Restore it in TensorFlow on a little-endian host and save it there.",
         )
-    return BundleIndex(shards, {})
+    return shards
 
 
 def v1_checkpoint(what: str) -> SourceError:
@@ -158,68 +212,36 @@ def v1_checkpoint(what: str) -> SourceError:
     )
 
 
-# --- entries ----------------------------------------------------------------------------------------------
-
-
-def _entry(name: str, value: bytes, header: BundleIndex) -> Variable:
+def _entry(name: str, value: bytes, shards: int) -> Variable:
     """One entry, valid in itself. Raises SourceError with its name."""
     with with_path(f"`{name[:200]}`"):
-        message_fields = fields(value)
-        shape = _shape(message(message_fields, 2))
-        stored = VariablePart(
-            Region.whole(shape),
-            integer(message_fields, 3),
-            signed(integer(message_fields, 4)),
-            signed(integer(message_fields, 5)),
-            integer(message_fields, 6),
-        )
-        slices = tuple(_extents(part) for part in messages(message_fields, 7))
-        entry = Variable(integer(message_fields, 1), shape, (stored,), slices)
-        if not 0 <= stored.shard < header.shards or stored.offset < 0 or stored.size < 0:
-            raise damaged(
-                f"it is in data file {stored.shard} of {header.shards}, {stored.size} bytes "
-                f"from byte {stored.offset} on"
-            )
-        if entry.type in NUMBERS:
-            spec = ArraySpec(shape, NUMBERS[entry.type])
-            check_shape(spec.shape, spec.dtype.itemsize)
-            if stored.size != spec.nbytes and not slices:
-                raise damaged(f"it is {spec}, which takes {spec.nbytes} bytes, not {stored.size}")
-        return entry
-
-
-def _shape(shape: Fields) -> Shape:
-    """The shape in a TensorShapeProto."""
-    _check_rank(shape, 2)
-    axes = tuple(signed(integer(axis, 1)) for axis in messages(shape, 2))
-    if integer(shape, 3) or any(n < 0 for n in axes):
-        raise damaged("its shape is not known")
-    return axes
-
-
-def _check_rank(fields: Fields, number: int) -> None:
-    axes = len(fields.get(number, ()))
-    if axes > MOST_AXES:
-        raise damaged(f"it has {axes} axes; {MOST_AXES} is the limit")
-
-
-def _extents(extents: Fields) -> tuple[Extent, ...]:
-    """The extents in a TensorSliceProto."""
-    _check_rank(extents, 1)
-    return tuple(_extent(axis) for axis in messages(extents, 1))
+        entry = fields(value)
+        about = _message(entry, 2)
+        shape = tuple(_integer(axis, 1) for axis in _axes(about, 2))
+        if _unsigned(about, 3) or any(n < 0 for n in shape):
+            raise damaged("its shape is not known")
+        type, shard, checksum = (_unsigned(entry, number) for number in (1, 3, 6))
+        offset, size = _integer(entry, 4), _integer(entry, 5)
+        slices = tuple(tuple(map(_extent, _axes(fields(part), 1))) for part in _bytes(entry, 7))
+        if not 0 <= shard < shards or offset < 0 or size < 0:
+            raise damaged(f"it is in data file {shard} of {shards}, {size} bytes from byte {offset} on")
+        if type in NUMBERS:
+            spec = ArraySpec(shape, NUMBERS[type])
+            check_shape(shape, spec.dtype.itemsize)
+            if size != spec.nbytes and not slices:
+                raise damaged(f"it is {spec}, which takes {spec.nbytes} bytes, not {size}")
+        stored = VariablePart(Region.whole(shape), shard, offset, size, checksum)
+        return Variable(type, shape, (stored,), slices)
 
 
 def _extent(extent: Fields) -> Extent:
-    start, length = signed(integer(extent, 1)), optional_integer(extent, 2)
-    if start < 0 or (length is None and start) or (length is not None and signed(length) < 0):
+    whole, start, length = 2 not in extent, _integer(extent, 1), _integer(extent, 2)
+    if start < 0 or length < 0 or (whole and start):
         raise damaged(f"a part of it begins at {start} and has the length {length}")
-    return start, _FULL if length is None else length
+    return start, _FULL if whole else length
 
 
-# --- variables --------------------------------------------------------------------------------------------
-
-
-def _whole(name: str, entry: Variable, parts: dict[bytes, Variable]) -> Variable:
+def _with_parts(name: str, entry: Variable, parts: dict[bytes, Variable]) -> Variable:
     """A variable with all of its parts, which are removed from `parts`."""
     with with_path(f"`{name[:200]}`"):
         if entry.type not in TYPES:
@@ -228,9 +250,8 @@ def _whole(name: str, entry: Variable, parts: dict[bytes, Variable]) -> Variable
             )
         if not entry.slices:
             return entry
-        pieces = sorted(
-            (_part(name, entry, extents, parts) for extents in entry.slices), key=lambda p: p.region.starts
-        )
+        pieces = [_part(name, entry, extents, parts) for extents in entry.slices]
+        pieces.sort(key=lambda piece: piece.region.starts)
         check_tiling(entry.shape, [part.region for part in pieces])
     return replace(entry, parts=tuple(pieces))
 
@@ -238,28 +259,24 @@ def _whole(name: str, entry: Variable, parts: dict[bytes, Variable]) -> Variable
 def _part(
     name: str, entry: Variable, extents: Sequence[Extent], parts: dict[bytes, Variable]
 ) -> VariablePart:
-    region = _region(extents, entry.shape)
-    part = parts.pop(part_key(name, extents), None)
-    if part is None:
-        raise damaged(f"its part at {list(region.starts)} is missing, or named twice")
-    if (part.type, part.shape, part.slices) != (entry.type, region.shape, ()):
-        raise damaged(
-            f"its part {list(region.starts)} is {TYPES.get(part.type, part.type)}{list(part.shape)} "
-            f"where {TYPES[entry.type]}{list(region.shape)} belongs"
-        )
-    return replace(part.parts[0], region=region)
-
-
-def _region(extents: Sequence[Extent], shape: Shape) -> Region:
+    shape = entry.shape
     if len(extents) != len(shape):
         raise damaged(f"a part of it has {len(extents)} axes, and it has {len(shape)}")
     starts = tuple(start for start, _ in extents)
     stops = tuple(
         n if length == _FULL else start + length for (start, length), n in zip(extents, shape, strict=True)
     )
-    if any(stop > n for stop, n in zip(stops, shape, strict=True)):
+    if any(map(int.__gt__, stops, shape)):
         raise damaged(f"a part of it ends at {list(stops)}, outside of its shape {list(shape)}")
-    return Region(starts, stops)
+    region, part = Region(starts, stops), parts.pop(part_key(name, extents), None)
+    if part is None:
+        raise damaged(f"its part at {list(starts)} is missing, or named twice")
+    if (part.type, part.shape, part.slices) != (entry.type, region.shape, ()):
+        raise damaged(
+            f"its part {list(starts)} is {TYPES.get(part.type, part.type)}{list(part.shape)} "
+            f"where {TYPES[entry.type]}{list(region.shape)} belongs"
+        )
+    return replace(part.parts[0], region=region)
 
 
 def _check_apart(variables: Mapping[str, Variable]) -> None:
@@ -278,25 +295,16 @@ def _check_apart(variables: Mapping[str, Variable]) -> None:
 
 
 def part_key(name: str, extents: Sequence[Extent]) -> bytes:
-    """The key of a part: an ordered code of 0, the name, the number of axes, and each start and length."""
-    numbers = (number for extent in extents for number in extent)
-    return b"".join(
-        [_unsigned(0), _text(name.encode()), _unsigned(len(extents)), *(_signed(n) for n in numbers)]
-    )
+    """The key of a part: an ordered code of 0, the name, the number of axes, and each start and length.
+
+    UTF-8 has no 0xff, which would have to be escaped as well.
+    """
+    axes = bytes([1, len(extents)]) if extents else b"\0"  # a number of bytes, and these
+    numbers = b"".join(_ordered(number) for extent in extents for number in extent)
+    return b"\0" + name.encode().replace(b"\0", b"\0\xff") + b"\0\1" + axes + numbers
 
 
-def _unsigned(value: int) -> bytes:
-    """The number of bytes, then the bytes, most significant first; 0 has none."""
-    length = (value.bit_length() + 7) // 8
-    return bytes([length]) + value.to_bytes(length, "big")
-
-
-def _text(text: bytes) -> bytes:
-    """A text, escaped and terminated. UTF-8 has no 0xff, which would have to be escaped as well."""
-    return text.replace(b"\0", b"\0\xff") + b"\0\1"
-
-
-def _signed(value: int) -> bytes:
+def _ordered(value: int) -> bytes:
     """A number with as many leading ones (zeros if negative) as bytes, most significant byte first."""
     length = (value if value >= 0 else ~value).bit_length() // 7 + 1
     header = ((1 << length) - 1) << 7 * length

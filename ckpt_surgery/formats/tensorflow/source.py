@@ -3,6 +3,7 @@
 import functools
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 
 import google_crc32c
@@ -29,8 +30,7 @@ from ckpt_surgery.formats.tensorflow.index import (
     read_index,
     v1_checkpoint,
 )
-from ckpt_surgery.formats.tensorflow.proto import varint
-from ckpt_surgery.formats.tensorflow.table import mask, table_entries
+from ckpt_surgery.formats.tensorflow.table import mask, table_entries, varint
 from ckpt_surgery.storage.failures import about_key, damaged, with_path
 from ckpt_surgery.storage.listing import FileStat, check_link, has_entry, is_file, real_path
 from ckpt_surgery.storage.reading import opened, stat_file
@@ -69,15 +69,57 @@ def _check(wanted: int, chunk: Chunk, stored: np.ndarray) -> None:
 # --- leaves -----------------------------------------------------------------------------------------------
 
 
-def _listing(
-    bundle: ChosenFile, index: BundleIndex, paths: Mapping[int, str], files: Mapping[str, FileStat]
-) -> Listing:
-    """`paths`: those of the data files, by number. `files`: size and time of the files that exist, by path.
+def _box(part: VariablePart, spec: ArraySpec, path: str, files: Mapping[str, FileStat]) -> Box:
+    box = ArraySpec(part.region.shape, spec.dtype)
+    missing = box.size and path not in files
+    return Box(part.region, MissingFile(path) if missing else contiguous(box, path, part.offset))
 
-    Data files can be missing; leaves in such files have no manifest. Arrays of other things than numbers are
-    listed with the dtype `object`, and cannot be read. The checksum of a part of a variable (most have only
-    one) is compared where the part is read whole.
+
+def _without_numbers(key: Key, variable: Variable, path: str, files: Mapping[str, FileStat]) -> Leaf:
+    """A short text, or an array that cannot be read. `path`: that of the data file with its first part."""
+    (part, *others) = variable.parts
+    plain = variable.type == STRING and not variable.shape and not others
+    if plain and part.size <= MOST_STRING_BYTES and path in files:
+        with opened(path, files[path]) as file:
+            stored = file.read(part.offset, part.size)
+        with suppress(UnicodeDecodeError), about_key(key), with_path(path):
+            return Leaf(key, LeafKind.STRING, string=decoded_text(stored, part).decode())
+    why = f"has the TensorFlow type {TYPES[variable.type]}, which no array here can have"
+    unreadable = Unreadable(why, "Drop it, or leave it where it is.")
+    return Leaf(key, LeafKind.ARRAY, ArraySpec(variable.shape, np.dtype(object)), unreadable=unreadable)
+
+
+def decoded_text(stored: bytes, part: VariablePart) -> bytes:
+    """The only element of an array of strings: a varint of its length, a checksum of that, its bytes.
+
+    In the checksum of the whole, the length counts as a number of 4 bytes.
     """
+    length, at = varint(stored, 0)
+    if length != len(stored) - at - 4:
+        raise damaged(f"a text of {length} bytes does not take {len(stored)}")
+    crc = google_crc32c.value(length.to_bytes(4, "little"))
+    if mask(google_crc32c.extend(crc, stored[at:])) != part.checksum:
+        raise damaged("a text does not have the checksum that is recorded")
+    return stored[at + 4 :]
+
+
+def read(path: str, selection: Selection) -> Listing:
+    """Open a prefix, one of a bundle's files, a directory with a `checkpoint` file, or a SavedModel.
+
+    Reads the index. Data files can be missing, and leaves in such files have no manifest; those that exist
+    must be long enough. Arrays of other things than numbers are listed with the dtype `object`, and cannot be
+    read. The checksum of a part of a variable (most have only one) is compared where the part is read whole.
+    """
+    bundle = locate(path, selection)
+    _check_version(bundle.path, path)
+    name, state = bundle.path + SUFFIX, os.path.join(path, STATE)
+    files = {state: stat_file(state)} if has_entry(state) else {}
+    with opened(name) as file:
+        files[name] = file.stat
+        with with_path(name):
+            index = read_index(table_entries(file))
+    paths, stats = _data_files(index, bundle)
+    files |= stats
     leaves: dict[str, Leaf] = {}
     readers: dict[str, Reader] = {}
     checks: dict[Chunk, Check] = {}
@@ -97,77 +139,6 @@ def _listing(
             readers[name] = Boxes(spec, boxes, checks)
     expected = (*paths.values(), bundle.path + GRAPH_SUFFIX)
     return Listing(leaves, files, step=bundle.step, readers=readers, checks=checks, expected_files=expected)
-
-
-def _box(part: VariablePart, spec: ArraySpec, path: str, files: Mapping[str, FileStat]) -> Box:
-    box = ArraySpec(part.region.shape, spec.dtype)
-    if box.size and path not in files:
-        return Box(part.region, MissingFile(path))
-    return Box(part.region, contiguous(box, path, part.offset))
-
-
-def _without_numbers(key: Key, variable: Variable, path: str, files: Mapping[str, FileStat]) -> Leaf:
-    """A text, or an array that cannot be read. `path`: that of the data file with its first part."""
-    text = _text(key, variable, path, files)
-    if text is not None:
-        return Leaf(key, LeafKind.STRING, string=text)
-    why = f"has the TensorFlow type {TYPES[variable.type]}, which no array here can have"
-    unreadable = Unreadable(why, "Drop it, or leave it where it is.")
-    spec = ArraySpec(variable.shape, np.dtype(object))
-    return Leaf(key, LeafKind.ARRAY, spec, unreadable=unreadable)
-
-
-# --- texts ------------------------------------------------------------------------------------------------
-
-
-def _text(key: Key, variable: Variable, path: str, files: Mapping[str, FileStat]) -> str | None:
-    """The value of a variable that is one short text; None for others, and where its file is missing."""
-    (part, *others) = variable.parts
-    plain = variable.type == STRING and not variable.shape and not others
-    if not plain or part.size > MOST_STRING_BYTES or path not in files:
-        return None
-    with opened(path, files[path]) as file:
-        stored = file.read(part.offset, part.size)
-    try:
-        with about_key(key), with_path(path):
-            return decoded_text(stored, part).decode()
-    except UnicodeDecodeError:
-        return None
-
-
-def decoded_text(stored: bytes, part: VariablePart) -> bytes:
-    """The only element of an array of strings: a varint of its length, a checksum of that, its bytes.
-
-    In the checksum of the whole, the length counts as a number of 4 bytes.
-    """
-    length, at = varint(stored, 0)
-    if length != len(stored) - at - 4:
-        raise damaged(f"a text of {length} bytes does not take {len(stored)}")
-    crc = google_crc32c.value(length.to_bytes(4, "little"))
-    if mask(google_crc32c.extend(crc, stored[at:])) != part.checksum:
-        raise damaged("a text does not have the checksum that is recorded")
-    return stored[at + 4 :]
-
-
-# --- opening ----------------------------------------------------------------------------------------------
-
-
-def read(path: str, selection: Selection) -> Listing:
-    """Open a prefix, one of a bundle's files, a directory with a `checkpoint` file, or a SavedModel.
-
-    Reads the index; data files can be missing, but those that exist must be long enough.
-    """
-    bundle = locate(path, selection)
-    _check_version(bundle.path, path)
-    name = bundle.path + SUFFIX
-    state = os.path.join(path, STATE)
-    files = {state: stat_file(state)} if has_entry(state) else {}
-    with opened(name) as file:
-        files[name] = file.stat
-        with with_path(name):
-            index = read_index(table_entries(file))
-    paths, stats = _data_files(index, bundle)
-    return _listing(bundle, index, paths, files | stats)
 
 
 def _check_version(name: str, path: str) -> None:

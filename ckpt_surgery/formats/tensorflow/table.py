@@ -6,13 +6,11 @@ frames. TensorFlow's tables differ only in their file names.
 
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import google_crc32c
 
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.formats.tensorflow.detect import FOOTER_BYTES, is_table
-from ckpt_surgery.formats.tensorflow.proto import varint
 from ckpt_surgery.storage.failures import damaged
 from ckpt_surgery.storage.reading import OpenFile
 
@@ -27,17 +25,16 @@ MOST_KEYS = 32
 Pair = tuple[bytes, bytes]
 
 
-@dataclass(frozen=True, slots=True)
-class Handle:
-    """Span of a block, without its trailer."""
-
-    offset: int
-    size: int
-
-    @property
-    def end(self) -> int:
-        """Offset after the trailer."""
-        return self.offset + self.size + TRAILER_BYTES
+def varint(data: bytes, at: int) -> tuple[int, int]:
+    """The unsigned number of at most 64 bits that begins at `at`, and where it ends."""
+    if at < len(data) and data[at] < 0x80:  # most are this short
+        return data[at], at + 1
+    value = 0
+    for i, byte in enumerate(data[at : at + 10]):
+        value |= (byte & 0x7F) << 7 * i
+        if byte < 0x80 and value < 1 << 64:
+            return value, at + i + 1
+    raise damaged("a number has no end")
 
 
 def mask(crc: int) -> int:
@@ -50,137 +47,112 @@ def table_entries(file: OpenFile) -> Iterator[Pair]:
 
     Raises SourceError where anything is malformed; then the entries before are unreliable too.
     """
+    if not is_table(file):
+        if file.read(0, min(8, file.stat.size)) == b"version ":
+            what, hint = (
+                "it is a Git LFS pointer, not the file itself",
+                "Fetch the real file: `git lfs pull`.",
+            )
+            raise SourceError(what, hint=hint)
+        raise SourceError(
+            f"its {file.stat.size} bytes do not end as those of a table do",
+            hint="It is cut short, or not an index of a TensorFlow checkpoint.",
+        )
+    footer = file.read(file.stat.size - FOOTER_BYTES, FOOTER_BYTES)
+    _, _, at = _handle(footer, 0)  # the metaindex, which is not needed
+    index, index_size, _ = _handle(footer, at)
     end, previous = 0, None
-    for _, place in _in_block(file, _index(file)):
-        handle, _ = _handle(place, 0)
-        if handle.offset < end:
+    for _, place in _in_block(file, index, index_size):
+        offset, size, _ = _handle(place, 0)
+        if offset < end:
             raise damaged("the blocks of its table overlap")
-        end = handle.end
-        for key, value in _in_block(file, handle):
+        end = offset + size + TRAILER_BYTES
+        for key, value in _in_block(file, offset, size):
             if previous is not None and key <= previous:
                 raise damaged("the keys of its table are out of order")
             previous = key
             yield key, value
 
 
-def _index(file: OpenFile) -> Handle:
-    """The handle of the block that lists all others."""
-    if not is_table(file):
-        raise _no_table(file)
-    footer = file.read(file.stat.size - FOOTER_BYTES, FOOTER_BYTES)
-    _, at = _handle(footer, 0)  # the metaindex, which is not needed
-    return _handle(footer, at)[0]
-
-
-def _no_table(file: OpenFile) -> SourceError:
-    if file.read(0, min(8, file.stat.size)) == b"version ":
-        return SourceError(
-            "it is a Git LFS pointer, not the file itself", hint="Fetch the real file: `git lfs pull`."
-        )
-    return SourceError(
-        f"its {file.stat.size} bytes do not end as those of a table do",
-        hint="It is cut short, or not an index of a TensorFlow checkpoint.",
-    )
-
-
-def _handle(data: bytes, at: int) -> tuple[Handle, int]:
+def _handle(data: bytes, at: int) -> tuple[int, int, int]:
+    """Offset and size of a block, without its trailer, by its handle at `at`; and where the handle ends."""
     offset, at = varint(data, at)
     size, at = varint(data, at)
-    return Handle(offset, size), at
+    return offset, size, at
 
 
-def _block(file: OpenFile, handle: Handle) -> bytes:
+def _block(file: OpenFile, offset: int, size: int) -> bytes:
     """The contents of a block, checked and decompressed."""
-    room = file.stat.size - FOOTER_BYTES
-    if handle.end > room:
-        raise damaged(f"a block of its table ends at byte {handle.end} of {room}")
-    stored = file.read(handle.offset, handle.size + TRAILER_BYTES)
-    data, compression = stored[: handle.size], stored[handle.size]
+    end, room = offset + size + TRAILER_BYTES, file.stat.size - FOOTER_BYTES
+    if end > room:
+        raise damaged(f"a block of its table ends at byte {end} of {room}")
+    stored = file.read(offset, size + TRAILER_BYTES)
+    data, compression = stored[:size], stored[size]
     wanted, crc = struct.unpack("<I", stored[-4:])[0], mask(google_crc32c.value(stored[:-4]))
     if crc != wanted:
-        raise damaged(
-            f"the block at byte {handle.offset} has the checksum {crc:08x} where {wanted:08x} is recorded"
-        )
+        raise damaged(f"the block at byte {offset} has the checksum {crc:08x} where {wanted:08x} is recorded")
     if compression not in (RAW, SNAPPY):
-        raise damaged(f"the block at byte {handle.offset} has the unknown compression {compression}")
+        raise damaged(f"the block at byte {offset} has the unknown compression {compression}")
     return decompress(data) if compression == SNAPPY else data
 
 
-def _in_block(file: OpenFile, handle: Handle) -> Iterator[Pair]:
-    """The entries of a block. A key is stored as the length of the prefix that it shares, and the rest."""
-    block = _block(file, handle)
-    end, most = _end_of_entries(block), MOST_KEYS * handle.size
+def _in_block(file: OpenFile, offset: int, size: int) -> Iterator[Pair]:
+    """The entries of a block. A key is stored as the length of the prefix that it shares, and the rest.
+
+    After them come offsets for a binary search, and their number.
+    """
+    block, most = _block(file, offset, size), MOST_KEYS * size
+    restarts = struct.unpack("<I", block[-4:])[0] if len(block) >= 4 else 0
+    end = len(block) - 4 - 4 * restarts
+    if end < 0:
+        raise damaged(f"a block of {len(block)} bytes has {restarts} restarts")
     at, key, total = 0, b"", 0
     while at < end:
         shared, at = varint(block, at)
         own, at = varint(block, at)
-        size, at = varint(block, at)
-        if shared > len(key) or own + size > end - at:
+        length, at = varint(block, at)
+        if shared > len(key) or own + length > end - at:
             raise damaged(f"an entry before byte {at} of a block extends beyond it")
         key = key[:shared] + block[at : at + own]
         total += len(key)
         if total > most:
             raise damaged(f"the keys of a block have more than {most} bytes, beyond its own size")
-        at += own + size
-        yield key, block[at - size : at]
-
-
-def _end_of_entries(block: bytes) -> int:
-    """The offset where the entries end and the offsets for a binary search begin."""
-    restarts = struct.unpack("<I", block[-4:])[0] if len(block) >= 4 else 0
-    end = len(block) - 4 - 4 * restarts
-    if end < 0:
-        raise damaged(f"a block of {len(block)} bytes has {restarts} restarts")
-    return end
-
-
-# --- Snappy: literals, and copies of what came before -----------------------------------------------------
+        at += own + length
+        yield key, block[at - length : at]
 
 
 def decompress(data: bytes) -> bytes:
-    """The decompressed bytes. Raises SourceError where they are malformed, before it takes much memory."""
+    """What Snappy compressed to literals, and copies of what came before.
+
+    Raises SourceError where it is malformed, before it takes much memory.
+    """
     size, at = varint(data, 0)
     if size > MOST_EXPANSION * len(data):
         raise damaged(f"{len(data)} compressed bytes claim to be {size} decompressed ones")
     out = bytearray()
     while at < len(data):
-        length, offset, at = _element(data, at)
-        if length > size - len(out) or offset > len(out) or (not offset and length > len(data) - at):
+        tag, kind = data[at], data[at] & 3
+        more = (max((tag >> 2) - 59, 0), 1, 2, 4)[kind]  # bytes of a number after the tag
+        if more > len(data) - at - 1:
+            raise damaged("the compressed data ends within a tag")
+        number = int.from_bytes(data[at + 1 : at + 1 + more], "little")
+        at += 1 + more
+        distance, length = number, (tag >> 2) + 1
+        if kind == 0:
+            distance, length = 0, number + 1 if more else length
+        elif kind == 1:
+            distance, length = number | (tag >> 5) << 8, (tag >> 2 & 7) + 4
+        if kind and not distance:
+            raise damaged("the compressed data copies from nowhere")
+        if length > size - len(out) or distance > len(out) or (not kind and length > len(data) - at):
             raise damaged(f"the compressed data is wrong before its byte {at}")
-        if offset:
-            out += _repeated(out, offset, length)
+        if kind:
+            start = len(out) - distance
+            piece = out[start : start + length]
+            out += (piece * (length // len(piece) + 1))[:length]  # beyond the end they repeat
         else:
             out += data[at : at + length]
             at += length
     if len(out) != size:
         raise damaged(f"{len(out)} bytes were decompressed where {size} were announced")
     return bytes(out)
-
-
-def _element(data: bytes, at: int) -> tuple[int, int, int]:
-    """Length, distance to copy from (0: a literal follows), and the offset where the tag ends."""
-    tag, kind = data[at], data[at] & 3
-    if kind == 0:
-        extra = max((tag >> 2) - 59, 0)
-        return _number(data, at + 1, extra, tag >> 2) + 1, 0, at + 1 + extra
-    width = (0, 1, 2, 4)[kind]
-    offset, length = _number(data, at + 1, width, 0), (tag >> 2) + 1
-    if kind == 1:
-        offset, length = offset | (tag >> 5) << 8, (tag >> 2 & 7) + 4
-    if not offset:
-        raise damaged("the compressed data copies from nowhere")
-    return length, offset, at + 1 + width
-
-
-def _number(data: bytes, at: int, width: int, default: int) -> int:
-    """The number of `width` bytes at `at`; `default` where `width` is 0."""
-    if width > len(data) - at:
-        raise damaged("the compressed data ends within a tag")
-    return int.from_bytes(data[at : at + width], "little") if width else default
-
-
-def _repeated(out: bytearray, offset: int, length: int) -> bytearray:
-    """`length` bytes from `offset` bytes before the end on; beyond the end they repeat."""
-    start = len(out) - offset
-    piece = out[start : start + length]
-    return piece if len(piece) == length else (piece * (length // offset + 1))[:length]

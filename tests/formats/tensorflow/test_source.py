@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from ckpt_surgery.core.arrays import ArraySpec
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.formats.opening import open_source
-from ckpt_surgery.formats.tensorflow.index import part_key
-from ckpt_surgery.formats.tensorflow.proto import fields
+from ckpt_surgery.formats.tensorflow.index import fields, part_key
 from ckpt_surgery.formats.tensorflow.table import decompress, table_entries
 from ckpt_surgery.storage.reading import opened
 from tests.formats.bounds import bounded
