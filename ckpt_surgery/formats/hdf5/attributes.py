@@ -9,13 +9,13 @@ Source: the HDF5 1.14 specification, sections IV.A.1 (headers), IV.A.2.m (attrib
 attributes of objects with very many of them are in another place; they are not found, and left out.
 """
 
-import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from struct import Struct
 from typing import Any
 
+import numpy as np
+
 from ckpt_surgery.core.text import is_unicode
-from ckpt_surgery.formats.hdf5.element_types import DTYPE_ATTRIBUTE
 from ckpt_surgery.formats.hdf5.library import FileView, heap_objects
 from ckpt_surgery.storage.failures import damaged
 
@@ -36,26 +36,68 @@ _TEXT = Struct("<IQI")
 CHECKSUM_BYTES = 4
 MOST_BLOCKS = 10_000
 """Largest number of pieces of one header."""
+MOST_METADATA_BYTES = 64 << 20
+"""Total size of the texts that are taken as custom metadata; the attributes after that are left out."""
 
 
-def text_of(view: FileView, owner: Any, name: bytes) -> bytes | None:
+def root_attributes(file: Any, view: FileView) -> dict[str, Any]:
+    """The attributes of the root of h5py's `FileID` that are a text, a number or a truth value, by name."""
+    from h5py import h5a, h5g
+
+    root, attributes, left = h5g.open(file, b"/"), {}, MOST_METADATA_BYTES
+    for i in range(h5a.get_num_attrs(root)):
+        attribute = h5a.open(root, index=i)
+        name, value = _decoded(attribute.name), value_of(attribute, root, view)
+        left -= len(value) if isinstance(value, str) else 0
+        if left < 0:
+            break
+        if name is not None and value is not None:
+            attributes[name] = value
+    return attributes
+
+
+def value_of(attribute: Any, owner: Any, view: FileView) -> str | float | None:
+    """The value of an attribute without axes, as Python's; None for what is not a text, number or truth."""
+    from h5py import h5s, h5t
+
+    stored, kind = attribute.get_type(), attribute.get_type().get_class()
+    simple = attribute.get_space().get_simple_extent_type() == h5s.SCALAR
+    if not simple or kind not in (h5t.STRING, h5t.INTEGER, h5t.FLOAT, h5t.ENUM):
+        return None
+    if kind == h5t.STRING and stored.is_variable_str():
+        return _decoded(_text(view, owner, attribute.name))
+    read = np.zeros((), attribute.dtype)
+    attribute.read(read)
+    value = read.item()
+    return value if isinstance(value, int | float) else _decoded(value)
+
+
+def _decoded(value: Any) -> str | None:
+    """A text of UTF-8; None where it is not valid."""
+    try:
+        text = value.decode("utf-8") if isinstance(value, bytes) else value
+    except UnicodeDecodeError:
+        return None
+    return text if isinstance(text, str) and is_unicode(text) else None
+
+
+# --- texts of any length ----------------------------------------------------------------------------------
+
+
+def _text(view: FileView, owner: Any, name: bytes) -> bytes | None:
     """The text of an attribute without axes of h5py's `owner`; None where it is not in the header."""
     from h5py import h5o
 
-    for message in _messages(view, h5o.get_info(owner).addr):
-        data = _attribute(message, name)
-        if data is not None:
-            return _text(view, data)
-    return None
-
-
-def _text(view: FileView, data: bytes) -> bytes:
+    messages = _messages(view, h5o.get_info(owner).addr)
+    data = next(filter(None, (_attribute(message, name) for message in messages)), None)
+    if data is None:
+        return None
     length, address, index = _TEXT.unpack_from(data)
     if not length:
         return b""
     objects = dict(heap_objects(view, address))
-    stored = objects.get(index) if index else None
-    if stored is None or len(stored) < length:
+    stored = objects.get(index, b"") if index else b""
+    if len(stored) < length:
         raise damaged(f"the text of an attribute has {length} bytes, which are missing")
     return stored[:length].split(b"\0")[0]
 
@@ -63,29 +105,24 @@ def _text(view: FileView, data: bytes) -> bytes:
 def _messages(view: FileView, at: int) -> Iterator[bytes]:
     """The attributes in the header at an offset, as their messages."""
     head = view.bytes_at(at, _HEADER_1.size)
-    old = not head.startswith(SIGNATURE)
-    ordered = not old and bool(head[5] & 4)
-    blocks = [_first_block(view, head, at)]
+    old, flags = not head.startswith(SIGNATURE), head[5]
+    if old:
+        first, size = at + _HEADER_1.size, _HEADER_1.unpack(head)[3]
+    else:
+        width = 1 << (flags & 3)
+        first = at + 6 + 16 * bool(flags & 0x20) + 4 * bool(flags & 0x10) + width
+        size = int.from_bytes(view.bytes_at(first - width, width), "little")
+    blocks = [(first, size)]
     for start, size in blocks:
         data = view.bytes_at(start, size)
-        if not old and start != blocks[0][0]:
+        if not old and start != first:
             data = data[len(SIGNATURE_MORE) : -CHECKSUM_BYTES]
-        for kind, body in _split(data, old, ordered):
+        for kind, body in _split(data, old, ordered=not old and bool(flags & 4)):
             if kind == ATTRIBUTE:
                 yield body
             elif kind == CONTINUATION and len(body) >= 16 and len(blocks) < MOST_BLOCKS:
                 offset, length = (int.from_bytes(body[i : i + 8], "little") for i in (0, 8))
                 blocks.append((offset, length))
-
-
-def _first_block(view: FileView, head: bytes, at: int) -> tuple[int, int]:
-    """Offset and size of the first messages of the header that begins with `head` at `at`."""
-    if not head.startswith(SIGNATURE):
-        return at + _HEADER_1.size, _HEADER_1.unpack(head)[3]
-    flags = head[5]
-    fields, width = 6 + 16 * bool(flags & 0x20) + 4 * bool(flags & 0x10), 1 << (flags & 3)
-    size = int.from_bytes(view.bytes_at(at + fields, width), "little")
-    return at + fields + width, size
 
 
 def _split(data: bytes, old: bool, ordered: bool) -> Iterator[tuple[int, bytes]]:
@@ -111,76 +148,3 @@ def _attribute(message: bytes, name: bytes) -> bytes | None:
     unit = 8 if version == 1 else 1
     data = message[at + sum(-(-size // unit) * unit for size in sizes) :]
     return data if len(data) >= _TEXT.size else None
-
-
-# --- values -----------------------------------------------------------------------------------------------
-
-MOST_METADATA_BYTES = 64 << 20
-"""Total size of the texts that are taken as custom metadata; the attributes after that are left out."""
-
-
-def dtype_name(dataset: Any, view: FileView) -> str | None:
-    """The attribute `dtype` of a dataset of opaque bytes, where it is a text; else None."""
-    from h5py import Dataset, h5a, h5t
-
-    if dataset.get_type().get_class() != h5t.OPAQUE or DTYPE_ATTRIBUTE not in Dataset(dataset).attrs:
-        return None
-    value = _value(h5a.open(dataset, DTYPE_ATTRIBUTE.encode()), dataset, view)
-    return value if isinstance(value, str) else None
-
-
-def root_attributes(file: Any, view: FileView) -> dict[str, Any]:
-    """The attributes of the root of h5py's `FileID` that are a text, a number or a truth value, by name."""
-    from h5py import h5a, h5g
-
-    root, attributes, left = h5g.open(file, b"/"), {}, MOST_METADATA_BYTES
-    for i in range(h5a.get_num_attrs(root)):
-        attribute = h5a.open(root, index=i)
-        name, value = _decoded(attribute.name), _value(attribute, root, view)
-        left -= len(value) if isinstance(value, str) else 0
-        if left < 0:
-            break
-        if name is not None and value is not None:
-            attributes[name] = value
-    return attributes
-
-
-def _value(attribute: Any, owner: Any, view: FileView) -> Any:
-    """The value of an attribute without axes, as Python's; None for what is not a text, number or truth."""
-    import h5py
-    import numpy as np
-
-    stored, space = attribute.get_type(), attribute.get_space()
-    if space.get_simple_extent_type() != h5py.h5s.SCALAR:
-        return None
-    if stored.get_class() not in (h5py.h5t.STRING, h5py.h5t.INTEGER, h5py.h5t.FLOAT, h5py.h5t.ENUM):
-        return None
-    if stored.get_class() == h5py.h5t.STRING and stored.is_variable_str():
-        return _decoded(text_of(view, owner, attribute.name))
-    read = np.zeros((), attribute.dtype)
-    attribute.read(read)
-    value = read.item()
-    return value if isinstance(value, int | float) else _decoded(value)
-
-
-def _decoded(value: Any) -> str | None:
-    """A text of UTF-8; None where it is not valid."""
-    try:
-        text = value.decode("utf-8") if isinstance(value, bytes) else value
-    except UnicodeDecodeError:
-        return None
-    return text if isinstance(text, str) and is_unicode(text) else None
-
-
-def stored_values(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """The custom metadata as attributes: texts, truths and numbers as they are, everything else as JSON.
-
-    Raises TypeError and ValueError for what is not JSON.
-    """
-    return {name: value if _is_plain(value) else json.dumps(value) for name, value in metadata.items()}
-
-
-def _is_plain(value: Any) -> bool:
-    if isinstance(value, int):
-        return -(2**63) <= value < 2**63
-    return isinstance(value, str | float)

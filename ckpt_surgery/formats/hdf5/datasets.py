@@ -2,29 +2,136 @@
 
 Everything is checked against the size of the file. Nothing is read through libhdf5 but this description, and
 the elements of compact datasets, which are a part of it.
+
+Sources: the HDF5 1.14 specification, section IV.A.2.d; what h5py 3.14 writes for NumPy's bool (an
+enumeration) and complex types (a compound of `r` and `i`); what Keras 3.15 writes for bfloat16: two opaque
+bytes, and an attribute `dtype` of the dataset.
 """
 
 import json
 import math
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from functools import cache
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from ckpt_surgery.core.arrays import ArraySpec, Shape, grid_counts
-from ckpt_surgery.core.dtypes import NUMPY_NAMES
+from ckpt_surgery.core.dtypes import DTYPES, NUMPY_NAMES
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind, Unreadable
 from ckpt_surgery.core.manifests import Chunk, Codec, Manifest, bytes_codec, contiguous, encoding_of
-from ckpt_surgery.formats.hdf5.attributes import dtype_name
-from ckpt_surgery.formats.hdf5.element_types import Hdf5Type, element_type
+from ckpt_surgery.formats.hdf5.attributes import value_of
 from ckpt_surgery.formats.hdf5.library import FileView
 from ckpt_surgery.formats.shared.limits import check_shape
 from ckpt_surgery.storage.failures import damaged
+
+# --- types of elements ------------------------------------------------------------------------------------
+
+DType = np.dtype[Any]
+
+OPAQUE_NAMES = tuple(name for name in DTYPES if name.startswith(("bfloat16", "float8")))
+"""Types of ml_dtypes that are stored as opaque bytes, with their name in an attribute. Types of fewer than
+8 bits are left out: not every byte is a value of theirs."""
+HELD: Mapping[DType, str] = {DTYPES[name]: name for name in (*NUMPY_NAMES, *OPAQUE_NAMES)}
+"""The dtypes that a file can hold, and their names."""
+DTYPE_ATTRIBUTE = "dtype"
+"""Attribute of a dataset of opaque bytes that names their type."""
+MOST_OPAQUE_BYTES = 1 << 20
+"""Size of elements that cannot be read up to which they are listed with their size."""
+
+
+@dataclass(frozen=True)
+class Hdf5Type:
+    """The type of a dataset's elements."""
+
+    dtype: DType
+    """In native byte order. What cannot be read has bytes of no type, or objects where the size differs."""
+    big: bool = False
+    """Whether the elements are stored big endian."""
+    unreadable: Unreadable | None = None
+    """Reason why they cannot be used, as a predicate, and what to do; None if they can be read."""
+
+
+def _type_of(dataset: Any, view: FileView) -> Hdf5Type:
+    """The type of the elements of h5py's `DatasetID`. Raises what h5py raises."""
+    from h5py import Dataset, h5a, h5t
+
+    name = None
+    if dataset.get_type().get_class() == h5t.OPAQUE and DTYPE_ATTRIBUTE in Dataset(dataset).attrs:
+        name = value_of(h5a.open(dataset, DTYPE_ATTRIBUTE.encode()), dataset, view)
+    return _element_type(dataset.get_type().encode(), name if isinstance(name, str) else None)
+
+
+@lru_cache(maxsize=1024)
+def _element_type(encoded: bytes, name: str | None) -> Hdf5Type:
+    """The type by HDF5's description of it. `name`: the attribute `dtype` of the dataset, if a text."""
+    from h5py import h5t
+
+    stored = h5t.decode(encoded)
+    kind, size = stored.get_class(), stored.get_size()
+    number = _number(stored)
+    if number is not None:
+        return number
+    if name in OPAQUE_NAMES and DTYPES[name].itemsize == size:
+        return Hdf5Type(DTYPES[name])
+    if kind == h5t.OPAQUE and name is None and size == 2:
+        return Hdf5Type(DTYPES["bfloat16"])  # in earlier Keras files it has no name
+    width = ("has numbers of an unusual width or form", "Save it in a common type.")
+    words = {
+        h5t.INTEGER: width,
+        h5t.FLOAT: width,
+        h5t.ENUM: ("is an enumeration of unusual numbers", "Save it in a common type."),
+        h5t.COMPOUND: ("is an array of records", "Save each of its fields as an array."),
+        h5t.STRING: ("is an array of strings", "Leave it out."),
+        h5t.REFERENCE: ("is an array of references", "Leave it out."),
+        h5t.VLEN: ("is an array of lists of different lengths", "Leave it out."),
+        h5t.ARRAY: ("has arrays as elements", "Leave it out."),
+        h5t.BITFIELD: ("is an array of bit fields", "Leave it out."),
+        h5t.TIME: ("is an array of dates", "Leave it out."),
+        h5t.OPAQUE: ("is an array of untyped bytes", "Save it as numbers."),
+    }
+    why, hint = words.get(kind, ("has elements of an unknown kind", "Leave it out."))
+    varies = stored.detect_class(h5t.VLEN) or stored.detect_class(h5t.REFERENCE)
+    if isinstance(stored, h5t.TypeStringID):
+        varies = varies or stored.is_variable_str()
+    dtype = np.dtype("O") if varies or not 0 < size <= MOST_OPAQUE_BYTES else np.dtype(f"V{size}")
+    return Hdf5Type(dtype, unreadable=Unreadable(why, hint))
+
+
+def _number(stored: Any) -> Hdf5Type | None:
+    """Numbers, truths and complex numbers, where the type is bit for bit as h5py stores a dtype."""
+    from h5py import h5t
+
+    kind = stored.get_class()
+    if kind == h5t.ENUM:  # h5py's booleans; the numbers of other enumerations
+        number = _number(stored.get_super())
+        truths = number is not None and number.dtype.itemsize == 1 and stored.dtype == np.bool_
+        return Hdf5Type(DTYPES["bool"]) if truths else number
+    if kind not in (h5t.INTEGER, h5t.FLOAT, h5t.COMPOUND):
+        return None
+    for half, big in ((h5t.IEEE_F16LE.copy(), False), (h5t.IEEE_F16BE.copy(), True)):
+        half.set_fields(15, 7, 8, 0, 7)  # bfloat16: 8 bits of exponent and 7 of mantissa
+        half.set_ebias(127)
+        if stored.equal(half):
+            return Hdf5Type(DTYPES["bfloat16"], big)
+    if kind == h5t.INTEGER and stored.get_size() == 1:
+        stored = stored.copy()
+        stored.set_order(h5t.ORDER_LE)  # of no account, and NumPy has none
+    try:
+        dtype = stored.dtype
+    except (TypeError, ValueError):  # NumPy has no such type
+        return None
+    native = dtype.newbyteorder("=")
+    if native not in HELD or not h5t.py_create(dtype, logical=True).equal(stored):
+        return None
+    return Hdf5Type(native, dtype.byteorder == ">")
+
+
+# --- datasets ---------------------------------------------------------------------------------------------
 
 GZIP, SHUFFLE = "gzip", "shuffle"
 NAMES = {1: GZIP, 2: SHUFFLE}
@@ -57,7 +164,7 @@ def describe_dataset(dataset: Any, key: Key, view: FileView) -> Leaf:
     """
     from h5py import h5d, h5s
 
-    element = element_type(dataset.get_type(), dtype_name(dataset, view))
+    element = _type_of(dataset, view)
     if dataset.get_space().get_simple_extent_type() == h5s.NULL:
         return Leaf(key, LeafKind.EMPTY, empty="None")
     shape = tuple(dataset.shape)
@@ -69,71 +176,46 @@ def describe_dataset(dataset: Any, key: Key, view: FileView) -> Leaf:
     if creation.get_external_count():
         raise SourceError("its elements are in other files", hint=INLINE)
     spec = ArraySpec(shape, element.dtype)
-    content: Manifest | Unreadable
-    if element.unreadable is not None:
-        content = element.unreadable
-    elif layout == h5d.CHUNKED and spec.size:
-        content = _chunked(dataset, creation, spec, element, view)
-    else:
-        content = _in_one_piece(dataset, creation, spec, element, view)
-    if isinstance(content, Unreadable):
-        return Leaf(key, LeafKind.ARRAY, spec, unreadable=content)
-    return Leaf(key, LeafKind.ARRAY, spec, content)
-
-
-def _in_one_piece(
-    dataset: Any, creation: Any, spec: ArraySpec, element: Hdf5Type, view: FileView
-) -> Manifest:
-    """A dataset whose elements are one range of the file, or a part of its description, or nowhere."""
-    from h5py import h5d, h5s
-
-    codec = _codec(element, spec, ())
-    whole = contiguous(spec, "", 0, codec)
-    if not spec.size:
-        return whole
-    if creation.get_layout() == h5d.COMPACT:  # at most 64 KiB
+    chunked = layout == h5d.CHUNKED and spec.size
+    filters = element.unreadable or (_filters(creation) if chunked else [])
+    if isinstance(filters, Unreadable):
+        return Leaf(key, LeafKind.ARRAY, spec, unreadable=filters)
+    chain = [bytes_codec("big" if element.big else "little"), *filters]
+    name = min((step["hdf5"] for step in filters), default="raw")  # gzip, or else shuffle
+    codec = Codec(name, tuple(range(spec.ndim)), encoding_of(chain))
+    if chunked:
+        grid = tuple(creation.get_chunk())
+        manifest = Manifest(spec, grid, codec, chunks_of(dataset, spec, grid, filters, view))
+    elif layout == h5d.COMPACT and spec.size:  # at most 64 KiB
         block = np.zeros(spec.shape, f"V{spec.dtype.itemsize}")
         dataset.read(h5s.ALL, h5s.ALL, block, dataset.get_type())
-        return replace(whole, chunks={(0,) * spec.ndim: Chunk("", 0, spec.nbytes, block.tobytes())})
-    offset = dataset.get_offset()
-    if offset is None:
-        return replace(whole, chunks={}, fill=_fill_value(dataset, creation, element))
-    if offset + spec.nbytes > view.size:
-        raise damaged(
-            f"its {spec.nbytes} bytes begin at byte {offset} of {view.size}: they are not all there"
-        )
-    return contiguous(spec, view.path, view.start + offset, codec)
-
-
-# --- chunks -----------------------------------------------------------------------------------------------
-
-
-def _chunked(
-    dataset: Any, creation: Any, spec: ArraySpec, element: Hdf5Type, view: FileView
-) -> Manifest | Unreadable:
-    filters = _filters(creation)
-    if isinstance(filters, Unreadable):
-        return filters
-    grid = tuple(creation.get_chunk())
-    chunks = chunks_of(dataset, spec, grid, filters, view)
-    manifest = Manifest(spec, grid, _codec(element, spec, filters), chunks)
+        inline = {(0,) * spec.ndim: Chunk("", 0, spec.nbytes, block.tobytes())}
+        manifest = replace(contiguous(spec, "", 0, codec), chunks=inline)
+    else:
+        offset = dataset.get_offset() if spec.size else None
+        if offset is not None and offset + spec.nbytes > view.size:
+            raise damaged(
+                f"its {spec.nbytes} bytes begin at byte {offset} of {view.size}: they are not all there"
+            )
+        manifest = contiguous(spec, view.path, view.start + (offset or 0), codec)
+        if offset is None:
+            manifest = replace(manifest, chunks={})
     if not manifest.complete:
         manifest = replace(manifest, fill=_fill_value(dataset, creation, element))
-    return manifest
+    return Leaf(key, LeafKind.ARRAY, spec, manifest)
 
 
 def _filters(creation: Any) -> list[Filter] | Unreadable:
     """The filters in the order in which they were applied; or why they cannot be undone."""
     applied = [creation.get_filter(i) for i in range(creation.get_nfilters())]
     hint = UNFILTERED if all(number in BUILT_IN for number, *_ in applied) else REWRITE
-    for number, _, _, name in applied:
+    filters: list[Filter] = []
+    for number, _, settings, name in applied:
         if number not in NAMES:
             called = name.decode("utf-8", "replace")[:100] or f"number {number}"
             return Unreadable(f"has the filter {called}, which is not read", hint)
-    filters: list[Filter] = [
-        {"hdf5": GZIP} if NAMES[number] == GZIP else {"hdf5": SHUFFLE, "size": max([1, *settings[:1]])}
-        for number, _, settings, _ in applied
-    ]
+        gzip = NAMES[number] == GZIP
+        filters.append({"hdf5": GZIP} if gzip else {"hdf5": SHUFFLE, "size": max([1, *settings[:1]])})
     return Unreadable("is compressed twice", hint) if filters.count({"hdf5": GZIP}) > 1 else filters
 
 
@@ -149,9 +231,9 @@ def chunks_of(
     def add(info: Any) -> None:
         """Take in what h5py's `StoreInfo` says."""
         nonlocal total
-        index = tuple(at // n for at, n in zip(info.chunk_offset, grid, strict=True))
-        begins = all(at % n == 0 for at, n in zip(info.chunk_offset, grid, strict=True))
-        if not begins or any(i >= n for i, n in zip(index, counts, strict=True)):
+        places = [divmod(at, n) for at, n in zip(info.chunk_offset, grid, strict=True)]
+        index = tuple(i for i, _ in places)
+        if any(rest or i >= n for (i, rest), n in zip(places, counts, strict=True)):
             raise damaged(f"it has a chunk outside of its grid: {info.chunk_offset}")
         if index in chunks:
             raise damaged(f"it has two chunks at {info.chunk_offset}")
@@ -169,13 +251,6 @@ def chunks_of(
 
     dataset.chunk_iter(add)
     return chunks
-
-
-def _codec(element: Hdf5Type, spec: ArraySpec, filters: Sequence[Filter]) -> Codec:
-    """The codec of the chunks."""
-    chain = [bytes_codec("big" if element.big else "little"), *filters]
-    name = min((step["hdf5"] for step in filters), default="raw")  # gzip, or else shuffle
-    return Codec(name, tuple(range(spec.ndim)), encoding_of(chain))
 
 
 def _fill_value(dataset: Any, creation: Any, element: Hdf5Type) -> bytes:
@@ -198,13 +273,8 @@ def _fill_value(dataset: Any, creation: Any, element: Hdf5Type) -> bytes:
 
 def decode_chunk(manifest: Manifest, stored: bytes) -> bytes:
     """The plain bytes of a chunk."""
-    return decoded(stored, _filters_of(manifest.codec.encoding), manifest.chunk_nbytes)
-
-
-@cache
-def _filters_of(encoding: str) -> Sequence[Filter]:
-    """The filters of an encoding, which begins with the codec `bytes`."""
-    return tuple(json.loads(encoding)[1:])
+    filters = json.loads(manifest.codec.encoding)[1:]  # after the codec `bytes`
+    return decoded(stored, filters, manifest.chunk_nbytes)
 
 
 def decoded(data: bytes, filters: Sequence[Filter], nbytes: int) -> bytes:
@@ -223,11 +293,8 @@ def _inflated(data: bytes, nbytes: int) -> bytes:
     except zlib.error as error:
         raise damaged(f"a chunk cannot be inflated: {error}") from error
     if len(inflated) != nbytes or not stream.eof:
-        more = "more than " if len(inflated) > nbytes else ""
-        raise damaged(
-            f"a chunk inflates to {more}{min(len(inflated), nbytes)} bytes, and its stream "
-            f"{'ends' if stream.eof else 'does not end'} there; {nbytes} belong there"
-        )
+        ends = "ends" if stream.eof else "does not end"
+        raise damaged(f"a chunk inflates to {len(inflated)} bytes and {ends} there; {nbytes} belong there")
     return inflated
 
 

@@ -16,7 +16,7 @@ from struct import Struct
 from typing import Any
 
 from ckpt_surgery.core import urls
-from ckpt_surgery.core.errors import SourceError, SurgeryError
+from ckpt_surgery.core.errors import SurgeryError
 from ckpt_surgery.core.libraries import report_missing
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.hdf5 import SIGNATURE
@@ -48,31 +48,36 @@ MOST_CHARACTERS = 300
 """Length to which messages of the library are cut."""
 
 
-class FileView(io.RawIOBase):
-    """A file, or a range of one, as a file object, which h5py reads. Not thread-safe."""
+class Positioned(io.RawIOBase):
+    """A file object with a position, as h5py uses one. Not thread-safe."""
 
-    def __init__(self, path: str, stat: FileStat, start: int, size: int):
+    def __init__(self, size: int):
         super().__init__()
-        self.path = path
         self.size = size
-        """Number of bytes in the range."""
-        self.failure: Exception | None = None
-        """The first error in reading: the library passes on only that there was one."""
-        self._stat = stat
-        self.start = start
-        """Offset of the range in the file."""
+        """Number of bytes."""
         self._position = 0
-        page = OBJECT_PAGE if urls.is_url(path) else FILE_PAGE
-        self._pages = PagedFile(OpenFile(path, replace(stat, size=size), self._read), page, KEPT_PAGES)
-        self._left = LEAST_READS + size // BYTES_PER_READ
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        """Move to an offset, which is counted from the beginning of the range, or from its end."""
+        """Move to an offset from the beginning or the end."""
         self._position = offset if whence == os.SEEK_SET else self.size + offset
         return self._position
 
     def tell(self) -> int:
         return self._position
+
+
+class FileView(Positioned):
+    """A file, or a range of `size` bytes of one from `start` on, which h5py reads."""
+
+    def __init__(self, path: str, stat: FileStat, start: int, size: int):
+        super().__init__(size)
+        self.path, self.start = path, start
+        self.failure: Exception | None = None
+        """The first error in reading: the library passes on only that there was one."""
+        self._stat = stat
+        page = OBJECT_PAGE if urls.is_url(path) else FILE_PAGE
+        self._pages = PagedFile(OpenFile(path, replace(stat, size=size), self._read), page, KEPT_PAGES)
+        self._left = LEAST_READS + size // BYTES_PER_READ
 
     def bytes_at(self, offset: int, count: int) -> bytes:
         """The bytes from an offset on. Raises SourceError where they are not all there."""
@@ -118,25 +123,22 @@ def heap_objects(view: FileView, start: int) -> Iterator[tuple[int, bytes]]:
     1.14 specification, section III.E; numbers in files that are read here have 8 bytes.
     """
     room = view.size - start
+    what = "the heap of the file's texts"
     if room < _HEAP.size:
-        raise _heap_flaw("is cut off")
+        raise damaged(f"{what} is cut off")
     signature, _, size = _HEAP.unpack(view.bytes_at(start, _HEAP.size))
     if signature != HEAP_SIGNATURE:
-        raise _heap_flaw("does not begin as one")
+        raise damaged(f"{what} does not begin as one")
     if size > room:
-        raise _heap_flaw(f"has {size} bytes, of {room}")
+        raise damaged(f"{what} has {size} bytes, of {room}")
     data, at = view.bytes_at(start, size), _HEAP.size
     while size - at >= _OBJECT.size:
         index, _, length = _OBJECT.unpack_from(data, at)
         needed = _OBJECT.size + length + -length % HEAP_ALIGNMENT if index else length
         if not _OBJECT.size <= needed <= size - at:
-            raise _heap_flaw(f"has an object of {needed} bytes in the place of {size - at}")
+            raise damaged(f"{what} has an object of {needed} bytes in the place of {size - at}")
         yield index, data[at + _OBJECT.size : at + _OBJECT.size + length]
         at += needed
-
-
-def _heap_flaw(what: str) -> SourceError:
-    return damaged(f"the heap of the file's texts {what}")
 
 
 def import_h5py(path: str) -> Any:
@@ -181,16 +183,11 @@ WIDTH = 8
 """Bytes of addresses and lengths in all files that current programs write."""
 NOWHERE = 2**64 - 1
 """Address of what there is not."""
-OLD_WIDTHS_AT, NEW_WIDTHS_AT = 13, 9
-"""Offset of the widths of addresses and of lengths: in versions 0 and 1, and in versions 2 and 3."""
-_ADDRESSES = Struct("<4Q")
-_ROOT = Struct("<QQ")
-"""Of versions 0 and 1, after the addresses: place of the root's name, address of the root."""
-OLD_ADDRESSES_AT = {0: 24, 1: 28}
-"""Offset of the addresses: the base, free space, the end of the file, the driver's settings."""
-NEW_ADDRESSES_AT = 12
-"""Offset of the addresses: the base, the superblock's extension, the end of the file, the root."""
-MOST_BYTES = 28 + 32 + 16
+_OLD, _NEW = Struct("<Q16xQ8xQ"), Struct("<QQ8xQ")
+"""Addresses of the base, of the driver's settings or of the superblock's extension, and of the root."""
+_PLACES = {0: (13, 24, _OLD), 1: (13, 28, _OLD), 2: (9, 12, _NEW), 3: (9, 12, _NEW)}
+"""By version: offset of the widths of addresses and of lengths, offset and form of the addresses."""
+MOST_BYTES = 28 + _OLD.size
 
 
 def check_superblock(view: FileView) -> None:
@@ -199,21 +196,16 @@ def check_superblock(view: FileView) -> None:
     if not data.startswith(SIGNATURE):
         raise damaged("it does not begin with the signature of HDF5 files")
     version = data[8]
-    if version in OLD_ADDRESSES_AT:
-        at = OLD_ADDRESSES_AT[version]
-        widths = data[OLD_WIDTHS_AT : OLD_WIDTHS_AT + 2]
-        first, _, _, settings = _ADDRESSES.unpack_from(data, at)
-        _, root = _ROOT.unpack_from(data, at + _ADDRESSES.size)
-    elif version in (2, 3):
-        widths = data[NEW_WIDTHS_AT : NEW_WIDTHS_AT + 2]
-        first, settings, _, root = _ADDRESSES.unpack_from(data, NEW_ADDRESSES_AT)
-    else:
+    if version not in _PLACES:
         raise damaged(f"it is in version {version} of the format, which is not known")
+    widths_at, at, form = _PLACES[version]
+    base, settings, root = form.unpack_from(data, at)
+    widths = data[widths_at : widths_at + 2]
     if set(widths) != {WIDTH}:
         widths_text = f"{widths[0]} and {widths[1]} bytes instead of {WIDTH}"
         raise damaged(f"its addresses and lengths have {widths_text}", "Write it again with h5py.")
-    if version in OLD_ADDRESSES_AT and settings != NOWHERE:
+    if form is _OLD and settings != NOWHERE:
         raise damaged("it is a part of a file that was written in several", "Write it again with h5py.")
-    for address in (first - view.start, root, *(() if settings == NOWHERE else (settings,))):
+    for address in (base - view.start, root, *(() if settings == NOWHERE else (settings,))):
         if address >= view.size:
             raise damaged(f"its superblock refers to byte {address}, of {view.size}")

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-from ckpt_surgery.core.errors import SourceError, UsageError
+from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.core.keys import SEPARATOR, Key, natural_order
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.protocols import SourceDetails
@@ -43,7 +43,7 @@ HARD_LINK = (
 )
 
 
-def listed(file: Any, view: FileView) -> dict[str, Leaf]:
+def _listed(file: Any, view: FileView) -> dict[str, Leaf]:
     """The leaf of every dataset of h5py's `FileID` by the text of its key, numbers in names by value.
 
     Raises SourceError with the key where something cannot be, and what h5py raises.
@@ -52,7 +52,7 @@ def listed(file: Any, view: FileView) -> dict[str, Leaf]:
 
     leaves: dict[str, Leaf] = {}
     root = h5g.open(file, b"/")
-    groups = {h5o.get_info(root).addr: ""}
+    groups = {h5o.get_info(root).addr: ""}  # paths by the addresses of groups in the file
     stack = [(root, "")]
     while stack:
         for member, path in _members(*stack.pop()):
@@ -60,7 +60,14 @@ def listed(file: Any, view: FileView) -> dict[str, Leaf]:
                 with _about(path):
                     leaves[path] = describe_dataset(member, Key.parse(path), view)
             elif isinstance(member, h5g.GroupID):
-                _check_group(member, path, groups)
+                if path.count(SEPARATOR) >= MOST_LEVELS:
+                    raise flawed(path, f"lies in more than {MOST_LEVELS} groups")
+                before = groups.setdefault(h5o.get_info(member).addr, path)
+                if before != path:
+                    what = f"the same group as `{before[:200]}`" if before else "the root group"
+                    raise flawed(
+                        path, f"is {what}; a group with two paths is not read", "Remove one of them."
+                    )
                 stack.append((member, path))
     return {path: leaves[path] for path in sorted(leaves, key=natural_order)}
 
@@ -75,8 +82,8 @@ def _members(group: Any, path: str) -> Iterator[tuple[Any, str]]:
         try:
             name = raw.decode("utf-8")
         except UnicodeDecodeError as error:
-            told = f"the name {raw[:200]!r} in `{shown(path or SEPARATOR)}` is not valid UTF-8"
-            raise SourceError(told, hint="Rename it.") from error
+            where = f"the name {raw[:200]!r} in `{shown(path or SEPARATOR)}`"
+            raise damaged(f"{where} is not valid UTF-8", "Rename it.") from error
         below = f"{path}{SEPARATOR}{name}" if path else name
         kind = group.links.get_info(raw).type
         if kind == h5l.TYPE_SOFT:
@@ -98,22 +105,6 @@ def _about(path: str) -> Iterator[None]:
             raise damaged(library_text(error)) from error
 
 
-def _check_group(group: Any, path: str, groups: dict[int, str]) -> None:
-    """Raise SourceError for a group that is nested too deeply, and for one that has been found before.
-
-    `groups`: the paths of those that were found, by their addresses in the file.
-    """
-    from h5py import h5o
-
-    if path.count(SEPARATOR) >= MOST_LEVELS:
-        raise flawed(path, f"lies in more than {MOST_LEVELS} groups")
-    before = groups.setdefault(h5o.get_info(group).addr, path)
-    if before != path:
-        what = f"the same group as `{before[:200]}`" if before else "the root group"
-        hint = "A group that is reached by two paths is not read; remove one of them."
-        raise flawed(path, f"is {what}", hint)
-
-
 # --- opening ----------------------------------------------------------------------------------------------
 
 MOST_BYTES = 64 << 20
@@ -133,7 +124,7 @@ def read(path: str, selection: Selection) -> Listing:
     with with_path(name):
         check_superblock(view)
     with opened_hdf5(view) as h5, with_path(name):
-        leaves = listed(h5, view)
+        leaves = _listed(h5, view)
         metadata = root_attributes(h5, view)
     details = SourceDetails(model_files=partial(_model_files, name, file.stat))
     return Listing(leaves, {name: file.stat}, metadata, decode=by_chunk(decode_chunk), details=details)

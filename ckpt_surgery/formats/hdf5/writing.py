@@ -5,8 +5,7 @@ dataset early and fills none. So the places are known before anything is on a di
 none of the library's.
 """
 
-import io
-import os
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -19,9 +18,8 @@ from ckpt_surgery.core.keys import SEPARATOR
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.text import is_unicode, shown
 from ckpt_surgery.formats.hdf5 import ARCHIVE_MEMBERS, CONFIG, WEIGHTS, is_archive_name
-from ckpt_surgery.formats.hdf5.attributes import stored_values
-from ckpt_surgery.formats.hdf5.element_types import DTYPE_ATTRIBUTE, HELD
-from ckpt_surgery.formats.hdf5.library import import_h5py
+from ckpt_surgery.formats.hdf5.datasets import DTYPE_ATTRIBUTE, HELD
+from ckpt_surgery.formats.hdf5.library import Positioned, import_h5py
 from ckpt_surgery.formats.hdf5.source import ALONE, MOST_LEVELS
 from ckpt_surgery.formats.registry import FilePlan, Limits, SinkOptions
 from ckpt_surgery.formats.shared.zip.writing import archived
@@ -33,23 +31,12 @@ PAGE = 4 << 10
 """Bytes of a page: memory is taken for pages only in which something was written."""
 
 
-class SparseFile(io.RawIOBase):
-    """A file object in memory that keeps what was written, and is zeros elsewhere. Not thread-safe."""
+class SparseFile(Positioned):
+    """A file object in memory that keeps what was written, and is zeros elsewhere."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__(0)
         self._pages: dict[int, bytearray] = {}
-        self._position = 0
-        self.size = 0
-        """Number of bytes."""
-
-    def tell(self) -> int:
-        return self._position
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        """Move to an offset from the beginning or the end."""
-        self._position = offset if whence == os.SEEK_SET else self.size + offset
-        return self._position
 
     def truncate(self, size: int | None = None) -> int:
         """Set the size."""
@@ -109,6 +96,18 @@ def layout(leaves: Sequence[Leaf], options: SinkOptions) -> list[FilePlan]:
     return [archived(name, [*members, image_of(WEIGHTS, leaves, options.metadata)])]
 
 
+def stored_values(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """The custom metadata as attributes: texts, truths and numbers as they are, everything else as JSON.
+
+    Raises TypeError and ValueError for what is not JSON.
+    """
+    values = {}
+    for name, value in metadata.items():
+        number = isinstance(value, float) or (isinstance(value, int) and -(2**63) <= value < 2**63)
+        values[name] = value if number or isinstance(value, str) else json.dumps(value)
+    return values
+
+
 def image_of(name: str, leaves: Sequence[Leaf], metadata: Mapping[str, Any]) -> FilePlan:
     """The file with these arrays, contiguous and in this order, and with these root attributes."""
     import h5py
@@ -139,16 +138,14 @@ def _create(file: Any, text: str, spec: ArraySpec) -> int | None:
     link = h5p.create(h5p.LINK_CREATE)
     link.set_create_intermediate_group(True)
     link.set_char_encoding(h5t.CSET_UTF8)
-    shape, dtype = spec.shape, spec.dtype
-    space = h5s.create_simple(shape) if shape else h5s.create(h5s.SCALAR)
+    dtype, plain = spec.dtype, spec.dtype.name in NUMPY_NAMES
+    space = h5s.create_simple(spec.shape) if spec.shape else h5s.create(h5s.SCALAR)
     # Types of ml_dtypes are opaque bytes, as Keras has bfloat16.
-    given = dtype if dtype.name in NUMPY_NAMES else np.dtype(f"V{dtype.itemsize}")
-    stored = h5t.py_create(given, logical=True)
+    stored = h5t.py_create(dtype if plain else np.dtype(f"V{dtype.itemsize}"), logical=True)
     dataset = h5d.create(file, text.encode(), stored, space, how, link)
-    if dtype.name not in NUMPY_NAMES:
+    if not plain:
         Dataset(dataset).attrs[DTYPE_ATTRIBUTE] = dtype.name
-    offset: int | None = dataset.get_offset()
-    return offset
+    return dataset.get_offset()  # type: ignore[no-any-return]
 
 
 def _wrong_names(leaves: Sequence[Leaf]) -> Iterator[str]:
@@ -167,8 +164,7 @@ def _leaves_as_groups(leaves: Sequence[Leaf]) -> Iterator[str]:
     texts = dict.fromkeys([leaf.key.text for leaf in leaves])
     for text in texts:
         names = text.split(SEPARATOR)
-        above = (SEPARATOR.join(names[:i]) for i in range(1, len(names)))
-        for other in above:
+        for other in (SEPARATOR.join(names[:i]) for i in range(1, len(names))):
             if other in texts:
                 yield f"`{shown(other)}` is an array, and `{shown(text)}` needs a group there; rename one."
 
@@ -181,11 +177,7 @@ LIMITS = Limits(
 
 
 def encoder(options: SinkOptions) -> LimitedEncoder:
-    """The encoder.
-
-    Raises UsageError for an archive where no source has a model, metadata that is not JSON, and where h5py is
-    missing.
-    """
+    """The encoder. Raises UsageError for an archive without a model, wrong metadata, and without h5py."""
     name = options.file_name or "The destination"
     if is_archive_name(name) and CONFIG not in options.model_files():
         raise UsageError(

@@ -19,8 +19,7 @@ from ckpt_surgery.core.errors import SourceError, UsageError
 from ckpt_surgery.core.leaves import LeafKind
 from ckpt_surgery.core.manifests import Chunk
 from ckpt_surgery.formats.hdf5 import FORMAT
-from ckpt_surgery.formats.hdf5.datasets import chunks_of, decoded
-from ckpt_surgery.formats.hdf5.element_types import HELD
+from ckpt_surgery.formats.hdf5.datasets import HELD, chunks_of, decoded
 from ckpt_surgery.formats.opening import encoder, open_sink
 from ckpt_surgery.formats.registry import SinkOptions
 from ckpt_surgery.formats.shared.zarr.described import adopted_metadata
