@@ -3,7 +3,7 @@
 import pytest
 
 from ckpt_surgery.core.errors import PlanError
-from ckpt_surgery.formats.orbax.unsupported import unsupported
+from ckpt_surgery.formats.orbax.writing import unsupported
 from ckpt_surgery.language.expressions import regexes
 from ckpt_surgery.planner import running
 from ckpt_surgery.planner.plan import Fate

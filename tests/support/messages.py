@@ -39,7 +39,7 @@ from ckpt_surgery.core.errors import SurgeryError
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.engine.tasks import outputs_of
 from ckpt_surgery.engine.worker import Means, run
-from ckpt_surgery.formats.orbax.unsupported import unsupported
+from ckpt_surgery.formats.orbax.writing import unsupported
 from ckpt_surgery.language.loading import parse_recipe
 from ckpt_surgery.planner.planning import make_plan
 from ckpt_surgery.report.problems import problem_sections

@@ -59,8 +59,16 @@ def documents(outputs: Sequence[Output], zarr: int, metadata: Mapping[str, Any])
             urlsafe_b64encode(name.encode()).decode(): o.leaf.sharding or ONE_DEVICE
             for name, o in arrays.items()
         }
-        listed = [_array_metadata(name, output) for name, output in arrays.items()]
-        texts[f"{ARRAY_METADATA}0"] = {"array_metadatas": listed}
+        listed = [
+            {
+                "param_name": name,
+                "write_shape": list(o.chunks),
+                "chunk_shape": list(o.chunks),
+                "ext_metadata": {"random_key_impl": o.leaf.prng_impl} if o.leaf.prng_impl else None,
+            }
+            for name, o in arrays.items()
+        ]
+        texts[f"{ARRAY_METADATA}0"] = {"array_metadatas": [{"array_metadata": about} for about in listed]}
     strings = [output.leaf for output in outputs if output.leaf.kind is LeafKind.STRING]
     if strings:
         # A `/` in a name nests, because Orbax looks names up as JSON pointers.
@@ -81,39 +89,20 @@ def _is_jax_array(leaf: Leaf) -> bool:
     return leaf.kind is LeafKind.PRNG_KEY or (leaf.kind is LeafKind.ARRAY and leaf.sharding is not None)
 
 
-def _array_metadata(name: str, output: Output) -> dict[str, Any]:
-    impl = output.leaf.prng_impl
-    about = {
-        "param_name": name,
-        "write_shape": list(output.chunks),
-        "chunk_shape": list(output.chunks),
-        "ext_metadata": {"random_key_impl": impl} if impl else None,
-    }
-    return {"array_metadata": about}
-
-
 def _tree_entry(output: Output) -> dict[str, Any]:
     leaf = output.leaf
     parts = [
         {"key": name, "key_type": 1 if in_sequence else 2}
         for name, in_sequence in zip(leaf.key.names, leaf.key.sequences, strict=True)
     ]
-    value: dict[str, Any] = {"value_type": _value_type(leaf), "skip_deserialize": leaf.kind is LeafKind.EMPTY}
+    value: dict[str, Any] = {"value_type": "np.ndarray", "skip_deserialize": leaf.kind is LeafKind.EMPTY}
     if _is_jax_array(leaf):
-        value["write_shape"] = list(output.chunks)
+        value |= {"value_type": "jax.Array", "write_shape": list(output.chunks)}
+    elif leaf.spec is None:
+        value["value_type"] = leaf.empty or "string"
+    elif leaf.kind is LeafKind.SCALAR and leaf.spec.ndim == 0:
+        value["value_type"] = "scalar"
     return {"key_metadata": parts, "value_metadata": value}
-
-
-def _value_type(leaf: Leaf) -> str:
-    if leaf.kind is LeafKind.EMPTY:
-        assert leaf.empty is not None
-        return leaf.empty
-    if leaf.kind is LeafKind.STRING:
-        return "string"
-    if _is_jax_array(leaf):
-        return "jax.Array"
-    assert leaf.spec is not None
-    return "scalar" if leaf.kind is LeafKind.SCALAR and leaf.spec.ndim == 0 else "np.ndarray"
 
 
 # --- a step that exists -----------------------------------------------------------------------------------

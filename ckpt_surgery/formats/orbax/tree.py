@@ -1,29 +1,40 @@
 """The leaves of an Orbax item as its files describe them: the tree, shardings, PRNG keys, strings.
 
-Source of the format: orbax-checkpoint 0.2.7 to 0.12.8, observed.
+Older versions of Orbax have the tree in a MessagePack file beside the arrays, the structure file. Up to 0.3
+it alone records the tree; 0.4 and 0.5 wrote it along with `_METADATA`. A leaf is the string
+`PLACEHOLDER://NAME` where it is the array NAME of the store. Otherwise it is the value itself: small arrays,
+scalars and strings that were aggregated, as Flax requests with Orbax as its backend.
+
+Source of the formats: orbax-checkpoint 0.2.7 to 0.12.8, observed.
 """
 
 import functools
 import os
-from binascii import a2b_base64
+from base64 import urlsafe_b64decode
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from sys import intern
 from typing import Any
 
+import msgpack
 import msgspec
 
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.core.keys import Key
+from ckpt_surgery.core.leaves import Leaf, LeafKind
+from ckpt_surgery.core.nesting import nested
 from ckpt_surgery.core.text import shown
-from ckpt_surgery.formats.orbax.structure import STRUCTURE, Structure, array_of, read_structure
+from ckpt_surgery.formats.shared.msgpack import tree as msgpack_tree
 from ckpt_surgery.formats.shared.msgpack.nodes import Node
+from ckpt_surgery.formats.shared.msgpack.source import PLACEHOLDER, FoundNode, flattened
 from ckpt_surgery.formats.shared.orbax_layout import TREE_METADATA
 from ckpt_surgery.storage.failures import damaged
 from ckpt_surgery.storage.json_files import malformed, read_form, read_json
-from ckpt_surgery.storage.listing import exists
+from ckpt_surgery.storage.listing import FileStat, exists
+from ckpt_surgery.storage.reading import opened
 
+STRUCTURE = "checkpoint"
 SHARDINGS = "_sharding"
 STRINGS = "_strings.json"
 ARRAY_METADATA = "array_metadatas/process_"
@@ -61,6 +72,29 @@ class TreeLeaf:
 def array_name(key: Key) -> str:
     """The name of a leaf in the store: its components joined with `.`."""
     return ".".join(key.names)
+
+
+@dataclass(frozen=True)
+class Structure:
+    """A structure file, read except for the elements of its arrays."""
+
+    path: str
+    leaves: Sequence[tuple[Key, Node]]
+    """The leaves of its tree, in their order; empty containers are leaves."""
+    stat: FileStat
+    """Size and time of the file when it was read."""
+
+    def found(self, key: Key) -> FoundNode:
+        """The value of a leaf that is in the file."""
+        there = key.names in self._nodes
+        if not there or _array_of(self._nodes[key.names]) is not None:
+            has = "has a placeholder there" if there else "does not have it"
+            raise damaged(f"its value should be in {shown(self.path)}, which {has}")
+        return FoundNode(key, self._nodes[key.names], self.path)
+
+    @functools.cached_property
+    def _nodes(self) -> Mapping[tuple[str, ...], Node]:
+        return {key.names: node for key, node in self.leaves}
 
 
 @dataclass(frozen=True)
@@ -145,6 +179,15 @@ def _tree_of_metadata(directory: str, path: str) -> Tree:
     )
 
 
+def read_structure(directory: str) -> Structure | None:
+    """The structure file of an item; None where it has none."""
+    path = os.path.join(directory, STRUCTURE)
+    if not exists(path):
+        return None
+    with opened(path) as file:
+        return Structure(path, tuple(flattened(msgpack_tree.read_tree(file))), file.stat)
+
+
 def _tree_of_structure(directory: str) -> Tree:
     """The tree of an item from before `_METADATA`, in a database.
 
@@ -161,16 +204,22 @@ def _tree_of_structure(directory: str) -> Tree:
             "it is a copy of one, it is incomplete. If TensorStore alone wrote it, read it with TensorStore "
             "and give `ckpt_surgery.apply` the tree of arrays.",
         )
-    entries = tuple([_entry_of_node(key, node) for key, node in structure.leaves])
-    return Tree(STRUCTURE, entries, True, 2, False, {}, structure)
+    kinds, entries = {dict: "Dict", list: "List", type(None): "None"}, []
+    for key, node in structure.leaves:
+        name = _array_of(node)
+        if name is None:
+            kind = kinds.get(type(node), "")
+            entries.append(TreeLeaf(key, kind, True, False, array_name(key), False))
+        else:
+            entries.append(TreeLeaf(key, "np.ndarray", False, False, name, True))
+    return Tree(STRUCTURE, tuple(entries), True, 2, False, {}, structure)
 
 
-def _entry_of_node(key: Key, node: Node) -> TreeLeaf:
-    name = array_of(node)
-    if name is not None:
-        return TreeLeaf(key, "np.ndarray", False, False, name, True)
-    kinds = {dict: "Dict", list: "List", type(None): "None"}
-    return TreeLeaf(key, kinds.get(type(node), ""), True, False, array_name(key), False)
+def _array_of(node: Node) -> str | None:
+    """The name of the stored array that a node stands for; None for other nodes."""
+    if isinstance(node, str) and node.startswith(PLACEHOLDER):
+        return node.removeprefix(PLACEHOLDER)
+    return None
 
 
 def _entry(leaf: _Leaf) -> TreeLeaf:
@@ -190,24 +239,17 @@ def _sequences(kinds: tuple[int, ...]) -> tuple[bool, ...]:
     return tuple([kind == 1 for kind in kinds])
 
 
-def _check_distinct(entries: tuple[TreeLeaf, ...]) -> None:
+def _check_distinct(entries: Sequence[TreeLeaf]) -> None:
     """Raise SourceError where keys are the same as text, or arrays have the same name in the store."""
-    arrays = [entry for entry in entries if entry.is_array]
     hint = "Save the checkpoint again with one of the two renamed."
     if alike := _alike(entries, [entry.key.text for entry in entries]):
-        one, other = alike
-        raise SourceError(
-            f"Two leaves are both called `{shown(one.key.printed)}`: "
-            f"{shown(repr(one.key.names))} and {shown(repr(other.key.names))}",
-            hint=hint,
-        )
+        names = " and ".join(shown(repr(entry.key.names)) for entry in alike)
+        raise SourceError(f"Two leaves are both called `{shown(alike[0].key.printed)}`: {names}", hint=hint)
+    arrays = [entry for entry in entries if entry.is_array]
     if alike := _alike(arrays, [array_prefix(entry.name) for entry in arrays]):
-        one, other = alike
-        raise SourceError(
-            f"`{shown(one.key.printed)}` and `{shown(other.key.printed)}` share the stored array "
-            f"`{shown(other.name)}`: Orbax kept only one of them",
-            hint=hint,
-        )
+        keys = " and ".join(f"`{shown(entry.key.printed)}`" for entry in alike)
+        what = f"{keys} share the stored array `{shown(alike[1].name)}`: Orbax kept only one of them"
+        raise SourceError(what, hint=hint)
 
 
 def _alike(entries: Sequence[TreeLeaf], names: Sequence[str]) -> tuple[TreeLeaf, TreeLeaf] | None:
@@ -233,7 +275,7 @@ def read_shardings(directory: str) -> dict[str, str]:
     texts: dict[str, str] = {}
     for encoded, text in read_form(path, dict[str, str]).items():
         try:
-            name = a2b_base64(encoded.replace("-", "+").replace("_", "/")).decode()
+            name = urlsafe_b64decode(encoded).decode()
         except ValueError as error:
             raise damaged(f"{shown(path)} has the name `{shown(encoded)}`, which is not base64") from error
         shardings[name] = texts.setdefault(text, text)  # most are alike
@@ -261,15 +303,29 @@ def read_strings(directory: str, entries: Iterable[TreeLeaf]) -> dict[str, str]:
     """String leaves by array name."""
     names = [entry.name for entry in entries if not entry.is_array and entry.is_string]
     document = read_json(os.path.join(directory, STRINGS)) if names else {}
-    return {name: _pointed(document, name) for name in names}
+    strings = {}
+    for name in names:
+        value: Any = document
+        for token in name.split("/"):  # Orbax uses names as JSON pointers (RFC 6901)
+            token = token.replace("~1", "/").replace("~0", "~")
+            value = value.get(token) if isinstance(value, dict) else None
+        if not isinstance(value, str):
+            raise damaged(f"`{shown(name)}` is a string that {STRINGS} does not have")
+        strings[name] = value
+    return strings
 
 
-def _pointed(document: Any, name: str) -> str:
-    """A string by its array name, which Orbax uses as a JSON pointer (RFC 6901)."""
-    value = document
-    for token in name.split("/"):
-        token = token.replace("~1", "/").replace("~0", "~")
-        value = value.get(token) if isinstance(value, dict) else None
-    if not isinstance(value, str):
-        raise damaged(f"`{shown(name)}` is a string that {STRINGS} does not have")
-    return value
+_EMPTY: Mapping[str | None, Any] = {"None": None, "Dict": {}}
+"""Empty nodes by their kinds; those of the others are lists."""
+
+
+def structure_bytes(leaves: Iterable[tuple[Leaf, str]]) -> bytes:
+    """A structure file for leaves with their names in the store: placeholders, and empty nodes as they are.
+
+    Older versions find the leaves by it, before they read `_METADATA`.
+    """
+    values = (
+        (leaf.key, _EMPTY.get(leaf.empty, []) if leaf.kind is LeafKind.EMPTY else PLACEHOLDER + stored)
+        for leaf, stored in leaves
+    )
+    return msgpack.packb(nested(values))  # type: ignore[no-any-return]

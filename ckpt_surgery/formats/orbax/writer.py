@@ -19,7 +19,7 @@ import numpy as np
 from ckpt_surgery.core.arrays import Region, Shape
 from ckpt_surgery.core.digests import bytes_crc
 from ckpt_surgery.core.manifests import Chunk
-from ckpt_surgery.core.protocols import NONE_KNOWN, AdoptedFile, Output, TaskResult
+from ckpt_surgery.core.protocols import NONE_KNOWN, Output, TaskResult
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.orbax.tree import array_name, array_prefix
 from ckpt_surgery.formats.shared.ocdbt.writer import INLINE_BYTES
@@ -117,25 +117,17 @@ class OrbaxWriter:
     def adopt(self, output: Output, known: Mapping[Shape, int] = NONE_KNOWN) -> TaskResult:
         assert output.stored is not None
         prefix = array_prefix(array_name(output.leaf.key))
-        chunks = {
-            prefix + chunk_name(index, self._zarr): (index, chunk)
-            for index, chunk in output.stored.chunks.items()
-        }
-        self._note({key: chunk.inline for key, (_, chunk) in chunks.items() if chunk.inline is not None})
-        stored = {key: (index, chunk) for key, (index, chunk) in chunks.items() if chunk.inline is None}
-        if not output.copied:
-            return TaskResult(files=tuple(self._link({key: chunk for key, (_, chunk) in stored.items()})))
-        return TaskResult(
-            {index: self._copy(key, chunk, known.get(index)) for key, (index, chunk) in stored.items()}
-        )
-
-    def _link(self, chunks: Mapping[str, Chunk]) -> list[AdoptedFile]:
-        """Link the files of chunks, and note where the chunks lie; returns what was done, once for a file."""
-        links = {
-            file: self._places.link(file, self._directory) for file in {c.file: None for c in chunks.values()}
-        }
-        self._note({key: Chunk(links[c.file][0], c.offset, c.length) for key, c in chunks.items()})
-        return [adopted for _, adopted in links.values() if adopted is not None]
+        named = [(i, prefix + chunk_name(i, self._zarr), c) for i, c in output.stored.chunks.items()]
+        self._note({key: chunk.inline for _, key, chunk in named if chunk.inline is not None})
+        stored = [(index, key, chunk) for index, key, chunk in named if chunk.inline is None]
+        if output.copied:
+            return TaskResult(
+                {index: self._copy(key, chunk, known.get(index)) for index, key, chunk in stored}
+            )
+        files = dict.fromkeys(chunk.file for _, _, chunk in stored)
+        links = {file: self._places.link(file, self._directory) for file in files}
+        self._note({key: Chunk(links[c.file][0], c.offset, c.length) for _, key, c in stored})
+        return TaskResult(files=tuple(adopted for _, adopted in links.values() if adopted is not None))
 
     def _copy(self, key: str, chunk: Chunk, known: int | None) -> int:
         """CRC-32C of a chunk's stored bytes, which are copied unless they are there already."""
@@ -177,12 +169,11 @@ class OrbaxWriter:
 
     def read(self, output: Output, region: Region) -> np.ndarray:
         prefix = array_prefix(array_name(output.leaf.key))
-        key = shown(output.leaf.key.printed)
         names = chunk_names(region, output.chunks, self._zarr)
         with self._lock:
             values = {name: self._entries.get(prefix + name) for name in names}
         if None in values.values():
-            raise damaged(f"`{key}` was not written")
+            raise damaged(f"`{shown(output.leaf.key.printed)}` was not written")
         stored = {name: value for name, value in values.items() if isinstance(value, Chunk)}
         chunks = {name: value for name, value in values.items() if isinstance(value, bytes)}
         chunks |= zip(stored, self._places.read(list(stored.values())), strict=True)

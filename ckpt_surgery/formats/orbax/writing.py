@@ -9,19 +9,23 @@ Source of the layout: what orbax-checkpoint 0.12.8 writes and reads.
 import json
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
+
+import numpy as np
 
 from ckpt_surgery.core import urls
 from ckpt_surgery.core.arguments import PathLike
+from ckpt_surgery.core.arrays import ArraySpec
 from ckpt_surgery.core.errors import UsageError
+from ckpt_surgery.core.keys import Key, container_flaws, index_flaws
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.manifests import Chunk, Manifest
 from ckpt_surgery.core.protocols import Encoder, EncoderDetails, Output, Sink
-from ckpt_surgery.core.text import shown
-from ckpt_surgery.formats.orbax.detect import check_holds_steps
+from ckpt_surgery.core.text import is_unicode, shown
 from ckpt_surgery.formats.orbax.documents import (
     COMMITTED,
     REWRITTEN,
@@ -29,9 +33,7 @@ from ckpt_surgery.formats.orbax.documents import (
     documents,
     documents_of_step,
 )
-from ckpt_surgery.formats.orbax.structure import STRUCTURE, structure_bytes
-from ckpt_surgery.formats.orbax.tree import array_name, array_prefix
-from ckpt_surgery.formats.orbax.unsupported import unsupported
+from ckpt_surgery.formats.orbax.tree import EMPTY_KINDS, STRUCTURE, array_name, array_prefix, structure_bytes
 from ckpt_surgery.formats.orbax.writer import NOTES, Entries, OrbaxWriter, read_notes, worker_directory
 from ckpt_surgery.formats.registry import SinkOptions
 from ckpt_surgery.formats.shared.ocdbt.writer import IndexEntry, make_index
@@ -40,15 +42,19 @@ from ckpt_surgery.formats.shared.orbax_layout import (
     COMMIT_FILE,
     MANIFEST,
     PROCESS_PREFIX,
+    is_checkpoint,
+    steps_in,
 )
+from ckpt_surgery.formats.shared.steps import STEP_NAME
 from ckpt_surgery.formats.shared.zarr.described import adopted_metadata
 from ckpt_surgery.formats.shared.zarr.encoding import definition
 from ckpt_surgery.formats.shared.zarr.files import check_reachable
 from ckpt_surgery.formats.shared.zarr.layout import DRIVERS, FILE_NAMES
-from ckpt_surgery.formats.unsupported import metadata_json
+from ckpt_surgery.formats.shared.zarr.metadata import HELD
+from ckpt_surgery.formats.unsupported import NOT_UNICODE, dtype_problem, metadata_json
 from ckpt_surgery.storage.failures import storage_errors
 from ckpt_surgery.storage.linking import link_rest
-from ckpt_surgery.storage.listing import real_path
+from ckpt_surgery.storage.listing import is_directory, real_path
 from ckpt_surgery.storage.places import open_places
 from ckpt_surgery.storage.record_files import RECORD_NAME, put_record
 
@@ -91,10 +97,31 @@ def encoder(options: SinkOptions) -> OrbaxEncoder:
     return OrbaxEncoder(options.zarr, details)
 
 
+def _check_holds_steps(directory: str, step: int) -> None:
+    """Refuse to put a step into what holds none: a checkpoint, or the directory of a step itself.
+
+    `directory` need not exist. Raises UsageError.
+    """
+    above, name = os.path.split(urls.absolute(directory))
+    if not name:
+        return  # the root of the file system, which stands for any destination
+    if is_directory(directory) and is_checkpoint(directory):
+        problem = "is a checkpoint itself, not a directory of steps"
+    elif name == str(step):
+        problem = f"names the step {step} already"
+    elif STEP_NAME.fullmatch(name) and is_directory(above) and steps_in(above):
+        problem = f"would be a step of {shown(above)} itself"
+    else:
+        return
+    raise UsageError(
+        f"{shown(directory)} {problem}", hint=f"Name the directory above it, or leave out `dst_step={step}`."
+    )
+
+
 def check_destination(path: PathLike, options: SinkOptions) -> None:
     """Raises UsageError where a path cannot take a step, or TensorStore takes it for another path."""
     if options.step is not None:
-        check_holds_steps(os.fspath(path), options.step)
+        _check_holds_steps(os.fspath(path), options.step)
     if urls.is_url(os.fspath(path)):
         return
     check_reachable(real_path(step_and_item(os.fspath(path), options)[1]))
@@ -106,6 +133,94 @@ def step_and_item(directory: str, options: SinkOptions) -> tuple[str, str]:
     if options.step is None and options.item is None:
         return step, step
     return step, f"{step}/{options.item or DEFAULT_ITEM}"
+
+
+# --- leaves that it cannot hold ---------------------------------------------------------------------------
+
+
+def unsupported(leaves: Sequence[Leaf]) -> list[str]:
+    """One sentence for each thing that Orbax would refuse, lose or mix up; empty: it can hold everything."""
+    if not leaves:
+        return ["No leaf is left, and Orbax cannot hold an empty tree; keep one at least."]
+    keys = [leaf.key for leaf in leaves]
+    one_by_one = [sentence for leaf in leaves for sentence in _of_leaf(leaf)]
+    return [*one_by_one, *_of_names(leaves), *_of_strings(leaves), *container_flaws(keys)]
+
+
+def _tick(key: Key) -> str:
+    return f"`{shown(key.printed)}`"
+
+
+def _of_leaf(leaf: Leaf) -> Sequence[str]:
+    key, spec = leaf.key, leaf.spec
+    if spec is not None and _is_plain(key) and not _complaints(spec, leaf.kind):
+        return ()
+    flaws = list(_of_key(key))
+    if spec is not None:
+        flaws += [f"{_tick(key)} {why}" for why in _complaints(spec, leaf.kind)]
+    if leaf.kind is LeafKind.EMPTY and leaf.empty not in EMPTY_KINDS:
+        flaws.append(f"{_tick(key)} is an empty node of the kind {leaf.empty}, unknown to Orbax; drop it.")
+    return flaws
+
+
+def _is_plain(key: Key) -> bool:
+    """Whether a key is one of the many that cannot have any of the problems in `_of_key`."""
+    text = key.text
+    odd = ".." in text or text.startswith("/") or "" in key.names or True in key.sequences
+    return text.isascii() and not odd
+
+
+@lru_cache(maxsize=4096)
+def _complaints(spec: ArraySpec, kind: LeafKind) -> tuple[str, ...]:
+    """The problems of arrays with this spec and kind, as predicates."""
+    complaints = []
+    if spec.size == 0:
+        complaints.append(
+            f"has the shape {list(spec.shape)}: Orbax refuses arrays without elements; drop it."
+        )
+    if spec.dtype.name not in HELD:
+        complaints.append(dtype_problem(spec.dtype, "Orbax cannot store"))
+    if kind is LeafKind.SCALAR and np.issubdtype(spec.dtype, np.complexfloating):
+        complaints.append("is a complex scalar, which Orbax refuses; reshape it to an array of one element.")
+    return tuple(complaints)
+
+
+def _of_key(key: Key) -> Iterator[str]:
+    if any(not name for name in key.names):
+        yield f"{_tick(key)} has an empty component in {list(key.names)}; rename it."
+    name = array_name(key)
+    if name.startswith("/") or ".." in name.split("/"):
+        yield f"{_tick(key)} would be stored as a path that leaves the checkpoint; rename it."
+    if not is_unicode(name):
+        yield f"{_tick(key)} {NOT_UNICODE}; rename it."
+    yield from index_flaws(key)
+
+
+def _of_names(leaves: Iterable[Leaf]) -> Iterator[str]:
+    """Keys that would share a stored array: its name joins components with `.`, so `a.b` and `a/b` do."""
+    keys = [leaf.key for leaf in leaves if leaf.spec is not None]
+    names = [array_prefix(array_name(key)) for key in keys]
+    if len(set(names)) == len(names):
+        return
+    holders: dict[str, list[Key]] = defaultdict(list)
+    for name, key in zip(names, keys, strict=True):
+        holders[name].append(key)
+    for name, several in holders.items():
+        if len(several) > 1:
+            listed = " and ".join(map(_tick, several))
+            yield f"{listed} would share the stored array `{shown(name.rstrip('/'))}`; rename one of them."
+
+
+def _of_strings(leaves: Iterable[Leaf]) -> Iterator[str]:
+    """Strings that Orbax would not find by their JSON pointers, in which `/` nests and `~` escapes."""
+    names = {array_name(leaf.key): leaf.key for leaf in leaves if leaf.kind is LeafKind.STRING}
+    for name, key in names.items():
+        if "~" in name:
+            yield f"{_tick(key)} is a string with `~` in its key, which Orbax cannot look up; rename it."
+        parts = name.split("/")
+        for i in range(1, len(parts)):
+            if (outer := names.get("/".join(parts[:i]))) is not None:
+                yield f"The strings {_tick(outer)} and {_tick(key)} would overwrite each other; rename one."
 
 
 # --- old versions of Orbax --------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.formats.opening import encoder
-from ckpt_surgery.formats.orbax.structure import structure_bytes
+from ckpt_surgery.formats.orbax.tree import structure_bytes
 from ckpt_surgery.formats.registry import SinkOptions
 from tests.support import checkpoints
 from tests.support.comparing import assert_same
