@@ -48,23 +48,21 @@ def read(path: str, selection: Selection) -> Listing:
     record = attributes.pop(RECORD_NAME, None)
     directories = array_directories(files)
     _check_nothing_lost(files, directories)
-    keys = {directory: Key.parse(directory or LONE) for directory in sorted(directories, key=natural_order)}
+    leaves = {}
+    for directory in sorted(directories, key=natural_order):
+        key = Key.parse(directory or LONE)
+        with about_key(key):
+            array = file_array(files, directory)
+            manifest = array_manifest(files, posixpath.join(directory, ""), array, filled=True)
+        leaves[key.text] = Leaf(key, LeafKind.ARRAY, array.spec, manifest)
     return Listing(
-        leaves={key.text: _leaf(files, directory, key) for directory, key in keys.items()},
+        leaves=leaves,
         files=files.by_path,
         metadata=attributes,
         decode=decode_region,
         directory=Directory(path, real_path(path)),
         details=SourceDetails(holds_record=True, record=None if record is None else json.dumps(record)),
     )
-
-
-def _leaf(files: Files, directory: str, key: Key) -> Leaf:
-    """The leaf of an array. Errors have its key."""
-    with about_key(key):
-        array = file_array(files, directory)
-        manifest = array_manifest(files, posixpath.join(directory, ""), array, filled=True)
-        return Leaf(key, LeafKind.ARRAY, array.spec, manifest)
 
 
 def foreign_files(directory: str, names: Sequence[str]) -> list[str]:
@@ -121,14 +119,10 @@ def _above(directory: str) -> Iterator[str]:
 
 def _is_array(files: Files, directory: str) -> bool:
     """Whether a directory is an array."""
-    group = posixpath.join(directory, GROUP_2)
+    group, array_2, node = (posixpath.join(directory, name) for name in (GROUP_2, ARRAY_2, NODE_3))
     if group in files.stats and read_json(os.path.join(files.root, group)).get("zarr_format") != 2:
         raise damaged(f"{shown(os.path.join(files.root, group))} is not a group of zarr v2")
-    if posixpath.join(directory, ARRAY_2) in files.stats:
-        return True
-    return (
-        posixpath.join(directory, NODE_3) in files.stats and _node(files, directory)["node_type"] == "array"
-    )
+    return array_2 in files.stats or (node in files.stats and _node(files, directory)["node_type"] == "array")
 
 
 def _check_nothing_lost(files: Files, directories: set[str]) -> None:
@@ -154,18 +148,16 @@ def _check_nothing_lost(files: Files, directories: set[str]) -> None:
 
 def _consolidated(files: Files) -> list[str]:
     """The arrays in the group's consolidated metadata; none where there is no such metadata."""
-    if CONSOLIDATED_2 in files.stats:
-        nodes = _members(files, read_json(os.path.join(files.root, CONSOLIDATED_2)))
-        return [posixpath.dirname(name) for name in nodes if posixpath.basename(name) == ARRAY_2]
-    consolidated = _node(files, "").get("consolidated_metadata") if NODE_3 in files.stats else None
-    if consolidated is None:
+    old, metadata = CONSOLIDATED_2 in files.stats, None
+    if old:
+        metadata = read_json(os.path.join(files.root, CONSOLIDATED_2))
+    elif NODE_3 in files.stats:
+        metadata = _node(files, "").get("consolidated_metadata")
+    if metadata is None:
         return []
-    nodes = _members(files, consolidated)
-    return [n for n, node in nodes.items() if isinstance(node, dict) and node.get("node_type") == "array"]
-
-
-def _members(files: Files, consolidated: Any) -> Mapping[str, Any]:
-    nodes = consolidated.get("metadata") if isinstance(consolidated, dict) else None
+    nodes = metadata.get("metadata") if isinstance(metadata, dict) else None
     if not isinstance(nodes, dict):
         raise damaged(f"{shown(files.root)}: the consolidated metadata is malformed")
-    return nodes
+    if old:
+        return [posixpath.dirname(name) for name in nodes if posixpath.basename(name) == ARRAY_2]
+    return [n for n, node in nodes.items() if isinstance(node, dict) and node.get("node_type") == "array"]

@@ -9,7 +9,6 @@ import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -72,9 +71,6 @@ def _no_name(name: str, zarr: int) -> str | None:
     return None
 
 
-LIMITS = Limits(("zarr groups hold plain arrays", "zarr cannot store"), frozenset(map(dtype_named, HELD)))
-
-
 def encoder(options: SinkOptions) -> LimitedEncoder:
     """The encoder. Raises UsageError for an unknown zarr version, and metadata that is not JSON."""
     zarr = options.zarr
@@ -82,8 +78,9 @@ def encoder(options: SinkOptions) -> LimitedEncoder:
         raise UsageError(f"Not a version of zarr: {zarr}", hint="Use 2 or 3.")
     metadata_json(options.metadata)
     return LimitedEncoder(
-        replace(
-            LIMITS,
+        Limits(
+            ("zarr groups hold plain arrays", "zarr cannot store"),
+            frozenset(map(dtype_named, HELD)),
             more=(partial(_wrong_paths, zarr), repeated_keys),
             adopts=lambda leaf, manifest: adopted_metadata(manifest, zarr) is not None,
         )
@@ -128,8 +125,7 @@ class ZarrSink:
         self.outputs = outputs
         self._directory = os.fspath(directory)
         self._places = open_places(directory)
-        self._zarr = options.zarr
-        self._attributes = dict(options.metadata)
+        self._zarr, self._attributes = options.zarr, dict(options.metadata)
         self._in_flight, self._copies = BytesInFlight(), BytesInFlight(TOGETHER_BYTES)
 
     def create(self) -> None:
@@ -141,15 +137,21 @@ class ZarrSink:
     def finish(self, workers: Sequence[str]) -> None:
         """Put the metadata, that of the root last."""
         self._places.begin_documents()
-        contents = _documents(self._zarr, self._attributes, self.outputs)
-        for name, data in reversed(contents.items()):
+        texts = [output.leaf.key.text for output in self.outputs]
+        for text, output in zip(texts, self.outputs, strict=True):
+            self._places.put(f"{text}/{FILE_NAMES[self._zarr]}", [definition(output, self._zarr)])
+        for group in sorted({group for text in texts for group in _groups(text)}, reverse=True):
+            for name, data in _group(self._zarr, {}).items():
+                self._places.put(f"{group}/{name}", [data])
+        for name, data in _group(self._zarr, self._attributes).items():
             self._places.put(name, [data])
         self._places.close()
 
     def record(self, text: str) -> bool:
-        """Put the record among the group's attributes."""
-        name, content = _with_record(self._zarr, self._attributes, text)
-        put_record(f"{self._directory}/{name}", content)
+        """Put the record among the group's attributes: readers would warn of a file that is no part of it."""
+        name = NODE_3 if self._zarr == 3 else ATTRIBUTES_2
+        content = _group(self._zarr, {**self._attributes, RECORD_NAME: json.loads(text)})[name]
+        put_record(f"{self._directory}/{name}", content.decode())
         return True
 
     def adopt(self, output: Output, known: Mapping[Shape, int] = NONE_KNOWN) -> TaskResult:
@@ -158,8 +160,10 @@ class ZarrSink:
 
         def copy(one: tuple[Shape, Chunk]) -> None:
             index, chunk = one
-            name = f"{output.leaf.key.text}/{chunk_name(index, self._zarr)}"
-            crcs[index] = known[index] if self._holds(name, known.get(index)) else self._copy(name, chunk)
+            name, crc = f"{output.leaf.key.text}/{chunk_name(index, self._zarr)}", known.get(index)
+            size = None if crc is None else self._places.size(name)
+            there = size is not None and stored_crc(self._places, Chunk(name, 0, size)) == crc
+            crcs[index] = known[index] if there else self._copy(name, chunk)
 
         self._each(copy, output.stored.chunks.items())
         return TaskResult(crcs)
@@ -172,13 +176,6 @@ class ZarrSink:
             self._places.put(name, [data])
         return bytes_crc(data)
 
-    def _holds(self, name: str, crc: int | None) -> bool:
-        """Whether a chunk is there with this checksum."""
-        if crc is None:
-            return False
-        size = self._places.size(name)
-        return size is not None and stored_crc(self._places, Chunk(name, 0, size)) == crc
-
     def write(self, output: Output, region: Region, block: np.ndarray) -> None:
         prefix = f"{output.leaf.key.text}/"
         with self._in_flight.holding(block.nbytes):
@@ -187,10 +184,8 @@ class ZarrSink:
 
     def read(self, output: Output, region: Region) -> np.ndarray:
         text = output.leaf.key.text
-        sizes = {
-            name: self._places.size(f"{text}/{name}")
-            for name in chunk_names(region, output.chunks, self._zarr)
-        }
+        names = chunk_names(region, output.chunks, self._zarr)
+        sizes = {name: self._places.size(f"{text}/{name}") for name in names}
         lacking = [name for name, size in sizes.items() if size is None]
         if lacking:
             raise damaged(f"`{shown(text)}` lacks {len(lacking)} of its chunks")
@@ -222,43 +217,13 @@ class ZarrSink:
 open_sink = ZarrSink
 
 
-# --- metadata ---------------------------------------------------------------------------------------------
-
-
-def _documents(zarr: int, attributes: Mapping[str, Any], outputs: Sequence[Output]) -> dict[str, bytes]:
-    """The content of each file with metadata, by its relative name; those of the root are the first.
-
-    `attributes` are the root's.
-    """
-    contents = _group("", zarr, attributes)
-    for group in {group: None for output in outputs for group in _groups(output.leaf.key.text)}:
-        contents |= _group(f"{group}/", zarr, {})
-    for output in outputs:
-        contents[f"{output.leaf.key.text}/{FILE_NAMES[zarr]}"] = definition(output, zarr)
-    return contents
-
-
-def _with_record(zarr: int, attributes: Mapping[str, Any], text: str) -> tuple[str, str]:
-    """Name and content of the root's file with its attributes, and the record among them.
-
-    Readers would warn of a file that is no part of a group.
-    """
-    members = {**attributes, RECORD_NAME: json.loads(text)}
-    return (NODE_3, json.dumps(_node(members))) if zarr == 3 else (ATTRIBUTES_2, json.dumps(members))
-
-
-def _group(prefix: str, zarr: int, attributes: Mapping[str, Any]) -> dict[str, bytes]:
+def _group(zarr: int, attributes: Mapping[str, Any]) -> dict[str, bytes]:
+    """The content of each file with a group's metadata, by its name."""
     if zarr == 3:
-        return {f"{prefix}{NODE_3}": json.dumps(_node(attributes)).encode()}
-    contents = {f"{prefix}{GROUP_2}": b'{"zarr_format": 2}'}
-    if attributes:
-        contents[f"{prefix}{ATTRIBUTES_2}"] = json.dumps(dict(attributes)).encode()
-    return contents
-
-
-def _node(attributes: Mapping[str, Any]) -> dict[str, Any]:
-    """The metadata of a group, version 3."""
-    return {"zarr_format": 3, "node_type": "group", "attributes": dict(attributes)}
+        node = {"zarr_format": 3, "node_type": "group", "attributes": attributes}
+        return {NODE_3: json.dumps(node).encode()}
+    contents = {ATTRIBUTES_2: json.dumps(attributes).encode()} if attributes else {}
+    return {**contents, GROUP_2: b'{"zarr_format": 2}'}
 
 
 def _groups(text: str) -> Iterator[str]:
