@@ -1,7 +1,172 @@
-"""Flax's MessagePack files: `flax.serialization`, `flax.training.checkpoints`, Hugging Face, EasyLM."""
+"""Flax's MessagePack files: `flax.serialization`, `flax.training.checkpoints`, Hugging Face, EasyLM.
 
-from ckpt_surgery.formats.flax.detect import NAMES, detect
-from ckpt_surgery.formats.registry import Format
+A checkpoint is one file, shards of a Hugging Face model, or a step among several.
+
+Source of the conventions: flax 0.12.8's `flax.training.checkpoints` (`<prefix><step>` in one directory, with
+multi-host arrays in `<prefix><step>_gda`; `checkpoint_` is the usual prefix), transformers' Flax models
+(`flax_model.msgpack`, or shards with `flax_model.msgpack.index.json`), EasyLM's streams (`streaming_params`).
+"""
+
+import os
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from ckpt_surgery.core.errors import SourceError
+from ckpt_surgery.core.keys import natural_order
+from ckpt_surgery.core.text import few, shown
+from ckpt_surgery.formats.registry import Format, Names, Selection, claims
+from ckpt_surgery.formats.shared.npy import MAGIC
+from ckpt_surgery.formats.shared.orbax_layout import TREE_FILE, UNFINISHED, is_orbax
+from ckpt_surgery.formats.shared.steps import ChosenFile, check_no_choice, choose_step
+from ckpt_surgery.storage.listing import check_link, directory_names, is_directory, real_path
+from ckpt_surgery.storage.reading import OpenFile
+
+SUFFIX = ".msgpack"
+INDEX_SUFFIX = ".msgpack.index.json"
+SINGLE_NAME = "flax_model.msgpack"
+INDEX_NAME = "flax_model.msgpack.index.json"
+USUAL_PREFIX = "checkpoint_"
+
+_STEP_NAME = re.compile(r"(.*?)((?:(?<=_)-)?[0-9]{1,18}(?:\.[0-9]+)?(?:e[-+]?[0-9]{1,3})?)\Z")
+"""Prefix and step of a name; steps may be fractions, and negative where the prefix ends in `_`."""
+_NO_STEP = re.compile(rf"[^_a-zA-Z]*\Z|.*\.data-[0-9]{{5}}-of-[0-9]|.*{re.escape(UNFINISHED)}")
+"""Names that end in a number without being steps: chunks of zarr arrays (`0.0`), data files of TensorFlow,
+saves that were never finished."""
+_SHARD = re.compile(r"-(\d+)-of-(\d+)\.msgpack\Z")
+_FOREIGN = (
+    *(b"PK\x03\x04", b"\x89HDF", b"\x1f\x8b", MAGIC, b"{"),
+    *(bytes((0x80, version)) for version in range(2, 6)),
+)
+"""First bytes of files of other kinds, whatever their names: zip, HDF5, gzip, npy, JSON, pickle."""
+MOST_PREFIXES = 10
+"""Largest number of prefixes of steps in one directory that are examined."""
+
+
+@dataclass(frozen=True)
+class FlaxStep:
+    """One of several checkpoints in a directory."""
+
+    name: str
+    prefix: str
+    number: int | float
+
+
+# --- recognizing ------------------------------------------------------------------------------------------
+
+
+def detect(path: str) -> bool:
+    """Whether a path is a Flax checkpoint; damaged ones too, if they are named as usual."""
+    if not is_directory(path):
+        return NAMES.is_one(path)
+    names = directory_names(path).files
+    likely = [name for name in names if name.lower().endswith((SUFFIX, INDEX_SUFFIX))]
+    likely += (step.name for step in _latest_of_each(_steps(names)))
+    return any(claims(NAMES.is_one, os.path.join(path, name)) for name in likely)
+
+
+def _begins(file: OpenFile) -> bool | None:
+    """Whether a file is Flax's: by its contents, or by the name of a step unless it begins as others do."""
+    name, head = os.path.basename(file.path), file.read(0, min(16, file.stat.size))
+    if name == TREE_FILE:  # T5X's, or Orbax's from before `_METADATA`
+        return False
+    length = int.from_bytes(head[:8], "little")
+    if head.startswith(_FOREIGN) or (head[8:9] == b"{" and length < file.stat.size):  # safetensors
+        return False
+    from ckpt_surgery.formats.shared.msgpack.tree import has_t5x_root
+
+    if has_t5x_root(file):
+        return False
+    step = _STEP_NAME.match(name)
+    return (step is not None and step[1] == USUAL_PREFIX) or _begins_right(file) or None
+
+
+def _begins_right(file: OpenFile) -> bool:
+    """Whether a file begins as a stream, or with nested maps whose keys are printable strings."""
+    from ckpt_surgery.formats.shared.msgpack.tree import first_path, starts_stream
+
+    if starts_stream(file):
+        return True
+    head = file.read(0, min(6, file.stat.size))
+    first = head[{0xDE: 3, 0xDF: 5}.get(head[0], 1) :][:1] if head else b""
+    if first and not (b"\xa0" <= first <= b"\xbf" or b"\xd9" <= first <= b"\xdb"):
+        return False  # the first key is not a string, as it never is in an index of TensorFlow
+    try:
+        path = first_path(file)
+    except SourceError:
+        return False
+    return path is not None and all(part.isprintable() for part in path)
+
+
+NAMES = Names("Flax checkpoints", _begins, (SUFFIX,), INDEX_SUFFIX, (SINGLE_NAME, INDEX_NAME), _SHARD)
+
+
+# --- choosing ---------------------------------------------------------------------------------------------
+
+
+def locate(path: str, selection: Selection) -> ChosenFile:
+    """Find the file to read. Raises SourceError or UsageError with the names there are to choose from."""
+    if not is_directory(path) or NAMES.whole(directory_names(path).files):
+        check_no_choice(path, selection.step)
+        return ChosenFile(*NAMES.file_of(path))
+    steps = _steps_in(path)
+    if not steps:
+        raise SourceError(
+            f"{shown(path)} holds no Flax checkpoint: no `{USUAL_PREFIX}<step>`, no `*{SUFFIX}`",
+            hint="Name the file itself.",
+        )
+    name = choose_step(path, steps, selection.step)
+    if is_directory(os.path.join(path, name)):
+        raise SourceError(
+            f"{shown(os.path.join(path, name))} is a directory that Orbax wrote",
+            hint="Read it as format `orbax`, or choose another step: `step=N`.",
+        )
+    check_link(os.path.join(path, name), real_path(path))
+    number = steps[name]
+    return ChosenFile(path, name, number if isinstance(number, int) else None)
+
+
+def _steps_in(directory: str) -> dict[str, int | float]:
+    """The numbers of the steps of one prefix by name, including those in directories that Orbax wrote.
+
+    Raises SourceError where there are several prefixes, none of them the usual one.
+    """
+    names = directory_names(directory)
+    by_orbax = [name for name in names.directories if is_orbax(os.path.join(directory, name))]
+    steps = _steps([*names.files, *by_orbax])
+    prefixes = {
+        step.prefix
+        for step in _latest_of_each(steps)
+        if step.name in by_orbax or NAMES.is_one(os.path.join(directory, step.name))
+    }
+    if USUAL_PREFIX in prefixes:
+        prefixes = {USUAL_PREFIX}
+    if len(prefixes) > 1:
+        raise SourceError(
+            f"{shown(directory)} holds checkpoints with several prefixes: {few(sorted(prefixes))}",
+            hint="Name the path of the one that is meant.",
+        )
+    return {step.name: step.number for step in steps if step.prefix in prefixes}
+
+
+def _steps(names: Iterable[str]) -> list[FlaxStep]:
+    """Everything that has the name of a step, the latest last."""
+    matches = (_STEP_NAME.match(name) for name in names if not _NO_STEP.match(name))
+    steps = [FlaxStep(match[0], match[1], _number(match[2])) for match in matches if match]
+    return sorted(steps, key=lambda step: (step.number, natural_order(step.name)))
+
+
+def _number(text: str) -> int | float:
+    value = float(text)
+    return int(text) if text.lstrip("-").isdigit() else int(value) if value.is_integer() else value
+
+
+def _latest_of_each(steps: Iterable[FlaxStep]) -> list[FlaxStep]:
+    """The latest step of every prefix, for the first MOST_PREFIXES; the usual one is always among them."""
+    latest: Mapping[str, FlaxStep] = {step.prefix: step for step in steps}
+    prefixes = sorted(latest, key=lambda prefix: (prefix != USUAL_PREFIX, prefix))
+    return [latest[prefix] for prefix in prefixes[:MOST_PREFIXES]]
+
 
 FORMAT = Format(
     name="flax",

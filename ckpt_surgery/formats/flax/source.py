@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.text import shown
-from ckpt_surgery.formats.flax.detect import INDEX_SUFFIX, locate
+from ckpt_surgery.formats.flax import INDEX_SUFFIX, locate
 from ckpt_surgery.formats.registry import Listing, Selection
 from ckpt_surgery.formats.shared.hf_index import read_sharded
 from ckpt_surgery.formats.shared.msgpack.nodes import BytesAt, Node
@@ -20,20 +20,6 @@ MULTIHOST_SUFFIX = "_gda"
 """Suffix of the directory beside the file that those paths are relative to."""
 
 
-# --- trees ------------------------------------------------------------------------------------------------
-
-
-def read_document(file: OpenFile) -> list[FoundNode]:
-    """The leaves of a file that is one document."""
-    tree = read_tree(file)
-    if not isinstance(tree, dict | list):
-        raise SourceError(
-            f"{shown(file.path)} holds {description_of(tree)} and no tree of named arrays",
-            hint="Save it as `{'name': value}`.",
-        )
-    return [FoundNode(key, node, file.path) for key, node in flattened(tree) if key.names]
-
-
 def read_stream(file: OpenFile) -> list[FoundNode]:
     """The leaves of a file that is a stream, as EasyLM writes them: records of a key and a document.
 
@@ -42,15 +28,16 @@ def read_stream(file: OpenFile) -> list[FoundNode]:
     recognized.
     """
     nodes: list[FoundNode] = []
-    at, end = 0, file.stat.size
-    while at < end:
+    at = 0
+    while at < file.stat.size:
         start = at
-        record, at = read_value(file, start, end)
+        record, at = read_value(file, start, file.stat.size)
         with with_path(file.path):
             names, inside = _record(record, start)
-        node, last = read_value(file, inside.offset, inside.offset + inside.length)
+        stop = inside.offset + inside.length
+        node, last = read_value(file, inside.offset, stop)
         with with_path(file.path):
-            if last != inside.offset + inside.length:
+            if last != stop:
                 raise damaged(f"byte {last}: more follows in a record than its document")
             leaves = flattened(node, names, (False,) * len(names))
             nodes += (FoundNode(key, leaf, file.path) for key, leaf in leaves)
@@ -68,9 +55,6 @@ def _record(record: Node, start: int) -> tuple[tuple[str, ...], BytesAt]:
         if isinstance(inside, BytesAt) and len(names) == len(parts) and names:
             return names, inside
     raise damaged(f"byte {start}: a record is not a key and a byte string")
-
-
-# --- arrays of several hosts ------------------------------------------------------------------------------
 
 
 def _multihost_directory(place: FoundNode) -> str | None:
@@ -99,6 +83,15 @@ def _read_file(directory: str, name: str) -> Listing:
     with opened(os.path.join(directory, name)) as file:
         if not file.stat.size:
             raise damaged(f"{shown(file.path)} is empty")
-        nodes = read_stream(file) if starts_stream(file) else read_document(file)
+        if starts_stream(file):
+            nodes = read_stream(file)
+        else:
+            tree = read_tree(file)
+            if not isinstance(tree, dict | list):
+                raise SourceError(
+                    f"{shown(file.path)} holds {description_of(tree)} and no tree of named arrays",
+                    hint="Save it as `{'name': value}`.",
+                )
+            nodes = [FoundNode(key, node, file.path) for key, node in flattened(tree) if key.names]
     listing = list_tree(nodes, directory, _multihost_directory)
     return replace(listing, files={file.path: file.stat, **listing.files})

@@ -9,6 +9,7 @@ import struct
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeAlias
 
 import msgpack
@@ -19,7 +20,7 @@ from ckpt_surgery.core.dtypes import DTYPES
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.nesting import nested
-from ckpt_surgery.formats.flax.detect import SINGLE_NAME
+from ckpt_surgery.formats.flax import SINGLE_NAME
 from ckpt_surgery.formats.registry import FilePlan, Limits, SinkOptions
 from ckpt_surgery.formats.shared.msgpack.nodes import ARRAY, CHUNKED, COMPLEX, SCALAR
 from ckpt_surgery.formats.shared.msgpack.tree import MOST_DEPTH, MOST_TEXT_BYTES, MOST_VALUES
@@ -64,12 +65,8 @@ _NATIVE = {np.dtype(bool): 1, np.dtype(np.int64): 9, np.dtype(np.float64): 9, np
 
 def is_native(leaf: Leaf) -> bool:
     """Whether a leaf is written as Python's bool, int, float or complex. Other scalars stay NumPy's."""
-    return (
-        leaf.kind is LeafKind.SCALAR
-        and leaf.spec is not None
-        and leaf.spec.shape == ()
-        and leaf.spec.dtype in _NATIVE
-    )
+    spec = leaf.spec
+    return spec is not None and leaf.kind is LeafKind.SCALAR and not spec.shape and spec.dtype in _NATIVE
 
 
 def native_bytes(value: np.ndarray) -> bytes:
@@ -82,7 +79,7 @@ def native_bytes(value: np.ndarray) -> bytes:
     return bytes(msgpack.packb(number))
 
 
-def native_value(data: bytes, dtype: np.dtype[Any]) -> np.ndarray:
+def native_value(dtype: np.dtype[Any], data: bytes) -> np.ndarray:
     """The 0-d array that `native_bytes` made these bytes of."""
     value = msgpack.unpackb(data, ext_hook=lambda _, parts: complex(*msgpack.unpackb(parts)))
     return np.array(value, dtype)
@@ -99,15 +96,12 @@ def layout(leaves: Sequence[Leaf], options: SinkOptions) -> list[FilePlan]:
     file = FileLayout()
     # Flax has dicts in place of lists.
     _put_tree(file, nested((Key.of(leaf.key.names), leaf) for leaf in leaves))
-    arrays = {leaf.key.text: _placed(leaf, leaf.spec, file) for leaf in leaves if leaf.spec is not None}
+    arrays = {}
+    for leaf in leaves:
+        if leaf.spec is not None:
+            native = (native_bytes, partial(native_value, leaf.spec.dtype)) if is_native(leaf) else ()
+            arrays[leaf.key.text] = PlacedArray(leaf.spec, tuple(file.gaps[leaf.key.text]), *native)
     return [FilePlan(options.file_name or SINGLE_NAME, file.size, file.texts, arrays)]
-
-
-def _placed(leaf: Leaf, spec: ArraySpec, file: FileLayout) -> PlacedArray:
-    ranges = tuple(file.gaps[leaf.key.text])
-    if is_native(leaf):
-        return PlacedArray(spec, ranges, native_bytes, lambda data: native_value(data, spec.dtype))
-    return PlacedArray(spec, ranges)
 
 
 def _put_tree(file: FileLayout, tree: Tree) -> None:
@@ -126,11 +120,9 @@ def _put_leaf(file: FileLayout, leaf: Leaf) -> None:
     elif leaf.kind is LeafKind.EMPTY:
         # Flax turns empty lists and tuples into empty dicts too.
         file.put(msgpack.packb(None if leaf.empty == "None" else {}))
-    elif is_native(leaf):
-        assert leaf.spec is not None
+    elif leaf.spec is not None and is_native(leaf):
         file.gap(leaf.key.text, _NATIVE[leaf.spec.dtype])
-    else:
-        assert leaf.spec is not None
+    elif leaf.spec is not None:
         scalar = leaf.kind is LeafKind.SCALAR and leaf.spec.shape == ()
         _put_array(file, leaf.key.text, leaf.spec, SCALAR if scalar else ARRAY)
 
@@ -152,19 +144,14 @@ def _put_array(file: FileLayout, text: str, spec: ArraySpec, code: int) -> None:
 
 def _put_piece(file: FileLayout, text: str, spec: ArraySpec, code: int) -> None:
     about = b"\x93" + msgpack.packb(spec.shape) + msgpack.packb(spec.dtype.name) + _sized(0xC4, spec.nbytes)
-    file.put(_extension_head(code, len(about) + spec.nbytes) + about)
+    length = len(about) + spec.nbytes
+    head = b"\xd8" if length == 16 else _sized(0xC7, length)  # other fixed lengths are too short
+    file.put(head + bytes((code,)) + about)
     file.gap(text, spec.nbytes)
 
 
 def _map_head(count: int) -> bytes:
-    head: bytes = msgpack.Packer().pack_map_header(count)
-    return head
-
-
-def _extension_head(code: int, length: int) -> bytes:
-    fixed = {1: 0xD4, 2: 0xD5, 4: 0xD6, 8: 0xD7, 16: 0xD8}
-    head = bytes((fixed[length],)) if length in fixed else _sized(0xC7, length)
-    return head + bytes((code,))
+    return msgpack.Packer().pack_map_header(count)  # type: ignore[no-any-return]
 
 
 def _sized(first: int, length: int) -> bytes:

@@ -11,7 +11,6 @@ uint16, and do not record that: `uint16="bfloat16"` reads it so.
 """
 
 import posixpath
-from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
 
@@ -25,7 +24,7 @@ from ckpt_surgery.formats.shared.limits import MOST_AXES
 from ckpt_surgery.formats.shared.msgpack.nodes import ArrayAt, Node, manifest_of
 from ckpt_surgery.formats.shared.msgpack.source import PLACEHOLDER, FoundNode, flattened, list_tree
 from ckpt_surgery.formats.shared.msgpack.tree import T5X_ROOT, read_tree
-from ckpt_surgery.formats.t5x.detect import choices, locate_file
+from ckpt_surgery.formats.t5x import choices, locate_file
 from ckpt_surgery.storage.failures import about_key, damaged, with_path
 from ckpt_surgery.storage.reading import opened
 
@@ -72,10 +71,8 @@ def array_directory(node: Node) -> str | None:
     kvstore = node["kvstore"]
     if not isinstance(kvstore, dict):
         raise damaged("its TensorStore spec has no kvstore with a driver and a path")
-    for part, driver, known in (
-        ("driver", node["driver"], ("zarr",)),
-        ("kvstore", kvstore.get("driver"), LOCAL),
-    ):
+    drivers = (("driver", node["driver"], ("zarr",)), ("kvstore", kvstore.get("driver"), LOCAL))
+    for part, driver, known in drivers:
         if driver not in known:
             raise SourceError(
                 f"its TensorStore spec has the {part} {shown(repr(driver)[:100])}, which cannot be read",
@@ -98,13 +95,12 @@ def _relative(path: str) -> str:
     return plain
 
 
-def _check_agrees(place: FoundNode, spec: ArraySpec | None) -> None:
+def _check_agrees(place: FoundNode, spec: ArraySpec) -> None:
     """Raise SourceError where the array's own metadata differ from the spec in the tree.
 
     The tree need not record shape and dtype.
     """
     assert isinstance(place.node, dict)
-    assert spec is not None
     about_array, dtype = place.node["metadata"], place.node.get("dtype")
     with about_key(place.key):
         shape = _sizes(place.file, about_array.get("shape") if isinstance(about_array, dict) else None)
@@ -139,27 +135,14 @@ def read(path: str, selection: Selection) -> Listing:
         flat = flattened(tree, is_leaf=_is_spec) if tree else ()
         nodes = [FoundNode(key, node, location.path) for key, node in flat]
     listing = list_tree(nodes, location.directory, lambda place: array_directory(place.node))
-    spelled = [node for node in nodes if _is_spec(node.node)]
-    for node in spelled:
-        _check_agrees(node, listing.leaves[node.key.text].spec)
-    return replace(
-        listing,
-        files={location.path: stat, **listing.files},
-        step=location.step,
-        item=location.item,
-        details=SourceDetails(
-            partial(choices, path, location), disguised_bfloat16=_disguised(listing, spelled)
-        ),
-    )
-
-
-def _disguised(listing: Listing, spelled: Iterable[FoundNode]) -> frozenset[str]:
-    """Texts of the keys of zarr arrays of uint16: T5X stored bfloat16 so, and reads them as bfloat16.
-
-    `spelled`: those with a TensorStore spec. Orbax's, which stand in the tree as placeholders, are what they
-    say.
-
-    Source: google-research/t5x, `LazyAwaitableArray.from_tensor_store_spec` of `checkpoint_importer.py`.
-    """
-    specs = {place.key.text: listing.leaves[place.key.text].spec for place in spelled}
-    return frozenset(text for text, spec in specs.items() if spec is not None and spec.dtype.name == "uint16")
+    disguised = set()
+    for node in nodes:
+        spec = listing.leaves[node.key.text].spec
+        if _is_spec(node.node) and spec is not None:
+            _check_agrees(node, spec)
+            # T5X stored bfloat16 so, and reads it as such. Source: google-research/t5x,
+            # `LazyAwaitableArray.from_tensor_store_spec` of `checkpoint_importer.py`.
+            disguised |= {node.key.text} if spec.dtype.name == "uint16" else set()
+    details = SourceDetails(partial(choices, path, location), disguised_bfloat16=frozenset(disguised))
+    files = {location.path: stat, **listing.files}
+    return replace(listing, files=files, step=location.step, item=location.item, details=details)

@@ -19,7 +19,7 @@ from ckpt_surgery.formats.chunk_reading import Check
 from ckpt_surgery.formats.registry import Listing, Reader, Selection
 from ckpt_surgery.formats.shared.boxes import Box, Boxes, on_grid
 from ckpt_surgery.formats.shared.steps import ChosenFile
-from ckpt_surgery.formats.tensorflow.detect import GRAPH_SUFFIX, STATE, SUFFIX, is_table, locate
+from ckpt_surgery.formats.tensorflow import GRAPH_SUFFIX, STATE, SUFFIX, is_table, locate
 from ckpt_surgery.formats.tensorflow.index import (
     NUMBERS,
     STRING,

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import google_crc32c
 
 from ckpt_surgery.core.errors import SourceError
-from ckpt_surgery.formats.tensorflow.detect import FOOTER_BYTES, is_table
+from ckpt_surgery.formats.tensorflow import FOOTER_BYTES, is_table
 from ckpt_surgery.storage.failures import damaged
 from ckpt_surgery.storage.reading import OpenFile
 
