@@ -56,7 +56,8 @@ def _offers() -> Iterator[tuple[str, Format]]:
 
 
 READING = ("read", "foreign_files")
-"""Functions that a package that is a format's has in its module `source`; it has the others in `writing`."""
+"""Functions that a package that is a format's has in its module `source`; it has the others in `writing`.
+Where it lacks that module, it has them itself."""
 
 
 def part(format: Format, name: str) -> Any:
@@ -64,9 +65,8 @@ def part(format: Format, name: str) -> Any:
     module = importlib.import_module(format.module)
     if hasattr(module, "__path__"):
         inner = f"{format.module}.{'source' if name in READING else 'writing'}"
-        if importlib.util.find_spec(inner) is None:
-            return None
-        module = importlib.import_module(inner)
+        if importlib.util.find_spec(inner) is not None:
+            module = importlib.import_module(inner)
     return getattr(module, name, None)
 
 

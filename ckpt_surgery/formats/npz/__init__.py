@@ -1,9 +1,56 @@
-"""NumPy's `.npz`: one zip archive of `.npy` files, as `np.savez` and `np.savez_compressed` write it."""
+"""NumPy's `.npz`: one zip archive of `.npy` files, as `np.savez` and `np.savez_compressed` write it.
 
-from ckpt_surgery.formats.registry import Format, Names
-from ckpt_surgery.formats.shared.npy import NPY_SUFFIX
-from ckpt_surgery.formats.shared.zip.members import first_name
-from ckpt_surgery.storage.reading import OpenFile
+Members that are not compressed are read by their places, deflated ones as streams. Archives are written
+without compression. Source of the format: `zip.members`, `npy`, and NumPy 2.4's `savez` and `load`.
+"""
+
+import json
+import os
+import threading
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from ckpt_surgery.core.arrays import Region
+from ckpt_surgery.core.errors import SourceError, UsageError
+from ckpt_surgery.core.leaves import Leaf, LeafKind
+from ckpt_surgery.core.manifests import Chunk
+from ckpt_surgery.core.text import shown
+from ckpt_surgery.formats.chunk_reading import read_elements
+from ckpt_surgery.formats.registry import FilePlan, Format, Limits, Listing, Names, Selection, SinkOptions
+from ckpt_surgery.formats.shared.npy import (
+    DESCRIPTIONS,
+    MOST_STRING_BYTES,
+    NPY_SUFFIX,
+    NpyArray,
+    leaf_of,
+    npy_header,
+    npy_string,
+    read_npy,
+)
+from ckpt_surgery.formats.shared.zip.inflating import Inflated, check_crc
+from ckpt_surgery.formats.shared.zip.members import (
+    MOST_COMMENT_BYTES,
+    MOST_NAME_BYTES,
+    ZipMember,
+    first_name,
+    read_archive,
+)
+from ckpt_surgery.formats.shared.zip.writing import archived
+from ckpt_surgery.formats.unsupported import LimitedEncoder, metadata_json, quoted, repeated_keys, wrong_keys
+from ckpt_surgery.storage.failures import with_path
+from ckpt_surgery.storage.listing import FileStat
+from ckpt_surgery.storage.reading import OpenFile, opened
+from ckpt_surgery.storage.regions import PlacedArray
+
+DEFAULT_NAME = "checkpoint.npz"
+PARKED = 8
+"""Limit on the streams that are kept where reading stopped, so that the next region does not start over."""
 
 
 def _begins(file: OpenFile) -> bool | None:
@@ -16,7 +63,7 @@ NAMES = Names(".npz files", _begins, (".npz",), alone=True)
 FORMAT = Format(
     name="npz",
     detect=NAMES.detect,
-    module=f"{__name__}.archive",
+    module=__name__,
     writable=True,
     suffixes=NAMES.suffixes,
     is_file=lambda name: True,
@@ -24,3 +71,185 @@ FORMAT = Format(
     holds_empty=False,
     holds_lists=False,
 )
+
+
+# --- reading ----------------------------------------------------------------------------------------------
+
+
+def read(path: str, selection: Selection) -> Listing:
+    """Open an `.npz` file, or the only one in a directory."""
+    name = os.path.join(*NAMES.file_of(path))
+    leaves, checks, readers, streams = {}, {}, {}, Streams()
+    with opened(name) as file:
+        archive = read_archive(file)
+        for member in archive.values():
+            text = member.name.removesuffix(NPY_SUFFIX)
+            if text == member.name:
+                raise SourceError(
+                    f"{shown(name)}: `{shown(member.name[:200])}` is not a .npy file",
+                    hint="An .npz file holds nothing else; remove it from the archive.",
+                )
+            with with_path(f"{name}: {member.name[:200]}"):
+                array = _array_in(file, member)
+            leaf = leaves[text] = leaf_of(text, array, name, None if member.deflated else member.offset)
+            for chunk in leaf.manifest.chunks.values() if leaf.manifest is not None else ():
+                checks[chunk] = partial(_check, member, array.header_crc)
+            if member.deflated:
+                readers[text] = Deflated(name, member, array, streams)
+    metadata = metadata_of(archive.comment)
+    return Listing(leaves, {name: file.stat}, metadata, readers=readers, checks=checks)
+
+
+def _array_in(file: OpenFile, member: ZipMember) -> NpyArray:
+    if member.deflated:
+        return read_npy(Inflated(member).within(file).read, member.size)
+    return read_npy(lambda offset, length: file.read(member.offset + offset, length), member.size)
+
+
+def metadata_of(comment: bytes) -> Mapping[str, Any]:
+    """The user's metadata: the comment of the archive where that is a JSON object, as the sink writes it."""
+    try:
+        metadata = json.loads(comment)
+    except (ValueError, RecursionError):
+        return {}  # a comment for people
+    return metadata if isinstance(metadata, dict) else {}
+
+
+def _check(member: ZipMember, header_crc: int, chunk: Chunk, stored: np.ndarray) -> None:
+    """Compare the elements of a member that is stored as it is with its CRC-32."""
+    check_crc(chunk.file, member, zlib.crc32(stored.data, header_crc))
+
+
+class Streams:
+    """Partly read streams, so that reading can continue where it stopped. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._parked: list[Inflated] = []
+        """The streams in the order in which they were parked."""
+        self._lock = threading.Lock()
+
+    def take(self, member: ZipMember, offset: int) -> Inflated:
+        """A stream of that member that has not passed `offset`; no other caller gets it."""
+        with self._lock:
+            usable = [s for s in self._parked if s.member == member and s.position <= offset]
+            if not usable:
+                return Inflated(member)
+            nearest = max(usable, key=lambda stream: stream.position)
+            self._parked.remove(nearest)
+            return nearest
+
+    def park(self, stream: Inflated) -> None:
+        """Keep a stream for later; beyond PARKED of them the oldest is dropped."""
+        with self._lock:
+            self._parked.append(stream)
+            del self._parked[:-PARKED]
+
+
+@dataclass(frozen=True)
+class Deflated:
+    """Reads an array in a deflated member, as a stream. Reading to its end checks its length and CRC-32."""
+
+    file: str
+    """Path of the archive."""
+    member: ZipMember
+    array: NpyArray
+    streams: Streams
+
+    def read(self, region: Region, files: Mapping[str, FileStat]) -> np.ndarray:
+        member, array = self.member, self.array
+        if not region.size:
+            return np.empty(region.shape, array.spec.dtype)
+        with opened(self.file, files[self.file]) as file:
+            stream = self.streams.take(member, _first_byte(array, region))
+            block = read_elements(stream.within(file), array.data, array.spec, array.codec, region)
+            if stream.position == member.size:
+                stream.finish(file)
+            else:
+                self.streams.park(stream)
+        return block
+
+
+def _first_byte(array: NpyArray, region: Region) -> int:
+    """Offset in the `.npy` file of the first element of a region, which is not empty."""
+    order = array.codec.permutation
+    lengths = [array.spec.shape[axis] for axis in order]
+    index = sum(region.starts[axis] * prod(lengths[i + 1 :]) for i, axis in enumerate(order))
+    return array.data + index * array.spec.dtype.itemsize
+
+
+# --- what an .npz file can hold ---------------------------------------------------------------------------
+
+
+def _lost_strings(leaves: Sequence[Leaf]) -> Iterator[str]:
+    for leaf in leaves:
+        text = leaf.string
+        if text is not None and (4 * len(text) > MOST_STRING_BYTES or text.endswith("\0")):
+            yield f"{quoted(leaf)} is a string that is too long or ends in NUL; drop it."
+
+
+def _wrong_names(leaves: Sequence[Leaf]) -> Iterator[str]:
+    for leaf in leaves:
+        text = leaf.key.text
+        length = len(text.encode(errors="replace")) + len(NPY_SUFFIX)
+        if length > MOST_NAME_BYTES:
+            yield f"`{shown(text[:200])}…` has {length} bytes, too many for a name; rename it."
+        if "\0" in text:
+            yield f"{quoted(leaf)} has a NUL in it, where readers of zip archives cut names off; rename it."
+
+
+def _ambiguous_names(leaves: Sequence[Leaf]) -> Iterator[str]:
+    """Names that differ only in the suffix that `np.load` takes off."""
+    texts = dict.fromkeys([leaf.key.text for leaf in leaves])
+    for text in texts:
+        if text.endswith(NPY_SUFFIX) and text.removesuffix(NPY_SUFFIX) in texts:
+            other = shown(text.removesuffix(NPY_SUFFIX))
+            yield f"`{shown(text)}` could not be told from `{other}` by np.load; rename one."
+
+
+LIMITS = Limits(
+    ("an .npz file holds arrays and strings", "NumPy cannot store"),
+    DESCRIPTIONS,
+    (LeafKind.STRING,),
+    (_lost_strings, wrong_keys, _wrong_names, repeated_keys, _ambiguous_names),
+)
+
+
+def encoder(options: SinkOptions) -> LimitedEncoder:
+    """The encoder, unless the metadata is too long for the archive's comment."""
+    comment_of(options.metadata)
+    return LimitedEncoder(LIMITS)
+
+
+# --- writing ----------------------------------------------------------------------------------------------
+
+
+def comment_of(metadata: Mapping[str, Any]) -> bytes:
+    """The archive's comment, which holds the custom metadata as JSON. Raises UsageError."""
+    if not metadata:
+        return b""
+    # Other characters are escaped, so that nothing in it looks like the end of an archive.
+    comment = metadata_json(metadata).encode("ascii")
+    if len(comment) > MOST_COMMENT_BYTES:
+        raise UsageError(
+            f"The custom metadata takes {len(comment)} bytes; an .npz file holds {MOST_COMMENT_BYTES}",
+            hint="Choose another format.",
+        )
+    return comment
+
+
+def layout(leaves: Sequence[Leaf], options: SinkOptions) -> list[FilePlan]:
+    """One file: `checkpoint.npz`, or `options.file_name`. The metadata is the archive's comment, as JSON."""
+    members = [_member(leaf) for leaf in leaves]
+    return [archived(options.file_name or DEFAULT_NAME, members, comment_of(options.metadata))]
+
+
+def _member(leaf: Leaf) -> FilePlan:
+    """The `.npy` file of a leaf."""
+    name = leaf.key.text + NPY_SUFFIX
+    if leaf.string is not None:
+        text = npy_string(leaf.string)
+        return FilePlan(name, len(text), [(0, text)])
+    assert leaf.spec is not None
+    begin, size = npy_header(leaf.spec), leaf.spec.nbytes
+    array = PlacedArray(leaf.spec, ((len(begin), size),))
+    return FilePlan(name, len(begin) + size, [(0, begin)], {leaf.key.text: array})

@@ -5,11 +5,14 @@ Source of the conventions: torch 2.13; transformers and diffusers for several fi
 
 import os
 import re
+from dataclasses import replace
 
-from ckpt_surgery.formats.registry import Format, Names
+from ckpt_surgery.formats.registry import Format, Listing, Names, Selection
+from ckpt_surgery.formats.shared.hf_index import read_sharded
 from ckpt_surgery.formats.shared.npy import NPY_SUFFIX
-from ckpt_surgery.formats.shared.zip.members import first_name
-from ckpt_surgery.storage.reading import OpenFile
+from ckpt_surgery.formats.shared.zip.members import first_name, read_archive
+from ckpt_surgery.storage.failures import with_path
+from ckpt_surgery.storage.reading import OpenFile, opened
 
 SUFFIXES = (".pt", ".pth", ".bin", ".ckpt")
 INDEX_SUFFIX = ".bin.index.json"
@@ -46,3 +49,23 @@ NAMES = Names(
 )
 
 FORMAT = Format(name="torch", detect=NAMES.detect, module=__name__, suffixes=(".pt", ".pth", ".bin"))
+
+
+def read(path: str, selection: Selection) -> Listing:
+    """Open a file, an index, or a directory that holds one of them."""
+    directory, name = NAMES.file_of(path)
+    if not name.endswith(INDEX_SUFFIX):
+        return _read_file(directory, name)
+    return read_sharded(directory, name, _read_file)
+
+
+def _read_file(directory: str, name: str) -> Listing:
+    """The leaves of a file, from the archive's directory and the pickle; runs nothing."""
+    from ckpt_surgery.formats.shared.torch.tree import list_leaves, read_saved
+
+    path = os.path.join(directory, name)
+    with opened(path) as file:
+        archive = read_archive(file)
+        with with_path(path):
+            saved, stem = read_saved(file, archive), os.path.splitext(name)[0]
+            return replace(list_leaves(saved, path, stem), files={path: file.stat})
