@@ -22,7 +22,7 @@ from ckpt_surgery.core.dtypes import (
 )
 from ckpt_surgery.core.errors import FunctionError
 from ckpt_surgery.core.manifests import PART_BYTES
-from ckpt_surgery.formats.safetensors.header import DTYPES as OF_SAFETENSORS
+from ckpt_surgery.formats.safetensors.source import DTYPES as OF_SAFETENSORS
 from ckpt_surgery.formats.shared.npy import DESCRIPTIONS
 from ckpt_surgery.formats.shared.torch.globals import DTYPES as OF_TORCH
 from ckpt_surgery.formats.shared.zarr.metadata import HELD

@@ -3,8 +3,8 @@
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
+from typing import Any
 
 from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.core.history import RECORD
@@ -19,7 +19,7 @@ from ckpt_surgery.formats.safetensors import (
     READERS_EXPECT,
     SINGLE_NAME,
 )
-from ckpt_surgery.formats.safetensors.header import CODES, METADATA, TensorEntry, header_bytes
+from ckpt_surgery.formats.safetensors.source import CODES, METADATA, TensorEntry
 from ckpt_surgery.formats.unsupported import LimitedEncoder, quoted, repeated_keys, wrong_keys
 from ckpt_surgery.storage.record_files import RECORD_NAME
 from ckpt_surgery.storage.regions import Pieces, PlacedArray
@@ -68,6 +68,23 @@ def _index(shards: Mapping[str, Tensors]) -> bytes:
     total = sum(map(_data_bytes, shards.values()))
     about = {"metadata": {"total_size": total}, "weight_map": files}
     return (json.dumps(about, indent=2, sort_keys=True, ensure_ascii=False) + "\n").encode()
+
+
+def header_bytes(tensors: Iterable[TensorEntry], metadata: Mapping[str, str], least: int = 0) -> bytes:
+    """The beginning of a file: length and header, padded so that the data begins at a multiple of 8.
+
+    `least`: bytes that it has at least; a shorter header is padded.
+    """
+    about: dict[str, Any] = {METADATA: dict(metadata)} if metadata else {}
+    for tensor in tensors:
+        about[tensor.name] = {
+            "dtype": CODES[tensor.spec.dtype],
+            "shape": list(tensor.spec.shape),
+            "data_offsets": [tensor.start, tensor.stop],
+        }
+    text = json.dumps(about, ensure_ascii=False, separators=(",", ":")).encode()
+    text += b" " * max(-len(text) % PREFIX_BYTES, least - PREFIX_BYTES - len(text))
+    return len(text).to_bytes(PREFIX_BYTES, "little") + text
 
 
 def _data_bytes(tensors: Tensors) -> int:
@@ -126,9 +143,6 @@ ENTRY_BYTES = 120
 """Upper bound of a tensor's entry in a header, without its name and the digits of its shape."""
 
 
-LIMITS = Limits(("safetensors holds plain arrays", "safetensors cannot store"), CODES)
-
-
 def encoder(options: SinkOptions) -> LimitedEncoder:
     """The encoder. Raises UsageError for shards of one file, and metadata that is not JSON."""
     if options.shard_size is not None and options.shard_size <= 0:
@@ -140,7 +154,11 @@ def encoder(options: SinkOptions) -> LimitedEncoder:
         )
     long_headers = partial(_long_headers, metadata_texts(options), options.shard_size)
     return LimitedEncoder(
-        replace(LIMITS, more=(_names_of_metadata, wrong_keys, repeated_keys, long_headers)),
+        Limits(
+            ("safetensors holds plain arrays", "safetensors cannot store"),
+            CODES,
+            more=(_names_of_metadata, wrong_keys, repeated_keys, long_headers),
+        ),
         EncoderDetails(holds_config=options.file_name is None, reserves_record=True),
     )
 

@@ -17,7 +17,7 @@ from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.formats.opening import detect_format, encoder, open_sink
 from ckpt_surgery.formats.registry import SinkOptions
 from ckpt_surgery.formats.safetensors import FORMAT
-from ckpt_surgery.formats.safetensors.header import CODES as WRITTEN
+from ckpt_surgery.formats.safetensors.source import CODES as WRITTEN
 from tests.support import conformance
 from tests.support.arrays import array
 from tests.support.comparing import assert_same
