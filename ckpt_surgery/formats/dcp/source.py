@@ -88,7 +88,10 @@ def read_contents(directory: str, index: Sequence[Stored]) -> DcpContents:
     problems: list[Problem] = []
     for name, listed in by_file.items():
         path, places = os.path.join(directory, name), [part.place for _, part in listed]
-        stat = contents.files[path] = _stat(directory, name, places)
+        stat = contents.files[path] = stat_within(directory, name)
+        end = max(place.offset + place.length for place in places)
+        if end > stat.size:
+            raise damaged(f"{shown(path)} has {stat.size} bytes, but a chunk ends at byte {end}")
         with opened(path, stat) as file:
             for number, saved in read_items(file, places):
                 entry, part = listed[number]
@@ -106,39 +109,30 @@ def read_contents(directory: str, index: Sequence[Stored]) -> DcpContents:
 
 
 def _add(contents: DcpContents, entry: Stored, part: StoredPart, saved: Saved, path: str) -> None:
-    if entry.spec is not None:
-        wanted = ArraySpec(part.region.shape, entry.spec.dtype)
-        contents.tensors[part] = _box(wanted, part, _value(contents, saved.pickle), saved, path)
+    """Take in an archive. Raises SourceError where a chunk of a tensor is not what the index says."""
+    pickle, known = saved.pickle, contents.known
+    if entry.spec is None:
+        leaves: Mapping[str, Leaf] = {}
+        try:
+            contents.objects[part] = listing = list_leaves(saved, path, "", entry.key)
+            leaves = listing.leaves
+        except SourceError as error:  # it asks for other things than plain values and tensors
+            why = f"is a Python object that is not read: {one_line(error)[:MOST_REASON]}"
+            contents.objects[part] = Unreadable(why, RESAVE)
+        contents.leaf_room += len(pickle) - len(leaves)
+        contents.text_room += TEXT_GAIN * len(pickle) - sum(map(len, leaves))
         return
-    leaves: Mapping[str, Leaf] = {}
-    try:
-        contents.objects[part] = listing = list_leaves(saved, path, "", entry.key)
-        leaves = listing.leaves
-    except SourceError as error:  # it asks for other things than plain values and tensors
-        why = f"is a Python object that is not read: {one_line(error)[:MOST_REASON]}"
-        contents.objects[part] = Unreadable(why, RESAVE)
-    contents.leaf_room += len(saved.pickle) - len(leaves)
-    contents.text_room += TEXT_GAIN * len(saved.pickle) - sum(map(len, leaves))
-
-
-def _box(wanted: ArraySpec, part: StoredPart, value: object, saved: Saved, path: str) -> Box:
-    """The chunk of a tensor. Raises SourceError where it is not what the index says."""
-    if not isinstance(value, Tensor) or (value.shape, value.dtype) != (wanted.shape, wanted.dtype):
-        stored = ArraySpec(value.shape, value.dtype) if isinstance(value, Tensor) else what_is(value)
+    value = known[pickle] if pickle in known else load(pickle)
+    wanted = ArraySpec(part.region.shape, entry.spec.dtype)
+    stored = ArraySpec(value.shape, value.dtype) if isinstance(value, Tensor) else what_is(value)
+    if not isinstance(value, Tensor) or stored != wanted:
         raise damaged(
             f"its chunk of {list(wanted.shape)} at {list(part.region.starts)} is {wanted}, "
             f"but {shown(path)} has {stored} at byte {part.place.offset}"
         )
-    return Box(part.region, stored_tensor(value, saved, path))
-
-
-def _value(contents: DcpContents, pickle: bytes) -> object:
-    if pickle in contents.known:
-        return contents.known[pickle]
-    value = load(pickle)
-    if isinstance(value, Tensor) and len(pickle) <= REMEMBERED_BYTES and len(contents.known) < REMEMBERED:
-        contents.known[pickle] = value
-    return value
+    if len(pickle) <= REMEMBERED_BYTES and len(known) < REMEMBERED:
+        known[pickle] = value
+    contents.tensors[part] = Box(part.region, stored_tensor(value, saved, path))
 
 
 # --- archives -----------------------------------------------------------------------------------------------
@@ -201,51 +195,27 @@ def read(path: str, selection: Selection) -> Listing:
     if not has_entry(metadata):
         raise SourceError(f"{shown(metadata)} does not exist", hint=UNFINISHED)
     check_link(metadata, real_path(path))
-    stat, index = _read_metadata(metadata)
-    contents = read_contents(path, index)
-    return _listing(index, contents, {metadata: stat, **contents.files})
-
-
-def _read_metadata(path: str) -> tuple[FileStat, list[Stored]]:
-    """Size and time of the metadata, and what it says."""
-    with opened(path) as file:
+    with opened(metadata) as file, with_path(metadata):
         if file.stat.size > MOST_PICKLE_BYTES:
-            raise damaged(f"{shown(path)} has {file.stat.size} bytes; {MOST_PICKLE_BYTES} is the limit")
+            raise damaged(f"it has {file.stat.size} bytes; {MOST_PICKLE_BYTES} is the limit")
         data = file.read(0, file.stat.size)
-    with with_path(os.path.dirname(path)):
-        root = load(data, VOCABULARY, METADATA)
     with with_path(path):
-        return file.stat, read_index(root, len(data))
-
-
-def _stat(directory: str, name: str, places: Sequence[Chunk]) -> FileStat:
-    """Size and time of a data file. Raises SourceError for a link that leaves, and places beyond its end."""
-    path, stat = os.path.join(directory, name), stat_within(directory, name)
-    last = max(places, key=lambda place: place.offset + place.length)
-    if last.offset + last.length > stat.size:
-        raise damaged(f"{shown(path)} has {stat.size} bytes, but {last.length} belong at byte {last.offset}")
-    return stat
-
-
-def _listing(index: Sequence[Stored], contents: DcpContents, files: Mapping[str, FileStat]) -> Listing:
-    """All leaves, in the order of the index. `files`: size and time of every file, by path.
-
-    Objects other than numbers, texts, tensors and containers of those are listed with the dtype `object`, and
-    cannot be read. Raises SourceError where two leaves have one key.
-    """
+        root = load(data, VOCABULARY, METADATA)
+    with with_path(metadata):
+        index = read_index(root, len(data))
+    contents = read_contents(path, index)
     leaves: dict[str, Leaf] = {}
     readers: dict[str, Reader] = {}
     for entry in index:
         for leaf, reader in _leaves(entry, contents):
             text = leaf.key.text
             if text in leaves:
-                raise with_key(
-                    leaf.key, SourceError("two leaves have this key", hint="Rename one of them with torch.")
-                )
+                twice = SourceError("two leaves have this key", hint="Rename one of them with torch.")
+                raise with_key(leaf.key, twice)
             leaves[text] = leaf
             if reader is not None:
                 readers[text] = reader
-    return Listing(leaves, files, readers=readers)
+    return Listing(leaves, {metadata: file.stat, **contents.files}, readers=readers)
 
 
 def _leaves(entry: Stored, contents: DcpContents) -> Iterator[tuple[Leaf, Reader | None]]:

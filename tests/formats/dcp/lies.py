@@ -208,7 +208,7 @@ PLACES = (
     placed("a name that is no Unicode", "surrogate", ("\ud800", 0, 9)),
     placed("a file that is missing", "cannot be read: No such file", ("__9_0.distcp", 0, 9)),
     placed("a name that is too long", "not a plain file name", ("x" * 5000, 0, 9)),
-    placed("an offset beyond the end", "bytes, but 9 belong at byte 4611686018427387904", (DATA, 2**62, 9)),
+    placed("an offset beyond the end", "but a chunk ends at byte 4611686018427387913", (DATA, 2**62, 9)),
     placed("a negative offset", "not a file, an offset and a length", (DATA, -1, 9)),
     placed("an offset that is a truth", "not a file, an offset and a length", (DATA, True, 9)),
     placed("no length", "from byte 0 on: is not a zip archive", (DATA, 0, 0)),
@@ -221,7 +221,7 @@ PLACES = (
     fields("entries that are a list", "not a dictionary by names", state_dict_metadata=[]),
     damage("a data file elsewhere", "outside the checkpoint", link_out(DATA)),
     damage("a data file that is a pipe", "not a regular file", pipe),
-    damage("a data file cut by one byte", "belong at byte", resized(DATA, -1)),
+    damage("a data file cut by one byte", "but a chunk ends at byte", resized(DATA, -1)),
 )
 ARCHIVES = (
     stored("an archive with compressed data", "data/0` is compressed, which torch never", deflated()),
