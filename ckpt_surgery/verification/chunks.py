@@ -17,7 +17,7 @@ from ckpt_surgery.core.text import shown
 from ckpt_surgery.engine.worker import Means
 from ckpt_surgery.formats.shared.zarr.chunk_checks import chunk_flaw
 from ckpt_surgery.storage.failures import one_line
-from ckpt_surgery.storage.reading import OpenFile, opened
+from ckpt_surgery.storage.reading import opened
 from ckpt_surgery.storage.samples import state_of
 from ckpt_surgery.system import threads
 from ckpt_surgery.verification.reading_back import (
@@ -52,18 +52,14 @@ def _check_batch(batch: list[Place], findings: FlawCollector) -> None:
     try:
         with opened(chunk.file) if chunk.file else nullcontext() as file:
             for leaf, index, chunk in batch:
-                flaw = _flaw(leaf, chunk, file)
-                if flaw is not None:
+                assert leaf.manifest is not None
+                stop = chunk.offset + chunk.length
+                if file is not None and stop > file.stat.size:
+                    findings.add(leaf.key.text, index, ends_early(file, stop))
+                elif (flaw := chunk_flaw(leaf.manifest, chunk, file)) is not None:
                     findings.add(leaf.key.text, index, flaw)
     except SourceError as error:
         findings.add(leaf.key.text, index, one_line(error))
-
-
-def _flaw(leaf: Leaf, chunk: Chunk, file: OpenFile | None) -> str | None:
-    assert leaf.manifest is not None
-    if file is not None and chunk.offset + chunk.length > file.stat.size:
-        return ends_early(file, chunk.offset + chunk.length)
-    return chunk_flaw(leaf.manifest, chunk, file)
 
 
 def check_grid(leaf: Leaf, findings: FlawCollector) -> None:

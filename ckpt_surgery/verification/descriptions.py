@@ -54,9 +54,11 @@ def description_checksums(source: Source, leaves: Mapping[str, Leaf]) -> Descrip
     documents = {}
     for name in _names(source, directory):
         path = _joined(directory, name)
-        checksum = _document(path, begins.get(real_path(path)), without_record=inside)
-        if checksum is not None:
-            documents[name] = checksum
+        with opened(path) as file:
+            length = begins.get(real_path(path), file.stat.size)
+            # A file that the record is inside changes with it.
+            if length and not (inside and RECORD_NAME.encode() in file.read(0, length)):
+                documents[name] = FileChecksum(length, range_crc(file, 0, length))
     return DescriptionChecksums(description, documents)
 
 
@@ -115,18 +117,6 @@ def _joined(directory: str, name: str) -> str:
     if name.startswith(ABOVE):
         return os.path.join(os.path.dirname(directory), name.removeprefix(ABOVE))
     return os.path.join(directory, name)
-
-
-def _document(path: str, begin: int | None, without_record: bool) -> FileChecksum | None:
-    """Checksum of a file up to its first element; None if there are no such bytes.
-
-    `without_record`: leave out a file that the record is inside, which changes with it.
-    """
-    with opened(path) as file:
-        length = file.stat.size if begin is None else begin
-        if not length or (without_record and RECORD_NAME.encode() in file.read(0, length)):
-            return None
-        return FileChecksum(length, range_crc(file, 0, length))
 
 
 def _directory_of(source: Source) -> str | None:

@@ -12,7 +12,7 @@ from ckpt_surgery.core.digests import Digests
 from ckpt_surgery.core.errors import Problem, SourceError, UsageError, VerificationError
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.progress import Report
-from ckpt_surgery.core.protocols import Sink, Source
+from ckpt_surgery.core.protocols import Sink
 from ckpt_surgery.core.text import abridged, shown
 from ckpt_surgery.engine.tasks import ShardProgress, Task
 from ckpt_surgery.engine.worker import Means
@@ -68,7 +68,6 @@ def verify_written(
     """Check an unpublished checkpoint, the temporary directory or file `product`, by the text of its record.
 
     `step_only`: it is one step, for an existing CheckpointManager directory.
-
     `reread`: each worker has read back what it computed; in formats whose workers write files of their own
     nothing else can have changed that, and only `full` reads it again. `progress` is called from any thread.
 
@@ -79,12 +78,22 @@ def verify_written(
     if mode is Verify.NONE:
         return Verification(VerifiedRun(mode, 0, plan.costs.bytes_out), {}, UNKNOWN)
     findings, recorded = FlawCollector(), parse_record(record)
-    source, leaves = _reopened(prepared, product, step_only)
+    options = prepared.destination
+    step = None if step_only else options.step
+    item = options.item or (None if options.step is None else DEFAULT_ITEM)
+    forget()  # what was listed before it was written
+    try:
+        source = opening.open_source(product, options.format, step, item)
+        leaves = source.leaves()
+    except (SourceError, UsageError) as error:  # UsageError: it is not there
+        what = "what was written cannot be read"
+        problems = (replace(p, message=f"{what}: {p.message}", hint=HINT) for p in error.problems)
+        raise VerificationError(*problems) from error
     _compare_leaves(plan.steps, leaves, findings)
     _raise(findings.flaws, plan)
     arrays, known = arrays_of(leaves), recorded_digests(recorded, leaves, findings)
     computed = {step.leaf.key.text for step in plan.steps if step.cut is not None}
-    separate = formats.format_named(prepared.destination.format).separate_files
+    separate = formats.format_named(options.format).separate_files
     trusted = computed if reread and separate and mode is Verify.FAST else frozenset()
     for leaf in arrays.values():
         check_grid(leaf, findings)
@@ -99,10 +108,9 @@ def verify_written(
     computed_now = read_leaves(source, to_compare, unknown, findings, means)
     _raise(findings.flaws, plan)
     run = VerifiedRun(mode, plan.costs.bytes_out - skipped, skipped)
-    keys = {step.leaf.key.text: number for number, step in enumerate(plan.steps)}
-    return Verification(
-        run, {keys[key]: crcs for key, crcs in computed_now.items()}, description_checksums(source, leaves)
-    )
+    numbers = {step.leaf.key.text: number for number, step in enumerate(plan.steps)}
+    crcs = {numbers[key]: digests for key, digests in computed_now.items()}
+    return Verification(run, crcs, description_checksums(source, leaves))
 
 
 def read_back(plan: Plan, sink: Sink, part: ShardProgress, tasks: Sequence[Task], means: Means) -> None:
@@ -119,13 +127,8 @@ def read_back(plan: Plan, sink: Sink, part: ShardProgress, tasks: Sequence[Task]
         if step.cut is not None and crc is not None:
             index = tuple(map(floordiv, task.region.starts, step.cut.block))
             values.append(ExpectedValues(step.leaf, task.region, index, crc))
-    compare_values(
-        lambda cell: writer.read(outputs[cell.leaf.key.text], cell.region),
-        values,
-        findings,
-        lambda group: max(cell.nbytes for cell in group),
-        means,
-    )
+    read = lambda cell: writer.read(outputs[cell.leaf.key.text], cell.region)  # noqa: E731
+    compare_values(read, values, findings, lambda group: max(cell.nbytes for cell in group), means)
     _raise(findings.flaws, plan, OF_SHARD)
 
 
@@ -146,29 +149,11 @@ def recorded_digests(
             continue
         digests = digests_of(grid, of_values, crcs, leaf.spec.shape)
         if digests is None:
-            findings.add(
-                key, None, f"it is {leaf.spec}, and its checksums in the record are of another shape"
-            )
+            what = f"it is {leaf.spec}, and its checksums in the record are of another shape"
+            findings.add(key, None, what)
         elif leaf.spec.size:
             known[key] = digests
     return known
-
-
-def _reopened(prepared: Prepared, product: str, step_only: bool) -> tuple[Source, Mapping[str, Leaf]]:
-    options = prepared.destination
-    step = None if step_only else options.step
-    item = options.item or (None if options.step is None else DEFAULT_ITEM)
-    forget()  # what was listed before it was written
-    try:
-        source = opening.open_source(product, options.format, step, item)
-        return source, source.leaves()
-    except (SourceError, UsageError) as error:  # UsageError: it is not there
-        raise VerificationError(
-            *(
-                replace(p, message=f"what was written cannot be read: {p.message}", hint=HINT)
-                for p in error.problems
-            )
-        ) from error
 
 
 # --- leaves -----------------------------------------------------------------------------------------------
@@ -177,13 +162,13 @@ def _reopened(prepared: Prepared, product: str, step_only: bool) -> tuple[Source
 def _compare_leaves(steps: Sequence[Step], leaves: Mapping[str, Leaf], findings: FlawCollector) -> None:
     """Note leaves that are only in the plan or only in the checkpoint, and those that differ."""
     wanted = {step.leaf.key.text: step.leaf for step in steps}
-    for key in wanted.keys() - leaves.keys():
-        findings.add(key, None, "it is missing")
-    for key in leaves.keys() - wanted.keys():
-        findings.add(key, None, "it is in the checkpoint, but not in the plan")
-    for key in wanted.keys() & leaves.keys():
-        expected, stored = wanted[key], leaves[key]
-        if _essence(expected) != _essence(stored):
+    for key in wanted.keys() | leaves.keys():
+        expected, stored = wanted.get(key), leaves.get(key)
+        if stored is None:
+            findings.add(key, None, "it is missing")
+        elif expected is None:
+            findings.add(key, None, "it is in the checkpoint, but not in the plan")
+        elif _essence(expected) != _essence(stored):
             findings.add(key, None, f"it is {_described(stored)}, not {_described(expected)}")
 
 
@@ -194,15 +179,10 @@ def _essence(leaf: Leaf) -> tuple[object, ...]:
 
 
 def _described(leaf: Leaf) -> str:
-    match leaf.kind:
-        case LeafKind.STRING:
-            return f"the string {abridged(leaf.string)}"
-        case LeafKind.EMPTY:
-            return "an empty node"
-        case LeafKind.PRNG_KEY:
-            return f"a PRNG key ({leaf.prng_impl}), {leaf.spec}"
-        case _:
-            return str(leaf.spec)
+    if leaf.kind is LeafKind.STRING:
+        return f"the string {abridged(leaf.string)}"
+    key = "" if leaf.prng_impl is None else f"a PRNG key ({leaf.prng_impl}), "
+    return "an empty node" if leaf.spec is None else f"{key}{leaf.spec}"
 
 
 # --- errors -----------------------------------------------------------------------------------------------
@@ -216,11 +196,10 @@ def _raise(flaws: Sequence[Flaw], plan: Plan, hint: str = HINT) -> None:
     for flaw in flaws:
         if flaw.key in steps and flaw.chunk is not None:
             _check_source(steps[flaw.key], flaw)
-    problems = [Problem(flaw_text(flaw)) for flaw in flaws[:MOST_TOLD]]
-    more = len(flaws) - MOST_TOLD
-    rest = f"; and {more} more" if more > 0 else ""
-    last = Problem(f"{problems.pop().message}{rest}", hint=hint)
-    raise VerificationError(*problems, last)
+    texts = [flaw_text(flaw) for flaw in flaws[:MOST_TOLD]]
+    if len(flaws) > MOST_TOLD:
+        texts[-1] += f"; and {len(flaws) - MOST_TOLD} more"
+    raise VerificationError(*texts[:-1], Problem(texts[-1], hint=hint))
 
 
 def _check_source(step: Step, flaw: Flaw) -> None:
