@@ -26,7 +26,7 @@ from ckpt_surgery.engine.worker import Means
 from ckpt_surgery.report.values import is_numeric, without_key
 from ckpt_surgery.report.verification import Flaw
 from ckpt_surgery.storage.failures import one_line
-from ckpt_surgery.storage.reading import OpenFile, opened, range_crc
+from ckpt_surgery.storage.reading import OpenFile, opened, range_crc, read_ranges
 from ckpt_surgery.system import threads
 from ckpt_surgery.system.threads import batches
 
@@ -64,20 +64,17 @@ class FlawCollector:
 
 @dataclass(frozen=True, slots=True)
 class ExpectedRange:
-    """Bytes of a file, and their expected checksum."""
+    """The place of stored bytes, a chunk or a part of one, and their expected checksum."""
 
-    file: str
-    offset: int
-    length: int
+    chunk: Chunk
     crc: int
     key: str
     index: Shape
-    inline: bytes | None = None
 
     @property
     def stop(self) -> int:
         """Offset after the last byte."""
-        return self.offset + self.length
+        return self.chunk.offset + self.chunk.length
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,24 +107,20 @@ def _expected(
             if chunk is None:
                 findings.add(key, index, "its stored bytes are missing")
             else:
-                yield _range(chunk, 0, chunk.length, crc, key, index)
+                yield ExpectedRange(chunk, crc, key, index)
             continue
         starts = tuple(i * n for i, n in zip(index, digests.grid, strict=True))
         ends = zip(starts, digests.grid, leaf.spec.shape, strict=True)
         region = Region(starts, tuple(min(start + n, length) for start, n, length in ends))
         stored = stored_range(manifest, region) if manifest is not None and plain else None
-        yield ExpectedValues(leaf, region, index, crc) if stored is None else _range(*stored, crc, key, index)
+        if stored is None:
+            yield ExpectedValues(leaf, region, index, crc)
+        else:
+            yield ExpectedRange(stored, crc, key, index)
 
 
-def _range(chunk: Chunk, start: int, length: int, crc: int, key: str, index: Shape) -> ExpectedRange:
-    if chunk.inline is not None:
-        begin = chunk.offset + start
-        return ExpectedRange("", 0, length, crc, key, index, chunk.inline[begin : begin + length])
-    return ExpectedRange(chunk.file, chunk.offset + start, length, crc, key, index)
-
-
-def stored_range(manifest: Manifest, region: Region) -> tuple[Chunk, int, int] | None:
-    """Locate a region's elements in one chunk, as offset and length in bytes; None: not contiguous there.
+def stored_range(manifest: Manifest, region: Region) -> Chunk | None:
+    """Locate a region's elements in a chunk, as a part of it; None: not contiguous there.
 
     The manifest `stores_values`.
     """
@@ -143,8 +136,8 @@ def stored_range(manifest: Manifest, region: Region) -> tuple[Chunk, int, int] |
     start = 0
     for at, length in zip(inner, grid, strict=True):
         start = start * length + at
-    itemsize = manifest.spec.dtype.itemsize
-    return manifest.chunks[index], start * itemsize, region.size * itemsize
+    chunk, itemsize = manifest.chunks[index], manifest.spec.dtype.itemsize
+    return Chunk(chunk.file, chunk.offset + start * itemsize, region.size * itemsize, chunk.inline)
 
 
 # --- reading ----------------------------------------------------------------------------------------------
@@ -175,9 +168,9 @@ def read_leaves(
             ExpectedValues(leaf, region, tuple(map(floordiv, region.starts, grid)), None)
             for region in chunk_regions(leaf.spec.shape, grid)
         )
-    nbytes = sum(span.length for span in ranges) + sum(cell.nbytes for cell in values)
+    nbytes = sum(span.chunk.length for span in ranges) + sum(cell.nbytes for cell in values)
     findings.counter = ByteCounter(nbytes, means.progress, CHECKING)
-    together = file_batches(ranges, attrgetter("file", "offset"), attrgetter("length"))
+    together = file_batches(ranges, attrgetter("chunk.file", "chunk.offset"), attrgetter("chunk.length"))
     compare = partial(_compare_ranges, findings=findings)
     threads.run_all(compare, together, lambda _: 2 * PIECE, means.memory, means.workers)
     # The rest is for the reader's cache of chunks, and for what the allocator keeps.
@@ -206,12 +199,12 @@ def _held(group: list[ExpectedValues]) -> int:
 
 def _compare_ranges(batch: list[ExpectedRange], findings: FlawCollector) -> None:
     """Compare ranges of one file, or inline ones, in order."""
-    if batch[0].inline is not None:
-        for span in batch:
-            _compare(span, bytes_crc(span.inline or b""), findings)
+    if batch[0].chunk.inline is not None:
+        for span, data in zip(batch, read_ranges([span.chunk for span in batch]), strict=True):
+            _compare(span, bytes_crc(data), findings)
         return
     try:
-        with opened(batch[0].file) as file:
+        with opened(batch[0].chunk.file) as file:
             buffer = memoryview(bytearray(PIECE))
             for group in _near(batch):
                 _compare_near(file, group, buffer, findings)
@@ -223,7 +216,7 @@ def _near(batch: list[ExpectedRange]) -> Iterator[list[ExpectedRange]]:
     """Group ranges that are read in one call: within PIECE bytes, without gaps."""
     group: list[ExpectedRange] = []
     for span in batch:
-        if group and (span.stop - group[0].offset > PIECE or span.offset > group[-1].stop):
+        if group and (span.stop - group[0].chunk.offset > PIECE or span.chunk.offset > group[-1].stop):
             yield group
             group = []
         group.append(span)
@@ -234,19 +227,17 @@ def _near(batch: list[ExpectedRange]) -> Iterator[list[ExpectedRange]]:
 def _compare_near(
     file: OpenFile, group: list[ExpectedRange], buffer: memoryview, findings: FlawCollector
 ) -> None:
-    first = group[0]
-    for span in group:
-        if span.stop > file.stat.size:
-            findings.add(span.key, span.index, ends_early(file, span.stop))
-            return
-    if len(group) == 1:
-        _compare(first, range_crc(file, first.offset, first.length, buffer=buffer), findings)
-        return
-    length = max(span.stop for span in group) - first.offset
-    file.read_into(first.offset, buffer[:length])
-    for span in group:
-        start = span.offset - first.offset
-        _compare(span, bytes_crc(buffer[start : start + span.length]), findings)
+    begin, stop = group[0].chunk.offset, max(span.stop for span in group)
+    if stop > file.stat.size:
+        last = next(span for span in group if span.stop > file.stat.size)
+        findings.add(last.key, last.index, ends_early(file, last.stop))
+    elif len(group) == 1:
+        _compare(group[0], range_crc(file, begin, stop - begin, buffer=buffer), findings)
+    else:
+        file.read_into(begin, buffer[: stop - begin])
+        for span in group:
+            data = buffer[span.chunk.offset - begin : span.stop - begin]
+            _compare(span, bytes_crc(data), findings)
 
 
 def ends_early(file: OpenFile, stop: int) -> str:
@@ -269,7 +260,7 @@ def compare_file(path: str, name: str, length: int | None, crc: int, findings: F
 def _compare(span: ExpectedRange, crc: int, findings: FlawCollector) -> None:
     if crc != span.crc:
         findings.add(span.key, span.index, differs(crc, span.crc))
-    findings.counter.add(span.length)
+    findings.counter.add(span.chunk.length)
 
 
 def differs(crc: int, recorded: int) -> str:

@@ -139,13 +139,9 @@ def add_digests(record: Record, leaves: Mapping[str, Leaf], more: Mapping[str, D
 
 
 def _text(document: Mapping[str, Any]) -> str:
-    """Serialize the document, and append the checksum of the rest."""
-    return _json({**document, SEAL: _seal(document)})
-
-
-def _seal(document: Mapping[str, Any]) -> str:
+    """Serialize the document, with the checksum of all else as its last member."""
     bare = {name: value for name, value in document.items() if name != SEAL}
-    return _hex(bytes_crc(_json(bare).encode()))
+    return _json({**bare, SEAL: _hex(bytes_crc(_json(bare).encode()))})
 
 
 def _json(document: Mapping[str, Any]) -> str:
@@ -202,11 +198,17 @@ def parse_record(text: str) -> Record:
         document = json.loads(text)
         if document["schema"] != SCHEMA:
             raise Malformed(f"its schema is {document['schema']!r}: a newer version of this program wrote it")
-        if document[SEAL] != _seal(document):
+        if _json(document) != _text(document):
             raise Malformed("its checksum is not that of its text")
         grids = {entry["key"]: _grid(entry) for entry in document["leaves"]}
         files = tuple(map(_file, document["files"]))
-        structure = _structure(document["structure"]) if document["version"] == VERSION else UNKNOWN
+        structure, entry = UNKNOWN, document["structure"]
+        described = {
+            str(name): FileChecksum(_integer(length), int(crc, 16))
+            for name, (length, crc) in entry["documents"].items()
+        }
+        if document["version"] == VERSION:
+            structure = DescriptionChecksums(_crc(entry["crc32c"]), described)
         companions = tuple(
             CopiedSidecar(str(file["name"]), _integer(file["size"]), int(file["crc32c"], 16))
             for file in document.get("companions", ())
@@ -223,26 +225,14 @@ def _grid(entry: Mapping[str, Any]) -> tuple[Shape, bool, str]:
     return grid, of == "values", crcs
 
 
-def _structure(entry: Mapping[str, Any]) -> DescriptionChecksums:
-    crc = entry["crc32c"]
-    documents = {
-        str(name): FileChecksum(_integer(length), int(text, 16))
-        for name, (length, text) in entry["documents"].items()
-    }
-    return DescriptionChecksums(None if crc == NONE else int(crc, 16), documents)
-
-
 def _file(entry: Mapping[str, Any]) -> AdoptedFile:
-    crc, sample = (None if text is None else int(text, 16) for text in map(entry.get, ("crc32c", "sample")))
-    return AdoptedFile(
-        str(entry["name"]),
-        str(entry["source"]),
-        LinkMode(entry["how"]),
-        _integer(entry["size"]),
-        _integer(entry["mtime_ns"]),
-        crc,
-        sample=sample,
-    )
+    how, size, modified = LinkMode(entry["how"]), _integer(entry["size"]), _integer(entry["mtime_ns"])
+    crc, sample = (_crc(entry.get(name, NONE)) for name in ("crc32c", "sample"))
+    return AdoptedFile(str(entry["name"]), str(entry["source"]), how, size, modified, crc, sample=sample)
+
+
+def _crc(text: str) -> int | None:
+    return None if text == NONE else int(text, 16)
 
 
 def _integer(value: Any) -> int:

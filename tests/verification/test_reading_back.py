@@ -74,9 +74,9 @@ def test_the_bytes_of_a_range_are_the_elements_of_the_region(data: st.DataObject
     )
     found = stored_range(manifest, region)
     if found is not None:
-        chunk, start, length = found
-        assert chunk.inline is not None
-        assert chunk.inline[start : start + length] == array[region.slices].tobytes()
+        assert found.inline is not None
+        stored_bytes = found.inline[found.offset : found.offset + found.length]
+        assert stored_bytes == array[region.slices].tobytes()
     if all(a % n == 0 and b - a == n for a, b, n in zip(region.starts, region.stops, grid, strict=True)):
         assert found is not None, "a whole chunk is always a range"
 
