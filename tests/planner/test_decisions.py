@@ -3,7 +3,8 @@
 import pytest
 
 from ckpt_surgery.core.errors import PlanError
-from ckpt_surgery.formats.orbax.writing import unsupported
+from ckpt_surgery.formats.opening import encoder
+from ckpt_surgery.formats.registry import SinkOptions
 from ckpt_surgery.language.expressions import regexes
 from ckpt_surgery.planner import running
 from ckpt_surgery.planner.plan import Fate
@@ -302,6 +303,7 @@ def test_leaves_of_several_sources_are_told_apart() -> None:
 
 
 def test_a_gap_in_a_list_is_told_at_the_rule_that_made_it() -> None:
+    orbax = encoder("orbax", SinkOptions())
     for rule in ("match: 'l/1', drop: true", "match: 'l/1', to: other"):
         with pytest.raises(PlanError, match=r"recipe.yaml:3:3  rules\[0\]\n(.|\n)*none at index 1"):
-            plan_of(rules_of(rule), ["l/[0]", "l/[1]", "l/[2]"], unsupported=unsupported)
+            plan_of(rules_of(rule), ["l/[0]", "l/[1]", "l/[2]"], unsupported=orbax.unsupported)

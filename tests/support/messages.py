@@ -39,7 +39,8 @@ from ckpt_surgery.core.errors import SurgeryError
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.engine.tasks import outputs_of
 from ckpt_surgery.engine.worker import Means, run
-from ckpt_surgery.formats.orbax.writing import unsupported
+from ckpt_surgery.formats.opening import encoder
+from ckpt_surgery.formats.registry import SinkOptions
 from ckpt_surgery.language.loading import parse_recipe
 from ckpt_surgery.planner.planning import make_plan
 from ckpt_surgery.report.problems import problem_sections
@@ -115,6 +116,7 @@ class Case:
 
     def _plan(self, sources: Sequence[Mapping[str, str]]) -> None:
         target = next((name for name in ("target", "listing") if name in self.sections), None)
+        orbax = encoder("orbax", SinkOptions())
         plan_of(
             self.given,
             *sources,
@@ -122,7 +124,7 @@ class Case:
             readable=target != "listing",
             overrides=self.sections.get("set", ()),
             memory=int("".join(self.sections.get("memory", ())) or MEMORY),
-            unsupported=unsupported if "orbax" in self.sections else lambda leaves: [],
+            unsupported=orbax.unsupported if "orbax" in self.sections else lambda leaves: [],
         )
 
     def _leaves(self, section: str) -> dict[str, str]:

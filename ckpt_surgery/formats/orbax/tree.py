@@ -22,7 +22,7 @@ import msgspec
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.core.keys import Key
-from ckpt_surgery.core.leaves import Leaf, LeafKind
+from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.nesting import nested
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.shared.msgpack import tree as msgpack_tree
@@ -319,13 +319,13 @@ _EMPTY: Mapping[str | None, Any] = {"None": None, "Dict": {}}
 """Empty nodes by their kinds; those of the others are lists."""
 
 
-def structure_bytes(leaves: Iterable[tuple[Leaf, str]]) -> bytes:
-    """A structure file for leaves with their names in the store: placeholders, and empty nodes as they are.
+def structure_bytes(leaves: Iterable[Leaf]) -> bytes:
+    """A structure file for leaves: placeholders with their names in the store, and empty nodes as they are.
 
     Older versions find the leaves by it, before they read `_METADATA`.
     """
     values = (
-        (leaf.key, _EMPTY.get(leaf.empty, []) if leaf.kind is LeafKind.EMPTY else PLACEHOLDER + stored)
-        for leaf, stored in leaves
+        (leaf.key, _EMPTY.get(leaf.empty, []) if leaf.empty else PLACEHOLDER + array_name(leaf.key))
+        for leaf in leaves
     )
     return msgpack.packb(nested(values))  # type: ignore[no-any-return]

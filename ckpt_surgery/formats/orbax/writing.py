@@ -11,20 +11,18 @@ import os
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from pathlib import Path
-
-import numpy as np
 
 from ckpt_surgery.core import urls
 from ckpt_surgery.core.arguments import PathLike
 from ckpt_surgery.core.arrays import ArraySpec
+from ckpt_surgery.core.dtypes import dtype_named
 from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.core.keys import Key, container_flaws, index_flaws
 from ckpt_surgery.core.leaves import Leaf, LeafKind
-from ckpt_surgery.core.manifests import Chunk, Manifest
-from ckpt_surgery.core.protocols import Encoder, EncoderDetails, Output, Sink
+from ckpt_surgery.core.manifests import Chunk
+from ckpt_surgery.core.protocols import EncoderDetails, Output
 from ckpt_surgery.core.text import is_unicode, shown
 from ckpt_surgery.formats.orbax.documents import (
     COMMITTED,
@@ -35,7 +33,7 @@ from ckpt_surgery.formats.orbax.documents import (
 )
 from ckpt_surgery.formats.orbax.tree import EMPTY_KINDS, STRUCTURE, array_name, array_prefix, structure_bytes
 from ckpt_surgery.formats.orbax.writer import NOTES, Entries, OrbaxWriter, read_notes, worker_directory
-from ckpt_surgery.formats.registry import SinkOptions
+from ckpt_surgery.formats.registry import Limits, SinkOptions
 from ckpt_surgery.formats.shared.ocdbt.writer import IndexEntry, make_index
 from ckpt_surgery.formats.shared.orbax_layout import (
     CHECKPOINT_METADATA,
@@ -51,7 +49,7 @@ from ckpt_surgery.formats.shared.zarr.encoding import definition
 from ckpt_surgery.formats.shared.zarr.files import check_reachable
 from ckpt_surgery.formats.shared.zarr.layout import DRIVERS, FILE_NAMES
 from ckpt_surgery.formats.shared.zarr.metadata import HELD
-from ckpt_surgery.formats.unsupported import NOT_UNICODE, dtype_problem, metadata_json
+from ckpt_surgery.formats.unsupported import NOT_UNICODE, LimitedEncoder, metadata_json, quoted
 from ckpt_surgery.storage.failures import storage_errors
 from ckpt_surgery.storage.linking import link_rest
 from ckpt_surgery.storage.listing import is_directory, real_path
@@ -61,22 +59,7 @@ from ckpt_surgery.storage.record_files import RECORD_NAME, put_record
 DEFAULT_ITEM = "default"
 
 
-@dataclass(frozen=True)
-class OrbaxEncoder(Encoder):
-    """A tree of arrays, scalars, strings, PRNG keys and empty nodes."""
-
-    zarr: int
-    """Version of the zarr specification: 2 or 3."""
-    details: EncoderDetails = field(default_factory=EncoderDetails)
-
-    def unsupported(self, leaves: Sequence[Leaf]) -> list[str]:
-        return unsupported(leaves)
-
-    def adopts(self, leaf: Leaf, manifest: Manifest) -> bool:
-        return adopted_metadata(manifest, self.zarr) is not None
-
-
-def encoder(options: SinkOptions) -> OrbaxEncoder:
+def encoder(options: SinkOptions) -> LimitedEncoder:
     """The encoder. Raises UsageError for options that contradict each other or have invalid values."""
     if options.zarr not in DRIVERS:
         raise UsageError(f"Not a version of zarr: {options.zarr}", hint="Use 2 or 3.")
@@ -88,13 +71,18 @@ def encoder(options: SinkOptions) -> OrbaxEncoder:
     if item is not None and (not item or item in (".", "..") or "/" in item or "\0" in item):
         raise UsageError(f"`{shown(item)}` cannot be the name of an item", hint="Use a plain name.")
     metadata_json(options.metadata)
-    details = EncoderDetails(
-        links=True,
-        holds_shardings=True,
-        shards_in_stores=True,
-        restorable_by=partial(restorable_by, structure_file=options.structure_file),
+    limits = Limits(
+        ("an Orbax checkpoint is a tree of arrays, strings, PRNG keys and empty nodes", "Orbax cannot store"),
+        frozenset(map(dtype_named, HELD)),
+        (LeafKind.STRING, LeafKind.PRNG_KEY),
+        (unsupported,),
+        lambda leaf, manifest: adopted_metadata(manifest, options.zarr) is not None,
     )
-    return OrbaxEncoder(options.zarr, details)
+    restorable = partial(restorable_by, structure_file=options.structure_file)
+    details = EncoderDetails(
+        links=True, holds_shardings=True, shards_in_stores=True, restorable_by=restorable
+    )
+    return LimitedEncoder(limits, details)
 
 
 def _check_holds_steps(directory: str, step: int) -> None:
@@ -138,29 +126,21 @@ def step_and_item(directory: str, options: SinkOptions) -> tuple[str, str]:
 # --- leaves that it cannot hold ---------------------------------------------------------------------------
 
 
-def unsupported(leaves: Sequence[Leaf]) -> list[str]:
-    """One sentence for each thing that Orbax would refuse, lose or mix up; empty: it can hold everything."""
+def unsupported(leaves: Sequence[Leaf]) -> Iterator[str]:
+    """One sentence for each thing, besides dtypes, that Orbax would refuse, lose or mix up."""
     if not leaves:
-        return ["No leaf is left, and Orbax cannot hold an empty tree; keep one at least."]
-    keys = [leaf.key for leaf in leaves]
-    one_by_one = [sentence for leaf in leaves for sentence in _of_leaf(leaf)]
-    return [*one_by_one, *_of_names(leaves), *_of_strings(leaves), *container_flaws(keys)]
-
-
-def _tick(key: Key) -> str:
-    return f"`{shown(key.printed)}`"
-
-
-def _of_leaf(leaf: Leaf) -> Sequence[str]:
-    key, spec = leaf.key, leaf.spec
-    if spec is not None and _is_plain(key) and not _complaints(spec, leaf.kind):
-        return ()
-    flaws = list(_of_key(key))
-    if spec is not None:
-        flaws += [f"{_tick(key)} {why}" for why in _complaints(spec, leaf.kind)]
-    if leaf.kind is LeafKind.EMPTY and leaf.empty not in EMPTY_KINDS:
-        flaws.append(f"{_tick(key)} is an empty node of the kind {leaf.empty}, unknown to Orbax; drop it.")
-    return flaws
+        yield "No leaf is left, and Orbax cannot hold an empty tree; keep one at least."
+    for leaf in leaves:
+        key, spec = leaf.key, leaf.spec
+        wrong = () if spec is None else _complaints(spec, leaf.kind)
+        if wrong or not _is_plain(key):
+            yield from (f"{quoted(leaf)} {why}" for why in (*_of_key(key), *wrong))
+            yield from index_flaws(key)
+        if leaf.kind is LeafKind.EMPTY and leaf.empty not in EMPTY_KINDS:
+            yield f"{quoted(leaf)} is an empty node of the kind {leaf.empty}, unknown to Orbax; drop it."
+    yield from _of_names([leaf for leaf in leaves if leaf.spec is not None])
+    yield from _of_strings(leaves)
+    yield from container_flaws([leaf.key for leaf in leaves])
 
 
 def _is_plain(key: Key) -> bool:
@@ -173,54 +153,47 @@ def _is_plain(key: Key) -> bool:
 @lru_cache(maxsize=4096)
 def _complaints(spec: ArraySpec, kind: LeafKind) -> tuple[str, ...]:
     """The problems of arrays with this spec and kind, as predicates."""
-    complaints = []
-    if spec.size == 0:
-        complaints.append(
-            f"has the shape {list(spec.shape)}: Orbax refuses arrays without elements; drop it."
-        )
-    if spec.dtype.name not in HELD:
-        complaints.append(dtype_problem(spec.dtype, "Orbax cannot store"))
-    if kind is LeafKind.SCALAR and np.issubdtype(spec.dtype, np.complexfloating):
-        complaints.append("is a complex scalar, which Orbax refuses; reshape it to an array of one element.")
-    return tuple(complaints)
+    shape = f"has the shape {list(spec.shape)}: Orbax refuses arrays without elements; drop it."
+    number = "is a complex scalar, which Orbax refuses; reshape it to an array of one element."
+    refused = kind is LeafKind.SCALAR and spec.dtype.kind == "c"
+    return (*([shape] if spec.size == 0 else []), *([number] if refused else []))
 
 
 def _of_key(key: Key) -> Iterator[str]:
-    if any(not name for name in key.names):
-        yield f"{_tick(key)} has an empty component in {list(key.names)}; rename it."
     name = array_name(key)
+    if "" in key.names:
+        yield f"has an empty component in {list(key.names)}; rename it."
     if name.startswith("/") or ".." in name.split("/"):
-        yield f"{_tick(key)} would be stored as a path that leaves the checkpoint; rename it."
+        yield "would be stored as a path that leaves the checkpoint; rename it."
     if not is_unicode(name):
-        yield f"{_tick(key)} {NOT_UNICODE}; rename it."
-    yield from index_flaws(key)
+        yield f"{NOT_UNICODE}; rename it."
 
 
-def _of_names(leaves: Iterable[Leaf]) -> Iterator[str]:
+def _of_names(arrays: Sequence[Leaf]) -> Iterator[str]:
     """Keys that would share a stored array: its name joins components with `.`, so `a.b` and `a/b` do."""
-    keys = [leaf.key for leaf in leaves if leaf.spec is not None]
-    names = [array_prefix(array_name(key)) for key in keys]
+    names = [array_prefix(array_name(leaf.key)) for leaf in arrays]
     if len(set(names)) == len(names):
         return
-    holders: dict[str, list[Key]] = defaultdict(list)
-    for name, key in zip(names, keys, strict=True):
-        holders[name].append(key)
+    holders: dict[str, list[Leaf]] = defaultdict(list)
+    for name, leaf in zip(names, arrays, strict=True):
+        holders[name].append(leaf)
     for name, several in holders.items():
         if len(several) > 1:
-            listed = " and ".join(map(_tick, several))
+            listed = " and ".join(map(quoted, several))
             yield f"{listed} would share the stored array `{shown(name.rstrip('/'))}`; rename one of them."
 
 
 def _of_strings(leaves: Iterable[Leaf]) -> Iterator[str]:
     """Strings that Orbax would not find by their JSON pointers, in which `/` nests and `~` escapes."""
-    names = {array_name(leaf.key): leaf.key for leaf in leaves if leaf.kind is LeafKind.STRING}
-    for name, key in names.items():
+    names = {array_name(leaf.key): leaf for leaf in leaves if leaf.kind is LeafKind.STRING}
+    for name, leaf in names.items():
         if "~" in name:
-            yield f"{_tick(key)} is a string with `~` in its key, which Orbax cannot look up; rename it."
+            yield f"{quoted(leaf)} is a string with `~` in its key, which Orbax cannot look up; rename it."
         parts = name.split("/")
-        for i in range(1, len(parts)):
-            if (outer := names.get("/".join(parts[:i]))) is not None:
-                yield f"The strings {_tick(outer)} and {_tick(key)} would overwrite each other; rename one."
+        for outer in ("/".join(parts[:i]) for i in range(1, len(parts))):
+            if outer in names:
+                both = f"{quoted(names[outer])} and {quoted(leaf)}"
+                yield f"The strings {both} would overwrite each other; rename one."
 
 
 # --- old versions of Orbax --------------------------------------------------------------------------------
@@ -271,14 +244,13 @@ NODES = "d/"
 class OrbaxSink:
     """Writes one item, to a directory or below a URL. Nothing is valid before `finish`."""
 
-    def __init__(self, directory: str, options: SinkOptions, outputs: Sequence[Output]):
-        self.outputs = outputs
-        self._step_directory, self._item_directory = step_and_item(directory, options)
-        self._options = options
+    def __init__(self, directory: PathLike, options: SinkOptions, outputs: Sequence[Output]):
+        self.outputs, self._options = outputs, options
         self._started = time.time_ns()
+        self._step_directory, self._item_directory = step_and_item(os.fspath(directory), options)
         self._step = open_places(self._step_directory)
         self._item = open_places(self._item_directory, options.link_mode, options.replaced)
-        if not urls.is_url(directory):
+        if not urls.is_url(self._item_directory):
             self.record_directory = Path(self._item_directory)  # which keeps config files beside the record
 
     def create(self) -> None:
@@ -293,21 +265,20 @@ class OrbaxSink:
         """Write the index, then the metadata, and the commit files last. What is not of use is deleted."""
         computed = self._collect(workers)
         options, zarr = self._options, self._options.zarr
-        arrays = [output for output in self.outputs if output.leaf.spec is not None]
+        leaves = [output.leaf for output in self.outputs]
         entries = [IndexEntry(key.encode(), value) for key, value in computed.items()]
-        for output in arrays:
-            key = array_prefix(array_name(output.leaf.key)) + FILE_NAMES[zarr]
-            entries.append(IndexEntry(key.encode(), definition(output, zarr)))
-        index = make_index(entries) if arrays else None
+        for output in self.outputs:
+            if output.leaf.spec is not None:
+                key = array_prefix(array_name(output.leaf.key)) + FILE_NAMES[zarr]
+                entries.append(IndexEntry(key.encode(), definition(output, zarr)))
+        index = make_index(entries) if entries else None
         if index is not None:
             self._item.put(index.name, index.nodes)
         self._item.begin_documents()
         if index is not None:
             self._item.put(MANIFEST, [index.manifest])
         if options.structure_file:
-            leaves = [output.leaf for output in self.outputs]
-            structure = structure_bytes((leaf, array_name(leaf.key)) for leaf in leaves)
-            self._item.put(STRUCTURE, [structure])
+            self._item.put(STRUCTURE, [structure_bytes(leaves)])
         for name, document in documents(self.outputs, zarr, options.metadata).items():
             self._item.put(name, [json.dumps(document).encode()])
         self._commit()
@@ -322,14 +293,11 @@ class OrbaxSink:
         sizes = self._item.sizes()
         computed: Entries = {}
         for worker in workers:
-            own = worker_directory(worker)
-            files = {name: size for name, size in sizes.items() if name.startswith(own)}
-            computed |= read_notes(self._item, worker, files)
+            computed |= read_notes(self._item, worker, sizes)
         used = {value.file for value in computed.values() if isinstance(value, Chunk)}
         notes = tuple(worker_directory(worker) + NOTES for worker in workers)
-        ours = (NODES, PROCESS_PREFIX)
-        unused = [n for n in sizes if n.startswith(ours) and n not in used and not n.startswith(notes)]
-        self._item.delete(unused)
+        ours = [name for name in sizes if name.startswith((NODES, PROCESS_PREFIX))]
+        self._item.delete(name for name in ours if name not in used and not name.startswith(notes))
         return computed
 
     def _commit(self) -> None:
@@ -357,6 +325,4 @@ class OrbaxSink:
         return True
 
 
-def open_sink(directory: PathLike, options: SinkOptions, outputs: Sequence[Output]) -> Sink:
-    """A sink that writes an item, at DIRECTORY/STEP/ITEM where the options name a step."""
-    return OrbaxSink(os.fspath(directory), options, outputs)
+open_sink = OrbaxSink

@@ -35,7 +35,7 @@ def leaf(text: str, empty: str | None = None, kind: LeafKind = LeafKind.EMPTY) -
 
 
 def tree_of(*leaves: Leaf) -> Any:
-    return msgpack.unpackb(structure_bytes((leaf, ".".join(leaf.key.names)) for leaf in leaves))
+    return msgpack.unpackb(structure_bytes(leaves))
 
 
 @pytest.mark.parametrize("name", ["0.4.8-ocdbt", "0.4.8-aggregated-ocdbt", "0.9.1-zarr3-ocdbt"])
