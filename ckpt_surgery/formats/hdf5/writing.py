@@ -149,21 +149,16 @@ def _create(file: Any, text: str, spec: ArraySpec) -> int | None:
 
 
 def _wrong_names(leaves: Sequence[Leaf]) -> Iterator[str]:
+    """Keys that cannot be paths; as components can contain `/`, a leaf may need a group in place of another."""
+    texts = dict.fromkeys([leaf.key.text for leaf in leaves])
     for leaf in leaves:
-        names = leaf.key.text.split(SEPARATOR)
+        text, names = leaf.key.text, leaf.key.text.split(SEPARATOR)
         if "" in names or "." in names:
             yield f"{quoted(leaf)} has a component that is empty or `.`, not a group's name; rename it."
-        if "\0" in leaf.key.text:
+        if "\0" in text:
             yield f"{quoted(leaf)} has a NUL in it, where HDF5 cuts names off; rename it."
         if len(names) > MOST_LEVELS:
-            yield f"`{shown(leaf.key.text[:200])}…` has {len(names)} components; {MOST_LEVELS} is the limit."
-
-
-def _leaves_as_groups(leaves: Sequence[Leaf]) -> Iterator[str]:
-    """Leaves in whose place another one needs a group, because components of keys contain `/`."""
-    texts = dict.fromkeys([leaf.key.text for leaf in leaves])
-    for text in texts:
-        names = text.split(SEPARATOR)
+            yield f"`{shown(text[:200])}…` has {len(names)} components; {MOST_LEVELS} is the limit."
         for other in (SEPARATOR.join(names[:i]) for i in range(1, len(names))):
             if other in texts:
                 yield f"`{shown(other)}` is an array, and `{shown(text)}` needs a group there; rename one."
@@ -172,7 +167,7 @@ def _leaves_as_groups(leaves: Sequence[Leaf]) -> Iterator[str]:
 LIMITS = Limits(
     ("HDF5 files are written with plain arrays", "HDF5 cannot store"),
     HELD,
-    more=(wrong_keys, _wrong_names, repeated_keys, _leaves_as_groups),
+    more=(wrong_keys, _wrong_names, repeated_keys),
 )
 
 

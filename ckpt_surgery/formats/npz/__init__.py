@@ -159,8 +159,12 @@ class Deflated:
         member, array = self.member, self.array
         if not region.size:
             return np.empty(region.shape, array.spec.dtype)
+        order = array.codec.permutation
+        lengths = [array.spec.shape[axis] for axis in order]
+        index = sum(region.starts[axis] * prod(lengths[i + 1 :]) for i, axis in enumerate(order))
+        first_byte = array.data + index * array.spec.dtype.itemsize  # of the region, in the member
         with opened(self.file, files[self.file]) as file:
-            stream = self.streams.take(member, _first_byte(array, region))
+            stream = self.streams.take(member, first_byte)
             block = read_elements(stream.within(file), array.data, array.spec, array.codec, region)
             if stream.position == member.size:
                 stream.finish(file)
@@ -169,58 +173,37 @@ class Deflated:
         return block
 
 
-def _first_byte(array: NpyArray, region: Region) -> int:
-    """Offset in the `.npy` file of the first element of a region, which is not empty."""
-    order = array.codec.permutation
-    lengths = [array.spec.shape[axis] for axis in order]
-    index = sum(region.starts[axis] * prod(lengths[i + 1 :]) for i, axis in enumerate(order))
-    return array.data + index * array.spec.dtype.itemsize
-
-
-# --- what an .npz file can hold ---------------------------------------------------------------------------
-
-
-def _lost_strings(leaves: Sequence[Leaf]) -> Iterator[str]:
+def _problems(leaves: Sequence[Leaf]) -> Iterator[str]:
+    """Strings and names that would not be read back as they are."""
+    texts = {leaf.key.text for leaf in leaves}
     for leaf in leaves:
-        text = leaf.string
-        if text is not None and (4 * len(text) > MOST_STRING_BYTES or text.endswith("\0")):
-            yield f"{quoted(leaf)} is a string that is too long or ends in NUL; drop it."
-
-
-def _wrong_names(leaves: Sequence[Leaf]) -> Iterator[str]:
-    for leaf in leaves:
-        text = leaf.key.text
+        text, string, name = leaf.key.text, leaf.string, leaf.key.text.removesuffix(NPY_SUFFIX)
         length = len(text.encode(errors="replace")) + len(NPY_SUFFIX)
+        if string is not None and (4 * len(string) > MOST_STRING_BYTES or string.endswith("\0")):
+            yield f"{quoted(leaf)} is a string that is too long or ends in NUL; drop it."
         if length > MOST_NAME_BYTES:
             yield f"`{shown(text[:200])}…` has {length} bytes, too many for a name; rename it."
         if "\0" in text:
             yield f"{quoted(leaf)} has a NUL in it, where readers of zip archives cut names off; rename it."
-
-
-def _ambiguous_names(leaves: Sequence[Leaf]) -> Iterator[str]:
-    """Names that differ only in the suffix that `np.load` takes off."""
-    texts = dict.fromkeys([leaf.key.text for leaf in leaves])
-    for text in texts:
-        if text.endswith(NPY_SUFFIX) and text.removesuffix(NPY_SUFFIX) in texts:
-            other = shown(text.removesuffix(NPY_SUFFIX))
-            yield f"`{shown(text)}` could not be told from `{other}` by np.load; rename one."
+        if name != text and name in texts:  # np.load takes the suffix off
+            yield f"`{shown(text)}` could not be told from `{shown(name)}` by np.load; rename one."
 
 
 LIMITS = Limits(
     ("an .npz file holds arrays and strings", "NumPy cannot store"),
     DESCRIPTIONS,
     (LeafKind.STRING,),
-    (_lost_strings, wrong_keys, _wrong_names, repeated_keys, _ambiguous_names),
+    (wrong_keys, repeated_keys, _problems),
 )
+
+
+# --- writing ----------------------------------------------------------------------------------------------
 
 
 def encoder(options: SinkOptions) -> LimitedEncoder:
     """The encoder, unless the metadata is too long for the archive's comment."""
     comment_of(options.metadata)
     return LimitedEncoder(LIMITS)
-
-
-# --- writing ----------------------------------------------------------------------------------------------
 
 
 def comment_of(metadata: Mapping[str, Any]) -> bytes:
@@ -239,17 +222,12 @@ def comment_of(metadata: Mapping[str, Any]) -> bytes:
 
 def layout(leaves: Sequence[Leaf], options: SinkOptions) -> list[FilePlan]:
     """One file: `checkpoint.npz`, or `options.file_name`. The metadata is the archive's comment, as JSON."""
-    members = [_member(leaf) for leaf in leaves]
+    members = []
+    for leaf in leaves:
+        begin, arrays, size = npy_string(leaf.string or ""), {}, 0
+        if leaf.spec is not None:
+            begin, size = npy_header(leaf.spec), leaf.spec.nbytes
+            arrays = {leaf.key.text: PlacedArray(leaf.spec, ((len(begin), size),))}
+        name = leaf.key.text + NPY_SUFFIX
+        members.append(FilePlan(name, len(begin) + size, [(0, begin)], arrays))
     return [archived(options.file_name or DEFAULT_NAME, members, comment_of(options.metadata))]
-
-
-def _member(leaf: Leaf) -> FilePlan:
-    """The `.npy` file of a leaf."""
-    name = leaf.key.text + NPY_SUFFIX
-    if leaf.string is not None:
-        text = npy_string(leaf.string)
-        return FilePlan(name, len(text), [(0, text)])
-    assert leaf.spec is not None
-    begin, size = npy_header(leaf.spec), leaf.spec.nbytes
-    array = PlacedArray(leaf.spec, ((len(begin), size),))
-    return FilePlan(name, len(begin) + size, [(0, begin)], {leaf.key.text: array})

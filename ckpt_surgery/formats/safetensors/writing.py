@@ -152,29 +152,28 @@ def encoder(options: SinkOptions) -> LimitedEncoder:
             f"{shown(options.file_name)} is one file, which cannot have shards",
             hint="Name a directory, or leave out `shard_size=SIZE`.",
         )
-    long_headers = partial(_long_headers, metadata_texts(options), options.shard_size)
+    problems = partial(_problems, metadata_texts(options), options.shard_size)
     return LimitedEncoder(
         Limits(
             ("safetensors holds plain arrays", "safetensors cannot store"),
             CODES,
-            more=(_names_of_metadata, wrong_keys, repeated_keys, long_headers),
+            more=(wrong_keys, repeated_keys, problems),
         ),
         EncoderDetails(holds_config=options.file_name is None, reserves_record=True),
     )
 
 
-def _names_of_metadata(leaves: Sequence[Leaf]) -> Iterator[str]:
-    for leaf in leaves:
-        if leaf.key.text == METADATA:
-            yield f"{quoted(leaf)} is what safetensors calls its metadata; rename it."
-
-
-def _long_headers(
-    metadata: Mapping[str, str], shard_size: int | None, leaves: Sequence[Leaf]
-) -> Iterator[str]:
-    """Checkpoints with so many leaves that a header would be longer than the format allows."""
-    bound = sum(6 * (len(k) + len(v)) + 6 for k, v in metadata.items()) + sum(map(_entry_bound, leaves))
-    if bound <= MOST_HEADER_BYTES:
+def _problems(metadata: Mapping[str, str], shard_size: int | None, leaves: Sequence[Leaf]) -> Iterator[str]:
+    """A leaf with the name of the metadata, and so many leaves that a header would be longer than allowed."""
+    yield from (
+        f"{quoted(leaf)} is what safetensors calls its metadata; rename it."
+        for leaf in leaves
+        if leaf.key.text == METADATA
+    )
+    # An upper bound tells most: a character takes six bytes (`\u0000`), a dimension twenty.
+    lengths = (6 * len(leaf.key.text) + 20 * (leaf.spec.ndim if leaf.spec else 0) for leaf in leaves)
+    bound = sum(6 * (len(k) + len(v)) + 6 for k, v in metadata.items()) + sum(lengths)
+    if bound + ENTRY_BYTES * len(leaves) <= MOST_HEADER_BYTES:
         return
     files = tensors_by_file([leaf for leaf in leaves if leaf.spec is not None], shard_size)
     longest = max(len(header_bytes(tensors, metadata)) for tensors in files) - PREFIX_BYTES
@@ -183,9 +182,3 @@ def _long_headers(
             f"{len(leaves)} leaves need a header of {longest} bytes, and safetensors allows "
             f"{MOST_HEADER_BYTES}; spread them over several files, by giving a shard size."
         )
-
-
-def _entry_bound(leaf: Leaf) -> int:
-    """Upper bound of bytes in a header: a character takes six (`\\u0000`), a dimension twenty."""
-    ndim = 0 if leaf.spec is None else leaf.spec.ndim
-    return 6 * len(leaf.key.text) + 20 * ndim + ENTRY_BYTES
