@@ -50,16 +50,12 @@ def _on_signal(number: int, frame: FrameType | None) -> None:
     """Raise Interrupted, unless an earlier signal is being handled: its cleanup is not interrupted."""
     if _signals.deferring:
         _signals.pending = number
-    elif not _handles_interruption():
-        raise _interrupted(number)
-
-
-def _handles_interruption() -> bool:
-    """True if the main thread is in an `except` or `finally` block because of an Interrupted."""
+        return
     error = sys.exception()
     while error is not None and not isinstance(error, Interrupted):
         error = error.__context__
-    return error is not None
+    if error is None:
+        raise _interrupted(number)
 
 
 def _interrupted(number: int) -> Interrupted:

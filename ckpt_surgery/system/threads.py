@@ -81,22 +81,20 @@ class _Active:
     @contextmanager
     def counted(self) -> Iterator[None]:
         """Count an item as running within this context."""
-        self._add(1)
+        with self._changed:
+            self._count += 1
         try:
             yield
         finally:
-            self._add(-1)
+            with self._changed:
+                self._count -= 1
+                self._changed.notify_all()
 
     def wait_for_none(self) -> None:
         """Return once no item runs."""
         with self._changed:
             while not self._changed.wait_for(lambda: self._count == 0, POLL) and _alive():
                 pass
-
-    def _add(self, change: int) -> None:
-        with self._changed:
-            self._count += change
-            self._changed.notify_all()
 
 
 def _end(active: _Active, stop: threading.Event) -> None:

@@ -64,10 +64,8 @@ def _listed(file: Any, view: FileView) -> dict[str, Leaf]:
                     raise flawed(path, f"lies in more than {MOST_LEVELS} groups")
                 before = groups.setdefault(h5o.get_info(member).addr, path)
                 if before != path:
-                    what = f"the same group as `{before[:200]}`" if before else "the root group"
-                    raise flawed(
-                        path, f"is {what}; a group with two paths is not read", "Remove one of them."
-                    )
+                    what = f"is the same group as `{before[:200]}`" if before else "is the root group"
+                    raise flawed(path, what, "A group with two paths is not read; remove one of them.")
                 stack.append((member, path))
     return {path: leaves[path] for path in sorted(leaves, key=natural_order)}
 

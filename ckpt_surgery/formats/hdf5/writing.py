@@ -149,7 +149,7 @@ def _create(file: Any, text: str, spec: ArraySpec) -> int | None:
 
 
 def _wrong_names(leaves: Sequence[Leaf]) -> Iterator[str]:
-    """Keys that cannot be paths; as components can contain `/`, a leaf may need a group in place of another."""
+    """Keys that cannot be paths, also where another leaf needs a group: components can contain `/`."""
     texts = dict.fromkeys([leaf.key.text for leaf in leaves])
     for leaf in leaves:
         text, names = leaf.key.text, leaf.key.text.split(SEPARATOR)
