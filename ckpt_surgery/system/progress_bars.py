@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -36,9 +36,13 @@ def reported(progress: ProgressLike) -> Iterator[Report | None]:
         try:
             yield call
         except BaseException as error:
-            if not raised or not _follows(error, raised[-1]):
+            first = raised[-1] if raised else None
+            cause: BaseException | None = error
+            while cause is not None and cause is not first:
+                cause = cause.__cause__ or cause.__context__
+            if cause is None:
                 raise
-            raise raised[-1]  # noqa: B904 - the caller's error, which the other one was made of
+            raise cause  # noqa: B904 - the caller's error, which the other one was made of
     elif progress is not None and not isinstance(progress, bool):
         raise UsageError(
             f"`progress`: {abridged(progress)} is not a function",
@@ -52,17 +56,6 @@ def reported(progress: ProgressLike) -> Iterator[Report | None]:
             yield bar.report
         finally:
             bar.close()
-
-
-def _follows(error: BaseException, first: BaseException) -> bool:
-    """True if an error is `first`, or was raised because of it."""
-    cause: BaseException | None = error
-    while cause is not None and cause is not first:
-        cause = cause.__cause__ or cause.__context__
-    return cause is first
-
-
-# --- where bars are shown ---------------------------------------------------------------------------------
 
 
 def is_interactive() -> bool:
@@ -82,61 +75,44 @@ def is_first_process() -> bool:
     return jax is None or not jax.distributed.is_initialized() or jax.process_index() == 0
 
 
-# --- bars -------------------------------------------------------------------------------------------------
-
-
 class _Bar:
     """Shows the progress on stderr, from `patience` seconds on: one display for each kind of work."""
 
     def __init__(self, patience: float):
         self._from = time.monotonic() + patience
         self._doing: str | None = None
-        self._display: _Line | _Tqdm | None = None
+        self._update: Callable[[Progress], object]
+        self._end: Callable[[], object] | None = None
 
     def report(self, progress: Progress) -> None:
         """Show the progress."""
         if time.monotonic() < self._from:
             return
-        if self._display is None or progress.doing != self._doing:
+        if self._end is None or progress.doing != self._doing:
             self.close()
-            self._doing, self._display = progress.doing, _display(progress)
-        self._display.update(progress)
+            self._doing, (self._update, self._end) = progress.doing, _display(progress)
+        self._update(progress)
 
     def close(self) -> None:
         """Keep the last display, and go to the next line."""
-        if self._display is not None:
-            self._display.close()
-        self._display = None
+        if self._end is not None:
+            self._end()
+        self._end = None
 
 
-def _display(progress: Progress) -> "_Line | _Tqdm":
-    """A bar for one kind of work, such as writing."""
+def _display(progress: Progress) -> tuple[Callable[[Progress], object], Callable[[], object]]:
+    """Functions that show the progress of one kind of work, such as writing, and that end the display.
+
+    A bar of tqdm, of its notebook variant in a notebook, or else a line of text.
+    """
     try:
         from tqdm.auto import tqdm  # type: ignore[import-untyped]  # only where a bar is shown
     except ImportError:
-        return _Line()
-    return _Tqdm(tqdm, progress)
-
-
-class _Tqdm:
-    """A bar of tqdm, of its notebook variant in a notebook."""
-
-    def __init__(self, tqdm: Any, progress: Progress):
-        self._bar = tqdm(
-            total=progress.total_bytes,
-            initial=progress.done_bytes,
-            desc=progress.doing,
-            unit="B",
-            unit_scale=True,
-            unit_divisor=1024,
-            file=sys.stderr,
-        )
-
-    def update(self, progress: Progress) -> None:
-        self._bar.update(progress.done_bytes - self._bar.n)
-
-    def close(self) -> None:
-        self._bar.close()
+        line = _Line()
+        return line.update, line.close
+    how = {"unit": "B", "unit_scale": True, "unit_divisor": 1024, "file": sys.stderr}
+    bar = tqdm(total=progress.total_bytes, initial=progress.done_bytes, desc=progress.doing, **how)
+    return lambda now: bar.update(now.done_bytes - bar.n), bar.close
 
 
 class _Line:
