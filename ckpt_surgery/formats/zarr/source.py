@@ -74,9 +74,6 @@ def foreign_files(directory: str, names: Sequence[str]) -> list[str]:
     return [name for name in names if name not in own]
 
 
-# --- the hierarchy ----------------------------------------------------------------------------------------
-
-
 def _node(files: Files, directory: str) -> dict[str, Any]:
     """The contents of a `zarr.json`."""
     path = os.path.join(files.root, posixpath.join(directory, NODE_3))

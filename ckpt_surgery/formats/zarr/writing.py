@@ -7,6 +7,7 @@ of its own where it comes from.
 
 import json
 import os
+import posixpath
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property, partial
@@ -57,18 +58,12 @@ LOCK_SUFFIX = ".__lock"
 
 def _no_name(name: str, zarr: int) -> str | None:
     """Reason why part of a key cannot name a group or an array, as a predicate; None if it can."""
-    part = f"`{shown(name[:50])}`"
-    if not name:
-        return "has an empty part, which cannot be a directory's name"
+    part, nbytes = f"has the part `{shown(name[:50])}`", len(name.encode())
     if not name.strip(".") or set(name) & set("\0\\"):
-        return f"has the part {part}, which cannot be the name of a zarr node"
-    if name in RESERVED or name.endswith(LOCK_SUFFIX):
-        return f"has the part {part}, which is the name of a file of zarr's or TensorStore's own"
-    if zarr == 3 and name.startswith("__"):
-        return f"has the part {part}, and zarr version 3 reserves names that begin with `__`"
-    if len(name.encode()) > NAME_BYTES:
-        return f"has the part {part}… of {len(name.encode())} bytes, and a name may have {NAME_BYTES}"
-    return None
+        return f"{part}, which cannot be the name of a zarr node"
+    if name in RESERVED or name.endswith(LOCK_SUFFIX) or (zarr == 3 and name.startswith("__")):
+        return f"{part}, a name that version {zarr} of zarr or TensorStore keeps for itself"
+    return f"{part}… of {nbytes} bytes, and a name may have {NAME_BYTES}" if nbytes > NAME_BYTES else None
 
 
 def encoder(options: SinkOptions) -> LimitedEncoder:
@@ -106,8 +101,6 @@ def check_destination(path: Path, options: SinkOptions) -> None:
     check_reachable(real_path(os.fspath(path)))
 
 
-# --- the group --------------------------------------------------------------------------------------------
-
 AT_A_TIME = 8
 """Largest number of chunks that are put, or copied, at a time for one array."""
 TOGETHER_BYTES = 16 << 20
@@ -137,14 +130,16 @@ class ZarrSink:
     def finish(self, workers: Sequence[str]) -> None:
         """Put the metadata, that of the root last."""
         self._places.begin_documents()
-        texts = [output.leaf.key.text for output in self.outputs]
-        for text, output in zip(texts, self.outputs, strict=True):
+        groups: dict[str, Mapping[str, Any]] = {"": self._attributes}
+        for output in self.outputs:
+            text = output.leaf.key.text
             self._places.put(f"{text}/{FILE_NAMES[self._zarr]}", [definition(output, self._zarr)])
-        for group in sorted({group for text in texts for group in _groups(text)}, reverse=True):
-            for name, data in _group(self._zarr, {}).items():
-                self._places.put(f"{group}/{name}", [data])
-        for name, data in _group(self._zarr, self._attributes).items():
-            self._places.put(name, [data])
+            while SEPARATOR in text:
+                text = text.rpartition(SEPARATOR)[0]
+                groups.setdefault(text, {})
+        for group in sorted(groups, reverse=True):
+            for name, data in _group(self._zarr, groups[group]).items():
+                self._places.put(posixpath.join(group, name), [data])
         self._places.close()
 
     def record(self, text: str) -> bool:
@@ -197,12 +192,11 @@ class ZarrSink:
         """Return at once: `write` returns when its chunks are where they belong."""
 
     def files(self, output: Output, region: Region) -> Iterable[str]:
-        text = output.leaf.key.text
         if output.stored is None:
             names = chunk_names(region, output.chunks, self._zarr)
         else:
             names = [chunk_name(index, self._zarr) for index in output.stored.chunks]
-        return self._places.paths(f"{text}/{name}" for name in names)
+        return self._places.paths(f"{output.leaf.key.text}/{name}" for name in names)
 
     def _each(self, work: Callable[[Any], object], items: Iterable[Any]) -> None:
         """Do the work for all items, several at a time where there are several."""
@@ -224,9 +218,3 @@ def _group(zarr: int, attributes: Mapping[str, Any]) -> dict[str, bytes]:
         return {NODE_3: json.dumps(node).encode()}
     contents = {ATTRIBUTES_2: json.dumps(attributes).encode()} if attributes else {}
     return {**contents, GROUP_2: b'{"zarr_format": 2}'}
-
-
-def _groups(text: str) -> Iterator[str]:
-    """The keys of the groups that a leaf is in, except the root."""
-    parts = text.split(SEPARATOR)
-    return (SEPARATOR.join(parts[:i]) for i in range(1, len(parts)))
