@@ -156,9 +156,6 @@ def recorded_digests(
     return known
 
 
-# --- leaves -----------------------------------------------------------------------------------------------
-
-
 def _compare_leaves(steps: Sequence[Step], leaves: Mapping[str, Leaf], findings: FlawCollector) -> None:
     """Note leaves that are only in the plan or only in the checkpoint, and those that differ."""
     wanted = {step.leaf.key.text: step.leaf for step in steps}
@@ -183,9 +180,6 @@ def _described(leaf: Leaf) -> str:
         return f"the string {abridged(leaf.string)}"
     key = "" if leaf.prng_impl is None else f"a PRNG key ({leaf.prng_impl}), "
     return "an empty node" if leaf.spec is None else f"{key}{leaf.spec}"
-
-
-# --- errors -----------------------------------------------------------------------------------------------
 
 
 def _raise(flaws: Sequence[Flaw], plan: Plan, hint: str = HINT) -> None:

@@ -172,9 +172,6 @@ def _fields(value: object, names: tuple[str, ...], what: str) -> Mapping[str | i
     return value.fields
 
 
-# --- keys -------------------------------------------------------------------------------------------------
-
-
 def _key(name: str, paths: Mapping[object, object], room: int) -> Key:
     """The key of a name: its path in the tree that was saved, or the name split on `/` where none is told."""
     check_unicode(name)
@@ -189,9 +186,6 @@ def _key(name: str, paths: Mapping[object, object], room: int) -> Key:
     key = Key(tuple(map(str, parts)), tuple(type(part) is int for part in parts))
     check_unicode(key.text)
     return key
-
-
-# --- places -----------------------------------------------------------------------------------------------
 
 
 def _places(storage: object) -> Places:
@@ -227,9 +221,6 @@ def _place(value: object) -> Chunk:
             hint="Load it with torch, and save it without `_extensions`.",
         )
     return Chunk(file, offset, length)
-
-
-# --- tensors ----------------------------------------------------------------------------------------------
 
 
 def _stored(name: str, key: Key, entry: object, places: Places) -> Stored:

@@ -135,9 +135,6 @@ def _add(contents: DcpContents, entry: Stored, part: StoredPart, saved: Saved, p
     contents.tensors[part] = Box(part.region, stored_tensor(value, saved, path))
 
 
-# --- archives -----------------------------------------------------------------------------------------------
-
-
 def read_items(file: OpenFile, places: Sequence[Chunk]) -> Iterator[tuple[int, Saved]]:
     """The number of each place in `places`, and its archive, by increasing offset.
 
@@ -174,9 +171,6 @@ def _ends(place: Chunk) -> Iterator[tuple[int, int]]:
     else:
         yield start, start + END_BYTES
         yield stop - END_BYTES, stop
-
-
-# --- opening ----------------------------------------------------------------------------------------------
 
 
 UNFINISHED = (

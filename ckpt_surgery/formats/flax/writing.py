@@ -57,8 +57,6 @@ class FileLayout:
         self.size += length
 
 
-# --- Python's numbers -------------------------------------------------------------------------------------
-
 _NATIVE = {np.dtype(bool): 1, np.dtype(np.int64): 9, np.dtype(np.float64): 9, np.dtype(np.complex128): 22}
 """The length in the file of each dtype of Python's numbers."""
 
@@ -83,9 +81,6 @@ def native_value(dtype: np.dtype[Any], data: bytes) -> np.ndarray:
     """The 0-d array that `native_bytes` made these bytes of."""
     value = msgpack.unpackb(data, ext_hook=lambda _, parts: complex(*msgpack.unpackb(parts)))
     return np.array(value, dtype)
-
-
-# --- laying out -------------------------------------------------------------------------------------------
 
 
 def layout(leaves: Sequence[Leaf], options: SinkOptions) -> list[FilePlan]:

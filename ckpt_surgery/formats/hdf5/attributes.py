@@ -81,9 +81,6 @@ def _decoded(value: Any) -> str | None:
     return text if isinstance(text, str) and is_unicode(text) else None
 
 
-# --- texts of any length ----------------------------------------------------------------------------------
-
-
 def _text(view: FileView, owner: Any, name: bytes) -> bytes | None:
     """The text of an attribute without axes of h5py's `owner`; None where it is not in the header."""
     from h5py import h5o

@@ -103,8 +103,6 @@ def _about(path: str) -> Iterator[None]:
             raise damaged(library_text(error)) from error
 
 
-# --- opening ----------------------------------------------------------------------------------------------
-
 MOST_BYTES = 64 << 20
 """Bytes of all members of an archive but the weights that are taken over at most."""
 ALONE = "Write the weights alone, as NAME.weights.h5, which `model.load_weights` loads."

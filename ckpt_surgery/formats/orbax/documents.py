@@ -105,9 +105,6 @@ def _tree_entry(output: Output) -> dict[str, Any]:
     return {"key_metadata": parts, "value_metadata": value}
 
 
-# --- a step that exists -----------------------------------------------------------------------------------
-
-
 def documents_of_step(step: str, item: str, started: int) -> dict[str, bytes]:
     """The files of a step that change with an item: its document, and the record with that one's checksum.
 

@@ -137,8 +137,6 @@ def metadata_texts(options: SinkOptions) -> dict[str, str]:
     return {**READERS_EXPECT, **texts} if RECORD in texts else texts
 
 
-# --- leaves that it can hold ------------------------------------------------------------------------------
-
 ENTRY_BYTES = 120
 """Upper bound of a tensor's entry in a header, without its name and the digits of its shape."""
 

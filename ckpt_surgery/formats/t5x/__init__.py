@@ -36,9 +36,6 @@ from ckpt_surgery.storage.reading import opened
 _UNFINISHED = re.compile(r"\.(?:orbax-checkpoint-)?tmp(?:-|\Z)")
 
 
-# --- recognizing ------------------------------------------------------------------------------------------
-
-
 def detect(path: str) -> bool:
     """Whether a path is a T5X or legacy Orbax checkpoint, or a directory of steps; damaged ones too."""
     if not is_directory(path):
@@ -81,9 +78,6 @@ def _steps(directory: str) -> dict[str, int]:
 
 def _is_unfinished(path: str) -> bool:
     return _UNFINISHED.search(os.path.basename(path)) is not None
-
-
-# --- choosing ---------------------------------------------------------------------------------------------
 
 
 def locate_file(path: str, selection: Selection) -> ChosenFile:

@@ -36,9 +36,6 @@ LOCAL = ("file", "gfile", "gcs")
 """Drivers of key-value stores whose paths are read as local ones."""
 
 
-# --- the tree ---------------------------------------------------------------------------------------------
-
-
 def _below_root(root: Node) -> dict[str | int, Node]:
     """The tree of leaves: what is below `optimizer`, or all of it in version 0."""
     if isinstance(root, dict) and set(root) == T5X_ROOT:
@@ -57,9 +54,6 @@ def _below_root(root: Node) -> dict[str | int, Node]:
 
 def _is_spec(node: Node) -> bool:
     return isinstance(node, dict) and node.keys() >= SPEC_NAMES
-
-
-# --- arrays in zarr ---------------------------------------------------------------------------------------
 
 
 def array_directory(node: Node) -> str | None:

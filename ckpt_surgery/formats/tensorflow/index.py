@@ -291,9 +291,6 @@ def _check_apart(variables: Mapping[str, Variable]) -> None:
             )
 
 
-# --- keys of parts -----------------------------------------------------------------------------------------
-
-
 def part_key(name: str, extents: Sequence[Extent]) -> bytes:
     """The key of a part: an ordered code of 0, the name, the number of axes, and each start and length.
 

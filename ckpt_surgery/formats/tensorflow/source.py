@@ -66,9 +66,6 @@ def _check(wanted: int, chunk: Chunk, stored: np.ndarray) -> None:
         )
 
 
-# --- leaves -----------------------------------------------------------------------------------------------
-
-
 def _box(part: VariablePart, spec: ArraySpec, path: str, files: Mapping[str, FileStat]) -> Box:
     box = ArraySpec(part.region.shape, spec.dtype)
     missing = box.size and path not in files
