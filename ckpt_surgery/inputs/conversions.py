@@ -15,9 +15,8 @@ from ckpt_surgery.core.protocols import Source
 from ckpt_surgery.core.text import did_you_mean, shown
 from ckpt_surgery.formats.orbax.decoder_layers import (
     SCAN_LAYERS,
-    is_mixed,
+    forms_of_layers,
     is_numbered,
-    is_scanned,
     layer_axes,
 )
 from ckpt_surgery.inputs import models
@@ -178,14 +177,14 @@ def _params_of_tree(path: str, source: Source, layout: ModelLayout, named: Colle
 def _has_stacks(path: str, source: Source) -> bool:
     """True if layers are stacked: the keys decide, or else the step's metadata."""
     leaves = source.leaves()
-    if is_mixed(leaves):
+    forms = forms_of_layers(leaves)
+    if len(forms) == 2:
         raise UsageError(
             f"{shown(path)} has layers that are stacked and layers that are not",
             hint=f'Say which are the model\'s: `set={{"{SCAN}": True}}` or `set={{"{SCAN}": False}}`.',
             code=Code.WRONG_VALUE,
         )
-    scan = is_scanned(leaves)
-    return source.metadata.get(SCAN_LAYERS) is not False if scan is None else scan
+    return forms.pop() if forms else source.metadata.get(SCAN_LAYERS) is not False
 
 
 def _layer_axis(path: str, leaves: Mapping[str, Leaf], layout: ModelLayout) -> int:

@@ -4,7 +4,7 @@ Its steps have an entry `scan_layers` in the custom metadata, which has to say h
 """
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from ckpt_surgery.core.leaves import Leaf
@@ -23,10 +23,15 @@ _NO_PARAMETER = re.compile(r"(?:.*/)?(?:(?:\w+_)?rngs/.*|gate/bias(?:/value)?)")
 """State of random numbers, and the bias of gates, which is stacked along the first axis everywhere."""
 
 
-def is_scanned(keys: Iterable[str]) -> bool | None:
-    """True if layers are stacked, False if each is by itself; None where no key tells, or keys disagree."""
-    ways = set(_forms_of_layers(keys))
-    return ways.pop() if len(ways) == 1 else None
+def forms_of_layers(keys: Iterable[str]) -> set[bool]:
+    """The forms in which keys have layers: True for stacks, False for layers that are each by themselves."""
+    forms = set()
+    for key in keys:
+        if _STACKED.fullmatch(key) or _REMAINDER.fullmatch(key):
+            forms.add(True)
+        elif _SINGLE.fullmatch(key):
+            forms.add(False)
+    return forms
 
 
 def with_scan_layers(metadata: Mapping[str, Any], keys: Collection[str], is_step: bool) -> dict[str, Any]:
@@ -34,28 +39,15 @@ def with_scan_layers(metadata: Mapping[str, Any], keys: Collection[str], is_step
 
     MaxText refuses a step whose entry contradicts its config.
     """
-    scan = is_scanned(keys) if any(map(_EMBEDDING.fullmatch, keys)) else None
-    if scan is None or not (is_step or SCAN_LAYERS in metadata):
+    forms = forms_of_layers(keys) if any(map(_EMBEDDING.fullmatch, keys)) else set()
+    if len(forms) != 1 or not (is_step or SCAN_LAYERS in metadata):
         return dict(metadata)
-    return {**metadata, SCAN_LAYERS: scan}
-
-
-def is_mixed(keys: Iterable[str]) -> bool:
-    """True if some layers are stacked and others are not."""
-    return len(set(_forms_of_layers(keys))) == 2
+    return {**metadata, SCAN_LAYERS: forms.pop()}
 
 
 def is_numbered(keys: Iterable[str]) -> bool:
     """True if numbers of layers are components of keys: `layers/0` instead of `layers_0`."""
     return any(_NUMBERED.fullmatch(key) for key in keys)
-
-
-def _forms_of_layers(keys: Iterable[str]) -> Iterator[bool]:
-    for key in keys:
-        if _STACKED.fullmatch(key) or _REMAINDER.fullmatch(key):
-            yield True
-        elif _SINGLE.fullmatch(key):
-            yield False
 
 
 def layer_axes(leaves: Mapping[str, Leaf]) -> tuple[int, ...]:
