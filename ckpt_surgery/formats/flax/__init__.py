@@ -9,8 +9,8 @@ multi-host arrays in `<prefix><step>_gda`; `checkpoint_` is the usual prefix), t
 
 import os
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.keys import natural_order
@@ -43,15 +43,6 @@ MOST_PREFIXES = 10
 """Largest number of prefixes of steps in one directory that are examined."""
 
 
-@dataclass(frozen=True)
-class FlaxStep:
-    """One of several checkpoints in a directory."""
-
-    name: str
-    prefix: str
-    number: int | float
-
-
 # --- recognizing ------------------------------------------------------------------------------------------
 
 
@@ -61,7 +52,7 @@ def detect(path: str) -> bool:
         return NAMES.is_one(path)
     names = directory_names(path).files
     likely = [name for name in names if name.lower().endswith((SUFFIX, INDEX_SUFFIX))]
-    likely += (step.name for step in _latest_of_each(_steps(names)))
+    likely += map(_latest, _steps(names).values())
     return any(claims(NAMES.is_one, os.path.join(path, name)) for name in likely)
 
 
@@ -133,39 +124,38 @@ def _steps_in(directory: str) -> dict[str, int | float]:
     """
     names = directory_names(directory)
     by_orbax = [name for name in names.directories if is_orbax(os.path.join(directory, name))]
-    steps = _steps([*names.files, *by_orbax])
-    prefixes = {
-        step.prefix
-        for step in _latest_of_each(steps)
-        if step.name in by_orbax or NAMES.is_one(os.path.join(directory, step.name))
-    }
-    if USUAL_PREFIX in prefixes:
-        prefixes = {USUAL_PREFIX}
-    if len(prefixes) > 1:
+    by_prefix = _steps([*names.files, *by_orbax])
+    latest = {prefix: _latest(steps) for prefix, steps in by_prefix.items()}
+    prefixes = [p for p, n in latest.items() if n in by_orbax or NAMES.is_one(os.path.join(directory, n))]
+    if len(prefixes) > 1 and prefixes[0] != USUAL_PREFIX:
         raise SourceError(
-            f"{shown(directory)} holds checkpoints with several prefixes: {few(sorted(prefixes))}",
+            f"{shown(directory)} holds checkpoints with several prefixes: {few(prefixes)}",
             hint="Name the path of the one that is meant.",
         )
-    return {step.name: step.number for step in steps if step.prefix in prefixes}
+    return by_prefix[prefixes[0]] if prefixes else {}
 
 
-def _steps(names: Iterable[str]) -> list[FlaxStep]:
-    """Everything that has the name of a step, the latest last."""
-    matches = (_STEP_NAME.match(name) for name in names if not _NO_STEP.match(name))
-    steps = [FlaxStep(match[0], match[1], _number(match[2])) for match in matches if match]
-    return sorted(steps, key=lambda step: (step.number, natural_order(step.name)))
+def _steps(names: Iterable[str]) -> dict[str, dict[str, int | float]]:
+    """The numbers of everything that has the name of a step, by prefix and name.
+
+    The prefixes are sorted, the usual one first; beyond MOST_PREFIXES they are left out.
+    """
+    steps: dict[str, dict[str, int | float]] = defaultdict(dict)
+    for name in names:
+        match = None if _NO_STEP.match(name) else _STEP_NAME.match(name)
+        if match is not None:
+            steps[match[1]][name] = _number(match[2])
+    prefixes = sorted(steps, key=lambda prefix: (prefix != USUAL_PREFIX, prefix))
+    return {prefix: steps[prefix] for prefix in prefixes[:MOST_PREFIXES]}
+
+
+def _latest(steps: Mapping[str, int | float]) -> str:
+    return max(steps, key=lambda name: (steps[name], natural_order(name)))
 
 
 def _number(text: str) -> int | float:
     value = float(text)
     return int(text) if text.lstrip("-").isdigit() else int(value) if value.is_integer() else value
-
-
-def _latest_of_each(steps: Iterable[FlaxStep]) -> list[FlaxStep]:
-    """The latest step of every prefix, for the first MOST_PREFIXES; the usual one is always among them."""
-    latest: Mapping[str, FlaxStep] = {step.prefix: step for step in steps}
-    prefixes = sorted(latest, key=lambda prefix: (prefix != USUAL_PREFIX, prefix))
-    return [latest[prefix] for prefix in prefixes[:MOST_PREFIXES]]
 
 
 FORMAT = Format(
