@@ -80,21 +80,19 @@ def _element_type(encoded: bytes, name: str | None) -> Hdf5Type:
         return Hdf5Type(DTYPES[name])
     if kind == h5t.OPAQUE and name is None and size == 2:
         return Hdf5Type(DTYPES["bfloat16"])  # in earlier Keras files it has no name
-    width = ("has numbers of an unusual width or form", "Save it in a common type.")
-    words = {
-        h5t.INTEGER: width,
-        h5t.FLOAT: width,
-        h5t.ENUM: ("is an enumeration of unusual numbers", "Save it in a common type."),
-        h5t.COMPOUND: ("is an array of records", "Save each of its fields as an array."),
-        h5t.STRING: ("is an array of strings", "Leave it out."),
-        h5t.REFERENCE: ("is an array of references", "Leave it out."),
-        h5t.VLEN: ("is an array of lists of different lengths", "Leave it out."),
-        h5t.ARRAY: ("has arrays as elements", "Leave it out."),
-        h5t.BITFIELD: ("is an array of bit fields", "Leave it out."),
-        h5t.TIME: ("is an array of dates", "Leave it out."),
-        h5t.OPAQUE: ("is an array of untyped bytes", "Save it as numbers."),
+    kinds = {
+        **dict.fromkeys((h5t.INTEGER, h5t.FLOAT, h5t.ENUM), "numbers of an unusual width or form"),
+        h5t.COMPOUND: "records",
+        h5t.STRING: "strings",
+        h5t.REFERENCE: "references",
+        h5t.VLEN: "lists of different lengths",
+        h5t.ARRAY: "arrays",
+        h5t.BITFIELD: "bit fields",
+        h5t.TIME: "dates",
+        h5t.OPAQUE: "untyped bytes",
     }
-    why, hint = words.get(kind, ("has elements of an unknown kind", "Leave it out."))
+    why = f"is an array of {kinds.get(kind, 'elements of an unknown kind')}"
+    hint = "Save it as arrays of numbers in a common type, or leave it out."
     varies = stored.detect_class(h5t.VLEN) or stored.detect_class(h5t.REFERENCE)
     if isinstance(stored, h5t.TypeStringID):
         varies = varies or stored.is_variable_str()

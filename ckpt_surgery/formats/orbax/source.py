@@ -87,15 +87,12 @@ class OrbaxItem:
 
 
 def _check_finished(directory: str) -> None:
-    if UNFINISHED in os.path.basename(directory):
+    named = UNFINISHED in os.path.basename(directory)
+    if named or not committed(directory):
+        without = f"it has no {COMMIT_FILE} and its {CHECKPOINT_METADATA} has no commit time"
+        why = f"its name has `{UNFINISHED}`" if named else without
         raise SourceError(
-            f"{shown(directory)} is a save that was never finished",
-            hint="Use another step; Orbax removes such directories itself.",
-        )
-    if not committed(directory):
-        raise SourceError(
-            f"{shown(directory)} was never committed: it has no {COMMIT_FILE} "
-            f"and its {CHECKPOINT_METADATA} has no commit time",
+            f"{shown(directory)} was never committed: {why}",
             hint="The save was interrupted; use another checkpoint.",
         )
 

@@ -193,11 +193,11 @@ def _shards(key: bytes, value: bytes) -> int:
             f"it needs a reader of version {needed} of the format, and this one is of version {NEWEST}",
             hint="A newer ckpt-surgery may read it.",
         )
-    if not 0 < shards < 100_000 or endianness > 1:
-        raise damaged(f"its header has {shards} data files and the byte order {endianness}")
-    if endianness == 1:
+    if not 0 < shards < 100_000:
+        raise damaged(f"its header has {shards} data files")
+    if endianness:
         raise SourceError(
-            "it is of a big-endian host, and only little endian is read",
+            f"it has the byte order {endianness}, of a big-endian host, and only little endian is read",
             hint="Restore it in TensorFlow on a little-endian host and save it there.",
         )
     return shards

@@ -171,7 +171,7 @@ def test_types_that_h5py_does_not_write(tmp_path: Path) -> None:
     leaves = source.leaves()
     assert same(source.read(leaves["bf"], Region((0,), (3,))), value)
     assert same(source.read(leaves["enum"], Region((0,), (2,))), np.array([1, 2], np.int16))
-    with pytest.raises(SourceError, match="`odd`: it has numbers of an unusual width"):
+    with pytest.raises(SourceError, match="`odd`: it is an array of numbers of an unusual width"):
         source.read(leaves["odd"], Region((0,), (3,)))
 
 

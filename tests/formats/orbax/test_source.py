@@ -183,7 +183,7 @@ def test_unfinished_saves(checkpoint: Checkpoint, tmp_path: Path) -> None:
     path = copy_of(checkpoint("steps"), tmp_path / "c")
     (path / "10").rename(path / "10.orbax-checkpoint-tmp-1")
     assert open_source(str(path)).step == 3
-    assert "never finished" in refusal(path / "10.orbax-checkpoint-tmp-1" / "default")
+    assert "never committed: its name has" in refusal(path / "10.orbax-checkpoint-tmp-1" / "default")
     (path / "10.orbax-checkpoint-tmp-1").rename(path / "10")
     (path / "10" / "commit_success.txt").unlink()
     edit_json(path / "10" / "_CHECKPOINT_METADATA", lambda about: about.update(commit_timestamp_nsecs=None))
