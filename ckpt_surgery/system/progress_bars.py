@@ -44,10 +44,8 @@ def reported(progress: ProgressLike) -> Iterator[Report | None]:
                 raise
             raise cause  # noqa: B904 - the caller's error, which the other one was made of
     elif progress is not None and not isinstance(progress, bool):
-        raise UsageError(
-            f"`progress`: {abridged(progress)} is not a function",
-            hint="Give a function of one argument, or True or False.",
-        )
+        what = f"`progress`: {abridged(progress)} is not a function"
+        raise UsageError(what, hint="Give a function of one argument, or True or False.")
     elif progress is False or (progress is None and not is_interactive()) or not is_first_process():
         yield None
     else:

@@ -216,10 +216,8 @@ def _place(value: object) -> Chunk:
     transforms = fields.get("transform_descriptors")
     if transforms:
         listed = few([shown(str(name)[:50]) for name in transforms]) if type(transforms) is list else "some"
-        raise SourceError(
-            f"is stored through transforms ({listed}), which are not undone",
-            hint="Load it with torch, and save it without `_extensions`.",
-        )
+        what = f"is stored through transforms ({listed}), which are not undone"
+        raise SourceError(what, hint="Load it with torch, and save it without `_extensions`.")
     return Chunk(file, offset, length)
 
 

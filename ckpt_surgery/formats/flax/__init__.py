@@ -102,16 +102,12 @@ def locate(path: str, selection: Selection) -> ChosenFile:
         return ChosenFile(*NAMES.file_of(path))
     steps = _steps_in(path)
     if not steps:
-        raise SourceError(
-            f"{shown(path)} holds no Flax checkpoint: no `{USUAL_PREFIX}<step>`, no `*{SUFFIX}`",
-            hint="Name the file itself.",
-        )
+        what = f"{shown(path)} holds no Flax checkpoint: no `{USUAL_PREFIX}<step>`, no `*{SUFFIX}`"
+        raise SourceError(what, hint="Name the file itself.")
     name = choose_step(path, steps, selection.step)
     if is_directory(os.path.join(path, name)):
-        raise SourceError(
-            f"{shown(os.path.join(path, name))} is a directory that Orbax wrote",
-            hint="Read it as format `orbax`, or choose another step: `step=N`.",
-        )
+        what = f"{shown(os.path.join(path, name))} is a directory that Orbax wrote"
+        raise SourceError(what, hint="Read it as format `orbax`, or choose another step: `step=N`.")
     check_link(os.path.join(path, name), real_path(path))
     number = steps[name]
     return ChosenFile(path, name, number if isinstance(number, int) else None)
@@ -128,10 +124,8 @@ def _steps_in(directory: str) -> dict[str, int | float]:
     latest = {prefix: _latest(steps) for prefix, steps in by_prefix.items()}
     prefixes = [p for p, n in latest.items() if n in by_orbax or NAMES.is_one(os.path.join(directory, n))]
     if len(prefixes) > 1 and prefixes[0] != USUAL_PREFIX:
-        raise SourceError(
-            f"{shown(directory)} holds checkpoints with several prefixes: {few(prefixes)}",
-            hint="Name the path of the one that is meant.",
-        )
+        what = f"{shown(directory)} holds checkpoints with several prefixes: {few(prefixes)}"
+        raise SourceError(what, hint="Name the path of the one that is meant.")
     return by_prefix[prefixes[0]] if prefixes else {}
 
 

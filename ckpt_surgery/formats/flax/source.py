@@ -63,10 +63,8 @@ def _multihost_directory(place: FoundNode) -> str | None:
         return None
     path = place.node.removeprefix(MULTIHOST)
     if not set(path.split("/")).isdisjoint(("", ".", "..")) or "\0" in path:
-        raise SourceError(
-            f"its array should be in `{shown(path[:200])}`, which is not a path below the checkpoint",
-            hint="Only arrays beside the checkpoint are read.",
-        )
+        what = f"its array should be in `{shown(path[:200])}`, which is not a path below the checkpoint"
+        raise SourceError(what, hint="Only arrays beside the checkpoint are read.")
     return f"{os.path.basename(place.file)}{MULTIHOST_SUFFIX}/{path}"
 
 
@@ -88,10 +86,8 @@ def _read_file(directory: str, name: str) -> Listing:
         else:
             tree = read_tree(file)
             if not isinstance(tree, dict | list):
-                raise SourceError(
-                    f"{shown(file.path)} holds {description_of(tree)} and no tree of named arrays",
-                    hint="Save it as `{'name': value}`.",
-                )
+                what = f"{shown(file.path)} holds {description_of(tree)} and no tree of named arrays"
+                raise SourceError(what, hint="Save it as `{'name': value}`.")
             nodes = [FoundNode(key, node, file.path) for key, node in flattened(tree) if key.names]
     listing = list_tree(nodes, directory, _multihost_directory)
     return replace(listing, files={file.path: file.stat, **listing.files})

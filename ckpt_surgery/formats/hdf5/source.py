@@ -162,8 +162,6 @@ def _model_files(name: str, stat: FileStat) -> Mapping[str, bytes]:
         for member in members:
             parts = member.name.split("/")
             if {"", ".", ".."} & set(parts) or set(member.name) & set("\\\0") or ":" in parts[0]:
-                raise UsageError(
-                    f"{shown(name)} has a member `{shown(member.name[:200])}`, whose name leads out of it",
-                    hint=ALONE,
-                )
+                what = f"{shown(name)} has a member `{shown(member.name[:200])}`, whose name leads out of it"
+                raise UsageError(what, hint=ALONE)
         return {member.name: read_member(file, member, MOST_BYTES) for member in members}

@@ -85,10 +85,8 @@ def read(path: str, selection: Selection) -> Listing:
         for member in archive.values():
             text = member.name.removesuffix(NPY_SUFFIX)
             if text == member.name:
-                raise SourceError(
-                    f"{shown(name)}: `{shown(member.name[:200])}` is not a .npy file",
-                    hint="An .npz file holds nothing else; remove it from the archive.",
-                )
+                what = f"{shown(name)}: `{shown(member.name[:200])}` is not a .npy file"
+                raise SourceError(what, hint="An .npz file holds nothing else; remove it from the archive.")
             with with_path(f"{name}: {member.name[:200]}"):
                 array = _array_in(file, member)
             leaf = leaves[text] = leaf_of(text, array, name, None if member.deflated else member.offset)
@@ -213,10 +211,8 @@ def comment_of(metadata: Mapping[str, Any]) -> bytes:
     # Other characters are escaped, so that nothing in it looks like the end of an archive.
     comment = metadata_json(metadata).encode("ascii")
     if len(comment) > MOST_COMMENT_BYTES:
-        raise UsageError(
-            f"The custom metadata takes {len(comment)} bytes; an .npz file holds {MOST_COMMENT_BYTES}",
-            hint="Choose another format.",
-        )
+        what = f"The custom metadata takes {len(comment)} bytes; an .npz file holds {MOST_COMMENT_BYTES}"
+        raise UsageError(what, hint="Choose another format.")
     return comment
 
 

@@ -91,10 +91,8 @@ def _check_finished(directory: str) -> None:
     if named or not committed(directory):
         without = f"it has no {COMMIT_FILE} and its {CHECKPOINT_METADATA} has no commit time"
         why = f"its name has `{UNFINISHED}`" if named else without
-        raise SourceError(
-            f"{shown(directory)} was never committed: {why}",
-            hint="The save was interrupted; use another checkpoint.",
-        )
+        what = f"{shown(directory)} was never committed: {why}"
+        raise SourceError(what, hint="The save was interrupted; use another checkpoint.")
 
 
 def _located(path: str, selection: Selection) -> OrbaxItem:

@@ -116,10 +116,8 @@ def _read_file(directory: str, name: str) -> Listing:
             if size < PREFIX_BYTES:
                 raise damaged(f"{size} bytes are too few for a safetensors file")
             if length > MOST_HEADER_BYTES:
-                raise SourceError(
-                    f"it says that its header has {length} bytes; safetensors allows {MOST_HEADER_BYTES}",
-                    hint="It is damaged, or not a safetensors file.",
-                )
+                what = f"it says that its header has {length} bytes; safetensors allows {MOST_HEADER_BYTES}"
+                raise SourceError(what, hint="It is damaged, or not a safetensors file.")
             if data > size:
                 follow = size - PREFIX_BYTES
                 raise damaged(f"it says that its header has {length} bytes, and {follow} follow")

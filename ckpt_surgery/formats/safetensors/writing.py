@@ -146,10 +146,8 @@ def encoder(options: SinkOptions) -> LimitedEncoder:
     if options.shard_size is not None and options.shard_size <= 0:
         raise UsageError(f"A shard of {options.shard_size} bytes holds nothing", hint="Give a larger size.")
     if options.shard_size is not None and options.file_name is not None:
-        raise UsageError(
-            f"{shown(options.file_name)} is one file, which cannot have shards",
-            hint="Name a directory, or leave out `shard_size=SIZE`.",
-        )
+        what = f"{shown(options.file_name)} is one file, which cannot have shards"
+        raise UsageError(what, hint="Name a directory, or leave out `shard_size=SIZE`.")
     problems = partial(_problems, metadata_texts(options), options.shard_size)
     return LimitedEncoder(
         Limits(

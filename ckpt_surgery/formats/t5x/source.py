@@ -41,10 +41,8 @@ def _below_root(root: Node) -> dict[str | int, Node]:
     if isinstance(root, dict) and set(root) == T5X_ROOT:
         version, tree = root["version"], root["optimizer"]
         if type(version) is not int or not 0 <= version <= NEWEST:
-            raise SourceError(
-                f"its version is {shown(repr(version)[:100])}; the newest known version is {NEWEST}",
-                hint="Save it again with a T5X that writes one of them.",
-            )
+            what = f"its version is {shown(repr(version)[:100])}; the newest known version is {NEWEST}"
+            raise SourceError(what, hint="Save it again with a T5X that writes one of them.")
     else:
         tree = root
     if not isinstance(tree, dict) or _is_spec(tree):
@@ -68,10 +66,8 @@ def array_directory(node: Node) -> str | None:
     drivers = (("driver", node["driver"], ("zarr",)), ("kvstore", kvstore.get("driver"), LOCAL))
     for part, driver, known in drivers:
         if driver not in known:
-            raise SourceError(
-                f"its TensorStore spec has the {part} {shown(repr(driver)[:100])}, which cannot be read",
-                hint=f"Known: {', '.join(known)}.",
-            )
+            what = f"its TensorStore spec has the {part} {shown(repr(driver)[:100])}, which cannot be read"
+            raise SourceError(what, hint=f"Known: {', '.join(known)}.")
     parts = [part for part in (kvstore.get("path", ""), node.get("path", "")) if part != ""]
     if not all(isinstance(part, str) for part in parts):
         raise damaged("its TensorStore spec has a path that is not text")
@@ -82,10 +78,8 @@ def _relative(path: str) -> str:
     """A path below the checkpoint's directory, normalized. Raises SourceError for any other path."""
     plain = posixpath.normpath(path)
     if not path or plain.startswith("/") or plain in (".", "..") or ".." in path.split("/") or "\0" in path:
-        raise SourceError(
-            f"its array should be in `{shown(path[:200])}`, which is not a path below the checkpoint",
-            hint="Only arrays in the checkpoint's own directory are read.",
-        )
+        what = f"its array should be in `{shown(path[:200])}`, which is not a path below the checkpoint"
+        raise SourceError(what, hint="Only arrays in the checkpoint's own directory are read.")
     return plain
 
 

@@ -189,17 +189,13 @@ def _shards(key: bytes, value: bytes) -> int:
     shards, endianness = _unsigned(header, 1), _unsigned(header, 2)
     needed = _unsigned(_message(header, 3), 2)
     if needed > NEWEST:
-        raise SourceError(
-            f"it needs a reader of version {needed} of the format, and this one is of version {NEWEST}",
-            hint="A newer ckpt-surgery may read it.",
-        )
+        what = f"it needs a reader of version {needed} of the format, and this one is of version {NEWEST}"
+        raise SourceError(what, hint="A newer ckpt-surgery may read it.")
     if not 0 < shards < 100_000:
         raise damaged(f"its header has {shards} data files")
     if endianness:
-        raise SourceError(
-            f"it has the byte order {endianness}, of a big-endian host, and only little endian is read",
-            hint="Restore it in TensorFlow on a little-endian host and save it there.",
-        )
+        what = f"it has the byte order {endianness}, of a big-endian host, and only little endian is read"
+        raise SourceError(what, hint="Restore it in TensorFlow on a little-endian host and save it there.")
     return shards
 
 
