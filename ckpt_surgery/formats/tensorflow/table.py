@@ -49,15 +49,10 @@ def table_entries(file: OpenFile) -> Iterator[Pair]:
     """
     if not is_table(file):
         if file.read(0, min(8, file.stat.size)) == b"version ":
-            what, hint = (
-                "it is a Git LFS pointer, not the file itself",
-                "Fetch the real file: `git lfs pull`.",
-            )
-            raise SourceError(what, hint=hint)
-        raise SourceError(
-            f"its {file.stat.size} bytes do not end as those of a table do",
-            hint="It is cut short, or not an index of a TensorFlow checkpoint.",
-        )
+            hint = "Fetch the real file: `git lfs pull`."
+            raise SourceError("it is a Git LFS pointer, not the file itself", hint=hint)
+        hint = "It is cut short, or not an index of a TensorFlow checkpoint."
+        raise SourceError(f"its {file.stat.size} bytes do not end as those of a table do", hint=hint)
     footer = file.read(file.stat.size - FOOTER_BYTES, FOOTER_BYTES)
     _, _, at = _handle(footer, 0)  # the metaindex, which is not needed
     index, index_size, _ = _handle(footer, at)
