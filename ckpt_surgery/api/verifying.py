@@ -29,10 +29,9 @@ from ckpt_surgery.storage.views import forget
 from ckpt_surgery.system import signals
 from ckpt_surgery.system.progress_bars import reported
 from ckpt_surgery.system.resources import default_memory, default_workers
-from ckpt_surgery.verification.chunks import check_chunks, check_copies, check_grid, check_shared
 from ckpt_surgery.verification.descriptions import check_descriptions
 from ckpt_surgery.verification.new_checkpoints import arrays_of, recorded_digests
-from ckpt_surgery.verification.reading_back import FlawCollector, read_leaves
+from ckpt_surgery.verification.reading_back import Checker
 from ckpt_surgery.verification.record import Malformed, Record, add_digests, load_record
 
 NO_RECORD = "no digests are recorded: values were read, but not compared"
@@ -110,22 +109,22 @@ class _Verification:
 
     def done(self) -> Verified:
         """Check and read everything that the mode asks for."""
-        findings, arrays = FlawCollector(), arrays_of(self.leaves)
-        record = self._record(findings)
-        known = {} if record is None else recorded_digests(record, self.leaves, findings)
-        retimed = [] if record is None else self._check_against(record, findings)
-        check_chunks(arrays.values(), findings, self.means)
+        checker, arrays = Checker(self.means), arrays_of(self.leaves)
+        record = self._record(checker)
+        known = {} if record is None else recorded_digests(record, self.leaves, checker)
+        retimed = [] if record is None else self._check_against(record, checker)
+        checker.check_chunks(arrays.values())
         compared = [] if self.mode is Depth.FAST else [(self.leaves[key], crc) for key, crc in known.items()]
         reads_all = self.mode is Depth.FULL or (self.mode is Depth.VALUES and record is None)
         readable = {key: leaf for key, leaf in arrays.items() if leaf.unreadable is None}
         unknown = [leaf for key, leaf in readable.items() if key not in known] if reads_all else []
         sample = None
         if self.share is not None:
-            if record is None and not findings.flaws:
+            if record is None and not checker.flaws:
                 raise UsageError(NO_SAMPLE, hint="Leave out `sample` to read all values.")
             compared, sample = draw_sample(compared, self.share, self.seed)
             unknown = []
-        computed = read_leaves(self.source, compared, unknown, findings, self.means)
+        computed = checker.read_leaves(self.source, compared, unknown)
         read = sum(leaf.nbytes for leaf in (*(leaf for leaf, _ in compared), *unknown))
         read = read if sample is None else sample.bytes_read
         unread = sum(leaf.nbytes for leaf in arrays.values()) - read
@@ -136,39 +135,39 @@ class _Verification:
             len(self.leaves),
             read,
             unread,
-            tuple(findings.flaws),
+            tuple(checker.flaws),
             (
                 *_times_notice(retimed, unread, len(computed)),
-                *self._notices(record, {} if findings.flaws else computed),
+                *self._notices(record, {} if checker.flaws else computed),
                 *_sample_notice(sample),
             ),
             sample,
         )
 
-    def _record(self, findings: FlawCollector) -> Record | None:
+    def _record(self, checker: Checker) -> Record | None:
         try:
             return load_record(self.source)
         except Malformed as error:
-            findings.add(None, None, f"the record cannot be used: {shown(str(error))}")
+            checker.add(None, None, f"the record cannot be used: {shown(str(error))}")
         except SourceError as error:
-            findings.add(None, None, f"the record cannot be read: {one_line(error)}")
+            checker.add(None, None, f"the record cannot be read: {one_line(error)}")
         return None
 
-    def _check_against(self, record: Record, findings: FlawCollector) -> list[AdoptedFile]:
+    def _check_against(self, record: Record, checker: Checker) -> list[AdoptedFile]:
         """Check the number of leaves, required chunks, and files that came whole from sources.
 
         Returns the hard links whose time has changed, but nothing else that shows without digests.
         """
         if record.leaf_count != len(self.leaves):
             what = f"the checkpoint has {len(self.leaves)} leaves, and its record is of {record.leaf_count}"
-            findings.add(None, None, what)
+            checker.add(None, None, what)
         for leaf in arrays_of(self.leaves).values():
-            check_grid(leaf, findings)
-        check_descriptions(self.source, self.leaves, record.structure, findings)
+            checker.check_grid(leaf)
+        check_descriptions(self.source, self.leaves, record.structure, checker)
         directory = os.path.dirname(record_path(self.source))
         if self.mode is not Depth.FAST:
-            check_copies(directory, record.files, findings)
-        return check_shared(directory, record.files, findings, self.means)
+            checker.check_copies(directory, record.files)
+        return checker.check_shared(directory, record.files)
 
     def _notices(self, record: Record | None, computed: Mapping[str, Digests]) -> tuple[str, ...]:
         """Say what could not be compared, and record the checksums of more leaves."""

@@ -17,20 +17,12 @@ from ckpt_surgery.storage.json_files import read_json
 from ckpt_surgery.storage.listing import directory_names, exists, is_directory, paths_below, real_path
 from ckpt_surgery.storage.reading import opened, range_crc
 from ckpt_surgery.storage.record_files import RECORD_NAME, record_path
-from ckpt_surgery.verification.reading_back import FlawCollector, compare_file
+from ckpt_surgery.verification.reading_back import Checker
 
 ABOVE = "../"
 """Prefix of the names of files in a step's directory, beside the item with the record."""
-
-
-@dataclass(frozen=True)
-class FileChecksum:
-    """CRC-32C of a file without arrays, or of the bytes before its first element."""
-
-    length: int
-    """Number of bytes from the beginning of the file."""
-    crc: int
-    """Their CRC-32C."""
+FileChecksum = tuple[int, int]
+"""Length and CRC-32C of a file without arrays, or of the bytes before its first element."""
 
 
 @dataclass(frozen=True)
@@ -58,24 +50,25 @@ def description_checksums(source: Source, leaves: Mapping[str, Leaf]) -> Descrip
             length = begins.get(real_path(path), file.stat.size)
             # A file that the record is inside changes with it.
             if length and not (inside and RECORD_NAME.encode() in file.read(0, length)):
-                documents[name] = FileChecksum(length, range_crc(file, 0, length))
+                documents[name] = length, range_crc(file, 0, length)
     return DescriptionChecksums(description, documents)
 
 
 def check_descriptions(
-    source: Source, leaves: Mapping[str, Leaf], expected: DescriptionChecksums, findings: FlawCollector
+    source: Source, leaves: Mapping[str, Leaf], expected: DescriptionChecksums, checker: Checker
 ) -> None:
     """Compare descriptions and files without arrays with their checksums."""
     if expected.crc is not None and _description_crc(source, leaves) != expected.crc:
-        findings.add(None, None, "the descriptions of its leaves, or its metadata, have changed")
+        checker.add(None, None, "the descriptions of its leaves, or its metadata, have changed")
     directory = _directory_of(source)
     if directory is None:
         return
-    for name, document in {**expected.documents, **_documents_of_step(directory, expected)}.items():
+    documents = {**expected.documents, **_documents_of_step(directory, expected)}
+    for name, (length, crc) in documents.items():
         path = _joined(directory, name)
         if name.startswith(ABOVE) and not exists(path):
             continue  # the item alone was copied
-        compare_file(path, name, document.length, document.crc, findings)
+        checker.compare_file(path, name, length, crc)
 
 
 def _documents_of_step(directory: str, expected: DescriptionChecksums) -> Mapping[str, FileChecksum]:
@@ -85,7 +78,7 @@ def _documents_of_step(directory: str, expected: DescriptionChecksums) -> Mappin
         return {}
     try:
         listed = read_json(place).get("documents", {}).items()
-        newer = {f"{ABOVE}{name}": FileChecksum(int(length), int(crc)) for name, (length, crc) in listed}
+        newer = {f"{ABOVE}{name}": (int(length), int(crc)) for name, (length, crc) in listed}
     except (SourceError, AttributeError, TypeError, ValueError):
         return {}
     return {name: document for name, document in newer.items() if name in expected.documents}

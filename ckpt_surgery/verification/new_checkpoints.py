@@ -26,9 +26,8 @@ from ckpt_surgery.storage.failures import DAMAGED, one_line
 from ckpt_surgery.storage.reading import opened
 from ckpt_surgery.storage.record_files import record_path
 from ckpt_surgery.storage.views import forget
-from ckpt_surgery.verification.chunks import check_chunks, check_copies, check_grid
 from ckpt_surgery.verification.descriptions import DescriptionChecksums, description_checksums
-from ckpt_surgery.verification.reading_back import ExpectedValues, FlawCollector, compare_values, read_leaves
+from ckpt_surgery.verification.reading_back import Checker, ExpectedValues
 from ckpt_surgery.verification.record import UNKNOWN, Record, digests_of, parse_record
 
 MOST_TOLD = 10
@@ -74,11 +73,11 @@ def verify_written(
     Raises VerificationError, which names leaf and chunk, and SourceError if a chunk of a source is cut
     short.
     """
-    plan, means = prepared.plan, Means(prepared.memory, prepared.workers, progress)
+    plan, options = prepared.plan, prepared.destination
     if mode is Verify.NONE:
         return Verification(VerifiedRun(mode, 0, plan.costs.bytes_out), {}, UNKNOWN)
-    findings, recorded = FlawCollector(), parse_record(record)
-    options = prepared.destination
+    checker = Checker(Means(prepared.memory, prepared.workers, progress))
+    recorded = parse_record(record)
     step = None if step_only else options.step
     item = options.item or (None if options.step is None else DEFAULT_ITEM)
     forget()  # what was listed before it was written
@@ -89,24 +88,24 @@ def verify_written(
         what = "what was written cannot be read"
         problems = (replace(p, message=f"{what}: {p.message}", hint=HINT) for p in error.problems)
         raise VerificationError(*problems) from error
-    _compare_leaves(plan.steps, leaves, findings)
-    _raise(findings.flaws, plan)
-    arrays, known = arrays_of(leaves), recorded_digests(recorded, leaves, findings)
+    _compare_leaves(plan.steps, leaves, checker)
+    _raise(checker.flaws, plan)
+    arrays, known = arrays_of(leaves), recorded_digests(recorded, leaves, checker)
     computed = {step.leaf.key.text for step in plan.steps if step.cut is not None}
     separate = formats.format_named(options.format).separate_files
     trusted = computed if reread and separate and mode is Verify.FAST else frozenset()
     for leaf in arrays.values():
-        check_grid(leaf, findings)
+        checker.check_grid(leaf)
     # What is read anyway needs no look at its chunks.
     by_chunks = (leaf for key, leaf in arrays.items() if key in trusted or key not in computed)
-    check_chunks(by_chunks, findings, means)
-    check_copies(os.path.dirname(record_path(source)), recorded.files, findings)
-    _raise(findings.flaws, plan)
+    checker.check_chunks(by_chunks)
+    checker.check_copies(os.path.dirname(record_path(source)), recorded.files)
+    _raise(checker.flaws, plan)
     to_compare = [(leaves[key], digests) for key, digests in known.items() if key not in trusted]
     linked = [leaf for key, leaf in arrays.items() if key not in known]
     unknown, skipped = (linked, 0) if mode is Verify.FULL else ([], sum(leaf.nbytes for leaf in linked))
-    computed_now = read_leaves(source, to_compare, unknown, findings, means)
-    _raise(findings.flaws, plan)
+    computed_now = checker.read_leaves(source, to_compare, unknown)
+    _raise(checker.flaws, plan)
     run = VerifiedRun(mode, plan.costs.bytes_out - skipped, skipped)
     numbers = {step.leaf.key.text: number for number, step in enumerate(plan.steps)}
     crcs = {numbers[key]: digests for key, digests in computed_now.items()}
@@ -119,7 +118,7 @@ def read_back(plan: Plan, sink: Sink, part: ShardProgress, tasks: Sequence[Task]
     `tasks` are the worker's. What was copied is compared where the checkpoint is put together. Raises
     VerificationError, with the key.
     """
-    writer, findings = sink.attach(part.worker), FlawCollector()
+    writer, checker = sink.attach(part.worker), Checker(means)
     outputs = {plan.steps[task.step].leaf.key.text: sink.outputs[task.step] for task in tasks}
     values = []
     for task in tasks:
@@ -128,8 +127,8 @@ def read_back(plan: Plan, sink: Sink, part: ShardProgress, tasks: Sequence[Task]
             index = tuple(map(floordiv, task.region.starts, step.cut.block))
             values.append(ExpectedValues(step.leaf, task.region, index, crc))
     read = lambda cell: writer.read(outputs[cell.leaf.key.text], cell.region)  # noqa: E731
-    compare_values(read, values, findings, lambda group: max(cell.nbytes for cell in group), means)
-    _raise(findings.flaws, plan, OF_SHARD)
+    checker.compare_values(read, values, lambda group: max(cell.nbytes for cell in group))
+    _raise(checker.flaws, plan, OF_SHARD)
 
 
 def arrays_of(leaves: Mapping[str, Leaf]) -> dict[str, Leaf]:
@@ -137,36 +136,34 @@ def arrays_of(leaves: Mapping[str, Leaf]) -> dict[str, Leaf]:
     return {key: leaf for key, leaf in leaves.items() if leaf.spec is not None and leaf.spec.size}
 
 
-def recorded_digests(
-    record: Record, leaves: Mapping[str, Leaf], findings: FlawCollector
-) -> dict[str, Digests]:
+def recorded_digests(record: Record, leaves: Mapping[str, Leaf], checker: Checker) -> dict[str, Digests]:
     """Read the checksums of the record by the texts of keys; entries without a leaf are flaws."""
     known = {}
     for key, (grid, of_values, crcs) in record.grids.items():
         leaf = leaves.get(key)
         if leaf is None or leaf.spec is None:
-            findings.add(key, None, "it is in the record, and not in the checkpoint")
+            checker.add(key, None, "it is in the record, and not in the checkpoint")
             continue
         digests = digests_of(grid, of_values, crcs, leaf.spec.shape)
         if digests is None:
             what = f"it is {leaf.spec}, and its checksums in the record are of another shape"
-            findings.add(key, None, what)
+            checker.add(key, None, what)
         elif leaf.spec.size:
             known[key] = digests
     return known
 
 
-def _compare_leaves(steps: Sequence[Step], leaves: Mapping[str, Leaf], findings: FlawCollector) -> None:
+def _compare_leaves(steps: Sequence[Step], leaves: Mapping[str, Leaf], checker: Checker) -> None:
     """Note leaves that are only in the plan or only in the checkpoint, and those that differ."""
     wanted = {step.leaf.key.text: step.leaf for step in steps}
     for key in wanted.keys() | leaves.keys():
         expected, stored = wanted.get(key), leaves.get(key)
         if stored is None:
-            findings.add(key, None, "it is missing")
+            checker.add(key, None, "it is missing")
         elif expected is None:
-            findings.add(key, None, "it is in the checkpoint, but not in the plan")
+            checker.add(key, None, "it is in the checkpoint, but not in the plan")
         elif _essence(expected) != _essence(stored):
-            findings.add(key, None, f"it is {_described(stored)}, not {_described(expected)}")
+            checker.add(key, None, f"it is {_described(stored)}, not {_described(expected)}")
 
 
 def _essence(leaf: Leaf) -> tuple[object, ...]:

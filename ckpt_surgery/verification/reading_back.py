@@ -1,32 +1,37 @@
-"""Read a checkpoint back: compare stored bytes and values with their checksums.
+"""Read a checkpoint back: compare stored bytes and values with checksums, or see whether chunks are whole.
 
 Everything here collects flaws instead of raising: a damaged checkpoint mostly has more than one.
 """
 
 import itertools
+import os
 import threading
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
 from operator import attrgetter, floordiv
 from typing import TypeVar
 
 import numpy as np
 
-from ckpt_surgery.core.arrays import Region, Shape, chunk_regions
+from ckpt_surgery.core.arguments import LinkMode
+from ckpt_surgery.core.arrays import Region, Shape, chunk_regions, grid_counts
 from ckpt_surgery.core.cancellation import raise_if_cancelled
 from ckpt_surgery.core.digests import Digests, bytes_crc, values_crc
 from ckpt_surgery.core.errors import SourceError
+from ckpt_surgery.core.file_states import FileState, change
 from ckpt_surgery.core.leaves import Leaf, read_block
 from ckpt_surgery.core.manifests import Chunk, Manifest
 from ckpt_surgery.core.progress import CHECKING, ByteCounter
-from ckpt_surgery.core.protocols import Source
+from ckpt_surgery.core.protocols import AdoptedFile, Source
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.engine.worker import Means
+from ckpt_surgery.formats.shared.zarr.chunk_checks import chunk_flaw
 from ckpt_surgery.report.values import is_numeric, without_key
 from ckpt_surgery.report.verification import Flaw
 from ckpt_surgery.storage.failures import one_line
 from ckpt_surgery.storage.reading import OpenFile, opened, range_crc, read_ranges
+from ckpt_surgery.storage.samples import state_of
 from ckpt_surgery.system import threads
 from ckpt_surgery.system.threads import batches
 
@@ -35,31 +40,10 @@ PIECE = 4 << 20
 """Bytes read in one call."""
 BATCH_BYTES, BATCH_COUNT = 16 << 20, 4096
 """Limits on the bytes and the number of ranges that one thread reads of one file at once."""
-
-
-class FlawCollector:
-    """Collects flaws and new checksums. Safe to use from several threads."""
-
-    def __init__(self) -> None:
-        self.flaws: list[Flaw] = []
-        self.crcs: dict[str, dict[Shape, int]] = {}
-        """Checksums of values that had none, by the text of the leaf's key."""
-        self.counter = ByteCounter(0, None)
-        """Counts the bytes read."""
-        self._lock = threading.Lock()
-
-    def add(self, key: str | None, chunk: Shape | None, what: str) -> None:
-        """Note a flaw."""
-        with self._lock:
-            self.flaws.append(Flaw(key, chunk, what))
-
-    def note(self, key: str, chunk: Shape, crc: int) -> None:
-        """Add the checksum of values that had none."""
-        with self._lock:
-            self.crcs.setdefault(key, {})[chunk] = crc
-
-
-# --- what is to be read -----------------------------------------------------------------------------------
+SAMPLED_TOGETHER = 16
+"""Number of files that one thread samples in a batch."""
+Place = tuple[Leaf, Shape, Chunk]
+"""A chunk, its leaf, and its index in the leaf's grid."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,31 +76,225 @@ class ExpectedValues:
         return self.region.size * self.leaf.spec.dtype.itemsize
 
 
-def _expected(
-    leaf: Leaf, digests: Digests, findings: FlawCollector
-) -> Iterator[ExpectedRange | ExpectedValues]:
-    """Yield what is to be read for a leaf's checksums: chunks or values; missing chunks are flaws."""
-    assert leaf.spec is not None
-    manifest, key = leaf.manifest, leaf.key.text
-    plain = manifest is not None and manifest.stores_values
-    same_grid = manifest is not None and manifest.chunk_shape == digests.grid
-    by_chunk = not digests.of_values or (plain and same_grid)
-    for index, crc in digests.crcs.items():
-        if by_chunk:
-            chunk = None if manifest is None else manifest.chunks.get(index)
-            if chunk is None:
-                findings.add(key, index, "its stored bytes are missing")
+class Checker:
+    """Checks a checkpoint, and collects flaws and new checksums. Safe to use from several threads."""
+
+    def __init__(self, means: Means) -> None:
+        self.flaws: list[Flaw] = []
+        self._means = means
+        self._crcs: dict[str, dict[Shape, int]] = {}
+        """Checksums of values that had none, by the text of the leaf's key."""
+        self._counter = ByteCounter(0, None)
+        """Counts the bytes read."""
+        self._lock = threading.Lock()
+
+    def add(self, key: str | None, chunk: Shape | None, what: str) -> None:
+        """Note a flaw."""
+        with self._lock:
+            self.flaws.append(Flaw(key, chunk, what))
+
+    def _compare(self, key: str, chunk: Shape, crc: int, recorded: int, nbytes: int) -> None:
+        if crc != recorded:
+            self.add(key, chunk, _differs(crc, recorded))
+        self._counter.add(nbytes)
+
+    def _run(
+        self, work: Callable[[T], object], items: Iterable[T], weight: Callable[[T], int], share: int = 1
+    ) -> None:
+        """Run `work` in threads within the memory budget, or a part of it."""
+        threads.run_all(work, items, weight, self._means.memory // share, self._means.workers)
+
+    # --- stored bytes and values --------------------------------------------------------------------------
+
+    def read_leaves(
+        self, source: Source, known: Iterable[tuple[Leaf, Digests]], unknown: Iterable[Leaf]
+    ) -> dict[str, Digests]:
+        """Read leaves and compare them with their checksums; compute those of `unknown`.
+
+        Returns the checksums of `unknown` leaves that could be read, by the texts of their keys.
+        """
+        ranges, values, grids = list[ExpectedRange](), list[ExpectedValues](), dict[str, Shape]()
+        for leaf, digests in known:
+            for item in self._expected(leaf, digests):
+                if isinstance(item, ExpectedRange):
+                    ranges.append(item)
+                else:
+                    values.append(item)
+        for leaf in unknown:
+            assert leaf.spec is not None
+            grids[leaf.key.text] = grid = read_block(leaf, self._means.memory)
+            for region in chunk_regions(leaf.spec.shape, grid):
+                values.append(ExpectedValues(leaf, region, tuple(map(floordiv, region.starts, grid)), None))
+        nbytes = sum(span.chunk.length for span in ranges) + sum(cell.nbytes for cell in values)
+        self._counter = ByteCounter(nbytes, self._means.progress, CHECKING)
+        together = _by_file(ranges, attrgetter("chunk.file", "chunk.offset"), attrgetter("chunk.length"))
+        self._run(self._compare_ranges, together, lambda _: 2 * PIECE)
+        # The rest is for the reader's cache of chunks, and for what the allocator keeps.
+        self.compare_values(lambda cell: source.read(cell.leaf, cell.region), values, _held, share=4)
+        return {key: Digests(grids[key], True, crcs) for key, crcs in self._crcs.items()}
+
+    def _expected(self, leaf: Leaf, digests: Digests) -> Iterator[ExpectedRange | ExpectedValues]:
+        """Yield what is to be read for a leaf's checksums: chunks or values; missing chunks are flaws."""
+        assert leaf.spec is not None
+        manifest, key = leaf.manifest, leaf.key.text
+        plain = manifest is not None and manifest.stores_values
+        same_grid = manifest is not None and manifest.chunk_shape == digests.grid
+        by_chunk = not digests.of_values or (plain and same_grid)
+        for index, crc in digests.crcs.items():
+            if by_chunk:
+                chunk = None if manifest is None else manifest.chunks.get(index)
+                if chunk is None:
+                    self.add(key, index, "its stored bytes are missing")
+                else:
+                    yield ExpectedRange(chunk, crc, key, index)
+                continue
+            starts = tuple(i * n for i, n in zip(index, digests.grid, strict=True))
+            ends = zip(starts, digests.grid, leaf.spec.shape, strict=True)
+            region = Region(starts, tuple(min(start + n, length) for start, n, length in ends))
+            stored = stored_range(manifest, region) if manifest is not None and plain else None
+            if stored is None:
+                yield ExpectedValues(leaf, region, index, crc)
             else:
-                yield ExpectedRange(chunk, crc, key, index)
-            continue
-        starts = tuple(i * n for i, n in zip(index, digests.grid, strict=True))
-        ends = zip(starts, digests.grid, leaf.spec.shape, strict=True)
-        region = Region(starts, tuple(min(start + n, length) for start, n, length in ends))
-        stored = stored_range(manifest, region) if manifest is not None and plain else None
-        if stored is None:
-            yield ExpectedValues(leaf, region, index, crc)
+                yield ExpectedRange(stored, crc, key, index)
+
+    def _compare_ranges(self, batch: list[ExpectedRange]) -> None:
+        """Compare ranges of one file, or inline ones, in order."""
+        if batch[0].chunk.inline is not None:
+            for span, data in zip(batch, read_ranges([span.chunk for span in batch]), strict=True):
+                self._compare(span.key, span.index, bytes_crc(data), span.crc, len(data))
+            return
+        try:
+            with opened(batch[0].chunk.file) as file:
+                buffer = memoryview(bytearray(PIECE))
+                for group in _near(batch):
+                    self._compare_near(file, group, buffer)
+        except SourceError as error:
+            self.add(batch[0].key, batch[0].index, one_line(error))
+
+    def _compare_near(self, file: OpenFile, group: list[ExpectedRange], buffer: memoryview) -> None:
+        begin, stop = group[0].chunk.offset, max(span.stop for span in group)
+        if stop > file.stat.size:
+            last = next(span for span in group if span.stop > file.stat.size)
+            self.add(last.key, last.index, _ends_early(file, last.stop))
+        elif len(group) == 1:
+            crc = range_crc(file, begin, stop - begin, buffer=buffer)
+            self._compare(group[0].key, group[0].index, crc, group[0].crc, stop - begin)
         else:
-            yield ExpectedRange(stored, crc, key, index)
+            file.read_into(begin, buffer[: stop - begin])
+            for span in group:
+                data = buffer[span.chunk.offset - begin : span.stop - begin]
+                self._compare(span.key, span.index, bytes_crc(data), span.crc, len(data))
+
+    def compare_values(
+        self,
+        read: Callable[[ExpectedValues], np.ndarray],
+        values: Iterable[ExpectedValues],
+        held: Callable[[list[ExpectedValues]], int],
+        share: int = 1,
+    ) -> None:
+        """Compare elements, which `read` returns, with their checksums.
+
+        `held`: bytes that reading a group of small regions holds at most, of the budget's share.
+        """
+
+        def compare(group: list[ExpectedValues]) -> None:
+            for cell in group:
+                raise_if_cancelled()
+                key = cell.leaf.key.text
+                try:
+                    crc = values_crc(read(cell))
+                except SourceError as error:
+                    if is_numeric(cell.leaf):  # the others may be objects that only their writer reads
+                        self.add(key, cell.index, without_key(cell.leaf, error))
+                    continue
+                if cell.crc is None:
+                    with self._lock:
+                        self._crcs.setdefault(key, {})[cell.index] = crc
+                self._compare(key, cell.index, crc, crc if cell.crc is None else cell.crc, cell.nbytes)
+
+        self._run(compare, batches(values, lambda cell: cell.nbytes), held, share)
+
+    def compare_file(self, path: str, name: str, length: int | None, crc: int) -> None:
+        """Compare the first `length` bytes of a file, or all, with their checksum; messages name `name`."""
+        try:
+            with opened(path) as file:
+                now = range_crc(file, 0, file.stat.size if length is None else length)
+        except SourceError as error:
+            self.add(None, None, one_line(error))
+            return
+        if now != crc:
+            self.add(None, None, f"the file {shown(name)}: {_differs(now, crc)}")
+
+    # --- whole files and chunks ---------------------------------------------------------------------------
+
+    def check_chunks(self, leaves: Iterable[Leaf]) -> None:
+        """Check that the chunks of these leaves are whole, by a few bytes of each; opens each file once."""
+        places: list[Place] = []
+        for leaf in leaves:
+            chunks = {} if leaf.manifest is None else leaf.manifest.chunks
+            places += ((leaf, index, chunk) for index, chunk in chunks.items())
+        together = _by_file(places, lambda place: (place[2].file, place[2].offset), lambda _: 0)
+        self._run(self._check_batch, together, lambda _: PIECE)
+
+    def _check_batch(self, batch: list[Place]) -> None:
+        leaf, index, chunk = batch[0]
+        try:
+            with opened(chunk.file) if chunk.file else nullcontext() as file:
+                for leaf, index, chunk in batch:
+                    assert leaf.manifest is not None
+                    stop = chunk.offset + chunk.length
+                    if file is not None and stop > file.stat.size:
+                        self.add(leaf.key.text, index, _ends_early(file, stop))
+                    elif (flaw := chunk_flaw(leaf.manifest, chunk, file)) is not None:
+                        self.add(leaf.key.text, index, flaw)
+        except SourceError as error:
+            self.add(leaf.key.text, index, one_line(error))
+
+    def check_grid(self, leaf: Leaf) -> None:
+        """Note the first chunk of the grid that has no stored bytes."""
+        manifest = leaf.manifest
+        if manifest is None or manifest.complete:
+            return
+        counts = grid_counts(manifest.spec.shape, manifest.chunk_shape)
+        for region in chunk_regions(counts, (1,) * len(counts)):
+            if region.starts not in manifest.chunks:
+                self.add(leaf.key.text, region.starts, "its stored bytes are missing")
+                return
+
+    def check_copies(self, directory: str, files: Iterable[AdoptedFile]) -> None:
+        """Compare whole files that were copied with their checksums; names are relative to `directory`."""
+        for copy in files:
+            if copy.crc32c is not None:
+                self.compare_file(os.path.join(directory, copy.name), copy.name, None, copy.crc32c)
+
+    def check_shared(self, directory: str, files: Sequence[AdoptedFile]) -> list[AdoptedFile]:
+        """Compare sizes and samples of adopted whole files with those in the record.
+
+        Returns the hard links whose time alone differs: they were copied, touched, or rewritten outside their
+        samples.
+        """
+        retimed: list[AdoptedFile] = []
+
+        def check(batch: Sequence[AdoptedFile]) -> None:
+            for file in batch:
+                raise_if_cancelled()
+                try:
+                    now = state_of(os.path.join(directory, file.name), of_objects=True)
+                except SourceError as error:
+                    self.add(None, None, one_line(error))
+                    continue
+                before = FileState(file.size, file.modified, now.version, file.sample)
+                shared, what = file.how is LinkMode.HARDLINK, change(before, now, times=False)
+                if what:
+                    why = f", which it shares with {shown(file.source)}," if shared else ""
+                    message = f"its file {shown(file.name)}{why} has changed since it was written: {what}"
+                    self.add(None, None, message)
+                elif shared and now.modified != file.modified:
+                    retimed.append(file)
+
+        parts = [files[at : at + SAMPLED_TOGETHER] for at in range(0, len(files), SAMPLED_TOGETHER)]
+        self._run(check, parts, lambda _: PIECE)
+        return retimed
 
 
 def stored_range(manifest: Manifest, region: Region) -> Chunk | None:
@@ -140,76 +318,12 @@ def stored_range(manifest: Manifest, region: Region) -> Chunk | None:
     return Chunk(chunk.file, chunk.offset + start * itemsize, region.size * itemsize, chunk.inline)
 
 
-# --- reading ----------------------------------------------------------------------------------------------
-
-
-def read_leaves(
-    source: Source,
-    known: Iterable[tuple[Leaf, Digests]],
-    unknown: Iterable[Leaf],
-    findings: FlawCollector,
-    means: Means,
-) -> dict[str, Digests]:
-    """Read leaves and compare them with their checksums; compute those of `unknown`.
-
-    Returns the checksums of `unknown` leaves that could be read, by the texts of their keys.
-    """
-    ranges, values, grids = list[ExpectedRange](), list[ExpectedValues](), dict[str, Shape]()
-    for leaf, digests in known:
-        for item in _expected(leaf, digests, findings):
-            if isinstance(item, ExpectedRange):
-                ranges.append(item)
-            else:
-                values.append(item)
-    for leaf in unknown:
-        assert leaf.spec is not None
-        grids[leaf.key.text] = grid = read_block(leaf, means.memory)
-        values += (
-            ExpectedValues(leaf, region, tuple(map(floordiv, region.starts, grid)), None)
-            for region in chunk_regions(leaf.spec.shape, grid)
-        )
-    nbytes = sum(span.chunk.length for span in ranges) + sum(cell.nbytes for cell in values)
-    findings.counter = ByteCounter(nbytes, means.progress, CHECKING)
-    together = file_batches(ranges, attrgetter("chunk.file", "chunk.offset"), attrgetter("chunk.length"))
-    compare = partial(_compare_ranges, findings=findings)
-    threads.run_all(compare, together, lambda _: 2 * PIECE, means.memory, means.workers)
-    # The rest is for the reader's cache of chunks, and for what the allocator keeps.
-    quarter = replace(means, memory=means.memory // 4)
-    compare_values(lambda cell: source.read(cell.leaf, cell.region), values, findings, _held, quarter)
-    return {key: Digests(grids[key], True, crcs) for key, crcs in findings.crcs.items()}
-
-
-def file_batches(
+def _by_file(
     items: Iterable[T], place: Callable[[T], tuple[str, int]], nbytes: Callable[[T], int]
 ) -> list[list[T]]:
     """Group items by file in the order of offsets; one thread opens the file of a group and reads it."""
     by_file = itertools.groupby(sorted(items, key=place), lambda item: place(item)[0])
     return [batch for _, same in by_file for batch in batches(same, nbytes, BATCH_COUNT, BATCH_BYTES)]
-
-
-def _held(group: list[ExpectedValues]) -> int:
-    """Peak memory in bytes of reading a group: a region, and its chunks both decoded and stored."""
-    largest = 0
-    for cell in group:
-        manifest = cell.leaf.manifest
-        chunk = 0 if manifest is None or manifest.supports_partial_reads else manifest.chunk_nbytes
-        largest = max(largest, cell.nbytes + 2 * max(cell.nbytes, chunk))
-    return largest
-
-
-def _compare_ranges(batch: list[ExpectedRange], findings: FlawCollector) -> None:
-    """Compare ranges of one file, or inline ones, in order."""
-    if batch[0].chunk.inline is not None:
-        for span, data in zip(batch, read_ranges([span.chunk for span in batch]), strict=True):
-            _compare(span, bytes_crc(data), findings)
-        return
-    try:
-        with opened(batch[0].chunk.file) as file:
-            buffer = memoryview(bytearray(PIECE))
-            for group in _near(batch):
-                _compare_near(file, group, buffer, findings)
-    except SourceError as error:
-        findings.add(batch[0].key, batch[0].index, one_line(error))
 
 
 def _near(batch: list[ExpectedRange]) -> Iterator[list[ExpectedRange]]:
@@ -224,75 +338,19 @@ def _near(batch: list[ExpectedRange]) -> Iterator[list[ExpectedRange]]:
         yield group
 
 
-def _compare_near(
-    file: OpenFile, group: list[ExpectedRange], buffer: memoryview, findings: FlawCollector
-) -> None:
-    begin, stop = group[0].chunk.offset, max(span.stop for span in group)
-    if stop > file.stat.size:
-        last = next(span for span in group if span.stop > file.stat.size)
-        findings.add(last.key, last.index, ends_early(file, last.stop))
-    elif len(group) == 1:
-        _compare(group[0], range_crc(file, begin, stop - begin, buffer=buffer), findings)
-    else:
-        file.read_into(begin, buffer[: stop - begin])
-        for span in group:
-            data = buffer[span.chunk.offset - begin : span.stop - begin]
-            _compare(span, bytes_crc(data), findings)
+def _held(group: list[ExpectedValues]) -> int:
+    """Peak memory in bytes of reading a group: a region, and its chunks both decoded and stored."""
+    largest = 0
+    for cell in group:
+        manifest = cell.leaf.manifest
+        chunk = 0 if manifest is None or manifest.supports_partial_reads else manifest.chunk_nbytes
+        largest = max(largest, cell.nbytes + 2 * max(cell.nbytes, chunk))
+    return largest
 
 
-def ends_early(file: OpenFile, stop: int) -> str:
-    """Describe a file that ends before byte `stop`."""
+def _ends_early(file: OpenFile, stop: int) -> str:
     return f"its file ends at byte {file.stat.size}, before byte {stop}"
 
 
-def compare_file(path: str, name: str, length: int | None, crc: int, findings: FlawCollector) -> None:
-    """Compare the first `length` bytes of a file, or all, with their checksum; messages call it `name`."""
-    try:
-        with opened(path) as file:
-            now = range_crc(file, 0, file.stat.size if length is None else length)
-    except SourceError as error:
-        findings.add(None, None, one_line(error))
-        return
-    if now != crc:
-        findings.add(None, None, f"the file {shown(name)}: {differs(now, crc)}")
-
-
-def _compare(span: ExpectedRange, crc: int, findings: FlawCollector) -> None:
-    if crc != span.crc:
-        findings.add(span.key, span.index, differs(crc, span.crc))
-    findings.counter.add(span.chunk.length)
-
-
-def differs(crc: int, recorded: int) -> str:
-    """Describe a checksum that differs."""
+def _differs(crc: int, recorded: int) -> str:
     return f"its checksum is {crc:08x}, not {recorded:08x} as when it was written"
-
-
-def compare_values(
-    read: Callable[[ExpectedValues], np.ndarray],
-    values: Iterable[ExpectedValues],
-    findings: FlawCollector,
-    held: Callable[[list[ExpectedValues]], int],
-    means: Means,
-) -> None:
-    """Compare elements, which `read` returns, with their checksums.
-
-    `held`: bytes that reading a group of small regions holds at most, of the budget.
-    """
-
-    def compare(group: list[ExpectedValues]) -> None:
-        for cell in group:
-            raise_if_cancelled()
-            try:
-                crc = values_crc(read(cell))
-            except SourceError as error:
-                if is_numeric(cell.leaf):  # the others may be objects that only their writer reads
-                    findings.add(cell.leaf.key.text, cell.index, without_key(cell.leaf, error))
-                continue
-            if cell.crc is None:
-                findings.note(cell.leaf.key.text, cell.index, crc)
-            elif crc != cell.crc:
-                findings.add(cell.leaf.key.text, cell.index, differs(crc, cell.crc))
-            findings.counter.add(cell.nbytes)
-
-    threads.run_all(compare, batches(values, lambda cell: cell.nbytes), held, means.memory, means.workers)

@@ -19,7 +19,7 @@ from ckpt_surgery.core.protocols import AdoptedFile, Source
 from ckpt_surgery.core.version import VERSION
 from ckpt_surgery.planner.plan import Plan, Step
 from ckpt_surgery.storage.record_files import read_record_of
-from ckpt_surgery.verification.descriptions import DescriptionChecksums, FileChecksum
+from ckpt_surgery.verification.descriptions import DescriptionChecksums
 
 SCHEMA = 1
 SEAL = "crc32c"
@@ -104,7 +104,7 @@ def record_text(
         **({"companions": copied} if copied else {}),
         "structure": {
             "crc32c": _hex(structure.crc),
-            "documents": {name: [doc.length, _hex(doc.crc)] for name, doc in structure.documents.items()},
+            "documents": {name: [length, _hex(crc)] for name, (length, crc) in structure.documents.items()},
         },
     }
     return _text(document)
@@ -155,25 +155,16 @@ def _hex(crc: int | None) -> str:
 def _leaf_json(leaf: Leaf, digests: Digests) -> dict[str, Any]:
     assert leaf.spec is not None
     indices = _indices(grid_counts(leaf.spec.shape, digests.grid))
-    crcs = (_hex(digests.crcs.get(index)) for index in indices)
-    return {
-        "key": leaf.key.text,
-        "grid": list(digests.grid),
-        "of": "values" if digests.of_values else "stored",
-        "crc32c": "".join(crcs),
-    }
+    crcs = "".join(_hex(digests.crcs.get(index)) for index in indices)
+    of = "values" if digests.of_values else "stored"
+    return {"key": leaf.key.text, "grid": list(digests.grid), "of": of, "crc32c": crcs}
 
 
 def _file_json(file: AdoptedFile) -> dict[str, Any]:
-    entry = {
-        "name": file.name,
-        "source": file.source,
-        "how": file.how.value,
-        "size": file.size,
-        "mtime_ns": file.modified,
-    }
+    numbers = {"size": file.size, "mtime_ns": file.modified}
     crcs = {"crc32c": file.crc32c, "sample": file.sample}
-    return entry | {name: _hex(crc) for name, crc in crcs.items() if crc is not None}
+    known = {name: _hex(crc) for name, crc in crcs.items() if crc is not None}
+    return {"name": file.name, "source": file.source, "how": file.how.value, **numbers, **known}
 
 
 def _indices(counts: Shape) -> Iterable[Shape]:
@@ -204,8 +195,7 @@ def parse_record(text: str) -> Record:
         files = tuple(map(_file, document["files"]))
         structure, entry = UNKNOWN, document["structure"]
         described = {
-            str(name): FileChecksum(_integer(length), int(crc, 16))
-            for name, (length, crc) in entry["documents"].items()
+            str(name): (_integer(length), int(crc, 16)) for name, (length, crc) in entry["documents"].items()
         }
         if document["version"] == VERSION:
             structure = DescriptionChecksums(_crc(entry["crc32c"]), described)

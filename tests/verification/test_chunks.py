@@ -16,9 +16,8 @@ from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.manifests import Chunk, Codec, Manifest, bytes_codec, encoding_of
 from ckpt_surgery.core.protocols import AdoptedFile
 from ckpt_surgery.engine.worker import Means
-from ckpt_surgery.verification import chunks
-from ckpt_surgery.verification.chunks import check_chunks, check_copies, check_shared
-from ckpt_surgery.verification.reading_back import FlawCollector
+from ckpt_surgery.verification import reading_back
+from ckpt_surgery.verification.reading_back import Checker
 from tests.support.counting import calls_of
 
 ZSTD = Codec("zstd", (0,), encoding_of([bytes_codec("little"), {"name": "zstd"}]))
@@ -38,14 +37,14 @@ def leaves_in(path: Path) -> list[Leaf]:
 
 
 def flaws(leaves: list[Leaf]) -> list[tuple[Any, Any, str]]:
-    findings = FlawCollector()
-    check_chunks(leaves, findings, Means(1 << 30, 2))
-    return [(flaw.key, flaw.chunk, flaw.what) for flaw in findings.flaws]
+    checker = Checker(Means(1 << 30, 2))
+    checker.check_chunks(leaves)
+    return [(flaw.key, flaw.chunk, flaw.what) for flaw in checker.flaws]
 
 
 def test_many_chunks_in_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is opened once, and each small chunk takes one read."""
-    leaves, calls = leaves_in(tmp_path / "data"), calls_of(chunks, monkeypatch)
+    leaves, calls = leaves_in(tmp_path / "data"), calls_of(reading_back, monkeypatch)
     assert flaws(leaves) == []
     assert calls == ["open", *["read"] * COUNT]
 
@@ -55,14 +54,14 @@ def test_copies_of_whole_files(tmp_path: Path) -> None:
     (tmp_path / "copy").write_bytes(data)
     copy = AdoptedFile("copy", "/source", LinkMode.COPY, len(data), 1, crc32c(data))
     link = AdoptedFile("link", "/source", LinkMode.HARDLINK, 5, 1)
-    findings = FlawCollector()
-    check_copies(tmp_path, [copy, link], findings)
-    assert findings.flaws == []
+    checker = Checker(Means(1 << 30, 2))
+    checker.check_copies(str(tmp_path), [copy, link])
+    assert checker.flaws == []
     (tmp_path / "copy").write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
-    check_copies(tmp_path, [copy], findings)
+    checker.check_copies(str(tmp_path), [copy])
     (tmp_path / "copy").unlink()
-    check_copies(tmp_path, [copy], findings)
-    first, second = findings.flaws
+    checker.check_copies(str(tmp_path), [copy])
+    first, second = checker.flaws
     assert first.what.startswith("the file copy: its checksum is ")
     assert second.what.endswith("copy cannot be read: No such file or directory")
 
@@ -87,9 +86,10 @@ def test_shared_files(
 ) -> None:
     (tmp_path / "one").write_bytes(b"12345")
     modified = (tmp_path / "one").stat().st_mtime_ns - earlier
-    file, findings = AdoptedFile("one", "/from\x1b", how, size, modified, sample=sample), FlawCollector()
-    found = check_shared(str(tmp_path), [file], findings, Means(1 << 30, 2))
+    file = AdoptedFile("one", "/from\x1b", how, size, modified, sample=sample)
+    checker = Checker(Means(1 << 30, 2))
+    found = checker.check_shared(str(tmp_path), [file])
     shares = r", which it shares with /from\x1b," if how is LinkMode.HARDLINK else ""
     told = [f"its file one{shares} has changed since it was written: {flaw}"] if flaw else []
-    assert [one.what for one in findings.flaws] == told
+    assert [one.what for one in checker.flaws] == told
     assert found == ([file] if retimed else [])

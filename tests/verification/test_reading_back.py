@@ -15,7 +15,7 @@ from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.manifests import Chunk, Manifest, raw_codec
 from ckpt_surgery.engine.worker import Means
 from ckpt_surgery.verification import reading_back
-from ckpt_surgery.verification.reading_back import FlawCollector, read_leaves, stored_range
+from ckpt_surgery.verification.reading_back import Checker, stored_range
 from tests.support.counting import calls_of
 
 
@@ -56,9 +56,9 @@ class Reads:
 def flaws(leaf: Leaf, digests: Digests) -> list[tuple[Any, Any, str]]:
     """What reading a leaf back finds: key, chunk and what is wrong."""
     source: Any = Reads()
-    findings = FlawCollector()
-    assert read_leaves(source, [(leaf, digests)], [], findings, Means(1 << 30, 2)) == {}
-    return [(flaw.key, flaw.chunk, flaw.what) for flaw in findings.flaws]
+    checker = Checker(Means(1 << 30, 2))
+    assert checker.read_leaves(source, [(leaf, digests)], []) == {}
+    return [(flaw.key, flaw.chunk, flaw.what) for flaw in checker.flaws]
 
 
 @given(st.data())
