@@ -220,9 +220,10 @@ def layout(leaves: Sequence[Leaf], options: SinkOptions) -> list[FilePlan]:
     """One file: `checkpoint.npz`, or `options.file_name`. The metadata is the archive's comment, as JSON."""
     members = []
     for leaf in leaves:
-        begin, arrays, size = npy_string(leaf.string or ""), {}, 0
+        begin = npy_string(leaf.string or "") if leaf.spec is None else npy_header(leaf.spec)
+        arrays, size = {}, 0
         if leaf.spec is not None:
-            begin, size = npy_header(leaf.spec), leaf.spec.nbytes
+            size = leaf.spec.nbytes
             arrays = {leaf.key.text: PlacedArray(leaf.spec, ((len(begin), size),))}
         name = leaf.key.text + NPY_SUFFIX
         members.append(FilePlan(name, len(begin) + size, [(0, begin)], arrays))
