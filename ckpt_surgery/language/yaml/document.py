@@ -2,9 +2,10 @@
 
 import re
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from operator import itemgetter
 from typing import Any
 
 from ckpt_surgery.core.errors import Place, Problem
@@ -58,13 +59,10 @@ class YamlDocument:
 
         For a path that is not in the document, such as a missing field, it is that of the nearest container.
         """
-        nearest = path
-        while nearest not in self.marks and nearest:
-            nearest = nearest[:-1]
-        mark = self.marks.get(nearest, Mark(0, 0))
-        if nearest != path:
-            start = end = None
-        return self._located(mark, path, start, end)
+        if path in self.marks:
+            return self._located(self.marks[path], path, start, end)
+        nearest = (path[:n] for n in reversed(range(len(path))) if path[:n] in self.marks)
+        return self._located(self.marks.get(next(nearest, ()), Mark(0, 0)), path, None, None)
 
     def key_place(self, path: DocumentPath, start: int | None = None, end: int | None = None) -> Place:
         """The place of the key of a value, or of some of the key's characters."""
@@ -109,17 +107,11 @@ class YamlDocument:
         if self.rules is not None:
             return []
         held = (*self.marks.items(), *self.key_marks.items())
-        marks = [mark for where, mark in held if where[: len(path)] == path]
-        start = self.marks[path].start
-        stop = max(mark.stop for mark in marks)  # marks of lists and mappings have only their beginning
-        last = len(self.text[:stop].rstrip())
-        begin = bisect_right(self._line_starts, start)
-        end = bisect_right(self._line_starts, max(start, last - 1))
-        starts = [*self._line_starts, len(self.text)]
-        return [
-            (n, _on_one_line(self.text[starts[n - 1] : starts[n]].rstrip("\r\n")))
-            for n in range(begin, end + 1)
-        ]
+        # Marks of lists and mappings have only their beginning.
+        stop = max(mark.stop for where, mark in held if where[: len(path)] == path)
+        start, last = self.marks[path].start, len(self.text[:stop].rstrip()) - 1
+        numbers = range(self.line(start), self.line(max(start, last)) + 1)
+        return [(n, _on_one_line(self._line_text(n))) for n in numbers]
 
     def line(self, offset: int) -> int:
         """The number of the line of a character of the text, from 1."""
@@ -128,10 +120,13 @@ class YamlDocument:
     def at(self, start: int, stop: int, path: str = "") -> Place:
         """The place of the characters `start` to `stop` of the text. The caret stays on the first line."""
         line = self.line(start)
-        begin, *following = self._line_starts[line - 1 : line + 1]
-        shown = self.text[begin : following[0] if following else None].rstrip("\r\n")
-        width = max(1, min(stop - start, len(shown) - (start - begin)))
-        return Place(self.path, path, line, start - begin + 1, _on_one_line(shown), width)
+        before, shown = start - self._line_starts[line - 1], self._line_text(line)
+        width = max(1, min(stop - start, len(shown) - before))
+        return Place(self.path, path, line, before + 1, _on_one_line(shown), width)
+
+    def _line_text(self, number: int) -> str:
+        start, *following = self._line_starts[number - 1 : number + 1]
+        return self.text[start : following[0] if following else None].rstrip("\r\n")
 
 
 def _on_one_line(line: str) -> str:
@@ -171,30 +166,23 @@ def value_offsets(raw: str, style: str, value: str) -> list[int] | None:
 
     Folding only changes white space, so all others are matched one by one. None if they do not match.
     """
-    tokens = list(_tokens(raw, style))
-    offsets: list[int] = []
-    at = 0
-    for character in value:
-        if not character.isspace():
-            while at < len(tokens) and tokens[at][1].isspace():
-                at += 1
-            if at == len(tokens) or tokens[at][1] != character:
-                return None
-        offsets.append(tokens[at][0] if at < len(tokens) else _end(raw, style))
-        if at < len(tokens) and character.isspace() == tokens[at][1].isspace():
-            at += 1
-    return [*offsets, tokens[at][0] if at < len(tokens) else _end(raw, style)]
-
-
-def _tokens(raw: str, style: str) -> Iterator[tuple[int, str]]:
-    """The offset and the character of each piece of the raw text that stands for one character."""
     start, stop = (1, len(raw) - 1) if style in _TOKENS else (0, len(raw))
     if style in ("|", ">"):
         start = raw.find("\n") + 1 or len(raw)  # after the header
-    for match in _TOKENS.get(style, _ANY_TOKEN).finditer(raw, start, stop):
-        character = _unescaped(match[0]) if style == '"' else match[0][0]
-        if character:
-            yield match.start(), character
+    # Each piece of the raw text that stands for one character, and the end.
+    pieces = _TOKENS.get(style, _ANY_TOKEN).finditer(raw, start, stop)
+    tokens = [(match.start(), _unescaped(match[0]) if style == '"' else match[0][0]) for match in pieces]
+    tokens = [*filter(itemgetter(1), tokens), (stop, "")]
+    offsets: list[int] = []
+    at = 0
+    for character in value:
+        while tokens[at][1].isspace() and not character.isspace():
+            at += 1
+        if tokens[at][1] != character and not character.isspace():
+            return None
+        offsets.append(tokens[at][0])
+        at += bool(tokens[at][1]) and character.isspace() == tokens[at][1].isspace()
+    return [*offsets, tokens[at][0]]
 
 
 def _unescaped(token: str) -> str:
@@ -216,7 +204,3 @@ def paired(text: str) -> str:
     if is_unicode(text):
         return text
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-
-
-def _end(raw: str, style: str) -> int:
-    return len(raw) - 1 if style in _TOKENS else len(raw)

@@ -46,9 +46,6 @@ _DISPUTED: Sequence[tuple[re.Pattern[str], str]] = (
 )
 
 
-PlainValue = bool | int | float | str | None
-
-
 @dataclass
 class _Builder:
     """Builds values, marks and problems from parse events."""
@@ -84,14 +81,12 @@ class _Builder:
     def root(self) -> Any:
         """The value of the whole document."""
         value: Any = None
-        seen = False
         for event in self.events:
             if isinstance(event, yaml.DocumentStartEvent):
                 if event.tags:
                     self.fatal("a %TAG directive is not accepted", event)
-                if seen:
+                if self.marks:
                     self.fatal("there is a second document; write one document per file", event)
-                seen = True
                 value = self._node(next(self.events), ())
         return value
 
@@ -114,25 +109,20 @@ class _Builder:
 
     def _check_properties(self, event: Any, path: DocumentPath) -> None:
         """Report aliases, anchors and tags: a document is plain data, with one place for each value."""
-        if isinstance(event, yaml.AliasEvent):
-            message = "an alias (`*name`) is not accepted; write the value again"
-            self.report(message, event, path, hint=self._quotes(event))
-            return
-        if event.anchor is not None:
-            message = "an anchor (`&name`) is not accepted"
-            self.report(message, event, path, hint=self._quotes(event), whole=False)
-        if event.tag is not None:
-            message = f"a tag (`{event.tag.replace('tag:yaml.org,2002:', '!!')[:60]}`) is not accepted"
-            self.report(message, event, path, hint=self._quotes(event), whole=False)
+        is_alias, tag = isinstance(event, yaml.AliasEvent), getattr(event, "tag", None) or ""
+        used = {
+            "an alias (`*name`)": is_alias,
+            "an anchor (`&name`)": event.anchor is not None and not is_alias,
+            f"a tag (`{tag.replace('tag:yaml.org,2002:', '!!')[:60]}`)": tag,
+        }
+        hint = None
+        if is_alias or getattr(event, "style", "") is None:
+            text = value_at(self.text, event.start_mark.index)
+            hint = f"If it is text, put it in single quotes: {quoted(text)}"
+        for what in filter(used.get, used):
+            self.report(f"{what} is not accepted; write the value itself", event, path, hint=hint, whole=is_alias)
 
-    def _quotes(self, event: Any) -> str | None:
-        """Quoted form of text that begins with a sign of YAML."""
-        if not isinstance(event, yaml.AliasEvent) and getattr(event, "style", "") is not None:
-            return None
-        value = value_at(self.text, event.start_mark.index)
-        return f"If it is text, put it in single quotes: {quoted(value)}"
-
-    def _scalar(self, event: Any, path: DocumentPath) -> PlainValue:
+    def _scalar(self, event: Any, path: DocumentPath) -> bool | int | float | str | None:
         text = paired(event.value)
         if "�" in text and "�" not in event.value:
             self.report("an escape gives half of a surrogate pair, which is not text", event, path)
@@ -216,7 +206,7 @@ def parse_document(text: str, path: str) -> YamlDocument:
 # --- unquoted scalars ---------------------------------------------------------------------------------
 
 
-def _plain_value(text: str) -> tuple[PlainValue, str | None]:
+def _plain_value(text: str) -> tuple[bool | int | float | str | None, str | None]:
     """The value of an unquoted scalar, and the problem with one that readers disagree about."""
     if text in _CONSTANTS:
         return _CONSTANTS[text], None

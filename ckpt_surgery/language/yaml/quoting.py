@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 
 import yaml
 
@@ -113,17 +114,13 @@ def _explained(error: yaml.MarkedYAMLError, text: str, index: int) -> tuple[str,
         return "a tab cannot indent a line", index, "Indent with spaces."
     if problem == "found unexpected end of stream" and opening is not None:
         return "the quote that opens here is never closed", opening.index, None
-    late = _closed_late(text, index)
-    if late is not None:
+    if (late := _closed_late(text, index)) is not None:
         start, line = late
         message = f"the quote that opens here is closed on line {line} only, by one that looks like another's"
         return message, start, "Close it on its own line."
-    unquoted = unquoted_at(text, index)
-    if unquoted is not None:
+    if (unquoted := unquoted_at(text, index)) is not None:
         start, value = unquoted
-        sign = _sign(value)
-        sign = "a backquote" if sign == "`" else f"`{sign}`"
-        message = f"{sign} has a meaning of its own in YAML: this text needs quotes"
+        message = "this text needs quotes: it has a sign with a meaning of its own in YAML"
         return message, start, f"Put it in single quotes: {quoted(value)}"
     if problem == "mapping values are not allowed here":
         hint = "Put the whole text in single quotes; or, if it is a field, check how its line is indented."
@@ -131,28 +128,13 @@ def _explained(error: yaml.MarkedYAMLError, text: str, index: int) -> tuple[str,
     return f"not valid YAML: {', '.join(part for part in (error.context, problem) if part)}", index, None
 
 
-def _sign(text: str) -> str:
-    """The first character of a text that has a meaning in YAML there."""
-    if text[0] in "[{*&!%@`|>?#-":
-        return text[0]
-    return next((character for character in text if character in "[]{},:"), text[0])
-
-
 def _closed_late(text: str, index: int) -> tuple[int, int] | None:
     """Start of a quoted text of several lines that ends just before the index, and its last line."""
-    quote = None
-    try:
+    with suppress(yaml.YAMLError):  # what comes after it is wrong, which is why somebody asks
         for token in yaml.scan(text, Loader=yaml.SafeLoader):
-            if token.start_mark.index >= index:
-                break
-            if isinstance(token, yaml.ScalarToken) and token.style in ("'", '"'):
-                quote = token
-    except yaml.YAMLError:
-        pass  # what comes after it is wrong, which is why somebody asks
-    if (
-        quote is None
-        or quote.start_mark.line == quote.end_mark.line
-        or text[quote.end_mark.index : index].strip()
-    ):
-        return None
-    return quote.start_mark.index, quote.end_mark.line + 1
+            start, end = token.start_mark, token.end_mark
+            is_quoted = isinstance(token, yaml.ScalarToken) and token.style in ("'", '"')
+            is_before = end.index <= index and not text[end.index : index].strip()
+            if is_quoted and is_before and start.line < end.line:
+                return start.index, end.line + 1
+    return None

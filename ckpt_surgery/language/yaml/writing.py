@@ -82,12 +82,18 @@ def _forms(text: str) -> Iterator[str]:
 
 
 def _reads_as(form: str, text: str) -> bool:
+    block = [{"k": text}, {text: 1}]
+    written = f"- [[{form}], {{k: {form}}}, {{{form}: 1}}]\n- k: {form}\n- {form}: 1\n"
+    return _means(written, [[[text], *block], *block])
+
+
+def _means(text: str, value: Any) -> bool:
+    """Whether a document has this value."""
     try:
-        read = parse_document(f"- [[{form}], {{k: {form}}}, {{{form}: 1}}]\n- k: {form}\n- {form}: 1\n", "")
+        read = parse_document(text, "")
     except RecipeError:
         return False
-    block = [{"k": text}, {text: 1}]
-    return not read.problems and read.value == [[[text], *block], *block]
+    return not read.problems and bool(read.value == value)
 
 
 # --- the text of single rules ------------------------------------------------------------------------------
@@ -113,7 +119,8 @@ def rule_texts(document: YamlDocument) -> tuple[tuple[RuleText, ...], tuple[str,
     """
     rules = document.value.get("rules") or ()
     texts, below = _texts(document, len(rules))
-    if _means(texts, rules):
+    written = [line for text in texts for line in (*text.comments, *text.lines)]
+    if len(texts) == len(rules) and _means("\n".join(["rules:", *written, ""]), {"rules": list(rules)}):
         return texts, below
     lines = (yaml_text({"rules": [rule]}).splitlines()[1:] for rule in rules)
     return tuple(RuleText((), tuple(each)) for each in lines), ()
@@ -175,15 +182,3 @@ def _shifted(lines: Sequence[str], indent: int) -> tuple[str, ...]:
 
 def _indent(line: str) -> int:
     return len(line) - len(line.lstrip())
-
-
-def _means(texts: Sequence[RuleText], rules: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether these lines are these rules."""
-    if len(texts) != len(rules):
-        return False
-    lines = [line for text in texts for line in (*text.comments, *text.lines)]
-    try:
-        value = parse_document("\n".join(["rules:", *lines, ""]), "").value
-    except RecipeError:
-        return False
-    return bool(value == {"rules": list(rules)})
