@@ -50,14 +50,9 @@ HookFunction = Callable[..., Any]
 IN_MEMORY = "(hooks)"
 """Name in messages of functions that have no file."""
 
-_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 _PLAIN = (str, bytes, int, float, complex, bool, type(None))
 _ONE_AT_A_TIME = threading.Lock()
 """Held while a hook runs: tasks run on several threads, for which a user's function need not be made."""
-
-
-ArgumentTemplate = tuple[Any, ...]
-"""Arguments of a call: constants, tuples for lists, and `...` for each array in order."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +66,8 @@ class HookCall(Function):
     """Functions of which this is one."""
     function: str
     """Name of the function."""
-    arguments: ArgumentTemplate
+    arguments: tuple[Any, ...]
+    """Constants, tuples for lists, and `...` for each array in order."""
     shape: tuple[int, ...]
     """Shape of the result."""
     dtype: np.dtype[Any]
@@ -87,9 +83,11 @@ class HookCall(Function):
 
     def apply(self, region: Region, ins: Specs, blocks: Blocks) -> np.ndarray:
         """The region of the result. Raises DataError if the hook fails, or its result is not as planned."""
-        given = _filled(self.arguments, map(_own, blocks))
-        with _ONE_AT_A_TIME, _failing_as(DataError, functools.partial(self.hooks.failure, self.function)):
-            whole = np.asarray(self.hooks.function(self.function)(*given))
+        views = [np.asarray(block).view() for block in blocks]  # one number may come as a scalar of NumPy
+        for view in views:  # others may need the same block, and a hook must not change it
+            view.flags.writeable = False
+        with _ONE_AT_A_TIME:
+            whole = np.asarray(self.hooks.called(self.function, _filled(self.arguments, views), DataError))
         actual, planned = ArraySpec(whole.shape, whole.dtype), self.infer(ins)
         if actual != planned:
             message = f"{self.hooks.label(self.function)} gave {actual}, but the plan expects {planned}"
@@ -102,23 +100,12 @@ class HookCall(Function):
         return np.full(region.shape, joined, MARK)
 
 
-def _own(block: np.ndarray) -> np.ndarray:
-    """A view that cannot be written: others may need the same block, and a hook must not change it."""
-    view = np.asarray(block).view()  # one number may come as a scalar of NumPy
-    view.flags.writeable = False
-    return view
-
-
-def _filled(template: ArgumentTemplate, arrays: Iterable[Any]) -> list[Any]:
+def _filled(template: Any, arrays: Iterable[Any]) -> Any:
     """The arguments as the hook gets them: with arrays in their places, and lists for tuples."""
     remaining = iter(arrays)
-
-    def filled(item: Any) -> Any:
-        if item is ...:
-            return next(remaining)
-        return [filled(inner) for inner in item] if isinstance(item, tuple) else item
-
-    return [filled(item) for item in template]
+    if template is ...:
+        return next(remaining)
+    return [_filled(item, remaining) for item in template] if isinstance(template, tuple) else template
 
 
 class HookSet:
@@ -168,17 +155,15 @@ class HookSet:
                 raise FunctionError(f"{self.label(name)} has a parameter `{key}`, which no hook is given")
             return call(function, arguments, {}, "")
         inputs: list[Array] = []
-        template = tuple(_template(argument, inputs) for argument in arguments)
+        template = _template(list(arguments), inputs)
         if INFER + name in self.functions:
-            specs = [array.spec for array in inputs]
-            result = _spec(name, self._called(INFER + name, _filled(template, specs)))
+            result = _spec(name, self.called(INFER + name, _filled(template, [a.spec for a in inputs])))
         elif inputs:
             result = inputs[0].spec
         else:
-            return _constant(name, self._called(name, _filled(template, ())))
+            return _constant(name, self.called(name, _filled(template, ())))
         given = function if self.of_program else None
-        hook = HookCall(self, name, template, result.shape, result.dtype, given)
-        return apply(hook, *inputs)
+        return apply(HookCall(self, name, template, result.shape, result.dtype, given), *inputs)
 
     def function(self, name: str) -> HookFunction:
         """The function of this name. Raises FunctionError if there is none."""
@@ -187,8 +172,10 @@ class HookSet:
             raise FunctionError(f"{self.name} has no function `{name}`{guess}", code=Code.HOOKS)
         return self.functions[name]
 
-    def _called(self, name: str, arguments: Sequence[Any]) -> Any:
-        with _failing_as(FunctionError, functools.partial(self.failure, name), Code.HOOKS):
+    def called(self, name: str, arguments: Sequence[Any], error: type[SurgeryError] = FunctionError) -> Any:
+        """Result of a function. Where it raises, that is an `error` of ours."""
+        code = Code.HOOKS if error is FunctionError else None
+        with _failing_as(error, functools.partial(self.failure, name), code):
             return self.functions[name](*arguments)
 
 
@@ -215,11 +202,8 @@ class HookFile(HookSet):
         failure = "the hooks do not load: {}".format
         with _failing_as(PlanError, lambda error: failure(_error_in(self.file, error)), Code.HOOKS):
             exec(compile(text, self.file, "exec", dont_inherit=True), module.__dict__)
-        self.functions = {
-            name: value
-            for name, value in vars(module).items()
-            if callable(value) and not name.startswith("_")
-        }
+        public = {name: value for name, value in vars(module).items() if not name.startswith("_")}
+        self.functions = {name: value for name, value in public.items() if callable(value)}
 
 
 class HookFunctions(HookSet):
@@ -230,10 +214,8 @@ class HookFunctions(HookSet):
     def __init__(self, functions: Mapping[str, HookFunction]):
         """Raises UsageError for a name that no expression can call, and for what is not a function."""
         for name, function in functions.items():
-            if _NAME.fullmatch(name) is None:
-                raise UsageError(
-                    f"a hook cannot be called {abridged(name)}: it needs letters, digits and `_`"
-                )
+            if re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", name) is None:
+                raise UsageError(f"a hook cannot be called {abridged(name)}: use letters, digits and `_`")
             if not callable(function):
                 raise UsageError(f"the hook `{name}` is not a function, but {abridged(function)}")
         self.name = self.file = IN_MEMORY
@@ -275,13 +257,12 @@ def _error_in(file: str, error: BaseException) -> str:
 
 def _template(argument: Any, inputs: list[Array]) -> Any:
     """The argument with `...` for each array; the arrays are appended to `inputs`."""
-    if isinstance(argument, Series):
-        argument = require_no_gaps(argument)
     if isinstance(argument, Array):
         inputs.append(argument)
         return ...
-    if isinstance(argument, list | tuple):
-        return tuple(_template(item, inputs) for item in argument)
+    if isinstance(argument, list | tuple | Series):
+        items = require_no_gaps(argument) if isinstance(argument, Series) else argument
+        return tuple(_template(item, inputs) for item in items)
     if isinstance(argument, str | bool | int | float) or argument is None:
         return argument
     raise FunctionError(f"a hook takes arrays, text, numbers and lists of those, not {described(argument)}")
@@ -293,10 +274,8 @@ def _constant(name: str, value: Any) -> Any:
         value = value.item()
     if isinstance(value, list | tuple):
         return bounded([_constant(name, item) for item in value])
-    if isinstance(value, str | bool | int | float):
+    if isinstance(value, str | bool | int | float | Leaf):  # a leaf is a text or an empty node
         return bounded(value)
-    if isinstance(value, Leaf):  # a text or an empty node
-        return value
     raise FunctionError(
         f"`hooks.{name}` was given no array and gave a {type(value).__name__}, not text or a number",
         hint=f"For an array, add `{INFER}{name}`, which gives its shape and dtype.",
@@ -306,16 +285,13 @@ def _constant(name: str, value: Any) -> Any:
 
 def _spec(name: str, value: Any) -> ArraySpec:
     """The result of `infer_NAME`: anything with `.shape` and `.dtype`, or a pair of the two."""
-    if isinstance(value, tuple) and len(value) == 2:
-        shape, dtype = value
-    else:
-        shape, dtype = getattr(value, "shape", None), getattr(value, "dtype", None)
     try:
-        if dtype is None:  # which NumPy takes for float64
-            raise TypeError
-        lengths = tuple(operator.index(n) for n in shape)
-        return ArraySpec(lengths, dtype_named(dtype) if isinstance(dtype, str) else np.dtype(dtype))
-    except (TypeError, ValueError):
+        shape, dtype = value if isinstance(value, tuple) else (value.shape, value.dtype)
+        if dtype is not None:  # which NumPy takes for float64
+            lengths = tuple(operator.index(n) for n in shape)
+            return ArraySpec(lengths, dtype_named(dtype) if isinstance(dtype, str) else np.dtype(dtype))
+        raise TypeError
+    except (TypeError, ValueError, AttributeError):
         message = f"`{INFER}{name}` has to give (shape, dtype), not {abridged(value)}"
         raise FunctionError(message, code=Code.HOOKS) from None
 
@@ -334,10 +310,7 @@ def _digest(functions: Mapping[str, HookFunction]) -> str:
 
     Equal digests do not prove that the functions do the same: what they refer to is not looked at.
     """
-    codes = [
-        (name, _described(getattr(function, "__code__", None)))
-        for name, function in sorted(functions.items())
-    ]
+    codes = [(name, _described(getattr(functions[name], "__code__", None))) for name in sorted(functions)]
     return hashlib.sha256(repr(codes).encode("utf-8", "surrogatepass")).hexdigest()
 
 
