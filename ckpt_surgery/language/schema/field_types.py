@@ -92,30 +92,21 @@ def one_of(expected: str) -> BeforeValidator:
 
 _SCALAR_SCHEMA: list[dict[str, Any]] = [{"type": name} for name in ("string", "number", "boolean")]
 
+_TEXT = {"type": "string"}
 ExpressionField = Annotated[
     Expression,
     _parsed(lambda text, _: parse(text), "an expression, as text"),
-    WithJsonSchema(
-        {"type": "string", "title": "Expression", "description": "An expression over x, xs, groups, …"}
-    ),
+    WithJsonSchema({**_TEXT, "title": "Expression", "description": "An expression over x, xs, groups, …"}),
 ]
 TemplateField = Annotated[
     Template,
     _parsed(lambda text, _: parse_template(text), "a key template, as text"),
-    WithJsonSchema(
-        {"type": "string", "title": "Key template", "description": r"\1, \g<name>, ${expression}, $$"}
-    ),
+    WithJsonSchema({**_TEXT, "title": "Key template", "description": r"\1, \g<name>, ${expression}, $$"}),
 ]
-PatternField = Annotated[
-    regex.Pattern,
-    _parsed(lambda text, _: compile_pattern(text), "a regular expression, as text"),
-    WithJsonSchema({"type": "string", "format": "regex", "title": "Regular expression"}),
-]
-ClaimField = Annotated[
-    regex.Pattern,
-    _parsed(_pattern, "a regular expression, as text"),
-    WithJsonSchema({"type": "string", "format": "regex", "title": "Regular expression"}),
-]
+_REGEX = WithJsonSchema({**_TEXT, "format": "regex", "title": "Regular expression"})
+_WANTED = "a regular expression, as text"
+PatternField = Annotated[regex.Pattern, _parsed(lambda text, _: compile_pattern(text), _WANTED), _REGEX]
+ClaimField = Annotated[regex.Pattern, _parsed(_pattern, _WANTED), _REGEX]
 """The regular expression of a rule. `${param}` in it stands for the param's value."""
 ConstantField = Annotated[
     Constant,
@@ -125,7 +116,7 @@ ConstantField = Annotated[
 PathsField = Annotated[
     tuple[str, ...],
     PlainValidator(_paths),
-    WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}),
+    WithJsonSchema({"anyOf": [_TEXT, {"type": "array", "items": _TEXT}]}),
 ]
 MeshField = Annotated[
     Mapping[str, int],

@@ -6,12 +6,13 @@ The models hold parsed expressions, templates and regular expressions. Which fie
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Strict, Tag
 
 from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.core.problem_codes import Code
+from ckpt_surgery.core.text import number_of
 from ckpt_surgery.language.expressions.parsing import Expression
 from ckpt_surgery.language.patterns.templates import Template
 from ckpt_surgery.language.schema.field_types import (
@@ -32,8 +33,13 @@ ANY_MORE = "*"
 """Stands at the end of `sources` for any number of further ones."""
 
 
-def _kind(value: Any) -> str:
-    return "<several>" if isinstance(value, dict | list | tuple) else "<one>"
+One = TypeVar("One")
+Several = TypeVar("Several")
+_OneOr = Annotated[
+    Annotated[One, Tag("<one>")] | Annotated[Several, Tag("<several>")],
+    Discriminator(lambda value: "<several>" if isinstance(value, dict | list | tuple) else "<one>"),
+]
+"""One type for texts and the like, another one for lists and mappings, so that errors are about one."""
 
 
 class _Model(BaseModel):
@@ -67,21 +73,11 @@ class Rule(_Model):
         description="Regex over source keys; claims every leaf it fully matches. `${param}` in it stands for "
         "the param's value, taken literally; for any one of the values of a list.",
     )
-    source: (
-        Annotated[Annotated[str, Tag("<one>")] | Annotated[Names, Tag("<several>")], Discriminator(_kind)]
-        | None
-    ) = Field(
+    source: _OneOr[str, Names] | None = Field(
         default=None,
         description="Which source: its name, a list of names, or '*' for all of them. Default: the first.",
     )
-    to: (
-        Annotated[
-            Annotated[TemplateField, Tag("<one>")]
-            | Annotated[Mapping[TemplateField, ExpressionField], Tag("<several>")],
-            Discriminator(_kind),
-        ]
-        | None
-    ) = Field(
+    to: _OneOr[TemplateField, Mapping[TemplateField, ExpressionField]] | None = Field(
         default=None,
         description="Key template, or a mapping of key templates to expressions for one-to-many.",
     )
@@ -147,9 +143,8 @@ class Rule(_Model):
     @property
     def templates(self) -> tuple[Template, ...]:
         """The key templates that give the keys of the outputs."""
-        if isinstance(self.to, Mapping):
-            return tuple(self.to)
-        return tuple(template for template in (self.to, self.add) if template is not None)
+        several = self.to if isinstance(self.to, Mapping) else (self.to, self.add)
+        return tuple(template for template in several if template is not None)
 
 
 ParamField = Annotated[
@@ -251,13 +246,7 @@ class OutputPolicy(_Model):
         description="Whether keys are whole paths in one flat dict, or components in nested ones. keep: flat "
         "dicts of the source stay flat. A target decides by itself.",
     )
-    sharding: (
-        Annotated[
-            Annotated[Literal["target", "none"], Tag("<one>")] | Annotated[ShardingPolicy, Tag("<several>")],
-            Discriminator(_kind),
-        ]
-        | None
-    ) = Field(
+    sharding: _OneOr[Literal["target", "none"], ShardingPolicy] | None = Field(
         default=None,
         description="Shardings that Orbax records: the target's, those of `specs` over `mesh`, or `none`. "
         "A leaf without one keeps its own sharding if it still fits the shape.",
@@ -327,10 +316,9 @@ class Recipe(_Model):
         """The names of `count` sources. Raises UsageError if the recipe takes fewer or more."""
         named = self.named_sources
         if count < len(named) or (count > len(named) and not self.takes_more):
-            more = " or more" if self.takes_more else ""
-            wanted = f"{len(named)}{more} source{'s' if more or len(named) > 1 else ''} ({', '.join(named)})"
-            given = f"{count} {'was' if count == 1 else 'were'} given"
-            raise UsageError(f"the recipe takes {wanted}; {given}", code=Code.UNKNOWN_SOURCE)
+            wanted = f"{number_of(len(named), 'source')}{' or more' if self.takes_more else ''}"
+            message = f"the recipe takes {wanted} ({', '.join(named)}), not {count}"
+            raise UsageError(message, code=Code.UNKNOWN_SOURCE)
         return (*named, *(f"source_{i}" for i in range(len(named) + 1, count + 1)))
 
     @cached_property
@@ -362,10 +350,9 @@ def reads_uint16_as_bfloat16(recipe: Recipe) -> bool:
 
 def schema() -> dict[str, Any]:
     """The JSON Schema of the recipe language, for editors."""
-    described = Recipe.model_json_schema(by_alias=True)
-    tidy = {"$schema": "https://json-schema.org/draft/2020-12/schema", **_without_null(described)}
-    tidy["title"] = "ckpt-surgery recipe"
-    return tidy
+    described = _without_null(Recipe.model_json_schema(by_alias=True))
+    dialect = "https://json-schema.org/draft/2020-12/schema"
+    return {"$schema": dialect, **described, "title": "ckpt-surgery recipe"}
 
 
 def _without_null(value: Any) -> Any:
@@ -375,8 +362,7 @@ def _without_null(value: Any) -> Any:
     if not isinstance(value, dict):
         return value
     kept = {k: _without_null(v) for k, v in value.items() if not (k == "default" and v is None)}
-    options = [option for option in kept.get("anyOf", ()) if option != {"type": "null"}]
+    options = [option for option in kept.pop("anyOf", ()) if option != {"type": "null"}]
     if len(options) == 1:
-        del kept["anyOf"]
         return {**options[0], **kept}
     return {**kept, "anyOf": options} if options else kept

@@ -44,9 +44,9 @@ def test_source_names() -> None:
 
 def test_too_few_or_too_many_sources() -> None:
     for sources, count, message in (
-        (["a"], 2, "the recipe takes 1 source (a); 2 were given"),
-        (["a", "b"], 1, "the recipe takes 2 sources (a, b); 1 was given"),
-        (["a", "b", "*"], 1, "the recipe takes 2 or more sources (a, b); 1 was given"),
+        (["a"], 2, "the recipe takes 1 source (a), not 2"),
+        (["a", "b"], 1, "the recipe takes 2 sources (a, b), not 1"),
+        (["a", "b", "*"], 1, "the recipe takes 2 sources or more (a, b), not 1"),
     ):
         with pytest.raises(UsageError) as caught:
             recipe(sources=sources).source_names(count)
