@@ -213,7 +213,7 @@ def _recorded_conversion(
         and all(params.get(param, value) == value for param, value in layout.there.params.items())
     ]
     kind = _config_of(source, config).value_at("model_type")
-    of_kind = [fit for fit in fits if kind is not None and kind.value in fit[0].model_types]
+    of_kind = [fit for fit in fits if kind is not None and kind[0] in fit[0].model_types]
     return next(iter(of_kind or fits), None)
 
 
@@ -230,12 +230,12 @@ def _model_of(path: str, source: Source, given: PathLike | None) -> Model:
             f"it is not known what model {shown(path)} is: {config.without(['model_type'])}",
             hint=f"Say where the model's config.json is, `config=…`, or name the recipe. {BY_NAME}",
         )
-    model = models.model_of(str(kind.value))
+    model = models.model_of(str(kind[0]))
     if model is None:
         known = [model_type for model in models.known_models() for model_type in model.model_types]
         raise UsageError(
-            f"no recipe converts the model_type `{shown(str(kind.value))}`, as {kind.origin} says"
-            f"{did_you_mean(str(kind.value), known)}",
+            f"no recipe converts the model_type `{shown(str(kind[0]))}`, as {kind[1]} says"
+            f"{did_you_mean(str(kind[0]), known)}",
             hint=f"There are recipes for {', '.join(known)}.",
         )
     return model

@@ -71,8 +71,7 @@ class LoadedRecipe(Represented):
             try:
                 values.append(resolved(name, param, self.given, self.configs.first))
             except FunctionError as error:
-                place = self.document.place(("params", name))
-                problems += [replace(p, place=place) for p in error.problems]
+                problems += [replace(p, place=self.place(("params", name))) for p in error.problems]
         if problems:
             raise PlanError(*problems)
         return tuple(values)
@@ -163,12 +162,14 @@ def parse_recipe(
 
 def _document_of(text: str, path: str, rules: Mapping[DocumentPath, str] | None) -> YamlDocument:
     """The document of a text; with `rules` the text stands for data, and its problems have no lines."""
-    if rules is None:
-        return parse_document(text, path)
     try:
         document = parse_document(text, path)
     except RecipeError as error:
+        if rules is None:
+            raise
         raise RecipeError(*(replace(problem, place=None) for problem in error.problems)) from None
+    if rules is None:
+        return document
     problems = tuple(replace(problem, place=None) for problem in document.problems)
     return replace(document, rules=rules, problems=problems)
 
@@ -179,8 +180,8 @@ def _valid(document: YamlDocument, check: Check, given: Mapping[str, Constant], 
     problems = list(document.problems)
     if not isinstance(document.value, dict):
         message = "a recipe is a mapping that starts with `version: 1`"
-        problem = Problem(message, document.place(()), code=Code.UNREADABLE)
-        raise RecipeError(*in_order([*problems, problem]))
+        problems.append(Problem(message, document.place(()), code=Code.UNREADABLE))
+        raise RecipeError(*in_order(problems))
     recipe, broken = _parsed(document.value, given)
     more = [*findings(recipe, document.value, [f.path for f in broken], with_hooks), *check(recipe)]
     reported = {_spot(problem.place) for problem in problems}
@@ -228,12 +229,9 @@ def _defaults(params: Any) -> Mapping[str, Constant | None]:
         whole = param if isinstance(param, dict) else {"default": param}
         value = whole.get("default")
         items: list[Any] = value if isinstance(value, list) else [value]
-        if whole.get("config"):
-            defaults[str(name)] = None
-        elif all(isinstance(item, str | int | float) for item in items):
-            defaults[str(name)] = tuple(items) if isinstance(value, list) else value
-        else:
-            defaults[str(name)] = ""
+        fits = all(isinstance(item, str | int | float) for item in items)
+        default: Constant = (tuple(items) if isinstance(value, list) else items[0]) if fits else ""
+        defaults[str(name)] = None if whole.get("config") else default
     return defaults
 
 
@@ -246,10 +244,7 @@ def located(document: YamlDocument, finding: Finding) -> Problem:
 
 def in_order(problems: Iterable[Problem]) -> list[Problem]:
     """The problems by line and column, without repeats, up to a limit."""
-    unique = dict.fromkeys(problems)
-    ordered = sorted(unique, key=lambda problem: _spot(problem.place))
-    more = len(ordered) - MAX_PROBLEMS
-    return [
-        *ordered[:MAX_PROBLEMS],
-        *([Problem(f"and {more} more problems", code=ordered[-1].code)] if more > 0 else []),
-    ]
+    ordered = sorted(dict.fromkeys(problems), key=lambda problem: _spot(problem.place))
+    if (more := len(ordered) - MAX_PROBLEMS) > 0:
+        ordered[MAX_PROBLEMS:] = [Problem(f"and {more} more problems", code=ordered[-1].code)]
+    return ordered

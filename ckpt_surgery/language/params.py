@@ -58,10 +58,9 @@ def resolved(name: str, param: Param, given: Mapping[str, Constant], config: Con
     if name in given:
         return ParamValue(name, given[name], ParamSource.SET)
     for path in param.config:
-        entry = config.value_at(path)
-        if entry is not None:
-            value = _typed(name, entry.value, param.default, f"`{path}` in {entry.origin}")
-            return ParamValue(name, value, ParamSource.CONFIG, path, entry.origin)
+        if (entry := config.value_at(path)) is not None:
+            value = _typed(name, entry[0], param.default, f"`{path}` in {entry[1]}")
+            return ParamValue(name, value, ParamSource.CONFIG, path, entry[1])
     note = config.without(param.config) if param.config else None
     return ParamValue(name, param.default, ParamSource.DEFAULT, None, note)
 

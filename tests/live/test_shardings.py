@@ -239,5 +239,5 @@ def test_rules_that_are_wrong_for_any_tree_are_refused(case: str, mesh: Mesh) ->
 def test_a_pattern_that_takes_forever_is_stopped(mesh: Mesh) -> None:
     [(message, hint)] = refused(UsageError, {"a" * 60 + "b": shape(8)}, (mesh, {"(a|a)+(a|a)+c": P()}))
     named = "the rule `(a|a)+(a|a)+c` of `shardings`: "
-    assert message.startswith(f"{named}the regular expression took more than")
+    assert message.startswith(f"{named}the regular expressions took more than")
     assert "without nesting" in str(hint)

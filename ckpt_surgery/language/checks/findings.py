@@ -11,7 +11,7 @@ from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.text import did_you_mean
 from ckpt_surgery.language.expressions.naming import EVERYWHERE
 from ckpt_surgery.language.expressions.scope import HOOKS, ExpressionError
-from ckpt_surgery.language.schema.field_types import SYNTAX, WRONG_TYPE
+from ckpt_surgery.language.schema.field_types import SYNTAX
 from ckpt_surgery.language.schema.fields import Recipe
 from ckpt_surgery.language.yaml.document import DocumentPath, path_text
 from ckpt_surgery.language.yaml.parsing import yaml_word
@@ -85,12 +85,12 @@ def prune(value: dict[str | int, Any], path: DocumentPath) -> None:
             return
         holder = holder[part]
     in_pass = path[:1] == ("passes",) and path[2:-1] == ("rules",)
-    if isinstance(holder, list) and (in_pass or path[:-1] in (("rules",), ("passes",))):
-        holder[int(path[-1])] = {}
-    elif isinstance(holder, list):
-        prune(value, path[:-1])
-    elif isinstance(holder, dict):
+    if isinstance(holder, dict):
         holder.pop(path[-1], None)
+    elif in_pass or path[:-1] in (("rules",), ("passes",)):
+        holder[int(path[-1])] = {}
+    else:
+        prune(value, path[:-1])
 
 
 def _has(holder: Any, part: str | int) -> bool:
@@ -99,19 +99,13 @@ def _has(holder: Any, part: str | int) -> bool:
     return isinstance(holder, list) and isinstance(part, int) and part < len(holder)
 
 
-_RENAMES = "A rule renames with `match` and `to`."
-_DROPS = "A rule removes leaves with `match` and `drop: true`."
-MEANT: Mapping[str, str] = {
-    **dict.fromkeys(("rename", "renamed", "replace", "new_name", "into", "key", "name"), _RENAMES),
-    **dict.fromkeys(
-        ("regex", "pattern", "keys", "select"), "A rule says with `match` which leaves it is for."
-    ),
-    **dict.fromkeys(("delete", "remove", "exclude", "ignore", "skip"), _DROPS),
-    **dict.fromkeys(
-        ("transform", "apply", "function", "expression", "cast", "dtype"),
-        "A rule computes with `value`, as in `value: cast(x, 'bfloat16')`.",
-    ),
+_MEANT: Mapping[str, str] = {
+    "rename renamed replace new_name into key name": "A rule renames with `match` and `to`.",
+    "regex pattern keys select": "A rule says with `match` which leaves it is for.",
+    "delete remove exclude ignore skip": "A rule removes leaves with `match` and `drop: true`.",
+    "transform apply function expression cast dtype": "A rule computes with `value`: cast(x, 'int8'), say.",
 }
+MEANT = {name: hint for names, hint in _MEANT.items() for name in names.split()}
 """Fields of a rule to use instead of names that do not exist, by the names that people try."""
 
 MOST_LISTED = 8
@@ -141,14 +135,13 @@ def _document_path(location: Sequence[str | int], value: Any) -> tuple[DocumentP
 
     Locations also have the names of union members, which are left out.
     """
-    at_key = bool(location) and location[-1] == "[key]"
+    at_key = location[-1:] == ("[key]",)
     path: list[str | int] = []
     for i, part in enumerate(location[:-1] if at_key else location):
-        last = i == len(location) - 1
         if _has(value, part):
             path.append(part)
             value = value[part]
-        elif last and isinstance(value, dict):
+        elif i == len(location) - 1 and isinstance(value, dict):
             path.append(part)
     return tuple(path), at_key
 
@@ -174,9 +167,7 @@ def _wrong_value(path: DocumentPath, details: Mapping[str, Any], context: Mappin
         choices = re.sub(r"'(\w+)'", r"\1", str(context["expected"]))
         guess = did_you_mean(given, re.findall(r"\w+", choices)) if isinstance(given, str) else ""
         return f"{name} must be one of {choices}, not {yaml_word(given)}{guess}"
-    wanted = context["wanted"] if details["type"] == WRONG_TYPE else _TYPES.get(details["type"])
-    if wanted is None:
-        return f"{name}: {details['msg']}"
+    wanted = context.get("wanted") or _TYPES.get(details["type"], details["msg"])
     quotes = ""
     if "text" in wanted and isinstance(given, bool | int | float):
         quotes = "; write it in quotes"

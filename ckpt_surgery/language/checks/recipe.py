@@ -42,9 +42,7 @@ def _header(subject: Subject) -> Iterator[Finding]:
             message = f"`{name}` must be inside one of the `passes` if there are any"
             yield Finding((name,), message, at_key=True)
     hooks = subject.recipe.hooks
-    if hooks is not None and (
-        not hooks.endswith(".py") or "/" in hooks or "\\" in hooks or hooks.startswith(".")
-    ):
+    if hooks is not None and not re.fullmatch(r"[^./\\][^/\\]*\.py", hooks):
         message = f"hooks are a Python file beside the recipe, such as my_hooks.py, not {hooks!r}"
         yield Finding(("hooks",), message, code=Code.HOOKS)
     sources = subject.recipe.sources
@@ -63,10 +61,8 @@ def _output(subject: Subject) -> Iterator[Finding]:
     if output is None:
         return
     if output.structure_file and output.zarr != 2 and not subject.is_broken(("output", "zarr")):
-        message = "a structure file is for versions of Orbax that only read zarr 2"
-        yield Finding(
-            ("output", "structure_file"), message, hint="Add `zarr: 2`, or remove `structure_file`."
-        )
+        message = "a structure file is for versions of Orbax that only read zarr 2: add `zarr: 2`"
+        yield Finding(("output", "structure_file"), message)
     policy = output.sharding
     if not isinstance(policy, ShardingPolicy) or subject.is_broken(path):
         return
@@ -131,22 +127,15 @@ def _at(value: Any, path: DocumentPath) -> Any:
 
 
 def _mirror(pass_: Pass, path: DocumentPath) -> Iterator[Finding]:
-    prefixes = [((*path, name), name, True) for name in pass_.mirror]
-    prefixes += [
-        ((*path, name, i), slot, False)
-        for name, slots in pass_.mirror.items()
-        for i, slot in enumerate(slots)
-    ]
-    seen: list[str] = []
-    for where, prefix, at_key in prefixes:
-        if not all(prefix.split(SEPARATOR)):
-            message = f"a mirrored tree is given by its key, such as opt_state/0/mu, not {prefix!r}"
+    trees: list[tuple[DocumentPath, str, bool]] = [((*path, name), name, True) for name in pass_.mirror]
+    for name, slots in pass_.mirror.items():
+        trees += [((*path, name, i), slot, False) for i, slot in enumerate(slots)]
+    for number, (where, tree, at_key) in enumerate(trees):
+        message, below = "", f"{tree}{SEPARATOR}"
+        for _, other, _ in trees[:number]:
+            if below.startswith(f"{other}{SEPARATOR}") or other.startswith(below):
+                message = f"`{tree}` and `{other}` overlap; mirrored trees must lie apart"
+        if not all(tree.split(SEPARATOR)):
+            message = f"a mirrored tree is given by its key, such as opt_state/0/mu, not {tree!r}"
+        if message:
             yield Finding(where, message, at_key=at_key, code=Code.MIRROR)
-        elif (other := next((s for s in seen if _overlap(s, prefix)), None)) is not None:
-            message = f"`{prefix}` and `{other}` overlap; mirrored trees must lie apart"
-            yield Finding(where, message, at_key=at_key, code=Code.MIRROR)
-        seen.append(prefix)
-
-
-def _overlap(a: str, b: str) -> bool:
-    return a == b or a.startswith(b + SEPARATOR) or b.startswith(a + SEPARATOR)

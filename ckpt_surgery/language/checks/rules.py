@@ -29,15 +29,11 @@ FIELDS: Mapping[str, frozenset[str]] = {
     "add": ALWAYS | {"add", "for"},
 }
 """Fields that each claim allows."""
-EXCLUDED: Sequence[tuple[str, frozenset[str], str]] = (
-    (
-        "drop",
-        frozenset({"to", "by", "for", "let", "value", "mirror_value"}),
-        "a dropped leaf has neither name nor value",
-    ),
-    ("fallback", frozenset({"from", "let", "value"}), "the target's own value is used unchanged"),
-)
-"""Fields that exclude others, the others, and the reason."""
+EXCLUDED: Mapping[str, tuple[Sequence[str], str]] = {
+    "drop": (("to", "by", "for", "let", "value", "mirror_value"), "a dropped leaf has no name and no value"),
+    "fallback": (("from", "let", "value"), "the target's own value is used unchanged"),
+}
+"""Fields that exclude others where they are true, the others, and the reason."""
 
 
 @dataclass(frozen=True)
@@ -77,12 +73,12 @@ class RuleCheck:
         ]
         for name in given:
             owners = [c for c in CLAIMS if name in FIELDS[c]]
-            if owners and name not in FIELDS[claim]:
+            if owners and claim not in owners:
                 allowed = " or ".join(f"`{owner}`" for owner in owners)
                 yield self._wrong(name, f"`{name}` goes with {allowed}, not with `{claim}`")
-        for strong, weak, why in EXCLUDED:
-            for name in given if self.written.get(strong) is True and strong in FIELDS[claim] else ():
-                if name in weak and name in FIELDS[claim]:
+            for strong in FIELDS[claim].intersection(EXCLUDED):
+                weak, why = EXCLUDED[strong]
+                if claim in owners and name in weak and self.written.get(strong) is True:
                     yield self._wrong(name, f"`{name}` does not go with `{strong}: true`: {why}")
         yield from self._missing(claim, given)
 
@@ -94,12 +90,10 @@ class RuleCheck:
         for name in ("to", "for", "let"):
             if self.written.get(name) == {}:
                 yield self._wrong(name, f"`{name}` is an empty mapping", Code.MISSING_FIELD)
-        if has_several and "value" in given:
-            message = "`value` does not go with a mapping in `to`, which has an expression for each output"
-            yield self._wrong("value", message)
-        if has_several and "mirror_value" in given:
-            message = "`mirror_value` does not go with a mapping in `to`: it is one value for all outputs"
-            yield self._wrong("mirror_value", message)
+        for name in ("value", "mirror_value"):
+            if has_several and name in given:
+                message = f"`{name}` does not go with a mapping in `to`, which has a value for each output"
+                yield self._wrong(name, message)
         if "mirror_value" in given and not self.pass_.mirror:
             yield self._wrong("mirror_value", "`mirror_value` needs a `mirror` on the pass")
         uses_xs = ["xs" in rule.names_in(value) for value in rule.values]
@@ -143,16 +137,14 @@ class RuleCheck:
         groups = () if self._pattern is None else self._pattern.groupindex
         field = "match" if self.rule.match is not None else "fill"
         for name in groups:
-            problem = name_problem(name, owners)
-            if problem is not None:
+            if problem := name_problem(name, owners):
                 start = str(self.written[field]).find(f"(?P<{name}>") + 4
                 end, message = start + len(name), f"the group {problem}"
                 yield Finding(self._field(field), message, start, end, code=Code.NAME)
         owners |= dict.fromkeys(groups, "a named group")
         for field in ("for", "let"):
             for name in self._names_of(field):
-                problem = name_problem(name, owners)
-                if problem is not None:
+                if problem := name_problem(name, owners):
                     yield Finding(self._field(field, name), problem, at_key=True, code=Code.NAME)
             owners |= dict.fromkeys(self._names_of(field), "a variable of `for`")
 
@@ -179,13 +171,13 @@ class RuleCheck:
         seen = in_value | frozenset(self._names_of("let"))
         for field, expression in (("value", rule.value), ("mirror_value", rule.mirror_value)):
             yield from self._text((field,), expression, seen)
-        to = None if isinstance(rule.to, Mapping) else rule.to
+        to, outputs = (None, rule.to) if isinstance(rule.to, Mapping) else (rule.to, {})
         texts = {"when": rule.when, "by": rule.by, "from": rule.from_, "add": rule.add, "to": to}
         for field, text in texts.items():
             yield from self._text((field,), text, self._known(claim, field))
         for variable, expression in (rule.for_ or {}).items():
             yield from self._text(("for", variable), expression, self._known(claim, "for"))
-        for template, expression in rule.to.items() if isinstance(rule.to, Mapping) else ():
+        for template, expression in outputs.items():
             yield from self._text(("to", template.text), template, self._known(claim, "to"), at_key=True)
             yield from self._text(("to", template.text), expression, seen)
 
@@ -221,13 +213,11 @@ class RuleCheck:
     ) -> Iterator[Finding]:
         """Errors of one text; its groups are unknown where the regular expression does not parse."""
         errors: Sequence[ExpressionError] = ()
-        has_groups = self._pattern is not None or self.rule.add is not None
-        sources = self.subject.recipe.named_sources
-        if isinstance(text, Expression):
-            wrong_calls = text.notes.wrong_calls
-            errors = check(text, known, sources, self._pattern) if has_groups else wrong_calls
-        elif text is not None and has_groups:
-            errors = check_template(text, known, sources, self._pattern)
+        given = known, self.subject.recipe.named_sources, self._pattern
+        if self._pattern is None and self.rule.add is None:
+            errors = text.notes.wrong_calls if isinstance(text, Expression) else ()
+        elif text is not None:
+            errors = check(text, *given) if isinstance(text, Expression) else check_template(text, *given)
         for error in errors:
             yield Finding.of(self._field(*field), error, at_key)
 

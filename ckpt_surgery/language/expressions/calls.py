@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from ckpt_surgery.core.dtypes import DTYPES, dtype_named
+from ckpt_surgery.core.dtypes import DTYPES, DType, dtype_named
 from ckpt_surgery.core.errors import FunctionError, SurgeryError
 from ckpt_surgery.core.text import abridged, did_you_mean
 from ckpt_surgery.functions.arrays import Array, Series, require_no_gaps
@@ -69,14 +69,14 @@ def call_problem(function: Plain, positional: int, keywords: tuple[str, ...]) ->
     name, parameters = f"`{expression_name(function)}`", signature_of(function).parameters
     places = [p for p in parameters if p.kind is not Parameter.KEYWORD_ONLY]
     if positional > len(places) and all(p.kind is not _COLLECTED for p in places):
-        most = {0: "no arguments", 1: "at most one argument"}
-        limit = most.get(len(places), f"at most {len(places)} arguments")
-        return f"{name} takes {limit}, {positional} given: {usage(function)}"
+        limit = "one argument" if len(places) == 1 else f"{len(places)} arguments"
+        return f"{name} takes at most {limit}, {positional} given: {usage(function)}"
     names = [p.name for p in parameters]
     by_name = {p.name for p in parameters if p.kind not in (Parameter.POSITIONAL_ONLY, _COLLECTED)}
     free = signature_of(function).free is not None
     for keyword in keywords:
-        if keyword in names[:positional] and keyword in by_name:
+        # Keywords that are given twice are refused by Python's compiler only, not by its parser.
+        if (keyword in names[:positional] and keyword in by_name) or keywords.count(keyword) > 1:
             return f"{name}: `{keyword}` is given twice"
         if keyword not in names and not free:
             meant = OTHER_NAMES.get(keyword, "")
@@ -153,13 +153,12 @@ def _argument(function: Plain, parameter: Parameter, value: Any) -> Any:
     except FunctionError as error:
         if parameter.annotation is Any or (_takes_dtype(parameter) and isinstance(value, str)):
             raise  # it is no dtype, which was said
-        named, text = "", abridged(value)
-        dtype = next((p.name for p in signature_of(function).parameters if _takes_dtype(p)), None)
-        if dtype is not None and isinstance(value, str) and value in DTYPES:
-            named = f"{text} is a dtype: give it by name, {dtype}={text}. "
-        first, *more = error.problems
-        hint = first.hint or f"{named}The arguments are {usage(function)}."
-        raise FunctionError(replace(first, hint=hint), *more) from None
+        (problem,) = error.problems
+        hint = problem.hint or f"The arguments are {usage(function)}."
+        for other in signature_of(function).parameters if isinstance(value, str) and value in DTYPES else ():
+            if _takes_dtype(other):
+                hint = f"{value!r} is a dtype: give it by name, {other.name}={value!r}. {hint}"
+        raise FunctionError(replace(problem, hint=hint)) from None
 
 
 def _takes_dtype(parameter: Parameter) -> bool:
@@ -221,46 +220,35 @@ def _typed(value: Any, annotation: Any) -> Any:
 
     Raises FunctionError for an unknown dtype.
     """
-    typed = (_typed_as(value, kind) for kind in types_of(annotation))
-    return next((result for result in typed if result is not _MISMATCH), _MISMATCH)
-
-
-def _typed_as(value: Any, kind: Any) -> Any:
-    origin, members = typing.get_origin(kind), typing.get_args(kind)
-    if origin is np.dtype and isinstance(value, str):
-        return dtype_named(value)
-    if origin is tuple and is_list(value):
-        if members[-1:] == (...,) and members[0] in (int, str) and set(map(type, value)) == {members[0]}:
-            return tuple(value)  # of up to a million
-        wanted = members[:1] * len(value) if members[-1:] == (...,) else members
-        items = tuple(map(_typed, value, wanted))
-        fits = len(value) == len(wanted) and all(item is not _MISMATCH for item in items)
-        return items if fits else _MISMATCH
-    if origin is Literal and value in members:
-        return value
-    if kind is float and type(value) is int:
-        return float(value)
-    if kind is Any or (kind in _PLAIN and type(value) is kind):  # a bool is not an int here
-        return value
+    for kind in types_of(annotation):
+        origin, members = typing.get_origin(kind), typing.get_args(kind)
+        if origin is np.dtype and isinstance(value, str):
+            return dtype_named(value)
+        if origin is tuple and is_list(value):
+            if members[-1:] == (...,) and members[0] in (int, str) and set(map(type, value)) == {members[0]}:
+                return tuple(value)  # of up to a million
+            wanted = members[:1] * len(value) if members[-1:] == (...,) else members
+            items = tuple(map(_typed, value, wanted))
+            if len(value) == len(wanted) and all(item is not _MISMATCH for item in items):
+                return items
+        if kind is float and type(value) is int:
+            return float(value)
+        is_literal = origin is Literal and value in members
+        if kind is Any or is_literal or (kind in _PLAIN and type(value) is kind):  # a bool is not an int here
+            return value
     return _MISMATCH
 
 
 _WANTED = {bool: "True or False", int: "an integer", float: "a number", str: "a text", type(None): "None"}
+_WANTED |= {Array: "an array", tuple[int, ...]: "a list of integers", DType: "the name of a dtype"}
 
 
 def _wanted(kinds: Sequence[Any]) -> str:
     """A description of annotated types, for messages: `an integer or a list of integers`."""
-    words = ["an array"] * (Array in kinds)
-    numbers = {bool, int, float} if {bool, int, float} <= set(kinds) else set()
-    words += ["a number"] if numbers else []
-    for kind in kinds:
-        origin, members = typing.get_origin(kind), typing.get_args(kind)
-        if origin is np.dtype:
-            words.append("the name of a dtype")
-        elif origin is tuple:
-            words.append("a list of integers" if members[0] is int else "a list")
-        elif origin is Literal:
-            words += map(repr, members)
-        elif kind not in numbers | LISTS | {Array, Series}:
-            words.append(_WANTED.get(kind, str(kind)))
+    left_out = LISTS | {Series} | ({bool, int} if {bool, int, float} <= set(kinds) else set())
+    words: list[str] = []
+    for kind in sorted(set(kinds) - left_out, key=[Array, *kinds].index):
+        is_literal = typing.get_origin(kind) is Literal
+        other = "a list" if typing.get_origin(kind) is tuple else str(kind)
+        words += map(repr, typing.get_args(kind)) if is_literal else [_WANTED.get(kind, other)]
     return " or ".join(words)

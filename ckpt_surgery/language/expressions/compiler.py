@@ -29,11 +29,10 @@ from ckpt_surgery.language.expressions.regexes import compile_pattern
 from ckpt_surgery.language.expressions.scope import (
     HOOKS,
     ExpressionError,
-    GroupUse,
-    NameUse,
     PatternError,
     Scope,
     Unavailable,
+    Use,
     Watched,
     bounded,
     listed,
@@ -47,19 +46,17 @@ MAX_DEPTH = 64
 MAX_LITERAL_BITS = 64
 """Limit on the bits of an integer that is written out."""
 
-_BINARY: dict[type[ast.operator], str] = {
+_SYMBOLS: dict[type[ast.AST], str] = {
     ast.Add: "+",
     ast.Sub: "-",
     ast.Mult: "*",
+    ast.MatMult: "@",
+    ast.Pow: "**",
     ast.Div: "/",
     ast.FloorDiv: "//",
     ast.Mod: "%",
-    ast.Pow: "**",
-    ast.MatMult: "@",
     ast.BitAnd: "&",
     ast.BitOr: "|",
-}
-_COMPARE: dict[type[ast.cmpop], str] = {
     ast.Eq: "==",
     ast.NotEq: "!=",
     ast.Lt: "<",
@@ -68,18 +65,21 @@ _COMPARE: dict[type[ast.cmpop], str] = {
     ast.GtE: ">=",
     ast.In: "in",
     ast.NotIn: "not in",
+    ast.USub: "-",
+    ast.UAdd: "+",
+    ast.Invert: "~",
 }
-_UNARY: dict[type[ast.unaryop], str] = {ast.USub: "-", ast.UAdd: "+", ast.Invert: "~"}
+"""Operators of the language, but for `and`, `or` and `not`."""
 
 _REFUSED: dict[type[ast.AST], str] = {
-    ast.Lambda: "a lambda",
     **dict.fromkeys((ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp), "a comprehension"),
-    ast.NamedExpr: "an assignment (`:=`)",
-    ast.Starred: "unpacking with `*`",
+    **dict.fromkeys((ast.Yield, ast.YieldFrom), "`yield`"),
+    ast.Lambda: "a lambda",
+    ast.Await: "`await`",
     ast.Dict: "a dictionary",
     ast.Set: "a set",
-    ast.Await: "`await`",
-    **dict.fromkeys((ast.Yield, ast.YieldFrom), "`yield`"),
+    ast.NamedExpr: "an assignment (`:=`)",
+    ast.Starred: "unpacking with `*`",
     ast.Slice: "a slice outside of a subscript",
 }
 
@@ -106,9 +106,9 @@ class Compiler:
 
     def __init__(self, text: str, lead: int):
         """`lead`: white space before the expression, which the tree does not count."""
-        self.name_uses: list[NameUse] = []
+        self.name_uses: list[Use] = []
         self.wrong_calls: list[ExpressionError] = []
-        self.groups: list[GroupUse] = []
+        self.groups: list[Use] = []
         self.depth = 0
         """Levels of nesting of the expression."""
         self._spans = Spans(text, lead)
@@ -135,17 +135,16 @@ class Compiler:
     # --- names and literals ---
 
     def visit_Name(self, node: ast.Name) -> Evaluator:
-        if node.id.startswith("__"):
-            self._spans.refuse(f"the name `{node.id}` is not accepted", node)
         name = node.id
-        self.name_uses.append(NameUse(name, *self._spans.of(node)))
+        if name.startswith("__"):
+            self._spans.refuse(f"the name `{name}` is not accepted", node)
+        self.name_uses.append(Use(name, *self._spans.of(node)))
 
         def value_of(scope: Scope) -> Any:
             try:
                 value = scope.names[name]
             except KeyError:
-                message = unknown_name(name, scope.names)
-                raise FunctionError(message, code=Code.UNKNOWN_NAME) from None
+                raise FunctionError(unknown_name(name, scope.names), code=Code.UNKNOWN_NAME) from None
             if type(value) is Watched:
                 value.note_use()
                 return value.value
@@ -157,8 +156,7 @@ class Compiler:
 
     def visit_Constant(self, node: ast.Constant) -> Evaluator:
         value = node.value
-        if isinstance(value, int) and value.bit_length() > MAX_LITERAL_BITS:
-            bits = value.bit_length()
+        if isinstance(value, int) and (bits := value.bit_length()) > MAX_LITERAL_BITS:
             self._spans.refuse(f"the number has {bits} bits; the limit is {MAX_LITERAL_BITS}", node)
         if isinstance(value, float) and not math.isfinite(value):
             self._spans.refuse("the number is beyond what a float holds", node)
@@ -176,7 +174,7 @@ class Compiler:
     # --- operators ---
 
     def visit_BinOp(self, node: ast.BinOp) -> Evaluator:
-        symbol = _BINARY.get(type(node.op))
+        symbol = _SYMBOLS.get(type(node.op))
         if symbol is None:
             self._spans.refuse("this operator is not part of the expression language", node)
         left, right = self._all((node.left, node.right))
@@ -186,15 +184,15 @@ class Compiler:
         if isinstance(node.op, ast.Not):
             condition = self._condition(node.operand)
             return lambda scope: not condition(scope)[1]
-        symbol, operand = _UNARY[type(node.op)], self.compiled(node.operand)
+        symbol, operand = _SYMBOLS[type(node.op)], self.compiled(node.operand)
         return lambda scope: unary(symbol, operand(scope))
 
     def visit_Compare(self, node: ast.Compare) -> Evaluator:
         """`a < b < c`: each operand is evaluated once, and none after the first comparison that is false."""
-        if any(type(op) not in _COMPARE for op in node.ops):
+        if not _SYMBOLS.keys() >= set(map(type, node.ops)):
             self._spans.refuse("`is` is not part of the expression language; use `==`", node)
         first = self.compiled(node.left)
-        symbols = [_COMPARE[type(op)] for op in node.ops]
+        symbols = [_SYMBOLS[type(op)] for op in node.ops]
         others = list(zip(symbols, self._all(node.comparators), strict=True))
         is_chain = len(others) > 1
 
@@ -238,10 +236,9 @@ class Compiler:
 
     def visit_Subscript(self, node: ast.Subscript) -> Evaluator:
         value, index = self.compiled(node.value), self._index(node.slice)
-        if isinstance(node.value, ast.Name) and node.value.id == "g" and isinstance(node.slice, ast.Constant):
-            literal = node.slice.value
-            if isinstance(literal, int | str):
-                self.groups.append(GroupUse(literal, *self._spans.of(node)))
+        literal = node.slice.value if isinstance(node.slice, ast.Constant) else None
+        if isinstance(node.value, ast.Name) and node.value.id == "g" and isinstance(literal, int | str):
+            self.groups.append(Use(literal, *self._spans.of(node)))
         return lambda scope: subscripted(value(scope), index(scope))
 
     def _index(self, node: ast.expr | None) -> Evaluator:
@@ -268,7 +265,9 @@ class Compiler:
     # --- calls ---
 
     def visit_Call(self, node: ast.Call) -> Evaluator:
-        self._check_arguments(node)
+        for keyword in node.keywords:
+            if keyword.arg is None:
+                self._spans.refuse("unpacking with `**` is not part of the expression language", keyword)
         if isinstance(node.func, ast.Attribute):
             return self._hook(node, node.func)
         if not isinstance(node.func, ast.Name):
@@ -300,15 +299,15 @@ class Compiler:
         Until then `check` can list it with all other problems.
         """
         arguments = self._all(node.args)
-        keywords = {keyword.arg or "": self.compiled(keyword.value) for keyword in node.keywords}
+        keywords = [(keyword.arg or "", self.compiled(keyword.value)) for keyword in node.keywords]
         function = registry().get(name.id)
         if function is None:
             return self._failing(unknown_function(name.id), name, Code.UNKNOWN_FUNCTION)
-        if problem := call_problem(function, len(arguments), tuple(keywords)):
+        if problem := call_problem(function, len(arguments), tuple(name for name, _ in keywords)):
             return self._failing(problem, node, Code.CALL)
 
         def run(scope: Scope) -> Any:
-            by_name = {name: value(scope) for name, value in keywords.items()}
+            by_name = {name: value(scope) for name, value in keywords}
             return call(function, listed(argument(scope) for argument in arguments), by_name, scope.leaf_key)
 
         return run
@@ -322,19 +321,10 @@ class Compiler:
 
         return fail
 
-    def _check_arguments(self, node: ast.Call) -> None:
-        seen: set[str] = set()
-        for keyword in node.keywords:
-            if keyword.arg is None:
-                self._spans.refuse("unpacking with `**` is not part of the expression language", keyword)
-            if keyword.arg in seen:  # which only Python's compiler refuses, not its parser
-                self._spans.refuse(f"the argument `{keyword.arg}` is given twice", keyword)
-            seen.add(keyword.arg)
-
     def _hook(self, node: ast.Call, function: ast.Attribute) -> Evaluator:
         if not (isinstance(function.value, ast.Name) and function.value.id == HOOKS):
-            instead = f"; {LOOK_UP}" if function.attr in ("index", "get") else ""
-            instead = instead or method_advice(function.value, function.attr)
+            is_look_up = function.attr in ("index", "get")
+            instead = f"; {LOOK_UP}" if is_look_up else method_advice(function.value, function.attr)
             lacks = "modules" if is_module(function.value) else "methods"
             message = f"expressions have no {lacks}: `.{function.attr}(…)` is not accepted{instead}"
             self._spans.refuse(message, node)
@@ -345,15 +335,13 @@ class Compiler:
 
     def _lookup(self, node: ast.Call, function: str) -> Evaluator:
         """`has`, `kind` and `get`: what they look up may be missing."""
-        has_default = function == "get"
-        if len(node.args) != 1 + has_default or node.keywords or not isinstance(node.args[0], ast.Subscript):
-            usage = f"{function}(source['a/b']{', default' if has_default else ''})"
-            wanted = "one look-up and a default" if has_default else "one look-up"
-            self._spans.refuse(f"`{function}` takes {wanted}: {usage}", node)
-        subscript, *others = node.args
-        assert isinstance(subscript, ast.Subscript)
-        action = LOOKUPS[function]
-        parts = [self._looked_into(subscript.value), self._index(subscript.slice), *self._all(others)]
+        action, arguments = LOOKUPS[function]
+        fits = len(node.args) == 1 + arguments.count(",") and not node.keywords
+        subscript = node.args[0] if fits else node
+        if not isinstance(subscript, ast.Subscript):
+            self._spans.refuse(f"`{function}` takes a look-up: {function}({arguments})", node)
+        parts = [self._looked_into(subscript.value), self._index(subscript.slice)]
+        parts += self._all(node.args[1:])
         return lambda scope: action(*[part(scope) for part in parts])
 
     def _looked_into(self, node: ast.expr) -> Evaluator:

@@ -23,16 +23,18 @@ MISSING = object()
 """Stands for an entry that is missing or null."""
 
 
-@dataclass(frozen=True)
 class Entries(Lookup):
     """A JSON object, as expressions see it."""
 
-    name: str
-    """Expression for the object: `config['rope_scaling']`."""
-    values: Mapping[str, Any]
-    """Entries of the object."""
-    about: str = ""
-    """Subject of the message for a missing entry. Empty: the name."""
+    def __init__(self, name: str, values: Mapping[str, Any]):
+        """`name`: the expression for the object, `config['rope_scaling']`. `values`: its entries."""
+        self.name = name
+        self.values = values
+
+    @property
+    def about(self) -> str:
+        """Subject of the message for a missing entry."""
+        return f"`{self.name}`"
 
     def __len__(self) -> int:
         return len(self.values)
@@ -43,7 +45,7 @@ class Entries(Lookup):
             raise FunctionError(f"the entries of `{self.name}` have names; look them up by text")
         if key not in self.values:
             raise FunctionError(
-                f"{self.about or f'`{self.name}`'} has no entry {key!r}{did_you_mean(key, self.values)}",
+                f"{self.about} has no entry {key!r}{did_you_mean(key, self.values)}",
                 hint="has(…) tells whether there is one; get(…, default) gives the default if there is none.",
                 code=Code.NO_ENTRY,
             )
@@ -75,16 +77,7 @@ class Layer:
     """Whether the object describes the model. Custom metadata can be anything."""
 
 
-@dataclass(frozen=True)
-class ConfigValue:
-    """A value of a config."""
-
-    value: Any
-    origin: str
-    """Origin of the layer that has the value."""
-
-
-class Config(Lookup):
+class Config(Entries):
     """The config of one source: layers of JSON objects. The first layer that has an entry gives its value."""
 
     def __init__(self, name: str, absent: str, load: Callable[[], Sequence[Layer]]):
@@ -95,57 +88,52 @@ class Config(Lookup):
         self._absent = absent
         self._load = load
 
-    def entry(self, key: object) -> Any:
-        """The entry of this key, None if it is null. Raises FunctionError, with a close match, if missing."""
-        return self.entries.entry(key)
-
-    def has(self, key: object) -> bool:
-        """Whether there is an entry of this key that is not null."""
-        return self.entries.has(key)
-
     @cached_property
     def layers(self) -> tuple[Layer, ...]:
         """The layers that have entries. Raises SourceError if one is damaged."""
         return tuple(layer for layer in self._load() if layer.entries)
 
     @cached_property
-    def entries(self) -> Entries:
-        """All layers as one object. Raises SourceError if one is damaged."""
-        merged = ChainMap(*(dict(layer.entries) for layer in self.layers))
-        return Entries(self.name, merged, self._of_model or f"{self._absent}, and so `{self.name}`")
+    def values(self) -> Mapping[str, Any]:  # type: ignore[override]
+        """The entries of all layers. Raises SourceError if one is damaged."""
+        return ChainMap(*(dict(layer.entries) for layer in self.layers))
+
+    @property
+    def about(self) -> str:
+        """Subject of the message for a missing entry."""
+        return self._of_model or f"{self._absent}, and so `{self.name}`"
 
     @property
     def _of_model(self) -> str | None:
         """The origin of the first layer that describes the model, or None."""
         return next((layer.origin for layer in self.layers if layer.of_model), None)
 
-    def value_at(self, path: str) -> ConfigValue | None:
-        """The value at the path `a/b/c`, with its origin; None if it is missing or null.
+    def value_at(self, path: str) -> tuple[Any, str] | None:
+        """The value at the path `a/b/c`, and the origin of its layer; None if it is missing or null.
 
         A number in the path is an index if the value above it is a list.
         """
         names = path.split(SEPARATOR)
-        value: Any = self.entries
+        value: Any = self
         for name in names:
             at_list = isinstance(value, list) and name.isascii() and name.isdigit()
             value = reached(value, int(name) if at_list else name)
         if value is MISSING:
             return None
-        return ConfigValue(value, next(layer.origin for layer in self.layers if names[0] in layer.entries))
+        return value, next(layer.origin for layer in self.layers if names[0] in layer.entries)
 
     def without(self, paths: Sequence[str]) -> str:
         """The message for a config that has none of these paths.
 
         Where all of them are in the record of an earlier conversion, it names that record, and no path.
         """
-        recipes = {path.split(SEPARATOR)[2] for path in paths if path.startswith(f"{RECORDED}{SEPARATOR}")}
-        if recipes and all(path.startswith(f"{RECORDED}{SEPARATOR}") for path in paths):
-            return f"no conversion by {' or '.join(sorted(recipes))} is recorded"
+        if all(path.startswith(f"{RECORDED}{SEPARATOR}") for path in paths):
+            recipes = sorted({path.split(SEPARATOR)[2] for path in paths})
+            return f"no conversion by {' or '.join(recipes)} is recorded"
         if self._of_model is None:
             return self._absent
-        entries = self.entries.values
-        known = [name for name, value in entries.items() if value is not None]
-        for name, value in entries.items():
+        known = [name for name, value in self.values.items() if value is not None]
+        for name, value in self.values.items():
             known += [f"{name}{SEPARATOR}{inner}" for inner in value] if isinstance(value, Mapping) else []
         guess = next(filter(None, (did_you_mean(path, known[:MOST_PATHS]) for path in paths)), "")
         return f"{self._of_model} has no {' and no '.join(f'`{path}`' for path in paths)}{guess}"
@@ -174,7 +162,7 @@ class Configs(Lookup):
         """The config of this source. Raises FunctionError if there is no such source."""
         if isinstance(key, str) and key in self.by_source:
             return self.by_source[key]
-        guess = did_you_mean(key, self.by_source) if isinstance(key, str) else ""
+        guess = did_you_mean(str(key), self.by_source)
         raise FunctionError(f"no source is called {key!r}, so it has no config{guess}", code=Code.NO_ENTRY)
 
     def has(self, key: object) -> bool:
@@ -186,7 +174,7 @@ def reached(holder: Any, key: object) -> Any:
     """`holder[key]` of entries and lists; MISSING if it is missing or null, or the holder has no entries."""
     if isinstance(holder, list):
         value = holder[key] if type(key) is int and -len(holder) <= key < len(holder) else None
-    elif isinstance(holder, Entries | Config | Configs):
+    elif isinstance(holder, Entries | Configs):
         value = holder.entry(key) if holder.has(key) else None
     else:
         value = None

@@ -8,7 +8,7 @@ import regex
 
 from ckpt_surgery.core.errors import FunctionError
 from ckpt_surgery.functions.arrays import Array, Series, require_no_gaps
-from ckpt_surgery.language.expressions.configs import MISSING, Config, Configs, Entries, reached
+from ckpt_surgery.language.expressions.configs import MISSING, Configs, Entries, reached
 from ckpt_surgery.language.expressions.regexes import MatchBudget, compile_pattern
 from ckpt_surgery.language.expressions.scope import (
     Groups,
@@ -51,7 +51,7 @@ def within(holder: Any, key: Any) -> Any:
     return entry if isinstance(entry, _HOLDERS) else MISSING
 
 
-_HOLDERS = (Config, Configs, Entries, list)
+_HOLDERS = (Configs, Entries, list)
 
 
 def _entry(holder: Any, key: Any, function: str) -> Any:
@@ -60,8 +60,12 @@ def _entry(holder: Any, key: Any, function: str) -> Any:
     raise FunctionError(f"`{function}` looks into a source, the target or a config, not {described(holder)}")
 
 
-LOOKUPS: Mapping[str, Callable[..., Any]] = {"has": has, "kind": kind, "get": get}
-"""Functions whose first argument is a look-up, `source['a/b']`, which is not evaluated before the call."""
+LOOKUPS: Mapping[str, tuple[Callable[..., Any], str]] = {
+    "has": (has, "source['a/b']"),
+    "kind": (kind, "source['a/b']"),
+    "get": (get, "source['a/b'], default"),
+}
+"""Functions whose first argument is a look-up, which is not evaluated before the call; their arguments."""
 
 
 def counted(scope: Scope, pattern: Any) -> int:

@@ -13,8 +13,6 @@ from ckpt_surgery.language.expressions.scope import CONFIG, CONFIGS, HOOKS, SOUR
 SOURCE = "source"
 """Name of the only source of a recipe that names none."""
 _OF_SOURCES = re.compile(r"(?:source|src)(?:_?[0-9]+)?")
-LONGEST_NAME = 60
-"""Limit on the characters of a name in a message."""
 
 TARGET = "target"
 EVERYWHERE = (TARGET, SOURCES, CONFIG, CONFIGS)
@@ -74,14 +72,12 @@ def unknown_name(name: str, known: Iterable[str], sources: Sequence[str] = ()) -
     if name in MEANINGS:
         return MEANINGS[name]
     if sources and _OF_SOURCES.fullmatch(name):
-        called = "the source is called" if len(sources) == 1 else "the sources are called"
-        called += " " + ", ".join(f"`{source}`" for source in sources)
         more = "; others need names under `sources:`" if list(sources) == [SOURCE] else ""
-        return f"unknown name `{name}`; {called}{more}"
+        return f"unknown name `{name}`; sources here: {', '.join(f'`{source}`' for source in sources)}{more}"
     if name in function_names():
         return f"`{name}` is a function; call it: {name}(…)"
     if name == HOOKS:
         return "`hooks` needs a line `hooks: FILE.py` in the recipe"
     if name in DTYPES:
         return f"unknown name `{name}`; a type is written as text: '{name}'"
-    return f"unknown name `{shortened(name, LONGEST_NAME)}`{did_you_mean(name, known)}"
+    return f"unknown name `{shortened(name, 60)}`{did_you_mean(name, known)}"

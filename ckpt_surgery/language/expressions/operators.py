@@ -33,11 +33,7 @@ PYTHON_OPERATORS: Mapping[str, Callable[[Any, Any], Any]] = {
     ">=": operator.ge,
 }
 """Functions of Python by the symbols of binary operators."""
-PYTHON_UNARY: Mapping[str, Callable[[Any], Any]] = {
-    "-": operator.neg,
-    "+": operator.pos,
-    "~": operator.invert,
-}
+_UNARY: Mapping[str, Any] = {"-": operator.neg, "+": operator.pos, "~": operator.invert}
 
 
 def binary(symbol: str, left: Any, right: Any) -> Any:
@@ -67,12 +63,11 @@ def _array_binary(symbol: str, left: Any, right: Any) -> Array:
 def _number_binary(symbol: str, left: Number, right: Number) -> Number:
     try:
         result = _power(left, right) if symbol == "**" else PYTHON_OPERATORS[symbol](left, right)
-    except ZeroDivisionError:
-        raise FunctionError(f"{left!r} {symbol} {right!r} divides by zero") from None
     except (KeyError, TypeError):
         raise FunctionError(f"`{symbol}` does not take {described(left)} and {described(right)}") from None
-    except OverflowError:
-        raise FunctionError(f"{left!r} {symbol} {right!r} is beyond what a float holds") from None
+    except ArithmeticError:
+        message = f"{left!r} {symbol} {right!r} divides by zero, or is beyond what a float holds"
+        raise FunctionError(message) from None
     if not isinstance(result, Number):
         raise FunctionError(f"{left!r} {symbol} {right!r} is not a real number")
     return bounded(result)  # type: ignore[no-any-return]
@@ -80,11 +75,8 @@ def _number_binary(symbol: str, left: Number, right: Number) -> Number:
 
 def _power(base: Number, exponent: Number) -> Any:
     """`base ** exponent`. Its size is bounded before it is computed."""
-    if (
-        isinstance(base, int)
-        and isinstance(exponent, int)
-        and base.bit_length() * abs(exponent) > 2 * MAX_BITS
-    ):
+    integers = isinstance(base, int) and isinstance(exponent, int)
+    if integers and int(base).bit_length() * abs(exponent) > 2 * MAX_BITS:
         raise FunctionError(f"{base!r} ** {exponent!r} is too large: the limit is {MAX_BITS} bits")
     return base**exponent
 
@@ -112,10 +104,8 @@ def _comparable(left: object, right: object, ordered: bool) -> bool:
     """Whether both are text, numbers or lists. To compare anything else is always a mistake."""
     if left is None or right is None:
         return not ordered
-    return any(
-        isinstance(left, kinds) and isinstance(right, kinds)
-        for kinds in ((str,), (bool, int, float), (list, tuple, range))
-    )
+    kinds: tuple[Any, ...] = (str, Number, list | tuple | range)
+    return any(isinstance(left, kind) and isinstance(right, kind) for kind in kinds)
 
 
 def _as_list(value: Any) -> Any:
@@ -141,11 +131,11 @@ def _contained(item: Any, container: Any) -> bool:
 def unary(symbol: str, value: Any) -> Any:
     """The value of `-x`, `+x` or `~x`."""
     if isinstance(value, Array):
-        return PYTHON_UNARY[symbol](value)
+        return _UNARY[symbol](value)
     if symbol == "~" and isinstance(value, bool):
         return not value
     if symbol != "~" and isinstance(value, Number):
-        return bounded(PYTHON_UNARY[symbol](value))
+        return bounded(_UNARY[symbol](value))
     raise FunctionError(f"`{symbol}` does not take {described(value)}")
 
 

@@ -1,6 +1,7 @@
 """Replacements for functions of NumPy, JAX, PyTorch and einops, for messages only."""
 
 import ast
+import math
 import re
 from collections.abc import Mapping
 
@@ -22,6 +23,12 @@ _SLICES = "take each part with a slice, such as `x[:n]` and `x[n:]`"
 _NOTHING = "leave it out: `x`"
 _AXES = "write `transpose(x, axes)`, where `axes` lists all axes in their new order"
 _TILE = "write `tile(x, reps)`, where `reps` lists the number of copies along each axis"
+_TYPES = {"half": "float16", "float": "float32", "double": "float64", "long": "int64", "int": "int32"}
+_TYPES |= {"short": "int16", "bool_": "bool", "float_": "float64"}
+"""Types of other libraries that have another name here."""
+_OPERATORS = {"add": "+", "subtract": "-", "mul multiply": "*", "div divide true_divide": "/"}
+_OPERATORS |= {"floor_divide": "//", "pow power": "**", "matmul mm bmm dot mv": "@"}
+_OPERATORS |= {"logical_and": "&", "logical_or": "|"}
 _WRITE: Mapping[str, str] = {
     # layout
     "unsqueeze newaxis": "expand_dims(x, axis)",
@@ -38,28 +45,17 @@ _WRITE: Mapping[str, str] = {
     "slice dynamic_slice": "x[start:stop]",
     "index_select gather": "take(x, indices, axis)",
     # types
-    "float": "cast(x, 'float32')",
-    "double": "cast(x, 'float64')",
-    "half": "cast(x, 'float16')",
+    **{name: f"cast(x, '{dtype}')" for name, dtype in _TYPES.items() if name != "int"},
     "bfloat16": "cast(x, 'bfloat16')",
-    "long": "cast(x, 'int64')",
     "bool": "cast(x, 'bool')",
     "bitcast_convert_type": "bitcast(x, dtype)",
     # products and arithmetic
-    "matmul mm bmm dot mv": "a @ b",
+    **{names: f"a {symbol} b" for names, symbol in _OPERATORS.items()},
     "tensordot": "einsum('ij,jk->ik', a, b)",
     "outer": "einsum('i,j->ij', a, b)",
-    "add": "a + b",
-    "subtract": "a - b",
-    "mul multiply": "a * b",
-    "div divide true_divide": "a / b",
-    "floor_divide": "a // b",
-    "pow power": "a ** b",
     "square": "x ** 2",
     "neg negative": "-x",
     "absolute": "abs(x)",
-    "logical_and": "a & b",
-    "logical_or": "a | b",
     "logical_not": "~x",
     "clamp": "clip(x, min, max)",
     "amax": "max(x, axis)",
@@ -98,9 +94,6 @@ _ADVICE: Mapping[str, str] = {
 INSTEAD = {name: advice for names, advice in _ADVICE.items() for name in names.split()}
 """Replacement for a call of a function or a method of this name; `x` stands for its array."""
 
-_TEXTS = frozenset({"key", "g"})
-"""Names of texts, and of what holds texts."""
-_OF_TEXTS = {"split": "take a part of the key as a group of the match: `g[1]`"}
 _OF_METHODS = {
     "transpose": f"{_AXES}, or `x.T`",
     "repeat": f"{_TILE}; each element several times in a row is `repeat(x, repeats, axis)`",
@@ -108,23 +101,17 @@ _OF_METHODS = {
     **{name: f"write `x.{name}`, without parentheses" for name in ("shape", "T", "dtype", "ndim")},
 }
 """Methods whose arguments differ from those of the function or the attribute of the same name here."""
-_TYPES = {"half": "float16", "float": "float32", "double": "float64", "long": "int64", "int": "int32"}
-_TYPES |= {"short": "int16", "bool_": "bool", "float_": "float64"}
-"""Types of other libraries that have another name here."""
 
 
 def method_advice(receiver: ast.expr, name: str) -> str:
     """Replacement for `receiver.name(…)`, as `; write …`; or nothing."""
-    special = {
-        **(_OF_METHODS if not is_module(receiver) else {}),
-        **(_OF_TEXTS if _name_before(receiver) in _TEXTS else {}),
-    }
+    if name == "split" and _name_before(receiver) in ("key", "g"):
+        return "; take a part of the key as a group of the match: `g[1]`"
     function = registry().get(name)
-    own = INSTEAD.get(name) if function is None else f"write `{usage(function, '{}=…')}`"
-    advice = special.get(name, own)
-    if advice is None:
-        return ""
-    return f"; {advice if is_module(receiver) else _about(advice, receiver)}"
+    advice = INSTEAD.get(name, "") if function is None else f"write `{usage(function, '{}=…')}`"
+    if not is_module(receiver):
+        advice = _about(_OF_METHODS.get(name, advice), receiver)
+    return advice and f"; {advice}"
 
 
 def attribute_advice(receiver: ast.expr, name: str) -> str:
@@ -133,9 +120,8 @@ def attribute_advice(receiver: ast.expr, name: str) -> str:
         type_name = _TYPES.get(name, name)
         if type_name in DTYPES:
             return f"; a type is written as text: '{type_name}'"
-        constants = {"pi": "3.141592653589793", "e": "2.718281828459045"}
-        if name in constants:
-            return f"; write {constants[name]}"
+        if name in ("pi", "e"):
+            return f"; write {getattr(math, name)}"
         if name == "newaxis":
             return "; write `None`: `x[:, None]`"
     return method_advice(receiver, name)

@@ -20,9 +20,9 @@ from ckpt_surgery.language.expressions.compiler import Compiler, Evaluator, erro
 from ckpt_surgery.language.expressions.naming import unknown_name
 from ckpt_surgery.language.expressions.scope import (
     ExpressionError,
-    GroupUse,
     LetError,
     Scope,
+    Use,
     bounded_together,
 )
 from ckpt_surgery.language.expressions.spans import line_starts
@@ -40,25 +40,21 @@ class Expression:
     """Python's syntax tree."""
     notes: Compiler = field(compare=False, repr=False)
     """Names and groups that it uses, wrong calls, and levels of nesting."""
-    evaluator: Evaluator = field(compare=False, repr=False)
-    """Computes the value."""
+    evaluate: Evaluator = field(compare=False, repr=False)
+    """The value in a scope: str, int, float, bool, None, list, tuple, range, Array, Series, Table, ….
+
+    Reads no data. Raises ExpressionError for any failure.
+    """
 
     @cached_property
     def names(self) -> frozenset[str]:
         """All names that stand for values: `x`, groups, params, sources; those of functions are left out."""
-        return frozenset(use.name for use in self.notes.name_uses)
+        return frozenset(str(use.name) for use in self.notes.name_uses)
 
     @property
     def single_name(self) -> str | None:
         """The name, if the expression is a single name; otherwise None."""
         return self.tree.id if isinstance(self.tree, ast.Name) else None
-
-    def evaluate(self, scope: Scope) -> Any:
-        """The value: str, int, float, bool, None, list, tuple, range, Array, Series, Table, ….
-
-        Reads no data. Raises ExpressionError for any failure.
-        """
-        return self.evaluator(scope)
 
 
 def parse(text: str) -> Expression:
@@ -68,29 +64,25 @@ def parse(text: str) -> Expression:
     """
     if len(text) > MAX_TEXT:
         raise ExpressionError(f"an expression of {len(text)} characters; the limit is {MAX_TEXT}", 0, 1)
-    lead = len(text) - len(text.lstrip())
-    tree = _python_tree(text[lead:].rstrip(), lead)
-    compiler = Compiler(text, lead)
-    return Expression(text, tree, compiler, compiler.compiled(tree))
-
-
-def _python_tree(text: str, lead: int) -> ast.expr:
-    if not text:
+    lead, code = len(text) - len(text.lstrip()), text.strip()
+    if not code:
         raise ExpressionError("the expression is empty", 0, 1)
     try:
         with warnings.catch_warnings():
             # A warning here is about an escape such as '\d', which will be an error in later versions.
             warnings.simplefilter("error")
             warnings.filterwarnings("ignore", r".*invalid escape sequence '\\/'|\"\\/\" is an invalid")
-            return ast.parse(text, mode="eval").body
+            tree = ast.parse(code, mode="eval").body
     except SyntaxError as error:
-        start, end = _syntax_span(error, text)
+        start, end = _syntax_span(error, code)
         message = f"not an expression: {error.msg}"
         if "invalid escape sequence" in error.msg:
             message = f"{error.msg}; write the text raw, r'…', or double the backslash"
         raise ExpressionError(message, start + lead, end + lead) from None
     except (ValueError, MemoryError, RecursionError):
         raise ExpressionError("the expression is nested too deeply, or is not text", lead, lead + 1) from None
+    compiler = Compiler(text, lead)
+    return Expression(text, tree, compiler, compiler.compiled(tree))
 
 
 def _syntax_span(error: SyntaxError, text: str) -> tuple[int, int]:
@@ -119,25 +111,27 @@ def check(
     `sources`: names of the recipe's sources, for messages. `pattern` has the groups of `g`, if it is known.
     """
     names = frozenset(known)
-    unknown = [
-        ExpressionError(unknown_name(use.name, names, sources), use.start, use.end, code=Code.UNKNOWN_NAME)
-        for use in expression.notes.name_uses
-        if use.name not in names
-    ]
+    errors = list(expression.notes.wrong_calls)
+    for use in expression.notes.name_uses:
+        if use.name not in names:
+            message = unknown_name(str(use.name), names, sources)
+            errors.append(ExpressionError(message, use.start, use.end, code=Code.UNKNOWN_NAME))
     uses = expression.notes.groups if "g" in names else ()
     groups = [error for use in uses for error in check_group(use, pattern)]
-    return [*sorted((*unknown, *expression.notes.wrong_calls), key=lambda error: error.start), *groups]
+    return [*sorted(errors, key=lambda error: error.start), *groups]
 
 
-def check_group(use: GroupUse, pattern: regex.Pattern[str] | None) -> list[ExpressionError]:
+def check_group(use: Use, pattern: regex.Pattern[str] | None) -> list[ExpressionError]:
     """The error of `g[3]`, or of `\\3` in a template, where the regular expression has two groups."""
+    group = use.name
     if pattern is None:
-        message = f"no regular expression here could have a group {use.group!r}"
-    elif use.group in pattern.groupindex or (isinstance(use.group, int) and 0 <= use.group <= pattern.groups):
+        message = f"no regular expression here could have a group {group!r}"
+    elif group in pattern.groupindex or (isinstance(group, int) and 0 <= group <= pattern.groups):
         return []
     else:
-        guess = did_you_mean(str(use.group), pattern.groupindex)
-        message = f"the regular expression has no group {use.group!r}{guess}"
+        message = (
+            f"the regular expression has no group {group!r}{did_you_mean(str(group), pattern.groupindex)}"
+        )
     return [ExpressionError(message, use.start, use.end, code=Code.NO_GROUP)]
 
 
@@ -153,9 +147,7 @@ class LetNames(dict[str, Any]):
     ):
         """`leaf_key` and `count`: those of the output's `Scope`."""
         super().__init__(names)
-        self._let = let
-        self._leaf_key = leaf_key
-        self._count = count
+        self._let, self._leaf_key, self._count = let, leaf_key, count
 
     def __missing__(self, name: str) -> Any:
         """Raises KeyError for an unknown name, LetError where an entry fails."""

@@ -9,6 +9,7 @@ import re
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -45,38 +46,23 @@ def compile_pattern(text: str, longest: int = MAX_PATTERN) -> regex.Pattern[str]
         message = f"a regular expression of {len(text)} characters; the limit is {longest}"
         raise PatternError(message, 0, 1)
     _check_size(text)
-    _check_with_python(text)
-    try:
-        return regex.compile(text)
-    except (regex.error, OverflowError, RecursionError, MemoryError) as error:
-        start = getattr(error, "pos", None) or 0
-        raise PatternError(f"not a regular expression: {_sentence(error)}", start, start + 1) from None
-
-
-def _check_with_python(text: str) -> None:
-    """Refuse what `re` refuses or warns about: later versions of it, or `regex`, may read it differently."""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("error")
+            warnings.simplefilter("error")  # later versions of `re`, or `regex`, may read it differently
             re.compile(text)
-    except re.error as error:
-        start = min(error.pos or 0, max(0, len(text) - 1))
-        raise PatternError(f"not a regular expression: {error.msg}", start, start + 1) from None
-    except (Warning, OverflowError, RecursionError) as error:
-        raise PatternError(f"not a regular expression: {_sentence(error)}", 0, len(text)) from None
-
-
-def _sentence(error: BaseException) -> str:
-    if isinstance(error, RecursionError | MemoryError):
-        return "nested too deeply"
-    return str(getattr(error, "msg", None) or error)
+        return regex.compile(text)
+    except (re.error, regex.error, Warning, OverflowError, RecursionError, MemoryError) as error:
+        is_deep = isinstance(error, RecursionError | MemoryError)
+        reason = "nested too deeply" if is_deep else getattr(error, "msg", error)
+        start = min(getattr(error, "pos", None) or 0, max(0, len(text) - 1))
+        raise PatternError(f"not a regular expression: {reason}", start, start + 1) from None
 
 
 _TOKEN = re.compile(
     r"\\N\{[^}]*\}|\\."  # an escape
     r"|\[\^?\]?(?:\\.|[^\]\\])*\]"  # a character class
     r"|\((?:\?P<\w+>|\?:)?"  # the start of a group
-    r"|(?P<brace>\{)(?P<count>(?P<low>\d*)(?P<comma>,)?(?P<high>\d*)\})?"
+    r"|(?P<brace>\{)(?:(?P<low>\d*),?(?P<high>\d*)\})?"
     r"|.",
     re.DOTALL,
 )
@@ -108,14 +94,10 @@ def _check_size(text: str) -> None:
 
 
 def _count_of(match: re.Match[str]) -> int:
-    low, high = match["low"], match["high"]
-    if match["count"] is None or not (low or high):
-        raise PatternError(
-            "`{` stands for a count such as {3} or {2,5}; for the character itself write `\\{`",
-            match.start(),
-            match.start() + 1,
-        )
-    digits = high or low
+    digits = match["high"] or match["low"]
+    if not digits:
+        message = "`{` stands for a count such as {3} or {2,5}; for the character itself write `\\{`"
+        raise PatternError(message, match.start(), match.start() + 1)
     if len(digits) > math.ceil(math.log10(MAX_REPEATS)) + 1:
         raise PatternError(f"the count {{{digits}}} is too large", *match.span())
     return int(digits)
@@ -171,9 +153,7 @@ class MatchBudget:
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter):
         """`clock` gives seconds since an arbitrary moment."""
-        self._clock = clock
-        self._seconds = 0.0
-        self._matches = 0
+        self._clock, self._seconds, self._matches = clock, 0.0, 0
 
     def fullmatch(
         self, pattern: regex.Pattern[str], text: str, safe: int | None = None
@@ -214,27 +194,22 @@ class MatchBudget:
         timeout = max(self._limit - self._seconds, SHORTEST_TIMEOUT)
         while True:
             started = self._clock()
-            try:
+            with suppress(TimeoutError):
                 result = search(text, timeout=timeout)
-            except TimeoutError:
-                self._spend(started, text)
-                timeout *= 2
-            else:
                 self._spend(started, text)
                 return result
+            self._spend(started, text)
+            timeout *= 2
 
     def _spend(self, started: float, text: str) -> None:
         """Count the time of a match. Raises RecipeError if all of them took too long."""
         self._seconds += self._clock() - started
         if self._seconds >= self._limit:
-            took = f"took more than {self._limit:.2g} s"
-            message = f"the regular expression {took} on `{shown(text)}`"
-            if self._matches > 1:
-                message = f"the regular expressions together {took}, this one on `{shown(text)}`"
-            raise RecipeError(message, hint=_NESTED, code=Code.SLOW_PATTERN)
-
-
-_NESTED = "Nested repeats such as (a+)+ take exponential time; write the pattern without nesting."
+            raise RecipeError(
+                f"the regular expressions took more than {self._limit:.2g} s, the last on `{shown(text)}`",
+                hint="Nested repeats such as (a+)+ take exponential time; write the pattern without nesting.",
+                code=Code.SLOW_PATTERN,
+            )
 
 
 _INSERTED = re.compile(
@@ -260,31 +235,29 @@ def with_params(text: str, params: Mapping[str, Constant | None]) -> str:
     return "".join(parts)
 
 
-class _InsertionError(ExpressionError):
-    """A param cannot be inserted into a pattern."""
-
-    code = Code.INSERTED_PARAM
-
-
 def _literal(match: re.Match[str], params: Mapping[str, Constant | None], left: int) -> str:
     """The regular expression that matches the param's value and nothing else.
 
     `left`: the number of characters up to the limit of a pattern.
     """
-    name, span = match["name"], match.span("param")
+    name = match["name"]
+
+    def wrong(message: str, hint: str | None = None) -> ExpressionError:
+        return ExpressionError(message, *match.span("param"), hint, Code.INSERTED_PARAM)
+
     if name not in params:
         guess = did_you_mean(name, params) or "; a pattern can insert params only"
-        raise _InsertionError(f"unknown param `{name}`{guess}", *span)
+        raise wrong(f"unknown param `{name}`{guess}")
     value = params[name]
     if value is None:
         message = f"the config may give `{name}`, and patterns are read before any config"
-        raise _InsertionError(message, *span, "Insert a param without `config:`, or compare in `when:`.")
+        raise wrong(message, "Insert a param without `config:`, or compare in `when:`.")
     values = value if isinstance(value, tuple) else (value,)
     length = 0
     for item in values:
         if isinstance(item, bool) or not isinstance(item, str | int):
-            raise _InsertionError(f"a pattern takes text and integers, not {described(item)}", *span)
+            raise wrong(f"a pattern takes text and integers, not {described(item)}")
         length += len(item) if isinstance(item, str) else item.bit_length() // 4  # digits, or fewer
     if length > left:
-        raise _InsertionError(f"with `{name}` the pattern has more than {MAX_PATTERN} characters", *span)
+        raise wrong(f"with `{name}` the pattern has more than {MAX_PATTERN} characters")
     return f"(?:{'|'.join(re.escape(str(item)) for item in values)})"

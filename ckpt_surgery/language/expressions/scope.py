@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import EllipsisType
@@ -36,8 +37,6 @@ MAX_LIST = 1_000_000
 """Limit on the values of a list, and on those of all lists in a list together."""
 MOST_ENTRIES = 10
 """Number of entries of a table that a message names."""
-_AS_INTEGER = "Look up int(…), or write the table's keys in quotes."
-_AS_TEXT = "Look up str(…), or write the table's keys without quotes."
 
 
 class ExpressionError(SurgeryError):
@@ -89,19 +88,10 @@ class TemplateError(ExpressionError):
 
 
 @dataclass(frozen=True)
-class NameUse:
-    """A place where a name stands for a value."""
+class Use:
+    """A place where a name stands for a value, or where a group's name or number is written out: `g[1]`."""
 
-    name: str
-    start: int
-    end: int
-
-
-@dataclass(frozen=True)
-class GroupUse:
-    """A place where a group is used whose number or name is written out: `g[1]`."""
-
-    group: int | str
+    name: int | str
     start: int
     end: int
 
@@ -160,11 +150,10 @@ class Table(Lookup):
         guess = did_you_mean(str(key), map(str, self.entries))
         known = [repr(entry) for entry in self.entries]
         listed = ", ".join(known[:MOST_ENTRIES]) + (", …" if len(known) > MOST_ENTRIES else "")
-        param = next((name for name, value in self.params.items() if key == value and value), None)
-        if param is not None and known:
-            hint = f"The param `{param}` takes one of these: {listed}."
-        else:
-            hint = f"It has {listed or 'none'}. Add this one, or an entry `_` that stands for all others."
+        hint = f"It has {listed or 'none'}. Add this one, or an entry `_` that stands for all others."
+        for name, value in self.params.items() if known else ():
+            if key == value and value:
+                hint = f"The param `{name}` takes one of these: {listed}."
         raise FunctionError(f"table `{self.name}` has no entry {key!r}{guess}", hint=hint, code=Code.NO_ENTRY)
 
     def has(self, key: str | int) -> bool:
@@ -174,18 +163,20 @@ class Table(Lookup):
         """
         if key in self.entries:
             return True
-        other = self._by_text.get(str(key))
-        if other is None:
+        if str(key) not in self._texts:
             return False
+        written, function = "text, not as an integer", "str"
         if isinstance(key, str):
-            message = f"table `{self.name}` has the entry {other!r} as an integer, and {key!r} is text"
-            raise FunctionError(message, hint=_AS_INTEGER, code=Code.NO_ENTRY)
-        message = f"table `{self.name}` has the entry {other!r} as text, and {key!r} is an integer"
-        raise FunctionError(message, hint=_AS_TEXT, code=Code.NO_ENTRY)
+            written, function = "an integer, not as text", "int"
+        raise FunctionError(
+            f"table `{self.name}` has the entry {key} as {written}",
+            hint=f"Look up {function}(…), or write the keys of the table as those that are looked up.",
+            code=Code.NO_ENTRY,
+        )
 
     @cached_property
-    def _by_text(self) -> Mapping[str, str | int]:
-        return {str(key): key for key in self.entries}
+    def _texts(self) -> frozenset[str]:
+        return frozenset(map(str, self.entries))
 
 
 @dataclass(frozen=True)
@@ -204,13 +195,10 @@ class Groups:
 
     def text(self, key: object) -> str:
         """The text of a group. Raises FunctionError if the regular expression has no such group."""
-        problem = f"the regular expression has no group {key!r}"
-        if not isinstance(key, str | int) or isinstance(key, bool):
-            raise FunctionError(problem, code=Code.NO_GROUP)
-        try:
-            return self.match[key] or ""
-        except IndexError:
-            raise FunctionError(problem, code=Code.NO_GROUP) from None
+        if isinstance(key, str | int) and not isinstance(key, bool):
+            with suppress(IndexError):
+                return self.match[key] or ""
+        raise FunctionError(f"the regular expression has no group {key!r}", code=Code.NO_GROUP)
 
 
 class Leaves(ABC):
@@ -299,10 +287,7 @@ def listed(values: Iterable[Any]) -> list[Any]:
     held: list[Any] = []
     size = 0
     for value in values:
-        if isinstance(value, list | tuple):
-            size += len(value)
-            if size > MAX_LIST:
-                raise FunctionError(f"the lists are too long together; the limit is {MAX_LIST} values")
+        size = _checked_total(size + len(value) if isinstance(value, list | tuple) else size)
         held.append(value)
     return held
 
@@ -312,15 +297,18 @@ def bounded_together(value: Any) -> Any:
 
     Without the limit, names that each list the one before twice would make lists that double.
     """
-    pending, size = [value], 0
-    while pending:
-        part = pending.pop()
+    lists, size = [value], 0
+    for part in lists:  # which grows by the lists in them
         if isinstance(part, list | tuple):
-            size += len(part)
-            if size > MAX_LIST:
-                raise FunctionError(f"the lists are too long together; the limit is {MAX_LIST} values")
-            pending.extend(item for item in part if isinstance(item, list | tuple))
+            size = _checked_total(size + len(part))
+            lists += [item for item in part if isinstance(item, list | tuple)]
     return value
+
+
+def _checked_total(size: int) -> int:
+    if size > MAX_LIST:
+        raise FunctionError(f"the lists are too long together; the limit is {MAX_LIST} values")
+    return size
 
 
 def is_list(value: object) -> TypeGuard[list[Any] | tuple[Any, ...] | range]:

@@ -23,8 +23,7 @@ class Spans:
 
     def __init__(self, text: str, lead: int):
         """`lead`: white space before the expression, which `ast` did not see."""
-        self._text = text
-        self._lead = lead
+        self._text, self._lead = text, lead
         self._starts = line_starts(text[lead:])
         self._instead: Span | None = None
         """Span of the f-string around the node, where Python's positions inside it are wrong."""
@@ -33,9 +32,8 @@ class Spans:
         """The characters of a node. `ast` counts lines, and bytes of UTF-8 in them."""
         if self._instead is not None:
             return self._instead
-        assert node.end_lineno is not None
-        assert node.end_col_offset is not None
-        return self._offset(node.lineno, node.col_offset), self._offset(node.end_lineno, node.end_col_offset)
+        end = self._offset(node.end_lineno or node.lineno, node.end_col_offset or node.col_offset)
+        return self._offset(node.lineno, node.col_offset), end
 
     def _offset(self, line: int, column: int) -> int:
         start = self._lead + self._starts[min(line, len(self._starts)) - 1]

@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import NamedTuple
 
 import regex
 
@@ -15,9 +14,9 @@ from ckpt_surgery.language.expressions.parsing import Expression, check, check_g
 from ckpt_surgery.language.expressions.scope import (
     MAX_STRING,
     ExpressionError,
-    GroupUse,
     Scope,
     TemplateError,
+    Use,
     described,
 )
 
@@ -59,19 +58,6 @@ class Piece:
 Segment = tuple[Piece, ...]
 """The pieces between two slashes of a template."""
 
-Outline = tuple[str, tuple[int | str, ...]]
-"""A key with `%s` in place of each group, and the groups in order."""
-
-
-class _Run(NamedTuple):
-    """Text that one piece of a template gives to a component."""
-
-    text: str
-    origin: int | None
-    """Offset of the text in the matched text, if a group gave it."""
-    literal: bool
-    """Whether the template itself has the text."""
-
 
 @dataclass(frozen=True)
 class Template:
@@ -98,10 +84,7 @@ class Template:
 
         Most templates are made of text and groups alone, and their keys are split at every `/`.
         """
-        outline = _outline(self, match.re)
-        if outline is None:
-            return None
-        text, groups = outline
+        text, groups = _outline(self, match.re)
         texts = match.group(0, *groups)[1:] if groups else ()
         if None in texts:
             return None
@@ -145,22 +128,23 @@ class Template:
 
 
 @functools.lru_cache(maxsize=1024)
-def _outline(template: Template, pattern: regex.Pattern[str]) -> Outline | None:
-    """The outline of the keys that a template gives; None if it has other expressions or escapes."""
+def _outline(template: Template, pattern: regex.Pattern[str]) -> tuple[str, tuple[int | str, ...]]:
+    """The keys that a template gives, with `%s` in place of each group, and the groups in order.
+
+    No text if it has other expressions or escapes.
+    """
     groups: list[int | str] = []
     outlines: list[str] = []
     for segment in template.segments:
-        outline = ""
+        outlines.append("")
         for piece in segment:
-            group = piece.group_in(pattern)
-            if group is not None:
-                outline += "%s"
+            if (group := piece.group_in(pattern)) is not None:
+                outlines[-1] += "%s"
                 groups.append(group)
             elif piece.text is not None and not set(piece.text) & set("[" + SEPARATOR):
-                outline += piece.text.replace("%", "%%")
+                outlines[-1] += piece.text.replace("%", "%%")
             else:
-                return None
-        outlines.append(outline)
+                return "", ()
     return SEPARATOR.join(outlines), tuple(groups)
 
 
@@ -169,14 +153,15 @@ def _spelled(segment: Segment, match: regex.Match[str] | None, scope: Scope) -> 
 
     Empty text adds nothing to a component: where `${a}` is empty, `${a}${b}` is all of b.
     """
-    components: list[list[_Run]] = [[]]
+    # The texts of each component, with their offsets in the matched text; -1 for the template's own.
+    components: list[list[tuple[str, int | None]]] = [[]]
     for piece in segment:
         text, origin = _expanded(piece, match, scope)
         for i, part in enumerate(text.split(SEPARATOR) if piece.text is None else [text]):
             if i:
                 components.append([])
             if part:
-                components[-1].append(_Run(part, origin, piece.text is not None))
+                components[-1].append((part, origin))
             if origin is not None:
                 origin += len(part) + len(SEPARATOR)
     if not all(components):
@@ -184,22 +169,22 @@ def _spelled(segment: Segment, match: regex.Match[str] | None, scope: Scope) -> 
     return [_component(runs, segment[0].start) for runs in components]
 
 
-def _component(runs: Sequence[_Run], start: int) -> Component:
+def _component(texts: Sequence[tuple[str, int | None]], start: int) -> Component:
     """The component that these texts make; a list index, if its brackets are the template's own."""
-    name = "".join(run.text for run in runs)
-    index = _INDEX.fullmatch(name) if runs[0].literal and runs[-1].literal else None
+    name = "".join(text for text, _ in texts)
+    (_, first), (_, last) = texts[0], texts[-1]
+    index = _INDEX.fullmatch(name) if first == last == -1 else None
     if index is None:
-        return Component(name, False, runs[0].origin if len(runs) == 1 else None)
-    digits = index[1]
-    if digits[0] == "0" and digits != "0":
+        return Component(name, False, first if len(texts) == 1 and first != -1 else None)
+    if index[1] != str(int(index[1])):
         raise TemplateError(f"the list index {name} has leading zeros", start, start + 1)
-    return Component(digits, True, None)
+    return Component(index[1], True, None)
 
 
 def _expanded(piece: Piece, match: regex.Match[str] | None, scope: Scope) -> tuple[str, int | None]:
-    """The text of a piece, and its offset in the matched text if a group gave it."""
+    """The text of a piece, and its offset in the matched text if a group gave it; -1 for text of its own."""
     if piece.text is not None:
-        return piece.text, None
+        return piece.text, -1
     if match is not None and (group := piece.group_in(match.re)) is not None:
         return match[group] or "", match.start(group)
     assert piece.expression is not None, "groups that a match lacks were refused by `check_template`"
@@ -234,46 +219,41 @@ def parse_template(text: str) -> Template:
     if len(text) > MAX_TEXT:
         raise TemplateError(f"a template of {len(text)} characters; the limit is {MAX_TEXT}", 0, 1)
     segments: list[list[Piece]] = [[]]
-    slashes: list[int] = []
     at = 0
     while at < len(text):
         match = _TOKEN.match(text, at)
         if match is None:
             raise _stray(text, at)
-        at = match.end()
-        if match["slash"]:
-            slashes.append(match.start())
+        if match["slash"] and segments[-1]:
             segments.append([])
-        elif match["open"]:
-            segments[-1].append(_inserted(text, at))
-            at = segments[-1][-1].end + 1
+        elif match["slash"]:
+            break
         else:
-            segments[-1].append(_simple_piece(match))
-    for segment, end in zip(segments, [*slashes, max(len(text) - 1, 0)], strict=True):
-        if not segment:
-            raise TemplateError("the key has an empty component here", end, end + 1)
+            segments[-1].append(_piece(match))
+        at = segments[-1][-1].end + 1 if match["open"] else match.end()
+    if not segments[-1]:
+        at = min(at, max(len(text) - 1, 0))
+        raise TemplateError("the key has an empty component here", at, at + 1)
     template = Template(text, tuple(map(tuple, segments)))
     _ = template.fixed  # made now, so that flaws of components of text alone are found while parsing
     return template
 
 
 def _stray(text: str, at: int) -> ExpressionError:
+    if group := re.compile(r"\$(\d+)").match(text, at):
+        return TemplateError(f"`{group[0]}` is not a group; write `\\{group[1]}`", at, group.end())
     if text[at] == "$":
-        group = re.match(r"\$(\d+)", text[at:])
-        if group is not None:
-            return TemplateError(f"`{group[0]}` is not a group; write `\\{group[1]}`", at, at + group.end())
         return TemplateError("a dollar sign is written `$$`; `${…}` inserts an expression", at, at + 1)
     escape = text[at : at + 2]
-    return TemplateError(
-        f"`{escape}` means nothing in a template; a backslash is written `\\\\`", at, at + len(escape)
-    )
+    message = f"`{escape}` means nothing in a template; a backslash is written `\\\\`"
+    return TemplateError(message, at, at + len(escape))
 
 
-def _simple_piece(match: re.Match[str]) -> Piece:
+def _piece(match: re.Match[str]) -> Piece:
     start, end = match.span()
-    name = match["name"]
-    if match["number"] is not None:
-        return Piece(start, end, group=int(match["number"]))
+    if match["open"]:
+        return _inserted(match.string, end)
+    name = match["number"] or match["name"]
     if name is None:
         return Piece(start, end, match["escaped"] or match["dollar"] or match["text"])
     if name.isascii() and name.isdigit() and len(name) <= 4:
@@ -311,7 +291,7 @@ def check_template(
     errors: list[ExpressionError] = []
     for piece in template.pieces:
         if piece.group is not None:
-            errors += check_group(GroupUse(piece.group, piece.start, piece.end), pattern)
+            errors += check_group(Use(piece.group, piece.start, piece.end), pattern)
         elif piece.expression is not None:
             inner = check(piece.expression, known, sources, pattern)
             errors += [error.shifted(piece.start) for error in inner]

@@ -44,7 +44,7 @@ def test_value_and_mirror_value_are_of_one_kind() -> None:
     through_let = {"match": "a", "to": "b", "let": {"s": "xs"}, "value": "s", "mirror_value": "stack(xs)"}
     assert found(through_let, {"a": ["b"]}) == []
     mapping = {"match": "a", "to": {"b": "x"}, "mirror_value": "x"}
-    message = "`mirror_value` does not go with a mapping in `to`: it is one value for all outputs"
+    message = "`mirror_value` does not go with a mapping in `to`, which has a value for each output"
     assert found(mapping, {"a": ["b"]}) == [(("mirror_value",), message, True)]
 
 
@@ -53,7 +53,7 @@ def test_value_and_mirror_value_are_of_one_kind() -> None:
 def test_sources_that_have_names_are_listed(name: str, field: str) -> None:
     text = f"{name}['w']" if field != "to" else f"${{{name}['w']}}"
     ((_, message, _),) = found({"match": "w", field: text})
-    assert message == f"unknown name `{name}`; the sources are called `a`, `b`"
+    assert message == f"unknown name `{name}`; sources here: `a`, `b`"
 
 
 def test_a_name_of_elsewhere_in_a_template_is_pointed_at() -> None:
