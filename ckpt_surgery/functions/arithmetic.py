@@ -55,19 +55,17 @@ def clip(x: Array | Number, min: Number | None = None, max: Number | None = None
     return raised if max is None else minimum(raised, max)
 
 
-_SIGNED = {1: np.int8, 2: np.int16, 4: np.int32, 8: np.int64}
-
-
 def selected(condition: np.ndarray, a: Any, b: Any) -> Any:
     """`np.where` for values of one dtype, in a tenth of the time where the condition follows no pattern.
 
     Its bits are chosen by masks, as processors guess wrong in every second branch.
     """
     first, second = np.asarray(a), np.asarray(b)
-    signed = _SIGNED.get(first.dtype.itemsize)
     shape = np.broadcast_shapes(condition.shape, first.shape, second.shape)
-    if signed is None or first.dtype != second.dtype or condition.shape != shape or not condition.ndim:
+    alike = first.dtype == second.dtype and condition.shape == shape and bool(shape)
+    if not alike or first.dtype.itemsize > 8:
         return np.where(condition, a, b)
+    signed = np.dtype(f"i{first.dtype.itemsize}")
     chosen = np.negative(condition.view(np.int8), dtype=signed)
     chosen &= first.view(signed) ^ second.view(signed)
     chosen ^= second.view(signed)
@@ -101,12 +99,10 @@ class Where(Elementwise):
         return np.result_type(*(type(number) for number in self.operands()))
 
     def _converted(self, dtypes: Sequence[DType], blocks: Blocks) -> list[Any]:
+        if len(dtypes) > 1:
+            return [blocks[0], *super()._converted(dtypes, blocks[1:])]
         work = self.work_dtype(dtypes)
-        remaining = iter(blocks[1:])
-        values = (
-            next(remaining) if number is None else number_as(number, work) for number in self.operands()
-        )
-        return [blocks[0], *(converted(value, work) for value in values)]
+        return [blocks[0], *(number_as(number or 0, work) for number in self.operands())]
 
 
 @in_expressions

@@ -46,7 +46,6 @@ class Read:
         return _ONE_KIND[self.leaf.kind]
 
 
-_NO_KINDS: frozenset[LeafKind] = frozenset()
 _ONE_KIND = {kind: frozenset([kind]) for kind in LeafKind}
 
 
@@ -70,7 +69,7 @@ class Apply:
             height, kinds = inputs[0].height, inputs[0].kinds
         else:
             height = max([node.height for node in inputs], default=0)
-            kinds = _NO_KINDS.union(*{node.kinds for node in inputs})
+            kinds = frozenset[LeafKind]().union(*{node.kinds for node in inputs})
         self.__dict__["height"] = height + 1
         self.__dict__["kinds"] = kinds
 
@@ -80,22 +79,18 @@ class Apply:
         if any(isinstance(node, Apply) and "spec" not in vars(node) for node in self.inputs):
             for node in inputs_first(self.inputs):
                 _ = node.spec  # from below, so that none calls itself at each level
-        specs = [node.spec for node in self.inputs]
-        spec = self.function.infer(specs)
+        spec = self.function.infer([node.spec for node in self.inputs])
         check_size(self.function.called(), spec, self._bytes_read)
         return spec
 
     def _bytes_read(self) -> int:
-        """Bytes of all leaves that it is computed from."""
         return sum(read.spec.nbytes for read in reads(self) if read.leaf.spec is not None)
 
     @cached_property
     def streamed(self) -> bool:
         """Whether the whole value is computed once, in a stream of blocks of its input."""
-        function = self.function
-        if type(function).stream is Function.stream:
-            return False
-        return function.stream([node.spec for node in self.inputs]) is not None
+        is_stream = type(self.function).stream is not Function.stream
+        return is_stream and self.function.stream([node.spec for node in self.inputs]) is not None
 
     @cached_property
     def weight(self) -> int:
@@ -107,17 +102,23 @@ class Apply:
 Node = Read | Apply
 
 
-_Operator = Callable[["Array", Any], Any]
-
-
-def _operator(symbol: str) -> _Operator:
+def _operator(symbol: str) -> Callable[["Array", Any], Any]:
     """The method for an operator, where the array is on its left."""
     return lambda left, right: binary(symbol, left, right) if _is_operand(right) else NotImplemented
 
 
-def _reflected(symbol: str) -> _Operator:
+def _reflected(symbol: str) -> Callable[["Array", Any], Any]:
     """The method for an operator, where the array is on its right."""
     return lambda right, left: binary(symbol, left, right) if _is_operand(left) else NotImplemented
+
+
+def _unary_operator(name: str) -> Callable[["Array"], "Array"]:
+    def operator(x: "Array") -> "Array":
+        from ckpt_surgery.functions.operators import Unary
+
+        return apply(Unary(name), x)
+
+    return operator
 
 
 def _is_operand(value: object) -> bool:
@@ -152,18 +153,10 @@ class Array:
     __iter__ = None  # else Python would ask for x[0], x[1] and so on
     __array_ufunc__ = None  # so that NumPy's numbers leave operators to it
 
-    def __neg__(self) -> "Array":
-        from ckpt_surgery.functions.operators import Unary
-
-        return apply(Unary("neg"), self)
+    __neg__, __invert__ = _unary_operator("neg"), _unary_operator("not")
 
     def __pos__(self) -> "Array":
         return self
-
-    def __invert__(self) -> "Array":
-        from ckpt_surgery.functions.operators import Unary
-
-        return apply(Unary("not"), self)
 
     def __getitem__(self, index: Any) -> "Array":
         from ckpt_surgery.functions.indexing import Index
@@ -240,9 +233,8 @@ class Series:
 
 def require_no_gaps(series: Series) -> tuple[Array, ...]:
     """The arrays of a series. Raises FunctionError if `by` leaves a gap between their places."""
-    if series.complete:
+    if series.places is None or series.complete:
         return series.items
-    assert series.places is not None
     missing = next(i for i, place in enumerate((*series.places, -1)) if i != place)
     more = f", … {series.places[-1]}" if len(series.places) > 8 else ""
     raise FunctionError(

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, NewType, TypeVar
 
 import numpy as np
 
-from ckpt_surgery.core.arrays import ArraySpec, Region
+from ckpt_surgery.core.arrays import ArraySpec, Region, chunk_regions
 from ckpt_surgery.core.dtypes import DType, declared_dtype_of
 from ckpt_surgery.core.manifests import Manifest
 from ckpt_surgery.core.selections import Selection, bounding_box, broadcast, broadcast_needs, of_region
@@ -128,12 +128,12 @@ class Function:
             return self.apply(region, as_marks(ins), marks)
         result: np.ndarray = np.zeros(region.shape, MARK)
         given = list(zip(self.needs(region, ins), marks, strict=True))
-        for index in np.ndindex(region.shape):
-            starts = tuple(start + i for start, i in zip(region.starts, index, strict=True))
-            for number, part in self.needs(Region(starts, tuple(start + 1 for start in starts)), ins):
+        for element in chunk_regions(region.shape, (1,) * len(region.shape)):
+            for number, part in self.needs(element.moved(region.starts), ins):
                 for (other, whole), block in given:
                     if other == number and part.common(whole) == part:
-                        result[index] |= np.bitwise_or.reduce(block[part.within(whole)], axis=None)
+                        joined = np.bitwise_or.reduce(block[part.within(whole)], axis=None)
+                        result[element.starts] |= joined
                         break
         return result
 

@@ -48,18 +48,15 @@ class Einsum(Function):
         terms, result = self._letters(len(ins))
         places: dict[str, Positions] = {letter: range(n) for letter, n in self._lengths(ins).items()}
         places |= dict(zip(result, selection, strict=True))
-        return [
-            (i, broadcast(tuple(places[letter] for letter in term), spec.shape))
-            for i, (term, spec) in enumerate(zip(terms, ins, strict=True))
-        ]
+        taken = (tuple(places[letter] for letter in term) for term in terms)
+        return [(i, broadcast(part, ins[i].shape)) for i, part in enumerate(taken)]
 
     def apply(self, region: Region, ins: Specs, blocks: Blocks) -> np.ndarray:
         dtype = contraction([spec.dtype for spec in ins], self.symbol)
         terms, result = self._letters(len(ins))
         order = result + "".join(sorted(set("".join(terms)) - set(result)))
-        laid = [
-            _laid_out(converted(block, dtype), term, order) for block, term in zip(blocks, terms, strict=True)
-        ]
+        pairs = zip(blocks, terms, strict=True)
+        laid = [_laid_out(converted(block, dtype), term, order) for block, term in pairs]
         with np.errstate(all="ignore"):
             return summed_products(self.symbol, laid, region.shape, region)
 
@@ -93,17 +90,14 @@ class Einsum(Function):
                 raise FunctionError(f"`einsum`: `{term}` is for {len(term)} axes, the array is {spec}")
             own: dict[str, int] = {}
             for letter, length in zip(term, spec.shape, strict=True):
-                if own.setdefault(letter, length) != length:
-                    raise FunctionError(
-                        f"`einsum`: `{letter}` of `{term}` has the lengths {own[letter]} and {length} "
-                        f"in {spec}; the axes of a diagonal should be equally long"
-                    )
                 known = lengths.get(letter, 1)
-                if 1 not in (known, length) and known != length:
-                    raise FunctionError(
-                        f"`einsum`: `{letter}` of '{self.subscripts}' has the lengths {known} and {length}"
-                    )
-                lengths[letter] = length if known == 1 else known
+                if own.setdefault(letter, length) != length:  # the axes of a diagonal are equally long
+                    known = own[letter]
+                elif known == 1 or length == 1 or known == length:
+                    lengths[letter] = length if known == 1 else known
+                    continue
+                where = f"`{letter}` of '{self.subscripts}'"
+                raise FunctionError(f"`einsum`: {where} has the lengths {known} and {length}, in {spec}")
         return lengths
 
 
@@ -154,9 +148,8 @@ def _parsed(subscripts: str) -> tuple[list[str], str]:
     if not all(c.isascii() and c.isalpha() for c in "".join(terms) + result):
         raise FunctionError(f"`einsum`: '{subscripts}' can have only letters, commas and one `->`")
     if len(set(result)) < len(result) or not set(result) <= set(counts):
-        raise FunctionError(
-            f"`einsum`: the result of '{subscripts}' should have letters of the inputs, each at most once"
-        )
+        wanted = "should have letters of the inputs, each at most once"
+        raise FunctionError(f"`einsum`: the result of '{subscripts}' {wanted}")
     return terms, result
 
 

@@ -5,6 +5,7 @@ import hashlib
 import inspect
 import math
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -115,29 +116,26 @@ class Arange(Function):
     dtype: DType
 
     def infer(self, ins: Specs) -> ArraySpec:
-        start, stop, dtype = self.start, self.stop, self.dtype
-        numbers = (start, stop, self.step)
-        if self.step == 0 or not all(map(math.isfinite, numbers)):
-            raise FunctionError(f"`arange` from {start} to {stop} in steps of {self.step} has no end")
-        exact = not any(isinstance(number, float) for number in numbers)
+        start, stop, step, dtype = self.start, self.stop, self.step, self.dtype
+        if step == 0 or not all(map(math.isfinite, (start, stop, step))):
+            raise FunctionError(f"`arange` from {start} to {stop} in steps of {step} has no end")
+        exact = not any(isinstance(number, float) for number in (start, stop, step))
         if is_integer(dtype) and not exact:
-            raise FunctionError(f"`arange` of {dtype.name} needs integers, not {start}, {stop}, {self.step}")
-        length = stop - start
+            raise FunctionError(f"`arange` of {dtype.name} needs integers, not {start}, {stop}, {step}")
         # Integers are divided as integers, because they can be larger than a float can represent.
-        count = max(0, int(-(-length // self.step)) if exact else math.ceil(length / self.step))
-        if count:
+        count = int(-((start - stop) // step)) if exact else math.ceil((stop - start) / step)
+        if count > 0:
             number_as(start, dtype)
-            number_as(start + (count - 1) * self.step, dtype)
-        return ArraySpec((count,), dtype)
+            number_as(start + (count - 1) * step, dtype)
+        return ArraySpec((max(0, count),), dtype)
 
     def apply(self, region: Region, ins: Specs, blocks: Blocks) -> np.ndarray:
-        start, dtype = self.start, self.dtype
         index = np.arange(region.starts[0], region.stops[0], dtype=np.uint64)
-        if is_integer(dtype):
+        if is_integer(self.dtype):
             # Computed modulo 2**64, where neither a negative step nor a large uint64 overflows.
-            values = index * np.uint64(int(self.step) % 2**64) + np.uint64(int(start) % 2**64)
-            return converted(values if kind(dtype) == "u" else values.view(np.int64), dtype)
-        return converted(np.float64(start) + index.astype(np.float64) * np.float64(self.step), dtype)
+            values = index * np.uint64(int(self.step) % 2**64) + np.uint64(int(self.start) % 2**64)
+            return converted(values if kind(self.dtype) == "u" else values.view(np.int64), self.dtype)
+        return converted(np.float64(self.start) + index.astype(np.float64) * self.step, self.dtype)
 
 
 @in_expressions
@@ -186,22 +184,13 @@ class Init(Function):
         return spec
 
     def apply(self, region: Region, ins: Specs, blocks: Blocks) -> np.ndarray:
-        whole = _initialized(
-            self.initializer, self.options, self.shape, computation(self.dtype), self.seed, self.leaf_key
-        )
-        block = whole[region.slices]
-        try:
+        block = _initialized(self)[region.slices]
+        with suppress(DataError):  # its message names a cast, but the recipe has none
             if np.isfinite(block).all():
                 return Cast(self.dtype).apply(region, (), [block])
-        except DataError as error:  # its message names a cast, but the recipe has none
-            raise self._beyond(block) from error
-        raise self._beyond(block)
-
-    def _beyond(self, block: np.ndarray) -> DataError:
-        largest = float(np.abs(block).max())
-        values = "NaN" if math.isnan(largest) else f"magnitudes up to {largest!r}"
-        return DataError(
-            f"`init`: `{self.initializer}` gives {values}, which {self.dtype.name} cannot represent",
+        raise DataError(
+            f"`init`: `{self.initializer}` gives magnitudes up to {float(np.abs(block).max())!r}, "
+            f"which {self.dtype.name} cannot represent",
             hint="Change the options of the initializer, or use a wider dtype.",
         )
 
@@ -237,18 +226,15 @@ def _built(initializer: str, options: Options) -> Callable[..., Any]:
 
     public = {name for name, f in vars(initializers).items() if inspect.isfunction(f) and name[0] != "_"}
     if initializer not in public:
-        raise FunctionError(
-            f"`init`: no initializer `{initializer}` in jax.nn.initializers"
-            f"{did_you_mean(initializer, public)}"
-        )
+        guess = did_you_mean(initializer, public)
+        raise FunctionError(f"`init`: no initializer `{initializer}` in jax.nn.initializers{guess}")
     factory = getattr(initializers, initializer)
     known = set(inspect.signature(factory).parameters) - {"dtype"}
     ready = "key" in known  # `zeros` and `ones` are initializers themselves, all others return one
     for name, _ in options:
         if ready or name not in known:
-            raise FunctionError(
-                f"`init`: `{initializer}` has no option `{name}`{did_you_mean(name, () if ready else known)}"
-            )
+            guess = did_you_mean(name, () if ready else known)
+            raise FunctionError(f"`init`: `{initializer}` has no option `{name}`{guess}")
     built: Callable[..., Any] = factory if ready else factory(**dict(options))
     return built
 
@@ -266,9 +252,8 @@ def _check(initializer: str, options: Options, shape: Shape) -> None:
         for name, value in options:
             for axis in value if isinstance(value, tuple) else (value,):
                 if name.endswith("_axis") and type(axis) is int and not -len(shape) <= axis < len(shape):
-                    raise FunctionError(
-                        f"`init`: `{name}` is {axis}, but the shape {list(shape)} has {len(shape)} axes"
-                    )
+                    message = f"`init`: `{name}` is {axis}, but the shape {list(shape)} has {len(shape)} axes"
+                    raise FunctionError(message)
         with np.errstate(all="ignore"):
             jax.eval_shape(lambda key: built(key, shape, np.float32), jax.random.key(0))
     except (ValueError, TypeError, ArithmeticError, AttributeError, LookupError, AssertionError) as error:
@@ -282,22 +267,18 @@ def leaf_prng_key(seed: int, leaf_key: str) -> Any:
     """
     import jax
 
-    digest = hashlib.sha256(leaf_key.encode()).digest()
-    key = jax.random.key(np.uint32(seed), impl="threefry2x32")
-    for word in np.frombuffer(digest[:8], ">u4").astype(np.uint32):
-        key = jax.random.fold_in(key, word)
-    return key
+    words = np.frombuffer(hashlib.sha256(leaf_key.encode()).digest()[:8], ">u4").astype(np.uint32)
+    return functools.reduce(jax.random.fold_in, words, jax.random.key(np.uint32(seed), impl="threefry2x32"))
 
 
 # A task computes one region at a time. The last array is kept, so that its other regions need no computation.
 @functools.lru_cache(maxsize=1)
-def _initialized(
-    initializer: str, options: Options, shape: Shape, dtype: DType, seed: int, leaf_key: str
-) -> np.ndarray:
-    """The whole array of an initializer, computed by JAX on the CPU in `dtype`."""
+def _initialized(function: Init) -> np.ndarray:
+    """The whole array of an initializer, computed by JAX on the CPU."""
     import jax
 
+    dtype = computation(function.dtype)
     cpu, wide = jax.default_device(jax.devices("cpu")[0]), jax.enable_x64(dtype == np.float64)
     with cpu, wide, np.errstate(all="ignore"):
-        values = _built(initializer, options)(leaf_prng_key(seed, leaf_key), shape, dtype)
-        return np.asarray(values)
+        key = leaf_prng_key(function.seed, function.leaf_key)
+        return np.asarray(_built(function.initializer, function.options)(key, function.shape, dtype))

@@ -12,7 +12,6 @@ from ckpt_surgery.core.selections import Selection, whole
 from ckpt_surgery.functions.arrays import Array, apply
 from ckpt_surgery.functions.base import Blocks, Function, Specs, in_expressions
 
-MOST_ITERATIONS = 10_000
 FLOAT64 = np.dtype(np.float64)
 
 
@@ -25,10 +24,9 @@ class KarcherWeights(Function):
     tol: float = 1e-5
 
     def __post_init__(self) -> None:
-        if not 0 <= self.max_iter <= MOST_ITERATIONS:
-            raise FunctionError(
-                f"`karcher_weights`: `max_iter` should be from 0 to {MOST_ITERATIONS}, not {self.max_iter}"
-            )
+        if not 0 <= self.max_iter <= 10_000:
+            message = f"`karcher_weights`: `max_iter` should be from 0 to 10000, not {self.max_iter}"
+            raise FunctionError(message)
 
     def infer(self, ins: Specs) -> ArraySpec:
         cosines, lengths = ins

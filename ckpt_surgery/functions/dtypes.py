@@ -56,9 +56,8 @@ def _number_as(value: Number, negative: bool, dtype: DType) -> np.ndarray:
     """The same; `negative` tells -0.0 and 0.0 apart, which are equal."""
     if is_integer(dtype) or kind(dtype) == "b":
         if not math.isfinite(value) or value != int(value):
-            raise FunctionError(
-                f"{value} is not an integer, but the array is {dtype.name}", hint="Cast the array first."
-            )
+            message = f"{value} is not an integer, but the array is {dtype.name}"
+            raise FunctionError(message, hint="Cast the array first.")
         low, high = limits(dtype) if is_integer(dtype) else (0, 1)
         if not low <= value <= high:
             raise FunctionError(f"{value} is out of range of {dtype.name}, {low} to {high}")
@@ -101,16 +100,13 @@ class Cast(Function):
                 f"{did_you_mean(self.on_overflow, known)}"
             )
         if self.on_overflow == "inf" and not (has_nan(self.dtype) or has_infinity(self.dtype)):
-            raise FunctionError(
-                f"`cast`: {self.dtype.name} has neither infinity nor NaN for on_overflow='inf'",
-                hint="Use on_overflow='saturate'.",
-            )
+            message = f"`cast`: {self.dtype.name} has neither infinity nor NaN for on_overflow='inf'"
+            raise FunctionError(message, hint="Use on_overflow='saturate'.")
 
     def infer(self, ins: Specs) -> ArraySpec:
         if kind(ins[0].dtype) == "c" and kind(self.dtype) not in "bc":
-            raise FunctionError(
-                f"`cast` from {ins[0].dtype.name} to {self.dtype.name} would drop the imaginary part"
-            )
+            names = f"{ins[0].dtype.name} to {self.dtype.name}"
+            raise FunctionError(f"`cast` from {names} would drop the imaginary part")
         return ArraySpec(ins[0].shape, self.dtype)
 
     def apply(self, region: Region, ins: Specs, blocks: Blocks) -> np.ndarray:
@@ -145,8 +141,8 @@ class Cast(Function):
         if self.on_overflow == "error" or nan_is_lost or kind(self.dtype) == "c":
             worst = _furthest(wide, lost)
             place = [start + i for start, i in zip(region.starts, worst, strict=True)]
-            where = f"{np.count_nonzero(lost):,} of {wide.size:,} values here"
-            raise self.out_of_range(wide[worst], f"{where}, at {place}" if place else where)
+            where = f"{np.count_nonzero(lost):,} of {wide.size:,} values here, at {place}"
+            raise self.out_of_range(wide[worst], where)
         low, high = limits(self.dtype)
         result[lost] = np.where(wide[lost] < low, low, high).astype(self.dtype)
         return result
@@ -187,15 +183,11 @@ class Rounded(Cast):
         return None  # numbers out of range are infinite for now, and refused in results
 
     def out_of_range(self, number: np.ndarray, where: str) -> DataError:
-        hint = None
-        if not np.isnan(number).any():
-            hint = f"Write cast(…, '{number.dtype.name}') around the value to keep it as it was computed"
-            if kind(self.dtype) != "c":
-                hint += f", or cast(…, '{self.dtype.name}', on_overflow='saturate') to clamp it"
-            hint += "."
-        return DataError(
-            f"the result is {self.dtype.name}: {overflow_reason(number, where, self.dtype)}", hint=hint
-        )
+        hint = f"Write cast(…, '{number.dtype.name}') around the value to keep it as it was computed."
+        if kind(self.dtype) != "c" and not np.isnan(number).any():
+            hint += f" To clamp it, write cast(…, '{self.dtype.name}', on_overflow='saturate')."
+        message = f"the result is {self.dtype.name}: {overflow_reason(number, where, self.dtype)}"
+        return DataError(message, hint=hint)
 
 
 def overflow_reason(number: np.ndarray, where: str, dtype: DType) -> str:
@@ -210,21 +202,15 @@ def _furthest(values: np.ndarray, lost: np.ndarray) -> tuple[int, ...]:
     """The index of the lost value of largest magnitude, or of a NaN if some are lost."""
     places = np.flatnonzero(lost)
     offending = values.ravel()[places]
-    if kind(values.dtype) in "fc":
-        number = int(np.argmax(np.abs(offending)))
-    else:  # compared as Python numbers because abs(-128) of an int8 overflows
-        number = max(
-            (int(offending.argmax()), int(offending.argmin())), key=lambda i: abs(offending[i].item())
-        )
+    # Integers are compared as floats because abs(-128) of an int8 overflows.
+    number = int(np.argmax(np.abs(offending if kind(values.dtype) in "fc" else offending.astype(np.float64))))
     return tuple(int(i) for i in np.unravel_index(places[number], values.shape))
 
 
 def _within_limits(block: np.ndarray, dtype: DType) -> bool:
     """Whether all values fit because the smallest and the largest do. False: each has to be checked."""
-    if block.size == 0:
-        return True
-    if kind(block.dtype) == "c" or dtype.name == "float8_e8m0fnu":
-        return False
+    if block.size == 0 or kind(block.dtype) == "c" or dtype.name == "float8_e8m0fnu":
+        return block.size == 0
     lowest, highest = block.min().item(), block.max().item()
     if not (math.isfinite(lowest) and math.isfinite(highest)):
         return False
@@ -263,20 +249,15 @@ class Bitcast(Function):
 
     def infer(self, ins: Specs) -> ArraySpec:
         spec = ins[0]
-        for dtype in (spec.dtype, self.dtype):
-            if bits(dtype) != 8 * dtype.itemsize or self.dtype == BOOL:
-                raise FunctionError(
-                    f"`bitcast` from {spec.dtype.name} to {self.dtype.name}: "
-                    f"not every byte is a value of {dtype.name}"
-                )
+        if self.dtype == BOOL or any(bits(d) != 8 * d.itemsize for d in (spec.dtype, self.dtype)):
+            names = f"{spec.dtype.name} to {self.dtype.name}"
+            raise FunctionError(f"`bitcast` from {names}: not every byte is a value of both")
         old, new = spec.dtype.itemsize, self.dtype.itemsize
         if old == new:
             return ArraySpec(spec.shape, self.dtype)
         if not spec.shape or spec.shape[-1] * old % new:
-            raise FunctionError(
-                f"`bitcast`: the last axis of {spec} does not divide into items of {self.dtype.name} "
-                f"({new} bytes)"
-            )
+            items = f"items of {self.dtype.name} ({new} bytes)"
+            raise FunctionError(f"`bitcast`: the last axis of {spec} does not divide into {items}")
         return ArraySpec((*spec.shape[:-1], spec.shape[-1] * old // new), self.dtype)
 
     def uses(self, selection: Selection, ins: Specs) -> list[tuple[int, Selection]]:

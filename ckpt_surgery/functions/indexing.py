@@ -101,16 +101,10 @@ class Index(_Gather):
             raise FunctionError("the step of a slice cannot be 0")
 
     def infer(self, ins: Specs) -> ArraySpec:
-        shape: list[int] = []
-        axis = 0
-        taken = self._taken(ins[0].shape)
-        for item in self._expanded(len(ins[0].shape)):
-            if isinstance(item, tuple):
-                shape.append(len(taken[axis]))
-            elif item is None:
-                shape.append(1)
-            axis += item is not None
-        return ArraySpec(tuple(shape), ins[0].dtype)
+        taken = iter(self._taken(ins[0].shape))
+        items = self._expanded(ins[0].ndim)
+        lengths = [(item, 1 if item is None else len(next(taken))) for item in items]
+        return ArraySpec(tuple(n for item, n in lengths if not isinstance(item, int)), ins[0].dtype)
 
     def picks(self, selection: Selection, shape: Shape) -> tuple[Positions, ...]:
         chosen = iter(selection)
@@ -126,11 +120,9 @@ class Index(_Gather):
         return tuple(picked)
 
     def window(self, ins: Specs) -> tuple[Function, Region] | None:
-        items = tuple(
-            (None, None, item[2]) if isinstance(item, tuple) else item and 0
-            for item in self._expanded(ins[0].ndim)
-        )
-        return Index(items), bounding_box(tuple(self._taken(ins[0].shape)))
+        items = self._expanded(ins[0].ndim)
+        plain = tuple((None, None, item[2]) if isinstance(item, tuple) else item and 0 for item in items)
+        return Index(plain), bounding_box(tuple(self._taken(ins[0].shape)))
 
     def input_axis(self, axis: int, ins: Specs) -> tuple[int, int] | None:
         items = self._expanded(ins[0].ndim)
@@ -147,11 +139,8 @@ class Index(_Gather):
         if missing < 0:
             raise FunctionError(f"a subscript with {ndim - missing} items for an array of {ndim} axes")
         items = self.items if ... in self.items else (*self.items, ...)
-        return tuple(
-            part
-            for item in items
-            for part in ([(None, None, None)] * missing if isinstance(item, EllipsisType) else [item])
-        )
+        whole = [(None, None, None)] * missing
+        return tuple(part for item in items for part in (whole if isinstance(item, EllipsisType) else [item]))
 
     def _taken(self, shape: Shape) -> list[range]:
         """For each axis of the input, the indices that the whole output comes from."""
@@ -195,9 +184,8 @@ class Take(_Gather):
         length = ins[0].shape[axis]
         for index in self.indices:
             if not -length <= index < length:
-                raise FunctionError(
-                    f"`take`: index {index} is out of bounds for axis {axis} of length {length}"
-                )
+                bounds = f"out of bounds for axis {axis} of length {length}"
+                raise FunctionError(f"`take`: index {index} is {bounds}")
         return ArraySpec(replaced(ins[0].shape, axis, len(self.indices)), ins[0].dtype)
 
     def picks(self, selection: Selection, shape: Shape) -> tuple[Positions, ...]:
@@ -231,10 +219,8 @@ class Copies(_Gather):
         return ArraySpec(tuple(n * each * copies for n, each, copies in lengths), ins[0].dtype)
 
     def picks(self, selection: Selection, shape: Shape) -> tuple[Positions, ...]:
-        elements = (
-            as_array(positions) // each if each > 1 else positions
-            for positions, each in zip(selection, self.each, strict=True)
-        )
+        sides = zip(selection, self.each, strict=True)
+        elements = (as_array(positions) // each if each > 1 else positions for positions, each in sides)
         return tuple(map(_wrapped, elements, shape))
 
     def uses(self, selection: Selection, ins: Specs) -> list[tuple[int, Selection]]:
@@ -285,9 +271,8 @@ def tile(x: Array, reps: int | tuple[int, ...]) -> Array:
     """
     copies = reps if isinstance(reps, tuple) else (reps,)
     if len(copies) > x.ndim:
-        raise FunctionError(
-            f"`tile`: {len(copies)} reps for an array of {x.ndim} axes", hint="Use `expand_dims` first."
-        )
+        message = f"`tile`: {len(copies)} reps for an array of {x.ndim} axes"
+        raise FunctionError(message, hint="Use `expand_dims` first.")
     if min(copies, default=1) < 0:
         raise FunctionError(f"`tile`: reps should be 0 or more, not {min(copies)}")
     once = (1,) * x.ndim

@@ -18,22 +18,32 @@ from ckpt_surgery.core.dtypes import DType, kind, limits
 from ckpt_surgery.core.errors import DataError
 from ckpt_surgery.core.tiles import tile_shape
 
-Ufunc = Callable[..., Any]
-
 _PIECE = 1 << 15
 """Number of elements converted to Python integers at a time, which take far more memory."""
 
-_OPERATORS: dict[str, Callable[[int, int], int]] = {"+": operator.add, "-": operator.sub, "*": operator.mul}
 
-
-def exact(symbol: str, ufunc: Ufunc, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+def exact(symbol: str, ufunc: Callable[..., Any], left: np.ndarray, right: np.ndarray) -> np.ndarray:
     """`left symbol right` for integers of one dtype, computed by `ufunc`.
 
     Raises DataError if a result is out of range, with the two values whose result is furthest out.
     """
     result = np.asarray(ufunc(left, right))
-    if result.size and not _extremes_fit(symbol, left, right):
-        _check_each(symbol, ufunc, left, right, result)
+    if not result.size or _extremes_fit(symbol, left, right):
+        return result
+    left, right = (np.broadcast_to(side, result.shape) for side in (left, right))
+    count, worst = 0, (-1.0, 0, 0)
+    # In tiles, so that wide copies stay small.
+    for tile in chunk_regions(result.shape, tile_shape(result.shape, (result, left, right))):
+        a, b, stored = (tile.taken_from(block).ravel() for block in (left, right, result))
+        # A wrapped result is off by a multiple of 2**width; a float's error is far less than half of that.
+        wide = ufunc(a, b, dtype=np.float64)
+        gone = np.nonzero(np.abs(wide - stored) >= 2.0 ** (8 * result.dtype.itemsize - 1))[0]
+        if gone.size:
+            at = gone[np.argmax(np.abs(wide[gone]))]
+            count, worst = count + gone.size, max(worst, (abs(float(wide[at])), int(a[at]), int(b[at])))
+    if count:
+        operation = f"`{symbol}`: {worst[1]} {symbol} {worst[2]}"
+        raise _out_of_range(operation, result.dtype, count, result.size)
     return result
 
 
@@ -65,38 +75,9 @@ def _extremes_fit(symbol: str, left: np.ndarray, right: np.ndarray) -> bool:
         return not (ours[0] == low < 0 and theirs[0] <= -1 <= theirs[1])
     if symbol == "**":
         return max(map(abs, ours)).bit_length() * theirs[1] <= high.bit_length()
-    results = [_OPERATORS[symbol](a, b) for a in ours for b in theirs]
+    combine = {"+": int.__add__, "-": int.__sub__, "*": int.__mul__}[symbol]
+    results = [combine(a, b) for a in ours for b in theirs]
     return low <= min(results) and max(results) <= high
-
-
-def _check_each(symbol: str, ufunc: Ufunc, left: np.ndarray, right: np.ndarray, result: np.ndarray) -> None:
-    """Raises DataError if a result is out of range. Works in tiles, so that wide copies stay small."""
-    left, right = (np.broadcast_to(side, result.shape) for side in (left, right))
-    count, worst = 0, (-1.0, 0, 0)
-    for tile in chunk_regions(result.shape, tile_shape(result.shape, (result, left, right))):
-        a, b, wrapped = map(tile.taken_from, (left, right, result))
-        gone = np.nonzero(_wrapped(symbol, ufunc, a, b, wrapped).ravel())[0]
-        if gone.size:
-            a, b = a.ravel()[gone], b.ravel()[gone]
-            sizes = np.abs(ufunc(a, b, dtype=np.float64))
-            at = int(np.argmax(sizes))
-            count, worst = count + gone.size, max(worst, (float(sizes[at]), int(a[at]), int(b[at])))
-    if count:
-        operation = f"`{symbol}`: {worst[1]} {symbol} {worst[2]}"
-        raise _out_of_range(operation, result.dtype, count, result.size)
-
-
-def _wrapped(
-    symbol: str, ufunc: Ufunc, left: np.ndarray, right: np.ndarray, result: np.ndarray
-) -> np.ndarray:
-    """A mask of the results that have wrapped around."""
-    width = 8 * result.dtype.itemsize
-    if symbol == "**" or width == 64:
-        # A wrapped result is off by a multiple of 2**width; a float's error is far less than half of that.
-        off = np.abs(ufunc(left, right, dtype=np.float64) - result)
-        return np.asarray(off >= 2.0 ** (width - 1))
-    # At twice the width the result is exact, or modulo 2**(2 * width), which differs from a wrapped one too.
-    return np.asarray(ufunc(left, right, dtype=f"i{2 * result.dtype.itemsize}") != result)
 
 
 # --- sums -------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from ckpt_surgery.core.errors import FunctionError
 from ckpt_surgery.core.manifests import Manifest
 from ckpt_surgery.core.rewrites.axes import replaced
 from ckpt_surgery.core.rewrites.taking import concatenated, stacked
-from ckpt_surgery.core.selections import Selection, within
+from ckpt_surgery.core.selections import Positions, Selection, within
 from ckpt_surgery.core.text import few
 from ckpt_surgery.core.tiles import copy_into
 from ckpt_surgery.functions.arrays import Array, Series, apply, require_no_gaps
@@ -29,10 +29,8 @@ def one_dtype(dtypes: Sequence[DType], name: str) -> DType:
     """The dtype that all arrays of a list have. Raises FunctionError if there are several."""
     for dtype in dtypes[1:]:
         if dtype != dtypes[0]:
-            raise FunctionError(
-                f"`{name}`: arrays of {dtypes[0].name} and {dtype.name} in one list",
-                hint="Cast them to one dtype first.",
-            )
+            message = f"`{name}`: arrays of {dtypes[0].name} and {dtype.name} in one list"
+            raise FunctionError(message, hint="Cast them to one dtype first.")
     return dtypes[0]
 
 
@@ -76,22 +74,15 @@ class Stack(Function):
         """The number of the input at each index along the new axis that has one."""
         return {place: i for i, place in enumerate(self.places or range(inputs))}
 
-    def needs(self, region: Region, ins: Specs) -> list[tuple[int, Region]]:
-        axis = axis_of(self.axis, len(region.starts), self.name)
-        part = Region(_without(region.starts, axis), _without(region.stops, axis))
-        return [(i, part) for _, i in self._wanted(region, axis, len(ins))]
-
     def uses(self, selection: Selection, ins: Specs) -> list[tuple[int, Selection]]:
         axis = axis_of(self.axis, len(selection), self.name)
         part = (*selection[:axis], *selection[axis + 1 :])
-        positions = selection[axis]
-        chosen = positions if isinstance(positions, range) else set(positions.tolist())
-        return [(i, part) for place, i in self.by_place(len(ins)).items() if place in chosen]
+        return [(i, part) for _, i in self._wanted(selection[axis], len(ins))]
 
     def apply(self, region: Region, ins: Specs, blocks: Blocks) -> np.ndarray:
         axis = axis_of(self.axis, len(region.starts), self.name)
         dtype = _common_dtype(ins, self.name)
-        wanted = self._wanted(region, axis, len(ins))
+        wanted = self._wanted(range(region.starts[axis], region.stops[axis]), len(ins))
         result: np.ndarray = np.empty(region.shape, dtype)
         if len(wanted) < region.shape[axis]:
             result[...] = number_as(self.fill or 0, dtype)
@@ -108,26 +99,25 @@ class Stack(Function):
         axis = axis_of(self.axis, manifests[0].spec.ndim + 1, self.name)
         return stacked(manifests, axis, self.places or range(len(manifests)))
 
-    def _wanted(self, region: Region, axis: int, inputs: int) -> list[tuple[int, int]]:
-        """The inputs that a region contains, as (index along the new axis, input number), by index."""
+    def _wanted(self, places: Positions, inputs: int) -> list[tuple[int, int]]:
+        """The inputs at these places, as (index along the new axis, input number), by index."""
         by_place = self.by_place(inputs)
-        places = range(region.starts[axis], region.stops[axis])
-        if len(places) > inputs:  # an axis that `count` makes long, most of it filled
+        if isinstance(places, range) and len(places) > inputs:  # `count` makes it long
             return sorted((place, i) for place, i in by_place.items() if place in places)
-        return [(place, by_place[place]) for place in places if place in by_place]
+        return [(int(place), by_place[place]) for place in places if place in by_place]
 
     def _length(self, inputs: int) -> int:
         places = self.places or tuple(range(inputs))
         if len(places) != inputs or len(set(places)) != inputs or min(places) < 0:
-            raise FunctionError(
-                f"`stack`: {inputs} arrays need {inputs} different indices of 0 or more, not {_named(places)}"
-            )
+            given = _named(places)
+            raise FunctionError(f"`stack`: {inputs} arrays need as many indices of 0 or more, not {given}")
         length = max(places) + 1 if self.count is None else self.count
         if max(places) >= length:
             raise FunctionError(f"`stack`: an array has the index {max(places)}, but `count` is {length}")
         if length > inputs and self.fill is None:
-            given = set(places)
-            missing = list(itertools.islice((i for i in range(length) if i not in given), MOST_INDICES + 1))
+            filled = set(places)
+            gaps = (i for i in range(length) if i not in filled)
+            missing = list(itertools.islice(gaps, MOST_INDICES + 1))
             raise FunctionError(
                 f"`stack`: no array has the index {_named(missing)} of 0 to {length - 1}",
                 hint="Look whether the source has everything: a file may be missing, or it has fewer layers "
@@ -155,7 +145,7 @@ def stack(
 
 
 def _named(indices: Sequence[int]) -> str:
-    return few([str(index) for index in indices], MOST_INDICES)
+    return few([*map(str, indices)], MOST_INDICES)
 
 
 def _without(values: Shape, axis: int) -> Shape:
@@ -193,11 +183,8 @@ class Concat(Function):
         return [(i, part) for i, part in used if len(part[axis])]
 
     def apply(self, region: Region, ins: Specs, blocks: Blocks) -> np.ndarray:
-        dtype = _common_dtype(ins, self.name)
-        if not blocks:
-            return np.empty(region.shape, dtype)
         axis = axis_of(self.axis, ins[0].ndim, self.name)
-        result: np.ndarray = np.empty(region.shape, dtype)
+        result: np.ndarray = np.empty(region.shape, _common_dtype(ins, self.name))
         stops = itertools.accumulate(block.shape[axis] for block in blocks)
         for block, stop in zip(blocks, stops, strict=True):
             copy_into(result[(slice(None),) * axis + (slice(stop - block.shape[axis], stop),)], block)

@@ -52,7 +52,7 @@ class ReshapeGroup:
         if len(self.old) == len(self.new) == 1:  # an unchanged axis: by far the most common case
             return part
         if part.size == 0:
-            return Region((0,) * len(self.old), (0,) * len(self.old))
+            return Region.whole((0,) * len(self.old))
         first = unravelled(ravelled(part.starts, self.new), self.old)
         last = unravelled(ravelled([stop - 1 for stop in part.stops], self.new), self.old)
         same = len([*itertools.takewhile(lambda pair: pair[0] == pair[1], zip(first, last, strict=True))])
@@ -143,20 +143,17 @@ class Reshape(Function):
         if -1 in shape and known and ins[0].size % known == 0:
             shape = replaced(shape, shape.index(-1), ins[0].size // known)
         if -1 in shape or math.prod(shape) != ins[0].size:
-            raise FunctionError(
-                f"`reshape`: {_text(ins[0].shape)} has {ins[0].size:,} elements, {_text(shape)} has {known:,}"
-                + (" times the length given as -1" if -1 in shape else "")
+            times = " times the length given as -1" if -1 in shape else ""
+            message = (
+                f"{_text(ins[0].shape)} has {ins[0].size:,} elements, {_text(shape)} has {known:,}{times}"
             )
+            raise FunctionError(f"`reshape`: {message}")
         return ArraySpec(shape, ins[0].dtype)
 
     def needs(self, region: Region, ins: Specs) -> list[tuple[int, Region]]:
-        starts: list[int] = []
-        stops: list[int] = []
-        for group in reshape_groups(ins[0].shape, self.infer(ins).shape):
-            box = group.box(region)
-            starts += box.starts
-            stops += box.stops
-        return [(0, Region(tuple(starts), tuple(stops)))]
+        boxes = [group.box(region) for group in reshape_groups(ins[0].shape, self.infer(ins).shape)]
+        starts = itertools.chain.from_iterable(box.starts for box in boxes)
+        return [(0, Region(tuple(starts), tuple(itertools.chain.from_iterable(b.stops for b in boxes))))]
 
     def apply(self, region: Region, ins: Specs, blocks: Blocks) -> np.ndarray:
         groups = reshape_groups(ins[0].shape, self.infer(ins).shape)
@@ -220,8 +217,8 @@ class Pad(Function):
         if blocks and blocks[0].shape == region.shape:
             return blocks[0]
         padded: np.ndarray[Any, Any] = np.full(region.shape, number_as(self.value, ins[0].dtype))
-        if blocks:
-            padded[tuple(slice(n) for n in blocks[0].shape)] = blocks[0]
+        for block in blocks:
+            padded[tuple(map(slice, block.shape))] = block
         return padded
 
     def marks(self, region: Region, ins: Specs, blocks: Blocks, marks: Blocks) -> np.ndarray:

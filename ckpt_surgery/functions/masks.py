@@ -26,8 +26,6 @@ from ckpt_surgery.functions.ordering import (
 from ckpt_surgery.functions.sizes import broadcasts_to
 from ckpt_surgery.functions.streams import Pass, streamed
 
-WORDS = 4
-"""Numbers that one value of the counter gives."""
 SHORT_RUN = 4096
 """Consecutive numbers that take no longer than a call of the generator: a part that lies within so many is
 cut out of them."""
@@ -38,10 +36,10 @@ def words(start: int, count: int, key: np.ndarray) -> np.ndarray:
 
     `key`: two words of uint64.
     """
-    first = start // WORDS
+    first, skipped = divmod(start, 4)
     # NumPy's generator raises its counter before it makes numbers.
     generator = np.random.Philox(key=key, counter=(first - 1) % 2**256)
-    return np.asarray(generator.random_raw(start % WORDS + count)[start % WORDS :])
+    return np.asarray(generator.random_raw(skipped + count)[skipped:])
 
 
 def fractions(region: Region, shape: Shape, key: np.ndarray) -> np.ndarray:
@@ -71,8 +69,6 @@ def fractions(region: Region, shape: Shape, key: np.ndarray) -> np.ndarray:
 TILE = 1 << 15
 """Elements of a mask that are computed at a time: what is computed for each of them takes far more memory."""
 TILE_BYTES = 64 * TILE
-THRESHOLD = ArraySpec((2,), np.dtype(np.uint64))
-"""Result of `KthMagnitude`."""
 
 
 @dataclass(frozen=True)
@@ -94,10 +90,9 @@ class KthMagnitude(Function):
             name = "top_share_mask" if self.k is None else "topk_mask"
             raise FunctionError(f"`{name}` needs integers or floats, not {ins[0]}")
         if self.k is not None and not 0 <= self.k <= ins[0].size:
-            raise FunctionError(
-                f"`topk_mask`: `k` should be from 0 to {ins[0].size}, not {self.k}, for {ins[0]}"
-            )
-        return THRESHOLD
+            message = f"`k` should be from 0 to {ins[0].size}, not {self.k}, for {ins[0]}"
+            raise FunctionError(f"`topk_mask`: {message}")
+        return ArraySpec((2,), np.dtype(np.uint64))
 
     def stream(self, ins: Specs) -> Pass:
         return Counting(ins[0], self.share) if self.k is None else Ranking(ins[0], self.k)
@@ -214,9 +209,8 @@ def random_mask(x: Array, p: Array | Number, seed: int, model: int = 0, *, leaf_
 
     Raises FunctionError for a number outside of 0 to 1, and for an array that does not broadcast.
     """
-    if isinstance(p, Array):
-        return apply(RandomMask(leaf_key, seed, None, model), x, p)
-    return apply(RandomMask(leaf_key, seed, p, model), x)
+    number, inputs = (None, (x, p)) if isinstance(p, Array) else (p, (x,))
+    return apply(RandomMask(leaf_key, seed, number, model), *inputs)
 
 
 def _tiles(region: Region) -> list[Region]:

@@ -38,8 +38,7 @@ def all_finite(block: np.ndarray) -> bool:
     if not may_be_nonfinite(block.dtype):
         return True
     if block.flags.forc:
-        flat = block.ravel(order="K")
-        return all(_all_finite(flat[i : i + TILE]) for i in range(0, flat.size, TILE))
+        block = block.ravel(order="K")
     tiles = chunk_regions(block.shape, tile_shape(block.shape, (block,), TILE))
     return all(_all_finite(block[tile.slices]) for tile in tiles)
 

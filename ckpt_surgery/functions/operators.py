@@ -66,20 +66,16 @@ class Elementwise(Function):
         """The result for operands that are already converted to the work dtype."""
         raise NotImplementedError
 
-    def result_dtype(self, dtypes: Sequence[DType]) -> DType:
-        """The dtype of `compute` for arrays of these. Raises FunctionError if they cannot be combined."""
-        empty = [np.empty(0, dtype) for dtype in dtypes]
+    def infer(self, ins: Specs) -> ArraySpec:
+        shape = broadcast_shapes([spec.shape for spec in ins], self.called())
         try:
-            return np.asarray(self.compute(self._converted(dtypes, empty))).dtype
+            empty = self.apply(Region.whole((0,)), ins, [np.empty(0, spec.dtype) for spec in ins])
         except DataError as error:  # a number in the recipe is enough to fail: an integer divided by 0
             raise FunctionError(*error.problems) from None
         except TypeError:
-            names = " and ".join(dict.fromkeys(dtype.name for dtype in dtypes))
+            names = " and ".join(dict.fromkeys(spec.dtype.name for spec in ins))
             raise FunctionError(f"`{self.called()}` has no meaning for {names}") from None
-
-    def infer(self, ins: Specs) -> ArraySpec:
-        shape = broadcast_shapes([spec.shape for spec in ins], self.called())
-        return ArraySpec(shape, self.result_dtype([spec.dtype for spec in ins]))
+        return ArraySpec(shape, empty.dtype)
 
     def apply(self, region: Region, ins: Specs, blocks: Blocks) -> np.ndarray:
         with np.errstate(all="ignore"):
@@ -105,12 +101,11 @@ class Elementwise(Function):
         ]
 
 
-Ufunc = Callable[..., Any]
-
 _FLOAT64 = np.dtype(np.float64)
 
-
-_BINARY: dict[str, Ufunc] = {
+_COMPARISONS = {"==": np.equal, "!=": np.not_equal, "<": np.less, "<=": np.less_equal}
+_COMPARISONS |= {">": np.greater, ">=": np.greater_equal}
+_BINARY: dict[str, Callable[..., Any]] = {
     "+": np.add,
     "-": np.subtract,
     "*": np.multiply,
@@ -122,18 +117,10 @@ _BINARY: dict[str, Ufunc] = {
     "|": np.bitwise_or,
     "maximum": np.maximum,
     "minimum": np.minimum,
+    **_COMPARISONS,
 }
 _EXACT = ("+", "-", "*", "//", "**")
 """Operators on integers whose result can be out of the range of the operands' dtype."""
-
-_COMPARISONS: dict[str, Ufunc] = {
-    "==": np.equal,
-    "!=": np.not_equal,
-    "<": np.less,
-    "<=": np.less_equal,
-    ">": np.greater,
-    ">=": np.greater_equal,
-}
 
 
 @dataclass(frozen=True)
@@ -160,17 +147,14 @@ class Binary(Elementwise):
 
     def compute(self, operands: Sequence[Any]) -> Any:
         left, right = operands
-        if self.op in _COMPARISONS:
-            return _COMPARISONS[self.op](left, right)
-        if rank(left.dtype) < 2 and self.op in ("//", "%") and not right.all():
+        if self.op in ("//", "%") and rank(left.dtype) < 2 and not right.all():
             raise DataError(f"`{self.op}`: an integer is divided by zero")
-        if is_integer(left.dtype) and self.op == "**" and (right < 0).any():
-            raise DataError(
-                "`**`: an integer is raised to a negative power", hint="Cast it to a float type first."
-            )
-        if is_integer(left.dtype) and self.op in _EXACT:
-            return exact(self.op, _BINARY[self.op], left, right)
-        return _BINARY[self.op](left, right)
+        if self.op not in _EXACT or not is_integer(left.dtype):
+            return _BINARY[self.op](left, right)
+        if self.op == "**" and (right < 0).any():
+            message = "`**`: an integer is raised to a negative power"
+            raise DataError(message, hint="Cast it to a float type first.")
+        return exact(self.op, _BINARY[self.op], left, right)
 
     def _converted(self, dtypes: Sequence[DType], blocks: Blocks) -> list[Any]:
         if self.op not in _COMPARISONS:
@@ -180,25 +164,16 @@ class Binary(Elementwise):
         if all(rank(dtype) < 2 for dtype in dtypes):
             # NumPy compares integers exactly, whatever their dtypes, and also with Python's numbers; but bool
             # arrays only with numbers of 64 bits.
-            return [
-                converted(block := next(remaining), _compared_as(block.dtype)) if number is None else number
-                for number in self.operands()
-            ]
+            as_bytes = (block.view(np.uint8) if block.dtype == BOOL else block for block in blocks)
+            remaining = (converted(block, computation(block.dtype)) for block in as_bytes)
+            return [next(remaining) if number is None else number for number in self.operands()]
         return [
             converted(next(remaining) if number is None else np.asarray(as_float(number, work)), work)
             for number in self.operands()
         ]
 
 
-def _compared_as(dtype: DType) -> DType:
-    """The dtype in which integers and bools are compared."""
-    return np.dtype(np.uint8) if kind(dtype) == "b" else computation(dtype)
-
-
-_UNARY: dict[str, Ufunc] = {
-    "neg": np.negative,
-    "not": np.logical_not,
-    "abs": np.abs,
+_FLOATING: dict[str, Callable[..., Any]] = {
     "sqrt": np.sqrt,
     "rsqrt": lambda x: np.reciprocal(np.sqrt(x)),
     "exp": np.exp,
@@ -206,10 +181,15 @@ _UNARY: dict[str, Ufunc] = {
     "sin": np.sin,
     "cos": np.cos,
     "arccos": np.arccos,
-    "sign": np.sign,
 }
-_FLOATING = ("sqrt", "rsqrt", "exp", "log", "sin", "cos", "arccos")
 """Functions whose result for integers is float64."""
+_UNARY: dict[str, Callable[..., Any]] = {
+    "neg": np.negative,
+    "not": np.logical_not,
+    "abs": np.abs,
+    "sign": np.sign,
+    **_FLOATING,
+}
 _SIGNED = {"neg": "`neg`: -({})", "abs": "`abs`: abs({})"}
 """Operations that turn a negative integer into a positive one: their text in messages, `{}` for the
 number."""
@@ -231,9 +211,7 @@ class Unary(Elementwise):
         return (self.x,)
 
     def work_dtype(self, dtypes: Sequence[DType]) -> DType:
-        letter = kind(dtypes[0])
-        refused = {"not": "iufc", "neg": "bu", "sign": "bc"}
-        if letter in refused.get(self.op, ""):
+        if kind(dtypes[0]) in {"not": "iufc", "neg": "bu", "sign": "bc"}.get(self.op, ""):
             raise FunctionError(f"`{self.op}` has no meaning for {dtypes[0].name}")
         if self.op in _FLOATING and rank(dtypes[0]) < 2:
             return _FLOAT64

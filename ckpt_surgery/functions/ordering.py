@@ -25,8 +25,6 @@ TILE = 1 << 15
 """Elements that are ranked at a time, or one row where rows are longer."""
 TILE_BYTES = 32 * TILE
 INDEX = np.dtype(np.int64)
-INDEX_BITS = np.uint64(32)
-"""Bits of an index in a key: of the row, whose elements have no more bits themselves."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +81,7 @@ def _order(rows: np.ndarray) -> np.ndarray:
         return np.asarray(np.argsort(values, axis=-1, kind="stable"))
     # Sorting numbers that have the index in their lower bits takes a sixth of the time of a stable sort.
     keys = _keys(values)
-    keys <<= INDEX_BITS
+    keys <<= np.uint64(32)
     keys |= np.arange(rows.shape[-1], dtype=np.uint64)
     keys.sort(axis=-1)
     keys &= np.uint64((1 << 32) - 1)
@@ -184,7 +182,7 @@ class Ranking(Pass):
 
     def finish(self) -> Pass | np.ndarray:
         if not self._k:
-            return _result(2**64 - 1, 0)
+            return np.array([2**64 - 1, 0], np.uint64)
         of_indices = self._magnitude is not None
         counts = self._counts if of_indices else self._counts[::-1]
         total = np.cumsum(counts)
@@ -194,12 +192,8 @@ class Ranking(Pass):
         if self._shift:
             return Ranking(self._spec, left, upper, self._shift, self._magnitude)
         if self._magnitude is not None:
-            return _result(self._magnitude, upper + 1)
+            return np.array([self._magnitude, upper + 1], np.uint64)
         if counts[place] == left:
-            return _result(upper, self._spec.size)
+            return np.array([upper, self._spec.size], np.uint64)
         digits = max(1, -(-(self._spec.size - 1).bit_length() // DIGIT))
         return Ranking(self._spec, left, 0, digits * DIGIT, upper)
-
-
-def _result(magnitude: int, stop: int) -> np.ndarray:
-    return np.array([magnitude, stop], np.uint64)

@@ -38,9 +38,8 @@ class Quantize(Function):
 
     def __post_init__(self) -> None:
         if self.dtype.name not in QUANTIZED:
-            raise FunctionError(
-                f"`quantize` does not support {self.dtype.name}; use one of {', '.join(QUANTIZED)}"
-            )
+            known = ", ".join(QUANTIZED)
+            raise FunctionError(f"`quantize` does not support {self.dtype.name}; use one of {known}")
 
     def infer(self, ins: Specs) -> ArraySpec:
         spec = ins[0]
@@ -96,27 +95,24 @@ def dequantize(
 
     The result has the dtype of the scale, or the float `dtype`: it is needed where the scale has powers of
     two alone, as float8_e8m0fnu. Without `block` the scale broadcasts against `x`, like the one that
-    `quantize` gives. With `block`, the
-    last axes of `x` are divided into blocks of these lengths (the last block of an axis can be shorter), and
-    the scale has one number for each block. Leading axes are the same in both. For `block=(128, 128)` and
-    `x` of shape `[m, n]` the scale has the shape `[ceil(m / 128), ceil(n / 128)]`, and the result is `x[i,
-    j] * scale[i // 128, j // 128]`. DeepSeek-V3 stores its weights like this, as float8_e4m3fn `weight` and
-    float32 `weight_scale_inv` (see its README_WEIGHTS.md, "FP8 Weight Documentation").
+    `quantize` gives. With `block`, the last axes of `x` are divided into blocks of these lengths (the last
+    block of an axis can be shorter), and the scale has one number for each block. Leading axes are the same
+    in both. For `block=(128, 128)` and `x` of shape `[m, n]` the scale has the shape `[ceil(m / 128),
+    ceil(n / 128)]`, and the result is `x[i, j] * scale[i // 128, j // 128]`. DeepSeek-V3 stores its weights
+    like this, as float8_e4m3fn `weight` and float32 `weight_scale_inv` (see its README_WEIGHTS.md, "FP8
+    Weight Documentation").
 
     Raises FunctionError if the shapes do not fit together, or if the scale does not have a float dtype.
     """
     if dtype is not None and kind(dtype) != "f":
         raise FunctionError(f"`dequantize` gives a float dtype, not {dtype.name}")
     if kind(scale.dtype) != "f" or kind(x.dtype) not in "iuf":
-        raise FunctionError(
-            f"`dequantize` needs integers or floats with a float scale, not {x.spec} and {scale.spec}"
-        )
+        given = f"{x.spec} and {scale.spec}"
+        raise FunctionError(f"`dequantize` needs integers or floats with a float scale, not {given}")
     block = block or ()
     if len(block) > x.ndim or min(block, default=1) < 1:
-        raise FunctionError(
-            f"`dequantize`: blocks of {block} do not fit an array of {x.ndim} axes",
-            hint=_PER_CHANNEL if len(block) > x.ndim else None,
-        )
+        message = f"`dequantize`: blocks of {block} do not fit an array of {x.ndim} axes"
+        raise FunctionError(message, hint=_PER_CHANNEL)
     lengths = (1,) * (x.ndim - len(block)) + block  # leading axes are not divided
     expected = tuple(-(-n // length) for n, length in zip(x.shape, lengths, strict=True))
     if scale.shape != expected if block else not broadcasts_to(scale.shape, x.shape):
@@ -152,9 +148,8 @@ class Unpack(Function):
 
     def __post_init__(self) -> None:
         if self.dtype.name not in PACKED:
-            raise FunctionError(
-                f"`unpack` does not support {self.dtype.name}; use one of {', '.join(PACKED)}"
-            )
+            known = ", ".join(PACKED)
+            raise FunctionError(f"`unpack` does not support {self.dtype.name}; use one of {known}")
 
     def infer(self, ins: Specs) -> ArraySpec:
         if ins[0].dtype.name not in ("uint8", "int8") or not ins[0].ndim:
@@ -168,9 +163,8 @@ class Unpack(Function):
         width, count = bits(self.dtype), self._count
         shifts = np.arange(0, 8, width, dtype=np.uint8)
         stored = blocks[0].view(np.uint8)
-        numbers = ((stored[..., None] >> shifts) & np.uint8((1 << width) - 1)).reshape(
-            *stored.shape[:-1], stored.shape[-1] * count
-        )
+        parts = (stored[..., None] >> shifts) & np.uint8((1 << width) - 1)
+        numbers = parts.reshape(*stored.shape[:-1], stored.shape[-1] * count)
         first = region.starts[-1] // count * count
         numbers = numbers[..., region.starts[-1] - first : region.stops[-1] - first]
         if kind(self.dtype) == "f":

@@ -8,7 +8,6 @@ import functools
 import math
 import re
 from collections import Counter
-from dataclasses import dataclass
 
 from ckpt_surgery.core.arrays import Shape
 from ckpt_surgery.core.errors import FunctionError
@@ -24,22 +23,6 @@ MERGED = "(...)"
 Side = tuple[tuple[str, ...], ...]
 """One side of a pattern: for each axis, the names in its parentheses. `()` and `1` are axes without a
 name."""
-
-Lengths = tuple[tuple[str, int], ...]
-"""Lengths of named axes, as the call gives them."""
-
-
-@dataclass(frozen=True)
-class Rearrangement:
-    """Steps of a pattern for arrays of one shape: a reshape, a transpose, and another reshape."""
-
-    split: Shape
-    """Shape after the first reshape, with one axis for each name on the left side."""
-    permutation: tuple[int, ...]
-    """Axes of the split array in the order of the right side."""
-    merged: Shape
-    """Shape of the result."""
-
 
 _TOKEN = re.compile(r"\s*(\.\.\.|[()]|[A-Za-z][A-Za-z0-9_]*|1(?![A-Za-z0-9_]))")
 
@@ -102,10 +85,13 @@ def _names(side: Side) -> tuple[str, ...]:
 
 
 @functools.lru_cache(maxsize=4096)
-def rearrangement(pattern: str, lengths: Lengths, shape: Shape) -> Rearrangement:
-    """Steps of a pattern with these lengths for an array of this shape.
+def rearrangement(
+    pattern: str, lengths: tuple[tuple[str, int], ...], shape: Shape
+) -> tuple[Shape, tuple[int, ...], Shape]:
+    """Steps of a pattern with these lengths of axes for an array of this shape.
 
-    Raises FunctionError if pattern, lengths and shape do not fit together.
+    They are the shape with one axis for each name on the left side, these axes in the order of the right
+    side, and the shape of the result. Raises FunctionError if pattern, lengths and shape do not fit together.
     """
     left, right = parse(pattern)
     names = _names(left)
@@ -114,32 +100,21 @@ def rearrangement(pattern: str, lengths: Lengths, shape: Shape) -> Rearrangement
             raise FunctionError(f"`rearrange`: no axis `{name}` in '{pattern}'{did_you_mean(name, names)}")
         if length < 1:
             raise FunctionError(f"`rearrange`: the length of `{name}` should be positive, not {length}")
-    if ELLIPSIS in names:
-        left, right = _spelled_out(left, right, len(shape) - len(left) + 1, pattern, shape)
-    if len(left) != len(shape):
-        raise FunctionError(
-            f"`rearrange`: '{pattern}' is for {len(left)} axes, the array has {len(shape)}: {list(shape)}"
-        )
+    least = len(left) - (ELLIPSIS in names)
+    if least > len(shape) or (least < len(shape) and ELLIPSIS not in names):
+        axes = f"{'at least ' if ELLIPSIS in names else ''}{least} axes"
+        has = f"the array has {len(shape)}: {list(shape)}"
+        raise FunctionError(f"`rearrange`: '{pattern}' is for {axes}, {has}")
+    # The axes of `...`, under names that no pattern can contain.
+    further = tuple(f"...{i}" for i in range(len(shape) - least))
+    left, right = _with_axes(left, further), _with_axes(right, further)
     sizes: dict[str, int] = {}
     for axis, length in zip(left, shape, strict=True):
         sizes |= _sizes(axis, length, dict(lengths), pattern)
     order = _names(left)
-    return Rearrangement(
-        split=tuple(sizes[name] for name in order),
-        permutation=tuple(order.index(name) for name in _names(right)),
-        merged=tuple(math.prod(sizes[name] for name in axis) for axis in right),
-    )
-
-
-def _spelled_out(left: Side, right: Side, count: int, pattern: str, shape: Shape) -> tuple[Side, Side]:
-    """Both sides with `...` replaced by `count` axes, under names that no pattern can contain."""
-    if count < 0:
-        raise FunctionError(
-            f"`rearrange`: '{pattern}' is for at least {len(left) - 1} axes, "
-            f"the array has {len(shape)}: {list(shape)}"
-        )
-    names = tuple(f"...{i}" for i in range(count))
-    return _with_axes(left, names), _with_axes(right, names)
+    split = tuple(sizes[name] for name in order)
+    merged = tuple(math.prod(sizes[name] for name in axis) for axis in right)
+    return split, tuple(order.index(name) for name in _names(right)), merged
 
 
 def _with_axes(side: Side, names: tuple[str, ...]) -> Side:
@@ -179,5 +154,5 @@ def rearrange(x: Array, /, pattern: str, **axes: int) -> Array:  # an axis may b
     pair of parentheses on the left, one length can be omitted. Raises FunctionError if pattern, lengths and
     shape do not fit together.
     """
-    steps = rearrangement(pattern, tuple(axes.items()), x.shape)
-    return reshape(transpose(reshape(x, steps.split), steps.permutation), steps.merged)
+    split, permutation, merged = rearrangement(pattern, tuple(axes.items()), x.shape)
+    return reshape(transpose(reshape(x, split), permutation), merged)

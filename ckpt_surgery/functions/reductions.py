@@ -7,14 +7,14 @@ in a stream: floats in float64, by blocks and in their order, and rounded once.
 
 import functools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
 from ckpt_surgery.core.arrays import ArraySpec, Region
-from ckpt_surgery.core.dtypes import DType, computation, converted, is_integer, kind, promoted, rank
+from ckpt_surgery.core.dtypes import DType, computation, converted, is_integer, promoted, rank
 from ckpt_surgery.core.errors import FunctionError
 from ckpt_surgery.core.selections import Selection
 from ckpt_surgery.core.tiles import to_c_order
@@ -32,6 +32,7 @@ from ckpt_surgery.functions.sizes import axes_of, check_alike
 from ckpt_surgery.functions.streams import Folded, Pass, streamed
 
 _FLOAT64 = np.dtype(np.float64)
+_COMBINED: Mapping[str, Any] = {"sum": np.add, "mean": np.add, "max": np.maximum, "min": np.minimum}
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,8 @@ class Reduction(Function):
         axes = self._axes(ins[0].ndim)
         lengths = enumerate(ins[0].shape)
         kept = tuple(1 if i in axes else n for i, n in lengths if self.keepdims or i not in axes)
-        return ArraySpec(kept, self._result_dtype(ins[0].dtype))
+        one: np.ndarray = np.ones((1, 1), self.work_dtype(ins[0].dtype))
+        return ArraySpec(kept, np.asarray(self.finished(self.partial(one), 1)).dtype)
 
     def uses(self, selection: Selection, ins: Specs) -> list[tuple[int, Selection]]:
         axes = self._axes(ins[0].ndim)
@@ -72,7 +74,7 @@ class Reduction(Function):
 
     def apply(self, region: Region, ins: Specs, blocks: Blocks) -> np.ndarray:
         if region.size == 0:  # the block may have elements: along the reduced axes it is whole
-            return np.empty(region.shape, self._result_dtype(ins[0].dtype))
+            return np.empty(region.shape, self.infer(ins).dtype)
         stream = self.stream(ins)
         if stream is not None:
             return streamed(stream, blocks[0])
@@ -116,9 +118,6 @@ class Reduction(Function):
 
     def _axes(self, ndim: int) -> tuple[int, ...]:
         return tuple(sorted(axes_of(self.axis, ndim, self.called())))
-
-    def _result_dtype(self, dtype: DType) -> DType:
-        return np.asarray(self.finished(self.partial(np.ones((1, 1), self.work_dtype(dtype))), 1)).dtype
 
 
 @dataclass(frozen=True)
@@ -201,10 +200,10 @@ class Extreme(Reduction):
         return super().infer(ins)
 
     def partial(self, rows: np.ndarray) -> np.ndarray:
-        return np.asarray((np.maximum if self.op == "max" else np.minimum).reduce(rows, axis=1))
+        return np.asarray(_COMBINED[self.op].reduce(rows, axis=1))
 
     def joined(self, first: Any, second: Any) -> Any:
-        return self.folded(np.array([first, second]))
+        return _COMBINED[self.op](first, second)
 
 
 @in_expressions
@@ -276,21 +275,13 @@ def _reduced(function: Reduction, x: Array | Sequence[Array]) -> Array:
     """A reduction of an array, or that of a list, for which FunctionError is raised if an axis is given."""
     if isinstance(x, Array):
         return apply(function, x)
-    name, given = function.called(), 1 + (function.axis is not None) + function.keepdims
-    if given > 1:
-        raise FunctionError(f"`{name}` takes at most one argument, {given} given: {name}(xs)")
+    name = function.called()
+    if function.axis is not None or function.keepdims:
+        raise FunctionError(f"`{name}` of a list takes no axis and no keepdims: {name}(xs)")
     return apply(ListReduction(name), *x)
 
 
 # --- of a list ---------------------------------------------------------------------------------------
-
-
-_COMBINED: Mapping[str, Callable[[Any, Any], Any]] = {
-    "sum": np.add,
-    "mean": np.add,
-    "max": np.maximum,
-    "min": np.minimum,
-}
 
 
 @dataclass(frozen=True)
@@ -308,9 +299,7 @@ class ListReduction(Function):
     def work_dtype(self, dtypes: Sequence[DType]) -> DType:
         """The dtype of the computation, which inputs are converted to first."""
         dtype = promoted(dtypes, self.op)
-        if self.op == "sum":
-            return summation(dtype)
-        return np.dtype(np.float64) if self.op == "mean" and kind(dtype) in "biu" else dtype
+        return summation(dtype) if self.op == "sum" else _fractional(dtype) if self.op == "mean" else dtype
 
     def infer(self, ins: Specs) -> ArraySpec:
         check_alike(self.op, ins)

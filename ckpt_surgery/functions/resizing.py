@@ -43,17 +43,14 @@ class Resize(Function):
         if kind(spec.dtype) != "f":
             raise FunctionError(f"`resize` needs floats, not {spec}; cast it first: `cast(x, 'float32')`")
         if spec.ndim != len(self.shape):
-            raise FunctionError(
-                f"`resize`: {list(self.shape)} has {len(self.shape)} axes, {spec} has {spec.ndim}"
-            )
+            raise FunctionError(f"`resize`: {list(self.shape)} has {len(self.shape)} axes, unlike {spec}")
         if spec.size == 0:
             raise FunctionError(f"`resize` cannot interpolate {spec}: it has no elements")
         return ArraySpec(self.shape, computation(spec.dtype))
 
     def needs(self, region: Region, ins: Specs) -> list[tuple[int, Region]]:
         if region.size == 0:
-            nothing = (0,) * len(region.starts)
-            return [(0, Region(nothing, nothing))]
+            return [(0, Region.whole((0,) * len(region.starts)))]
         bounds = [self._bounds(axis, region, ins[0].shape) for axis in range(len(region.starts))]
         return [(0, Region(tuple(low for low, _ in bounds), tuple(high for _, high in bounds)))]
 

@@ -48,9 +48,8 @@ def check_alike(name: str, ins: Sequence[ArraySpec]) -> None:
     """Raises FunctionError if the arrays of a list, of the function `name`, have different shapes."""
     for i, spec in enumerate(ins):
         if spec.shape != ins[0].shape:
-            raise FunctionError(
-                f"`{name}`: array 0 is {ins[0]}, array {i} is {spec}; shapes have to be equal"
-            )
+            message = f"array 0 is {ins[0]}, array {i} is {spec}; shapes have to be equal"
+            raise FunctionError(f"`{name}`: {message}")
 
 
 def broadcasts_to(shape: Shape, wanted: Shape) -> bool:
@@ -67,16 +66,10 @@ def check_size(name: str, spec: ArraySpec, bytes_read: Callable[[], int]) -> Non
     check_axes(name, spec.ndim)
     longest = max(spec.shape, default=0)
     if longest > LONGEST:
-        length = str(longest) if longest.bit_length() <= 128 else f"2^{longest.bit_length() - 1}"
-        raise FunctionError(f"`{name}` would make an axis of {length} elements; the limit is 2^63 - 1")
+        raise FunctionError(f"`{name}` would make an axis of more than 2^63 - 1 elements, which is the limit")
     nbytes = spec.nbytes
-    if nbytes <= MOST_BYTES:
-        return
-    given = bytes_read()
-    if nbytes > min(MOST_GROWTH * given, LONGEST):
+    if nbytes > MOST_BYTES and nbytes > min(MOST_GROWTH * (given := bytes_read()), LONGEST):
         size = bytes_text(nbytes) if nbytes <= LONGEST else f"2^{nbytes.bit_length() - 1} bytes"
-        out_of = f" out of {bytes_text(given)}" if given else ""
-        raise FunctionError(
-            f"`{name}` would make {spec}, {size}{out_of}; "
-            f"the limit is {bytes_text(MOST_BYTES)}, or {MOST_GROWTH} times the leaves that it is made of"
-        )
+        limit = f"{bytes_text(MOST_BYTES)}, or {MOST_GROWTH} times the leaves that it is made of"
+        message = f"`{name}` would make {spec}, {size} out of {bytes_text(given)}; the limit is {limit}"
+        raise FunctionError(message)

@@ -80,15 +80,15 @@ def block_shape(shape: Shape) -> Shape:
     The last axis is longer where the others are too short to fill a block. Lengths are powers of two, like
     those of most chunks, or whole axes.
     """
-    lengths = [1] * len(shape)
+    lengths: list[int] = []
     room = BLOCK
-    for axis in reversed(range(len(shape))):
-        most = min(room, ROW) if axis == len(shape) - 1 else room
-        lengths[axis] = max(1, min(shape[axis], _power_of_two(most)))
-        room //= lengths[axis]
+    for length in reversed(shape):
+        most = room if lengths else min(room, ROW)
+        lengths.append(max(1, min(length, _power_of_two(most))))
+        room //= lengths[-1]
     if shape:
-        lengths[-1] = max(1, min(shape[-1], lengths[-1] * _power_of_two(room)))
-    return tuple(lengths)
+        lengths[0] = max(1, min(shape[-1], lengths[0] * _power_of_two(room)))
+    return tuple(lengths[::-1])
 
 
 def _power_of_two(most: int) -> int:

@@ -2,6 +2,7 @@
 untrusted."""
 
 from collections.abc import Sized
+from contextlib import suppress
 from typing import Any
 
 from ckpt_surgery.core.errors import FunctionError
@@ -25,17 +26,14 @@ def _text(value: Any, name: str) -> str:
 def int_(x: Any) -> int:
     """`int('12')` and `int(2.7)`: a decimal text or a number as an integer; fractions are truncated."""
     if isinstance(x, str | int | float):
-        try:
+        with suppress(ValueError, OverflowError):
             return int(x)
-        except (ValueError, OverflowError):
-            raise FunctionError(f"`int`: {_described(x)} is not an integer") from None
-    raise FunctionError(f"`int` is for text and numbers, not {_described(x)}")
+    raise FunctionError(f"`int` is for numbers and texts of integers, not {_described(x)}")
 
 
 def _described(value: Any) -> str:
-    if isinstance(value, list | tuple) and not all(
-        item is None or isinstance(item, str | int | float) for item in value
-    ):
+    items = value if isinstance(value, list | tuple) else ()
+    if not all(item is None or isinstance(item, str | int | float) for item in items):
         return f"a list of {number_of(len(value), 'value')}"  # they may be arrays, whose repr is long
     return abridged(value)
 
@@ -45,10 +43,7 @@ def str_(x: Any) -> str:
     """`str(3)`: text, a number, a bool or None as text."""
     if x is not None and not isinstance(x, str | int | float):
         raise FunctionError(f"`str` is for text and numbers, not {_described(x)}")
-    try:
-        return str(x)
-    except ValueError:  # Python's own limit on digits
-        raise FunctionError("`str`: the integer has too many digits") from None
+    return str(x)
 
 
 @in_expressions

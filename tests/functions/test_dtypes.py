@@ -139,7 +139,7 @@ def test_bitcasts_that_are_refused() -> None:
     for source, target, message in (
         ("int8[3]", "float32", "the last axis of int8[3] does not divide into items of float32 (4 bytes)"),
         ("float32[]", "int8", "the last axis of float32[]"),
-        ("int4[4]", "int8", "not every byte is a value of int4"),
+        ("int4[4]", "int8", "not every byte is a value of both"),
     ):
         with pytest.raises(FunctionError, match=re.escape(message)):
             Bitcast(dtype_named(target)).infer([spec_of(numbers(source))])

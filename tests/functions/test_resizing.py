@@ -44,7 +44,7 @@ def test_a_region_needs_only_its_surroundings() -> None:
 
 def test_what_is_refused() -> None:
     for shape, dtype, message in (
-        ((4,), "float32", "has 2 axes, float32"),
+        ((4,), "float32", "has 2 axes, unlike float32"),
         ((4, 4), "int32", "needs floats"),
         ((0, 4), "float32", "no elements"),
     ):
