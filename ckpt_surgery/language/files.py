@@ -18,10 +18,8 @@ ORDER = "the recipe comes first, then the checkpoints that are read, then the de
 REPORT = "a report about a plan, not a recipe and not a saved plan"
 SAVE = "Make the plan again with `out=FILE`, and apply FILE."
 
-_Value = Mapping[str | int, Any]
 
-
-_OTHERS: list[tuple[Callable[[_Value], bool], str, str]] = [
+_OTHERS: list[tuple[Callable[[Mapping[str | int, Any]], bool], str, str]] = [
     (
         lambda value: "rules" not in value and bool({"merge_method", "models", "slices"} & value.keys()),
         "a configuration of mergekit, not a recipe",
@@ -67,12 +65,10 @@ def refuse_recipe(value: Any, path: str) -> None:
 
 def recipe_not_found(path: str) -> UsageError:
     """The error for a recipe that is not there: a file of a similar name, or a packaged recipe."""
-    stem = Path(path).stem.replace("_", "-").lower()
-    packaged = [PREFIX + name for name in packaged_recipes()]
-    if PREFIX + stem in packaged:
-        guess = f"; did you mean `{PREFIX}{stem}`, which comes with the package?"
-    else:
-        guess = name_beside(path) or ("" if Path(path).suffix else did_you_mean(PREFIX + stem, packaged))
+    name = PREFIX + Path(path).stem.replace("_", "-").lower()
+    packaged = [PREFIX + known for known in packaged_recipes()]
+    guess = did_you_mean(name, packaged) if name in packaged or not Path(path).suffix else ""
+    guess = guess if name in packaged else name_beside(path) or guess
     return UsageError(f"recipe not found: {shown(path)}{guess}", code=Code.UNREADABLE)
 
 
@@ -83,42 +79,31 @@ def read_text(path: str | Path, what: str = "recipe") -> str:
     is not UTF-8.
     """
     if urls.is_url(str(path)):
-        raise UsageError(
-            f"{shown(str(path))}: a {what} has to be a file on this machine",
-            hint="Copy it here first.",
-            code=Code.UNREADABLE,
-        )
+        message = f"{shown(str(path))}: a {what} has to be a file on this machine"
+        raise UsageError(message, hint="Copy it here first.", code=Code.UNREADABLE)
     try:
         if Path(path).is_dir():
-            message = f"{path} is a directory; a {what} is a YAML file"
-            hint = (
-                "A recipe comes before the checkpoints; without one there is `convert`, and in Python None."
-            )
-            if any(Path(path).glob("*.y*ml")):
-                hint = f"Name the files in it: {path}/*.yaml, say."
+            message = f"{path} is a directory; a {what} is a YAML file, such as {path}/a.yaml"
+            hint = "A recipe comes before the checkpoints; without one there is `convert`, in Python None."
             raise UsageError(message, hint=hint, code=Code.UNREADABLE)
         with Path(path).open("rb") as stream:
             data = stream.read(MAX_BYTES + 1)
     except FileNotFoundError:
         if what == "recipe":
             raise recipe_not_found(str(path)) from None
-        guess = name_beside(str(path))
-        raise UsageError(f"{what} not found: {path}{guess}", code=Code.UNREADABLE) from None
+        raise UsageError(f"{what} not found: {path}{name_beside(str(path))}", code=Code.UNREADABLE) from None
     except (OSError, ValueError) as error:
         refused = access_error(str(path), error) if isinstance(error, OSError) else None
-        reason = getattr(error, "strerror", None) or error
-        message = f"the {what} {path} cannot be read: {reason}"
+        message = f"the {what} {path} cannot be read: {getattr(error, 'strerror', None) or error}"
         raise refused or UsageError(message, code=Code.UNREADABLE) from None
-    order = f"If it is a checkpoint: {ORDER}" if what == "recipe" else None
-    if len(data) > MAX_BYTES:
-        message = f"{path} is larger than {MAX_BYTES >> 20} MiB"
-        raise RecipeError(Problem(message, hint=order), code=Code.UNREADABLE)
     try:
-        return data.decode("utf-8")
+        if len(data) <= MAX_BYTES:
+            return data.decode("utf-8")
+        message = f"{path} is larger than {MAX_BYTES >> 20} MiB"
     except UnicodeDecodeError as error:
-        byte = data[error.start]
-        message = f"{path} is not UTF-8 text: byte {error.start} is 0x{byte:02x}"
-        raise RecipeError(Problem(message, hint=order), code=Code.UNREADABLE) from None
+        message = f"{path} is not UTF-8 text: byte {error.start} is 0x{data[error.start]:02x}"
+    order = f"If it is a checkpoint: {ORDER}" if what == "recipe" else None
+    raise RecipeError(Problem(message, hint=order), code=Code.UNREADABLE)
 
 
 def load_document(path: str | Path, what: str = "recipe") -> YamlDocument:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from itertools import pairwise
 from typing import Any
 
@@ -42,9 +43,8 @@ def document_of(rules: Sequence[str]) -> dict[str, Any]:
     leaves that no other rule claims, those that match stay and the rest is dropped. Raises UsageError for
     anything else.
     """
-    ordered = in_order(rules)
-    keeping = [rule for rule in ordered if rule.startswith(KEEP)]
-    others = [_rule(rule) for rule in ordered if not rule.startswith(KEEP)]
+    keeping = [rule for rule in rules if rule.startswith(KEEP)]
+    others = [_rule(rule) for rule in rules if not rule.startswith(KEEP)]
     if not keeping:
         return {"version": 1, "rules": others}
     # A rename may well claim everything that is to stay: `s|params/(.*)|\\1|` with `keep:params/.*`.
@@ -63,16 +63,13 @@ def inside_keys(rule: str) -> str | None:
 
     Also None where its template would mean something else there.
     """
-    try:
+    with suppress(UsageError):
         substitution = _substitution(rule)
-        end = substitution and substitution[1]
-        if end is None:
-            return None
-        inside = f"{rule[:end]}{EVERYWHERE}{rule[end:]}"
-        document_of([inside])
-    except UsageError:
-        return None
-    return inside
+        if substitution is not None and (end := substitution[1]) is not None:
+            inside = f"{rule[:end]}{EVERYWHERE}{rule[end:]}"
+            document_of([inside])
+            return inside
+    return None
 
 
 def one_liner_of(rule: Mapping[str, Any]) -> str | None:
@@ -85,17 +82,14 @@ def one_liner_of(rule: Mapping[str, Any]) -> str | None:
     pattern, to, value = rule.get("match"), rule.get("to", "${key}"), rule.get("value")
     if not isinstance(pattern, str) or not isinstance(to, str) or set(rule) - {"match", "to", "for", "value"}:
         return None
-    sign = next((sign for sign in SIGNS if sign not in pattern + to), None)
-    if sign is None:
-        return None
-    more = ""
+    meant, more = {**rule, "to": to}, ""
     if value is not None:
-        value = value if '"' in value or "\\" in value else value.replace("'", '"')
+        value = meant["value"] = value if '"' in value or "\\" in value else value.replace("'", '"')
         loops = [f" for {name} in {values}" for name, values in rule.get("for", {}).items()]
         more = "".join([f" = {value}", *loops])
-    text = f"s{sign}{pattern}{sign}{to}{sign}{more}"
-    meant = {**rule, "to": to, **({} if value is None else {"value": value})}
-    return text if document_of([text])["rules"] == [meant] else None
+    signs = (sign for sign in SIGNS if sign not in pattern + to)
+    texts = (f"s{sign}{pattern}{sign}{to}{sign}{more}" for sign in signs)
+    return next((text for text in texts if document_of([text])["rules"] == [meant]), None)
 
 
 def selection_of(match: str | None, under: str | None) -> dict[str, Any]:
@@ -116,8 +110,7 @@ def _rule(text: str) -> dict[str, Any]:
         return substitution[0]
     assignment = _ASSIGNMENT.fullmatch(text)
     if assignment is None:
-        blanks = f" {BLANKS}" if "=" in text else ""
-        raise UsageError(f"not a rule: `-e {shown(text)}`", hint=f"Write {FORMS}.{blanks}")
+        raise UsageError(f"not a rule: `-e {shown(text)}`", hint=f"Write {FORMS}. {BLANKS}")
     if assignment["add"]:
         return {"add": assignment["key"].strip(), "value": assignment["value"]}
     return {"match": _literal(assignment["key"].strip()), "value": assignment["value"]}
@@ -143,10 +136,12 @@ def _substitution(text: str) -> tuple[dict[str, Any], int | None] | None:
             return None  # the key of a leaf, which has the sign in it
     tail = _VALUE.fullmatch(text, signs[2] + 1) if len(signs) > 2 else None
     if tail is None or tail["flags"] not in ("", EVERYWHERE):
-        raise UsageError(
-            f"`-e {shown(text)}` is not of the form `s{sign}REGEX{sign}TEMPLATE{sign}`",
-            hint=_what_is_wrong(text, sign, signs),
+        form = f"`s{sign}REGEX{sign}TEMPLATE{sign}`"
+        hint = (
+            f"The sign `{sign}` stands before, between and after the two. Behind the last one only `g` and "
+            f"` = EXPRESSION` can follow. {BLANKS} Take another sign where `{sign}` is part of the two."
         )
+        raise UsageError(f"`-e {shown(text)}` is not of the form {form}", hint=hint)
     pattern, template = (text[a + 1 : b].replace(f"\\{sign}", sign) for a, b in pairwise(signs[:3]))
     more: dict[str, Any] = {} if tail["name"] is None else {"for": {tail["name"]: tail["range"]}}
     if tail["value"] is not None:
@@ -155,22 +150,6 @@ def _substitution(text: str) -> tuple[dict[str, Any], int | None] | None:
         return _inside_keys(text, pattern, template) | more, None
     to = _given(text, template, "template")
     return _match(text, pattern) | {"to": to} | more, signs[2] + 1
-
-
-def _what_is_wrong(text: str, sign: str, signs: Sequence[int]) -> str:
-    """Why a text is not a substitution, and what to write."""
-    if len(signs) < 3:
-        return f"The sign `{sign}` stands before, between and after the two, so also at the end."
-    rest = text[signs[2] + 1 :]
-    if "=" in rest:
-        return f"An expression follows the last `{sign}` as ` = EXPRESSION`. {BLANKS}"
-    if len(signs) == 3:
-        return f"Only `g` can follow the last `{sign}`: leave out `{shown(rest)}`."
-    other = "," if sign == "|" else "|"
-    return (
-        f"It has the sign `{sign}` {len(signs)} times instead of 3. Where `{sign}` is part of the "
-        f"regular expression take another sign: `s{other}REGEX{other}TEMPLATE{other}`."
-    )
 
 
 def _inside_keys(text: str, pattern: str, replacement: str) -> dict[str, Any]:

@@ -35,9 +35,9 @@ def recipe_path(recipe: str) -> str:
         return recipe
     name = recipe.removeprefix(PREFIX)
     if name not in packaged_recipes():
-        alike = [PREFIX + known for known in packaged_recipes() if name.lower() in known]
-        guess = f"; there are {', '.join(f'`{known}`' for known in alike)}" if name and alike else ""
-        guess = guess or did_you_mean(recipe, (PREFIX + known for known in packaged_recipes()))
+        alike = ", ".join(f"`{PREFIX}{known}`" for known in packaged_recipes() if name.lower() in known)
+        close = did_you_mean(recipe, (PREFIX + known for known in packaged_recipes()))
+        guess = f"; there are {alike}" if name and alike else close
         raise UsageError(
             f"no recipe `{recipe}` comes with the package{guess}",
             hint=f"`ckpt-surgery recipes` lists them; a file of that name is `./{recipe}`.",

@@ -70,9 +70,8 @@ def _typed(name: str, value: Any, default: Constant, where: str) -> Constant:
         return float(bounded(value))
     if type(value) is not type(default):
         hint = f'Set the value yourself: `set={{"{name}": VALUE}}`.'
-        raise FunctionError(
-            f"{where} is {described(value)}, not {type_name(default)}", hint=hint, code=Code.PARAM
-        )
+        message = f"{where} is {described(value)}, not {type_name(default)}"
+        raise FunctionError(message, hint=hint, code=Code.PARAM)
     return bounded(value)  # type: ignore[no-any-return]
 
 
@@ -82,10 +81,8 @@ def unsaid(values: Iterable[ParamValue]) -> list[str]:
     for value in values:
         if value.origin is ParamSource.DEFAULT and value.note is not None:
             silent.setdefault(value.note, []).append(f"{value.name}={value.text}")
-    if len(silent) > 1:
-        defaults = ", ".join(f"{', '.join(alike)} ({note})" for note, alike in silent.items())
-        return [f"by default {defaults}"]
-    return [f"by default {', '.join(alike)}: {note}" for note, alike in silent.items()]
+    defaults = ", ".join(f"{', '.join(alike)} ({note})" for note, alike in silent.items())
+    return [f"by default {defaults}"] if silent else []
 
 
 # --- overrides --------------------------------------------------------------------------------
@@ -123,13 +120,11 @@ def _read(text: str, default: Constant, name: str) -> Constant | None:
     except RecipeError:
         return None
     value = tuple(document.value) if isinstance(document.value, list) else document.value
-    if document.problems or isinstance(default, tuple) != isinstance(value, tuple):
-        return None
-    if isinstance(value, tuple):
-        return value if all(isinstance(item, str | int | float) for item in value) else None
     if isinstance(default, float) and type(value) is int:
-        return float(value)
-    return value if type(value) is type(default) else None
+        value = float(value)
+    fits = type(value) is type(default) and not document.problems
+    items = value if isinstance(value, tuple) else ()
+    return value if fits and all(isinstance(item, str | int | float) for item in items) else None
 
 
 def type_name(default: Constant) -> str:

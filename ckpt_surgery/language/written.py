@@ -96,17 +96,15 @@ def _written(value: Any, indent: str, where: str) -> str:
         return _bracketed("[]", list(items), indent)
     if value is None or isinstance(value, str | bool | int | float):
         return json.dumps(value, ensure_ascii=False)
-    kind = type(value).__name__
+    what = f"{abridged(value)}, of type {type(value).__name__}"
     raise UsageError(
-        f"the recipe's `{where}` is {abridged(value)}, of type {kind}, which no recipe can hold",
+        f"the recipe's `{where}` is {what}, which no recipe can hold",
         hint="A recipe consists of mappings, lists, texts, numbers, true, false and nothing.",
     )
 
 
 def _name(name: Any, where: str) -> str:
-    if isinstance(name, int) and not isinstance(name, bool):
-        return str(name)
-    if not isinstance(name, str):
+    if not isinstance(name, str | int) or isinstance(name, bool):
         inside = f" in `{where}`" if where else ""
         raise UsageError(f"the recipe has the key {abridged(name)}{inside}: keys are texts or integers")
     return json.dumps(name, ensure_ascii=False)

@@ -175,7 +175,7 @@ def test_without_a_config_the_plan_warns(model: Path, recipe: Recipe) -> None:
     (model / "config.json").unlink()
     save_file(ARRAYS, model / "model.safetensors")
     plan = applying.plan(recipe("forward"), model)
-    assert plan.warnings == (f"by default heads=1: there is no config.json beside {model}",)
+    assert plan.warnings == (f"by default heads=1 (there is no config.json beside {model})",)
 
 
 @pytest.fixture

@@ -112,7 +112,7 @@ def test_a_directory_in_the_place_of_a_recipe_may_be_a_checkpoint(tmp_path: Path
     with pytest.raises(UsageError, match=r"is a directory;.*\n.*`convert`"):
         read_text(tmp_path)
     (tmp_path / "r.yaml").touch()
-    with pytest.raises(UsageError, match=rf"{tmp_path}/\*\.yaml"):
+    with pytest.raises(UsageError, match=rf"{tmp_path}/a\.yaml"):
         read_text(tmp_path)
 
 

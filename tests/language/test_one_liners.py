@@ -84,14 +84,14 @@ def test_what_is_none() -> None:
 
 def test_what_a_substitution_lacks() -> None:
     for text, hint in (
-        ("s|a|b", "The sign `|` stands before, between and after the two, so also at the end."),
-        ("s|a|b|gi", "Only `g` can follow the last `|`: leave out `gi`."),
-        ("s|a|b|= x", "An expression follows the last `|` as ` = EXPRESSION`. The sign = stands between"),
-        ("s/a/b/c/", "It has the sign `/` 4 times instead of 3. Where `/` is part of the regular expression"),
+        ("s|a|b", "The sign `|` stands before, between and after the two."),
+        ("s|a|b|gi", "Behind the last one only `g` and ` = EXPRESSION` can follow."),
+        ("s|a|b|= x", "` = EXPRESSION` can follow. The sign = stands between blanks."),
+        ("s/a/b/c/", "Take another sign where `/` is part of the two."),
     ):
         with pytest.raises(UsageError) as caught:
             document_of([text])
-        assert (caught.value.problems[0].hint or "").startswith(hint)
+        assert hint in (caught.value.problems[0].hint or "")
 
 
 def test_a_g_replaces_every_match_inside_keys() -> None:

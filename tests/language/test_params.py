@@ -20,7 +20,7 @@ def test_defaults_are_grouped_by_their_reason() -> None:
         ParamValue("c", 1, ParamSource.DEFAULT),
         ParamValue("d", 1, ParamSource.SET),
     ]
-    assert unsaid(values) == ["by default a=true, b=[1, x]: there is no config"]
+    assert unsaid(values) == ["by default a=true, b=[1, x] (there is no config)"]
     values.append(ParamValue("e", 2, ParamSource.DEFAULT, note="config.json has no `e`"))
     assert unsaid(values) == [
         "by default a=true, b=[1, x] (there is no config), e=2 (config.json has no `e`)"

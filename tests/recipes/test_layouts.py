@@ -262,7 +262,7 @@ def test_heads_that_the_weights_do_not_tell_are_in_the_plan() -> None:
     """Without a config, 2 heads of 12 look like 4 of 6: the plan says what it relied on, set or not."""
     wrong = ["num_heads=2", "num_kv_heads=1", "num_layers=11"]
     plan = planned("hf-llama3-to-jax", listed(hf_shapes(NARROW["llama3"])), overrides=wrong)
-    assert plan.warnings == (f"by default model_type=llama, tied=false: {NO_CONFIG}",)
+    assert plan.warnings == (f"by default model_type=llama, tied=false ({NO_CONFIG})",)
     told = {value.name: str(value.origin) for value in plan.params}
     assert (told["num_heads"], told["num_kv_heads"], told["model_type"]) == ("set", "set", "default")
     given = [*wrong[:2], "num_layers=3"]  # the norms of queries have the length of a head

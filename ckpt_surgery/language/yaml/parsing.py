@@ -120,7 +120,8 @@ class _Builder:
             text = value_at(self.text, event.start_mark.index)
             hint = f"If it is text, put it in single quotes: {quoted(text)}"
         for what in filter(used.get, used):
-            self.report(f"{what} is not accepted; write the value itself", event, path, hint=hint, whole=is_alias)
+            message = f"{what} is not accepted; write the value itself"
+            self.report(message, event, path, hint=hint, whole=is_alias)
 
     def _scalar(self, event: Any, path: DocumentPath) -> bool | int | float | str | None:
         text = paired(event.value)

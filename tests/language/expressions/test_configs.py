@@ -179,7 +179,7 @@ def test_without_a_file_the_defaults_hold_with_a_note() -> None:
     recipe = loaded(NONE, "layers=4")
     assert (recipe.params["layers"], recipe.params["theta"]) == (4, 1.5)
     assert unsaid(recipe.param_values) == [
-        f"by default width=1, theta=1.5, first=none, head_dim=128, num_layer=7: {ABSENT}"
+        f"by default width=1, theta=1.5, first=none, head_dim=128, num_layer=7 ({ABSENT})"
     ]
 
 
