@@ -75,12 +75,11 @@ OPERATORS: Sequence[tuple[str, object]] = (
 
 GROUPS: Mapping[str, str] = {
     "layout": "Layout",
-    "rearranging": "Layout by a pattern",
     "indexing": "Elements by their places",
     "joining": "Lists of arrays",
     "dtypes": "Types",
     "nonfinite": "NaN and infinity",
-    "arithmetic": "Arithmetic and comparisons",
+    "operators": "Arithmetic and comparisons",
     "reductions": "Reductions",
     "resizing": "Sizes",
     "contractions": "Products",

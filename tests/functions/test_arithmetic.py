@@ -5,9 +5,19 @@ import pytest
 
 from ckpt_surgery.core.dtypes import dtype_named
 from ckpt_surgery.core.errors import DataError, FunctionError
-from ckpt_surgery.functions.arithmetic import RequireEqual, Where, abs_, clip, log, maximum, selected, sqrt
 from ckpt_surgery.functions.base import Function
-from ckpt_surgery.functions.operators import Binary, Unary
+from ckpt_surgery.functions.operators import (
+    Binary,
+    RequireEqual,
+    Unary,
+    Where,
+    abs_,
+    clip,
+    log,
+    maximum,
+    selected,
+    sqrt,
+)
 from tests.support.calling import result_of
 from tests.support.comparing import same
 from tests.support.evaluation import evaluate

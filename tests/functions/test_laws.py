@@ -15,7 +15,6 @@ from ckpt_surgery.core.dtypes import dtype_named
 from ckpt_surgery.core.manifests import Manifest
 from ckpt_surgery.core.rewrites.axes import replaced
 from ckpt_surgery.core.selections import Selection, bounding_box
-from ckpt_surgery.functions.arithmetic import RequireEqual, Where
 from ckpt_surgery.functions.base import MARK, Function
 from ckpt_surgery.functions.contractions import Einsum, product
 from ckpt_surgery.functions.create import Arange, Full, Init, InPlaceOf
@@ -26,7 +25,7 @@ from ckpt_surgery.functions.joining import Concat, Stack
 from ckpt_surgery.functions.layout import Pad, Reshape, Transpose
 from ckpt_surgery.functions.masks import KthMagnitude, LargestMask, RandomMask
 from ckpt_surgery.functions.nonfinite import AllowNonfinite, may_be_nonfinite
-from ckpt_surgery.functions.operators import Binary, Unary
+from ckpt_surgery.functions.operators import Binary, RequireEqual, Unary, Where
 from ckpt_surgery.functions.ordering import Ranks
 from ckpt_surgery.functions.quantization import Quantize, Unpack
 from ckpt_surgery.functions.reductions import Extreme, ListReduction, Mean, Norm, Sum

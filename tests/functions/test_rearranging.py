@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from ckpt_surgery.core.arrays import Region
 from ckpt_surgery.core.errors import FunctionError
 from ckpt_surgery.functions.arrays import Apply, inputs_first
-from ckpt_surgery.functions.rearranging import rearrange
+from ckpt_surgery.functions.layout import rearrange
 from tests.support.calling import result_of
 from tests.support.comparing import same
 from tests.support.effort import examples

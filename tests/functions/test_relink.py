@@ -19,8 +19,7 @@ from ckpt_surgery.functions.base import Function
 from ckpt_surgery.functions.dtypes import Bitcast
 from ckpt_surgery.functions.indexing import Index, Item, expand_dims, flip, repeat, squeeze, take, tile
 from ckpt_surgery.functions.joining import Concat, Stack
-from ckpt_surgery.functions.layout import Reshape, Transpose
-from ckpt_surgery.functions.rearranging import rearrange
+from ckpt_surgery.functions.layout import Reshape, Transpose, rearrange
 from ckpt_surgery.graph.walks import Spare, relinked
 from tests.support.comparing import same
 from tests.support.effort import examples

@@ -14,12 +14,11 @@ from ckpt_surgery.core.arrays import ArraySpec, Region, chunk_regions
 from ckpt_surgery.core.errors import DataError, FunctionError
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
-from ckpt_surgery.functions.arithmetic import Where
 from ckpt_surgery.functions.arrays import Apply, Array, Node, Read
 from ckpt_surgery.functions.dtypes import Cast
 from ckpt_surgery.functions.indexing import Index
 from ckpt_surgery.functions.layout import Transpose
-from ckpt_surgery.functions.operators import Binary, Unary
+from ckpt_surgery.functions.operators import Binary, Unary, Where
 from ckpt_surgery.functions.reductions import ListReduction
 from ckpt_surgery.graph import fusion
 from ckpt_surgery.graph.costs import task_bytes

@@ -14,9 +14,8 @@ from ckpt_surgery.functions.arrays import Apply, Node, Read
 from ckpt_surgery.functions.dtypes import Cast
 from ckpt_surgery.functions.indexing import Index, Item, flip
 from ckpt_surgery.functions.joining import Concat, Stack
-from ckpt_surgery.functions.layout import Pad, Reshape, Transpose
+from ckpt_surgery.functions.layout import Pad, Reshape, Transpose, rearrange
 from ckpt_surgery.functions.operators import Binary
-from ckpt_surgery.functions.rearranging import rearrange
 from ckpt_surgery.functions.reductions import Norm, Sum
 from ckpt_surgery.functions.streams import block_shape
 from ckpt_surgery.graph.costs import SHORT_RUN, task_bytes
