@@ -24,7 +24,7 @@ from ckpt_surgery.inputs.models import HF, Model, ModelLayout
 from ckpt_surgery.inputs.opening import ConfigFiles, configs_of, open_input
 from ckpt_surgery.inputs.options import SourceOptions
 from ckpt_surgery.inputs.request import path_of_source
-from ckpt_surgery.language.expressions.configs import Config
+from ckpt_surgery.language.expressions.lookups import Config
 
 SCAN = "scan"
 """Param of decoder recipes: true if layers are stacked."""

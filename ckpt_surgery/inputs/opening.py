@@ -24,7 +24,7 @@ from ckpt_surgery.inputs.request import (
     opened_otherwise,
     read_recipe,
 )
-from ckpt_surgery.language.expressions.configs import Config, Configs, Layer
+from ckpt_surgery.language.expressions.lookups import Config, Configs, Layer
 from ckpt_surgery.language.expressions.scope import CONFIGS
 from ckpt_surgery.live.source import FORMAT, TreeSource
 from ckpt_surgery.live.tree import is_abstract, live_tree

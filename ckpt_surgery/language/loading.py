@@ -16,7 +16,7 @@ from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.summary import LINES, Represented, Summary, text_rows
 from ckpt_surgery.language.checks.findings import Finding, field_finding, prune
 from ckpt_surgery.language.checks.recipe import findings
-from ckpt_surgery.language.expressions.configs import NO_CONFIGS, Configs
+from ckpt_surgery.language.expressions.lookups import NO_CONFIGS, Configs
 from ckpt_surgery.language.expressions.scope import CONFIG, CONFIGS, HOOKS, Constant, Table, Watched
 from ckpt_surgery.language.files import read_text, refuse_other_documents
 from ckpt_surgery.language.hooks import HookSet

@@ -8,7 +8,7 @@ from typing import Any
 from ckpt_surgery.core.errors import FunctionError, Problem, RecipeError, UsageError
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.text import brief, did_you_mean
-from ckpt_surgery.language.expressions.configs import Config
+from ckpt_surgery.language.expressions.lookups import Config
 from ckpt_surgery.language.expressions.scope import Constant, bounded, described
 from ckpt_surgery.language.schema.fields import Param
 from ckpt_surgery.language.yaml.parsing import parse_document

@@ -10,7 +10,7 @@ import pytest
 from ckpt_surgery.core.errors import PlanError, Problem
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.protocols import DataFile, Linkable
-from ckpt_surgery.language.expressions.configs import Config, Configs, Layer
+from ckpt_surgery.language.expressions.lookups import Config, Configs, Layer
 from ckpt_surgery.language.loading import parse_recipe
 from ckpt_surgery.language.schema.fields import TargetPolicy
 from ckpt_surgery.planner.document import seal

@@ -22,9 +22,14 @@ from ckpt_surgery.language.expressions.lookups import (
     subscripted,
     within,
 )
-from ckpt_surgery.language.expressions.naming import unknown_function, unknown_name
+from ckpt_surgery.language.expressions.naming import (
+    attribute_advice,
+    is_module,
+    method_advice,
+    unknown_function,
+    unknown_name,
+)
 from ckpt_surgery.language.expressions.operators import binary, compared, formatted, truth, unary
-from ckpt_surgery.language.expressions.other_libraries import attribute_advice, is_module, method_advice
 from ckpt_surgery.language.expressions.regexes import compile_pattern
 from ckpt_surgery.language.expressions.scope import (
     HOOKS,

@@ -1,14 +1,23 @@
-"""Subscripts and attributes, look-ups of what may be missing, and functions of regular expressions."""
+"""Configs, subscripts and attributes, look-ups of what may be missing, functions of regular expressions.
 
+A config is the JSON beside a checkpoint that describes its model: `config` in expressions, and values of
+params. It is read when it is first used. An entry that is null counts as missing, which is what null means in
+the config files of models.
+"""
+
+from collections import ChainMap
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from types import EllipsisType
 from typing import Any
 
 import regex
 
 from ckpt_surgery.core.errors import FunctionError
+from ckpt_surgery.core.problem_codes import Code
+from ckpt_surgery.core.text import did_you_mean
 from ckpt_surgery.functions.arrays import Array, Series, require_no_gaps
-from ckpt_surgery.language.expressions.configs import MISSING, Configs, Entries, reached
 from ckpt_surgery.language.expressions.regexes import MatchBudget, compile_pattern
 from ckpt_surgery.language.expressions.scope import (
     Groups,
@@ -21,6 +30,179 @@ from ckpt_surgery.language.expressions.scope import (
     looked_up,
     series_hint,
 )
+
+SEPARATOR = "/"
+"""Separates the names of a path: `text_config/num_hidden_layers`."""
+RECORDED = "ckpt_surgery/recipes"
+"""Path of the record of earlier conversions: the params of a recipe are at `RECORDED/NAME/params`."""
+MISSING = object()
+"""Stands for an entry that is missing or null."""
+
+
+class Entries(Lookup):
+    """A JSON object, as expressions see it."""
+
+    def __init__(self, name: str, values: Mapping[str, Any]):
+        """`name`: the expression for the object, `config['rope_scaling']`. `values`: its entries."""
+        self.name = name
+        self.values = values
+
+    @property
+    def about(self) -> str:
+        """Subject of the message for a missing entry."""
+        return f"`{self.name}`"
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def entry(self, key: object) -> Any:
+        """The entry of this key, None if it is null. Raises FunctionError, with a close match, if missing."""
+        if not isinstance(key, str):
+            raise FunctionError(f"the entries of `{self.name}` have names; look them up by text")
+        if key not in self.values:
+            raise FunctionError(
+                f"{self.about} has no entry {key!r}{did_you_mean(key, self.values)}",
+                hint="has(…) tells whether there is one; get(…, default) gives the default if there is none.",
+                code=Code.NO_ENTRY,
+            )
+        return _seen(self.values[key], f"{self.name}[{key!r}]")
+
+    def has(self, key: object) -> bool:
+        """Whether there is an entry of this key that is not null."""
+        return isinstance(key, str) and self.values.get(key) is not None
+
+
+def _seen(value: Any, name: str) -> Any:
+    """A JSON value as expressions see it."""
+    if isinstance(value, Mapping):
+        return Entries(name, value)
+    if isinstance(value, list):
+        return [_seen(item, f"{name}[{i}]") for i, item in enumerate(value)]
+    return value
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One JSON object that a config is made of."""
+
+    origin: str
+    """Name for messages: `config.json`."""
+    entries: Mapping[str, Any]
+    """Entries of the object."""
+    of_model: bool = True
+    """Whether the object describes the model. Custom metadata can be anything."""
+
+
+class Config(Entries):
+    """The config of one source: layers of JSON objects. The first layer that has an entry gives its value."""
+
+    def __init__(self, name: str, absent: str, load: Callable[[], Sequence[Layer]]):
+        """`name` is the name in expressions. `absent` is the message for a source without a config.
+        `load` reads the layers, and may raise SourceError.
+        """
+        self.name = name
+        self._absent = absent
+        self._load = load
+
+    @cached_property
+    def layers(self) -> tuple[Layer, ...]:
+        """The layers that have entries. Raises SourceError if one is damaged."""
+        return tuple(layer for layer in self._load() if layer.entries)
+
+    @cached_property
+    def values(self) -> Mapping[str, Any]:  # type: ignore[override]
+        """The entries of all layers. Raises SourceError if one is damaged."""
+        return ChainMap(*(dict(layer.entries) for layer in self.layers))
+
+    @property
+    def about(self) -> str:
+        """Subject of the message for a missing entry."""
+        return self._of_model or f"{self._absent}, and so `{self.name}`"
+
+    @property
+    def _of_model(self) -> str | None:
+        """The origin of the first layer that describes the model, or None."""
+        return next((layer.origin for layer in self.layers if layer.of_model), None)
+
+    def value_at(self, path: str) -> tuple[Any, str] | None:
+        """The value at the path `a/b/c`, and the origin of its layer; None if it is missing or null.
+
+        A number in the path is an index if the value above it is a list.
+        """
+        names = path.split(SEPARATOR)
+        value: Any = self
+        for name in names:
+            at_list = isinstance(value, list) and name.isascii() and name.isdigit()
+            value = reached(value, int(name) if at_list else name)
+        if value is MISSING:
+            return None
+        return value, next(layer.origin for layer in self.layers if names[0] in layer.entries)
+
+    def without(self, paths: Sequence[str]) -> str:
+        """The message for a config that has none of these paths.
+
+        Where all of them are in the record of an earlier conversion, it names that record, and no path.
+        """
+        if all(path.startswith(f"{RECORDED}{SEPARATOR}") for path in paths):
+            recipes = sorted({path.split(SEPARATOR)[2] for path in paths})
+            return f"no conversion by {' or '.join(recipes)} is recorded"
+        if self._of_model is None:
+            return self._absent
+        known = [name for name, value in self.values.items() if value is not None]
+        for name, value in self.values.items():
+            known += [f"{name}{SEPARATOR}{inner}" for inner in value] if isinstance(value, Mapping) else []
+        guess = next(filter(None, (did_you_mean(path, known[:MOST_PATHS]) for path in paths)), "")
+        return f"{self._of_model} has no {' and no '.join(f'`{path}`' for path in paths)}{guess}"
+
+
+MOST_PATHS = 1000
+"""Limit on the paths among which a close match is looked for."""
+
+
+@dataclass(frozen=True)
+class Configs(Lookup):
+    """The configs of all sources by name, `configs['lora']`; the first source's comes first."""
+
+    by_source: Mapping[str, Config]
+
+    @property
+    def first(self) -> Config:
+        """The config of the first source: what `config` stands for."""
+        return next(iter(self.by_source.values()), NOTHING)
+
+    @property
+    def description(self) -> str:
+        return "the configs of the sources"
+
+    def entry(self, key: object) -> Config:
+        """The config of this source. Raises FunctionError if there is no such source."""
+        if isinstance(key, str) and key in self.by_source:
+            return self.by_source[key]
+        guess = did_you_mean(str(key), self.by_source)
+        raise FunctionError(f"no source is called {key!r}, so it has no config{guess}", code=Code.NO_ENTRY)
+
+    def has(self, key: object) -> bool:
+        """Whether this source has a config."""
+        return isinstance(key, str) and key in self.by_source and bool(self.by_source[key].layers)
+
+
+def reached(holder: Any, key: object) -> Any:
+    """`holder[key]` of entries and lists; MISSING if it is missing or null, or the holder has no entries."""
+    if isinstance(holder, list):
+        value = holder[key] if type(key) is int and -len(holder) <= key < len(holder) else None
+    elif isinstance(holder, Entries | Configs):
+        value = holder.entry(key) if holder.has(key) else None
+    else:
+        value = None
+    return MISSING if value is None else value
+
+
+NOTHING = Config("config", "no config can be read here", lambda: ())
+"""Config used where there is no checkpoint."""
+NO_CONFIGS = Configs({})
+
+
+# --- what is looked up, or may be missing ---------------------------------------------------------
 
 
 def has(holder: Any, key: Any) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ckpt_surgery.core.errors import PlanError, SourceError
-from ckpt_surgery.language.expressions.configs import Config, Configs, Layer
+from ckpt_surgery.language.expressions.lookups import Config, Configs, Layer
 from ckpt_surgery.language.expressions.parsing import parse
 from ckpt_surgery.language.expressions.scope import ExpressionError, Scope
 from ckpt_surgery.language.loading import LoadedRecipe, parse_recipe

@@ -7,8 +7,7 @@ import regex
 
 from ckpt_surgery.functions.registry import registry
 from ckpt_surgery.language.expressions.calls import call_problem, usage
-from ckpt_surgery.language.expressions.naming import function_names, unknown_function
-from ckpt_surgery.language.expressions.other_libraries import INSTEAD
+from ckpt_surgery.language.expressions.naming import INSTEAD, function_names, unknown_function
 from ckpt_surgery.language.expressions.parsing import check, parse
 from ckpt_surgery.language.expressions.scope import ExpressionError
 
