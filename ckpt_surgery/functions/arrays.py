@@ -11,7 +11,7 @@ functions of arrays, and import this one.
 from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
@@ -31,6 +31,7 @@ class Read:
 
     source: str
     leaf: Leaf
+    height: ClassVar[int] = 0
 
     @property
     def spec(self) -> ArraySpec:
@@ -38,15 +39,8 @@ class Read:
         return self.leaf.spec
 
     @property
-    def height(self) -> int:
-        return 0
-
-    @property
     def kinds(self) -> frozenset[LeafKind]:
-        return _ONE_KIND[self.leaf.kind]
-
-
-_ONE_KIND = {kind: frozenset([kind]) for kind in LeafKind}
+        return frozenset([self.leaf.kind])
 
 
 @dataclass(frozen=True, eq=False)
@@ -206,8 +200,8 @@ class Array:
         """The same, where numbers out of range are an error, unless `allow_nonfinite` gave them."""
         from ckpt_surgery.functions.nonfinite import AllowNonfinite
 
-        function = self.node.function if isinstance(self.node, Apply) else None
-        return self.rounded_to_declared() if isinstance(function, AllowNonfinite) else self._rounded("error")
+        permits = isinstance(self.node, Apply) and isinstance(self.node.function, AllowNonfinite)
+        return self.rounded_to_declared() if permits else self._rounded("error")
 
     def _rounded(self, on_overflow: str) -> Node:
         if self.node.spec.dtype == self.dtype:

@@ -33,8 +33,8 @@ Item = int | tuple[int | None, int | None, int | None] | EllipsisType | None
 """One item of a subscript: an index, a slice as (start, stop, step), `...`, or None for a new axis."""
 
 
-MOST_LISTED = 1 << 20
-"""Number of indices up to which they are listed. Of more, all elements between them are taken for used."""
+MOST_LISTED = 1 << 12
+"""Number of indices of copies up to which they are listed. Of more, all elements between them are used."""
 
 
 class _Gather(Function):
@@ -229,16 +229,12 @@ class Copies(_Gather):
 
 def _used_of_axis(positions: Positions, each: int, length: int) -> Positions:
     """The distinct indices of an axis that these indices of its copies come from; of many, all between."""
-    if each > 1 and isinstance(positions, range) and (positions.step <= each or len(positions) > MOST_LISTED):
-        low, high = bounds(positions)
-        positions = range(low // each, -(-high // each))
-    elif each > 1:
-        positions = as_array(positions) // each
-    if isinstance(positions, range) and len(positions):
-        every = positions.step == 1 and len(positions) >= length
-        if every or (len(positions) > MOST_LISTED and positions[0] // length != positions[-1] // length):
-            return range(length)
-    return distinct(_wrapped(positions, length))
+    if len(positions) <= MOST_LISTED:
+        return distinct(_wrapped(as_array(positions) // max(1, each), length))
+    low, high = bounds(positions)
+    low, high = low // each, -(-high // each)
+    one_copy = low // length == (high - 1) // length
+    return range(low % length, low % length + high - low) if one_copy else range(length)
 
 
 def _wrapped(positions: Positions, length: int) -> Positions:

@@ -47,9 +47,6 @@ from ckpt_surgery.language.expressions.scope import bounded, described
 INFER = "infer_"
 """Prefix of the functions that give shape and dtype of a hook's result: `infer_NAME` for `NAME`."""
 HookFunction = Callable[..., Any]
-IN_MEMORY = "(hooks)"
-"""Name in messages of functions that have no file."""
-
 _PLAIN = (str, bytes, int, float, complex, bool, type(None))
 _ONE_AT_A_TIME = threading.Lock()
 """Held while a hook runs: tasks run on several threads, for which a user's function need not be made."""
@@ -187,14 +184,16 @@ class HookFile(HookSet):
 
         `sha256` is the digest that a plan was made with: a file with another one is not run (PlanError).
         """
-        self.file = str(path)
-        self.name = path.name
-        text = _read(path)
+        self.file, self.name = str(path), path.name
+        try:
+            text = path.read_bytes()
+        except OSError as error:
+            message = f"the hooks {path} cannot be read: {error.strerror or error}"
+            raise access_error(str(path), error) or PlanError(message, code=Code.HOOKS) from None
         self.sha256 = hashlib.sha256(text).hexdigest()
         if sha256 not in (None, self.sha256):
-            raise PlanError(
-                f"the hooks {shown(self.file)} changed since the plan was made", hint="Make the plan again."
-            )
+            message = f"the hooks {shown(self.file)} changed since the plan was made"
+            raise PlanError(message, hint="Make the plan again.")
         # The code that runs is the text that was digested: an import would read the file a second time.
         module = types.ModuleType(f"ckpt_surgery_hooks_{self.sha256[:16]}")
         module.__file__ = self.file
@@ -218,18 +217,9 @@ class HookFunctions(HookSet):
                 raise UsageError(f"a hook cannot be called {abridged(name)}: use letters, digits and `_`")
             if not callable(function):
                 raise UsageError(f"the hook `{name}` is not a function, but {abridged(function)}")
-        self.name = self.file = IN_MEMORY
+        self.name = self.file = "(hooks)"
         self.functions = dict(functions)
         self.sha256 = _digest(functions)
-
-
-def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        refused = access_error(str(path), error)
-        message = f"the hooks {path} cannot be read: {error.strerror or error}"
-        raise refused or PlanError(message, code=Code.HOOKS) from None
 
 
 @contextmanager

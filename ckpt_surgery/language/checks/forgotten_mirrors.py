@@ -9,7 +9,7 @@ import itertools
 import re._constants as kinds  # type: ignore[import-not-found]
 import re._parser as parser  # type: ignore[import-not-found]
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import regex
 
@@ -35,14 +35,6 @@ MOST_RULES, MOST_ROOTS = 10, 5
 """Limits on what is tried of each pass, so that recipes of thousands of rules take no time."""
 
 
-class RenamingRule(NamedTuple):
-    """A rule that renames parameters."""
-
-    where: DocumentPath
-    key: str
-    """Example of a key that it claims."""
-
-
 def forgotten_mirrors(recipe: Recipe) -> Iterator[Finding]:
     """A finding for each pass that renames parameters and leaves their slots behind."""
     mirrored = [pair for pass_ in recipe.passes for pair in _mirrored(pass_)]
@@ -51,27 +43,23 @@ def forgotten_mirrors(recipe: Recipe) -> Iterator[Finding]:
     has_model = any(not MODEL.isdisjoint(key.split(SEPARATOR)) for key in examples)
     for path, pass_ in recipe.placed_passes:
         renamed = list(itertools.islice(_renamed(recipe, pass_, path, has_model), MOST_RULES))
-        siblings = list(_siblings(recipe, pass_, path, renamed))
-        yield from siblings
-        if not siblings:
-            yield from _of_rules(recipe, pass_, renamed, mirrored, roots)
+        findings = list(_siblings(recipe, pass_, path, renamed))
+        yield from findings or _of_rules(recipe, pass_, renamed, mirrored, roots)
 
 
 def _siblings(
-    recipe: Recipe, pass_: Pass, path: DocumentPath, renamed: Sequence[RenamingRule]
+    recipe: Recipe, pass_: Pass, path: DocumentPath, renamed: Sequence[tuple[DocumentPath, str]]
 ) -> Iterator[Finding]:
     """A finding for each entry of `mirror` that names some slots of an optimizer without the others."""
     for params, slots in pass_.mirror.items():
-        rule = next((candidate for candidate in renamed if _is_below(candidate.key, params)), None)
+        where, key = next((rule for rule in renamed if _is_below(rule[1], params)), ((), None))
         others = dict.fromkeys(tree for slot in slots for tree in _beside(slot) if tree not in slots)
-        if rule is None:
-            continue
-        left = [tree for tree in others if not _is_handled(recipe, tree + rule.key[len(params) :])]
+        left = [tree for tree in others if key and not _is_handled(recipe, tree + key[len(params) :])]
         if left:
             named, all_slots = ", ".join(f"`{slot}`" for slot in slots), ", ".join((*slots, *left))
             message = (
                 f"`mirror` names {named} without {few_keys(left)}: where the source has these slots, they"
-                f" keep the names of parameters that {path_text(rule.where)} renames"
+                f" keep the names of parameters that {path_text(where)} renames"
             )
             hint = f"Mirror them in passes for checkpoints that have them: `{params}: [{all_slots}]`."
             yield Finding((*path, "mirror", params), message, at_key=True, hint=hint)
@@ -80,21 +68,18 @@ def _siblings(
 def _of_rules(
     recipe: Recipe,
     pass_: Pass,
-    renamed: Sequence[RenamingRule],
+    renamed: Sequence[tuple[DocumentPath, str]],
     mirrored: Sequence[tuple[str, str]],
     roots: Sequence[str],
 ) -> Iterator[Finding]:
     """A finding for the first rule of a pass that renames parameters whose slots nothing renames."""
     own = _mirrored(pass_)
-    for rule in renamed:
-        trees = {
-            slot: params
-            for params, slot in mirrored
-            if (params, slot) not in own
-            and _is_below(rule.key, params)
-            and not _is_handled(recipe, slot + rule.key[len(params) :])
-        }
-        left = [*trees, *(root for root in roots if not _is_covered(recipe, own, root, rule.key))]
+    for where, key in renamed:
+        others = [(params, slot) for params, slot in mirrored if (params, slot) not in own]
+        slots = [(slot, slot + key[len(params) :]) for params, slot in others if _is_below(key, params)]
+        left = [slot for slot, of_parameter in slots if not _is_handled(recipe, of_parameter)]
+        if not any(_is_below(key, params) for params, _ in own):
+            left += [root for root in roots if not _is_covered(recipe, root, key.split(SEPARATOR))]
         if left:
             below = few_keys(dict.fromkeys(left))
             message = f"slots below {below} keep the names of parameters that are renamed here"
@@ -102,7 +87,7 @@ def _of_rules(
                 "`mirror` of the pass renames them too; `plan` with a checkpoint says what to write there. "
                 "Slots that are not needed are dropped by a rule with `drop: true`."
             )
-            yield Finding((*rule.where, "to"), message, at_key=True, hint=hint)
+            yield Finding((*where, "to"), message, at_key=True, hint=hint)
             return
 
 
@@ -113,7 +98,7 @@ def _mirrored(pass_: Pass) -> list[tuple[str, str]]:
 
 def _roots(recipe: Recipe) -> Iterator[str]:
     """Trees of slots, or of an optimizer's state, that rules claim leaves of and keep."""
-    known = {name for group in SIBLINGS for name in group}
+    known = set(itertools.chain.from_iterable(SIBLINGS))
     for rule in (rule for pass_ in recipe.passes for rule in pass_.rules if not rule.drop):
         key = _claimed(recipe, rule) or ""
         names = key.split(SEPARATOR)
@@ -124,66 +109,57 @@ def _roots(recipe: Recipe) -> Iterator[str]:
                 yield SEPARATOR.join(names[: slot + 1])
 
 
-def _renamed(recipe: Recipe, pass_: Pass, path: DocumentPath, has_model: bool) -> Iterator[RenamingRule]:
-    """The rules of a pass that rename parameters, which are below `params` where any rule claims such."""
+def _renamed(
+    recipe: Recipe, pass_: Pass, path: DocumentPath, has_model: bool
+) -> Iterator[tuple[DocumentPath, str]]:
+    """The rules of a pass that rename parameters, with an example of a key that each claims.
+
+    Parameters are below `params` where any rule claims such.
+    """
     for number, rule in enumerate(pass_.rules):
-        key = _claimed(recipe, rule)
-        if key is None or not _renames(rule, key):
-            continue
+        key = _claimed(recipe, rule) or ""
         names = set(key.split(SEPARATOR))
         is_parameter = names.isdisjoint(OPTIMIZER | COLLECTIONS) and len(names) > 1
-        if is_parameter and (not has_model or names & MODEL):
-            yield RenamingRule((*path, "rules", number), key)
+        if is_parameter and (not has_model or names & MODEL) and _renames(rule, key):
+            yield (*path, "rules", number), key
 
 
 def _claimed(recipe: Recipe, rule: Rule) -> str | None:
     """Example of a key of the first source that a rule claims; None for rules that claim others."""
-    if rule.match is None or rule.source not in (None, "*", *recipe.named_sources[:1]):
-        return None
-    return example(rule.match)
+    of_first = rule.match is not None and rule.source in (None, "*", *recipe.named_sources[:1])
+    return example(rule.match) if of_first else None
+
+
+def _claims(rule: Rule, key: str) -> bool:
+    """Whether a rule claims this key; also true where matching could take long."""
+    pattern = rule.match
+    return pattern is not None and (len(key) > safe_length(pattern) or bool(pattern.fullmatch(key)))
 
 
 def _renames(rule: Rule, key: str) -> bool:
-    """Whether a rule that claims this key gives its leaf another one."""
-    if rule.match is None or rule.to is None:
+    """Whether a rule claims this key and gives its leaf another one."""
+    if rule.match is None or rule.to is None or not _claims(rule, key):
         return False
-    if len(key) > safe_length(rule.match):
-        return True
-    match = rule.match.fullmatch(key)
-    if match is None:
-        return False
-    return all(template.names_of(match) != tuple(key.split(SEPARATOR)) for template in rule.templates)
-
-
-def _may_claim(rule: Rule, key: str) -> bool:
-    """Whether a rule claims this key; also true where matching could take long."""
-    if rule.match is None:
-        return False
-    return len(key) > safe_length(rule.match) or rule.match.fullmatch(key) is not None
+    match = None if len(key) > safe_length(rule.match) else rule.match.fullmatch(key)
+    names = tuple(key.split(SEPARATOR))
+    return match is None or all(template.names_of(match) != names for template in rule.templates)
 
 
 def _is_handled(recipe: Recipe, key: str) -> bool:
     """Whether some pass gives the leaf of this key another one, or does not keep it."""
     for pass_ in recipe.passes:
-        rule = next((candidate for candidate in pass_.rules if _may_claim(candidate, key)), None)
-        if rule is None and (pass_.unmatched or recipe.unmatched) != "keep":
-            return True
-        if rule is not None and (rule.drop or _renames(rule, key)):
+        rule = next((candidate for candidate in pass_.rules if _claims(candidate, key)), None)
+        is_kept = (pass_.unmatched or recipe.unmatched) == "keep" if rule is None else not rule.drop
+        if not is_kept or (rule is not None and _renames(rule, key)):
             return True
     return False
 
 
-def _is_covered(recipe: Recipe, own: Sequence[tuple[str, str]], root: str, key: str) -> bool:
-    """Whether slots of the parameter `key` are mirrored, or some pass does not leave those below `root`."""
-    if any(_is_below(key, params) for params, _ in own):
-        return True
-    names = key.split(SEPARATOR)
-    return any(
-        _is_handled(recipe, f"{root}{tree}/{SEPARATOR.join(names[start:])}{end}")
-        for tree in TREES
-        for start in range(len(names))
-        for end in ENDS
-    )
+def _is_covered(recipe: Recipe, root: str, names: Sequence[str]) -> bool:
+    """Whether some pass does not leave the slots below `root` of a parameter with these names in its key."""
+    ends = (SEPARATOR.join(names[start:]) for start in range(len(names)))
+    slots = itertools.product(TREES, ends, ENDS)
+    return any(_is_handled(recipe, f"{root}{tree}/{below}{end}") for tree, below, end in slots)
 
 
 def _beside(slot: str) -> Iterator[str]:
@@ -246,7 +222,5 @@ _PARTS: Mapping[Any, Callable[[Any], str]] = {
     kinds.SUBPATTERN: lambda value: _text(value[-1]),
     kinds.ATOMIC_GROUP: _text,
     kinds.BRANCH: lambda value: _text(value[1][0]),
-    kinds.MAX_REPEAT: _repeat,
-    kinds.MIN_REPEAT: _repeat,
-    kinds.POSSESSIVE_REPEAT: _repeat,
+    **dict.fromkeys((kinds.MAX_REPEAT, kinds.MIN_REPEAT, kinds.POSSESSIVE_REPEAT), _repeat),
 }

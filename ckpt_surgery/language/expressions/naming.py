@@ -93,9 +93,6 @@ MODULES = frozenset(
 )
 """Names by which people import these libraries."""
 
-LONGEST = 40
-"""Limit on the characters of an expression that is repeated in advice."""
-
 _CAST = "write `cast(x, dtype)`, with the dtype as text, such as 'float32'"
 _NEW = "arrays are made with `full(shape, value, dtype)`, `zeros(shape, dtype)` or `arange(start, stop)`"
 _SLICES = "take each part with a slice, such as `x[:n]` and `x[n:]`"
@@ -189,7 +186,7 @@ def method_advice(receiver: ast.expr, name: str) -> str:
     function = registry().get(name)
     advice = INSTEAD.get(name, "") if function is None else f"write `{usage(function, '{}=…')}`"
     if not is_module(receiver):
-        advice = _about(_OF_METHODS.get(name, advice), receiver)
+        advice = _OF_METHODS.get(name, advice)
     return advice and f"; {advice}"
 
 
@@ -216,11 +213,3 @@ def _name_before(node: ast.expr) -> str | None:
     while isinstance(node, ast.Attribute | ast.Subscript):
         node = node.value
     return node.id if isinstance(node, ast.Name) else None
-
-
-def _about(advice: str, receiver: ast.expr) -> str:
-    """The advice with the receiver in place of `x`."""
-    text = ast.unparse(receiver)
-    if len(text) > LONGEST or not isinstance(receiver, ast.Name | ast.Subscript | ast.Call | ast.Attribute):
-        return advice
-    return re.sub(r"`[^`]*`", lambda code: re.sub(r"\bx\b", lambda _: text, code[0]), advice)

@@ -52,78 +52,66 @@ class _Model(BaseModel):
     )
 
 
+def _field(description: str, default: Any = None, alias: str | None = None) -> Any:
+    """A field that can be left out. `description`: its text in the reference and in the schema."""
+    return Field(default=default, alias=alias, description=description)
+
+
 class Param(_Model):
     """A named value that the caller can override."""
 
     default: ConstantField = Field(
         description="The value if neither `--set` nor the config gives one. It also gives the type."
     )
-    config: PathsField = Field(
-        default=(),
-        description="A path in the config of the first source, such as text_config/num_hidden_layers, or "
-        "a list of paths, of which the first that exists gives the value.",
+    config: PathsField = _field(
+        "A path in the config of the first source, such as text_config/num_hidden_layers, or a list of "
+        "paths, of which the first that exists gives the value.",
+        (),
     )
 
 
 class Rule(_Model):
     """One claim (`match`, `fill` or `add`) and one outcome."""
 
-    match: ClaimField | None = Field(
-        default=None,
-        description="Regex over source keys; claims every leaf it fully matches. `${param}` in it stands for "
-        "the param's value, taken literally; for any one of the values of a list.",
+    match: ClaimField | None = _field(
+        "Regex over source keys; claims every leaf it fully matches. `${param}` in it stands for the "
+        "param's value, taken literally; for any one of the values of a list."
     )
-    source: _OneOr[str, Names] | None = Field(
-        default=None,
-        description="Which source: its name, a list of names, or '*' for all of them. Default: the first.",
+    source: _OneOr[str, Names] | None = _field(
+        "Which source: its name, a list of names, or '*' for all of them. Default: the first."
     )
-    to: _OneOr[TemplateField, Mapping[TemplateField, ExpressionField]] | None = Field(
-        default=None,
-        description="Key template, or a mapping of key templates to expressions for one-to-many.",
+    to: _OneOr[TemplateField, Mapping[TemplateField, ExpressionField]] | None = _field(
+        "Key template, or a mapping of key templates to expressions for one-to-many."
     )
-    drop: bool = Field(default=False, description="The leaf is removed, and the report says so.")
-    by: ExpressionField | None = Field(
-        default=None,
-        description="The order of the leaves that share one `to`: they are sorted by this expression.",
+    drop: bool = _field("The leaf is removed, and the report says so.", False)
+    by: ExpressionField | None = _field(
+        "The order of the leaves that share one `to`: they are sorted by this expression."
     )
-    for_: Mapping[str, ExpressionField] | None = Field(
-        default=None, alias="for", description="Repeat the rule for each value of each of these variables."
+    for_: Mapping[str, ExpressionField] | None = _field(
+        "Repeat the rule for each value of each of these variables.", alias="for"
     )
-    fill: ClaimField | None = Field(
-        default=None,
-        description="Regex over target keys; claims every target leaf it fully matches. Takes params as "
-        "`match` does.",
+    fill: ClaimField | None = _field(
+        "Regex over target keys; claims every target leaf it fully matches. Takes params as `match` does."
     )
-    from_: TemplateField | None = Field(
-        default=None, alias="from", description="Key template of the source leaf that becomes `x`."
+    from_: TemplateField | None = _field("Key template of the source leaf that becomes `x`.", alias="from")
+    fallback: bool | Literal["missing"] = _field(
+        "true: use the target's own value, always; with `prefer: target`, the source's own value under that "
+        "key. missing: use it only where no other `fill`, no output of a `match` and no source leaf (of "
+        "that key, or `from`) gives one; `value` applies to source leaves.",
+        False,
     )
-    fallback: bool | Literal["missing"] = Field(
-        default=False,
-        description="true: use the target's own value, always; with `prefer: target`, the source's own value "
-        "under that key. missing: use it only where no other `fill`, no output of a `match` and no source "
-        "leaf (of that key, or `from`) gives one; `value` applies to source leaves.",
+    add: TemplateField | None = _field("Key template of a leaf that comes from no single source leaf.")
+    let: Mapping[str, ExpressionField] | None = _field(
+        "Names for parts of the value. Each sees what `value` sees, and the names before it; `value`, the "
+        "expressions of a mapping in `to` and `mirror_value` use them."
     )
-    add: TemplateField | None = Field(
-        default=None, description="Key template of a leaf that comes from no single source leaf."
+    value: ExpressionField | None = _field("The new value of the leaf. Default: `x`.")
+    mirror_value: ExpressionField | None = _field(
+        "The new value of a mirrored leaf. Required where `value` changes more than layout."
     )
-    let: Mapping[str, ExpressionField] | None = Field(
-        default=None,
-        description="Names for parts of the value. Each sees what `value` sees, and the names before it; "
-        "`value`, the expressions of a mapping in `to` and `mirror_value` use them.",
-    )
-    value: ExpressionField | None = Field(
-        default=None, description="The new value of the leaf. Default: `x`."
-    )
-    mirror_value: ExpressionField | None = Field(
-        default=None,
-        description="The new value of a mirrored leaf. Required where `value` changes more than layout.",
-    )
-    when: ExpressionField | None = Field(
-        default=None, description="Condition: the rule claims a leaf only where this is true."
-    )
-    optional: bool = Field(
-        default=False,
-        description="The rule may claim nothing; otherwise a rule that claims nothing is an error.",
+    when: ExpressionField | None = _field("Condition: the rule claims a leaf only where this is true.")
+    optional: bool = _field(
+        "The rule may claim nothing; otherwise a rule that claims nothing is an error.", False
     )
 
     @property
@@ -156,59 +144,51 @@ ParamField = Annotated[
 class Pass(_Model):
     """Rules that are applied together to the tree that the previous pass produced."""
 
-    name: str | None = Field(default=None, description="Name of the pass in messages and reports.")
-    when: ExpressionField | None = Field(
-        default=None, description="Condition: the pass is skipped where this is false."
-    )
-    unmatched: Unmatched | None = Field(
-        default=None,
-        description="What happens to leaves that no rule claims: keep, drop or error. Default: "
-        "`unmatched` of the recipe.",
+    name: str | None = _field("Name of the pass in messages and reports.")
+    when: ExpressionField | None = _field("Condition: the pass is skipped where this is false.")
+    unmatched: Unmatched | None = _field(
+        "What happens to leaves that no rule claims: keep, drop or error. Default: `unmatched` of the recipe."
     )
     mirror: Mapping[str, Names] = Field(
         default_factory=dict,
         description="Subtrees of the same structure, such as optimizer slots: `{params: "
         "[opt_state/0/mu]}` applies every rule for `params/…` to those subtrees too.",
     )
-    rules: Annotated[tuple[Rule, ...], Strict(False)] = Field(
-        default=(), description="Rules in order: the first rule that claims a leaf wins."
+    rules: Annotated[tuple[Rule, ...], Strict(False)] = _field(
+        "Rules in order: the first rule that claims a leaf wins.", ()
     )
 
 
 class TargetPolicy(_Model):
     """Options for bringing the result to the structure of the target."""
 
-    prefer: Literal["source", "target"] = Field(
-        default="source",
-        description="Which value is used where source and target both have a key and no rule applies to it.",
+    prefer: Literal["source", "target"] = _field(
+        "Which value is used where source and target both have a key and no rule applies to it.", "source"
     )
-    dtype: Literal["source", "target"] = Field(
-        default="source", description="Keep the source's dtype, or cast to the target's."
+    dtype: Literal["source", "target"] = _field("Keep the source's dtype, or cast to the target's.", "source")
+    on_shape_mismatch: Literal["error", "fallback"] = _field(
+        "What happens where the shape differs from the target's: an error, or the target's own value is "
+        "used.",
+        "error",
     )
-    on_shape_mismatch: Literal["error", "fallback"] = Field(
-        default="error",
-        description="What happens where the shape differs from the target's: an error, or the target's "
-        "own value is used.",
+    missing: Literal["error", "fallback"] = _field(
+        "What happens to a leaf of the target that no rule produces and no source has: an error, or the "
+        "target's own value is used. With `prefer: target` no leaf is missing.",
+        "error",
     )
-    missing: Literal["error", "fallback"] = Field(
-        default="error",
-        description="What happens to a leaf of the target that no rule produces and no source has: an "
-        "error, or the target's own value is used. With `prefer: target` no leaf is missing.",
-    )
-    extra: Literal["drop", "error"] = Field(
-        default="drop",
-        description="What happens to a leaf that feeds no output because the target lacks its key, outputs "
-        "of `match` rules included: it is dropped and reported, or an error.",
+    extra: Literal["drop", "error"] = _field(
+        "What happens to a leaf that feeds no output because the target lacks its key, outputs of `match` "
+        "rules included: it is dropped and reported, or an error.",
+        "drop",
     )
 
 
 class InputPolicy(_Model):
     """Options for reading the sources. Those of the command line take precedence."""
 
-    uint16: Literal["keep", "bfloat16"] = Field(
-        default="keep",
-        description="Arrays of uint16: what they are, or bfloat16 with the same bits, as old versions of T5X "
-        "stored it.",
+    uint16: Literal["keep", "bfloat16"] = _field(
+        "Arrays of uint16: what they are, or bfloat16 with the same bits, as old versions of T5X stored it.",
+        "keep",
     )
 
 
@@ -228,28 +208,24 @@ class ShardingPolicy(_Model):
 class OutputPolicy(_Model):
     """Options for writing the result. Those of the command line take precedence."""
 
-    format: str | None = Field(
-        default=None,
-        description="orbax, safetensors, flax, npz, zarr or hdf5. Default: the format that the destination's "
-        "name implies, otherwise orbax.",
+    format: str | None = _field(
+        "orbax, safetensors, flax, npz, zarr or hdf5. Default: the format that the destination's name "
+        "implies, otherwise orbax."
     )
-    zarr: Annotated[Literal[3, 2], one_of("3 or 2")] = Field(
-        default=3,
-        description="Zarr version of newly written arrays in Orbax and zarr: 3 (with checksums) or 2.",
+    zarr: Annotated[Literal[3, 2], one_of("3 or 2")] = _field(
+        "Zarr version of newly written arrays in Orbax and zarr: 3 (with checksums) or 2.", 3
     )
-    structure_file: bool = Field(
-        default=False,
-        description="Also write the file `checkpoint` that Orbax before 0.5.21 looks for; with `zarr: 2`.",
+    structure_file: bool = _field(
+        "Also write the file `checkpoint` that Orbax before 0.5.21 looks for; with `zarr: 2`.", False
     )
-    dicts: Literal["keep", "flat", "nested"] = Field(
-        default="keep",
-        description="Whether keys are whole paths in one flat dict, or components in nested ones. keep: flat "
-        "dicts of the source stay flat. A target decides by itself.",
+    dicts: Literal["keep", "flat", "nested"] = _field(
+        "Whether keys are whole paths in one flat dict, or components in nested ones. keep: flat dicts of "
+        "the source stay flat. A target decides by itself.",
+        "keep",
     )
-    sharding: _OneOr[Literal["target", "none"], ShardingPolicy] | None = Field(
-        default=None,
-        description="Shardings that Orbax records: the target's, those of `specs` over `mesh`, or `none`. "
-        "A leaf without one keeps its own sharding if it still fits the shape.",
+    sharding: _OneOr[Literal["target", "none"], ShardingPolicy] | None = _field(
+        "Shardings that Orbax records: the target's, those of `specs` over `mesh`, or `none`. A leaf "
+        "without one keeps its own sharding if it still fits the shape."
     )
 
 
@@ -257,7 +233,7 @@ class Recipe(_Model):
     """A recipe: what each leaf of a checkpoint is called afterwards, and what its value becomes."""
 
     version: Annotated[Literal[1], one_of("1")] = Field(description="Version of the recipe language.")
-    description: str | None = Field(default=None, description="What the recipe is for; free text.")
+    description: str | None = _field("What the recipe is for; free text.")
     written_params: Mapping[str, ParamField] = Field(
         default_factory=dict,
         alias="params",
@@ -268,38 +244,27 @@ class Recipe(_Model):
         default_factory=dict,
         description="Lookup tables for expressions. An entry `_` stands for all keys that are missing.",
     )
-    sources: Names = Field(
-        default=("source",),
-        description="Names for the checkpoints that are read, in the order of the command line. "
-        "A `'*'` at the end allows any number of further checkpoints, which rules read together with "
-        "`source: '*'`. Reports call them source_2, source_3, … by position; only sources with a name here "
-        "can be used alone.",
+    sources: Names = _field(
+        "Names for the checkpoints that are read, in the order of the command line. A `'*'` at the end "
+        "allows any number of further checkpoints, which rules read together with `source: '*'`. Reports "
+        "call them source_2, source_3, … by position; only sources with a name here can be used alone.",
+        ("source",),
     )
-    target: TargetPolicy | None = Field(
-        default=None, description="How the result is brought to the structure of the target."
+    target: TargetPolicy | None = _field("How the result is brought to the structure of the target.")
+    input: InputPolicy | None = _field("How the sources are read.")
+    output: OutputPolicy | None = _field("How the result is written.")
+    hooks: str | None = _field(
+        "A Python file beside the recipe with your own functions. It runs only with `--allow-hooks`."
     )
-    input: InputPolicy | None = Field(default=None, description="How the sources are read.")
-    output: OutputPolicy | None = Field(default=None, description="How the result is written.")
-    hooks: str | None = Field(
-        default=None,
-        description="A Python file beside the recipe with your own functions. It runs only with "
-        "`--allow-hooks`.",
+    unmatched: Unmatched = _field(
+        "What happens to leaves that no rule claims: keep, drop or error. A pass can override it.", "keep"
     )
-    unmatched: Unmatched = Field(
-        default="keep",
-        description="What happens to leaves that no rule claims: keep, drop or error. A pass can override "
-        "it.",
+    mirror: Mapping[str, Names] | None = _field(
+        "Mirrored subtrees of the single pass; see `mirror` of a pass."
     )
-    mirror: Mapping[str, Names] | None = Field(
-        default=None, description="Mirrored subtrees of the single pass; see `mirror` of a pass."
-    )
-    rules: Annotated[tuple[Rule, ...], Strict(False)] | None = Field(
-        default=None, description="Rules of a recipe with a single pass."
-    )
-    written_passes: Annotated[tuple[Pass, ...], Strict(False)] | None = Field(
-        default=None,
-        alias="passes",
-        description="Passes, which are applied one after the other; used instead of `rules`.",
+    rules: Annotated[tuple[Rule, ...], Strict(False)] | None = _field("Rules of a recipe with a single pass.")
+    written_passes: Annotated[tuple[Pass, ...], Strict(False)] | None = _field(
+        "Passes, which are applied one after the other; used instead of `rules`.", alias="passes"
     )
 
     @property

@@ -31,8 +31,8 @@ MAX_NUMBER = 40
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?")
 _CONSTANTS: Mapping[str, bool | None] = {"": None, "null": None, "true": True, "false": False}
 _DISPUTED: Sequence[tuple[re.Pattern[str], str]] = (
-    (re.compile(r"yes|no|on|off", re.IGNORECASE), "write it in quotes, or true/false"),
-    (re.compile(r"true|false|null", re.IGNORECASE), "write it in quotes, or in lower case"),
+    (re.compile(r"yes|no|on|off", re.I), "write it in quotes, or true/false"),
+    (re.compile(r"true|false|null", re.I), "write it in quotes, or in lower case"),
     (re.compile(r"~"), "write it in quotes, or null"),
     (re.compile(r"[-+]?0[0-9_]+(?:\.[0-9_]*)?"), "write it in quotes, or without leading zeros"),
     (re.compile(r"[-+]?0(?:[xX][0-9a-fA-F_]+|[oO][0-7_]+|[bB][01_]+)"), "write it in quotes, or in decimal"),
@@ -40,9 +40,8 @@ _DISPUTED: Sequence[tuple[re.Pattern[str], str]] = (
         re.compile(r"[-+]?(?:[0-9][0-9_]*\.?[0-9_]*|\.[0-9][0-9_]*)(?:[eE][-+]?[0-9]+)?"),
         "write it in quotes, or as a plain decimal number such as 0.5",
     ),
-    (re.compile(r"[-+]?\.(?:inf|nan)", re.IGNORECASE), "write it in quotes"),
+    (re.compile(r"[-+]?\.(?:inf|nan)|[0-9]{4}(?:-[0-9]{1,2}){2}(?:[Tt \t].*)?", re.I), "write it in quotes"),
     (re.compile(r"[-+]?[0-9][0-9_]*(?::[0-5]?[0-9])+(?:\.[0-9_]*)?"), "write it in quotes"),
-    (re.compile(r"[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}(?:[Tt \t].*)?"), "write it in quotes"),
 )
 
 

@@ -6,6 +6,7 @@ And the text of single rules as they were written, with their comments.
 import functools
 import json
 import re
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -118,10 +119,12 @@ def rule_texts(document: YamlDocument) -> tuple[tuple[RuleText, ...], tuple[str,
     Rules that are not on lines of their own, as in JSON, are written anew.
     """
     rules = document.value.get("rules") or ()
-    texts, below = _texts(document, len(rules))
-    written = [line for text in texts for line in (*text.comments, *text.lines)]
-    if len(texts) == len(rules) and _means("\n".join(["rules:", *written, ""]), {"rules": list(rules)}):
-        return texts, below
+    ranges = _ranges(document, len(rules))
+    if ranges:
+        texts, below = _texts(document, ranges)
+        written = [line for text in texts for line in (*text.comments, *text.lines)]
+        if _means("\n".join(["rules:", *written, ""]), {"rules": list(rules)}):
+            return tuple(texts), below
     lines = (yaml_text({"rules": [rule]}).splitlines()[1:] for rule in rules)
     return tuple(RuleText((), tuple(each)) for each in lines), ()
 
@@ -152,32 +155,26 @@ def _ranges(document: YamlDocument, count: int) -> list[range]:
     return ranges
 
 
-def _texts(document: YamlDocument, count: int) -> tuple[tuple[RuleText, ...], tuple[str, ...]]:
+def _texts(document: YamlDocument, ranges: Sequence[range]) -> tuple[list[RuleText], tuple[str, ...]]:
     """The text of each rule, indented by two, and the comments below the last one."""
-    ranges = _ranges(document, count)
-    if not ranges:
-        return (), ()
     lines = _LINE_END.split(document.text)
-    indent = _indent(lines[ranges[0].start])
     starts = [document.line(document.key_marks["rules",].start), *(each.stop for each in ranges)]
     texts = [
-        RuleText(_shifted(lines[start : each.start], indent), _shifted(lines[each.start : each.stop], indent))
+        RuleText(_shifted(lines[start : each.start]), _shifted(lines[each.start : each.stop]))
         for start, each in zip(starts, ranges, strict=False)
     ]
-    below: list[str] = []
-    for line in lines[starts[-1] :]:
+    below = lines[starts[-1] :]
+    for i, line in enumerate(below):
         if line.strip() and not line.lstrip().startswith("#"):
-            below = [comment for comment in below if _indent(comment)]  # the others are about what follows
+            below = [text for text in below[:i] if _indent(text)]  # the others are about what follows
             break
-        below.append(line)
-    return tuple(texts), _shifted(below, indent)
+    return texts, _shifted(below)
 
 
-def _shifted(lines: Sequence[str], indent: int) -> tuple[str, ...]:
-    """Lines with this indent, indented by two; without empty lines around them."""
-    text = [_MARGIN + (line.lstrip() if line[:indent].strip() else line[indent:]) for line in lines]
-    stripped = [line.rstrip() for line in text]
-    return tuple(_LINE_END.split("\n".join(stripped).strip("\n"))) if any(stripped) else ()
+def _shifted(lines: Sequence[str]) -> tuple[str, ...]:
+    """Lines indented by two; without empty lines around them."""
+    text = textwrap.dedent("\n".join(line.rstrip() for line in lines)).strip("\n")
+    return tuple(textwrap.indent(text, _MARGIN).split("\n")) if text else ()
 
 
 def _indent(line: str) -> int:

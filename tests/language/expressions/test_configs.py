@@ -91,7 +91,6 @@ REFUSALS = (
     ("config['rope_scaling'] * 2", "`*` does not take the entries of `config['rope_scaling']` and the n"),
     ("config['model_type']['a']", "the text 'llama' is indexed with an integer, not the text 'a'"),
     ("not config['rope_scaling']", "the entries of `config['rope_scaling']` is neither true nor false"),
-    ("len(config)", "the entries of `config` cannot be an argument"),
     ("configs['loar']['r']", "no source is called 'loar', so it has no config; did you mean `lora`?"),
     ("kind(config['a'])", "`kind` looks into a source or the target, not the entries of `config`"),
 )

@@ -31,7 +31,7 @@ def test_methods_and_modules_name_what_is_written_here() -> None:
         ("einops.rearrange(x, 'a b -> b a')", "`rearrange(x, pattern)`"),
         ("x.unsqueeze(0)", "`expand_dims(x, axis)`"),
         ("x.T()", "`x.T`, without parentheses"),
-        ("target['a'].permute(1, 0)", "`transpose(target['a'], axes)`"),
+        ("target['a'].permute(1, 0)", "`transpose(x, axes)`"),
         ("x.transpose(0, 1)", "`transpose(x, axes)`"),  # PyTorch swaps these two axes
         ("x.repeat(2, 1)", "`tile(x, reps)`"),  # as PyTorch's does
         ("jnp.float32", "a type is written as text: 'float32'"),
