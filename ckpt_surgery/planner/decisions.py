@@ -74,7 +74,7 @@ def decide(
             run.rules = ()  # they refer to the run, so all matches would stay until garbage is collected
         else:
             on_pass(run)
-        limits.add_pass(len(trees[first]), len(run.tree))
+        limits.add_pass(len(run.tree))
         trees = {**trees, first: run.tree}
         decided_ids = run.decided_ids
         drops += run.drops

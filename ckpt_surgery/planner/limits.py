@@ -19,21 +19,11 @@ MOST_NAME_BYTES = 128 << 20
 """Limit on the bytes of all keys that the rules of a plan make."""
 MOST_COUNTED = 256
 """Limit on the patterns of `count('…')` in one pass."""
-
-
-MOST_MADE = 100_000
-"""Limit on the leaves that a pass makes, and on those by which all passes together multiply leaves, where
-MOST_TIMES those of the sources and the target are fewer. The experts and layers of the largest models, each a
-leaf, are 70,000."""
-MOST_OF_ALL = 300_000
-"""Limit on the leaves that all passes together make, where TIMES_OF_ALL those that are given are fewer."""
-TIMES_OF_ALL = 16
-MOST_GROWN = 1 << 12
-"""The same limit in passes after SEVERAL that grew: leaves that pass after pass makes more of have no end."""
-MOST_TIMES = 4
-SEVERAL = 6
-GROWTH = 1.1
-"""A pass has grown if it leaves so many times the leaves that it was given."""
+MOST_ADDED, TIMES_ADDED = 100_000, 4
+"""Limit on the leaves that all passes together add: so many, or so many times those of the sources and the
+target. The experts and layers of the largest models, each a leaf, are 70,000."""
+MOST_MADE, TIMES_MADE = 300_000, 16
+"""The same limit on the leaves that all passes together make, of which most may take the place of others."""
 
 
 class PlanLimits:
@@ -42,7 +32,6 @@ class PlanLimits:
     def __init__(self, given: int) -> None:
         """`given`: number of leaves of all sources and of the target."""
         self._given = self._present = given
-        self._grown = 0
         self._added = self._made = self._made_now = 0
         self.matching = MatchBudget()
         """The time that regular expressions take."""
@@ -51,9 +40,8 @@ class PlanLimits:
         self._name_bytes = 0
         self._functions = 0
 
-    def add_pass(self, before: int, after: int) -> None:
-        """Count a pass that makes so many leaves out of so many."""
-        self._grown += after > GROWTH * before
+    def add_pass(self, after: int) -> None:
+        """Count a pass after which there are so many leaves."""
         self._added += max(0, self._made_now - self._present)
         self._made += self._made_now
         self._made_now, self._present = 0, after
@@ -65,18 +53,15 @@ class PlanLimits:
         """
         check_leaves(count, "the rules of this pass up to here make")
         self._made_now = max(self._made_now, count)
-        times, most = MOST_TIMES * self._given, MOST_MADE if self._grown < SEVERAL else MOST_GROWN
-        before = ", with those of the passes before,"
+        added, made = self._added + max(0, count - self._present), self._made + count
         for number, limit, what in (
-            (count, max(times, most), "leaves"),
-            (self._added + max(0, count - self._present), max(times, MOST_MADE), f"more leaves{before}"),
-            (self._made + count, max(TIMES_OF_ALL * self._given, MOST_OF_ALL), f"leaves{before}"),
+            (added, max(TIMES_ADDED * self._given, MOST_ADDED), "more leaves"),
+            (made, max(TIMES_MADE * self._given, MOST_MADE), "leaves"),
         ):
             if number > limit:
                 raise SurgeryError(
-                    f"the rules of this pass up to here make {number:,} {what} out of the {self._given:,} "
-                    f"that are given, after {self._grown} passes that made more of them; the limit is "
-                    f"{limit:,}",
+                    f"the rules of this pass up to here make {number:,} {what}, with those of the "
+                    f"passes before, out of the {self._given:,} that are given; the limit is {limit:,}",
                     hint="Make copies of a leaf once, with `for`, and not in pass after pass.",
                     code=Code.TOO_MUCH,
                 )

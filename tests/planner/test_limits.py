@@ -55,8 +55,8 @@ MANY = "the rules of this pass up to here make {} leaves; a plan can have 1,000,
 def test_combinations_are_counted_before_a_rule_makes_any(
     rules: str, place: str, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(limits, "MOST_ADDED", 10**7)
     monkeypatch.setattr(limits, "MOST_MADE", 10**7)
-    monkeypatch.setattr(limits, "MOST_OF_ALL", 10**7)
     monkeypatch.setattr(running, "computed", None)  # nothing is made
     assert problem_of(f"rules: {rules}", ["a", "b"]) == (place, message)
 
@@ -164,7 +164,7 @@ CUT_BACK = "- rules: [{match: a/0, to: a}, {match: a/.*, drop: true}]"
 
 def test_passes_that_grow_and_cut_back_count_together(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a pass drops again was made all the same: the second time is refused before anything is made."""
-    monkeypatch.setattr(limits, "MOST_MADE", 1000)
+    monkeypatch.setattr(limits, "MOST_ADDED", 1000)
     passes = "\n".join([GROWN % 700, CUT_BACK] * 6)
     path, message = problem_of(f"passes:\n{passes}", ["a"])
     assert path == "passes[2].rules[0].for.i"
@@ -174,7 +174,7 @@ def test_passes_that_grow_and_cut_back_count_together(monkeypatch: pytest.Monkey
 
 
 def test_passes_that_make_leaves_anew_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "MOST_OF_ALL", 300)
+    monkeypatch.setattr(limits, "MOST_MADE", 300)
     leaves, anew = [f"a{i}" for i in range(10)], "- rules: [{match: '(.*)', to: '\\1/x'}]"
     assert len(plan_of(HEAD + "passes:\n" + "\n".join([anew] * 30), leaves).steps) == 10
     path, message = problem_of("passes:\n" + "\n".join([anew] * 31), leaves)
@@ -183,7 +183,7 @@ def test_passes_that_make_leaves_anew_without_end(monkeypatch: pytest.MonkeyPatc
 
 
 def test_what_is_given_may_be_doubled_however_many_passes_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "MOST_MADE", 8)
+    monkeypatch.setattr(limits, "MOST_ADDED", 8)
     text = "passes:\n" + "\n".join([DOUBLED] * 2)
     assert len(plan_of(HEAD + text, [f"a{i}" for i in range(10)]).steps) == 40
     with pytest.raises(PlanError):
