@@ -2,11 +2,11 @@
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
-from itertools import chain
 from typing import Any
 
 import numpy as np
 
+from ckpt_surgery.core.arrays import ArraySpec
 from ckpt_surgery.core.dtypes import BOOL, DType
 from ckpt_surgery.core.errors import FunctionError, Place, PlanError, SurgeryError
 from ckpt_surgery.core.frozen import frozen
@@ -189,14 +189,8 @@ def computed(value: object, model: Leaf | None, key: Key, replaced: Leaf | None 
     Raises SurgeryError for a value that is neither an array nor a number, and for a number that the dtype of
     the leaf does not hold.
     """
-    if isinstance(value, bool | int | float) and replaced is not None and replaced.kind in HAS_ARRAY:
-        return _full_of(value, replaced, key)
     if isinstance(value, bool | int | float):
-        dtype = np.dtype(
-            np.bool_ if isinstance(value, bool) else np.int64 if isinstance(value, int) else np.float64
-        )
-        node: Node = Apply(Full((), value, dtype), ())
-        return Entry(key, Leaf(key, LeafKind.SCALAR, node.spec), node)
+        return _number(value, key, replaced if replaced is not None and replaced.kind in HAS_ARRAY else None)
     if isinstance(value, Leaf):
         return Entry(key, replace(value, key=key), Apply(Full((0,), 0, BOOL), ()))  # it has no elements
     if not isinstance(value, Array):
@@ -206,27 +200,32 @@ def computed(value: object, model: Leaf | None, key: Key, replaced: Leaf | None 
     node = value.rounded_to_declared()
     if isinstance(node, Read):
         return Entry(key, node.leaf, node)
-    scalar = node.spec.shape == () and node.kinds == {LeafKind.SCALAR}
     sharding = None  # a new shape keeps that of a single device alone
     if model is not None and model.sharding is not None and model.spec is not None:
         keeps = model.spec.shape == node.spec.shape or '"SingleDeviceSharding"' in model.sharding
         sharding = model.sharding if keeps else None
-    kind = LeafKind.SCALAR if scalar else LeafKind.ARRAY
-    return Entry(key, Leaf(key, kind, node.spec, sharding=sharding), node)
+    is_scalar = node.spec.shape == () and node.kinds == {LeafKind.SCALAR}
+    return Entry(
+        key, Leaf(key, LeafKind.SCALAR if is_scalar else LeafKind.ARRAY, node.spec, sharding=sharding), node
+    )
 
 
-def _full_of(value: Number, replaced: Leaf, key: Key) -> Entry:
-    assert replaced.spec is not None
-    node = Apply(Full(replaced.spec.shape, value, replaced.spec.dtype), ())
+def _number(value: Number, key: Key, replaced: Leaf | None) -> Entry:
+    """The entry for a number: a scalar, or an array like the leaf that it replaces."""
+    like = ArraySpec((), np.dtype(type(value))) if replaced is None else replaced.spec
+    assert like is not None
+    node = Apply(Full(like.shape, value, like.dtype), ())
     try:
         spec = node.spec
     except FunctionError as error:
-        raise FunctionError(
-            error.problems[0].message,
-            hint="A number keeps the dtype and shape of the leaf that it replaces. Another dtype is written "
-            f"with the value: `full((), {value}, 'float32')`, say.",
-            code=Code.ARGUMENTS,
-        ) from None
+        hint = (
+            "A number keeps the dtype and shape of the leaf that it replaces. Another dtype is written with "
+        )
+        hint += f"the value: `full((), {value}, 'float32')`, say."
+        message = error.problems[0].message
+        raise FunctionError(message, hint=None if replaced is None else hint, code=Code.ARGUMENTS) from None
+    if replaced is None:
+        return Entry(key, Leaf(key, LeafKind.SCALAR, spec), node)
     return Entry(key, Leaf(key, replaced.kind, spec, sharding=replaced.sharding), node)
 
 
@@ -363,26 +362,22 @@ def _merged(several: Iterable[Effects]) -> Effects:
     if len(distinct) < 2:
         return distinct[0] if distinct else ()
     by_rule: dict[RuleRef, RuleEffect] = {}
-    for effect in (effect for effects in distinct for effect in effects):
-        known = by_rule.get(effect.rule, effect)
-        by_rule[effect.rule] = RuleEffect(
-            effect.rule, effect.renames or known.renames, effect.computes or known.computes
-        )
+    for rule, renames, computes in ((e.rule, e.renames, e.computes) for effects in distinct for e in effects):
+        known = by_rule.setdefault(rule, RuleEffect(rule, renames, computes))
+        by_rule[rule] = RuleEffect(rule, renames or known.renames, computes or known.computes)
     return tuple(sorted(by_rule.values(), key=lambda effect: effect.rule.location))
 
 
 def deciding_rule(effects: Effects) -> RuleRef | None:
     """The rule that did the work on a leaf; None if no rule has claimed it."""
     computing = (effect.rule for effect in effects if effect.computes)
-    renaming = (effect.rule for effect in effects if effect.renames)
-    claiming = (effect.rule for effect in reversed(effects))
-    return next(chain(computing, renaming, claiming), None)
+    return next(computing, None) or next(iter(changing_rules(effects)), None)
 
 
 def naming_rule(effects: Effects) -> RuleRef | None:
     """The rule that gave a leaf its key, or the last that claimed it; None if no rule has."""
-    renaming = [effect.rule for effect in effects if effect.renames]
-    return renaming[-1] if renaming else effects[-1].rule if effects else None
+    renaming = [effect for effect in effects if effect.renames]
+    return (renaming or effects)[-1].rule if effects else None
 
 
 def changing_rules(effects: Effects) -> tuple[RuleRef, ...]:

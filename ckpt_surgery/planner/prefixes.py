@@ -37,18 +37,20 @@ _INDEX = re.compile(r"(?:^|/)\[[0-9]+\](?:/|$)")
 """A component that templates take for the index of a list."""
 
 
+Ends = tuple[str, str]
+"""Start and end of keys, such as `params/` and `/value`; the start of the root is empty."""
+
+
 @dataclass(frozen=True)
 class Move:
     """New start and end of keys, as a rule that gives leaves of a target."""
 
     name: str
     """The source that the leaves are of."""
-    source: str
-    """Start of the keys in the source, such as `params/`; empty for the root."""
-    target: str
-    """Start of the keys in the target."""
-    source_end: str = ""
-    target_end: str = ""
+    source: Ends
+    """Ends of the keys in the source."""
+    target: Ends
+    """Ends of the keys in the target."""
     given: Mapping[str, str] = field(default_factory=dict, compare=False)
     """Key of the source leaf by the key of the target's."""
     is_first: bool = field(default=False, compare=False)
@@ -56,18 +58,10 @@ class Move:
     pattern: str = field(default="", compare=False)
     """`match` of the rule."""
 
-    def origin(self, key: str) -> str | None:
-        """The source key that becomes this key of the target; None if none does."""
-        return _replaced(key, (self.target, self.target_end), (self.source, self.source_end))
-
-    def output(self, key: str) -> str | None:
-        """The key of the target that this source key becomes; None for keys that stay."""
-        return _replaced(key, (self.source, self.source_end), (self.target, self.target_end))
-
     @property
     def names(self) -> list[str]:
         """The components that the keys start with in the source."""
-        return self.source.split(SEPARATOR)[:-1]
+        return self.source[0].split(SEPARATOR)[:-1]
 
     @property
     def affinity(self) -> int:
@@ -75,9 +69,9 @@ class Move:
 
         One more where both have the same numbers: `layer_3/` of `3/`.
         """
-        known, numbers = {self.name, *self.names}, _NUMBER.findall(self.target)
-        same = bool(numbers) and numbers == _NUMBER.findall(self.source)
-        return sum(name in known for name in self.target.split(SEPARATOR)[:-1]) + same
+        known, numbers = {self.name, *self.names}, _NUMBER.findall(self.target[0])
+        same = bool(numbers) and numbers == _NUMBER.findall(self.source[0])
+        return sum(name in known for name in self.target[0].split(SEPARATOR)[:-1]) + same
 
     def rivals(self, other: "Move") -> bool:
         """Whether two candidates give one key of the target from different leaves."""
@@ -87,17 +81,16 @@ class Move:
     @property
     def rule(self) -> str:
         """The rule as YAML on one line."""
-        fields = {"match": self.pattern}
-        if (self.source, self.source_end) != (self.target, self.target_end):
-            start, end = (
-                text.replace("\\", "\\\\").replace("$", "$$") for text in (self.target, self.target_end)
-            )
-            fields["to"] = f"{start}\\1{end}"
-        texts = [f"{name}: {quoted(text)}" for name, text in fields.items()]
-        return "{" + ", ".join(texts + ([] if self.is_first else [f"source: {self.name}"])) + "}"
+        fields = [f"match: {quoted(self.pattern)}"]
+        if self.source != self.target:
+            start, end = (text.replace("\\", "\\\\").replace("$", "$$") for text in self.target)
+            fields.append("to: " + quoted(rf"{start}\1{end}"))
+        fields += [] if self.is_first else [f"source: {self.name}"]
+        return f"{{{', '.join(fields)}}}"
 
 
-def _replaced(key: str, old: tuple[str, str], new: tuple[str, str]) -> str | None:
+def _replaced(key: str, old: Ends, new: Ends) -> str | None:
+    """The key with other ends; None where it has not the old ones, or nothing between."""
     if not (key.startswith(old[0]) and key.endswith(old[1])):
         return None
     middle = key[len(old[0]) : len(key) - len(old[1])]
@@ -145,45 +138,41 @@ def _candidates(
     candidates = []
     for move in _moves(missing, offered):
         tree = offered[move.name]
-        pairs = ((key, move.origin(key)) for key in missing)
+        pairs = ((key, _replaced(key, move.target, move.source)) for key in missing)
         given = {key: origin for key, origin in pairs if origin is not None and origin in tree}
         fitting = sum(fits(leaves[key], tree[origin].leaf) for key, origin in given.items())
-        names = [key[len(move.target) :].removesuffix(move.target_end) for key in given]
-        is_weak = move.source and move.target and len(names) == 1 and SEPARATOR not in names[0]
+        names = [key[len(move.target[0]) :].removesuffix(move.target[1]) for key in given]
+        is_weak = move.source[0] and move.target[0] and len(names) == 1 and SEPARATOR not in names[0]
         if 2 * fitting > len(given) and not is_weak:
             candidates.append(replace(move, given=given, is_first=move.name == next(iter(offered))))
-    return sorted(candidates, key=lambda rule: (-len(rule.given), len(rule.names), rule.source_end))
+    return sorted(candidates, key=lambda rule: (-len(rule.given), len(rule.names), rule.source[1]))
 
 
 def _moves(missing: Sequence[str], offered: Mapping[str, Tree]) -> list[Move]:
     """The moves that give the most of these keys: each shares the longest end with a source key."""
-    ends: dict[str, list[tuple[str, str, str]]] = defaultdict(list)
+    known: dict[str, list[tuple[str, Ends]]] = defaultdict(list)
     for name, tree in offered.items():
-        for key in tree:
-            for start, tail, end in _divisions(key):
-                ends[tail].append((name, start, end))
+        for tail, ends in itertools.chain.from_iterable(map(_divisions, tree)):
+            known[tail].append((name, ends))
     moves: Counter[Move] = Counter()
     for key in missing:
         nearest: dict[str, list[Move]] = {}
-        for start, tail, end in _divisions(key):
-            known = () if nearest.get(end) else ends.get(tail, ())
-            alike = [(name, old, old_end) for name, old, old_end in known if are_alike(old, start)]
-            nearest.setdefault(end, []).extend(
-                Move(name, old, start, old_end, end) for name, old, old_end in alike[:MOST_ALIKE]
-            )
+        for tail, ends in _divisions(key):
+            if not nearest.get(ends[1]):
+                alike = (
+                    Move(name, old, ends) for name, old in known.get(tail, ()) if are_alike(old[0], ends[0])
+                )
+                nearest[ends[1]] = list(itertools.islice(alike, MOST_ALIKE))
         moves.update(itertools.chain.from_iterable(nearest.values()))
     return [move for move, _ in moves.most_common(MOST_MOVES)]
 
 
-def _divisions(key: str) -> Iterator[tuple[str, str, str]]:
-    """A key cut before each of its components: start, tail and end, which is `/value` or nothing.
-
-    The longest tails come first.
-    """
+def _divisions(key: str) -> Iterator[tuple[str, Ends]]:
+    """A key cut before each of its components, the first one first: tail, and the ends around it."""
     for end in (VALUE, "") if key.endswith(VALUE) else ("",):
         bare = key.removesuffix(end)
-        for i in (0, *(n + 1 for n, character in enumerate(bare) if character == SEPARATOR)):
-            yield bare[:i], bare[i:], end
+        for start in ("", *_prefixes(bare)):
+            yield bare[len(start) :], (start, end)
 
 
 def fits(wanted: Leaf, given: Leaf) -> bool:
@@ -234,20 +223,16 @@ def _preferred(rivals: Sequence[Move]) -> Move | None:
     if len(closest) == 1:
         return closest[0]
     params = [rival for rival in closest if rival.names[-1:] == [PARAMS]]
-    if len(params) != 1 or len({rival.name for rival in closest}) != 1:
-        return None
-    above = params[0].names[:-1]
-    beside = all(rival.names[: len(above)] == above for rival in closest)
-    return params[0] if beside else None
+    return params[0] if len(params) == 1 and len({rival.name for rival in closest}) == 1 else None
 
 
 def _with(rules: Sequence[Move], best: Move) -> Iterator[list[Move]]:
     """The rules with one more, of which patterns are tried from wide to narrow. Narrow rules come first."""
-    if _INDEX.search(best.target):
+    if _INDEX.search(best.target[0]):
         return
-    heads = {origin[len(best.source) :].split(SEPARATOR)[0] for origin in best.given.values()}
+    heads = {origin[len(best.source[0]) :].split(SEPARATOR)[0] for origin in best.given.values()}
     for middle in ("(.*)", f"((?:{'|'.join(map(_escaped, sorted(heads)))})(?:/.*)?)"):
-        pattern = f"{_escaped(best.source)}{middle}{_escaped(best.source_end)}"
+        pattern = f"{_escaped(best.source[0])}{middle}{_escaped(best.source[1])}"
         yield sorted([*rules, replace(best, pattern=pattern)], key=lambda rule: -len(rule.names))
 
 
@@ -256,28 +241,24 @@ def _escaped(text: str) -> str:
 
 
 def _work(
-    rules: Sequence[Move],
-    missing: Collection[str],
-    leaves: Mapping[str, Leaf],
-    offered: Mapping[str, Tree],
+    rules: Sequence[Move], missing: Collection[str], leaves: Mapping[str, Leaf], offered: Mapping[str, Tree]
 ) -> bool:
     """Whether rules in this order give all their leaves, take none away and call no two leaves the same."""
     compiled = [(rule, regex.compile(rule.pattern)) for rule in rules]
     wanted = {key: rule for rule in rules for key in rule.given}
-    lacking, outputs = set(missing), dict[str, Move]()
-    for name, tree in offered.items():
-        for text in tree:
-            fitting = (move for move, pattern in compiled if move.name == name and pattern.fullmatch(text))
-            move = next(fitting, None)
-            if move is None:
-                continue
-            output = move.output(text)
-            is_taken = name == next(iter(offered)) and text in leaves and text not in lacking
-            if output is None or output in outputs or is_taken:
-                return False
-            if output in leaves and output not in wanted and leaves[output].kind is not LeafKind.EMPTY:
-                return False
-            outputs[output] = move
+    first, lacking, outputs = next(iter(offered)), set(missing), dict[str, Move]()
+    for name, text in ((name, text) for name, tree in offered.items() for text in tree):
+        fitting = (move for move, pattern in compiled if move.name == name and pattern.fullmatch(text))
+        move = next(fitting, None)
+        if move is None:
+            continue
+        output = _replaced(text, move.source, move.target)
+        is_taken = name == first and text in leaves and text not in lacking
+        if output is None or output in outputs or is_taken:
+            return False
+        if output in leaves and output not in wanted and leaves[output].kind is not LeafKind.EMPTY:
+            return False
+        outputs[output] = move
     return all(outputs.get(key) == move for key, move in wanted.items())
 
 
@@ -305,7 +286,7 @@ def move_hints(rules: Sequence[Move], count: int, several: bool) -> Iterator[str
         yield f"{source} has {some} {'also' if i else 'elsewhere'}, {where}: add the rule `{rule.rule}`."
     if len(rules) == 1 and len(rules[0].given) == count and rules[0].is_first:
         [move] = rules
-        if len(move.names) == 1 and not (move.target or move.source_end or move.target_end):
+        if len(move.names) == 1 and not any((*move.target, move.source[1])):
             yield f"Or give the target this level too: `{{{move.names[0]!r}: target}}`."
 
 
