@@ -2,11 +2,13 @@
 
 `looks` has the distinct looks of leaves, and for each entry of `leaves` and of `dropped` the number of its
 look. A look is `[description, descriptions of its sources, rule, effects, how, served]`; sources that are all
-alike have one description. A description is `[kind, shape, dtype, PRNG or kind of empty node]`.
+alike have one description. A description is `[kind, shape, dtype, PRNG or kind of empty node]`; a rule is
+`[path, line, name]`.
 """
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields
 from typing import Any
 
 from ckpt_surgery.core.arrays import ArraySpec
@@ -50,15 +52,13 @@ class _Numbers(dict[Any, int]):
 
 def looks_of(plan: Plan) -> dict[str, Any]:
     """The looks of all leaves of a plan."""
-    rules, looks = _Numbers(), _Numbers()
-    leaves = [looks[_look(step, rules)] for step in plan.steps]
-    dropped = []
-    for gone in plan.dropped:
-        rule = None if gone.rule is None else rules[gone.rule]
-        earlier = tuple([rules[ref] for ref in gone.earlier])
-        dropped.append(looks[_description(gone.leaf), (), rule, earlier])
+    looks = _Numbers()
+    leaves = [looks[_look(step)] for step in plan.steps]
+    dropped = [
+        looks[_description(gone.leaf), (), _rule(gone.rule), tuple(map(_rule, gone.earlier))]
+        for gone in plan.dropped
+    ]
     return {
-        "rules": [(rule.path, rule.line, rule.name) for rule in rules],
         "looks": list(looks),
         "leaves": leaves,
         "dropped": dropped,
@@ -68,21 +68,24 @@ def looks_of(plan: Plan) -> dict[str, Any]:
             for (source, key), leaf in lineage(step).items()
             if leaf.key.printed != key
         },
-        "costs": (plan.costs.bytes_read, plan.costs.bytes_served),
     }
 
 
-def _look(step: Step, rules: Mapping[RuleRef, int]) -> Look:
+def _look(step: Step) -> Look:
     leaves, effects = lineage(step), step.effects if len(step.effects) > 1 else ()
     read = tuple([_description(leaves[source]) for source in step.sources])
     return (
         _description(step.leaf),
         read[:1] if len(set(read)) == 1 else read,
-        None if step.rule is None else rules[step.rule],
-        tuple([(rules[one.rule], one.renames, one.computes) for one in effects]),
+        _rule(step.rule),
+        tuple([(_rule(one.rule), one.renames, one.computes) for one in effects]),
         REPLACED if step.replaces else AVERAGED if is_mean(step.value) else None,
         step.served,
     )
+
+
+def _rule(rule: RuleRef | None) -> Look | None:
+    return None if rule is None else (rule.path, rule.line, rule.name)
 
 
 def _description(leaf: Leaf) -> tuple[Any, ...]:
@@ -117,21 +120,17 @@ def shown_plan(document: Mapping[str, Any], looks: Mapping[str, Any], inputs: It
 
     Raises LookupError, TypeError, ValueError or FunctionError where the document contradicts itself.
     """
-    rules = [RuleRef(path, line, name=name) for path, line, name in looks["rules"]]
     leaves = zip(document["leaves"], looks["leaves"], strict=True)
     gone = zip(document["dropped"], looks["dropped"], strict=True)
-    recipe, (read, served) = document["recipe"], looks["costs"]
-    names = ("out", "linked", "copied", "computed", "dead", "linkable")
-    sizes = {f"bytes_{name}": document["summary"][f"bytes_{name}"] for name in names}
-    peak = document["summary"]["peak_memory"]
+    recipe, summary = document["recipe"], document["summary"]
     return Plan(
         recipe=recipe["path"],
         recipe_sha256=recipe["sha256"],
         inputs=tuple(inputs),
-        steps=tuple([_step(one, looks["looks"][look], rules, looks["keys"]) for one, look in leaves]),
-        dropped=tuple([_dropped(one, looks["looks"][look], rules) for one, look in gone]),
+        steps=tuple([_step(one, looks["looks"][look], looks["keys"]) for one, look in leaves]),
+        dropped=tuple([_dropped(one, looks["looks"][look]) for one, look in gone]),
         warnings=tuple(document["warnings"]),
-        costs=Costs(**sizes, bytes_read=read, bytes_served=served, peak_memory=peak),
+        costs=Costs(**{field.name: summary[field.name] for field in fields(Costs)}),
         params=tuple(
             ParamValue(name, _value(p["value"]), ParamSource(p["origin"]), p["entry"], p["note"])
             for name, p in document["params"].items()
@@ -161,9 +160,7 @@ def _leaf(components: Sequence[str], description: Sequence[Any]) -> Leaf:
     return Leaf(Key.of(components), LeafKind(kind), spec, prng_impl=prng, empty=None if prng else about)
 
 
-def _step(
-    one: Mapping[str, Any], look: Look, rules: Sequence[RuleRef], keys: Mapping[str, Sequence[str]]
-) -> Step:
+def _step(one: Mapping[str, Any], look: Look, keys: Mapping[str, Sequence[str]]) -> Step:
     description, read, rule, effects, how, served = look
     sources = [tuple(text.split(":", 1)) for text in one["sources"]]
     names = [keys.get(text) or text.split(":", 1)[1].split("/") for text in one["sources"]]
@@ -175,17 +172,22 @@ def _step(
         leaf=_leaf(one["components"], description),
         value=Apply(_FUNCTIONS[how], tuple(reads)),
         fate=Fate(one["fate"]),
-        rule=None if rule is None else rules[rule],
+        rule=_ref(rule),
         sources=tuple(sources),
         transfer=Transfer(one["transfer"]),
         served=served,
-        effects=tuple([RuleEffect(rules[number], *changed) for number, *changed in effects]),
+        effects=tuple(
+            [RuleEffect(RuleRef(path, line, name=name), *changed) for (path, line, name), *changed in effects]
+        ),
     )
 
 
-def _dropped(one: Mapping[str, Any], look: Look, rules: Sequence[RuleRef]) -> Dropped:
+def _dropped(one: Mapping[str, Any], look: Look) -> Dropped:
     description, _, rule, earlier = look
-    leaf = _leaf(one["components"], description)
-    source = one["source"].split(":", 1)[0]
-    gone = None if rule is None else rules[rule]
-    return Dropped(source, leaf, gone, one["why"], tuple([rules[number] for number in earlier]))
+    leaf, source = _leaf(one["components"], description), one["source"].split(":", 1)[0]
+    before = tuple([RuleRef(path, line, name=name) for path, line, name in earlier])
+    return Dropped(source, leaf, _ref(rule), one["why"], before)
+
+
+def _ref(rule: Look | None) -> RuleRef | None:
+    return None if rule is None else RuleRef(rule[0], rule[1], name=rule[2])

@@ -99,9 +99,8 @@ class Step:
         return self.transfer is Transfer.LINK or self.served
 
     def __repr__(self) -> str:
-        return leaf_repr(
-            "Step", self.leaf.key.text, f"{self.fate}, {self.transfer}, {self.leaf.spec or self.leaf.kind}"
-        )
+        what = f"{self.fate}, {self.transfer}, {self.leaf.spec or self.leaf.kind}"
+        return leaf_repr("Step", self.leaf.key.text, what)
 
 
 @frozen()
@@ -207,37 +206,34 @@ class ChosenDestination:
 
 
 @dataclass(frozen=True)
-class Costs:
+class Costs(Document):
     """Costs of carrying out a plan, in bytes."""
 
     bytes_out: int
-    """Size of the output arrays: shape × itemsize. The sum of the next three."""
+    """Size of all arrays of the result: shape × itemsize. The sum of the next three."""
     bytes_linked: int
-    """Bytes of output arrays that become links."""
+    """Of these, what is linked."""
     bytes_copied: int
-    """Bytes of output arrays whose stored bytes are copied."""
+    """Of these, what is copied as it is stored."""
     bytes_computed: int
-    """Bytes of output arrays that are computed."""
+    """Of these, what is computed."""
     bytes_read: int
     """Decoded bytes that are read from the inputs to compute, and stored bytes that are copied."""
     peak_memory: int
-    """Predicted peak of memory for data, without the interpreter and its libraries."""
+    """Predicted working set, without the interpreter and libraries."""
     bytes_dead: int = 0
-    """Bytes in linked files that no output uses."""
+    """Bytes in linked files that no leaf uses."""
     bytes_linkable: int = 0
-    """Bytes of `bytes_copied` that are copied only because programs may rewrite their files in place."""
+    """Of what is copied, the part that is copied only because programs may rewrite its files in place."""
     bytes_served: int = 0
-    """Bytes of `bytes_copied` that an object store copies itself, from object to object."""
+    """Of what is copied, the part that an object store copies itself, from object to object."""
+    bytes_through: int = 0
+    """Bytes that pass the machines which carry out the plan: what they read, and what they write."""
 
     @property
     def bytes_written(self) -> int:
         """Bytes of output arrays that a run writes itself: links, and copies by a store, cost it nothing."""
         return self.bytes_computed + self.bytes_copied - self.bytes_served
-
-    @property
-    def bytes_through(self) -> int:
-        """Bytes that pass the machines which carry out the plan: what they read, and what they write."""
-        return self.bytes_read + self.bytes_computed + self.bytes_copied - self.bytes_served
 
 
 @dataclass(frozen=True, repr=False)
@@ -325,8 +321,7 @@ def lineage(step: Step) -> dict[tuple[str, str], Leaf]:
 
 def printed_origin(source: str, key: str, leaves: Mapping[tuple[str, str], Leaf]) -> str:
     """Printed key of a leaf of a source. `leaves`: what `lineage` gives."""
-    leaf = leaves.get((source, key))
-    return key if leaf is None else leaf.key.printed
+    return leaves[source, key].key.printed if (source, key) in leaves else key
 
 
 def functions(step: Step) -> list[tuple[str, ArraySpec, int]]:
@@ -335,8 +330,7 @@ def functions(step: Step) -> list[tuple[str, ArraySpec, int]]:
     Those with the same number of functions below them, of one name and result, are counted together.
     """
     applied = Counter((node.height, node.function.called(), node.spec) for node in inputs_first([step.value]))
-    ordered = sorted(applied.items(), key=lambda item: item[0][0])
-    return [(name, spec, count) for (_, name, spec), count in ordered]
+    return [(*form[1:], count) for form, count in sorted(applied.items(), key=lambda item: item[0][0])]
 
 
 def is_mean(value: Node) -> bool:

@@ -1,5 +1,6 @@
 """The JSON document of a plan, with one entry for every leaf."""
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -7,7 +8,7 @@ from typing import Annotated, Any
 from ckpt_surgery.core.documents import NAMED, UNSET, Document, Keyed, Versioned, shape_and_dtype
 from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.language.params import ParamSource
-from ckpt_surgery.planner.plan import Dropped, DroppedItem, Fate, Plan, Step, Transfer
+from ckpt_surgery.planner.plan import Costs, Dropped, DroppedItem, Fate, Plan, Step, Transfer
 
 DROPPED = "dropped"
 """The fate of a source leaf that feeds no output, beside those of `Fate`."""
@@ -56,7 +57,7 @@ class SourceInput(Document):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Summary(Document):
+class Summary(Costs):
     """Totals of a plan: numbers of leaves by fate, and bytes."""
 
     kept: int
@@ -71,22 +72,6 @@ class Summary(Document):
     """Leaves that are made of no other."""
     dropped: int
     """Leaves of sources that are not in the result."""
-    bytes_out: int
-    """Size of all arrays of the result."""
-    bytes_linked: int
-    """Of these, what is linked."""
-    bytes_copied: int
-    """Of these, what is copied as it is stored."""
-    bytes_computed: int
-    """Of these, what is computed."""
-    bytes_dead: int
-    """Bytes in linked files that no leaf uses."""
-    bytes_linkable: int
-    """Of what is copied, the part that is copied only because programs may rewrite its files in place."""
-    bytes_through: int
-    """Bytes that pass the machines which carry out the plan: what they read, and what they write."""
-    peak_memory: int
-    """Predicted working set, without the interpreter and libraries."""
 
 
 @frozen()
@@ -165,16 +150,13 @@ class PlannedDocument(Versioned):
 
 def counts(plan: Plan) -> dict[str, int]:
     """Number of leaves by fate, `dropped` last."""
-    numbers = {fate.value: 0 for fate in Fate} | {DROPPED: len(plan.dropped)}
-    for step in plan.steps:
-        numbers[step.fate.value] += 1
-    return numbers
+    counted = Counter(step.fate for step in plan.steps)
+    return {fate.value: counted[fate] for fate in Fate} | {DROPPED: len(plan.dropped)}
 
 
 def planned_document(plan: Plan) -> PlannedDocument:
     """The JSON document of a plan: every leaf has an entry of its own. Sizes are in bytes."""
-    hooks = UNSET if plan.hooks_sha256 is None else plan.hooks_sha256
-    replaces = plan.replaces if plan.replaces is not None and plan.replaces.overwrites else None
+    hooks, gone = UNSET if plan.hooks_sha256 is None else plan.hooks_sha256, plan.replaces
     return PlannedDocument.from_attributes(
         plan,
         recipe=Recipe(path=plan.recipe, sha256=plan.recipe_sha256, hooks_sha256=hooks),
@@ -183,7 +165,7 @@ def planned_document(plan: Plan) -> PlannedDocument:
         summary=Summary.from_attributes(plan.costs, **counts(plan)),
         leaves=tuple(map(planned_leaf, plan.steps)),
         dropped=tuple(map(dropped_leaf, plan.dropped)),
-        replaces=None if replaces is None else Replacement.from_attributes(replaces),
+        replaces=Replacement.from_attributes(gone) if gone is not None and gone.overwrites else None,
     )
 
 

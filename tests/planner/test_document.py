@@ -87,7 +87,7 @@ def test_leaves_that_look_alike_are_described_once() -> None:
     recipe = RECIPE.replace("w,", "w, optional: true,")
     found = looks_of(plan_of(recipe, {**{f"l/{n}": "int8[4]" for n in range(9)}, "d": "int8[1]"}))
     assert (found["leaves"], found["dropped"], len(found["looks"])) == ([0] * 9, [1], 2)
-    assert [rule[:2] for rule in found["rules"]] == [("rules[0]", 4), ("rules[1]", 5)]
+    assert [look[2][:2] for look in found["looks"]] == [("rules[0]", 4), ("rules[1]", 5)]
 
 
 def test_paths_of_inputs_are_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

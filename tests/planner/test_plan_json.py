@@ -18,7 +18,7 @@ rules:
 PLAN = replace(
     plan_of(RECIPE, [*"abde"]),
     inputs=(Input("source", "/in", "orbax", 4, "fingerprint", step=7),),
-    costs=Costs(80, 10, 20, 50, 70, 90, 5, 15),
+    costs=Costs(80, 10, 20, 50, 70, 90, 5, 15, 0, 140),
     hooks_sha256="c0ffee",
     restorable_by={"orbax-checkpoint": "0.6.0"},
     warnings=("a warning",),
@@ -54,6 +54,8 @@ def test_the_whole_document() -> None:
             "bytes_computed": 50,
             "bytes_dead": 5,
             "bytes_linkable": 15,
+            "bytes_read": 70,
+            "bytes_served": 0,
             "bytes_through": 140,
             "peak_memory": 90,
         },
