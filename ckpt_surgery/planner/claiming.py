@@ -89,14 +89,9 @@ def _matches(key: str, batches: Sequence[Batch], mirrors: Sequence[Mirror]) -> I
     """The rules that match a key, in order."""
     if not mirrors:
         return _matches_of_view(key, None, batches)
-    seen = [_matches_of_view(text, mirror, batches) for text, mirror in views(key, mirrors)]
-    return heapq.merge(*seen, key=_order) if len(seen) > 1 else seen[0]
-
-
-def _order(match: RuleMatch) -> tuple[int, bool]:
-    """A rule with `mirror_value` sees a mirrored leaf as such, even if it also matches the leaf's own key."""
-    rule, _, mirror = match
-    return rule.index, mirror is None and rule.rule.mirror_value is not None
+    seen = (_matches_of_view(text, mirror, batches) for text, mirror in views(key, mirrors))
+    # A rule with `mirror_value` sees a mirrored leaf as such, even if it also matches the leaf's own key.
+    return heapq.merge(*seen, key=lambda m: (m[0].index, m[2] is None and m[0].rule.mirror_value is not None))
 
 
 def _matches_of_view(text: str, mirror: Mirror | None, batches: Sequence[Batch]) -> Iterator[RuleMatch]:
@@ -122,12 +117,8 @@ def _matches_of_view(text: str, mirror: Mirror | None, batches: Sequence[Batch])
 
 def views(text: str, mirrors: Sequence[Mirror]) -> list[tuple[str, Mirror | None]]:
     """The key itself, then the keys that it stands for in mirrored trees."""
-    views: list[tuple[str, Mirror | None]] = [(text, None)]
-    for mirror in mirrors:
-        seen = mirror.seen(text)
-        if seen is not None:
-            views.append((seen, mirror))
-    return views
+    mirrored = ((mirror.seen(text), mirror) for mirror in mirrors)
+    return [(text, None), *((seen, mirror) for seen, mirror in mirrored if seen is not None)]
 
 
 @frozen()
@@ -172,8 +163,8 @@ def why_unused(rule: RuleRun) -> SurgeryError:
     entries = [entry for name in rule.sources for entry in run.trees[name].values()]
     fits = [e for e in entries if any(rule.match(view) for view, _ in views(e.key.text, run.mirrors))]
     target = run.names[TARGET]
-    wanted = () if fits or isinstance(target, Unavailable) else target.keys()
-    in_target = next(filter(rule.match, wanted), None)
+    wanted = () if fits or isinstance(target, Unavailable) else filter(rule.match, target.keys())
+    in_target = next(iter(wanted), None)
     if in_target is not None:
         return _unused(f"it matches `{shown(in_target)}` of the target, and no key of the source", EXCHANGED)
     refused = [entry.key.text for entry in fits if id(entry) not in run.claimed]
@@ -261,8 +252,11 @@ def filled(
             if entry is not None:
                 break
     for rule in rules:
-        if rule.index not in used:
-            rule.note_unused(given)
+        if rule.index not in used and not rule.rule.optional:
+            keys = list(target.leaves)
+            fits = [text for text in keys if rule.match(text)]
+            refused = [] if rule.rule.when is None else [text for text in fits if text not in given]
+            rule.wrong(("fill",), claims_nothing(rule, keys, len(fits), refused, " of the target"))
     return given
 
 
@@ -305,8 +299,9 @@ class Fill(RuleRun):
         """The entry for a target leaf; `offered` is the source leaf called `wanted`, if there is one."""
         rule, target, text = self.rule, self._target, leaf.key.text
         claimed = [] if offered is None else [offered]
-        always = rule.fallback is True and target.policy.prefer == "source"
-        if always or (rule.fallback == MISSING and offered is None):
+        if (rule.fallback is True and target.policy.prefer == "source") or (
+            rule.fallback == MISSING and offered is None
+        ):
             if not target.has_value(leaf) and text not in target.placeholders:
                 message = "the target has no value for it" if target.has_values else target.lack
                 self.wrong(("fallback",), PlanError(message, code=Code.NO_TARGET), text)
@@ -316,16 +311,7 @@ class Fill(RuleRun):
             return self.compute_output(("value",), output, text, claimed, leaf)
         if offered is None:
             guess = did_you_mean(wanted, self.pass_run.trees[self.pass_run.first])
-            field = "fill" if rule.from_ is None else "from"
             error = PlanError(f"no source leaf is called `{wanted}`{guess}", code=Code.NO_ENTRY)
-            self.wrong((field,), error, text)
+            self.wrong(("fill" if rule.from_ is None else "from",), error, text)
             return FAILED
         return self.attribute(replace(offered, key=leaf.key), claimed, output)
-
-    def note_unused(self, given: Collection[str]) -> None:
-        """Note that the rule claims nothing, unless it is optional. `given`: keys that fill rules give."""
-        if not self.rule.optional:
-            keys = list(self._target.leaves)
-            fits = [text for text in keys if self.match(text)]
-            refused = [] if self.rule.when is None else [text for text in fits if text not in given]
-            self.wrong(("fill",), claims_nothing(self, keys, len(fits), refused, " of the target"))

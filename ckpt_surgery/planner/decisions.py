@@ -13,6 +13,7 @@ from ckpt_surgery.core.errors import PlanError, Problem, SurgeryError
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.notices import Notice
 from ckpt_surgery.core.problem_codes import Code
+from ckpt_surgery.core.text import number_of
 from ckpt_surgery.functions.arrays import Read
 from ckpt_surgery.language.expressions.operators import truth
 from ckpt_surgery.language.expressions.scope import ExpressionError, Scope
@@ -50,11 +51,14 @@ def decide(
         message = f"the recipe has hooks: Python code, in {loaded.recipe.hooks} beside it"
         hint = "Read that file; then allow it to run: `allow_hooks=True`."
         raise PlanError(Problem(message, loaded.place(("hooks",)), hint, Code.HOOKS))
-    given = partial(_given, as_bfloat16=reads_uint16_as_bfloat16(loaded.recipe))
-    trees: dict[str, Tree] = {
-        name: {text: given(name, leaf) for text, leaf in listing.items()}
-        for name, listing in listings.items()
-    }
+    as_bfloat16 = reads_uint16_as_bfloat16(loaded.recipe)
+    trees: dict[str, Tree] = {}
+    for name, listing in listings.items():
+        reads = ((text, leaf, Read(name, leaf)) for text, leaf in listing.items())
+        trees[name] = {
+            text: Entry(leaf.key, leaf, bfloat16_of(read) if as_bfloat16 and is_uint16(leaf) else read)
+            for text, leaf, read in reads
+        }
     first = next(iter(trees))
     limits = PlanLimits(sum(map(len, listings.values())) + (0 if target is None else len(target.leaves)))
     chosen = [(i, p) for i, p in enumerate(loaded.recipe.passes) if _applies(loaded, i, p, trees, limits)]
@@ -85,13 +89,6 @@ def decide(
     return Decisions(tuple(trees[first].values()), (*drops, *unused), tuple(notices))
 
 
-def _given(source: str, leaf: Leaf, as_bfloat16: bool) -> Entry:
-    """A leaf of a source before the first pass."""
-    read = Read(source, leaf)
-    value = bfloat16_of(read) if as_bfloat16 and is_uint16(leaf) else read
-    return Entry(leaf.key, leaf, value)
-
-
 def _nothing_left(loaded: LoadedRecipe, drops: Sequence[Drop], ran: object) -> Iterator[Problem]:
     """Rules and policies that have dropped all the leaves, each at its place.
 
@@ -100,22 +97,19 @@ def _nothing_left(loaded: LoadedRecipe, drops: Sequence[Drop], ran: object) -> I
     if loaded.recipe.unmatched == "drop" and not ran:
         why = "this condition is false, so no pass runs, and `unmatched: drop` takes all"
         for index, _ in enumerate(loaded.recipe.passes):
-            condition, hint = loaded.place(("passes", index, "when")), "Look at what the source holds."
-            yield Problem(f"no leaf is left: {why}", condition, hint, Code.NOTHING_LEFT)
+            hint = "Look at what the source holds."
+            place = loaded.place(("passes", index, "when"))
+            yield Problem(f"no leaf is left: {why}", place, hint, Code.NOTHING_LEFT)
         return
     counts = Counter((drop.rule, drop.why) for drop in drops)
     if not counts:
         yield Problem("no leaf is left: there was none", None, KEEP, Code.NOTHING_LEFT)
     for (rule, why), count in counts.items():
-        leaves = "one" if count == 1 else f"{count:,}"
-        if rule is None:
-            message = f"no leaf is left: `{why}` takes {leaves}"
-            place = loaded.place(("unmatched",)) if ("unmatched",) in loaded.document.marks else None
-            hint = CLAIM if why == PLACEHOLDER else KEEP
-            yield Problem(message, place, hint, Code.NOTHING_LEFT)
-        else:
-            message = f"no leaf is left: this rule drops {leaves}"
-            yield Problem(message, loaded.place(rule.location), KEEP, Code.NOTHING_LEFT)
+        who, hint = "this rule drops" if rule else f"`{why}` takes", CLAIM if why == PLACEHOLDER else KEEP
+        where = ("unmatched",) if rule is None else rule.location
+        given = loaded.place(where) if rule or where in loaded.document.marks else None
+        message = f"no leaf is left: {who} {number_of(count, 'leaf')}"
+        yield Problem(message, given, hint, Code.NOTHING_LEFT)
 
 
 def _applies(

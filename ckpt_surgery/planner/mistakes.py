@@ -34,13 +34,10 @@ def mistaken_dots(outputs: Sequence[Entry], known: Iterable[str]) -> Iterator[No
     target, has dots, or if all outputs have dots and none begins with the first name of a known key.
     """
     suspects = [entry for entry in outputs if entry.effects and _DOT.search(entry.key.text)]
-    if not suspects:
+    names = list(known) if suspects else []
+    if not suspects or any(map(_DOT.search, names)):
         return
-    roots = set()
-    for text in known:
-        if _DOT.search(text):
-            return
-        roots.add(text.partition(SEPARATOR)[0])
+    roots = {text.partition(SEPARATOR)[0] for text in names}
     mixed = any(SEPARATOR in entry.key.text and not _DOT.search(entry.key.text) for entry in outputs)
     keys_of: dict[RuleRef | None, list[str]] = defaultdict(list)
     for entry in suspects:
@@ -55,13 +52,13 @@ def mistaken_dots(outputs: Sequence[Entry], known: Iterable[str]) -> Iterator[No
 def braces_of(rule: Rule) -> str | None:
     """The warning about a template with the name of a group or variable in mere braces, if there is one."""
     templates = rule.to if isinstance(rule.to, Mapping) else [rule.to or rule.add]
-    numbers = [] if rule.match is None else [str(i) for i in range(1, rule.match.groups + 1)]
-    names = [*(() if rule.match is None else rule.match.groupindex), *(rule.for_ or ())]
-    spelled = {number: f"\\{number}" for number in numbers} | {name: f"${{{name}}}" for name in names}
-    braced = [name for template in templates if template for name in template.braced if name in spelled]
-    if not braced:
-        return None
-    return f"`{{{braced[0]}}}` stays as it is; `{spelled[braced[0]]}` inserts what it stands for"
+    spelled = {name: f"${{{name}}}" for name in rule.for_ or ()}
+    if rule.match is not None:
+        spelled |= {name: f"${{{name}}}" for name in rule.match.groupindex}
+        spelled |= {str(number): f"\\{number}" for number in range(1, rule.match.groups + 1)}
+    braced = (name for template in templates if template for name in template.braced if name in spelled)
+    name = next(braced, None)
+    return name and f"`{{{name}}}` stays as it is; `{spelled[name]}` inserts what it stands for"
 
 
 def left_slots(steps: Sequence[Step]) -> Iterator[Notice]:
@@ -124,7 +121,11 @@ def _mirrored(
         if trees:
             nearest = max(
                 trees,
-                key=lambda tree: (_in_common(tree, names), tree[-1:] == (PARAMS,), renamed_in[tree]),
+                key=lambda tree: (
+                    _in_common(tree, names),
+                    tree[-1:] == (PARAMS,),
+                    renamed_in[tree],
+                ),
             )
             return (nearest, names[:start]) if renamed_in[nearest] else None
     return None

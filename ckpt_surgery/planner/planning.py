@@ -98,8 +98,8 @@ def _check_values(outputs: Sequence[Entry], loaded: LoadedRecipe) -> None:
         total += functions_of(entry.value, frozenset())
         if total > MOST_FUNCTIONS:
             why = too_many_functions("up to this one, the outputs are computed from")
-            message, place = f"`{shown(entry.key.text)}`: {why}", _place(loaded, entry.rule)
-            raise PlanError(Problem(message, place, code=Code.TOO_MUCH))
+            place = _place(loaded, entry.rule)
+            raise PlanError(Problem(f"`{shown(entry.key.text)}`: {why}", place, code=Code.TOO_MUCH))
 
 
 def _notices(
@@ -164,15 +164,11 @@ def _at_their_rules(
     made one, it is the rule that took one away and so left a gap in a list, for example. Keys that differ in
     indices only share one problem.
     """
-    rules: dict[str, RuleRef] = {}
-    named = [naming_rule(step.effects) for step in steps]
-    outputs = [(step.leaf.key.names, rule) for step, rule in zip(steps, named, strict=True)]
-    moved = [
-        (tuple(key.split("/")), rule)
-        for step, rule in zip(steps, named, strict=True)
-        for _, key in step.sources
-    ]
+    named = [(step, naming_rule(step.effects)) for step in steps]
+    outputs = [(step.leaf.key.names, rule) for step, rule in named]
+    moved = [(tuple(key.split("/")), rule) for step, rule in named for _, key in step.sources]
     dropped = [(drop.entry.key.names, drop.rule) for drop in decisions.drops]
+    rules: dict[str, RuleRef] = {}
     for names, rule in (*outputs, *moved, *dropped):
         for i in range(len(names)):
             if rule is not None:
@@ -183,12 +179,10 @@ def _at_their_rules(
         mentioned = list(_MENTIONED.finditer(sentence))
         blamed = next((rules[match[1]] for match in mentioned if match[1] in rules), None)
         about = _place(loaded, blamed), None, Code.UNSUITED
-        key = next((match for match in mentioned if match[1] in keys), None)
-        if key is None:
-            notices.append(Notice(sentence, about=about))
-        else:
-            ends = sentence[: key.start()], sentence[key.end() :]
-            notices.append(Notice(ends[0], keys[key[1]], ends[1], about=about))
+        notice = Notice(sentence, about=about)
+        for match in [match for match in mentioned if match[1] in keys][:1]:
+            notice = Notice(sentence[: match.start()], keys[match[1]], sentence[match.end() :], about=about)
+        notices.append(notice)
     return problems_of(notices)
 
 
@@ -205,12 +199,10 @@ def _leaf(entry: Entry) -> Leaf:
 
 def _step(entry: Entry, leaf: Leaf, stored: Manifest | None, copied: bool, served: bool) -> Step:
     fate, sources = fate_and_sources(entry.key, entry.value)
-    rule = deciding_rule(entry.effects)
-    if stored is None:
-        return Step(leaf, entry.value, fate, rule, sources, effects=entry.effects)
-    served = served and not copied
-    transfer = Transfer.COPY if copied or served else Transfer.LINK
-    return Step(leaf, entry.value, fate, rule, sources, transfer, None, stored, served, entry.effects)
+    served = served and stored is not None and not copied
+    transfer = Transfer.COPY if copied or served else Transfer.LINK if stored else Transfer.COMPUTE
+    rule, effects = deciding_rule(entry.effects), entry.effects
+    return Step(leaf, entry.value, fate, rule, sources, transfer, None, stored, served, effects)
 
 
 def fate_and_sources(key: Key, value: Node) -> tuple[Fate, tuple[tuple[str, str], ...]]:
@@ -274,19 +266,15 @@ def _dropped(
         for read in reads(drop.entry.value, judged):
             reasons.setdefault(id(read.leaf), drop)
     given = [(source, leaf) for source, listing in listings.items() for leaf in listing.values()]
+    given += [] if target is None else [(TARGET, target.leaves[text]) for text in target.placeholders]
     for source, leaf in given:
         reason = reasons.get(id(leaf))
-        if id(leaf) in used:
+        if id(leaf) in used or (reason is None and source == TARGET):
             continue
-        if reason is None:
-            yield Dropped(source, leaf, None, "no output uses it")
-        else:
-            rules = (effect.rule for effect in reason.entry.effects)
-            earlier = tuple([rule for rule in rules if rule != reason.rule])
-            yield Dropped(source, leaf, reason.rule, reason.why, earlier)
-    for leaf in [] if target is None else [target.leaves[text] for text in target.placeholders]:
-        if (reason := reasons.get(id(leaf))) is not None:
-            yield Dropped(TARGET, leaf, reason.rule, reason.why)
+        rule, why = (None, "no output uses it") if reason is None else (reason.rule, reason.why)
+        effects = () if reason is None else reason.entry.effects
+        earlier = tuple([effect.rule for effect in effects if effect.rule != rule])
+        yield Dropped(source, leaf, rule, why, earlier)
 
 
 def costs_of(steps: Sequence[Step], memory: int, workers: int, dead: int, linkable: Sequence[bool]) -> Costs:
@@ -299,20 +287,24 @@ def costs_of(steps: Sequence[Step], memory: int, workers: int, dead: int, linkab
     by_transfer: dict[Transfer, int] = defaultdict(int)
     for step in steps:
         by_transfer[step.transfer] += step.leaf.nbytes
-    copied = [s.stored for s in steps if s.stored is not None and not s.takes_files]
+    stored = [s.stored for s in steps if s.stored is not None and not s.takes_files]
+    read = sum(c.read for c in cuts) + sum(c.length for m in stored for c in m.chunks.values())
+    copied, computed = by_transfer[Transfer.COPY], by_transfer[Transfer.COMPUTE]
+    served = sum(step.leaf.nbytes for step in steps if step.served)
     return Costs(
         bytes_out=sum(by_transfer.values()),
         bytes_linked=by_transfer[Transfer.LINK],
-        bytes_copied=by_transfer[Transfer.COPY],
-        bytes_computed=by_transfer[Transfer.COMPUTE],
-        bytes_read=sum(c.read for c in cuts) + sum(c.length for m in copied for c in m.chunks.values()),
+        bytes_copied=copied,
+        bytes_computed=computed,
+        bytes_read=read,
         bytes_dead=dead,
         bytes_linkable=sum(
             step.leaf.nbytes
             for step, could in zip(steps, linkable, strict=True)
             if could and step.transfer is Transfer.COPY and not step.served
         ),
-        bytes_served=sum(step.leaf.nbytes for step in steps if step.served),
+        bytes_served=served,
+        bytes_through=read + computed + copied - served,
         peak_memory=peak_of(steps, memory, workers),
     )
 
@@ -329,24 +321,19 @@ def _dtype_differences(steps: Sequence[Step], target: Target | None) -> Iterator
     """The warning about leaves of another dtype than in the target; types without casts lose nothing."""
     if target is None:
         return
-    differing = [
-        (s.leaf.key.printed, s.leaf.spec.dtype, wanted.dtype)
-        for s in steps
-        if s.leaf.spec is not None
-        and (wanted := target.leaves[s.leaf.key.text].spec) is not None
-        and wanted.dtype != s.leaf.spec.dtype
-    ]
+    differing = []
+    for step in steps:
+        own, wanted = step.leaf.spec, target.leaves[step.leaf.key.text].spec
+        if own is not None and wanted is not None and own.dtype != wanted.dtype:
+            differing.append((step.leaf.key.printed, own.dtype, wanted.dtype))
     notices = [
-        Notice("", key, f" is {own.name}, in the target {wanted.name}") for key, own, wanted in differing
+        Notice("", key, f" is {own.name}, in the target {dtype.name}") for key, own, dtype in differing
     ]
     for first in itertools.islice(merged(notices), 1):
         others = len(differing) - first.count
         more = f" (and {others:,} more leaves differ in dtype)" if others else ""
         casts = [one for one in differing if ELEMENT_TYPES.keys() >= {one[1].name, one[2].name}]
-        lossy = [(key, lost) for key, own, wanted in casts if (lost := lost_by_cast(own, wanted))]
-        way_out = (
-            f"a cast of `{lossy[0][0]}` would lose {lossy[0][1]}"
-            if lossy
-            else "`target: {dtype: target}` casts"
-        )
-        yield f"{first.sentence}{more}; {way_out}"
+        lossy = [
+            f"a cast of `{key}` would lose {lost}" for key, *both in casts if (lost := lost_by_cast(*both))
+        ]
+        yield f"{first.sentence}{more}; {next(iter(lossy), '`target: {dtype: target}` casts')}"

@@ -8,6 +8,7 @@ from typing import Any
 from ckpt_surgery.core.errors import Place, PlanError, Problem, SurgeryError
 from ckpt_surgery.core.notices import FEW, Notice, few_keys, merged
 from ckpt_surgery.core.problem_codes import Code
+from ckpt_surgery.core.text import number_of
 from ckpt_surgery.language.expressions.scope import ExpressionError
 from ckpt_surgery.language.loading import LoadedRecipe
 from ckpt_surgery.language.packaged import PREFIX
@@ -129,9 +130,9 @@ def _with_defaults(problems: Sequence[Problem], defaults: Sequence[str]) -> list
     """The problems; the last one about shapes tells which sizes are defaults because no config gives them."""
     full = list(problems)
     last = max((n for n, one in enumerate(full) if one.code is Code.ARGUMENTS), default=None)
-    if last is not None and defaults:
-        notes = [f"{note[0].upper()}{note[1:]}." for note in defaults]
-        full[last] = replace(full[last], hint=" ".join(filter(None, (full[last].hint, *notes))))
+    if last is not None:
+        hints = [full[last].hint, *(f"{note[0].upper()}{note[1:]}." for note in defaults)]
+        full[last] = replace(full[last], hint=" ".join(filter(None, hints)) or None)
     return full
 
 
@@ -140,10 +141,9 @@ def _once(problems: Sequence[Problem]) -> list[Problem]:
     nothing = [p for p in problems if p.code is Code.CLAIMS_NOTHING and p.hint != OPTIONAL]
     if len(nothing) < 2:
         return list(problems)
-    first, more = nothing[0], len(nothing) - 1
-    others = "one more rule claims" if more == 1 else f"{more} more rules claim"
-    counted = replace(first, message=f"{first.message}; {others} nothing either")
-    return [counted if p is first else p for p in problems if p is first or p not in nothing]
+    more = f"; the same is true of {number_of(len(nothing) - 1, 'more rule')}"
+    counted = replace(nothing[0], message=f"{nothing[0].message}{more}")
+    return [counted if p is nothing[0] else p for p in problems if p not in nothing[1:]]
 
 
 def _shortened(problems: Iterable[Problem]) -> Iterator[Problem]:
@@ -152,9 +152,7 @@ def _shortened(problems: Iterable[Problem]) -> Iterator[Problem]:
     for problem in problems:
         places[problem.place].append(problem)
     for place, alike in places.items():
-        most = FEW if place is not None else MANY
-        *before, last = alike[:most]
-        more = len(alike) - most
-        if more > 0:
-            last = replace(last, message=f"{last.message}, and {more} more like it")
-        yield from (*before, last)
+        *before, last = alike[: MANY if place is None else FEW]
+        more = len(alike) - len(before) - 1
+        yield from before
+        yield replace(last, message=f"{last.message}, and {more} more like it") if more else last

@@ -101,8 +101,6 @@ def count_of(pattern: str, tree: Tree, matching: MatchBudget) -> int:
 
 def combinations_of(ranges: Ranges) -> Iterator[dict[str, Any]]:
     """The values of the `for` variables, in every combination; none if there are no values."""
-    if not ranges:  # most rules have no variables
-        return iter(({},))
     return (dict(zip(ranges, values, strict=True)) for values in itertools.product(*ranges.values()))
 
 
@@ -284,19 +282,17 @@ class RuleRun:
         ranges: dict[str, Sequence[Any]] = {}
         count = 1
         for name, expression in (self.rule.for_ or {}).items():
-            values = self.noted(("for", name), key, self._listed, expression, names)
+            values = self.value(("for", name), expression, names, key)
+            if isinstance(values, str) or not isinstance(values, Sequence | Failed):
+                unfit = PlanError("`for` needs a list or a `range(n)`", code=Code.ORDER)
+                self.wrong(("for", name), unfit, key)
+                values = FAILED
             if isinstance(values, Failed):
                 return FAILED_RANGES
             count *= len(values) or 1
             self.bounded(("for", name), None, self.pass_run.limits.check_growth, count)
             ranges[name] = values
         return ranges
-
-    def _listed(self, expression: Expression, names: Names) -> Sequence[Any]:
-        values = self._evaluated(expression, names)
-        if not isinstance(values, Sequence) or isinstance(values, str):
-            raise PlanError("`for` needs a list or a `range(n)`", code=Code.ORDER)
-        return values
 
     def count_outputs(self, field: Field, count: int) -> None:
         """Count outputs before they are made. Ends planning if the pass makes more than a plan can have."""

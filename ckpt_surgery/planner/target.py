@@ -139,13 +139,13 @@ def fitted(
     """
     problems = run.problems
     surplus = {text: entry for text, entry in matched.items() if text not in target.leaves}
-    for entry in surplus.values():
-        problems.warn(_surplus(entry, target))
+    problems.notices += [_surplus(entry, target) for entry in surplus.values()]
     own = {entry.key.text: entry for entry in kept}
     tree: dict[str, Entry] = {}
     missing: list[str] = []
     misfits: list[tuple[Entry, Notice]] = []
     left_out: list[Entry] = []
+    fallback = target.policy.prefer == "target" or target.policy.missing == "fallback"
     for text, leaf in target.leaves.items():
         if text in run.failed:
             continue  # no other leaf is to be blamed for not being what its value would have been
@@ -158,26 +158,29 @@ def fitted(
             left_out.append(offered or own.get(text) or target.own_value(leaf))
             continue
         chosen = None if offered is None else _conformed(problems, target, leaf, offered, misfits)
-        falls_back = target.policy.prefer == "target" or target.policy.missing == "fallback"
         # An offer that does not fit is already a problem, or falls back because of `on_shape_mismatch`.
-        falls_back = falls_back or offered is not None or leaf.kind is LeafKind.EMPTY
+        falls_back = offered is not None or leaf.kind is LeafKind.EMPTY or fallback
         if chosen is None and not (falls_back and target.has_value(leaf)):
             # What does not fit is noted already, and so is the rule that gives nothing.
             missing += [text] if offered is None and not is_awaited(text) else []
-        else:
-            entry, mine = chosen or target.own_value(leaf), own.get(text)
-            if mine is not None and mine.leaf.kind is entry.leaf.kind is LeafKind.EMPTY:
-                # The source's own empty node, where they are the same: then nothing changes.
-                is_same = mine.leaf.empty == entry.leaf.empty
-                entry = replace(entry, leaf=mine.leaf, value=mine.value) if is_same else entry
-            tree[text] = entry
+            continue
+        tree[text] = entry = chosen or target.own_value(leaf)
+        mine = own.get(text)
+        if (
+            mine
+            and mine.leaf.kind is entry.leaf.kind is LeafKind.EMPTY
+            and mine.leaf.empty == entry.leaf.empty
+        ):
+            # The source's own empty node, where they are the same: then nothing changes.
+            tree[text] = replace(entry, leaf=mine.leaf, value=mine.value)
     _disagree(problems, target, misfits)
     drops = [Drop(entry, deciding_rule(entry.effects), PLACEHOLDER) for entry in left_out]
     used = {id(entry.value) for entry in (*tree.values(), *left_out)}
-    for entry in (entry for entry in (*matched.values(), *own.values()) if id(entry.value) not in used):
-        has = entry.key.text in target.leaves
-        rule = deciding_rule(entry.effects) if has else None
-        drops.append(Drop(entry, rule, ANOTHER_TAKEN if has else NOT_IN_TARGET))
+    for entry in (*matched.values(), *own.values()):
+        if id(entry.value) not in used:
+            has = entry.key.text in target.leaves
+            rule = deciding_rule(entry.effects) if has else None
+            drops.append(Drop(entry, rule, ANOTHER_TAKEN if has else NOT_IN_TARGET))
     if missing:
         _note_missing(problems, target, missing, surplus, unclaimed)
     if target.policy.extra == "error":
@@ -208,8 +211,8 @@ def _note_missing(
     """
     leaves = "target leaf has" if len(missing) == 1 else "target leaves have"
     listed = f"{len(missing):,} {leaves} no source: {few_keys(missing, MANY)}"
-    notices = [_surplus(entry, target) for entry in surplus.values()]
-    others = "".join(f"; {sentence}" for sentence in sentences(notices)[:FEW])
+    makes = sentences(_surplus(entry, target) for entry in surplus.values())
+    others = "".join(f"; {sentence}" for sentence in makes[:FEW])
     rules = suggestions(missing, target.leaves, unclaimed)
     left = [text for text in missing if not any(text in rule.given for rule in rules)]
     alike = {text: list(look_alike(text, target.leaves, [*unclaimed.values(), surplus])) for text in left}
@@ -227,9 +230,7 @@ def _note_missing(
         elif new and 2 * len(new) <= len(target.leaves):
             pattern = pattern_of(new, target.leaves.keys() - set(new)).replace("'", "''")
             rule = f"{{fill: '{pattern}', fallback: true}}"
-            which = few_keys(new) if len(new) < len(left) else "they" if len(new) > 1 else "it"
-            verb = "is" if len(new) == 1 else "are"
-            more += f"; where {which} {verb} new in the model, `{rule}` takes the target's"
+            more += f"; for what is new in the model, as {few_keys(new)} may be, `{rule}` takes the target's"
         hints.append(f"Add rules for {them}{more}.")
     problems.general(Problem(listed + others, None, " ".join(hints), Code.TARGET_MISSING))
 
@@ -279,14 +280,12 @@ def _conformed(
         problems.about(entry, Notice("", leaf.key.printed, f": {problem.message}"), None, problem.code)
         return None
     if lost is not None:
-        given = f" is {entry.value.spec.dtype.name}, the target has {wanted.name} there"
-        notice = Notice("", leaf.key.printed, f"{given}: a cast would lose {lost}")
-        name = wanted.name
-        hint = "Keep its dtype: `target: {dtype: source}`"
-        if name in QUANTIZED:
-            hint += f", or quantize it: `quantize(x, '{name}', axis)` gives values and scale"
-        hint += f". A rule with `value: cast(x, '{name}')` casts it all the same."
-        problems.about(entry, notice, hint, Code.TARGET_MISFIT)
+        name, given = wanted.name, entry.value.spec.dtype.name
+        after = f" is {given}, the target has {name} there: a cast would lose {lost}"
+        quantize = f", or quantize it: `quantize(x, '{name}', axis)` gives values and scale"
+        hint = f"Keep its dtype: `target: {{dtype: source}}`{quantize if name in QUANTIZED else ''}. "
+        hint += f"A rule with `value: cast(x, '{name}')` casts it all the same."
+        problems.about(entry, Notice("", leaf.key.printed, after), hint, Code.TARGET_MISFIT)
         return None
     return replace(entry, value=value, leaf=replace(entry.leaf, spec=spec, manifest=None))
 
@@ -307,9 +306,8 @@ def _misfit(target: Target, leaf: Leaf, entry: Entry) -> Notice | None:
     asked, given = target.asked.get(leaf.key.text), entry.leaf.kind
     both = leaf.kind is given or (leaf.kind in HAS_ARRAY and given in HAS_ARRAY)
     if not (both if asked is None else given in asked.kinds):
-        return Notice(
-            "", leaf.key.text, f" is {KINDS[entry.leaf.kind]}, the target has {KINDS[leaf.kind]} there"
-        )
+        kinds = f" is {KINDS[given]}, the target has {KINDS[leaf.kind]} there"
+        return Notice("", leaf.key.text, kinds)
     if leaf.spec is None or leaf.spec.shape == entry.value.spec.shape:
         return None
     shapes = f" has shape {list(entry.value.spec.shape)}, the target has {list(leaf.spec.shape)}"

@@ -79,9 +79,7 @@ def unused_elements(values: Sequence[Node], left_out: str) -> Iterator[Notice]:
     for read in (read for value in computed for read in reads(value, seen) if read.source != left_out):
         taken.setdefault(id(read.leaf), (read.leaf, []))[1].extend(selections.get(read, ()))
     complete = {id(value.leaf) for value in values if isinstance(value, Read)}
-    known: dict[
-        Hashable, tuple[str, str] | None
-    ] = {}  # thousands of leaves have the same shape and selections
+    known: dict[Hashable, tuple[str, str] | None] = {}  # thousands of leaves are alike
     for leaf, parts in taken.values():
         assert leaf.spec is not None
         size = leaf.spec.size
@@ -145,9 +143,7 @@ def check_sources_used(plan: Plan, loaded: LoadedRecipe, listings: Listings, tar
         return
     used = {name for step in plan.steps for name, _ in step.sources}
     problems = []
-    for given in plan.inputs:
-        if given.name in used or given.name not in listings:
-            continue
+    for given in (given for given in plan.inputs if given.name in listings.keys() - used):
         arrays = [d for d in plan.dropped if d.source == given.name and d.leaf.kind is LeafKind.ARRAY]
         if arrays and all(drop.why in BY_ITSELF for drop in arrays):
             has = f"{shown(given.path)} has {few_keys(drop.leaf.key.printed for drop in arrays)}"
@@ -168,11 +164,10 @@ def _hint(name: str, plan: Plan, loaded: LoadedRecipe, listings: Listings, targe
     offered = {source: tree if source == name else {} for source in listings}
     rules = [one.rule for one in suggestions(defaulted, target.leaves, offered)]
     if not rules:
-        more = f" {away}" if len(listings) > 1 else ""
-        return f"Add rules that take its leaves to keys of the target.{more}"
-    rule_paths = (step.rule.path for step in plan.steps if step.rule is not None)
-    taking = {path for path, rule in _rules(loaded) if rule.fallback is True}
-    always = dict.fromkeys(f"`{path}`" for path in rule_paths if path in taking)
+        takes = "Add rules that take its leaves to keys of the target."
+        return f"{takes} {away}" if len(listings) > 1 else takes
+    made = {step.rule.path for step in plan.steps if step.rule is not None}
+    always = [f"`{path}`" for path, rule in _rules(loaded) if rule.fallback is True and path in made]
     instead = f", in place of {' and '.join(always)}" if always else ""
     return f"It fits the target by the rule `{'` and `'.join(rules)}`{instead}."
 
@@ -190,20 +185,15 @@ def check_keys(function: TracedFunction, target: Target | None) -> None:
     surplus = [text for text in sorted(function.keys) if text not in target.leaves]
     abstract = [text for text in missing if not target.has_value(target.leaves[text])]
     if missing and surplus:
-        message = (
-            f"{function.label} does not return {few_keys(missing, MANY)} of the target, and returns "
-            f"{few_keys(surplus, MANY)}, which the target does not have"
-        )
-        hint = (
-            "If one is meant to be the other, correct its name. If not, return `...` for what the target "
-            "gives, and do not return the others."
-        )
+        why = f" of the target, and returns {few_keys(surplus, MANY)}, which the target does not have"
+        hint = "If one is meant to be the other, correct its name. If not, return `...` for what the target "
+        hint += "gives, and do not return the others."
     elif abstract:
-        lack = "the target has no values for them" if target.has_values else target.lack
-        message = f"{function.label} does not return {few_keys(abstract, MANY)}: {lack}"
+        why = f": {'the target has no values for them' if target.has_values else target.lack}"
         hint = "Return them, or give a target that has values."
     else:
         return
+    message = f"{function.label} does not return {few_keys(missing if surplus else abstract, MANY)}{why}"
     raise PlanError(Problem(message, None, hint, Code.TARGET_MISSING))
 
 
@@ -234,5 +224,4 @@ def target_share(plan: Plan, loaded: LoadedRecipe, target: Target | None) -> Ite
 def _rules(loaded: LoadedRecipe) -> Iterator[tuple[str, Rule]]:
     """All rules of a recipe, each with its path."""
     for number, pass_ in enumerate(loaded.recipe.passes):
-        for index, rule in enumerate(pass_.rules):
-            yield path_text(loaded.rule_location(number, index)), rule
+        yield from ((path_text(loaded.rule_location(number, i)), r) for i, r in enumerate(pass_.rules))

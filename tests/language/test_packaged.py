@@ -83,7 +83,7 @@ def test_its_problems_and_a_saved_plan_have_its_name(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("recipe", "more"),
-    [("@stack-layers", ""), ("@hf-llama3-to-jax", "; 10 more rules claim nothing either")],
+    [("@stack-layers", ""), ("@hf-llama3-to-jax", "; the same is true of 10 more rules")],
 )
 def test_one_that_is_made_for_other_names(recipe: str, more: str, tmp_path: Path) -> None:
     np.savez(tmp_path / "in.npz", **{f"params/CheckpointBlk_{n}/w": np.ones(2) for n in range(12)})
