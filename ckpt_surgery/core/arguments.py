@@ -94,10 +94,10 @@ def _text(name: str, value: Any) -> str:
     if isinstance(value, str):
         return value
     items = value if isinstance(value, list | tuple) else [value]
-    if not all(isinstance(item, str | int) or (isinstance(item, float) and isfinite(item)) for item in items):
-        wanted = "text, a finite number, true or false, or a list of those"
-        raise UsageError(f"the param `{name}` should be {wanted}, not {abridged(value)}")
-    return json.dumps(value, ensure_ascii=False)
+    if all(isinstance(item, str | int) or (isinstance(item, float) and isfinite(item)) for item in items):
+        return json.dumps(value, ensure_ascii=False)
+    wanted = "text, a finite number, true or false, or a list of those"
+    raise UsageError(f"the param `{name}` should be {wanted}, not {abridged(value)}")
 
 
 def described(function: Callable[P, R]) -> Callable[P, R]:

@@ -148,11 +148,11 @@ def ravelled(index: Iterable[Any], shape: Shape) -> Any:
 
 def unravelled(flat: int, shape: Shape) -> Shape:
     """The index of the element with this number in C order."""
-    index: list[int] = []
+    index: Shape = ()
     for length in reversed(shape):
         flat, i = divmod(flat, length)
-        index.append(i)
-    return tuple(reversed(index))
+        index = (i, *index)
+    return index
 
 
 def chunk_regions(shape: Shape, chunks: Shape) -> Iterator[Region]:

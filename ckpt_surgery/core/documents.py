@@ -137,11 +137,8 @@ def plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, float):
-        return (
-            value
-            if math.isfinite(value)
-            else {math.inf: "Infinity", -math.inf: "-Infinity"}.get(value, "NaN")
-        )
+        names = {math.inf: "Infinity", -math.inf: "-Infinity"}
+        return value if math.isfinite(value) else names.get(value, "NaN")
     return str(value)
 
 

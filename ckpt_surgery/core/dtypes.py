@@ -7,7 +7,7 @@ their own for these types, refer to `DTYPES`.
 import functools
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,11 +56,6 @@ NUMPY_NAMES: Sequence[str] = tuple(name for name in ELEMENT_TYPES if not hasattr
 """Names of the types that NumPy itself has, without ml_dtypes."""
 
 BOOL = np.dtype(np.bool_)
-_FLOAT32 = np.dtype(np.float32)
-
-# ml_dtypes has no type annotations for these.
-_finfo: Callable[[DType], Any] = ml_dtypes.finfo
-_iinfo: Callable[[DType], Any] = ml_dtypes.iinfo
 
 
 def dtype_named(name: str) -> DType:
@@ -92,19 +87,16 @@ def is_integer(dtype: DType) -> bool:
 @functools.cache
 def computation(dtype: DType) -> DType:
     """The type that `dtype` is computed in: float32 for narrow floats, 8 bits for integers of 2 and 4."""
-    if kind(dtype) == "f":
-        return dtype if dtype.name in ("float32", "float64") else _FLOAT32
+    if kind(dtype) == "f" and dtype.name not in ("float32", "float64"):
+        return np.dtype(np.float32)
     if is_integer(dtype) and bits(dtype) < 8:
         return np.dtype(np.int8 if kind(dtype) == "i" else np.uint8)
     return dtype
 
 
-_RANK = {"b": 0, "u": 1, "i": 1, "f": 2, "c": 3}
-
-
 def rank(dtype: DType) -> int:
     """0 bool, 1 integers, 2 floats, 3 complex: a value of a lower rank can become one of a higher rank."""
-    return _RANK[kind(dtype)]
+    return {"b": 0, "u": 1, "i": 1, "f": 2, "c": 3}[kind(dtype)]
 
 
 def declared_dtype_of(result: DType, dtypes: Sequence[DType]) -> DType:
@@ -146,11 +138,8 @@ def bits(dtype: DType) -> int:
 @functools.cache
 def limits(dtype: DType) -> tuple[int | float, int | float]:
     """The smallest and largest finite value of an integer or float type."""
-    if is_integer(dtype):
-        integers = _iinfo(dtype)
-        return int(integers.min), int(integers.max)
-    floats = _finfo(dtype)
-    return float(floats.min), float(floats.max)
+    number, info = (int, ml_dtypes.iinfo) if is_integer(dtype) else (float, ml_dtypes.finfo)
+    return number(info(dtype).min), number(info(dtype).max)
 
 
 @functools.cache
@@ -220,8 +209,7 @@ def rounded_once(block: np.ndarray, target: DType) -> np.ndarray:
 
 
 def as_float(value: int | float, target: DType) -> float:
-    """A number as a float that rounds to the same value of the floating or complex dtype as the number
-    itself.
+    """A number as a float that rounds to the same value of the floating or complex dtype as the number does.
 
     Integers that a float cannot represent are rounded to odd. Raises OverflowError for integers beyond the
     range of a float.
@@ -230,8 +218,7 @@ def as_float(value: int | float, target: DType) -> float:
         return float(value)
     size = abs(value)
     lost = max(0, size.bit_length() - 53)
-    kept = size >> lost
-    odd = kept | (kept << lost != size)
+    odd = size >> lost | (size >> lost << lost != size)
     return math.copysign(math.ldexp(odd, lost), value)
 
 
@@ -253,8 +240,7 @@ def _odd_float64(block: np.ndarray) -> np.ndarray:
 
 
 def _to_odd(nearest: np.ndarray, error: np.ndarray) -> np.ndarray:
-    """Floats rounded to nearest, changed to rounded to odd; `error` has the sign of exact minus rounded
-    value."""
+    """Floats rounded to nearest, then to odd; `error` has the sign of exact minus rounded value."""
     digits = nearest.view(f"u{nearest.dtype.itemsize}")
     above, below = error > 0, error < 0
     digits -= (below & (nearest > 0)) | (above & (nearest < 0))
@@ -263,8 +249,7 @@ def _to_odd(nearest: np.ndarray, error: np.ndarray) -> np.ndarray:
 
 
 def _powers_of_two(floats: np.ndarray, target: DType) -> np.ndarray:
-    """The nearest powers of two, and in a tie the larger one; NaN for zero, negative numbers, infinity and
-    NaN.
+    """The nearest powers of two, in a tie the larger one; NaN for zero, negative numbers, infinity and NaN.
 
     This is rounding to nearest for numbers of one digit (IEEE 754-2019, 4.3.1). The cast of ml_dtypes is
     wrong for subnormal numbers of float32.

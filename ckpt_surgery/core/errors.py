@@ -60,9 +60,8 @@ class Problem:
 
     def __str__(self) -> str:
         message = self.message if self.hint is None else f"{self.message}\n  {self.hint}"
-        if self.place is None:
+        if (place := self.place) is None:
             return message
-        place = self.place
         cut = max(0, place.column - 1 - WINDOW // 2) if len(place.text) > WINDOW else 0
         text = place.text[cut : cut + WINDOW]
         margin = " " * (place.column - 1 - cut)
@@ -95,8 +94,7 @@ class SurgeryError(Exception):
 
 
 class FunctionError(SurgeryError):
-    """A function does not accept its arguments. The message has shapes and values; the rule is added
-    later."""
+    """A function does not accept its arguments. The message has shapes and values, and later the rule."""
 
     exit_code = 2
     code = Code.ARGUMENTS

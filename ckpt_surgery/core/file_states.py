@@ -61,9 +61,8 @@ def changes_text(changed: Sequence[tuple[str, str]]) -> str:
 def changes_between(before: object, now: object) -> str:
     """Say which files differ between two states that `resuming` wrote as JSON; empty for other texts."""
     try:
-        earlier, later = (
-            {n: FileState(*s) for n, s in json.loads(str(t))["files"].items()} for t in (before, now)
-        )
+        states = [json.loads(str(text))["files"] for text in (before, now)]
+        earlier, later = ({name: FileState(*state) for name, state in files.items()} for files in states)
     except (ValueError, TypeError, KeyError, AttributeError):
         return ""
     return changes_text(changes(earlier, later, times=True))

@@ -70,18 +70,17 @@ def natural_order(text: str) -> tuple[tuple[int, int, str, str], ...]:
     """A sort key that puts `layer_2` before `layer_10`."""
     tokens = _DIGITS.split(text)
     # Numbers stay text, by length and digits: Python makes no integers of more than 4,300 digits.
-    return tuple(
-        (0, len(token.lstrip("0")), token.lstrip("0"), token) if i % 2 else (1, 0, token, "")
-        for i, token in enumerate(tokens)
-    )
+    digits = [token.lstrip("0") for token in tokens]
+    pairs = enumerate(zip(tokens, digits, strict=True))
+    return tuple((0, len(some), some, token) if i % 2 else (1, 0, token, "") for i, (token, some) in pairs)
 
 
 def index_flaws(key: Key) -> Iterator[str]:
     """A sentence for each component that should index a list and is not a number."""
     for part, in_sequence in zip(key.names, key.sequences, strict=True):
         if in_sequence and not _is_index(part):
-            index = f"the list index `{shown(part)}`"
-            yield f"`{shown(key.printed)}` has {index}, which is not a decimal number; rename it."
+            why = f"the list index `{shown(part)}`, which is not a decimal number; rename it."
+            yield f"`{shown(key.printed)}` has {why}"
 
 
 def _is_index(text: str) -> bool:

@@ -40,9 +40,9 @@ def memory_errors(action: str, budget: int | None = None) -> Iterator[None]:
         if not isinstance(error, MemoryError) and str(error) not in (NO_THREAD, NO_EXCEPTION):
             raise
         asked = f" ({shown(str(error))})" if str(error) else ""  # NumPy says for which array
-        limit = "" if budget is None else f", with a budget of {bytes_text(budget)}"
-        hint = "Run where more memory is free."
+        limit, lower = "", ""
         if budget is not None:
-            lower = 'lower the budget (`memory="512MiB"`) or the number of threads (`workers=1`)'
-            hint = f"Run where more memory is free, or {lower}."
-        raise OutOfMemoryError(f"there is not enough memory to {action}{limit}{asked}", hint=hint) from error
+            limit = f", with a budget of {bytes_text(budget)}"
+            lower = ', or lower the budget (`memory="512MiB"`) or the number of threads (`workers=1`)'
+        message = f"there is not enough memory to {action}{limit}{asked}"
+        raise OutOfMemoryError(message, hint=f"Run where more memory is free{lower}.") from error

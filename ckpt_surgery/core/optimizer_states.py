@@ -54,10 +54,9 @@ def _with_empty(leaves: Mapping[str, Leaf], old: str, new: str) -> dict[str, Lea
 
     def is_changed(leaf: Leaf) -> bool:
         root = _root(leaf.key.names)
-        if leaf.empty != old or root is None:
-            return False
-        below = leaf.key.names[len(root) :]
-        return not any(below[-len(names) + 1 :] == names[1:] for names in kept if len(names) > 1)
+        below = leaf.key.names[len(root or ()) :]
+        is_kept = any(below[-len(names) + 1 :] == names[1:] for names in kept if len(names) > 1)
+        return leaf.empty == old and root is not None and not is_kept
 
     return {text: replace(leaf, empty=new) if is_changed(leaf) else leaf for text, leaf in leaves.items()}
 
@@ -113,8 +112,8 @@ def _mirrored(container: Path, leaves: list[Leaf], trees: Iterable[Set[Path]]) -
     """
     keys = [leaf.key.names[len(container) :] for leaf in leaves]
     for tree in trees:
-        above = [next((key[:i] for i in range(1, len(key) + 1) if key[:i] in tree), None) for key in keys]
-        if all(above) and set(above) == tree:
+        above = {next((key[:i] for i in range(1, len(key) + 1) if key[:i] in tree), None) for key in keys}
+        if above == tree:
             return frozenset(key[:i] for key in tree for i in range(len(key)))
     return frozenset()
 
@@ -127,7 +126,6 @@ OPTIMIZER = frozenset(
 COLLECTIONS = frozenset({"flax_mutables", "batch_stats", "cache", "intermediates", "params_axes", "nnx_aux"})
 """Components of keys that the variables which are not trained are below: names of T5X, Flax and MaxText. They
 are beside `params`; below it they are names of modules."""
-_TELLING = OPTIMIZER | COLLECTIONS
 PARAMS = "params"
 COUNTERS = frozenset(DTYPES[name] for name in ("bool", "int32", "int64", "uint32", "uint64"))
 """Dtypes of counters, masks and indices; narrower integers can be quantized weights."""
@@ -138,13 +136,10 @@ def is_parameter(leaf: Leaf) -> bool:
     if leaf.kind is not LeafKind.ARRAY or leaf.spec is None or leaf.spec.dtype in COUNTERS:
         return False
     names = leaf.key.names
-    if _TELLING.isdisjoint(names):
-        return True
     beside = names[: names.index(PARAMS)] if PARAMS in names else names
     return not is_of_optimizer(leaf) and COLLECTIONS.isdisjoint(beside)
 
 
 def is_of_optimizer(leaf: Leaf) -> bool:
     """Whether a leaf belongs to an optimizer's state, which a layer `mu` below `params` does not."""
-    known = (name in OPTIMIZER for name in leaf.key.names if name in OPTIMIZER or name == PARAMS)
-    return next(known, False)
+    return next((name != PARAMS for name in leaf.key.names if name in OPTIMIZER or name == PARAMS), False)

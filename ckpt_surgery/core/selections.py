@@ -37,9 +37,10 @@ def bounds(positions: Positions) -> tuple[int, int]:
     """The smallest interval (start, stop) that contains all indices; (0, 0) if there are none."""
     if len(positions) == 0:
         return 0, 0
-    if isinstance(positions, range):
-        return min(positions[0], positions[-1]), max(positions[0], positions[-1]) + 1
-    return int(positions.min()), int(positions.max()) + 1
+    ends = (
+        (positions[0], positions[-1]) if isinstance(positions, range) else (positions.min(), positions.max())
+    )
+    return int(min(ends)), int(max(ends)) + 1
 
 
 def bounding_box(selection: Selection) -> Region:
@@ -78,10 +79,8 @@ def distinct(positions: Positions) -> Positions:
         return positions if positions.step > 0 else positions[::-1]
     places = np.unique(positions)
     steps = np.unique(np.diff(places))
-    if len(steps) > 1:
-        return places
-    if len(places) == 0:
-        return range(0)
+    if len(steps) > 1 or not len(places):
+        return places if len(places) else range(0)
     return range(int(places[0]), int(places[-1]) + 1, int(steps[0]) if len(steps) else 1)
 
 
@@ -106,8 +105,6 @@ def broadcast(selection: Selection, shape: Shape) -> Selection:
 def broadcast_needs(region: Region, shape: Shape) -> Region:
     """The region of an input of this shape that a region of the broadcast result is computed from."""
     skipped = len(region.starts) - len(shape)
-    starts = region.starts[skipped:]
-    sizes = region.shape[skipped:]
-    first = tuple(0 if length == 1 else start for start, length in zip(starts, shape, strict=True))
-    taken = (min(size, length) for size, length in zip(sizes, shape, strict=True))
-    return Region(first, tuple(a + n for a, n in zip(first, taken, strict=True)))
+    bounds = zip(region.starts[skipped:], region.stops[skipped:], shape, strict=True)
+    pairs = [(0, min(stop - start, 1)) if length == 1 else (start, stop) for start, stop, length in bounds]
+    return Region(tuple(start for start, _ in pairs), tuple(stop for _, stop in pairs))

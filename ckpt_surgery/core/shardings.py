@@ -71,8 +71,7 @@ def spec_flaw(mesh: Mesh, spec: Spec) -> str | None:
 def misfit(mesh: Mesh, spec: Spec, shape: tuple[int, ...]) -> str | None:
     """Reason why jax cannot divide an array of this shape by this spec; None if it can."""
     if len(spec) > len(shape):
-        axes = {0: "no axes", 1: "1 axis"}.get(len(shape), f"{len(shape)} axes")
-        return f"has {axes}, the spec {spec_text(spec)} is for {len(spec)}"
+        return f"has {len(shape)} of the {len(spec)} axes that the spec {spec_text(spec)} is for"
     for axis, (names, length) in enumerate(zip(spec, shape, strict=False)):
         parts = math.prod(mesh[name] for name in mesh_axes(names))
         if length % parts:
@@ -111,25 +110,19 @@ def sharding_summary(sharding: str) -> Mapping[str, Any]:
         document = json.loads(sharding)
     except (ValueError, RecursionError):
         return {"type": None}
-    match document:
-        case {
-            "sharding_type": "NamedSharding",
-            "partition_spec": [*axes],
-            "axis_names": [*names],
-            "shape": [*sizes],
-        } if (
-            all(map(is_axis, axes))
-            and all(type(n) is str for n in names)
-            and all(type(n) is int for n in sizes)
+    known = document if isinstance(document, dict) else {}
+    kind, axes, device = (known.get(name) for name in ("sharding_type", "partition_spec", "device_str"))
+    summary = {"type": kind if isinstance(kind, str) else None}
+    match known:
+        case {"axis_names": [*names], "shape": [*sizes]} if (
+            kind == "NamedSharding"
+            and isinstance(axes, list)
+            and all(map(is_axis, axes))
+            and {*map(type, names)} <= {str}
+            and {*map(type, sizes)} <= {int}
         ):
-            mesh = dict(zip(names, sizes, strict=False))
-            return {"type": "NamedSharding", "partition_spec": axes, "mesh": mesh}
-        case {"device_str": str(device)}:
-            kind = document.get("sharding_type")
-            return {"type": kind if isinstance(kind, str) else None, "device": device}
-        case {"sharding_type": str(kind)}:
-            return {"type": kind}
-    return {"type": None}
+            return {**summary, "partition_spec": axes, "mesh": dict(zip(names, sizes, strict=False))}
+    return {**summary, "device": device} if isinstance(device, str) else summary
 
 
 def is_axis(axis: object) -> bool:

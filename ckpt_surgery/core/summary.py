@@ -92,9 +92,9 @@ def text_rows(text: str) -> list[SummaryRow]:
 
 def warning_lines(warnings: Sequence[str]) -> list[str]:
     """Each warning, with its number where there are several: a representation may only show the first."""
-    several = len(warnings) > 1
-    numbers = (f" {n} of {len(warnings)}" if several else "" for n in itertools.count(1))
-    return [f"Warning{number}: {warning}" for number, warning in zip(numbers, warnings, strict=False)]
+    if len(warnings) == 1:
+        return [f"Warning: {warnings[0]}"]
+    return [f"Warning {n} of {len(warnings)}: {warning}" for n, warning in enumerate(warnings, 1)]
 
 
 def summary_text(type_name: str, summary: Summary) -> str:
@@ -142,11 +142,8 @@ def _row_lines(rows: Sequence[SummaryRow], width: int) -> list[str]:
 
 def _in_columns(texts: Sequence[str], widths: Sequence[int]) -> str:
     """A row, each of its texts as wide as its column; a column without a width is left out."""
-    first, *others = (
-        f"{shortened(text, width):<{width}}" if width else ""
-        for text, width in zip(texts, widths, strict=True)
-    )
-    return f"{first} {'  '.join(others)}".rstrip() if first else "  ".join(others).rstrip()
+    cells = [f"{shortened(text, n):<{n}}" if n else "" for text, n in zip(texts, widths, strict=True)]
+    return f"{cells[0]}{' ' if cells[0] else ''}{'  '.join(cells[1:])}".rstrip()
 
 
 # --- for a notebook -----------------------------------------------------------------------------------------
@@ -184,13 +181,9 @@ def _paragraphs(lines: Sequence[str]) -> Iterator[str]:
 
 def _table(summary: Summary) -> Iterator[str]:
     first, left_out, last = both_ends(summary.rows, HTML_ROWS)
-    if first:
-        yield "<table><tbody>"
-        yield from map(_table_row, first)
-        if left_out:
-            yield f'<tr><td></td><td class="more">{summary.more(left_out)}</td><td></td><td></td></tr>'
-        yield from map(_table_row, last)
-        yield "</tbody></table>"
+    more = f'<tr><td></td><td class="more">{summary.more(left_out)}</td><td></td><td></td></tr>'
+    rows = [*map(_table_row, first), *([more] if left_out else []), *map(_table_row, last)]
+    yield from ("<table><tbody>", *rows, "</tbody></table>") if rows else ()
 
 
 def _table_row(row: SummaryRow) -> str:

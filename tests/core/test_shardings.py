@@ -122,6 +122,6 @@ def test_what_fits_is_what_jax_can_place(spec: Spec, shape: tuple[int, ...]) -> 
 
 
 def test_why_a_spec_does_not_fit() -> None:
-    assert misfit(MESH, (None, "data"), (4,)) == "has 1 axis, the spec P(None, 'data') is for 2"
+    assert misfit(MESH, (None, "data"), (4,)) == "has 1 of the 2 axes that the spec P(None, 'data') is for"
     told = "has 12 along axis 0, which does not divide into 8 parts (data: 2, model: 4)"
     assert misfit(MESH, (("data", "model"),), (12,)) == told
