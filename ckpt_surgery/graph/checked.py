@@ -6,7 +6,7 @@ computed again with marks for the elements that are made of NaN or infinity of a
 """
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -78,20 +78,23 @@ class Evaluator:
 
     def _permitted(self, value: Apply, region: Region, known: Known) -> np.ndarray | None:
         """The mask of what is permitted in a region that is not all finite. Raises DataError for the rest."""
-        permitted: np.ndarray = np.zeros(region.shape, np.bool_)
-        count, first = 0, None
-        for piece in _pieces(region):
+        found: np.ndarray = np.zeros(region.shape, np.uint8)  # 1 where it is permitted, 2 where it is refused
+        longest = max(range(len(region.starts)), key=lambda axis: region.shape[axis], default=0)
+        lengths = tuple(-(-n // PIECES) if axis == longest else n for axis, n in enumerate(region.shape))
+        for piece in (cell.moved(region.starts) for cell in chunk_regions(region.shape, lengths)):
             block, marks = self._marked(value, piece, known)
             spoiled = ~finite(block)
             reasons = np.zeros(piece.shape, MARK) if marks is None else marks
-            piece.taken_from(permitted, region)[...] = spoiled & (reasons == PERMITTED)
-            refused = spoiled & (reasons == 0)
-            count += int(np.count_nonzero(refused))
-            if first is None and refused.any():
-                first = _element(piece, int(np.argmax(refused)))
-        if first is not None:
-            raise self._refusal(value, first, f"{count:,} of {region.size:,} values here", known)
-        return permitted if permitted.any() else None
+            piece.taken_from(found, region)[...] = spoiled * (
+                (reasons == PERMITTED) + np.uint8(2) * (reasons == 0)
+            )
+        if found.max(initial=0) == 2:
+            index = np.unravel_index(int(np.argmax(found)), region.shape)
+            starts = tuple(start + int(i) for start, i in zip(region.starts, index, strict=True))
+            first = Region(starts, tuple(start + 1 for start in starts))
+            where = f"{np.count_nonzero(found == 2):,} of {region.size:,} values here"
+            raise self._refusal(value, first, where, known)
+        return found.view(np.bool_) if found.any() else None
 
     def _refusal(self, value: Apply, element: Region, where: str, known: Known) -> DataError:
         """Problem of one element, and the number of such elements."""
@@ -141,7 +144,8 @@ class Evaluator:
             return _as_read(block)
         marks = None
         if any(m is not None for m in taken):
-            filled = [np.zeros(b.shape, MARK) if m is None else m for b, m in zip(blocks, taken, strict=True)]
+            pairs = zip(blocks, taken, strict=True)
+            filled = [np.zeros(block.shape, MARK) if m is None else m for block, m in pairs]
             marks = function.marks(part.region, specs, blocks, filled)
         permitted = function.permits(block)
         if permitted is not None and permitted.any():
@@ -154,10 +158,11 @@ class Evaluator:
         with self._lock:
             if id(node) not in self._stream_marks:
                 joined = 0
-                pieces = chunk_regions(child.spec.shape, self._statistics.piece_of(node))
-                while not joined & FROM_LEAF and (piece := next(pieces, None)) is not None:
+                for piece in chunk_regions(child.spec.shape, self._statistics.piece_of(node)):
                     marks = self._marked(child, piece, known)[1]
                     joined |= 0 if marks is None else int(np.bitwise_or.reduce(marks, axis=None))
+                    if joined & FROM_LEAF:
+                        break
                 self._stream_marks[id(node)] = joined
             return self._stream_marks[id(node)]
 
@@ -173,17 +178,3 @@ def _as_read(block: np.ndarray) -> Marked:
     if all_finite(block):
         return block, None
     return block, ~finite(block) * MARK.type(FROM_LEAF)
-
-
-def _pieces(region: Region) -> Iterator[Region]:
-    """A region cut along its longest axis."""
-    axis = max(range(len(region.starts)), key=lambda i: region.shape[i], default=0)
-    lengths = [-(-n // PIECES) if i == axis else n for i, n in enumerate(region.shape)]
-    return (cell.moved(region.starts) for cell in chunk_regions(region.shape, tuple(lengths)))
-
-
-def _element(region: Region, number: int) -> Region:
-    """The region of one element, by its number in C order."""
-    index = np.unravel_index(number, region.shape)
-    starts = tuple(start + int(i) for start, i in zip(region.starts, index, strict=True))
-    return Region(starts, tuple(start + 1 for start in starts))

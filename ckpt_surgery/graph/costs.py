@@ -30,9 +30,8 @@ def decoded_bytes(read: Read, region: Region) -> int:
         return region.size * read.spec.dtype.itemsize
     if manifest.supports_partial_reads:
         return _fetched(manifest, region)
-    return (
-        covering_chunks(region, manifest.spec.shape, chunk_shape_of(manifest)).size * read.spec.dtype.itemsize
-    )
+    decoded = covering_chunks(region, manifest.spec.shape, chunk_shape_of(manifest))
+    return decoded.size * read.spec.dtype.itemsize
 
 
 def _fetched(manifest: Manifest, region: Region) -> int:
@@ -54,8 +53,7 @@ def chunk_shape_of(manifest: Manifest) -> Shape:
 
 def task_bytes(value: Node, region: Region) -> int:
     """Upper bound of the bytes in memory while a region is evaluated and written with its encoded chunks."""
-    written = 2 * region.size * value.spec.dtype.itemsize
-    return max(working_set(value, region), written)
+    return max(working_set(value, region), 2 * region.size * value.spec.dtype.itemsize)
 
 
 def working_set(node: Node, region: Region) -> int:
@@ -92,18 +90,11 @@ def own_bytes(part: Part, parts: Sequence[Part]) -> int:
         return _reading(node, part.region)
     if node.streamed:
         return 0  # it is there already
-    width = node.spec.dtype.itemsize
-    function = node.function
+    width, function = node.spec.dtype.itemsize, node.function
     result = function.full_copies * node.spec.size * max(4, width) or 2 * part.nbytes
-    return (
-        result
-        + min(function.scratch, MOST_SCRATCH * part.region.size)
-        + sum(
-            region.size * width
-            for number, region in part.inputs
-            if parts[number].node.spec.dtype.itemsize < width
-        )
-    )
+    narrow = [region for n, region in part.inputs if parts[n].node.spec.dtype.itemsize < width]
+    scratch = min(function.scratch, MOST_SCRATCH * part.region.size)
+    return result + scratch + width * sum(region.size for region in narrow)
 
 
 def kept_bytes(parts: Sequence[Part]) -> list[int]:

@@ -175,10 +175,6 @@ def steps_of(parts: Sequence[Part], together: Mapping[int, Fused]) -> list[tuple
 def _peak(parts: Sequence[Part], together: Mapping[int, Fused]) -> int:
     """Upper bound of the bytes in memory while the parts are evaluated, some of them in tiles."""
     steps = steps_of(parts, together)
-    own = [
-        parts[number].nbytes + together[number].tile_bytes()
-        if number in together
-        else own_bytes(parts[number], parts)
-        for number, _ in steps
-    ]
+    tiles = {number: parts[number].nbytes + fused.tile_bytes() for number, fused in together.items()}
+    own = [tiles.get(number) or own_bytes(parts[number], parts) for number, _ in steps]
     return peak(steps, own, kept_bytes(parts))

@@ -44,20 +44,14 @@ def with_shared_parts(value: Node) -> Node:
         return value
     known: dict[Hashable, Node] = {}
     shared: dict[int, Node] = {}
-
-    def of(node: Node) -> Node:
-        if isinstance(node, Read):
-            return known.setdefault((node.source, node.leaf.key.text), node)
-        return shared[id(node)]
-
     for node in inputs_first([value]):
-        inputs = tuple(map(of, node.inputs))
+        for read in node.inputs:
+            if isinstance(read, Read):
+                shared[id(read)] = known.setdefault((read.source, read.leaf.key.text), read)
+        inputs = tuple([shared[id(child)] for child in node.inputs])
         form = (type(node.function), repr(node.function), tuple(map(id, inputs)))  # equal: 2 and 2.0
-        if form not in known:
-            same = all(a is b for a, b in zip(inputs, node.inputs, strict=True))
-            known[form] = node if same else Apply(node.function, inputs)
-        shared[id(node)] = known[form]
-    return of(value)
+        shared[id(node)] = known.setdefault(form, Apply(node.function, inputs))
+    return shared[id(value)]
 
 
 @dataclass(eq=False)
