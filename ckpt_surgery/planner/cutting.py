@@ -135,13 +135,15 @@ def cut(
     )
     chosen = measured(value, chunks, block, pieces)
     if chosen.working_set > room:
-        raise PlanError(
-            f"one element needs {bytes_text(chosen.working_set)} of memory with all that is read for it; "
-            f"the budget of {bytes_text(budget)} leaves {bytes_text(room)} for computing",
-            hint=f'Give it more: `memory="{budget_for(chosen.working_set, staged)}"`.',
-            code=Code.BUDGET,
-        )
+        what = f"one element needs {bytes_text(chosen.working_set)} of memory with all that is read for it"
+        raise _too_little(what, budget, room, budget_for(chosen.working_set, staged))
     return chosen
+
+
+def _too_little(what: str, budget: int, room: int, enough: str) -> PlanError:
+    """The error where not even the smallest task fits: `what` needs more."""
+    message = f"{what}; the budget of {bytes_text(budget)} leaves {bytes_text(room)} for computing"
+    return PlanError(message, hint=f'Give it more: `memory="{enough}"`.', code=Code.BUDGET)
 
 
 def measured(value: Node, chunks: Shape, block: Shape, pieces: Sequence[Shape] = ()) -> Cut:
@@ -190,12 +192,8 @@ def piece_of(node: Apply, room: int, budget: int) -> Shape:
     piece = _shrink([child], piece, blocks, room, held)
     needed = held(_first_block(shape, piece))
     if needed > room:
-        raise PlanError(
-            f"`{node.function.called()}` needs {bytes_text(needed)} of memory for a block of {child.spec}; "
-            f"the budget of {bytes_text(budget)} leaves {bytes_text(room)} for computing",
-            hint=f'Give it more: `memory="{budget_for(needed)}"`.',
-            code=Code.BUDGET,
-        )
+        what = f"`{node.function.called()}` needs {bytes_text(needed)} of memory for a block of {child.spec}"
+        raise _too_little(what, budget, room, budget_for(needed))
     return piece
 
 
@@ -236,11 +234,11 @@ def output_chunks(spec: ArraySpec, block: Shape, near: Shape, limit: int) -> Sha
     fits = all(b % n == 0 or b >= s for n, b, s in zip(near, block, spec.shape, strict=True))
     good = fits and math.prod(near) * spec.dtype.itemsize >= SMALL_CHUNK
     chunks = [max(1, n) for n in (near if good else block)]
-    for axis in range(spec.ndim):
+    for axis, length in enumerate(chunks):
         rest = math.prod(chunks[:axis] + chunks[axis + 1 :]) * spec.dtype.itemsize
-        if rest * chunks[axis] > limit:
-            length, most = chunks[axis], max(1, limit // rest)
-            pieces = -(-length // most)  # as equal as possible; the last may be short where it is covered
+        if rest * length > limit:
+            # As equal as possible; the last may be short where it is covered.
+            pieces = -(-length // max(1, limit // rest))
             covered = block[axis] >= spec.shape[axis] and not good
             chunks[axis] = -(-length // pieces) if covered else max(1, length // pieces)
     return tuple(chunks)
@@ -265,11 +263,8 @@ def _shrink(
     shape = values[0].spec.shape
     held = held or partial(_held, values)
     while held(_first_block(shape, block)) > share:
-        halves = [
-            (*block[:a], -(-count // 2) * periods[a], *block[a + 1 :])
-            for a, count in enumerate(grid_counts(block, periods))
-            if count > 1
-        ]
+        counts = enumerate(zip(grid_counts(block, periods), periods, strict=True))
+        halves = [(*block[:a], -(-n // 2) * period, *block[a + 1 :]) for a, (n, period) in counts if n > 1]
         if not halves:
             break
         block = min(halves, key=lambda b: sum(_reading(value, shape, b) for value in values))
@@ -282,10 +277,8 @@ def _held(values: Sequence[Node], region: Region) -> int:
 
 def _reading(value: Node, shape: Shape, block: Shape) -> int:
     """Decoded bytes that all tasks of this block shape read, if each reads as much as the first."""
-    tasks = math.prod(grid_counts(shape, block))
-    return tasks * sum(
-        decoded_bytes(read, region) for read, region in needed(value, _first_block(shape, block))
-    )
+    regions = needed(value, _first_block(shape, block))
+    return math.prod(grid_counts(shape, block)) * sum(decoded_bytes(*one) for one in regions)
 
 
 def source_grid(node: Node) -> Shape:

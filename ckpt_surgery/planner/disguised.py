@@ -53,19 +53,17 @@ def converted(plan: Plan, suspects: Suspects) -> list[str]:
             # What `bitcast` makes is made of their bits; what comparisons make are masks, and no numbers.
             if isinstance(node.function, Bitcast) or integers.isdisjoint(map(id, node.inputs)):
                 continue
-            result = kind(node.spec.dtype)
-            if result in "fc":
+            if kind(node.spec.dtype) in "fc":
                 keys.append(step.leaf.key.text)
                 break
-            if result != "b":
-                integers.add(id(node))
+            integers |= {id(node)} if kind(node.spec.dtype) != "b" else set()
     return keys
 
 
 def used_as_integers(plan: Plan, suspects: Suspects) -> int:
     """Number of such leaves whose integers are used as they are."""
     used: list[Node] = [step.value for step in plan.steps]
-    for node in inputs_first([step.value for step in plan.steps]):
+    for node in inputs_first(list(used)):
         used += () if isinstance(node.function, Bitcast) else node.inputs
     read = (node for node in used if isinstance(node, Read) and _is_suspected(node, suspects))
     return len({(node.source, node.leaf.key.text) for node in read})

@@ -36,16 +36,13 @@ def identity_of(prepared: Prepared) -> Mapping[str, str]:
     written = replace(plan, steps=tuple([step for step in plan.steps if not step.takes_files]))
     try:
         outputs = plan_digest(written)
-    except FunctionError:
-        # A function of an extension that cannot be written down: no other run is known to do the same.
+    except FunctionError:  # of an extension, and cannot be written down: no other run is known to do the same
         outputs = secrets.token_hex()
     parts: dict[str, Any] = {
         "recipe": plan.recipe_sha256,
         "params": [[param.name, repr(param.value)] for param in plan.params],
         "hooks": plan.hooks_sha256,
-        "destination": {
-            name: value for name, value in dataclasses.asdict(destination).items() if name != "path"
-        },
+        "destination": dataclasses.asdict(replace(destination, path=None)),
         "name": destination.name,
         "outputs": outputs,
     }
@@ -100,17 +97,17 @@ def value_digests(values: Sequence[Node]) -> list[str]:
     digests: dict[Node, str] = {}
 
     def digest(node: Node) -> str:
-        if isinstance(node, Apply):
+        if node in digests:
             return digests[node]
-        return _sha256("leaf", node.source, node.leaf.key.text)
+        if isinstance(node, Apply):
+            parts = (function_text(node.function), *map(digest, node.inputs))
+        else:
+            parts = ("leaf", node.source, node.leaf.key.text)
+        return hashlib.sha256(repr(parts).encode()).hexdigest()
 
     for node in inputs_first(values):
-        digests[node] = _sha256(function_text(node.function), *map(digest, node.inputs))
+        digests[node] = digest(node)
     return [digest(value) for value in values]
-
-
-def _sha256(*parts: str) -> str:
-    return hashlib.sha256(repr(parts).encode()).hexdigest()
 
 
 def function_text(function: Function) -> str:

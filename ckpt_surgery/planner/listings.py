@@ -7,7 +7,7 @@ from typing import Any
 
 from ckpt_surgery.core.access import access_error
 from ckpt_surgery.core.arrays import ArraySpec
-from ckpt_surgery.core.documents import shape_and_dtype
+from ckpt_surgery.core.documents import plain, shape_and_dtype
 from ckpt_surgery.core.dtypes import dtype_named
 from ckpt_surgery.core.errors import FunctionError, SourceError
 from ckpt_surgery.core.keys import Key
@@ -54,12 +54,11 @@ def listed_leaves(path: str, document: Any) -> Mapping[str, Leaf]:
 
 def listing_json(leaves: Mapping[str, Leaf]) -> list[dict[str, Any]]:
     """The listing of these leaves."""
-    listed = []
-    for leaf in leaves.values():
-        shape, dtype = shape_and_dtype(leaf)
-        entry = {"key": leaf.key.text, "components": list(leaf.key.names), "kind": leaf.kind.value}
-        listed.append({**entry, "shape": None if shape is None else list(shape), "dtype": dtype})
-    return listed
+    names = ("key", "components", "kind", "shape", "dtype")
+    given = (
+        (leaf.key.text, leaf.key.names, leaf.kind.value, *shape_and_dtype(leaf)) for leaf in leaves.values()
+    )
+    return [dict(zip(names, map(plain, values), strict=True)) for values in given]
 
 
 def _parsed(path: str) -> Any:
@@ -87,9 +86,8 @@ def _leaf(path: str, index: int, entry: Any) -> Leaf:
         return Leaf(key, LeafKind(kind))
     shape = entry.get("shape")
     if not isinstance(shape, list) or not all(type(n) is int and n >= 0 for n in shape):
-        raise SourceError(
-            f"{where} (`{shown(key.printed)}`): `shape` has to be a list of integers, not {shape!r}"
-        )
+        why = f"`shape` has to be a list of integers, not {shape!r}"
+        raise SourceError(f"{where} (`{shown(key.printed)}`): {why}")
     try:
         dtype = dtype_named(str(entry.get("dtype")))
     except FunctionError as error:

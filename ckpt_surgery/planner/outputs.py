@@ -16,6 +16,7 @@ from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.notices import Notice, few_keys
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.shardings import misfit, named_sharding, sharding_text
+from ckpt_surgery.core.text import number_of
 from ckpt_surgery.functions.arrays import Node, Read, reads
 from ckpt_surgery.language.expressions.regexes import MatchBudget
 from ckpt_surgery.language.loading import LoadedRecipe
@@ -41,9 +42,7 @@ def without_empty(decisions: Decisions, destination: Destination) -> Decisions:
     if not empty:
         return decisions
     format, named = destination.format, few_keys(entry.key.printed for entry in empty)
-    left_out = f"{len(empty)} empty nodes cannot be stored in {format} and are left out: {named}"
-    if len(empty) == 1:
-        left_out = f"the empty node {named} cannot be stored in {format} and is left out"
+    left_out = f"{format} cannot store {number_of(len(empty), 'empty node')}, left out: {named}"
     return replace(
         decisions,
         outputs=tuple(entry for entry in decisions.outputs if entry.leaf.kind is not LeafKind.EMPTY),
@@ -104,12 +103,9 @@ def flat_dicts(keys: Iterable[Key]) -> frozenset[Path]:
 
 def _nested(key: Key) -> Key:
     """The key with each part between slashes as a component."""
-    pairs = [
-        (part, is_index)
-        for name, is_index in zip(key.names, key.sequences, strict=True)
-        for part in name.split(SEPARATOR)
-    ]
-    return Key(tuple(part for part, _ in pairs), tuple(is_index for _, is_index in pairs))
+    pairs = zip(key.names, key.sequences, strict=True)
+    parts = [(part, is_index) for name, is_index in pairs for part in name.split(SEPARATOR)]
+    return Key(tuple(part for part, _ in parts), tuple(is_index for _, is_index in parts))
 
 
 def _flattened(key: Key, flat: Set[Path]) -> Key:
@@ -161,12 +157,13 @@ def _by_target(leaves: Sequence[Leaf], loaded: LoadedRecipe, target: Target | No
         message, hint = "`sharding: target` needs a target", "Give one: `target=PATH`."
         raise PlanError(Problem(message, loaded.place(WHERE), hint, Code.NO_TARGET))
     theirs = {text: leaf.sharding for text, leaf in target.leaves.items() if leaf.sharding is not None}
-    warnings = [] if theirs else [Notice("`sharding: target`: no leaf of the target has a sharding")]
     given = [
-        replace(leaf, sharding=theirs.get(leaf.key.text, leaf.sharding)) if _can_have_one(leaf) else leaf
+        replace(leaf, sharding=theirs[leaf.key.text])
+        if leaf.key.text in theirs and _can_have_one(leaf)
+        else leaf
         for leaf in leaves
     ]
-    return given, warnings
+    return given, [] if theirs else [Notice("`sharding: target`: no leaf of the target has a sharding")]
 
 
 def _by_specs(leaves: Sequence[Leaf], policy: ShardingPolicy, loaded: LoadedRecipe) -> Resharded:
@@ -201,13 +198,11 @@ def _can_have_one(leaf: Leaf) -> bool:
 def lost_shardings(values: Sequence[tuple[Leaf, Node]]) -> Iterator[Notice]:
     """Warnings about arrays without a sharding that are made from leaves with one."""
     for leaf, value in values:
-        if leaf.kind is not LeafKind.ARRAY or leaf.sharding is not None or isinstance(value, Read):
-            continue
-        old = next((r.leaf for r in reads(value) if r.leaf.sharding is not None), None)
-        if old is None or old.sharding is None or old.spec is None or leaf.spec is None:
-            continue
-        shapes = f"{list(old.spec.shape)}, this is {list(leaf.spec.shape)}"
-        after = f": it was for {shapes}; `output: {{sharding: …}}` gives another"
-        yield Notice(
-            f"the sharding {sharding_text(old.sharding)} does not survive in ", leaf.key.printed, after
-        )
+        if leaf.kind is LeafKind.ARRAY and leaf.sharding is None and not isinstance(value, Read):
+            for old in [read.leaf for read in reads(value) if read.leaf.sharding is not None][:1]:
+                shapes = [list(one.spec.shape) for one in (old, leaf) if one.spec is not None]
+                lost = f"the sharding {sharding_text(old.sharding or '')} does not survive in "
+                after = (
+                    f": it was for {shapes[0]}, this is {shapes[-1]}; `output: {{sharding: …}}` gives another"
+                )
+                yield Notice(lost, leaf.key.printed, after)

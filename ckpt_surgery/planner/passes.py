@@ -82,25 +82,22 @@ def _fit(run: PassRun, target: Target) -> None:
     _refuse_objects(run, [*filled_in, *matched.values(), *kept])
     run.tree = fitted(run, target, given, matched, kept, free, awaited_keys(run, refused))
     available = [*free[run.first].values(), *matched.values()]
-    _note_subtrees(run.problems, target.placeholders.keys(), available)
+    _note_subtrees(run.problems, frozenset(target.placeholders), available)
 
 
 def _check_mirrors(run: PassRun) -> None:
     """A mirrored tree without leaves is a mistake: the leaves that were meant would stay as they are."""
-    problems, trees = run.problems, run.trees
-    loaded = problems.loaded
-    base = problems.own("mirror")
+    loaded, trees = run.problems.loaded, run.trees
     keys = [entry.key for tree in trees.values() for entry in tree.values()] if run.mirrors else []
     for params, slots in run.pass_.mirror.items():
-        where = (*base, params)
-        places = [(params, loaded.key_place(where))]
-        places += [(slot, loaded.place((*where, i))) for i, slot in enumerate(slots)]
-        for prefix, place in places:
+        where = (*run.problems.own("mirror"), params)
+        slot_places = [(slot, loaded.place((*where, i))) for i, slot in enumerate(slots)]
+        for prefix, place in [(params, loaded.key_place(where)), *slot_places]:
             if not any(key.text.startswith(f"{prefix}/") for key in keys):
                 containers = ["/".join(key.names[:i]) for key in keys for i in range(1, len(key.names))]
                 message = f"no leaf lies under `{prefix}`{did_you_mean(prefix, dict.fromkeys(containers))}"
                 hint = "Where only some checkpoints have these leaves, mirror them in a pass with `when`."
-                problems.general(Problem(message, place, hint, Code.MIRROR))
+                run.problems.general(Problem(message, place, hint, Code.MIRROR))
 
 
 def _kept(run: PassRun, last: bool, outputs: Iterable[Entry]) -> tuple[list[Entry], Set[str]]:
@@ -135,8 +132,7 @@ def _kept(run: PassRun, last: bool, outputs: Iterable[Entry]) -> tuple[list[Entr
     if loose:
         message = f"`unmatched: error`, and no rule claims {few_keys(loose)} ({len(loose)} in all)"
         hint = "Add a rule for them, or `drop: true` to remove them."
-        place = run.problems.unmatched_place()
-        run.problems.general(Problem(message, place, hint, Code.UNCLAIMED))
+        run.problems.general(Problem(message, run.problems.unmatched_place(), hint, Code.UNCLAIMED))
     return kept, frozenset(loose)
 
 
@@ -151,17 +147,11 @@ def _refuse_objects(run: PassRun, entries: Iterable[Entry]) -> None:
 
 def _warn_of_slots(outputs: Iterable[Made], run: PassRun) -> None:
     """Warn of added leaves in a mirrored tree that have no slots: a rule must add those too."""
-    added = [(rule, entry.key.text) for rule, entry in outputs if run.mirrors and isinstance(rule, Add)]
-    for rule, text in added:
-        missing = [
-            f"`{mirror.slot}`"
-            for mirror in run.mirrors
-            if text.startswith(f"{mirror.params}/")
-            and mirror.slot + text[len(mirror.params) :] not in run.tree
-        ]
+    for rule, text in [(rule, entry.key.text) for rule, entry in outputs if isinstance(rule, Add)]:
+        mirrors = (mirror for mirror in run.mirrors if text.startswith(f"{mirror.params}/"))
+        missing = [f"`{m.slot}`" for m in mirrors if m.slot + text[len(m.params) :] not in run.tree]
         if missing:
-            slots = f"its slot in {' and '.join(missing)}"
-            after = f", and nothing adds {slots}: `add` is not mirrored"
+            after = f", and nothing adds its slot in {' and '.join(missing)}: `add` is not mirrored"
             run.problems.warn(Notice(f"{rule.ref} adds ", text, after))
 
 
@@ -191,12 +181,9 @@ def _note_collision(earlier: Made, later: Made, run: PassRun) -> None:
     makers = "; ".join(_making(maker, entry, run) for maker, entry in (earlier, later))
     error = PlanError(f"two leaves would be called `{new.key.text}`: {makers}", hint=hint, code=Code.SAME_KEY)
     blamed = second or first
-    if blamed is None:
-        run.problems.general(error.problems[0])
-        return
+    assert blamed is not None, "no two leaves that stay have one key"
     given = blamed.rule
-    field = "add" if given.add is not None else "match" if given.to is None else "to"
-    blamed.wrong((field,), error)
+    blamed.wrong(("add" if given.add is not None else "match" if given.to is None else "to",), error)
 
 
 def _making(rule: RuleRun | None, entry: Entry, run: PassRun) -> str:
@@ -210,19 +197,17 @@ def _making(rule: RuleRun | None, entry: Entry, run: PassRun) -> str:
     return f"{rule.ref} makes it" + (f" from {made_of}" if made_of else "")
 
 
-def _note_subtrees(problems: Problems, placeholders: Set[str], entries: Iterable[Entry]) -> None:
+def _note_subtrees(problems: Problems, placeholders: frozenset[str], entries: Iterable[Entry]) -> None:
     """Note placeholders under whose key leaves lie: `...` stands for a leaf.
 
     `entries`: those that the source has and that rules make, as far as no rule drops them.
     """
-    if not placeholders:
-        return
     inner: dict[str, list[str]] = {}
-    for entry in entries:
-        names = entry.key.names
-        for i in range(len(names)):
-            if (container := SEPARATOR.join(names[:i])) in placeholders:
-                inner.setdefault(container, []).append(entry.key.printed)
+    for key in (entry.key for entry in entries) if placeholders else ():
+        for container in placeholders.intersection(
+            SEPARATOR.join(key.names[:i]) for i in range(len(key.names))
+        ):
+            inner.setdefault(container, []).append(key.printed)
     for container, keys in inner.items():
         lie = "1 leaf lies" if len(keys) == 1 else f"{len(keys):,} leaves lie"
         message = f"the target has `...` at `{shown(container)}`, and {lie} below it: {few_keys(keys, MANY)}"

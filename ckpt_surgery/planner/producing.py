@@ -99,8 +99,7 @@ class MatchRun(RuleRun):
             self.count_outputs(("for",), count * combinations)
             if not (combinations or ranges is FAILED_RANGES or self.rule.optional):
                 why = "`for` has no values, so that nothing is made"
-                nothing = PlanError(why, hint=OPTIONAL, code=Code.CLAIMS_NOTHING)
-                self.wrong(("for",), nothing, text)
+                self.wrong(("for",), PlanError(why, hint=OPTIONAL, code=Code.CLAIMS_NOTHING), text)
             loops.append(ranges)
         return loops
 
@@ -144,11 +143,10 @@ class MatchRun(RuleRun):
         key = self.spelled(template, claim.match, names)
         moved = under(key, mirror.params.split("/"), mirror.slot.split("/"), self.pass_run.lists)
         if moved is None:
-            raise SurgeryError(
-                f"the rule takes `{key}` out of `{mirror.params}`: it cannot be mirrored into "
-                f"`{mirror.slot}`",
-                code=Code.MIRROR,
+            why = (
+                f"the rule takes `{key}` out of `{mirror.params}`: it cannot be mirrored into `{mirror.slot}`"
             )
+            raise SurgeryError(why, code=Code.MIRROR)
         return moved
 
     def _single(self, field: Field, members: Iterable[Contribution]) -> Iterator[Entry]:
@@ -184,13 +182,13 @@ class MatchRun(RuleRun):
         if ordered is None:
             return None
         members, places = ordered
-        claimed = [m.claim.entry for m in members]
-        at = self._field_of(members[0], field)
+        first, claimed = members[0], [m.claim.entry for m in members]
+        at = self._field_of(first, field)
         names = _shared_names([m.names for m in members])
         names["xs"] = self.noted(at, text, lambda: Series(tuple(map(array_of, claimed)), places))
         if names["xs"] is FAILED:
             return None
-        output = self.compute_output(at, RuleOutput(members[0].key, members[0].value, names), text, claimed)
+        output = self.compute_output(at, RuleOutput(first.key, first.value, names), text, claimed)
         if isinstance(output, Failed) or not self._mirrors_well(members, output):
             return None
         self.pass_run.keep(self.ref, output, members)
@@ -204,17 +202,15 @@ class MatchRun(RuleRun):
         if by is None:
             return sorted(group, key=lambda m: natural_order(m.claim.entry.key.text)), None
         places = [self.value(("by",), by, m.names, m.claim.entry.key.text) for m in group]
-        if any(place is FAILED for place in places):
+        if FAILED in places:
             return None
-        problem = _order_problem(places, group)
-        if problem is not None:
+        if (problem := _order_problem(places, group)) is not None:
             self.wrong(("by",), PlanError(problem, code=Code.ORDER))
             return None
-        if isinstance(places[0], str):
-            pairs = sorted(zip(places, group, strict=True), key=lambda pair: natural_order(pair[0]))
-            return [member for _, member in pairs], None
-        pairs = sorted(zip(places, group, strict=True), key=lambda pair: pair[0])
-        return [member for _, member in pairs], tuple(place for place, _ in pairs)
+        is_text = isinstance(places[0], str)
+        placed = zip(places, group, strict=True)
+        pairs = sorted(placed, key=lambda pair: natural_order(pair[0]) if is_text else pair[0])
+        return [member for _, member in pairs], None if is_text else tuple(place for place, _ in pairs)
 
     def _field_of(self, member: Contribution, field: Field) -> Field:
         """The field of the rule that has the expression for a leaf's value."""
@@ -270,11 +266,10 @@ class Add(RuleRun):
 
 def _shared_names(several: Sequence[Names]) -> dict[str, Any]:
     """The names with the same meaning at all leaves of an output; using one of the others is an error."""
-    first, *others = several
-    shared = dict(first)
-    for name, value in first.items():
+    shared = dict(several[0])
+    for name, value in several[0].items():
         is_plain = isinstance(value, Scalar | tuple)
-        if not all(o[name] is value or (is_plain and o[name] == value) for o in others):
+        if not all(o[name] is value or (is_plain and o[name] == value) for o in several):
             message = f"`{name}` differs between the {len(several)} leaves that share this key; use `xs`"
             shared[name] = Unavailable(message, code=Code.UNKNOWN_NAME)
     return shared

@@ -130,14 +130,12 @@ def _stage(
     rule = next(rule for rule in run.rules if rule.ref is ref)
     members = [output for output in outputs if isinstance(output, Contribution)]
     members.sort(key=lambda member: natural_order(member.claim.entry.key.text))
-    claims = []
-    for member in members:
-        entry, bound = member.claim.entry, {**_groups(member.claim.match), **_variables(rule, member.names)}
+    matches = [(output.key.text, rule.match(output.key.text)) for output in outputs if rule.rule.fill]
+    claims = [Claimed(TARGET, key, _groups(match)) for key, match in matches if match is not None]
+    for entry, member in ((member.claim.entry, member) for member in members):
         source = next(name for name, tree in run.trees.items() if tree.get(entry.key.text) is entry)
+        bound = {**_groups(member.claim.match), **_variables(rule, member.names)}
         claims.append(Claimed(source, entry.key.text, bound))
-    if rule.rule.fill is not None:
-        matches = [(output.key.text, rule.match(output.key.text)) for output in outputs]
-        claims = [Claimed(TARGET, key, _groups(match)) for key, match in matches if match is not None]
     taken = {(claim.source, claim.key) for claim in claims}
     looked_up: dict[SourceKey, None] = {}
     for node in (node for entry in entries for node in nodes_of(entry.value, set(), ends=known)):
@@ -150,8 +148,7 @@ def _stage(
     used = frozenset().union(*map(rule.rule.names_in, values))
     let = {name: entry.text for name, entry in (rule.rule.let or {}).items() if name in used}
     variables = _variables(rule, outputs[0].names) if rule.rule.add and len(outputs) == 1 else {}
-    keys = tuple([entry.key.text for entry in entries])
-    texts = tuple([value.text for value in values])
+    keys, texts = tuple([e.key.text for e in entries]), tuple([value.text for value in values])
     return Stage(None, ref, keys, tuple(claims), tuple(looked_up), texts, variables, let)
 
 

@@ -192,7 +192,7 @@ def test_what_a_format_cannot_hold_is_refused_by_key(
         keys = [step.leaf.key.text for step in applying.plan(recipe, source).steps if step.leaf.empty]
         assert set(keys) == set(EMPTY)
         named = ", ".join(f"`{key}`" for key in keys[:3])
-        told = [f"4 empty nodes cannot be stored in {format} and are left out: {named}, and 1 more"]
+        told = [f"{format} cannot store 4 empty nodes, left out: {named}, and 1 more"]
         why = f"{format} holds no empty nodes"
         gone = {one["source"]: one["why"] for one in plan_json(result.plan)["dropped"] if one["rule"] is None}
         assert gone == {f"source:{key}": why for key in EMPTY}

@@ -100,12 +100,12 @@ def test_empty_nodes_are_left_out_with_a_warning() -> None:
         ("x", None, "npz holds no empty nodes"),
         ("y", None, "npz holds no empty nodes"),
     ]
-    assert plan.warnings == ("2 empty nodes cannot be stored in npz and are left out: `m/x`, `m/y`",)
+    assert plan.warnings == ("npz cannot store 2 empty nodes, left out: `m/x`, `m/y`",)
     assert counts(plan)["dropped"] == 2
     one = planned("", {"w": "float32[2]", "x": "empty"})
-    assert one.warnings == ("the empty node `x` cannot be stored in npz and is left out",)
+    assert one.warnings == ("npz cannot store 1 empty node, left out: `x`",)
     many = planned("", {"w": "float32[2]"} | {f"x{i}": "empty" for i in range(12)})
-    assert many.warnings == ("12 empty nodes cannot be stored in npz and are left out: `x{0..11}`",)
+    assert many.warnings == ("npz cannot store 12 empty nodes, left out: `x{0..11}`",)
     ruled = planned("rules: [{match: x, drop: true}]", {"w": "float32[2]", "x": "empty"})
     assert (ruled.warnings, [gone.why for gone in ruled.dropped]) == ((), ["drop"])
 
@@ -305,9 +305,9 @@ def test_specs_that_do_not_fit_are_told_together_at_their_lines(layers: Path) ->
     says = [(p.place and p.place.line, p.message) for p in problems]
     assert sorted(says) == [
         (3, "`layer_{0..2}/kernel` (3 leaves) has 8 along axis 0, which does not divide into 3 parts (m: 3)"),
-        (4, "`layer_{0..2}/bias` (3 leaves) has 1 axis, the spec P(None, 'm') is for 2"),
-        (4, "`other` has 1 axis, the spec P(None, 'm') is for 2"),
-        (4, "`step` has no axes, the spec P(None, 'm') is for 2"),
+        (4, "`layer_{0..2}/bias` (3 leaves) has 1 of the 2 axes that the spec P(None, 'm') is for"),
+        (4, "`other` has 1 of the 2 axes that the spec P(None, 'm') is for"),
+        (4, "`step` has 0 of the 2 axes that the spec P(None, 'm') is for"),
     ]
 
 
