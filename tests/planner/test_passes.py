@@ -5,7 +5,7 @@ import pytest
 from ckpt_surgery.core.errors import PlanError
 from ckpt_surgery.core.notices import sentences
 from ckpt_surgery.language.schema.field_types import Unmatched
-from ckpt_surgery.planner.passes import run_pass
+from ckpt_surgery.planner.decisions import run_pass
 from ckpt_surgery.planner.running import PassRun
 from ckpt_surgery.planner.target import Target
 from tests.support.passes import Described, pass_run_of, rules_of, target_of

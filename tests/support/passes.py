@@ -6,9 +6,9 @@ from dataclasses import replace
 from ckpt_surgery.functions.arrays import Read
 from ckpt_surgery.language.loading import parse_recipe
 from ckpt_surgery.language.schema.fields import TargetPolicy
+from ckpt_surgery.planner.decisions import rules_of as rule_runs
 from ckpt_surgery.planner.entries import Entry, Tree
 from ckpt_surgery.planner.limits import PlanLimits
-from ckpt_surgery.planner.passes import rules_of as rule_runs
 from ckpt_surgery.planner.problems import Problems
 from ckpt_surgery.planner.running import PassRun
 from ckpt_surgery.planner.target import Target, listed_target, target_leaves
