@@ -29,11 +29,12 @@ from ckpt_surgery.planner.document import (
     RecipeForm,
     RequestForm,
     SavedPlan,
+    looks_of,
     not_saved,
     plan_file,
     read_plan_file,
+    shown_plan,
 )
-from ckpt_surgery.planner.document_reading import looks_of, shown_plan
 from ckpt_surgery.planner.identity import plan_digest
 from ckpt_surgery.planner.listings import listed_leaves, listing_json
 from ckpt_surgery.planner.options import Prepared

@@ -17,10 +17,10 @@ from ckpt_surgery.planner.document import (
     PlanFile,
     RequestForm,
     SavedPlan,
+    looks_of,
     plan_file,
     read_plan_file,
 )
-from ckpt_surgery.planner.document_reading import looks_of
 from ckpt_surgery.planner.plan import Input, Plan
 from tests.support.documents import plan_json
 from tests.support.plans import plan_of
