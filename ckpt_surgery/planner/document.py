@@ -178,22 +178,12 @@ def seal(document: Mapping[str, Any]) -> str:
     return hashlib.sha256(text).hexdigest()
 
 
-class _Numbers(dict[Any, int]):
-    """Values that occur many times, each with its number."""
-
-    def __missing__(self, value: Any) -> int:
-        self[value] = number = len(self)
-        return number
-
-
 def looks_of(plan: Plan) -> dict[str, Any]:
     """The looks of all leaves of a plan."""
-    looks = _Numbers()
-    leaves = [looks[_look(step)] for step in plan.steps]
-    dropped = [
-        looks[_description(gone.leaf), (), _rule(gone.rule), tuple(map(_rule, gone.earlier))]
-        for gone in plan.dropped
-    ]
+    looks: dict[Look, int] = {}
+    leaves = [looks.setdefault(_look(step), len(looks)) for step in plan.steps]
+    gone = ((_description(d.leaf), (), _rule(d.rule), tuple(map(_rule, d.earlier))) for d in plan.dropped)
+    dropped = [looks.setdefault(look, len(looks)) for look in gone]
     return {
         "looks": list(looks),
         "leaves": leaves,
@@ -253,7 +243,10 @@ def read_plan_file(path: PathLike, text: bytes | None = None) -> PlanFile | None
     name = shown(os.fspath(path))
     try:
         text = Path(path).read_bytes() if text is None else text
-        document = _decoded(text)
+        try:
+            document = msgspec.json.decode(text)
+        except ValueError:  # Python takes halves of surrogate pairs
+            document = json.loads(text)
     except (OSError, ValueError, RecursionError):
         return None  # load_recipe says what is wrong with the file
     members = document if isinstance(document, dict) else {}
@@ -282,14 +275,6 @@ def read_plan_file(path: PathLike, text: bytes | None = None) -> PlanFile | None
     found_inputs = [whole.sources[name] for name in whole.saved.inputs]
     inputs = tuple([replace(one, path=urls.near(one.path)) for one in found_inputs])
     return PlanFile(os.fspath(path), text, document, whole.saved, inputs)
-
-
-def _decoded(text: bytes) -> Any:
-    """Raises ValueError where it is not JSON."""
-    try:
-        return msgspec.json.decode(text)
-    except ValueError:  # Python takes halves of surrogate pairs
-        return json.loads(text)
 
 
 def _check_paths(path: PathLike, file: _WholeFile) -> None:
@@ -375,31 +360,27 @@ def _leaf(components: Sequence[str], description: Sequence[Any]) -> Leaf:
 def _step(one: Mapping[str, Any], look: Look, keys: Mapping[str, Sequence[str]]) -> Step:
     description, read, rule, effects, how, served = look
     sources = [tuple(text.split(":", 1)) for text in one["sources"]]
-    names = [keys.get(text) or text.split(":", 1)[1].split("/") for text in one["sources"]]
-    described = read * len(names) if len(read) == 1 else read
-    reads = [
-        Read(source, _leaf(*about)) for (source, _), *about in zip(sources, names, described, strict=True)
-    ]
+    names = [keys.get(":".join(source)) or source[1].split("/") for source in sources]
+    described = zip(sources, names, read * len(names) if len(read) == 1 else read, strict=True)
+    reads = [Read(source, _leaf(*about)) for (source, _), *about in described]
     return Step(
         leaf=_leaf(one["components"], description),
         value=Apply(_FUNCTIONS[how], tuple(reads)),
         fate=Fate(one["fate"]),
-        rule=_ref(rule),
+        rule=rule and _ref(rule),
         sources=tuple(sources),
         transfer=Transfer(one["transfer"]),
         served=served,
-        effects=tuple(
-            [RuleEffect(RuleRef(path, line, name=name), *changed) for (path, line, name), *changed in effects]
-        ),
+        effects=tuple([RuleEffect(_ref(rule), *changed) for rule, *changed in effects]),
     )
 
 
 def _dropped(one: Mapping[str, Any], look: Look) -> Dropped:
     description, _, rule, earlier = look
     leaf, source = _leaf(one["components"], description), one["source"].split(":", 1)[0]
-    before = tuple([RuleRef(path, line, name=name) for path, line, name in earlier])
-    return Dropped(source, leaf, _ref(rule), one["why"], before)
+    return Dropped(source, leaf, rule and _ref(rule), one["why"], tuple(map(_ref, earlier)))
 
 
-def _ref(rule: Look | None) -> RuleRef | None:
-    return None if rule is None else RuleRef(rule[0], rule[1], name=rule[2])
+def _ref(rule: Look) -> RuleRef:
+    path, line, name = rule
+    return RuleRef(path, line, name=name)
