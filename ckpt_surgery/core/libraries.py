@@ -10,14 +10,9 @@ from pathlib import Path
 from ckpt_surgery.core.errors import MissingLibraryError
 from ckpt_surgery.core.text import shown
 
-PACKAGES = {
+PACKAGES = {name: name for name in ("distributed", "gguf", "h5py", "jax", "obstore")} | {
     "dask": "distributed",
-    "distributed": "distributed",
-    "gguf": "gguf",
-    "h5py": "h5py",
-    "jax": "jax",
     "jaxlib": "jax",
-    "obstore": "obstore",
     "orbax": "orbax-checkpoint",
 }
 """The package to install, by the name that a library is imported by. The extras would install jax too."""

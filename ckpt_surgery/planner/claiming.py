@@ -18,7 +18,7 @@ from ckpt_surgery.core.keys import SEPARATOR
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.notices import few_keys
 from ckpt_surgery.core.problem_codes import Code
-from ckpt_surgery.core.text import did_you_mean, shown
+from ckpt_surgery.core.text import did_you_mean, number_of, shown
 from ckpt_surgery.language.expressions.naming import TARGET
 from ckpt_surgery.language.expressions.regexes import MatchBudget, alternation, compile_pattern, safe_length
 from ckpt_surgery.language.expressions.scope import Unavailable
@@ -194,9 +194,8 @@ def claims_nothing(
     if refused:
         return _unused(f"`when` is false for {few_keys(refused)}", others or OPTIONAL)
     if fits:
-        all_keys = "the one key" if fits == 1 else f"all {fits} keys"
         hint = "The first rule that matches wins: put the narrower rule above the wider one."
-        return _unused(f"earlier rules claimed {all_keys} that it matches", hint)
+        return _unused(f"earlier rules claimed all that it matches, {number_of(fits, 'key')}", hint)
     pattern, matching = rule.rule.match or rule.rule.fill, rule.pass_run.limits.second_looks
     assert pattern is not None
     guess = did_you_mean(pattern.pattern, keys)
@@ -303,8 +302,9 @@ class Fill(RuleRun):
             rule.fallback == MISSING and offered is None
         ):
             if not target.has_value(leaf) and text not in target.placeholders:
-                message = "the target has no value for it" if target.has_values else target.lack
-                self.wrong(("fallback",), PlanError(message, code=Code.NO_TARGET), text)
+                self.wrong(
+                    ("fallback",), PlanError("the target has no value for it", code=Code.NO_TARGET), text
+                )
                 return FAILED
             return self.attribute(target.own_value(leaf), [], output)
         if rule.value is not None:

@@ -130,26 +130,17 @@ def ambiguous(steps: Sequence[Step], loaded: LoadedRecipe) -> list[Problem]:
     pairs = leaves_that_contain([step.leaf.key.text for step in steps])
     problems = []
     for outer, inner in ((steps[i], steps[j]) for i, j in pairs[:MANY]):
-        message = (
-            f"`{shown(outer.leaf.key.printed)}` would be both a leaf and the container of "
-            f"`{shown(inner.leaf.key.printed)}`: {_made(outer)}, {_made(inner)}"
-        )
-        rule = naming_rule(inner.effects) or inner.rule or naming_rule(outer.effects) or outer.rule
+        keys = [f"`{shown(step.leaf.key.printed)}`" for step in (outer, inner)]
+        rules = [naming_rule(step.effects) or step.rule for step in (outer, inner)]
+        who = [f"by {rule}" if rule else step.fate for rule, step in zip(rules, (outer, inner), strict=True)]
+        message = f"{keys[0]} would be both a leaf and the container of {keys[1]}: {who[0]}, {who[1]}"
+        rule = rules[1] or rules[0]
         hint = "No checkpoint has both: rename one of them, or drop it."
         problems.append(Problem(message, _place(loaded, rule), hint, Code.LEAF_AND_CONTAINER))
     if len(pairs) > MANY:
         more = f"{len(pairs) - MANY} more keys would be both a leaf and a container"
         problems.append(Problem(more, code=Code.LEAF_AND_CONTAINER))
     return problems
-
-
-def _made(step: Step) -> str:
-    """Origin of a leaf, for messages."""
-    key = f"`{shown(step.leaf.key.printed)}`"
-    rule = naming_rule(step.effects) or step.rule
-    if rule is not None:
-        return f"{rule} makes {key}"
-    return f"{key} is the target's" if step.fate is Fate.DEFAULTED else f"{key} is kept as it is"
 
 
 _MENTIONED = re.compile(r"`([^`]+)`")

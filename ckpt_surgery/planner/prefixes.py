@@ -16,9 +16,8 @@ import regex
 
 from ckpt_surgery.core.keys import SEPARATOR
 from ckpt_surgery.core.leaves import Leaf, LeafKind
-from ckpt_surgery.core.notices import FEW
+from ckpt_surgery.core.notices import FEW, few_keys
 from ckpt_surgery.core.optimizer_states import OPTIMIZER, STATES
-from ckpt_surgery.core.text import shown
 from ckpt_surgery.language.yaml.quoting import quoted
 from ckpt_surgery.planner.entries import HAS_ARRAY, Tree
 
@@ -278,12 +277,11 @@ def move_hints(rules: Sequence[Move], count: int, several: bool) -> Iterator[str
 
     `count`: the number of all missing leaves. `several`: whether there are several sources.
     """
-    for i, rule in enumerate(rules):
-        given, example = len(rule.given), shown(next(iter(rule.given.values())))
+    for rule in rules:
         source = f"The source `{rule.name}`" if several else "The source"
-        some = f"{given:,} of them" if given < count else "them" if count > 1 else "it"
-        where = f"`{example}`" if given == 1 else f"`{example}`, …"
-        yield f"{source} has {some} {'also' if i else 'elsewhere'}, {where}: add the rule `{rule.rule}`."
+        some = f"{len(rule.given):,} of {count:,}" if len(rule.given) < count else "them"
+        found = few_keys(rule.given.values(), 1)
+        yield f"{source} has {some} elsewhere, {found}: add the rule `{rule.rule}`."
     if len(rules) == 1 and len(rules[0].given) == count and rules[0].is_first:
         [move] = rules
         if len(move.names) == 1 and not any((*move.target, move.source[1])):

@@ -66,20 +66,6 @@ class Target:
     asked: Mapping[str, Asked] = field(default_factory=dict)
     """Kind, shape and dtype of leaves that leave them to the source, by the text of the key."""
 
-    @property
-    def has_values(self) -> bool:
-        """Whether any leaf has a value."""
-        return not self.leaves.keys() <= self.without_values
-
-    @property
-    def lack(self) -> str:
-        """Reason why leaves have no value, as a sentence for messages."""
-        if not self.lists_known:
-            return "the target is only a listing: it has no values"
-        if self.asked:
-            return "the target has no values"
-        return "the target has shapes and dtypes, and no values"
-
     @cached_property
     def placeholders(self) -> Mapping[str, Asked]:
         """Questions of places where the target has `...`, by the text of the key."""
@@ -118,8 +104,7 @@ def target_leaves(target: Target | None) -> SourceLeaves | Unavailable:
     if target is None:
         return Unavailable("no target is given", hint="Give one: `target=PATH`.")
     own = {text: target.own_value(leaf) for text, leaf in target.leaves.items()}
-    some = "`{}` of the target has no value: only its shape and dtype are known"
-    return SourceLeaves(TARGET, own, target.without_values, some if target.has_values else target.lack)
+    return SourceLeaves(TARGET, own, target.without_values, "the target has no value for `{}`")
 
 
 def fitted(
@@ -225,7 +210,7 @@ def _note_missing(
         more = f"; the source has {few_keys(has)}" if has else ""
         new = [text for text in valued if not alike[text]]
         if not valued:
-            others += "; the target has no values for them" if target.has_values else f"; {target.lack}"
+            others += "; the target has no values for them"
             more = ", or give a target that has values"
         elif new and 2 * len(new) <= len(target.leaves):
             pattern = pattern_of(new, target.leaves.keys() - set(new)).replace("'", "''")
@@ -327,8 +312,7 @@ def _disagree(problems: Problems, target: Target, misfits: Sequence[tuple[Entry,
             continue
         own = ""
         if not has_value:
-            lack = "its value here is not known" if target.has_values else target.lack
-            misfit = replace(misfit, after=f"{misfit.after}; {lack}")
+            misfit = replace(misfit, after=f"{misfit.after}; the target has no value for it")
         elif are_few:
             fill = f"{{fill: '{regex.escape(entry.key.text, special_only=True)}', fallback: true}}"
             own = f"; where the target's own value is meant, write `{fill}`"

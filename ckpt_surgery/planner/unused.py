@@ -189,7 +189,7 @@ def check_keys(function: TracedFunction, target: Target | None) -> None:
         hint = "If one is meant to be the other, correct its name. If not, return `...` for what the target "
         hint += "gives, and do not return the others."
     elif abstract:
-        why = f": {'the target has no values for them' if target.has_values else target.lack}"
+        why = ": the target has no values for them"
         hint = "Return them, or give a target that has values."
     else:
         return

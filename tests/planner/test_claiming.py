@@ -189,7 +189,7 @@ def test_a_when_that_is_false_leaves_the_key_to_the_next_rule() -> None:
         (["fill: a, when: 1 > 2"], "the rule claims nothing: `when` is false for `a`"),
         (
             ["fill: '[ab]', fallback: true", "fill: '[ab]', fallback: true"],
-            "the rule claims nothing: earlier rules claimed all 2 keys that it matches",
+            "the rule claims nothing: earlier rules claimed all that it matches, 2 keys",
         ),
         (["fill: a, when: int(key) > 0"], "`int`: 'a' is not an integer (at `a`)"),  # and nothing else
     ],

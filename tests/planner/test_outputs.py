@@ -34,17 +34,17 @@ WRITTEN = [name for name, offer in formats().items() if offer.writable]
 # --- a leaf and a container -------------------------------------------------------------------------------
 
 BOTH = [
-    ("rules: [{match: c, to: a/b}]", ["a", "c"], None, "`a` is kept as it is, rules[0] (line 2) makes `a/b`"),
-    ("rules: [{match: c, to: a}]", ["a/b", "c"], None, "rules[0] (line 2) makes `a`, `a/b` is kept as it is"),
+    ("rules: [{match: c, to: a/b}]", ["a", "c"], None, "kept, by rules[0] (line 2)"),
+    ("rules: [{match: c, to: a}]", ["a/b", "c"], None, "by rules[0] (line 2), kept"),
     (
         "rules: [{match: c, to: a}, {match: d, to: a/b}]",
-        *(["c", "d"], None, "rules[0] (line 2) makes `a`, rules[1] (line 2) makes `a/b`"),
+        *(["c", "d"], None, "by rules[0] (line 2), by rules[1] (line 2)"),
     ),
     (
         "target: {prefer: target}\nrules: [{match: 'x', to: 'a/b'}]",
-        *(["x"], ["a/b", "a"], "`a` is the target's, rules[0] (line 3) makes `a/b`"),
+        *(["x"], ["a/b", "a"], "defaulted, by rules[0] (line 3)"),
     ),
-    ("", ["a", "a/b"], None, "`a` is kept as it is, `a/b` is kept as it is"),
+    ("", ["a", "a/b"], None, "kept, kept"),
 ]
 
 
