@@ -25,7 +25,7 @@ from ckpt_surgery.core.dtypes import (
 )
 from ckpt_surgery.core.errors import DataError, FunctionError
 from ckpt_surgery.core.manifests import Manifest
-from ckpt_surgery.core.rewrites.reshaping import reinterpreted
+from ckpt_surgery.core.rewrites.axes import reinterpreted
 from ckpt_surgery.core.selections import Selection, bounds
 from ckpt_surgery.core.text import did_you_mean
 from ckpt_surgery.functions.arrays import Array, apply

@@ -11,8 +11,7 @@ import numpy as np
 from ckpt_surgery.core.arrays import ArraySpec, Region, Shape
 from ckpt_surgery.core.errors import FunctionError
 from ckpt_surgery.core.manifests import Manifest
-from ckpt_surgery.core.rewrites.axes import replaced
-from ckpt_surgery.core.rewrites.reshaping import reshaped
+from ckpt_surgery.core.rewrites.axes import replaced, reshaped
 from ckpt_surgery.core.rewrites.taking import MOST_CHUNKS, take_along
 from ckpt_surgery.core.selections import (
     Positions,

@@ -18,8 +18,7 @@ import numpy as np
 from ckpt_surgery.core.arrays import ArraySpec, Region, Shape, ravelled, unravelled
 from ckpt_surgery.core.errors import FunctionError
 from ckpt_surgery.core.manifests import Manifest
-from ckpt_surgery.core.rewrites.axes import replaced, transposed
-from ckpt_surgery.core.rewrites.reshaping import matching_axes, reshaped
+from ckpt_surgery.core.rewrites.axes import matching_axes, replaced, reshaped, transposed
 from ckpt_surgery.core.selections import Selection, within
 from ckpt_surgery.core.text import did_you_mean
 from ckpt_surgery.core.tiles import to_c_order

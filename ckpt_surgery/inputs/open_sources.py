@@ -10,10 +10,9 @@ import numpy as np
 from ckpt_surgery.core.arrays import Region, Shape
 from ckpt_surgery.core.errors import SurgeryError, UsageError
 from ckpt_surgery.core.file_states import FileState, changes
-from ckpt_surgery.core.keys import Key
+from ckpt_surgery.core.keys import Key, nested
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.manifests import Chunk, parts_of_chunks
-from ckpt_surgery.core.nesting import nested
 from ckpt_surgery.core.protocols import Choices, Source, details_of
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.inputs.opening import changed_since_opening, open_input, uint16_at

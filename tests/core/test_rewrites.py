@@ -7,7 +7,7 @@ import pytest
 
 from ckpt_surgery.core.arrays import ArraySpec, Shape, chunk_regions
 from ckpt_surgery.core.manifests import Chunk, Codec, Manifest, raw_codec
-from ckpt_surgery.core.rewrites.reshaping import matching_axes
+from ckpt_surgery.core.rewrites.axes import matching_axes
 from ckpt_surgery.core.rewrites.taking import (
     MOST_CHUNKS,
     MOST_PIECES,

@@ -20,9 +20,8 @@ from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionS
 from ckpt_surgery import apply, inspect
 from ckpt_surgery.core.arrays import ArraySpec
 from ckpt_surgery.core.errors import PlanError, UsageError
-from ckpt_surgery.core.keys import Key
+from ckpt_surgery.core.keys import Key, nested
 from ckpt_surgery.core.leaves import Leaf, LeafKind
-from ckpt_surgery.core.nesting import nested
 from ckpt_surgery.live.tree import is_abstract, live_tree, recorded_sharding
 from tests.support import checkpoints, pytrees
 from tests.support.checkpoints import sharded

@@ -1,13 +1,15 @@
-"""The order of the axes of stored arrays: what a transpose, a new axis or a removed one does to a codec."""
+"""Other axes, shapes and types of the same stored elements, and what they do to a codec."""
 
 import functools
+import itertools
 import json
+import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
-from ckpt_surgery.core.arrays import ArraySpec, Shape
-from ckpt_surgery.core.manifests import Codec, Manifest, encoding_of
+from ckpt_surgery.core.arrays import ArraySpec, Shape, grid_counts, ravelled, unravelled
+from ckpt_surgery.core.manifests import Chunk, Codec, Manifest, encoding_of
 
 StoredAxes = tuple[int | None, ...]
 """For each stored axis of the new chunks, the stored axis of the old ones that it comes from, or None."""
@@ -106,3 +108,160 @@ def _moved_shards(codec: dict[str, Any], places: StoredAxes) -> dict[str, Any] |
         return None
     shape = [1 if place is None else configuration["chunk_shape"][place] for place in places]
     return codec | {"configuration": configuration | {"chunk_shape": shape, "codecs": inner}}
+
+
+# --- reshaping ----------------------------------------------------------------------------------------------
+
+
+def matching_axes(old: Shape, new: Shape) -> list[tuple[int, int]]:
+    """Axes at which both shapes, which have no lengths of 0, can be cut into matching parts of equal sizes.
+
+    Returns (axis of `old`, axis of `new`) for every cut of the finest such split, from (0, 0) to the ends.
+    """
+    cuts = [(0, 0)]
+    i = j = 0
+    while i < len(old) or j < len(new):
+        first = i
+        size_old, size_new = 1, 1
+        while i == first or size_old != size_new:
+            if i < len(old) and (size_old <= size_new or j == len(new)):
+                size_old, i = size_old * old[i], i + 1
+            elif j < len(new):
+                size_new, j = size_new * new[j], j + 1
+            else:
+                break
+        cuts.append((i, j))
+    return cuts
+
+
+@dataclass(frozen=True)
+class _ChunkGroup:
+    """Neighbouring axes, and the axes with the same number of elements that a reshape makes of them."""
+
+    old: range
+    new: range
+    chunks: Shape
+    """Chunk lengths of the new axes, with which each chunk has the same elements in the same order."""
+    kept: bool
+    """Whether chunks keep the old axes, apart from those of chunk length 1."""
+
+
+def reshaped(manifest: Manifest, shape: Shape) -> Manifest | None:
+    """The same elements in C order in another shape. None where chunks would not be chunks of that shape."""
+    if shape == manifest.spec.shape:
+        return manifest
+    parts = _parts(manifest, shape)
+    if parts is None:
+        return None
+    chunk_shape = tuple(length for part in parts for length in part.chunks)
+    codec = _reshaped_codec(manifest, parts, chunk_shape)
+    if codec is None:
+        return None
+    chunks = _reshaped_chunks(manifest, parts, shape, chunk_shape)
+    return Manifest(ArraySpec(shape, manifest.spec.dtype), chunk_shape, codec, chunks)
+
+
+def _parts(manifest: Manifest, shape: Shape) -> list[_ChunkGroup] | None:
+    if 0 in shape:
+        return None
+    cuts = itertools.pairwise(matching_axes(manifest.spec.shape, shape))
+    parts = [_part_of(range(i, end), range(j, new_end), manifest, shape) for (i, j), (end, new_end) in cuts]
+    known = [part for part in parts if part is not None]
+    return known if len(known) == len(parts) else None
+
+
+def _part_of(old: range, new: range, manifest: Manifest, shape: Shape) -> _ChunkGroup | None:
+    """One group of axes of a reshape. None where chunks of the old axes are not chunks of the new ones."""
+    axes = [(manifest.spec.shape[axis], manifest.chunk_shape[axis]) for axis in old]
+    lengths = shape[new.start : new.stop]
+    if any(length == 1 < chunk for length, chunk in axes):
+        return None
+    axes = [(length, chunk) for length, chunk in axes if length > 1]
+    if [length for length, _ in axes] == [length for length in lengths if length > 1]:
+        chunks = iter(chunk for _, chunk in axes)
+        return _ChunkGroup(
+            old, new, tuple(next(chunks) if length > 1 else 1 for length in lengths), kept=True
+        )
+    run = _run(axes)
+    box = None if run is None else _box(run, lengths)
+    return None if box is None else _ChunkGroup(old, new, box, kept=run == 1)
+
+
+def _run(axes: Sequence[tuple[int, int]]) -> int | None:
+    """Number of elements of each chunk of axes (length, chunk length), if they are consecutive in C order.
+
+    None where they are not, or where the last chunk is shorter.
+    """
+    long = list(itertools.dropwhile(lambda axis: axis[1] == 1, axes))
+    if long and (long[0][0] % long[0][1] or any(length != chunk for length, chunk in long[1:])):
+        return None
+    return math.prod(chunk for _, chunk in long)
+
+
+def _box(run: int, lengths: Shape) -> Shape | None:
+    """Chunk lengths that give chunks of `run` consecutive elements; None where there are none."""
+    chunks: list[int] = []
+    for length in reversed(lengths):
+        chunk = math.gcd(run, length)
+        if chunk != run and chunk != length:
+            return None
+        chunks.append(chunk)
+        run //= chunk
+    return tuple(reversed(chunks)) if run == 1 else None
+
+
+def _reshaped_codec(manifest: Manifest, parts: Sequence[_ChunkGroup], chunk_shape: Shape) -> Codec | None:
+    """The codec after a reshape. None where axes of a group are not stored next to each other, in order."""
+    codec = canonical_codec(manifest)
+    number = {axis: i for i, part in enumerate(parts) for axis in part.old}
+    runs = [(i, list(axes)) for i, axes in itertools.groupby(manifest.long_axes, number.__getitem__)]
+    if len({i for i, _ in runs}) < len(runs) or any(axes != sorted(axes) for _, axes in runs):
+        return None
+    if codec is None or not (codec.bytewise or all(part.kept for part in parts)):
+        return None
+    long = [axis for i, _ in runs for axis in parts[i].new if chunk_shape[axis] > 1]
+    short = [axis for axis in range(len(chunk_shape)) if axis not in long]
+    old_ndim = manifest.spec.ndim
+    places = (*(None for _ in short), *range(old_ndim - len(manifest.long_axes), old_ndim))
+    return restored(codec, (*short, *long), places)
+
+
+def _reshaped_chunks(
+    manifest: Manifest, parts: Sequence[_ChunkGroup], shape: Shape, chunk_shape: Shape
+) -> dict[Shape, Chunk]:
+    """The chunks under their new indices: within each group their numbers in C order stay the same."""
+    old = grid_counts(manifest.spec.shape, manifest.chunk_shape)
+    new = grid_counts(shape, chunk_shape)
+
+    def moved(index: Shape) -> Shape:
+        stored: list[int] = []
+        for part in parts:
+            inner = slice(part.old.start, part.old.stop)
+            number = ravelled(index[inner], old[inner])
+            stored += unravelled(number, new[part.new.start : part.new.stop])
+        return tuple(stored)
+
+    return {moved(index): chunk for index, chunk in manifest.chunks.items()}
+
+
+def reinterpreted(manifest: Manifest, spec: ArraySpec) -> Manifest | None:
+    """The same bytes as another type; where item sizes differ, the last axis of `spec` differs in length.
+
+    None where the bytes are not little-endian elements with that axis innermost.
+    """
+    old, new = manifest.spec.dtype.itemsize, spec.dtype.itemsize
+    if not manifest.codec.little:
+        return None
+    if old == new:
+        return replace(manifest, spec=spec)
+    last, others = spec.ndim - 1, tuple(axis for axis in manifest.long_axes if axis != spec.ndim - 1)
+    in_place = manifest.long_axes in (others, (*others, last))
+    if not in_place or manifest.chunk_shape[last] * old % new:
+        return None
+    short = (axis for axis in range(last) if axis not in others)
+    return Manifest(
+        spec,
+        replaced(manifest.chunk_shape, last, manifest.chunk_shape[last] * old // new),
+        replace(manifest.codec, permutation=(*short, *others, last)),
+        manifest.chunks,
+    )

@@ -17,9 +17,8 @@ import numpy as np
 
 from ckpt_surgery.core.arrays import ArraySpec
 from ckpt_surgery.core.dtypes import DTYPES
-from ckpt_surgery.core.keys import Key
+from ckpt_surgery.core.keys import Key, nested
 from ckpt_surgery.core.leaves import Leaf, LeafKind
-from ckpt_surgery.core.nesting import nested
 from ckpt_surgery.formats.flax import SINGLE_NAME
 from ckpt_surgery.formats.registry import FilePlan, Limits, SinkOptions
 from ckpt_surgery.formats.shared.msgpack.nodes import ARRAY, CHUNKED, COMPLEX, SCALAR

@@ -11,9 +11,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ckpt_surgery.core.digests import bytes_crc
-from ckpt_surgery.core.keys import Key
+from ckpt_surgery.core.keys import Key, nested
 from ckpt_surgery.core.leaves import Leaf, LeafKind
-from ckpt_surgery.core.nesting import nested
 from ckpt_surgery.core.protocols import Output
 from ckpt_surgery.formats.orbax.tree import ARRAY_METADATA, SHARDINGS, STRINGS, array_name
 from ckpt_surgery.formats.shared.orbax_layout import CHECKPOINT_METADATA, TREE_METADATA, is_item

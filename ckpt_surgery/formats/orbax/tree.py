@@ -21,9 +21,8 @@ import msgspec
 
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.frozen import frozen
-from ckpt_surgery.core.keys import Key
+from ckpt_surgery.core.keys import Key, nested
 from ckpt_surgery.core.leaves import Leaf
-from ckpt_surgery.core.nesting import nested
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.shared.msgpack import tree as msgpack_tree
 from ckpt_surgery.formats.shared.msgpack.nodes import Node

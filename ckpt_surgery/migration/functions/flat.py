@@ -5,8 +5,7 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any
 
 from ckpt_surgery.core.errors import Problem, UsageError
-from ckpt_surgery.core.keys import SEPARATOR, Key, list_paths
-from ckpt_surgery.core.nesting import nested
+from ckpt_surgery.core.keys import SEPARATOR, Key, list_paths, nested
 from ckpt_surgery.core.text import abridged, shown
 from ckpt_surgery.live.tree import LiveTree, live_tree
 

@@ -13,8 +13,7 @@ import pytest
 from ckpt_surgery.core.arrays import ArraySpec, Shape, grid_counts
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.manifests import RAW, Chunk, Codec, Manifest, encoding_of, raw_codec
-from ckpt_surgery.core.rewrites.axes import transposed
-from ckpt_surgery.core.rewrites.reshaping import reinterpreted, reshaped
+from ckpt_surgery.core.rewrites.axes import reinterpreted, reshaped, transposed
 from ckpt_surgery.core.rewrites.taking import stacked
 from ckpt_surgery.formats.shared.zarr.described import adopted_metadata
 from ckpt_surgery.formats.shared.zarr.layout import DRIVERS, FILE_NAMES
