@@ -14,7 +14,6 @@ FLAWS = frozenset(
 _DENIED = "Whoever runs this has to be allowed to read it, and to enter the directories above it."
 _DEVICE = "The device that it lies on reports an error: take another copy, and look into the system's log."
 _FILES = "Raise the limit on open files (`ulimit -n`), or read with fewer threads: `workers=1`."
-_OTHER = "The system refuses it, whatever the file holds: try again, or take another copy."
 _HINTS = {
     **dict.fromkeys((errno.EACCES, errno.EPERM), _DENIED),
     **dict.fromkeys((errno.EIO, errno.ENODEV, errno.ENOTCONN, errno.ESTALE, errno.ETIMEDOUT), _DEVICE),
@@ -29,9 +28,9 @@ def access_error(path: str, error: OSError, action: str = "read") -> StorageErro
     """
     if error.errno is None or error.errno in FLAWS:
         return None
-    return StorageError(
-        f"{shown(path)} cannot be {action}: {error.strerror}", hint=_HINTS.get(error.errno, _OTHER)
-    )
+    other = "The system refuses it, whatever the file holds: try again, or take another copy."
+    message = f"{shown(path)} cannot be {action}: {error.strerror}"
+    return StorageError(message, hint=_HINTS.get(error.errno, other))
 
 
 def name_beside(path: str) -> str:

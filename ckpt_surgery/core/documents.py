@@ -33,14 +33,7 @@ Number = Annotated[float, _Number()]
 """A number of a document, which may be NaN or infinite."""
 
 
-class _Unset:
-    """Type of `UNSET`."""
-
-    def __repr__(self) -> str:
-        return "UNSET"
-
-
-UNSET: Any = _Unset()
+UNSET: Any = object()
 """Default of a member that is left out where it has no value; None is written as null."""
 
 

@@ -96,10 +96,8 @@ def blocks_of(positions: Positions, length: int) -> Positions:
 def broadcast(selection: Selection, shape: Shape) -> Selection:
     """The elements of an input of this shape that selected elements of the broadcast result come from."""
     aligned: Sequence[Positions] = selection[len(selection) - len(shape) :]
-    return tuple(
-        range(min(1, len(positions))) if length == 1 else positions
-        for positions, length in zip(aligned, shape, strict=True)
-    )
+    pairs = zip(aligned, shape, strict=True)
+    return tuple(range(min(1, len(places))) if length == 1 else places for places, length in pairs)
 
 
 def broadcast_needs(region: Region, shape: Shape) -> Region:

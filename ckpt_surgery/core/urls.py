@@ -56,15 +56,11 @@ def checked(text: str) -> str:
         )
     bucket, _, key = rest.partition("/")
     key = key.strip("/")
-    if not bucket or not key:
+    if not bucket or any(part in ("", ".", "..") for part in key.split("/")):
         raise UsageError(
             f"{shown(text)} does not name a path in a bucket",
-            hint=f"Write it as `{scheme}://BUCKET/PATH`; a checkpoint is never a whole bucket.",
-        )
-    if any(part in ("", ".", "..") for part in key.split("/")):
-        raise UsageError(
-            f"{shown(text)}: the path in the bucket has an empty part, `.` or `..`",
-            hint="Write it without them: names in buckets are taken literally.",
+            hint=f"Write it as `{scheme}://BUCKET/PATH`, without empty parts, `.` and `..`: names in buckets "
+            "are taken literally, and a checkpoint is never a whole bucket.",
         )
     return f"{scheme}://{bucket}/{key}"
 

@@ -85,9 +85,8 @@ class Evaluator:
             block, marks = self._marked(value, piece, known)
             spoiled = ~finite(block)
             reasons = np.zeros(piece.shape, MARK) if marks is None else marks
-            piece.taken_from(found, region)[...] = spoiled * (
-                (reasons == PERMITTED) + np.uint8(2) * (reasons == 0)
-            )
+            here = (reasons == PERMITTED) + np.uint8(2) * (reasons == 0)
+            piece.taken_from(found, region)[...] = spoiled * here
         if found.max(initial=0) == 2:
             index = np.unravel_index(int(np.argmax(found)), region.shape)
             starts = tuple(start + int(i) for start, i in zip(region.starts, index, strict=True))

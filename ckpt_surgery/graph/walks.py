@@ -187,9 +187,7 @@ def _taken(root: Apply, region: Region) -> dict[Place, list[tuple[Place, Region]
             regions = [whole[node]]
         specs = [child.spec for child in node.inputs]
         for one in regions:
-            needs[node, one] = [
-                (node.inputs[number], part) for number, part in node.function.needs(one, specs)
-            ]
+            needs[node, one] = [(node.inputs[i], part) for i, part in node.function.needs(one, specs)]
             for child, part in needs[node, one]:
                 if child not in wanted:
                     wanted[child] = {}

@@ -28,6 +28,7 @@ from ckpt_surgery.planner.problems import EXCHANGED, OPTIONAL
 from ckpt_surgery.planner.running import FAILED, Claim, Failed, Mirror, PassRun, RuleOutput, RuleRun
 from ckpt_surgery.planner.target import Target
 
+CLAIMS_NOTHING = "the rule claims nothing"
 OPEN_ENDS = (")", "*", "+", "?")
 """Ends of patterns that match whatever follows: that one matches the beginning of a key says nothing."""
 _ESCAPED = re.compile(r"\\([.^$*+?{}\[\]|()])")
@@ -121,14 +122,8 @@ def views(text: str, mirrors: Sequence[Mirror]) -> list[tuple[str, Mirror | None
     return [(text, None), *((seen, mirror) for seen, mirror in mirrored if seen is not None)]
 
 
-@frozen()
-class NearMiss:
-    """A key of which a pattern matches only a part."""
-
-    where: Literal["beginning", "end", "part"]
-    """Whether that are its first or its last components, or anything else."""
-    part: str
-    key: str
+NearMiss = tuple[Literal["beginning", "end", "part"], str, str]
+"""Whether a pattern matches the first or the last components of a key, or another part; the part; the key."""
 
 
 def near_miss(pattern: regex.Pattern[str], keys: Iterable[str], matching: MatchBudget) -> NearMiss | None:
@@ -145,13 +140,13 @@ def near_miss(pattern: regex.Pattern[str], keys: Iterable[str], matching: MatchB
     try:
         for head, key in heads.items():
             if matching.fullmatch(pattern, head):
-                return NearMiss("beginning", head, key)
+                return "beginning", head, key
         for key, ends in cuts.items():
             part = matching.search(pattern, key)
             if part is not None and part[0]:
                 tails = (key[end + 1 :] for end in ends)
                 tail = next((tail for tail in tails if matching.fullmatch(pattern, tail)), None)
-                return NearMiss("part", part[0], key) if tail is None else NearMiss("end", tail, key)
+                return ("part", part[0], key) if tail is None else ("end", tail, key)
     except SurgeryError:
         return None  # a pattern this slow is no help
     return None
@@ -164,9 +159,9 @@ def why_unused(rule: RuleRun) -> SurgeryError:
     fits = [e for e in entries if any(rule.match(view) for view, _ in views(e.key.text, run.mirrors))]
     target = run.names[TARGET]
     wanted = () if fits or isinstance(target, Unavailable) else filter(rule.match, target.keys())
-    in_target = next(iter(wanted), None)
-    if in_target is not None:
-        return _unused(f"it matches `{shown(in_target)}` of the target, and no key of the source", EXCHANGED)
+    for text in wanted:
+        why = f"it matches `{shown(text)}` of the target, and no key of the source"
+        return SurgeryError(f"{CLAIMS_NOTHING}: {why}", hint=EXCHANGED, code=Code.CLAIMS_NOTHING)
     refused = [entry.key.text for entry in fits if id(entry) not in run.claimed]
     recipe, others = run.problems.loaded.path, None
     if recipe.startswith(PREFIX):
@@ -192,30 +187,28 @@ def claims_nothing(
     words after "no key". `others`: what to do if the recipe is made for other keys.
     """
     if refused:
-        return _unused(f"`when` is false for {few_keys(refused)}", others or OPTIONAL)
-    if fits:
+        why, hint = f"`when` is false for {few_keys(refused)}", others or OPTIONAL
+    elif fits:
+        why = f"earlier rules claimed all that it matches, {number_of(fits, 'key')}"
         hint = "The first rule that matches wins: put the narrower rule above the wider one."
-        return _unused(f"earlier rules claimed all that it matches, {number_of(fits, 'key')}", hint)
-    pattern, matching = rule.rule.match or rule.rule.fill, rule.pass_run.limits.second_looks
-    assert pattern is not None
-    guess = did_you_mean(pattern.pattern, keys)
-    miss = near_miss(pattern, keys, matching)
-    if miss is not None and miss.where == "beginning":
-        hint = "For all that is below, add `/.*`: a pattern has to match the whole key."
-        return _unused(f"it matches only the beginning of keys such as `{shown(miss.key)}`", hint)
-    meant = None if others or rule.rule.match is None else _meant(pattern, keys, matching)
-    if meant is not None:
-        hint = f"For all keys that the regular expression matches, write a recipe: `match: '{meant}'`."
-        return _unused(f"no key is called `{shown(meant)}`", hint)
-    if miss is not None and not others and not guess:
-        part = f"a part, `{shown(miss.part)}`, of keys such as `{shown(miss.key)}`"
-        hint = "A pattern has to match the whole key: write what stands before and after the part, or `.*`."
-        return _unused(f"it matches only {part}", hint)
-    return _unused(f"no key{whose} matches{guess}", others or OPTIONAL)
-
-
-def _unused(why: str, hint: str) -> SurgeryError:
-    return SurgeryError(f"the rule claims nothing: {why}", hint=hint, code=Code.CLAIMS_NOTHING)
+    else:
+        pattern, matching = rule.rule.match or rule.rule.fill, rule.pass_run.limits.second_looks
+        assert pattern is not None
+        guess = did_you_mean(pattern.pattern, keys)
+        where, part, key = near_miss(pattern, keys, matching) or ("", "", "")
+        meant = None if others or rule.rule.match is None else _meant(pattern, keys, matching)
+        if where == "beginning":
+            why = f"it matches only the beginning of keys such as `{shown(key)}`"
+            hint = "For all that is below, add `/.*`: a pattern has to match the whole key."
+        elif meant is not None:
+            why = f"no key is called `{shown(meant)}`"
+            hint = f"For all keys that the regular expression matches, write a recipe: `match: '{meant}'`."
+        elif where and not others and not guess:
+            why = f"it matches only a part, `{shown(part)}`, of keys such as `{shown(key)}`"
+            hint = "A pattern has to match the whole key: write what stands around the part, or `.*`."
+        else:
+            why, hint = f"no key{whose} matches{guess}", others or OPTIONAL
+    return SurgeryError(f"{CLAIMS_NOTHING}: {why}", hint=hint, code=Code.CLAIMS_NOTHING)
 
 
 def _meant(pattern: regex.Pattern[str], keys: Iterable[str], matching: MatchBudget) -> str | None:
@@ -302,9 +295,8 @@ class Fill(RuleRun):
             rule.fallback == MISSING and offered is None
         ):
             if not target.has_value(leaf) and text not in target.placeholders:
-                self.wrong(
-                    ("fallback",), PlanError("the target has no value for it", code=Code.NO_TARGET), text
-                )
+                lacking = PlanError("the target has no value for it", code=Code.NO_TARGET)
+                self.wrong(("fallback",), lacking, text)
                 return FAILED
             return self.attribute(target.own_value(leaf), [], output)
         if rule.value is not None:

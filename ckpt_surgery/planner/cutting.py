@@ -129,10 +129,8 @@ def cut(
     block = _shrink([value], block, (1,) * spec.ndim, room)
     pieces = tuple(piece_of(node, room, budget) for node in streams_of(value))
     chunks = grid(output_chunks(spec, block, periods, min(MAX_CHUNK, max(1, room // 8))))
-    block = tuple(
-        max(-(-b // c) if b >= n else b // c, 1) * c
-        for b, c, n in zip(block, chunks, spec.shape, strict=True)
-    )
+    pairs = zip(block, chunks, spec.shape, strict=True)
+    block = tuple(max(-(-b // c) if b >= n else b // c, 1) * c for b, c, n in pairs)
     chosen = measured(value, chunks, block, pieces)
     if chosen.working_set > room:
         what = f"one element needs {bytes_text(chosen.working_set)} of memory with all that is read for it"

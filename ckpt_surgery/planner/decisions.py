@@ -311,9 +311,8 @@ def _note_collision(earlier: Made, later: Made, run: PassRun) -> None:
 def _making(rule: RuleRun | None, entry: Entry, run: PassRun) -> str:
     """Rule that makes an entry, and the leaves that it uses."""
     several = len(run.trees) > 1
-    made_of = few_keys(
-        f"{read.source}:{read.leaf.key}" if several else read.leaf.key.text for read in reads(entry.value)
-    )
+    names = (f"{r.source}:{r.leaf.key}" if several else r.leaf.key.text for r in reads(entry.value))
+    made_of = few_keys(names)
     if rule is None:
         return f"{made_of} stays there (`unmatched: keep`)"
     return f"{rule.ref} makes it" + (f" from {made_of}" if made_of else "")

@@ -295,10 +295,8 @@ def _check_paths(path: PathLike, file: _WholeFile) -> None:
 
 def not_saved(path: PathLike, field: str, why: str) -> UsageError:
     """The error to raise for a document that no `plan --out` wrote."""
-    return UsageError(
-        f"{shown(os.fspath(path))}: not a plan that was saved: {field}: {shown(why)}",
-        hint="Make the plan again.",
-    )
+    message = f"{shown(os.fspath(path))}: not a plan that was saved: {field}: {shown(why)}"
+    return UsageError(message, hint="Make the plan again.")
 
 
 # --- showing -----------------------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
 """Entries, which passes hand on: leaves with values that are not read yet, and the rules that made them."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -127,9 +127,7 @@ def array_of(entry: Entry) -> Array:
             code=Code.NOT_AN_ARRAY,
         )
     if entry.leaf.spec is None:  # of a target that says nothing of it but its key
-        raise SurgeryError(
-            f"`{entry.key}` of the target has neither a value nor a shape", code=Code.NO_TARGET
-        )
+        raise SurgeryError(f"`{entry.key}` of the target has neither value nor shape", code=Code.NO_TARGET)
     return Array(entry.value, entry.value.spec.dtype)
 
 
@@ -205,9 +203,8 @@ def computed(value: object, model: Leaf | None, key: Key, replaced: Leaf | None 
         keeps = model.spec.shape == node.spec.shape or '"SingleDeviceSharding"' in model.sharding
         sharding = model.sharding if keeps else None
     is_scalar = node.spec.shape == () and node.kinds == {LeafKind.SCALAR}
-    return Entry(
-        key, Leaf(key, LeafKind.SCALAR if is_scalar else LeafKind.ARRAY, node.spec, sharding=sharding), node
-    )
+    kind = LeafKind.SCALAR if is_scalar else LeafKind.ARRAY
+    return Entry(key, Leaf(key, kind, node.spec, sharding=sharding), node)
 
 
 def _number(value: Number, key: Key, replaced: Leaf | None) -> Entry:
@@ -218,10 +215,8 @@ def _number(value: Number, key: Key, replaced: Leaf | None) -> Entry:
     try:
         spec = node.spec
     except FunctionError as error:
-        hint = (
-            "A number keeps the dtype and shape of the leaf that it replaces. Another dtype is written with "
-        )
-        hint += f"the value: `full((), {value}, 'float32')`, say."
+        hint = "A number keeps the dtype and shape of the leaf that it replaces. Another dtype is written "
+        hint += f"with the value: `full((), {value}, 'float32')`, say."
         message = error.problems[0].message
         raise FunctionError(message, hint=None if replaced is None else hint, code=Code.ARGUMENTS) from None
     if replaced is None:
@@ -320,11 +315,16 @@ class EffectLog:
 
     def __init__(self, trees: Mapping[str, Tree]):
         """`trees`: the entries before the pass, by name of the source."""
-        entries = [entry for tree in trees.values() for entry in tree.values() if entry.effects]
-        self._changed = {id(entry.value): entry.effects for entry in entries}
-        """The effects of earlier passes, by the identity of the values that they gave."""
-        self._unchanging: dict[int, Effects] = {}
+        self._looked_up: dict[int, Effects] = {}
+        """The rules that gave the values of earlier passes, by the identity of these, as rules that change
+        nothing: so they count for a leaf whose value only looks such a value up."""
         self._known: dict[tuple[int, int, bool, bool], tuple[Effects, Effects]] = {}
+        unchanging: dict[int, Effects] = {}  # leaves with the same effects share them
+        for entry in (entry for tree in trees.values() for entry in tree.values() if entry.effects):
+            if id(entry.effects) not in unchanging:
+                rules = [effect.rule for effect in entry.effects]
+                unchanging[id(entry.effects)] = tuple([RuleEffect(rule, False, False) for rule in rules])
+            self._looked_up[id(entry.value)] = unchanging[id(entry.effects)]
 
     def after(self, rule: RuleRef, key: Key, value: Node, claimed: Sequence[Entry]) -> Effects:
         """The effects up to this pass on the leaf that a rule makes of the leaves that it claimed."""
@@ -333,8 +333,9 @@ class EffectLog:
         if kept is not None:
             return self._extended(kept.effects, rule, renames, False)
         several = [entry.effects for entry in claimed]
-        if self._changed:
-            several += self._looked_up(value, {id(entry.value) for entry in claimed})
+        if self._looked_up:
+            below = nodes_of(value, {id(entry.value) for entry in claimed}, ends=self._looked_up)
+            several += [self._looked_up[id(node)] for node in below if id(node) in self._looked_up]
         return self._extended(_merged(several), rule, renames, True)
 
     def _extended(self, earlier: Effects, rule: RuleRef, renames: bool, computes: bool) -> Effects:
@@ -344,16 +345,6 @@ class EffectLog:
             # `earlier` is kept with it, so that its identity stays its own.
             self._known[alike] = earlier, (*earlier, RuleEffect(rule, renames, computes))
         return self._known[alike][1]
-
-    def _looked_up(self, value: Node, claimed: Set[int]) -> Iterator[Effects]:
-        """The rules that changed leaves which a value looks up: of this leaf they changed nothing."""
-        for node in nodes_of(value, set(claimed), ends=self._changed):
-            effects = self._changed.get(id(node))
-            if effects is not None:
-                if id(effects) not in self._unchanging:
-                    others = tuple([RuleEffect(one.rule, False, False) for one in effects])
-                    self._unchanging[id(effects)] = others
-                yield self._unchanging[id(effects)]
 
 
 def _merged(several: Iterable[Effects]) -> Effects:

@@ -67,10 +67,8 @@ def plan_digest(plan: Plan, with_values: bool = True) -> str:
     It is the same on every machine, whatever can be linked there. Raises FunctionError for values that cannot
     be written down.
     """
-    described = {
-        "leaves": [_leaf(step) for step in plan.steps],
-        "metadata": json.dumps(plan.metadata, default=repr),
-    }
+    leaves = [_leaf(step) for step in plan.steps]
+    described = {"leaves": leaves, "metadata": json.dumps(plan.metadata, default=repr)}
     if with_values:
         described["values"] = value_digests([step.value for step in plan.steps])
     return digest_of(described)

@@ -317,14 +317,10 @@ def _dtype_differences(steps: Sequence[Step], target: Target | None) -> Iterator
         own, wanted = step.leaf.spec, target.leaves[step.leaf.key.text].spec
         if own is not None and wanted is not None and own.dtype != wanted.dtype:
             differing.append((step.leaf.key.printed, own.dtype, wanted.dtype))
-    notices = [
-        Notice("", key, f" is {own.name}, in the target {dtype.name}") for key, own, dtype in differing
-    ]
-    for first in itertools.islice(merged(notices), 1):
+    told = [Notice("", key, f" is {own.name}, in the target {dtype.name}") for key, own, dtype in differing]
+    for first in itertools.islice(merged(told), 1):
         others = len(differing) - first.count
         more = f" (and {others:,} more leaves differ in dtype)" if others else ""
         casts = [one for one in differing if ELEMENT_TYPES.keys() >= {one[1].name, one[2].name}]
-        lossy = [
-            f"a cast of `{key}` would lose {lost}" for key, *both in casts if (lost := lost_by_cast(*both))
-        ]
+        lossy = [f"a cast of `{key}` loses {lost}" for key, *both in casts if (lost := lost_by_cast(*both))]
         yield f"{first.sentence}{more}; {next(iter(lossy), '`target: {dtype: target}` casts')}"

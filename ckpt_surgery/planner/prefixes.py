@@ -194,11 +194,7 @@ def _slots(start: str) -> list[str]:
     names = start.split(SEPARATOR)[:-1]
     roots = (i for i, name in enumerate(names) if name in STATES | OPTIMIZER)
     root = next((i for i in roots if names[i + 1 : i + 2] != ["target"]), len(names))
-    return [
-        name
-        for name in names[root:]
-        if not (name.isdigit() or name in _CONTAINERS or name.startswith("inner_"))
-    ]
+    return [n for n in names[root:] if not (n.isdigit() or n in _CONTAINERS or n.startswith("inner_"))]
 
 
 def look_alike(key: str, leaves: Mapping[str, Leaf], offered: Iterable[Tree]) -> Iterator[str]:
@@ -264,12 +260,8 @@ def _work(
 def without_place(rules: Sequence[Move], leaves: Collection[str], unclaimed: Mapping[str, Tree]) -> list[str]:
     """The keys of source leaves that the target has no place for, also not by these rules."""
     placed = {(rule.name, origin) for rule in rules for origin in rule.given.values()}
-    return [
-        text
-        for name, tree in unclaimed.items()
-        for text in tree
-        if text not in leaves and (name, text) not in placed
-    ]
+    pairs = ((name, text) for name, tree in unclaimed.items() for text in tree)
+    return [text for name, text in pairs if text not in leaves and (name, text) not in placed]
 
 
 def move_hints(rules: Sequence[Move], count: int, several: bool) -> Iterator[str]:

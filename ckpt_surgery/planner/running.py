@@ -174,11 +174,8 @@ class PassRun:
 
     def looked_up(self) -> set[int]:
         """The identities of all entries that expressions have looked up so far."""
-        return {
-            id(tree[text])
-            for name, tree in self.trees.items()
-            for text in self._leaves[name].seen & tree.keys()
-        }
+        seen = ((tree, self._leaves[name].seen) for name, tree in self.trees.items())
+        return {id(tree[text]) for tree, texts in seen for text in texts & tree.keys()}
 
     def count(self, pattern: str) -> int:
         """The number of keys that a pattern matches. Kept, because a condition may ask at every leaf."""
@@ -204,9 +201,8 @@ class RuleRun:
         self.rule = pass_run.pass_.rules[index]
         self.ref = pass_run.problems.ref(index)
         wanted = pass_run.trees if self.rule.source == "*" else self.rule.source or pass_run.first
-        self.sources = [
-            name for name in ([wanted] if isinstance(wanted, str) else wanted) if name in pass_run.trees
-        ]
+        names = [wanted] if isinstance(wanted, str) else wanted
+        self.sources = [name for name in names if name in pass_run.trees]
         """The sources whose leaves the rule reads, in the order in which it names them."""
         self._let = self.rule.let or {}
         self._let_sees_target = any(TARGET in entry.names for entry in self._let.values())

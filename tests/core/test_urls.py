@@ -36,7 +36,7 @@ def test_what_is_given_comes_into_one_form(given: str, used: str) -> None:
         ("s3:///run", "does not name a path in a bucket"),
         ("http://host/run", "the scheme `http://` is not known"),
         ("hdfs://host/run", "s3://, gs://, file://, and paths"),
-        ("s3://bucket/a//b", "an empty part"),
+        ("s3://bucket/a//b", "does not name a path in a bucket"),
         ("s3://bucket/a/../b", "`..`"),
         ("file://host/run", "does not name a file on this machine"),
         ("file://run", "does not name a file on this machine"),

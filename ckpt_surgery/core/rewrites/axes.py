@@ -179,9 +179,8 @@ def _part_of(old: range, new: range, manifest: Manifest, shape: Shape) -> _Chunk
     axes = [(length, chunk) for length, chunk in axes if length > 1]
     if [length for length, _ in axes] == [length for length in lengths if length > 1]:
         chunks = iter(chunk for _, chunk in axes)
-        return _ChunkGroup(
-            old, new, tuple(next(chunks) if length > 1 else 1 for length in lengths), kept=True
-        )
+        same = tuple(next(chunks) if length > 1 else 1 for length in lengths)
+        return _ChunkGroup(old, new, same, kept=True)
     run = _run(axes)
     box = None if run is None else _box(run, lengths)
     return None if box is None else _ChunkGroup(old, new, box, kept=run == 1)
