@@ -134,16 +134,8 @@ def _cut(places: Sequence[Any]) -> Callable[[Any], Cells]:
 
 def unfolded(entries: Iterable[ShownKey]) -> list[Fold]:
     """One line for each key, in order, escaped as in `fold`."""
-    return [
-        Fold(
-            escaped(e.key),
-            tuple([_woven(*pattern) for pattern in _gather(e.sources)]),
-            1,
-            len(e.sources),
-            index,
-        )
-        for index, e in enumerate(entries)
-    ]
+    woven = ((entry, tuple([_woven(*pattern) for pattern in _gather(entry.sources)])) for entry in entries)
+    return [Fold(escaped(e.key), told, 1, len(e.sources), i) for i, (e, told) in enumerate(woven)]
 
 
 def escaped(key: str) -> str:

@@ -103,10 +103,9 @@ def container_flaws(keys: Sequence[Key]) -> Iterator[str]:
             continue
         missing = [str(i) for i in range(len(indices)) if str(i) not in indices]
         if missing and all(map(_is_index, indices)):
-            yield (
-                f"The list `{shown('/'.join(names))}` has {len(indices)} elements but none at index "
-                f"{missing[0]}; renumber them, or keep the ones that are missing."
-            )
+            lacks = f"has {len(indices)} elements but none at index {missing[0]}"
+            what = "renumber them, or keep the ones that are missing."
+            yield f"The list `{shown('/'.join(names))}` {lacks}; {what}"
 
 
 def list_paths(keys: Iterable[Key]) -> frozenset[tuple[str, ...]]:

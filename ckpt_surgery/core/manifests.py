@@ -155,12 +155,9 @@ class Manifest:
     def stores_values(self) -> bool:
         """Whether the stored bytes of each chunk are the elements of its region in C order, little endian."""
         axes, lengths = self.long_axes, zip(self.spec.shape, self.chunk_shape, strict=True)
-        return (
-            self.codec.raw
-            and list(axes) == sorted(axes)
-            and not any(n % c for n, c in lengths)  # chunks at the edges are padded
-            and all(chunk.length == self.chunk_nbytes for chunk in self.chunks.values())
-        )
+        fits = not any(n % c for n, c in lengths)  # chunks at the edges are padded
+        stored = {chunk.length for chunk in self.chunks.values()}
+        return self.codec.raw and list(axes) == sorted(axes) and fits and stored <= {self.chunk_nbytes}
 
     @property
     def supports_partial_reads(self) -> bool:

@@ -79,18 +79,13 @@ def _lists(leaves: Mapping[str, Leaf]) -> Set[Path]:
             children[names[:i]][names[i]] = None
             below[names[:i]].append(leaf)
     trees = {root: _parameters(root, leaves) for root in {_root(container) for container in below}}
-    mirrors = {
-        path: _mirrored(path, inside, trees[_root(path)])
-        for path, inside in below.items()
-        if path not in trees
-    }
+    inner = ((path, inside) for path, inside in below.items() if path not in trees)
+    mirrors = {path: _mirrored(path, inside, trees[_root(path)]) for path, inside in inner}
     numbered = (path for path, keys in children.items() if set(keys) == set(map(str, range(len(keys)))))
-    return frozenset(
-        path
-        for path in numbered
-        if path[-1] not in DICTS
-        and not any(path[i:] in mirrors.get(path[:i], ()) for i in range(len(path) + 1))
+    inside = (
+        (path, any(path[i:] in mirrors.get(path[:i], ()) for i in range(len(path) + 1))) for path in numbered
     )
+    return frozenset(path for path, is_mirrored in inside if path[-1] not in DICTS and not is_mirrored)
 
 
 def _parameters(root: Path | None, leaves: Mapping[str, Leaf]) -> Collection[Set[Path]]:

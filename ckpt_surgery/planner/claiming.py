@@ -170,21 +170,16 @@ def why_unused(rule: RuleRun) -> SurgeryError:
             f"`{recipe}` looks for other names than {known}, which this checkpoint has. "
             f"`ckpt-surgery recipes {recipe}` says what it looks for, and which params it takes."
         )
-    return claims_nothing(rule, [entry.key.text for entry in entries], len(fits), refused, others=others)
+    return claims_nothing(rule, [entry.key.text for entry in entries], len(fits), refused, others)
 
 
 def claims_nothing(
-    rule: RuleRun,
-    keys: Sequence[str],
-    fits: int,
-    refused: Sequence[str],
-    whose: str = "",
-    others: str | None = None,
+    rule: RuleRun, keys: Sequence[str], fits: int, refused: Sequence[str], others: str | None = None
 ) -> SurgeryError:
     """The error for a rule that claims none of these keys.
 
-    `fits`: number of keys that it matches. `refused`: those of them for which its `when` is false. `whose`:
-    words after "no key". `others`: what to do if the recipe is made for other keys.
+    `fits`: number of keys that it matches. `refused`: those of them for which its `when` is false.
+    `others`: what to do if the recipe is made for other keys.
     """
     if refused:
         why, hint = f"`when` is false for {few_keys(refused)}", others or OPTIONAL
@@ -207,6 +202,7 @@ def claims_nothing(
             why = f"it matches only a part, `{shown(part)}`, of keys such as `{shown(key)}`"
             hint = "A pattern has to match the whole key: write what stands around the part, or `.*`."
         else:
+            whose = " of the target" if rule.rule.fill else ""
             why, hint = f"no key{whose} matches{guess}", others or OPTIONAL
     return SurgeryError(f"{CLAIMS_NOTHING}: {why}", hint=hint, code=Code.CLAIMS_NOTHING)
 
@@ -248,7 +244,7 @@ def filled(
             keys = list(target.leaves)
             fits = [text for text in keys if rule.match(text)]
             refused = [] if rule.rule.when is None else [text for text in fits if text not in given]
-            rule.wrong(("fill",), claims_nothing(rule, keys, len(fits), refused, " of the target"))
+            rule.wrong(("fill",), claims_nothing(rule, keys, len(fits), refused))
     return given
 
 

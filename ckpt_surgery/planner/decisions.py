@@ -13,7 +13,7 @@ from functools import partial
 
 from ckpt_surgery.core.errors import PlanError, Problem, SurgeryError
 from ckpt_surgery.core.keys import SEPARATOR
-from ckpt_surgery.core.leaves import Leaf, LeafKind
+from ckpt_surgery.core.leaves import LeafKind
 from ckpt_surgery.core.notices import Notice, few_keys
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.text import did_you_mean, number_of, shown
@@ -31,6 +31,7 @@ from ckpt_surgery.planner.entries import (
     Decisions,
     Drop,
     Entry,
+    Listings,
     Tree,
     names_of_sources,
     not_held,
@@ -52,10 +53,7 @@ NOT_CLAIMED = "not claimed"
 
 
 def decide(
-    loaded: LoadedRecipe,
-    listings: Mapping[str, Mapping[str, Leaf]],
-    target: Target | None,
-    on_pass: OnPass | None = None,
+    loaded: LoadedRecipe, listings: Listings, target: Target | None, on_pass: OnPass | None = None
 ) -> Decisions:
     """Run all passes over the leaves of the sources, listed by source name; the first source is transformed.
 
@@ -232,14 +230,10 @@ def _kept(run: PassRun, last: bool, outputs: Iterable[Entry]) -> tuple[list[Entr
     loose: list[str] = []
     looked_up = run.looked_up()
     run.decided_ids = run.decided_ids | run.claimed | looked_up
-    left = [
-        (name, entry)
-        for name, tree in run.trees.items()
-        # Leaves of the other sources may be for a later pass.
-        if name == run.first or last
-        for entry in tree.values()
-        if id(entry) not in (run.claimed if name == run.first else run.decided_ids)
-    ]
+    # Leaves of the other sources may be for a later pass.
+    trees = {name: tree for name, tree in run.trees.items() if name == run.first or last}
+    gone = {name: run.claimed if name == run.first else run.decided_ids for name in trees}
+    left = [(name, e) for name, tree in trees.items() for e in tree.values() if id(e) not in gone[name]]
     used: set[int] = set()
     for entry in outputs if left and run.policy == "error" else ():
         used |= {id(node) for node in nodes_of(entry.value, used)}

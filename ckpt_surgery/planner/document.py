@@ -184,30 +184,18 @@ def looks_of(plan: Plan) -> dict[str, Any]:
     leaves = [looks.setdefault(_look(step), len(looks)) for step in plan.steps]
     gone = ((_description(d.leaf), (), _rule(d.rule), tuple(map(_rule, d.earlier))) for d in plan.dropped)
     dropped = [looks.setdefault(look, len(looks)) for look in gone]
-    return {
-        "looks": list(looks),
-        "leaves": leaves,
-        "dropped": dropped,
-        "keys": {
-            f"{source}:{key}": leaf.key.names
-            for step in plan.steps
-            for (source, key), leaf in lineage(step).items()
-            if leaf.key.printed != key
-        },
-    }
+    read = ((*names, leaf) for step in plan.steps for names, leaf in lineage(step).items())
+    keys = {f"{source}:{key}": leaf.key.names for source, key, leaf in read if leaf.key.printed != key}
+    return {"looks": list(looks), "leaves": leaves, "dropped": dropped, "keys": keys}
 
 
 def _look(step: Step) -> Look:
-    leaves, effects = lineage(step), step.effects if len(step.effects) > 1 else ()
+    leaves = lineage(step)
     read = tuple([_description(leaves[source]) for source in step.sources])
-    return (
-        _description(step.leaf),
-        read[:1] if len(set(read)) == 1 else read,
-        _rule(step.rule),
-        tuple([(_rule(one.rule), one.renames, one.computes) for one in effects]),
-        REPLACED if step.replaces else AVERAGED if is_mean(step.value) else None,
-        step.served,
-    )
+    read = read[:1] if len(set(read)) == 1 else read
+    effects = [(_rule(e.rule), e.renames, e.computes) for e in step.effects if len(step.effects) > 1]
+    how = REPLACED if step.replaces else AVERAGED if is_mean(step.value) else None
+    return _description(step.leaf), read, _rule(step.rule), tuple(effects), how, step.served
 
 
 def _rule(rule: RuleRef | None) -> Look | None:

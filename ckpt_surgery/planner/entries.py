@@ -73,6 +73,8 @@ class Entry:
         return self.effects[-1].rule if self.effects else None
 
 
+Listings = Mapping[str, Mapping[str, Leaf]]
+"""The leaves of each source, by its name and the text of their key."""
 Tree = Mapping[str, Entry]
 """Entries by the text of their key."""
 
@@ -121,11 +123,9 @@ def array_of(entry: Entry) -> Array:
     if entry.leaf.kind is LeafKind.OBJECT:
         raise SurgeryError(f"`{entry.key}` is {not_held(entry.leaf)}", hint=CONVERT, code=Code.NOT_AN_ARRAY)
     if entry.leaf.kind not in HAS_ARRAY:
-        raise SurgeryError(
-            f"`{entry.key}` is {KINDS[entry.leaf.kind]}, not an array",
-            hint="It can be kept, renamed, dropped or filled; no expression can use its value.",
-            code=Code.NOT_AN_ARRAY,
-        )
+        hint = "It can be kept, renamed, dropped or filled; no expression can use its value."
+        why = f"`{entry.key}` is {KINDS[entry.leaf.kind]}, not an array"
+        raise SurgeryError(why, hint=hint, code=Code.NOT_AN_ARRAY)
     if entry.leaf.spec is None:  # of a target that says nothing of it but its key
         raise SurgeryError(f"`{entry.key}` of the target has neither value nor shape", code=Code.NO_TARGET)
     return Array(entry.value, entry.value.spec.dtype)

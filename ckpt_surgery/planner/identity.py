@@ -38,20 +38,12 @@ def identity_of(prepared: Prepared) -> Mapping[str, str]:
         outputs = plan_digest(written)
     except FunctionError:  # of an extension, and cannot be written down: no other run is known to do the same
         outputs = secrets.token_hex()
-    parts: dict[str, Any] = {
-        "recipe": plan.recipe_sha256,
-        "params": [[param.name, repr(param.value)] for param in plan.params],
-        "hooks": plan.hooks_sha256,
-        "destination": dataclasses.asdict(replace(destination, path=None)),
-        "name": destination.name,
-        "outputs": outputs,
-    }
+    params = [[param.name, repr(param.value)] for param in plan.params]
+    how = dataclasses.asdict(replace(destination, path=None))
+    parts = [plan.recipe_sha256, params, plan.hooks_sha256, how, destination.name, outputs]
     which = [[i.name, i.format, i.step, i.item, i.fingerprint] for i in plan.inputs]
-    files = {
-        f"{i.name}/{name}": [state.size, state.modified, state.version, state.sample]
-        for i in plan.inputs
-        for name, state in i.files.items()
-    }
+    held = ((f"{i.name}/{name}", state) for i in plan.inputs for name, state in i.files.items())
+    files = {name: [state.size, state.modified, state.version, state.sample] for name, state in held}
     states = json.dumps({"which": which, "files": files})
     return {
         "version": VERSION,

@@ -70,10 +70,8 @@ class PlanLimits:
         """Count a key that a rule makes."""
         self._name_bytes += len(text) if text.isascii() else len(text.encode(errors="surrogatepass"))
         if self._name_bytes > MOST_NAME_BYTES:
-            raise SurgeryError(
-                f"the names of the leaves are too long: more than {MOST_NAME_BYTES >> 20} MiB together",
-                code=Code.TOO_MUCH,
-            )
+            most = f"more than {MOST_NAME_BYTES >> 20} MiB together"
+            raise SurgeryError(f"the names of the leaves are too long: {most}", code=Code.TOO_MUCH)
 
     def add_functions(self, value: Node, bases: Set[int]) -> None:
         """Count the functions of a value that were made from those with the identities `bases`."""
@@ -85,8 +83,6 @@ class PlanLimits:
 def check_leaves(count: int, what: str) -> None:
     """Raises SurgeryError if there are too many leaves. `what`: the start of the sentence."""
     if count > MOST_LEAVES:
-        raise SurgeryError(
-            f"{what} {count:,} leaves; a plan can have {MOST_LEAVES:,}",
-            hint="Split the work between several recipes, each with a part of the leaves.",
-            code=Code.TOO_MUCH,
-        )
+        hint = "Split the work between several recipes, each with a part of the leaves."
+        message = f"{what} {count:,} leaves; a plan can have {MOST_LEAVES:,}"
+        raise SurgeryError(message, hint=hint, code=Code.TOO_MUCH)

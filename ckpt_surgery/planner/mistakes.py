@@ -76,11 +76,8 @@ def left_slots(steps: Sequence[Step]) -> Iterator[Notice]:
     if not left:
         return
     keep = "1 leaf keeps" if len(left) == 1 else f"{len(left):,} leaves keep"
-    written = ", ".join(
-        f"{SEPARATOR.join(params)}: [{', '.join(map(SEPARATOR.join, list(trees)[:FEW]))}]"
-        for params, trees in mirrors.items()
-        if params
-    )
+    trees = {SEPARATOR.join(names): map(SEPARATOR.join, [*found][:FEW]) for names, found in mirrors.items()}
+    written = ", ".join(f"{params}: [{', '.join(slots)}]" for params, slots in trees.items() if params)
     way_out = f"; `mirror: {{{written}}}` renames them too" if written else ""
     yield Notice(f"{keep} the names of parameters that are renamed: {few_keys(left)}{way_out}")
 

@@ -158,9 +158,7 @@ def _by_target(leaves: Sequence[Leaf], loaded: LoadedRecipe, target: Target | No
         raise PlanError(Problem(message, loaded.place(WHERE), hint, Code.NO_TARGET))
     theirs = {text: leaf.sharding for text, leaf in target.leaves.items() if leaf.sharding is not None}
     given = [
-        replace(leaf, sharding=theirs[leaf.key.text])
-        if leaf.key.text in theirs and _can_have_one(leaf)
-        else leaf
+        replace(leaf, sharding=theirs.get(leaf.key.text, leaf.sharding)) if _can_have_one(leaf) else leaf
         for leaf in leaves
     ]
     return given, [] if theirs else [Notice("`sharding: target`: no leaf of the target has a sharding")]

@@ -171,18 +171,11 @@ def planned_document(plan: Plan) -> PlannedDocument:
 
 def planned_leaf(step: Step) -> PlannedLeaf:
     """One leaf of the result."""
-    key, rule = step.leaf.key, step.rule
-    return PlannedLeaf(
-        key.text,
-        key.names,
-        step.fate,
-        tuple([f"{source}:{key}" for source, key in step.sources]),
-        None if rule is None else rule.path,
-        None if rule is None else rule.line,
-        tuple([rule.path for rule in step.rules]),
-        *shape_and_dtype(step.leaf),
-        step.transfer,
-    )
+    leaf, key = step.leaf, step.leaf.key
+    sources, rules = [f"{source}:{key}" for source, key in step.sources], [rule.path for rule in step.rules]
+    rule = (None, None) if step.rule is None else (step.rule.path, step.rule.line)
+    about = (*rule, tuple(rules), *shape_and_dtype(leaf), step.transfer)
+    return PlannedLeaf(key.text, key.names, step.fate, tuple(sources), *about)
 
 
 def dropped_leaf(gone: Dropped) -> DroppedLeaf:

@@ -22,7 +22,7 @@ from ckpt_surgery.graph.walks import MOST_FUNCTIONS, functions_of, too_many_func
 from ckpt_surgery.language.loading import LoadedRecipe
 from ckpt_surgery.planner.cutting import WRITE_BUFFER, Cut, cut, signature
 from ckpt_surgery.planner.decisions import OnPass, decide
-from ckpt_surgery.planner.entries import Decisions, Drop, Entry, RuleRef, deciding_rule, naming_rule
+from ckpt_surgery.planner.entries import Decisions, Drop, Entry, Listings, RuleRef, deciding_rule, naming_rule
 from ckpt_surgery.planner.mistakes import left_slots, mistaken_dots
 from ckpt_surgery.planner.outputs import (
     is_unsharded,
@@ -41,7 +41,7 @@ from ckpt_surgery.planner.unused import unused_elements
 
 def make_plan(
     loaded: LoadedRecipe,
-    listings: Mapping[str, Mapping[str, Leaf]],
+    listings: Listings,
     target: Target | None,
     inputs: Sequence[Input],
     metadata: Mapping[str, Any],
@@ -70,19 +70,23 @@ def make_plan(
     problems += _at_their_rules(refused, steps, decisions, loaded) if refused else []
     if problems:
         raise PlanError(*problems)
-    unsharded = is_unsharded(loaded.recipe)
-    notices = [*_notices(decisions, steps, listings, target, destination, unsharded), *sharding_notices]
+    known = itertools.chain(*listings.values(), () if target is None else target.leaves)
+    has_shardings = destination.encoder.details.holds_shardings and not is_unsharded(loaded.recipe)
+    notices = [
+        *decisions.notices,
+        *(() if destination.flat else mistaken_dots(decisions.outputs, known)),
+        *(lost_shardings([(step.leaf, step.value) for step in steps]) if has_shardings else ()),
+        *(left_slots(steps) if target is None else ()),
+        *unused_elements([step.value for step in steps if step.leaf.spec is not None], TARGET),
+        *sharding_notices,
+    ]
     return Plan(
         recipe=loaded.path if loaded.function is None else loaded.function.label,
         recipe_sha256=loaded.sha256,
         inputs=tuple(inputs),
         steps=tuple(steps),
         dropped=tuple(_dropped(decisions, listings, target)),
-        warnings=(
-            *loaded.notes,
-            *sentences(notices),
-            *_dtype_differences(steps, target),
-        ),
+        warnings=(*loaded.notes, *sentences(notices), *_dtype_differences(steps, target)),
         costs=costs_of(steps, memory, workers, moved.dead, moved.linkable),
         metadata=metadata,
         params=loaded.param_values,
@@ -100,26 +104,6 @@ def _check_values(outputs: Sequence[Entry], loaded: LoadedRecipe) -> None:
             why = too_many_functions("up to this one, the outputs are computed from")
             place = _place(loaded, entry.rule)
             raise PlanError(Problem(f"`{shown(entry.key.text)}`: {why}", place, code=Code.TOO_MUCH))
-
-
-def _notices(
-    decisions: Decisions,
-    steps: Sequence[Step],
-    listings: Mapping[str, Mapping[str, Leaf]],
-    target: Target | None,
-    destination: Destination,
-    unsharded: bool,
-) -> Iterator[Notice]:
-    """The warnings of what is allowed and may still be a mistake."""
-    yield from decisions.notices
-    if not destination.flat:
-        known = [*listings.values(), *([] if target is None else [target.leaves])]
-        yield from mistaken_dots(decisions.outputs, itertools.chain.from_iterable(known))
-    if destination.encoder.details.holds_shardings and not unsharded:
-        yield from lost_shardings([(step.leaf, step.value) for step in steps])
-    if target is None:
-        yield from left_slots(steps)
-    yield from unused_elements([step.value for step in steps if step.leaf.spec is not None], TARGET)
 
 
 def ambiguous(steps: Sequence[Step], loaded: LoadedRecipe) -> list[Problem]:
@@ -242,9 +226,7 @@ def _cut_all(
     return done, problems_of(large)
 
 
-def _dropped(
-    decisions: Decisions, listings: Mapping[str, Mapping[str, Leaf]], target: Target | None
-) -> Iterator[Dropped]:
+def _dropped(decisions: Decisions, listings: Listings, target: Target | None) -> Iterator[Dropped]:
     """Source leaves that feed no output, with the first decision against each.
 
     After them come those `...` of the target for which the source has no leaf.

@@ -171,11 +171,9 @@ class MatchRun(RuleRun):
         """
         (often, count), *_ = Counter(m.claim.entry.key.text for m in group).most_common(1)
         if self.rule.by is None and len({id(m.claim) for m in group}) < len(group):
-            twice = SurgeryError(
-                f"`xs` would have `{often}` {count} times: every value of `for` gives it this key",
-                hint="Insert the variable in `to`: `${i}`, say; to repeat the leaf, give `by`.",
-                code=Code.ORDER,
-            )
+            why = f"`xs` would have `{often}` {count} times: every value of `for` gives it this key"
+            hint = "Insert the variable in `to`: `${i}`, say; to repeat the leaf, give `by`."
+            twice = SurgeryError(why, hint=hint, code=Code.ORDER)
             self.wrong(("for",), twice, text)
             return None
         ordered = self._ordered(group)
@@ -224,11 +222,9 @@ class MatchRun(RuleRun):
         applied = nodes_of(output.value, {id(m.claim.entry.value) for m in members})
         if all(isinstance(node, Apply) and node.function.is_layout for node in applied):
             return True
-        error = SurgeryError(
-            "the rule is mirrored, and its value changes more than layout",
-            hint="Say with `mirror_value:` what becomes of the mirrored leaves.",
-            code=Code.MIRROR,
-        )
+        hint = "Say with `mirror_value:` what becomes of the mirrored leaves."
+        why = "the rule is mirrored, and its value changes more than layout"
+        error = SurgeryError(why, hint=hint, code=Code.MIRROR)
         self.wrong(("value",), error, head.entry.key.text)
         return False
 

@@ -303,17 +303,12 @@ class RuleRun:
         return key_of(components, origin, self.pass_run.lists_meant)
 
     def compute_output(
-        self,
-        field: Field,
-        output: RuleOutput,
-        text: str,
-        claimed: Sequence[Entry],
-        replaced: Leaf | None = None,
+        self, field: Field, output: RuleOutput, text: str, claimed: Sequence[Entry], old: Leaf | None = None
     ) -> "Entry | Failed":
         """Evaluate the `value` of an output and make its leaf.
 
         `text`: the key that a problem names. `claimed`: the entries that it is made of; it inherits metadata
-        of the first. `replaced`: the leaf whose shape and dtype a mere number takes.
+        of the first. `old`: the leaf whose shape and dtype a mere number takes.
         """
         run, expression, key, names = self.pass_run, output.value, output.key, output.names
         model = claimed[0].leaf if claimed else None
@@ -322,7 +317,7 @@ class RuleRun:
             names = LetNames(names, self._let, key.text, run.count)
 
         def compute() -> Entry:
-            return computed(self._evaluated(expression, names, key.text), model, key, replaced)
+            return computed(self._evaluated(expression, names, key.text), model, key, old)
 
         entry = self.noted(field, text, compute)
         if isinstance(entry, Failed):

@@ -150,12 +150,8 @@ def fitted(
             missing += [text] if offered is None and not is_awaited(text) else []
             continue
         tree[text] = entry = chosen or target.own_value(leaf)
-        mine = own.get(text)
-        if (
-            mine
-            and mine.leaf.kind is entry.leaf.kind is LeafKind.EMPTY
-            and mine.leaf.empty == entry.leaf.empty
-        ):
+        mine = own.get(text, entry)
+        if mine.leaf.kind is entry.leaf.kind is LeafKind.EMPTY and mine.leaf.empty == entry.leaf.empty:
             # The source's own empty node, where they are the same: then nothing changes.
             tree[text] = replace(entry, leaf=mine.leaf, value=mine.value)
     _disagree(problems, target, misfits)
@@ -183,11 +179,7 @@ def _surplus(entry: Entry, target: Target) -> Notice:
 
 
 def _note_missing(
-    problems: Problems,
-    target: Target,
-    missing: Sequence[str],
-    surplus: Tree,
-    unclaimed: Mapping[str, Tree],
+    problems: Problems, target: Target, missing: Sequence[str], surplus: Tree, unclaimed: Mapping[str, Tree]
 ) -> None:
     """Note the leaves that nothing gives, with rules that give them where the source has them elsewhere.
 
@@ -223,13 +215,8 @@ def _note_missing(
 def _note_extra(run: PassRun, tree: Tree, drops: Sequence[Drop]) -> None:
     """Note, under `extra: error`, the leaves that feed no output because the target lacks their keys."""
     spared, used = run.looked_up(), {id(r) for e in tree.values() for r in reads(e.value)}
-    extra = [
-        drop.entry.key.text
-        for drop in drops
-        if drop.why == NOT_IN_TARGET
-        and id(drop.entry) not in spared
-        and not any(id(read) in used for read in reads(drop.entry.value))
-    ]
+    gone = (drop.entry for drop in drops if drop.why == NOT_IN_TARGET and id(drop.entry) not in spared)
+    extra = [entry.key.text for entry in gone if used.isdisjoint(map(id, reads(entry.value)))]
     if extra:
         leaves = "1 leaf is" if len(extra) == 1 else f"{len(extra):,} leaves are"
         message = f"`extra: error`, and {leaves} not in the target: {few_keys(extra, MANY)}"

@@ -104,15 +104,11 @@ def transfers(values: Sequence[tuple[Leaf, Node]], destination: Destination) -> 
     possible = alive
     if Linkable.IF_NEVER_REWRITTEN in links.values() or not all(may):
         possible = _linked(ranges, files, {path for path, can in links.items() if can is not Linkable.NO})
-    return Transfers(
-        stored=stored,
-        copied=[
-            one is not None and not (ok and alive.keys() >= one)
-            for one, ok in zip(files_of, may, strict=True)
-        ],
-        dead=sum(files[path].size - used for path, used in alive.items()),
-        linkable=[one is not None and possible.keys() >= one for one in files_of],
-    )
+    ways = zip(files_of, may, strict=True)
+    copied = [one is not None and not (ok and alive.keys() >= one) for one, ok in ways]
+    dead = sum(files[path].size - used for path, used in alive.items())
+    linkable = [one is not None and possible.keys() >= one for one in files_of]
+    return Transfers(stored, copied, dead, linkable)
 
 
 def _grouped(manifests: Iterable[Manifest | None]) -> tuple[list[Files | None], Ranges]:

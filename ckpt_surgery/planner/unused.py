@@ -5,7 +5,7 @@ of random numbers. A row is what has one index along any axis.
 """
 
 import math
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 
 import numpy as np
 
@@ -31,7 +31,7 @@ from ckpt_surgery.language.loading import LoadedRecipe
 from ckpt_surgery.language.schema.fields import Rule
 from ckpt_surgery.language.written import TracedFunction
 from ckpt_surgery.language.yaml.document import path_text
-from ckpt_surgery.planner.entries import PLACEHOLDER, Entry
+from ckpt_surgery.planner.entries import PLACEHOLDER, Entry, Listings
 from ckpt_surgery.planner.plan import Fate, Plan
 from ckpt_surgery.planner.prefixes import suggestions
 from ckpt_surgery.planner.problems import MANY
@@ -128,7 +128,6 @@ def _name(positions: Positions) -> Hashable:
     return positions if isinstance(positions, range) else positions.tobytes()
 
 
-Listings = Mapping[str, Mapping[str, Leaf]]
 BY_ITSELF = frozenset({NOT_IN_TARGET, ANOTHER_TAKEN, PLACEHOLDER, "not claimed"})
 """Reasons for dropping leaves that no part of a recipe mentions."""
 
@@ -205,11 +204,8 @@ def target_share(plan: Plan, loaded: LoadedRecipe, target: Target | None) -> Ite
     """
     if target is None or target.policy.prefer == "target":
         return
-    blanket = {
-        path
-        for path, rule in _rules(loaded)
-        if rule.fill is not None and rule.fallback and all(map(rule.fill.fullmatch, target.leaves))
-    }
+    fills = [(path, rule.fill) for path, rule in _rules(loaded) if rule.fill is not None and rule.fallback]
+    blanket = {path for path, fill in fills if all(map(fill.fullmatch, target.leaves))}
     elements = taken = 0
     for step in plan.steps:
         size = 0 if step.leaf.spec is None or is_of_optimizer(step.leaf) else step.leaf.spec.size

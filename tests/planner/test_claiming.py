@@ -63,7 +63,7 @@ def test_a_leaf_that_matches_both_ways(rule: str, mirror: Mirror | None) -> None
 
 
 BELOW = "For all that is below, add `/.*`: a pattern has to match the whole key."
-WHOLE = "A pattern has to match the whole key: write what stands before and after the part, or `.*`."
+WHOLE = "A pattern has to match the whole key: write what stands around the part, or `.*`."
 PART = "it matches only a part, `{}`, of keys such as `opt/decoder_layer_0/w`"
 QUOTED = "For all keys that the regular expression matches, write a recipe: `match: 'opt/.*/w'`."
 

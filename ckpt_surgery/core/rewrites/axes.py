@@ -31,12 +31,11 @@ def transposed(manifest: Manifest, axes: tuple[int, ...]) -> Manifest:
     def moved(shape: Shape) -> Shape:
         return tuple(shape[axis] for axis in axes)
 
-    codec = manifest.codec
+    permutation = tuple(map(axes.index, manifest.codec.permutation))
+    spec = ArraySpec(moved(manifest.spec.shape), manifest.spec.dtype)
+    chunks = {moved(index): chunk for index, chunk in manifest.chunks.items()}
     return Manifest(
-        ArraySpec(moved(manifest.spec.shape), manifest.spec.dtype),
-        moved(manifest.chunk_shape),
-        replace(codec, permutation=tuple(axes.index(axis) for axis in codec.permutation)),
-        {moved(index): chunk for index, chunk in manifest.chunks.items()},
+        spec, moved(manifest.chunk_shape), replace(manifest.codec, permutation=permutation), chunks
     )
 
 
@@ -258,9 +257,6 @@ def reinterpreted(manifest: Manifest, spec: ArraySpec) -> Manifest | None:
     if not in_place or manifest.chunk_shape[last] * old % new:
         return None
     short = (axis for axis in range(last) if axis not in others)
-    return Manifest(
-        spec,
-        replaced(manifest.chunk_shape, last, manifest.chunk_shape[last] * old // new),
-        replace(manifest.codec, permutation=(*short, *others, last)),
-        manifest.chunks,
-    )
+    codec = replace(manifest.codec, permutation=(*short, *others, last))
+    chunk_shape = replaced(manifest.chunk_shape, last, manifest.chunk_shape[last] * old // new)
+    return Manifest(spec, chunk_shape, codec, manifest.chunks)

@@ -33,11 +33,8 @@ def take_along(manifest: Manifest, axis: int, positions: Positions) -> Manifest 
     targets: dict[int, list[int]] = {}
     for target, number in enumerate(numbers):
         targets.setdefault(number, []).append(target)
-    chunks = {
-        replaced(index, axis, target): chunk
-        for index, chunk in manifest.chunks.items()
-        for target in targets.get(index[axis], ())
-    }
+    held = ((index, chunk, targets.get(index[axis], ())) for index, chunk in manifest.chunks.items())
+    chunks = {replaced(index, axis, target): chunk for index, chunk, many in held for target in many}
     return replace(manifest, spec=spec, chunks=chunks)
 
 
@@ -88,11 +85,8 @@ def _from_chunk(manifest: Manifest, axis: int, start: int, stop: int) -> Manifes
     length = manifest.chunk_shape[axis]
     first, end = start // length, -(-stop // length)
     spec = ArraySpec(replaced(manifest.spec.shape, axis, stop - start), manifest.spec.dtype)
-    chunks = {
-        replaced(index, axis, index[axis] - first): chunk
-        for index, chunk in manifest.chunks.items()
-        if first <= index[axis] < end
-    }
+    held = ((index, chunk) for index, chunk in manifest.chunks.items() if first <= index[axis] < end)
+    chunks = {replaced(index, axis, index[axis] - first): chunk for index, chunk in held}
     return replace(manifest, spec=spec, chunks=chunks)
 
 
@@ -101,11 +95,8 @@ def _within_chunk(manifest: Manifest, axis: int, start: int, stop: int) -> Manif
     length, size = manifest.chunk_shape[axis], stop - start
     number, first = divmod(start, length)
     step = manifest.chunk_nbytes // length
-    chunks = {
-        replaced(index, axis, 0): _part(chunk, first * step, size * step)
-        for index, chunk in manifest.chunks.items()
-        if index[axis] == number
-    }
+    held = ((index, chunk) for index, chunk in manifest.chunks.items() if index[axis] == number)
+    chunks = {replaced(index, axis, 0): _part(chunk, first * step, size * step) for index, chunk in held}
     spec = ArraySpec(replaced(manifest.spec.shape, axis, size), manifest.spec.dtype)
     return Manifest(spec, replaced(manifest.chunk_shape, axis, size), manifest.codec, chunks)
 
@@ -131,12 +122,8 @@ def shortened(manifest: Manifest, axis: int, length: int) -> Manifest | None:
 
 def _divisible(manifest: Manifest, axis: int) -> bool:
     """Whether ranges of a chunk's bytes are ranges of its elements along this axis."""
-    whole = manifest.chunk_nbytes
-    return (
-        manifest.codec.raw
-        and manifest.long_axes[:1] == (axis,)
-        and all(chunk.length == whole for chunk in manifest.chunks.values())
-    )
+    lengths = {chunk.length for chunk in manifest.chunks.values()}
+    return manifest.codec.raw and manifest.long_axes[:1] == (axis,) and lengths <= {manifest.chunk_nbytes}
 
 
 def _part(chunk: Chunk, start: int, length: int) -> Chunk:
@@ -153,16 +140,10 @@ def stacked(manifests: Sequence[Manifest], axis: int, places: Sequence[int]) -> 
     codec = restored(codec, (axis, *axes), (None, *range(len(axes))))
     if codec is None:
         return None
-    return Manifest(
-        ArraySpec(inserted(first.spec.shape, axis, len(manifests)), first.spec.dtype),
-        inserted(first.chunk_shape, axis, 1),
-        codec,
-        {
-            inserted(index, axis, place): chunk
-            for place, manifest in zip(places, manifests, strict=True)
-            for index, chunk in manifest.chunks.items()
-        },
-    )
+    spec = ArraySpec(inserted(first.spec.shape, axis, len(manifests)), first.spec.dtype)
+    held = ((p, *item) for p, m in zip(places, manifests, strict=True) for item in m.chunks.items())
+    chunks = {inserted(index, axis, place): chunk for place, index, chunk in held}
+    return Manifest(spec, inserted(first.chunk_shape, axis, 1), codec, chunks)
 
 
 def _alike(first: Manifest, codec: Codec, other: Manifest) -> bool:
@@ -190,11 +171,10 @@ def concatenated(manifests: Sequence[Manifest], axis: int) -> Manifest | None:
     if codec is None or len(cut) < len(parts) or not all(_alike(cut[0], codec, other) for other in cut):
         return None
     begins = itertools.accumulate((part.spec.shape[axis] for part in cut), initial=0)
-    moved = {
-        replaced(index, axis, index[axis] + begin // length): chunk
-        for part, begin in zip(cut, begins, strict=False)
-        for index, chunk in part.chunks.items()
-    }
+    held = (
+        (b // length, *item) for part, b in zip(cut, begins, strict=False) for item in part.chunks.items()
+    )
+    moved = {replaced(index, axis, index[axis] + begin): chunk for begin, index, chunk in held}
     total = sum(part.spec.shape[axis] for part in cut)
     spec = ArraySpec(replaced(cut[0].spec.shape, axis, total), cut[0].spec.dtype)
     return Manifest(spec, cut[0].chunk_shape, codec, moved)
