@@ -21,7 +21,7 @@ NAME = os.fsdecode(b"caf\xe9") if sys.platform == "linux" else "café"
 IN_FILES = (".safetensors", ".npz", ".msgpack")
 IN_DIRECTORIES = ("", ".zarr")
 
-HINT = "  Rename it, or the directory that is not.\n"
+HINT = "  Choose another name, or rename the directory that has such a name.\n"
 
 
 @pytest.mark.parametrize("suffix", IN_FILES)
@@ -44,10 +44,10 @@ def test_destinations_of_tensorstore_refuse_them(name: str, suffix: str, model: 
     there, plain = tmp_path / f"{name}{suffix}-dst", tmp_path / f"plain{suffix}"
     before = sorted(tmp_path.rglob("*"))
     format = "zarr" if suffix else "orbax"
-    told = f"is not a name in UTF-8, and TensorStore opens no others\n{HINT}"
+    told = f"TensorStore opens only names in UTF-8 without a backslash\n{HINT}"
     for command in (["convert", model, there], ["convert", model, there, "--dry-run"]):
         done = run(*command, "--format", format)
-        assert (done.exit_code, done.stderr) == (2, f"Error: {shown(str(there))} {told}")
+        assert (done.exit_code, done.stderr) == (2, f"Error: {shown(str(there))}: {told}")
     assert sorted(tmp_path.rglob("*")) == before
     assert run("convert", model, plain).exit_code == 0
     plain.rename(there)
@@ -58,7 +58,7 @@ def test_destinations_of_tensorstore_refuse_them(name: str, suffix: str, model: 
 @pytest.mark.skipif(sys.platform != "linux", reason="there are no such names")
 def test_items_and_leaves_too(model: Path, tmp_path: Path) -> None:
     done = run("convert", model, tmp_path / "x", "--dst-item", NAME)
-    assert (done.exit_code, "not a name in UTF-8" in done.stderr) == (2, True)
+    assert (done.exit_code, "opens only names in UTF-8" in done.stderr) == (2, True)
     (tmp_path / "src").mkdir()
     np.save(tmp_path / "src" / f"{NAME}.npy", np.ones(3))
     done = run("convert", tmp_path / "src", tmp_path / "x.npz")

@@ -163,7 +163,11 @@ LIES_2 = (
     lie_2("a shape that overflows", "should decode to", {"shape": [2**40, 6], "chunks": [2**40, 3]}),
     lie_2("objects", "`a/x`: its data type `object` cannot be read", {"dtype": "|O"}),
     lie_2("fields", "cannot be read", {"dtype": [["a", "<f4"], ["b", "<i4"]]}),
-    lie_2("filters", "`a/x`: it uses zarr filters", {"filters": [{"id": "delta", "dtype": "<f4"}]}),
+    lie_2(
+        "filters",
+        "`a/x`: its filters .*delta.* cannot be read",
+        {"filters": [{"id": "delta", "dtype": "<f4"}]},
+    ),
     lie_2("an unknown compressor", "its codec `lzma` cannot be read", {"compressor": {"id": "lzma"}}),
     lie_2("another compressor than it had", "cannot be decoded", {"compressor": {"id": "zstd"}}),
     lie_2("a missing chunk and no fill value", "`a/x`: its chunk 1.0 is missing", incomplete),

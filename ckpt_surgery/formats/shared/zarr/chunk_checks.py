@@ -32,8 +32,9 @@ Read = Callable[[int, int], bytes]
 
 PIECE = 1 << 18
 """Bytes of a gzip stream that are decompressed at a time."""
-GZIP_HEADER, GZIP_LEAST, SIZE_BYTES = b"\x1f\x8b\x08", 18, 4
-BLOSC_HEADER = 16
+SMALL = 4096
+"""Chunks of at most this many bytes are read at once: the system reads that much anyway."""
+GZIP_HEADER, GZIP_LEAST, BLOSC_HEADER = b"\x1f\x8b\x08", 18, 16
 
 
 @functools.lru_cache(maxsize=1024)
@@ -60,12 +61,11 @@ def chunk_flaw(manifest: Manifest, chunk: Chunk, file: OpenFile | None) -> str |
     `file` is the open file of the chunk; None where its bytes are inline.
     """
     wrappers, inner = wrappers_of(manifest.codec.encoding)
+    nbytes = manifest.chunk_nbytes if inner is None else None
     if not wrappers and inner is None:
-        stored, wanted = chunk.length, manifest.chunk_nbytes
-        return None if stored == wanted else f"it has {stored} stored bytes instead of {wanted}"
+        return None if chunk.length == nbytes else f"it has {chunk.length} stored bytes instead of {nbytes}"
     read = _reading(chunk, file)
     if wrappers or inner is None:
-        nbytes = manifest.chunk_nbytes if inner is None else None
         return _wrapped_flaw(read, chunk.length, wrappers, nbytes)
     layout = shard_layout(manifest.codec.encoding)
     if layout is None:
@@ -85,10 +85,6 @@ def _reading(chunk: Chunk, file: OpenFile | None) -> Read:
     return lambda at, count: file.read(chunk.offset + at, count)
 
 
-SMALL = 4096
-"""Chunks of at most this many bytes are read at once: the system reads that much anyway."""
-
-
 def _wrapped_flaw(read: Read, length: int, wrappers: Sequence[str], nbytes: int | None) -> str | None:
     """Problem of bytes that went through these codecs; `nbytes`: their number before, if known."""
     wrappers = list(wrappers)
@@ -99,8 +95,8 @@ def _wrapped_flaw(read: Read, length: int, wrappers: Sequence[str], nbytes: int 
             return "it is cut short: it is shorter than its checksum"
     compressors = [name for name in wrappers if name != "crc32c"]
     if not compressors:
-        fits = nbytes is None or length == nbytes
-        return None if fits else f"it has {length} stored bytes besides its checksum instead of {nbytes}"
+        what = f"it has {length} stored bytes besides its checksum instead of {nbytes}"
+        return None if nbytes in (None, length) else what
     if len(compressors) > 1:
         nbytes = None  # what the outermost one decodes to is compressed again
     elif nbytes is not None:
@@ -114,7 +110,7 @@ def _blosc_flaw(read: Read, length: int, nbytes: int | None) -> str | None:
     if length < BLOSC_HEADER:
         return f"it is cut short: its {length} bytes are fewer than a header of blosc"
     head = read(0, BLOSC_HEADER)
-    decoded, stored = (int.from_bytes(head[at : at + SIZE_BYTES], "little") for at in (4, 12))
+    decoded, stored = (int.from_bytes(head[at : at + 4], "little") for at in (4, 12))
     if stored != length:
         return f"it has {length} stored bytes, and its blosc header says {stored}"
     if nbytes is not None and decoded != nbytes:
@@ -126,7 +122,7 @@ def _gzip_flaw(read: Read, length: int, nbytes: int | None) -> str | None:
     """The header of gzip, and the decoded size at its end: RFC 1952."""
     if length < GZIP_LEAST or read(0, len(GZIP_HEADER)) != GZIP_HEADER:
         return "it is cut short, or no gzip stream"
-    size = int.from_bytes(read(length - SIZE_BYTES, SIZE_BYTES), "little")
+    size = int.from_bytes(read(length - 4, 4), "little")
     if nbytes is None or size == nbytes % 2**32:
         return None
     # A stream of several members ends with the size of the last one: only decompressing tells.
@@ -186,14 +182,15 @@ def _shard_flaw(
     for number, (offset, count) in enumerate(zip(*(part.ravel().tolist() for part in entries), strict=True)):
         if offset == count == int(ABSENT):
             continue
-        flaw = _wrapped_flaw(_within(read, offset), count, wrappers, nbytes)
+        inner = functools.partial(_read_within, read, offset)
+        flaw = _wrapped_flaw(inner, count, wrappers, nbytes)
         if flaw is not None:
             return f"the chunk {number} inside this shard: {flaw}"
     return None
 
 
-def _within(read: Read, offset: int) -> Read:
-    return lambda at, count: read(offset + at, count)
+def _read_within(read: Read, offset: int, at: int, count: int) -> bytes:
+    return read(offset + at, count)
 
 
 # --- zstd -------------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ TensorStore decodes, as a codec: it is given the bytes, and opens no file and no
 import json
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache, partial
 from typing import Any
 
@@ -18,7 +18,7 @@ from ckpt_surgery.core import urls
 from ckpt_surgery.core.arrays import ArraySpec, Region, Shape, covering_chunks, grid_counts
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.manifests import Chunk, Codec, Manifest, encoding_of, parts_of_chunks
-from ckpt_surgery.core.text import shown
+from ckpt_surgery.core.text import few, shown
 from ckpt_surgery.formats.chunk_reading import Fetch, elements_in, filled, together
 from ckpt_surgery.formats.shared.ocdbt.reader import STORE_ERRORS, store_message
 from ckpt_surgery.formats.shared.zarr.described import described_in_v2, described_in_v3
@@ -55,7 +55,9 @@ def decode_region(manifest: Manifest, region: Region, fetch: Fetch) -> np.ndarra
     Raises SourceError where bytes are missing or damaged, and where there is no codec for them.
     """
     layout = shard_layout(manifest.codec.encoding)
-    if layout is not None and (_is_divided(manifest, region) or _is_unspelled(manifest)):
+    # Metadata may have no way to say with which value TensorStore has to fill shards.
+    unspelled = manifest.fill is not None and fill_value(manifest.fill, manifest.spec.dtype) is None
+    if layout is not None and (unspelled or _is_divided(manifest, region)):
         manifest = inner_chunks(manifest, layout, region, fetch)
     touched = [index for index, _ in parts_of_chunks(manifest, region)]
     stored = [index for index in touched if index in manifest.chunks]
@@ -88,11 +90,6 @@ def _is_divided(manifest: Manifest, region: Region) -> bool:
     return part and large if remote else part or large
 
 
-def _is_unspelled(manifest: Manifest) -> bool:
-    """Whether metadata cannot say with which value TensorStore has to fill shards."""
-    return manifest.fill is not None and fill_value(manifest.fill, manifest.spec.dtype) is None
-
-
 def inner_chunks(manifest: Manifest, layout: ShardLayout, region: Region, fetch: Fetch) -> Manifest:
     """The manifest of the chunks inside shards, of which it has only those that a region touches.
 
@@ -106,7 +103,14 @@ def inner_chunks(manifest: Manifest, layout: ShardLayout, region: Region, fetch:
     per_shard = grid_counts(manifest.chunk_shape, grid)
     if any(length % n for length, n in zip(manifest.chunk_shape, grid, strict=True)):
         raise damaged(f"its shards of {manifest.chunk_shape} do not consist of {grid}")
-    entries = _shard_entries(manifest, layout, region, fetch)
+    stored = [index for index, _ in parts_of_chunks(manifest, region) if index in manifest.chunks]
+    ranges = [index_range(manifest, layout, manifest.chunks[index]) for index in stored]
+    entries = {}
+    for index, data in zip(stored, fetch([at for at in ranges if at is not None]), strict=True):
+        parsed = index_entries(manifest, layout, manifest.chunks[index], data)
+        if parsed is None:
+            raise damaged(f"the index of its shard {chunk_name(index, 3)} is damaged")
+        entries[index] = parsed
     chunks: dict[Shape, Chunk] = {}
     for index, _ in parts_of_chunks(inside, region):
         shard, at = zip(*map(divmod, index, per_shard), strict=True) if index else ((), ())
@@ -118,21 +122,6 @@ def inner_chunks(manifest: Manifest, layout: ShardLayout, region: Region, fetch:
             offset, length = outer.offset + int(offsets[place]), int(lengths[place])
             chunks[index] = Chunk(outer.file, offset, length, outer.inline)
     return replace(inside, chunks=chunks)
-
-
-def _shard_entries(
-    manifest: Manifest, layout: ShardLayout, region: Region, fetch: Fetch
-) -> dict[Shape, tuple[np.ndarray, np.ndarray]]:
-    """Offsets and lengths of the chunks inside each stored shard that a region touches, by its index."""
-    stored = [index for index, _ in parts_of_chunks(manifest, region) if index in manifest.chunks]
-    ranges = [index_range(manifest, layout, manifest.chunks[index]) for index in stored]
-    by_shard = {}
-    for index, data in zip(stored, fetch([at for at in ranges if at is not None]), strict=True):
-        entries = index_entries(manifest, layout, manifest.chunks[index], data)
-        if entries is None:
-            raise damaged(f"the index of its shard {chunk_name(index, 3)} is damaged")
-        by_shard[index] = entries
-    return by_shard
 
 
 # --- zstd and plain bytes ---------------------------------------------------------------------------------
@@ -156,7 +145,8 @@ def _unwrapped_region(
         for name in wrappers:
             plain = _UNWRAP[name](plain, manifest.chunk_nbytes) if plain is not None else None
         if plain is None or len(plain) != manifest.chunk_nbytes:
-            return _decoded(manifest, _in_array(manifest, index), [index], iter([data]))[inner.slices]
+            origin = tuple(i * length for i, length in zip(index, manifest.chunk_shape, strict=True))
+            return _decoded(manifest, inner.moved(origin), [index], iter([data]))
         return elements_in(plain, spec, codec, inner)
 
     return together(manifest, region, elements)
@@ -183,60 +173,43 @@ _UNWRAP = {"crc32c": _checked, "zstd": _inflated}
 """Take a codec off; None where TensorStore has to say what is wrong, or knows how to read it all the same."""
 
 
-def _in_array(manifest: Manifest, index: Shape) -> Region:
-    """The part of a chunk that lies in the array."""
-    starts = tuple(i * length for i, length in zip(index, manifest.chunk_shape, strict=True))
-    stops = (start + length for start, length in zip(starts, manifest.chunk_shape, strict=True))
-    return Region(starts, tuple(map(min, stops, manifest.spec.shape)))
-
-
 # --- TensorStore ------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class _OpenArray:
-    """An array in memory without chunks, open for reading."""
-
-    version: int
-    store: Any
-    handle: Any
-    everything: Any
-    """The range of all keys."""
 
 
 def _decoded(
     manifest: Manifest, region: Region, stored: Sequence[Shape], data: Iterator[bytes]
 ) -> np.ndarray:
     """The elements of a region. `data`: the stored bytes of the chunks that it touches, by `stored`."""
-    array = None
+    store = None
     try:
-        array = OF_THREAD.opened(manifest.spec, manifest.chunk_shape, manifest.codec, manifest.fill)
+        described = (manifest.spec, manifest.chunk_shape, manifest.codec, manifest.fill)
+        version, store, handle = OF_THREAD.opened(*described)
         for index in stored:
             # No name holds on to the bytes: they are in memory once more from here on.
-            array.store.write(chunk_name(index, array.version), next(data)).result()
-        return np.asarray(array.handle[region.slices].read().result())
+            store.write(chunk_name(index, version), next(data)).result()
+        return np.asarray(handle[region.slices].read().result())
     except STORE_ERRORS as error:
         raise _undecodable(manifest, stored, store_message(error)) from error
     finally:
-        if array is not None:
-            array.store.delete_range(array.everything).result()
+        if store is not None:
+            store.delete_range(store.KeyRange()).result()
 
 
 def _undecodable(manifest: Manifest, stored: Sequence[Shape], why: str) -> SourceError:
     """The error to raise for chunks that cannot be decoded, with the file of the one that `why` names."""
-    named = (index for index in stored for zarr in (2, 3) if why.startswith(f'"{chunk_name(index, zarr)}": '))
-    index = next(named, None)
-    if index is not None:
-        file, reason = manifest.chunks[index].file, why.partition('": ')[2]
-        chunk = f"its chunk {chunk_name(index, 3)}" + (f" in {shown(file)}" if file else "")
-        return damaged(f"{chunk} cannot be decoded: {reason}")
-    files = sorted({manifest.chunks[index].file for index in stored} - {""})
-    where = ", ".join(map(shown, files[:3])) + (f" and {len(files) - 3} more files" if files[3:] else "")
-    return damaged(f"it cannot be decoded{' from ' * bool(files)}{where}: {why}")
+    named = next((i for i in stored for zarr in (2, 3) if why.startswith(f'"{chunk_name(i, zarr)}": ')), None)
+    what = "it" if named is None else f"its chunk {chunk_name(named, 3)}"
+    files = {manifest.chunks[index].file for index in stored if named in (None, index)} - {""}
+    where = f" in {few(sorted(files))}" if files else ""
+    reason = why if named is None else why.partition('": ')[2]
+    return damaged(f"{what}{where} cannot be decoded: {reason}")
 
 
-def _open(spec: ArraySpec, chunk_shape: Shape, codec: Codec, fill: bytes | None) -> _OpenArray:
-    """The array in memory that decodes chunks of this description, for one thread."""
+def _open(spec: ArraySpec, chunk_shape: Shape, codec: Codec, fill: bytes | None) -> tuple[int, Any, Any]:
+    """An array in memory that decodes chunks of this description, for one thread.
+
+    The zarr version of its driver, the store for its chunks, which is empty, and the open array.
+    """
     import tensorstore as ts
 
     described = described_in_v3(spec, chunk_shape, codec)
@@ -253,7 +226,7 @@ def _open(spec: ArraySpec, chunk_shape: Shape, codec: Codec, fill: bytes | None)
     store = ts.KvStore.open({"driver": "memory"}, context=context).result()
     asked = {"driver": DRIVERS[version], "metadata": document, "fill_missing_data_reads": fills}
     handle = ts.open(asked, kvstore=store, open=True, read=True, assume_metadata=True, context=context)
-    return _OpenArray(version, store, handle.result(), ts.KvStore.KeyRange())
+    return version, store, handle.result()
 
 
 class _OfThread(threading.local):

@@ -1,14 +1,16 @@
 """Zarr arrays in files of a directory or in its OCDBT database: metadata, and manifests of their chunks."""
 
+import operator
 import os
 import posixpath
+import re
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from ckpt_surgery.core.arrays import Shape
-from ckpt_surgery.core.errors import SourceError, UsageError
+from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.core.manifests import Chunk, Manifest
 from ckpt_surgery.core.text import is_unicode, shown
 from ckpt_surgery.formats.shared.ocdbt.reader import Database
@@ -66,7 +68,7 @@ class Files:
     def below(self, prefix: str) -> list[str]:
         """The names of all values below a directory, within it; `prefix` is empty or ends with `/`."""
         low = bisect_left(self.names, prefix)
-        high = bisect_left(self.names, f"{prefix[:-1]}{_AFTER_SLASH}", low) if prefix else None
+        high = bisect_left(self.names, f"{prefix[:-1]}0", low) if prefix else None  # "0" follows "/"
         return [name[len(prefix) :] for name in self.names[low:high]]
 
     def text(self, name: str) -> bytes | None:
@@ -101,10 +103,10 @@ class IndexedFiles(Files):
         return text
 
     def text(self, name: str) -> bytes | None:
-        return self.database.value(_key(name))
+        return self.database.value(name.encode("utf-8", "surrogatepass"))
 
     def chunk(self, name: str) -> Chunk | None:
-        chunk = self.database.locate(_key(name))
+        chunk = self.database.locate(name.encode("utf-8", "surrogatepass"))
         if chunk is None or chunk.inline is not None:
             return chunk
         stat = self.by_path.get(chunk.file)
@@ -118,42 +120,25 @@ class IndexedFiles(Files):
         return chunk
 
 
-_AFTER_SLASH = chr(ord("/") + 1)
-
-
-def _key(name: str) -> bytes:
-    return name.encode("utf-8", "surrogatepass")
-
-
 def file_array(files: Files, directory: str) -> ZarrArray:
     """The array in a directory, which must have metadata of one version."""
-    versions = [
-        version for version, name in FILE_NAMES.items() if posixpath.join(directory, name) in files.stats
-    ]
-    if len(versions) > 1:
-        raise SourceError(
-            f"{shown(os.path.join(files.root, directory))} has both {' and '.join(FILE_NAMES.values())}",
-            hint="Remove the one that does not belong to its chunks.",
-        )
-    if not versions:
+    paths = {version: posixpath.join(directory, name) for version, name in FILE_NAMES.items()}
+    versions = [version for version, path in paths.items() if path in files.stats]
+    if len(versions) != 1:
+        has = "both .zarray and" if versions else "no .zarray or"
         raise damaged(
-            f"{shown(os.path.join(files.root, directory))} has no {' or '.join(FILE_NAMES.values())}: "
-            "without the array's metadata its chunks cannot be read"
+            f"{shown(os.path.join(files.root, directory))} has {has} zarr.json with an array's metadata",
+            "Take another copy of the checkpoint; of two such files, remove the one that is not its chunks'.",
         )
-    return parse_array(files.text(posixpath.join(directory, FILE_NAMES[versions[0]])) or b"", versions[0])
+    return parse_array(files.text(paths[versions[0]]) or b"", versions[0])
 
 
 def check_reachable(path: str) -> None:
     """Raise UsageError for a destination that TensorStore, and so no stock reader, could open."""
-    if "\\" in path:
+    if "\\" in path or not is_unicode(path):
         raise UsageError(
-            f"{shown(path)} has a backslash in it, which TensorStore reads as `/`",
-            hint="Choose a name without one.",
-        )
-    if not is_unicode(path):
-        raise UsageError(
-            f"{shown(path)} is not a name in UTF-8, and TensorStore opens no others",
-            hint="Rename it, or the directory that is not.",
+            f"{shown(path)}: TensorStore opens only names in UTF-8 without a backslash",
+            hint="Choose another name, or rename the directory that has such a name.",
         )
 
 
@@ -163,50 +148,33 @@ def array_manifest(files: Files, prefix: str, array: ZarrArray, filled: bool = F
     `filled`: those that are missing have the fill value. Where it is false, or the metadata gives none, every
     chunk of the grid must be there. Raises SourceError for a chunk that is too short to be one.
     """
-    chunks: dict[Shape, Chunk] = {}
-    if filled and array.definition.get("fill_value") is not None:
+    sparse = filled and array.definition.get("fill_value") is not None
+    if sparse:
         # The grid is not iterated: it may claim to be huge.
-        for name in files.below(prefix):
-            index = chunk_index(array, name)
-            chunk = None if index is None else files.chunk(prefix + name)
-            if index is not None and chunk is not None:
-                check_length(array, index, chunk)
-                chunks[index] = chunk
-        return array.manifest(dict(sorted(chunks.items())), filled)
-    if array.chunk_count > files.count:
+        indices = ((chunk_index(array, name), name) for name in files.below(prefix))
+        named = iter(sorted((index, name) for index, name in indices if index is not None))
+    elif array.chunk_count > files.count:
         raise damaged(f"it should have {array.chunk_count} chunks, more than the {files.count} values in all")
-    for index, name in array.first_chunk if array.chunk_count == 1 else array.chunk_names():
+    else:
+        named = array.chunk_names()
+    chunks: dict[Shape, Chunk] = {}
+    for index, name in named:
         chunk = files.chunk(prefix + name)
         if chunk is None:
             raise damaged(f"its chunk {name} is missing")
-        check_length(array, index, chunk)
+        least = array.chunk_nbytes if array.codec.name == "raw" else array.least_bytes
+        # Checked before anything of the size is allocated that the metadata claims.
+        if chunk.length < least or (array.codec.name == "raw" and chunk.length > least):
+            raise damaged(
+                f"its chunk {name} has {chunk.length} stored bytes, but should decode to {array.chunk_nbytes}"
+            )
         chunks[index] = chunk
-    return array.manifest(chunks, filled=False)
+    return array.manifest(chunks, filled=sparse)
 
 
 def chunk_index(array: ZarrArray, name: str) -> Shape | None:
     """Index of the chunk that a file in an array's directory holds; None for other files."""
-    counts = array.counts
-    digits = name.split(array.separator)
-    if array.prefix and digits.pop(0) != array.prefix:
-        return None
-    if not counts:
-        return () if name == array.chunk_name(()) else None
-    if len(digits) != len(counts) or not all(d.isascii() and d.isdecimal() and len(d) < 20 for d in digits):
-        return None
+    digits = re.findall("[0-9]{1,19}", name) if array.counts else ()
     index = tuple(map(int, digits))
-    inside = all(i < count for i, count in zip(index, counts, strict=True))
+    inside = len(index) == len(array.counts) and all(map(operator.lt, index, array.counts))
     return index if inside and array.chunk_name(index) == name else None
-
-
-def check_length(array: ZarrArray, index: Shape, chunk: Chunk) -> None:
-    """Raise SourceError where the stored bytes cannot be a chunk of the size that the metadata claims.
-
-    Called before anything of that size is allocated.
-    """
-    wrong = chunk.length != array.chunk_nbytes if array.raw else chunk.length < array.least_bytes
-    if wrong:
-        raise damaged(
-            f"its chunk {array.chunk_name(index)} has {chunk.length} stored bytes, "
-            f"but should decode to {array.chunk_nbytes}"
-        )

@@ -26,17 +26,8 @@ from ckpt_surgery.formats.shared.zarr.shards import SHARDS, least_bytes
 from ckpt_surgery.storage.failures import damaged
 
 EXTENDED = (
-    "bfloat16",
-    "float8_e3m4",
-    "float8_e4m3b11fnuz",
-    "float8_e4m3fn",
-    "float8_e4m3fnuz",
-    "float8_e5m2",
-    "float8_e5m2fnuz",
-    "float8_e8m0fnu",
-    "float4_e2m1fn",
-    "int2",
-    "int4",
+    *("bfloat16", "float8_e3m4", "float8_e4m3b11fnuz", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2"),
+    *("float8_e5m2fnuz", "float8_e8m0fnu", "float4_e2m1fn", "int2", "int4"),
 )
 """Types of ml_dtypes that TensorStore stores in both versions under their own names."""
 NATIVE = NUMPY_NAMES
@@ -67,11 +58,6 @@ class ZarrArray:
     """The metadata as the document that was read."""
 
     @functools.cached_property
-    def raw(self) -> bool:
-        """Whether stored chunks are the elements and nothing else."""
-        return self.codec.name == "raw"
-
-    @functools.cached_property
     def chunk_nbytes(self) -> int:
         """Bytes of one decoded chunk; stored chunks are always whole, at the edges too."""
         return math.prod(self.chunk_shape) * self.spec.dtype.itemsize
@@ -93,12 +79,6 @@ class ZarrArray:
         return math.prod(self.counts)
 
     @functools.cached_property
-    def first_chunk(self) -> tuple[tuple[Shape, str], ...]:
-        """Index and name of the chunk at the origin, which is the only one of most arrays."""
-        origin = (0,) * self.spec.ndim
-        return ((origin, self.chunk_name(origin)),)
-
-    @functools.cached_property
     def fill(self) -> bytes | None:
         """The bytes of an element whose chunk is not stored; None where the metadata has no fill value."""
         value, dtype = self.definition.get("fill_value"), self.definition[_DTYPE_MEMBERS[self.version]]
@@ -106,10 +86,8 @@ class ZarrArray:
 
     def manifest(self, chunks: Mapping[Shape, Chunk], filled: bool) -> Manifest:
         """The manifest of these stored chunks. `filled`: others, also inside shards, have the fill value."""
-        fill = None
-        if filled and (SHARDS in self.codec.encoding or len(chunks) < self.chunk_count):
-            fill = self.fill
-        return Manifest(self.spec, self.chunk_shape, self.codec, chunks, fill)
+        filled = filled and (SHARDS in self.codec.encoding or len(chunks) < self.chunk_count)
+        return Manifest(self.spec, self.chunk_shape, self.codec, chunks, self.fill if filled else None)
 
     def chunk_names(self) -> Iterator[tuple[Shape, str]]:
         """Index and name of every chunk, in C order."""
@@ -135,8 +113,7 @@ def _fill_bytes(version: int, dtype: str, value: str) -> bytes:
     try:
         array = ts.open(spec, create=True, context=ts.Context()).result()
     except ValueError as error:
-        why = f"its fill value {shown(value[:100])} is not one of {dtype}"
-        raise damaged(why) from error
+        raise damaged(f"its fill value {shown(value[:100])} is not one of {dtype}") from error
     return bytes(np.asarray(array.fill_value).tobytes())
 
 
@@ -175,6 +152,8 @@ def parse_array(text: bytes, version: int) -> ZarrArray:
         ) from error
     if len(array.chunk_shape) != array.spec.ndim:
         raise damaged(f"it has the shape {array.spec.shape} but chunks of shape {array.chunk_shape}")
+    if array.separator not in (".", "/"):
+        raise damaged(f"its chunk separator is {shown(repr(array.separator)[:100])}")
     return array
 
 
@@ -184,84 +163,53 @@ def _sizes(values: Any, least: int) -> Shape:
     return tuple(values)
 
 
+def _unreadable(what: str) -> SourceError:
+    """The error to raise for a feature that is not supported, though others may know it."""
+    return SourceError(f"{shown(what[:300])} cannot be read", hint=UNKNOWN)
+
+
 def _dtype(name: Any) -> np.dtype[Any]:
     if not isinstance(name, str) or name not in HELD:
-        raise SourceError(f"its data type `{shown(str(name))}` cannot be read", hint=UNKNOWN)
+        raise _unreadable(f"its data type `{name}`")
     return DTYPES[name]
 
 
-def _v2_dtype(text: Any) -> np.dtype[Any]:
-    """`<f4` and the like in native byte order, or an extended type by name."""
-    if isinstance(text, str) and text[:1] in "<>|":
-        return _dtype(np.dtype(text).newbyteorder("=").name)
-    return _dtype(text if isinstance(text, str) else json.dumps(text))
-
-
 def _parse_v2(definition: dict[str, Any]) -> ZarrArray:
-    if definition["zarr_format"] != 2:
-        raise ValueError(f"zarr_format is {definition['zarr_format']}")
-    compressor, filters, order = definition["compressor"], definition.get("filters"), definition["order"]
-    if order not in ("C", "F"):
-        raise ValueError(f"order is {order}")
-    if filters:
-        text = json.dumps(filters, sort_keys=True, separators=(",", ":"))
-        raise SourceError(f"it uses zarr filters, which cannot be read: {shown(text)}", hint=UNKNOWN)
-    spec = ArraySpec(_sizes(definition["shape"], 0), _v2_dtype(definition["dtype"]))
+    compressor, order, dtype = (definition[name] for name in ("compressor", "order", "dtype"))
+    if definition["zarr_format"] != 2 or order not in ("C", "F"):
+        raise ValueError(f"zarr_format is {definition['zarr_format']}, order is {order}")
+    if filters := definition.get("filters"):
+        raise _unreadable(f"its filters {json.dumps(filters, sort_keys=True, separators=(',', ':'))}")
+    native = isinstance(dtype, str) and dtype[:1] in "<>|"  # `<f4` and the like; others are names
+    shape = _sizes(definition["shape"], 0)
+    spec = ArraySpec(shape, _dtype(np.dtype(dtype).newbyteorder("=").name if native else dtype))
     axes = tuple(range(spec.ndim))
-    big = str(definition["dtype"]).startswith(">") and spec.dtype.itemsize > 1
-    chain = [bytes_codec("big" if big else "little")]
-    chain += [] if compressor is None else [_codec_of_v2(compressor, spec.dtype)]
-    return ZarrArray(
-        version=2,
-        spec=spec,
-        chunk_shape=_sizes(definition["chunks"], 1),
-        codec=Codec(
-            "raw" if compressor is None else str(compressor["id"]),
-            axes if order == "C" else axes[::-1],
-            encoding_of(chain),
-        ),
-        prefix="",
-        separator=_separator(definition.get("dimension_separator", ".")),
-        definition=definition,
-    )
-
-
-def _separator(text: Any) -> str:
-    if text not in (".", "/"):
-        raise ValueError(f"the chunk separator is {text!r}")
-    return str(text)
+    chain = [bytes_codec("big" if dtype.startswith(">") and spec.dtype.itemsize > 1 else "little")]
+    if compressor is not None:
+        chain.append(_codec_of_v2(compressor, spec.dtype))
+    name = "raw" if compressor is None else str(compressor["id"])
+    codec = Codec(name, axes if order == "C" else axes[::-1], encoding_of(chain))
+    separator = definition.get("dimension_separator", ".")
+    return ZarrArray(2, spec, _sizes(definition["chunks"], 1), codec, "", separator, definition)
 
 
 def _parse_v3(definition: dict[str, Any]) -> ZarrArray:
+    grid, names, codecs = (definition[name] for name in ("chunk_grid", "chunk_key_encoding", "codecs"))
     if definition["zarr_format"] != 3 or definition["node_type"] != "array":
         raise ValueError("it is not a zarr v3 array")
-    if definition["chunk_grid"]["name"] != "regular":
-        raise SourceError(f"its chunk grid `{definition['chunk_grid']['name']}` cannot be read", hint=UNKNOWN)
+    if grid["name"] != "regular":
+        raise _unreadable(f"its chunk grid `{grid['name']}`")
+    if names["name"] not in ("default", "v2"):
+        raise _unreadable(f"the encoding `{names['name']}` of its chunks' names")
     _check_members(definition)
-    encoding = definition["chunk_key_encoding"]
-    native = encoding["name"] == "default"
-    if not native and encoding["name"] != "v2":
-        raise SourceError(
-            f"its chunk names are encoded as `{encoding['name']}`, which cannot be read", hint=UNKNOWN
-        )
-    separator = encoding.get("configuration", {}).get("separator", "/" if native else ".")
+    native = names["name"] == "default"
+    separator = names.get("configuration", {}).get("separator", "/" if native else ".")
     spec = ArraySpec(_sizes(definition["shape"], 0), _dtype(definition["data_type"]))
-    codecs = definition["codecs"]
     _check_axes(codecs, spec.ndim)
     permutation, chain = leading_transposes(codecs, spec.ndim)
-    return ZarrArray(
-        version=3,
-        spec=spec,
-        chunk_shape=_sizes(definition["chunk_grid"]["configuration"]["chunk_shape"], 1),
-        codec=Codec(
-            _chain_name(codecs),
-            permutation,
-            encoding_of([*map(_codec_of_v3, chain)]),
-        ),
-        prefix="c" if native else "",
-        separator=_separator(separator),
-        definition=definition,
-    )
+    codec = Codec(_chain_name(codecs), permutation, encoding_of([*map(_codec_of_v3, chain)]))
+    chunks = _sizes(grid["configuration"]["chunk_shape"], 1)
+    return ZarrArray(3, spec, chunks, codec, "c" if native else "", separator, definition)
 
 
 _MEMBERS = {
@@ -276,7 +224,7 @@ def _check_members(definition: dict[str, Any]) -> None:
     for name, value in definition.items():
         optional = isinstance(value, dict) and value.get("must_understand") is False
         if name not in _MEMBERS and not optional and not (name == "storage_transformers" and value == []):
-            raise SourceError(f"its metadata has `{shown(name)}`, which cannot be read", hint=UNKNOWN)
+            raise _unreadable(f"the member `{name}` of its metadata")
 
 
 def _chain_name(codecs: list[dict[str, Any]]) -> str:
@@ -330,7 +278,7 @@ CHAINS_OF_SHARDS = {"codecs": None, "index_codecs": np.dtype(np.uint64)}
 def _known(name: Any, version: int) -> Any:
     """The name of a codec. Raises SourceError for one that cannot be read."""
     if name not in CODECS[version]:
-        raise SourceError(f"its codec `{shown(str(name))}` cannot be read", hint=UNKNOWN)
+        raise _unreadable(f"its codec `{name}`")
     return name
 
 

@@ -83,14 +83,9 @@ def wholly_stored(manifest: Manifest) -> bool:
     layout = shard_layout(manifest.codec.encoding)
     if layout is None or not manifest.complete:
         return False
-    known: dict[Chunk, np.ndarray | None] = {}
-    for index, chunk in manifest.chunks.items():
-        if chunk not in known:
-            known[chunk] = _present(manifest, layout, chunk)
-        present = known[chunk]
-        if present is None or not present[_reached(manifest, layout, index)].all():
-            return False
-    return True
+    present = functools.cache(functools.partial(_present, manifest, layout))
+    chunks = manifest.chunks.items()
+    return all(present(chunk)[_reached(manifest, layout, index)].all() for index, chunk in chunks)
 
 
 def _inside(layout: ShardLayout, codec: Codec, lengths: Shape) -> Shape:
@@ -105,11 +100,12 @@ def _reached(manifest: Manifest, layout: ShardLayout, index: Shape) -> tuple[sli
     return tuple(map(slice, _inside(layout, manifest.codec, lengths)))
 
 
-def _present(manifest: Manifest, layout: ShardLayout, chunk: Chunk) -> np.ndarray | None:
-    """For each chunk inside a shard, whether it is stored. None where the index is damaged."""
+def _present(manifest: Manifest, layout: ShardLayout, chunk: Chunk) -> np.ndarray:
+    """For each chunk inside a shard, whether it is stored. False for all where the index is damaged."""
     at = index_range(manifest, layout, chunk)
     entries = None if at is None else index_entries(manifest, layout, chunk, next(read_ranges([at], {})))
-    return None if entries is None else entries[0] != ABSENT
+    counts = _inside(layout, manifest.codec, manifest.chunk_shape)
+    return np.zeros(counts, bool) if entries is None else entries[0] != ABSENT
 
 
 def index_range(manifest: Manifest, layout: ShardLayout, chunk: Chunk) -> Chunk | None:

@@ -101,7 +101,7 @@ def placed(value: np.ndarray, chain: list[Any], fill: bytes | None = None) -> Ma
     """An array as version 3 stores it in one chunk, without a place for missing values but by request."""
     held = stored(3, {"chunk_grid": regular(*value.shape), "codecs": chain}, value)
     found = parse_array(held["zarr.json"], 3)
-    ((index, name),) = found.first_chunk
+    ((index, name),) = found.chunk_names()
     data = held[name]
     return Manifest(found.spec, found.chunk_shape, found.codec, {index: Chunk("", 0, len(data), data)}, fill)
 
