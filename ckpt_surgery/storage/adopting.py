@@ -119,8 +119,13 @@ def copy_chunk(
     bytes that are there have the checksum `known`, they are not copied.
     """
     with _errors(chunk.file, destination), destination.open("r+b", buffering=0) as writer:
-        if known is not None and _crc_of(destination, places) == known:
-            return known
+        if known is not None:
+            with opened(os.fspath(destination)) as file:
+                there = 0
+                for offset, length in places:
+                    there = range_crc(file, offset, length, there)
+            if there == known:
+                return known
         crc, at = 0, 0
         if chunk.inline is not None:
             for offset, length in places:
@@ -132,15 +137,6 @@ def copy_chunk(
                 crc = _copy_bytes(reader, chunk.offset + at, length, writer, offset, crc)
                 at += length
         return crc
-
-
-def _crc_of(path: Path, places: Sequence[tuple[int, int]]) -> int:
-    """CRC-32C of what is at these places of a file, one after another."""
-    crc = 0
-    with opened(os.fspath(path)) as file:
-        for offset, length in places:
-            crc = range_crc(file, offset, length, crc)
-    return crc
 
 
 def _copy_bytes(reader: OpenFile, offset: int, length: int, writer: FileIO, at: int, crc: int) -> int:

@@ -10,18 +10,8 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from pathlib import Path
 
-from ckpt_surgery.core.errors import SourceError
-from ckpt_surgery.core.text import shown
-from ckpt_surgery.storage.store import (
-    Buffer,
-    ByteRange,
-    Condition,
-    ConditionFailed,
-    Only,
-    Stat,
-    Store,
-    Version,
-)
+from ckpt_surgery.storage.failures import changed, missing
+from ckpt_surgery.storage.store import Buffer, ByteRange, Condition, Only, Stat, Store
 
 OWN = ".ckpt-surgery/"
 """Prefix below a destination under which runs keep what is theirs until they have published."""
@@ -55,7 +45,8 @@ class UnpublishedStore:
         self.store = store
         """The store that the data lies in."""
         self._prefix = prefix
-        self._waiting = waiting_prefix(run)
+        self._waiting = f"{OWN}{run}/data/"
+        """Prefix below the destination of data whose names are taken."""
         self._data = {name.removeprefix(self._waiting): stat for name, stat in written.items()}
         self._places = {name.removeprefix(self._waiting): name for name in written}
         """Place of each object of data below the destination."""
@@ -121,44 +112,39 @@ class UnpublishedStore:
     def read(self, name: str, start: int = 0, stop: int | None = None, version: str | None = None) -> bytes:
         document = self._documents.get(name)
         if document is None:
-            return self.store.read(self._place(name), start, stop, self._version(name, version))
-        if version not in (None, _stat(document).version):
-            raise SourceError(f"{shown(name)} was written again")
-        if stop is not None and stop > len(document):
-            raise SourceError(f"{shown(name)} ends at byte {len(document)}")
+            place, noted = self._noted(name)
+            return self.store.read(place, start, stop, version or noted.version)
+        if version not in (None, _stat(document).version) or (stop or 0) > len(document):
+            raise changed(f"{self.url}/{name}")
         return document[start:stop]
 
     def read_many(self, ranges: Sequence[ByteRange]) -> list[bytes]:
-        """Bytes of each range; those of data are read together."""
-        held = self.documents
-        placed = [
-            ByteRange(self._place(r.name), r.start, r.stop, self._version(r.name, r.version))
-            for r in ranges
-            if r.name not in held
-        ]
+        """Bytes of each range; those of data are read together, in the versions that this run wrote."""
+        held, placed = self.documents, []
+        for part in ranges:
+            if part.name not in held:
+                place, noted = self._noted(part.name)
+                placed.append(ByteRange(place, part.start, part.stop, part.version or noted.version))
         data = iter(self.store.read_many(placed))
         return [
             self.read(r.name, r.start, r.stop, r.version) if r.name in held else next(data) for r in ranges
         ]
 
     def put(self, name: str, data: Buffer, only: Condition = Only.ANY) -> Stat:
-        """Write an object of data to its place, or hold a document."""
+        """Write an object of data to its place, or hold a document, of which no other run knows."""
         if not self._finishing:
             place = self._new_place(name)
-            return self._noted(name, place, self.store.put(f"{self._prefix}/{place}", data, only))
+            return self._note(name, place, self.store.put(f"{self._prefix}/{place}", data, only))
+        assert only is Only.ANY
         with self._lock:
-            there = self._documents.get(name)
-            version = None if there is None else _stat(there).version
-            if only is not Only.ANY and version != (only.version if isinstance(only, Version) else None):
-                raise ConditionFailed(f"{self.url}/{shown(name)} is not as it should be")
             self._documents[name] = bytes(data)
             return _stat(self._documents[name])
 
     def upload(self, name: str, file: Path, only: Condition = Only.ANY) -> Stat:
         if self._finishing:
-            return self.put(name, file.read_bytes(), only)
+            return self.put(name, file.read_bytes())
         place = self._new_place(name)
-        return self._noted(name, place, self.store.upload(f"{self._prefix}/{place}", file, only))
+        return self._note(name, place, self.store.upload(f"{self._prefix}/{place}", file, only))
 
     def copies(self, source: str, size: int) -> bool:
         return self.store.copies(source, size)
@@ -169,8 +155,8 @@ class UnpublishedStore:
         self.store.copy(source, f"{self._prefix}/{place}")
         stat = self.store.stat(f"{self._prefix}/{place}")
         if stat is None:
-            raise SourceError(f"{self.store.url}/{shown(f'{self._prefix}/{place}')} is missing")
-        self._noted(name, place, stat)
+            raise missing(f"{self.store.url}/{self._prefix}/{place}")
+        self._note(name, place, stat)
 
     def delete(self, names: Iterable[str]) -> None:
         """Delete objects of this draft; others stay as they are."""
@@ -185,7 +171,7 @@ class UnpublishedStore:
             for name in data:
                 del self._data[name], self._places[name]
 
-    def _noted(self, name: str, place: str, stat: Stat) -> Stat:
+    def _note(self, name: str, place: str, stat: Stat) -> Stat:
         with self._lock:
             self._data[name], self._places[name] = stat, place
         return stat
@@ -194,21 +180,12 @@ class UnpublishedStore:
         self._check()
         return f"{self._waiting}{name}" if self._holding or name in self._held else name
 
-    def _place(self, name: str) -> str:
+    def _noted(self, name: str) -> tuple[str, Stat]:
+        """Name in the store of an object of data, and its status as this run wrote it."""
         with self._lock:
             if name not in self._places:
-                raise SourceError(f"{self.url}/{shown(name)} is missing")
-            return f"{self._prefix}/{self._places[name]}"
-
-    def _version(self, name: str, asked: str | None) -> str:
-        """The version to read: what this run wrote, even where nobody asks for one."""
-        with self._lock:
-            return asked or self._data[name].version
-
-
-def waiting_prefix(run: str) -> str:
-    """Prefix below a destination under which data waits whose names are taken."""
-    return f"{OWN}{run}/data/"
+                raise missing(f"{self.url}/{name}")
+            return f"{self._prefix}/{self._places[name]}", self._data[name]
 
 
 def _stat(document: bytes) -> Stat:

@@ -111,18 +111,15 @@ def link_rest(source: Path, target: Path, keep: Set[str], leave_out: Set[str]) -
     a symbolic link stays one. Raises OSError.
     """
     for entry in list(os.scandir(target)):
-        if entry.name not in keep:
-            _remove_entry(Path(entry.path))
+        if entry.name in keep:
+            continue
+        if entry.is_dir(follow_symlinks=False):
+            shutil.rmtree(entry)
+        else:
+            os.unlink(entry)
     for entry in list(os.scandir(source)):
         if entry.name not in leave_out:
             _link_entry(Path(entry.path), target / entry.name)
-
-
-def _remove_entry(path: Path) -> None:
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
-    else:
-        path.unlink()
 
 
 def _link_entry(old: Path, new: Path) -> None:

@@ -14,11 +14,12 @@ import secrets
 import shutil
 import tempfile
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
+from typing import TypeVar
 
 from ckpt_surgery.core import urls
 from ckpt_surgery.core.arguments import LinkMode, PathLike
@@ -32,6 +33,8 @@ from ckpt_surgery.storage.linking import SafeToHardlink
 from ckpt_surgery.storage.listing import paths_below
 from ckpt_surgery.storage.reading import OBJECT_PIECE, read_ranges, stat_file
 from ckpt_surgery.storage.store import ByteRange, store_of
+
+T = TypeVar("T")
 
 UNFINISHED = "unfinished.__lock"
 """Directory of files that are not complete. No key of a zarr group ends so: TensorStore keeps the ending."""
@@ -54,28 +57,14 @@ class LocalPlaces:
             os.makedirs(self._root, exist_ok=True)
 
     def put(self, name: str, parts: Sequence[bytes]) -> None:
-        """Write a file of these parts, one after another, under a temporary name, and rename it."""
-        path = f"{self._root}/{name}"
-        with storage_errors(Path(path)):
-            unfinished = self._unfinished()
-            try:
-                with self._create(unfinished) as file:
-                    file.writelines(parts)
-                self._rename(unfinished, path)
-            except BaseException:
-                with contextlib.suppress(OSError):
-                    os.unlink(unfinished)
-                raise
+        """Write a file of these parts, one after another."""
+        with self._writing(name) as (_, file):
+            file.writelines(parts)
 
     def copy(self, chunk: Chunk, name: str) -> int:
         """Write a file of the stored bytes of one chunk, piece by piece; returns their CRC-32C."""
-        path = f"{self._root}/{name}"
-        with storage_errors(Path(path)):
-            unfinished = self._unfinished()
-            self._create(unfinished).close()
-            crc = copy_chunk(chunk, Path(unfinished), ((0, chunk.length),))
-            self._rename(unfinished, path)
-        return crc
+        with self._writing(name) as (path, _):
+            return copy_chunk(chunk, Path(path), ((0, chunk.length),))
 
     def link(self, file: str, own: str) -> tuple[str, AdoptedFile | None]:
         """Link a whole file of another checkpoint into `d/`; complete after `flush`.
@@ -133,27 +122,29 @@ class LocalPlaces:
         with storage_errors(Path(self._root)), contextlib.suppress(FileNotFoundError):
             shutil.rmtree(os.path.join(self._root, UNFINISHED))
 
-    def _unfinished(self) -> str:
-        return f"{self._root}/{UNFINISHED}/{self._token}-{next(self._numbers)}"
+    @contextlib.contextmanager
+    def _writing(self, name: str) -> Iterator[tuple[str, io.BufferedWriter]]:
+        """A file under a temporary name and its path; it is renamed once it is written, or else removed."""
+        path = f"{self._root}/{name}"
+        unfinished = f"{self._root}/{UNFINISHED}/{self._token}-{next(self._numbers)}"
+        with storage_errors(Path(path)):
+            try:
+                with self._in_directory(unfinished, lambda: open(unfinished, "xb")) as file:
+                    yield unfinished, file
+                self._in_directory(path, lambda: os.replace(unfinished, path))
+            except BaseException:
+                with contextlib.suppress(OSError):
+                    os.unlink(unfinished)
+                raise
 
-    def _create(self, path: str) -> io.BufferedWriter:
+    def _in_directory(self, path: str, create: Callable[[], T]) -> T:
+        """Create a file, with its directory if need be; not the root, which may have been taken away."""
         try:
-            return open(path, "xb")
-        except FileNotFoundError:
-            self._make_directory_of(path)
-            return open(path, "xb")
-
-    def _rename(self, source: str, path: str) -> None:
-        try:
-            os.replace(source, path)
+            return create()
         except (FileNotFoundError, NotADirectoryError):
-            self._make_directory_of(path)
-            os.replace(source, path)
-
-    def _make_directory_of(self, path: str) -> None:
-        """Make a directory below the root. The root itself is not made again where it was taken away."""
-        os.stat(self._root)
-        os.makedirs(os.path.dirname(path), exist_ok=True)
+            os.stat(self._root)
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            return create()
 
 
 class StorePlaces:

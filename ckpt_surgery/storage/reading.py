@@ -53,14 +53,10 @@ class OpenFile:
     path: str
     """Its path or URL."""
     stat: FileStat
-    fill: Callable[[int, memoryview], None]
+    read_into: Callable[[int, memoryview], None]
     """Fills a buffer with the bytes from an offset on."""
     descriptor: int | None = None
     """Descriptor of a file; None for objects."""
-
-    def read_into(self, offset: int, buffer: memoryview) -> None:
-        """Fill the buffer with the bytes from `offset` on."""
-        self.fill(offset, buffer)
 
     def read(self, offset: int, length: int) -> bytes:
         """The `length` bytes from `offset` on."""

@@ -5,6 +5,7 @@ object's entity tag. Requests that fail for a reason that passes are repeated by
 """
 
 import contextlib
+import io
 import os
 import re
 import secrets
@@ -14,7 +15,7 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import obstore
 import obstore.exceptions as kinds
@@ -26,7 +27,7 @@ from ckpt_surgery.core.cancellation import raise_if_cancelled
 from ckpt_surgery.core.errors import SourceError, StorageError
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.storage.failures import changed, missing
-from ckpt_surgery.storage.store import Buffer, ByteRange, Condition, ConditionFailed, Only, Stat
+from ckpt_surgery.storage.store import Buffer, ByteRange, Condition, ConditionFailed, Only, Stat, Version
 
 _CREDENTIALS = (
     "Check the credentials: of S3 AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, of Google Cloud "
@@ -42,23 +43,19 @@ def remote_errors(url: str, action: str = "read") -> Iterator[None]:
     """Turn the errors of obstore into StorageError; those of absence and conditions are caught before."""
     try:
         yield
+        return
     except (kinds.PermissionDeniedError, kinds.UnauthenticatedError) as error:
-        raise _refused(url, action, f"the store refuses it{_code(str(error))}", _CREDENTIALS) from None
+        why, hint = f"the store refuses it{_code(str(error))}", _CREDENTIALS
     except FileNotFoundError as error:
-        raise _refused(
-            url, action, f"the bucket or object does not exist{_code(str(error))}", _REACH
-        ) from None
+        why, hint = f"the bucket or object does not exist{_code(str(error))}", _REACH
     except ValueError as error:
         if "parse path" not in str(error):
             raise
-        why = "its name has a part or a character that objects cannot have"
-        raise _refused(url, action, why, "Choose another name.") from None
+        why, hint = "its name has a part or a character that objects cannot have", "Choose another name."
     except kinds.BaseError as error:
-        raise _refused(url, action, *_reason(str(error))) from None
-
-
-def _refused(url: str, action: str, why: str, hint: str) -> StorageError:
-    return StorageError(f"{shown(url)} cannot be {action}: {why}", hint=hint)
+        why, hint = _reason(str(error))
+    # From nothing, as the library's own error may quote credentials.
+    raise StorageError(f"{shown(url)} cannot be {action}: {why}", hint=hint) from None
 
 
 def _reason(text: str) -> tuple[str, str]:
@@ -70,13 +67,11 @@ def _reason(text: str) -> tuple[str, str]:
             "the store does not know conditional writes, without which two runs could mix",
             "Use a store that has them, or write to a local directory and copy the result.",
         )
-    if number in ("401", "403"):
-        return f"the store refuses it (HTTP {number}{_code(text)})", _CREDENTIALS
     if number:
-        return f"the store answers HTTP {number}{_code(text)}", "Try again; the store's own pages tell more."
-    if "dns error" in text or "Connect" in text or "error sending request" in text or "timed out" in text:
-        return "the store cannot be reached", _REACH
-    return "the store could not answer", _REACH
+        hint = _CREDENTIALS if number in ("401", "403") else "Try again; the store's own pages tell more."
+        return f"the store answers HTTP {number}{_code(text)}", hint
+    unreached = any(part in text for part in ("dns error", "Connect", "error sending request", "timed out"))
+    return "the store cannot be reached" if unreached else "the store could not answer", _REACH
 
 
 def _code(text: str) -> str:
@@ -172,7 +167,7 @@ class ObjectStore:
         meta = self._head(name)
         return None if meta is None else _stat(meta)
 
-    def _head(self, name: str) -> Any | None:
+    def _head(self, name: str) -> Any:
         with remote_errors(f"{self.url}/{name}"), suppress(FileNotFoundError):
             return obstore.head(self._bucket, name)
         return None
@@ -211,17 +206,13 @@ class ObjectStore:
 
     def read_many(self, ranges: Sequence[ByteRange]) -> list[bytes]:
         requests = _joined(ranges)
-        wholes = [whole for whole, _ in requests]
-        if len(wholes) < 2:
-            contents = list(map(self._read_range, wholes))
-        else:
-            with ThreadPoolExecutor(min(IN_FLIGHT, len(wholes)), thread_name_prefix="read") as pool:
-                contents = list(pool.map(self._read_range, wholes))
+        parts = [part for part, _ in requests]
         results: list[bytes] = [b""] * len(ranges)
-        for (whole, members), data in zip(requests, contents, strict=True):
-            for position in members:
-                range_ = ranges[position]
-                results[position] = data[range_.start - whole.start : range_.stop - whole.start]
+        with ThreadPoolExecutor(IN_FLIGHT, thread_name_prefix="read") as pool:
+            contents = (pool.map if len(parts) > 1 else map)(self._read_range, parts)
+            for (part, members), data in zip(requests, contents, strict=True):
+                for i in members:
+                    results[i] = data[ranges[i].start - part.start : ranges[i].stop - part.start]
         return results
 
     def _read_range(self, part: ByteRange) -> bytes:
@@ -233,20 +224,16 @@ class ObjectStore:
         except ConditionFailed:
             # A request is repeated where its answer was lost, and then finds what it wrote itself.
             stat = self.stat(name)
-            if stat is not None and stat.size == len(data) and self._holds(name, stat, data):
-                return stat
+            with suppress(SourceError):
+                if stat and stat.size == len(data) and self.read(name, version=stat.version) == bytes(data):
+                    return stat
             raise
-
-    def _holds(self, name: str, stat: Stat, data: Buffer) -> bool:
-        with suppress(SourceError):
-            return self.read(name, version=stat.version) == bytes(data)
-        return False
 
     def upload(self, name: str, file: Path, only: Condition = Only.ANY) -> Stat:
         """It ends where `raise_if_cancelled` would raise: nothing is there then."""
-        with file.open("rb") as opened:
+        with _Reader(file) as opened:
             try:
-                return self._put(name, _Reader(opened), file.stat().st_size, only)
+                return self._put(name, opened, file.stat().st_size, only)
             except OSError:  # obstore turns everything that a reader raises into it
                 raise_if_cancelled()
                 raise
@@ -254,16 +241,15 @@ class ObjectStore:
     def _put(self, name: str, data: "Buffer | _Reader", size: int, only: Condition) -> Stat:
         url = f"{self.url}/{name}"
         parts = size >= MULTIPART_BYTES
-        if parts and only is not Only.ANY:
-            self._check(name, only)  # completing an upload in parts takes no condition in obstore
         body: Any = data if not isinstance(data, bytearray | memoryview) else bytes(data)
+        mode = self._mode(name, only, parts)
         with remote_errors(url, "written"):
             try:
                 answer = obstore.put(
                     self._bucket,
                     name,
                     body,
-                    mode="overwrite" if parts else self._mode(name, only),
+                    mode=mode,
                     use_multipart=parts,
                     chunk_size=PART_BYTES,
                 )
@@ -271,24 +257,17 @@ class ObjectStore:
                 raise already_there(url) from error
         return Stat(size, str(answer["e_tag"]))
 
-    def _check(self, name: str, only: Condition) -> None:
-        stat = self.stat(name)
-        version = None if stat is None else stat.version
-        if version != (None if only is Only.ABSENT else getattr(only, "version", None)):
-            raise already_there(f"{self.url}/{name}")
-
-    def _mode(self, name: str, only: Condition) -> Any:
+    def _mode(self, name: str, only: Condition, parts: bool) -> Any:
+        """The condition as obstore takes it. Uploads in parts take none, so theirs is checked before."""
         if only is Only.ANY:
             return "overwrite"
-        if only is Only.ABSENT:
-            return "create"
-        version = getattr(only, "version", "")
-        if not self._generations:
-            return {"e_tag": version}
+        version = only.version if isinstance(only, Version) else None
+        if not parts and (version is None or not self._generations):
+            return "create" if version is None else {"e_tag": version}
         meta = self._head(name)
-        if meta is None or meta["e_tag"] != version:
+        if (None if meta is None else meta["e_tag"]) != version:
             raise already_there(f"{self.url}/{name}")
-        return {"e_tag": version, "version": meta["version"]}
+        return "overwrite" if parts else {"e_tag": version, "version": meta["version"]}
 
     def copies(self, source: str, size: int) -> bool:
         """Whether an object lies in this bucket, and is not too large for one request of S3."""
@@ -343,21 +322,12 @@ def _near(whole: ByteRange, range_: ByteRange) -> bool:
     )
 
 
-class _Reader:
-    """A file as obstore reads it, until the thread's work is cancelled."""
+class _Reader(io.FileIO):
+    """A file that is read until the thread's work is cancelled."""
 
-    def __init__(self, file: IO[bytes]):
-        self._file = file
-
-    def read(self, size: int = -1) -> bytes:
+    def read(self, size: int = -1, /) -> bytes:
         raise_if_cancelled()
-        return self._file.read(size)
-
-    def seek(self, offset: int, whence: int = 0) -> int:
-        return self._file.seek(offset, whence)
-
-    def tell(self) -> int:
-        return self._file.tell()
+        return super().read(size)
 
 
 def _stat(meta: Any) -> Stat:

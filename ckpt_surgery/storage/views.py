@@ -17,14 +17,11 @@ import os
 import threading
 from bisect import bisect_left
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TypeVar
+from collections.abc import Iterable, Mapping, Sequence
 
 from ckpt_surgery.core.urls import is_url
 from ckpt_surgery.storage.draft import OWN
 from ckpt_surgery.storage.store import ByteRange, Stat, store_of
-
-T = TypeVar("T")
 
 HEAD_BYTES = 64 << 10
 """Number of bytes at the beginning of an object that are read together."""
@@ -39,8 +36,6 @@ class View:
         self._whole: dict[str, Mapping[str, Stat]] = {}
         """All objects below a URL, by their URLs, sorted."""
         self._sorted: dict[str, Sequence[str]] = {}
-        self._of_runs: set[str] = set()
-        """The URLs of listings in which are objects that runs keep for themselves."""
         self._levels: dict[str, tuple[Mapping[str, Stat], Sequence[str]]] = {}
         """The objects right below a URL, and the URLs of the directories there."""
         self._stats: dict[str, Stat | None] = {}
@@ -52,19 +47,19 @@ class View:
             for root in _ancestors(url):
                 if root in self._whole:
                     return self._whole[root].get(url)
-                if root == _parent(url) and root in self._levels:
-                    return self._levels[root][0].get(url)
-            return _kept(self._stats, url, _stat)
+            if _parent(url) in self._levels:
+                return self._levels[_parent(url)][0].get(url)
+            if url not in self._stats:
+                store, name = store_of(url)
+                self._stats[url] = store.stat(name)
+            return self._stats[url]
 
     def is_directory(self, url: str) -> bool:
         """Whether there are objects below a URL."""
         with self._lock:
-            parent = _parent(url)
-            if parent in self._levels and self._root_of(url) is None:
-                return url in self._levels[parent][1]
-            if self._is_above(url):
-                return True
-            return bool(self._below(url))
+            if _parent(url) in self._levels and self._root_of(url) is None:
+                return url in self._levels[_parent(url)][1]
+            return self._is_above(url) or bool(self._below(url))
 
     def below(self, url: str) -> Mapping[str, Stat]:
         """Objects below a URL, by their paths relative to it."""
@@ -76,9 +71,11 @@ class View:
         """Names of the objects, and of the directories, right below a URL, sorted."""
         with self._lock:
             if self._root_of(url) is None and self._is_above(url):
-                level = _kept(self._levels, url, _level)
-                files = sorted(name[len(url) + 1 :] for name in level[0])
-                return files, [name[len(url) + 1 :] for name in level[1] if not _is_hidden(f"{name}/", url)]
+                if url not in self._levels:
+                    self._levels[url] = _level(url)
+                objects, inner = self._levels[url]
+                files = sorted(name[len(url) + 1 :] for name in objects)
+                return files, [name[len(url) + 1 :] for name in _visible(inner, url)]
             files, directories = [], set[str]()
             for name in self._below(url):
                 first, slash, _ = name[len(url) + 1 :].partition("/")
@@ -88,17 +85,15 @@ class View:
     def forget(self) -> None:
         """Ask anew from now on."""
         with self._lock:
-            for kept in (self._whole, self._sorted, self._of_runs, self._levels, self._stats):
+            for kept in (self._whole, self._sorted, self._levels, self._stats):
                 kept.clear()
 
     def _below(self, url: str) -> Sequence[str]:
         """The URLs of all objects below a URL, sorted."""
         root = self._root_of(url) or self._listed(url)
-        names, first, after = self._sorted[root], f"{url}/", f"{url}0"  # "0" follows "/"
-        below = names[bisect_left(names, first) : bisect_left(names, after)]
-        if root not in self._of_runs:
-            return below
-        return [name for name in below if not _is_hidden(name, url)]
+        names = self._sorted[root]
+        below = names[bisect_left(names, f"{url}/") : bisect_left(names, f"{url}0")]  # "0" follows "/"
+        return _visible(below, url)
 
     def _root_of(self, url: str) -> str | None:
         """The URL of a whole listing that a URL lies in."""
@@ -109,10 +104,11 @@ class View:
         return any(names and root.startswith(f"{url}/") for root, names in self._sorted.items())
 
     def _listed(self, url: str) -> str:
-        whole = _kept(self._whole, url, _whole)
-        self._sorted[url] = sorted(whole)
-        if any(f"/{OWN}" in name for name in whole):
-            self._of_runs.add(url)
+        if url not in self._whole:
+            store, name = store_of(url)
+            objects = store.walk(f"{name}/" if name else "")
+            self._whole[url] = {f"{store.url}/{key}": stat for key, stat in objects.items()}
+            self._sorted[url] = sorted(self._whole[url])
         return url
 
 
@@ -128,23 +124,20 @@ class Heads:
         """These bytes of an object where they lie in its head, which is read now if it was not before."""
         if offset + length > min(HEAD_BYTES, stat.size):
             return None
+        self.prefetch([(url, stat)])
         head = self._get(url, stat)
-        if head is None:
-            store, name = store_of(url)
-            head = store.read(name, 0, min(HEAD_BYTES, stat.size), stat.version)
-            self._keep(url, stat, head)
-        return head[offset : offset + length]
+        return None if head is None else head[offset : offset + length]
 
     def prefetch(self, objects: Iterable[tuple[str, Stat]]) -> None:
         """Read the heads of objects of one store that are not kept, all at the same time."""
         wanted = [(url, stat) for url, stat in objects if stat.size and self._get(url, stat) is None]
         if not wanted:
             return
-        store, _ = store_of(wanted[0][0])
         ranges = [
             ByteRange(store_of(url)[1], 0, min(HEAD_BYTES, stat.size), stat.version) for url, stat in wanted
         ]
-        for (url, stat), head in zip(wanted, store.read_many(ranges), strict=True):
+        heads = store_of(wanted[0][0])[0].read_many(ranges)
+        for (url, stat), head in zip(wanted, heads, strict=True):
             self._keep(url, stat, head)
 
     def clear(self) -> None:
@@ -192,36 +185,16 @@ def prefetch(directory: str, names: Iterable[str]) -> None:
         HEADS.prefetch((url, stat) for url, stat in stats if stat is not None)
 
 
-def _kept(kept: dict[str, T], url: str, ask: Callable[[str], T]) -> T:
-    if url not in kept:
-        kept[url] = ask(url)
-    return kept[url]
-
-
-def _stat(url: str) -> Stat | None:
-    store, name = store_of(url)
-    return store.stat(name)
-
-
-def _whole(url: str) -> Mapping[str, Stat]:
-    store, name = store_of(url)
-    return {f"{store.url}/{key}": stat for key, stat in store.walk(_prefix(name)).items()}
-
-
 def _level(url: str) -> tuple[Mapping[str, Stat], Sequence[str]]:
     store, name = store_of(url)
-    files, prefixes = store.names_in(_prefix(name))
+    files, prefixes = store.names_in(f"{name}/" if name else "")
     here = {f"{store.url}/{key}": stat for key, stat in files.items()}
     return here, sorted(f"{store.url}/{prefix.rstrip('/')}" for prefix in prefixes)
 
 
-def _is_hidden(name: str, url: str) -> bool:
-    """Whether an object is one that runs keep for themselves, and not what is asked for below a URL."""
-    return f"/{OWN}" in name and f"/{OWN}" not in f"{url}/"
-
-
-def _prefix(name: str) -> str:
-    return f"{name}/" if name else ""
+def _visible(names: Sequence[str], url: str) -> Sequence[str]:
+    """URLs without those of what runs keep for themselves, unless a URL is asked about that is one."""
+    return names if f"/{OWN}" in f"{url}/" else [name for name in names if f"/{OWN}" not in f"{name}/"]
 
 
 def _parent(url: str) -> str:
