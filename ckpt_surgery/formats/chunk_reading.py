@@ -172,9 +172,7 @@ def read_elements(
     """
     laid, box = _as_stored(spec, codec, region)
     stored = read_region(file, offset, laid, box)
-    if check is not None and box == Region.whole(laid.shape):
-        check(stored.reshape(-1).view(np.uint8))
-    return _in_memory(stored, spec.dtype, codec)
+    return _in_memory(stored, box == Region.whole(laid.shape), spec.dtype, codec, check)
 
 
 def elements_in(
@@ -189,9 +187,7 @@ def elements_in(
     if len(data) < laid.nbytes:
         raise damaged(f"a chunk has {len(data)} bytes, where {laid.nbytes} belong")
     stored: np.ndarray = np.frombuffer(data, laid.dtype, laid.size).reshape(laid.shape)
-    if check is not None and box == Region.whole(laid.shape):
-        check(stored.reshape(-1).view(np.uint8))
-    return _in_memory(stored[box.slices], spec.dtype, codec)
+    return _in_memory(stored[box.slices], box == Region.whole(laid.shape), spec.dtype, codec, check)
 
 
 def _as_stored(spec: ArraySpec, codec: Codec, region: Region) -> tuple[ArraySpec, Region]:
@@ -202,10 +198,21 @@ def _as_stored(spec: ArraySpec, codec: Codec, region: Region) -> tuple[ArraySpec
     return ArraySpec(shape, stored_dtype(spec.dtype)), Region(starts, stops)
 
 
-def _in_memory(stored: np.ndarray, dtype: np.dtype[Any], codec: Codec) -> np.ndarray:
-    """Elements in this machine's byte order and with their axes in order."""
-    block = _swapped(stored) if codec.big else stored
-    return checked(block, dtype).transpose(np.argsort(codec.permutation))
+def _in_memory(
+    stored: np.ndarray,
+    whole: bool,
+    dtype: np.dtype[Any],
+    codec: Codec,
+    check: Callable[[np.ndarray], None] | None,
+) -> np.ndarray:
+    """Elements in this machine's byte order and with their axes in order, checked if they are the whole."""
+    if check is not None and whole:
+        check(stored.reshape(-1).view(np.uint8))
+    if codec.big and dtype.kind == "c":
+        stored = stored.view(stored.dtype.newbyteorder()).astype(stored.dtype)
+    elif codec.big:  # types of ml_dtypes cannot express another byte order, so their bits are swapped
+        stored = stored.view(f"u{stored.dtype.itemsize}").byteswap().view(stored.dtype)
+    return checked(stored, dtype).transpose(np.argsort(codec.permutation))
 
 
 def stored_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
@@ -218,10 +225,3 @@ def checked(block: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
     if dtype == np.bool_ and block.size and block.max() > 1:
         raise damaged(f"one of its booleans has the byte {block.max()}")
     return block.view(dtype)
-
-
-def _swapped(block: np.ndarray) -> np.ndarray:
-    """Elements in the other byte order. Types of ml_dtypes cannot express that, so their bits are swapped."""
-    if block.dtype.kind == "c":
-        return block.view(block.dtype.newbyteorder()).astype(block.dtype)
-    return block.view(f"u{block.dtype.itemsize}").byteswap().view(block.dtype)

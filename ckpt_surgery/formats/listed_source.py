@@ -39,18 +39,15 @@ class ListedSource:
         return self._listing.leaves
 
     def read(self, leaf: Leaf, region: Region) -> np.ndarray:
-        with about_key(leaf.key):
-            return self._read(leaf, region)
-
-    def _read(self, leaf: Leaf, region: Region) -> np.ndarray:
         listing = self._listing
-        if leaf.unreadable is not None:
-            raise SourceError(f"it {leaf.unreadable.why}", hint=leaf.unreadable.hint)
-        reader = listing.readers.get(leaf.key.text)
-        if reader is not None:
-            return reader.read(region, listing.files)
-        assert leaf.manifest is not None
-        return read_stored(leaf.manifest, region, listing.files, listing.decode, listing.checks)
+        with about_key(leaf.key):
+            if leaf.unreadable is not None:
+                raise SourceError(f"it {leaf.unreadable.why}", hint=leaf.unreadable.hint)
+            reader = listing.readers.get(leaf.key.text)
+            if reader is not None:
+                return reader.read(region, listing.files)
+            assert leaf.manifest is not None
+            return read_stored(leaf.manifest, region, listing.files, listing.decode, listing.checks)
 
     def files(self) -> Iterator[str]:
         """Paths of all files, of which those that listing does not need may be missing."""

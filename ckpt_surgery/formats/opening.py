@@ -26,10 +26,16 @@ def detect_format(path: str) -> Format:
     where none fits because the system does not let it be read.
     """
     claiming = _claims(path)
-    if len(claiming) > 1:
-        raise _ambiguous(path, claiming)
     if not claiming:
         raise _unknown(path)
+    if len(claiming) > 1:
+        inside = _claimed_inside(path)
+        named = ((offer.name, ", ".join(inside.get(offer.name, ()))) for offer in claiming)
+        listed = "; ".join(f"{name} ({names})" if names else name for name, names in named)
+        raise SourceError(
+            f"{shown(path)} holds checkpoints of several formats: {listed}",
+            hint="Name the file that is meant, or its format: `src_format=NAME` (`inspect`: `format=NAME`).",
+        )
     return claiming[0]
 
 
@@ -48,18 +54,6 @@ def _claims(path: str) -> list[Format]:
     if refused is not None and not claiming:
         raise refused
     return claiming
-
-
-def _ambiguous(path: str, claiming: Sequence[Format]) -> SourceError:
-    inside = _claimed_inside(path)
-    listed = (
-        f"{offer.name} ({', '.join(inside[offer.name])})" if offer.name in inside else offer.name
-        for offer in claiming
-    )
-    return SourceError(
-        f"{shown(path)} holds checkpoints of several formats: {'; '.join(listed)}",
-        hint="Name the file that is meant, or the format: `src_format=NAME` (of `inspect`: `format=NAME`).",
-    )
 
 
 def _unknown(path: str) -> SourceError:
@@ -138,23 +132,19 @@ def _check_choices(path: str, chosen: Format, selection: Selection) -> None:
 
 def _explained(path: str, chosen: Format, error: SourceError) -> SourceError:
     """The error to raise if reading failed: the path may hold a placeholder, or another format."""
-    from ckpt_surgery.formats.recognition import Recognized, recognized, stand_in
+    from ckpt_surgery.formats.recognition import Mark, recognized, stand_in
 
-    flaws = one_line(error)
-    if other := stand_in(path):
-        return SourceError(
-            f"{shown(path)} cannot be read as {chosen.name}; it looks like {other.what}: {flaws}",
-            hint=other.hint,
-        )
-    claiming = _claims(path)
-    if chosen in claiming:
-        return error
-    names = " or ".join(offer.name for offer in claiming)
-    other = Recognized(names, "Name that format, or none.") if claiming else recognized(path)
+    other = stand_in(path)
+    if other is None:
+        claiming = _claims(path)
+        if chosen in claiming:
+            return error
+        names = " or ".join(offer.name for offer in claiming)
+        other = Mark(names, "Name that format, or none.") if claiming else recognized(path)
     if other is None:
         return error
     return SourceError(
-        f"{shown(path)} was to be read as {chosen.name}, but looks like {other.what}: {flaws}",
+        f"{shown(path)} cannot be read as {chosen.name}; it looks like {other.what}: {one_line(error)}",
         hint=other.hint,
     )
 
@@ -207,11 +197,10 @@ def open_sink(format: str, directory: PathLike, options: SinkOptions, outputs: S
     encoder(format, options)
     check_destination(format, directory, options)
     chosen = format_named(format)
-    if not urls.is_url(os.fspath(directory)):
-        directory = Path(directory)
     layout = part(chosen, "layout")
     if layout is None:
-        sink: Sink = part(chosen, "open_sink")(directory, options, outputs)
+        place = directory if urls.is_url(os.fspath(directory)) else Path(directory)
+        sink: Sink = part(chosen, "open_sink")(place, options, outputs)
         return sink
     from ckpt_surgery.formats.planned_sink import PlannedSink
 

@@ -7,7 +7,7 @@ names that PyTorch, DeepSpeed, Megatron-LM, TensorFlow, Hugging Face and Git LFS
 import os
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ckpt_surgery.core.errors import SourceError, StorageError
 from ckpt_surgery.core.text import few, shown
@@ -23,19 +23,13 @@ STEM = "STEM"
 
 
 @dataclass(frozen=True)
-class Recognized:
-    """Something that this package does not read as a checkpoint."""
+class Mark:
+    """What this package does not read as a checkpoint, and how it is recognized: all patterns must match."""
 
     what: str
     """Description that continues `looks like`: `an ONNX model`."""
     hint: str
     """Advice, as a sentence."""
-
-
-@dataclass(frozen=True)
-class FormatMark(Recognized):
-    """Marks by which one kind of file or directory is recognized. All patterns that are given must match."""
-
     name: str = ".*"
     """Pattern of the whole name of a file, or of a name in a directory; directories' names end with `/`."""
     head: bytes = b""
@@ -57,24 +51,24 @@ _UTF_8 = rb"([\t\n\f\r -\x7f]|[\xc2-\xdf][\x80-\xbf]|[\xe0-\xef][\x80-\xbf]{2}|[
 _PART_OF_TORCH = ("a part of a distributed checkpoint of PyTorch", "Name its directory.")
 
 STAND_INS = (
-    FormatMark(
+    Mark(
         "an Equinox file: arrays one after another, without names",
         "Load it with the code that made it (`equinox.tree_deserialise_leaves`), and give the tree to "
         "`ckpt_surgery.apply`, which takes trees as checkpoints.",
         name=r".*\.eqx",
         head=rb"\{",  # a line of JSON comes first, as in its documentation
     ),
-    FormatMark(
+    Mark(
         "a Git LFS pointer",
         "The file itself was not downloaded: run `git lfs pull` in its repository.",
         head=rb"version https://(git-lfs|hawser)\.github\.com/spec/",
     ),
-    FormatMark(
+    Mark(
         "a web page",
         "The download returned a page, of a login or an error, instead of the file: download it again.",
         head=_TEXT_BEGINS + rb"(<!doctype html|<html)",
     ),
-    FormatMark(
+    Mark(
         "an error message of a file server",
         "The download was refused; the text in the file says why, so download it again.",
         head=_TEXT_BEGINS + rb"<\?xml[^>]*>\s*<Error",
@@ -83,51 +77,51 @@ STAND_INS = (
 """Files found in place of a checkpoint, under the name of a real one."""
 
 FILES = (
-    FormatMark("a PyTorch file saved before 1.6", _RESAVE_TORCH, head=_PICKLED_MAGIC),
-    FormatMark(
+    Mark("a PyTorch file saved before 1.6", _RESAVE_TORCH, head=_PICKLED_MAGIC),
+    Mark(
         "a TensorFlow Lite model",
         "Take the checkpoint or SavedModel that it was made from.",
         head=rb"TFL3",
         at=4,
     ),
-    FormatMark("a gzip archive", _UNPACK, head=rb"\x1f\x8b"),
-    FormatMark("a zstd archive", _UNPACK, head=rb"\x28\xb5\x2f\xfd"),
-    FormatMark("an xz archive", _UNPACK, head=rb"\xfd7zXZ\0"),
-    FormatMark("a bzip2 archive", _UNPACK, head=rb"BZh"),
-    FormatMark("a 7z archive", _UNPACK, head=rb"7z\xbc\xaf\x27\x1c"),
-    FormatMark(*_PART_OF_TORCH, name=r".*\.distcp"),
-    FormatMark(*_PART_OF_TORCH, head=rb".*torch\.distributed\.checkpoint\.metadata"),
-    FormatMark(
+    Mark("a gzip archive", _UNPACK, head=rb"\x1f\x8b"),
+    Mark("a zstd archive", _UNPACK, head=rb"\x28\xb5\x2f\xfd"),
+    Mark("an xz archive", _UNPACK, head=rb"\xfd7zXZ\0"),
+    Mark("a bzip2 archive", _UNPACK, head=rb"BZh"),
+    Mark("a 7z archive", _UNPACK, head=rb"7z\xbc\xaf\x27\x1c"),
+    Mark(*_PART_OF_TORCH, name=r".*\.distcp"),
+    Mark(*_PART_OF_TORCH, head=rb".*torch\.distributed\.checkpoint\.metadata"),
+    Mark(
         "a PyTorch file from before 0.1.10, in tar form",
         _RESAVE_TORCH,
         head=rb"(?=.{257}ustar)(\./)?(sys_info|pickle|storages|tensors)\0",
     ),
-    FormatMark("a tar archive", _UNPACK, head=rb"ustar", at=257),
-    FormatMark("a zip archive without arrays of NumPy or PyTorch", _UNPACK, head=rb"PK\x03\x04"),
-    FormatMark(  # beside its index it is recognized as a checkpoint
+    Mark("a tar archive", _UNPACK, head=rb"ustar", at=257),
+    Mark("a zip archive without arrays of NumPy or PyTorch", _UNPACK, head=rb"PK\x03\x04"),
+    Mark(  # beside its index it is recognized as a checkpoint
         "a part of a TensorFlow checkpoint",
         f"The others are missing beside it, the index {STEM}.index first: copy them too.",
         name=r"(.+)\.data-[0-9]{5}-of-[0-9]{5}",
     ),
-    FormatMark(
+    Mark(
         "the graph of a TensorFlow checkpoint", f"Name its index, {STEM}.index, instead.", name=r"(.*)\.meta"
     ),
-    FormatMark(
+    Mark(
         "an ONNX model",
         "Save its weights with `numpy.savez('new.npz', "
         "**{t.name: onnx.numpy_helper.to_array(t) for t in onnx.load(FILE).graph.initializer})`.",
         name=r".*\.onnx",
         head=rb"\x08",  # field 1, the version, as a varint
     ),
-    FormatMark(
+    Mark(
         "a pickle",
         "Pickles run code when they are loaded, so they are not read. Load it where you trust it, and save "
         "its arrays with `numpy.savez`, under names that join their keys with `/`.",
         head=rb"\x80[\x02-\x05].",  # the number of the protocol
         tail=b".",  # STOP
     ),
-    FormatMark("an empty file", "Check that the save or the copy is complete.", head=rb"\Z"),
-    FormatMark(
+    Mark("an empty file", "Check that the save or the copy is complete.", head=rb"\Z"),
+    Mark(
         "a text file",
         "Name the checkpoint itself. A recipe comes before the checkpoints; a listing of shapes is a "
         "target, `target=PATH`.",
@@ -136,19 +130,19 @@ FILES = (
 )
 
 DIRECTORIES = (
-    FormatMark(
+    Mark(
         "a DeepSpeed checkpoint",
         "Make one of its parts with the script beside it: "
         "`python zero_to_fp32.py DIR OUT --safe_serialization`.",
         name=r"zero_to_fp32\.py|((bf16_)?zero_pp_rank_\d+_mp_rank_\d+_optim|mp_rank_\d+_model)_states\.pt",
     ),
-    FormatMark(
+    Mark(
         "a Megatron-LM checkpoint",
         "Convert it with Megatron-LM's own `tools/checkpoint/convert.py`, to Hugging Face's layout, say. "
         "If a directory `iter_…` in it has a file .metadata, name that directory instead.",
         name=r"mp_rank_\d\d(_\d{3})*/|latest_checkpointed_iteration\.txt",
     ),
-    FormatMark(
+    Mark(
         "a repository in Hugging Face's cache",
         "Name one of the directories in `snapshots`.",
         name=r"blobs/\n(.*\n)*snapshots/",
@@ -156,10 +150,8 @@ DIRECTORIES = (
 )
 
 WITHOUT_ARRAYS = (
-    FormatMark(
-        "an empty directory", "Check the path, and that the save or the copy is complete.", name=r"\Z"
-    ),
-    FormatMark(
+    Mark("an empty directory", "Check the path, and that the save or the copy is complete.", name=r"\Z"),
+    Mark(
         "the directory of a model without its weights",
         "Only its configuration was downloaded or copied: get the weights too.",
         name=r"config\.json",
@@ -167,14 +159,14 @@ WITHOUT_ARRAYS = (
 )
 
 
-def recognized(path: str) -> Recognized | None:
+def recognized(path: str) -> Mark | None:
     """Mark of a path that no format reads; None if it is not recognized."""
     if is_directory(path):
         return stand_in(path) or _match_names(DIRECTORIES, path)
     return _match_file((*STAND_INS, *FILES), path)
 
 
-def stand_in(path: str) -> Recognized | None:
+def stand_in(path: str) -> Mark | None:
     """Recognize what lies in place of a checkpoint: pointers of Git LFS, web pages, a model without values.
 
     Their names are those of real checkpoints, so that a format can claim them as damaged ones of its own.
@@ -184,18 +176,18 @@ def stand_in(path: str) -> Recognized | None:
     files = _listed(path).files
     for name in files[:MOST_FILES]:
         if other := _match_file(STAND_INS, os.path.join(path, name)):
-            return Recognized(f"a directory with {other.what} in place of {shown(name)}", other.hint)
+            return Mark(f"a directory with {other.what} in place of {shown(name)}", other.hint)
     if not {"saved_model.pb", "saved_model.pbtxt"} & set(files):
         return None
     if any(name.endswith(".index") for name in _listed(os.path.join(path, "variables")).files):
         return None
-    return Recognized(
+    return Mark(
         "a TensorFlow SavedModel without its variables",
         "Its directory `variables` is missing or empty: take another copy, or the checkpoint itself.",
     )
 
 
-def without_arrays(path: str) -> Recognized | None:
+def without_arrays(path: str) -> Mark | None:
     """Describe a directory without a checkpoint: empty, for example, or steps without arrays."""
     if not is_directory(path):
         return None
@@ -205,13 +197,13 @@ def without_arrays(path: str) -> Recognized | None:
     steps = [n for n in sorted((*names.files, *names.directories)) if re.fullmatch(r"(.*[_-])?[0-9]+", n)]
     if not steps:
         return None
-    return Recognized(
+    return Mark(
         f"a directory of steps ({few(steps)}) without arrays in them",
         "Check that the saves were finished, and that the copy is complete.",
     )
 
 
-def _match_file(marks: Sequence[FormatMark], path: str) -> Recognized | None:
+def _match_file(marks: Sequence[Mark], path: str) -> Mark | None:
     """The first mark of a file; None also where it is not a regular file or cannot be read."""
     try:
         with opened(path) as file:
@@ -224,11 +216,11 @@ def _match_file(marks: Sequence[FormatMark], path: str) -> Recognized | None:
     for mark in marks:
         name = re.fullmatch(mark.name, base, re.DOTALL)
         if name and re.match(mark.head, head[mark.at :], re.DOTALL) and tail.endswith(mark.tail):
-            return Recognized(mark.what, mark.hint.replace(STEM, shown(name[1]) if name.re.groups else ""))
+            return replace(mark, hint=mark.hint.replace(STEM, shown(name[1]) if name.re.groups else ""))
     return None
 
 
-def _match_names(marks: Sequence[FormatMark], path: str) -> Recognized | None:
+def _match_names(marks: Sequence[Mark], path: str) -> Mark | None:
     """The first mark of a directory by the names in it, one a line."""
     names = _listed(path)
     text = "\n".join(sorted([*names.files, *(f"{name}/" for name in names.directories)]))

@@ -126,7 +126,7 @@ def test_the_wrong_format_is_told_with_the_right_one(car: Format, tmp_path: Path
     with pytest.raises(SourceError) as caught:
         opening.open_source(str(tmp_path / "x.truck"), "car")
     assert str(caught.value) == (
-        f"{tmp_path}/x.truck was to be read as car, but looks like truck: x.truck has no wheels\n"
+        f"{tmp_path}/x.truck cannot be read as car; it looks like truck: x.truck has no wheels\n"
         "  Name that format, or none."
     )
 

@@ -17,7 +17,7 @@ PIECE = 1 << 16
 def read_member(file: OpenFile, member: ZipMember, most: int) -> bytes:
     """All of a member. Raises SourceError where it has more than `most` bytes or another CRC-32."""
     if member.size > most:
-        raise wrong(file, f"`{shown(member.name[:200])}` has {member.size} bytes; {most} is the limit")
+        raise wrong(file, f"{member.called} has {member.size} bytes; {most} is the limit")
     if member.deflated:
         stream = Inflated(member)
         data = stream.within(file).read(0, member.size)
@@ -32,7 +32,7 @@ def check_crc(path: str, member: ZipMember, crc: int) -> None:
     """Raises SourceError unless the CRC-32 of a member's bytes is what the archive says."""
     if crc != member.crc:
         flaw = f"has the CRC-32 {crc:08x}, where {member.crc:08x} was recorded"
-        raise damaged(f"{shown(path)}: `{shown(member.name[:200])}` {flaw}")
+        raise damaged(f"{shown(path)}: {member.called} {flaw}")
 
 
 class Inflated:
@@ -98,5 +98,4 @@ class Inflated:
         return data
 
     def _wrong(self, file: OpenFile, what: str) -> SourceError:
-        flaw = f"`{shown(self.member.name[:200])}` should have {self.member.size} bytes, but {what}"
-        return wrong(file, flaw)
+        return wrong(file, f"{self.member.called} should have {self.member.size} bytes, but {what}")

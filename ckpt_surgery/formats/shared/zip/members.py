@@ -19,9 +19,9 @@ miniz write: local headers with zip64 sizes for every member, or with a data des
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from operator import attrgetter
 from struct import Struct
 
 from ckpt_surgery.core.errors import SourceError
@@ -95,6 +95,11 @@ class ZipMember:
     """CRC-32 of these bytes."""
     deflated: bool
 
+    @property
+    def called(self) -> str:
+        """The name as messages quote it."""
+        return f"`{shown(self.name[:200])}`"
+
 
 class Archive(dict[str, ZipMember]):
     """The members of an archive by their names, in the order of its directory.
@@ -123,9 +128,9 @@ class _DirectoryEntry:
         return self.raw_name.decode("utf-8" if self.flags & UTF_8 else "cp437")
 
     @property
-    def least_end(self) -> int:
-        """Offset where the member ends if its local header has no extra field."""
-        return self.header + LOCAL_FIELDS.size + len(self.raw_name) + self.stored
+    def called(self) -> str:
+        """The name as messages quote it."""
+        return f"`{shown(self.name[:200])}`"
 
 
 def read_archive(file: OpenFile, most_comment: int = MOST_COMMENT_BYTES) -> Archive:
@@ -137,10 +142,14 @@ def read_archive(file: OpenFile, most_comment: int = MOST_COMMENT_BYTES) -> Arch
     entries = list(_entries(file, file.read(directory, length)))
     if len(entries) != count:
         raise wrong(file, f"its end record says {count} members, but its directory has {len(entries)}")
-    limits = _limits(file, entries, directory)
-    members = [_member(file, entry, limits[entry.header]) for entry in entries]
-    counts = Counter(member.name for member in members)
-    for name, times in counts.items() if len(counts) < len(members) else ():
+    placed = sorted(entries, key=attrgetter("header"))
+    starts = [*(entry.header for entry in placed), directory]
+    if starts[0] != 0:
+        raise wrong(file, f"{starts[0]} bytes lie before its first member")
+    # Each must end before the next one begins.
+    at = {e.header: _member(file, e, limit) for e, limit in zip(placed, starts[1:], strict=True)}
+    members = [at[entry.header] for entry in entries]
+    for name, times in Counter(member.name for member in members).items():
         if times > 1:
             raise wrong(file, f"`{shown(name[:200])}` occurs {times} times")
     archive = Archive({m.name: m for m in members if m.size or not m.name.endswith("/")})
@@ -217,25 +226,25 @@ def _entries(file: OpenFile, directory: bytes) -> Iterator[_DirectoryEntry]:
 
 def _check_entry(file: OpenFile, entry: _DirectoryEntry, disk: int, version: int) -> None:
     try:
-        name = shown(entry.name[:200])
+        name = entry.called
     except UnicodeDecodeError as error:
         raise wrong(file, f"the name {entry.raw_name[:200]!r} is not valid UTF-8") from error
     if entry.flags & ENCRYPTED:
-        raise wrong(file, f"`{name}` is encrypted", "Decrypt it first.")
+        raise wrong(file, f"{name} is encrypted", "Decrypt it first.")
     if entry.method not in (STORE, DEFLATE) or entry.flags & PATCH:
         raise wrong(
             file,
-            f"`{name}` is compressed with method {entry.method}; only store and deflate are read",
+            f"{name} is compressed with method {entry.method}; only store and deflate are read",
             "Write it again without compression.",
         )
     if version > MOST_VERSION:
-        raise wrong(file, f"`{name}` needs version {version / 10} of the zip format, which is not known")
+        raise wrong(file, f"{name} needs version {version / 10} of the zip format, which is not known")
     if disk:
-        raise wrong(file, f"`{name}` is on disk {disk} of an archive", "Join the disks first.")
+        raise wrong(file, f"{name} is on disk {disk} of an archive", "Join the disks first.")
     if entry.method == STORE and entry.stored != entry.size:
-        raise wrong(file, f"`{name}` is stored as it is, in {entry.stored} bytes for {entry.size}")
+        raise wrong(file, f"{name} is stored as it is, in {entry.stored} bytes for {entry.size}")
     if entry.size > entry.stored * MOST_GAIN:
-        raise wrong(file, f"`{name}` claims {entry.size} bytes, deflated to {entry.stored}")
+        raise wrong(file, f"{name} claims {entry.size} bytes, deflated to {entry.stored}")
 
 
 def _widened(file: OpenFile, extra: bytes, numbers: Sequence[int]) -> tuple[int, ...]:
@@ -263,18 +272,6 @@ def _extra_field(extra: bytes, wanted: int) -> bytes | None:
 # --- the members' own headers -----------------------------------------------------------------------------
 
 
-def _limits(file: OpenFile, entries: Sequence[_DirectoryEntry], directory: int) -> Mapping[int, int]:
-    """For each local header's offset, where the next one or the directory begins. None may overlap."""
-    placed = sorted(entries, key=lambda entry: entry.header)
-    starts = [entry.header for entry in placed] + [directory]
-    if starts[0] != 0:
-        raise wrong(file, f"{starts[0]} bytes lie before its first member")
-    for entry, (_, limit) in zip(placed, pairwise(starts), strict=True):
-        if entry.least_end > limit:
-            raise _overlap(file, entry, entry.least_end, limit)
-    return dict(pairwise(starts))
-
-
 def _member(file: OpenFile, entry: _DirectoryEntry, limit: int) -> ZipMember:
     """The member of an entry. Raises SourceError unless its local header agrees and it ends by `limit`."""
     fields = LOCAL_FIELDS.unpack(file.read(entry.header, LOCAL_FIELDS.size))
@@ -283,7 +280,8 @@ def _member(file: OpenFile, entry: _DirectoryEntry, limit: int) -> ZipMember:
     if signature != LOCAL:
         raise _disagrees(file, entry, "no header is at its offset")
     if offset + entry.stored > limit:
-        raise _overlap(file, entry, offset + entry.stored, limit)
+        end = offset + entry.stored
+        raise wrong(file, f"{entry.called} would end at byte {end}, but what follows it begins at {limit}")
     rest = file.read(entry.header + LOCAL_FIELDS.size, named + extra)
     size, stored = _widened(file, rest[named:], (size, stored))
     if rest[:named] != entry.raw_name or (flags ^ entry.flags) & (UTF_8 | ENCRYPTED | PATCH):
@@ -296,16 +294,10 @@ def _member(file: OpenFile, entry: _DirectoryEntry, limit: int) -> ZipMember:
     return ZipMember(entry.name, offset, entry.stored, entry.size, entry.crc, method == DEFLATE)
 
 
-def _overlap(file: OpenFile, entry: _DirectoryEntry, end: int, limit: int) -> SourceError:
-    return wrong(
-        file, f"`{shown(entry.name[:200])}` would end at byte {end}, but what follows it begins at {limit}"
-    )
-
-
 def _disagrees(file: OpenFile, entry: _DirectoryEntry, what: str) -> SourceError:
     return wrong(
         file,
-        f"`{shown(entry.name[:200])}` is not what the directory says "
+        f"{entry.called} is not what the directory says "
         f"({entry.size} bytes in {entry.stored}, CRC-32 {entry.crc:08x}): {what}",
     )
 

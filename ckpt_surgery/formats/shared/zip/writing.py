@@ -10,22 +10,7 @@ from collections.abc import Sequence
 
 from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.formats.registry import FilePlan
-from ckpt_surgery.formats.shared.zip.members import (
-    CENTRAL,
-    CENTRAL_FIELDS,
-    END,
-    END64,
-    END64_FIELDS,
-    END_FIELDS,
-    LOCAL,
-    LOCAL_FIELDS,
-    LOCATOR64,
-    LOCATOR64_FIELDS,
-    STORE,
-    UTF_8,
-    WIDE,
-    ZIP64_EXTRA,
-)
+from ckpt_surgery.formats.shared.zip import members as layout
 from ckpt_surgery.storage.reading import OpenFile, read_pieces
 from ckpt_surgery.storage.regions import Pieces, PlacedArray
 
@@ -37,7 +22,7 @@ MODE = 0o600 << 16
 """A file that its owner may read and write, as zipfile says."""
 MOST_ENTRIES = 0xFFFF
 """An archive with this many members or more gives their number in a zip64 record."""
-WIDE_FROM = WIDE
+WIDE_FROM = layout.WIDE
 """Numbers from this one on are in zip64 fields."""
 CRC_AT = 14
 """Offset of the CRC-32 in a local header."""
@@ -57,12 +42,17 @@ class PlacedMember:
     @property
     def start(self) -> int:
         """Offset of the member's first byte in the archive."""
-        return self.header + LOCAL_FIELDS.size + len(self.raw_name) + len(self.local_extra)
+        return self.header + layout.LOCAL_FIELDS.size + len(self.raw_name) + len(self.local_extra)
 
     @property
     def stop(self) -> int:
         """Offset of the first byte after the member."""
         return self.start + self.size
+
+    @property
+    def flags(self) -> int:
+        """Flags of the member."""
+        return 0 if self.raw_name.isascii() else layout.UTF_8
 
     @property
     def local_extra(self) -> bytes:
@@ -72,36 +62,29 @@ class PlacedMember:
     def local_header(self, crc: int) -> bytes:
         """Header before a member, with the CRC-32 of its bytes."""
         size, extra = _narrow(self.size), self.local_extra
-        about = (_version(extra), _flags(self.raw_name), STORE, 0, DATE, crc, size, size)
+        about = (VERSION64 if extra else VERSION, self.flags, layout.STORE, 0, DATE, crc, size, size)
         lengths = (len(self.raw_name), len(extra))
-        return LOCAL_FIELDS.pack(LOCAL, *about, *lengths) + self.raw_name + extra
+        return layout.LOCAL_FIELDS.pack(layout.LOCAL, *about, *lengths) + self.raw_name + extra
 
     def entry(self, crc: int) -> bytes:
         """The member's entry in the archive's directory."""
         wide = [n for n in (self.size, self.size, self.header) if n >= WIDE_FROM]
         extra, size = _zip64(*wide) if wide else b"", _narrow(self.size)
-        about = (_version(extra), _version(extra), _flags(self.raw_name), STORE, 0, DATE, crc, size, size)
+        version = VERSION64 if extra else VERSION
+        about = (version, version, self.flags, layout.STORE, 0, DATE, crc, size, size)
         rest = (len(self.raw_name), len(extra), 0, 0, 0, MODE, _narrow(self.header))
-        return CENTRAL_FIELDS.pack(CENTRAL, *about, *rest) + self.raw_name + extra
+        return layout.CENTRAL_FIELDS.pack(layout.CENTRAL, *about, *rest) + self.raw_name + extra
 
 
 def _narrow(number: int) -> int:
     """The 32-bit form of a number; for a large one, the mark that it is in the zip64 field instead."""
-    return number if number < WIDE_FROM else WIDE
+    return number if number < WIDE_FROM else layout.WIDE
 
 
 def _zip64(*numbers: int) -> bytes:
     """The extra field with the numbers that need more than 32 bits."""
     data = b"".join(number.to_bytes(8, "little") for number in numbers)
-    return ZIP64_EXTRA.to_bytes(2, "little") + len(data).to_bytes(2, "little") + data
-
-
-def _version(extra: bytes) -> int:
-    return VERSION64 if extra else VERSION
-
-
-def _flags(raw_name: bytes) -> int:
-    return 0 if raw_name.isascii() else UTF_8
+    return layout.ZIP64_EXTRA.to_bytes(2, "little") + len(data).to_bytes(2, "little") + data
 
 
 def archived(name: str, members: Sequence[FilePlan], comment: bytes = b"") -> FilePlan:
@@ -117,10 +100,9 @@ def archived(name: str, members: Sequence[FilePlan], comment: bytes = b"") -> Fi
         places.append(place)
         pieces.append((place.header, place.local_header(0)))
         pieces.extend((place.start + offset, data) for offset, data in member.pieces)
-        for text, array in member.arrays.items():
-            arrays[text] = array.moved(place.start)
-    size = _end_of(places) + len(_archive_end(places, [0] * len(places), comment))
-    return FilePlan(name, size, pieces, arrays, lambda written: _seal(written, places, comment))
+        arrays |= {text: array.moved(place.start) for text, array in member.arrays.items()}
+    start, end = _archive_end(places, [0] * len(places), comment)
+    return FilePlan(name, start + len(end), pieces, arrays, lambda written: _seal(written, places, comment))
 
 
 def _seal(written: OpenFile, places: Sequence[PlacedMember], comment: bytes) -> Pieces:
@@ -131,27 +113,23 @@ def _seal(written: OpenFile, places: Sequence[PlacedMember], comment: bytes) -> 
         for _, part in read_pieces(written, place.start, place.size):
             crc = zlib.crc32(part, crc)
         crcs.append(crc)
-    fields = [
-        (place.header + CRC_AT, crc.to_bytes(4, "little")) for place, crc in zip(places, crcs, strict=True)
-    ]
-    return [*fields, (_end_of(places), _archive_end(places, crcs, comment))]
+    at = [place.header + CRC_AT for place in places]
+    fields = [(offset, crc.to_bytes(4, "little")) for offset, crc in zip(at, crcs, strict=True)]
+    return [*fields, _archive_end(places, crcs, comment)]
 
 
-def _end_of(members: Sequence[PlacedMember]) -> int:
-    """Offset of the archive's directory."""
-    return members[-1].stop if members else 0
-
-
-def _archive_end(members: Sequence[PlacedMember], crcs: Sequence[int], comment: bytes) -> bytes:
-    """The archive's directory and the records after it. `crcs`: CRC-32 of each member."""
+def _archive_end(members: Sequence[PlacedMember], crcs: Sequence[int], comment: bytes) -> tuple[int, bytes]:
+    """Offset of the archive's directory; the directory and the records after it. `crcs`: of each member."""
     directory = b"".join(member.entry(crc) for member, crc in zip(members, crcs, strict=True))
     count, length = len(members), len(directory)
-    offset = _end_of(members)
+    start = offset = members[-1].stop if members else 0
     wide = b""
     if count >= MOST_ENTRIES or offset >= WIDE_FROM or length >= WIDE_FROM:
         numbers = (0, 0, count, count, length, offset)
-        wide = END64_FIELDS.pack(END64, END64_FIELDS.size - 12, VERSION64, VERSION64, *numbers)
-        wide += LOCATOR64_FIELDS.pack(LOCATOR64, 0, offset + length, 1)
+        wide = layout.END64_FIELDS.pack(
+            layout.END64, layout.END64_FIELDS.size - 12, VERSION64, VERSION64, *numbers
+        )
+        wide += layout.LOCATOR64_FIELDS.pack(layout.LOCATOR64, 0, offset + length, 1)
         count, length, offset = min(count, MOST_ENTRIES), _narrow(length), _narrow(offset)
-    end = END_FIELDS.pack(END, 0, 0, count, count, length, offset, len(comment))
-    return directory + wide + end + comment
+    end = layout.END_FIELDS.pack(layout.END, 0, 0, count, count, length, offset, len(comment))
+    return start, directory + wide + end + comment
