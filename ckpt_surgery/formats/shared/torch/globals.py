@@ -97,25 +97,13 @@ DTYPES: Mapping[str, np.dtype[Any]] = {
         *("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu"),
     )
 }
-STORAGES: Mapping[str, np.dtype[Any] | None] = {
-    "torch.storage.UntypedStorage": None,
-    **{
-        f"torch.{kind}Storage": DTYPES[f"torch.{name}"]
-        for kind, name in {
-            "Bool": "bool",
-            "Byte": "uint8",
-            "Char": "int8",
-            "Short": "int16",
-            "Int": "int32",
-            "Long": "int64",
-            "Half": "float16",
-            "BFloat16": "bfloat16",
-            "Float": "float32",
-            "Double": "float64",
-            "ComplexFloat": "complex64",
-            "ComplexDouble": "complex128",
-        }.items()
-    },
+STORAGES: Mapping[str, np.dtype[Any] | None] = {"torch.storage.UntypedStorage": None} | {
+    f"torch.{kind}Storage": DTYPES[f"torch.{name}"]
+    for kind, name in (
+        *(("Bool", "bool"), ("Byte", "uint8"), ("Char", "int8"), ("Short", "int16"), ("Int", "int32")),
+        *(("Long", "int64"), ("Half", "float16"), ("BFloat16", "bfloat16"), ("Float", "float32")),
+        *(("Double", "float64"), ("ComplexFloat", "complex64"), ("ComplexDouble", "complex128")),
+    )
 }
 TYPES = ("torch.Tensor", "torch.nn.parameter.Parameter", "torch.nn.parameter.Buffer")
 """Classes that `_rebuild_from_type_v2` accepts."""
@@ -147,7 +135,7 @@ class Vocabulary:
     values: Mapping[str, object]
     """Globals that stand for values."""
     calls: Mapping[str, Callable[[tuple[Any, ...]], object]]
-    """Functions that REDUCE can apply to a tuple of arguments."""
+    """Functions that REDUCE can apply to a tuple of arguments. They return None where those do not fit."""
     classes: Collection[str]
     """Globals that are only named."""
     records: Collection[str]
@@ -193,58 +181,53 @@ _LENGTHS = {1: (4, 4), 2: (6, 7), 3: (7, 8)}
 """Number of arguments of each version of `_rebuild_tensor`, without and with pending operations."""
 
 
-def _tensor(version: int, arguments: tuple[Any, ...]) -> Tensor:
+def _tensor(version: int, arguments: tuple[Any, ...]) -> Tensor | None:
     """The tensor of (storage, offset, shape, strides).
 
     In version 2 requires_grad and hooks follow, in version 3 also a dtype, for types without typed storages;
     then sometimes pending operations.
     """
     count, most = _LENGTHS[version]
-    storage, dtype = arguments[0] if arguments else None, None
-    if isinstance(storage, Storage) and count <= len(arguments) <= most:
-        dtype = arguments[6] if version == 3 else storage.dtype
-    if not isinstance(storage, Storage) or not isinstance(dtype, np.dtype):
-        raise damaged(f"the arguments of version {version} of _rebuild_tensor do not make a tensor")
-    _, offset, shape, strides = arguments[:4]
+    if not count <= len(arguments) <= most:
+        return None
+    storage, offset, shape, strides = arguments[:4]
+    dtype = arguments[6] if version == 3 else getattr(storage, "dtype", None)
     pending = arguments[count] if len(arguments) > count else None
-    numbers = is_number(offset) and is_numbers(shape) and is_numbers(strides)
-    if not numbers or len(shape) != len(strides) or not isinstance(pending, dict | None):
-        raise damaged("the offset, shape and strides of a tensor do not go together")
+    known = isinstance(storage, Storage) and isinstance(dtype, np.dtype) and isinstance(pending, dict | None)
+    if not known or not is_number(offset) or not is_numbers(shape) or not is_numbers(strides):
+        return None
     operations = tuple(str(k)[:20] for k, v in (pending or {}).items() if v)
-    return Tensor(storage, dtype, offset, shape, strides, operations)
+    fits = len(shape) == len(strides)
+    return Tensor(storage, dtype, offset, shape, strides, operations) if fits else None
 
 
-def _parameter(arguments: tuple[Any, ...]) -> Tensor:
+def _parameter(arguments: tuple[Any, ...]) -> Tensor | None:
     """The tensor of (data, requires_grad, hooks) and sometimes attributes."""
     match arguments:
         case (Tensor() as data, _, _) | (Tensor() as data, _, _, _):
             return data
-    raise damaged("the arguments of _rebuild_parameter do not make one")
+    return None
 
 
-def _from_type(arguments: tuple[Any, ...]) -> object:
+def _from_type(arguments: tuple[Any, ...]) -> Tensor | None:
     """The tensor of (function, class, arguments, attributes): one that was given attributes."""
     match arguments:
         case (Global(function), Global(kind), tuple(inner), _) if function in _TENSORS and kind in TYPES:
             return _TENSORS[function](inner)
-    raise damaged("the arguments of _rebuild_from_type_v2 do not make a tensor")
+    return None
 
 
-def size(arguments: tuple[Any, ...]) -> tuple[int, ...]:
+def size(arguments: tuple[Any, ...]) -> tuple[int, ...] | None:
     """The shape of a `torch.Size`."""
-    if len(arguments) != 1 or not is_numbers(arguments[0]):
-        raise damaged("a torch.Size is not made of sizes")
-    return tuple(arguments[0])
+    return tuple(arguments[0]) if len(arguments) == 1 and is_numbers(arguments[0]) else None
 
 
-def ordered_dict(arguments: tuple[Any, ...]) -> dict[str | int, Any]:
+def ordered_dict(arguments: tuple[Any, ...]) -> dict[str | int, Any] | None:
     """An empty dictionary."""
-    if arguments:
-        raise damaged("an OrderedDict is made with arguments")
-    return {}
+    return None if arguments else {}
 
 
-_TENSORS: Mapping[str, Callable[[tuple[Any, ...]], Tensor]] = {
+_TENSORS: Mapping[str, Callable[[tuple[Any, ...]], Tensor | None]] = {
     "torch._utils._rebuild_tensor": partial(_tensor, 1),
     "torch._utils._rebuild_tensor_v2": partial(_tensor, 2),
     "torch._utils._rebuild_tensor_v3": partial(_tensor, 3),

@@ -21,7 +21,7 @@ from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.chunk_reading import checked, stored_dtype
 from ckpt_surgery.formats.registry import Listing
 from ckpt_surgery.formats.shared.limits import check_shape
-from ckpt_surgery.formats.shared.torch.globals import RESAVE, Storage, Tensor, what_is
+from ckpt_surgery.formats.shared.torch.globals import EXPLAINED, RESAVE, Storage, Tensor, what_is
 from ckpt_surgery.formats.shared.torch.unpickler import load
 from ckpt_surgery.formats.shared.zip.inflating import read_member
 from ckpt_surgery.formats.shared.zip.members import Archive, ZipMember
@@ -60,13 +60,6 @@ class Saved:
 
 def read_saved(file: OpenFile, archive: Archive) -> Saved:
     """The pickle of an archive, which is not run."""
-    prefix = _prefix(archive)
-    _check_byte_order(file, archive, prefix)
-    return Saved(_read(file, archive[prefix + PICKLE], MOST_PICKLE_BYTES), archive, prefix)
-
-
-def _prefix(archive: Archive) -> str:
-    """The prefix of the names of all members, with its slash."""
     pickles = [name for name in archive if name.count("/") == 1 and name.endswith("/" + PICKLE)]
     if len(pickles) != 1:
         raise SourceError(
@@ -75,15 +68,8 @@ def _prefix(archive: Archive) -> str:
         )
     prefix = pickles[0].removesuffix(PICKLE)
     if f"{prefix}constants.pkl" in archive:
-        raise SourceError(
-            "it is TorchScript, a program with its tensors",
-            hint="Save the tensors alone: `torch.save(torch.jit.load(path).state_dict(), other_path)`.",
-        )
-    return prefix
-
-
-def _check_byte_order(file: OpenFile, archive: Archive, prefix: str) -> None:
-    """Raise SourceError unless a file is little endian, as it is where it does not record its byte order."""
+        raise SourceError("it is TorchScript, a program with its tensors", hint=EXPLAINED["__torch__."])
+    # Files are little endian where they do not record their byte order.
     name = f"{prefix}byteorder"
     order = _read(file, archive[name], 16) if name in archive else b"little"
     if order != b"little":
@@ -91,6 +77,7 @@ def _check_byte_order(file: OpenFile, archive: Archive, prefix: str) -> None:
             f"its byte order is {shown(order.decode('latin-1'))}; only little endian is read",
             hint="Load and save it with torch on a little-endian machine.",
         )
+    return Saved(_read(file, archive[pickles[0]], MOST_PICKLE_BYTES), archive, prefix)
 
 
 def _read(file: OpenFile, member: ZipMember, most: int) -> bytes:
@@ -104,7 +91,7 @@ def _read(file: OpenFile, member: ZipMember, most: int) -> bytes:
 def _check_stored(member: ZipMember) -> None:
     if member.deflated:
         raise SourceError(
-            f"`{shown(member.name[:200])}` is compressed, which torch never does",
+            f"{member.called} is compressed, which torch never does",
             hint="Unpack the archive, and zip it again without compression.",
         )
 
@@ -159,18 +146,15 @@ def dense_order(shape: Shape, strides: Sequence[int]) -> Shape | None:
     `strides` count elements.
     """
     axes = tuple(range(len(shape)))
-    nested = tuple(sorted(axes, key=lambda axis: (shape[axis] > 1, -strides[axis] * (shape[axis] > 1))))
-    return next((order for order in (axes, nested) if _fills(shape, strides, order)), None)
-
-
-def _fills(shape: Shape, strides: Sequence[int], order: Shape) -> bool:
-    """Whether each axis steps over exactly the elements within it; always true without elements."""
-    step = 1
-    for axis in reversed(order):
-        if shape[axis] > 1 and strides[axis] != step and 0 not in shape:
-            return False
+    if 0 in shape:
+        return axes
+    long = [axis for axis in axes if shape[axis] > 1]
+    nested, step = sorted(long, key=lambda axis: -strides[axis]), 1
+    for axis in reversed(nested):
+        if strides[axis] != step:
+            return None
         step *= shape[axis]
-    return True
+    return axes if nested == long else (*(axis for axis in axes if shape[axis] == 1), *nested)
 
 
 # --- leaves -------------------------------------------------------------------------------------------------

@@ -71,9 +71,6 @@ def _decoded(data: bytes, of: str) -> Iterator[tuple["Instruction", Any]]:
 # --- the machine ------------------------------------------------------------------------------------------
 
 
-_TOO_FEW = "an instruction wants more values than there are"
-
-
 class _Machine:
     """The state of the interpreter: the stack, its parts below the marks, and the memo."""
 
@@ -91,14 +88,13 @@ class _Machine:
 
     def pop(self) -> Any:
         """Remove the last value and return it."""
-        if not self.stack:
-            raise damaged(_TOO_FEW)
+        self.last()
         return self.stack.pop()
 
     def last(self) -> Any:
         """The last value, which stays on the stack."""
         if not self.stack:
-            raise damaged(_TOO_FEW)
+            raise damaged("an instruction wants more values than there are")
         return self.stack[-1]
 
     def top(self, kind: type[T]) -> T:
@@ -110,9 +106,8 @@ class _Machine:
 
     def popped(self, kind: type[T]) -> T:
         """Remove the last value, which must be of exactly this type, and return it."""
-        value = self.top(kind)
-        self.stack.pop()
-        return value
+        self.top(kind)
+        return self.stack.pop()
 
     def popped_many(self, count: int) -> tuple[Any, ...]:
         """Remove the last values and return them, the last one last."""
@@ -208,7 +203,10 @@ def _reduce(machine: _Machine, argument: Any) -> None:
     calls = machine.vocabulary.calls
     if not isinstance(called, Global) or called.name not in calls:
         raise damaged(f"it calls {what_is(called)}", RESAVE)
-    machine.stack.append(calls[called.name](arguments))
+    value = calls[called.name](arguments)
+    if value is None:
+        raise damaged(f"it calls `{called.name}` with arguments that do not fit")
+    machine.stack.append(value)
 
 
 def _build(machine: _Machine, argument: Any) -> None:

@@ -141,7 +141,7 @@ FORMS = (
     Attack(
         "an allowed function as a tensor's",
         document(Call(WANTED, (WANTED, TENSOR, (), {}))),
-        "_v2 do not make a tensor",
+        "_v2` with arguments that do not fit",
     ),
     Attack(
         "in the attributes of a state",
