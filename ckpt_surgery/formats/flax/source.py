@@ -8,9 +8,15 @@ from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.flax import INDEX_SUFFIX, locate
 from ckpt_surgery.formats.registry import Listing, Selection
 from ckpt_surgery.formats.shared.hf_index import read_sharded
-from ckpt_surgery.formats.shared.msgpack.nodes import BytesAt, Node
 from ckpt_surgery.formats.shared.msgpack.source import FoundNode, description_of, flattened, list_tree
-from ckpt_surgery.formats.shared.msgpack.tree import MOST_VALUES, read_tree, read_value, starts_stream
+from ckpt_surgery.formats.shared.msgpack.tree import (
+    MOST_VALUES,
+    BytesAt,
+    Node,
+    read_tree,
+    read_value,
+    starts_stream,
+)
 from ckpt_surgery.storage.failures import damaged, with_path
 from ckpt_surgery.storage.reading import OpenFile, opened
 

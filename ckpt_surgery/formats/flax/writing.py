@@ -21,8 +21,15 @@ from ckpt_surgery.core.keys import Key, nested
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.formats.flax import SINGLE_NAME
 from ckpt_surgery.formats.registry import FilePlan, Limits, SinkOptions
-from ckpt_surgery.formats.shared.msgpack.nodes import ARRAY, CHUNKED, COMPLEX, SCALAR
-from ckpt_surgery.formats.shared.msgpack.tree import MOST_DEPTH, MOST_TEXT_BYTES, MOST_VALUES
+from ckpt_surgery.formats.shared.msgpack.tree import (
+    ARRAY,
+    CHUNKED,
+    COMPLEX,
+    MOST_DEPTH,
+    MOST_TEXT_BYTES,
+    MOST_VALUES,
+    SCALAR,
+)
 from ckpt_surgery.formats.unsupported import quoted, same_name, wrong_keys
 from ckpt_surgery.storage.regions import PlacedArray, are_contiguous
 

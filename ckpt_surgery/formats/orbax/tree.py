@@ -25,8 +25,8 @@ from ckpt_surgery.core.keys import Key, nested
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.shared.msgpack import tree as msgpack_tree
-from ckpt_surgery.formats.shared.msgpack.nodes import Node
 from ckpt_surgery.formats.shared.msgpack.source import PLACEHOLDER, FoundNode, flattened
+from ckpt_surgery.formats.shared.msgpack.tree import Node
 from ckpt_surgery.formats.shared.orbax_layout import TREE_METADATA
 from ckpt_surgery.storage.failures import damaged
 from ckpt_surgery.storage.json_files import malformed, read_form, read_json

@@ -21,9 +21,14 @@ from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.chunk_reading import read_stored
 from ckpt_surgery.formats.registry import Listing, Selection
 from ckpt_surgery.formats.shared.limits import MOST_AXES
-from ckpt_surgery.formats.shared.msgpack.nodes import ArrayAt, Node, manifest_of
-from ckpt_surgery.formats.shared.msgpack.source import PLACEHOLDER, FoundNode, flattened, list_tree
-from ckpt_surgery.formats.shared.msgpack.tree import T5X_ROOT, read_tree
+from ckpt_surgery.formats.shared.msgpack.source import (
+    PLACEHOLDER,
+    FoundNode,
+    flattened,
+    list_tree,
+    manifest_of,
+)
+from ckpt_surgery.formats.shared.msgpack.tree import T5X_ROOT, ArrayAt, Node, read_tree
 from ckpt_surgery.formats.t5x import choices, locate_file
 from ckpt_surgery.storage.failures import about_key, damaged, with_path
 from ckpt_surgery.storage.reading import opened

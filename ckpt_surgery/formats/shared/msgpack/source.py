@@ -6,22 +6,27 @@ which ones do, and where the array lies, is for each format to say.
 
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
+from math import gcd, prod
 
 import numpy as np
 
-from ckpt_surgery.core.arrays import ArraySpec
+from ckpt_surgery.core.arrays import ArraySpec, Region, Shape, grid_counts
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind, Unreadable
-from ckpt_surgery.core.manifests import Chunk, Manifest, raw_codec
+from ckpt_surgery.core.manifests import Chunk, Manifest, contiguous, raw_codec
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.registry import Listing, Reader
-from ckpt_surgery.formats.shared.msgpack.nodes import ArrayAt, BytesAt, Node, Plain, boxes_of, manifest_of
+from ckpt_surgery.formats.shared.boxes import Box, Boxes
+from ckpt_surgery.formats.shared.msgpack.tree import ArrayAt, BytesAt, Node, Plain
 from ckpt_surgery.formats.shared.zarr.decoding import decode_region
 from ckpt_surgery.formats.shared.zarr.files import Files, array_manifest, file_array
 from ckpt_surgery.storage.failures import with_key
 from ckpt_surgery.storage.listing import FileStat
+from ckpt_surgery.storage.regions import overlaps
 
+MOST_CHUNKS = 4096
+"""Largest number of chunks of a grid; finer grids are not useful."""
 BYTES = np.dtype("S1")
 """Element type with which a byte string is listed as an array."""
 PLACEHOLDER = "PLACEHOLDER://"
@@ -101,6 +106,54 @@ def description_of(node: Node) -> str:
     if isinstance(node, BytesAt):
         return f"a byte string of the length {node.length}"
     return f"a Python {type(node).__name__}"
+
+
+# --- arrays ---------------------------------------------------------------------------------------------
+
+
+def manifest_of(array: ArrayAt, file: str) -> Manifest | None:
+    """The manifest of an array; `file`: path of the document.
+
+    Pieces are cut further where that gives a regular grid. None where only a very fine grid would fit: such
+    an array is read by `boxes_of`.
+    """
+    if len(array.pieces) == 1 or not array.spec.size:
+        return contiguous(array.spec, file, array.pieces[0].offset)
+    grid = _grid(array)
+    if grid is None:
+        return None
+    step = prod(grid) * array.spec.dtype.itemsize
+    starts = (
+        offset for piece in array.pieces for offset in range(piece.offset, piece.offset + piece.length, step)
+    )
+    indices = np.ndindex(*grid_counts(array.spec.shape, grid))
+    chunks = {index: Chunk(file, start, step) for index, start in zip(indices, starts, strict=True)}
+    return Manifest(array.spec, grid, raw_codec(array.spec.ndim), chunks)
+
+
+def _grid(array: ArrayAt) -> Shape | None:
+    """The largest chunk shape with which each chunk lies in one piece and divides the array."""
+    shape, itemsize = array.spec.shape, array.spec.dtype.itemsize
+    together = gcd(*(piece.length // itemsize for piece in array.pieces))
+    for axis in range(len(shape)):
+        row = prod(shape[axis + 1 :])
+        if together % row == 0:
+            grid = (*(1,) * axis, gcd(together // row, shape[axis]), *shape[axis + 1 :])
+            return grid if prod(grid_counts(shape, grid)) <= MOST_CHUNKS else None
+    return None
+
+
+def boxes_of(array: ArrayAt, file: str) -> Boxes:
+    """Reader of an array whose pieces form no regular grid of chunks."""
+    ranges = [(piece.offset, piece.length) for piece in array.pieces]
+    shape = array.spec.shape
+    return Boxes(
+        array.spec,
+        [
+            Box(Region.of_slices(part.place, shape), contiguous(part.box, file, part.offset))
+            for part in overlaps(array.spec, ranges, Region.whole(shape))
+        ],
+    )
 
 
 # --- listings ---------------------------------------------------------------------------------------------

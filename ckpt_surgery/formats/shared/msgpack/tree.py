@@ -11,7 +11,7 @@
 
 Elements and byte strings are skipped and never read, so that the time does not depend on their size. What is
 damaged, or too deep, is a SourceError with the path.
-Manifests of arrays: `ckpt_surgery.formats.shared.msgpack.nodes`.
+Manifests of arrays: `msgpack.source`.
 
 Source of the format: https://github.com/msgpack/msgpack/blob/master/spec.md, and flax 0.12.8's
 `flax.serialization`: extension type 1 is an array, 2 a complex number, 3 a NumPy scalar; the payload of 1 and
@@ -21,9 +21,10 @@ Source of the format: https://github.com/msgpack/msgpack/blob/master/spec.md, an
 
 import enum
 from collections.abc import Mapping
+from dataclasses import dataclass
 from reprlib import repr
 from struct import Struct
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -32,10 +33,40 @@ from ckpt_surgery.core.dtypes import DTYPES
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.shared.limits import MOST_AXES, beyond_memory
-from ckpt_surgery.formats.shared.msgpack.nodes import ARRAY, CHUNKED, COMPLEX, SCALAR, ArrayAt, BytesAt, Node
 from ckpt_surgery.storage.failures import DAMAGED, damaged, with_path
 from ckpt_surgery.storage.paged import PagedFile
 from ckpt_surgery.storage.reading import OpenFile
+
+CHUNKED = "__msgpack_chunked_array__"
+"""Key that marks a map as an array in pieces."""
+ARRAY, COMPLEX, SCALAR = 1, 2, 3
+"""Numbers of Flax's extension types: an array, a complex number, a NumPy scalar."""
+
+
+@dataclass(frozen=True, slots=True)
+class BytesAt:
+    """A byte string, by its place in the file."""
+
+    offset: int
+    """Offset from the beginning of the file."""
+    length: int
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayAt:
+    """An array, and where its elements are."""
+
+    spec: ArraySpec
+    pieces: tuple[BytesAt, ...]
+    """The pieces of the array in C order, each of whole elements; one unless Flax cut the array."""
+    scalar: bool = False
+    """Whether it was a NumPy scalar, not an array without axes."""
+
+
+Plain: TypeAlias = str | bool | int | float | complex | None
+
+Node: TypeAlias = "dict[str | int, Node] | list[Node] | ArrayAt | BytesAt | Plain"
+
 
 # --- headers ----------------------------------------------------------------------------------------------
 
@@ -74,27 +105,18 @@ _SHORT = {
     **{0xD4 + n: ValueHead(HeadKind.EXTENSION, 2**n) for n in range(5)},
 }
 """Headers of one byte."""
-_NUMBERS = {
-    0xCA + i: Struct(">" + code) for i, code in enumerate(("f", "d", "B", "H", "I", "Q", "b", "h", "i", "q"))
-}
+_NUMBERS = {0xCA + i: Struct(">" + code) for i, code in enumerate("fdBHIQbhiq")}
 _SIZED = {
-    0xC4: (HeadKind.BYTES, Struct(">B")),
-    0xC5: (HeadKind.BYTES, Struct(">H")),
-    0xC6: (HeadKind.BYTES, Struct(">I")),
-    0xC7: (HeadKind.EXTENSION, Struct(">B")),
-    0xC8: (HeadKind.EXTENSION, Struct(">H")),
-    0xC9: (HeadKind.EXTENSION, Struct(">I")),
-    0xD9: (HeadKind.TEXT, Struct(">B")),
-    0xDA: (HeadKind.TEXT, Struct(">H")),
-    0xDB: (HeadKind.TEXT, Struct(">I")),
-    0xDC: (HeadKind.LIST, Struct(">H")),
-    0xDD: (HeadKind.LIST, Struct(">I")),
-    0xDE: (HeadKind.MAP, Struct(">H")),
-    0xDF: (HeadKind.MAP, Struct(">I")),
+    first + i: (kind, Struct(">" + code))
+    for first, kind, codes in (
+        *((0xC4, HeadKind.BYTES, "BHI"), (0xC7, HeadKind.EXTENSION, "BHI"), (0xD9, HeadKind.TEXT, "BHI")),
+        *((0xDC, HeadKind.LIST, "HI"), (0xDE, HeadKind.MAP, "HI")),
+    )
+    for i, code in enumerate(codes)
 }
 
 
-# --- nodes ------------------------------------------------------------------------------------------------
+# --- documents ------------------------------------------------------------------------------------------
 
 MOST_DEPTH = 100
 """Deepest nesting of containers that is read."""
@@ -188,27 +210,32 @@ class _Walk:
     def head(self) -> ValueHead:
         """Read a header. Raises SourceError where it counts more than the bytes that are left can hold."""
         first = self.take(1)[0]
-        head = _SHORT.get(first) or self._long_head(first)
+        if first in _SHORT:
+            head = _SHORT[first]
+        elif first in _NUMBERS:
+            number = _NUMBERS[first]
+            head = ValueHead(HeadKind.PLAIN, number.unpack(self.take(number.size))[0])
+        elif first in _SIZED:
+            kind, size = _SIZED[first]
+            head = ValueHead(kind, size.unpack(self.take(size.size))[0])
+        else:
+            raise self.wrong(f"the byte {first:#x} begins nothing in MessagePack")
         kind, count = head
         # A member of a map takes two bytes at least.
-        if (
-            kind is not HeadKind.PLAIN
-            and (2 * count if kind is HeadKind.MAP else count) > self._end - self.at
-        ):
+        least = 0 if kind is HeadKind.PLAIN else 2 * count if kind is HeadKind.MAP else count
+        if least > self._end - self.at:
             unit = "members" if kind in (HeadKind.LIST, HeadKind.MAP) else "bytes"
-            raise self.wrong(
-                f"{kind.value} says that it has {count} {unit}, and {self._end - self.at} bytes are left"
-            )
+            left = f"{self._end - self.at} bytes are left"
+            raise self.wrong(f"{kind.value} says that it has {count} {unit}, and {left}")
         return head
 
-    def _long_head(self, first: int) -> ValueHead:
-        if first in _NUMBERS:
-            number = _NUMBERS[first]
-            return ValueHead(HeadKind.PLAIN, number.unpack(self.take(number.size))[0])
-        if first in _SIZED:
-            kind, size = _SIZED[first]
-            return ValueHead(kind, size.unpack(self.take(size.size))[0])
-        raise self.wrong(f"the byte {first:#x} begins nothing in MessagePack")
+    def expect(self, what: str, *kinds: HeadKind) -> int:
+        """Read a header of one of these kinds, and return its size. `what`: name of the value in messages."""
+        kind, size = self.head()
+        if kind not in kinds:
+            raise self.wrong(f"{what}: {kind.value} where {kinds[0].value} belongs")
+        number: int = size
+        return number
 
     def value(self, depth: int) -> Node:
         """Read the next node, whatever it is."""
@@ -307,45 +334,36 @@ class _Walk:
         return node
 
     def _complex(self) -> complex:
-        parts = self._numbers(2, "a complex number's parts")
+        parts = self._numbers(2, "a complex number")
         if len(parts) != 2:
             raise self.wrong(f"a complex number has {len(parts)} parts")
         return complex(*parts)
 
     def _numbers(self, most: int, what: str) -> list[int | float]:
-        kind, count = self.head()
-        if kind is not HeadKind.LIST or count > most:
-            kind_text = f"a list of {count}" if kind is HeadKind.LIST else kind.value
-            raise self.wrong(f"{what} are {kind_text}; a list of at most {most} belongs here")
+        count = self.expect(what, HeadKind.LIST)
+        if count > most:
+            raise self.wrong(f"{what}: a list of {count}, where {most} is the limit")
         heads = [self.head() for _ in range(count)]
         if any(head.kind is not HeadKind.PLAIN or type(head.value) not in (int, float) for head in heads):
-            raise self.wrong(f"{what} are not all numbers")
+            raise self.wrong(f"{what}: not all numbers")
         return [head.value for head in heads]
 
     def _array(self, end: int, scalar: bool) -> ArrayAt:
         """The contents of an array's extension, which ends at `end`."""
-        if self.head() != (HeadKind.LIST, 3):
+        if self.expect("an array", HeadKind.LIST) != 3:
             raise self.wrong("an array is not a list of shape, type and elements")
-        shape = self._numbers(MOST_AXES, "the lengths of the axes")
-        dtype = self._dtype()
-        spec = self._spec(shape, dtype)
-        kind, length = self.head()
-        if kind not in (HeadKind.BYTES, HeadKind.TEXT):
-            raise self.wrong(f"its elements are {kind.value} where a byte string belongs")
+        shape = self._numbers(MOST_AXES, "the shape of an array")
+        length = self.expect("the type of an array", HeadKind.TEXT, HeadKind.BYTES)
+        name = self.take(min(length, 100)).decode("utf-8", "backslashreplace")
+        if name not in DTYPES:
+            raise self.wrong(f"it has the type `{name}`, which is not supported", "Store it as another type.")
+        spec = self._spec(shape, DTYPES[name])
+        length = self.expect("the elements of an array", HeadKind.BYTES, HeadKind.TEXT)
         if length > end - self.at:
             raise self.wrong(f"its elements have {length} bytes, and {end - self.at} are left of the array")
         if length != spec.nbytes:
             raise self.wrong(f"it is {spec}, which takes {spec.nbytes} bytes, but it has {length}")
         return ArrayAt(spec, (self._skipped(length),), scalar and not spec.shape)
-
-    def _dtype(self) -> np.dtype[Any]:
-        kind, length = self.head()
-        if kind not in (HeadKind.TEXT, HeadKind.BYTES):
-            raise self.wrong(f"the type of an array is {kind.value} where a name belongs")
-        name = self.take(min(length, 100)).decode("utf-8", "backslashreplace")
-        if name not in DTYPES:
-            raise self.wrong(f"it has the type `{name}`, which is not supported", "Store it as another type.")
-        return DTYPES[name]
 
     def _spec(self, shape: list[Any], dtype: np.dtype[Any]) -> ArraySpec:
         if not all(type(length) is int and length >= 0 for length in shape):
@@ -357,11 +375,9 @@ class _Walk:
     def _joined(self, members: Mapping[str | int, Node]) -> ArrayAt:
         """The array that Flax cut into pieces, which are the members of a map."""
         shape, pieces = self._counted(members, "shape"), self._counted(members, "chunks")
-        if not pieces:
-            raise self.wrong("an array in pieces has none")
         arrays = [piece for piece in pieces if isinstance(piece, ArrayAt) and piece.spec.ndim == 1]
         dtypes = {array.spec.dtype for array in arrays}
-        if len(arrays) != len(pieces) or len(dtypes) > 1 or len(shape) > MOST_AXES:
+        if len(arrays) != len(pieces) or len(dtypes) != 1 or len(shape) > MOST_AXES:
             raise self.wrong("an array in pieces is not made of arrays of one axis and one type")
         spec = self._spec(shape, dtypes.pop())
         size = sum(array.spec.size for array in arrays)

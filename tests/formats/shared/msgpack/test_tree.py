@@ -15,16 +15,13 @@ from hypothesis import strategies as st
 from ckpt_surgery.core.arrays import Region
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.formats.chunk_reading import read_stored
-from ckpt_surgery.formats.shared.msgpack.nodes import (
+from ckpt_surgery.formats.shared.msgpack.source import boxes_of, manifest_of
+from ckpt_surgery.formats.shared.msgpack.tree import (
     CHUNKED,
+    MOST_DEPTH,
     ArrayAt,
     BytesAt,
     Node,
-    boxes_of,
-    manifest_of,
-)
-from ckpt_surgery.formats.shared.msgpack.tree import (
-    MOST_DEPTH,
     first_path,
     has_t5x_root,
     read_tree,
@@ -76,14 +73,14 @@ LIES = (
     ("a key twice", "`a` .*comes twice", b"\x82\xa1a\xc0\xa1a\xc0"),
     ("maps that nest deeply", "nested more than 100 deep", b"\x81\xa1a" * 5000 + b"\xc0"),
     ("a type that does not exist", "type `float33`", one(packed_array([2], "float33", b"ab"))),
-    ("a type that is a number", "where a name belongs", one(packed_array([2], 1, b"ab"))),
+    ("a type that is a number", "where a string belongs", one(packed_array([2], 1, b"ab"))),
     ("a type with a long name", "type `x+`", one(packed_array([2], "x" * 5000, b"ab"))),
     ("a size that the shape does not have", "takes 3 bytes", one(packed_array([3], "uint8", b"ab"))),
     ("a product that overflows", "beyond all memory", one(packed_array([2**32, 2**32, 2], "int8", b"ab"))),
     ("a negative axis", "not all of it integers", one(packed_array([-2], "uint8", b"ab"))),
     ("an axis that is a truth", "not all numbers", one(packed_array([True, 2], "uint8", b"ab"))),
-    ("a shape that is a number", "a list of at most 32", one(packed_array(2, "uint8", b"ab"))),
-    ("too many axes", "are a list of 33", one(packed_array([1] * 33, "uint8", b"a"))),
+    ("a shape that is a number", "where a list belongs", one(packed_array(2, "uint8", b"ab"))),
+    ("too many axes", "a list of 33", one(packed_array([1] * 33, "uint8", b"a"))),
     ("elements that are a list", "a byte string belongs", one(packed_array([2], "uint8", [1, 2]))),
     (
         "elements past the array's end",
@@ -96,7 +93,7 @@ LIES = (
     ("a complex number of one part", "has 1 parts", one(msgpack.ExtType(2, msgpack.packb([1.0])))),
     ("a complex number of strings", "not all numbers", one(msgpack.ExtType(2, msgpack.packb(["1", "2"])))),
     ("pieces without a shape", "needs `shape`", one({CHUNKED: True, "chunks": {"0": PIECE}})),
-    ("no pieces at all", "has none", chunked({"0": 0}, {})),
+    ("no pieces at all", "not made of arrays", chunked({"0": 0}, {})),
     ("pieces with a gap", "keys 0, 1", chunked({"0": 4}, {"0": PIECE, "2": PIECE})),
     ("pieces that are numbers", "not made of arrays", chunked({"0": 2}, {"0": 1, "1": 2})),
     ("pieces of two axes", "one axis", chunked({"0": 2}, {"0": packed_array([1, 2], "uint8", b"ab")})),
@@ -335,7 +332,7 @@ def test_manifests_of_arrays_in_pieces(
 
 
 def test_no_manifest_of_too_many_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ckpt_surgery.formats.shared.msgpack.nodes.MOST_CHUNKS", 100)
+    monkeypatch.setattr("ckpt_surgery.formats.shared.msgpack.source.MOST_CHUNKS", 100)
     for rows, fine in ((100, True), (101, False)):
         value = array((rows, 3), "uint8")
         found = cut(tmp_path / "x", value, 15 if fine else 3 * 7, monkeypatch)
