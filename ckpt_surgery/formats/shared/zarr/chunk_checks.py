@@ -16,15 +16,7 @@ from typing import Any
 import zstandard
 
 from ckpt_surgery.core.manifests import Chunk, Manifest
-from ckpt_surgery.formats.shared.zarr.shards import (
-    ABSENT,
-    CRC_BYTES,
-    SHARDS,
-    ShardLayout,
-    index_entries,
-    index_range,
-    shard_layout,
-)
+from ckpt_surgery.formats.shared.zarr import shards
 from ckpt_surgery.storage.reading import OpenFile
 
 Read = Callable[[int, int], bytes]
@@ -44,7 +36,7 @@ def wrappers_of(encoding: str) -> tuple[Sequence[str], Sequence[str] | None]:
     Besides, of those around the chunks inside; None where chunks are not shards.
     """
     codecs = json.loads(encoding)
-    at = next((i for i, codec in enumerate(codecs) if codec.get("name") == SHARDS), None)
+    at = next((i for i, codec in enumerate(codecs) if codec.get("name") == shards.SHARDS), None)
     if at is None:
         return _wrappers(codecs), None
     return _wrappers(codecs[at + 1 :]), _wrappers(codecs[at]["configuration"]["codecs"])
@@ -67,7 +59,7 @@ def chunk_flaw(manifest: Manifest, chunk: Chunk, file: OpenFile | None) -> str |
     read = _reading(chunk, file)
     if wrappers or inner is None:
         return _wrapped_flaw(read, chunk.length, wrappers, nbytes)
-    layout = shard_layout(manifest.codec.encoding)
+    layout = shards.shard_layout(manifest.codec.encoding)
     if layout is None:
         return None  # shards in shards: only reading them tells
     return _shard_flaw(manifest, chunk, read, layout, inner)
@@ -90,7 +82,7 @@ def _wrapped_flaw(read: Read, length: int, wrappers: Sequence[str], nbytes: int 
     wrappers = list(wrappers)
     while wrappers and wrappers[-1] == "crc32c":
         wrappers.pop()
-        length -= CRC_BYTES
+        length -= shards.CRC_BYTES
         if length < 0:
             return "it is cut short: it is shorter than its checksum"
     compressors = [name for name in wrappers if name != "crc32c"]
@@ -100,7 +92,7 @@ def _wrapped_flaw(read: Read, length: int, wrappers: Sequence[str], nbytes: int 
     if len(compressors) > 1:
         nbytes = None  # what the outermost one decodes to is compressed again
     elif nbytes is not None:
-        nbytes += CRC_BYTES * (len(wrappers) - 1)
+        nbytes += shards.CRC_BYTES * (len(wrappers) - 1)
     flaw = FLAWS.get(compressors[-1])
     return None if flaw is None else flaw(read, length, nbytes)
 
@@ -169,18 +161,18 @@ def _decoded_bytes(read: Read, length: int, decoder: Callable[[], Any], most: in
 
 
 def _shard_flaw(
-    manifest: Manifest, chunk: Chunk, read: Read, layout: ShardLayout, wrappers: Sequence[str]
+    manifest: Manifest, chunk: Chunk, read: Read, layout: shards.ShardLayout, wrappers: Sequence[str]
 ) -> str | None:
     """The index of a shard, and each chunk inside that it names."""
-    at = index_range(manifest, layout, chunk)
+    at = shards.index_range(manifest, layout, chunk)
     if at is None:
         return f"it is cut short: its {chunk.length} bytes are fewer than those of a shard's index"
-    entries = index_entries(manifest, layout, chunk, read(at.offset - chunk.offset, at.length))
+    entries = shards.index_entries(manifest, layout, chunk, read(at.offset - chunk.offset, at.length))
     if entries is None:
         return "it is cut short or damaged: its shard index has another checksum, or leads out of it"
     nbytes = math.prod(layout.inner) * manifest.spec.dtype.itemsize
     for number, (offset, count) in enumerate(zip(*(part.ravel().tolist() for part in entries), strict=True)):
-        if offset == count == int(ABSENT):
+        if offset == count == int(shards.ABSENT):
             continue
         inner = functools.partial(_read_within, read, offset)
         flaw = _wrapped_flaw(inner, count, wrappers, nbytes)

@@ -21,17 +21,10 @@ from ckpt_surgery.core.manifests import Chunk, Codec, Manifest, encoding_of, par
 from ckpt_surgery.core.text import few, shown
 from ckpt_surgery.formats.chunk_reading import Fetch, elements_in, filled, together
 from ckpt_surgery.formats.shared.ocdbt.reader import STORE_ERRORS, store_message
+from ckpt_surgery.formats.shared.zarr import shards
 from ckpt_surgery.formats.shared.zarr.described import described_in_v2, described_in_v3
 from ckpt_surgery.formats.shared.zarr.layout import DRIVERS, chunk_name
 from ckpt_surgery.formats.shared.zarr.metadata import UNKNOWN, fill_value, leading_transposes
-from ckpt_surgery.formats.shared.zarr.shards import (
-    ABSENT,
-    CRC_BYTES,
-    ShardLayout,
-    index_entries,
-    index_range,
-    shard_layout,
-)
 from ckpt_surgery.storage.failures import damaged
 
 ZSTD_LEVEL = 1
@@ -54,7 +47,7 @@ def decode_region(manifest: Manifest, region: Region, fetch: Fetch) -> np.ndarra
 
     Raises SourceError where bytes are missing or damaged, and where there is no codec for them.
     """
-    layout = shard_layout(manifest.codec.encoding)
+    layout = shards.shard_layout(manifest.codec.encoding)
     # Metadata may have no way to say with which value TensorStore has to fill shards.
     unspelled = manifest.fill is not None and fill_value(manifest.fill, manifest.spec.dtype) is None
     if layout is not None and (unspelled or _is_divided(manifest, region)):
@@ -90,24 +83,24 @@ def _is_divided(manifest: Manifest, region: Region) -> bool:
     return part and large if remote else part or large
 
 
-def inner_chunks(manifest: Manifest, layout: ShardLayout, region: Region, fetch: Fetch) -> Manifest:
+def inner_chunks(manifest: Manifest, layout: shards.ShardLayout, region: Region, fetch: Fetch) -> Manifest:
     """The manifest of the chunks inside shards, of which it has only those that a region touches.
 
     Reads the indexes of the shards.
     """
-    axes, [shards] = manifest.codec.permutation, json.loads(manifest.codec.encoding)
+    axes, [codec] = manifest.codec.permutation, json.loads(manifest.codec.encoding)
     grid = tuple(layout.inner[axes.index(axis)] for axis in range(len(axes)))
-    order, chain = leading_transposes(shards["configuration"]["codecs"], len(axes))
-    codec = Codec(manifest.codec.name, tuple(axes[axis] for axis in order), encoding_of(chain))
-    inside = replace(manifest, chunk_shape=grid, codec=codec, chunks={})
+    order, chain = leading_transposes(codec["configuration"]["codecs"], len(axes))
+    inner = Codec(manifest.codec.name, tuple(axes[axis] for axis in order), encoding_of(chain))
+    inside = replace(manifest, chunk_shape=grid, codec=inner, chunks={})
     per_shard = grid_counts(manifest.chunk_shape, grid)
     if any(length % n for length, n in zip(manifest.chunk_shape, grid, strict=True)):
         raise damaged(f"its shards of {manifest.chunk_shape} do not consist of {grid}")
     stored = [index for index, _ in parts_of_chunks(manifest, region) if index in manifest.chunks]
-    ranges = [index_range(manifest, layout, manifest.chunks[index]) for index in stored]
+    ranges = [shards.index_range(manifest, layout, manifest.chunks[index]) for index in stored]
     entries = {}
     for index, data in zip(stored, fetch([at for at in ranges if at is not None]), strict=True):
-        parsed = index_entries(manifest, layout, manifest.chunks[index], data)
+        parsed = shards.index_entries(manifest, layout, manifest.chunks[index], data)
         if parsed is None:
             raise damaged(f"the index of its shard {chunk_name(index, 3)} is damaged")
         entries[index] = parsed
@@ -118,7 +111,7 @@ def inner_chunks(manifest: Manifest, layout: ShardLayout, region: Region, fetch:
             continue
         outer, (offsets, lengths) = manifest.chunks[shard], entries[shard]
         place = tuple(at[axis] for axis in axes)
-        if offsets[place] != ABSENT:
+        if offsets[place] != shards.ABSENT:
             offset, length = outer.offset + int(offsets[place]), int(lengths[place])
             chunks[index] = Chunk(outer.file, offset, length, outer.inline)
     return replace(inside, chunks=chunks)
@@ -156,7 +149,7 @@ def _checked(data: bytes | memoryview, nbytes: int) -> memoryview | None:
     """Bytes before a CRC-32C; None if it does not match."""
     whole = data if isinstance(data, bytes) else bytes(data)
     # With its own checksum behind it, everything has the same one: no part has to be copied.
-    return memoryview(whole)[:-CRC_BYTES] if google_crc32c.value(whole) == CRC_RESIDUE else None
+    return memoryview(whole)[: -shards.CRC_BYTES] if google_crc32c.value(whole) == CRC_RESIDUE else None
 
 
 def _inflated(data: bytes | memoryview, nbytes: int) -> bytes | None:
