@@ -1,9 +1,13 @@
 """Writing OCDBT databases as indexes: values are inline, or byte ranges of files that exist already.
 
 A database of this kind makes bytes that lie anywhere below a directory readable under any keys, without
-moving them. `ocdbt.nodes` has the format of its nodes.
+moving them. Nodes and manifest are written uncompressed.
+
+Source of the format: TensorStore's OCDBT documentation, "Storage format"
+(https://google.github.io/tensorstore/kvstore/ocdbt/index.html#storage-format).
 """
 
+import struct
 import time
 import uuid
 from collections.abc import Iterable, Sequence
@@ -11,21 +15,13 @@ from dataclasses import dataclass
 from itertools import pairwise
 from operator import attrgetter
 
+import google_crc32c
+import numpy as np
+
 from ckpt_surgery.core.errors import PlanError
 from ckpt_surgery.core.manifests import Chunk
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.text import shown
-from ckpt_surgery.formats.shared.ocdbt.nodes import (
-    CHILD_BYTES,
-    ENTRY_BYTES,
-    HEADER_BYTES,
-    NodeReference,
-    file_bytes,
-    interior_node,
-    leaf_node,
-    manifest_bytes,
-    shared_bytes,
-)
 
 NODE_BYTES = 2**20
 """Encoded size of a B+tree node, unless one entry or two children are larger. Large ones delay opening."""
@@ -36,6 +32,25 @@ MAX_KEY_BYTES = 65535
 
 _SHOWN = 120
 """Number of characters of a key or path in a message."""
+
+_NODE_MAGIC = 0x0CDB20DE
+_MANIFEST_MAGIC = 0x0CDB3A2A
+_DECODED_NODE_BYTES = 100_000_000
+"""Orbax's setting for nodes that are written later. With another one it refuses the database."""
+_VERSION_ARITY_LOG2 = 4
+_ZSTD = b"\x01" + struct.pack("<i", 0)
+"""Compression of nodes that are written later: zstd at its default level, which is TensorStore's default."""
+_NOWHERE = 2**64 - 1
+"""Offset and length of the root node of a database without keys."""
+
+HEADER_BYTES = 40
+"""Upper bound of a node's bytes besides files and entries: header, height, counts, checksum."""
+ENTRY_BYTES = 30
+"""Upper bound of a leaf entry's bytes besides its key and its inline value: six variable-length integers."""
+CHILD_BYTES = 64
+"""Upper bound of an interior entry's bytes besides its key: nine variable-length integers."""
+_FILE_BYTES = 9
+"""Upper bound of a data file's bytes besides its path: three variable-length integers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,3 +203,171 @@ def _spans(
 def _saturated(lengths: Iterable[int]) -> int:
     """A sum, at most the largest number of the format (64 bits), which overlapping ranges can exceed."""
     return min(sum(lengths), 2**64 - 1)
+
+
+# --- nodes ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class NodeReference:
+    """A node that is written, as its parent refers to it."""
+
+    first: bytes
+    """Smallest key below it."""
+    last: bytes
+    """Largest key below it."""
+    location: Chunk
+    keys: int
+    """Number of keys below it."""
+    tree_bytes: int
+    """Encoded bytes of it and of all nodes below it."""
+    value_bytes: int
+    """Bytes of all values below it that are not inline."""
+
+
+def encoded_path(path: str) -> bytes:
+    """A path as nodes store it. Raises UnicodeEncodeError for surrogates that do not stand for a byte."""
+    return path.encode("utf-8", "surrogateescape")
+
+
+def file_bytes(file: str | None) -> int:
+    """Upper bound of what a data file adds to a node; None stands for an inline value."""
+    return 0 if file is None else len(encoded_path(file)) + _FILE_BYTES
+
+
+def leaf_node(
+    keys: Sequence[bytes], shared: Sequence[int], values: Sequence[bytes | Chunk], root: bool
+) -> bytes:
+    """A node of keys in order and their values, which are inline or elsewhere.
+
+    `shared`: what `shared_bytes` says of these keys. `root`: whether it has no parent.
+    """
+    lengths, suffixes = _key_columns(keys, shared, _skipped(keys[0], keys[-1], root))
+    inline = [value for value in values if isinstance(value, bytes)]
+    ranges = [value for value in values if isinstance(value, Chunk)]
+    table, positions = _file_table({chunk.file for chunk in ranges})
+    parts = [
+        *(b"\0", table, _varints([len(keys)]), lengths, suffixes),
+        _varints([len(value) if isinstance(value, bytes) else value.length for value in values]),
+        bytes([isinstance(value, Chunk) for value in values]),
+        _varints([positions[chunk.file] for chunk in ranges]),
+        _varints([chunk.offset for chunk in ranges]),
+        *inline,
+    ]
+    return _framed(_NODE_MAGIC, parts)
+
+
+def interior_node(children: Sequence[NodeReference], shared: Sequence[int], height: int, root: bool) -> bytes:
+    """A node of other nodes, whose height is one less.
+
+    `shared`: what `shared_bytes` says of their first keys. `root`: whether it has no parent.
+    """
+    skipped = _skipped(children[0].first, children[-1].last, root)
+    lengths, suffixes = _key_columns([child.first for child in children], shared, skipped)
+    table, positions = _file_table({child.location.file for child in children})
+    parts = (
+        *(bytes([height]), table, _varints([len(children)]), lengths),
+        _varints([common_bytes(child.first, child.last) - skipped for child in children]),
+        suffixes,
+        _references(children, positions),
+    )
+    return _framed(_NODE_MAGIC, parts)
+
+
+def manifest_bytes(
+    identity: bytes, inline_bytes: int, time_ns: int, height: int, root: NodeReference | None
+) -> bytes:
+    """The configuration, and the only version, whose generation is 1.
+
+    `root` is None for a database without keys. `time_ns`: nanoseconds since the epoch.
+    """
+    if root is None:
+        root = NodeReference(b"", b"", Chunk("", _NOWHERE, _NOWHERE), 0, 0, 0)
+    table, positions = _file_table({root.location.file})
+    parts = (
+        identity,
+        _varints([0, inline_bytes, _DECODED_NODE_BYTES, _VERSION_ARITY_LOG2]),  # 0: a single file
+        _ZSTD,
+        table,
+        _varints([1, 1]),  # one version, whose generation is 1
+        bytes([height]),
+        _references([root], positions),
+        struct.pack("<Q", time_ns),
+        _varints([0]),  # no older versions
+    )
+    return _framed(_MANIFEST_MAGIC, parts)
+
+
+def _references(children: Sequence[NodeReference], positions: dict[str, int]) -> bytes:
+    """Places of nodes, and the statistics of their subtrees."""
+    columns = (
+        [positions[child.location.file] for child in children],
+        [child.location.offset for child in children],
+        [child.location.length for child in children],
+        [child.keys for child in children],
+        [child.tree_bytes for child in children],
+        [child.value_bytes for child in children],
+    )
+    return b"".join(map(_varints, columns))
+
+
+def _skipped(first: bytes, last: bytes, root: bool) -> int:
+    """Number of bytes of all keys of a node that its parent stores."""
+    return 0 if root else common_bytes(first, last)
+
+
+def common_bytes(one: bytes, other: bytes) -> int:
+    """Number of bytes that two byte strings have in common at their start."""
+    length = min(len(one), len(other))
+    differing = int.from_bytes(one[:length], "big") ^ int.from_bytes(other[:length], "big")
+    return length - (differing.bit_length() + 7) // 8
+
+
+def shared_bytes(keys: Sequence[bytes]) -> list[int]:
+    """Number of bytes that each key has in common with the one before it."""
+    return [0, *(common_bytes(one, other) for one, other in pairwise(keys))] if keys else []
+
+
+def _key_columns(keys: Sequence[bytes], shared: Sequence[int], skipped: int) -> tuple[bytes, bytes]:
+    """The columns of a node's keys: lengths, and the bytes that a key does not share with the one before it.
+
+    The parent stores the first `skipped` bytes of every key.
+    """
+    starts = [skipped, *shared[1:]]
+    prefixes = _varints([start - skipped for start in starts[1:]])
+    lengths = _varints([len(key) - start for key, start in zip(keys, starts, strict=True)])
+    suffixes = b"".join([key[start:] for key, start in zip(keys, starts, strict=True)])
+    return prefixes + lengths, suffixes
+
+
+def _file_table(files: set[str]) -> tuple[bytes, dict[str, int]]:
+    """A node's table of data files, and the position of each in it.
+
+    All paths are relative to the database, so that no node inherits a base path from another.
+    """
+    named = sorted((encoded_path(file), file) for file in files)
+    paths = [path for path, _ in named]
+    if not paths:
+        return _varints([0]), {}
+    lengths, suffixes = _key_columns(paths, shared_bytes(paths), 0)
+    table = (_varints([len(paths)]), lengths, bytes(len(paths)), suffixes)
+    return b"".join(table), {file: i for i, (_, file) in enumerate(named)}
+
+
+def _varints(values: Sequence[int]) -> bytes:
+    """Unsigned integers below 2**64 in LEB128: groups of seven bits, the lowest first."""
+    if not values or max(values) < 0x80:
+        return bytes(values)
+    groups = np.array(values, np.uint64)[:, None] >> np.arange(0, 64, 7, dtype=np.uint64)
+    used = groups != 0
+    used[:, 0] = True
+    encoded = (groups & np.uint64(0x7F)).astype(np.uint8)
+    encoded[:, :-1] |= used[:, 1:].astype(np.uint8) << 7  # another group follows
+    return bytes(encoded[used])
+
+
+def _framed(magic: int, parts: Iterable[bytes]) -> bytes:
+    """The frame of nodes and manifests: magic, length, version 0, no compression, the parts, CRC-32C."""
+    body = b"".join([b"\0\0", *parts])
+    data = struct.pack(">I", magic) + struct.pack("<Q", 12 + len(body) + 4) + body
+    return data + struct.pack("<I", google_crc32c.value(data))
