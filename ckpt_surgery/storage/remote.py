@@ -325,7 +325,7 @@ def _near(whole: ByteRange, range_: ByteRange) -> bool:
 class _Reader(io.FileIO):
     """A file that is read until the thread's work is cancelled."""
 
-    def read(self, size: int = -1, /) -> bytes:
+    def read(self, size: int | None = -1, /) -> bytes:
         raise_if_cancelled()
         return super().read(size)
 

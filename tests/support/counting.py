@@ -11,22 +11,22 @@ from ckpt_surgery.storage import reading
 def calls_of(module: ModuleType, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What a module will do with files, in that order: `open` and `read`."""
     calls: list[str] = []
-    real_open, real_fill, real_read = reading.opened, reading.OpenFile.read_into, reading.OpenFile.read
+    real_open, real_fill, real_read = reading.opened, reading._fill_from_file, reading.OpenFile.read
 
     def counted_open(path: str) -> Any:
         calls.append("open")
         return real_open(path)
 
-    def counted_fill(self: Any, offset: int, buffer: memoryview) -> None:
+    def counted_fill(path: str, descriptor: int, offset: int, buffer: memoryview) -> None:
         calls.append("read")
-        real_fill(self, offset, buffer)
+        real_fill(path, descriptor, offset, buffer)
 
     def counted_read(self: Any, offset: int, length: int) -> bytes:
         calls.append("read")
         return real_read(self, offset, length)
 
     monkeypatch.setattr(module, "opened", counted_open)
-    monkeypatch.setattr(reading.OpenFile, "read_into", counted_fill)
+    monkeypatch.setattr(reading, "_fill_from_file", counted_fill)
     monkeypatch.setattr(reading.OpenFile, "read", counted_read)
     return calls
 

@@ -63,6 +63,23 @@ class IndexEntry:
     """The bytes themselves, or where they are: not an inline chunk, and `file` relative to the database."""
 
 
+@dataclass(frozen=True, slots=True)
+class NodeReference:
+    """A node that is written, as its parent refers to it."""
+
+    first: bytes
+    """Smallest key below it."""
+    last: bytes
+    """Largest key below it."""
+    location: Chunk
+    keys: int
+    """Number of keys below it."""
+    tree_bytes: int
+    """Encoded bytes of it and of all nodes below it."""
+    value_bytes: int
+    """Bytes of all values below it that are not inline."""
+
+
 class _NodeFile:
     """The file of nodes and long values, in memory."""
 
@@ -206,23 +223,6 @@ def _saturated(lengths: Iterable[int]) -> int:
 
 
 # --- nodes ------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class NodeReference:
-    """A node that is written, as its parent refers to it."""
-
-    first: bytes
-    """Smallest key below it."""
-    last: bytes
-    """Largest key below it."""
-    location: Chunk
-    keys: int
-    """Number of keys below it."""
-    tree_bytes: int
-    """Encoded bytes of it and of all nodes below it."""
-    value_bytes: int
-    """Bytes of all values below it that are not inline."""
 
 
 def encoded_path(path: str) -> bytes:

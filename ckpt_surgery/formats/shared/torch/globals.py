@@ -193,12 +193,13 @@ def _tensor(version: int, arguments: tuple[Any, ...]) -> Tensor | None:
     storage, offset, shape, strides = arguments[:4]
     dtype = arguments[6] if version == 3 else getattr(storage, "dtype", None)
     pending = arguments[count] if len(arguments) > count else None
-    known = isinstance(storage, Storage) and isinstance(dtype, np.dtype) and isinstance(pending, dict | None)
-    if not known or not is_number(offset) or not is_numbers(shape) or not is_numbers(strides):
+    if not isinstance(storage, Storage) or not isinstance(dtype, np.dtype):
+        return None
+    numbers = is_number(offset) and is_numbers(shape) and is_numbers(strides)
+    if not numbers or len(shape) != len(strides) or not isinstance(pending, dict | None):
         return None
     operations = tuple(str(k)[:20] for k, v in (pending or {}).items() if v)
-    fits = len(shape) == len(strides)
-    return Tensor(storage, dtype, offset, shape, strides, operations) if fits else None
+    return Tensor(storage, dtype, offset, shape, strides, operations)
 
 
 def _parameter(arguments: tuple[Any, ...]) -> Tensor | None:

@@ -106,8 +106,9 @@ class _Machine:
 
     def popped(self, kind: type[T]) -> T:
         """Remove the last value, which must be of exactly this type, and return it."""
-        self.top(kind)
-        return self.stack.pop()
+        value = self.top(kind)
+        self.stack.pop()
+        return value
 
     def popped_many(self, count: int) -> tuple[Any, ...]:
         """Remove the last values and return them, the last one last."""
