@@ -21,7 +21,7 @@ import numpy as np
 from ckpt_surgery.core.errors import PlanError
 from ckpt_surgery.core.manifests import Chunk
 from ckpt_surgery.core.problem_codes import Code
-from ckpt_surgery.core.text import shown
+from ckpt_surgery.core.text import shortened, shown
 
 NODE_BYTES = 2**20
 """Encoded size of a B+tree node, unless one entry or two children are larger. Large ones delay opening."""
@@ -30,9 +30,6 @@ INLINE_BYTES = 1024
 MAX_KEY_BYTES = 65535
 """The format's limit for a key."""
 
-_SHOWN = 120
-"""Number of characters of a key or path in a message."""
-
 _NODE_MAGIC = 0x0CDB20DE
 _MANIFEST_MAGIC = 0x0CDB3A2A
 _DECODED_NODE_BYTES = 100_000_000
@@ -40,8 +37,8 @@ _DECODED_NODE_BYTES = 100_000_000
 _VERSION_ARITY_LOG2 = 4
 _ZSTD = b"\x01" + struct.pack("<i", 0)
 """Compression of nodes that are written later: zstd at its default level, which is TensorStore's default."""
-_NOWHERE = 2**64 - 1
-"""Offset and length of the root node of a database without keys."""
+_MOST = 2**64 - 1
+"""Largest number; offset and length of the root node of a database without keys."""
 
 HEADER_BYTES = 40
 """Upper bound of a node's bytes besides files and entries: header, height, counts, checksum."""
@@ -77,7 +74,7 @@ class NodeReference:
     tree_bytes: int
     """Encoded bytes of it and of all nodes below it."""
     value_bytes: int
-    """Bytes of all values below it that are not inline."""
+    """Bytes of all values below it that are not inline; 64 bits at most, which overlapping ranges exceed."""
 
 
 class _NodeFile:
@@ -142,8 +139,7 @@ def _check_keys(keys: Sequence[bytes]) -> None:
 
 
 def _shown(key: bytes) -> str:
-    text = key.decode("utf-8", "backslashreplace")
-    return shown(text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…")
+    return shown(shortened(key.decode("utf-8", "backslashreplace"), 120))
 
 
 def _write_tree(
@@ -173,7 +169,7 @@ def _write_leaves(
     for span in spans:
         inside = keys[span]
         node = nodes.append(leaf_node(inside, shared[span], values[span], len(spans) == 1))
-        value_bytes = _saturated(value.length for value in values[span] if isinstance(value, Chunk))
+        value_bytes = min(sum(v.length for v in values[span] if isinstance(v, Chunk)), _MOST)
         written.append(NodeReference(inside[0], inside[-1], node, len(inside), node.length, value_bytes))
     return written
 
@@ -192,7 +188,7 @@ def _write_interior(nodes: _NodeFile, children: Sequence[NodeReference], height:
                 *(inside[0].first, inside[-1].last, node),
                 keys=sum(child.keys for child in inside),
                 tree_bytes=sum(child.tree_bytes for child in inside) + node.length,
-                value_bytes=_saturated(child.value_bytes for child in inside),
+                value_bytes=min(sum(child.value_bytes for child in inside), _MOST),
             )
         )
     return written
@@ -217,11 +213,6 @@ def _spans(
     return [*spans, slice(start, len(sizes))] if sizes else []
 
 
-def _saturated(lengths: Iterable[int]) -> int:
-    """A sum, at most the largest number of the format (64 bits), which overlapping ranges can exceed."""
-    return min(sum(lengths), 2**64 - 1)
-
-
 # --- nodes ------------------------------------------------------------------------------------------------
 
 
@@ -242,7 +233,7 @@ def leaf_node(
 
     `shared`: what `shared_bytes` says of these keys. `root`: whether it has no parent.
     """
-    lengths, suffixes = _key_columns(keys, shared, _skipped(keys[0], keys[-1], root))
+    lengths, suffixes = _key_columns(keys, shared, 0 if root else common_bytes(keys[0], keys[-1]))
     inline = [value for value in values if isinstance(value, bytes)]
     ranges = [value for value in values if isinstance(value, Chunk)]
     table, positions = _file_table({chunk.file for chunk in ranges})
@@ -262,7 +253,7 @@ def interior_node(children: Sequence[NodeReference], shared: Sequence[int], heig
 
     `shared`: what `shared_bytes` says of their first keys. `root`: whether it has no parent.
     """
-    skipped = _skipped(children[0].first, children[-1].last, root)
+    skipped = 0 if root else common_bytes(children[0].first, children[-1].last)
     lengths, suffixes = _key_columns([child.first for child in children], shared, skipped)
     table, positions = _file_table({child.location.file for child in children})
     parts = (
@@ -282,7 +273,7 @@ def manifest_bytes(
     `root` is None for a database without keys. `time_ns`: nanoseconds since the epoch.
     """
     if root is None:
-        root = NodeReference(b"", b"", Chunk("", _NOWHERE, _NOWHERE), 0, 0, 0)
+        root = NodeReference(b"", b"", Chunk("", _MOST, _MOST), 0, 0, 0)
     table, positions = _file_table({root.location.file})
     parts = (
         identity,
@@ -300,20 +291,14 @@ def manifest_bytes(
 
 def _references(children: Sequence[NodeReference], positions: dict[str, int]) -> bytes:
     """Places of nodes, and the statistics of their subtrees."""
+    chunks = [child.location for child in children]
     columns = (
-        [positions[child.location.file] for child in children],
-        [child.location.offset for child in children],
-        [child.location.length for child in children],
+        *([positions[c.file] for c in chunks], [c.offset for c in chunks], [c.length for c in chunks]),
         [child.keys for child in children],
         [child.tree_bytes for child in children],
         [child.value_bytes for child in children],
     )
     return b"".join(map(_varints, columns))
-
-
-def _skipped(first: bytes, last: bytes, root: bool) -> int:
-    """Number of bytes of all keys of a node that its parent stores."""
-    return 0 if root else common_bytes(first, last)
 
 
 def common_bytes(one: bytes, other: bytes) -> int:
