@@ -9,7 +9,6 @@ from functools import cached_property
 import numpy as np
 
 from ckpt_surgery.core.arrays import ArraySpec, Region, Shape
-from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.manifests import Chunk, Manifest
 from ckpt_surgery.formats.chunk_reading import NO_CHECKS, Check, read_stored
 from ckpt_surgery.formats.registry import Reader
@@ -110,19 +109,9 @@ def check_tiling(shape: Shape, boxes: Sequence[Region]) -> None:
     unequal = min((corner for corner, count in left.items() if count), default=None)
     if unequal is not None:
         index = dict(zip(axes, unequal, strict=True))
-        raise _tiling_flaw(shape, boxes, tuple(index.get(axis, 0) for axis in range(len(shape))))
-
-
-def _tiling_flaw(shape: Shape, boxes: Sequence[Region], element: Shape) -> SourceError:
-    """The error for an element that none or several boxes hold."""
-    holding = [
-        box
-        for box in boxes
-        if all(a <= i < b for a, i, b in zip(box.starts, element, box.stops, strict=True))
-    ]
-    if not holding:
-        what = f"no chunk has the element {list(element)} of {list(shape)}"
-    else:
-        listed = " and ".join(f"{list(box.shape)} at {list(box.starts)}" for box in holding[:2])
-        what = f"{len(holding)} chunks have the element {list(element)} of {list(shape)}: those of {listed}"
-    return damaged(what)
+        element = tuple(index.get(axis, 0) for axis in range(len(shape)))
+        one = Region(element, tuple(i + 1 for i in element))
+        holding = [f"{list(box.shape)} at {list(box.starts)}" for box in boxes if box.common(one) is not None]
+        which = f": those of {' and '.join(holding[:2])}" if holding else ""
+        how_many = f"{len(holding)} chunks have" if holding else "no chunk has"
+        raise damaged(f"{how_many} the element {list(element)} of {list(shape)}{which}")

@@ -30,7 +30,9 @@ _HINT = "Correct the file, or move it away: the recipe asks for it."
 def config_place(path: str) -> str:
     """The path of the config of the checkpoint at `path`; there need not be one."""
     directory = path if is_directory(path) else os.path.dirname(path)
-    name = ADAPTER_CONFIG if _is_adapter(path, directory) else CONFIG
+    names = [os.path.basename(path)] if path != directory else names_in(directory)
+    adapter = any(name.startswith(_ADAPTER + ("" if path != directory else ".")) for name in names)
+    name = ADAPTER_CONFIG if adapter else CONFIG
     places = [os.path.join(one, name) for one in (directory, *(_above(path) if path == directory else ()))]
     return next((place for place in places if has_entry(place)), places[0])
 
@@ -52,12 +54,6 @@ def _above(directory: str) -> Iterator[str]:
         if not (_STEP.fullmatch(name) or _STEP.fullmatch(os.path.basename(place))):
             return
         steps += 1
-
-
-def _is_adapter(path: str, directory: str) -> bool:
-    if path != directory:
-        return os.path.basename(path).startswith(_ADAPTER)
-    return any(name.startswith(f"{_ADAPTER}.") for name in names_in(directory))
 
 
 def check_access(path: str) -> None:

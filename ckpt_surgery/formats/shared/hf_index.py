@@ -60,14 +60,10 @@ def read_index(path: str) -> tuple[Mapping[str, str], Mapping[str, Any]]:
         if not isinstance(files, dict) or not isinstance(metadata, dict):
             raise damaged("an index needs a `weight_map` from names to files")
         for name, target in files.items():
-            if not _is_plain(target):
+            if not isinstance(target, str) or target in ("", ".", "..") or set(target) & set("/\\\0"):
                 place = f"`{shown(str(target)[:200])}`, which is not a plain file name"
                 raise damaged(f"`{shown(name[:200])}` should be in {place}")
     return files, {k: v for k, v in metadata.items() if k not in COUNTED}
-
-
-def _is_plain(target: Any) -> bool:
-    return isinstance(target, str) and target not in ("", ".", "..") and not set(target) & set("/\\\0")
 
 
 def check_shards(directory: str, files: Mapping[str, str], held: Mapping[str, Iterable[str]]) -> None:
@@ -76,21 +72,11 @@ def check_shards(directory: str, files: Mapping[str, str], held: Mapping[str, It
     Shards of the same set that the index does not name are refused too: their tensors would be missing
     without a word.
     """
-    tensors = set()
-    for shard, names in held.items():
-        for name in names:
-            tensors.add(name)
-            if files.get(name) != shard:
-                raise damaged(
-                    f"{shown(os.path.join(directory, shard))} holds `{shown(name[:200])}`, "
-                    "which the index places elsewhere or not at all"
-                )
-    for name, target in files.items():
-        if name not in tensors:
-            raise damaged(
-                f"`{shown(name[:200])}` is not in {shown(os.path.join(directory, target))}, "
-                "where the index places it"
-            )
+    placed = {(name, shard) for shard, names in held.items() for name in names}
+    for name, shard in sorted(placed ^ set(files.items())):
+        lies = "is" if (name, shard) in placed else "is not"
+        where = shown(os.path.join(directory, shard))
+        raise damaged(f"`{shown(name[:200])}` {lies} in {where}, in contrast to what the index says")
     sets = {match.groups() for match in map(_SHARD.fullmatch, held) if match}
     beside = ((name, _SHARD.fullmatch(name)) for name in names_in(directory) if name not in held)
     unlisted = [name for name, match in beside if match and match.groups() in sets]

@@ -38,7 +38,6 @@ MOST_STRING_BYTES = 2**20
 """Longest string, at four bytes per character as NumPy stores it: strings are read when they are listed."""
 LENGTH_BYTES = {1: 2, 2: 4, 3: 4}
 """Width of the number that gives the length of the header, by version."""
-FIELDS = {"descr", "fortran_order", "shape"}
 
 DESCRIPTIONS: Mapping[np.dtype[Any], str] = {DTYPES["bfloat16"]: "<V2"} | {
     DTYPES[name]: DTYPES[name].str for name in NUMPY_NAMES
@@ -52,19 +51,22 @@ OBJECTS: np.dtype[Any] = np.dtype("O")
 UNTYPED: np.dtype[Any] = np.dtype("V1")
 """Type of arrays about which nothing is known. Its size is not 0, since sizes are divided by it."""
 
-NAMELESS = (
+_NAMELESS = (
     "is stored as single bytes without a type: NumPy does not record which narrow type of ml_dtypes they are",
     "Save it in a wider type, or in another format.",
 )
 UNREADABLE = {
+    "": ("is an array of records", "Save each of its fields as an array."),
     "O": ("is an array of Python objects, a pickle, which is never loaded", "Save its arrays by themselves."),
     "S": ("is an array of byte strings", "Save it as numbers, or leave it out."),
     "U": ("is an array of strings", "Save it as numbers, or leave it out."),
     "M": ("is an array of dates", "Save it as integers."),
     "m": ("is an array of time spans", "Save it as integers."),
     "V": ("is an array of untyped bytes", "Save it as numbers."),
+    "V1": _NAMELESS,
+    "f1": _NAMELESS,
 }
-"""Reason and remedy for arrays that no function can use, by the kind in their description."""
+"""Reason and remedy for arrays that no function can use, by their description or the kind in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,23 +103,17 @@ def read_npy(read: Callable[[int, int], bytes], size: int) -> NpyArray:
     known = array.spec.dtype not in (OBJECTS, UNTYPED)
     end = array.data + array.spec.nbytes
     if known and end != size:
-        if end < size:
-            _check_alone(begin[end:] or read(end, min(len(MAGIC), size - end)))
+        if (begin[end:] or read(end, max(0, min(len(MAGIC), size - end)))).startswith(MAGIC):
+            raise SourceError(
+                "it holds several arrays one after another, without names, as Equinox writes them",
+                hint="Load them with the code that made them (`equinox.tree_deserialise_leaves`), and give "
+                "the tree to `ckpt_surgery.apply`, which takes trees as checkpoints.",
+            )
         raise damaged(
             f"its header says {array.spec}, which takes {array.spec.nbytes} bytes, "
             f"and {size - array.data} follow it"
         )
     return array
-
-
-def _check_alone(after: bytes) -> None:
-    """Raise SourceError where another array follows the first. `after`: the bytes behind it."""
-    if after.startswith(MAGIC):
-        raise SourceError(
-            "it holds several arrays one after another, without names, as Equinox writes them",
-            hint="Load them with the code that made them (`equinox.tree_deserialise_leaves`), and give the "
-            "tree to `ckpt_surgery.apply`, which takes trees as checkpoints.",
-        )
 
 
 def npy_header(spec: ArraySpec) -> bytes:
@@ -170,28 +166,19 @@ def _parse(header: bytes, version: int) -> tuple[Shape, bool, str]:
         text = header.decode("utf-8" if version == 3 else "latin-1")
         # Python 2 wrote long integers with an L, as in (3L, 4L).
         fields = ast.literal_eval(re.sub(r"\b(\d+)L\b", r"\1", text).strip())
-    except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError) as error:
-        raise _odd(header, "is not a Python dictionary") from error
-    if not isinstance(fields, dict) or fields.keys() != FIELDS:
-        raise _odd(header, f"is not a dictionary of {', '.join(sorted(FIELDS))}")
-    shape, fortran, descr = fields["shape"], fields["fortran_order"], fields["descr"]
-    if not isinstance(shape, tuple) or not all(type(n) is int and 0 <= n <= MOST_BYTES for n in shape):
-        raise _odd(header, "has a shape that is not made of lengths")
-    if type(fortran) is not bool or not isinstance(descr, str | list | tuple):
-        raise _odd(header, "has an order or a type of the wrong kind")
-    return shape, fortran, descr if isinstance(descr, str) else ""
-
-
-def _odd(header: bytes, what: str) -> SourceError:
-    text = header[:200].decode("latin-1").strip()
-    return damaged(f"its header {what}: {shown(text)}")
+    except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
+        fields = None
+    match fields:
+        case {"descr": str() | list() | tuple() as kind, "fortran_order": bool(order), "shape": tuple(shape)}:
+            if len(fields) == 3 and all(type(n) is int and 0 <= n <= MOST_BYTES for n in shape):
+                return shape, order, kind if isinstance(kind, str) else ""
+    said = shown(header[:200].decode("latin-1").strip())
+    raise damaged(f"its header is not a dictionary of shape, order and type of an array: {said}")
 
 
 def _typed(shape: Shape, fortran: bool, descr: str, head: bytes) -> NpyArray:
     """The array that a header describes."""
-    readable = _dtype(descr)
-    unreadable = readable if isinstance(readable, Unreadable) else None
-    dtype = _listed(descr) if isinstance(readable, Unreadable) else readable
+    dtype, unreadable = _dtype(descr)
     check_shape(shape, dtype.itemsize)
     axes = tuple(range(len(shape)))
     big = descr.startswith(">") and dtype.itemsize > 1
@@ -199,29 +186,21 @@ def _typed(shape: Shape, fortran: bool, descr: str, head: bytes) -> NpyArray:
     return NpyArray(ArraySpec(shape, dtype), codec, len(head), zlib.crc32(head), unreadable=unreadable)
 
 
-def _dtype(descr: str) -> np.dtype[Any] | Unreadable:
-    """The type that a description names, in native byte order; or why no function can use it."""
-    if not descr:
-        return Unreadable("is an array of records", "Save each of its fields as an array.")
-    name = descr[1:] if descr[0] in "<>|=" else ""
-    if name in ("V1", "f1"):
-        return Unreadable(*NAMELESS)
-    if name in _DTYPES and descr != ">V2":
-        return _DTYPES[name]
-    known = UNREADABLE.get(descr.lstrip("<>|=")[:1])
-    if known is None or descr.startswith(">V2"):
-        return Unreadable(f"has the unknown type {shown(descr[:100])!r}", "Save it in another type.")
-    return Unreadable(*known)
-
-
-def _listed(descr: str) -> np.dtype[Any]:
-    """The type that an array that cannot be read is listed with, in native byte order."""
-    if descr[1:] == "O":
-        return OBJECTS
+def _dtype(descr: str) -> tuple[np.dtype[Any], Unreadable | None]:
+    """The type that a description names, in native byte order; and why no function can use it, if so."""
+    name = descr.lstrip("<>|=")
+    if name in _DTYPES and descr[1:] == name and descr != ">V2":
+        return _DTYPES[name], None
+    why = None if descr == ">V2" else UNREADABLE.get(name) or UNREADABLE.get(name[:1])
+    unreadable = Unreadable(
+        *(why or (f"has the unknown type {shown(descr[:100])!r}", "Save it in another type."))
+    )
+    if name == "O":
+        return OBJECTS, unreadable
     try:
-        return np.dtype(descr).newbyteorder("=") if _SIZED.fullmatch(descr) else UNTYPED
+        return np.dtype(descr).newbyteorder("=") if _SIZED.fullmatch(descr) else UNTYPED, unreadable
     except (ValueError, TypeError, OverflowError):
-        return UNTYPED
+        return UNTYPED, unreadable
 
 
 def _single_string(
