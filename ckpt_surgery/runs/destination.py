@@ -35,7 +35,7 @@ from ckpt_surgery.storage.failures import storage_errors
 from ckpt_surgery.storage.listing import (
     directory_names,
     is_directory,
-    paths_below,
+    names_below,
     real_path,
     walk,
 )
@@ -275,7 +275,7 @@ def _size(path: str) -> int:
         return stat_file(path).size
     if urls.is_url(path):
         return sum(stat.size for stat in walk(path, path).values())
-    return sum(os.lstat(os.path.join(path, name)).st_size for name in paths_below(path))
+    return sum(os.lstat(os.path.join(path, name)).st_size for name in names_below(path))
 
 
 # --- items ------------------------------------------------------------------------------------------------
@@ -295,7 +295,7 @@ def _items(there: Occupant) -> tuple[str, ...] | None:
     names = items_of(there.path)
     if names is None or not there.left:
         return names
-    kept = {name.partition("/")[0] for name in paths_below(there.path) if name not in there.left}
+    kept = {name.partition("/")[0] for name in names_below(there.path) if name not in there.left}
     return tuple(name for name in names if name in kept)
 
 

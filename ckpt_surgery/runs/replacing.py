@@ -12,8 +12,8 @@ from ckpt_surgery.storage.listing import (
     directory_names,
     is_directory,
     is_file,
+    names_below,
     names_in,
-    paths_below,
     real_path,
 )
 from ckpt_surgery.storage.record_files import RECORD_NAME
@@ -100,7 +100,7 @@ def _opened(path: str) -> Iterator[Source]:
 
 def _check_nothing_else(directory: str, sources: Sequence[Source], ignored: Collection[str]) -> None:
     """Refuse a directory with files besides those of its checkpoint. Raises DestinationError."""
-    names = [name for name in paths_below(directory) if name not in ignored]
+    names = [name for name in sorted(names_below(directory)) if name not in ignored]
     files = opening.foreign_files(sources[0], directory, names)
     others = [name for name in files if not _is_record(name, names)]
     try:

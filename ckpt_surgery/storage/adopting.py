@@ -57,20 +57,19 @@ class FileLinks:
             if real in self._linked:
                 return name, None
             with _errors(file, self._directory / name):
-                brought = self._link(real)
+                brought = self._link(real, name)
             self._linked.add(real)
         return name, brought
 
-    def _link(self, real: str) -> AdoptedFile:
+    def _link(self, real: str, name: str) -> AdoptedFile:
         """Link under a temporary name first: a file with its final name is complete, even after a crash.
 
         What cannot be linked is copied, unless only reflinks are asked for. Raises OSError besides.
         """
-        source, status = Path(real), os.stat(real)
-        path = self._directory / name_for(real)
+        status, path = os.stat(real), self._directory / name
         path.parent.mkdir(parents=True, exist_ok=True)
         unfinished = path.with_name(f"{path.name}.{secrets.token_hex(8)}")
-        how, reason = self._linked_as(source, unfinished)
+        how, reason = self._linked_as(Path(real), unfinished)
         crc = None
         if how is LinkMode.COPY:
             _check_space(path, real, status.st_size, reason)
@@ -79,14 +78,16 @@ class FileLinks:
         unfinished.rename(path)
         # Renaming does nothing where another worker has made a hard link to the same file meanwhile.
         unfinished.unlink(missing_ok=True)
-        size, modified = status.st_size, status.st_mtime_ns
         sample = state_of(os.fspath(path)).sample
-        return AdoptedFile(name_for(real), real, how, size, modified, crc, reason, sample)
+        return AdoptedFile(name, real, how, status.st_size, status.st_mtime_ns, crc, reason, sample)
 
     def _linked_as(self, source: Path, destination: Path) -> tuple[LinkMode, str]:
         """Kind of link that was made, and ""; or `copy` and the reason why none was made. Raises OSError."""
-        reason = ""
-        for way in self._ways(os.fspath(source)):
+        ways, reason = [self._mode], ""  # the best one first
+        if self._mode is LinkMode.AUTO:
+            safe = self._replaced.allows(os.fspath(source))
+            ways = [LinkMode.REFLINK, LinkMode.HARDLINK] if safe else [LinkMode.REFLINK]
+        for way in ways if self._mode is not LinkMode.COPY else ():
             try:
                 (linking.reflink if way is LinkMode.REFLINK else os.link)(source, destination)
             except OSError as error:
@@ -96,13 +97,6 @@ class FileLinks:
             else:
                 return way, ""
         return LinkMode.COPY, reason
-
-    def _ways(self, real: str) -> tuple[LinkMode, ...]:
-        """The links that are tried, best first, before a file is copied."""
-        if self._mode is LinkMode.AUTO:
-            safe = (LinkMode.HARDLINK,) if self._replaced.allows(real) else ()
-            return (LinkMode.REFLINK, *safe)
-        return () if self._mode is LinkMode.COPY else (self._mode,)
 
 
 def name_for(file: str) -> str:

@@ -25,15 +25,8 @@ from ckpt_surgery.storage.store import store_of
 FICLONE = 0x40049409
 """Linux's request to share a whole file's blocks, from <linux/fs.h>: see ioctl_ficlonerange(2)."""
 UNSUPPORTED = (
-    errno.EOPNOTSUPP,
-    errno.ENOTSUP,
-    errno.ENOTTY,
-    errno.EINVAL,
-    errno.EXDEV,
-    errno.ENOSYS,
-    errno.EPERM,
-    errno.EMLINK,
-    errno.ETXTBSY,
+    *(errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOTTY, errno.EINVAL, errno.EXDEV, errno.ENOSYS, errno.EPERM),
+    *(errno.EMLINK, errno.ETXTBSY),
 )
 """Errors by which a file system says that it cannot link at all, or cannot link these two files."""
 
@@ -50,16 +43,10 @@ class SafeToHardlink:
 
         `real`: its path without links. Raises OSError where the file is gone.
         """
-        return self._is_replaced(real) or _is_cached(real) or os.stat(real).st_mode & 0o222 == 0
-
-    def _is_replaced(self, real: str) -> bool:
-        """Whether the format of the innermost checkpoint around a file replaces its files as a whole."""
-        path = real
-        while path:
-            if path in self.checkpoints:
-                return self.checkpoints[path]
-            path = path.rpartition(os.sep)[0]
-        return False
+        around = (path for path in (real, *map(str, Path(real).parents)) if path in self.checkpoints)
+        innermost = next(around, None)
+        replaced = innermost is not None and self.checkpoints[innermost]
+        return replaced or _is_cached(real) or os.stat(real).st_mode & 0o222 == 0
 
 
 def _is_cached(real: str) -> bool:
@@ -176,17 +163,15 @@ def _linkable_into(
 
     def linkable(file: DataFile) -> Linkable:
         apart = file.domain != domain
-        if mode is LinkMode.REFLINK:
-            if apart or can_be_reflinked(file) is False:
-                why = "they are on different file systems" if apart else "the file system has no reflinks"
-                raise StorageError(
-                    f"{shown(file.path)} cannot be reflinked into {path_text(directory)}: {why}",
-                    hint='Leave the choice to `link_mode="auto"`, or copy everything: `link_mode="copy"`.',
-                )
-            return Linkable.YES
+        if mode is LinkMode.REFLINK and (apart or can_be_reflinked(file) is False):
+            why = "they are on different file systems" if apart else "the file system has no reflinks"
+            raise StorageError(
+                f"{shown(file.path)} cannot be reflinked into {path_text(directory)}: {why}",
+                hint='Leave the choice to `link_mode="auto"`, or copy everything: `link_mode="copy"`.',
+            )
         if apart:
             return Linkable.NO
-        always = mode is LinkMode.HARDLINK or replaced.allows(file.path) or can_be_reflinked(file)
+        always = mode is not LinkMode.AUTO or replaced.allows(file.path) or can_be_reflinked(file)
         return Linkable.YES if always else Linkable.IF_NEVER_REWRITTEN
 
     return linkable

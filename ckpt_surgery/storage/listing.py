@@ -116,28 +116,20 @@ def object_stat(stat: Stat) -> FileStat:
 
 
 def check_link(path: str, root: str) -> None:
-    """Refuse a symbolic link that leaves the source. `root`: real path of the source's directory."""
-    if urls.is_url(path):
-        return
-    target = os.path.realpath(path)
-    if any(target == bound or target.startswith(bound + os.sep) for bound in _link_bounds(root)):
-        return
-    raise SourceError(
-        f"{shown(path)} is a symbolic link to {shown(target)}, outside the checkpoint",
-        hint="Copy the file it points to into the checkpoint; links are followed only within it.",
-    )
-
-
-def _link_bounds(root: str) -> tuple[str, ...]:
-    """The directories that links inside `root` may point into.
+    """Refuse a symbolic link that leaves the source. `root`: real path of the source's directory.
 
     In a Hugging Face cache (`<repository>/snapshots/<revision>/…`) every file is a link to
-    `<repository>/blobs/…`.
+    `<repository>/blobs/…`, which is allowed.
     """
-    parts = root.split(os.sep)
-    snapshots = [i for i, part in enumerate(parts) if part == "snapshots"]
-    caches = [os.sep.join([*parts[:i], "blobs"]) for i in snapshots]
-    return (root, *caches)
+    if urls.is_url(path):
+        return
+    target, parts = os.path.realpath(path), root.split(os.sep)
+    caches = (os.sep.join([*parts[:i], "blobs"]) for i, part in enumerate(parts) if part == "snapshots")
+    if not any(target == bound or target.startswith(bound + os.sep) for bound in (root, *caches)):
+        raise SourceError(
+            f"{shown(path)} is a symbolic link to {shown(target)}, outside the checkpoint",
+            hint="Copy the file it points to into the checkpoint; links are followed only within it.",
+        )
 
 
 def data_file(path: str) -> DataFile:
@@ -192,11 +184,6 @@ def names_below(directory: str) -> Iterator[str]:
                 pending.append((entry.path, f"{prefix}{entry.name}/"))
             else:
                 yield prefix + entry.name
-
-
-def paths_below(directory: str) -> list[str]:
-    """The same, sorted."""
-    return sorted(names_below(directory))
 
 
 def walk(directory: str, root: str) -> dict[str, FileStat]:

@@ -30,7 +30,7 @@ from ckpt_surgery.storage.adopting import FileLinks, copy_chunk, name_for
 from ckpt_surgery.storage.draft import UnpublishedStore
 from ckpt_surgery.storage.failures import changed, storage_errors
 from ckpt_surgery.storage.linking import SafeToHardlink
-from ckpt_surgery.storage.listing import paths_below
+from ckpt_surgery.storage.listing import names_below
 from ckpt_surgery.storage.reading import OBJECT_PIECE, read_ranges, stat_file
 from ckpt_surgery.storage.store import ByteRange, store_of
 
@@ -93,7 +93,7 @@ class LocalPlaces:
         with storage_errors(Path(directory)):
             if not os.path.isdir(directory):
                 return {}
-            names = (below + name for name in paths_below(directory))
+            names = (below + name for name in names_below(directory))
             sizes = {name: self.size(name) for name in names if not name.startswith(f"{UNFINISHED}/")}
             return {name: size for name, size in sizes.items() if size is not None}
 

@@ -36,18 +36,14 @@ def is_published(directory: str) -> bool:
     own = os.path.join(directory, OWN.rstrip("/"))
     if not exists(own):
         return True
-    journals = [name for name in directory_names(own).files if name.endswith(".json")]
-    documents = (_document(os.path.join(own, name)) for name in journals)
-    begun = [document for document in documents if document.get("state") == SWITCHING]
-    return all(_is_complete(directory, document) for document in begun)
-
-
-def _document(journal: str) -> dict[str, Any]:
-    """A journal; empty where it is gone, for its run has come to its end, or is none."""
-    try:
-        return read_json(journal)
-    except SourceError:
-        return {}
+    for name in directory_names(own).files:
+        try:
+            journal = read_json(os.path.join(own, name)) if name.endswith(".json") else {}
+        except SourceError:  # it is gone, for its run has come to its end, or it is none
+            continue
+        if journal.get("state") == SWITCHING and not _is_complete(directory, journal):
+            return False
+    return True
 
 
 def _is_complete(directory: str, journal: dict[str, Any]) -> bool:
@@ -58,6 +54,7 @@ def _is_complete(directory: str, journal: dict[str, Any]) -> bool:
     documents, waiting = journal.get("documents") or {}, journal.get("waiting") or {}
     if documents:
         return exists(os.path.join(directory, str(list(documents)[-1])))
-    name, place = list(waiting.items())[-1] if waiting else ("", "")
-    there, waits = (exists(os.path.join(directory, str(path))) for path in (name, place))
-    return bool(waiting) and there and not waits
+    if not waiting:
+        return False
+    there, waits = (exists(os.path.join(directory, str(path))) for path in list(waiting.items())[-1])
+    return there and not waits

@@ -119,7 +119,7 @@ def _read_at(descriptor: int, buffer: memoryview, offset: int) -> int:
 def opened(path: str, expected: FileStat | None = None) -> Iterator[OpenFile]:
     """A regular file or an object, open for reading; `expected` is its size and time when it was listed."""
     if urls.is_url(path):
-        listed = _expected_object(path, expected)
+        listed = _listed(path, expected)
         yield OpenFile(path, object_stat(listed), partial(_fill_from_object, path, listed))
         return
     try:
@@ -136,7 +136,7 @@ def opened(path: str, expected: FileStat | None = None) -> Iterator[OpenFile]:
         os.close(descriptor)
 
 
-def _expected_object(url: str, expected: FileStat | None) -> Stat:
+def _listed(url: str, expected: FileStat | None) -> Stat:
     """Size and version of an object. Raises SourceError where it is missing or has changed."""
     stat = listed_object(url)
     if expected is not None and object_stat(stat) != expected:
@@ -224,7 +224,7 @@ def _fetched(chunks: Sequence[Chunk], expected: Mapping[str, FileStat]) -> Itera
     """Ranges of objects of one store, in the versions that were listed."""
     ranges = []
     for chunk in chunks:
-        version = _expected_object(chunk.file, expected.get(chunk.file)).version
+        version = _listed(chunk.file, expected.get(chunk.file)).version
         name = urls.split(chunk.file)[1]
         ranges.append(ByteRange(name, chunk.offset, chunk.offset + chunk.length, version))
     data = store_of(chunks[0].file)[0].read_many(ranges)

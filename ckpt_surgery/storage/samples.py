@@ -52,8 +52,14 @@ def states(files: Iterable[str]) -> Mapping[str, FileState]:
     """
     paths = [path for path in files if not path.endswith(f"/{RECORD_NAME}")]
 
+    def state(path: str) -> FileState:
+        try:
+            return state_of(path)
+        except StorageError:
+            return _unsampled(path)  # raises where it is no file any more
+
     def some(batch: Sequence[str]) -> Mapping[str, FileState]:
-        return {path: _state_of_any(path) for path in batch if exists(path)}
+        return {path: state(path) for path in batch if exists(path)}
 
     with ThreadPoolExecutor(THREADS) as pool:
         batches = pool.map(some, (paths[at : at + TOGETHER] for at in range(0, len(paths), TOGETHER)))
@@ -63,13 +69,9 @@ def states(files: Iterable[str]) -> Mapping[str, FileState]:
 def states_by_path(files: Iterable[str]) -> dict[str, FileState]:
     """The same by path, with size, and time or version alone: reads nothing of the files."""
     paths = (path for path in files if not path.endswith(f"/{RECORD_NAME}"))
-    stats = ((path, stat_file(path)) for path in paths if exists(path))
-    return {path: FileState(stat.size, stat.modified, stat.version) for path, stat in stats}
+    return {path: _unsampled(path) for path in paths if exists(path)}
 
 
-def _state_of_any(path: str) -> FileState:
-    try:
-        return state_of(path)
-    except StorageError:
-        stat = stat_file(path)  # raises where it is no file any more
-        return FileState(stat.size, stat.modified, stat.version)
+def _unsampled(path: str) -> FileState:
+    stat = stat_file(path)
+    return FileState(stat.size, stat.modified, stat.version)

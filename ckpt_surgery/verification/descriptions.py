@@ -14,7 +14,7 @@ from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.protocols import Source, details_of
 from ckpt_surgery.storage.companion_names import is_companion
 from ckpt_surgery.storage.json_files import read_json
-from ckpt_surgery.storage.listing import directory_names, exists, is_directory, paths_below, real_path
+from ckpt_surgery.storage.listing import directory_names, exists, is_directory, names_below, real_path
 from ckpt_surgery.storage.reading import opened, range_crc
 from ckpt_surgery.storage.record_files import RECORD_NAME, record_path
 from ckpt_surgery.verification.reading_back import Checker
@@ -99,7 +99,7 @@ def _names(source: Source, directory: str) -> Iterator[str]:
 
     Config and tokenizer files, which people edit, describe no leaves: see `Record.companions`.
     """
-    yield from (n for n in paths_below(directory) if n != RECORD_NAME and not is_companion(n))
+    yield from (n for n in sorted(names_below(directory)) if n != RECORD_NAME and not is_companion(n))
     if source.item is not None and real_path(directory) != real_path(source.path):
         files = directory_names(os.path.dirname(directory)).files
         yield from (f"{ABOVE}{name}" for name in files if name != RECORD_NAME)
