@@ -3,7 +3,7 @@
 import contextlib
 import functools
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from ckpt_surgery.core import urls
@@ -109,25 +109,12 @@ def open_source(
     chosen = format_named(format) if format else detect_format(path)
     check_published(path)
     selection = Selection(step, item)
-    _check_choices(path, chosen, selection)
+    _check_options(f"{shown(path)}: ", chosen, selection, CHOICES)
     try:
         content: Listing | Source = part(chosen, "read")(path, selection)
     except SourceError as error:
         raise _explained(path, chosen, error) from error
     return ListedSource(path, chosen.name, content) if isinstance(content, Listing) else content
-
-
-def _check_choices(path: str, chosen: Format, selection: Selection) -> None:
-    """Raise UsageError where a step or an item is given, and the format has none to choose from."""
-    lacking = [name for name in ("step", "item") if name not in chosen.choices]
-    given = {name: value for name in lacking if (value := getattr(selection, name)) is not None}
-    if given:
-        spelled = (f"`{name}={shown(str(value))}`" for name, value in given.items())
-        raise UsageError(
-            f"{shown(path)} is in the format {chosen.name}, which has no "
-            f"{' or '.join(f'{name}s' for name in lacking)}",
-            hint=f"Leave out {' and '.join(spelled)}.",
-        )
 
 
 def _explained(path: str, chosen: Format, error: SourceError) -> SourceError:
@@ -149,13 +136,14 @@ def _explained(path: str, chosen: Format, error: SourceError) -> SourceError:
     )
 
 
+CHOICES = {"step": ("steps", "`step={}`"), "item": ("items", "`item={}`")}
 OPTIONS = {
     "step": ("steps", "`dst_step={}`"),
     "item": ("items", "`dst_item={}`"),
     "shard_size": ("shards", "`shard_size=SIZE`"),
     "structure_file": ("structure file", "`structure_file` in the recipe's `output`"),
 }
-"""Purpose and spelling of the options of a destination, by their names in `SinkOptions`."""
+"""Purpose and spelling of the fields of `Selection`, and of some of `SinkOptions`."""
 
 
 def encoder(format: str, options: SinkOptions) -> Encoder:
@@ -166,23 +154,28 @@ def encoder(format: str, options: SinkOptions) -> Encoder:
     chosen = format_named(format)
     if not chosen.writable:
         raise UsageError(f"The format `{format}` can be read but not written", hint=formats_to_write())
-    _check_options(chosen, options)
+    _check_options("", chosen, options, OPTIONS)
     from ckpt_surgery.formats.unsupported import LimitedEncoder
 
     make: Callable[[SinkOptions], Encoder] | None = part(chosen, "encoder")
     return LimitedEncoder(part(chosen, "LIMITS")) if make is None else make(options)
 
 
-def _check_options(chosen: Format, options: SinkOptions) -> None:
-    """Raise UsageError for options that a format does not follow."""
-    values = {name: getattr(options, name) for name in OPTIONS if name not in chosen.options}
+def _check_options(
+    place: str, chosen: Format, options: Selection | SinkOptions, spelled: Mapping[str, tuple[str, str]]
+) -> None:
+    """Raise UsageError for choices and options that a format does not have. `place`: begins the message."""
+    reading = isinstance(options, Selection)
+    known = chosen.choices if reading else chosen.options
+    values = {name: getattr(options, name) for name in spelled if name not in known}
     refused = {name: value for name, value in values.items() if value is not None and value is not False}
     if refused:
-        nouns = " or ".join(OPTIONS[name][0] for name in refused)
-        spelled = " and ".join(OPTIONS[name][1].format(shown(str(value))) for name, value in refused.items())
-        able = [known.name for known in formats().values() if set(refused) <= set(known.options)]
-        other = f", or write {' or '.join(able)}" if able else ""
-        raise UsageError(f"{chosen.name} checkpoints have no {nouns}", hint=f"Leave out {spelled}{other}.")
+        nouns = " or ".join(spelled[name][0] for name in refused)
+        given = " and ".join(spelled[name][1].format(shown(str(value))) for name, value in refused.items())
+        offers = () if reading else formats().values()
+        able = " or ".join(offer.name for offer in offers if set(refused) <= set(offer.options))
+        hint = f"Leave out {given}{f', or write {able}' if able else ''}."
+        raise UsageError(f"{place}{chosen.name} checkpoints have no {nouns}", hint=hint)
 
 
 def check_destination(format: str, path: PathLike, options: SinkOptions) -> None:

@@ -114,7 +114,7 @@ class Names:
         names = names_in(path)
         if any(name.endswith(self.others) for name in names) or (self.alone and len(names) != 1):
             return False
-        return bool(self.whole(names) or self._shards(names))
+        return bool(self.whole(names)) or any(map(self._part, names))
 
     def is_one(self, path: str) -> bool:
         """Whether a file is such a file or an index. Raises SourceError where it cannot be read."""
@@ -140,9 +140,12 @@ class Names:
         """The name of the file or index that stands for a directory. Raises SourceError."""
         names = names_in(directory)
         whole = self.whole(names)
-        if len(whole) == 1 and not self._is_part(whole[0]):
-            return whole[0]
-        shards = self._shards(whole or names)
+        if len(whole) == 1:
+            # Without its index, one of several files does not stand for all.
+            part = self._part(whole[0]) if self.index is not None else None
+            if part is None or int(part[2]) == 1:
+                return whole[0]
+        shards = [name for name in whole or names if self._part(name)]
         if self.index is not None and shards and len(shards) >= len(whole):
             index = next(name for name in self.usual if name.endswith(self.index))
             raise damaged(f"{shown(directory)} holds shards ({few(shards)}) without their index {index}")
@@ -162,19 +165,15 @@ class Names:
 
     def _first(self, name: str) -> str:
         """The first file of the set that a file belongs to; the file itself where sets have an index."""
-        match = self.shard.search(name) if self.shard is not None and self.index is None else None
+        match = self._part(name) if self.index is None else None
         if match is None:
             return name
         (start, stop), number = match.span(1), "1".zfill(len(match[1]))
         return name[:start] + number + name[stop:]
 
-    def _shards(self, names: Sequence[str]) -> list[str]:
-        return [name for name in names if self.shard is not None and self.shard.search(name)]
-
-    def _is_part(self, name: str) -> bool:
-        """Whether a file is one of several, which an index should name."""
-        match = self.shard.search(name) if self.shard is not None and self.index is not None else None
-        return match is not None and int(match[2]) != 1
+    def _part(self, name: str) -> re.Match[str] | None:
+        """The numbers in the name of one of several files."""
+        return None if self.shard is None else self.shard.search(name)
 
 
 def claims(detect: Callable[[str], bool], path: str) -> bool:

@@ -16,10 +16,7 @@ from ckpt_surgery.core.text import is_unicode, shown
 from ckpt_surgery.formats.registry import Limits
 from ckpt_surgery.storage.regions import are_contiguous
 
-_KINDS = {
-    LeafKind.STRING: "a string",
-    LeafKind.PRNG_KEY: "a PRNG key, whose type would be lost",
-}
+_KINDS = {LeafKind.STRING: "a string", LeafKind.PRNG_KEY: "a PRNG key, whose type would be lost"}
 """Kinds of leaves that formats may lack a place for, in words."""
 
 NOT_UNICODE = "is not valid Unicode, so it cannot be stored as UTF-8"
@@ -35,18 +32,17 @@ class LimitedEncoder(Encoder):
 
     def unsupported(self, leaves: Sequence[Leaf]) -> list[str]:
         limits, (holds, why) = self.limits, self.limits.words
-        more = (wrong_keys, repeated_keys) if limits.more is None else limits.more
         lacking = _KINDS.keys() - set(limits.kinds)
-        refused = [leaf for leaf in leaves if leaf.kind in lacking]
-        typed = [(leaf, leaf.spec.dtype) for leaf in leaves if leaf.spec is not None]
-        held = [leaf for leaf in leaves if leaf.string is not None and leaf.kind not in lacking]
-        texts = [leaf for leaf in held if not is_unicode(leaf.string or "")]
-        return [
-            *(f"{quoted(leaf)} is {_KINDS[leaf.kind]}; {holds} only; drop it." for leaf in refused),
-            *(f"{quoted(leaf)} {dtype_problem(d, why)}" for leaf, d in typed if d not in limits.dtypes),
-            *(f"{quoted(leaf)} is a string that {NOT_UNICODE}; drop it." for leaf in texts),
-            *(sentence for check in more for sentence in check(leaves)),
-        ]
+        sentences = []
+        for leaf in leaves:
+            if leaf.kind in lacking:
+                sentences.append(f"{quoted(leaf)} is {_KINDS[leaf.kind]}; {holds} only; drop it.")
+            if leaf.spec is not None and leaf.spec.dtype not in limits.dtypes:
+                sentences.append(f"{quoted(leaf)} {dtype_problem(leaf.spec.dtype, why)}")
+            if leaf.string is not None and leaf.kind not in lacking and not is_unicode(leaf.string):
+                sentences.append(f"{quoted(leaf)} is a string that {NOT_UNICODE}; drop it.")
+        more = (wrong_keys, repeated_keys) if limits.more is None else limits.more
+        return [*sentences, *(sentence for check in more for sentence in check(leaves))]
 
     def adopts(self, leaf: Leaf, manifest: Manifest) -> bool:
         adopts = self.limits.adopts

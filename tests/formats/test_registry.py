@@ -100,7 +100,7 @@ def test_several_formats_are_told_with_their_files(car: Format, tmp_path: Path) 
     assert str(caught.value) == (
         f"{tmp_path} holds checkpoints of several formats: "
         "car (a.car, b.car, …); truck (x\\x1b.truck)\n"
-        "  Name the file that is meant, or the format: `src_format=NAME` (of `inspect`: `format=NAME`)."
+        "  Name the file that is meant, or its format: `src_format=NAME` (`inspect`: `format=NAME`)."
     )
     with pytest.raises(SourceError, match="has no wheels"):
         opening.open_source(str(tmp_path), "car")
@@ -248,7 +248,7 @@ def test_encoders_and_sinks_are_made_once_options_and_destination_are_accepted(t
 def test_steps_items_and_options_are_for_formats_that_have_them(name: str, tmp_path: Path) -> None:
     known, given = formats.format_named(name), {"step": 3, "item": "default", "shard_size": 5}
     for choice in {"step", "item"}.difference(known.choices):
-        with pytest.raises(UsageError, match=f"is in the format {name}, which has no .*{choice}s"):
+        with pytest.raises(UsageError, match=f": {name} checkpoints have no {choice}s"):
             opening.open_source(str(tmp_path), name, **{choice: given[choice]})  # type: ignore[arg-type]
     for option in set(given).difference(known.options) if known.writable else ():
         with pytest.raises(UsageError, match=f"^{name} checkpoints have no "):

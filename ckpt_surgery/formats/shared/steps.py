@@ -8,7 +8,6 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 from ckpt_surgery.core.errors import SourceError, UsageError
 from ckpt_surgery.core.keys import natural_order
@@ -36,7 +35,7 @@ class ChosenFile:
     step: int | None = None
     item: str | None = None
 
-    @cached_property
+    @property
     def path(self) -> str:
         """Path of the file."""
         return os.path.join(self.directory, self.name)
@@ -44,12 +43,12 @@ class ChosenFile:
 
 def steps_of(directory: str, is_checkpoint: Callable[[str], bool]) -> dict[str, int]:
     """Step numbers by the names of directories that are checkpoints, perhaps damaged ones."""
-    matches = {name: STEP_NAME.fullmatch(name) for name in directory_names(directory).directories}
-    return {
+    numbers = {
         name: int(match[1])
-        for name, match in matches.items()
-        if match and is_checkpoint(os.path.join(directory, name))
+        for name in directory_names(directory).directories
+        if (match := STEP_NAME.fullmatch(name)) is not None
     }
+    return {name: n for name, n in numbers.items() if is_checkpoint(os.path.join(directory, name))}
 
 
 def items_of(directory: str, is_item: Callable[[str], bool]) -> Iterator[str]:
@@ -155,9 +154,6 @@ def quoted(names: Sequence[str], last: bool = False) -> str:
     kept = names[-MOST_NAMES:] if last else names[:MOST_NAMES]
     more = f" and {len(names) - len(kept)} more" if len(names) > len(kept) else ""
     return ", ".join(f"`{shown(name)}`" for name in kept) + more
-
-
-# --- nothing to choose ------------------------------------------------------------------------------------
 
 
 def check_no_choice(path: str, step: int | None = None, item: str | None = None) -> None:
