@@ -89,27 +89,21 @@ def with_path(path: str) -> Iterator[None]:
 
 # --- writing ----------------------------------------------------------------------------------------------
 
-CHECK = "Check the free space and the permissions of the destination."
-"""Hint for errors whose number suggests nothing better."""
-COPY = 'Check that both are on one file system; `link_mode="copy"` works between any two.'
 _HINTS = {
     errno.ENOSPC: "Free some space, or choose a destination on another file system.",
     errno.EDQUOT: "Free some of your quota, or choose a destination on another file system.",
     errno.EFBIG: "Raise the limit on file sizes (ulimit -f), or choose another file system.",
-    errno.EACCES: "Check the permissions of the destination's directory.",
-    errno.EPERM: "Check the permissions of the destination's directory.",
+    **dict.fromkeys((errno.EACCES, errno.EPERM), "Check the permissions of the destination's directory."),
     errno.EROFS: "The file system is mounted read-only: choose another destination.",
     errno.EIO: "The device reports an error: look into the system's log before trusting it again.",
     errno.EMFILE: "Raise the limit on open files (ulimit -n).",
     errno.ENFILE: "Too many files are open on this machine: end other programs.",
     errno.ENAMETOOLONG: "Choose a shorter name: the temporary directory's is 31 bytes longer.",
-    errno.EXDEV: COPY,
-    errno.EMLINK: COPY,
-    errno.EOPNOTSUPP: COPY,
-    errno.ENOTTY: COPY,
+    **dict.fromkeys(
+        (errno.EXDEV, errno.EMLINK, errno.EOPNOTSUPP, errno.ENOTTY),
+        'Check that both are on one file system; `link_mode="copy"` works between any two.',
+    ),
 }
-
-
 OF_WRITING = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO))
 """Numbers of errors that, where bytes are copied, are those of the file that is written."""
 
@@ -117,7 +111,8 @@ OF_WRITING = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, er
 def storage_error(what: str, error: OSError) -> StorageError:
     """The error to raise where the system refuses to write; `what` is a path, or says what failed."""
     reason = error.strerror or str(error) or type(error).__name__
-    return StorageError(f"{what}: {reason}", hint=_HINTS.get(error.errno or 0, CHECK))
+    hint = _HINTS.get(error.errno or 0, "Check the free space and the permissions of the destination.")
+    return StorageError(f"{what}: {reason}", hint=hint)
 
 
 @contextlib.contextmanager

@@ -240,19 +240,19 @@ class StorePlaces:
 
 
 Places = LocalPlaces | StorePlaces
-NONE_REPLACED = SafeToHardlink()
-"""No format is known to replace its files."""
 
 
 def open_places(
-    directory: PathLike, mode: LinkMode = LinkMode.AUTO, replaced: SafeToHardlink = NONE_REPLACED
+    directory: PathLike, mode: LinkMode = LinkMode.AUTO, replaced: SafeToHardlink | None = None
 ) -> Places:
     """The places of a new checkpoint, given by its path or URL.
 
     `mode`: how whole files get there. `replaced`: files that `auto` may hard-link.
     """
     text = os.fspath(directory)
-    return StorePlaces(text) if urls.is_url(text) else LocalPlaces(Path(text), mode, replaced)
+    if urls.is_url(text):
+        return StorePlaces(text)
+    return LocalPlaces(Path(text), mode, replaced or SafeToHardlink())
 
 
 def stored_crc(places: Places, chunk: Chunk) -> int:

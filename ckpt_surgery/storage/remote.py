@@ -92,12 +92,8 @@ IN_FLIGHT = 32
 """Largest number of reads at a time."""
 BATCH = 1000
 """Largest number of objects that S3 deletes in one request."""
-COPY_BYTES = 5 << 30
-"""Largest object that S3 copies in one request."""
 GAP_BYTES = 512 << 10
 """Ranges with a smaller gap between them are read together: a request costs more than these bytes."""
-JOINED_BYTES = 8 << 20
-"""Ranges are put together up to this size."""
 _RETRY = {
     "max_retries": 6,
     "retry_timeout": timedelta(seconds=60),
@@ -271,7 +267,7 @@ class ObjectStore:
 
     def copies(self, source: str, size: int) -> bool:
         """Whether an object lies in this bucket, and is not too large for one request of S3."""
-        return source.startswith(f"{self.url}/") and (self._generations or size <= COPY_BYTES)
+        return source.startswith(f"{self.url}/") and (self._generations or size <= 5 << 30)
 
     def copy(self, source: str, name: str) -> None:
         _, key = urls.split(source)
@@ -318,7 +314,7 @@ def _near(whole: ByteRange, range_: ByteRange) -> bool:
     return (
         (whole.name, whole.version) == (range_.name, range_.version)
         and range_.start - whole.stop < GAP_BYTES
-        and max(whole.stop, range_.stop) - whole.start <= JOINED_BYTES
+        and max(whole.stop, range_.stop) - whole.start <= 8 << 20
     )
 
 

@@ -17,11 +17,8 @@ from ckpt_surgery.storage.reading import opened
 CONFIG = "config.json"
 ADAPTER_CONFIG = "adapter_config.json"
 """Config of an adapter that PEFT wrote, whose weights are in files that begin with `adapter_model`."""
-_ADAPTER = "adapter_model"
 _STEP = re.compile(r"(.*[_-])?[0-9]+")
 """Names of steps in the directory of a CheckpointManager."""
-_MOST_ABOVE = 3
-"""Directories from an item up to the one that the run lies in."""
 MAX_BYTES = 1 << 20
 MAX_DEPTH = 64
 _HINT = "Correct the file, or move it away: the recipe asks for it."
@@ -30,8 +27,10 @@ _HINT = "Correct the file, or move it away: the recipe asks for it."
 def config_place(path: str) -> str:
     """The path of the config of the checkpoint at `path`; there need not be one."""
     directory = path if is_directory(path) else os.path.dirname(path)
-    names = [os.path.basename(path)] if path != directory else names_in(directory)
-    adapter = any(name.startswith(_ADAPTER + ("" if path != directory else ".")) for name in names)
+    if path != directory:
+        adapter = os.path.basename(path).startswith("adapter_model")
+    else:
+        adapter = any(name.startswith("adapter_model.") for name in names_in(directory))
     name = ADAPTER_CONFIG if adapter else CONFIG
     places = [os.path.join(one, name) for one in (directory, *(_above(path) if path == directory else ()))]
     return next((place for place in places if has_entry(place)), places[0])
@@ -45,15 +44,13 @@ def _above(directory: str) -> Iterator[str]:
     if any(name.endswith(".safetensors") for name in names_in(directory)):
         return
     place = directory if urls.is_url(directory) else os.path.abspath(directory)
-    steps = 0
-    while steps < _MOST_ABOVE:
+    for _ in range(3):  # from an item up to the directory that the run lies in
         place, name = os.path.split(place.rstrip("/"))
         if not name or not is_directory(place):
             return
         yield place if os.path.isabs(directory) or urls.is_url(directory) else os.path.relpath(place)
         if not (_STEP.fullmatch(name) or _STEP.fullmatch(os.path.basename(place))):
             return
-        steps += 1
 
 
 def check_access(path: str) -> None:

@@ -18,10 +18,6 @@ from ckpt_surgery.storage.listing import check_link, names_in, real_path
 from ckpt_surgery.storage.reading import read_file, stat_file
 from ckpt_surgery.storage.views import prefetch
 
-MOST_INDEX_BYTES = 100_000_000
-"""Longest index: the limit of a safetensors header."""
-COUNTED = ("total_size", "total_parameters")
-"""Metadata that describes the weights themselves; the rest is the user's."""
 _SHARD = re.compile(r"(.*)-\d+-of-(\d+)(\.\w+)")
 """Start, number of files and suffix, which all shards of one checkpoint share."""
 
@@ -53,7 +49,7 @@ def read_sharded(directory: str, name: str, read: Callable[[str, str], Listing])
 
 def read_index(path: str) -> tuple[Mapping[str, str], Mapping[str, Any]]:
     """Tensor name → file name, and the user's metadata."""
-    text = read_file(path, MOST_INDEX_BYTES)
+    text = read_file(path, 100_000_000)  # the limit of a safetensors header
     with with_path(path):
         document = parse_object(text, strict=True)
         files, metadata = document.get("weight_map"), document.get("metadata") or {}
@@ -63,7 +59,8 @@ def read_index(path: str) -> tuple[Mapping[str, str], Mapping[str, Any]]:
             if not isinstance(target, str) or target in ("", ".", "..") or set(target) & set("/\\\0"):
                 place = f"`{shown(str(target)[:200])}`, which is not a plain file name"
                 raise damaged(f"`{shown(name[:200])}` should be in {place}")
-    return files, {k: v for k, v in metadata.items() if k not in COUNTED}
+    # These describe the weights themselves; the rest is the user's.
+    return files, {k: v for k, v in metadata.items() if k not in ("total_size", "total_parameters")}
 
 
 def check_shards(directory: str, files: Mapping[str, str], held: Mapping[str, Iterable[str]]) -> None:

@@ -30,8 +30,6 @@ MAGIC = b"\x93NUMPY"
 """The first bytes of every file."""
 NPY_SUFFIX = ".npy"
 
-USUAL_BYTES = 128
-"""Length of the header of an array of few axes: read in one call."""
 MOST_HEADER_BYTES = 10_000
 """NumPy's limit for headers of files that are not trusted."""
 MOST_STRING_BYTES = 2**20
@@ -91,7 +89,7 @@ def read_npy(read: Callable[[int, int], bytes], size: int) -> NpyArray:
     `read`: (offset, length) → the file's bytes; it is called for one piece after another, which do not
     overlap.
     """
-    begin = read(0, min(size, USUAL_BYTES))
+    begin = read(0, min(size, 128))  # all of the header of an array of few axes
     length = _header_length(begin, size)
     if length > len(begin):
         begin += read(len(begin), length - len(begin))

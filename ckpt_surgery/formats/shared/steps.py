@@ -8,6 +8,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from ckpt_surgery.core.errors import SourceError, UsageError
 from ckpt_surgery.core.keys import natural_order
@@ -35,9 +36,9 @@ class ChosenFile:
     step: int | None = None
     item: str | None = None
 
-    @property
+    @cached_property
     def path(self) -> str:
-        """Path of the file."""
+        """Path of the file: one string for all chunks in it."""
         return os.path.join(self.directory, self.name)
 
 

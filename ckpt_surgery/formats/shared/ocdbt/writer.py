@@ -31,12 +31,6 @@ MAX_KEY_BYTES = 65535
 """The format's limit for a key."""
 
 _NODE_MAGIC = 0x0CDB20DE
-_MANIFEST_MAGIC = 0x0CDB3A2A
-_DECODED_NODE_BYTES = 100_000_000
-"""Orbax's setting for nodes that are written later. With another one it refuses the database."""
-_VERSION_ARITY_LOG2 = 4
-_ZSTD = b"\x01" + struct.pack("<i", 0)
-"""Compression of nodes that are written later: zstd at its default level, which is TensorStore's default."""
 _MOST = 2**64 - 1
 """Largest number; offset and length of the root node of a database without keys."""
 
@@ -46,8 +40,6 @@ ENTRY_BYTES = 30
 """Upper bound of a leaf entry's bytes besides its key and its inline value: six variable-length integers."""
 CHILD_BYTES = 64
 """Upper bound of an interior entry's bytes besides its key: nine variable-length integers."""
-_FILE_BYTES = 9
-"""Upper bound of a data file's bytes besides its path: three variable-length integers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,7 +215,7 @@ def encoded_path(path: str) -> bytes:
 
 def file_bytes(file: str | None) -> int:
     """Upper bound of what a data file adds to a node; None stands for an inline value."""
-    return 0 if file is None else len(encoded_path(file)) + _FILE_BYTES
+    return 0 if file is None else len(encoded_path(file)) + 9  # three variable-length integers
 
 
 def leaf_node(
@@ -277,8 +269,10 @@ def manifest_bytes(
     table, positions = _file_table({root.location.file})
     parts = (
         identity,
-        _varints([0, inline_bytes, _DECODED_NODE_BYTES, _VERSION_ARITY_LOG2]),  # 0: a single file
-        _ZSTD,
+        # A single file; of nodes that are written later, Orbax's size, without which it refuses the database,
+        # TensorStore's arity of versions, and its compression: zstd at its default level.
+        _varints([0, inline_bytes, 100_000_000, 4]),
+        b"\x01" + struct.pack("<i", 0),
         table,
         _varints([1, 1]),  # one version, whose generation is 1
         bytes([height]),
@@ -286,7 +280,7 @@ def manifest_bytes(
         struct.pack("<Q", time_ns),
         _varints([0]),  # no older versions
     )
-    return _framed(_MANIFEST_MAGIC, parts)
+    return _framed(0x0CDB3A2A, parts)
 
 
 def _references(children: Sequence[NodeReference], positions: dict[str, int]) -> bytes:

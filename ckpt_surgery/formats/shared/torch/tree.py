@@ -98,8 +98,6 @@ def _check_stored(member: ZipMember) -> None:
 
 # --- trees ------------------------------------------------------------------------------------------------
 
-MOST_NODES = 2**18
-"""Limit on leaves and containers of one file: a leaf can take a thousand times the memory of its pickle."""
 NODE_SLACK = 4000
 """How many more leaves and containers than bytes a pickle can have: they can be shared, but rarely are."""
 MOST_DEPTH = 64
@@ -171,7 +169,8 @@ def list_leaves(saved: Saved, file: str, name: str, at: Key = ROOT) -> Listing:
     views: dict[str, StridedView] = {}
     problems: list[Problem] = []
     room = TEXT_SLACK + TEXT_GAIN * len(saved.pickle)
-    most = min(MOST_NODES, NODE_SLACK + len(saved.pickle))
+    # A leaf can take a thousand times the memory of its pickle.
+    most = min(2**18, NODE_SLACK + len(saved.pickle))
     for names, sequences, value in _walk((at.names, at.sequences, load(saved.pickle)), name, most):
         key = Key(names, sequences)
         room -= len(key.text)

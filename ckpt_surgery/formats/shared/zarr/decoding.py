@@ -27,13 +27,7 @@ from ckpt_surgery.formats.shared.zarr.layout import DRIVERS, chunk_name
 from ckpt_surgery.formats.shared.zarr.metadata import UNKNOWN, fill_value, leading_transposes
 from ckpt_surgery.storage.failures import damaged
 
-ZSTD_LEVEL = 1
-"""Level of compression of what is written, as Orbax's default."""
-OPEN_ARRAYS = 64
-"""Largest number of arrays that a thread keeps open: opening one takes longer than decoding a small chunk."""
 CRC32C = {"name": "crc32c"}
-CRC_RESIDUE = 0x48674BC7
-"""CRC-32C of any bytes that their own CRC-32C follows, little-endian."""
 WHOLE_BYTES = 8 << 20
 """Shards of at most this many bytes are small. In an object store, a second request takes as long."""
 
@@ -149,7 +143,7 @@ def _checked(data: bytes | memoryview, nbytes: int) -> memoryview | None:
     """Bytes before a CRC-32C; None if it does not match."""
     whole = data if isinstance(data, bytes) else bytes(data)
     # With its own checksum behind it, everything has the same one: no part has to be copied.
-    return memoryview(whole)[: -shards.CRC_BYTES] if google_crc32c.value(whole) == CRC_RESIDUE else None
+    return memoryview(whole)[: -shards.CRC_BYTES] if google_crc32c.value(whole) == 0x48674BC7 else None
 
 
 def _inflated(data: bytes | memoryview, nbytes: int) -> bytes | None:
@@ -226,9 +220,9 @@ class _OfThread(threading.local):
     """Codecs kept by each thread, because making one takes longer than decoding a small chunk."""
 
     def __init__(self) -> None:
-        self.compressor = zstandard.ZstdCompressor(level=ZSTD_LEVEL)
+        self.compressor = zstandard.ZstdCompressor(level=1)  # as Orbax's default
         self.decompressor = zstandard.ZstdDecompressor()
-        self.opened = lru_cache(OPEN_ARRAYS)(_open)
+        self.opened = lru_cache(64)(_open)
 
 
 OF_THREAD = _OfThread()

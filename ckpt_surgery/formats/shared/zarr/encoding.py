@@ -20,10 +20,6 @@ from ckpt_surgery.formats.shared.zarr.shards import CRC_BYTES
 from ckpt_surgery.storage.failures import about_key
 from ckpt_surgery.storage.reading import read_ranges
 
-IN_FLIGHT_BYTES = 64 << 20
-"""Total size of the blocks that are encoded and written at the same time. A larger block is written alone."""
-SMALL_BYTES = 1 << 20
-"""Blocks below this size are not counted."""
 _ENCODINGS = {
     2: encoding_of([bytes_codec("little"), {"name": "zstd"}]),
     3: encoding_of([bytes_codec("little"), {"name": "zstd"}, CRC32C]),
@@ -84,7 +80,7 @@ def _manifest(output: Output, zarr: int) -> Manifest:
 class BytesInFlight:
     """Limit on the bytes of the blocks that are encoded and written at the same time."""
 
-    def __init__(self, limit: int = IN_FLIGHT_BYTES):
+    def __init__(self, limit: int = 64 << 20):
         self._limit = limit
         self._held = 0
         self._changed = threading.Condition()
@@ -92,7 +88,7 @@ class BytesInFlight:
     @contextmanager
     def holding(self, nbytes: int) -> Iterator[None]:
         """Wait until a block fits. One that is larger than the limit waits for all others."""
-        if nbytes < SMALL_BYTES:
+        if nbytes < 1 << 20:  # not counted
             yield
             return
         with self._changed:

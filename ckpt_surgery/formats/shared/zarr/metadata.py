@@ -33,9 +33,6 @@ EXTENDED = (
 NATIVE = NUMPY_NAMES
 """NumPy's own types, which both versions have under other names."""
 
-HIGHEST_RATIO = 40_000
-"""Limit on decoded bytes per stored byte: no codec exceeds this (zstd's best is 128 KiB in 4 bytes)."""
-
 UNKNOWN = "Save the checkpoint again without it, or without this leaf."
 
 HELD = frozenset((*NATIVE, *EXTENDED))
@@ -66,7 +63,8 @@ class ZarrArray:
     def least_bytes(self) -> int:
         """Smallest size of a stored chunk in bytes; a shard can lack chunks inside, but not its index."""
         shard = least_bytes(self.chunk_shape, self.codec)
-        return -(-self.chunk_nbytes // HIGHEST_RATIO) if shard is None else shard
+        # No codec has a higher ratio of decoded to stored bytes; zstd's best is 128 KiB in 4 bytes.
+        return -(-self.chunk_nbytes // 40_000) if shard is None else shard
 
     @functools.cached_property
     def counts(self) -> Shape:

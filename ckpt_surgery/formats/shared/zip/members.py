@@ -56,8 +56,6 @@ ENCRYPTED = 1 << 0 | 1 << 6 | 1 << 13
 """Flags of encrypted members and directories."""
 PATCH = 1 << 5
 """Flag of members that are patches of others."""
-MOST_VERSION = 63
-"""Newest version of the format, 6.3, times ten."""
 WIDE = 0xFFFFFFFF
 """Value that marks a number as being in the zip64 extra field."""
 ZIP64_EXTRA = 1
@@ -237,7 +235,7 @@ def _check_entry(file: OpenFile, entry: _DirectoryEntry, disk: int, version: int
             f"{name} is compressed with method {entry.method}; only store and deflate are read",
             "Write it again without compression.",
         )
-    if version > MOST_VERSION:
+    if version > 63:  # 6.3, the newest
         raise wrong(file, f"{name} needs version {version / 10} of the zip format, which is not known")
     if disk:
         raise wrong(file, f"{name} is on disk {disk} of an archive", "Join the disks first.")

@@ -18,14 +18,10 @@ VERSION, VERSION64 = 20, 45
 """Versions of the zip format that a reader of a member needs: 2.0, and 4.5 for zip64."""
 DATE = 33
 """1 January 1980, the earliest date that zip has: equal arrays make equal files."""
-MODE = 0o600 << 16
-"""A file that its owner may read and write, as zipfile says."""
 MOST_ENTRIES = 0xFFFF
 """An archive with this many members or more gives their number in a zip64 record."""
 WIDE_FROM = layout.WIDE
 """Numbers from this one on are in zip64 fields."""
-CRC_AT = 14
-"""Offset of the CRC-32 in a local header."""
 
 
 @frozen()
@@ -72,7 +68,8 @@ class PlacedMember:
         extra, size = _zip64(*wide) if wide else b"", _narrow(self.size)
         version = VERSION64 if extra else VERSION
         about = (version, version, self.flags, layout.STORE, 0, DATE, crc, size, size)
-        rest = (len(self.raw_name), len(extra), 0, 0, 0, MODE, _narrow(self.header))
+        mode = 0o600 << 16  # a file that its owner may read and write, as zipfile says
+        rest = (len(self.raw_name), len(extra), 0, 0, 0, mode, _narrow(self.header))
         return layout.CENTRAL_FIELDS.pack(layout.CENTRAL, *about, *rest) + self.raw_name + extra
 
 
@@ -113,7 +110,7 @@ def _seal(written: OpenFile, places: Sequence[PlacedMember], comment: bytes) -> 
         for _, part in read_pieces(written, place.start, place.size):
             crc = zlib.crc32(part, crc)
         crcs.append(crc)
-    at = [place.header + CRC_AT for place in places]
+    at = [place.header + 14 for place in places]  # the CRC-32 in the local header
     fields = [(offset, crc.to_bytes(4, "little")) for offset, crc in zip(at, crcs, strict=True)]
     return [*fields, _archive_end(places, crcs, comment)]
 
