@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from ckpt_surgery.core.arrays import ArraySpec
 from ckpt_surgery.core.manifests import Chunk, Codec, Manifest, bytes_codec, encoding_of, raw_codec
 from ckpt_surgery.formats.opening import open_source
-from ckpt_surgery.formats.shared.zarr.chunk_checks import chunk_flaw, zstd_flaw
+from ckpt_surgery.formats.shared.zarr.chunk_checks import Flaw, check_zstd, chunk_flaw
 from ckpt_surgery.storage.reading import opened
 from tests.formats.shared.zarr.codecs import CHAINS, COMPRESSORS, LITTLE, ZSTD, regular, save_file, shards
 from tests.support.heavy import numcodecs
@@ -163,7 +163,11 @@ def frame_flaw(stored: bytes, nbytes: int | None) -> str | None:
         assert at + count <= len(stored), "no byte after the end is asked for"
         return stored[at : at + count]
 
-    return zstd_flaw(read, len(stored), nbytes)
+    try:
+        check_zstd(read, len(stored), nbytes)
+    except Flaw as flaw:
+        return str(flaw)
+    return None
 
 
 def noise(count: int) -> bytes:
