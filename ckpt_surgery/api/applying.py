@@ -7,9 +7,16 @@ are `SurgeryError`s, whose `exit_code` is the command's.
 from collections.abc import Sequence
 from typing import Unpack
 
-from ckpt_surgery.core.arguments import Assignments, CheckpointLike, Function, PathLike, RecipeLike, takes
+from ckpt_surgery.core.arguments import (
+    Assignments,
+    CheckpointLike,
+    Function,
+    PathLike,
+    RecipeLike,
+    one_of,
+    takes,
+)
 from ckpt_surgery.core.errors import UsageError
-from ckpt_surgery.core.text import abridged, shown
 from ckpt_surgery.inputs import output_files
 from ckpt_surgery.inputs.matching import recipe_of_selection
 from ckpt_surgery.inputs.opening import with_recipe, with_samples
@@ -77,7 +84,7 @@ def plan_request(request: Request, overwrite: bool, out: PathLike | None = None)
                 hint="Save the tree as a checkpoint, or leave out `out`.",
             )
         output_files.check_documents([out], *output_files.named_in(request))
-        output_files.check_kept(out, overwrite, output_files.is_saved_document)
+        output_files.check_kept(out, overwrite, output_files.SAVED)
     request = with_recipe(request)
     if request.dst is None:
         prepared = prepare(request)
@@ -126,19 +133,15 @@ def run_request(request: Request, options: RunOptions) -> Result:
         request = request_of_plan(request, APPLY)
     elif is_plan_file(request.recipe):
         request = saved_request(request) or request
-    if options.engine not in ENGINES:
-        raise UsageError(f"`engine`: {shown(abridged(options.engine))} is not one of: {', '.join(ENGINES)}")
-    if options.engine == LOCAL:
+    if one_of("engine", options.engine, ENGINES) == LOCAL:
         if options.scheduler is not None:
             raise UsageError("`scheduler` is for the engine `dask`", hint='Say so: `engine="dask"`.')
         return run_here(request, options)
     from ckpt_surgery.runs.engines import dask  # imports what only clusters need
 
     if request.has_trees:
-        raise UsageError(
-            "a source or the target is in memory, which no worker has",
-            hint="Save the tree as a checkpoint, or leave out `engine`.",
-        )
+        hint = "Save the tree as a checkpoint, or leave out `engine`."
+        raise UsageError("a source or the target is in memory, which no worker has", hint=hint)
     return dask.run_on_cluster(with_recipe(request), options)
 
 
@@ -167,10 +170,8 @@ def convert(
     Raises SurgeryError; then nothing is published.
     """
     if to is None and set:
-        raise UsageError(
-            "`set` is for the params of a recipe, and nothing says which recipe",
-            hint='Name a layout, as in `to="maxtext"`, or use `apply`.',
-        )
+        hint = 'Name a layout, as in `to="maxtext"`, or use `apply`.'
+        raise UsageError("`set` is for the params of a recipe, and nothing says which recipe", hint=hint)
     which: SourceOptions = {
         "step": options.get("step"),
         "item": options.get("item"),

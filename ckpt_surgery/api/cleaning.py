@@ -87,10 +87,8 @@ def clean(path: PathLike, *, remove: bool = False) -> CleanDocument:
     """
     given = checked_path(path)
     if is_url(given):
-        raise UsageError(
-            f"{shown(given)}: only paths are cleaned",
-            hint="The next run that writes to this URL removes what dead runs left there.",
-        )
+        hint = "The next run that writes to this URL removes what dead runs left there."
+        raise UsageError(f"{shown(given)}: only paths are cleaned", hint=hint)
     act = remove_remainders if remove else list_remainders
     remainders: list[RemainderEntry] = []
     with interruptible():

@@ -78,10 +78,8 @@ def mend_recipe(path: PathLike) -> Mended:
     """
     name = os.fspath(path)
     if name.startswith(PREFIX):
-        raise UsageError(
-            f"{shown(name)}: recipes of the package are not changed",
-            hint="Write it to a file first, and mend that.",
-        )
+        hint = "Write it to a file first, and mend that."
+        raise UsageError(f"{shown(name)}: recipes of the package are not changed", hint=hint)
     try:
         read_text(name)
     except RecipeError as error:  # it is not UTF-8

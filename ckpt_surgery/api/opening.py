@@ -2,10 +2,10 @@
 
 from typing import Literal
 
-from ckpt_surgery.core.arguments import CheckpointLike
+from ckpt_surgery.core.arguments import CheckpointLike, one_of
 from ckpt_surgery.core.memory import memory_errors
 from ckpt_surgery.inputs.checkpoints import Checkpoint, open_checkpoint
-from ckpt_surgery.inputs.request import checked_uint16, checkpoint_or_tree
+from ckpt_surgery.inputs.request import UINT16, checkpoint_or_tree
 from ckpt_surgery.storage.views import forget
 
 
@@ -28,4 +28,4 @@ def open(
     No file stays open between two reads. Raises SourceError or UsageError.
     """
     forget()
-    return open_checkpoint(checkpoint_or_tree(path), step, item, format, checked_uint16(uint16))
+    return open_checkpoint(checkpoint_or_tree(path), step, item, format, one_of("uint16", uint16, UINT16))

@@ -31,13 +31,7 @@ from ckpt_surgery.inputs.pinned import (
     request_of_plan,
 )
 from ckpt_surgery.inputs.preparing import open_inputs, plan_inputs
-from ckpt_surgery.inputs.request import (
-    InMemory,
-    OpenCheckpoint,
-    Request,
-    checkpoint_or_tree,
-    requested,
-)
+from ckpt_surgery.inputs.request import InMemory, OpenCheckpoint, Request, checkpoint_or_tree, requested
 from ckpt_surgery.language.loading import LoadedRecipe
 from ckpt_surgery.language.packaged import PREFIX
 from ckpt_surgery.language.written import is_text
@@ -200,10 +194,8 @@ def _check_recipe_is_first(recipe: Any, sources: tuple[Any, ...], target: Any) -
             hint=f"Give the function first, or `load_and_transform({path}, function)`.",
         )
     has_target = target is not None or any(isinstance(checkpoint_or_tree(s), InMemory) for s in sources)
-    raise UsageError(
-        f"{path} is a checkpoint, and the first argument of `restore` is the recipe",
-        hint=f"Without a recipe: `restore(None, {path}{', target=…' if has_target else ''})`.",
-    )
+    hint = f"Without a recipe: `restore(None, {path}{', target=…' if has_target else ''})`."
+    raise UsageError(f"{path} is a checkpoint, and the first argument of `restore` is the recipe", hint=hint)
 
 
 def _is_checkpoint(path: str) -> bool:
@@ -317,10 +309,8 @@ def _make(restoration: Restoration, donate: bool, progress: Report | None) -> An
 def _check_lazy(given: Mapping[str, bool]) -> None:
     """Raise UsageError for options that say what becomes of arrays on devices."""
     for name in [name for name, is_given in given.items() if is_given]:
-        raise UsageError(
-            f"`{name}` and `lazy` do not go together: nothing is put on devices",
-            hint=f"Leave out `{name}`; `jax.device_put(array.get(), …)` places an array.",
-        )
+        hint = f"Leave out `{name}`; `jax.device_put(array.get(), …)` places an array."
+        raise UsageError(f"`{name}` and `lazy` do not go together: nothing is put on devices", hint=hint)
 
 
 @memory_errors("make the arrays")

@@ -6,17 +6,11 @@ import time
 from collections.abc import Callable
 from typing import Unpack
 
-from ckpt_surgery.core.arguments import PathLike, Size, takes
+from ckpt_surgery.core.arguments import PathLike, Size, one_of, takes
 from ckpt_surgery.core.errors import SourceError, UsageError
 from ckpt_surgery.core.progress import ProgressLike
 from ckpt_surgery.core.text import shown
-from ckpt_surgery.engine.parts import (
-    Head,
-    Parts,
-    head_of,
-    missing,
-    part_of,
-)
+from ckpt_surgery.engine.parts import Head, Parts, head_of, missing, part_of
 from ckpt_surgery.engine.staging.objects import roll_forward
 from ckpt_surgery.engine.tasks import shares
 from ckpt_surgery.inputs.options import PlanOptions
@@ -24,7 +18,7 @@ from ckpt_surgery.inputs.request import Request, checked_path, requested
 from ckpt_surgery.inputs.saved_plans import saved_request
 from ckpt_surgery.planner.plan import Plan
 from ckpt_surgery.report.results import ShardResult
-from ckpt_surgery.report.verification import Verify
+from ckpt_surgery.report.verification import MODES, Verify
 from ckpt_surgery.runs.destination import Publication
 from ckpt_surgery.runs.run import Result
 from ckpt_surgery.runs.shards import (
@@ -42,7 +36,6 @@ from ckpt_surgery.runs.shards import (
 from ckpt_surgery.runs.sidecars import find_sidecars
 from ckpt_surgery.system import signals
 from ckpt_surgery.system.progress_bars import reported
-from ckpt_surgery.verification.new_checkpoints import parse_verify_mode
 
 MOST_SHARDS = 65536
 MOST_NAMED = 20
@@ -76,10 +69,8 @@ def apply_shard(
     saved = saved_request(request)
     if saved is None:
         named = shown(str(plan)) if isinstance(plan, str | os.PathLike) else f"a {type(plan).__name__}"
-        raise UsageError(
-            f"{named} is not a saved plan, and only a saved plan has shards",
-            hint="Save the plan of the recipe first, once for all shards.",
-        )
+        hint = "Save the plan of the recipe first, once for all shards."
+        raise UsageError(f"{named} is not a saved plan, and only a saved plan has shards", hint=hint)
     if request.link_mode is not None:
         raise UsageError(
             "shards link as their plan says", hint="Leave out `link_mode`, or give it to `plan`."
@@ -90,7 +81,7 @@ def apply_shard(
         already = part_of(job.parts, job.head, index) is not None
         if not already:
             with reported(progress) as report, report_parts(job):
-                already = not write_shard(job, index, parse_verify_mode(verify), report)
+                already = not write_shard(job, index, one_of("verify", verify, MODES), report)
         left = tuple(missing(job.parts, job.head))
     return ShardResult(
         shard=index,
@@ -109,10 +100,8 @@ def shard_of(text: str) -> tuple[int, int]:
     match = re.fullmatch(r"([0-9]{1,6})/([0-9]{1,6})", text)
     index, count = (int(match[1]), int(match[2])) if match else (0, 0)
     if index >= count or count > MOST_SHARDS:
-        raise UsageError(
-            f"`shard`: {shown(repr(text))} is not I/N",
-            hint=f"Shards are numbered from 0: `0/8` to `7/8`. There can be {MOST_SHARDS:,}.",
-        )
+        hint = f"Shards are numbered from 0: `0/8` to `7/8`. There can be {MOST_SHARDS:,}."
+        raise UsageError(f"`shard`: {shown(repr(text))} is not I/N", hint=hint)
     return index, count
 
 
@@ -143,7 +132,7 @@ def commit(
     `dst`, or another process publishes there; UsageError where there is nothing to publish. The parts stay
     then.
     """
-    started, url_or_path, mode = time.monotonic(), checked_path(dst), parse_verify_mode(verify)
+    started, url_or_path, mode = time.monotonic(), checked_path(dst), one_of("verify", verify, MODES)
     with signals.interruptible():
         where, parts = parts_to_commit(url_or_path)
         rolled = roll_forward(where.place) if where.is_url else ()
@@ -170,10 +159,8 @@ def _check_committed(where: Publication, rolled: tuple[str, ...]) -> None:
     """Raise UsageError unless there is a checkpoint that shards have written."""
     if rolled or any(True for _ in shards_at(where.place)):
         return
-    raise UsageError(
-        f"{shown(where.place)}: it has no parts to put together",
-        hint="Carry out the shards of a saved plan first.",
-    )
+    hint = "Carry out the shards of a saved plan first."
+    raise UsageError(f"{shown(where.place)}: it has no parts to put together", hint=hint)
 
 
 def _check_done(parts: Parts, head: Head) -> None:

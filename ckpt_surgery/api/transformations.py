@@ -12,11 +12,7 @@ from ckpt_surgery.inputs.request import InMemory, checkpoint_or_tree
 from ckpt_surgery.migration import orbax_transforms
 from ckpt_surgery.migration.originals import Original, original_of_leaves, original_of_tree
 from ckpt_surgery.migration.recipes import MigratedRecipe
-from ckpt_surgery.migration.transforming import (
-    apply_transforms,
-    original_in_checkpoint,
-    original_in_memory,
-)
+from ckpt_surgery.migration.transforming import apply_transforms, original_in_checkpoint, original_in_memory
 
 
 def apply_transformations(

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ckpt_surgery.core.arguments import PathLike, bytes_of, described
+from ckpt_surgery.core.arguments import PathLike, bytes_of, described, one_of
 from ckpt_surgery.core.arrays import Shape
 from ckpt_surgery.core.digests import Digests
 from ckpt_surgery.core.errors import SourceError, UsageError
@@ -14,7 +14,7 @@ from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.memory import memory_errors
 from ckpt_surgery.core.progress import ProgressLike
 from ckpt_surgery.core.protocols import AdoptedFile, Source
-from ckpt_surgery.core.text import abridged, bytes_text, few, shown
+from ckpt_surgery.core.text import bytes_text, few, shown
 from ckpt_surgery.engine.worker import Means
 from ckpt_surgery.formats import opening
 from ckpt_surgery.inputs import options
@@ -66,21 +66,18 @@ def verify(
     SourceError where the path holds no known format, and StorageError where the record cannot be written.
     """
     with reported(progress) as report, memory_errors("verify the checkpoint"):
-        if mode not in list(Depth):
-            raise UsageError(f"`mode`: {shown(abridged(mode))} is not one of: {', '.join(Depth)}")
+        depth = one_of("mode", mode, list(Depth))
         if sample is not None:
             if not 0 < sample <= 1:
+                hint = "Give a share, such as `sample=0.05` for a twentieth."
+                raise UsageError(f"`sample` is {sample:g}, and has to be above 0 and at most 1", hint=hint)
+            if depth is not Depth.VALUES:
                 raise UsageError(
-                    f"`sample` is {sample:g}, and has to be above 0 and at most 1",
-                    hint="Give a share, such as `sample=0.05` for a twentieth.",
-                )
-            if mode != Depth.VALUES:
-                raise UsageError(
-                    f"`sample` is a part of what has digests, which `mode={mode!s}` does not read alone",
+                    f"`sample` is a part of what has digests, which `mode={depth}` does not read alone",
                     hint="Leave out one of them.",
                 )
         forget()
-        place, depth = path_of_source(path), Depth(mode)
+        place = path_of_source(path)
         src_format, step, item = choice_at(place, step, item, src_format)
         uint16_at(place, uint16)
         budget = bytes_of("memory", memory) or default_memory()

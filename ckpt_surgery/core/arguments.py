@@ -6,7 +6,7 @@ import inspect
 import json
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields
 from math import isfinite
 from typing import Annotated, Any, Literal, ParamSpec, TypeVar, get_origin, get_type_hints
@@ -19,6 +19,7 @@ _POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
 
 P = ParamSpec("P")
 R = TypeVar("R")
+E = TypeVar("E", bound=str)
 
 PathLike = str | os.PathLike[str]
 CheckpointLike = PathLike | Any
@@ -69,6 +70,14 @@ def bytes_of(name: str, size: Size | None) -> int | None:
         return None if size is None else parse_size(str(size))
     except ValueError as error:
         raise UsageError(f"`{name}`: {error}") from None
+
+
+def one_of(name: str, value: object, known: Sequence[E]) -> E:
+    """The argument `name` as the known value that it is equal to. Raises UsageError if there is none."""
+    for choice in known:
+        if choice == value:
+            return choice
+    raise UsageError(f"`{name}`: {shown(abridged(value))} is not one of: {', '.join(known)}")
 
 
 def assignments_of(given: Assignments) -> tuple[str, ...]:

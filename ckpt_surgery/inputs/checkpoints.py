@@ -2,7 +2,7 @@
 
 import functools
 import itertools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ckpt_surgery.core import urls
@@ -113,17 +113,15 @@ class Checkpoint(OpenCheckpoint, Represented, Mapping[str, Any]):
         if key in self._subtrees:
             return Checkpoint(self._opened, f"{self._prefix}{key}{SEPARATOR}")
         where = f"in `{shown(self._prefix.rstrip(SEPARATOR))}`" if self._prefix else ""
-        raise KeyNotFound.among(str(key), self._similar(str(key)), where)
-
-    def _similar(self, key: str) -> Iterable[str]:
-        """Keys that may be meant: they differ only in the first component that does not exist."""
-        names = key.split(SEPARATOR)
+        # Keys that may be meant: they differ only in the first component that does not exist.
+        names = str(key).split(SEPARATOR)
         known = max(n for n in range(len(names)) if not n or SEPARATOR.join(names[:n]) in self._subtrees)
         start = "".join(f"{name}{SEPARATOR}" for name in names[:known])
         rest = "".join(f"{SEPARATOR}{name}" for name in names[known + 1 :])
         inside = (text[len(start) :] for text in self._leaves if text.startswith(start))
         children = dict.fromkeys(f"{start}{text.partition(SEPARATOR)[0]}" for text in inside)
-        return [child + rest for child in children if child + rest in self] or children
+        similar = [child + rest for child in children if child + rest in self]
+        raise KeyNotFound.among(str(key), similar or children, where)
 
     def __contains__(self, key: object) -> bool:
         """True if a leaf or a subtree has this key."""
@@ -141,11 +139,7 @@ class Checkpoint(OpenCheckpoint, Represented, Mapping[str, Any]):
             return self[key]
         return default
 
-    def __eq__(self, other: object) -> bool:
-        return self is other
-
-    def __hash__(self) -> int:
-        return id(self)
+    __eq__, __hash__ = object.__eq__, object.__hash__
 
     @functools.cached_property
     def _subtrees(self) -> frozenset[str]:
@@ -192,10 +186,8 @@ class Checkpoint(OpenCheckpoint, Represented, Mapping[str, Any]):
         """Path or tree, for functions that open sources. Raises UsageError for a subtree, or if closed."""
         if self._prefix:
             name = shown(self._prefix.rstrip(SEPARATOR))
-            raise UsageError(
-                f"`{name}` is a part of {shown(self.path)}, and no source by itself",
-                hint="Give the whole checkpoint, with a recipe that keeps this part, or the arrays: `.tree`.",
-            )
+            hint = "Give the whole checkpoint, with a recipe that keeps this part, or the arrays: `.tree`."
+            raise UsageError(f"`{name}` is a part of {shown(self.path)}, and no source by itself", hint=hint)
         self._opened.check_open()
         return self._opened.given
 

@@ -4,21 +4,15 @@ import os
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Any, Unpack
+from typing import Unpack
 
 from ckpt_surgery.core.arguments import Assignments, PathLike, assignments_of
 from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.core.history import RECIPES, history_entry
-from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.protocols import Source
 from ckpt_surgery.core.text import did_you_mean, shown
-from ckpt_surgery.formats.orbax.decoder_layers import (
-    SCAN_LAYERS,
-    forms_of_layers,
-    is_numbered,
-    layer_axes,
-)
+from ckpt_surgery.formats.orbax import decoder_layers
 from ckpt_surgery.inputs import models
 from ckpt_surgery.inputs.models import HF, Model, ModelLayout
 from ckpt_surgery.inputs.opening import ConfigFiles, configs_of, open_input
@@ -70,180 +64,157 @@ def choose_conversion(
     Raises UsageError for an unknown layout or model, a model without this layout, and a checkpoint that
     does not say what it is; SourceError where it cannot be read.
     """
-    if to not in models.layouts():
-        known = models.layouts()
-        raise UsageError(
-            f"`to`: not a layout: `{shown(to)}`{did_you_mean(to, known)}",
-            hint=f"There are {', '.join(known)}.",
-            code=Code.WRONG_VALUE,
-        )
-    path, given = path_of_source(src), assignments_of(set)
-    source = open_input(path, **which)
+    known = models.layouts()
+    if to not in known:
+        problem = f"`to`: not a layout: `{shown(to)}`{did_you_mean(to, known)}"
+        raise UsageError(problem, hint=f"There are {', '.join(known)}.", code=Code.WRONG_VALUE)
+    given, source = assignments_of(set), open_input(path_of_source(src), **which)
     if to == HF:
-        return _choose_to_hf(path, source, given, config)
-    model = _model_of(path, source, config)
+        return _choose_to_hf(source, given, config)
+    model = _model_of(source, config)
     layout = model.layout(to)
     if layout is None:
-        raise UsageError(
-            f"no recipe converts {model.title} to the layout {to}",
-            hint=f"It has {', '.join([layout.name for layout in model.layouts])}.",
-        )
+        hint = f"It has {', '.join([layout.name for layout in model.layouts])}."
+        raise UsageError(f"no recipe converts {model.title} to the layout {to}", hint=hint)
     if not _has_key(source, model.key):
         raise UsageError(
-            f"{shown(path)} does not have the names of Hugging Face: no key matches `{model.key}`",
+            f"{shown(source.path)} does not have the names of Hugging Face: no key matches `{model.key}`",
             hint=f"Layouts are converted from there and to there: convert it to the layout {HF} first.",
         )
     return ChosenConversion(model, layout, layout.there.recipe, _joined_params(layout.there.params, given))
 
 
-def _choose_to_hf(
-    path: str, source: Source, given: tuple[str, ...], config: PathLike | None
-) -> ChosenConversion:
-    record = history_entry(source.metadata).get(RECIPES, {})
-    for name in reversed(list(record)):
-        conversion = _recorded_conversion(name, record[name], source, config)
-        if conversion is not None:
-            return ChosenConversion(*conversion, conversion[1].back.recipe, given, recorded=True)
-    model = _model_of(path, source, config)
-    layout = _layout_of(path, source, model, dict(text.split("=", 1) for text in given if "=" in text))
+def _choose_to_hf(source: Source, given: tuple[str, ...], config: PathLike | None) -> ChosenConversion:
+    kind = _config_of(source, config).value_at("model_type")
+    for name, entry in reversed(history_entry(source.metadata).get(RECIPES, {}).items()):
+        params = entry.get("params", {}) if isinstance(entry, Mapping) else {}
+        fits = [
+            (model, layout)
+            for model in models.known_models()
+            for layout in model.layouts
+            if layout.there.recipe == name
+            and all(params.get(param, value) == value for param, value in layout.there.params.items())
+        ]
+        of_kind = [fit for fit in fits if kind is not None and kind[0] in fit[0].model_types]
+        for model, layout in of_kind or fits:
+            return ChosenConversion(model, layout, layout.back.recipe, given, recorded=True)
+    model = _model_of(source, config)
+    layout = _layout_of(source, model, dict(text.split("=", 1) for text in given if "=" in text))
     named = {text.partition("=")[0] for text in given}
-    params = {**layout.back.params, **_params_of_tree(path, source, layout, named)}
+    params = {**layout.back.params, **_params_of_tree(source, layout, named)}
     return ChosenConversion(model, layout, layout.back.recipe, _joined_params(params, given))
 
 
-def _layout_of(path: str, source: Source, model: Model, given: Mapping[str, str]) -> ModelLayout:
+def _layout_of(source: Source, model: Model, given: Mapping[str, str]) -> ModelLayout:
     """Layout that `given` names, or else that of the checkpoint's keys. Raises UsageError."""
     named = model.layout(given.get("layout", ""))
     if named is not None:
         return named
-    layout = next((layout for layout in model.layouts if _has_key(source, layout.key)), None)
-    if layout is not None:
-        return _maxtext_or_jax(path, source, model, layout)
+    for layout in model.layouts:
+        if _has_key(source, layout.key):
+            return _maxtext_or_jax(source, model, layout)
     if _has_key(source, model.key):
         raise UsageError(
-            f"{shown(path)} has the names of Hugging Face already: a key matches `{model.key}`",
+            f"{shown(source.path)} has the names of Hugging Face already: a key matches `{model.key}`",
             hint=f"Other layouts of {model.title} are {', '.join(layout.name for layout in model.layouts)}.",
         )
     listed = ", ".join(f"{layout.name} (`{layout.key}`)" for layout in model.layouts)
     raise UsageError(
-        f"{shown(path)} is in none of the layouts of {model.title} that can be converted to {HF}",
+        f"{shown(source.path)} is in none of the layouts of {model.title} that can be converted to {HF}",
         hint=f"There are {listed}. {BY_NAME}",
     )
 
 
-def _maxtext_or_jax(path: str, source: Source, model: Model, layout: ModelLayout) -> ModelLayout:
+def _maxtext_or_jax(source: Source, model: Model, layout: ModelLayout) -> ModelLayout:
     """Decide between the layouts `jax` and `maxtext` for a tree with one `params/`, where MaxText has two.
 
     Raises UsageError where it can be either and the values would not be the same.
     """
-    maxtext = model.layout("maxtext")
+    maxtext, leaves = model.layout("maxtext"), source.leaves()
     if layout.name != "jax" or maxtext is None:
         return layout
-    leaves = source.leaves()
-    if isinstance(source.metadata.get(SCAN_LAYERS), bool) or is_numbered(leaves):
+    if isinstance(source.metadata.get(decoder_layers.SCAN_LAYERS), bool) or decoder_layers.is_numbered(
+        leaves
+    ):
         return maxtext
-    if layer_axes(leaves) not in ((), (1,)) or maxtext.computed == layout.computed:
+    if decoder_layers.layer_axes(leaves) not in ((), (1,)) or maxtext.computed == layout.computed:
         return layout
     raise UsageError(
-        f"{shown(path)} can be in the layout maxtext or jax: its weights are below one `params/`, and its "
-        "layers not stacked along axis 0",
+        f"{shown(source.path)} can be in the layout maxtext or jax: its weights are below one `params/`, and "
+        "its layers not stacked along axis 0",
         hint='If MaxText trained it, `set={"layout": "maxtext"}`, otherwise `set={"layout": "jax"}`: for '
         f"{model.title} they differ in values ({maxtext.computed}).",
         code=Code.WRONG_VALUE,
     )
 
 
-def _params_of_tree(path: str, source: Source, layout: ModelLayout, named: Collection[str]) -> dict[str, str]:
+def _params_of_tree(source: Source, layout: ModelLayout, named: Collection[str]) -> dict[str, str]:
     """Derive from a tree's layers the params that are neither `named` nor at their defaults.
 
     Raises UsageError where the tree can be read in two ways.
     """
+    params: dict[str, str] = {}
     if not layout.axis:
-        return {}
-    leaves, params = source.leaves(), {}
-    if SCAN not in named and not _has_stacks(path, source):
+        return params
+    if SCAN not in named and not _has_stacks(source):
         params[SCAN] = "false"
-    if layout.axis not in named and (axis := _layer_axis(path, leaves, layout)) != layout.usual_axis:
+    if layout.axis not in named and (axis := _layer_axis(source, layout)) != layout.usual_axis:
         params[layout.axis] = str(axis)
-    if (
-        layout.block is not None
-        and layout.block[0] not in named
-        and _has_key(source, f".*/{layout.block[1]}/.*")
-    ):
-        params[layout.block[0]] = layout.block[1]
+    if layout.block is not None:
+        param, name = layout.block
+        if param not in named and _has_key(source, f".*/{name}/.*"):
+            params[param] = name
     return params
 
 
-def _has_stacks(path: str, source: Source) -> bool:
+def _has_stacks(source: Source) -> bool:
     """True if layers are stacked: the keys decide, or else the step's metadata."""
-    leaves = source.leaves()
-    forms = forms_of_layers(leaves)
+    forms = decoder_layers.forms_of_layers(source.leaves())
     if len(forms) == 2:
-        raise UsageError(
-            f"{shown(path)} has layers that are stacked and layers that are not",
-            hint=f'Say which are the model\'s: `set={{"{SCAN}": True}}` or `set={{"{SCAN}": False}}`.',
-            code=Code.WRONG_VALUE,
-        )
-    return forms.pop() if forms else source.metadata.get(SCAN_LAYERS) is not False
+        hint = f'Say which are the model\'s: `set={{"{SCAN}": True}}` or `set={{"{SCAN}": False}}`.'
+        problem = f"{shown(source.path)} has layers that are stacked and layers that are not"
+        raise UsageError(problem, hint=hint, code=Code.WRONG_VALUE)
+    return forms.pop() if forms else source.metadata.get(decoder_layers.SCAN_LAYERS) is not False
 
 
-def _layer_axis(path: str, leaves: Mapping[str, Leaf], layout: ModelLayout) -> int:
+def _layer_axis(source: Source, layout: ModelLayout) -> int:
     """Axis of stacked layers, derived from shapes; if several fit, MaxText's own."""
-    axes = layer_axes(leaves)
+    axes = decoder_layers.layer_axes(source.leaves())
     if len(axes) > 1 and layout.name != "maxtext":
         raise UsageError(
-            f"{shown(path)} can have its layers along axis 0 or 1: in each stack, all arrays are equally "
-            "long along both",
+            f"{shown(source.path)} can have its layers along axis 0 or 1: in each stack, all arrays are "
+            "equally long along both",
             hint=f'Say which: `set={{"{layout.axis}": 0}}` or `set={{"{layout.axis}": 1}}`.',
             code=Code.WRONG_VALUE,
         )
     return axes[0] if len(axes) == 1 else layout.usual_axis
 
 
-def _recorded_conversion(
-    name: str, entry: Any, source: Source, config: PathLike | None
-) -> tuple[Model, ModelLayout] | None:
-    """Model and layout of a recorded conversion; None for other recipes."""
-    params = entry.get("params", {}) if isinstance(entry, Mapping) else {}
-    fits = [
-        (model, layout)
-        for model in models.known_models()
-        for layout in model.layouts
-        if layout.there.recipe == name
-        and all(params.get(param, value) == value for param, value in layout.there.params.items())
-    ]
-    kind = _config_of(source, config).value_at("model_type")
-    of_kind = [fit for fit in fits if kind is not None and kind[0] in fit[0].model_types]
-    return next(iter(of_kind or fits), None)
-
-
 def _config_of(source: Source, given: PathLike | None) -> Config:
     return configs_of(ConfigFiles({"source": source}, None if given is None else os.fspath(given))).first
 
 
-def _model_of(path: str, source: Source, given: PathLike | None) -> Model:
+def _model_of(source: Source, given: PathLike | None) -> Model:
     """The model that the config describes. Raises UsageError."""
     config = _config_of(source, given)
     kind = config.value_at("model_type")
     if kind is None:
         raise UsageError(
-            f"it is not known what model {shown(path)} is: {config.without(['model_type'])}",
+            f"it is not known what model {shown(source.path)} is: {config.without(['model_type'])}",
             hint=f"Say where the model's config.json is, `config=…`, or name the recipe. {BY_NAME}",
         )
-    model = models.model_of(str(kind[0]))
+    name = str(kind[0])
+    model = models.model_of(name)
     if model is None:
         known = [model_type for model in models.known_models() for model_type in model.model_types]
-        raise UsageError(
-            f"no recipe converts the model_type `{shown(str(kind[0]))}`, as {kind[1]} says"
-            f"{did_you_mean(str(kind[0]), known)}",
-            hint=f"There are recipes for {', '.join(known)}.",
-        )
+        problem = f"no recipe converts the model_type `{shown(name)}`, as {kind[1]} says"
+        hint = f"There are recipes for {', '.join(known)}."
+        raise UsageError(f"{problem}{did_you_mean(name, known)}", hint=hint)
     return model
 
 
 def _has_key(source: Source, key: str) -> bool:
-    pattern = re.compile(key)
-    return any(pattern.fullmatch(text) for text in source.leaves())
+    return any(map(re.compile(key).fullmatch, source.leaves()))
 
 
 def _joined_params(params: Mapping[str, str], given: tuple[str, ...]) -> tuple[str, ...]:
@@ -251,9 +222,7 @@ def _joined_params(params: Mapping[str, str], given: tuple[str, ...]) -> tuple[s
     for text in given:
         name, _, value = text.partition("=")
         if params.get(name, value) != value:
-            raise UsageError(
-                f"`{shown(text)}` contradicts the layout, which has {name}={params[name]}",
-                hint=f"Leave one of them out: the value of {name}, or `to`.",
-            )
-    own = (f"{name}={value}" for name, value in params.items())
-    return tuple(dict.fromkeys([*own, *given]))
+            hint = f"Leave one of them out: the value of {name}, or `to`."
+            problem = f"`{shown(text)}` contradicts the layout, which has {name}={params[name]}"
+            raise UsageError(problem, hint=hint)
+    return tuple(dict.fromkeys([*(f"{name}={value}" for name, value in params.items()), *given]))

@@ -38,8 +38,7 @@ def recipe_of_selection(
             f"`{name}` and a layout do not go together: the recipe for {shown(to)} chooses its leaves",
             hint=f"Leave out `{name}=…`, or convert to the layout first.",
         )
-    source = open_input(path_of_source(src), **which)
-    selected(source.leaves(), match, under)
+    selected(open_input(path_of_source(src), **which).leaves(), match, under)
     return selection_of(match, under)
 
 
@@ -61,9 +60,8 @@ def matching(leaves: Mapping[str, Leaf], match: str | None) -> dict[str, Leaf]:
     try:
         pattern = compile_pattern(match)
     except ExpressionError as error:
-        raise UsageError(
-            f"`match`: {error.message} (at character {error.start + 1} of `{shown(match)}`)"
-        ) from None
+        where = f"at character {error.start + 1} of `{shown(match)}`"
+        raise UsageError(f"`match`: {error.message} ({where})") from None
     budget = MatchBudget()
     return {key: leaf for key, leaf in leaves.items() if budget.fullmatch(pattern, key)}
 
@@ -81,10 +79,9 @@ def below(leaves: Mapping[str, Leaf], under: str | None) -> dict[str, Leaf]:
         return inside
     level = start.count(SEPARATOR)
     known = dict.fromkeys(SEPARATOR.join(key.split(SEPARATOR)[:level]) for key in leaves)
-    raise UsageError(
-        f"`under`: no key is below `{shown(under)}`{did_you_mean(start.rstrip(SEPARATOR), known)}",
-        hint="Name the first components of keys, such as `params/decoder`.",
-    )
+    guess = did_you_mean(start.rstrip(SEPARATOR), known)
+    hint = "Name the first components of keys, such as `params/decoder`."
+    raise UsageError(f"`under`: no key is below `{shown(under)}`{guess}", hint=hint)
 
 
 def check_matched(match: str | None, count: int, searched: Mapping[str, Leaf]) -> None:
@@ -94,10 +91,8 @@ def check_matched(match: str | None, count: int, searched: Mapping[str, Leaf]) -
     wider = f".*(?:{match}).*" if "|" in match else f".*{match}.*"
     part = matching(searched, wider)
     hint = f"; `{shown(wider)}` matches {len(part):,}." if part else "."
-    raise UsageError(
-        f"`match`: `{shown(match)}` matches none of {len(searched):,} keys",
-        hint=f"The expression has to match the whole key, as in recipes{hint}",
-    )
+    hint = f"The expression has to match the whole key, as in recipes{hint}"
+    raise UsageError(f"`match`: `{shown(match)}` matches none of {len(searched):,} keys", hint=hint)
 
 
 def recipe_of_rules(rules: Iterable[str]) -> str:

@@ -2,10 +2,11 @@
 
 import re
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ckpt_surgery.core.arrays import ArraySpec
 from ckpt_surgery.core.history import CONFIG, history_entry
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.merging.configs import DTYPES, INNER, LAYERS, PER_LAYER
@@ -56,107 +57,95 @@ def contradictions(leaves: Sequence[Leaf], config: Mapping[str, Any]) -> list[Co
     The weights prove numbers of rows, widths, the number of layers, and the dtype. Weights with unknown names
     prove nothing.
     """
-    arrays = {leaf.key.text: leaf for leaf in leaves if leaf.kind is LeafKind.ARRAY and leaf.spec is not None}
-    wrong: list[Contradiction] = []
-    for path, holder in _holders(config):
-        wrong += _of_embedding(path, holder, arrays)
-        wrong += _of_layers(path, holder, arrays)
-        wrong += _of_width(path, holder, arrays)
-    return [*wrong, *_of_dtype(config, arrays), *_of_quantization(config, arrays), *_of_head(config, arrays)]
-
-
-def _holders(config: Mapping[str, Any]) -> Iterator[tuple[Place, Mapping[str, Any]]]:
-    yield (), config
+    specs = {leaf.key.text: leaf.spec for leaf in leaves if leaf.kind is LeafKind.ARRAY and leaf.spec}
+    holders: list[tuple[Place, Mapping[str, Any]]] = [((), config)]
     if isinstance(config.get(INNER), Mapping):
-        yield (INNER,), config[INNER]
+        holders.append(((INNER,), config[INNER]))
+    return [
+        Contradiction((*path, name), given, proved, why)
+        for check in (_of_embedding, _of_layers, _of_width, _of_dtype, _of_quantization, _of_head)
+        for path, holder in holders
+        for name, given, proved, why in check(holder, specs)
+    ]
 
 
-def _compared(
-    path: Place, holder: Mapping[str, Any], names: Collection[str], proved: int, why: str
-) -> Iterator[Contradiction]:
+Holder = Mapping[str, Any]
+"""The config, or the part of it about the text model."""
+Specs = Mapping[str, ArraySpec]
+"""Shape and dtype of each array by its key."""
+Found = Iterator[tuple[str, Any, Any, str]]
+"""Fields of contradictions: the name of the entry, its value, the proved one, and why."""
+
+
+def _compared(holder: Holder, names: Iterable[str], proved: int, why: str) -> Found:
     for name in names:
-        given = holder.get(name)
-        if type(given) is int and given != proved:
-            yield Contradiction((*path, name), given, proved, why)
+        if type(holder.get(name)) is int and holder[name] != proved:
+            yield name, holder[name], proved, why
 
 
-def _of_embedding(
-    path: Place, holder: Mapping[str, Any], arrays: Mapping[str, Leaf]
-) -> Iterator[Contradiction]:
-    tables = {key: leaf.spec.shape for key, leaf in arrays.items() if leaf.spec and _EMBEDDING.fullmatch(key)}
+def _of_embedding(holder: Holder, specs: Specs) -> Found:
+    tables = {key: spec.shape for key, spec in specs.items() if _EMBEDDING.fullmatch(key)}
     shapes = set(tables.values())
     if len(shapes) != 1 or len(shape := shapes.pop()) != 2:
         return
     key = min(tables)
-    yield from _compared(path, holder, ["vocab_size"], shape[0], f"`{key}` has {shape[0]} rows")
+    yield from _compared(holder, ["vocab_size"], shape[0], f"`{key}` has {shape[0]} rows")
     if not any(name in holder for name in _NARROW_EMBEDDING):
-        yield from _compared(path, holder, _WIDTHS, shape[1], f"`{key}` has {shape[1]} columns")
+        yield from _compared(holder, _WIDTHS, shape[1], f"`{key}` has {shape[1]} columns")
 
 
-def _of_layers(path: Place, holder: Mapping[str, Any], arrays: Mapping[str, Leaf]) -> Iterator[Contradiction]:
+def _of_layers(holder: Holder, specs: Specs) -> Found:
     stacks: dict[str, set[int]] = defaultdict(set)
-    for key in arrays:
-        match = _LAYER.fullmatch(key)
-        if match is not None and not _OTHER_TOWERS.search(match["stack"]):
+    for match in filter(None, map(_LAYER.fullmatch, specs)):
+        if not _OTHER_TOWERS.search(match["stack"]):
             stacks[match["stack"]].add(int(match["index"]))
     name = next((name for name in _LAYERS if type(holder.get(name)) is int), None)
     if name is None or len(stacks) != 1 or holder.get("is_encoder_decoder"):
         return
     ((stack, indices),) = stacks.items()
-    given, count = holder[name], len(indices)
-    more = holder.get("num_nextn_predict_layers")
+    given, count, more = holder[name], len(indices), holder.get("num_nextn_predict_layers")
+    why = f"`{stack}` has {count} layers"
     if count in (given, given + more if type(more) is int else given):
         return
     if indices != set(range(count)):
-        gap = min(set(range(count)) - indices)
-        yield Contradiction((*path, name), given, None, f"`{stack}` has {count} layers, and none is {gap}")
+        yield name, given, None, f"{why}, and none is {min(set(range(count)) - indices)}"
         return
-    yield Contradiction((*path, name), given, count, f"`{stack}` has {count} layers")
+    yield name, given, count, why
     for entry in PER_LAYER:
         values = holder.get(entry)
         if isinstance(values, list) and len(values) == given:
             uniform = [values[0]] * count if values and all(value == values[0] for value in values) else None
-            yield Contradiction((*path, entry), values, uniform, f"`{stack}` has {count} layers")
+            yield entry, values, uniform, why
 
 
-def _of_width(path: Place, holder: Mapping[str, Any], arrays: Mapping[str, Leaf]) -> Iterator[Contradiction]:
-    widths = {leaf.spec.shape[0]: key for key, leaf in arrays.items() if leaf.spec and _UP.fullmatch(key)}
-    if len(widths) == 1:
-        ((width, key),) = widths.items()
-        yield from _compared(path, holder, ["intermediate_size"], width, f"`{key}` has {width} rows")
+def _of_width(holder: Holder, specs: Specs) -> Found:
+    widths = {spec.shape[0]: key for key, spec in specs.items() if _UP.fullmatch(key)}
+    for width, key in widths.items() if len(widths) == 1 else ():
+        yield from _compared(holder, ["intermediate_size"], width, f"`{key}` has {width} rows")
 
 
-def _of_dtype(config: Mapping[str, Any], arrays: Mapping[str, Leaf]) -> Iterator[Contradiction]:
-    dtypes = {leaf.spec.dtype.name for leaf in arrays.values() if leaf.spec}
-    if len(dtypes) != 1:
-        return
-    dtype = dtypes.pop()
-    for path, holder in _holders(config):
+def _of_dtype(holder: Holder, specs: Specs) -> Found:
+    dtypes = {spec.dtype.name for spec in specs.values()}
+    for dtype in dtypes.intersection(_FLOATS) if len(dtypes) == 1 else ():
         for name in DTYPES:
-            given = holder.get(name)
-            if given in _FLOATS and dtype in _FLOATS and given != dtype:
-                yield Contradiction((*path, name), given, dtype, f"all arrays are {dtype}")
+            if holder.get(name) in _FLOATS and holder[name] != dtype:
+                yield name, holder[name], dtype, f"all arrays are {dtype}"
 
 
-def _of_quantization(config: Mapping[str, Any], arrays: Mapping[str, Leaf]) -> Iterator[Contradiction]:
-    plain = all(leaf.spec and leaf.spec.dtype.name in _FLOATS for leaf in arrays.values())
-    if arrays and plain and not any(key.endswith(_QUANTIZED) for key in arrays):
-        for path, holder in _holders(config):
-            if isinstance(holder.get("quantization_config"), Mapping):
-                place = (*path, "quantization_config")
-                yield Contradiction(place, "there", REMOVED, "no weight is quantized")
+def _of_quantization(holder: Holder, specs: Specs) -> Found:
+    plain = all(s.dtype.name in _FLOATS and not key.endswith(_QUANTIZED) for key, s in specs.items())
+    if specs and plain and isinstance(holder.get("quantization_config"), Mapping):
+        yield "quantization_config", "there", REMOVED, "no weight is quantized"
 
 
-def _of_head(config: Mapping[str, Any], arrays: Mapping[str, Leaf]) -> Iterator[Contradiction]:
-    head = next((name for name in _HEADS if name in arrays), None)
-    for path, holder in _holders(config):
-        tied = holder.get("tie_word_embeddings")
-        if tied is True and head is not None:
-            why = f"there is `{head}`, which is not used where embeddings are tied"
-            yield Contradiction((*path, "tie_word_embeddings"), True, None, why)
-        causal = any(str(name).endswith("ForCausalLM") for name in holder.get("architectures") or ())
-        if tied is False and head is None and causal:
-            yield Contradiction((*path, "tie_word_embeddings"), False, None, "`lm_head.weight` is missing")
+def _of_head(holder: Holder, specs: Specs) -> Found:
+    head = next((name for name in _HEADS if name in specs), None)
+    tied, name = holder.get("tie_word_embeddings"), "tie_word_embeddings"
+    if tied is True and head is not None:
+        yield name, True, None, f"there is `{head}`, which is not used where embeddings are tied"
+    causal = any(str(name).endswith("ForCausalLM") for name in holder.get("architectures") or ())
+    if tied is False and head is None and causal:
+        yield name, False, None, "`lm_head.weight` is missing"
 
 
 def config_warnings(plan: Plan) -> list[str]:

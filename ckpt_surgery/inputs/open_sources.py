@@ -91,7 +91,7 @@ class OpenSource:
         try:
             block = self.stored.read(stored, region)
         except SurgeryError:
-            self._check_all()
+            self._compare(self._files, self.stored.files())
             raise
         self._check_files_of(stored, region)
         assert leaf.spec is not None
@@ -103,20 +103,16 @@ class OpenSource:
         All files count if some of the region does not lie in chunks of files: in an index, in chunks that are
         missing, or in an array without a grid of chunks.
         """
-        if not region.size:
-            return
         manifest = leaf.manifest
-        chunks: list[Chunk | None] = [None]
-        if manifest is not None:
+        chunks: list[Chunk | None] = [None] if region.size else []
+        if manifest is not None and region.size:
             chunks = [manifest.chunks.get(index) for index, _ in parts_of_chunks(manifest, region)]
-        files = {chunk.file for chunk in chunks if chunk is not None and chunk.file in self._files}
-        if all(chunk is not None and chunk.file in files for chunk in chunks):
-            self._compare({file: self._files[file] for file in files}, files)
+        files = {"" if chunk is None else chunk.file for chunk in chunks}
+        read = {file: self._files[file] for file in files if file in self._files}
+        if len(read) == len(files):
+            self._compare(read, read)
         else:
-            self._check_all()
-
-    def _check_all(self) -> None:
-        self._compare(self._files, self.stored.files())
+            self._compare(self._files, self.stored.files())
 
     def _compare(self, before: Mapping[str, FileState], files: Iterable[str]) -> None:
         """Raise SourceError that names the files that have changed, if any."""
@@ -150,11 +146,9 @@ def open_as(given: str | InMemory, uint16: str | None, **which: Unpack[SourceOpt
 
     Raises what `open_input` raises, and UsageError if both say something else.
     """
-    read_as = uint16_at(given, uint16)
-    source = open_input(given, **which)
-    if read_as == "keep":
-        return source
-    return kept_open(source, read_as, given if isinstance(given, InMemory) else None)
+    read_as, source = uint16_at(given, uint16), open_input(given, **which)
+    tree = given if isinstance(given, InMemory) else None
+    return source if read_as == "keep" else kept_open(source, read_as, tree)
 
 
 class StoredArray(LazyArray):

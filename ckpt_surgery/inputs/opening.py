@@ -1,26 +1,26 @@
 """Open inputs: recipes, checkpoints at a path, pytrees in memory, and the configs of models beside them."""
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ckpt_surgery.core.errors import PlanError, Problem, SourceError, UsageError
+from ckpt_surgery.core.arguments import one_of
+from ckpt_surgery.core.errors import SourceError, UsageError
 from ckpt_surgery.core.file_states import changes, changes_text
 from ckpt_surgery.core.history import CONFIG, RECORD, history_entry, own_metadata
-from ckpt_surgery.core.leaves import Leaf, LeafKind
-from ckpt_surgery.core.notices import Notice, few_keys, merged
-from ckpt_surgery.core.problem_codes import Code
+from ckpt_surgery.core.notices import few_keys
 from ckpt_surgery.core.protocols import RetypedSource, Source, details_of
 from ckpt_surgery.core.text import abridged, shown
 from ckpt_surgery.formats import opening
 from ckpt_surgery.formats.shared.config_files import check_access, config_place, read_config, read_object
 from ckpt_surgery.functions.arrays import reads
 from ckpt_surgery.inputs.request import (
+    UINT16,
     InMemory,
     OpenedPath,
     Request,
-    checked_uint16,
     opened_otherwise,
     read_recipe,
 )
@@ -28,8 +28,6 @@ from ckpt_surgery.language.expressions.lookups import Config, Configs, Layer
 from ckpt_surgery.language.expressions.scope import CONFIGS
 from ckpt_surgery.live.source import FORMAT, TreeSource
 from ckpt_surgery.live.tree import is_abstract, live_tree
-from ckpt_surgery.live.wanted import Wanted
-from ckpt_surgery.planner.entries import Asked, not_held
 from ckpt_surgery.storage.samples import states, states_by_path
 
 if TYPE_CHECKING:
@@ -57,15 +55,18 @@ def open_input(
     UsageError for a tree with a step, an item or a format, and for one with two leaves of the same name.
     """
     if isinstance(given, OpenedPath):
-        return _reopened(given, choice_at(given, step, item, src_format))
+        source = opening.open_source(str(given), *choice_at(given, step, item, src_format))
+        if source.fingerprint() != given.fingerprint:
+            now = states_by_path(source.files())
+            raise changed_since_opening(given, changes(given.files, now, times=True) if given.files else ())
+        return source
     if isinstance(given, str):
         return opening.open_source(given, src_format, step, item)
     called = "(target)" if is_target else TREE
     for name, value in {"step": step, "item": item, "format": src_format}.items():
         if value is not None:
-            raise UsageError(
-                f"{called} is a tree in memory: it has no {name}, and {abridged(value)} is given"
-            )
+            what = f"it has no {name}, and {abridged(value)} is given"
+            raise UsageError(f"{called} is a tree in memory: {what}")
     tree = given.tree
     return tree if isinstance(tree, TreeSource) else TreeSource(live_tree(tree, is_target), called)
 
@@ -76,7 +77,7 @@ def uint16_at(given: str | InMemory, uint16: str | None) -> str:
     Raises UsageError for a value that the option cannot have, and if the checkpoint was opened with another.
     """
     opened = given.uint16 if isinstance(given, OpenedPath | InMemory) else "keep"
-    if uint16 is None or checked_uint16(uint16) == opened:
+    if uint16 is None or one_of("uint16", uint16, UINT16) == opened:
         return opened
     if opened == "bfloat16":
         raise opened_otherwise(given, f"`{uint16}` is given")
@@ -102,22 +103,11 @@ def choice_at(
     return path.src_format, path.step, path.item
 
 
-def _reopened(given: OpenedPath, choice: tuple[str | None, int | None, str | None]) -> Source:
-    """Open a checkpoint again. Raises SourceError if it has changed since a program opened it."""
-    source = opening.open_source(str(given), *choice)
-    if source.fingerprint() != given.fingerprint:
-        now = states_by_path(source.files())
-        raise changed_since_opening(given, changes(given.files, now, times=True) if given.files else ())
-    return source
-
-
 def changed_since_opening(path: str, changed: Sequence[tuple[str, str]]) -> SourceError:
     """Error for files that changed since a program opened a checkpoint. `changed`: see `changes`."""
     what = f": {changes_text(changed)}" if changed else ""
-    return SourceError(
-        f"{shown(path)} has changed since it was opened{what}",
-        hint="Open it again once nothing writes to it.",
-    )
+    hint = "Open it again once nothing writes to it."
+    return SourceError(f"{shown(path)} has changed since it was opened{what}", hint=hint)
 
 
 def open_sources(request: Request) -> list[Source]:
@@ -125,12 +115,11 @@ def open_sources(request: Request) -> list[Source]:
 
     Raises what `open_input` raises, and UsageError where there are no such steps.
     """
-    steps = [request.step] * len(request.sources) if request.last is None else last_steps(request)
-    given = request.sources * len(steps) if request.last is not None else request.sources
-    return [
-        open_input(source, step=step, item=request.item, src_format=request.src_format)
-        for source, step in zip(given, steps, strict=True)
-    ]
+    pairs = [(source, request.step) for source in request.sources]
+    if request.last is not None:
+        pairs = [(source, step) for step in last_steps(request) for source in request.sources]
+    item, format = request.item, request.src_format
+    return [open_input(source, step=step, item=item, src_format=format) for source, step in pairs]
 
 
 def with_recipe(request: Request) -> Request:
@@ -161,18 +150,14 @@ def last_steps(request: Request) -> list[int]:
     elif request.step is not None:
         wrong = f"`step={request.step}` chooses one step"
     if wrong is not None:
-        raise UsageError(
-            f"`last={count}`: {wrong}", hint="Name one directory of steps, or leave out `last=N`."
-        )
+        hint = "Name one directory of steps, or leave out `last=N`."
+        raise UsageError(f"`last={count}`: {wrong}", hint=hint)
     source = open_input(request.sources[0], item=request.item, src_format=request.src_format)
     steps = details_of(source).choices().steps
     if len(steps) < count:
-        has = (
-            f"has the finished steps {', '.join(map(str, steps))}" if steps else "is not a directory of steps"
-        )
-        raise UsageError(
-            f"`last={count}`: {shown(source.path)} {has}", hint="Ask for fewer, or name its run."
-        )
+        has = f"has the finished steps {', '.join(map(str, steps))}"
+        has, hint = has if steps else "is not a directory of steps", "Ask for fewer, or name its run."
+        raise UsageError(f"`last={count}`: {shown(source.path)} {has}", hint=hint)
     return list(steps[-count:])
 
 
@@ -192,32 +177,6 @@ def without_values(source: Source) -> frozenset[str]:
     if not isinstance(source, TreeSource):
         return frozenset()
     return frozenset(text for text, value in source.tree.values.items() if is_abstract(value))
-
-
-def target_leaves(source: Source) -> Mapping[str, Leaf]:
-    """Leaves of a target by key. Raises PlanError for objects that no array can replace."""
-    leaves = source.leaves()
-    if not isinstance(source, TreeSource):
-        return leaves
-    values = source.tree.values
-    objects = [
-        Notice("", text, f" of the target is {not_held(leaf)}", about=leaf.type)
-        for text, leaf in leaves.items()
-        if leaf.kind is LeafKind.OBJECT and not isinstance(values[text], Wanted)
-    ]
-    if objects:
-        hint = "Put an array there, of JAX or NumPy, or a `jax.ShapeDtypeStruct`; `...` asks for nothing."
-        problems = (Problem(notice.sentence, hint=hint) for notice in merged(objects))
-        raise PlanError(*problems, code=Code.TARGET_MISFIT)
-    return leaves
-
-
-def asked_of(source: Source) -> Mapping[str, Asked]:
-    """Constraints of target leaves that leave kind, shape or dtype to the source, by key."""
-    if not isinstance(source, TreeSource):
-        return {}
-    wanted = ((text, value) for text, value in source.tree.values.items() if isinstance(value, Wanted))
-    return {text: value.asked for text, value in wanted if value.asked is not None}
 
 
 # --- their files -----------------------------------------------------------------------------------------
@@ -326,40 +285,33 @@ def configs_of(files: ConfigFiles) -> Configs:
     """
     for source in on_disk(source for name, source in files.sources.items() if name not in files.read):
         check_access(source.path)
-    first = next(iter(files.sources), None)
-    return Configs(
-        {
-            name: _config_of(CONFIG if name == first else f"{CONFIGS}[{name!r}]", name, files)
-            for name in files.sources
-        }
-    )
+    configs: dict[str, Config] = {}
+    for name, source in files.sources.items():
+        called, given = f"{CONFIGS}[{name!r}]" if configs else CONFIG, files.given(name)
+        layers = partial(_config_layers, name, files)
+        if given is not None:
+            configs[name] = Config(called, f"{shown(given)} does not exist", layers)
+        elif in_memory(source):
+            configs[name] = Config(called, f"{source.path} is in memory, where no config is beside it", list)
+        else:
+            absent = f"there is no {os.path.basename(config_place(source.path))} beside {shown(source.path)}"
+            configs[name] = Config(called, absent, layers)
+    return Configs(configs)
 
 
-def _config_of(called: str, name: str, files: ConfigFiles) -> Config:
-    source, given = files.sources[name], files.given(name)
-    if given is not None:
-        return Config(called, f"{shown(given)} does not exist", lambda: list(_config_layers(name, files)))
-    if in_memory(source):
-        return Config(called, f"{source.path} is in memory, where no config is beside it", list)
-    absent = f"there is no {os.path.basename(config_place(source.path))} beside {shown(source.path)}"
-    return Config(called, absent, lambda: list(_config_layers(name, files)))
-
-
-def _config_layers(name: str, files: ConfigFiles) -> Iterator[Layer]:
-    """Yield the mappings that make up a source's config, by decreasing precedence.
+def _config_layers(name: str, files: ConfigFiles) -> list[Layer]:
+    """List the mappings that make up a source's config, by decreasing precedence.
 
     They are the config that is given, or the file beside the checkpoint or, without one, the recorded config
     and the custom metadata; and in all cases the record of earlier conversions.
     """
-    metadata = files.sources[name].metadata
+    metadata, file = files.sources[name].metadata, files.of(name)
     record = history_entry(metadata)
-    file = files.of(name)
-    if file is None:
-        yield Layer("the recorded config", record.get(CONFIG, {}))
-        yield Layer("the custom metadata", own_metadata(metadata), of_model=False)
-    else:
-        yield Layer(*file)
-    yield Layer("the record of the conversion", {RECORD: record} if record else {}, of_model=False)
+    earlier = Layer("the record of the conversion", {RECORD: record} if record else {}, of_model=False)
+    if file is not None:
+        return [Layer(*file), earlier]
+    of_user = Layer("the custom metadata", own_metadata(metadata), of_model=False)
+    return [Layer("the recorded config", record.get(CONFIG, {})), of_user, earlier]
 
 
 def describe_inputs(sources: Mapping[str, Source]) -> "list[Input]":

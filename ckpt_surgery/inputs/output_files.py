@@ -12,7 +12,7 @@ import os
 import re
 import secrets
 import stat
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,8 +32,6 @@ from ckpt_surgery.storage.record_files import RECORD_NAME
 
 HEAD = 1 << 16
 """Bytes at the beginning of a file by which `check_kept` recognizes its kind."""
-PAGE_TITLE = b"ckpt-surgery</title>"
-"""End of the title of every page."""
 
 
 @dataclass(frozen=True)
@@ -60,10 +58,8 @@ def check_documents(
     """
     for document in documents:
         if document is not None and urls.is_url(os.fspath(document)):
-            raise UsageError(
-                f"{shown(os.fspath(document))}: documents are files of this machine",
-                hint="Name a local file, and copy it to the bucket afterwards.",
-            )
+            hint = "Name a local file, and copy it to the bucket afterwards."
+            raise UsageError(f"{shown(os.fspath(document))}: documents are files of this machine", hint=hint)
     places = [Path(document) for document in documents if document is not None]
     for i, file in enumerate(places):
         _check_document(file, [*places[:i], *map(Path, (*files, *_paths(checkpoints)))])
@@ -87,10 +83,8 @@ def _check_document(document: Path, others: Iterable[Path], into: bool = True) -
         check_parent(document)
         for other in others:
             if same_place(document, other) or (into and lies_in(document, other)):
-                raise UsageError(
-                    f"{path_text(document)}: a document cannot be written over or into {path_text(other)}",
-                    hint="Name a file elsewhere.",
-                )
+                problem = f"a document cannot be written over or into {path_text(other)}"
+                raise UsageError(f"{path_text(document)}: {problem}", hint="Name a file elsewhere.")
         if document.is_dir():
             raise UsageError(f"{path_text(document)}: is a directory", hint="Name a file.")
         if document.exists() and not os.access(document, os.W_OK):
@@ -111,21 +105,18 @@ def _paths(checkpoints: Sequence[CheckpointPath]) -> Iterator[str]:
 
 def _beside(file: Path, checkpoint: str) -> bool:
     """True if a file would be beside a checkpoint's files, in a directory that is not the checkpoint."""
-    if urls.is_url(checkpoint):
+    if urls.is_url(checkpoint) or is_directory(checkpoint):
         return False
-    return not is_directory(checkpoint) and real_path(str(file.parent)) == real_path(
-        os.path.dirname(checkpoint) or os.curdir
-    )
+    return real_path(str(file.parent)) == real_path(os.path.dirname(checkpoint) or os.curdir)
 
 
 def _files(checkpoint: CheckpointPath) -> list[str]:
     """Files of a checkpoint, wherever they lie; none if it cannot be opened."""
     for chosen in (checkpoint, CheckpointPath(checkpoint.path)):
-        try:
+        # If it cannot be opened, the command says what is wrong, and writes nothing.
+        with contextlib.suppress(SourceError, UsageError):
             source = opening.open_source(chosen.path, chosen.format, chosen.step, chosen.item)
             return [file for file in source.files() if not urls.is_url(file)]
-        except (SourceError, UsageError):
-            pass  # the command says what is wrong, and writes nothing
     return []
 
 
@@ -138,42 +129,31 @@ def named_in(request: Request) -> tuple[list[CheckpointPath], list[str]]:
 
     recipe = request.recipe
     saved = read_plan_file(recipe) if isinstance(recipe, str) and is_plan_file(recipe) else None
-    checkpoints = [
-        *(
-            CheckpointPath(path, request.src_format, request.step, request.item)
-            for path in request.sources
-            if isinstance(path, str)
-        ),
-        *(CheckpointPath(path) for path in (request.target, request.dst) if isinstance(path, str)),
-    ]
+    which = request.src_format, request.step, request.item
+    checkpoints = [CheckpointPath(path, *which) for path in request.sources if isinstance(path, str)]
+    checkpoints += [CheckpointPath(p) for p in (request.target, request.dst) if isinstance(p, str)]
     files = [] if request.recipe_path is None else [recipe_path(request.recipe_path)]
     files += [] if request.config is None else [request.config]
     if isinstance(recipe, LoadedRecipe) and recipe.recipe.hooks is not None:
         files.append(os.path.join(recipe.directory, recipe.recipe.hooks))
     if saved is not None:
         checkpoints += [CheckpointPath(i.path, i.format, i.step, i.item) for i in saved.inputs]
-        path, hooks = saved.saved.request.dst, saved.saved.hooks
-        checkpoints += [] if path is None else [CheckpointPath(path)]
-        files += [] if hooks is None else [hooks[0]]
+        checkpoints += [CheckpointPath(path) for path in [saved.saved.request.dst] if path is not None]
+        files += (saved.saved.hooks or ())[:1]
     return checkpoints, files
 
 
-def is_saved_document(head: bytes) -> bool:
-    """True if a file with this beginning is a JSON document of a command, such as a saved plan."""
-    return re.match(rb'\s*\{\s*"schema":', head) is not None
+SAVED = rb'\A\s*\{\s*"schema":'
+"""Pattern in JSON documents of commands, such as saved plans."""
+PAGE = rb"ckpt-surgery</title>"
+"""Pattern in pages of reports: the end of their titles."""
+_NOTHING = rb"(?!)"
 
 
-def is_page(head: bytes) -> bool:
-    """True if a file with this beginning is the page of a report."""
-    return PAGE_TITLE in head
-
-
-def check_kept(
-    document: PathLike, overwrite: bool, is_alike: Callable[[bytes], bool] = lambda head: False
-) -> None:
+def check_kept(document: PathLike, overwrite: bool, alike: bytes = _NOTHING) -> None:
     """Refuse to replace a file that a person may have written or edited, unless `overwrite`.
 
-    Empty files may be replaced, and those of which `is_alike` is true, given their first 64 KiB. Raises
+    Empty files may be replaced, and those whose first 64 KiB contain the pattern `alike`. Raises
     DestinationError.
     """
     place = Path(document)
@@ -182,10 +162,9 @@ def check_kept(
             return
         with open(place, "rb") as file:
             head = file.read(HEAD)
-    if head and not is_alike(head):
-        raise DestinationError(
-            f"{path_text(place)} exists already", hint="Name another file, or replace it: `overwrite=True`."
-        )
+    if head and not re.search(alike, head):
+        hint = "Name another file, or replace it: `overwrite=True`."
+        raise DestinationError(f"{path_text(place)} exists already", hint=hint)
 
 
 # --- how --------------------------------------------------------------------------------------------------

@@ -87,15 +87,12 @@ def pinned_request(pinned: Pinned, given: Request) -> Request:
 
     Raises UsageError if it also sets what the plan has decided, or if the plan does not suit the destination.
     """
-    said = {f.name: getattr(given, f.name) for f in fields(Request)}
-    said = {f.name: said[f.name] for f in fields(Request) if said[f.name] != f.default}
+    said = {f.name: value for f in fields(Request) if (value := getattr(given, f.name)) != f.default}
     if decided := [name for name in said if name not in SAID_ANEW]:
         named = ("the sources" if name == "sources" else f"`{name}=…`" for name in decided)
         what = "is made already, and" if pinned.name == THE_PLAN else "is a saved plan, which"
-        raise UsageError(
-            f"{shown(pinned.name)} {what} has its sources and options",
-            hint=f"Leave out {' and '.join(named)}, or make the plan again.",
-        )
+        hint = f"Leave out {' and '.join(named)}, or make the plan again."
+        raise UsageError(f"{shown(pinned.name)} {what} has its sources and options", hint=hint)
     planned = pinned.request
     link_mode = given.link_mode or planned.link_mode
     if planned.link_mode is LinkMode.COPY and link_mode is not LinkMode.COPY:
@@ -148,28 +145,23 @@ def check_same_sources(pinned: Pinned, inputs: Sequence[Input]) -> None:
     before = {planned.name: planned for planned in pinned.inputs}
     problems = []
     for now in inputs:
-        if what := _changed(before[now.name], now):
+        planned = before[now.name]
+        what = changes_text(changes(planned.files, now.files, times=False))
+        if planned.fingerprint and not planned.files:
+            same = planned.fingerprint == now.fingerprint
+            what = "" if same else "its files have other names, sizes or times"
+        if what:
             problems.append(Problem(f"{shown(now.name)} changed since the plan was made: {what}", hint=AGAIN))
     if problems:
         raise SourcesChanged(*problems)
-
-
-def _changed(before: Input, now: Input) -> str:
-    """Changes of an input, as text; empty if there are none."""
-    if before.files or not before.fingerprint:
-        return changes_text(changes(before.files, now.files, times=False))
-    return "" if before.fingerprint == now.fingerprint else "its files have other names, sizes or times"
 
 
 def load_hooks(name: str, hooks: tuple[str, str], allowed: bool) -> HookFile:
     """Run the hooks file of a plan. Raises PlanError if it has changed, or is not allowed."""
     file, sha256 = hooks
     if not allowed:
-        raise PlanError(
-            f"{shown(name)} has hooks: Python code, in {shown(file)}",
-            hint="Read that file; then allow it to run: `allow_hooks=True`.",
-            code=Code.HOOKS,
-        )
+        hint = "Read that file; then allow it to run: `allow_hooks=True`."
+        raise PlanError(f"{shown(name)} has hooks: Python code, in {shown(file)}", hint=hint, code=Code.HOOKS)
     return HookFile(Path(file), sha256)
 
 
@@ -181,11 +173,8 @@ def as_pinned(prepared: Prepared, pinned: Pinned) -> Prepared:
     plan, memory = prepared.plan, prepared.memory
     check_same_plan(plan, memory, pinned)
     if prepared.destination.link_mode is LinkMode.HARDLINK and plan.costs.bytes_linkable:
-        size = bytes_text(plan.costs.bytes_linkable)
-        raise UsageError(
-            f"{shown(pinned.name)} was made to copy {size} that could be linked",
-            hint='Make the plan again with `link_mode="hardlink"`.',
-        )
+        size, hint = bytes_text(plan.costs.bytes_linkable), 'Make the plan again with `link_mode="hardlink"`.'
+        raise UsageError(f"{shown(pinned.name)} was made to copy {size} that could be linked", hint=hint)
     if memory == pinned.request.memory:
         return prepared
     costs = replace(plan.costs, peak_memory=peak_of(plan.steps, memory, prepared.workers))
@@ -195,24 +184,13 @@ def as_pinned(prepared: Prepared, pinned: Pinned) -> Prepared:
 def check_same_plan(plan: Plan, memory: int, pinned: Pinned) -> None:
     """Raise PlanError if a plan differs from the pinned one, or a task needs more than the budget."""
     if digest_of_plan(plan) != pinned.digest:
-        raise PlanError(
-            f"{shown(pinned.name)}: planned again, it came out differently: {_difference(plan, pinned)}",
-            hint=AGAIN,
-        )
+        about, both = ("components", "fate", "sources", "shape", "dtype"), (pinned.leaves(), entries_of(plan))
+        before, now = ({e["key"]: [e.get(name) for name in about] for e in leaves} for leaves in both)
+        differing = [key for key in {**before, **now} if before.get(key) != now.get(key)]
+        what = few_keys(differing) if differing else "values, chunks or metadata differ"
+        problem = f"{shown(pinned.name)}: planned again, it came out differently: {what}"
+        raise PlanError(problem, hint=AGAIN)
     _check_memory(plan, memory)
-
-
-def _difference(plan: Plan, pinned: Pinned) -> str:
-    """Name the first leaves that differ from those of the pinned plan."""
-    before = {leaf["key"]: leaf for leaf in pinned.leaves()}
-    now = {leaf["key"]: leaf for leaf in entries_of(plan)}
-    about = ("components", "fate", "sources", "shape", "dtype")
-    differing = [
-        key
-        for key in dict.fromkeys([*before, *now])
-        if key not in before or key not in now or any(before[key].get(n) != now[key][n] for n in about)
-    ]
-    return few_keys(differing) if differing else "values, chunks or metadata differ"
 
 
 def _check_memory(plan: Plan, memory: int) -> None:
@@ -274,11 +252,24 @@ def request_of_plan(given: Request, function: str) -> Request:
     Raises UsageError if the plan is for another function, if its origin is unknown, and for arguments that it
     has decided.
     """
-    plan = given.recipe
-    origin = origin_of_plan(plan, function)
+    plan, origin = given.recipe, origin_of(given.recipe)
+    if not isinstance(origin, PlanOrigin):
+        raise UsageError(
+            f"{THE_PLAN} has lost its sources: it was copied, changed or pickled, or is part of a result",
+            hint=f"Give the Plan itself that `{MADE_BY[function]}` returned.",
+        )
+    if (other := origin.carried_out_by) != function:
+        made = f"{THE_PLAN} was made by `{MADE_BY[other]}`"
+        raise UsageError(
+            f"{made}, and `{function}` carries out those of `{MADE_BY[function]}`",
+            hint=f"Call `{other}(plan)`, or make the plan with `{MADE_BY[function]}`.",
+        )
+    request = origin.request
+    sources = tuple([urls.near(source) if isinstance(source, str) else source for source in request.sources])
+    target = urls.near(request.target) if isinstance(request.target, str) else request.target
     pinned = Pinned(
         name=THE_PLAN,
-        request=_near(origin.request),
+        request=replace(request, sources=sources, target=target),
         inputs=plan.inputs,
         configs=origin.configs,
         listing=origin.listing,
@@ -287,28 +278,3 @@ def request_of_plan(given: Request, function: str) -> Request:
         leaves=lambda: entries_of(plan),
     )
     return pinned_request(pinned, given)
-
-
-def _near(request: Request) -> Request:
-    """Make the input paths that are below the working directory relative to it."""
-    sources = tuple([urls.near(given) if isinstance(given, str) else given for given in request.sources])
-    target = request.target
-    return replace(request, sources=sources, target=urls.near(target) if isinstance(target, str) else target)
-
-
-def origin_of_plan(plan: Plan, function: str) -> PlanOrigin:
-    """Find the origin of a plan that `function` carries out. Raises UsageError."""
-    origin = origin_of(plan)
-    if not isinstance(origin, PlanOrigin):
-        raise UsageError(
-            f"{THE_PLAN} has lost its sources: it was copied, changed or pickled, or is part of a result",
-            hint=f"Give the Plan itself that `{MADE_BY[function]}` returned.",
-        )
-    if origin.carried_out_by != function:
-        other = origin.carried_out_by
-        raise UsageError(
-            f"{THE_PLAN} was made by `{MADE_BY[other]}`, and `{function}` carries out those of "
-            f"`{MADE_BY[function]}`",
-            hint=f"Call `{other}(plan)`, or make the plan with `{MADE_BY[function]}`.",
-        )
-    return origin

@@ -3,16 +3,14 @@
 Reads metadata only, and creates nothing.
 """
 
-import contextlib
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from ckpt_surgery.core import arguments, urls
-from ckpt_surgery.core.errors import UsageError
+from ckpt_surgery.core.errors import PlanError, Problem, UsageError
 from ckpt_surgery.core.history import (
     NO_RECIPE,
     RECORD,
@@ -21,12 +19,13 @@ from ckpt_surgery.core.history import (
     history_entry,
     own_metadata,
 )
-from ckpt_surgery.core.leaves import Leaf
+from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.memory import memory_errors, without_collection
+from ckpt_surgery.core.notices import Notice, merged
 from ckpt_surgery.core.optimizer_states import as_containers, as_state_dict
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.protocols import Source, details_of
-from ckpt_surgery.core.text import number_of, shown
+from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats import destination_names, opening
 from ckpt_surgery.formats import known as formats
 from ckpt_surgery.formats.orbax.decoder_layers import with_scan_layers
@@ -35,14 +34,12 @@ from ckpt_surgery.formats.shared.zarr.shards import wholly_stored
 from ckpt_surgery.inputs.model_configs import config_warnings
 from ckpt_surgery.inputs.opening import (
     ConfigFiles,
-    asked_of,
     configs_of,
     describe_inputs,
     in_memory,
     on_disk,
     open_input,
     open_sources,
-    target_leaves,
     with_recipe,
     with_states,
     without_values,
@@ -50,22 +47,15 @@ from ckpt_surgery.inputs.opening import (
 from ckpt_surgery.inputs.options import SourceOptions
 from ckpt_surgery.inputs.pinned import as_pinned, check_same_sources, load_hooks, options_of, reopen_sources
 from ckpt_surgery.inputs.request import InMemory, Request, with_hooks
-from ckpt_surgery.inputs.warnings import (
-    chosen_item_notes,
-    destination_warnings,
-    dropped_items,
-    plan_warnings,
-)
+from ckpt_surgery.inputs.warnings import chosen_item_notes, destination_warnings, dropped_items, plan_warnings
 from ckpt_surgery.language.hooks import HookFile
 from ckpt_surgery.language.loading import LoadedRecipe, parse_recipe
 from ckpt_surgery.language.packaged import PREFIX
-from ckpt_surgery.language.schema.fields import (
-    InputPolicy,
-    OutputPolicy,
-    TargetPolicy,
-    reads_uint16_as_bfloat16,
-)
+from ckpt_surgery.language.schema import fields
+from ckpt_surgery.live.source import TreeSource
+from ckpt_surgery.live.wanted import Wanted
 from ckpt_surgery.planner.decisions import OnPass
+from ckpt_surgery.planner.entries import not_held
 from ckpt_surgery.planner.listings import is_listing, read_listing
 from ckpt_surgery.planner.options import DEFAULT_FORMAT, DestinationOptions, Prepared
 from ckpt_surgery.planner.outputs import without_shardings
@@ -95,10 +85,12 @@ def prepare(request: Request, on_pass: OnPass | None = None) -> Prepared:
     sources = inputs.sources
     if options.step is not None and options.item is None:
         options = replace(options, item=inputs.first.item)
-    recipe = None if request.recipe is None else inputs.loaded
-    metadata, history, notes = _metadata_and_history(inputs.configs, recipe, options.format)
-    metadata, destination = _describe_with_history(options, metadata, history, list(sources.values()))
-    if history and RECORD not in metadata:
+    recipe, given = None if request.recipe is None else inputs.loaded, list(sources.values())
+    own, metadata, notes = _metadata_and_history(inputs.configs, recipe, options.format)
+    try:
+        destination = describe_destination(options, metadata, given)
+    except UsageError:  # unless the history is the reason, the same is raised again
+        metadata, destination = own, describe_destination(options, own, given)
         notes = (*notes, f"{options.format} has no room for recipe, params and config: they are not recorded")
     if (pinned := request.pinned) is not None:
         destination = replace(destination, may_link=pinned.may_link)
@@ -107,21 +99,18 @@ def prepare(request: Request, on_pass: OnPass | None = None) -> Prepared:
         *request.notes,
         *plan.warnings,
         *notes,
-        *(chosen_item_notes(sources.values()) if request.item is None else ()),
+        *(chosen_item_notes(given) if request.item is None else ()),
         *destination_warnings(options, inputs.first),
     )
     if options.format == DEFAULT_FORMAT:
         keys = [step.leaf.key.text for step in plan.steps]
         metadata = with_scan_layers(metadata, keys, options.step is not None)
-    encoder = destination.encoder
+    encoder, items = destination.encoder, dropped_items(sources, options)
+    plan = replace(plan, metadata=metadata, dropped_items=items, destination=options.chosen)
     if request.made_from is None and encoder.details.holds_config:  # a merge changes the entries itself
-        warnings = (*warnings, *config_warnings(replace(plan, metadata=metadata)))
-    items = dropped_items(sources, options)
-    plan = replace(
-        plan, warnings=warnings, metadata=metadata, dropped_items=items, destination=options.chosen
-    )
+        warnings = (*warnings, *config_warnings(plan))
     about = inputs.memory, inputs.workers, inputs.hooks, dict(inputs.configs.read), inputs.listing
-    prepared = Prepared(plan, sources, options, encoder, *about)
+    prepared = Prepared(replace(plan, warnings=warnings), sources, options, encoder, *about)
     return prepared if pinned is None else as_pinned(prepared, pinned)
 
 
@@ -168,19 +157,15 @@ def plan_inputs(
 
     Raises PlanError, SourceError or UsageError.
     """
-    loaded, listings, target, described = inputs.loaded, inputs.listings, inputs.target, inputs.described
-    memory, workers = inputs.planned_memory, inputs.workers
-    if loaded.function is not None:
-        check_keys(loaded.function, target)
-    plan = make_plan(loaded, listings, target, described, metadata, destination, memory, workers, on_pass)
+    loaded, listings, target, function = inputs.loaded, inputs.listings, inputs.target, inputs.loaded.function
+    if function is not None:
+        check_keys(function, target)
+    limits = inputs.planned_memory, inputs.workers
+    plan = make_plan(loaded, listings, target, inputs.described, metadata, destination, *limits, on_pass)
     check_sources_used(plan, loaded, listings, target)
-    warnings = (
-        *(() if loaded.function is None else loaded.function.warnings),
-        *target_share(plan, loaded, target),
-        *plan.warnings,
-        *plan_warnings(plan, inputs.sources),
-    )
-    return replace(plan, warnings=warnings)
+    made = () if function is None else function.warnings
+    warnings = (*made, *target_share(plan, loaded, target), *plan.warnings)
+    return replace(plan, warnings=(*warnings, *plan_warnings(plan, inputs.sources)))
 
 
 def open_inputs(request: Request) -> Inputs:
@@ -198,14 +183,13 @@ def open_inputs(request: Request) -> Inputs:
     elif pinned is None and request.allow_hooks:
         loaded = with_hooks(loaded)
     if request.uint16 is not None:
-        policy = InputPolicy.model_construct(uint16=request.uint16)
+        policy = fields.InputPolicy.model_construct(uint16=request.uint16)
         loaded = replace(loaded, recipe=loaded.recipe.model_copy(update={"input": policy}))
-    _check_target_is_named(request, loaded)
     if pinned is None:
         given = request.opened or open_sources(request)
     else:
         given = reopen_sources(request, pinned)
-    sources = dict(zip(loaded.recipe.source_names(len(given)), given, strict=True))
+    sources = dict(zip(_source_names(request, loaded, len(given)), given, strict=True))
     configs = ConfigFiles(dict(sources), request.config, None if pinned is None else pinned.configs)
     loaded = replace(loaded, configs=configs_of(configs))
     listings = {name: source.leaves() for name, source in sources.items()}
@@ -223,31 +207,26 @@ def open_inputs(request: Request) -> Inputs:
     return Inputs(loaded, sources, listings, inputs, configs, listing, target, memory, cut_for, workers)
 
 
-def _check_target_is_named(request: Request, loaded: LoadedRecipe) -> None:
-    """Raise UsageError if a tree that can only be the target is given as an extra source."""
-    recipe, trees = loaded.recipe, [isinstance(source, InMemory) for source in request.sources]
-    if request.target is None and trees and trees[-1] and not recipe.takes_more:
-        wanted = len(recipe.named_sources)
-        if len(trees) > wanted:
-            raise UsageError(
-                f"the recipe takes {number_of(wanted, 'source')}, and the last of the {len(trees)} that were "
-                "given is a tree",
-                hint="If it is the target, say so: `target=…`.",
-                code=Code.UNKNOWN_SOURCE,
-            )
+def _source_names(request: Request, loaded: LoadedRecipe, count: int) -> tuple[str, ...]:
+    """Name the sources that were given. Raises UsageError if the recipe takes fewer or more."""
+    try:
+        return loaded.recipe.source_names(count)
+    except UsageError as error:
+        too_many = count > len(loaded.recipe.named_sources)
+        if not too_many or request.target is not None or not isinstance(request.sources[-1], InMemory):
+            raise
+        hint = "If the last tree is the target, say so: `target=…`."
+        raise UsageError(replace(error.problems[0], hint=hint)) from None
 
 
 def _respelled_listings(format: str, inputs: Inputs) -> Mapping[str, Mapping[str, Leaf]]:
     """Spell the states of optimizers in the listings as readers of the destination's format expect."""
-    spelled: dict[str, Mapping[str, Leaf]] = {}
-    if not formats.format_named(format).holds_empty:
-        return inputs.listings
+    spelled, to = dict(inputs.listings), formats.format_named(format)
     for name, leaves in inputs.listings.items():
         source = inputs.sources[name]
-        if not in_memory(source) and formats.format_named(source.format).holds_empty:
-            lists = formats.format_named(source.format).holds_lists, formats.format_named(format).holds_lists
-            leaves = {(True, False): as_state_dict, (False, True): as_containers}.get(lists, dict)(leaves)
-        spelled[name] = leaves
+        of = to if in_memory(source) else formats.format_named(source.format)
+        if of.holds_empty and to.holds_empty and of.holds_lists != to.holds_lists:
+            spelled[name] = (as_state_dict if of.holds_lists else as_containers)(leaves)
     return spelled
 
 
@@ -258,7 +237,7 @@ def _open_target(
     sources: dict[str, Source],
 ) -> Target | None:
     """Open the target. One that has values is added to `sources`, so that they can be read."""
-    policy = loaded.recipe.target or TargetPolicy()
+    policy = loaded.recipe.target or fields.TargetPolicy()
     if listing is not None:
         return listed_target(listing, policy)
     if request.target is None:
@@ -266,15 +245,34 @@ def _open_target(
     given, pinned = request.target, None if request.pinned is None else request.pinned.inputs[-1]
     which = SourceOptions() if pinned is None else options_of(pinned)
     sources[TARGET] = source = open_input(given, **which, is_target=True)
-    target = Target(target_leaves(source), policy, without_values(source), asked=asked_of(source))
+    target = _target_of(source, policy)
     is_stored = isinstance(given, str) or given.uint16 == "bfloat16"
-    return as_bfloat16(target) if is_stored and reads_uint16_as_bfloat16(loaded.recipe) else target
+    return as_bfloat16(target) if is_stored and fields.reads_uint16_as_bfloat16(loaded.recipe) else target
+
+
+def _target_of(source: Source, policy: fields.TargetPolicy) -> Target:
+    """Make a target of a checkpoint or a tree. Raises PlanError for objects that no array can replace."""
+    leaves = source.leaves()
+    if not isinstance(source, TreeSource):
+        return Target(leaves, policy)
+    wanted = {text: value for text, value in source.tree.values.items() if isinstance(value, Wanted)}
+    objects = [
+        Notice("", text, f" of the target is {not_held(leaf)}", about=leaf.type)
+        for text, leaf in leaves.items()
+        if leaf.kind is LeafKind.OBJECT and text not in wanted
+    ]
+    if objects:
+        hint = "Put an array there, of JAX or NumPy, or a `jax.ShapeDtypeStruct`; `...` asks for nothing."
+        problems = (Problem(notice.sentence, hint=hint) for notice in merged(objects))
+        raise PlanError(*problems, code=Code.TARGET_MISFIT)
+    asked = {text: value.asked for text, value in wanted.items() if value.asked is not None}
+    return Target(leaves, policy, without_values(source), asked=asked)
 
 
 # --- destination -----------------------------------------------------------------------------------------
 
 
-def resolve_destination(request: Request, output: OutputPolicy | None) -> DestinationOptions:
+def resolve_destination(request: Request, output: fields.OutputPolicy | None) -> DestinationOptions:
     """Decide format and options of the destination; `output` is the recipe's part about it, if it has one.
 
     The format is the request's, or else the recipe's, or else the one that the destination is named for, or
@@ -282,7 +280,7 @@ def resolve_destination(request: Request, output: OutputPolicy | None) -> Destin
     """
     if request.dst is not None and request.format is None:
         destination_names.check_name(request.dst)
-    policy = output or OutputPolicy()
+    policy = output or fields.OutputPolicy()
     options = DestinationOptions(
         path=request.dst,
         format=request.format or policy.format or "",
@@ -300,13 +298,13 @@ def resolve_destination(request: Request, output: OutputPolicy | None) -> Destin
 def _metadata_and_history(
     configs: ConfigFiles, loaded: LoadedRecipe | None, format: str
 ) -> tuple[Mapping[str, Any], Mapping[str, Any], tuple[str, ...]]:
-    """Make the destination's custom metadata, which is the first source's, and its history; with warnings.
+    """Make the destination's custom metadata, the first source's, without and with history; and warnings.
 
     `loaded` is None where there is no recipe and every leaf is kept; `format` is the destination's.
     """
     name, source = next(iter(configs.sources.items()))
     if not formats.format_named(format).holds_metadata:
-        return source.metadata, {}, ()
+        return source.metadata, source.metadata, ()
     before, users = history_entry(source.metadata), own_metadata(source.metadata)
     config, warnings = configs.recorded(name)
     recipe = None
@@ -317,18 +315,7 @@ def _metadata_and_history(
     history = extended_history(before, recipe, config)
     if RECORD in source.metadata and not before:
         warnings = (NO_HISTORY, *warnings)
-    return users, history, warnings
-
-
-def _describe_with_history(
-    options: DestinationOptions, own: Mapping[str, Any], history: Mapping[str, Any], sources: Sequence[Source]
-) -> tuple[Mapping[str, Any], Destination]:
-    """Describe a destination with the history in its metadata, or without if the format refuses that."""
-    if history:
-        whole = {**own, RECORD: history}
-        with contextlib.suppress(UsageError):  # if the history is not the reason, the same is raised below
-            return whole, describe_destination(options, whole, sources)
-    return own, describe_destination(options, own, sources)
+    return users, {**users, RECORD: history} if history else users, warnings
 
 
 def describe_destination(
@@ -340,22 +327,21 @@ def describe_destination(
     the format cannot follow the options, or cannot be written at the path.
     """
     chosen, given = formats.format_named(options.format), sink_options(options, metadata, sources)
-    encoder = opening.encoder(options.format, given)
-    if options.path is not None:
-        place = options.path if urls.is_url(options.path) else Path(options.path)
-        opening.check_destination(options.format, place, given)
-    spooled = not chosen.stores and options.path is not None and urls.is_url(options.path)
-    links = options.link_mode is not arguments.LinkMode.COPY and encoder.details.links and not spooled
+    encoder, path = opening.encoder(options.format, given), options.path
+    served = path is not None and urls.is_url(path)
+    if path is not None:
+        opening.check_destination(options.format, path if served else Path(path), given)
+    links = options.link_mode is not arguments.LinkMode.COPY and encoder.details.links
     beside = [source.path for source in on_disk(sources)]
-    linkable = linking_rule(options.path, options.link_mode, beside, given.replaced) if links else None
+    can_link = links and (chosen.stores or not served)  # what is uploaded is written to this disk first
     return Destination(
         encoder=encoder,
         wholly_stored=wholly_stored,
         data_file=data_file,
         format=options.format,
         holds_empty=chosen.holds_empty,
-        linkable=linkable,
-        served=options.path is not None and urls.is_url(options.path),
+        linkable=linking_rule(path, options.link_mode, beside, given.replaced) if can_link else None,
+        served=served,
         flat=chosen.flat,
     )
 
@@ -363,31 +349,21 @@ def describe_destination(
 def sink_options(
     options: DestinationOptions, metadata: Mapping[str, Any], sources: Sequence[Source]
 ) -> SinkOptions:
-    return SinkOptions(
-        metadata=metadata,
-        step=options.step,
-        item=options.item,
-        link_mode=options.link_mode,
-        replaced=_replaced_files(sources),
-        zarr=options.zarr,
-        structure_file=options.structure_file,
-        shard_size=options.shard_size,
-        file_name=options.name if formats.format_named(options.format).is_file(options.name) else None,
-        model_files=partial(_model_files, sources),
-    )
-
-
-def _model_files(sources: Sequence[Source]) -> Mapping[str, bytes]:
-    """The files of the first model that the sources hold. Raises SourceError or UsageError."""
-    models = (details_of(source).model_files() for source in sources)
-    return next((files for files in models if files), {})
-
-
-def _replaced_files(sources: Sequence[Source]) -> SafeToHardlink:
-    """Files of the sources that their writers replace and never rewrite."""
+    """Options for the sink of a destination. They hold the files of the first model among the sources."""
     replaced = {}
     for source in on_disk(sources):
         replaces, path = formats.format_named(source.format).replaces_files, real_path(source.path)
         # The arrays of a T5X checkpoint that is given as its file lie beside it.
         replaced[os.path.dirname(path) if replaces and is_file(path) else path] = replaces
-    return SafeToHardlink(replaced)
+    return SinkOptions(
+        metadata=metadata,
+        step=options.step,
+        item=options.item,
+        link_mode=options.link_mode,
+        replaced=SafeToHardlink(replaced),
+        zarr=options.zarr,
+        structure_file=options.structure_file,
+        shard_size=options.shard_size,
+        file_name=options.name if formats.format_named(options.format).is_file(options.name) else None,
+        model_files=lambda: next(filter(None, (details_of(s).model_files() for s in sources)), {}),
+    )

@@ -3,12 +3,12 @@
 Readers of recipes are imported only where one is read: looking at checkpoints needs no pydantic or PyYAML.
 """
 
-import functools
 import os
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,8 +19,7 @@ from ckpt_surgery.core.file_states import FileState
 from ckpt_surgery.core.history import IN_MEMORY
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.problem_codes import Code
-from ckpt_surgery.core.text import abridged, did_you_mean, shown
-from ckpt_surgery.inputs.choices import readable_formats, writable_formats
+from ckpt_surgery.core.text import did_you_mean, shown
 from ckpt_surgery.inputs.options import PlanOptions
 from ckpt_surgery.language.written import data_document, is_text, text_of
 from ckpt_surgery.migration.recipes import MigratedRecipe
@@ -184,31 +183,28 @@ def requested(
 ) -> "Request":
     """Make a request from all arguments but those of its execution. Raises UsageError for invalid values."""
     forget()
-    given: dict[str, Any] = {
-        name: value
+    given = {
+        name: _PARSERS.get(name, lambda value: value)(value)
         for name, value in options.items()
         if value is not None and name in PlanOptions.__annotations__
     }
     if isinstance(recipe, OpenCheckpoint):
-        raise UsageError(
-            f"{recipe!r} is a checkpoint, and stands where a recipe is read",
-            hint="The recipe comes before the checkpoints; without one, give None.",
-        )
+        hint = "The recipe comes before the checkpoints; without one, give None."
+        raise UsageError(f"{recipe!r} is a checkpoint, and stands where a recipe is read", hint=hint)
     if isinstance(recipe, os.PathLike):
         recipe = os.fspath(recipe)
     if isinstance(recipe, str) and not is_text(recipe) and urls.is_url(recipe):
-        raise UsageError(
-            f"{shown(recipe)}: recipes and plans are files of this machine",
-            hint="Copy it here first. If it is a checkpoint, give a recipe before it.",
-        )
-    request = Request(
-        recipe,
-        tuple(map(checkpoint_or_tree, sources)),
-        None if dst is None else checked_path(dst),
-        **{name: _PARSERS[name](value) if name in _PARSERS else value for name, value in given.items()},
-    )
+        hint = "Copy it here first. If it is a checkpoint, give a recipe before it."
+        raise UsageError(f"{shown(recipe)}: recipes and plans are files of this machine", hint=hint)
+    inputs, to = tuple(map(checkpoint_or_tree, sources)), None if dst is None else checked_path(dst)
+    request = Request(recipe, inputs, to, **given)
     request = replace(request, uint16=_uint16_of(request))
-    _check_no_recipe(request.sources)
+    for source in inputs:
+        if isinstance(source, str) and Path(source).suffix in (".yaml", ".yml") and Path(source).is_file():
+            raise UsageError(
+                f"{shown(source)} is a YAML file, and stands where a checkpoint is read",
+                hint="A recipe comes before the checkpoints. `convert` takes none, and rules take its place.",
+            )
     if request.set and hasattr(recipe, "param_values"):
         name = shown(request.recipe.path)
         raise UsageError(
@@ -218,24 +214,12 @@ def requested(
     return request
 
 
-def _check_no_recipe(sources: Iterable[str | InMemory]) -> None:
-    """Refuse a recipe among the sources, before anything is said about the destination. Raises UsageError."""
-    for source in sources:
-        if isinstance(source, str) and Path(source).suffix in (".yaml", ".yml") and Path(source).is_file():
-            raise UsageError(
-                f"{shown(source)} is a YAML file, and stands where a checkpoint is read",
-                hint="A recipe comes before the checkpoints. `convert` takes none, and rules take its place.",
-            )
-
-
 def _uint16_of(request: Request) -> str | None:
     """Option `uint16` for the sources of a request: its own, or that of the checkpoints that are open.
 
     Raises UsageError if these are different.
     """
-    opened = [
-        source.uint16 if isinstance(source, OpenedPath | InMemory) else None for source in request.sources
-    ]
+    opened = [getattr(source, "uint16", None) for source in request.sources]
     if "bfloat16" not in opened or request.uint16 == "bfloat16":
         return request.uint16
     if request.uint16 is not None or {*opened} != {"bfloat16"}:
@@ -247,10 +231,8 @@ def _uint16_of(request: Request) -> str | None:
 def opened_otherwise(given: str | InMemory, otherwise: str) -> UsageError:
     """Error for a checkpoint that was opened as bfloat16, where something else asks for integers."""
     name = shown(str(given)) if isinstance(given, str) else "the tree"
-    return UsageError(
-        f'{name} was opened with `uint16="bfloat16"`, and {otherwise}',
-        hint='Give `uint16="bfloat16"` for all checkpoints, or open it without.',
-    )
+    hint = 'Give `uint16="bfloat16"` for all checkpoints, or open it without.'
+    return UsageError(f'{name} was opened with `uint16="bfloat16"`, and {otherwise}', hint=hint)
 
 
 def checkpoint_or_tree(given: Any) -> str | InMemory:
@@ -272,10 +254,8 @@ def checked_path(given: PathLike) -> str:
     """Text of a path or URL that a caller gave. Raises UsageError: see `urls.checked`."""
     text = os.fspath(given)
     if not isinstance(given, str) and _COLLAPSED.match(text):
-        raise UsageError(
-            f"{shown(text)} is a URL that was made a path, which loses a slash",
-            hint="Give URLs as texts.",
-        )
+        hint = "Give URLs as texts."
+        raise UsageError(f"{shown(text)} is a URL that was made a path, which loses a slash", hint=hint)
     return urls.checked(text)
 
 
@@ -283,24 +263,13 @@ _COLLAPSED = re.compile(r"(s3|gs|file):/(?!/)")
 """A URL that `pathlib` has taken for a path."""
 
 
-def _link_mode(mode: str) -> LinkMode:
-    if mode not in list(LinkMode):
-        raise UsageError(f"`link_mode`: {shown(abridged(mode))} is not one of: {', '.join(LinkMode)}")
-    return LinkMode(mode)
-
-
-def checked_uint16(value: str) -> str:
-    """The option `uint16`. Raises UsageError for a value that it cannot have."""
-    if value not in (known := ("keep", "bfloat16")):
-        raise UsageError(f"`uint16`: {shown(abridged(value))} is not one of: {', '.join(known)}")
-    return value
-
-
+UINT16 = ("keep", "bfloat16")
+"""Ways to read arrays of uint16."""
 _PARSERS: Mapping[str, Callable[[Any], Any]] = {
-    "shard_size": functools.partial(arguments.bytes_of, "shard_size"),
-    "memory": functools.partial(arguments.bytes_of, "memory"),
-    "link_mode": _link_mode,
-    "uint16": checked_uint16,
+    "shard_size": partial(arguments.bytes_of, "shard_size"),
+    "memory": partial(arguments.bytes_of, "memory"),
+    "link_mode": partial(arguments.one_of, "link_mode", known=list(LinkMode)),
+    "uint16": partial(arguments.one_of, "uint16", known=UINT16),
     "config": os.fspath,
     "target": checkpoint_or_tree,
     "set": arguments.assignments_of,
@@ -342,13 +311,12 @@ def read_recipe(recipe: RecipeLike | MigratedRecipe, set: Assignments = ()) -> "
         return parse_recipe(text_of(recipe), IN_MEMORY, given, format_findings, rules={})
     if isinstance(recipe, str) and is_text(recipe):
         return parse_recipe(recipe, IN_MEMORY, given, format_findings)
-    if not isinstance(recipe, str | os.PathLike):
-        kind = type(recipe).__name__
-        hint = "Give a path, `@name`, a text or a mapping."
-        if callable(recipe):
-            hint = "A function needs its sources: `ckpt_surgery.from_function(f, *sources)`."
-        raise UsageError(f"a recipe cannot be of type {kind}", hint=hint)
-    return load_recipe(os.fspath(recipe), given, format_findings)
+    if isinstance(recipe, str | os.PathLike):
+        return load_recipe(os.fspath(recipe), given, format_findings)
+    hint = "Give a path, `@name`, a text or a mapping."
+    if callable(recipe):
+        hint = "A function needs its sources: `ckpt_surgery.from_function(f, *sources)`."
+    raise UsageError(f"a recipe cannot be of type {type(recipe).__name__}", hint=hint)
 
 
 def format_findings(recipe: "Recipe") -> "Iterator[Finding]":
@@ -358,16 +326,16 @@ def format_findings(recipe: "Recipe") -> "Iterator[Finding]":
     output = recipe.output
     if output is None or output.format is None:
         return
-    from ckpt_surgery.formats.known import formats  # imports every format's detection
+    from ckpt_surgery.formats import known as formats  # imports every format's detection
 
-    name, writable = output.format, writable_formats()
+    name, writable = output.format, formats.writable()
     if name not in writable:
-        guess = did_you_mean(name, writable)
-        wrong = "can be read but not written" if name in readable_formats() else f"is not known{guess}"
+        wrong = f"is not known{did_you_mean(name, writable)}"
+        if name in formats.formats():
+            wrong = "can be read but not written"
         hint = f"Formats to write: {', '.join(writable)}."
-        message = f"the format `{name}` {wrong}"
-        yield Finding(("output", "format"), message, hint=hint, code=Code.WRONG_VALUE)
-    elif output.structure_file and "structure_file" not in formats()[name].options:
+        yield Finding(("output", "format"), f"the format `{name}` {wrong}", hint=hint, code=Code.WRONG_VALUE)
+    elif output.structure_file and "structure_file" not in formats.formats()[name].options:
         message = f"{name} checkpoints have no structure file"
         yield Finding(("output", "structure_file"), message, hint="Leave it out.")
 

@@ -6,7 +6,6 @@ They can be shown without their sources, with a note on whether these still fit.
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 
 import msgspec
 
@@ -21,18 +20,9 @@ from ckpt_surgery.inputs.opening import describe_inputs, with_states
 from ckpt_surgery.inputs.pinned import decided_options, links_of, pinned_request
 from ckpt_surgery.inputs.request import Pinned, Request
 from ckpt_surgery.language.loading import LoadedRecipe, parse_recipe
+from ckpt_surgery.planner import document
 from ckpt_surgery.planner.document import (
-    MOST_BYTES,
-    MOST_STEP,
-    MOST_WORKERS,
-    SAVED,
-    RecipeForm,
-    RequestForm,
-    SavedPlan,
     looks_of,
-    not_saved,
-    plan_file,
-    read_plan_file,
     shown_plan,
 )
 from ckpt_surgery.planner.identity import plan_digest
@@ -52,9 +42,9 @@ def document_of(prepared: Prepared, request: Request) -> bytes:
     """
     plan, options = prepared.plan, prepared.destination
     for name, value, most in (
-        ("workers", prepared.workers, MOST_WORKERS),
-        ("memory", prepared.memory, MOST_BYTES),
-        ("dst_step", options.step or 0, MOST_STEP),
+        ("workers", prepared.workers, document.MOST_WORKERS),
+        ("memory", prepared.memory, document.MOST_BYTES),
+        ("dst_step", options.step or 0, document.MOST_STEP),
     ):
         if value > most:
             raise UsageError(f"`{name}`: a saved plan can have {most} at most, not {value}")
@@ -72,27 +62,25 @@ def document_of(prepared: Prepared, request: Request) -> bytes:
         digest = plan_digest(plan)
     except FunctionError as error:
         raise UsageError(*error.problems) from error
-    asked = {name: getattr(request, name) for name in RequestForm.__struct_fields__}
+    asked = {name: getattr(request, name) for name in document.RequestForm.__struct_fields__}
     recipe = None
     if loaded is not None:
         rules = loaded.document.rules
         made_of = None if rules is None else tuple(rules.items())
-        recipe = RecipeForm(loaded.path, loaded.document.text, loaded.set_texts, made_of)
-    return plan_file(
-        plan,
-        SavedPlan(
-            version=VERSION,
-            request=RequestForm(**{**asked, **decided_options(prepared)}),
-            recipe=recipe,
-            hooks=None if hooks is None else (os.path.abspath(hooks.file), hooks.sha256),
-            inputs=tuple([i.name for i in plan.inputs]),
-            configs=prepared.configs,
-            target=None if prepared.listing is None else listing_json(prepared.listing),
-            linked=links_of(plan),
-            digest=digest,
-            looks=looks_of(plan),
-        ),
+        recipe = document.RecipeForm(loaded.path, loaded.document.text, loaded.set_texts, made_of)
+    saved = document.SavedPlan(
+        version=VERSION,
+        request=document.RequestForm(**{**asked, **decided_options(prepared)}),
+        recipe=recipe,
+        hooks=None if hooks is None else (os.path.abspath(hooks.file), hooks.sha256),
+        inputs=tuple([i.name for i in plan.inputs]),
+        configs=prepared.configs,
+        target=None if prepared.listing is None else listing_json(prepared.listing),
+        linked=links_of(plan),
+        digest=digest,
+        looks=looks_of(plan),
     )
+    return document.plan_file(plan, saved)
 
 
 # --- opening ----------------------------------------------------------------------------------------------
@@ -106,7 +94,7 @@ def saved_request(request: Request, text: bytes | None = None) -> Request | None
     another version of the tool, and where the plan was not made for such a destination.
     """
     path = request.recipe_path
-    file = None if path is None else read_plan_file(path, text)
+    file = None if path is None else document.read_plan_file(path, text)
     if file is None:
         return None
     saved, form = file.saved, file.saved.recipe
@@ -125,7 +113,7 @@ def saved_request(request: Request, text: bytes | None = None) -> Request | None
         listing=None if saved.target is None else listed_leaves(file.path, saved.target),
         linked=saved.linked,
         digest=saved.digest,
-        leaves=partial(file.document.__getitem__, "leaves"),
+        leaves=lambda: file.document["leaves"],
         hooks=saved.hooks,
         text=file.text,
     )
@@ -141,7 +129,7 @@ class ShownPlan:
 
     plan: Plan
     """The plan to look at; it cannot be run, since it holds neither values nor stored bytes."""
-    request: RequestForm
+    request: document.RequestForm
     """The pinned request, with the budget that the plan was made with."""
     misfits: Mapping[str, str | None]
     """For each source by its name, why it no longer fits the plan, as a clause; None where it fits."""
@@ -156,13 +144,13 @@ def show_plan(path: PathLike) -> ShownPlan | None:
     damaged or changed, or saved by another version.
     """
     forget()
-    file = read_plan_file(path)
+    file = document.read_plan_file(path)
     if file is None:
         return None
     try:
         plan = shown_plan(file.document, file.saved.looks, file.inputs)
     except (SurgeryError, LookupError, TypeError, ValueError) as error:
-        raise not_saved(path, f"{SAVED}.looks", str(error)) from error
+        raise document.not_saved(path, f"{document.SAVED}.looks", str(error)) from error
     return ShownPlan(plan, file.saved.request, {source.name: _misfit(source) for source in plan.inputs})
 
 
@@ -180,7 +168,5 @@ def _misfit(before: Input) -> str | None:
 def refuse_arguments(path: PathLike, given: list[str]) -> None:
     """Refuse arguments that a saved plan has decided. Raises UsageError."""
     if given:
-        raise UsageError(
-            f"{shown(str(path))} is a saved plan, which has its sources and options",
-            hint=f"Leave out {' and '.join(given)} to see it, or name the recipe to make another plan.",
-        )
+        hint = f"Leave out {' and '.join(given)} to see it, or name the recipe to make another plan."
+        raise UsageError(f"{shown(str(path))} is a saved plan, which has its sources and options", hint=hint)

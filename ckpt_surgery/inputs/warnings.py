@@ -3,6 +3,7 @@
 import os
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
+from itertools import starmap
 from math import prod
 from typing import TYPE_CHECKING, Literal
 
@@ -12,7 +13,7 @@ from ckpt_surgery.core.folding import ShownKey, fold
 from ckpt_surgery.core.leaves import Leaf, Unreadable
 from ckpt_surgery.core.notices import few_keys
 from ckpt_surgery.core.protocols import Source, details_of
-from ckpt_surgery.core.text import few, shown
+from ckpt_surgery.core.text import few, number_of, shown
 from ckpt_surgery.formats import destination_names
 from ckpt_surgery.formats import known as formats
 from ckpt_surgery.formats.shared.orbax_layout import is_item
@@ -72,13 +73,12 @@ def filled_chunks(plan: "Plan", leaves: Mapping[tuple[str, str], Leaf]) -> tuple
     if not lacking:
         return ()
     several = len(plan.inputs) > 1
-    keys = [ShownKey(f"{source}:{key}" if several else key) for source, key in lacking]
-    patterns = [folded.key for folded in fold(keys)]
-    listed = ", ".join(f"`{pattern}`" for pattern in patterns[:MOST_PATTERNS])
-    more = f" and {len(patterns) - MOST_PATTERNS} more" if len(patterns) > MOST_PATTERNS else ""
+    folded = fold([ShownKey(f"{source}:{key}" if several else key) for source, key in lacking])
+    listed = ", ".join(f"`{keys.key}`" for keys in folded[:MOST_PATTERNS])
+    more = f" and {len(folded) - MOST_PATTERNS} more" if len(folded) > MOST_PATTERNS else ""
     count = sum(lacking.values())
-    chunks, are = ("chunk", "is not stored and has") if count == 1 else ("chunks", "are not stored and have")
-    return (f"{count} {chunks} of {listed}{more} {are} the fill value",)
+    are = "is not stored and has" if count == 1 else "are not stored and have"
+    return (f"{number_of(count, 'chunk')} of {listed}{more} {are} the fill value",)
 
 
 def dequantized(leaves: Collection[Leaf]) -> tuple[str, ...]:
@@ -91,25 +91,24 @@ def dequantized(leaves: Collection[Leaf]) -> tuple[str, ...]:
         if leaf.unreadable is not None:
             unread.setdefault(leaf.unreadable, []).append(leaf.key.printed)
     if unread:
-        raise SourceError(*(_unread(why, keys) for why, keys in unread.items()))
+        raise SourceError(*starmap(_unread, unread.items()))
     converted = [leaf for leaf in leaves if leaf.stored_type is not None]
     counts = Counter(leaf.stored_type for leaf in converted).most_common()
     if not counts:
         return ()
     types = ", ".join(f"{count:,} as {name}" if i else f"{name}" for i, (name, count) in enumerate(counts))
     dtypes = ", ".join(sorted({leaf.spec.dtype.name for leaf in converted if leaf.spec is not None}))
-    are = "1 leaf is" if counts[0][1] == 1 else f"{counts[0][1]:,} leaves are"
+    are = f"{number_of(counts[0][1], 'leaf')} {'is' if counts[0][1] == 1 else 'are'}"
     they = "it is" if len(converted) == 1 else "they are"
     return (f"{are} stored as {types}: {they} dequantized to {dtypes}",)
 
 
 def _unread(unread: Unreadable, keys: Sequence[str]) -> Problem:
-    leaves = "a leaf that" if len(keys) == 1 else f"{len(keys):,} leaves, each of which"
-    them = "it" if len(keys) == 1 else "them"
-    return Problem(
-        f"the plan reads {leaves} {unread.why}: {few_keys(keys)}",
-        hint=f"{unread.hint} Or drop {them}.",
-    )
+    leaves, them = ("a leaf that", "it")
+    if len(keys) > 1:
+        leaves, them = f"{len(keys):,} leaves, each of which", "them"
+    hint = f"{unread.hint} Or drop {them}."
+    return Problem(f"the plan reads {leaves} {unread.why}: {few_keys(keys)}", hint=hint)
 
 
 def disguised_bfloat16(plan: "Plan", sources: Mapping[str, Source]) -> tuple[str, ...]:
@@ -122,8 +121,7 @@ def disguised_bfloat16(plan: "Plan", sources: Mapping[str, Source]) -> tuple[str
     suspects = {name: disguised_leaves(source) for name, source in sources.items()}
     if not any(suspects.values()):
         return ()
-    wrong = converted(plan, suspects)
-    if wrong:
+    if wrong := converted(plan, suspects):
         raise misread(wrong)
     return disguised_warning(used_as_integers(plan, suspects))
 
@@ -133,8 +131,7 @@ def _missing_chunks(leaf: Leaf) -> int:
     manifest = leaf.manifest
     if manifest is None or manifest.complete:
         return 0
-    counts = grid_counts(manifest.spec.shape, manifest.chunk_shape)
-    return prod(counts) - len(manifest.chunks)
+    return prod(grid_counts(manifest.spec.shape, manifest.chunk_shape)) - len(manifest.chunks)
 
 
 # --- sources ----------------------------------------------------------------------------------------------
@@ -172,25 +169,21 @@ def about_source(source: Source) -> tuple[str, ...]:
 
 def chosen_item_notes(sources: Iterable[Source]) -> tuple[str, ...]:
     """Note each source of which an item was chosen because it holds the model, and others do not."""
-    others = {
-        source: [name for name in details_of(source).choices().items if holds_no_model(name)]
-        for source in sources
-        if source.item is not None and not holds_no_model(source.item)
-    }
-    return tuple(
-        f"{shown(source.path)}: the item `{shown(source.item or '')}` is read, as it holds the model, not "
-        f"{few(names)}"
-        for source, names in others.items()
-        if names
-    )
+    notes = []
+    for source in sources:
+        if source.item is not None and not holds_no_model(source.item):
+            others = [name for name in details_of(source).choices().items if holds_no_model(name)]
+            item = f"{shown(source.path)}: the item `{shown(source.item)}`"
+            notes += [f"{item} is read, as it holds the model, not {few(others)}"] if others else []
+    return tuple(notes)
 
 
 def kept_as_integers(sources: Iterable[Source]) -> tuple[str, ...]:
     """Warn, in a comparison, of each source whose arrays of uint16 are most likely bfloat16."""
     counts = {source.path: len(disguised_leaves(source)) for source in sources}
     return tuple(
-        f"{shown(path)}: {count:,} {'leaf' if count == 1 else 'leaves'} of uint16 compared as integers: T5X "
-        f"kept bfloat16 so; `uint16=bfloat16` compares {'it' if count == 1 else 'them'} as such"
+        f"{shown(path)}: {number_of(count, 'leaf')} of uint16 compared as integers: T5X kept bfloat16 so; "
+        f"`uint16=bfloat16` compares {'it' if count == 1 else 'them'} as such"
         for path, count in counts.items()
         if count
     )
@@ -198,10 +191,9 @@ def kept_as_integers(sources: Iterable[Source]) -> tuple[str, ...]:
 
 def disguised_warning(count: int) -> tuple[str, ...]:
     """Warn that `count` leaves of uint16 are most likely bfloat16; no warning for 0."""
-    if not count:
-        return ()
-    leaves, them = ("1 leaf is", "it") if count == 1 else (f"{count:,} leaves are", "them")
-    return (f"{leaves} uint16: T5X kept bfloat16 so; `input: {{uint16: bfloat16}}` reads {them} back",)
+    are, them = ("is", "it") if count == 1 else ("are", "them")
+    how = f"`input: {{uint16: bfloat16}}` reads {them} back"
+    return (f"{number_of(count, 'leaf')} {are} uint16: T5X kept bfloat16 so; {how}",) if count else ()
 
 
 def disguised_leaves(source: Source) -> Set[str]:
@@ -215,13 +207,13 @@ def repeated_sources(sources: Mapping[str, Source], inputs: "Sequence[Input]") -
     for source in inputs:
         alike.setdefault(source.fingerprint, []).append(source.name)
     for names in alike.values():
-        # Copies have equal fingerprints too. Their files tell them apart, but take time to list.
-        of = names if len(names) > 1 else ()
-        files = {name: frozenset(map(real_path, sources[name].files())) for name in of}
-        same = [name for name, paths in files.items() if paths == files[names[0]]]
-        if len(same) > 1:
-            listed = ", ".join(f"`{name}`" for name in same)
-            yield f"the sources {listed} are the same checkpoint, {sources[names[0]].path}"
+        if len(names) > 1:
+            # Copies have equal fingerprints too. Their files tell them apart, but take time to list.
+            files = {name: frozenset(map(real_path, sources[name].files())) for name in names}
+            same = [name for name in names if files[name] == files[names[0]]]
+            if len(same) > 1:
+                listed = ", ".join(f"`{name}`" for name in same)
+                yield f"the sources {listed} are the same checkpoint, {sources[names[0]].path}"
 
 
 def destination_warnings(options: "DestinationOptions", first: Source) -> Iterator[str]:
@@ -250,21 +242,17 @@ def dropped_items(sources: Mapping[str, Source], options: "DestinationOptions") 
     from ckpt_surgery.planner.target import TARGET
 
     read = {_item_directory(source) for source in sources.values() if source.item is not None}
+    why = f"only the item {options.item or DEFAULT_ITEM} is written"
     if options.step is None and options.item is None:
         why = "DST has no items"
-    else:
-        why = f"only the item {options.item or DEFAULT_ITEM} is written"
-    seen: set[str] = set()
-    dropped = []
+    dropped: dict[str, DroppedItem] = {}
     for name, source in sources.items():
         for directory in _other_items(source) if name != TARGET else ():
-            if directory not in read and directory not in seen:
-                seen.add(directory)
+            if directory not in read and directory not in dropped:
                 nbytes = sum(stat.size for stat in walk(directory, directory).values())
-                dropped.append(
-                    DroppedItem(name, os.path.basename(directory), _kind_of_item(directory), nbytes, why)
-                )
-    return tuple(dropped)
+                item, kind = os.path.basename(directory), _kind_of_item(directory)
+                dropped[directory] = DroppedItem(name, item, kind, nbytes, why)
+    return tuple(dropped.values())
 
 
 def _item_directory(source: Source) -> str:
@@ -272,20 +260,16 @@ def _item_directory(source: Source) -> str:
     return real_path(os.path.dirname(record_path(source)))
 
 
-def _other_items(source: Source) -> Iterator[str]:
+def _other_items(source: Source) -> list[str]:
     """Directories of all items in a source's step."""
     if source.item is None:
-        return
-    step = os.path.dirname(_item_directory(source))
-    yield from (
-        os.path.join(step, name) for name in details_of(source).choices().items if name != OWN.rstrip("/")
-    )
+        return []
+    step, names = os.path.dirname(_item_directory(source)), details_of(source).choices().items
+    return [os.path.join(step, name) for name in names if name != OWN.rstrip("/")]
 
 
 def _kind_of_item(directory: str) -> Literal["arrays", "json", "other"]:
-    """Kind of an item."""
     if is_item(directory):
         return "arrays"
     names = directory_names(directory)
-    is_json = not names.directories and bool(JSON_FILES.intersection(names.files))
-    return "json" if is_json else "other"
+    return "json" if not names.directories and JSON_FILES.intersection(names.files) else "other"

@@ -38,6 +38,10 @@ class Verify(enum.StrEnum):
     """All values."""
 
 
+MODES = sorted(Verify)
+"""Values of the argument `verify`."""
+
+
 @dataclass(frozen=True)
 class VerifiedRun(Document):
     """Extent to which a result was read back before it was published."""

@@ -36,13 +36,6 @@ HINT = "Nothing was published. Run again; if it happens twice, test the memory a
 OF_SHARD = "The shard counts as not done. Run it again; if it happens twice, test the memory and the disk."
 
 
-def parse_verify_mode(text: Verify | str) -> Verify:
-    """Parse the name of a mode. Raises UsageError."""
-    if text not in list(Verify):
-        raise UsageError(f"`verify`: {shown(abridged(text))} is not one of: {', '.join(sorted(Verify))}")
-    return Verify(text)
-
-
 @dataclass(frozen=True)
 class Verification:
     """Result of a successful verification."""

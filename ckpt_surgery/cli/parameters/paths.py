@@ -125,7 +125,7 @@ def check_kept(overwrite: bool, *, recipe: str | None = None, page: str | None =
     if recipe is not None:
         output_files.check_kept(recipe, overwrite)
     if page is not None:
-        output_files.check_kept(page, overwrite, output_files.is_page)
+        output_files.check_kept(page, overwrite, output_files.PAGE)
 
 
 def check_documents(
