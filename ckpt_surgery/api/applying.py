@@ -79,10 +79,8 @@ def plan_request(request: Request, overwrite: bool, out: PathLike | None = None)
     """Plan a request, and save the plan in `out`. `overwrite`, `out`: see `plan`."""
     if out is not None:
         if request.has_trees:
-            raise UsageError(
-                "the plan cannot be saved: a source or the target is in memory, which no other run has",
-                hint="Save the tree as a checkpoint, or leave out `out`.",
-            )
+            problem = "the plan cannot be saved: a source or the target is in memory, which no other run has"
+            raise UsageError(problem, hint="Save the tree as a checkpoint, or leave out `out`.")
         output_files.check_documents([out], *output_files.named_in(request))
         output_files.check_kept(out, overwrite, output_files.SAVED)
     request = with_recipe(request)

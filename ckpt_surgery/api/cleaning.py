@@ -106,12 +106,9 @@ def clean(path: PathLike, *, remove: bool = False) -> CleanDocument:
 
 def destinations_at(path: Path) -> list[Path]:
     """The path itself and, if it is a directory, all destinations in it that have leftovers of runs."""
-    destinations = {path: None}
-    if path.is_dir():
-        with os.scandir(path) as entries:
-            names = sorted(match[1] for match in map(_OWN.fullmatch, (e.name for e in entries)) if match)
-        destinations |= dict.fromkeys(path / name for name in names)
-    return list(destinations)
+    with os.scandir(path) if path.is_dir() else contextlib.nullcontext(()) as entries:
+        names = sorted(match[1] for match in map(_OWN.fullmatch, (e.name for e in entries)) if match)
+    return [*dict.fromkeys([path, *(path / name for name in names)])]
 
 
 def list_remainders(destination: Path) -> list[RemainderEntry]:
@@ -151,9 +148,8 @@ def remove_remainders(destination: Path) -> list[RemainderEntry]:
         for path in [Path(item.path) for item in listed if item.state is State.DEAD]:
             if not path.is_dir() and path != lock_of(destination):
                 path.unlink(missing_ok=True)
-    return [
-        replace(item, removed=item.state is State.DEAD and not exists(Path(item.path))) for item in listed
-    ]
+    gone = {item.path for item in listed if item.state is State.DEAD and not exists(Path(item.path))}
+    return [replace(item, removed=item.path in gone) for item in listed]
 
 
 def _remainder(path: Path, state: State, nbytes: int, note: str) -> RemainderEntry:
@@ -165,34 +161,31 @@ def _remainder(path: Path, state: State, nbytes: int, note: str) -> RemainderEnt
 
 def _of_directory(leftover: LeftDirectory, destination: Path, alive: bool) -> RemainderEntry:
     """Classify a temporary directory. `alive`: a living run holds the destination's lock."""
-    nbytes, whose = _size(leftover.directory), f"of {who(leftover.owner)}"
+    directory, nbytes, whose = leftover.directory, _size(leftover.directory), f"of {who(leftover.owner)}"
     if alive:
-        return _remainder(leftover.directory, State.LIVE, nbytes, whose)
-    foreign = _foreign(leftover, destination)
+        return _remainder(directory, State.LIVE, nbytes, whose)
+    foreign, aside = _foreign(leftover, destination), exists(directory / ASIDE)
+    if foreign is None and aside and exists(destination) and not leftover.published:
+        foreign = (
+            f"holds, as `{ASIDE}`, a checkpoint that a run moved aside; something else is in its place now"
+        )
     if foreign is not None:
-        return _remainder(leftover.directory, State.KEPT, nbytes, foreign)
-    aside = exists(leftover.directory / ASIDE)
-    if aside and exists(destination) and not leftover.published:
-        why = f"holds, as `{ASIDE}`, a checkpoint that a run moved aside; something else is in its place now"
-        return _remainder(leftover.directory, State.KEPT, nbytes, why)
-    notes = [whose]
+        return _remainder(directory, State.KEPT, nbytes, foreign)
     if aside and not exists(destination):
-        notes.append(f"its `{ASIDE}` is the checkpoint that was at the destination, which is put back")
+        whose += f"; its `{ASIDE}` is the checkpoint that was at the destination, which is put back"
     if leftover.resumable:
-        notes.append("the run can be resumed as long as this is there")
-    return _remainder(leftover.directory, State.DEAD, nbytes, "; ".join(notes))
+        whose += "; the run can be resumed as long as this is there"
+    return _remainder(directory, State.DEAD, nbytes, whose)
 
 
 def _foreign(leftover: LeftDirectory, destination: Path) -> str | None:
     """Reason why a directory may hold more than a run's files; None if it holds only those."""
-    with os.scandir(leftover.directory) as entries:
-        names = sorted(entry.name for entry in entries)
-    others = [
-        name for name in names if not _IN_DIRECTORY.fullmatch(name) and name != beside(destination).name
-    ]
+    names, run = sorted(os.listdir(leftover.directory)), (leftovers.RUN, f"{leftovers.RUN}.new")
+    own = beside(destination).name
+    others = [name for name in names if not _IN_DIRECTORY.fullmatch(name) and name != own]
     if others:
         return f"holds `{others[0]}`, which no run put there"
-    if leftover.owner is None and any(name not in (leftovers.RUN, f"{leftovers.RUN}.new") for name in names):
+    if leftover.owner is None and any(name not in run for name in names):
         return f"has no {leftovers.RUN} that names a run"
     return None
 

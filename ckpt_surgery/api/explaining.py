@@ -55,9 +55,8 @@ def explain(
     if origin is None and not used:
         plan = _below(plan, wanted, name)
         if not plan.steps and not plan.dropped:
-            raise _unknown(
-                wanted, name, runs, [*result, *(text for leaves in read.values() for text in leaves)]
-            )
+            known = [*result, *(text for leaves in read.values() for text in leaves)]
+            raise _unknown(wanted, name, runs, known)
     return Explanation(asked, plan, origin, used, _excerpts(runs, origin, used))
 
 
@@ -97,16 +96,12 @@ def _unknown(key: str, source: str | None, runs: Sequence[PassRun], known: Seque
         for end in range(1, text.count(SEPARATOR) + 1)
     )
     guess = did_you_mean(key, dict.fromkeys([*known, *subtrees]))
-    where = f"the source `{shown(source)}`" if source is not None else "the result and the sources"
-    neither = "has" if source is not None else "have"
+    where = "the result and the sources have" if source is None else f"the source `{shown(source)}` has"
     hint = "`inspect` lists the keys of a source, `plan` those of the result."
     between = [run.problems.pass_index for run in runs[:-1] if key in run.tree]
     if between and source is None:
         hint = f"There is one between the passes, after passes[{between[0]}]: give the key before or after."
-    return UsageError(
-        f"{where} {neither} no leaf and no subtree `{shown(key)}`{guess}",
-        hint=hint,
-    )
+    return UsageError(f"{where} no leaf and no subtree `{shown(key)}`{guess}", hint=hint)
 
 
 def _excerpts(

@@ -1,5 +1,6 @@
 """List the contents of a checkpoint, and compare two: `inspect` and `diff`."""
 
+import contextlib
 import json
 import math
 import os
@@ -60,8 +61,7 @@ def inspect(
         listed = source.leaves()
         leaves = _sorted(selected(listed, match, under), sort)
         bare = without_values(source)
-        values = scalar_values(source, (leaf for leaf in leaves if leaf.key.text not in bare))
-        numbers = statistics(source, default_memory(), leaves, report) if stats else None
+        notes = () if item is not None else chosen_item_notes([source])
         return Inspection(
             source.path,
             source.format,
@@ -69,13 +69,13 @@ def inspect(
             source.item,
             source.metadata,
             leaves,
-            numbers,
-            values,
+            statistics(source, default_memory(), leaves, report) if stats else None,
+            scalar_values(source, (leaf for leaf in leaves if leaf.key.text not in bare)),
             len(listed) - len(leaves),
             details_of(source).choices(),
             depth,
             sort,
-            (*about_source(source), *(chosen_item_notes([source]) if item is None else ())),
+            (*about_source(source), *notes),
             None if in_memory(source) else history_of(source),
         )
 
@@ -159,12 +159,10 @@ def _open_both(
         try:
             opened_sides.append(_open_side(given, step, item, uint16))
         except UsageError as error:
-            if item is None:
-                raise
-            example = _path_of_item(other, step, item)
+            example = None if item is None else _path_of_item(other, step, item)
             if example is None:
                 raise
-            out = f"`item={shown(item)}`" + ("" if step is None else f" and `step={step}`")
+            out = f"`item={shown(item or '')}`" + ("" if step is None else f" and `step={step}`")
             hint = f"Leave out {out}, and give each by the path of its item: here {shown(example)}."
             raise UsageError(replace(error.problems[0], hint=hint)) from None
     first, second = opened_sides
@@ -178,9 +176,8 @@ def _path_of_item(given: CheckpointLike, step: int | None, item: str) -> str | N
         source = _open_side(given, step, item, None)
     except SurgeryError:
         return None  # neither side has the item, which the error about the first says
-    if not isinstance(path, str):
-        return None
-    return os.path.join(path, *([] if source.step is None else [str(source.step)]), item)
+    steps = [] if source.step is None else [str(source.step)]
+    return os.path.join(path, *steps, item) if isinstance(path, str) else None
 
 
 def _open_side(given: CheckpointLike, step: int | None, item: str | None, uint16: str | None) -> Source:
@@ -205,16 +202,17 @@ def history_of(source: Source) -> History | None:
     entry, document = history_entry(source.metadata), _record_document(source)
     recipes = [_recipe(name, raw) for name, raw in entry.get(RECIPES, {}).items() if isinstance(raw, dict)]
     last = document.get("recipe")
-    if isinstance(last, dict) and not any(recipe.sha256 == last.get("sha256") for recipe in recipes):
-        recipes.append(_recipe(str(last.get("path")), {**last, "params": document.get("params")}))
-    elif isinstance(last, dict):  # a run of the same recipe again comes last
-        recipes.sort(key=lambda recipe: recipe.sha256 == last.get("sha256"))
+    if isinstance(last, dict):  # a run of the same recipe again comes last
+        of_last = [recipe for recipe in recipes if recipe.sha256 == last.get("sha256")]
+        recipes = [recipe for recipe in recipes if recipe not in of_last]
+        made = _recipe(str(last.get("path")), {**last, "params": document.get("params")})
+        recipes += of_last or [made]
     if not (recipes or document or entry):
         return None
-    version, sources = document.get("version"), document.get("sources")
+    version, origins = document.get("version"), document.get("sources")
     return History(
         tuple(recipes),
-        tuple(_origin(raw) for raw in sources if isinstance(raw, dict)) if isinstance(sources, list) else (),
+        tuple(_origin(raw) for raw in origins if isinstance(raw, dict)) if isinstance(origins, list) else (),
         version if isinstance(version, str) else None,
         _time_of_record(source) if document else None,
         tuple(entry.get(CONFIG, {})),
@@ -223,12 +221,10 @@ def history_of(source: Source) -> History | None:
 
 def _record_document(source: Source) -> dict[str, Any]:
     """Read the record of a checkpoint; empty if there is none, or it cannot be read."""
-    try:
-        text = read_record_of(source)
-        document = {} if text is None else json.loads(text)
-    except (SourceError, ValueError, RecursionError):
-        return {}
-    return document if isinstance(document, dict) else {}
+    with contextlib.suppress(SourceError, ValueError, RecursionError):
+        document = json.loads(read_record_of(source) or "{}")
+        return document if isinstance(document, dict) else {}
+    return {}
 
 
 def _recipe(name: str, entry: Mapping[str, Any]) -> PastRecipe:
@@ -238,13 +234,9 @@ def _recipe(name: str, entry: Mapping[str, Any]) -> PastRecipe:
 
 def _origin(entry: Mapping[str, Any]) -> Origin:
     step, item = entry.get("step"), entry.get("item")
-    return Origin(
-        str(entry.get("name", "")),
-        str(entry.get("path", "")),
-        str(entry.get("format", "")),
-        step if isinstance(step, int) else None,
-        item if isinstance(item, str) else None,
-    )
+    name, path, format = (str(entry.get(name, "")) for name in ("name", "path", "format"))
+    step, item = step if isinstance(step, int) else None, item if isinstance(item, str) else None
+    return Origin(name, path, format, step, item)
 
 
 def _time_of_record(source: Source) -> datetime | None:

@@ -34,6 +34,7 @@ SYNTAX = frozenset({Code.YAML, Code.YAML_FEATURE})
 BROUGHT = frozenset({Code.REPEATED_FIELD, Code.FIELDS_DISAGREE})
 """Mistakes that lint reports only once the name of a field is mended."""
 
+_ENTRY = re.compile(r"(?:^|[.\[])[^.\[]*$")
 _GUESS = re.compile(r"; did you mean `(\w+)`\?$")
 _TEXT_FIELD = re.compile(
     r"^(?P<before>[ \t]*(?:- +)*(?:match|to|value|when|by|add):[ \t]+)(?P<value>[^\s'\"#].*)$"
@@ -107,15 +108,14 @@ def mended_text(text: str, path: str) -> Mended:
 
 def _with_keys_of_groups(text: str, problems: Sequence[Problem], path: str) -> str:
     """Mend templates' groups in keys of `source[…]`, which lint misses, on lines where it finds nothing."""
-    known = set(map(_identity, problems))
+    known, lines = set(map(_identity, problems)), text.split("\n")
     wrong = {problem.place.line for problem in problems if problem.place}
-    lines = text.split("\n")
-    for number, line in enumerate(lines):
-        changed = line if number + 1 in wrong else _with_groups_in_keys(line)
+    for number, line in enumerate(lines, 1):
+        changed = line if number in wrong else _with_groups_in_keys(line)
         if changed != line:
-            candidate = "\n".join([*lines[:number], changed, *lines[number + 1 :]])
-            if known >= set(map(_identity, _problems(candidate, path))):
-                lines[number] = changed
+            candidate = [*lines[: number - 1], changed, *lines[number:]]
+            if known >= set(map(_identity, _problems("\n".join(candidate), path))):
+                lines = candidate
     return "\n".join(lines)
 
 
@@ -146,9 +146,9 @@ def _is_mended(problem: Problem, before: Sequence[Problem], after: Sequence[Prob
     if now[_identity(problem)] >= old[_identity(problem)]:
         return False
     come = [new for new in after if not old[_identity(new)]]
-    here = [new.code for new in come if new.place and problem.place and new.place.line == problem.place.line]
+    here = {new.code for new in come if new.place and problem.place and new.place.line == problem.place.line}
     if problem.code in SYNTAX:
-        return set(here) <= {Code.PATTERN}
+        return here <= {Code.PATTERN}
     if problem.code is Code.UNKNOWN_FIELD:
         return Code.WRONG_VALUE not in here and not any(_is_brought(new, problem) for new in come)
     return not come
@@ -158,13 +158,9 @@ def _is_brought(new: Problem, mended: Problem) -> bool:
     """True if a new problem says that the mended field contradicts others of its mapping."""
     if new.place is None or mended.place is None:
         return True
-    mapping = _mapping(mended.place.path)
-    return new.code in BROUGHT and mapping in (new.place.path, _mapping(new.place.path))
-
-
-def _mapping(path: str) -> str:
-    """Path of the mapping or list with an entry: `rules[0]` for `rules[0].match`, `rules` for `rules[0]`."""
-    return path[: max(path.rfind("."), path.rfind("["), 0)]
+    # The mapping or list with an entry: `rules[0]` for `rules[0].match`, `rules` for `rules[0]`.
+    mapping, holder = (_ENTRY.sub("", place.path) for place in (mended.place, new.place))
+    return new.code in BROUGHT and mapping in (new.place.path, holder)
 
 
 def _identity(problem: Problem) -> tuple[object, ...]:
@@ -182,8 +178,8 @@ def _candidates(problem: Problem, text: str) -> Iterator[str]:
     line = lines[place.line - 1]
     if line.rstrip("\r") != place.text.rstrip("\r"):
         return
+    end = line[len(line.rstrip("\r")) :]
     for changed in _changed_lines(problem, line.rstrip("\r"), place.column - 1, place.width):
-        end = "\r" if line.endswith("\r") else ""
         yield "\n".join([*lines[: place.line - 1], changed + end, *lines[place.line :]])
 
 
@@ -207,27 +203,20 @@ def _changed_lines(problem: Problem, line: str, start: int, width: int) -> Itera
 
 def _is_only(word: str, guess: str, known: Sequence[str]) -> bool:
     """True if a misspelt name resembles this known one, and no other."""
-    if len(word) < SHORTEST or _likeness(word, guess) < CLOSE:
-        return False
-    others = [_likeness(word, name) for name in known if name != guess]
-    return max(others, default=0.0) < _likeness(word, guess) - APART
-
-
-def _likeness(word: str, name: str) -> float:
-    return difflib.SequenceMatcher(None, word, name).ratio()
+    likeness = {name: difflib.SequenceMatcher(None, word, name).ratio() for name in {guess, *known}}
+    own = likeness.pop(guess)
+    return len(word) >= SHORTEST and own >= CLOSE and max(likeness.values(), default=0.0) < own - APART
 
 
 def _in_quotes(line: str) -> Iterator[str]:
     """The line with its text in single quotes: one without quotes, or a regular expression in double ones."""
     field = _TEXT_FIELD.match(line)
     if field is not None:
-        tail = _TAIL.search(field["value"])
-        value = field["value"][: tail.start()] if tail else field["value"]
-        yield f"{field['before']}{quoted(value)}{tail[0] if tail else ''}"
+        value = _TAIL.sub("", field["value"])
+        yield f"{field['before']}{quoted(value)}{field['value'][len(value) :]}"
     for double in _DOUBLE.finditer(line):
-        inner = double[1]
-        if "\\" in inner and not _YAML_ESCAPE.search(inner):
-            yield f"{line[: double.start()]}{quoted(inner)}{line[double.end() :]}"
+        if "\\" in double[1] and not _YAML_ESCAPE.search(double[1]):
+            yield f"{line[: double.start()]}{quoted(double[1])}{line[double.end() :]}"
 
 
 def _without_signs_of_templates(line: str) -> str:
@@ -239,10 +228,8 @@ def _without_signs_of_templates(line: str) -> str:
     inner = value.rstrip()[1:-1]
     if value.rstrip() == f"'{inner}'" and not _QUOTE.search(inner):  # the quotes are YAML's
         return f"{before}'{_expression(inner)}'{value[len(value.rstrip()) :]}"
-    if value[:1] in ("'", '"'):
-        return line
     parts = _QUOTED.split(value)
-    if len(parts) % 2 == 0 or any(_QUOTE.search(part) for part in parts[::2]):
+    if value[:1] in ("'", '"') or any(_QUOTE.search(part) for part in parts[::2]):
         return line
     return before + "".join(_expression(part) if n % 2 == 0 else part for n, part in enumerate(parts))
 

@@ -88,13 +88,11 @@ def _requested(config: PathLike, dst: PathLike | None, seed: int, options: Conve
     name = "" if dst is None else os.path.basename(urls.absolute(checked_path(dst)))
     usual = FORMAT if destination_names.promised(name) is None else None
     chosen: ConvertOptions = {**options, "format": options.get("format") or usual}
-    document = _document(loaded, places, seed, options)
-    request = requested(MigratedRecipe(document), tuple(places.values()), dst, chosen)
-    first = next(iter(places.values()))
+    recipe, first = MigratedRecipe(_document(loaded, places, seed, options)), next(iter(places.values()))
     file = None if urls.is_url(first) else read_config(first)
     changes = None if file is None or file[0] != CONFIG else config_changes(loaded.config, file[1])
-    notes = tuple(ignored(loaded.config))
-    return replace(request, made_from=loaded.path, notes=notes, changes=changes)
+    request = requested(recipe, tuple(places.values()), dst, chosen)
+    return replace(request, made_from=loaded.path, notes=tuple(ignored(loaded.config)), changes=changes)
 
 
 def _document(
@@ -114,43 +112,34 @@ def model_paths(config: PathLike) -> tuple[str, ...]:
 
 
 def _places(loaded: LoadedConfig) -> dict[str, str]:
-    """The path of each model, in the order of the recipe's sources. Raises RecipeError for missing ones."""
-    directory = Path(loaded.path).parent
-    places = {model: _place(model, directory) for model in models_of(loaded.config)}
+    """The path of each model, in the order of the recipe's sources. Raises RecipeError for missing ones.
+
+    A path is relative to the working directory, as mergekit reads it, or else to the configuration's.
+    """
+    directory, places = Path(loaded.path).parent, dict[str, str]()
+    for model in models_of(loaded.config):
+        paths = (model, os.path.join(directory, model))
+        found = next((path for path in paths if urls.is_url(path) or os.path.exists(path)), None)
+        if found is not None:
+            places[model] = found
     missing = list(_missing(loaded, places))
     if missing:
         raise RecipeError(*loaded.problems(missing))
-    return {model: path for model, path in places.items() if path is not None}
+    return places
 
 
-def _place(model: str, directory: Path) -> str | None:
-    """The path of a model: from the working directory, as mergekit reads it, or else from `directory`."""
-    if urls.is_url(model):
-        return model
-    beside = os.path.join(directory, model)
-    return next((path for path in (model, beside) if os.path.exists(path)), None)
-
-
-def _missing(loaded: LoadedConfig, places: Mapping[str, str | None]) -> Iterator[Finding]:
+def _missing(loaded: LoadedConfig, places: Mapping[str, str]) -> Iterator[Finding]:
     """Find models missing from disk, with every place in the configuration that mentions them."""
     standing = [
         ((*part.path, "model"), part.model) for slice in slices_of(loaded.config) for part in slice.parts
     ]
-    if loaded.config.base_model is not None:
-        standing.append((("base_model",), loaded.config.base_model))
-    for path, model in standing:
-        if places[model] is not None or path == ("base_model", "model"):
+    base = loaded.config.base_model
+    for path, model in [*standing, *([] if base is None else [(("base_model",), base)])]:
+        if model in places or path == ("base_model", "model"):
             continue
+        what = f"not a model: `{shown(model)}`"
+        hint = "A model is the path of a directory, from here or from the file's; nothing is downloaded."
         if LORA in model:
-            hint = (
-                "Merge the adapter into its model before: `ckpt-surgery apply @lora-merge MODEL ADAPTER DST`."
-            )
-            yield Finding(
-                path, f"`{shown(model)}` is a model with an adapter", hint=hint, code=Code.WRONG_VALUE
-            )
-        else:
-            hint = (
-                "A model is the path of a directory, from here or from the file's directory; nothing is "
-                "downloaded."
-            )
-            yield Finding(path, f"not a model: `{shown(model)}`", hint=hint, code=Code.WRONG_VALUE)
+            what = f"`{shown(model)}` is a model with an adapter"
+            hint = "Merge the adapter into it before: `ckpt-surgery apply @lora-merge MODEL ADAPTER DST`."
+        yield Finding(path, what, hint=hint, code=Code.WRONG_VALUE)

@@ -1,8 +1,10 @@
 """The HTML page of a plan or a result, with the text of its recipe: `--report`."""
 
+import contextlib
+import functools
 import hashlib
+import operator
 import re
-from collections.abc import Iterator
 from typing import Any
 
 from ckpt_surgery.core.errors import SurgeryError
@@ -26,39 +28,30 @@ def report_page(plan: Plan, recipe: LoadedRecipe | None, **ran: Any) -> str:
 
 def _read_again(plan: Plan) -> YamlDocument | None:
     """Read the recipe of a saved plan again; None if it is missing or has changed."""
-    try:
+    with contextlib.suppress(SurgeryError):
         text = read_text(recipe_path(plan.recipe))
-        if hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest() != plan.recipe_sha256:
-            return None
-        return parse_document(text, plan.recipe)
-    except SurgeryError:
-        return None
+        if hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest() == plan.recipe_sha256:
+            return parse_document(text, plan.recipe)
+    return None
 
 
 def recipe_text(document: YamlDocument) -> RecipeText:
     """The text of a recipe, and the lines of its rules."""
+    rules: list[DocumentPath] = [("rules", i) for i, _ in enumerate(document.value.get("rules") or ())]
+    for number, entry in enumerate(document.value.get("passes") or ()):
+        rules += [("passes", number, "rules", i) for i, _ in enumerate(entry.get("rules") or ())]
     stops: dict[DocumentPath, int] = {}
     for path, mark in document.marks.items():
         if path[:1] in (("rules",), ("passes",)) and mark.style is not None:  # a scalar, which ends itself
             rule = path[:2] if path[0] == "rules" else path[:4]
             stops[rule] = max(stops.get(rule, 0), mark.stop)
     lines = re.split(r"\r\n|\n|\r", document.text.rstrip())
-    return RecipeText(lines, [_lines(document, path, stops.get(path, 0)) for path in _rules(document)])
-
-
-def _rules(document: YamlDocument) -> Iterator[DocumentPath]:
-    """The paths of all rules."""
-    value = document.value
-    yield from (("rules", i) for i, _ in enumerate(value.get("rules") or ()))
-    for number, entry in enumerate(value.get("passes") or ()):
-        yield from (("passes", number, "rules", i) for i, _ in enumerate(entry.get("rules") or ()))
+    return RecipeText(lines, [_lines(document, path, stops.get(path, 0)) for path in rules])
 
 
 def _lines(document: YamlDocument, path: DocumentPath, stop: int) -> RuleLines:
     """Lines of a rule: from its first line to that of its last value, which ends at `stop`."""
-    rule: Any = document.value
-    for part in path:
-        rule = rule[part]
+    rule: Any = functools.reduce(operator.getitem, path, document.value)
     passes = document.value.get("passes")
     may = bool(rule.get("optional")) or (passes is not None and passes[path[1]].get("when") is not None)
     first, end = document.line(document.marks[path].start), len(document.text[:stop].rstrip())

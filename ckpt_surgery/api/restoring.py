@@ -136,8 +136,10 @@ def restore(
     Raises RecipeError, PlanError, SourceError or UsageError (MissingLibraryError without jax) before any data
     is read, SourceError or DataError later. Either the whole result is returned, or an error is raised.
     """
-    if lazy:
-        _check_lazy({"shardings": shardings is not None, "donate": donate})
+    on_devices = {"shardings": shardings is not None, "donate": donate}
+    if lazy and (name := next((name for name, is_given in on_devices.items() if is_given), None)):
+        hint = f"Leave out `{name}`; `jax.device_put(array.get(), …)` places an array."
+        raise UsageError(f"`{name}` and `lazy` do not go together: nothing is put on devices", hint=hint)
 
     def prepare() -> Restoration:
         request = _restore_request(with_flat_dicts(recipe, flat), sources, target, shardings, options)
@@ -185,7 +187,13 @@ def _log(sentences: Iterable[str]) -> None:
 
 def _check_recipe_is_first(recipe: Any, sources: tuple[Any, ...], target: Any) -> None:
     """Raise UsageError if a checkpoint is given in the place of the recipe."""
-    if not isinstance(recipe, str | os.PathLike) or not _is_checkpoint(os.fspath(recipe)):
+    if not isinstance(recipe, str | os.PathLike):
+        return
+    if is_text(os.fspath(recipe)) or os.fspath(recipe).startswith(PREFIX):
+        return
+    try:
+        opening.detect_format(os.fspath(recipe))
+    except SurgeryError:
         return
     path = shown(repr(os.fspath(recipe)))
     if any(callable(source) for source in sources):
@@ -198,22 +206,14 @@ def _check_recipe_is_first(recipe: Any, sources: tuple[Any, ...], target: Any) -
     raise UsageError(f"{path} is a checkpoint, and the first argument of `restore` is the recipe", hint=hint)
 
 
-def _is_checkpoint(path: str) -> bool:
-    if is_text(path) or path.startswith(PREFIX):
-        return False
-    try:
-        return bool(opening.detect_format(path))
-    except SurgeryError:
-        return False
-
-
 def _with_target(request: Request, target: Any) -> Request:
     if isinstance(target, OpenCheckpoint):
         target = target._as_source()
         target = target.tree if isinstance(target, InMemory) else target
     if isinstance(target, str | os.PathLike):
+        path = shown(os.fspath(target))
         raise UsageError(
-            f"the target is the path {shown(os.fspath(target))}: `restore` makes arrays for a tree in memory",
+            f"the target is the path {path}: `restore` makes arrays for a tree in memory",
             hint="Give the tree whose structure the result has, such as `jax.eval_shape(init, …)`.",
         )
     return request if target is None else replace(request, target=InMemory(target))
@@ -244,8 +244,14 @@ def _prepare(request: Request) -> Restoration:
 
 def _planned_shardings(plan: Plan, shardings: Any) -> dict[str, Any]:
     """Sharding of each array of a plan without a target. Raises PlanError if JAX would narrow one."""
+    import jax
+
     narrowed = {step.leaf.key.text: step.leaf for step in plan.steps if is_narrowed(step.leaf)}
-    places = dict(resolved_shardings(_described_tree(plan), shardings, on_host=narrowed))
+    specs = [step.leaf.spec if step.leaf.kind is LeafKind.ARRAY else None for step in plan.steps]
+    # The tree that the plan makes, with shapes and dtypes in place of arrays.
+    described = [None if spec is None else jax.ShapeDtypeStruct(spec.shape, spec.dtype) for spec in specs]  # type: ignore[no-untyped-call]
+    tree = live_tree(nested(zip((step.leaf.key for step in plan.steps), described, strict=True)))
+    places = dict(resolved_shardings(tree, shardings, on_host=narrowed))
     refused = [
         Notice("", text, dtype_flaw(leaf.spec.dtype) or "")
         for text, leaf in narrowed.items()
@@ -254,18 +260,6 @@ def _planned_shardings(plan: Plan, shardings: Any) -> dict[str, Any]:
     if refused:
         raise PlanError(*(Problem(notice.sentence) for notice in merged(refused)), code=Code.UNSUITED)
     return places
-
-
-def _described_tree(plan: Plan) -> LiveTree:
-    """Tree that a plan without a target makes, with shapes and dtypes in place of arrays."""
-    import jax
-
-    described = (
-        (step.leaf.key, None if spec is None else jax.ShapeDtypeStruct(spec.shape, spec.dtype))  # type: ignore[no-untyped-call]
-        for step in plan.steps
-        for spec in [step.leaf.spec if step.leaf.kind is LeafKind.ARRAY else None]
-    )
-    return live_tree(nested(described))
 
 
 def _with_own_dtypes(target: Target, tree: LiveTree) -> Target:
@@ -299,18 +293,10 @@ def _check(restoration: Restoration, progress: Report | None) -> None:
 @memory_errors("make the arrays")
 def _make(restoration: Restoration, donate: bool, progress: Report | None) -> Any:
     """Make the result, in the structure of the target, or of nested dicts and lists. Raises SurgeryError."""
-    plan, sources = restoration.plan, restoration.sources
     result = make_arrays(restoration, donate, progress)
     _log(overflow_notices(OverflowedLeaf(key, count) for key, count in sorted(result.overflowed.items())))
-    check_unchanged(plan, sources, _AGAIN)
+    check_unchanged(restoration.plan, restoration.sources, _AGAIN)
     return _in_containers(restoration, result.values)
-
-
-def _check_lazy(given: Mapping[str, bool]) -> None:
-    """Raise UsageError for options that say what becomes of arrays on devices."""
-    for name in [name for name, is_given in given.items() if is_given]:
-        hint = f"Leave out `{name}`; `jax.device_put(array.get(), …)` places an array."
-        raise UsageError(f"`{name}` and `lazy` do not go together: nothing is put on devices", hint=hint)
 
 
 @memory_errors("make the arrays")
@@ -318,11 +304,11 @@ def _make_lazily(restoration: Restoration) -> Any:
     """Make the result with arrays that are computed when they are read. Raises SurgeryError."""
     sources = {n: s if in_memory(s) else kept_open(s) for n, s in restoration.sources.items()}
     check_unchanged(restoration.plan, restoration.sources, _AGAIN)
-    values = lazy_values(
-        replace(restoration, sources=sources),
-        lambda key, count: _log(overflow_notices([OverflowedLeaf(key, count)])),
-    )
-    return _in_containers(restoration, values)
+
+    def tell(key: str, count: int) -> None:
+        _log(overflow_notices([OverflowedLeaf(key, count)]))
+
+    return _in_containers(restoration, lazy_values(replace(restoration, sources=sources), tell))
 
 
 def _in_containers(restoration: Restoration, values: Mapping[str, Any]) -> Any:

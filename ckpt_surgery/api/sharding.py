@@ -19,20 +19,8 @@ from ckpt_surgery.inputs.saved_plans import saved_request
 from ckpt_surgery.planner.plan import Plan
 from ckpt_surgery.report.results import ShardResult
 from ckpt_surgery.report.verification import MODES, Verify
-from ckpt_surgery.runs.destination import Publication
+from ckpt_surgery.runs import shards
 from ckpt_surgery.runs.run import Result
-from ckpt_surgery.runs.shards import (
-    check_head,
-    check_unwritten,
-    is_committed,
-    join_job,
-    join_or_start_job,
-    parts_to_commit,
-    publish_shards,
-    report_parts,
-    shards_at,
-    write_shard,
-)
 from ckpt_surgery.runs.sidecars import find_sidecars
 from ckpt_surgery.system import signals
 from ckpt_surgery.system.progress_bars import reported
@@ -72,16 +60,15 @@ def apply_shard(
         hint = "Save the plan of the recipe first, once for all shards."
         raise UsageError(f"{named} is not a saved plan, and only a saved plan has shards", hint=hint)
     if request.link_mode is not None:
-        raise UsageError(
-            "shards link as their plan says", hint="Leave out `link_mode`, or give it to `plan`."
-        )
+        hint = "Leave out `link_mode`, or give it to `plan`."
+        raise UsageError("shards link as their plan says", hint=hint)
     with signals.interruptible():
-        job = join_or_start_job(saved, count, overwrite)
+        job = shards.join_or_start_job(saved, count, overwrite)
         mine = shares(job.prepared.plan, count)[index]
         already = part_of(job.parts, job.head, index) is not None
         if not already:
-            with reported(progress) as report, report_parts(job):
-                already = not write_shard(job, index, one_of("verify", verify, MODES), report)
+            with reported(progress) as report, shards.report_parts(job):
+                already = not shards.write_shard(job, index, one_of("verify", verify, MODES), report)
         left = tuple(missing(job.parts, job.head))
     return ShardResult(
         shard=index,
@@ -134,42 +121,34 @@ def commit(
     """
     started, url_or_path, mode = time.monotonic(), checked_path(dst), one_of("verify", verify, MODES)
     with signals.interruptible():
-        where, parts = parts_to_commit(url_or_path)
+        where, parts = shards.parts_to_commit(url_or_path)
         rolled = roll_forward(where.place) if where.is_url else ()
         head = head_of(parts)
         if head is None:
-            _check_committed(where, rolled)
-            return None
-        if is_committed(where, parts, head):
+            if rolled or any(True for _ in shards.shards_at(where.place)):
+                return None
+            hint = "Carry out the shards of a saved plan first."
+            raise UsageError(f"{shown(where.place)}: it has no parts to put together", hint=hint)
+        if shards.is_committed(where, parts, head):
             parts.clear()
             return None
-        check_unwritten(where, head, overwrite=False)
+        shards.check_unwritten(where, head, overwrite=False)
         _check_done(parts, head)
         options = {"memory": memory, "workers": workers, "allow_hooks": allow_hooks}
-        job = join_job(where, parts, head, options)
-        check_head(head, parts, job.prepared, head.count)
+        job = shards.join_job(where, parts, head, options)
+        shards.check_head(head, parts, job.prepared, head.count)
         if on_plan is not None:
             on_plan(job.prepared.plan)
-        with reported(progress) as report, report_parts(job):
+        with reported(progress) as report, shards.report_parts(job):
             companions = find_sidecars(job.prepared, copy_config, {})
-            return publish_shards(job, mode, companions, str(dst), started, report)
-
-
-def _check_committed(where: Publication, rolled: tuple[str, ...]) -> None:
-    """Raise UsageError unless there is a checkpoint that shards have written."""
-    if rolled or any(True for _ in shards_at(where.place)):
-        return
-    hint = "Carry out the shards of a saved plan first."
-    raise UsageError(f"{shown(where.place)}: it has no parts to put together", hint=hint)
+            return shards.publish_shards(job, mode, companions, str(dst), started, report)
 
 
 def _check_done(parts: Parts, head: Head) -> None:
     lacking = missing(parts, head)
     if lacking:
-        are = "shard is" if len(lacking) == 1 else "shards are"
         named = ", ".join(f"{index}/{head.count}" for index in lacking[:MOST_NAMED])
         more = f" and {len(lacking) - MOST_NAMED} more" if len(lacking) > MOST_NAMED else ""
-        raise SourceError(
-            f"{shown(parts.place)}: {len(lacking)} of {head.count} {are} not done: {named}{more}",
-            hint="Run them; those that are done are kept.",
-        )
+        what = f"{len(lacking)} of {head.count} {'shard is' if len(lacking) == 1 else 'shards are'} not done"
+        hint = "Run them; those that are done are kept."
+        raise SourceError(f"{shown(parts.place)}: {what}: {named}{more}", hint=hint)

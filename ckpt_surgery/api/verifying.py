@@ -14,7 +14,7 @@ from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.memory import memory_errors
 from ckpt_surgery.core.progress import ProgressLike
 from ckpt_surgery.core.protocols import AdoptedFile, Source
-from ckpt_surgery.core.text import bytes_text, few, shown
+from ckpt_surgery.core.text import bytes_text, few, number_of, shown
 from ckpt_surgery.engine.worker import Means
 from ckpt_surgery.formats import opening
 from ckpt_surgery.inputs import options
@@ -67,15 +67,12 @@ def verify(
     """
     with reported(progress) as report, memory_errors("verify the checkpoint"):
         depth = one_of("mode", mode, list(Depth))
-        if sample is not None:
-            if not 0 < sample <= 1:
-                hint = "Give a share, such as `sample=0.05` for a twentieth."
-                raise UsageError(f"`sample` is {sample:g}, and has to be above 0 and at most 1", hint=hint)
-            if depth is not Depth.VALUES:
-                raise UsageError(
-                    f"`sample` is a part of what has digests, which `mode={depth}` does not read alone",
-                    hint="Leave out one of them.",
-                )
+        if sample is not None and not 0 < sample <= 1:
+            hint = "Give a share, such as `sample=0.05` for a twentieth."
+            raise UsageError(f"`sample` is {sample:g}, and has to be above 0 and at most 1", hint=hint)
+        if sample is not None and depth is not Depth.VALUES:
+            problem = f"`sample` is a part of what has digests, which `mode={depth}` does not read alone"
+            raise UsageError(problem, hint="Leave out one of them.")
         forget()
         place = path_of_source(path)
         src_format, step, item = choice_at(place, step, item, src_format)
@@ -125,21 +122,13 @@ class _Verification:
         read = sum(leaf.nbytes for leaf in (*(leaf for leaf, _ in compared), *unknown))
         read = read if sample is None else sample.bytes_read
         unread = sum(leaf.nbytes for leaf in arrays.values()) - read
-        return Verified(
-            self.source.path,
-            self.mode,
-            self.source.format,
-            len(self.leaves),
-            read,
-            unread,
-            tuple(checker.flaws),
-            (
-                *_times_notice(retimed, unread, len(computed)),
-                *self._notices(record, {} if checker.flaws else computed),
-                *_sample_notice(sample),
-            ),
-            sample,
+        notices = (
+            *_times_notice(retimed, unread, len(computed)),
+            *self._notices(record, {} if checker.flaws else computed),
+            *_sample_notice(sample),
         )
+        about = self.source.path, self.mode, self.source.format, len(self.leaves), read, unread
+        return Verified(*about, tuple(findings.flaws), notices, sample)
 
     def _record(self, checker: Checker) -> Record | None:
         try:
@@ -184,23 +173,22 @@ class _Verification:
 
 def _sample_notice(sample: VerifiedSample | None) -> tuple[str, ...]:
     """Say what a sample does not prove."""
-    if sample is None or sample.regions_read == sample.regions:
+    left = 0 if sample is None else sample.regions - sample.regions_read
+    if sample is None or not left:
         return ()
-    left = sample.regions - sample.regions_read
-    return (
-        f"a sample: {left:,} of {sample.regions:,} chunks with digests were not compared, and damage in them "
-        f"is not noticed; another `seed` than {sample.seed} draws others",
-    )
+    which = f"{left:,} of {sample.regions:,} chunks with digests were not compared"
+    seed = f"another `seed` than {sample.seed} draws others"
+    return (f"a sample: {which}, and damage in them is not noticed; {seed}",)
 
 
 def _times_notice(retimed: Sequence[AdoptedFile], unread: int, recorded: int) -> tuple[str, ...]:
     """A notice of files whose time alone has changed, while values have no digests from before that."""
     if not retimed or not (unread or recorded):
         return ()
-    files = "1 linked file" if len(retimed) == 1 else f"{len(retimed)} linked files"
     same = "size agrees" if any(file.sample is None for file in retimed) else "size and sample agree"
     rest = f"{bytes_text(unread)} were not read" if unread else "what was read had no digests to compare with"
-    return (f"{files}: only the time differs from the record, {same}, as after a copy or a touch; {rest}",)
+    files = f"{number_of(len(retimed), 'linked file')}: only the time differs from the record"
+    return (f"{files}, {same}, as after a copy or a touch; {rest}",)
 
 
 # --- samples ----------------------------------------------------------------------------------------------
@@ -217,33 +205,23 @@ def draw_sample(
 
     Regions are drawn at random, each with the same chance; the same checkpoint and seed give the same ones.
     """
-    regions = [
-        (_drawn(seed, leaf.key.text, index), number, index, nbytes)
-        for number, (leaf, digests) in enumerate(wanted)
-        for index, nbytes in _regions(leaf, digests)
-    ]
+    regions = []
+    for number, (leaf, digests) in enumerate(wanted):
+        for index, nbytes in _regions(leaf, digests):
+            text = f"{seed}\0{leaf.key.text}\0{index}".encode("utf-8", "surrogatepass")
+            turn = hashlib.blake2b(text, digest_size=8).digest()
+            regions.append((turn, number, index, nbytes))
     total = sum(nbytes for *_, nbytes in regions)
-    chosen: dict[int, list[Shape]] = {}
+    chosen: dict[int, dict[Shape, int]] = {}
     read = count = 0
     for _, number, index, nbytes in sorted(regions):
         if read >= share * total:
             break
-        chosen.setdefault(number, []).append(index)
+        chosen.setdefault(number, {})[index] = wanted[number][1].crcs[index]
         read, count = read + nbytes, count + 1
-    parts = []
-    for number in sorted(chosen):
-        leaf, digests = wanted[number]
-        drawn = replace(digests, crcs={index: digests.crcs[index] for index in chosen[number]})
-        parts.append((leaf, drawn))
-    return parts, VerifiedSample(
-        share, seed, count, len(regions), read, total, read / total if total else 1.0
-    )
-
-
-def _drawn(seed: int, key: str, index: Shape) -> bytes:
-    """Sort key of a region in the order of drawing."""
-    text = f"{seed}\0{key}\0{index}"
-    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    parts = [(wanted[n][0], replace(wanted[n][1], crcs=crcs)) for n, crcs in sorted(chosen.items())]
+    of_all = read / total if total else 1.0
+    return parts, VerifiedSample(share, seed, count, len(regions), read, total, of_all)
 
 
 def _regions(leaf: Leaf, digests: Digests) -> Iterable[tuple[Shape, int]]:

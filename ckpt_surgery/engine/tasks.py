@@ -183,7 +183,5 @@ def _incomplete(lacking: Sequence[tuple[Step, int]]) -> VerificationError:
         for step, count in lacking[:MOST_NAMED]
     ]
     more = [f"and {len(lacking) - MOST_NAMED} more leaves"] if len(lacking) > MOST_NAMED else []
-    return VerificationError(
-        "; ".join((*named, *more)),
-        hint="Nothing was published. This is a fault of ckpt-surgery itself: please report it.",
-    )
+    hint = "Nothing was published. This is a fault of ckpt-surgery itself: please report it."
+    return VerificationError("; ".join((*named, *more)), hint=hint)

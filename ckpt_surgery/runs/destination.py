@@ -81,8 +81,7 @@ def place_of(request: Request) -> Publication:
     if request.dst is None:
         raise UsageError("no destination is given", hint="Name the directory or file to write.")
     path, step, item = request.dst, request.dst_step, request.dst_item
-    step_only = step is not None and is_directory(path)
-    of_items = step is not None or item is not None
+    step_only, of_items = step is not None and is_directory(path), step is not None or item is not None
     return Publication(os.path.join(path, str(step)) if step_only else path, step_only, item, of_items)
 
 
@@ -117,8 +116,16 @@ def check_after(
     Raises UsageError if the destination is a file of a source, DestinationError if items would be lost,
     StorageError if there is no space.
     """
-    item = prepared.destination.item or DEFAULT_ITEM
-    _check_items_kept(replaces, item if where.of_items else None)
+    written = prepared.destination.item or DEFAULT_ITEM
+    items = () if replaces is None or replaces.one_item else replaces.items
+    lost = [name for name in items if not where.of_items or name != written]
+    if lost and (where.of_items or len(items) > 1):
+        raise DestinationError(
+            f"{shown(where.place)}: has items that this run does not write ({few(lost, MOST_NAMES)}); it is "
+            "not replaced",
+            hint="Write one item of it, `dst_item=NAME`, which leaves the others as they are; or remove what "
+            "nobody needs yourself.",
+        )
     # A destination that does not exist yet can only be a missing file of a source, beside its other files.
     sources = (s for s in on_disk(prepared.sources.values()) if overwrite or not is_directory(s.path))
     checks.check_files((file for source in sources for file in source.files()), where.at)
@@ -133,14 +140,15 @@ def open_sink(prepared: Prepared, where: Publication, directory: str, record_byt
 
     `record_bytes`: room for the record, if the format reserves some.
     """
-    options, plan = prepared.destination, prepared.plan
-    replaces = prepared.plan.replaces
-    existing = where.place if replaces is not None and replaces.one_item else None
-    given = sink_options(options, plan.metadata, list(prepared.sources.values()))
-    given = replace(given, record_bytes=record_bytes, existing=existing)
+    options, replaces = prepared.destination, prepared.plan.replaces
+    given = replace(
+        sink_options(options, prepared.plan.metadata, list(prepared.sources.values())),
+        record_bytes=record_bytes,
+        existing=where.place if replaces is not None and replaces.one_item else None,
+    )
     if where.step_only:
         given = replace(given, step=None, item=given.item or DEFAULT_ITEM)
-    return opening.open_sink(options.format, directory, given, outputs_of(plan))
+    return opening.open_sink(options.format, directory, given, outputs_of(prepared.plan))
 
 
 def stage_for(prepared: Prepared, where: Publication) -> Staging:
@@ -186,19 +194,18 @@ class Occupant:
 
 def _occupant(where: Publication) -> Occupant | None:
     state = checks.state_of(where.at)
-    if where.is_url:
-        others, ended_runs = leftovers.examine(*store_of(where.place))
-        begun = any(attempt.switching for attempt in ended_runs)
-        if state is None and not begun:
+    if not where.is_url:
+        there = _there(where.path)
+        if there is None or state is None:
             return None
-        left = frozenset(name for attempt in ended_runs for name in attempt.objects)
-        empty = not others and is_directory(where.place)
-        return Occupant(where.place, state or "", empty, left, begun)
-    there = _there(where.path)
-    if there is None or state is None:
+        with storage_errors(where.path):
+            return Occupant(there, state, is_directory(there) and not os.listdir(there))
+    others, ended_runs = leftovers.examine(*store_of(where.place))
+    begun = any(attempt.switching for attempt in ended_runs)
+    if state is None and not begun:
         return None
-    with storage_errors(where.path):
-        return Occupant(there, state, is_directory(there) and not os.listdir(there))
+    left = frozenset(name for attempt in ended_runs for name in attempt.objects)
+    return Occupant(where.place, state or "", not others and is_directory(where.place), left, begun)
 
 
 def _there(path: Path) -> str | None:
@@ -223,8 +230,13 @@ def replacement(where: Publication, overwrite: bool) -> Replacement | None:
     items = None if where.item is None else _items(there)
     if items is not None:
         return _item_replacement(where, there, items, overwrite)
+    if overwrite and there.begun:
+        return Replacement(where.place, there.state)
+    if overwrite and there.is_empty:
+        return None if where.is_url else Replacement(where.place, there.state)
     if overwrite:
-        return _whole_replacement(where, there)
+        check_replaceable(there.path, there.left)
+        return Replacement(where.place, there.state, items=_items(there) or (), nbytes=_size(there.path))
     # In a store, the run itself tidies up what ended runs left, and then looks at what is there.
     if where.is_url and where.item is None and not (there.is_empty or there.left):
         store, name = store_of(where.place)
@@ -238,7 +250,7 @@ def _item_replacement(
     where: Publication, there: Occupant, items: Sequence[str], overwrite: bool
 ) -> Replacement:
     """Replacement by one item in a step with these items. Raises DestinationError."""
-    item = str(where.item)
+    item, path = str(where.item), os.path.join(there.path, str(where.item))
     stays = tuple(name for name in items if name != item)
     replaced = Replacement(where.place, there.state, one_item=True, stays=stays)
     if there.begun:
@@ -247,7 +259,6 @@ def _item_replacement(
         raise DestinationError(f"{shown(where.place)}: was never committed; no item is added", hint=REMOVE)
     if item not in items:
         return replaced
-    path = os.path.join(there.path, item)
     if not overwrite:
         raise DestinationError(
             f"{shown(os.path.join(where.place, item))}: exists already",
@@ -257,16 +268,6 @@ def _item_replacement(
     check_replaceable(path, {name.removeprefix(inside) for name in there.left if name.startswith(inside)})
     leaves = len(opening.open_source(path).leaves())
     return replace(replaced, items=(item,), leaves=leaves, nbytes=_size(path))
-
-
-def _whole_replacement(where: Publication, there: Occupant) -> Replacement | None:
-    """Replacement of everything at a destination. Raises DestinationError."""
-    if there.begun:
-        return Replacement(where.place, there.state)
-    if there.is_empty:
-        return None if where.is_url else Replacement(where.place, there.state)
-    check_replaceable(there.path, there.left)
-    return Replacement(where.place, there.state, items=_items(there) or (), nbytes=_size(there.path))
 
 
 def _size(path: str) -> int:
@@ -299,28 +300,10 @@ def _items(there: Occupant) -> tuple[str, ...] | None:
     return tuple(name for name in names if name in kept)
 
 
-def _check_items_kept(replaces: Replacement | None, written: str | None) -> None:
-    """Refuse to replace a step if that removes items that the run does not write. Raises DestinationError.
-
-    `written`: name of the item that it writes; None if it writes a checkpoint without items.
-    """
-    if replaces is None or replaces.one_item:
-        return
-    lost = [name for name in replaces.items if name != written]
-    if lost and (written is not None or len(replaces.items) > 1):
-        raise DestinationError(
-            f"{shown(replaces.path)}: has items that this run does not write "
-            f"({few([shown(name) for name in lost], MOST_NAMES)}); it is not replaced",
-            hint="Write one item of it, `dst_item=NAME`, which leaves the others as they are; or remove what "
-            "nobody needs yourself.",
-        )
-
-
 def _no_item_named(where: Publication, items: Sequence[str]) -> DestinationError:
     """Error for a step with items where no item to write is named."""
-    names = few([shown(name) for name in items], MOST_NAMES)
     return DestinationError(
-        f"{shown(where.place)}: exists already, with items: {names}",
+        f"{shown(where.place)}: exists already, with items: {few(items, MOST_NAMES)}",
         hint="Write one item into it, which leaves the others as they are: `dst_item=NAME`. If its only "
         "item is the one that is written, replace it: `overwrite=True`.",
     )

@@ -1,9 +1,10 @@
 """Check what `overwrite` replaces: only one checkpoint of a known format, or an empty directory."""
 
+import contextlib
 import os
 from collections.abc import Collection, Iterator, Sequence
 
-from ckpt_surgery.core.errors import DestinationError, SourceError, UsageError
+from ckpt_surgery.core.errors import DestinationError, SourceError, UsageError, in_one_line
 from ckpt_surgery.core.protocols import Source
 from ckpt_surgery.core.text import few, number_of, shown
 from ckpt_surgery.formats import opening
@@ -32,9 +33,21 @@ def check_replaceable(path: str, ignored: Collection[str] = ()) -> None:
     Reads metadata only.
     """
     try:
-        _check_whole_checkpoint(path, ignored)
+        if is_directory(path):
+            _check_no_steps(path)
+        elif not is_file(path):
+            raise UsageError(f"{shown(path)} is neither a file nor a directory")
+        sources = list(_opened(path))
+        for source in sources:
+            source.leaves()
+        if is_directory(path):
+            _check_nothing_else(path, sources[0], ignored)
+        elif others := [name for name in opening.own_files(sources[0]) if name != path]:
+            what = f"belongs to a checkpoint of several files ({few(others, MOST_NAMES)})"
+            raise _only_a_part(path, what)
+        _check_no_part(path)
     except (SourceError, UsageError) as error:
-        reason = "; ".join(problem.message for problem in error.problems)
+        reason = in_one_line(error)
         where = "" if reason.startswith(shown(path)) else f"{shown(path)}: "
         raise DestinationError(f"{where}{reason}; it is not replaced", hint=REMOVE) from error
 
@@ -47,26 +60,8 @@ def check_step_is_new(directory: str, step: int) -> None:
     same = [name for name, number in steps_in(real_path(directory)).items() if number == step]
     others = [name for name in same if name != str(step)]
     if others:
-        raise DestinationError(
-            f"{shown(directory)}: has the step {step} already, in {few(others)}",
-            hint="Choose another step, or move that directory away.",
-        )
-
-
-def _check_whole_checkpoint(path: str, ignored: Collection[str]) -> None:
-    """Raise an error unless a path with resolved links is one whole checkpoint without other files."""
-    if is_directory(path):
-        _check_no_steps(path)
-    elif not is_file(path):
-        raise UsageError(f"{shown(path)} is neither a file nor a directory")
-    sources = list(_opened(path))
-    for source in sources:
-        source.leaves()
-    if is_directory(path):
-        _check_nothing_else(path, sources, ignored)
-    else:
-        _check_whole(path, sources[0])
-    _check_no_part(path)
+        problem = f"{shown(directory)}: has the step {step} already, in {few(others)}"
+        raise DestinationError(problem, hint="Choose another step, or move that directory away.")
 
 
 def _check_no_steps(directory: str) -> None:
@@ -98,43 +93,28 @@ def _opened(path: str) -> Iterator[Source]:
         yield opening.open_source(path, format.name, item=item)
 
 
-def _check_nothing_else(directory: str, sources: Sequence[Source], ignored: Collection[str]) -> None:
+def _check_nothing_else(directory: str, source: Source, ignored: Collection[str]) -> None:
     """Refuse a directory with files besides those of its checkpoint. Raises DestinationError."""
     names = [name for name in sorted(names_below(directory)) if name not in ignored]
-    files = opening.foreign_files(sources[0], directory, names)
-    others = [name for name in files if not _is_record(name, names)]
-    try:
-        record = load_record(sources[0]) if others else None
-    except Malformed:
-        record = None
-    copied = () if record is None else [file.name for file in record.companions]
-    others = [name for name in others if name not in copied]
+    others = [name for name in opening.foreign_files(source, directory, names) if not _is_record(name, names)]
+    if others:
+        with contextlib.suppress(Malformed):
+            record = load_record(source)
+            copied = () if record is None else [file.name for file in record.companions]
+            others = [name for name in others if name not in copied]
     if others:
         raise DestinationError(
-            f"{shown(directory)}: holds {number_of(len(others), 'file')} besides its "
-            f"{sources[0].format} checkpoint ({few(others, MOST_NAMES)}); it is not replaced",
+            f"{shown(directory)}: holds {number_of(len(others), 'file')} besides its {source.format} "
+            f"checkpoint ({few(others, MOST_NAMES)}); it is not replaced",
             hint="Move what you need elsewhere, or name the checkpoint itself.",
         )
 
 
 def _is_record(name: str, names: Sequence[str]) -> bool:
     """True if a file is a run's record, in a checkpoint's directory or beside a checkpoint of one file."""
-    directory, base = os.path.split(name)
-    if base in (RECORD_NAME, f"{RECORD_NAME}.tmp"):
+    if os.path.basename(name) in (RECORD_NAME, f"{RECORD_NAME}.tmp"):
         return True
-    of = base.removesuffix(f".{RECORD_NAME}")
-    return of != base and os.path.join(directory, of) in names
-
-
-def _check_whole(file: str, source: Source) -> None:
-    """Refuse a file that is the index of others. Raises DestinationError."""
-    others = [name for name in opening.own_files(source) if name != file]
-    if others:
-        raise DestinationError(
-            f"{shown(file)}: belongs to a checkpoint of several files ({few(others, MOST_NAMES)}); "
-            "it is not replaced alone",
-            hint="Choose another destination.",
-        )
+    return name.endswith(f".{RECORD_NAME}") and name.removesuffix(f".{RECORD_NAME}") in names
 
 
 def _check_no_part(path: str) -> None:
@@ -146,7 +126,10 @@ def _check_no_part(path: str) -> None:
         return  # no checkpoint, or several that are independent of each other
     inside = [file == path or file.startswith(path + os.sep) for file in files]
     if any(inside) and not all(inside):
-        raise DestinationError(
-            f"{shown(path)}: is a part of the checkpoint {shown(around)}; it is not replaced alone",
-            hint="Choose another destination.",
-        )
+        raise _only_a_part(path, f"is a part of the checkpoint {shown(around)}")
+
+
+def _only_a_part(path: str, what: str) -> DestinationError:
+    return DestinationError(
+        f"{shown(path)}: {what}; it is not replaced alone", hint="Choose another destination."
+    )

@@ -4,15 +4,15 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
-from typing import Any, TypedDict
+from typing import TypedDict
 
-from ckpt_surgery.core.arguments import LinkMode
+from ckpt_surgery.core.arguments import LinkMode, one_of
 from ckpt_surgery.core.memory import memory_errors
 from ckpt_surgery.core.notices import FEW
 from ckpt_surgery.core.progress import ProgressLike, Report
 from ckpt_surgery.core.protocols import AdoptedFile, Companion, KeepingSink, Sink
 from ckpt_surgery.core.summary import Represented, Summary
-from ckpt_surgery.core.text import bytes_text, seconds_text, shown
+from ckpt_surgery.core.text import bytes_text, number_of, seconds_text, shown
 from ckpt_surgery.engine import worker
 from ckpt_surgery.engine.staging.life import Staging, staged
 from ckpt_surgery.engine.tasks import Written
@@ -24,7 +24,7 @@ from ckpt_surgery.planner.options import Prepared
 from ckpt_surgery.planner.plan import Plan, Step, Transfer
 from ckpt_surgery.report.plan_texts import plan_summary, totals_text
 from ckpt_surgery.report.results import OverflowedLeaf
-from ckpt_surgery.report.verification import NOT_VERIFIED, VerifiedRun, Verify
+from ckpt_surgery.report.verification import MODES, NOT_VERIFIED, VerifiedRun, Verify
 from ckpt_surgery.runs.destination import (
     Publication,
     check_after,
@@ -38,8 +38,10 @@ from ckpt_surgery.storage.companion_names import KEPT
 from ckpt_surgery.storage.listing import real_path
 from ckpt_surgery.system import signals
 from ckpt_surgery.system.resources import release_memory
-from ckpt_surgery.verification.new_checkpoints import parse_verify_mode, verify_written
+from ckpt_surgery.verification.new_checkpoints import verify_written
 from ckpt_surgery.verification.record import Shards, record_length, record_text
+
+NO_CHECKSUMS = "zarr 2 has no checksums: readers do not notice flipped bits in new arrays, only `verify` does"
 
 
 class RunArguments(TypedDict, total=False):
@@ -82,12 +84,9 @@ def run_options(given: RunArguments, progress: Report | None) -> RunOptions:
 
     Raises UsageError for an unknown `verify`.
     """
-    chosen: dict[str, Any] = {
-        name: value for name, value in given.items() if name in RunArguments.__annotations__
-    }
-    return RunOptions(
-        **{**chosen, "progress": progress, "verify": parse_verify_mode(chosen.get("verify", Verify.FAST))}
-    )
+    chosen = {name: value for name, value in given.items() if name in RunArguments.__annotations__}
+    verify = one_of("verify", given.get("verify", Verify.FAST), MODES)
+    return RunOptions(**{**chosen, "progress": progress, "verify": verify})  # type: ignore[arg-type]
 
 
 # --- the result ---------------------------------------------------------------------------------------------
@@ -135,13 +134,11 @@ def finish_result(result: Result, started: float, destination: str, notices: Ite
 def overflow_notices(leaves: Iterable[OverflowedLeaf]) -> tuple[str, ...]:
     """Report permitted NaN and infinity in one sentence; empty if there are none."""
     leaves = tuple(leaves)
-    if not leaves:
-        return ()
     total = sum(leaf.count for leaf in leaves)
     named = ", ".join(f"{leaf.count:,} in `{shown(leaf.key)}`" for leaf in leaves[:FEW])
     more = f", and others in {len(leaves) - FEW:,} more leaves" if len(leaves) > FEW else ""
-    elements = "element is" if total == 1 else "elements are"
-    return (f"{total:,} {elements} not finite, made of finite ones as the recipe permits: {named}{more}",)
+    are = f"{number_of(total, 'element')} {'is' if total == 1 else 'are'} not finite"
+    return (f"{are}, made of finite ones as the recipe permits: {named}{more}",) if leaves else ()
 
 
 def copy_notices(files: Sequence[AdoptedFile]) -> tuple[str, ...]:
@@ -151,7 +148,7 @@ def copy_notices(files: Sequence[AdoptedFile]) -> tuple[str, ...]:
         if file.how is LinkMode.COPY:
             sizes.setdefault(file.reason, []).append(file.size)
     return tuple(
-        f"{len(of)} file{'' if len(of) == 1 else 's'} ({bytes_text(sum(of))}) could not be linked and "
+        f"{number_of(len(of), 'file')} ({bytes_text(sum(of))}) could not be linked and "
         f"{'was' if len(of) == 1 else 'were'} copied: {reason}"
         for reason, of in sizes.items()
     )
@@ -172,20 +169,10 @@ def plan_as_executed(plan: Plan, files: Sequence[AdoptedFile]) -> Plan:
 
     steps = tuple(map(done, plan.steps))
     moved = sum(new.leaf.nbytes for new, old in zip(steps, plan.steps, strict=True) if new is not old)
-    costs = replace(
-        plan.costs,
-        bytes_linked=plan.costs.bytes_linked - moved,
-        bytes_copied=plan.costs.bytes_copied + moved,
-        bytes_read=plan.costs.bytes_read + sum(copied.values()),
-    )
+    old, read = plan.costs, plan.costs.bytes_read + sum(copied.values())
+    linked, written = old.bytes_linked - moved, old.bytes_copied + moved
+    costs = replace(old, bytes_linked=linked, bytes_copied=written, bytes_read=read)
     return replace(plan, steps=steps, costs=costs)
-
-
-def without_checksums(plan: Plan, zarr: int) -> tuple[str, ...]:
-    """Warn of new arrays in zarr 2, which has no checksums."""
-    if zarr != 2 or not any(step.transfer is Transfer.COMPUTE and step.leaf.nbytes for step in plan.steps):
-        return ()
-    return ("zarr 2 has no checksums: readers do not notice flipped bits in new arrays, only `verify` does",)
 
 
 # --- the run ------------------------------------------------------------------------------------------------
@@ -200,29 +187,22 @@ def run_here(request: Request, options: RunOptions) -> Result:
         companions = find_sidecars(prepared, options.copy_config, request.changes or {})
         if options.on_plan is not None:
             options.on_plan(prepared.plan)
-        result, notices = _write_and_publish(prepared, where, options, companions)
-    return finish_result(result, started, str(request.dst), notices)
+        publishing = PublishOptions(where, options.verify, companions, options.progress)
+        means = worker.Means(prepared.memory, prepared.workers, options.progress)
+        with (
+            memory_errors("write the checkpoint"),
+            staged(stage_for(prepared, where), options.resume) as stage,
+        ):
+            sink = open_sink(prepared, where, stage.work, record_room(prepared))
+            written = worker.run(prepared.plan, prepared.sources, sink, means, stage.journal(worker.HERE))
+            result = verify_and_publish(prepared, sink, stage, written, publishing)
+    return finish_result(result, started, str(request.dst), stage.notices)
 
 
 def plan_for_destination(request: Request, where: Publication, overwrite: bool) -> Prepared:
     """Plan a request whose result can be published at `where`."""
     replaces = check_before(where, request, overwrite)
     return check_after(where, replaces, prepare(request), overwrite)
-
-
-@memory_errors("write the checkpoint")
-def _write_and_publish(
-    prepared: Prepared, where: Publication, options: RunOptions, companions: Sequence[Companion]
-) -> tuple[Result, tuple[str, ...]]:
-    """Write and publish a plan; returns the result, and the notices of its stage."""
-    plan, means = prepared.plan, worker.Means(prepared.memory, prepared.workers, options.progress)
-    with staged(stage_for(prepared, where), options.resume) as stage:
-        sink = open_sink(prepared, where, stage.work, record_room(prepared))
-        journal = stage.journal(worker.HERE)
-        written = worker.run(plan, prepared.sources, sink, means, journal)
-        publishing = PublishOptions(where, options.verify, companions, options.progress)
-        result = verify_and_publish(prepared, sink, stage, written, publishing)
-    return result, stage.notices
 
 
 # --- its end ------------------------------------------------------------------------------------------------
@@ -276,34 +256,27 @@ def verify_and_publish(
         progress=options.progress,
     )
     text = recorded({**written.digests, **verification.digests}, structure=verification.structure)
-    if not inside:
-        stage.put_beside(text)
-    else:
+    if inside:
         sink.record(text)
-    result = _result(prepared, written, verification.run, options.companions)
-    stage.publish()
-    return result
-
-
-def _result(
-    prepared: Prepared, written: Written, verified: VerifiedRun, companions: Sequence[Companion]
-) -> Result:
-    plan = plan_as_executed(prepared.plan, written.files)
+    else:
+        stage.put_beside(text)
+    plan = plan_as_executed(plan, written.files)
     overflowed = tuple(
         OverflowedLeaf(plan.steps[number].leaf.key.text, count)
         for number, count in sorted(written.overflowed.items())
         if count
     )
-    notices = (
-        *overflow_notices(overflowed),
-        *copy_notices(written.files),
-        *without_checksums(plan, prepared.destination.zarr),
-    )
-    return Result(
+    notices = (*overflow_notices(overflowed), *copy_notices(written.files))
+    computed = (step for step in plan.steps if step.transfer is Transfer.COMPUTE)
+    if prepared.destination.zarr == 2 and any(step.leaf.nbytes for step in computed):
+        notices = (*notices, NO_CHECKSUMS)
+    result = Result(
         plan,
         notices=notices,
         shared=tuple(file for file in written.files if file.how is LinkMode.HARDLINK),
-        verified=verified,
-        companions=tuple([file for file in companions if not file.name.startswith(f"{KEPT}/")]),
+        verified=verification.run,
+        companions=tuple([file for file in options.companions if not file.name.startswith(f"{KEPT}/")]),
         overflowed=overflowed,
     )
+    stage.publish()
+    return result

@@ -19,6 +19,7 @@ from ckpt_surgery.core.errors import (
     UsageError,
     VerificationError,
     add_sentence,
+    in_one_line,
 )
 from ckpt_surgery.core.memory import memory_errors
 from ckpt_surgery.core.progress import Report
@@ -44,7 +45,6 @@ from ckpt_surgery.engine.staging.objects import StoreStage
 from ckpt_surgery.engine.tasks import shares
 from ckpt_surgery.engine.worker import Means, finish_checkpoint, work
 from ckpt_surgery.formats import opening
-from ckpt_surgery.formats.registry import SinkOptions
 from ckpt_surgery.inputs.opening import check_unchanged, with_samples
 from ckpt_surgery.inputs.preparing import prepare
 from ckpt_surgery.inputs.request import Request, requested
@@ -108,20 +108,18 @@ def join_or_start_job(request: Request, count: int, overwrite: bool) -> Job:
         return Job(prepared, replace(where, step_only=head.step_only), parts, head)
     check_unwritten(where, None, overwrite)
     prepared = with_samples(plan_for_destination(request, where, overwrite))
-    check_format(where, prepared.destination.format)
+    if where.is_url and not prepared.encoder.details.shards_in_stores:
+        format = prepared.destination.format
+        raise UsageError(
+            f"{shown(where.place)}: {format} checkpoints are not written to a bucket in shards",
+            hint="Apply the plan without `shard`, or write orbax.",
+        )
     document = (request.pinned and request.pinned.text) or document_of(prepared, request)
     identity = identity_of(prepared)
     check_not_committed(where, digest_of(identity))
     shards = Shards(count, secrets.token_hex(4), digest_of(identity))
-    head = Head(
-        shards.run,
-        identity,
-        count,
-        prepared.plan.replaces,
-        where.step_only,
-        prepared.memory,
-        record_room(prepared, shards),
-    )
+    about = prepared.plan.replaces, where.step_only, prepared.memory, record_room(prepared, shards)
+    head = Head(shards.run, identity, count, *about)
     job = Job(prepared, where, parts, head)
     parts.begin(head, document, lambda directory: job.sink(directory).create())
     begun = head_of(parts)
@@ -138,14 +136,11 @@ def join_job(where: Publication, parts: Parts, head: Head, options: Mapping[str,
     others see the same files.
     """
     base = os.path.dirname(where.place) if head.step_only else where.place
-    given = {name: value for name, value in options.items() if value}
-    named = requested(head.plan, (), base, given)
+    named = requested(head.plan, (), base, {name: value for name, value in options.items() if value})
     saved = saved_request(named, parts.read(head.plan) or b"")
     if saved is None:
-        raise SourceError(
-            f"{shown(f'{parts.place}/{head.plan}')} is damaged",
-            hint="Remove the directory, and run all shards again.",
-        )
+        hint = "Remove the directory, and run all shards again."
+        raise SourceError(f"{shown(f'{parts.place}/{head.plan}')} is damaged", hint=hint)
     prepared = reopen_plan(saved).replacing(head.replaces)
     return Job(prepared, replace(where, step_only=head.step_only), parts, head)
 
@@ -186,19 +181,16 @@ def check_head(head: Head, parts: Parts, prepared: Prepared, count: int) -> None
     """
     where, (name, reason) = shown(parts.place), difference(head.identity, identity_of(prepared))
     if name not in ("", "sources"):
-        raise UsageError(
-            f"{where}: {reason}",
-            hint="Finish that one with `commit`, or remove the directory to start again.",
-        )
+        hint = "Finish that one with `commit`, or remove the directory to start again."
+        raise UsageError(f"{where}: {reason}", hint=hint)
     if head.count != count:
         raise UsageError(
             f"{where}: the plan is being carried out in {head.count} shards, not {count}",
             hint=f"Use the same number, or remove that directory to start again with {count}.",
         )
     if name:
-        raise SourceError(
-            f"{where}: {reason}", hint="Remove that directory, make the plan again, and run all shards."
-        )
+        hint = "Remove that directory, make the plan again, and run all shards."
+        raise SourceError(f"{where}: {reason}", hint=hint)
 
 
 @memory_errors("write the shard")
@@ -248,10 +240,8 @@ def publish_shards(
         try:
             written = finish_checkpoint(prepared.plan, sink, done)
         except SourceError as error:
-            unread = "what a shard wrote cannot be read"
-            raise VerificationError(
-                *(replace(p, message=f"{unread}: {p.message}", hint=HINT) for p in error.problems)
-            ) from error
+            unread = f"what a shard wrote cannot be read: {in_one_line(error)}"
+            raise VerificationError(unread, hint=HINT) from error
         options = PublishOptions(job.where, mode, companions, progress, job.shards)
         result = verify_and_publish(prepared, sink, stage, written, options)
     notices = stage.notices
@@ -269,19 +259,17 @@ def stage_for_parts(job: Job) -> Iterator[Staging]:
     Raises DestinationError if another run publishes there, StorageError.
     """
     where, parts, head, destination = job.where, job.parts, job.head, job.prepared.destination
-    if isinstance(parts, LocalParts):
-        one_file, work = is_one_file(destination), parts.complete
-        with staged(DiskStage(where.path, one_file, head.identity, head.replaces, work)) as stage:
-            parts.take(head)
-            if not exists(stage.product):
-                raise VerificationError(
-                    f"{path_text(stage.output)} is gone, which the shards have written",
-                    hint="Remove the directory of parts, and run all shards again.",
-                )
-            yield stage
+    if isinstance(parts, ObjectParts):
+        item = destination.item
+        with staged(StoreStage(where.place, head.identity, head.replaces, item, shards=head.run)) as in_store:
+            yield in_store
         return
-    of_store = StoreStage(where.place, head.identity, head.replaces, destination.item, shards=head.run)
-    with staged(of_store) as stage:
+    one_file = is_one_file(destination)
+    with staged(DiskStage(where.path, one_file, head.identity, head.replaces, parts.complete)) as stage:
+        parts.take(head)
+        if not exists(stage.product):
+            gone = f"{path_text(stage.output)} is gone, which the shards have written"
+            raise VerificationError(gone, hint="Remove the directory of parts, and run all shards again.")
         yield stage
 
 
@@ -294,15 +282,6 @@ _STEP_PARTS = re.compile(r"\.([0-9]+)\.ckpt-surgery-parts")
 def parts_of(where: Publication) -> Parts:
     """The parts of a destination, started or not."""
     return ObjectParts(where.place) if where.is_url else LocalParts(where.path)
-
-
-def check_format(where: Publication, format: str) -> None:
-    """Refuse shards in a format that only one machine can write to a store. Raises UsageError."""
-    if where.is_url and not opening.encoder(format, SinkOptions()).details.shards_in_stores:
-        raise UsageError(
-            f"{shown(where.place)}: {format} checkpoints are not written to a bucket in shards",
-            hint="Apply the plan without `shard`, or write orbax.",
-        )
 
 
 def parts_to_commit(dst: str) -> tuple[Publication, Parts]:
@@ -320,8 +299,8 @@ def parts_to_commit(dst: str) -> tuple[Publication, Parts]:
                 f"{shown(dst)}: has parts of several steps ({few(list(map(str, steps)), MOST_NAMES)})",
                 hint=f"Name one of them: {shown(os.path.join(dst, str(steps[0])))}.",
             )
-        if steps:
-            step = Publication(os.path.join(dst, str(steps[0])), True)
+        for number in steps:
+            step = Publication(os.path.join(dst, str(number)), True)
             return step, parts_of(step)
     return Publication(dst, False), parts
 
@@ -355,15 +334,11 @@ def check_not_committed(where: Publication, plan: str) -> None:
 def shards_at(place: str) -> Iterator[Mapping[str, Any]]:
     """Yield the shards that wrote the checkpoint at a path or URL, from each readable record."""
     forget()
-    if not exists(place):
-        return
-    for item in items_of(place) or (None,):
-        try:
+    for item in (items_of(place) or (None,)) if exists(place) else ():
+        with contextlib.suppress(SourceError, UsageError, Malformed):
             record = load_record(opening.open_source(place, item=item))
-        except (SourceError, UsageError, Malformed):
-            continue
-        if record is not None and "shards" in record.document:
-            yield record.document["shards"]
+            if record is not None and "shards" in record.document:
+                yield record.document["shards"]
 
 
 def is_committed(where: Publication, parts: Parts, head: Head) -> bool:

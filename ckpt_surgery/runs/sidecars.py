@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from ckpt_surgery.core.history import history_entry
 from ckpt_surgery.core.protocols import Companion, Source
 from ckpt_surgery.formats.shared.config_files import CONFIG, config_place, read_object
 from ckpt_surgery.inputs.model_configs import REMOVED, contradictions
-from ckpt_surgery.inputs.opening import in_memory, on_disk
+from ckpt_surgery.inputs.opening import in_memory
 from ckpt_surgery.inputs.request import Changes
 from ckpt_surgery.planner.options import DEFAULT_FORMAT, Prepared
 from ckpt_surgery.planner.target import TARGET
@@ -45,21 +46,22 @@ def find_sidecars(prepared: Prepared, copied: bool | None, changes: Changes) -> 
     if copied is False or (copied is None and not possible):
         return _sidecars_to_keep(prepared) if copied is None else ()
     if not possible:
-        raise UsageError(
-            "config files are copied only into directories of safetensors",
-            hint='Leave out `copy_config=True`, or name a directory and write `format="safetensors"`.',
-        )
-    place = _sidecar_directory(prepared.sources)
+        hint = 'Leave out `copy_config=True`, or name a directory and write `format="safetensors"`.'
+        raise UsageError("config files are copied only into directories of safetensors", hint=hint)
+    place, first = None, next(iter(prepared.sources.values()))
+    for source in (prepared.sources.get(TARGET), first):
+        if place is None and source is not None and not in_memory(source):
+            directory = _directory(source)
+            place = directory if source is first or has_entry(os.path.join(directory, CONFIG)) else None
     files = () if place is None else tuple(_sidecars_in(place))
     if not any(file.name == CONFIG for file in files):
-        files = _kept_sidecars(next(iter(prepared.sources.values()))) or files
+        files = _kept_sidecars(first) or files
     config = _config(prepared, place, files, changes)
     if config is not None:
         files = (config, *(file for file in files if file.name != CONFIG))
     if copied and not files:
-        raise UsageError(
-            "no config or tokenizer files lie beside the source", hint="Leave out `copy_config=True`."
-        )
+        hint = "Leave out `copy_config=True`."
+        raise UsageError("no config or tokenizer files lie beside the source", hint=hint)
     return files if copied or config is not None else ()
 
 
@@ -76,17 +78,15 @@ def _config(
         given = {} if file is None else read_object(file.source)
     except SourceError:
         return file  # whoever loads the model will see it
-    is_targets = (
-        TARGET in prepared.sources and file is not None and place == _directory(prepared.sources[TARGET])
-    )
+    target = prepared.sources.get(TARGET)
+    is_targets = target is not None and file is not None and place == _directory(target)
     document = given if is_targets or not noted else noted
     if not document:
         return file
     corrected = _changed_config(document, changes)
     proved = contradictions([step.leaf for step in prepared.plan.steps], corrected)
-    corrected = _changed_config(
-        corrected, {proof.place: proof.proved for proof in proved if proof.proved is not None}
-    )
+    certain = {proof.place: proof.proved for proof in proved if proof.proved is not None}
+    corrected = _changed_config(corrected, certain)
     if file is not None and corrected == given:
         return file
     content = f"{json.dumps(corrected, indent=2, ensure_ascii=False)}\n".encode("utf-8", "surrogatepass")
@@ -114,12 +114,8 @@ def _directory(source: Source) -> str:
 
 def _sidecars_to_keep(prepared: Prepared) -> tuple[Companion, ...]:
     """The first source's sidecar files, which an Orbax checkpoint keeps for a conversion back."""
-    first = next(iter(prepared.sources.values()))
-    if (
-        prepared.destination.format != DEFAULT_FORMAT
-        or urls.is_url(prepared.destination.path or "")
-        or in_memory(first)
-    ):
+    first, options = next(iter(prepared.sources.values())), prepared.destination
+    if options.format != DEFAULT_FORMAT or urls.is_url(options.path or "") or in_memory(first):
         return ()
     files = tuple(_sidecars_in(_directory(first)))
     if not any(file.name == CONFIG for file in files):
@@ -135,16 +131,6 @@ def _kept_sidecars(source: Source) -> tuple[Companion, ...]:
         return ()
     directory = os.path.join(os.path.dirname(record_path(source)), KEPT)
     return tuple(_sidecars_in(directory)) if is_directory(directory) else ()
-
-
-def _sidecar_directory(sources: Mapping[str, Source]) -> str | None:
-    """The directory with the sidecar files of the target or the first source; None: there is none."""
-    places = {name: _directory(source) for name, source in sources.items() if on_disk([source])}
-    target = places.pop(TARGET, None)
-    if target is not None and has_entry(os.path.join(target, CONFIG)):
-        return target
-    first = next(iter(sources))
-    return places.get(first)
 
 
 def _sidecars_in(directory: str) -> Iterator[Companion]:
@@ -198,11 +184,8 @@ def edited_sidecars(directory: str, copied: Sequence[CopiedSidecar]) -> list[str
     """Names of copied files that were edited or removed since."""
     edited = []
     for file in copied:
-        try:
-            with opened(os.path.join(directory, file.name)) as now:
-                size, crc = now.stat.size, range_crc(now, 0, now.stat.size)
-        except SourceError:
-            size, crc = -1, 0
-        if (size, crc) != (file.size, file.crc32c):
-            edited.append(file.name)
+        now = None
+        with suppress(SourceError), opened(os.path.join(directory, file.name)) as there:
+            now = there.stat.size, range_crc(there, 0, there.stat.size)
+        edited += [] if now == (file.size, file.crc32c) else [file.name]
     return edited

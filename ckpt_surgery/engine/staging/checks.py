@@ -199,10 +199,8 @@ def check_same(place: Place, replaces: Replacement | None, run: str = "") -> Non
         return
     now = state_of(place, run)
     if now != replaces.state and (now is not None or replaces.one_item):
-        raise DestinationError(
-            f"{_text(place)}: changed during this run, so it was not replaced",
-            hint="Look at what is there now; then run again.",
-        )
+        hint = "Look at what is there now; then run again."
+        raise DestinationError(f"{_text(place)}: changed during this run, so it was not replaced", hint=hint)
 
 
 # --- the place --------------------------------------------------------------------------------------------

@@ -99,19 +99,19 @@ def run_on_cluster(request: Request, options: RunOptions) -> Result:
 @contextlib.contextmanager
 def _budget_of_machine(threads: int) -> Iterator[None]:
     """Context of planning with one thread's share of the budget: hints name the budget of all threads."""
+
+    def for_machine(problem: Problem) -> Problem:
+        if problem.code is not Code.BUDGET or problem.hint is None:
+            return problem
+        hint = re.sub(r'(?<=memory=")[0-9]+', lambda share: str(int(share[0]) * threads), problem.hint)
+        return replace(problem, hint=f"{hint} It is shared by {threads} threads of a machine.")
+
     try:
         yield
     except PlanError as error:
-        if threads < 2 or all(problem.code is not Code.BUDGET for problem in error.problems):
+        if threads < 2:
             raise
-        raise PlanError(*(_for_machine(problem, threads) for problem in error.problems)) from error
-
-
-def _for_machine(problem: Problem, threads: int) -> Problem:
-    if problem.code is not Code.BUDGET or problem.hint is None:
-        return problem
-    hint = re.sub(r'(?<=memory=")[0-9]+', lambda share: str(int(share[0]) * threads), problem.hint)
-    return replace(problem, hint=f"{hint} It is shared by {threads} threads of a machine.")
+        raise type(error)(*map(for_machine, error.problems)) from error
 
 
 def _write_shards(client: Any, job: Job, allow_hooks: bool, options: RunOptions) -> None:
@@ -139,10 +139,8 @@ def write_on_worker(
         parts = parts_of(where)
         if head_of(parts) != head:
             check_not_committed(where, digest_of(head.identity))
-            raise SourceError(
-                f"{shown(parts.place)}: it has no parts of this run",
-                hint="The destination must be at the same path or URL on all machines.",
-            )
+            hint = "The destination must be at the same path or URL on all machines."
+            raise SourceError(f"{shown(parts.place)}: it has no parts of this run", hint=hint)
         try:
             options = {"memory": head.memory, "workers": 1, "allow_hooks": allow_hooks}
             job = join_job(where, parts, head, options)
