@@ -32,13 +32,7 @@ FORMAT = "safetensors"
 
 
 @takes(ConvertArguments, Request, RunOptions)
-def merge(
-    config: PathLike,
-    dst: PathLike,
-    *,
-    seed: int = 0,
-    **options: Unpack[ConvertArguments],
-) -> Result:
+def merge(config: PathLike, dst: PathLike, *, seed: int = 0, **options: Unpack[ConvertArguments]) -> Result:
     """Merge models as a configuration of mergekit says, and publish the result at `dst`.
 
     `config` is the path of a YAML file as mergekit 0.1.5 takes it. Models are paths of directories, relative

@@ -118,11 +118,9 @@ class LocalParts:
     def read(self, name: str) -> bytes | None:
         """Read a document; None if it does not exist."""
         path = self.directory / name
-        with storage_errors(path):
-            try:
-                return path.read_bytes()
-            except (FileNotFoundError, NotADirectoryError):
-                return None
+        with storage_errors(path), contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            return path.read_bytes()
+        return None
 
     def put(self, name: str, document: bytes) -> bool:
         """Add a document durably; False if its name is taken."""
@@ -204,11 +202,10 @@ class ObjectParts:
 
     def put(self, name: str, document: bytes) -> bool:
         """Create an object; False if there is one already."""
-        try:
+        with contextlib.suppress(ConditionFailed):
             self._store.put(f"{self._prefix}/{name}", document, Only.ABSENT)
-        except ConditionFailed:
-            return False
-        return True
+            return True
+        return False
 
     def sync(self, written: Iterable[str]) -> None:
         """Do nothing: objects are durable once put."""
@@ -267,7 +264,5 @@ def _document(parts: Parts, name: str, form: type[T]) -> T | None:
     try:
         return msgspec.convert(json.loads(text), form)
     except ValueError as error:
-        raise SourceError(
-            f"{shown(f'{parts.place}/{name}')} is damaged ({type(error).__name__})",
-            hint="Remove the directory, and run all shards again.",
-        ) from error
+        problem = f"{shown(f'{parts.place}/{name}')} is damaged ({type(error).__name__})"
+        raise SourceError(problem, hint="Remove the directory, and run all shards again.") from error

@@ -16,7 +16,7 @@ from ckpt_surgery.core.errors import VerificationError
 from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.core.protocols import AdoptedFile, Output, TaskResult
 from ckpt_surgery.core.text import shown
-from ckpt_surgery.planner.plan import Plan, Step
+from ckpt_surgery.planner.plan import Plan
 from ckpt_surgery.system.threads import batches
 
 
@@ -57,13 +57,13 @@ def make_tasks(plan: Plan) -> Iterator[Task]:
 
 def outputs_of(plan: Plan) -> list[Output]:
     """Outputs to open a sink with, one per step of the plan, in order."""
-    return list(map(_output, plan.steps))
-
-
-def _output(step: Step) -> Output:
-    if step.stored is not None:
-        return Output(step.leaf, step.stored.chunk_shape, step.stored, not step.takes_files)
-    return Output(step.leaf, () if step.cut is None else step.cut.chunks)
+    outputs = []
+    for step in plan.steps:
+        if step.stored is not None:
+            outputs.append(Output(step.leaf, step.stored.chunk_shape, step.stored, not step.takes_files))
+        else:
+            outputs.append(Output(step.leaf, () if step.cut is None else step.cut.chunks))
+    return outputs
 
 
 # --- shards -----------------------------------------------------------------------------------------------
@@ -81,30 +81,21 @@ def shares(plan: Plan, count: int) -> list[list[Task]]:
     Bytes are dealt out largest first, each time to the shard that has the fewest. A shard can be empty.
     """
     shards: list[list[Task]] = [[] for _ in range(count)]
-    written: list[Task] = []
+    by_step: dict[int, list[Task]] = {}
     for task in make_tasks(plan):
-        (shards[FILES] if plan.steps[task.step].takes_files else written).append(task)
-    room = max(1, sum(task.nbytes for task in written) // (count * UNITS_PER_SHARD))
-    units = sorted(_units(written, room), key=lambda unit: (-_nbytes(unit), unit[0].number))
+        takes_files = plan.steps[task.step].takes_files
+        (shards[FILES] if takes_files else by_step.setdefault(task.step, [])).append(task)
+    total = sum(task.nbytes for tasks in by_step.values() for task in tasks)
+    room = max(1, total // (count * UNITS_PER_SHARD))
+    # A unit has at most `room` bytes, or is one larger task.
+    of_steps = (batches(tasks, lambda task: task.nbytes, float("inf"), room) for tasks in by_step.values())
+    sized = [(sum(task.nbytes for task in unit), unit) for units in of_steps for unit in units]
     loads = [(0, number) for number in range(count)]
-    for unit in units:
+    for nbytes, unit in sorted(sized, key=lambda pair: (-pair[0], pair[1][0].number)):
         load, number = heapq.heappop(loads)
         shards[number] += unit
-        heapq.heappush(loads, (load + _nbytes(unit), number))
+        heapq.heappush(loads, (load + nbytes, number))
     return [sorted(tasks, key=lambda task: task.number) for tasks in shards]
-
-
-def _units(tasks: list[Task], room: int) -> Iterator[list[Task]]:
-    """Group consecutive tasks of one output into units of at most `room` bytes, or of one larger task."""
-    by_step: dict[int, list[Task]] = {}
-    for task in tasks:
-        by_step.setdefault(task.step, []).append(task)
-    for of_step in by_step.values():
-        yield from batches(of_step, lambda task: task.nbytes, float("inf"), room)
-
-
-def _nbytes(unit: list[Task]) -> int:
-    return sum(task.nbytes for task in unit)
 
 
 # --- what was written -------------------------------------------------------------------------------------
@@ -158,30 +149,19 @@ def collect_written(plan: Plan, parts: Sequence[ShardProgress]) -> Written:
         files += done.files
         if done.overflowed:
             overflowed[task.step] += done.overflowed
-    per_step = list(zip(plan.steps, counts, crcs, strict=True))
     lacking = [
-        (step, count)
-        for step, count, _ in per_step
+        f"`{shown(step.leaf.key.printed)}`: {count} of {step.value.spec.size} elements were written"
+        for step, count in zip(plan.steps, counts, strict=True)
         if step.leaf.spec is not None and count != step.value.spec.size
     ]
     if lacking:
-        raise _incomplete(lacking)
-    digests = {number: _digests(step, crcs) for number, (step, _, crcs) in enumerate(per_step) if crcs}
+        more = [f"and {len(lacking) - MOST_NAMED} more leaves"] if len(lacking) > MOST_NAMED else []
+        hint = "Nothing was published. This is a fault of ckpt-surgery itself: please report it."
+        raise VerificationError("; ".join((*lacking[:MOST_NAMED], *more)), hint=hint)
+    digests = {}
+    for number, step in enumerate(plan.steps):
+        if crcs[number] and step.stored is not None:
+            digests[number] = Digests(step.stored.chunk_shape, step.stored.stores_values, crcs[number])
+        elif crcs[number] and step.cut is not None:
+            digests[number] = Digests(step.cut.block, True, crcs[number])
     return Written(digests, tuple(files), overflowed)
-
-
-def _digests(step: Step, crcs: Mapping[Shape, int]) -> Digests:
-    if step.stored is not None:
-        return Digests(step.stored.chunk_shape, step.stored.stores_values, crcs)
-    assert step.cut is not None
-    return Digests(step.cut.block, True, crcs)
-
-
-def _incomplete(lacking: Sequence[tuple[Step, int]]) -> VerificationError:
-    named = [
-        f"`{shown(step.leaf.key.printed)}`: {count} of {step.value.spec.size} elements were written"
-        for step, count in lacking[:MOST_NAMED]
-    ]
-    more = [f"and {len(lacking) - MOST_NAMED} more leaves"] if len(lacking) > MOST_NAMED else []
-    hint = "Nothing was published. This is a fault of ckpt-surgery itself: please report it."
-    return VerificationError("; ".join((*named, *more)), hint=hint)

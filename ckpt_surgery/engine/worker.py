@@ -114,13 +114,9 @@ class _Worker:
     """Executes single tasks. Safe to use from several threads."""
 
     def __init__(self, plan: Plan, sources: Mapping[str, Source], sink: Sink, writer: Writer, memory: int):
-        self._steps = plan.steps
-        self._memory = memory
-        """The run's budget in bytes, for messages."""
-        self._sources = sources
-        self._outputs = sink.outputs
-        self._writer = writer
-        self._evaluator = Evaluator(self._read)
+        """`memory`: the run's budget in bytes, for messages."""
+        self._steps, self._outputs, self._sources = plan.steps, sink.outputs, sources
+        self._writer, self._memory, self._evaluator = writer, memory, Evaluator(self._read)
 
     def do(self, task: Task, known: TaskResult) -> TaskResult:
         """Link or copy the stored bytes of an output, or compute and write a region. Raises SurgeryError.
@@ -138,10 +134,8 @@ class _Worker:
             computed = self._evaluator.compute(step.value, task.region, step.cut.pieces, digest=True)
             raise_if_cancelled()
             self._writer.write(output, task.region, computed.block)
-            overflowed = computed.overflowed
-            return TaskResult(
-                crc=computed.crc, overflowed=0 if overflowed is None else int(np.count_nonzero(overflowed))
-            )
+            bad = 0 if computed.overflowed is None else int(np.count_nonzero(computed.overflowed))
+            return TaskResult(crc=computed.crc, overflowed=bad)
 
     def _holds(self, output: Output, region: Region, crc: int) -> bool:
         """True if the region is stored with this checksum."""

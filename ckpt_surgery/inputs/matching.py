@@ -17,11 +17,7 @@ from ckpt_surgery.language.one_liners import document_of, in_order, inside_keys,
 
 
 def recipe_of_selection(
-    src: PathLike,
-    match: str | None,
-    under: str | None,
-    to: str | None,
-    **which: Unpack[SourceOptions],
+    src: PathLike, match: str | None, under: str | None, to: str | None, **which: Unpack[SourceOptions]
 ) -> dict[str, Any] | None:
     """Recipe that keeps the selected leaves of `src` and drops all others; None without a selection.
 

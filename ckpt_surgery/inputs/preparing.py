@@ -148,10 +148,7 @@ class Inputs:
 
 
 def plan_inputs(
-    inputs: Inputs,
-    destination: Destination,
-    metadata: Mapping[str, Any],
-    on_pass: OnPass | None = None,
+    inputs: Inputs, destination: Destination, metadata: Mapping[str, Any], on_pass: OnPass | None = None
 ) -> Plan:
     """Plan for open inputs, with the warnings that hold for any destination. `on_pass`: see `decide`.
 
@@ -231,10 +228,7 @@ def _respelled_listings(format: str, inputs: Inputs) -> Mapping[str, Mapping[str
 
 
 def _open_target(
-    request: Request,
-    listing: Mapping[str, Leaf] | None,
-    loaded: LoadedRecipe,
-    sources: dict[str, Source],
+    request: Request, listing: Mapping[str, Leaf] | None, loaded: LoadedRecipe, sources: dict[str, Source]
 ) -> Target | None:
     """Open the target. One that has values is added to `sources`, so that they can be read."""
     policy = loaded.recipe.target or fields.TargetPolicy()

@@ -42,7 +42,17 @@ def check_path(
     """
     with storage_errors(destination):
         check_apart(sources, destination)
-        _check_absent(destination, overwrite)
+        if replaced_by(destination) is not None:
+            if not overwrite:
+                raise already_there(path_text(destination))
+            if destination.is_symlink():
+                other = path_text(Path(os.path.realpath(destination)))
+                raise DestinationError(
+                    f"{path_text(destination)}: is a symbolic link, which is never replaced",
+                    hint=f"Name {other} instead, or remove the link.",
+                )
+            if same_place(Path.cwd(), destination) or lies_in(Path.cwd(), destination):
+                raise _held(destination, "the working directory")
         for file in beside:
             if same_place(file, destination) or lies_in(file, destination):
                 raise _held(destination, f"{path_text(file)}, which this run reads")
@@ -58,13 +68,12 @@ def check_apart(sources: Iterable[str], place: Place) -> None:
     for source in _alike(sources, place):
         if _is_same(source, place):
             problem = f"{_text(place)}: the destination is the source itself"
-        elif _is_below(place, source):
+            raise UsageError(problem, hint=NEVER_WRITTEN)
+        if _is_below(place, source):
             problem = f"{_text(place)}: the destination lies inside the source {_text(source)}"
-        elif _is_below(source, place):
+            raise UsageError(problem, hint=NEVER_WRITTEN)
+        if _is_below(source, place):
             raise _held(place, f"the source {_text(source)}")
-        else:
-            continue
-        raise UsageError(problem, hint=NEVER_WRITTEN)
 
 
 def check_files(files: Iterable[str], place: Place) -> None:
@@ -98,30 +107,14 @@ def _text(place: Place) -> str:
 
 def _held(place: Place, what: str) -> DestinationError:
     """Error for a destination whose replacement would remove what the run needs."""
-    return DestinationError(
-        f"{_text(place)}: is not replaced, for it holds {what}", hint="Choose another destination."
-    )
-
-
-def _check_absent(destination: Path, overwrite: bool) -> None:
-    if replaced_by(destination) is None:
-        return
-    if not overwrite:
-        raise already_there(path_text(destination))
-    if destination.is_symlink():
-        raise DestinationError(
-            f"{path_text(destination)}: is a symbolic link, which is never replaced",
-            hint=f"Name {path_text(Path(os.path.realpath(destination)))} instead, or remove the link.",
-        )
-    if same_place(Path.cwd(), destination) or lies_in(Path.cwd(), destination):
-        raise _held(destination, "the working directory")
+    problem = f"{_text(place)}: is not replaced, for it holds {what}"
+    return DestinationError(problem, hint="Choose another destination.")
 
 
 def already_there(place: str) -> DestinationError:
     """Error for an occupied destination that must not be replaced; `place` as messages show it."""
-    return DestinationError(
-        f"{place}: exists already", hint="Choose another destination, or replace it: `overwrite=True`."
-    )
+    hint = "Choose another destination, or replace it: `overwrite=True`."
+    return DestinationError(f"{place}: exists already", hint=hint)
 
 
 def check_directory(url: str) -> None:
@@ -215,10 +208,8 @@ def check_space(destination: Path, bytes_needed: int, hint: str = _FREE_SPACE) -
     with storage_errors(parent):
         free = shutil.disk_usage(parent).free
     if free < bytes_needed:
-        raise StorageError(
-            f"{path_text(parent)}: {bytes_text(bytes_needed)} are to be written, {bytes_text(free)} are free",
-            hint=hint,
-        )
+        sizes = f"{bytes_text(bytes_needed)} are to be written, {bytes_text(free)} are free"
+        raise StorageError(f"{path_text(parent)}: {sizes}", hint=hint)
 
 
 def lock_of(destination: Path) -> Path:

@@ -83,7 +83,9 @@ class Lock(ABC):
                 return ()  # the answer to the request that created it was lost, as networks can lose one
             self._check_ended(sign)
             if self._replace(sign):
-                return (self._took_over(sign),)
+                if sign.owner is None:
+                    return (f"took over {shown(self.place)}, which does not tell whose it is",)
+                return (f"took over the lock of {who(sign.owner)}, which has ended without finishing",)
         raise self._contended()
 
     def check(self) -> None:
@@ -144,6 +146,7 @@ class Lock(ABC):
         life = self.judge(sign)
         if life.ended:
             return
+        seen = f"{who(sign.owner)} is writing this destination ({last_sign(life)})"
         hint = "Wait until it is done. If you are sure that it has ended, remove the lock file."
         if not life.known:
             hint = (
@@ -151,21 +154,11 @@ class Lock(ABC):
                 f"taken over {max(0.0, self.limit - life.age):.0f} s from now; if you are sure of it, remove "
                 "the lock file."
             )
-        raise DestinationError(
-            f"{shown(self.place)}: {who(sign.owner)} is writing this destination ({last_sign(life)})",
-            hint=hint,
-        )
-
-    def _took_over(self, sign: Sign) -> str:
-        if sign.owner is None:
-            return f"took over {shown(self.place)}, which does not tell whose it is"
-        return f"took over the lock of {who(sign.owner)}, which has ended without finishing"
+        raise DestinationError(f"{shown(self.place)}: {seen}", hint=hint)
 
     def _taken(self, owner: Owner | None) -> DestinationError:
-        return DestinationError(
-            f"{shown(self.place)}: {who(owner)} has taken over this destination during this run",
-            hint=self.loss,
-        )
+        what = f"{who(owner)} has taken over this destination during this run"
+        return DestinationError(f"{shown(self.place)}: {what}", hint=self.loss)
 
     @property
     def loss(self) -> str:
@@ -176,9 +169,8 @@ class Lock(ABC):
         )
 
     def _contended(self) -> DestinationError:
-        return DestinationError(
-            f"{shown(self.place)}: other runs are just taking this lock", hint="Try again."
-        )
+        problem = f"{shown(self.place)}: other runs are just taking this lock"
+        return DestinationError(problem, hint="Try again.")
 
 
 def who(owner: Owner | None) -> str:

@@ -144,17 +144,14 @@ def named(destination: Path, ending: str) -> Iterator[Path]:
 
 def _examined(directory: Path, destination: Path) -> LeftDirectory | None:
     """Examine a temporary directory; None if it is not a directory or was just removed."""
-    try:
-        if not stat.S_ISDIR(os.lstat(directory).st_mode):
-            return None
-        run = directory / RUN
-        described = os.lstat(run if exists(run) else directory).st_ctime_ns
-        note, published = read_note(run), is_published(directory, destination)
-        resumable = bool(journals(directory)) and not published
-        where = path_text(directory)
-        return LeftDirectory(where, note.identity, resumable, directory, note.owner, described, published)
-    except FileNotFoundError:
-        return None
+    with contextlib.suppress(FileNotFoundError):
+        if stat.S_ISDIR(os.lstat(directory).st_mode):
+            run = directory / RUN
+            described = os.lstat(run if exists(run) else directory).st_ctime_ns
+            note, published = read_note(run), is_published(directory, destination)
+            resumable, where = bool(journals(directory)) and not published, path_text(directory)
+            return LeftDirectory(where, note.identity, resumable, directory, note.owner, described, published)
+    return None
 
 
 def is_published(directory: Path, destination: Path) -> bool:
@@ -190,18 +187,17 @@ def clear(directories: list[LeftDirectory], destination: Path) -> list[str]:
     for path in named(destination, "lock-[0-9a-f]{8}"):
         with contextlib.suppress(OSError):
             path.unlink(missing_ok=True)
-    return [_cleared(leftover.directory, destination) for leftover in directories]
-
-
-def _cleared(directory: Path, destination: Path) -> str:
-    place = directory
-    try:
-        place = claim(directory, destination)
-        remove(place)
-    except OSError as error:
-        reason = error.strerror or error
-        return f"could not remove {path_text(place)}, which an unfinished run left behind ({reason})"
-    return f"removed {path_text(directory)}, which an unfinished run left behind"
+    notices = []
+    for place in [leftover.directory for leftover in directories]:
+        what = f"removed {path_text(place)}, which an unfinished run left behind"
+        try:
+            place = claim(place, destination)
+            remove(place)
+        except OSError as error:
+            why = f"which an unfinished run left behind ({error.strerror or error})"
+            what = f"could not remove {path_text(place)}, {why}"
+        notices.append(what)
+    return notices
 
 
 def claim(directory: Path, destination: Path) -> Path:
@@ -217,15 +213,15 @@ def claim(directory: Path, destination: Path) -> Path:
 def difference(before: Mapping[str, object], now: Mapping[str, str]) -> tuple[str, str]:
     """First difference of two identities, as the part's name and a reason; both empty if they are equal."""
     name = next((name for name in (*now, *before) if before.get(name) != now.get(name)), "")
-    if name == "version":
-        return name, f"version {shown(str(before.get(name)))} wrote it, this is {shown(str(now.get(name)))}"
-    if name == "plan":
-        return name, "it was written with another recipe, other options or another budget of memory"
-    if name == "sources":
-        changes = changes_between(before.get(name), now.get(name))
-        return name, "the sources have changed since it was written" + (f": {changes}" if changes else "")
-    reason = f"its {shown(name)} is {shown(str(before.get(name)))}, this run's is {shown(str(now.get(name)))}"
-    return (name, reason) if name else ("", "")
+    earlier, current = shown(str(before.get(name))), shown(str(now.get(name)))
+    changes = changes_between(before.get(name), now.get(name)) if name == "sources" else ""
+    reasons = {
+        "": "",
+        "version": f"version {earlier} wrote it, this is {current}",
+        "plan": "it was written with another recipe, other options or another budget of memory",
+        "sources": "the sources have changed since it was written" + (f": {changes}" if changes else ""),
+    }
+    return name, reasons.get(name, f"its {shown(name)} is {earlier}, this run's is {current}")
 
 
 def take_over(leftover: LeftDirectory, directory: Path, owner: Owner, identity: Mapping[str, str]) -> None:

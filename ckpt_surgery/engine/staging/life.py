@@ -122,9 +122,8 @@ class Staging(ABC):
             self.notices += (f"nothing can be resumed for {self.called}: this run starts from the beginning",)
             return None
         name, reason = difference(leftover.identity, self.identity)
-        if name and not leftover.identity:
-            reason = f"its {RUN} cannot be read"
         if name:
+            reason = reason if leftover.identity else f"its {RUN} cannot be read"
             raise PlanError(f"{leftover.where} cannot be resumed: {reason}", hint=_AGAIN)
         return leftover
 

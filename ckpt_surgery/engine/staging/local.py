@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from ckpt_surgery.core.errors import DestinationError, VerificationError, add_sentence
-from ckpt_surgery.core.text import shown
+from ckpt_surgery.core.text import number_of, shown
 from ckpt_surgery.engine.staging import leftovers
 from ckpt_surgery.engine.staging.checks import check_same, lock_of
 from ckpt_surgery.engine.staging.heartbeat import Lock
@@ -89,16 +89,11 @@ class DirectoryStage(Staging):
 
     def kept_in(self) -> str | None:
         """The directory and, if it can be read, the number of finished tasks."""
-        tasks = ""
-        try:
-            journals = leftovers.journals(self.directory)
-            if not journals:
-                return None
-            count = sum(journal.read_bytes().count(b"\n") for journal in journals)
-            tasks = f": {count} finished task{'' if count == 1 else 's'}"
-        except OSError:
-            pass
-        return f"in {path_text(self.directory)}{tasks}"
+        place = f"in {path_text(self.directory)}"
+        with contextlib.suppress(OSError):
+            count = sum(path.read_bytes().count(b"\n") for path in leftovers.journals(self.directory))
+            return f"{place}: {number_of(count, 'finished task')}" if count else None
+        return place
 
     def remove(self, keep: bool = False, quickly: bool = False) -> list[str]:
         """Remove the temporary directory, unless another run took it over."""
@@ -106,13 +101,12 @@ class DirectoryStage(Staging):
             return []
         seconds, self._begun = _LONGEST_REMOVAL if quickly else math.inf, False
         try:
-            if not exists(self.directory) or interruptibly(
-                partial(leftovers.remove, self.directory), seconds
-            ):
-                return []
+            removal = partial(leftovers.remove, self.directory)
+            done = not exists(self.directory) or interruptibly(removal, seconds)
         except OSError as error:
             return [still_there(path_text(self.directory), error)]
-        return [f"{path_text(self.directory)} is left (there is much to remove); the next run removes it"]
+        left = f"{path_text(self.directory)} is left (there is much to remove); the next run removes it"
+        return [] if done else [left]
 
 
 class DiskStage(DirectoryStage):
@@ -165,8 +159,9 @@ class DiskStage(DirectoryStage):
     def _check_own(self) -> None:
         """Refuse to publish if another run, which held the lock meanwhile, took the directory over."""
         if not exists(self.directory):
-            raise DestinationError(self._loss(), hint=self.lock.loss)
+            raise DestinationError(self._loss, hint=self.lock.loss)
 
+    @property
     def _loss(self) -> str:
         return f"{path_text(self.directory)} was taken over or removed during this run"
 
@@ -187,7 +182,7 @@ class DiskStage(DirectoryStage):
         if ours is not None and there is not None and os.path.samestat(ours, there):
             self.published = True
         elif lost and not isinstance(failure, DestinationError):
-            add_sentence(failure, self._loss(), hint=self.lock.loss)
+            add_sentence(failure, self._loss, hint=self.lock.loss)
         self.report_state(failure, there is not None)
 
 
@@ -198,10 +193,8 @@ def check_alone(file: Path) -> None:
     """Raise VerificationError unless the directory holds only this file: anything else would be lost."""
     written = sorted(os.listdir(file.parent))
     if written != [file.name] or not stat.S_ISREG(os.lstat(file).st_mode):
-        others = ", ".join(shown(name) for name in written if name != file.name)
-        raise VerificationError(
-            f"{shown(file.name)} was to be written as one file; there is {others or 'something else'}"
-        )
+        others = ", ".join(shown(name) for name in written if name != file.name) or "something else"
+        raise VerificationError(f"{shown(file.name)} was to be written as one file; there is {others}")
 
 
 def put_in_place(product: Path, destination: Path, directory: Path, overwrite: bool) -> None:
@@ -211,26 +204,23 @@ def put_in_place(product: Path, destination: Path, directory: Path, overwrite: b
     beside the record of another. Raises DestinationError, OSError.
     """
     swap = overwrite and exists(destination)
+
+    def rename(source: Path, target: Path) -> None:
+        if swap:
+            exchange(product, destination, directory / leftovers.ASIDE)
+        else:
+            move(source, target)
+
     with _without_record(destination, directory):
-        _rename(product, destination, directory, swap)
+        rename(product, destination)
         try:
             # Every directory whose entries have changed.
             for changed in dict.fromkeys((destination.parent, product.parent)):
                 sync_directory(changed)
         except OSError:
             # What is not durable is not published; the old checkpoint has not been removed yet.
-            if swap:
-                _rename(product, destination, directory, swap)
-            else:
-                move(destination, product)
+            rename(destination, product)
             raise
-
-
-def _rename(product: Path, destination: Path, directory: Path, swap: bool) -> None:
-    if swap:
-        exchange(product, destination, directory / leftovers.ASIDE)
-    else:
-        move(product, destination)
 
 
 @contextlib.contextmanager

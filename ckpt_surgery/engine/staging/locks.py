@@ -83,16 +83,14 @@ class FileLock(Lock):
         the lock and writing it leaves one that names nobody.
         """
         try:
-            rename_atomically(written, self._path)
+            try:
+                rename_atomically(written, self._path)
+            except OSError as error:
+                if error.errno not in UNSUPPORTED:
+                    raise
+                _write(self._path, owner)
         except FileExistsError:
             return False
-        except OSError as error:
-            if error.errno not in UNSUPPORTED:
-                raise
-            try:
-                _write(self._path, owner)
-            except FileExistsError:
-                return False
         return True
 
     def _replace(self, sign: Sign) -> bool:
@@ -158,11 +156,9 @@ def read_sign(file: Path, own: bool = False) -> Sign | None:
 
 def read_note(file: Path) -> Note:
     """Read the note in a file; empty if the file is missing or must not be read. Raises OSError."""
-    try:
-        with _opened(file) as handle:
-            return _read(handle)[0]
-    except (FileNotFoundError, PermissionError):
-        return Note()
+    with contextlib.suppress(FileNotFoundError, PermissionError), _opened(file) as handle:
+        return _read(handle)[0]
+    return Note()
 
 
 @contextlib.contextmanager
@@ -207,19 +203,14 @@ def _guarded(parent: Path) -> Iterator[None]:
     """
     handle = os.open(parent, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        _flock(handle)
+        for _ in range(_GUARD_TRIES):
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except OSError as error:
+                if error.errno not in (errno.EWOULDBLOCK, errno.EINTR):
+                    break  # some network file systems cannot lock directories
+                time.sleep(0.01)
         yield
     finally:
         os.close(handle)
-
-
-def _flock(handle: int) -> None:
-    for _ in range(_GUARD_TRIES):
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            if error.errno not in (errno.EWOULDBLOCK, errno.EINTR):
-                return  # some network file systems cannot lock directories
-            time.sleep(0.01)
-        else:
-            return

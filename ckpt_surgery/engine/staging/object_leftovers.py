@@ -21,7 +21,7 @@ from itertools import groupby
 
 import msgspec
 
-from ckpt_surgery.core.text import shown
+from ckpt_surgery.core.text import number_of, shown
 from ckpt_surgery.engine.staging.leftovers import Leftover
 from ckpt_surgery.engine.staging.object_lock import LEASE
 from ckpt_surgery.storage.draft import OWN
@@ -143,7 +143,8 @@ def examine(store: Store, prefix: str) -> tuple[Mapping[str, Stat], Sequence[Lef
     left = listed(store, prefix)
     leftovers = []
     where = f"what lies below {shown(f'{store.url}/{prefix}')}"
-    for run in sorted({_run_of(name) for name in left if name.startswith(OWN)} - {""}):
+    tokens = (name.removeprefix(OWN).partition("/")[0] for name in left if name.startswith(OWN))
+    for run in sorted({token.removesuffix(".json") for token in tokens} - {""}):
         name = journal_name(run)
         journal = from_bytes(store.read(f"{prefix}/{name}")) if name in left else None
         own = _own_objects(run, journal, left)
@@ -155,28 +156,17 @@ def examine(store: Store, prefix: str) -> tuple[Mapping[str, Stat], Sequence[Lef
     return left, leftovers
 
 
-def _run_of(name: str) -> str:
-    """Token in the name of an object below `.ckpt-surgery/`; empty if there is none."""
-    return name.removeprefix(OWN).partition("/")[0].removesuffix(".json")
-
-
 def _own_objects(run: str, journal: ObjectJournal | None, objects: Mapping[str, Stat]) -> dict[str, Stat]:
-    kept = {
-        name: stat
-        for name, stat in objects.items()
-        if name == journal_name(run) or name.startswith(own_prefix(run))
-    }
+    own, prefix = journal_name(run), own_prefix(run)
+    kept = {name: stat for name, stat in objects.items() if name == own or name.startswith(prefix)}
     if journal is None:
         return kept
     until = max(stat.modified for stat in kept.values()) + int(LEASE * 1e9)
+    known = {*journal.before, *journal.around, *journal.adopted}
     return kept | {
         name: stat
         for name, stat in objects.items()
-        if name not in journal.before
-        and name not in journal.around
-        and name not in journal.adopted
-        and not name.startswith(OWN)
-        and stat.modified <= until
+        if name not in known and not name.startswith(OWN) and stat.modified <= until
     }
 
 
@@ -198,13 +188,9 @@ def remove(store: Store, prefix: str, run: str, objects: Collection[str]) -> Non
 
 def clear(store: Store, prefix: str, leftovers: Sequence[LeftObjects]) -> list[str]:
     """Remove leftovers of runs that never published. Returns a sentence for each. Raises StorageError."""
-    notices = []
+    notices, where = [], shown(f"{store.url}/{prefix}")
     for leftover in leftovers:
         remove(store, prefix, leftover.run, list(leftover.objects))
-        count = len(leftover.objects)
-        where = shown(f"{store.url}/{prefix}")
-        notices.append(
-            f"removed {count} object{'' if count == 1 else 's'} below {where}, which an unfinished run left "
-            "behind"
-        )
+        count = number_of(len(leftover.objects), "object")
+        notices.append(f"removed {count} below {where}, which an unfinished run left behind")
     return notices

@@ -90,7 +90,12 @@ class ObjectLock(Lock):
     def _create(self) -> bool:
         if not self._put(Only.ABSENT):
             return False
-        self._check_conditions()
+        if self._put(Only.ABSENT):  # it takes no notice of conditions, without which a lock is useless
+            self._remove()
+            raise StorageError(
+                f"{shown(self._store.url)} replaces objects that are to be written only where there are none",
+                hint="Nothing can be published safely there. Write to a local directory, and upload it.",
+            )
         return True
 
     def _replace(self, sign: Sign) -> bool:
@@ -103,23 +108,13 @@ class ObjectLock(Lock):
         """
         self._signs += 1
         content = note_bytes(Note(self.owner, sign=self._signs))
-        try:
+        with contextlib.suppress(ConditionFailed):
             self._version = self._store.put(self._name, content, only).version
-        except ConditionFailed:
-            return False
-        return True
+            return True
+        return False
 
     def _remove(self) -> None:
         self._store.delete([self._name])
 
     def _now(self) -> float:
         return self._store.now() / 1e9
-
-    def _check_conditions(self) -> None:
-        """Check that the store supports conditional writes, without which a lock is useless."""
-        if self._put(Only.ABSENT):
-            self._remove()
-            raise StorageError(
-                f"{shown(self._store.url)} replaces objects that are to be written only where there are none",
-                hint="Nothing can be published safely there. Write to a local directory, and upload it.",
-            )

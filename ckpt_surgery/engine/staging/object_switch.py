@@ -40,10 +40,14 @@ def marker_of(names: Iterable[str]) -> str | None:
     readers begin with.
     """
     there = set(names)
-    commits = [name for name in there if name.rpartition("/")[2] == COMMIT_FILE]
+    commits = [name for name in there if _is_called(name, COMMIT_FILE)]
     if commits:
         return min(commits, key=lambda name: (name.count("/"), name))
     return next((name for name in _ENTRIES if name in there), None)
+
+
+def _is_called(name: str, base: str) -> bool:
+    return name.rpartition("/")[2] == base
 
 
 def in_order(documents: Mapping[str, bytes], token: str) -> dict[str, bytes]:
@@ -55,11 +59,9 @@ def in_order(documents: Mapping[str, bytes], token: str) -> dict[str, bytes]:
         return {}
     marker = marker_of(documents) or list(documents)[-1]
     others = [name for name in documents if name != marker]
-    others.sort(key=lambda name: (name.rpartition("/")[2] == _MANIFEST, -name.count("/")))
-    last = documents[marker]
-    if marker.rpartition("/")[2] == COMMIT_FILE:
-        last += f"\n{token}\n".encode("ascii")
-    return {name: documents[name] for name in others} | {marker: last}
+    others.sort(key=lambda name: (_is_called(name, _MANIFEST), -name.count("/")))
+    mark = f"\n{token}\n".encode("ascii") if _is_called(marker, COMMIT_FILE) else b""
+    return {name: documents[name] for name in others} | {marker: documents[marker] + mark}
 
 
 class Switch:
@@ -77,25 +79,21 @@ class Switch:
 
         Raises DestinationError if another process has written meanwhile, StorageError.
         """
+        journal = self._journal
         if not self._is_done():
-            self._replace()
-        for name, data in self._journal.amended.items():
-            self._write(name, data, Version(self._journal.around[name]))
-
-    def _replace(self) -> None:
-        """Retire the older checkpoint, and put the new one."""
-        self._retire()
-        marker = self._journal.marker
-        waiting = self._journal.waiting.items()
-        run_requests(partial(self._bring, name, place) for name, place in waiting if name != marker)
-        documents = {name: data for name, data in self._journal.documents.items() if name != marker}
-        manifests = [name for name in documents if name.rpartition("/")[2] == _MANIFEST]
-        others = (partial(self._put, name, data) for name, data in documents.items() if name not in manifests)
-        run_requests(others, _DOCUMENTS)
-        for name in manifests:
-            self._put(name, documents[name])
-        self._confirm()
-        self._commit()
+            self._retire()
+            waiting = ((name, at) for name, at in journal.waiting.items() if name != journal.marker)
+            run_requests(partial(self._bring, name, at) for name, at in waiting)
+            documents = {name: data for name, data in journal.documents.items() if name != journal.marker}
+            manifests = [name for name in documents if _is_called(name, _MANIFEST)]
+            others = [name for name in documents if name not in manifests]
+            run_requests((partial(self._put, name, documents[name]) for name in others), _DOCUMENTS)
+            for name in manifests:
+                self._put(name, documents[name])
+            self._confirm()
+            self._commit()
+        for name, data in journal.amended.items():
+            self._write(name, data, Version(journal.around[name]))
 
     def clear(self) -> None:
         """Delete objects that only the older checkpoint had. Raises StorageError."""
@@ -121,8 +119,11 @@ class Switch:
         """
         before = self._journal.before
         marker = marker_of(before)
-        if marker is None:
-            self._retire_all()
+        if marker is None:  # it is unknown: all unchanged objects go
+            there = self._store.walk(f"{self._prefix}/") if before else {}
+            stats = {name: there.get(self._name(name)) for name in before}
+            old = [name for name, stat in stats.items() if stat is not None and stat.version == before[name]]
+            self._store.delete([self._name(name) for name in old])
             return
         name = self._name(marker)
         stat = self._store.stat(name)
@@ -132,23 +133,14 @@ class Switch:
         if stat.version != before[marker]:
             if not self._holds(marker, claim, stat):
                 raise self._changed(marker)
-        elif marker.rpartition("/")[2] == COMMIT_FILE:
+        elif _is_called(marker, COMMIT_FILE):
             self._write(marker, claim, Version(stat.version))
         self._store.delete([name])
-
-    def _retire_all(self) -> None:
-        """Delete the unchanged objects of an older checkpoint whose marker is unknown."""
-        before = self._journal.before
-        there = self._store.walk(f"{self._prefix}/") if before else {}
-        stats = {name: there.get(self._name(name)) for name in before}
-        old = [name for name, stat in stats.items() if stat is not None and stat.version == before[name]]
-        self._store.delete([self._name(name) for name in old])
 
     def _bring(self, name: str, place: str) -> None:
         """Copy data to its final name, within the store if it can, else through a temporary file."""
         source = self._name(place)
-        url = f"{self._store.url}/{source}"
-        stat = self._store.stat(source)
+        url, stat = f"{self._store.url}/{source}", self._store.stat(source)
         size = 0 if stat is None else stat.size
         if self._store.copies(url, size):
             self._store.copy(url, self._name(name))
@@ -166,12 +158,12 @@ class Switch:
 
     def _commit(self) -> None:
         marker = self._journal.marker
-        if marker not in self._journal.documents:
-            if self._store.stat(self._name(marker)) is not None:
-                raise self._changed(marker)
+        if marker in self._journal.documents:
+            self._write(marker, self._journal.documents[marker], Only.ABSENT)
+        elif self._store.stat(self._name(marker)) is not None:
+            raise self._changed(marker)
+        else:
             self._bring(marker, self._journal.waiting[marker])
-            return
-        self._write(marker, self._journal.documents[marker], Only.ABSENT)
 
     def _write(self, name: str, data: bytes, only: Condition) -> None:
         """Write an object conditionally; if the condition fails, it must hold the same data already."""
@@ -193,8 +185,8 @@ class Switch:
         return f"{self._prefix}/{name}"
 
     def _changed(self, name: str) -> DestinationError:
+        place = shown(f"{self._store.url}/{self._name(name)}")
         return DestinationError(
-            f"{shown(f'{self._store.url}/{self._name(name)}')}: another process has written it while this "
-            "destination was replaced",
+            f"{place}: another process has written it while this destination was replaced",
             hint="Look at what is there now; delete it, or what lies below `.ckpt-surgery/` there.",
         )

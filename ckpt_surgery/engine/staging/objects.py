@@ -9,26 +9,14 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 
-from ckpt_surgery.core.errors import (
-    DestinationError,
-    SourceError,
-    StorageError,
-    VerificationError,
-    add_sentence,
-)
+from ckpt_surgery.core import errors
+from ckpt_surgery.core.errors import DestinationError, SourceError, StorageError, VerificationError
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.engine.staging import object_leftovers as leftovers
 from ckpt_surgery.engine.staging.checks import already_there, check_directory, check_same, is_of_shards
 from ckpt_surgery.engine.staging.heartbeat import locked
 from ckpt_surgery.engine.staging.life import Lines, ObjectLines, Staging, still_there
-from ckpt_surgery.engine.staging.object_leftovers import (
-    ObjectJournal,
-    alive_name,
-    journal_name,
-    own_prefix,
-    tasks_prefix,
-    to_bytes,
-)
+from ckpt_surgery.engine.staging.object_leftovers import ObjectJournal, alive_name, journal_name, own_prefix
 from ckpt_surgery.engine.staging.object_lock import ObjectLock, lock_name
 from ckpt_surgery.engine.staging.object_switch import Switch, in_order
 from ckpt_surgery.planner.plan import Replacement
@@ -88,7 +76,7 @@ class StoreStage(Staging):
 
     def journal(self, worker: str) -> Lines:
         """Objects below the destination."""
-        return ObjectLines(self.store, f"{self.prefix}/{tasks_prefix(self.run)}{worker}-")
+        return ObjectLines(self.store, f"{self.prefix}/{leftovers.tasks_prefix(self.run)}{worker}-")
 
     def renew(self) -> None:
         """Renew the lock, and the object that shows that this run is alive, see `object_leftovers`."""
@@ -112,34 +100,34 @@ class StoreStage(Staging):
             stored, left = leftovers.examine(self.store, self.prefix)
         if self._shards:
             self._adopted = [name for name in stored if is_of_shards(name, self._shards)]
-        within = self._item
-        present = {name: stat for name, stat in stored.items() if name not in self._adopted}
-        inside = "" if within is None else f"{within}/"
-        others = {name: stat.version for name, stat in present.items() if name.startswith(inside)}
-        around = {name: stat.version for name, stat in present.items() if name not in others}
+        adopted = self._adopted
+        present = {name: stat.version for name, stat in stored.items() if name not in adopted}
+        inside = "" if self._item is None else f"{self._item}/"
+        others = {name: version for name, version in present.items() if name.startswith(inside)}
+        around = {name: version for name, version in present.items() if name not in others}
         if others and not (self._replaces is not None and self._replaces.overwrites):
-            raise _exists(self.url if within is None else f"{self.url}/{within}", bool(notices))
+            raise _exists(f"{self.url}/{inside}".rstrip("/"), bool(notices))
         self.notices += tuple(notices)
         to_resume = self.choose(left, resume)
         rest = [leftover for leftover in left if leftover is not to_resume]
         self.notices += tuple(leftovers.clear(self.store, self.prefix, rest))
-        written = {name: stat for name, stat in stored.items() if name in self._adopted}
+        written = {name: stat for name, stat in stored.items() if name in adopted}
+        self.run = self.lock.owner.run
         if to_resume is not None:
-            written |= to_resume.data
-        self.run = self.lock.owner.run if to_resume is None else to_resume.run
+            self.run, written = to_resume.run, {**written, **to_resume.data}
+        replaced = frozenset(others)
         self.draft = UnpublishedStore(
-            self.store, self.prefix, self.run, frozenset(others), written, self.lock.check_held
+            self.store, self.prefix, self.run, replaced, written, self.lock.check_held
         )
         self.work = self.product = self.draft.url  # only this process sees the checkpoint there
         if others and self._sparse:
             self.draft.hold_all()
-        self._journal = ObjectJournal(
-            self.run, dict(self.identity), others, frozenset(self._adopted), around=around
-        )
+        identity = dict(self.identity)
+        self._journal = ObjectJournal(self.run, identity, others, frozenset(adopted), around=around)
         self._note(self._journal)
 
     def _note(self, journal: ObjectJournal) -> None:
-        self.store.put(f"{self.prefix}/{journal_name(self.run)}", to_bytes(journal))
+        self.store.put(f"{self.prefix}/{journal_name(self.run)}", leftovers.to_bytes(journal))
 
     # --- publication --------------------------------------------------------------------------------------
 
@@ -158,14 +146,9 @@ class StoreStage(Staging):
         with deferred():
             self.lock.confirm()
             self._check_unchanged(journal)
-            journal = replace(
-                journal,
-                state=SWITCHING,
-                documents=in_order(documents, self.lock.owner.run),
-                waiting=waiting,
-                data=frozenset(draft.data),
-                amended=amended,
-            )
+            marked = in_order(documents, self.lock.owner.run)
+            journal = replace(journal, state=SWITCHING, documents=marked, amended=amended)
+            journal = replace(journal, waiting=waiting, data=frozenset(draft.data))
             self._switching = True
             self._note(journal)
             switch = Switch(self.store, self.prefix, journal, self.lock.confirm)
@@ -195,18 +178,17 @@ class StoreStage(Staging):
     def _check_unchanged(self, journal: ObjectJournal) -> None:
         """Refuse to publish if objects were added, changed or removed. Raises DestinationError."""
         there = leftovers.listed(self.store, self.prefix)
-        own = own_prefix(self.run)
-        written = set(self.draft.places.values())
+        own, written = own_prefix(self.run), set(self.draft.places.values())
         mine = {name for name in there if name.startswith(own)} | written | {journal_name(self.run)}
-        others = {name: stat.version for name, stat in there.items() if name not in mine}
+        now = {name: stat.version for name, stat in there.items() if name not in mine}
         before = {**journal.before, **journal.around}
-        changed = [name for name in {**others, **before} if others.get(name) != before.get(name)]
-        lost = sorted(written - set(there))
+        changed = {name for name in {**now, **before} if now.get(name) != before.get(name)}
+        lost = written - set(there)
         if changed or lost:
-            name = min(changed) if changed else lost[0]
             what = "was written or deleted" if changed else "of this run was deleted"
             raise DestinationError(
-                f"{shown(f'{self.url}/{name}')}: {what} during this run, so nothing was published",
+                f"{shown(f'{self.url}/{min(changed or lost)}')}: {what} during this run, so nothing was "
+                "published",
                 hint="Look at what is there now; then run again.",
             )
 
@@ -219,9 +201,9 @@ class StoreStage(Staging):
         try:
             own = self.store.walk(f"{self.prefix}/{own_prefix(self.run)}")
         except (StorageError, SourceError):
-            own = None
-        tasks = f"{self.prefix}/{tasks_prefix(self.run)}"
-        return f"below {self.called}" if own is None or any(name.startswith(tasks) for name in own) else None
+            return f"below {self.called}"
+        tasks = f"{self.prefix}/{leftovers.tasks_prefix(self.run)}"
+        return f"below {self.called}" if any(name.startswith(tasks) for name in own) else None
 
     def remove(self, keep: bool = False, quickly: bool = False) -> list[str]:
         """Remove this run's objects; after publication, only those that are not part of the checkpoint.
@@ -243,7 +225,7 @@ class StoreStage(Staging):
     def report(self, failure: BaseException) -> None:
         """Add the state of the destination, or that its publication has begun."""
         if self._switching and not self.published and not self.lock.lost:
-            add_sentence(
+            errors.add_sentence(
                 failure,
                 f"publishing {self.called} was begun, and did not come to its end",
                 hint="The next run to it, or `commit`, completes what was begun.",
@@ -285,10 +267,10 @@ def _roll_forward(url: str, lock: ObjectLock, left: Sequence[leftovers.LeftObjec
 
 
 def _exists(url: str, completed: bool) -> DestinationError:
-    if completed:
-        return DestinationError(
-            f"{shown(url)}: exists already: a run had begun to publish it before it ended, and it was "
-            "completed just now",
-            hint="Look at it: there may be nothing left to do. To replace it: `overwrite=True`.",
-        )
-    return already_there(shown(url))
+    if not completed:
+        return already_there(shown(url))
+    return DestinationError(
+        f"{shown(url)}: exists already: a run had begun to publish it before it ended, and it was completed "
+        "just now",
+        hint="Look at it: there may be nothing left to do. To replace it: `overwrite=True`.",
+    )

@@ -22,15 +22,8 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
-from ckpt_surgery.core.errors import (
-    DestinationError,
-    SourceError,
-    StorageError,
-    SurgeryError,
-    VerificationError,
-    add_sentence,
-    in_one_line,
-)
+from ckpt_surgery.core import errors
+from ckpt_surgery.core.errors import DestinationError, SourceError, StorageError, VerificationError
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.engine.staging.checks import already_there, check_same, check_space
 from ckpt_surgery.engine.staging.local import DirectoryStage
@@ -82,8 +75,8 @@ class Upload(DirectoryStage):
     def remove(self, keep: bool = False, quickly: bool = False) -> list[str]:
         """As on a disk."""
         left = super().remove(keep, quickly)
-        if self._made:
-            with contextlib.suppress(OSError):  # what is kept to be resumed is in it
+        with contextlib.suppress(OSError):  # what is kept to be resumed is in it
+            if self._made:
                 os.rmdir(self._spool)
         return left
 
@@ -99,15 +92,16 @@ class Upload(DirectoryStage):
         if self.record.exists():
             try:
                 store.put(name, self.record.read_bytes())
-            except SurgeryError as error:
+            except errors.SurgeryError as error:
                 url = shown(f"{store.url}/{name}")
-                self.note_left(f"its record {url} could not be written ({in_one_line(error)})")
+                self.note_left(f"its record {url} could not be written ({errors.in_one_line(error)})")
 
     def report(self, failure: BaseException) -> None:
         """After a failed write, add why this directory is written to."""
         if isinstance(failure, StorageError) and path_text(self._spool) in str(failure):
+            hint = "Set TMPDIR to a directory of yours with enough space."
             sentence = f"{self.called} is written to {path_text(self._spool)} first"
-            add_sentence(failure, sentence, hint="Set TMPDIR to a directory of yours with enough space.")
+            errors.add_sentence(failure, sentence, hint)
 
 
 def _make(directory: Path) -> None:
@@ -184,15 +178,14 @@ class FileUpload(Upload):
         """True if the destination is this file: the response to the upload may have been lost."""
         with contextlib.suppress(StorageError, SourceError):
             before, now, size = self._before, self._store.stat(self._name), self.output.stat().st_size
-            same = before is not None and now is not None and now.version == before.version
-            if now is None or now.size != size or same:
+            if now is None or now.size != size or (before and before.version == now.version):
                 return False
             with self.output.open("rb") as reader:
-                return all(
-                    self._store.read(self._name, start, min(start + _PIECE, size), now.version)
-                    == reader.read(_PIECE)
-                    for start in range(0, size, _PIECE)
-                )
+                for start in range(0, size, _PIECE):
+                    end = min(start + _PIECE, size)
+                    if self._store.read(self._name, start, end, now.version) != reader.read(_PIECE):
+                        return False
+            return True
         return False
 
     def _changed(self) -> DestinationError:
@@ -253,9 +246,8 @@ class DirectoryUpload(Upload):
         if not files:
             raise VerificationError(f"{self.called}: nothing was written that makes it a checkpoint")
         documents = [name for name in files if is_document(name, files[name].stat().st_size)]
-        data = sorted(
-            files.keys() - documents, key=lambda name: (not is_companion(name), name)
-        )  # weights last
+        # Weights come last.
+        data = sorted(files.keys() - documents, key=lambda name: (not is_companion(name), name))
         draft, last = target.draft, None if documents else data.pop()
         if target.before:  # whoever reads the older one must not find the config of this one
             for name in filter(is_companion, data):
