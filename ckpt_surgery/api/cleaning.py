@@ -101,9 +101,6 @@ def clean(path: PathLike, *, remove: bool = False) -> CleanDocument:
     return CleanDocument(path=given, remainders=tuple(remainders))
 
 
-# --- what runs left ---------------------------------------------------------------------------------------
-
-
 def destinations_at(path: Path) -> list[Path]:
     """The path itself and, if it is a directory, all destinations in it that have leftovers of runs."""
     with os.scandir(path) if path.is_dir() else contextlib.nullcontext(()) as entries:
@@ -156,9 +153,6 @@ def _remainder(path: Path, state: State, nbytes: int, note: str) -> RemainderEnt
     return RemainderEntry(os.fspath(path), state, nbytes, note, removed=False)
 
 
-# --- temporary directories --------------------------------------------------------------------------------
-
-
 def _of_directory(leftover: LeftDirectory, destination: Path, alive: bool) -> RemainderEntry:
     """Classify a temporary directory. `alive`: a living run holds the destination's lock."""
     directory, nbytes, whose = leftover.directory, _size(leftover.directory), f"of {who(leftover.owner)}"
@@ -190,9 +184,6 @@ def _foreign(leftover: LeftDirectory, destination: Path) -> str | None:
     return None
 
 
-# --- locks and parts --------------------------------------------------------------------------------------
-
-
 def _locks(destination: Path, lock: FileLock) -> Iterator[RemainderEntry]:
     for path in (lock_of(destination), *sorted(named(destination, "lock-[0-9a-f]{8}"))):
         sign = read_sign(path)
@@ -219,9 +210,6 @@ def _parts(destination: Path) -> Iterator[RemainderEntry]:
         if not (path.name.endswith("-parts") and exists(path / HEAD)):
             why = "a directory of parts that a shard was making or removing"
         yield _remainder(path, State.KEPT, _size(path), why)
-
-
-# --- sizes ------------------------------------------------------------------------------------------------
 
 
 def _size(path: Path) -> int:

@@ -167,9 +167,6 @@ def _identity(problem: Problem) -> tuple[object, ...]:
     return (problem.code, problem.message, problem.place.line if problem.place else None)
 
 
-# --- remedies ---------------------------------------------------------------------------------------------
-
-
 def _candidates(problem: Problem, text: str) -> Iterator[str]:
     """Candidate texts in which a problem may be mended."""
     place, lines = problem.place, text.split("\n")

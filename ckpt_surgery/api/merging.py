@@ -97,9 +97,6 @@ def _document(
     return recipes.merge_recipe(loaded, listings, seed)
 
 
-# --- models -----------------------------------------------------------------------------------------------
-
-
 def model_paths(config: PathLike) -> tuple[str, ...]:
     """Find the models that a configuration names. Raises RecipeError for missing ones."""
     return tuple(_places(read_merge_config(os.fspath(config))).values())

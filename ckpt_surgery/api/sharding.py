@@ -92,9 +92,6 @@ def shard_of(text: str) -> tuple[int, int]:
     return index, count
 
 
-# --- publication ------------------------------------------------------------------------------------------
-
-
 def commit(
     dst: PathLike,
     *,

@@ -191,9 +191,6 @@ def _times_notice(retimed: Sequence[AdoptedFile], unread: int, recorded: int) ->
     return (f"{files}, {same}, as after a copy or a touch; {rest}",)
 
 
-# --- samples ----------------------------------------------------------------------------------------------
-
-
 LeafDigests = tuple[Leaf, Digests]
 """A leaf, and the expected digests of its regions."""
 

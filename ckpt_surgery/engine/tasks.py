@@ -66,9 +66,6 @@ def outputs_of(plan: Plan) -> list[Output]:
     return outputs
 
 
-# --- shards -----------------------------------------------------------------------------------------------
-
-
 UNITS_PER_SHARD = 16
 """Approximate number of units per shard; a unit is a series of consecutive tasks of one output."""
 FILES = 0
@@ -96,9 +93,6 @@ def shares(plan: Plan, count: int) -> list[list[Task]]:
         shards[number] += unit
         heapq.heappush(loads, (load + nbytes, number))
     return [sorted(tasks, key=lambda task: task.number) for tasks in shards]
-
-
-# --- what was written -------------------------------------------------------------------------------------
 
 
 MOST_NAMED = 5

@@ -44,9 +44,6 @@ class CheckpointPath:
     item: str | None = None
 
 
-# --- where ------------------------------------------------------------------------------------------------
-
-
 def check_documents(
     documents: Sequence[PathLike | None], checkpoints: Sequence[CheckpointPath], files: Sequence[str] = ()
 ) -> None:
@@ -165,9 +162,6 @@ def check_kept(document: PathLike, overwrite: bool, alike: bytes = _NOTHING) -> 
     if head and not re.search(alike, head):
         hint = "Name another file, or replace it: `overwrite=True`."
         raise DestinationError(f"{path_text(place)} exists already", hint=hint)
-
-
-# --- how --------------------------------------------------------------------------------------------------
 
 
 def write_document(path: PathLike, data: bytes) -> None:

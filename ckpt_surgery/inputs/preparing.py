@@ -263,9 +263,6 @@ def _target_of(source: Source, policy: fields.TargetPolicy) -> Target:
     return Target(leaves, policy, without_values(source), asked=asked)
 
 
-# --- destination -----------------------------------------------------------------------------------------
-
-
 def resolve_destination(request: Request, output: fields.OutputPolicy | None) -> DestinationOptions:
     """Decide format and options of the destination; `output` is the recipe's part about it, if it has one.
 

@@ -284,9 +284,6 @@ def is_plan_file(recipe: Any) -> bool:
     return isinstance(recipe, str | os.PathLike) and Path(recipe).suffix == ".json"
 
 
-# --- its recipe -------------------------------------------------------------------------------------------
-
-
 def read_recipe(recipe: RecipeLike | MigratedRecipe, set: Assignments = ()) -> "LoadedRecipe":
     """Read and check a recipe once, for any number of calls of `plan`, `apply` and `restore`.
 

@@ -32,8 +32,6 @@ from ckpt_surgery.planner.plan import Input, Plan
 from ckpt_surgery.planner.target import TARGET
 from ckpt_surgery.storage.views import forget
 
-# --- saving -----------------------------------------------------------------------------------------------
-
 
 def document_of(prepared: Prepared, request: Request) -> bytes:
     """Write the text of a saved plan. `request` is the plan's, with its recipe loaded.
@@ -83,9 +81,6 @@ def document_of(prepared: Prepared, request: Request) -> bytes:
     return document.plan_file(plan, saved)
 
 
-# --- opening ----------------------------------------------------------------------------------------------
-
-
 def saved_request(request: Request, text: bytes | None = None) -> Request | None:
     """Read the request of a saved plan, with everything pinned; None where the file is something else.
 
@@ -118,9 +113,6 @@ def saved_request(request: Request, text: bytes | None = None) -> Request | None
         text=file.text,
     )
     return pinned_request(pinned, request)
-
-
-# --- showing -----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

@@ -127,9 +127,6 @@ def check_directory(url: str) -> None:
         )
 
 
-# --- what is replaced -------------------------------------------------------------------------------------
-
-
 def replaced_by(destination: Path) -> Path | None:
     """Path of what a new checkpoint would replace; None if nothing is there.
 
@@ -194,9 +191,6 @@ def check_same(place: Place, replaces: Replacement | None, run: str = "") -> Non
     if now != replaces.state and (now is not None or replaces.one_item):
         hint = "Look at what is there now; then run again."
         raise DestinationError(f"{_text(place)}: changed during this run, so it was not replaced", hint=hint)
-
-
-# --- the place --------------------------------------------------------------------------------------------
 
 
 _FREE_SPACE = "Free some space, or choose a destination on another file system."

@@ -140,8 +140,6 @@ class Lock(ABC):
     def _is_own(self, sign: Sign) -> bool:
         return sign.owner is not None and sign.owner.run == self.owner.run
 
-    # --- messages -----------------------------------------------------------------------------------------
-
     def _check_ended(self, sign: Sign) -> None:
         life = self.judge(sign)
         if life.ended:

@@ -186,9 +186,6 @@ class DiskStage(DirectoryStage):
         self.report_state(failure, there is not None)
 
 
-# --- the rename, and the record beside the checkpoint -----------------------------------------------------
-
-
 def check_alone(file: Path) -> None:
     """Raise VerificationError unless the directory holds only this file: anything else would be lost."""
     written = sorted(os.listdir(file.parent))

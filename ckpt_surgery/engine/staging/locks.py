@@ -135,9 +135,6 @@ class FileLock(Lock):
         return self._path.with_name(f"{self._path.name}-{secrets.token_hex(4)}")
 
 
-# --- files that name a run --------------------------------------------------------------------------------
-
-
 def read_sign(file: Path, own: bool = False) -> Sign | None:
     """Read a lock file, or one meant to become a lock; None if there is none. Raises OSError.
 
@@ -189,9 +186,6 @@ def _write(path: Path, owner: Owner) -> None:
         except OSError:
             path.unlink(missing_ok=True)
             raise
-
-
-# --- the guard --------------------------------------------------------------------------------------------
 
 
 @contextlib.contextmanager

@@ -104,9 +104,6 @@ def from_bytes(content: bytes) -> ObjectJournal | None:
         return None
 
 
-# --- what earlier runs left -------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class LeftObjects(Leftover):
     """Objects that another run left."""

@@ -86,9 +86,6 @@ def has_ended(owner: Owner) -> bool | None:
     return started == "" or (_RUNNING not in (started, owner.started) and started != owner.started)
 
 
-# --- the system -----------------------------------------------------------------------------------
-
-
 def _system() -> tuple[str, str]:
     """Boot id and process namespace of this process; empty if the system has none."""
     if sys.platform == "darwin":

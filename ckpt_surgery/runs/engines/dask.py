@@ -155,9 +155,6 @@ def write_on_worker(
     return None
 
 
-# --- the cluster ------------------------------------------------------------------------------------------
-
-
 @contextlib.contextmanager
 def _client(scheduler: str | None, workers: int) -> Iterator[Any]:
     """Connect to a cluster with workers, or start processes on this machine that end with the context.
