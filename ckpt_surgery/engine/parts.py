@@ -28,11 +28,10 @@ import msgspec
 
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.text import shown
-from ckpt_surgery.engine.journal import FinishedTask, finished_json
 from ckpt_surgery.engine.staging.leftovers import remove_tree
 from ckpt_surgery.engine.staging.renaming import rename_atomically
 from ckpt_surgery.engine.staging.syncing import interruptibly, sync_directory, sync_file, sync_tree
-from ckpt_surgery.engine.tasks import ShardProgress
+from ckpt_surgery.engine.tasks import FinishedTask, ShardProgress
 from ckpt_surgery.planner.plan import Replacement
 from ckpt_surgery.storage.failures import storage_errors
 from ckpt_surgery.storage.paths import absolute, exists
@@ -252,7 +251,7 @@ def missing(parts: Parts, head: Head) -> list[int]:
 
 def part_bytes(part: ShardProgress) -> bytes:
     """The progress of a finished shard as a document."""
-    tasks = [finished_json(number, done) for number, done in part.done.items()]
+    tasks = [FinishedTask.json_of(number, done) for number, done in part.done.items()]
     return json.dumps([part.worker, tasks]).encode("ascii")
 
 

@@ -7,8 +7,9 @@ collected at the end.
 import heapq
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from operator import floordiv
+from typing import Any
 
 from ckpt_surgery.core.arrays import Region, Shape, chunk_regions
 from ckpt_surgery.core.digests import Digests
@@ -119,6 +120,29 @@ class ShardProgress:
     """The worker's name, under which it wrote."""
     done: Mapping[int, TaskResult]
     """Result of each finished task, by the task's number."""
+
+
+@dataclass(frozen=True)
+class FinishedTask:
+    """A finished task, as journals and parts of shards hold it."""
+
+    task: int
+    """Its number."""
+    crc: int | None
+    chunks: tuple[tuple[Shape, int], ...]
+    files: tuple[AdoptedFile, ...]
+    overflowed: int
+
+    @property
+    def result(self) -> TaskResult:
+        """The result of the task."""
+        return TaskResult(dict(self.chunks), self.files, self.crc, self.overflowed)
+
+    @staticmethod
+    def json_of(number: int, done: TaskResult) -> dict[str, Any]:
+        """The JSON of a finished task."""
+        about = {"crc": done.crc, "files": list(map(asdict, done.files)), "overflowed": done.overflowed}
+        return {"task": number, "chunks": list(done.chunks.items()), **about}
 
 
 def collect_written(plan: Plan, parts: Sequence[ShardProgress]) -> Written:

@@ -1,8 +1,18 @@
-"""Carry out tasks: evaluate each one and hand it to a writer."""
+"""Carry out tasks: evaluate each one, hand it to a writer, and note in a journal that it is finished.
 
+From the journal, another process can resume after this one was killed. It has a line of JSON for each
+finished task, once everything that the task wrote is where it belongs: in a file, or in objects of a store. A
+file is not synchronized with the disk: after a power cut, bytes may be missing that it speaks of, which the
+checksums tell.
+"""
+
+import json
+import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from ckpt_surgery.core.arrays import Region
@@ -13,9 +23,8 @@ from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.memory import memory_errors
 from ckpt_surgery.core.progress import ByteCounter, Progress
 from ckpt_surgery.core.protocols import Output, Sink, Source, TaskResult, Writer
-from ckpt_surgery.engine.journal import Journal, read_journal
 from ckpt_surgery.engine.staging.life import Lines
-from ckpt_surgery.engine.tasks import ShardProgress, Task, Written, collect_written, make_tasks
+from ckpt_surgery.engine.tasks import FinishedTask, ShardProgress, Task, Written, collect_written, make_tasks
 from ckpt_surgery.graph.checked import Evaluator
 from ckpt_surgery.planner.plan import Plan, at_step
 from ckpt_surgery.system import threads
@@ -147,3 +156,52 @@ class _Worker:
     def _read(self, source: str, leaf: Leaf, region: Region) -> np.ndarray:
         raise_if_cancelled()
         return self._sources[source].read(leaf, region)
+
+
+# --- the journal ------------------------------------------------------------------------------------------
+
+
+FLUSH_BYTES = 64 << 20
+"""Decoded bytes of finished tasks that are flushed and noted together."""
+
+
+class Journal:
+    """Notes finished tasks. Safe to use from several threads."""
+
+    def __init__(self, place: Lines, flush: Callable[[], None]):
+        """`flush`: writes everything so far to the files before it returns."""
+        self._place = place
+        self._flush = flush
+        self._pending: list[str] = []
+        self._nbytes = 0
+        self._lock = threading.Lock()
+
+    def add(self, task: Task, done: TaskResult) -> None:
+        """Note a written task, at once or batched with later ones. Raises StorageError."""
+        with self._lock:
+            self._pending.append(json.dumps(FinishedTask.json_of(task.number, done)) + "\n")
+            self._nbytes += task.nbytes
+            if self._nbytes >= FLUSH_BYTES:
+                self._write()
+
+    def close(self) -> None:
+        """Flush, and note all tasks still pending. Raises StorageError."""
+        with self._lock:
+            self._write()
+
+    def _write(self) -> None:
+        lines, self._pending, self._nbytes = self._pending, [], 0
+        self._flush()
+        if lines:
+            self._place.add("".join(lines).encode("ascii"))
+
+
+def read_journal(place: Lines) -> dict[int, TaskResult]:
+    """Read the finished tasks by number; empty if there is no journal. Raises StorageError."""
+    results: dict[int, TaskResult] = {}
+    for line in place.read().splitlines():
+        # A line that is damaged, by a power cut for example: the task is done again.
+        with suppress(ValueError):
+            finished = msgspec.convert(json.loads(line), FinishedTask)
+            results[finished.task] = finished.result
+    return results

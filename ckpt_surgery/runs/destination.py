@@ -16,7 +16,7 @@ from ckpt_surgery.engine.staging import checks
 from ckpt_surgery.engine.staging import object_leftovers as leftovers
 from ckpt_surgery.engine.staging.life import Staging
 from ckpt_surgery.engine.staging.local import DiskStage
-from ckpt_surgery.engine.staging.object_lock import lock_name
+from ckpt_surgery.engine.staging.locks import lock_name
 from ckpt_surgery.engine.staging.objects import StoreStage
 from ckpt_surgery.engine.staging.uploads import DirectoryUpload, FileUpload
 from ckpt_surgery.engine.tasks import outputs_of

@@ -39,7 +39,7 @@ def source(tmp_path: Path) -> Path:
 @pytest.fixture
 def stopped(source: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Begin a run that ends with its first tasks noted, as one that was killed."""
-    monkeypatch.setattr("ckpt_surgery.engine.journal.FLUSH_BYTES", 1)
+    monkeypatch.setattr("ckpt_surgery.engine.worker.FLUSH_BYTES", 1)
 
     def stop(dst: str, recipe: Any = DOUBLED, *more: Path, **options: Any) -> None:
         done: list[Progress] = []

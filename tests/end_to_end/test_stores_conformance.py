@@ -14,7 +14,7 @@ from safetensors.numpy import load_file
 
 import ckpt_surgery
 from ckpt_surgery.core.errors import DestinationError, SourceError, StorageError, UsageError
-from ckpt_surgery.engine import journal
+from ckpt_surgery.engine import worker as journal
 from ckpt_surgery.engine.staging import heartbeat
 from ckpt_surgery.engine.staging.uploads import spool_of
 from ckpt_surgery.formats import known as formats

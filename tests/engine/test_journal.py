@@ -10,10 +10,10 @@ from ckpt_surgery.core.arguments import LinkMode
 from ckpt_surgery.core.arrays import Region
 from ckpt_surgery.core.errors import StorageError
 from ckpt_surgery.core.protocols import AdoptedFile, TaskResult
-from ckpt_surgery.engine import journal as journals
-from ckpt_surgery.engine.journal import Journal, read_journal
+from ckpt_surgery.engine import worker as journals
 from ckpt_surgery.engine.staging.life import FileLines
 from ckpt_surgery.engine.tasks import Task
+from ckpt_surgery.engine.worker import Journal, read_journal
 
 
 def task(number: int, nbytes: int = 10) -> Task:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ckpt_surgery.core import urls
-from ckpt_surgery.engine import journal
+from ckpt_surgery.engine import worker as journal
 from ckpt_surgery.formats.orbax import writer
 from ckpt_surgery.storage import store
 from tests.support.key_value import KeyValueStore

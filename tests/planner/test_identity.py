@@ -21,7 +21,7 @@ from ckpt_surgery.core.dtypes import ELEMENT_TYPES, dtype_named
 from ckpt_surgery.core.errors import DataError, FunctionError, Interrupted
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
-from ckpt_surgery.engine import journal as journals
+from ckpt_surgery.engine import worker as journals
 from ckpt_surgery.engine.staging.life import FileLines
 from ckpt_surgery.engine.tasks import outputs_of
 from ckpt_surgery.engine.worker import Means, run

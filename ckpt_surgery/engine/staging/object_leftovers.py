@@ -23,7 +23,7 @@ import msgspec
 
 from ckpt_surgery.core.text import number_of, shown
 from ckpt_surgery.engine.staging.leftovers import Leftover
-from ckpt_surgery.engine.staging.object_lock import LEASE
+from ckpt_surgery.engine.staging.locks import LEASE
 from ckpt_surgery.storage.draft import OWN
 from ckpt_surgery.storage.publications import SWITCHING
 from ckpt_surgery.storage.store import Stat, Store

@@ -16,8 +16,8 @@ from ckpt_surgery.engine.staging import object_leftovers as leftovers
 from ckpt_surgery.engine.staging.checks import already_there, check_directory, check_same, is_of_shards
 from ckpt_surgery.engine.staging.heartbeat import locked
 from ckpt_surgery.engine.staging.life import Lines, ObjectLines, Staging, still_there
+from ckpt_surgery.engine.staging.locks import ObjectLock, lock_name
 from ckpt_surgery.engine.staging.object_leftovers import ObjectJournal, alive_name, journal_name, own_prefix
-from ckpt_surgery.engine.staging.object_lock import ObjectLock, lock_name
 from ckpt_surgery.engine.staging.object_switch import Switch, in_order
 from ckpt_surgery.planner.plan import Replacement
 from ckpt_surgery.storage.draft import OWN, UnpublishedStore, scheme_of_draft

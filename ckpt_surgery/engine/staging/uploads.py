@@ -27,7 +27,7 @@ from ckpt_surgery.core.errors import DestinationError, SourceError, StorageError
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.engine.staging.checks import already_there, check_same, check_space
 from ckpt_surgery.engine.staging.local import DirectoryStage
-from ckpt_surgery.engine.staging.object_lock import ObjectLock, lock_name
+from ckpt_surgery.engine.staging.locks import ObjectLock, lock_name
 from ckpt_surgery.engine.staging.objects import StoreStage
 from ckpt_surgery.planner.plan import Replacement
 from ckpt_surgery.storage.companion_names import is_companion

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ckpt_surgery.core.errors import DestinationError, StorageError
-from ckpt_surgery.engine.staging.object_lock import LEASE, ObjectLock
+from ckpt_surgery.engine.staging.locks import LEASE, ObjectLock
 from ckpt_surgery.engine.staging.owners import Note, Owner, note_bytes, this_process
 from ckpt_surgery.storage.store import (
     Buffer,

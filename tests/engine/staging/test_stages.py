@@ -23,8 +23,7 @@ from ckpt_surgery.engine.staging.checks import lock_of
 from ckpt_surgery.engine.staging.heartbeat import Lock
 from ckpt_surgery.engine.staging.life import Staging
 from ckpt_surgery.engine.staging.local import DiskStage
-from ckpt_surgery.engine.staging.locks import FileLock
-from ckpt_surgery.engine.staging.object_lock import ObjectLock
+from ckpt_surgery.engine.staging.locks import FileLock, ObjectLock
 from ckpt_surgery.engine.staging.objects import StoreStage
 from ckpt_surgery.engine.staging.uploads import DirectoryUpload, FileUpload
 from ckpt_surgery.storage.store import store_of
