@@ -7,15 +7,8 @@ are `SurgeryError`s, whose `exit_code` is the command's.
 from collections.abc import Sequence
 from typing import Unpack
 
-from ckpt_surgery.core.arguments import (
-    Assignments,
-    CheckpointLike,
-    Function,
-    PathLike,
-    RecipeLike,
-    one_of,
-    takes,
-)
+from ckpt_surgery.core import arguments
+from ckpt_surgery.core.arguments import Assignments, CheckpointLike, Function, PathLike, RecipeLike, takes
 from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.inputs import output_files
 from ckpt_surgery.inputs.matching import recipe_of_selection
@@ -28,16 +21,9 @@ from ckpt_surgery.inputs.saved_plans import document_of, saved_request
 from ckpt_surgery.language.loading import LoadedRecipe
 from ckpt_surgery.migration.recipes import MigratedRecipe
 from ckpt_surgery.planner.plan import Plan
+from ckpt_surgery.runs import run
 from ckpt_surgery.runs.destination import place_of
-from ckpt_surgery.runs.run import (
-    ApplyArguments,
-    ConvertArguments,
-    Result,
-    RunOptions,
-    plan_for_destination,
-    run_here,
-    run_options,
-)
+from ckpt_surgery.runs.run import ApplyArguments, ConvertArguments, Result, RunOptions
 from ckpt_surgery.system import signals
 from ckpt_surgery.system.progress_bars import reported
 
@@ -87,7 +73,7 @@ def plan_request(request: Request, overwrite: bool, out: PathLike | None = None)
     if request.dst is None:
         prepared = prepare(request)
     else:
-        prepared = plan_for_destination(request, place_of(request), overwrite)
+        prepared = run.plan_for_destination(request, place_of(request), overwrite)
     if out is not None:
         prepared = with_samples(prepared)
         output_files.write_document(out, document_of(prepared, request))
@@ -122,7 +108,7 @@ def apply(
     Raises SurgeryError; then nothing is published.
     """
     with reported(options.get("progress")) as report:
-        return run_request(requested(recipe, sources, dst, options), run_options(options, report))
+        return run_request(requested(recipe, sources, dst, options), run.run_options(options, report))
 
 
 def run_request(request: Request, options: RunOptions) -> Result:
@@ -131,10 +117,10 @@ def run_request(request: Request, options: RunOptions) -> Result:
         request = request_of_plan(request, APPLY)
     elif is_plan_file(request.recipe):
         request = saved_request(request) or request
-    if one_of("engine", options.engine, ENGINES) == LOCAL:
+    if arguments.one_of("engine", options.engine, ENGINES) == LOCAL:
         if options.scheduler is not None:
             raise UsageError("`scheduler` is for the engine `dask`", hint='Say so: `engine="dask"`.')
-        return run_here(request, options)
+        return run.run_here(request, options)
     from ckpt_surgery.runs.engines import dask  # imports what only clusters need
 
     if request.has_trees:

@@ -15,7 +15,7 @@ from typing import Annotated
 
 from ckpt_surgery.core.arguments import PathLike
 from ckpt_surgery.core.documents import NAMED, Document, Versioned
-from ckpt_surgery.core.errors import DestinationError, UsageError
+from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.core.urls import is_url
 from ckpt_surgery.engine.parts import HEAD
@@ -125,17 +125,13 @@ def list_remainders(destination: Path) -> list[RemainderEntry]:
 def remove_remainders(destination: Path) -> list[RemainderEntry]:
     """Remove leftovers of dead runs beside a destination, under its lock; returns all that were there.
 
-    Raises OSError if something cannot be removed.
+    Raises DestinationError if a run has begun meanwhile, OSError if something cannot be removed.
     """
     listed = list_remainders(destination)
     lock = FileLock(lock_of(destination))
     if not any(item.state is State.DEAD for item in listed) or _is_foreign(lock_of(destination), lock.read()):
         return listed
-    with contextlib.ExitStack() as held:
-        try:
-            held.enter_context(locked(lock))
-        except DestinationError:  # a run has begun meanwhile
-            return [replace(item, state=State.LIVE) if item.state is State.DEAD else item for item in listed]
+    with locked(lock):
         directories = leftovers.leftovers(destination)
         own = [leftover for leftover in directories if _foreign(leftover, destination) is None]
         leftovers.put_back(own, destination)
@@ -160,9 +156,7 @@ def _of_directory(leftover: LeftDirectory, destination: Path, alive: bool) -> Re
         return _remainder(directory, State.LIVE, nbytes, whose)
     foreign, aside = _foreign(leftover, destination), exists(directory / ASIDE)
     if foreign is None and aside and exists(destination) and not leftover.published:
-        foreign = (
-            f"holds, as `{ASIDE}`, a checkpoint that a run moved aside; something else is in its place now"
-        )
+        foreign = f"holds, as `{ASIDE}`, a checkpoint that a run moved aside; its place is taken now"
     if foreign is not None:
         return _remainder(directory, State.KEPT, nbytes, foreign)
     if aside and not exists(destination):

@@ -91,11 +91,8 @@ def reported_variables(environ: Mapping[str, str], options: Collection[str]) -> 
     shown = {name: environ[name] for name in (*options, *SHOWN) if name in environ}
     values = {name: _QUERY.sub("?…", _USER.sub("…@", value)) for name, value in shown.items()}
     misspelt = sorted(name for name in environ if name.startswith(OWN) and name not in options)
-    return {
-        **values,
-        **{name: IS_SET for name in SECRET if name in environ},
-        **dict.fromkeys(misspelt, UNKNOWN),
-    }
+    secrets = dict.fromkeys((name for name in SECRET if name in environ), IS_SET)
+    return {**values, **secrets, **dict.fromkeys(misspelt, UNKNOWN)}
 
 
 def _version(package: str) -> str | None:

@@ -90,11 +90,8 @@ def _below(plan: Plan, key: str, source: str | None) -> Plan:
 
 def _unknown(key: str, source: str | None, runs: Sequence[PassRun], known: Sequence[str]) -> UsageError:
     """Error for a key that neither side has, with the nearest known one."""
-    subtrees = (
-        SEPARATOR.join(text.split(SEPARATOR)[:end])
-        for text in known
-        for end in range(1, text.count(SEPARATOR) + 1)
-    )
+    parts = (text.split(SEPARATOR) for text in known)
+    subtrees = (SEPARATOR.join(names[:end]) for names in parts for end in range(1, len(names)))
     guess = did_you_mean(key, dict.fromkeys([*known, *subtrees]))
     where = "the result and the sources have" if source is None else f"the source `{shown(source)}` has"
     hint = "`inspect` lists the keys of a source, `plan` those of the result."
@@ -114,7 +111,5 @@ def _excerpts(
         if use.dropped is not None and use.dropped.why.startswith(UNMATCHED):
             run = last_pass(runs, use.source, use.leaf)
             wanted[UNMATCHED] = run.problems.own(UNMATCHED)
-    return {
-        path: tuple([Line(number, text) for number, text in document.lines(location)])
-        for path, location in wanted.items()
-    }
+    lines = {path: document.lines(location) for path, location in wanted.items()}
+    return {path: tuple([Line(number, text) for number, text in of]) for path, of in lines.items()}

@@ -86,9 +86,8 @@ def _check_view(depth: int | None, sort: str | None) -> None:
         raise UsageError(f"`depth` is {depth}, and has to be 1 or more")
     known = get_args(SortBy)
     if sort is not None and sort not in known:
-        raise UsageError(
-            f"`sort` is {abridged(sort)}{did_you_mean(sort, known)}", hint=f"It can be: {', '.join(known)}."
-        )
+        hint = f"It can be: {', '.join(known)}."
+        raise UsageError(f"`sort` is {abridged(sort)}{did_you_mean(sort, known)}", hint=hint)
 
 
 def _sorted(leaves: Mapping[str, Leaf], sort: SortBy | None) -> tuple[Leaf, ...]:

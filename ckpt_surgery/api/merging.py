@@ -121,9 +121,8 @@ def _places(loaded: LoadedConfig) -> dict[str, str]:
 
 def _missing(loaded: LoadedConfig, places: Mapping[str, str]) -> Iterator[Finding]:
     """Find models missing from disk, with every place in the configuration that mentions them."""
-    standing = [
-        ((*part.path, "model"), part.model) for slice in slices_of(loaded.config) for part in slice.parts
-    ]
+    parts = (part for slice in slices_of(loaded.config) for part in slice.parts)
+    standing = [((*part.path, "model"), part.model) for part in parts]
     base = loaded.config.base_model
     for path, model in [*standing, *([] if base is None else [(("base_model",), base)])]:
         if model in places or path == ("base_model", "model"):

@@ -20,29 +20,17 @@ from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.progress import ProgressLike, Report
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats import opening
+from ckpt_surgery.inputs import pinned
 from ckpt_surgery.inputs.open_sources import kept_open
 from ckpt_surgery.inputs.opening import check_unchanged, check_values, in_memory, with_recipe, with_samples
 from ckpt_surgery.inputs.options import RestoreOptions
-from ckpt_surgery.inputs.pinned import (
-    RESTORE,
-    PlanOrigin,
-    check_same_plan,
-    request_of_inputs,
-    request_of_plan,
-)
 from ckpt_surgery.inputs.preparing import open_inputs, plan_inputs
 from ckpt_surgery.inputs.request import InMemory, OpenCheckpoint, Request, checkpoint_or_tree, requested
 from ckpt_surgery.language.loading import LoadedRecipe
 from ckpt_surgery.language.packaged import PREFIX
 from ckpt_surgery.language.written import is_text
-from ckpt_surgery.live.carrying_out import (
-    Restoration,
-    check_first,
-    existing_arrays,
-    lazy_values,
-    make_arrays,
-    naming_deletions,
-)
+from ckpt_surgery.live import carrying_out
+from ckpt_surgery.live.carrying_out import Restoration
 from ckpt_surgery.live.encoder import LiveEncoder, dtype_flaw
 from ckpt_surgery.live.processes import agree, plan_digests
 from ckpt_surgery.live.results import is_narrowed
@@ -83,9 +71,9 @@ def plan_restore(
     request = with_recipe(_restore_request(recipe, sources, target, shardings, options))
     restoration = _prepare(request)
     check_values(restoration.plan, restoration.sources)
-    decided = request_of_inputs(request, restoration)
+    decided = pinned.request_of_inputs(request, restoration)
     decided = replace(decided, memory=restoration.memory, workers=restoration.workers)
-    return with_origin(restoration.plan, PlanOrigin(decided, RESTORE))
+    return with_origin(restoration.plan, pinned.PlanOrigin(decided, pinned.RESTORE))
 
 
 @takes(RestoreOptions, Request)
@@ -160,7 +148,7 @@ def restore(
         if not donate or restoration.target is None:
             return agree(lambda: _make(restoration, False, report))
         agree(lambda: _check(restoration, report))
-        with naming_deletions(restoration.target):
+        with carrying_out.naming_deletions(restoration.target):
             return agree(lambda: _make(restoration, True, report))
 
 
@@ -177,7 +165,7 @@ def _restore_request(
     _check_recipe_is_first(recipe, sources, target)
     request = _with_target(requested(recipe, sources, None, options), target)
     request = replace(request, shardings=shardings)
-    return request_of_plan(request, RESTORE) if isinstance(recipe, Plan) else request
+    return pinned.request_of_plan(request, pinned.RESTORE) if isinstance(recipe, Plan) else request
 
 
 def _log(sentences: Iterable[str]) -> None:
@@ -230,7 +218,7 @@ def _prepare(request: Request) -> Restoration:
         inputs = replace(inputs, target=_with_own_dtypes(inputs.target, tree))
     plan = plan_inputs(inputs, arrays_in_memory(LiveEncoder(tree), staged=True), {})
     if request.pinned is not None:
-        check_same_plan(plan, inputs.memory, request.pinned)
+        pinned.check_same_plan(plan, inputs.memory, request.pinned)
     if tree is not None:
         tree = settled(tree, plan, inputs.sources)
         places = dict(resolved_shardings(tree, request.shardings))
@@ -285,15 +273,15 @@ _AGAIN = "Nothing was returned; restore again when nothing writes to it."
 @memory_errors("make the arrays")
 def _check(restoration: Restoration, progress: Report | None) -> None:
     """Compute everything once before arrays of the target are deleted. Raises SurgeryError."""
-    if restoration.target is not None and existing_arrays(restoration.target):
-        check_first(restoration, progress)
+    if restoration.target is not None and carrying_out.existing_arrays(restoration.target):
+        carrying_out.check_first(restoration, progress)
         check_unchanged(restoration.plan, restoration.sources, _AGAIN)
 
 
 @memory_errors("make the arrays")
 def _make(restoration: Restoration, donate: bool, progress: Report | None) -> Any:
     """Make the result, in the structure of the target, or of nested dicts and lists. Raises SurgeryError."""
-    result = make_arrays(restoration, donate, progress)
+    result = carrying_out.make_arrays(restoration, donate, progress)
     _log(overflow_notices(OverflowedLeaf(key, count) for key, count in sorted(result.overflowed.items())))
     check_unchanged(restoration.plan, restoration.sources, _AGAIN)
     return _in_containers(restoration, result.values)
@@ -308,7 +296,7 @@ def _make_lazily(restoration: Restoration) -> Any:
     def tell(key: str, count: int) -> None:
         _log(overflow_notices([OverflowedLeaf(key, count)]))
 
-    return _in_containers(restoration, lazy_values(replace(restoration, sources=sources), tell))
+    return _in_containers(restoration, carrying_out.lazy_values(replace(restoration, sources=sources), tell))
 
 
 def _in_containers(restoration: Restoration, values: Mapping[str, Any]) -> Any:

@@ -179,9 +179,8 @@ class Checkpoint(OpenCheckpoint, Represented, Mapping[str, Any]):
     def __reduce__(self) -> Any:
         given = self._opened.given
         if isinstance(given, InMemory):
-            raise UsageError(
-                "a checkpoint that is a tree in memory cannot be pickled", hint="Pickle the tree itself."
-            )
+            problem = "a checkpoint that is a tree in memory cannot be pickled"
+            raise UsageError(problem, hint="Pickle the tree itself.")
         path = OpenedPath(urls.absolute(given))
         vars(path).update(vars(given), files={})
         return _unpickled, (path, self._prefix)

@@ -81,21 +81,14 @@ def known_models() -> tuple[Model, ...]:
 
 
 def _model(entry: Mapping[str, Any], defaults: Mapping[str, Any]) -> Model:
-    decoder = entry.get("decoder", "")
-    layouts = [
-        _layout({"name": name, **defaults[name], **own}, decoder) for name, own in entry["layouts"].items()
-    ]
+    layouts = []
+    for name, own in entry["layouts"].items():
+        layout = {"name": name, **defaults[name], **own}
+        params = layout.get("params", {})
+        for way, of_way in (("there", params), ("back", {**params, **layout.get("back_params", {})})):
+            layout[way] = {"recipe": layout[way].format(decoder=entry.get("decoder", "")), "params": of_way}
+        layouts.append(layout)
     return msgspec.convert({"sizes": (), **entry, "layouts": layouts}, Model)
-
-
-def _layout(entry: Mapping[str, Any], decoder: str) -> dict[str, Any]:
-    params = entry.get("params", {})
-    there = {"recipe": entry["there"].format(decoder=decoder), "params": params}
-    back = {
-        "recipe": entry["back"].format(decoder=decoder),
-        "params": {**params, **entry.get("back_params", {})},
-    }
-    return {**entry, "there": there, "back": back}
 
 
 def layouts() -> tuple[str, ...]:

@@ -9,16 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ckpt_surgery.core import arguments, urls
+from ckpt_surgery.core import arguments, history, urls
 from ckpt_surgery.core.errors import PlanError, Problem, UsageError
-from ckpt_surgery.core.history import (
-    NO_RECIPE,
-    RECORD,
-    PastRecipe,
-    extended_history,
-    history_entry,
-    own_metadata,
-)
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.memory import memory_errors, without_collection
 from ckpt_surgery.core.notices import Notice, merged
@@ -68,7 +60,9 @@ from ckpt_surgery.storage.linking import SafeToHardlink, linking_rule
 from ckpt_surgery.storage.listing import data_file, is_file, real_path
 from ckpt_surgery.system.resources import default_memory, default_workers
 
-NO_HISTORY = f"the entry `{RECORD}` of the custom metadata is not the record of a conversion; it is replaced"
+NO_HISTORY = (
+    f"the entry `{history.RECORD}` of the custom metadata is not the record of a conversion; it is replaced"
+)
 
 
 @memory_errors("make the plan")
@@ -172,7 +166,7 @@ def open_inputs(request: Request) -> Inputs:
     since the plan was saved.
     """
     pinned = request.pinned
-    loaded: LoadedRecipe = request.recipe or parse_recipe("version: 1\n", NO_RECIPE, request.set)
+    loaded: LoadedRecipe = request.recipe or parse_recipe("version: 1\n", history.NO_RECIPE, request.set)
     if request.unshard:
         loaded = replace(loaded, recipe=without_shardings(loaded.recipe))
     if pinned is not None and pinned.hooks is not None:
@@ -296,17 +290,17 @@ def _metadata_and_history(
     name, source = next(iter(configs.sources.items()))
     if not formats.format_named(format).holds_metadata:
         return source.metadata, source.metadata, ()
-    before, users = history_entry(source.metadata), own_metadata(source.metadata)
+    before, users = history.history_entry(source.metadata), history.own_metadata(source.metadata)
     config, warnings = configs.recorded(name)
     recipe = None
     if loaded is not None:
         # Some readers refuse names in JSON that are not Unicode, as those of files may be.
         called = loaded.path if loaded.path.startswith(PREFIX) else os.path.basename(loaded.path)
-        recipe = PastRecipe(shown(called), loaded.sha256, loaded.params)
-    history = extended_history(before, recipe, config)
-    if RECORD in source.metadata and not before:
+        recipe = history.PastRecipe(shown(called), loaded.sha256, loaded.params)
+    past = history.extended_history(before, recipe, config)
+    if history.RECORD in source.metadata and not before:
         warnings = (NO_HISTORY, *warnings)
-    return users, {**users, RECORD: history} if history else users, warnings
+    return users, {**users, history.RECORD: past} if past else users, warnings
 
 
 def describe_destination(

@@ -17,6 +17,7 @@ from ckpt_surgery.storage.listing import (
     names_in,
     real_path,
 )
+from ckpt_surgery.storage import listing
 from ckpt_surgery.storage.record_files import RECORD_NAME
 from ckpt_surgery.verification.record import Malformed, load_record
 
@@ -33,14 +34,14 @@ def check_replaceable(path: str, ignored: Collection[str] = ()) -> None:
     Reads metadata only.
     """
     try:
-        if is_directory(path):
+        if listing.is_directory(path):
             _check_no_steps(path)
-        elif not is_file(path):
+        elif not listing.is_file(path):
             raise UsageError(f"{shown(path)} is neither a file nor a directory")
         sources = list(_opened(path))
         for source in sources:
             source.leaves()
-        if is_directory(path):
+        if listing.is_directory(path):
             _check_nothing_else(path, sources[0], ignored)
         elif others := [name for name in opening.own_files(sources[0]) if name != path]:
             what = f"belongs to a checkpoint of several files ({few(others, MOST_NAMES)})"
@@ -57,7 +58,7 @@ def check_step_is_new(directory: str, step: int) -> None:
 
     Raises DestinationError.
     """
-    same = [name for name, number in steps_in(real_path(directory)).items() if number == step]
+    same = [name for name, number in steps_in(listing.real_path(directory)).items() if number == step]
     others = [name for name in same if name != str(step)]
     if others:
         problem = f"{shown(directory)}: has the step {step} already, in {few(others)}"
@@ -84,18 +85,19 @@ def _opened(path: str) -> Iterator[Source]:
     try:
         format = opening.detect_format(path)
     except SourceError as error:
-        held = f"; in it: {few(names_in(path), MOST_NAMES)}" if is_directory(path) else ""
+        held = f"; in it: {few(listing.names_in(path), MOST_NAMES)}" if listing.is_directory(path) else ""
         raise SourceError(f"{error.problems[0].message}{held}") from error
     items: list[str | None] = [None]
-    if is_directory(path) and not is_item(path):
-        items = [name for name in directory_names(path).directories if is_item(os.path.join(path, name))]
+    if listing.is_directory(path) and not is_item(path):
+        names = listing.directory_names(path).directories
+        items = [name for name in names if is_item(os.path.join(path, name))]
     for item in items if len(items) > 1 else [None]:
         yield opening.open_source(path, format.name, item=item)
 
 
 def _check_nothing_else(directory: str, source: Source, ignored: Collection[str]) -> None:
     """Refuse a directory with files besides those of its checkpoint. Raises DestinationError."""
-    names = [name for name in sorted(names_below(directory)) if name not in ignored]
+    names = [name for name in sorted(listing.names_below(directory)) if name not in ignored]
     others = [name for name in opening.foreign_files(source, directory, names) if not _is_record(name, names)]
     if others:
         with contextlib.suppress(Malformed):
@@ -130,6 +132,5 @@ def _check_no_part(path: str) -> None:
 
 
 def _only_a_part(path: str, what: str) -> DestinationError:
-    return DestinationError(
-        f"{shown(path)}: {what}; it is not replaced alone", hint="Choose another destination."
-    )
+    hint = "Choose another destination."
+    return DestinationError(f"{shown(path)}: {what}; it is not replaced alone", hint=hint)

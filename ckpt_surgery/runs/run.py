@@ -25,14 +25,8 @@ from ckpt_surgery.planner.plan import Plan, Step, Transfer
 from ckpt_surgery.report.plan_texts import plan_summary, totals_text
 from ckpt_surgery.report.results import OverflowedLeaf
 from ckpt_surgery.report.verification import MODES, NOT_VERIFIED, VerifiedRun, Verify
-from ckpt_surgery.runs.destination import (
-    Publication,
-    check_after,
-    check_before,
-    open_sink,
-    place_of,
-    stage_for,
-)
+from ckpt_surgery.runs import destination
+from ckpt_surgery.runs.destination import Publication
 from ckpt_surgery.runs.sidecars import copy_sidecars, find_sidecars, keep_sidecars
 from ckpt_surgery.storage.companion_names import KEPT
 from ckpt_surgery.storage.listing import real_path
@@ -182,18 +176,16 @@ def run_here(request: Request, options: RunOptions) -> Result:
     """Plan, check and carry out a request in this process."""
     started = time.monotonic()
     with signals.interruptible():
-        where = place_of(request)
+        where = destination.place_of(request)
         prepared = with_samples(plan_for_destination(request, where, options.overwrite))
         companions = find_sidecars(prepared, options.copy_config, request.changes or {})
         if options.on_plan is not None:
             options.on_plan(prepared.plan)
         publishing = PublishOptions(where, options.verify, companions, options.progress)
         means = worker.Means(prepared.memory, prepared.workers, options.progress)
-        with (
-            memory_errors("write the checkpoint"),
-            staged(stage_for(prepared, where), options.resume) as stage,
-        ):
-            sink = open_sink(prepared, where, stage.work, record_room(prepared))
+        stage = destination.stage_for(prepared, where)
+        with memory_errors("write the checkpoint"), staged(stage, options.resume):
+            sink = destination.open_sink(prepared, where, stage.work, record_room(prepared))
             written = worker.run(prepared.plan, prepared.sources, sink, means, stage.journal(worker.HERE))
             result = verify_and_publish(prepared, sink, stage, written, publishing)
     return finish_result(result, started, str(request.dst), stage.notices)
@@ -201,8 +193,8 @@ def run_here(request: Request, options: RunOptions) -> Result:
 
 def plan_for_destination(request: Request, where: Publication, overwrite: bool) -> Prepared:
     """Plan a request whose result can be published at `where`."""
-    replaces = check_before(where, request, overwrite)
-    return check_after(where, replaces, prepare(request), overwrite)
+    replaces = destination.check_before(where, request, overwrite)
+    return destination.check_after(where, replaces, prepare(request), overwrite)
 
 
 # --- its end ------------------------------------------------------------------------------------------------

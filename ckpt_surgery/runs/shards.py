@@ -8,18 +8,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ckpt_surgery.core import errors
 from ckpt_surgery.core.errors import (
-    AGAIN,
     DestinationError,
-    Interrupted,
     SourceError,
-    SourcesChanged,
     StorageError,
-    SurgeryError,
     UsageError,
     VerificationError,
-    add_sentence,
-    in_one_line,
 )
 from ckpt_surgery.core.memory import memory_errors
 from ckpt_surgery.core.progress import Report
@@ -52,16 +47,9 @@ from ckpt_surgery.inputs.saved_plans import document_of, saved_request
 from ckpt_surgery.planner.identity import digest_of, identity_of
 from ckpt_surgery.planner.options import Prepared
 from ckpt_surgery.report.verification import Verify
+from ckpt_surgery.runs import run
 from ckpt_surgery.runs.destination import Publication, is_one_file, items_of, open_sink, place_of
 from ckpt_surgery.runs.replacing import MOST_NAMES
-from ckpt_surgery.runs.run import (
-    PublishOptions,
-    Result,
-    finish_result,
-    plan_for_destination,
-    record_room,
-    verify_and_publish,
-)
 from ckpt_surgery.storage.failures import storage_errors
 from ckpt_surgery.storage.listing import directory_names, exists, is_directory
 from ckpt_surgery.storage.paths import path_text
@@ -107,7 +95,7 @@ def join_or_start_job(request: Request, count: int, overwrite: bool) -> Job:
         check_unwritten(where, head, overwrite)
         return Job(prepared, replace(where, step_only=head.step_only), parts, head)
     check_unwritten(where, None, overwrite)
-    prepared = with_samples(plan_for_destination(request, where, overwrite))
+    prepared = with_samples(run.plan_for_destination(request, where, overwrite))
     if where.is_url and not prepared.encoder.details.shards_in_stores:
         format = prepared.destination.format
         raise UsageError(
@@ -118,7 +106,7 @@ def join_or_start_job(request: Request, count: int, overwrite: bool) -> Job:
     identity = identity_of(prepared)
     check_not_committed(where, digest_of(identity))
     shards = Shards(count, secrets.token_hex(4), digest_of(identity))
-    about = prepared.plan.replaces, where.step_only, prepared.memory, record_room(prepared, shards)
+    about = prepared.plan.replaces, where.step_only, prepared.memory, run.record_room(prepared, shards)
     head = Head(shards.run, identity, count, *about)
     job = Job(prepared, where, parts, head)
     parts.begin(head, document, lambda directory: job.sink(directory).create())
@@ -154,14 +142,14 @@ def report_parts(job: Job) -> Iterator[None]:
     """
     try:
         yield
-    except SurgeryError as failure:
+    except errors.SurgeryError as failure:
         with unhindered(), contextlib.suppress(SourceError, StorageError):  # a store that does not answer
             ours = head_of(job.parts) == job.head
-            if isinstance(failure, Interrupted) and ours:
+            if isinstance(failure, errors.Interrupted) and ours:
                 done = job.head.count - len(missing(job.parts, job.head))
                 sentence = f"{done} of {job.head.count} shards are done, and kept in {shown(job.parts.place)}"
-                add_sentence(failure, sentence, hint=AGAIN)
-            elif not ours and not isinstance(failure, Interrupted):
+                errors.add_sentence(failure, sentence, hint=errors.AGAIN)
+            elif not ours and not isinstance(failure, errors.Interrupted):
                 check_not_committed(job.where, job.shards.plan)
         raise
 
@@ -170,7 +158,7 @@ def reopen_plan(request: Request) -> Prepared:
     """Plan again over the sources. Raises SourceError if these changed since the shards were started."""
     try:
         return with_samples(prepare(request))
-    except SourcesChanged as error:
+    except errors.SourcesChanged as error:
         raise SourceError(*error.problems) from error
 
 
@@ -225,7 +213,7 @@ def publish_shards(
     destination: str,
     started: float,
     progress: Report | None = None,
-) -> Result:
+) -> run.Result:
     """Merge and publish the work of all shards, and remove the parts.
 
     `companions` are published beside it. `destination` is what the caller called it, `started` when the
@@ -240,16 +228,16 @@ def publish_shards(
         try:
             written = finish_checkpoint(prepared.plan, sink, done)
         except SourceError as error:
-            unread = f"what a shard wrote cannot be read: {in_one_line(error)}"
+            unread = f"what a shard wrote cannot be read: {errors.in_one_line(error)}"
             raise VerificationError(unread, hint=HINT) from error
-        options = PublishOptions(job.where, mode, companions, progress, job.shards)
-        result = verify_and_publish(prepared, sink, stage, written, options)
+        options = run.PublishOptions(job.where, mode, companions, progress, job.shards)
+        result = run.verify_and_publish(prepared, sink, stage, written, options)
     notices = stage.notices
     try:
         job.parts.clear()
     except (StorageError, SourceError) as error:
         notices += (f"{shown(job.parts.place)} is left ({error}); remove it",)
-    return finish_result(result, started, destination, notices)
+    return run.finish_result(result, started, destination, notices)
 
 
 @contextlib.contextmanager

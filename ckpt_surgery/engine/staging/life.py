@@ -14,16 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from ckpt_surgery.core.errors import (
-    GO_ON,
-    DestinationError,
-    Interrupted,
-    PlanError,
-    StorageError,
-    SurgeryError,
-    add_sentence,
-    in_one_line,
-)
+from ckpt_surgery.core import errors
+from ckpt_surgery.core.errors import DestinationError, Interrupted, PlanError, StorageError, SurgeryError
 from ckpt_surgery.engine.staging.heartbeat import Lock, keep_alive
 from ckpt_surgery.engine.staging.leftovers import RUN, L, difference
 from ckpt_surgery.storage.failures import storage_errors
@@ -177,10 +169,10 @@ class Staging(ABC):
     def report_state(self, failure: BaseException, existed: bool) -> None:
         """Add to a failure's message whether the destination is new, if the user could be in doubt."""
         if self.published:
-            add_sentence(failure, f"{self.called} is new and complete")
+            errors.add_sentence(failure, f"{self.called} is new and complete")
         elif isinstance(failure, Interrupted):
             state = "is as it was before" if existed else "does not exist"
-            add_sentence(failure, f"nothing was published: {self.called} {state}")
+            errors.add_sentence(failure, f"nothing was published: {self.called} {state}")
 
 
 S = TypeVar("S", bound=Staging)
@@ -228,10 +220,10 @@ def _clean_up(stage: Staging, failure: BaseException) -> None:
     resumable = not stage.published and isinstance(failure, Interrupted | StorageError | KeyboardInterrupt)
     kept = stage.kept_in() if resumable else None
     if kept is not None:
-        add_sentence(failure, f"what was written is kept {kept}", hint=GO_ON)
+        errors.add_sentence(failure, f"what was written is kept {kept}", hint=errors.GO_ON)
     left = stage.remove(kept is not None, isinstance(failure, Interrupted))
     for sentence in [*left, *_released(stage.lock)]:
-        add_sentence(failure, sentence)
+        errors.add_sentence(failure, sentence)
 
 
 def _released(lock: Lock) -> list[str]:
@@ -244,5 +236,5 @@ def _released(lock: Lock) -> list[str]:
 
 def still_there(place: str, error: OSError | SurgeryError) -> str:
     """Say that something could not be removed."""
-    reason = in_one_line(error) if isinstance(error, SurgeryError) else error.strerror or str(error)
+    reason = errors.in_one_line(error) if isinstance(error, SurgeryError) else error.strerror or str(error)
     return f"{place} is left ({reason}); the next run removes it"

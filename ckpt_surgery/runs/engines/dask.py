@@ -17,15 +17,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from ckpt_surgery.core.errors import (
-    AGAIN,
-    PlanError,
-    Problem,
-    SourceError,
-    SurgeryError,
-    UsageError,
-    WorkersLost,
-)
+from ckpt_surgery.core import errors
+from ckpt_surgery.core.errors import PlanError, Problem, SourceError, SurgeryError, UsageError, WorkersLost
 from ckpt_surgery.core.libraries import report_missing
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.progress import Progress
@@ -35,19 +28,9 @@ from ckpt_surgery.engine.tasks import shares
 from ckpt_surgery.inputs.request import Request
 from ckpt_surgery.planner.identity import digest_of
 from ckpt_surgery.report.verification import Verify
+from ckpt_surgery.runs import shards
 from ckpt_surgery.runs.destination import Publication, place_of
 from ckpt_surgery.runs.run import Result, RunOptions
-from ckpt_surgery.runs.shards import (
-    Job,
-    check_head,
-    check_not_committed,
-    join_job,
-    join_or_start_job,
-    parts_of,
-    publish_shards,
-    report_parts,
-    write_shard,
-)
 from ckpt_surgery.runs.sidecars import find_sidecars
 from ckpt_surgery.system import signals
 from ckpt_surgery.system.resources import default_memory, default_workers
@@ -81,19 +64,20 @@ def run_on_cluster(request: Request, options: RunOptions) -> Result:
         threads: Counter[str] = Counter()
         for address, number in client.nthreads().items():
             threads[address.rpartition(":")[0]] += number
-        head = head_of(parts_of(where))
+        head = head_of(shards.parts_of(where))
         most = max(threads.values())
         share = memory // most if head is None else head.memory
         count = SHARDS_PER_THREAD * threads.total() if head is None else head.count
         with _budget_of_machine(most):
-            job = join_or_start_job(replace(request, memory=share, workers=1), count, options.overwrite)
+            of_thread = replace(request, memory=share, workers=1)
+            job = shards.join_or_start_job(of_thread, count, options.overwrite)
         if options.on_plan is not None:
             options.on_plan(job.prepared.plan)
-        with report_parts(job):
+        with shards.report_parts(job):
             _write_shards(client, job, request.allow_hooks, options)
             whole = replace(job, prepared=replace(job.prepared, memory=memory, workers=workers))
             companions = find_sidecars(whole.prepared, options.copy_config, request.changes or {})
-            return publish_shards(whole, options.verify, companions, str(request.dst), started)
+            return shards.publish_shards(whole, options.verify, companions, str(request.dst), started)
 
 
 @contextlib.contextmanager
@@ -114,7 +98,7 @@ def _budget_of_machine(threads: int) -> Iterator[None]:
         raise type(error)(*map(for_machine, error.problems)) from error
 
 
-def _write_shards(client: Any, job: Job, allow_hooks: bool, options: RunOptions) -> None:
+def _write_shards(client: Any, job: shards.Job, allow_hooks: bool, options: RunOptions) -> None:
     """Submit the missing shards, and report each finished one. Raises SurgeryError."""
     sizes = [sum(task.nbytes for task in tasks) for tasks in shares(job.prepared.plan, job.head.count)]
     left = missing(job.parts, job.head)
@@ -136,19 +120,19 @@ def write_on_worker(
 ) -> Failure | None:
     """Write one shard in a worker of the cluster; returns the failure, or None."""
     try:
-        parts = parts_of(where)
+        parts = shards.parts_of(where)
         if head_of(parts) != head:
-            check_not_committed(where, digest_of(head.identity))
+            shards.check_not_committed(where, digest_of(head.identity))
             hint = "The destination must be at the same path or URL on all machines."
             raise SourceError(f"{shown(parts.place)}: it has no parts of this run", hint=hint)
         try:
             options = {"memory": head.memory, "workers": 1, "allow_hooks": allow_hooks}
-            job = join_job(where, parts, head, options)
+            job = shards.join_job(where, parts, head, options)
         except UsageError as error:  # the arguments were good where the plan was made
             raise SourceError(*error.problems) from error
-        check_head(head, parts, job.prepared, head.count)
-        with report_parts(job):
-            write_shard(job, index, verify)
+        shards.check_head(head, parts, job.prepared, head.count)
+        with shards.report_parts(job):
+            shards.write_shard(job, index, verify)
     except SurgeryError as error:
         host = socket.gethostname()
         return type(error), tuple(replace(p, message=f"on {host}: {p.message}") for p in error.problems)
@@ -165,9 +149,8 @@ def _client(scheduler: str | None, workers: int) -> Iterator[Any]:
         importlib.import_module("dask").config.set({"distributed.logging": QUIET})  # read at the import
         distributed = importlib.import_module("distributed")
     with contextlib.ExitStack() as stack:
-        with _report_lost_cluster(
-            f"no worker can be reached through {scheduler or 'a scheduler of its own'}", REACH
-        ):
+        lost = f"no worker can be reached through {scheduler or 'a scheduler of its own'}"
+        with _report_lost_cluster(lost, REACH):
             if scheduler is None:
                 local = distributed.LocalCluster(
                     n_workers=workers,
@@ -204,7 +187,7 @@ def _finished_shards(client: Any, futures: dict[Any, int]) -> Iterator[tuple[int
 
 
 @contextlib.contextmanager
-def _report_lost_cluster(what: str, hint: str = AGAIN) -> Iterator[None]:
+def _report_lost_cluster(what: str, hint: str = errors.AGAIN) -> Iterator[None]:
     """Raise WorkersLost, with one sentence, for any error of Dask."""
     try:
         yield
