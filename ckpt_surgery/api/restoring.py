@@ -163,8 +163,17 @@ def _restore_request(
         import jax  # noqa: F401
 
     _check_recipe_is_first(recipe, sources, target)
-    request = _with_target(requested(recipe, sources, None, options), target)
-    request = replace(request, shardings=shardings)
+    if isinstance(target, OpenCheckpoint):
+        target = target._as_source()
+        target = target.tree if isinstance(target, InMemory) else target
+    if isinstance(target, str | os.PathLike):
+        path = shown(os.fspath(target))
+        raise UsageError(
+            f"the target is the path {path}: `restore` makes arrays for a tree in memory",
+            hint="Give the tree whose structure the result has, such as `jax.eval_shape(init, …)`.",
+        )
+    tree = None if target is None else InMemory(target)
+    request = replace(requested(recipe, sources, None, options), target=tree, shardings=shardings)
     return pinned.request_of_plan(request, pinned.RESTORE) if isinstance(recipe, Plan) else request
 
 
@@ -192,19 +201,6 @@ def _check_recipe_is_first(recipe: Any, sources: tuple[Any, ...], target: Any) -
     has_target = target is not None or any(isinstance(checkpoint_or_tree(s), InMemory) for s in sources)
     hint = f"Without a recipe: `restore(None, {path}{', target=…' if has_target else ''})`."
     raise UsageError(f"{path} is a checkpoint, and the first argument of `restore` is the recipe", hint=hint)
-
-
-def _with_target(request: Request, target: Any) -> Request:
-    if isinstance(target, OpenCheckpoint):
-        target = target._as_source()
-        target = target.tree if isinstance(target, InMemory) else target
-    if isinstance(target, str | os.PathLike):
-        path = shown(os.fspath(target))
-        raise UsageError(
-            f"the target is the path {path}: `restore` makes arrays for a tree in memory",
-            hint="Give the tree whose structure the result has, such as `jax.eval_shape(init, …)`.",
-        )
-    return request if target is None else replace(request, target=InMemory(target))
 
 
 @memory_errors("make the plan")

@@ -9,8 +9,8 @@ from typing import Unpack
 from ckpt_surgery.core.arguments import PathLike, Size, one_of, takes
 from ckpt_surgery.core.errors import SourceError, UsageError
 from ckpt_surgery.core.progress import ProgressLike
-from ckpt_surgery.core.text import shown
-from ckpt_surgery.engine.parts import Head, Parts, head_of, missing, part_of
+from ckpt_surgery.core.text import few, shown
+from ckpt_surgery.engine.parts import head_of, missing, part_of
 from ckpt_surgery.engine.staging.objects import roll_forward
 from ckpt_surgery.engine.tasks import shares
 from ckpt_surgery.inputs.options import PlanOptions
@@ -129,8 +129,12 @@ def commit(
         if shards.is_committed(where, parts, head):
             parts.clear()
             return None
-        shards.check_unwritten(where, head, overwrite=False)
-        _check_done(parts, head)
+        shards.check_unwritten(where, head)
+        if lacking := [f"{index}/{head.count}" for index in missing(parts, head)]:
+            are = "shard is" if len(lacking) == 1 else "shards are"
+            what = f"{len(lacking)} of {head.count} {are} not done: {few(lacking, MOST_NAMED)}"
+            hint = "Run them; those that are done are kept."
+            raise SourceError(f"{shown(parts.place)}: {what}", hint=hint)
         options = {"memory": memory, "workers": workers, "allow_hooks": allow_hooks}
         job = shards.join_job(where, parts, head, options)
         shards.check_head(head, parts, job.prepared, head.count)
@@ -139,13 +143,3 @@ def commit(
         with reported(progress) as report, shards.report_parts(job):
             companions = find_sidecars(job.prepared, copy_config, {})
             return shards.publish_shards(job, mode, companions, str(dst), started, report)
-
-
-def _check_done(parts: Parts, head: Head) -> None:
-    lacking = missing(parts, head)
-    if lacking:
-        named = ", ".join(f"{index}/{head.count}" for index in lacking[:MOST_NAMED])
-        more = f" and {len(lacking) - MOST_NAMED} more" if len(lacking) > MOST_NAMED else ""
-        what = f"{len(lacking)} of {head.count} {'shard is' if len(lacking) == 1 else 'shards are'} not done"
-        hint = "Run them; those that are done are kept."
-        raise SourceError(f"{shown(parts.place)}: {what}: {named}{more}", hint=hint)

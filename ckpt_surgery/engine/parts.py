@@ -41,6 +41,8 @@ T = TypeVar("T")
 HEAD = "head.json"
 RESULT = "result"
 COMPLETE = "complete"
+ANEW = "Remove the directory of parts, and run all shards again."
+"""Hint for parts of which nothing can be made."""
 
 
 @dataclass(frozen=True)
@@ -191,8 +193,7 @@ class ObjectParts:
         """Put the plan under a unique name, and then the head."""
         create(self.work(head))
         self.put(head.plan, plan)
-        if not self.put(HEAD, head_bytes(head)):
-            self._store.delete([f"{self._prefix}/{head.plan}"])
+        self.put(HEAD, head_bytes(head))  # if another was faster, `clear` removes the plan with its parts
 
     def read(self, name: str) -> bytes | None:
         """The content of an object."""
@@ -264,4 +265,4 @@ def _document(parts: Parts, name: str, form: type[T]) -> T | None:
         return msgspec.convert(json.loads(text), form)
     except ValueError as error:
         problem = f"{shown(f'{parts.place}/{name}')} is damaged ({type(error).__name__})"
-        raise SourceError(problem, hint="Remove the directory, and run all shards again.") from error
+        raise SourceError(problem, hint=ANEW) from error

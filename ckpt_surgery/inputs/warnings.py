@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Literal
 
 from ckpt_surgery.core.arrays import grid_counts
 from ckpt_surgery.core.errors import Problem, SourceError
-from ckpt_surgery.core.folding import ShownKey, fold
 from ckpt_surgery.core.leaves import Leaf, Unreadable
 from ckpt_surgery.core.notices import few_keys
 from ckpt_surgery.core.protocols import Source, details_of
@@ -31,8 +30,6 @@ if TYPE_CHECKING:
 
 MOST_NAMES = 5
 """Number of entries of custom metadata that a warning names."""
-MOST_PATTERNS = 3
-"""Number of patterns of keys that a warning lists."""
 
 
 def plan_warnings(plan: "Plan", sources: Mapping[str, Source]) -> tuple[str, ...]:
@@ -65,20 +62,19 @@ def filled_chunks(plan: "Plan", leaves: Mapping[tuple[str, str], Leaf]) -> tuple
     count.
     """
     dense = {i.name for i in plan.inputs if i.format != TREE and not formats.format_named(i.format).sparse}
-    lacking = {
-        (source, leaf.key.printed): count
-        for (source, _), leaf in leaves.items()
-        if source in dense and (count := _missing_chunks(leaf))
-    }
+    lacking: dict[tuple[str, str], int] = {}
+    for (source, _), leaf in leaves.items():
+        held = leaf.manifest
+        if source in dense and held is not None and not held.complete:
+            wanted = prod(grid_counts(held.spec.shape, held.chunk_shape))
+            lacking[source, leaf.key.printed] = wanted - len(held.chunks)
     if not lacking:
         return ()
     several = len(plan.inputs) > 1
-    folded = fold([ShownKey(f"{source}:{key}" if several else key) for source, key in lacking])
-    listed = ", ".join(f"`{keys.key}`" for keys in folded[:MOST_PATTERNS])
-    more = f" and {len(folded) - MOST_PATTERNS} more" if len(folded) > MOST_PATTERNS else ""
+    listed = few_keys(f"{source}:{key}" if several else key for source, key in lacking)
     count = sum(lacking.values())
     are = "is not stored and has" if count == 1 else "are not stored and have"
-    return (f"{number_of(count, 'chunk')} of {listed}{more} {are} the fill value",)
+    return (f"{number_of(count, 'chunk')} of {listed} {are} the fill value",)
 
 
 def dequantized(leaves: Collection[Leaf]) -> tuple[str, ...]:
@@ -124,14 +120,6 @@ def disguised_bfloat16(plan: "Plan", sources: Mapping[str, Source]) -> tuple[str
     if wrong := converted(plan, suspects):
         raise misread(wrong)
     return disguised_warning(used_as_integers(plan, suspects))
-
-
-def _missing_chunks(leaf: Leaf) -> int:
-    """Number of chunks of an array that are not stored."""
-    manifest = leaf.manifest
-    if manifest is None or manifest.complete:
-        return 0
-    return prod(grid_counts(manifest.spec.shape, manifest.chunk_shape)) - len(manifest.chunks)
 
 
 # --- sources ----------------------------------------------------------------------------------------------
@@ -250,7 +238,11 @@ def dropped_items(sources: Mapping[str, Source], options: "DestinationOptions") 
         for directory in _other_items(source) if name != TARGET else ():
             if directory not in read and directory not in dropped:
                 nbytes = sum(stat.size for stat in walk(directory, directory).values())
-                item, kind = os.path.basename(directory), _kind_of_item(directory)
+                names = directory_names(directory)
+                is_json = not names.directories and JSON_FILES.intersection(names.files)
+                kind: Literal["arrays", "json", "other"] = "json" if is_json else "other"
+                kind = "arrays" if is_item(directory) else kind
+                item = os.path.basename(directory)
                 dropped[directory] = DroppedItem(name, item, kind, nbytes, why)
     return tuple(dropped.values())
 
@@ -266,10 +258,3 @@ def _other_items(source: Source) -> list[str]:
         return []
     step, names = os.path.dirname(_item_directory(source)), details_of(source).choices().items
     return [os.path.join(step, name) for name in names if name != OWN.rstrip("/")]
-
-
-def _kind_of_item(directory: str) -> Literal["arrays", "json", "other"]:
-    if is_item(directory):
-        return "arrays"
-    names = directory_names(directory)
-    return "json" if not names.directories and JSON_FILES.intersection(names.files) else "other"

@@ -9,18 +9,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ckpt_surgery.core import errors
-from ckpt_surgery.core.errors import (
-    DestinationError,
-    SourceError,
-    StorageError,
-    UsageError,
-    VerificationError,
-)
+from ckpt_surgery.core.errors import DestinationError, SourceError, StorageError, VerificationError
 from ckpt_surgery.core.memory import memory_errors
 from ckpt_surgery.core.progress import Report
 from ckpt_surgery.core.protocols import Companion, Sink
 from ckpt_surgery.core.text import few, shown
 from ckpt_surgery.engine.parts import (
+    ANEW,
     HEAD,
     Head,
     LocalParts,
@@ -52,13 +47,10 @@ from ckpt_surgery.runs.destination import Publication, is_one_file, items_of, op
 from ckpt_surgery.runs.replacing import MOST_NAMES
 from ckpt_surgery.storage.failures import storage_errors
 from ckpt_surgery.storage.listing import directory_names, exists, is_directory
-from ckpt_surgery.storage.paths import path_text
 from ckpt_surgery.storage.views import forget
 from ckpt_surgery.system.signals import unhindered
 from ckpt_surgery.verification.new_checkpoints import read_back
 from ckpt_surgery.verification.record import Malformed, Shards, load_record
-
-HINT = "Nothing was published. Remove the directory of parts, and run all shards again."
 
 
 @dataclass(frozen=True)
@@ -90,15 +82,17 @@ def join_or_start_job(request: Request, count: int, overwrite: bool) -> Job:
     parts = parts_of(where)
     head = head_of(parts)
     if head is not None:
-        prepared = reopen_plan(request).replacing(head.replaces)
-        check_head(head, parts, prepared, count)
-        check_unwritten(where, head, overwrite)
-        return Job(prepared, replace(where, step_only=head.step_only), parts, head)
-    check_unwritten(where, None, overwrite)
+        job = _joined(request, where, parts, head)
+        check_head(head, parts, job.prepared, count)
+        check_unwritten(where, head)
+        return job
+    forget()
+    if exists(where.place) and not (overwrite or where.of_items):
+        raise already_there(shown(where.place))
     prepared = with_samples(run.plan_for_destination(request, where, overwrite))
     if where.is_url and not prepared.encoder.details.shards_in_stores:
         format = prepared.destination.format
-        raise UsageError(
+        raise errors.UsageError(
             f"{shown(where.place)}: {format} checkpoints are not written to a bucket in shards",
             hint="Apply the plan without `shard`, or write orbax.",
         )
@@ -127,9 +121,16 @@ def join_job(where: Publication, parts: Parts, head: Head, options: Mapping[str,
     named = requested(head.plan, (), base, {name: value for name, value in options.items() if value})
     saved = saved_request(named, parts.read(head.plan) or b"")
     if saved is None:
-        hint = "Remove the directory, and run all shards again."
-        raise SourceError(f"{shown(f'{parts.place}/{head.plan}')} is damaged", hint=hint)
-    prepared = reopen_plan(saved).replacing(head.replaces)
+        raise SourceError(f"{shown(f'{parts.place}/{head.plan}')} is damaged", hint=ANEW)
+    return _joined(saved, where, parts, head)
+
+
+def _joined(request: Request, where: Publication, parts: Parts, head: Head) -> Job:
+    """Plan again over the sources. Raises SourceError if these changed since the shards were started."""
+    try:
+        prepared = with_samples(prepare(request)).replacing(head.replaces)
+    except errors.SourcesChanged as error:
+        raise SourceError(*error.problems) from error
     return Job(prepared, replace(where, step_only=head.step_only), parts, head)
 
 
@@ -154,25 +155,17 @@ def report_parts(job: Job) -> Iterator[None]:
         raise
 
 
-def reopen_plan(request: Request) -> Prepared:
-    """Plan again over the sources. Raises SourceError if these changed since the shards were started."""
-    try:
-        return with_samples(prepare(request))
-    except errors.SourcesChanged as error:
-        raise SourceError(*error.problems) from error
-
-
 def check_head(head: Head, parts: Parts, prepared: Prepared, count: int) -> None:
     """Refuse parts of another plan, version, number of shards, or state of the sources.
 
-    Raises UsageError, SourceError.
+    Raises errors.UsageError, SourceError.
     """
     where, (name, reason) = shown(parts.place), difference(head.identity, identity_of(prepared))
     if name not in ("", "sources"):
         hint = "Finish that one with `commit`, or remove the directory to start again."
-        raise UsageError(f"{where}: {reason}", hint=hint)
+        raise errors.UsageError(f"{where}: {reason}", hint=hint)
     if head.count != count:
-        raise UsageError(
+        raise errors.UsageError(
             f"{where}: the plan is being carried out in {head.count} shards, not {count}",
             hint=f"Use the same number, or remove that directory to start again with {count}.",
         )
@@ -220,45 +213,34 @@ def publish_shards(
     command began, on the monotonic clock. Raises VerificationError, SourceError, DestinationError,
     StorageError.
     """
-    prepared = job.prepared
-    parts = (part_of(job.parts, job.head, index) for index in range(job.head.count))
-    done = [part for part in parts if part is not None]
-    with stage_for_parts(job) as stage:
+    prepared, where, parts, head = job.prepared, job.where, job.parts, job.head
+    options = run.PublishOptions(where, mode, companions, progress, job.shards)
+    stage: Staging
+    if isinstance(parts, ObjectParts):
+        item = prepared.destination.item
+        stage = StoreStage(where.place, head.identity, head.replaces, item, shards=head.run)
+    else:
+        one_file = is_one_file(prepared.destination)
+        stage = DiskStage(where.path, one_file, head.identity, head.replaces, parts.complete)
+    done = [part for n in range(head.count) if (part := part_of(parts, head, n)) is not None]
+    with staged(stage):  # after a failure, the work of the shards stays among the parts
+        if isinstance(parts, LocalParts):
+            parts.take(head)
+            if not exists(stage.product):
+                raise VerificationError(f"{shown(stage.product)} is gone, which the shards wrote", hint=ANEW)
         sink = job.sink(stage.work)
         try:
             written = finish_checkpoint(prepared.plan, sink, done)
         except SourceError as error:
             unread = f"what a shard wrote cannot be read: {errors.in_one_line(error)}"
-            raise VerificationError(unread, hint=HINT) from error
-        options = run.PublishOptions(job.where, mode, companions, progress, job.shards)
+            raise VerificationError(unread, hint=f"Nothing was published. {ANEW}") from error
         result = run.verify_and_publish(prepared, sink, stage, written, options)
     notices = stage.notices
     try:
-        job.parts.clear()
+        parts.clear()
     except (StorageError, SourceError) as error:
-        notices += (f"{shown(job.parts.place)} is left ({error}); remove it",)
+        notices += (f"{shown(parts.place)} is left ({error}); remove it",)
     return run.finish_result(result, started, destination, notices)
-
-
-@contextlib.contextmanager
-def stage_for_parts(job: Job) -> Iterator[Staging]:
-    """Lock the work of the shards for publication; after a failure it stays among the parts.
-
-    Raises DestinationError if another run publishes there, StorageError.
-    """
-    where, parts, head, destination = job.where, job.parts, job.head, job.prepared.destination
-    if isinstance(parts, ObjectParts):
-        item = destination.item
-        with staged(StoreStage(where.place, head.identity, head.replaces, item, shards=head.run)) as in_store:
-            yield in_store
-        return
-    one_file = is_one_file(destination)
-    with staged(DiskStage(where.path, one_file, head.identity, head.replaces, parts.complete)) as stage:
-        parts.take(head)
-        if not exists(stage.product):
-            gone = f"{path_text(stage.output)} is gone, which the shards have written"
-            raise VerificationError(gone, hint="Remove the directory of parts, and run all shards again.")
-        yield stage
 
 
 # --- parts of a destination -------------------------------------------------------------------------------
@@ -283,7 +265,7 @@ def parts_to_commit(dst: str) -> tuple[Publication, Parts]:
         matches = map(_STEP_PARTS.fullmatch, directory_names(dst).directories)
         steps = sorted(int(match[1]) for match in matches if match)
         if len(steps) > 1:
-            raise UsageError(
+            raise errors.UsageError(
                 f"{shown(dst)}: has parts of several steps ({few(list(map(str, steps)), MOST_NAMES)})",
                 hint=f"Name one of them: {shown(os.path.join(dst, str(steps[0])))}.",
             )
@@ -293,21 +275,17 @@ def parts_to_commit(dst: str) -> tuple[Publication, Parts]:
     return Publication(dst, False), parts
 
 
-def check_unwritten(where: Publication, head: Head | None, overwrite: bool) -> None:
-    """Refuse an occupied destination that the run does not replace. Raises DestinationError."""
-    if where.is_url and head is not None:
-        return  # data lies there from the beginning; a marker is refused where the parts are put together
-    replaces = overwrite or where.of_items if head is None else head.replaces is not None
+def check_unwritten(where: Publication, head: Head) -> None:
+    """Refuse a destination that was taken since the first shard began. Raises DestinationError.
+
+    In a store, data lies there from the beginning; a marker is refused where the parts are put together.
+    """
     forget()
-    if exists(where.place) and not replaces:
-        if head is None:
-            raise already_there(shown(where.place))
-        raise DestinationError(
-            f"{shown(where.place)}: something was put there since the first shard began, without leave to "
-            "replace it",
-            hint="Move it away to go on, or give up the parts beside it: remove "
-            f"{shown(parts_of(where).place)}.",
-        )
+    if not where.is_url and head.replaces is None and exists(where.place):
+        problem = "something was put there since the first shard began, without leave to replace it"
+        parts = shown(parts_of(where).place)
+        hint = f"Move it away to go on, or give up the parts beside it: remove {parts}."
+        raise DestinationError(f"{shown(where.place)}: {problem}", hint=hint)
 
 
 def check_not_committed(where: Publication, plan: str) -> None:
@@ -323,7 +301,7 @@ def shards_at(place: str) -> Iterator[Mapping[str, Any]]:
     """Yield the shards that wrote the checkpoint at a path or URL, from each readable record."""
     forget()
     for item in (items_of(place) or (None,)) if exists(place) else ():
-        with contextlib.suppress(SourceError, UsageError, Malformed):
+        with contextlib.suppress(SourceError, errors.UsageError, Malformed):
             record = load_record(opening.open_source(place, item=item))
             if record is not None and "shards" in record.document:
                 yield record.document["shards"]

@@ -171,11 +171,13 @@ def test_a_run_goes_on_with_the_shards_the_memory_and_the_number_of_an_ended_one
     kept: dict[Path, int] = {}
     told: list[Progress] = []
 
+    publish = shards.publish_shards
+
     def publishing(job: shards.Job, *rest: Any) -> Any:
         kept.update({path: path.stat().st_mtime_ns for path in done})
-        return shards.publish_shards(job, *rest)
+        return publish(job, *rest)
 
-    monkeypatch.setattr(clusters.shards, "publish_shards", publishing)
+    monkeypatch.setattr(shards, "publish_shards", publishing)
     with cluster(1) as made:
         apply_on(made, recipe, dst, progress=told.append)
     assert (len(done), kept) == (2, done)

@@ -219,12 +219,12 @@ def test_an_interrupted_shard_says_how_to_go_on(job: SavedRun, monkeypatch: pyte
     """Followed to the letter, the commands that are printed lead to the result."""
     job.shards([1], 2)
     for command, function in (
-        (["apply", str(job.plan), job.dst, "--shard", "0/2"], "work"),
-        (["commit", job.dst], "verify_and_publish"),
+        (["apply", str(job.plan), job.dst, "--shard", "0/2"], "shards.work"),
+        (["commit", job.dst], "run.verify_and_publish"),
     ):
         done_before = len(list(job.parts.glob("*.done.json")))
         with monkeypatch.context() as patch:
-            patch.setattr(shard_jobs, function, stopped)
+            patch.setattr(f"ckpt_surgery.runs.{function}", stopped)
             done = run(*command)
         assert done.exit_code == 128 + signal.SIGTERM
         assert f"{done_before} of 2 shards are done, and kept in {job.parts}" in done.stderr

@@ -68,9 +68,11 @@ def run_on_cluster(request: Request, options: RunOptions) -> Result:
         most = max(threads.values())
         share = memory // most if head is None else head.memory
         count = SHARDS_PER_THREAD * threads.total() if head is None else head.count
-        with _budget_of_machine(most):
-            of_thread = replace(request, memory=share, workers=1)
+        of_thread = replace(request, memory=share, workers=1)
+        try:
             job = shards.join_or_start_job(of_thread, count, options.overwrite)
+        except PlanError as error:
+            raise type(error)(*(_for_machine(problem, most) for problem in error.problems)) from error
         if options.on_plan is not None:
             options.on_plan(job.prepared.plan)
         with shards.report_parts(job):
@@ -80,22 +82,12 @@ def run_on_cluster(request: Request, options: RunOptions) -> Result:
             return shards.publish_shards(whole, options.verify, companions, str(request.dst), started)
 
 
-@contextlib.contextmanager
-def _budget_of_machine(threads: int) -> Iterator[None]:
-    """Context of planning with one thread's share of the budget: hints name the budget of all threads."""
-
-    def for_machine(problem: Problem) -> Problem:
-        if problem.code is not Code.BUDGET or problem.hint is None:
-            return problem
-        hint = re.sub(r'(?<=memory=")[0-9]+', lambda share: str(int(share[0]) * threads), problem.hint)
-        return replace(problem, hint=f"{hint} It is shared by {threads} threads of a machine.")
-
-    try:
-        yield
-    except PlanError as error:
-        if threads < 2:
-            raise
-        raise type(error)(*map(for_machine, error.problems)) from error
+def _for_machine(problem: Problem, threads: int) -> Problem:
+    """Let a hint that names one thread's share of the budget name the budget of all threads."""
+    if threads < 2 or problem.code is not Code.BUDGET or problem.hint is None:
+        return problem
+    hint = re.sub(r'(?<=memory=")[0-9]+', lambda share: str(int(share[0]) * threads), problem.hint)
+    return replace(problem, hint=f"{hint} It is shared by {threads} threads of a machine.")
 
 
 def _write_shards(client: Any, job: shards.Job, allow_hooks: bool, options: RunOptions) -> None:
