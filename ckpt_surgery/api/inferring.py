@@ -231,10 +231,10 @@ def check_written(
     read = []
     source, other = checkpoint_or_tree(src), checkpoint_or_tree(target)
     if isinstance(source, str):
-        choice = choice_at(source, which.get("step"), which.get("item"), which.get("src_format"))
+        choice = choice_at(source, **which)
         read.append(CheckpointPath(source, *choice))
     if isinstance(other, str):
-        read.append(CheckpointPath(other, *choice_at(other, None, None, None)))
+        read.append(CheckpointPath(other, *choice_at(other)))
     checkpoints = [given for given in read if not is_listing(given.path)]
     files = [given.path for given in read]
     if isinstance(recipe, str | os.PathLike) and "\n" not in (path := os.fspath(recipe)):

@@ -75,7 +75,7 @@ def verify(
             raise UsageError(problem, hint="Leave out one of them.")
         forget()
         place = path_of_source(path)
-        src_format, step, item = choice_at(place, step, item, src_format)
+        src_format, step, item = choice_at(place, step=step, item=item, src_format=src_format)
         uint16_at(place, uint16)
         budget = bytes_of("memory", memory) or default_memory()
         chosen = src_format or (opening.detect_format(place).name if exists(place) else None)

@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from ckpt_surgery.core.arguments import one_of
 from ckpt_surgery.core.errors import SourceError, UsageError
@@ -16,6 +16,7 @@ from ckpt_surgery.core.text import abridged, shown
 from ckpt_surgery.formats import opening
 from ckpt_surgery.formats.shared.config_files import check_access, config_place, read_config, read_object
 from ckpt_surgery.functions.arrays import reads
+from ckpt_surgery.inputs.options import SourceOptions
 from ckpt_surgery.inputs.request import (
     UINT16,
     InMemory,
@@ -41,31 +42,22 @@ TREE = "(tree)"
 """Name of a tree in memory, in messages and reports."""
 
 
-def open_input(
-    given: str | InMemory,
-    *,
-    step: int | None = None,
-    item: str | None = None,
-    src_format: str | None = None,
-    is_target: bool = False,
-) -> Source:
+def open_input(given: str | InMemory, *, is_target: bool = False, **which: Unpack[SourceOptions]) -> Source:
     """Open a checkpoint, or list a tree; one that is the target (`is_target`) need not have values.
 
     Raises SourceError for a checkpoint that cannot be opened, or that has changed since a program opened it,
     UsageError for a tree with a step, an item or a format, and for one with two leaves of the same name.
     """
-    if isinstance(given, OpenedPath):
-        source = opening.open_source(str(given), *choice_at(given, step, item, src_format))
-        if source.fingerprint() != given.fingerprint:
+    if isinstance(given, str):
+        source = opening.open_source(str(given), *choice_at(given, **which))
+        if isinstance(given, OpenedPath) and source.fingerprint() != given.fingerprint:
             now = states_by_path(source.files())
             raise changed_since_opening(given, changes(given.files, now, times=True) if given.files else ())
         return source
-    if isinstance(given, str):
-        return opening.open_source(given, src_format, step, item)
     called = "(target)" if is_target else TREE
-    for name, value in {"step": step, "item": item, "format": src_format}.items():
+    for name, value in which.items():
         if value is not None:
-            what = f"it has no {name}, and {abridged(value)} is given"
+            what = f"it has no {name.removeprefix('src_')}, and {abridged(value)} is given"
             raise UsageError(f"{called} is a tree in memory: {what}")
     tree = given.tree
     return tree if isinstance(tree, TreeSource) else TreeSource(live_tree(tree, is_target), called)
@@ -84,23 +76,19 @@ def uint16_at(given: str | InMemory, uint16: str | None) -> str:
     return uint16
 
 
-def choice_at(
-    path: str, step: int | None, item: str | None, src_format: str | None
-) -> tuple[str | None, int | None, str | None]:
+def choice_at(path: str, **which: Unpack[SourceOptions]) -> tuple[str | None, int | None, str | None]:
     """Format, step and item to open a path with; of an open checkpoint, its own.
 
     Raises UsageError if others are given.
     """
-    if not isinstance(path, OpenedPath):
-        return src_format, step, item
-    options = {"step": (step, path.step), "item": (item, path.item), "format": (src_format, path.src_format)}
-    for name, (given, chosen) in options.items():
-        if given not in (None, chosen):
-            raise UsageError(
-                f"{shown(path)} is open with the {name} {chosen!r}, and {abridged(given)} is given",
-                hint="Leave it out, or give the path.",
-            )
-    return path.src_format, path.step, path.item
+    given: Mapping[str, Any] = {"src_format": None, "step": None, "item": None, **which}
+    chosen = {name: getattr(path, name, value) for name, value in given.items()}
+    for name, value in given.items():
+        if value not in (None, chosen[name]):
+            opened = f"{shown(path)} is open with the {name.removeprefix('src_')} {chosen[name]!r}"
+            hint = "Leave it out, or give the path."
+            raise UsageError(f"{opened}, and {abridged(value)} is given", hint=hint)
+    return chosen["src_format"], chosen["step"], chosen["item"]
 
 
 def changed_since_opening(path: str, changed: Sequence[tuple[str, str]]) -> SourceError:

@@ -100,21 +100,15 @@ def pinned_request(pinned: Pinned, given: Request) -> Request:
             f"{shown(pinned.name)} was made to copy everything, so it does not say what can be linked",
             hint=f'Make the plan again with `link_mode="{link_mode}"`.',
         )
-    _check_name(pinned, given.dst)
-    dst = planned.dst and urls.near(planned.dst)
-    return replace(planned, **{"dst": dst, **said, "recipe": planned.recipe, "pinned": pinned})
-
-
-def _check_name(pinned: Pinned, dst: str | None) -> None:
-    """Refuse a destination whose name promises another format than the planned one. Raises UsageError."""
-    planned = pinned.request
-    name, before = (os.path.basename(urls.absolute(path or "checkpoint")) for path in (dst, planned.dst))
+    name, before = (os.path.basename(urls.absolute(dst or "checkpoint")) for dst in (given.dst, planned.dst))
     promised = destination_names.promised(name)
-    if dst is not None and name != before and promised not in (None, planned.format):
+    if given.dst is not None and name != before and promised not in (None, planned.format):
         raise UsageError(
             f"{shown(pinned.name)} was made for {planned.format}, but the name {shown(name)} says {promised}",
             hint="Choose another name, or make the plan again with this destination.",
         )
+    dst = planned.dst and urls.near(planned.dst)
+    return replace(planned, **{"dst": dst, **said, "recipe": planned.recipe, "pinned": pinned})
 
 
 # --- planning again ---------------------------------------------------------------------------------------
@@ -190,10 +184,6 @@ def check_same_plan(plan: Plan, memory: int, pinned: Pinned) -> None:
         what = few_keys(differing) if differing else "values, chunks or metadata differ"
         problem = f"{shown(pinned.name)}: planned again, it came out differently: {what}"
         raise PlanError(problem, hint=AGAIN)
-    _check_memory(plan, memory)
-
-
-def _check_memory(plan: Plan, memory: int) -> None:
     cut = [(step.cut.working_set, step.leaf) for step in plan.steps if step.cut is not None]
     needed, leaf = max(cut, key=lambda task: task[0], default=(0, None))
     if leaf is not None and needed > room_of(memory):

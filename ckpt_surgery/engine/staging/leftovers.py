@@ -17,7 +17,7 @@ import re
 import secrets
 import shutil
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -135,11 +135,11 @@ def leftovers(destination: Path) -> list[LeftDirectory]:
     return sorted(filter(None, examined), key=lambda leftover: leftover.described, reverse=True)
 
 
-def named(destination: Path, ending: str) -> Iterator[Path]:
-    """Yield paths that runs made beside a destination and whose names end with a pattern. Raises OSError."""
+def named(destination: Path, ending: str) -> list[Path]:
+    """List paths that runs made beside a destination and whose names end with a pattern. Raises OSError."""
     pattern = re.compile(re.escape(f".{destination.name}.ckpt-surgery-") + ending)
     with os.scandir(destination.parent) as entries:
-        yield from [Path(entry.path) for entry in entries if pattern.fullmatch(entry.name)]
+        return [Path(entry.path) for entry in entries if pattern.fullmatch(entry.name)]
 
 
 def _examined(directory: Path, destination: Path) -> LeftDirectory | None:

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from ckpt_surgery.core.errors import DestinationError, VerificationError, add_sentence
-from ckpt_surgery.core.text import number_of, shown
+from ckpt_surgery.core.text import few, number_of, shown
 from ckpt_surgery.engine.staging import leftovers
 from ckpt_surgery.engine.staging.checks import check_same, lock_of
 from ckpt_surgery.engine.staging.heartbeat import Lock
@@ -140,7 +140,11 @@ class DiskStage(DirectoryStage):
         with storage_errors(self.directory):
             self._check_own()
             if self.one_file:
-                check_alone(self.output)
+                written, name = sorted(os.listdir(self.tree)), self.output.name
+                if written != [name] or not stat.S_ISREG(os.lstat(self.output).st_mode):
+                    others = few([other for other in written if other != name]) or "something else"
+                    problem = f"{shown(name)} was to be written as one file; there is {others}"
+                    raise VerificationError(problem)
             interruptibly(self._sync)
             self._made = os.lstat(self.output)
             for directory in {self.directory, self.tree.parent}:
@@ -150,11 +154,14 @@ class DiskStage(DirectoryStage):
             self._check_own()  # a lock that is made anew may have been another run's meanwhile
             put_in_place(self.output, self.destination, self.directory, self._replaces is not None)
             self.published = True
+            record = beside(self.destination)
             try:
-                add_record(self.destination, self.directory)
+                if exists(self.record):
+                    os.rename(self.record, record)
+                    sync_directory(self.destination.parent)
             except OSError as error:
-                record = path_text(beside(self.destination))
-                self.note_left(f"its record {record} could not be written ({error.strerror or error})")
+                why = error.strerror or error
+                self.note_left(f"its record {path_text(record)} could not be written ({why})")
 
     def _check_own(self) -> None:
         """Refuse to publish if another run, which held the lock meanwhile, took the directory over."""
@@ -184,14 +191,6 @@ class DiskStage(DirectoryStage):
         elif lost and not isinstance(failure, DestinationError):
             add_sentence(failure, self._loss, hint=self.lock.loss)
         self.report_state(failure, there is not None)
-
-
-def check_alone(file: Path) -> None:
-    """Raise VerificationError unless the directory holds only this file: anything else would be lost."""
-    written = sorted(os.listdir(file.parent))
-    if written != [file.name] or not stat.S_ISREG(os.lstat(file).st_mode):
-        others = ", ".join(shown(name) for name in written if name != file.name) or "something else"
-        raise VerificationError(f"{shown(file.name)} was to be written as one file; there is {others}")
 
 
 def put_in_place(product: Path, destination: Path, directory: Path, overwrite: bool) -> None:
@@ -234,11 +233,3 @@ def _without_record(destination: Path, directory: Path) -> Iterator[None]:
     except BaseException:
         os.rename(moved, record)
         raise
-
-
-def add_record(destination: Path, directory: Path) -> None:
-    """Move the new record from the temporary directory to beside the checkpoint. Raises OSError."""
-    record = beside(destination)
-    if exists(directory / record.name):
-        os.rename(directory / record.name, record)
-        sync_directory(destination.parent)

@@ -5,7 +5,7 @@ complete. At every moment the destination is not committed, or is one whole chec
 """
 
 import secrets
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 
@@ -50,16 +50,12 @@ class StoreStage(Staging):
         be there. `item`: name of the item to write, if it is one of a step. `sparse`: true if
         readers of the format mistake chunks of the new checkpoint for the older one's. `shards`: token of
         shards that have put data there, which is published, or kept after a failure."""
-        self.url = url
-        self.called = shown(url)
+        self.url, self.called, self.identity = url, shown(url), identity
         self.store, self.prefix = store_of(url)
         self.lock = ObjectLock(self.store, lock_name(self.prefix))
-        self.identity = identity
-        self._replaces = replaces
+        self._replaces, self._sparse, self._shards = replaces, sparse, shards
         self._item = item if replaces is not None and replaces.one_item else None
-        self._sparse = sparse
-        self._shards = shards
-        self._adopted: Collection[str] = ()
+        self._adopted: frozenset[str] = frozenset()
         """Names of the shards' data below the destination."""
         self._journal: ObjectJournal | None = None
         self._switching = False
@@ -99,9 +95,8 @@ class StoreStage(Staging):
         if notices:
             stored, left = leftovers.examine(self.store, self.prefix)
         if self._shards:
-            self._adopted = [name for name in stored if is_of_shards(name, self._shards)]
-        adopted = self._adopted
-        present = {name: stat.version for name, stat in stored.items() if name not in adopted}
+            self._adopted = frozenset(name for name in stored if is_of_shards(name, self._shards))
+        present = {name: stat.version for name, stat in stored.items() if name not in self._adopted}
         inside = "" if self._item is None else f"{self._item}/"
         others = {name: version for name, version in present.items() if name.startswith(inside)}
         around = {name: version for name, version in present.items() if name not in others}
@@ -111,19 +106,16 @@ class StoreStage(Staging):
         to_resume = self.choose(left, resume)
         rest = [leftover for leftover in left if leftover is not to_resume]
         self.notices += tuple(leftovers.clear(self.store, self.prefix, rest))
-        written = {name: stat for name, stat in stored.items() if name in adopted}
+        written = {name: stat for name, stat in stored.items() if name in self._adopted}
         self.run = self.lock.owner.run
         if to_resume is not None:
             self.run, written = to_resume.run, {**written, **to_resume.data}
-        replaced = frozenset(others)
-        self.draft = UnpublishedStore(
-            self.store, self.prefix, self.run, replaced, written, self.lock.check_held
-        )
+        within, old = (self.store, self.prefix, self.run), frozenset(others)
+        self.draft = UnpublishedStore(*within, old, written, self.lock.check_held)
         self.work = self.product = self.draft.url  # only this process sees the checkpoint there
         if others and self._sparse:
             self.draft.hold_all()
-        identity = dict(self.identity)
-        self._journal = ObjectJournal(self.run, identity, others, frozenset(adopted), around=around)
+        self._journal = ObjectJournal(self.run, dict(self.identity), others, self._adopted, around=around)
         self._note(self._journal)
 
     def _note(self, journal: ObjectJournal) -> None:
@@ -214,7 +206,7 @@ class StoreStage(Staging):
         if keep or self._journal is None or (not self.published and self.lock.lost) or begun:
             return []
         store, prefix, run = self.store, self.prefix, self.run
-        data = set() if self.published else {*self.draft.places.values()} - {*self._adopted}
+        data = set() if self.published else {*self.draft.places.values()} - self._adopted
         try:
             own = (name[len(prefix) + 1 :] for name in store.walk(f"{prefix}/{own_prefix(run)}"))
             leftovers.remove(store, prefix, run, {journal_name(run), alive_name(run), *own, *data})

@@ -66,7 +66,14 @@ class Upload(DirectoryStage):
 
     def begin(self, resume: bool) -> None:
         """Begin as on a disk. Raises StorageError if the directory is another user's, or has no space."""
-        _make(self._spool)
+        with storage_errors(self._spool):
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(self._spool, 0o700)
+            status = os.lstat(self._spool)
+        # For this user alone: its name can be guessed.
+        if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o077:
+            problem = f"{path_text(self._spool)} is not a directory that only this user may use"
+            raise StorageError(problem, hint="Remove it, or set TMPDIR to a directory of yours.")
         self._made = True
         super().begin(resume)
         if not self.resumed:
@@ -104,19 +111,6 @@ class Upload(DirectoryStage):
             errors.add_sentence(failure, sentence, hint)
 
 
-def _make(directory: Path) -> None:
-    """Create the directory for this user alone: its name can be guessed. Raises StorageError."""
-    with storage_errors(directory):
-        with contextlib.suppress(FileExistsError):
-            os.mkdir(directory, 0o700)
-        status = os.lstat(directory)
-    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o077:
-        raise StorageError(
-            f"{path_text(directory)} is not a directory that only this user may use",
-            hint="Remove it, or set TMPDIR to a directory of yours.",
-        )
-
-
 # --- one file ---------------------------------------------------------------------------------------------
 
 
@@ -148,10 +142,8 @@ class FileUpload(Upload):
             raise already_there(self.called)
         objects, prefixes = self._store.names_in(f"{self._name}/")
         if objects or prefixes:
-            raise DestinationError(
-                f"{self.called}: objects lie below it, and a file does not replace them",
-                hint="Choose another destination, or delete them.",
-            )
+            problem = f"{self.called}: objects lie below it, and a file does not replace them"
+            raise DestinationError(problem, hint="Choose another destination, or delete them.")
         super().begin(resume)
 
     def publish(self) -> None:
@@ -189,10 +181,8 @@ class FileUpload(Upload):
         return False
 
     def _changed(self) -> DestinationError:
-        return DestinationError(
-            f"{self.called}: another process has written it during this run, so nothing was published",
-            hint="Look at what is there now; then run again.",
-        )
+        problem = f"{self.called}: another process has written it during this run, so nothing was published"
+        return DestinationError(problem, hint="Look at what is there now; then run again.")
 
     def report(self, failure: BaseException) -> None:
         """Add the state of the destination."""
