@@ -201,11 +201,8 @@ def history_of(source: Source) -> History | None:
     entry, document = history_entry(source.metadata), _record_document(source)
     recipes = [_recipe(name, raw) for name, raw in entry.get(RECIPES, {}).items() if isinstance(raw, dict)]
     last = document.get("recipe")
-    if isinstance(last, dict):  # a run of the same recipe again comes last
-        of_last = [recipe for recipe in recipes if recipe.sha256 == last.get("sha256")]
-        recipes = [recipe for recipe in recipes if recipe not in of_last]
-        made = _recipe(str(last.get("path")), {**last, "params": document.get("params")})
-        recipes += of_last or [made]
+    if isinstance(last, dict) and not any(recipe.sha256 == last.get("sha256") for recipe in recipes):
+        recipes.append(_recipe(str(last.get("path")), {**last, "params": document.get("params")}))
     if not (recipes or document or entry):
         return None
     version, origins = document.get("version"), document.get("sources")

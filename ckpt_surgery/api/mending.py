@@ -34,7 +34,6 @@ SYNTAX = frozenset({Code.YAML, Code.YAML_FEATURE})
 BROUGHT = frozenset({Code.REPEATED_FIELD, Code.FIELDS_DISAGREE})
 """Mistakes that lint reports only once the name of a field is mended."""
 
-_ENTRY = re.compile(r"(?:^|[.\[])[^.\[]*$")
 _GUESS = re.compile(r"; did you mean `(\w+)`\?$")
 _TEXT_FIELD = re.compile(
     r"^(?P<before>[ \t]*(?:- +)*(?:match|to|value|when|by|add):[ \t]+)(?P<value>[^\s'\"#].*)$"
@@ -82,13 +81,11 @@ def mend_recipe(path: PathLike) -> Mended:
         hint = "Write it to a file first, and mend that."
         raise UsageError(f"{shown(name)}: recipes of the package are not changed", hint=hint)
     try:
-        read_text(name)
+        text = read_text(name)
     except RecipeError as error:  # it is not UTF-8
         return Mended(name, "", "", error.problems)
-    with open(name, "rb") as file:
-        content = file.read()
-    mark = "\ufeff" if content.startswith("\ufeff".encode()) else ""
-    before = content.decode("utf-8-sig")
+    before = text.removeprefix("\ufeff")
+    mark = text[: len(text) - len(before)]
     mended = mended_text(before, name)
     if mended.after != before:
         output_files.write_document(name, f"{mark}{mended.after}".encode())
@@ -150,17 +147,8 @@ def _is_mended(problem: Problem, before: Sequence[Problem], after: Sequence[Prob
     if problem.code in SYNTAX:
         return here <= {Code.PATTERN}
     if problem.code is Code.UNKNOWN_FIELD:
-        return Code.WRONG_VALUE not in here and not any(_is_brought(new, problem) for new in come)
+        return Code.WRONG_VALUE not in here and not any(new.code in BROUGHT for new in come)
     return not come
-
-
-def _is_brought(new: Problem, mended: Problem) -> bool:
-    """True if a new problem says that the mended field contradicts others of its mapping."""
-    if new.place is None or mended.place is None:
-        return True
-    # The mapping or list with an entry: `rules[0]` for `rules[0].match`, `rules` for `rules[0]`.
-    mapping, holder = (_ENTRY.sub("", place.path) for place in (mended.place, new.place))
-    return new.code in BROUGHT and mapping in (new.place.path, holder)
 
 
 def _identity(problem: Problem) -> tuple[object, ...]:

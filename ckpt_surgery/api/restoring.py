@@ -25,7 +25,7 @@ from ckpt_surgery.inputs.open_sources import kept_open
 from ckpt_surgery.inputs.opening import check_unchanged, check_values, in_memory, with_recipe, with_samples
 from ckpt_surgery.inputs.options import RestoreOptions
 from ckpt_surgery.inputs.preparing import open_inputs, plan_inputs
-from ckpt_surgery.inputs.request import InMemory, OpenCheckpoint, Request, checkpoint_or_tree, requested
+from ckpt_surgery.inputs.request import InMemory, OpenCheckpoint, Request, requested
 from ckpt_surgery.language.loading import LoadedRecipe
 from ckpt_surgery.language.packaged import PREFIX
 from ckpt_surgery.language.written import is_text
@@ -162,7 +162,7 @@ def _restore_request(
     with report_missing("jax", NEEDS_JAX):
         import jax  # noqa: F401
 
-    _check_recipe_is_first(recipe, sources, target)
+    _check_recipe_is_first(recipe)
     if isinstance(target, OpenCheckpoint):
         target = target._as_source()
         target = target.tree if isinstance(target, InMemory) else target
@@ -182,7 +182,7 @@ def _log(sentences: Iterable[str]) -> None:
         logging.getLogger("ckpt_surgery").warning("restore: %s", sentence)
 
 
-def _check_recipe_is_first(recipe: Any, sources: tuple[Any, ...], target: Any) -> None:
+def _check_recipe_is_first(recipe: Any) -> None:
     """Raise UsageError if a checkpoint is given in the place of the recipe."""
     if not isinstance(recipe, str | os.PathLike):
         return
@@ -193,13 +193,7 @@ def _check_recipe_is_first(recipe: Any, sources: tuple[Any, ...], target: Any) -
     except SurgeryError:
         return
     path = shown(repr(os.fspath(recipe)))
-    if any(callable(source) for source in sources):
-        raise UsageError(
-            f"{path} is a checkpoint, and the first argument of `restore` is the recipe, here the function",
-            hint=f"Give the function first, or `load_and_transform({path}, function)`.",
-        )
-    has_target = target is not None or any(isinstance(checkpoint_or_tree(s), InMemory) for s in sources)
-    hint = f"Without a recipe: `restore(None, {path}{', target=…' if has_target else ''})`."
+    hint = f"Without a recipe: `restore(None, {path})`. With a function: `restore(function, {path})`."
     raise UsageError(f"{path} is a checkpoint, and the first argument of `restore` is the recipe", hint=hint)
 
 
