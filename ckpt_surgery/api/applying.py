@@ -5,7 +5,7 @@ are `SurgeryError`s, whose `exit_code` is the command's.
 """
 
 from collections.abc import Sequence
-from typing import Unpack
+from typing import Unpack, cast
 
 from ckpt_surgery.core import arguments
 from ckpt_surgery.core.arguments import Assignments, CheckpointLike, Function, PathLike, RecipeLike, takes
@@ -156,11 +156,7 @@ def convert(
     if to is None and set:
         hint = 'Name a layout, as in `to="maxtext"`, or use `apply`.'
         raise UsageError("`set` is for the params of a recipe, and nothing says which recipe", hint=hint)
-    which: SourceOptions = {
-        "step": options.get("step"),
-        "item": options.get("item"),
-        "src_format": options.get("src_format"),
-    }
+    which = cast(SourceOptions, {name: options.get(name) for name in SourceOptions.__annotations__})
     recipe: RecipeLike | None = recipe_of_selection(src, match, under, to, **which)
     given: Sequence[str] = ()
     if to is not None:

@@ -250,10 +250,8 @@ def request_of_plan(given: Request, function: str) -> Request:
         )
     if (other := origin.carried_out_by) != function:
         made = f"{THE_PLAN} was made by `{MADE_BY[other]}`"
-        raise UsageError(
-            f"{made}, and `{function}` carries out those of `{MADE_BY[function]}`",
-            hint=f"Call `{other}(plan)`, or make the plan with `{MADE_BY[function]}`.",
-        )
+        hint = f"Call `{other}(plan)`, or make the plan with `{MADE_BY[function]}`."
+        raise UsageError(f"{made}, and `{function}` carries out those of `{MADE_BY[function]}`", hint=hint)
     request = origin.request
     sources = tuple([urls.near(source) if isinstance(source, str) else source for source in request.sources])
     target = urls.near(request.target) if isinstance(request.target, str) else request.target

@@ -18,24 +18,15 @@ from ckpt_surgery.core.optimizer_states import as_containers, as_state_dict
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.protocols import Source, details_of
 from ckpt_surgery.core.text import shown
-from ckpt_surgery.formats import destination_names, opening
+from ckpt_surgery.formats import destination_names
 from ckpt_surgery.formats import known as formats
+from ckpt_surgery.formats.opening import check_destination
+from ckpt_surgery.formats.opening import encoder as encoder_of
 from ckpt_surgery.formats.orbax.decoder_layers import with_scan_layers
 from ckpt_surgery.formats.registry import SinkOptions
 from ckpt_surgery.formats.shared.zarr.shards import wholly_stored
+from ckpt_surgery.inputs import opening
 from ckpt_surgery.inputs.model_configs import config_warnings
-from ckpt_surgery.inputs.opening import (
-    ConfigFiles,
-    configs_of,
-    describe_inputs,
-    in_memory,
-    on_disk,
-    open_input,
-    open_sources,
-    with_recipe,
-    with_states,
-    without_values,
-)
 from ckpt_surgery.inputs.options import SourceOptions
 from ckpt_surgery.inputs.pinned import as_pinned, check_same_sources, load_hooks, options_of, reopen_sources
 from ckpt_surgery.inputs.request import InMemory, Request, with_hooks
@@ -60,8 +51,10 @@ from ckpt_surgery.storage.linking import SafeToHardlink, linking_rule
 from ckpt_surgery.storage.listing import data_file, is_file, real_path
 from ckpt_surgery.system.resources import default_memory, default_workers
 
+Metadata = Mapping[str, Any]
+"""Custom metadata of a checkpoint."""
 NO_HISTORY = (
-    f"the entry `{history.RECORD}` of the custom metadata is not the record of a conversion; it is replaced"
+    f"the entry `{history.RECORD}` of the custom metadata is no record of a conversion; it is replaced"
 )
 
 
@@ -72,7 +65,7 @@ def prepare(request: Request, on_pass: OnPass | None = None) -> Prepared:
 
     Raises RecipeError, PlanError, SourceError or UsageError, with every problem that was found.
     """
-    request = with_recipe(request)
+    request = opening.with_recipe(request)
     options = resolve_destination(request, None if request.recipe is None else request.recipe.recipe.output)
     inputs = open_inputs(request)
     inputs = replace(inputs, listings=_respelled_listings(options.format, inputs))
@@ -120,7 +113,7 @@ class Inputs:
     """Leaves of each source by its name, without the target's."""
     described: Sequence[Input]
     """The sources, and the target where that has values, as they are now."""
-    configs: ConfigFiles
+    configs: opening.ConfigFiles
     listing: Mapping[str, Leaf] | None
     """Leaves of the target by key, where that is a listing."""
     target: Target | None
@@ -142,7 +135,7 @@ class Inputs:
 
 
 def plan_inputs(
-    inputs: Inputs, destination: Destination, metadata: Mapping[str, Any], on_pass: OnPass | None = None
+    inputs: Inputs, destination: Destination, metadata: Metadata, on_pass: OnPass | None = None
 ) -> Plan:
     """Plan for open inputs, with the warnings that hold for any destination. `on_pass`: see `decide`.
 
@@ -177,21 +170,21 @@ def open_inputs(request: Request) -> Inputs:
         policy = fields.InputPolicy.model_construct(uint16=request.uint16)
         loaded = replace(loaded, recipe=loaded.recipe.model_copy(update={"input": policy}))
     if pinned is None:
-        given = request.opened or open_sources(request)
+        given = request.opened or opening.open_sources(request)
     else:
         given = reopen_sources(request, pinned)
     sources = dict(zip(_source_names(request, loaded, len(given)), given, strict=True))
-    configs = ConfigFiles(dict(sources), request.config, None if pinned is None else pinned.configs)
-    loaded = replace(loaded, configs=configs_of(configs))
+    configs = opening.ConfigFiles(dict(sources), request.config, None if pinned is None else pinned.configs)
+    loaded = replace(loaded, configs=opening.configs_of(configs))
     listings = {name: source.leaves() for name, source in sources.items()}
     listing = None if pinned is None else pinned.listing
     if pinned is None and isinstance(request.target, str) and is_listing(request.target):
         listing = read_listing(request.target)
     target = _open_target(request, listing, loaded, sources)
-    inputs = describe_inputs(sources)
+    inputs = opening.describe_inputs(sources)
     if pinned is not None:
         if any(before.files or not before.fingerprint for before in pinned.inputs):
-            inputs = list(with_states(inputs, sources))
+            inputs = list(opening.with_states(inputs, sources))
         check_same_sources(pinned, inputs)
     memory, workers = request.memory or default_memory(), request.workers or default_workers()
     cut_for = memory if pinned is None else pinned.request.memory or memory
@@ -215,7 +208,7 @@ def _respelled_listings(format: str, inputs: Inputs) -> Mapping[str, Mapping[str
     spelled, to = dict(inputs.listings), formats.format_named(format)
     for name, leaves in inputs.listings.items():
         source = inputs.sources[name]
-        of = to if in_memory(source) else formats.format_named(source.format)
+        of = to if opening.in_memory(source) else formats.format_named(source.format)
         if of.holds_empty and to.holds_empty and of.holds_lists != to.holds_lists:
             spelled[name] = (as_state_dict if of.holds_lists else as_containers)(leaves)
     return spelled
@@ -232,7 +225,7 @@ def _open_target(
         return None
     given, pinned = request.target, None if request.pinned is None else request.pinned.inputs[-1]
     which = SourceOptions() if pinned is None else options_of(pinned)
-    sources[TARGET] = source = open_input(given, **which, is_target=True)
+    sources[TARGET] = source = opening.open_input(given, **which, is_target=True)
     target = _target_of(source, policy)
     is_stored = isinstance(given, str) or given.uint16 == "bfloat16"
     return as_bfloat16(target) if is_stored and fields.reads_uint16_as_bfloat16(loaded.recipe) else target
@@ -254,7 +247,7 @@ def _target_of(source: Source, policy: fields.TargetPolicy) -> Target:
         problems = (Problem(notice.sentence, hint=hint) for notice in merged(objects))
         raise PlanError(*problems, code=Code.TARGET_MISFIT)
     asked = {text: value.asked for text, value in wanted.items() if value.asked is not None}
-    return Target(leaves, policy, without_values(source), asked=asked)
+    return Target(leaves, policy, opening.without_values(source), asked=asked)
 
 
 def resolve_destination(request: Request, output: fields.OutputPolicy | None) -> DestinationOptions:
@@ -281,8 +274,8 @@ def resolve_destination(request: Request, output: fields.OutputPolicy | None) ->
 
 
 def _metadata_and_history(
-    configs: ConfigFiles, loaded: LoadedRecipe | None, format: str
-) -> tuple[Mapping[str, Any], Mapping[str, Any], tuple[str, ...]]:
+    configs: opening.ConfigFiles, loaded: LoadedRecipe | None, format: str
+) -> tuple[Metadata, Metadata, tuple[str, ...]]:
     """Make the destination's custom metadata, the first source's, without and with history; and warnings.
 
     `loaded` is None where there is no recipe and every leaf is kept; `format` is the destination's.
@@ -304,7 +297,7 @@ def _metadata_and_history(
 
 
 def describe_destination(
-    options: DestinationOptions, metadata: Mapping[str, Any], sources: Sequence[Source]
+    options: DestinationOptions, metadata: Metadata, sources: Sequence[Source]
 ) -> Destination:
     """Describe a destination to planning: its encoder, and what can be linked into it. Opens no sink.
 
@@ -312,12 +305,12 @@ def describe_destination(
     the format cannot follow the options, or cannot be written at the path.
     """
     chosen, given = formats.format_named(options.format), sink_options(options, metadata, sources)
-    encoder, path = opening.encoder(options.format, given), options.path
+    encoder, path = encoder_of(options.format, given), options.path
     served = path is not None and urls.is_url(path)
     if path is not None:
-        opening.check_destination(options.format, path if served else Path(path), given)
+        check_destination(options.format, path if served else Path(path), given)
     links = options.link_mode is not arguments.LinkMode.COPY and encoder.details.links
-    beside = [source.path for source in on_disk(sources)]
+    beside = [source.path for source in opening.on_disk(sources)]
     can_link = links and (chosen.stores or not served)  # what is uploaded is written to this disk first
     return Destination(
         encoder=encoder,
@@ -331,12 +324,10 @@ def describe_destination(
     )
 
 
-def sink_options(
-    options: DestinationOptions, metadata: Mapping[str, Any], sources: Sequence[Source]
-) -> SinkOptions:
+def sink_options(options: DestinationOptions, metadata: Metadata, sources: Sequence[Source]) -> SinkOptions:
     """Options for the sink of a destination. They hold the files of the first model among the sources."""
     replaced = {}
-    for source in on_disk(sources):
+    for source in opening.on_disk(sources):
         replaces, path = formats.format_named(source.format).replaces_files, real_path(source.path)
         # The arrays of a T5X checkpoint that is given as its file lie beside it.
         replaced[os.path.dirname(path) if replaces and is_file(path) else path] = replaces

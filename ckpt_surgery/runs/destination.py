@@ -260,10 +260,8 @@ def _item_replacement(
     if item not in items:
         return replaced
     if not overwrite:
-        raise DestinationError(
-            f"{shown(os.path.join(where.place, item))}: exists already",
-            hint="Choose another name, `dst_item=NAME`, or replace this item alone: `overwrite=True`.",
-        )
+        hint = "Choose another name, `dst_item=NAME`, or replace this item alone: `overwrite=True`."
+        raise DestinationError(f"{shown(os.path.join(where.place, item))}: exists already", hint=hint)
     inside = f"{item}/"
     check_replaceable(path, {name.removeprefix(inside) for name in there.left if name.startswith(inside)})
     leaves = len(opening.open_source(path).leaves())

@@ -14,19 +14,8 @@ from ckpt_surgery.core.memory import memory_errors
 from ckpt_surgery.core.progress import Report
 from ckpt_surgery.core.protocols import Companion, Sink
 from ckpt_surgery.core.text import few, shown
-from ckpt_surgery.engine.parts import (
-    ANEW,
-    HEAD,
-    Head,
-    LocalParts,
-    ObjectParts,
-    Parts,
-    done_name,
-    head_of,
-    missing,
-    part_bytes,
-    part_of,
-)
+from ckpt_surgery.engine import parts as documents
+from ckpt_surgery.engine.parts import Head, LocalParts, ObjectParts, Parts
 from ckpt_surgery.engine.staging.checks import already_there
 from ckpt_surgery.engine.staging.leftovers import difference, is_published
 from ckpt_surgery.engine.staging.life import Staging, staged
@@ -80,7 +69,7 @@ def join_or_start_job(request: Request, count: int, overwrite: bool) -> Job:
     """
     where = place_of(request)
     parts = parts_of(where)
-    head = head_of(parts)
+    head = documents.head_of(parts)
     if head is not None:
         job = _joined(request, where, parts, head)
         check_head(head, parts, job.prepared, count)
@@ -104,7 +93,7 @@ def join_or_start_job(request: Request, count: int, overwrite: bool) -> Job:
     head = Head(shards.run, identity, count, *about)
     job = Job(prepared, where, parts, head)
     parts.begin(head, document, lambda directory: job.sink(directory).create())
-    begun = head_of(parts)
+    begun = documents.head_of(parts)
     if begun is None:
         raise StorageError(f"{shown(parts.place)} was removed as soon as it was made", hint="Run it again.")
     check_head(begun, parts, prepared, count)
@@ -121,7 +110,7 @@ def join_job(where: Publication, parts: Parts, head: Head, options: Mapping[str,
     named = requested(head.plan, (), base, {name: value for name, value in options.items() if value})
     saved = saved_request(named, parts.read(head.plan) or b"")
     if saved is None:
-        raise SourceError(f"{shown(f'{parts.place}/{head.plan}')} is damaged", hint=ANEW)
+        raise SourceError(f"{shown(f'{parts.place}/{head.plan}')} is damaged", hint=documents.ANEW)
     return _joined(saved, where, parts, head)
 
 
@@ -145,9 +134,9 @@ def report_parts(job: Job) -> Iterator[None]:
         yield
     except errors.SurgeryError as failure:
         with unhindered(), contextlib.suppress(SourceError, StorageError):  # a store that does not answer
-            ours = head_of(job.parts) == job.head
+            ours = documents.head_of(job.parts) == job.head
             if isinstance(failure, errors.Interrupted) and ours:
-                done = job.head.count - len(missing(job.parts, job.head))
+                done = job.head.count - len(documents.missing(job.parts, job.head))
                 sentence = f"{done} of {job.head.count} shards are done, and kept in {shown(job.parts.place)}"
                 errors.add_sentence(failure, sentence, hint=errors.AGAIN)
             elif not ours and not isinstance(failure, errors.Interrupted):
@@ -188,12 +177,12 @@ def write_shard(job: Job, index: int, verify: Verify, progress: Report | None = 
         read_back(plan, sink, part, tasks, means)
     writer = sink.attach(name)
     job.parts.sync({file for task in tasks for file in writer.files(sink.outputs[task.step], task.region)})
-    if head_of(job.parts) != job.head:
+    if documents.head_of(job.parts) != job.head:
         raise StorageError(
             f"{shown(job.parts.place)} was removed, or started again, while the shard was written",
             hint="Nothing of it is published. Run it again if the result is not there.",
         )
-    return job.parts.put(done_name(job.head, index), part_bytes(part))
+    return job.parts.put(documents.done_name(job.head, index), documents.part_bytes(part))
 
 
 # --- publication ------------------------------------------------------------------------------------------
@@ -222,18 +211,19 @@ def publish_shards(
     else:
         one_file = is_one_file(prepared.destination)
         stage = DiskStage(where.path, one_file, head.identity, head.replaces, parts.complete)
-    done = [part for n in range(head.count) if (part := part_of(parts, head, n)) is not None]
+    done = [part for n in range(head.count) if (part := documents.part_of(parts, head, n)) is not None]
     with staged(stage):  # after a failure, the work of the shards stays among the parts
         if isinstance(parts, LocalParts):
             parts.take(head)
             if not exists(stage.product):
-                raise VerificationError(f"{shown(stage.product)} is gone, which the shards wrote", hint=ANEW)
+                gone = f"{shown(stage.product)} is gone, which the shards wrote"
+                raise VerificationError(gone, hint=documents.ANEW)
         sink = job.sink(stage.work)
         try:
             written = finish_checkpoint(prepared.plan, sink, done)
         except SourceError as error:
             unread = f"what a shard wrote cannot be read: {errors.in_one_line(error)}"
-            raise VerificationError(unread, hint=f"Nothing was published. {ANEW}") from error
+            raise VerificationError(unread, hint=f"Nothing was published. {documents.ANEW}") from error
         result = run.verify_and_publish(prepared, sink, stage, written, options)
     notices = stage.notices
     try:
@@ -260,7 +250,7 @@ def parts_to_commit(dst: str) -> tuple[Publication, Parts]:
     Raises UsageError if there are parts of several steps.
     """
     parts = parts_of(Publication(dst, False))
-    if parts.read(HEAD) is None and is_directory(dst):
+    if parts.read(documents.HEAD) is None and is_directory(dst):
         forget()
         matches = map(_STEP_PARTS.fullmatch, directory_names(dst).directories)
         steps = sorted(int(match[1]) for match in matches if match)
