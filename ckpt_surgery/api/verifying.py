@@ -128,7 +128,7 @@ class _Verification:
             *_sample_notice(sample),
         )
         about = self.source.path, self.mode, self.source.format, len(self.leaves), read, unread
-        return Verified(*about, tuple(findings.flaws), notices, sample)
+        return Verified(*about, tuple(checker.flaws), notices, sample)
 
     def _record(self, checker: Checker) -> Record | None:
         try:

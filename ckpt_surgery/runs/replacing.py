@@ -9,14 +9,6 @@ from ckpt_surgery.core.protocols import Source
 from ckpt_surgery.core.text import few, number_of, shown
 from ckpt_surgery.formats import opening
 from ckpt_surgery.formats.shared.orbax_layout import is_checkpoint, is_item, steps_in
-from ckpt_surgery.storage.listing import (
-    directory_names,
-    is_directory,
-    is_file,
-    names_below,
-    names_in,
-    real_path,
-)
 from ckpt_surgery.storage import listing
 from ckpt_surgery.storage.record_files import RECORD_NAME
 from ckpt_surgery.verification.record import Malformed, load_record
