@@ -15,8 +15,11 @@ from ckpt_surgery.inputs.checkpoints import Checkpoint
 from ckpt_surgery.inputs.functions import traced
 from ckpt_surgery.inputs.opening import open_input, open_sources
 from ckpt_surgery.inputs.request import InMemory, checkpoint_or_tree, requested
-from ckpt_surgery.migration import orbax_transforms
+from ckpt_surgery.migration.orbax_transforms import recipe_of_transforms
 from ckpt_surgery.migration.functions.flat import OnFlatDicts
+from ckpt_surgery.inputs.opening import open_input
+from ckpt_surgery.inputs.request import InMemory, checkpoint_or_tree
+from ckpt_surgery.migration.orbax_transforms import recipe_of_transforms
 from ckpt_surgery.migration.originals import Original, original_of_leaves, original_of_tree
 from ckpt_surgery.migration.recipes import MigratedRecipe
 from ckpt_surgery.migration.t5x.translators import TranslatorFunction
@@ -101,9 +104,7 @@ def from_orbax_transforms(
             known = original_of_tree(given.tree)
         else:
             known = original_of_leaves(open_input(given).leaves())
-    return orbax_transforms.from_orbax_transforms(
-        transforms, default_to_original=default_to_original, original=known
-    )
+    return recipe_of_transforms(transforms, default_to_original, known)
 
 
 def from_function(

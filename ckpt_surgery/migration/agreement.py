@@ -5,7 +5,7 @@ import enum
 import functools
 import math
 import warnings
-from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import ml_dtypes
@@ -37,12 +37,9 @@ MOST_ELEMENTS = 1 << 22
 def drawn(spec: ArraySpec, seed: int) -> np.ndarray:
     """Draw random values without 0: positive and negative ones, if the dtype has both."""
     random = np.random.default_rng(seed)
-    if spec.dtype == np.bool_:
-        return np.asarray(random.integers(0, 2, spec.shape) > 0)
-    if spec.dtype.kind in "iu":
-        signs = 1 if spec.dtype.kind == "u" else random.choice([-1, 1], spec.shape)
-        return np.asarray(random.integers(1, 7, spec.shape) * signs).astype(spec.dtype)
-    return np.asarray(random.normal(size=spec.shape) * 2).astype(spec.dtype)
+    choices = {"b": [0, 1], "u": [*range(1, 7)], "i": [*range(-6, 0), *range(1, 7)]}.get(spec.dtype.kind)
+    values = random.choice(choices, spec.shape) if choices else random.normal(size=spec.shape) * 2
+    return np.asarray(values).astype(spec.dtype)
 
 
 def as_jax(array: np.ndarray) -> Any:
@@ -57,17 +54,16 @@ def _shapes_of_numbers(expression: str) -> Iterator[tuple[int, ...]]:
     tree = ast.parse(expression, mode="eval")
     numbers = [n.value for n in ast.walk(tree) if isinstance(n, ast.Constant) and type(n.value) is int]
     largest = max(numbers, default=0)
+    if 1 < largest <= MOST_ELEMENTS // 8:
+        yield from ((2 * largest,), (3, 2 * largest), (2 * largest, 3))
     if 1 < largest <= 1024:
-        yield from ((2 * largest,), (largest + 1, largest + 1), (3, 2 * largest), (2 * largest, 3))
-    elif 1024 < largest <= MOST_ELEMENTS // 8:
-        yield from ((2 * largest,), (2 * largest, 3), (3, 2 * largest))
+        yield largest + 1, largest + 1
     for node in ast.walk(tree):
         if isinstance(node, ast.Tuple):
             lengths = [n.value for n in node.elts if isinstance(n, ast.Constant) and type(n.value) is int]
             size = math.prod(lengths)
             if 0 < size <= MOST_ELEMENTS // 2:
-                yield (size,)
-                yield (2 * size,)
+                yield from ((size,), (2 * size,))
 
 
 def shrunk(spec: ArraySpec) -> ArraySpec:
@@ -101,7 +97,7 @@ class Samples(Leaves):
         return None if array is None else lazy(text, array)
 
     def kind(self, text: str) -> str | None:
-        return LeafKind.ARRAY.value if text in self.arrays else None
+        return LeafKind.ARRAY.value
 
     def keys(self) -> Collection[str]:
         return self.arrays.keys()
@@ -114,10 +110,7 @@ def lazy(text: str, array: np.ndarray) -> Array:
 
 
 def verdict(
-    expression: str,
-    function: Callable[[], Any],
-    arrays: Mapping[str, np.ndarray],
-    key: str = "",
+    expression: str, function: Callable[[], Any], arrays: Mapping[str, np.ndarray], key: str = ""
 ) -> Verdict:
     """Compare the expression with a call of the function.
 
@@ -132,47 +125,35 @@ def verdict(
         raise
     except (Exception, SystemExit):  # noqa: BLE001  (whatever it does with values that are not for it)
         return Verdict.FAILS
-    if wanted.dtype.kind in "OUS":
-        return Verdict.UNSAID
+    names: dict[str, Any] = {SOURCE: Samples(arrays), "key": key}
+    if X in arrays:
+        names[X] = lazy(X, arrays[X])
     try:
-        computed = _evaluated(expression, arrays, key)
+        value = parse(expression).evaluate(Scope(names, key))
+        if wanted.dtype.kind in "OUS" or not isinstance(value, Array):
+            return Verdict.UNSAID
+        node = value.rounded_to_declared()
+        whole = Region.whole(node.spec.shape)
+        computed = evaluate(node, whole, lambda s, leaf, r: arrays[leaf.key.text][r.slices])
     except SurgeryError:
         return Verdict.UNSAID
     if _agree(computed, wanted):
         return Verdict.SAME
-    narrowed = not isinstance(result, np.ndarray | np.generic) and _is_wider(computed, wanted)
-    return Verdict.UNSAID if narrowed else Verdict.DIFFERENT
+    is_wider = (computed.dtype.kind, wanted.dtype.itemsize) == (wanted.dtype.kind, 4)
+    narrowed = is_wider and computed.dtype.itemsize == 8 and _agree(computed.astype(wanted.dtype), wanted)
+    of_jax = not isinstance(result, np.ndarray | np.generic)
+    return Verdict.UNSAID if narrowed and of_jax else Verdict.DIFFERENT
 
 
-def _is_wider(computed: np.ndarray | None, wanted: np.ndarray) -> bool:
-    """True if `computed` has 64 bits and `wanted` 32, and nothing else differs."""
-    if computed is None or computed.dtype.itemsize != 8 or computed.dtype.kind != wanted.dtype.kind:
-        return False
-    return wanted.dtype.itemsize == 4 and _agree(computed.astype(wanted.dtype), wanted)
-
-
-def _evaluated(expression: str, arrays: Mapping[str, np.ndarray], key: str) -> np.ndarray | None:
-    """Evaluate the expression on these arrays; None if the value is not an array. Raises SurgeryError."""
-    names: dict[str, Any] = {SOURCE: Samples(arrays), "key": key}
-    if X in arrays:
-        names[X] = lazy(X, arrays[X])
-    value = parse(expression).evaluate(Scope(names, key))
-    if not isinstance(value, Array):
-        return None
-    node = value.rounded_to_declared()
-    return evaluate(node, Region.whole(node.spec.shape), lambda s, leaf, r: arrays[leaf.key.text][r.slices])
-
-
-def _agree(computed: np.ndarray | None, wanted: np.ndarray) -> bool:
-    if computed is None or (computed.shape, computed.dtype) != (wanted.shape, wanted.dtype):
+def _agree(computed: np.ndarray, wanted: np.ndarray) -> bool:
+    if (computed.shape, computed.dtype) != (wanted.shape, wanted.dtype):
         return False
     if computed.dtype.kind in "biu" or not computed.size:
         return bool(np.array_equal(computed, wanted))
     kind = np.complex128 if computed.dtype.kind == "c" else np.float64
     a, b = computed.astype(kind), wanted.astype(kind)
-    finite = np.isfinite(b)
     units = UNITS * float(ml_dtypes.finfo(computed.dtype).eps)  # type: ignore[no-untyped-call]
-    near = float(np.max(np.abs(b[finite]), initial=0.0)) * units
+    near = float(np.max(np.abs(b), where=np.isfinite(b), initial=0.0)) * units
     return bool(np.allclose(a, b, rtol=0, atol=near, equal_nan=True))
 
 
@@ -186,29 +167,49 @@ MOST_LEAVES = 32
 """Limit on the leaves of the original, of different shapes and dtypes, that a function is tried on."""
 
 
-def holds_for(
+Arrays = Mapping[str, np.ndarray]
+
+
+def value_agrees(
     expression: str, function: Callable[[Any], Any], leaves: Sequence[str], original: Original | None
 ) -> bool:
     """True if an expression and a function of one array agree.
 
     They are compared on arrays like those leaves or, without any, on arrays of many kinds.
     """
-    if not leaves or original is None:
+    if original is None or not leaves:
         return _in_general(expression, lambda arrays: function(arrays[X]), [X], "")
-    kinds: dict[Hashable, str] = {}
-    for text in leaves:
-        kind = _spec_of(original, text), original.number_at(text), original.on_devices(text)
-        kinds.setdefault(kind, text)
-    smallest = sorted(kinds.values(), key=lambda text: _spec_of(original, text).size)[:MOST_LEAVES]
-    verdicts: set[Verdict] = set()
-    for text in smallest:
-        spec = _spec_of(original, text)
 
-        def call(arrays: Mapping[str, np.ndarray], text: str = text) -> Any:
-            return function(_as_held(original, text, arrays[X]))
+    def compared(text: str) -> Verdict:
+        call: Callable[[Arrays], Any] = lambda arrays: function(_as_held(original, text, arrays[X]))  # noqa: E731
+        return _compared(expression, call, {X: original.spec(text)}, "")
 
-        verdicts.update(_verdicts(expression, call, {X: spec if spec.size <= SMALL else shrunk(spec)}))
+    kinds = {(original.spec(t), original.number_at(t), original.on_devices(t)): t for t in leaves}
+    smallest = sorted(kinds.values(), key=lambda text: original.spec(text).size)[:MOST_LEAVES]
+    verdicts = set(map(compared, smallest))
     return Verdict.SAME in verdicts and verdicts <= {Verdict.SAME, Verdict.FAILS}
+
+
+def tree_agrees(expression: str, function: Callable[[Any], Any], key: str, original: Original | None) -> bool:
+    """True if a function of a tree agrees with its expression.
+
+    They are compared on trees like the original, with zeros of NumPy as leaves that the expression does not
+    read, or without one, on trees of similar leaves.
+    """
+    texts = list(_looked_up(expression, key))
+    if original is None:
+        return _in_general(expression, lambda arrays: function(_tree_of(arrays)), texts, key)
+    numeric = original.numeric
+
+    def call(arrays: Arrays) -> Any:
+        values: dict[str, Any] = {text: _as_held(original, text, array) for text, array in arrays.items()}
+        for text in numeric.keys() - arrays.keys():
+            spec = original.spec(text)
+            values[text] = original.given(text, np.broadcast_to(np.zeros((), spec.dtype), spec.shape))
+        return function(original.rebuilt(values))
+
+    specs = {text: original.spec(text) for text in texts if text in numeric}
+    return _compared(expression, call, specs, key) is Verdict.SAME
 
 
 def _as_held(original: Original, text: str, array: np.ndarray) -> Any:
@@ -216,22 +217,21 @@ def _as_held(original: Original, text: str, array: np.ndarray) -> Any:
     return as_jax(array) if original.on_devices(text) else original.given(text, array.copy())
 
 
-def _verdicts(
-    expression: str,
-    call: Callable[[Mapping[str, np.ndarray]], Any],
-    specs: Mapping[str, ArraySpec],
-    key: str = "",
-) -> Iterator[Verdict]:
-    """Compare on two draws of the leaves that the expression reads."""
-    for seed in SEEDS:
-        arrays = {text: drawn(spec, seed + i) for i, (text, spec) in enumerate(specs.items())}
-        yield verdict(expression, functools.partial(call, arrays), arrays, key)
-
-
-def agrees_in_general(expression: str, function: Callable[[Any], Any], key: str) -> bool:
-    """True if a function of a tree agrees with its expression on trees of similar leaves."""
-    texts = list(_looked_up(expression, key))
-    return _in_general(expression, lambda arrays: function(_tree_of(arrays)), texts, key)
+def _compared(
+    expression: str, call: Callable[[Arrays], Any], specs: Mapping[str, ArraySpec], key: str
+) -> Verdict:
+    """Compare on two draws of leaves with these specs, or if they are large, of smaller ones that work."""
+    size, result = sum(spec.size for spec in specs.values()), Verdict.FAILS
+    attempts = [{text: shrunk(spec) for text, spec in specs.items()}] if size > SMALL else []
+    for attempt in [*attempts, specs] if size <= LARGE else attempts:
+        if result in (Verdict.FAILS, Verdict.UNSAID):
+            draws = [
+                {text: drawn(spec, seed + i) for i, (text, spec) in enumerate(attempt.items())}
+                for seed in SEEDS
+            ]
+            verdicts = (verdict(expression, functools.partial(call, d), d, key) for d in draws)
+            result = next((one for one in verdicts if one is not Verdict.SAME), Verdict.SAME)
+    return result
 
 
 def _in_general(
@@ -263,45 +263,6 @@ def _in_general(
     return True
 
 
-def agrees_with(original: Original) -> Callable[[str, Callable[[Any], Any], str], bool]:
-    """Make a comparison on leaves with the specs of the original's and random values.
-
-    Leaves that the expression does not read are zeros of NumPy.
-    """
-
-    def agrees(expression: str, function: Callable[[Any], Any], key: str) -> bool:
-        texts = [text for text in _looked_up(expression, key) if text in original.numeric]
-        specs = {text: _spec_of(original, text) for text in texts}
-        size = sum(spec.size for spec in specs.values())
-
-        def call(arrays: Mapping[str, np.ndarray]) -> Any:
-            others = original.numeric.keys() - arrays.keys()
-            unread = {text: _spec_of(original, text) for text in others}
-            zeros = {t: np.broadcast_to(np.zeros((), spec.dtype), spec.shape) for t, spec in unread.items()}
-            values = {text: original.given(text, array) for text, array in zeros.items()}
-            values |= {text: _as_held(original, text, array) for text, array in arrays.items()}
-            return function(original.rebuilt(values))
-
-        def compared(specs: Mapping[str, ArraySpec]) -> Verdict:
-            verdicts = _verdicts(expression, call, specs, key)
-            return next((one for one in verdicts if one is not Verdict.SAME), Verdict.SAME)
-
-        result = Verdict.FAILS
-        if size > SMALL:
-            result = compared({text: shrunk(spec) for text, spec in specs.items()})
-        if result in (Verdict.FAILS, Verdict.UNSAID) and size <= LARGE:
-            result = compared(specs)
-        return result is Verdict.SAME
-
-    return agrees
-
-
-def _spec_of(original: Original, text: str) -> ArraySpec:
-    spec = original.leaves[text].spec
-    assert spec is not None
-    return spec
-
-
 def _looked_up(expression: str, key: str) -> Iterator[str]:
     """Yield the keys of the leaves that an expression reads, if `key` is the requested one."""
     for node in ast.walk(ast.parse(expression, mode="eval")):
@@ -318,11 +279,7 @@ def _looked_up(expression: str, key: str) -> Iterator[str]:
 class _ItemTree(dict[str, Any]):
     """A tree with its branches as items and as attributes."""
 
-    def __getattr__(self, name: str) -> Any:
-        try:
-            return self[name]
-        except KeyError:
-            raise AttributeError(name) from None
+    __getattr__ = dict.__getitem__
 
 
 def _tree_of(leaves: Mapping[str, Any]) -> _ItemTree:
@@ -331,7 +288,6 @@ def _tree_of(leaves: Mapping[str, Any]) -> _ItemTree:
         *branches, name = text.split("/")
         node = root
         for branch in branches:
-            child = node.setdefault(branch, _ItemTree())
-            node = child if isinstance(child, _ItemTree) else _ItemTree()
+            node = node.setdefault(branch, _ItemTree())
         node[name] = value
     return root

@@ -5,9 +5,10 @@ Functions without an expression become hooks: they get whole arrays, and their r
 
 import ast
 import functools
+import inspect
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
 from types import FunctionType, SimpleNamespace
 from typing import Any
 
@@ -18,10 +19,10 @@ from ckpt_surgery.core.errors import Interrupted, UsageError
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.language.expressions.parsing import MAX_TEXT
 from ckpt_surgery.live.paths import key_of
-from ckpt_surgery.migration.agreement import X, agrees_in_general, agrees_with, as_jax, holds_for
+from ckpt_surgery.migration.agreement import X, as_jax, tree_agrees, value_agrees
 from ckpt_surgery.migration.key_templates import literal
 from ckpt_surgery.migration.numpy_calls import NumpyRecorder
-from ckpt_surgery.migration.originals import Original, original_of_tree
+from ckpt_surgery.migration.originals import Original
 from ckpt_surgery.migration.recipes import MigratedRecipe
 from ckpt_surgery.migration.replacing import replaced
 from ckpt_surgery.migration.standins import Branch, Recorder, RequestedKey, Traced, Untraceable
@@ -30,11 +31,10 @@ from ckpt_surgery.migration.transforming import NamedTransform, read_transforms
 CALLED_TO_INFER = 1 << 20
 """Limit on the elements of all arguments for a trial call with ones, which shows the result's spec."""
 
-ValueFunction = Callable[..., Any]
 Form = Callable[[np.ndarray], Any]
 
 
-def form_for(function: ValueFunction) -> Form:
+def form_for(function: Callable[..., Any]) -> Form:
     """Find the first form of arrays that a function accepts: unchanged, writable, or of JAX.
 
     A function that takes none of them gets them as they are, and says why it fails.
@@ -42,21 +42,17 @@ def form_for(function: ValueFunction) -> Form:
     forms: tuple[Form, ...] = (np.asarray, np.array, as_jax)
     sample = np.ones((4, 4), np.float32)
     sample.flags.writeable = False
-    return next((form for form in forms if _works(function, form(sample))), forms[0])
-
-
-def _works(function: ValueFunction, value: Any) -> bool:
-    try:
-        np.asarray(function(value))
-    except Exception:  # noqa: BLE001  (whatever a function does with what is not for it)
-        return False
-    return True
+    for form in forms:
+        with suppress(Exception):  # whatever a function does with what is not for it
+            np.asarray(function(form(sample)))
+            return form
+    return np.asarray
 
 
 class TransformHook:
     """A function of a transform as a hook: `hooks.name(x)`, or `hooks.name(key, …)` with several leaves."""
 
-    def __init__(self, function: ValueFunction, call: Callable[..., Any]):
+    def __init__(self, function: Callable[..., Any], call: Callable[..., Any]):
         """`call`: calls the function with what it takes in place of arrays of NumPy."""
         self.made_of = function
         self._call = call
@@ -77,30 +73,18 @@ def inferred(
 
     It is called on ones if they are small; else JAX traces it, or it is called after all.
     """
-    if sum(spec.size for spec in specs) > CALLED_TO_INFER:
-        traced = _traced_by_jax(function, specs)
-        if traced is not None:
-            return traced
+    is_narrow = all(spec.dtype.itemsize <= 4 for spec in specs)  # JAX narrows 64 bits
+    if is_narrow and sum(spec.size for spec in specs) > CALLED_TO_INFER:
+        import jax
+
+        with suppress(Exception):  # NumPy's functions, branches on values, …: then it has to be called
+            abstract = [jax.ShapeDtypeStruct(s.shape, s.dtype) for s in specs]  # type: ignore[no-untyped-call]
+            result = jax.eval_shape(function, *abstract)
+            return tuple(result.shape), np.dtype(result.dtype)
     ones = [np.broadcast_to(np.ones((), spec.dtype), spec.shape) for spec in specs]
     with np.errstate(all="ignore"):
-        result = np.asarray(function(*ones))
-    return result.shape, result.dtype
-
-
-def _traced_by_jax(
-    function: Callable[..., Any], specs: Sequence[ArraySpec]
-) -> tuple[tuple[int, ...], np.dtype[Any]] | None:
-    """Shape and dtype by tracing; None if JAX cannot trace the function, or narrows 64 bits."""
-    import jax
-
-    if any(spec.dtype.itemsize > 4 for spec in specs):
-        return None
-    try:
-        abstract = [jax.ShapeDtypeStruct(s.shape, s.dtype) for s in specs]  # type: ignore[no-untyped-call]
-        result = jax.eval_shape(function, *abstract)
-        return tuple(result.shape), np.dtype(result.dtype)
-    except Exception:  # noqa: BLE001  (NumPy's functions, branches on values, …: all mean that it has to be called)
-        return None
+        array = np.asarray(function(*ones))
+    return array.shape, array.dtype
 
 
 class AddedHooks:
@@ -109,9 +93,9 @@ class AddedHooks:
     def __init__(self) -> None:
         self.functions: dict[str, Callable[..., Any]] = {}
 
-    def added(self, hook: Any, function: Any) -> str:
-        """Add a hook; returns its name in expressions, which is the function's if it has one."""
-        wanted = re.sub(r"\W|^_+|^infer_", "", getattr(function, "__name__", ""), flags=re.ASCII)
+    def added(self, hook: Any) -> str:
+        """Add a hook; returns its name in expressions, which is that of its function if it has one."""
+        wanted = re.sub(r"\W|^_+|^infer_", "", getattr(hook.made_of, "__name__", ""), flags=re.ASCII)
         reserved = wanted == "lambda" or re.fullmatch(r"(constant|leaf)_\d+", wanted)
         name = base = wanted if wanted[:1].isalpha() and not reserved else "function"
         number = 1
@@ -127,123 +111,88 @@ NO_RESTORE_ARGS = SimpleNamespace(restore_type=None, dtype=None, sharding=None, 
 """Third argument of a RestoreTransform's `multi_value_fn`: restore arguments with their defaults."""
 
 
-@dataclass(frozen=True)
-class Trace:
-    """Outcome of a call of a function with stand-ins."""
-
-    expression: str | None
-    """The function's result as an expression; None if no expression can replace it."""
-    flaw: str = ""
-    """Reason why no expression can replace it: `it asks for values, by …`."""
-
-
-def trace(function: Callable[..., Any], arguments: Sequence[Any], recorder: Recorder) -> Trace:
-    """Call the function with stand-ins. An exception becomes the flaw."""
-    function = _uncompiled(function)
+def trace(function: Any, arguments: Sequence[Any], recorder: Recorder) -> str:
+    """Write the function's result for stand-ins as an expression. Raises Untraceable if there is none."""
+    function = inspect.unwrap(function, stop=lambda f: isinstance(f, FunctionType))  # from `jax.jit`
     try:
         with replaced(function):
             result = function(*arguments)
-    except (Interrupted, MemoryError, KeyboardInterrupt):
+    except (Interrupted, MemoryError, KeyboardInterrupt, Untraceable):
         raise
-    except Untraceable as error:
-        return Trace(None, str(error))
     except (Exception, SystemExit) as error:  # noqa: BLE001  (whatever it does with what is no array)
         said = f": {error}" if str(error) else ""
-        return Trace(None, recorder.flaw or f"it raises {type(error).__name__}{said}")
+        raise Untraceable(recorder.flaw or f"it raises {type(error).__name__}{said}") from None
     if recorder.flaw is not None:  # which the function has hidden
-        return Trace(None, recorder.flaw)
+        raise Untraceable(recorder.flaw)
     if not isinstance(result, Traced):
-        return Trace(None, f"it gives {type(result).__name__} that does not come from an array")
-    return Trace(ast.unparse(ast.fix_missing_locations(ast.Expression(result._node))))
+        raise Untraceable(f"it gives {type(result).__name__} that does not come from an array")
+    return ast.unparse(ast.fix_missing_locations(ast.Expression(result._node)))
 
 
-def _uncompiled(function: Any) -> Any:
-    """Unwrap a function from `jax.jit`."""
-    while not isinstance(function, FunctionType) and hasattr(function, "__wrapped__"):
-        function = function.__wrapped__
-    return function
-
-
-class ValueWriter:
-    """Writes functions as expressions, and keeps the others as hooks."""
-
-    def __init__(self, original: Original | None, hooks: AddedHooks):
-        self._original = original
-        self._hooks = hooks
-
-    # --- functions of one value ---
-
-    def of_one(self, function: Callable[[Any], Any], pattern: str, original_key: str | None) -> str | None:
-        """Write a `value_fn` as the `value` of a rule; None if the function returns its argument."""
-        recorder = NumpyRecorder()
-        expression = trace(function, [Traced(ast.Name(X), recorder)], recorder).expression
-        # Leaves of the original that the rule can take; none if that depends on the new tree's keys.
-        numeric = {} if self._original is None else self._original.numeric
-        if original_key is None:
-            leaves = [text for text in numeric if re.fullmatch(pattern, text)]
-        else:
-            leaves = [original_key] if original_key in numeric else []
-        if (
-            expression is not None
-            and len(expression) <= MAX_TEXT
-            and holds_for(expression, function, leaves, self._original)
-        ):
+def _value_of_leaf(transform: NamedTransform, original: Original | None, hooks: AddedHooks) -> str | None:
+    """Write a `value_fn` as the `value` of a rule; None if the function returns its argument."""
+    function, key = transform.given.value_fn, transform.given.original_key
+    # Leaves of the original that the rule can take; none if that depends on the new tree's keys.
+    numeric = {} if original is None else original.numeric
+    if key is None:
+        leaves = [text for text in numeric if re.fullmatch(transform.pattern, text)]
+    else:
+        leaves = [key] if key in numeric else []
+    recorder = NumpyRecorder()
+    with suppress(Untraceable):
+        expression = trace(function, [Traced(ast.Name(X), recorder)], recorder)
+        if len(expression) <= MAX_TEXT and value_agrees(expression, function, leaves, original):
             return None if expression == X else expression
-        number = bool(leaves) and self._original is not None and all(map(self._original.number_at, leaves))
-        form = (lambda array: array.item()) if number else form_for(function)
-        hook = TransformHook(function, lambda x: function(form(x)))
-        return f"hooks.{self._hooks.added(hook, function)}(x)"
+    is_number = original is not None and leaves and all(map(original.number_at, leaves))
+    form: Form = np.ndarray.item if is_number else form_for(function)
+    return f"hooks.{hooks.added(TransformHook(function, lambda x: function(form(x))))}(x)"
 
-    # --- functions of the whole tree ---
 
-    def of_tree(self, function: Callable[..., Any], pattern: str, extra: Sequence[Any], inputs: Any) -> str:
-        """Write a `multi_value_fn` as the `value` of a rule.
+def _value_of_tree(transform: NamedTransform, original: Original | None, hooks: AddedHooks) -> str:
+    """Write a `multi_value_fn` as the `value` of a rule.
 
-        `extra`: arguments after the key and the tree. `inputs`: regular expressions for the keys of the
-        leaves that the function reads, None if it does not say. Raises UsageError if the original has to
-        be known.
-        """
-        recorder = NumpyRecorder()
-        key = literal(pattern)
-        original = self._original
-        if original is None:
-            tree: Any = Branch((), recorder)
-        else:
-            nodes = {k: ast.Subscript(ast.Name("source"), ast.Constant(k)) for k in original.numeric}
-            tree = original.rebuilt({k: Traced(node, recorder) for k, node in nodes.items()})
-        traced = trace(function, [RequestedKey(recorder) if key is None else key, tree, *extra], recorder)
-        if traced.expression is not None and len(traced.expression) <= MAX_TEXT:
-            asked = "key" if key is None else key
-            agrees = agrees_in_general if original is None else agrees_with(original)
-            if agrees(traced.expression, lambda tree: function(asked, tree, *extra), asked):
-                return traced.expression
-            traced = Trace(None, "what it does depends on more than the arrays that it is given")
-        if original is None:
-            about = f"the `multi_value_fn` of `{shown(pattern)}`"
-            raise UsageError(
-                f"{about} cannot be written as an expression: {traced.flaw}",
-                hint="Give the tree or the checkpoint that it is applied to, `original=…`.",
-            )
-        # A hook is called with the leaves that the function may read.
-        wanted = None if inputs is None else [re.compile(text) for text in inputs]
-        keys = [k for k in original.numeric if wanted is None or any(w.fullmatch(k) for w in wanted)]
-
-        def call(key: str, *arrays: np.ndarray) -> Any:
-            given = {k: original.given(k, array) for k, array in zip(keys, arrays, strict=True)}
-            return function(key, original.rebuilt(given), *extra)
-
-        hook = TransformHook(function, call)
-        name = self._hooks.added(hook, function)
-        text = (
-            f"hooks.{name}({', '.join(['key', *(f'source[{ast.unparse(ast.Constant(k))}]' for k in keys)])})"
+    Raises UsageError if the original has to be known, and for a function of too many leaves.
+    """
+    function, pattern = transform.given.multi_value_fn, transform.pattern
+    extra = (NO_RESTORE_ARGS,) if hasattr(transform.given, INPUTS) else ()
+    recorder = NumpyRecorder()
+    key = literal(pattern)
+    if original is None:
+        tree: Any = Branch((), recorder)
+    else:
+        nodes = {k: ast.Subscript(ast.Name("source"), ast.Constant(k)) for k in original.numeric}
+        tree = original.rebuilt({k: Traced(node, recorder) for k, node in nodes.items()})
+    try:
+        expression = trace(function, [RequestedKey(recorder) if key is None else key, tree, *extra], recorder)
+        asked = "key" if key is None else key
+        called: Callable[[Any], Any] = lambda tree: function(asked, tree, *extra)  # noqa: E731
+        if len(expression) <= MAX_TEXT and tree_agrees(expression, called, asked, original):
+            return expression
+        flaw = "what it does depends on more than the arrays that it is given"
+    except Untraceable as error:
+        flaw = str(error)
+    if original is None:
+        raise UsageError(
+            f"the `multi_value_fn` of `{shown(pattern)}` cannot be written as an expression: {flaw}",
+            hint="Give the tree or the checkpoint that it is applied to, `original=…`.",
         )
-        if len(text) > MAX_TEXT:
-            raise UsageError(
-                f"the `multi_value_fn` of `{shown(pattern)}` runs as a function of {len(keys)} leaves, "
-                "which are too many for one expression",
-                hint="Say which leaves it reads: RestoreTransform(multi_value_fn_input_args=…).",
-            )
-        return text
+    # A hook is called with the leaves that the function may read.
+    inputs = getattr(transform.given, INPUTS, None)
+    keys = [k for k in original.numeric if inputs is None or any(re.fullmatch(text, k) for text in inputs)]
+
+    def call(key: str, *arrays: np.ndarray) -> Any:
+        given = {k: original.given(k, array) for k, array in zip(keys, arrays, strict=True)}
+        return function(key, original.rebuilt(given), *extra)
+
+    arguments = ["key", *(f"source[{ast.unparse(ast.Constant(k))}]" for k in keys)]
+    text = f"hooks.{hooks.added(TransformHook(function, call))}({', '.join(arguments)})"
+    if len(text) > MAX_TEXT:
+        raise UsageError(
+            f"the `multi_value_fn` of `{shown(pattern)}` runs as a function of {len(keys)} leaves, which are "
+            "too many for one expression",
+            hint="Say which leaves it reads: RestoreTransform(multi_value_fn_input_args=…).",
+        )
+    return text
 
 
 KIND = "kind(target[key])"
@@ -254,65 +203,49 @@ INPUTS = "multi_value_fn_input_args"
 """Field of a RestoreTransform that a Transform lacks."""
 
 
-def from_orbax_transforms(
-    transforms: Any, *, default_to_original: bool = True, original: Any = None
+def recipe_of_transforms(
+    transforms: Any, default_to_original: bool, original: Original | None
 ) -> MigratedRecipe:
-    """Make the recipe, as `ckpt_surgery.api.transformations.from_orbax_transforms` describes it.
+    """Make the recipe, as `ckpt_surgery.from_orbax_transforms` describes it.
 
-    `original` is what is known of the tree that the transforms are applied to, or the tree itself. Raises
-    UsageError.
+    `original` is what is known of the tree that the transforms are applied to. Raises UsageError.
     """
-    known = original if isinstance(original, Original | None) else original_of_tree(original)
-    hooks = AddedHooks()
-    values = ValueWriter(known, hooks)
     parsed = read_transforms(transforms, lambda path: key_of(path).text, "from_orbax_transforms")
     overlapping = any(literal(transform.pattern) is None for transform in parsed)
     if overlapping:
-        parsed = _in_order(parsed, default_to_original)
-    rules = [_rule(transform, values, default_to_original) for transform in parsed]
-    document: dict[str, Any] = {"version": 1, "target": {"dtype": "source", "missing": "fallback"}}
-    if not default_to_original:
-        document["target"] = {"prefer": "target", "dtype": "source"}
+        # Of rules the first that matches wins, in Orbax the last one does, but one that falls back to the
+        # new tree leaves what another one gave.
+        parsed = sorted(parsed[::-1], key=lambda t: bool(t.given.use_fallback and default_to_original))
+    hooks = AddedHooks()
+    rules = [_rule(transform, original, hooks, default_to_original) for transform in parsed]
+    target = {"dtype": "source", "missing": "fallback"}
     before = []
-    if default_to_original and overlapping:
+    if not default_to_original:
+        target = {"prefer": "target", "dtype": "source"}
+    elif overlapping:
         before = [{"fill": ".*", "fallback": True, "when": f"{KIND} == 'empty'", "optional": True}]
     names = {n: f"transform `{shown(transform.key)}`" for n, transform in enumerate(parsed, len(before))}
-    after = [BOTH] if default_to_original else []
-    document |= {"rules": [*before, *rules, *after]} if rules or after else {}
+    rules = [*before, *rules, *([BOTH] if default_to_original else [])]
+    document = {"version": 1, "target": target} | ({"rules": rules} if rules else {})
     return MigratedRecipe(document, hooks.functions, names)
 
 
-def _in_order(transforms: Sequence[NamedTransform], default_to_original: bool) -> Sequence[NamedTransform]:
-    """Order transforms for rules, of which the first that matches wins.
-
-    In Orbax the last one does, but one that falls back to the new tree leaves what another one gave.
-    """
-    weak = [t for t in transforms if t.given.use_fallback and default_to_original]
-    strong = [t for t in transforms if t not in weak]
-    return [*reversed(strong), *reversed(weak)]
-
-
-def _rule(transform: NamedTransform, values: ValueWriter, default_to_original: bool) -> dict[str, Any]:
+def _rule(
+    transform: NamedTransform, original: Original | None, hooks: AddedHooks, default_to_original: bool
+) -> dict[str, Any]:
     """Make the rule for one transform, with its fields in the usual order."""
-    rule: dict[str, Any] = {"fill": transform.pattern}
-    if transform.template is not None:
-        rule["from"] = transform.template
-    if transform.given.use_fallback:
-        rule["fallback"] = True
-    value = _value(transform, values)
-    if value is not None:
-        rule["value"] = value
-    if not default_to_original and literal(transform.pattern) is None:
-        rule["when"] = f"{KIND} != 'empty'"
-    return {**rule, "optional": True}
-
-
-def _value(transform: NamedTransform, values: ValueWriter) -> str | None:
-    given, pattern = transform.given, transform.pattern
+    given, value = transform.given, None
     if given.value_fn is not None:
-        return values.of_one(given.value_fn, pattern, given.original_key)
-    if given.multi_value_fn is not None:
-        with_arguments = hasattr(given, INPUTS)
-        extra = (NO_RESTORE_ARGS,) if with_arguments else ()
-        return values.of_tree(given.multi_value_fn, pattern, extra, getattr(given, INPUTS, None))
-    return None
+        value = _value_of_leaf(transform, original, hooks)
+    elif given.multi_value_fn is not None:
+        value = _value_of_tree(transform, original, hooks)
+    is_pattern = literal(transform.pattern) is None
+    rule = {
+        "fill": transform.pattern,
+        "from": transform.template,
+        "fallback": True if given.use_fallback else None,
+        "value": value,
+        "when": f"{KIND} != 'empty'" if is_pattern and not default_to_original else None,
+        "optional": True,
+    }
+    return {name: part for name, part in rule.items() if part is not None}

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from ckpt_surgery.core.keys import nested
+from ckpt_surgery.core.arrays import ArraySpec
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.live.tree import LiveTree, live_tree, plain_value
 from ckpt_surgery.migration.literals import is_of_jax
@@ -32,6 +33,12 @@ class Original:
     def numeric(self) -> Mapping[str, Leaf]:
         """The leaves that functions can compute with."""
         return {text: leaf for text, leaf in self.leaves.items() if leaf.kind in NUMERIC}
+
+    def spec(self, text: str) -> ArraySpec:
+        """Shape and dtype of an array or number."""
+        spec = self.leaves[text].spec
+        assert spec is not None
+        return spec
 
     def number_at(self, text: str) -> bool:
         """True if the tree holds a number of Python there, not an array."""

@@ -55,7 +55,7 @@ class HookRecorder(ArrayRecorder):
     def hooked(self, function: "Opaque", arguments: Sequence[Any]) -> StandIn:
         """Make the stand-in of a function's result for arguments of which some are stand-ins."""
         if function not in self._names:
-            self._names[function] = self._functions.added(function, function.made_of)
+            self._names[function] = self._functions.added(function)
         node = ast.Call(_hook(self._names[function]), [self._argument(value) for value in arguments], [])
         arrays = [part for part in parts_of(arguments) if isinstance(part, StandIn)]
         spec = function.infer(*arguments)
