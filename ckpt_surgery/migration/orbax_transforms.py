@@ -144,7 +144,7 @@ def _value_of_leaf(transform: NamedTransform, original: Original | None, hooks: 
         if len(expression) <= MAX_TEXT and value_agrees(expression, function, leaves, original):
             return None if expression == X else expression
     is_number = original is not None and leaves and all(map(original.number_at, leaves))
-    form: Form = np.ndarray.item if is_number else form_for(function)
+    form: Form = (lambda array: array.item()) if is_number else form_for(function)
     return f"hooks.{hooks.added(TransformHook(function, lambda x: function(form(x))))}(x)"
 
 
@@ -215,7 +215,8 @@ def recipe_of_transforms(
     if overlapping:
         # Of rules the first that matches wins, in Orbax the last one does, but one that falls back to the
         # new tree leaves what another one gave.
-        parsed = sorted(parsed[::-1], key=lambda t: bool(t.given.use_fallback and default_to_original))
+        parsed.reverse()
+        parsed.sort(key=lambda t: bool(t.given.use_fallback and default_to_original))
     hooks = AddedHooks()
     rules = [_rule(transform, original, hooks, default_to_original) for transform in parsed]
     target = {"dtype": "source", "missing": "fallback"}

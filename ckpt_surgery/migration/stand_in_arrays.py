@@ -238,7 +238,7 @@ class StandIn(RecordedArray):
     @property
     def __jax_array__(self) -> NoReturn:
         if asked_by_jax():
-            raise self._recorder.refused("it calls a function of JAX that is not seen by its name", self)
+            raise self._recorder.refused("it calls a function of JAX that cannot be written down", self)
         raise AttributeError("__jax_array__")
 
 

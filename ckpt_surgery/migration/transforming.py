@@ -80,7 +80,7 @@ class NamedTransform:
 
 def read_transforms(
     tree: Any, name_of: Callable[[Sequence[Any]], str], caller: str, longest: int = MAX_PATTERN
-) -> Sequence[NamedTransform]:
+) -> list[NamedTransform]:
     """Read the transforms of a tree in Orbax's order: that of `jax.tree`, which sorts dicts.
 
     `name_of` makes keys of paths of `jax.tree_util`. Of two transforms with the same key, the last counts.
