@@ -27,9 +27,9 @@ def traced(function: Function, sources: Iterable[Source], uint16: str | None) ->
     ]
     stored = [leaf for original in known for leaf in original.leaves.values()]
     if uint16 != "bfloat16" or not any(map(is_uint16, stored)):
-        return recipe_of_function(function, known, {})
+        return recipe_of_function(function, known)
     retyped = [
         replace(original, leaves={text: as_bfloat16(leaf) for text, leaf in original.leaves.items()})
         for original in known
     ]
-    return recipe_of_function(function, retyped, {"uint16": "bfloat16"})
+    return recipe_of_function(function, retyped, uint16)

@@ -7,10 +7,13 @@ from types import MappingProxyType
 from typing import Any
 
 from ckpt_surgery.core.errors import UsageError
+from ckpt_surgery.core.notices import few_keys
 from ckpt_surgery.language.written import TracedFunction
 
 NO_RULES: Mapping[int, str] = MappingProxyType({})
 NO_HOOKS: Mapping[str, Callable[..., Any]] = MappingProxyType({})
+MOST_NAMED = 20
+"""Limit on the keys that a message lists."""
 
 
 class MigratedRecipe:
@@ -46,7 +49,7 @@ class MigratedRecipe:
         """Format the recipe as the text of a YAML file.
 
         Raises UsageError if the recipe calls functions, with their names and the origins of the rules that
-        call them, and if it makes dicts that its text would make lists.
+        call them, or with the leaves that they make; and if it makes dicts that its text would make lists.
         """
         if self.hooks:
             raise self._refusal()
@@ -57,15 +60,17 @@ class MigratedRecipe:
         return yaml_text(self.document)
 
     def _refusal(self) -> UsageError:
-        """Error for a recipe that cannot be written: names the functions of the program that it calls."""
-        calls = {n: functions_in(rule) for n, rule in enumerate(self.document.get("rules", ()))}
-        where = {name: self.rules.get(n, f"rules[{n}]") for n, names in calls.items() for name in names}
-        names = (name for name in self.hooks if not name.startswith("infer_"))
-        listed = ", ".join(f"`{name}`" + (f" ({where[name]})" if name in where else "") for name in names)
+        """Error for a recipe that needs the program: names its functions, or the leaves that they make."""
+        rules = self.document.get("rules", ())
+        calls = [(n, name) for n, rule in enumerate(rules) for name in functions_in(rule)]
+        if self.function is None:
+            listed = ", ".join(f"`{name}` ({self.rules.get(n, f'rules[{n}]')})" for n, name in calls)
+        else:
+            listed = few_keys((rules[n]["add"] for n, _ in calls), MOST_NAMED)
         return UsageError(
-            f"the recipe calls functions of this program, which YAML cannot say: {listed}",
-            hint="Write them as expressions or as a file of hooks, or give the recipe itself to "
-            "`ckpt_surgery.restore` or `ckpt_surgery.apply`.",
+            f"YAML cannot say what functions and values of this program make: {listed}",
+            hint="Give the recipe itself to `ckpt_surgery.restore` or `ckpt_surgery.apply`; or write functions as "
+            "expressions or a file of hooks, and save arrays as a checkpoint, to be a second source.",
         )
 
     def __eq__(self, other: object) -> bool:

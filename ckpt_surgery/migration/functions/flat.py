@@ -1,15 +1,15 @@
 """Functions of flat dicts, `{"a/b": leaf}`, as functions of trees."""
 
 import functools
-from collections.abc import Callable, Mapping, Sequence, Set
+import itertools
+from collections import defaultdict
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ckpt_surgery.core.errors import Problem, UsageError
 from ckpt_surgery.core.keys import SEPARATOR, Key, list_paths, nested
 from ckpt_surgery.core.text import abridged, shown
 from ckpt_surgery.live.tree import LiveTree, live_tree
-
-Names = tuple[str, ...]
 
 
 def with_flat_dicts(recipe: Any, flat: bool) -> Any:
@@ -41,18 +41,23 @@ class OnFlatDicts:
         listed = [live_tree(tree) for tree in trees]
         returned = self.func(*(dict(tree.values) for tree in listed))
         _check(returned)
+        split = {text: tuple(text.split(SEPARATOR)) for text in returned}
         if all(map(_is_flat, listed)):
             by_tuples = all(() in tree.tuple_dicts for tree in listed)
-            return {tuple(t.split(SEPARATOR)) if by_tuples else t: value for t, value in returned.items()}
-        lists = list_paths(leaf.key for tree in listed for leaf in tree.leaves.values())
-        members: dict[Names, set[str]] = {}
-        split = {text: tuple(text.split(SEPARATOR)) for text in returned}
+            return {split[text] if by_tuples else text: value for text, value in returned.items()}
+        members = defaultdict[tuple[str, ...], set[str]](set)
         for names in split.values():
-            for i in range(len(names)):
-                members.setdefault(names[:i], set()).add(names[i])
-        indices = {names: set(map(str, range(len(children)))) for names, children in members.items()}
-        whole = {names for names in lists if names in members and members[names] == indices[names]}
-        return nested((_key(split[text], whole), value) for text, value in returned.items())
+            for i, name in enumerate(names):
+                members[names[:i]].add(name)
+        lists = {
+            names
+            for names in list_paths(leaf.key for tree in listed for leaf in tree.leaves.values())
+            if members[names] == set(map(str, range(len(members[names]))))
+        }
+        keys = {
+            t: Key(names, tuple(names[:i] in lists for i in range(len(names)))) for t, names in split.items()
+        }
+        return nested((keys[text], value) for text, value in returned.items())
 
 
 def _is_flat(tree: LiveTree) -> bool:
@@ -61,36 +66,19 @@ def _is_flat(tree: LiveTree) -> bool:
     return all(len(key.names) == 1 for key in keys) and any(SEPARATOR in key.text for key in keys)
 
 
-def _key(names: Names, lists: Set[Names]) -> Key:
-    return Key(names, tuple(names[:i] in lists for i in range(len(names))))
-
-
 def _check(returned: Any) -> None:
     """Raise UsageError unless a function returned a flat dict, with keys that fit into one tree."""
-    if not isinstance(returned, Mapping):
+    if not isinstance(returned, Mapping) or not all(isinstance(key, str) for key in returned):
         raise UsageError(
-            f"the function returns {shown(abridged(returned))}, not a flat dict",
+            f"the function returns {shown(abridged(returned))}, which is not a flat dict",
             hint='With `flat=True` it has to return `{"a/b": leaf}`.',
         )
-    others = [key for key in returned if not isinstance(key, str)]
-    if others:
-        raise UsageError(
-            f"the function returns a dict with the key {shown(abridged(others[0]))}, which is not a text",
-            hint='With `flat=True` it has to return `{"a/b": leaf}`.',
-        )
-    inside = [key for key in returned if _prefixes(key) & returned.keys()]
-    if inside:
-        raise UsageError(*(_both(key, min(_prefixes(key) & returned.keys(), key=len)) for key in inside))
-
-
-def _prefixes(key: str) -> Set[str]:
-    names: Sequence[str] = key.split(SEPARATOR)
-    return {SEPARATOR.join(names[:i]) for i in range(1, len(names))}
-
-
-def _both(key: str, container: str) -> Problem:
-    return Problem(
-        f"the function returns `{shown(container)}`, and below it `{shown(key)}`: a leaf cannot have others "
-        "inside",
-        hint="Rename one of them.",
-    )
+    problems = []
+    for key in returned:
+        prefixes = itertools.accumulate(key.split(SEPARATOR)[:-1], lambda above, name: f"{above}/{name}")
+        if (container := next((prefix for prefix in prefixes if prefix in returned), None)) is not None:
+            both = f"`{shown(container)}`, and below it `{shown(key)}`"
+            message = f"the function returns {both}: a leaf cannot have others inside"
+            problems.append(Problem(message, hint="Rename one of them."))
+    if problems:
+        raise UsageError(*problems)

@@ -20,11 +20,6 @@ from ckpt_surgery.migration.stand_in_arrays import ArrayRecorder, StandIn
 from ckpt_surgery.migration.standins import node_of, number_node
 
 
-def _returning(value: Any) -> Callable[[], Any]:
-    """Hook without arguments that returns this value of the program."""
-    return lambda: value
-
-
 class HookRecorder(ArrayRecorder):
     """A recorder that also collects the hooks of the recipe."""
 
@@ -39,7 +34,8 @@ class HookRecorder(ArrayRecorder):
         """Hooks that the recipe calls, by name."""
         values: dict[str, Any] = {**self.constants, **self._leaves}
         values |= {f"infer_{name}": (array.shape, array.dtype) for name, array in self.constants.items()}
-        return {**self._functions.functions, **{name: _returning(value) for name, value in values.items()}}
+        returning = {name: (lambda value=value: value) for name, value in values.items()}
+        return {**self._functions.functions, **returning}
 
     def literal(self, leaf: Leaf, value: Any) -> ast.expr | None:
         """Write a value of the program, described by `leaf`, as an expression; None if no recipe can."""
@@ -127,22 +123,10 @@ def opaque(
         return functools.partial(opaque, shape=shape, dtype=dtype)
     if not callable(function):
         raise UsageError(f"`opaque`: {abridged(function)} is not a function")
-    return Opaque(function, _shape(shape), _dtype(dtype))
-
-
-def _shape(given: Any) -> Shape | None:
-    if given is None:
-        return None
-    lengths = given if isinstance(given, tuple | list) else (given,)
-    if not all(isinstance(length, int | np.integer) and length >= 0 for length in lengths):
-        raise UsageError(f"`opaque`: {abridged(given)} is not a shape")
-    return tuple(int(length) for length in lengths)
-
-
-def _dtype(given: Any) -> np.dtype[Any] | None:
     try:
-        if given is None:
-            return None
-        return dtype_named(given) if isinstance(given, str) else np.dtype(given)
+        lengths = None if shape is None else np.broadcast_shapes(shape)
+        kind = dtype_named(dtype) if isinstance(dtype, str) else None if dtype is None else np.dtype(dtype)
     except (TypeError, ValueError, FunctionError):
-        raise UsageError(f"`opaque`: {abridged(given)} is not a dtype") from None
+        given = f"shape={abridged(shape)} and dtype={abridged(dtype)}"
+        raise UsageError(f"`opaque`: no array has {given}") from None
+    return Opaque(function, lengths, kind)

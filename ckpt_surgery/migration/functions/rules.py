@@ -1,7 +1,7 @@
 """Write the moves of leaves by a function as rules of a recipe."""
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import regex
@@ -28,27 +28,9 @@ class KeyMove:
     to: Key
 
 
-@dataclass(frozen=True)
-class _Subtree:
-    """Leaves below one key that keep their names below another key in the result."""
-
-    depth: int
-    """Number of components of the key above them."""
-    moves: Sequence[KeyMove]
-
-    @property
-    def rule(self) -> Rule:
-        """The rule that moves them."""
-        first = self.moves[0]
-        if len({move.leaf.key.text for move in self.moves}) == 1:
-            return _single([move.to for move in self.moves], first.leaf.key)
-        below = len(first.leaf.key.names) - self.depth
-        old = _part(first.leaf.key, 0, self.depth)
-        new = _part(first.to, 0, len(first.to.names) - below)
-        pattern = escaped(f"{old.text}/") if old.names else ""
-        if old == new:
-            return {"match": f"{pattern}.*"}
-        return {"match": f"{pattern}(.*)", "to": "/".join([*_components(new), r"\1"])}
+Subtree = tuple[int, Sequence[KeyMove]]
+"""Leaves below one key that keep their names below another key in the result, and the number of components of
+the key above them."""
 
 
 def move_rules(moves: Sequence[KeyMove], listings: Mapping[str, Mapping[str, Leaf]]) -> list[Rule]:
@@ -57,41 +39,44 @@ def move_rules(moves: Sequence[KeyMove], listings: Mapping[str, Mapping[str, Lea
     `listings`: the leaves of each source by name. Leaves that `moves` has several times go to several places,
     which expressions cannot do for those that are not arrays.
     """
-    subtrees: list[tuple[str, _Subtree]] = []
-    for name, leaves in listings.items():
-        moved: dict[str, list[KeyMove]] = {}
-        for move in moves:
-            if move.source == name:
-                moved.setdefault(move.leaf.key.text, []).append(move)
-        subtrees += [(name, subtree) for subtree in _subtrees(list(leaves.values()), moved, 0)]
-    several = len(listings) > 1
-    matched = len(subtrees) <= MOST_MATCHES
+    moved = defaultdict[str, dict[str, list[KeyMove]]](dict)
+    for move in moves:
+        moved[move.source].setdefault(move.leaf.key.text, []).append(move)
+    subtrees = [
+        subtree
+        for name, leaves in listings.items()
+        for subtree in _subtrees(list(leaves.values()), moved[name], 0)
+    ]
     rules: list[Rule] = []
-    for name, subtree in subtrees:
-        if matched or subtree.moves[0].leaf.kind not in NUMERIC:
-            rule = subtree.rule
-            rule |= {"source": name} if several and name != next(iter(listings)) else {}
-            rules.append(rule)
+    for depth, below in subtrees:
+        source = below[0].source
+        if len(subtrees) <= MOST_MATCHES or below[0].leaf.kind not in NUMERIC:
+            rule = _matching(depth, below)
+            rules.append(rule if source == next(iter(listings)) else {**rule, "source": source})
         else:
-            rules += [_looked_up(move) for move in subtree.moves]
+            looked_up = ((template_of(move.to), f"{source}[{move.leaf.key.text!r}]") for move in below)
+            rules += [{"add": key, "value": value} for key, value in looked_up]
     return rules
 
 
-def _looked_up(move: KeyMove) -> Rule:
-    return {"add": template_of(move.to), "value": f"{move.source}[{move.leaf.key.text!r}]"}
-
-
-def _single(places: Sequence[Key], key: Key) -> Rule:
-    """Make the rule that moves one leaf, to one place or to several."""
-    rule: Rule = {"match": escaped(key.text)}
-    if len(places) > 1:
-        return {**rule, "to": {template_of(place): "x" for place in places}}
-    return rule if places[0] == key else {**rule, "to": template_of(places[0])}
+def _matching(depth: int, moves: Sequence[KeyMove]) -> Rule:
+    """Make the rule that moves a subtree, or one leaf, to one place or to several."""
+    old, new = moves[0].leaf.key, moves[0].to
+    if len({move.leaf.key.text for move in moves}) == 1:
+        rule: Rule = {"match": escaped(old.text)}
+        if len(moves) > 1:
+            return {**rule, "to": {template_of(move.to): "x" for move in moves}}
+        return rule if new == old else {**rule, "to": template_of(new)}
+    above = _part(old, 0, depth), _part(new, 0, len(new.names) - len(old.names) + depth)
+    pattern = escaped(f"{above[0].text}/") if depth else ""
+    if above[0] == above[1]:
+        return {"match": f"{pattern}.*"}
+    return {"match": f"{pattern}(.*)", "to": "/".join([*_components(above[1]), r"\1"])}
 
 
 def _subtrees(
     leaves: Sequence[Leaf], moved: Mapping[str, Sequence[KeyMove]], depth: int
-) -> Iterator[_Subtree]:
+) -> Iterator[Subtree]:
     """Yield the largest subtrees that are moved as a whole; a leaf moved alone is a subtree of one.
 
     `leaves`: all leaves below one key of `depth` components.
@@ -102,11 +87,11 @@ def _subtrees(
     moves = [move for places in per_leaf for move in places]
     once = len(moves) == len(per_leaf) == len(leaves)
     if len(leaves) == 1 or (once and _is_one(moves, depth)):
-        yield _Subtree(depth, moves)
+        yield depth, moves
         return
-    below: dict[str, list[Leaf]] = {}
+    below = defaultdict[str, list[Leaf]](list)
     for leaf in leaves:
-        below.setdefault(leaf.key.names[depth], []).append(leaf)
+        below[leaf.key.names[depth]].append(leaf)
     for inner in below.values():
         yield from _subtrees(inner, moved, depth + 1)
 
@@ -116,13 +101,10 @@ def _is_one(moves: Sequence[KeyMove], depth: int) -> bool:
     places = set()
     for move in moves:
         old, new = move.leaf.key, move.to
-        below = len(old.names) - depth
-        start = len(new.names) - below
+        start = len(new.names) - len(old.names) + depth
         names = (*old.names, *new.names)
         plain = not any(SEPARATOR in name or "\n" in name or not name for name in names)
-        if below < 1 or start < 0 or not plain:
-            return False
-        if _part(old, depth, None) != _part(new, start, None):
+        if start < 0 or not plain or _part(old, depth, None) != _part(new, start, None):
             return False
         places.add(_part(new, 0, start))
     return len(places) == 1
@@ -147,11 +129,5 @@ def template_of(key: Key) -> str:
 
 def _components(key: Key) -> Iterator[str]:
     for name, is_index in zip(key.names, key.sequences, strict=True):
-        yield f"[{name}]" if is_index else _component(name)
-
-
-def _component(name: str) -> str:
-    """Write a key of a dict as a component of a template."""
-    if not name:
-        return "${''}"
-    return without_indices(name.replace("\\", "\\\\").replace("$", "$$").replace(SEPARATOR, ESCAPED))
+        plain = name.replace("\\", "\\\\").replace("$", "$$").replace(SEPARATOR, ESCAPED)
+        yield f"[{name}]" if is_index else without_indices(plain) or "${''}"

@@ -6,18 +6,18 @@ import functools
 import inspect
 import itertools
 import os
-import re
 import traceback
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
-from types import CodeType, MappingProxyType
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from types import CodeType
 from typing import Any
 
 from ckpt_surgery.core.errors import Problem, UsageError
 from ckpt_surgery.core.keys import Key, list_paths
 from ckpt_surgery.core.leaves import Leaf, LeafKind
-from ckpt_surgery.core.notices import Notice, few_keys, sentences
+from ckpt_surgery.core.notices import Notice, sentences
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.language.expressions.naming import name_problem
 from ckpt_surgery.language.expressions.parsing import MAX_TEXT
@@ -25,62 +25,26 @@ from ckpt_surgery.language.written import TracedFunction
 from ckpt_surgery.live.tree import EMPTY_NODES, LiveTree, live_tree
 from ckpt_surgery.migration.functions.hooks import HookRecorder
 from ckpt_surgery.migration.functions.rules import KeyMove, Rule, escaped, move_rules, template_of
-from ckpt_surgery.migration.literals import MOST_WRITTEN
 from ckpt_surgery.migration.originals import Original
 from ckpt_surgery.migration.promotions import JAX, NUMPY
-from ckpt_surgery.migration.recipes import MigratedRecipe, functions_in
+from ckpt_surgery.migration.recipes import MOST_NAMED, MigratedRecipe
 from ckpt_surgery.migration.replacing import is_library, place_of, replaced
 from ckpt_surgery.migration.stand_in_arrays import ArrayRecorder, StandIn, source_stand_in
 from ckpt_surgery.migration.standins import Untraceable
 
 SOURCE = "source"
-MOST_NAMED = 20
-"""Limit on the keys that a message lists."""
 VALUELESS = (LeafKind.STRING, LeafKind.EMPTY)
 """Kinds of leaves that a function gets unchanged."""
 NUMERIC = (LeafKind.ARRAY, LeafKind.SCALAR, LeafKind.PRNG_KEY)
 """Kinds of leaves that a function gets as stand-ins."""
-NO_POLICY: Mapping[str, Any] = MappingProxyType({})
-
-
-class FunctionRecipe(MigratedRecipe):
-    """A recipe that was traced from a function of the user's."""
-
-    def _refusal(self) -> UsageError:
-        """Error for a recipe that needs the program: lists the leaves that the program itself makes."""
-        calls = {_key(rule["add"]): functions_in(rule) for rule in self.document["rules"] if "add" in rule}
-        called = [
-            key for key, names in calls.items() if any(hasattr(self.hooks[n], "made_of") for n in names)
-        ]
-        held = [key for key, names in calls.items() if names and key not in called]
-        unwritable = {
-            "functions of this program": called,
-            f"values of this program, of other kinds or of more than {MOST_WRITTEN} elements": held,
-        }
-        hint = (
-            "Give the recipe itself to `ckpt_surgery.restore` or `ckpt_surgery.apply`; or save the arrays as "
-            "a checkpoint, and give that as a second source."
-        )
-        return UsageError(
-            *(
-                Problem(f"YAML cannot say what makes {few_keys(keys, MOST_NAMED)}: {what}", hint=hint)
-                for what, keys in unwritable.items()
-                if keys
-            )
-        )
-
-
-def _key(template: str) -> str:
-    """Read the key back from a template of `template_of`, for messages."""
-    return re.sub(r"\[(\d+)\](?=/|$)", r"\1", template)
 
 
 def recipe_of_function(
-    function: Callable[..., Any], sources: Sequence[Original], input: Mapping[str, Any] = NO_POLICY
+    function: Callable[..., Any], sources: Sequence[Original], uint16: str | None = None
 ) -> MigratedRecipe:
     """Trace a function of one tree per source as a recipe.
 
-    `input`: how the sources are read, as the recipe's `input` says it.
+    `uint16`: how arrays of uint16 are read, as the recipe's `input` says it.
 
     It is called once, with stand-ins in place of arrays. Raises UsageError for what no recipe can say, and
     for a function that does not take so many trees or does not return a tree; what the function itself
@@ -91,27 +55,31 @@ def recipe_of_function(
     recorder = HookRecorder()
     given = dict(zip(source_names(function, len(sources)), sources, strict=True))
     trees = {name: _stand_ins(original, name, recorder) for name, original in given.items()}
-    arguments = [tree.argument for tree in trees.values()]
     with tracing(recorder, function):
-        result = function(*arguments)
-    live = _listed(result, about.label)
+        result = function(*(tree.argument for tree in trees.values()))
+    live = live_tree(result)
+    if not any(leaf.key.names for leaf in live.leaves.values()):
+        raise UsageError(
+            f"{about.label} returns an object of type {type(result).__name__}, not a tree with leaves",
+            hint="Return a dict, or another pytree, of the leaves that the result has.",
+        )
     rules = _Assembly(trees, about.label, recorder).rules_of(live)
     document: dict[str, Any] = {"version": 1}
     document |= {"sources": list(given)} if len(given) > 1 else {}
-    document |= {"input": dict(input)} if input else {}
+    document |= {"input": {"uint16": uint16}} if uint16 else {}
     document |= {"unmatched": "drop", "target": {"missing": "fallback"}, "rules": rules}
-    names = dict.fromkeys(range(len(rules)), about.name)
-    warnings = _narrowings(recorder)
-    rebuilt = functools.partial(_rebuilt, live)
-    dicts = tuple(_dicts_for_lists(sources[:1], live.leaves.values()))
-    facts = TracedFunction(about.name, about.place, frozenset(live.leaves), warnings, dicts, rebuilt)
-    return FunctionRecipe(document, recorder.hooks, names, facts)
-
-
-def _is_of_library(error: Exception) -> bool:
-    """True if a library raised the error because of a stand-in among its arguments."""
-    innermost = traceback.extract_tb(error.__traceback__)[-1]
-    return is_library(innermost.filename) and StandIn.__name__ in str(error)
+    narrowed = [  # unlike in NumPy
+        Notice("", key, f" is {wide}, with which JAX computes in {narrow}: `jax_enable_x64` is off")
+        for key, (wide, narrow) in recorder.narrowed.items()
+    ]
+    facts = replace(
+        about,
+        keys=frozenset(live.leaves),
+        warnings=tuple(sentences(narrowed)),
+        unwritable=tuple(_dicts_for_lists(sources[:1], live.leaves.values())),
+        rebuilt=functools.partial(_rebuilt, live),
+    )
+    return MigratedRecipe(document, recorder.hooks, dict.fromkeys(range(len(rules)), about.name), facts)
 
 
 @contextmanager
@@ -126,7 +94,9 @@ def tracing(recorder: ArrayRecorder, *functions: Any) -> Iterator[None]:
         except Untraceable:
             raise recorder.problem() from None
         except Exception as error:
-            if recorder.flaw is None and not _is_of_library(error):
+            innermost = traceback.extract_tb(error.__traceback__)[-1]
+            of_library = is_library(innermost.filename) and StandIn.__name__ in str(error)
+            if recorder.flaw is None and not of_library:
                 raise
             recorder.refused(f"it calls a library that does not take its arrays: {error}")
             recorder.place = place_of(error) or recorder.place
@@ -148,15 +118,6 @@ def _rebuilt(live: LiveTree, values: Mapping[str, Any]) -> Any:
     """Rebuild the tree that the function returned with these values by key, and with its own empty nodes."""
     kept = (text for text, leaf in live.leaves.items() if leaf.kind not in VALUELESS)
     return live.rebuilt({text: values[text] for text in kept if text in values})
-
-
-def _narrowings(recorder: HookRecorder) -> tuple[str, ...]:
-    """Warn of leaves with which JAX computes in fewer bits than they have, unlike NumPy."""
-    notices = [
-        Notice("", key, f" is {wide}, with which JAX computes in {narrow}: `jax_enable_x64` is off")
-        for key, (wide, narrow) in recorder.narrowed.items()
-    ]
-    return tuple(sentences(notices))
 
 
 # --- the function -----------------------------------------------------------------------------------------
@@ -181,11 +142,9 @@ def described(function: Callable[..., Any]) -> TracedFunction:
 def _check_arity(function: Callable[..., Any], label: str, count: int) -> None:
     """Raise UsageError for a function that cannot be called with so many trees."""
     try:
-        signature = inspect.signature(function)
-    except (TypeError, ValueError):  # of a function that is not written in Python
+        inspect.signature(function).bind(*range(count))
+    except ValueError:  # of a function that is not written in Python
         return
-    try:
-        signature.bind(*range(count))
     except TypeError as error:
         given = "1 source is" if count == 1 else f"{count} sources are"
         raise UsageError(
@@ -198,11 +157,10 @@ def source_names(function: Callable[..., Any], count: int) -> list[str]:
     """Names of the sources in the recipe: those of the function's arguments, if they are valid there."""
     if count == 1:
         return [SOURCE]
-    try:
-        kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-        names = [p.name for p in inspect.signature(function).parameters.values() if p.kind in kinds][:count]
-    except (TypeError, ValueError):
-        names = []
+    names: list[str] = []
+    with suppress(ValueError):  # of a function that is not written in Python
+        parameters = inspect.signature(function).parameters.values()
+        names = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)][:count]
     if len(names) == count and not any(name_problem(name, {}, subscripted=True) for name in names):
         return names
     return [f"{SOURCE}_{number}" for number in range(1, count + 1)]
@@ -215,16 +173,14 @@ class _Tree:
     leaves: Mapping[str, Leaf]
     argument: Any
     """The tree with stand-ins."""
-    origins: Mapping[int, Leaf]
-    """Texts and empty nodes by the identity of the object in the argument."""
-    held: Sequence[Any]
-    """Objects, kept alive as long as their identities are used."""
+    origins: Mapping[int, tuple[Any, Leaf]]
+    """Texts and empty nodes in the argument, and their leaves, by the identity of the object."""
 
 
 def _stand_ins(original: Original, name: str, recorder: HookRecorder) -> _Tree:
     """Build the argument for one source, in new containers, which the function may change."""
     values: dict[str, Any] = {}
-    origins: dict[int, Leaf] = {}
+    origins: dict[int, tuple[Any, Leaf]] = {}
     for text, leaf in original.leaves.items():
         if leaf.kind in NUMERIC:
             library = JAX if original.on_devices(text) else NUMPY
@@ -233,23 +189,8 @@ def _stand_ins(original: Original, name: str, recorder: HookRecorder) -> _Tree:
         held = original.held(text)
         values[text] = copy.copy(held) if isinstance(held, dict | list) else held
         if leaf.kind in VALUELESS and held is not None:
-            origins.setdefault(id(values[text]), leaf)
-    return _Tree(original.leaves, original.rebuilt(values), origins, list(values.values()))
-
-
-def _listed(result: Any, label: str) -> LiveTree:
-    """List the leaves of the function's result. Raises UsageError if that is not a tree."""
-    if result is None:
-        raise UsageError(f"{label} returns nothing", hint="A function as a recipe returns the new tree.")
-    live = live_tree(result)
-    if not any(leaf.kind is not LeafKind.EMPTY or leaf.key.names for leaf in live.leaves.values()):
-        raise UsageError(f"{label} returns a tree without leaves", hint="Return the leaves of the result.")
-    if "" in live.leaves and not live.leaves[""].key.names:
-        raise UsageError(
-            f"{label} returns an object of type {type(result).__name__}, not a tree",
-            hint="Return a dict, or another pytree, of the leaves that the result has.",
-        )
-    return live
+            origins.setdefault(id(values[text]), (values[text], leaf))
+    return _Tree(original.leaves, original.rebuilt(values), origins)
 
 
 # --- the rules --------------------------------------------------------------------------------------------
@@ -266,12 +207,11 @@ class _Assembly:
 
     def rules_of(self, live: LiveTree) -> list[Rule]:
         """Make the rules for these leaves. Raises UsageError with all leaves that no recipe can produce."""
-        places: dict[tuple[str, str], list[KeyMove]] = {}
+        places = defaultdict[tuple[str, str], list[KeyMove]](list)
         for text, leaf in live.leaves.items():
-            origin = self._origin(leaf, live.values[text])
-            if origin is not None:
+            if (origin := self._origin(leaf, live.values[text])) is not None:
                 source, own = origin
-                places.setdefault((source, own.key.text), []).append(KeyMove(source, own, leaf.key))
+                places[source, own.key.text].append(KeyMove(source, own, leaf.key))
         moves = [
             move
             for group in places.values()
@@ -281,26 +221,24 @@ class _Assembly:
         left = {text: leaf for text, leaf in live.leaves.items() if text not in moved}
         rules = {text: self._rule(leaf, live.values[text]) for text, leaf in left.items()}
         lacking = [text for text, rule in rules.items() if rule is None]
-        refused = [self._refused(left[text], live.values[text]) for text in lacking]
-        if len(refused) > MOST_NAMED:
-            refused[MOST_NAMED:] = [Problem(f"{len(refused) - MOST_NAMED:,} more like these", hint=_LEAVES)]
-        if refused:
-            raise UsageError(*refused)
+        if lacking:
+            problems = [self._refused(left[text], live.values[text]) for text in lacking[:MOST_NAMED]]
+            more = [Problem(f"{len(lacking) - MOST_NAMED:,} more like these", hint=_LEAVES)]
+            raise UsageError(*problems, *(more if len(lacking) > MOST_NAMED else ()))
         listings = {name: tree.leaves for name, tree in self.trees.items()}
         return [*move_rules(moves, listings), *filter(None, rules.values())]
 
     def _origin(self, leaf: Leaf, value: Any) -> tuple[str, Leaf] | None:
         """Source and leaf of a value that is only moved: a stand-in, a text, an empty node; else None."""
-        if isinstance(value, StandIn):
-            node = value.node
-            if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name):
-                tree = self.trees.get(node.value.id)
-                text = node.slice.value if isinstance(node.slice, ast.Constant) else None
-                if tree is not None and isinstance(text, str) and text in tree.leaves:
-                    return node.value.id, tree.leaves[text]
-            return None
+        match value.node if isinstance(value, StandIn) else None:
+            case ast.Subscript(ast.Name(name), ast.Constant(str(text))) if name in self.trees:
+                own = self.trees[name].leaves.get(text)
+                return None if own is None else (name, own)
+            case ast.expr():
+                return None
         for name, tree in self.trees.items():
-            for own in filter(None, (tree.leaves.get(leaf.key.text), tree.origins.get(id(value)))):
+            _, origin = tree.origins.get(id(value), (None, None))
+            for own in filter(None, (tree.leaves.get(leaf.key.text), origin)):
                 if own.kind in VALUELESS and _form(own) == _form(leaf):
                     return name, own
         return None

@@ -70,9 +70,9 @@ def test_what_is_asked_of_a_function_is_that_of_the_user_s() -> None:
 @pytest.mark.parametrize(
     ("made", "message"),
     [
-        (None, "returns None, not a flat dict"),
-        ([1], r"returns \[1\], not a flat dict"),
-        ({("a", "b"): 1}, r"the key \('a', 'b'\), which is not a text"),
+        (None, "returns None, which is not a flat dict"),
+        ([1], r"returns \[1\], which is not a flat dict"),
+        ({("a", "b"): 1}, r"returns \{\('a', 'b'\): 1\}, which is not"),
         ({"a/b": 1, "a": 2, "a/b/c": 3}, "returns `a`, and below it `a/b`"),
     ],
 )
