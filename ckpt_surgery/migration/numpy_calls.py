@@ -6,7 +6,13 @@ from typing import Any
 import numpy as np
 
 from ckpt_surgery.migration.promotions import NUMPY, of_ml_dtypes
-from ckpt_surgery.migration.shaped_calls import SHAPED, WITH_SHAPES, contracted, cut, joined, permuted
+from ckpt_surgery.migration.shaped_calls import (
+    along,
+    broadcast_to,
+    contracted,
+    joined,
+    permuted,
+)
 from ckpt_surgery.migration.standins import (
     COMPARISONS,
     OPERATORS,
@@ -20,63 +26,41 @@ from ckpt_surgery.migration.standins import (
 )
 
 
-def _reduced_axes(name: str) -> Call:
-    return lambda operand, axes: operand._called(name, operand, axis=tuple(axes))
-
-
 def _slice(operand: Any, start_indices: Any, limit_indices: Any, strides: Any = None) -> Any:
-    steps = [1] * operand.ndim if strides is None else strides
-    return operand[tuple(map(slice, start_indices, limit_indices, steps))]
+    return operand[tuple(map(slice, start_indices, limit_indices, strides or [1] * operand.ndim))]
 
 
 def _slice_in_dim(operand: Any, start_index: Any, limit_index: Any, stride: int = 1, axis: int = 0) -> Any:
-    return cut(operand, axis % operand.ndim, start_index, limit_index, stride)
+    return operand[along(axis % operand.ndim, slice(start_index, limit_index, stride))]
 
 
 def _index_in_dim(operand: Any, index: int, axis: int = 0, keepdims: bool = True) -> Any:
-    at = axis % operand.ndim
-    part = operand[(*[slice(None)] * at, index)]
-    return part.reshape((*operand.shape[:at], 1, *operand.shape[at + 1 :])) if keepdims else part
+    part = operand[along(axis % operand.ndim, index)]
+    return part._called("expand_dims", part, axis % operand.ndim) if keepdims else part
 
 
 def _dynamic_slice(operand: Any, start_indices: Any, slice_sizes: Any) -> Any:
     """Slice from these indices on, which are clamped so that the slice lies within the array."""
-    starts = [int(start) for start in start_indices]
-    starts = [s + n if s < 0 else s for s, n in zip(starts, operand.shape, strict=True)]
-    lengths = zip(starts, operand.shape, slice_sizes, strict=True)
-    clamped = [max(0, min(start, length - size)) for start, length, size in lengths]
-    return operand[tuple(slice(a, a + n) for a, n in zip(clamped, slice_sizes, strict=True))]
+    given = zip(map(int, start_indices), operand.shape, slice_sizes, strict=True)
+    starts = [max(0, min(start + n if start < 0 else start, n - size)) for start, n, size in given]
+    return operand[tuple(slice(a, a + n) for a, n in zip(starts, slice_sizes, strict=True))]
 
 
 def _dynamic_slice_in_dim(operand: Any, start_index: Any, slice_size: int, axis: int = 0) -> Any:
-    at = axis % operand.ndim
     starts, sizes = [0] * operand.ndim, list(operand.shape)
-    starts[at], sizes[at] = int(start_index), slice_size
+    starts[axis], sizes[axis] = start_index, slice_size
     return _dynamic_slice(operand, starts, sizes)
 
 
 def _broadcast_in_dim(operand: Any, shape: Any, broadcast_dimensions: Any) -> Any:
-    lengths = [1] * len(shape)
-    for axis, place in enumerate(broadcast_dimensions):
-        lengths[place] = operand.shape[axis]
-    reps = tuple(1 if a == b else b for a, b in zip(lengths, shape, strict=True))
-    whole = operand.reshape(tuple(lengths))
-    return whole if set(reps) <= {1} else whole._called("tile", whole, reps)
-
-
-def _reshape_lax(operand: Any, new_sizes: Any, dimensions: Any = None) -> Any:
-    return (operand if dimensions is None else permuted(operand, dimensions)).reshape(tuple(new_sizes))
+    lengths = dict(zip(broadcast_dimensions, operand.shape, strict=True))
+    return broadcast_to(operand.reshape([lengths.get(axis, 1) for axis in range(len(shape))]), shape)
 
 
 def _dot_general(lhs: Any, rhs: Any, dimension_numbers: Any) -> Any:
     (ours, theirs), (our_batch, their_batch) = dimension_numbers
     pairs = list(zip(ours, theirs, strict=True)), list(zip(our_batch, their_batch, strict=True))
     return contracted(lhs, rhs, *pairs)
-
-
-def _clamp(min: Any, x: Any, max: Any) -> Any:
-    stand_in = stand_in_of(min, x, max)
-    return stand_in._called("minimum", stand_in._called("maximum", x, min), max)
 
 
 def _div(x: Any, y: Any) -> Any:
@@ -96,17 +80,17 @@ LAX: Mapping[str, Call] = {
     "square": lambda x: x * x,
     "integer_pow": lambda x, y: x**y,
     "select": call_of("where"),
-    "clamp": _clamp,
+    "clamp": lambda min, x, max: call_of("minimum")(call_of("maximum")(x, min), max),
     "convert_element_type": lambda operand, new_dtype: operand.astype(new_dtype),
     "stop_gradient": lambda x: x,
     "concatenate": lambda operands, dimension: joined(operands, dimension),
-    "reshape": _reshape_lax,
+    "reshape": lambda operand, new_sizes, dimensions=None: (
+        operand if dimensions is None else permuted(operand, dimensions)
+    ).reshape(tuple(new_sizes)),
     "transpose": lambda operand, permutation: permuted(operand, permutation),
     "rev": lambda operand, dimensions: operand._called("flip", operand, axis=tuple(dimensions)),
     "expand_dims": lambda array, dimensions: array._called("expand_dims", array, tuple(dimensions)),
-    "squeeze": lambda array, dimensions: array._called(
-        "squeeze", array, tuple(axis % array.ndim for axis in dimensions)
-    ),
+    "squeeze": lambda array, dimensions: array._called("squeeze", array, tuple(dimensions)),
     "broadcast_in_dim": _broadcast_in_dim,
     "slice": _slice,
     "slice_in_dim": _slice_in_dim,
@@ -117,7 +101,10 @@ LAX: Mapping[str, Call] = {
     "full_like": lambda x, fill_value, dtype=None: x._called(
         "full", x.shape, np.asarray(fill_value).item(), x.dtype if dtype is None else np.dtype(dtype)
     ),
-    **{f"reduce_{name}": _reduced_axes(name) for name in ("sum", "max", "min")},
+    **{
+        f"reduce_{name}": lambda operand, axes, name=name: operand._called(name, operand, axis=tuple(axes))
+        for name in ("sum", "max", "min")
+    },
 }
 """Functions of `jax.lax`, by name."""
 
@@ -204,20 +191,6 @@ def _like(name: str) -> Call:
     return function
 
 
-def _for_shapes(name: str, other: Call) -> Call:
-    """Choose the function for arrays of known shapes, or else the other one."""
-
-    def function(*arguments: Any, **keywords: Any) -> Any:
-        first = stand_in_of(*arguments)
-        return (WITH_SHAPES[name] if first.has_shape else other)(*arguments, **keywords)
-
-    return function
-
-
-def _einsum(pattern: str, *arrays: Any, optimize: Any = None) -> Any:
-    return stand_in_of(*arrays)._called("einsum", pattern, *arrays)
-
-
 def _truth(x: Any) -> Any:
     """True for elements that are not zero."""
     return x if x.has_shape and x.dtype == np.bool_ else x._cast("bool")
@@ -240,19 +213,16 @@ def _sign(x: Any) -> Any:
 
 
 FUNCTIONS: Mapping[str, Call] = {
-    **SHAPED,
     **{f"lax.{name}": call for name, call in LAX.items()},
     **{name: call_of(name) for name in ("sqrt", "exp", "log", "abs", "minimum", "maximum", "rsqrt")},
-    **{name: call_of(name) for name in ("sin", "cos", "arccos", "tile")},
-    **{name: _with_axis(name) for name in ("squeeze", "expand_dims", "flip")},
-    **{name: _for_shapes(name, _with_axis(name)) for name in ("repeat", "take")},
+    **{name: call_of(name) for name in ("sin", "cos", "arccos", "tile", "where")},
+    **{name: _with_axis(name) for name in ("squeeze", "expand_dims", "flip", "repeat", "take")},
     **{name: _reduced(name) for name in ("sum", "mean", "max", "min")},
     **{names.function: operator_call(symbol) for symbol, names in OPERATORS.items()},
     "true_divide": operator_call("/"),
     "mod": operator_call("%"),
     "pow": operator_call("**"),
     "sign": _sign,
-    "where": call_of("where"),
     "clip": _clip,
     "absolute": call_of("abs"),
     "amax": _reduced("max"),
@@ -260,7 +230,8 @@ FUNCTIONS: Mapping[str, Call] = {
     "square": lambda x: x**2,
     "negative": lambda x: -x,
     "positive": lambda x: x,
-    "dot": _for_shapes("dot", operator_call("@")),
+    "dot": operator_call("@"),
+    "outer": lambda a, b: a.reshape(-1)[:, None] * b.reshape(-1)[None, :],
     "logical_and": _logical("&"),
     "logical_or": _logical("|"),
     "logical_xor": _logical("!="),
@@ -273,31 +244,31 @@ FUNCTIONS: Mapping[str, Call] = {
     "ravel": lambda x: _reshape(x, -1),
     "transpose": _transpose,
     "permute_dims": _transpose,
+    "fliplr": lambda m: m[:, ::-1],
+    "flipud": lambda m: m[::-1],
     "concatenate": _joined("concat"),
     "concat": _joined("concat"),
     "stack": _joined("stack"),
     "astype": _cast,
-    "einsum": _for_shapes("einsum", _einsum),
+    "einsum": lambda pattern, *arrays, optimize=None: stand_in_of(*arrays)._called(
+        "einsum", pattern, *arrays
+    ),
     "zeros_like": _like("zeros"),
     "ones_like": _like("ones"),
     "full_like": _like("full"),
 }
 """Functions of NumPy and of jax.numpy by name, those of jax.lax by `lax.` and the name."""
 
-METHODS: Mapping[str, Call] = {
-    **{name: FUNCTIONS[name] for name in ("sum", "mean", "max", "min", "clip", "squeeze", "repeat")},
-    **{name: FUNCTIONS[name] for name in ("reshape", "transpose", "dot", "ravel", "astype", "take")},
-    "swapaxes": FUNCTIONS["swapaxes"],
-    "view": _view,
-    "flatten": FUNCTIONS["ravel"],
-    "copy": lambda x: x,
-    "block_until_ready": lambda x: x,
-}
-"""Methods of arrays, by name."""
+
+def methods_of(functions: Mapping[str, Call]) -> Mapping[str, Call]:
+    """Methods of arrays, by name."""
+    names = "sum mean max min clip squeeze repeat reshape transpose dot ravel astype take swapaxes copy"
+    more = {"view": _view, "flatten": functions["ravel"], "block_until_ready": lambda x: x}
+    return {name: functions[name] for name in names.split() if name in functions} | more
 
 
 class NumpyRecorder(Recorder):
     """A recorder for functions that use NumPy and JAX."""
 
     functions = FUNCTIONS
-    methods = METHODS
+    methods = methods_of(FUNCTIONS)

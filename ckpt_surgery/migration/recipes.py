@@ -69,8 +69,8 @@ class MigratedRecipe:
             listed = few_keys((rules[n]["add"] for n, _ in calls), MOST_NAMED)
         return UsageError(
             f"YAML cannot say what functions and values of this program make: {listed}",
-            hint="Give the recipe itself to `ckpt_surgery.restore` or `ckpt_surgery.apply`; or write functions as "
-            "expressions or a file of hooks, and save arrays as a checkpoint, to be a second source.",
+            hint="Give the recipe itself to `ckpt_surgery.restore` or `ckpt_surgery.apply`, or write "
+            "functions as a file of hooks and save arrays as a second source.",
         )
 
     def __eq__(self, other: object) -> bool:

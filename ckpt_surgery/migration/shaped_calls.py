@@ -1,26 +1,14 @@
 """Functions of NumPy and JAX that take several calls of the language, for arrays of known shapes."""
 
-import math
 import string
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.lib.array_utils import normalize_axis_index, normalize_axis_tuple
 
 from ckpt_surgery.migration.promotions import NUMPY, of_ml_dtypes
 from ckpt_surgery.migration.standins import Call, stand_in_of
-
-
-def axis_of(axis: Any, ndim: int) -> int:
-    """Normalize an axis. Raises NumPy's error if it is out of range."""
-    if not -ndim <= axis < ndim:
-        raise np.exceptions.AxisError(int(axis), ndim)
-    return int(axis) % ndim
-
-
-def _axes_of(axes: Any, ndim: int) -> list[int]:
-    given = axes if isinstance(axes, Sequence | np.ndarray) else [axes]
-    return [axis_of(axis, ndim) for axis in given]
 
 
 def permuted(x: Any, axes: Sequence[int]) -> Any:
@@ -38,17 +26,17 @@ def _permuted_by(function: Callable[..., np.ndarray]) -> Call:
     )
 
 
-def cut(x: Any, axis: int, start: int | None, stop: int | None, step: int | None = None) -> Any:
-    """Slice along one axis."""
-    return x[(*[slice(None)] * axis, slice(start, stop, step))]
+def along(axis: int, index: Any) -> tuple[Any, ...]:
+    """Index of one axis, not negative."""
+    return (*[slice(None)] * axis, index)
 
 
 def _roll(x: Any, shift: int, axis: int | None = None) -> Any:
     if axis is None:
         return _roll(x.reshape(-1), shift, 0).reshape(x.shape)
-    at = axis_of(axis, x.ndim)
-    first = -int(shift) % x.shape[at] if x.shape[at] else 0
-    return joined([cut(x, at, first, None), cut(x, at, None, first)], at) if first else x
+    at = normalize_axis_index(axis, x.ndim)
+    first = -int(shift) % max(1, x.shape[at])
+    return joined([x[along(at, slice(first, None))], x[along(at, slice(first))]], at) if first else x
 
 
 def joined(arrays: Sequence[Any], axis: int = 0) -> Any:
@@ -58,66 +46,49 @@ def joined(arrays: Sequence[Any], axis: int = 0) -> Any:
     return stand_in_of(*arrays)._called("concat", list(arrays), axis=axis)
 
 
-def _split(x: Any, indices_or_sections: Any, axis: int = 0, equal: bool = True) -> list[Any]:
-    """Split as `np.split` does, or if not `equal`, as `np.array_split`: the first parts are longer by 1."""
-    at = axis_of(axis, x.ndim)
-    stops = indices_or_sections
-    if np.ndim(stops) == 0:
-        parts = int(stops)
-        if parts < 1:
-            raise ValueError("number sections must be larger than 0.")
-        each, more = divmod(x.shape[at], parts)
-        if more and equal:
-            raise ValueError("array split does not result in an equal division")
-        stops = [each * i + min(i, more) for i in range(1, parts)]
-    stops = list(map(int, stops))
-    return [cut(x, at, a, b) for a, b in zip([0, *stops], [*stops, x.shape[at]], strict=True)]
+def _split(x: Any, indices_or_sections: Any, axis: int = 0, split: Any = np.split) -> list[Any]:
+    at = normalize_axis_index(axis, x.ndim)
+    places = split(np.arange(x.shape[at]), indices_or_sections)
+    return [x[along(at, slice(int(p[0]), int(p[-1]) + 1) if len(p) else slice(0))] for p in places]
 
 
 def _unstack(x: Any, axis: int = 0) -> tuple[Any, ...]:
-    at = axis_of(axis, x.ndim)
-    return tuple(x[(*[slice(None)] * at, i)] for i in range(x.shape[at]))
+    at = normalize_axis_index(axis, x.ndim)
+    return tuple(x[along(at, i)] for i in range(x.shape[at]))
 
 
-def _at_least(ndim: int) -> Call:
-    def function(x: Any) -> Any:
-        if x.ndim >= ndim:
-            return x
-        if ndim == 3 and x.ndim:
-            return x[None, :, None] if x.ndim == 1 else x[:, :, None]
-        return x.reshape((1,) * (ndim - x.ndim) + tuple(x.shape))
-
-    return function
+def _at_least(function: Callable[..., Any]) -> Call:
+    """Add axes as NumPy's function does."""
+    return lambda x: x.reshape(function(np.broadcast_to(0, x.shape)).shape)
 
 
-def _stacked(ndim: int, axis: int) -> Call:
-    def function(tup: Any) -> Any:
-        arrays = [_at_least(ndim)(x) for x in tup]
-        return joined(arrays, 0 if axis == 1 and arrays[0].ndim == 1 else axis)
+def _stacked(function: Callable[..., Any], axis: int) -> Call:
+    """Add axes as NumPy's function does, and concatenate along this axis, if there is one."""
 
-    return function
+    def stacked(tup: Any) -> Any:
+        arrays = [_at_least(function)(x) for x in tup]
+        return joined(arrays, min(axis, arrays[0].ndim - 1))
+
+    return stacked
 
 
 def _pad(x: Any, pad_width: Any, mode: str = "constant", constant_values: Any = 0) -> Any:
     if isinstance(pad_width, Mapping):
-        axes = {axis_of(axis, x.ndim): width for axis, width in pad_width.items()}
-        pad_width = [axes.get(axis, 0) for axis in range(x.ndim)]
-        pad_width = [(w, w) if np.ndim(w) == 0 else w for w in pad_width]
+        axes = {normalize_axis_index(axis, x.ndim): width for axis, width in pad_width.items()}
+        pad_width = [np.broadcast_to(axes.get(axis, 0), 2) for axis in range(x.ndim)]
     widths = np.broadcast_to(np.asarray(pad_width), (x.ndim, 2)).tolist()
-    values = np.broadcast_to(np.asarray(constant_values), (x.ndim, 2))
+    values = np.broadcast_to(np.asarray(constant_values), (x.ndim, 2)).tolist()
     for axis, (before, after) in enumerate(widths):
         if not before and not after:
             continue
         if mode == "constant":
-            shape = list(x.shape)
-            parts = [x]
-            for at, (width, value) in enumerate(zip((before, after), values[axis].tolist(), strict=True)):
-                filler = _full((*shape[:axis], width, *shape[axis + 1 :]), value, x)
-                parts = [*parts, filler] if at else [filler, *parts]
-            x = joined([part for part in parts if part.shape[axis]], axis)
+            rest = x.shape[:axis], x.shape[axis + 1 :]
+            pairs = zip((before, after), values[axis], strict=True)
+            first, last = (_full((*rest[0], width, *rest[1]), value, x) for width, value in pairs)
+            x = joined([part for part in (first, x, last) if part.shape[axis]], axis)
         elif mode in ("edge", "reflect", "symmetric", "wrap"):
             places: Any = np.pad(np.arange(x.shape[axis]), (before, after), mode=mode)  # type: ignore[call-overload]
-            x = x[(*[slice(None)] * axis, places)]
+            x = x[along(axis, places)]
         else:
             raise x._recorder.refused(f"it calls `pad` with mode={mode!r}", x)
     return x
@@ -128,35 +99,34 @@ def _full(shape: tuple[int, ...], value: Any, like: Any) -> Any:
     number = np.array(value).astype(like.dtype)
     if np.isfinite(number):
         return like._called("full", shape, number.item(), like.dtype)
-    return _broadcast_to(like._recorder.operand(number), shape)
+    return broadcast_to(like._recorder.operand(number), shape)
 
 
 def _repeat(x: Any, repeats: Any, axis: int | None = None) -> Any:
     if axis is None:
         return _repeat(x.reshape(-1), repeats, 0)
-    at = axis_of(axis, x.ndim)
+    at = normalize_axis_index(axis, x.ndim)
     if np.ndim(repeats) == 0:
         return x._called("repeat", x, int(repeats), at)
-    places = np.repeat(np.arange(x.shape[at]), np.asarray(repeats))
-    return x[(*[slice(None)] * at, places)]
+    return x[along(at, np.repeat(np.arange(x.shape[at]), np.asarray(repeats)))]
 
 
 def _take(x: Any, indices: Any, axis: int | None = None) -> Any:
     if axis is None:
         return _take(x.reshape(-1), indices, 0)
-    at = axis_of(axis, x.ndim)
+    at = normalize_axis_index(axis, x.ndim)
     places = np.asarray(indices)
-    selected = x[(*[slice(None)] * at, places.reshape(-1))]
+    selected = x[along(at, places.reshape(-1))]
     return selected.reshape((*x.shape[:at], *places.shape, *x.shape[at + 1 :]))
 
 
-def _broadcast_to(x: Any, shape: Any) -> Any:
-    lengths = tuple(map(int, shape)) if np.ndim(shape) else (int(shape),)
-    np.broadcast_to(np.broadcast_to(np.zeros(()), x.shape), lengths)  # raises NumPy's error
+def broadcast_to(x: Any, shape: Any) -> Any:
+    """Repeat an array along axes of length 1, and new ones."""
+    lengths = np.broadcast_to(np.broadcast_to(0, x.shape), shape).shape  # raises NumPy's error
     own = (1,) * (len(lengths) - x.ndim) + tuple(x.shape)
     reps = tuple(1 if a == b else b for a, b in zip(own, lengths, strict=True))
     whole = x.reshape(own)
-    return whole if math.prod(reps) == 1 and 0 not in reps else whole._called("tile", whole, reps)
+    return whole if set(reps) <= {1} else whole._called("tile", whole, reps)
 
 
 def _triangle(symbol: str) -> Call:
@@ -174,26 +144,24 @@ def _triangle(symbol: str) -> Call:
 
 
 def _einsum(pattern: str, *arrays: Any, optimize: Any = None) -> Any:
-    first = stand_in_of(*arrays)
+    pattern = pattern.replace(" ", "")
     if "..." in pattern:
         pattern = _expanded(pattern, [np.ndim(x) if not hasattr(x, "ndim") else x.ndim for x in arrays])
-    return first._called("einsum", pattern.replace(" ", ""), *arrays)
+    return stand_in_of(*arrays)._called("einsum", pattern, *arrays)
 
 
 def _expanded(pattern: str, ndims: Sequence[int]) -> str:
     """Expand `...` in a pattern to letters."""
-    left, arrow, result = pattern.replace(" ", "").partition("->")
+    left, arrow, result = pattern.partition("->")
     terms = left.split(",")
-    free = [c for c in string.ascii_letters if c not in pattern]
-    most = max(n - len(t.replace("...", "")) for t, n in zip(terms, ndims, strict=True) if "..." in t)
-    batch = "".join(free[:most])
-    written = [
-        t.replace("...", batch[most - (n - len(t.replace("...", ""))) :])
-        for t, n in zip(terms, ndims, strict=True)
-    ]
+    # Numbers of axes that `...` stands for.
+    counts = [n - len(t.replace("...", "")) for t, n in zip(terms, ndims, strict=True)]
+    most = max(count for term, count in zip(terms, counts, strict=True) if "..." in term)
+    batch = "".join([c for c in string.ascii_letters if c not in pattern][:most])
+    written = [t.replace("...", batch[most - n :]) for t, n in zip(terms, counts, strict=True)]
     if not arrow:
-        every = left.replace("...", "").replace(",", "")
-        result = "..." + "".join(sorted(c for c in set(every) if every.count(c) == 1))
+        letters = left.replace("...", "").replace(",", "")
+        result = "..." + "".join(sorted(c for c in set(letters) if letters.count(c) == 1))
     return f"{','.join(written)}->{result.replace('...', batch)}"
 
 
@@ -208,7 +176,7 @@ def _tensordot(a: Any, b: Any, axes: Any = 2) -> Any:
     _check_rounding(a, b)
     if np.ndim(axes) == 0:
         axes = (range(a.ndim - axes, a.ndim), range(axes))
-    ours, theirs = _axes_of(axes[0], a.ndim), _axes_of(axes[1], b.ndim)
+    ours, theirs = normalize_axis_tuple(axes[0], a.ndim), normalize_axis_tuple(axes[1], b.ndim)
     return contracted(a, b, list(zip(ours, theirs, strict=True)), [])
 
 
@@ -248,37 +216,32 @@ SHAPED: Mapping[str, Call] = {
     "matrix_transpose": _permuted_by(np.matrix_transpose),
     "roll": _roll,
     "split": _split,
-    "array_split": lambda x, indices_or_sections, axis=0: _split(x, indices_or_sections, axis, False),
+    "array_split": lambda x, indices_or_sections, axis=0: _split(
+        x, indices_or_sections, axis, np.array_split
+    ),
     "vsplit": _split,
     "hsplit": lambda x, indices_or_sections: _split(x, indices_or_sections, min(1, x.ndim - 1)),
     "dsplit": lambda x, indices_or_sections: _split(x, indices_or_sections, 2),
     "unstack": _unstack,
-    "atleast_1d": _at_least(1),
-    "atleast_2d": _at_least(2),
-    "atleast_3d": _at_least(3),
-    "vstack": _stacked(2, 0),
-    "hstack": _stacked(1, 1),
-    "dstack": _stacked(3, 2),
-    "column_stack": lambda tup: joined([x if x.ndim > 1 else x.reshape(-1, 1) for x in tup], 1),
+    "atleast_1d": _at_least(np.atleast_1d),
+    "atleast_2d": _at_least(np.atleast_2d),
+    "atleast_3d": _at_least(np.atleast_3d),
+    "vstack": _stacked(np.atleast_2d, 0),
+    "hstack": _stacked(np.atleast_1d, 1),
+    "dstack": _stacked(np.atleast_3d, 2),
+    "column_stack": _stacked(lambda x: x if x.ndim > 1 else x.reshape(-1, 1), 1),
     "pad": _pad,
-    "broadcast_to": _broadcast_to,
+    "broadcast_to": broadcast_to,
     "tril": _triangle(">="),
     "triu": _triangle("<="),
-    "fliplr": lambda m: m[:, ::-1],
-    "flipud": lambda m: m[::-1],
     "tensordot": _tensordot,
-    "outer": lambda a, b: a.reshape(-1)[:, None] * b.reshape(-1)[None, :],
     "inner": _inner,
-    "shape": lambda x: x.shape,
-    "ndim": lambda x: x.ndim,
-    "size": lambda x, axis=None: x.size if axis is None else x.shape[axis],
-}
-"""Functions that only arrays of known shapes support, by name."""
-
-WITH_SHAPES: Mapping[str, Call] = {
     "repeat": _repeat,
     "take": _take,
     "einsum": _einsum,
     "dot": _dot,
+    "shape": lambda x: x.shape,
+    "ndim": lambda x: x.ndim,
+    "size": lambda x, axis=None: x.size if axis is None else x.shape[axis],
 }
-"""Functions that are written differently for arrays of known shapes."""
+"""Functions that arrays of known shapes have, by name."""

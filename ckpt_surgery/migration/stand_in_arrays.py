@@ -19,10 +19,11 @@ from ckpt_surgery.functions.arrays import Array, Read
 from ckpt_surgery.live.indexing import entries_of, indices_of
 from ckpt_surgery.live.lazy_arrays import LazyArray
 from ckpt_surgery.migration.literals import can_be_written, concrete_array, is_of_jax, literal_node
-from ckpt_surgery.migration.numpy_calls import FUNCTIONS, METHODS, NumpyRecorder
+from ckpt_surgery.migration.numpy_calls import FUNCTIONS, NumpyRecorder, methods_of
 from ckpt_surgery.migration.promotions import JAX, NUMPY, whole_outcome
 from ckpt_surgery.migration.recorded_arrays import NO_NAMES, RecordedArray, as_jax, leaves_of, moved
 from ckpt_surgery.migration.replacing import asked_by_jax, is_operator, user_place
+from ckpt_surgery.migration.shaped_calls import SHAPED
 from ckpt_surgery.migration.standins import (
     ARITHMETIC,
     OPERATORS,
@@ -44,6 +45,9 @@ _TRANSFERS = ("device_get", "device_put", "block_until_ready")
 
 class ArrayRecorder(NumpyRecorder):
     """Records one call of a user's function with stand-ins."""
+
+    functions = {**FUNCTIONS, **SHAPED}
+    methods = methods_of(functions)
 
     def __init__(self) -> None:
         super().__init__()
@@ -89,7 +93,7 @@ class ArrayRecorder(NumpyRecorder):
             return _transferred(name, inputs, keywords, function)
         if name == "reshape" and isinstance(inputs[0], RecordedArray):
             of_jax = inputs[0].library == JAX  # `jax.numpy.reshape` leaves arrays of NumPy what they are
-        if name not in FUNCTIONS:
+        if name not in self.functions:
             raise self.refused(f"it calls `{_called_name(name, function)}`", *inputs, *keywords.values())
         if not of_jax:
             return self._called_in(NUMPY, name, moved(list(inputs), NUMPY), keywords)
@@ -195,7 +199,7 @@ class StandIn(RecordedArray):
         return self.dtype.itemsize
 
     def __getattr__(self, name: str) -> Any:
-        if name in METHODS:
+        if name in self._recorder.methods:
             return functools.partial(self._method, name)
         if name.startswith("_") or not (hasattr(np.ndarray, name) or name in _OF_JAX):
             raise AttributeError(f"an array has no attribute {name!r}")
@@ -205,7 +209,7 @@ class StandIn(RecordedArray):
         """Call a method of NumPy's or JAX's arrays."""
         recorder = self._recorder
         with recorder.using(self.library):
-            result = moved(METHODS[name](self, *arguments, **keywords), self.library)
+            result = moved(recorder.methods[name](self, *arguments, **keywords), self.library)
         if self.library == NUMPY:
             return result
         call: Callable[..., Any] = lambda x: getattr(x, name)(*arguments, **keywords)  # noqa: E731
