@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ckpt_surgery.core.dtypes import DTYPES, DType, computation, kind
+from ckpt_surgery.core.dtypes import DTYPES, computation, kind
 from ckpt_surgery.migration.standins import number_node
 
 TILE = 1 << 16
@@ -36,12 +36,9 @@ def literal_node(array: np.ndarray) -> ast.expr:
 
     The array must be small or uniform, and of bool, integers or floats.
     """
-    if is_uniform(array):
-        return _repeated(_element(array.reshape(-1)[0]), array.shape)
-    elements = [_element(number) for number in array.reshape(-1)]
-    if array.ndim == 0:
-        return elements[0]
-    whole = _call("stack", ast.List(elements)) if elements else _full((0,), 0, array.dtype)
+    if not array.size or is_uniform(array):
+        return _element(array.reshape(-1)[0] if array.size else array.dtype.type(0), array.shape)
+    whole = _call("stack", ast.List([_element(number) for number in array.reshape(-1)]))
     shape = ast.Tuple([ast.Constant(length) for length in array.shape])
     return whole if array.ndim == 1 else _call("reshape", whole, shape)
 
@@ -59,32 +56,17 @@ def can_be_written(array: np.ndarray) -> bool:
     return kind(array.dtype) in "biuf" and (array.size <= MOST_WRITTEN or is_uniform(array))
 
 
-def _repeated(element: ast.expr, shape: tuple[int, ...]) -> ast.expr:
-    """Write an array that repeats this element."""
-    full = element
-    while not (isinstance(full, ast.Call) and isinstance(full.func, ast.Name) and full.func.id == "full"):
-        assert isinstance(full, ast.Call)
-        full = full.args[0]
-    full.args[0] = ast.Tuple([ast.Constant(length) for length in shape])
-    return element
-
-
-def _element(number: Any) -> ast.expr:
-    """Write one element, by its bits if it is not finite."""
-    dtype = number.dtype
-    if kind(dtype) == "b":
-        return _full((), bool(number), dtype)
-    if kind(dtype) != "f":
-        return _full((), int(number), dtype)
-    value = float(np.asarray(number).astype(computation(dtype)))
-    if np.isfinite(value):
-        return _full((), value, dtype)
-    unsigned = np.dtype(f"u{dtype.itemsize}")
-    bits = _full((), int(np.asarray(number).view(unsigned)), unsigned)
-    return _call("bitcast", bits, ast.Constant(dtype.name))
-
-
-def _full(shape: tuple[int, ...], value: bool | int | float, dtype: DType) -> ast.expr:
+def _element(number: Any, shape: tuple[int, ...] = ()) -> ast.expr:
+    """Write an array of one element, by its bits if it is not finite, or one that repeats it."""
+    dtype, number = number.dtype, np.asarray(number)
+    value: bool | int | float
+    if kind(dtype) == "f":
+        value = float(number.astype(computation(dtype)))
+        if not np.isfinite(value):
+            bits = _element(number.view(np.dtype(f"u{dtype.itemsize}")), shape)
+            return _call("bitcast", bits, ast.Constant(dtype.name))
+    else:
+        value = bool(number) if kind(dtype) == "b" else int(number)
     lengths = ast.Tuple([ast.Constant(length) for length in shape])
     return _call("full", lengths, number_node(value), ast.Constant(dtype.name))
 

@@ -263,7 +263,7 @@ FUNCTIONS: Mapping[str, Call] = {
 def methods_of(functions: Mapping[str, Call]) -> Mapping[str, Call]:
     """Methods of arrays, by name."""
     names = "sum mean max min clip squeeze repeat reshape transpose dot ravel astype take swapaxes copy"
-    more = {"view": _view, "flatten": functions["ravel"], "block_until_ready": lambda x: x}
+    more: dict[str, Call] = {"view": _view, "flatten": functions["ravel"], "block_until_ready": lambda x: x}
     return {name: functions[name] for name in names.split() if name in functions} | more
 
 

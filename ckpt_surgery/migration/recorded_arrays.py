@@ -1,14 +1,17 @@
-"""Arrays as expressions with shapes and dtypes, and the results of operators and functions on them."""
+"""Stand-ins for arrays of known shapes and dtypes: expressions, and the results of operators on them."""
 
 import ast
+import functools
 import math
 import operator
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NoReturn
 
 import numpy as np
 
+from ckpt_surgery.core.arrays import Region
 from ckpt_surgery.core.dtypes import DType, dtype_named, kind
 from ckpt_surgery.core.errors import SurgeryError
 from ckpt_surgery.functions.arrays import Array
@@ -17,8 +20,19 @@ from ckpt_surgery.language.expressions.scope import Scope
 from ckpt_surgery.live.lazy_arrays import LazyArray
 from ckpt_surgery.live.wanted import narrowed
 from ckpt_surgery.migration.literals import Extent, concrete_array, extent_of
-from ckpt_surgery.migration.promotions import JAX, NUMPY, converted, mapped, of_ml_dtypes, outcome, promote
-from ckpt_surgery.migration.standins import Recorder, Traced, node_of, operator_node
+from ckpt_surgery.migration.promotions import (
+    JAX,
+    NUMPY,
+    converted,
+    mapped,
+    of_ml_dtypes,
+    outcome,
+    promote,
+    whole_outcome,
+)
+from ckpt_surgery.migration.replacing import asked_by_jax, is_operator
+from ckpt_surgery.migration.standins import ARITHMETIC, OPERATORS, Traced, index_node, node_of, operator_node
+from ckpt_surgery.migration.subscripts import parse_subscript
 
 WIDE = ("float64", "int64", "uint64", "int32", "uint32")
 """Dtypes with values that float32 cannot represent."""
@@ -27,10 +41,16 @@ MOST_PARTS = 4
 SURELY_PARSED = 40
 """Nesting depth up to which the language surely accepts an expression."""
 NO_NAMES: Mapping[str, Any] = MappingProxyType({})
+_REDUCED = {"add": "sum", "maximum": "max", "minimum": "min"}
+"""Functions whose `reduce` has another name."""
+_SYMBOLS = {names.function: symbol for symbol, names in OPERATORS.items()}
+"""Operators of NumPy's arrays, by the function that they call."""
+_OF_JAX = ("at", "addressable_shards", "device", "devices", "is_ready")
+"""Attributes of JAX's arrays that NumPy's lack."""
 
 
-class RecordedArray(Traced, LazyArray):  # type: ignore[misc]
-    """An argument or result of a function: an expression of the recipe language, with shape and dtype.
+class StandIn(Traced, LazyArray):
+    """The stand-in of an array, as a user's function sees it: an expression with shape and dtype.
 
     It is NumPy's or JAX's, as it would be in the function: dtypes are promoted by their rules.
     """
@@ -53,17 +73,9 @@ class RecordedArray(Traced, LazyArray):  # type: ignore[misc]
         Traced.__init__(self, node, recorder)
         LazyArray.__init__(self, array.spec, key=leaves[0] if len(leaves) == 1 else "")
         self._extent = extent
-        self.stacked: tuple[RecordedArray, ...] = ()
+        self.stacked: tuple[StandIn, ...] = ()
         """Arrays of which it is a stack along the first axis, if NumPy adds them one by one."""
-        self._array = array
-        self.leaves = leaves
-        self.library = library
-        self.weak = weak
-
-    @property
-    def node(self) -> ast.expr:
-        """Syntax tree of the value: `source['a/b']` for a leaf that is only moved."""
-        return self._node
+        self._array, self.leaves, self.library, self.weak = array, leaves, library, weak
 
     @property
     def extent(self) -> Extent:
@@ -77,16 +89,24 @@ class RecordedArray(Traced, LazyArray):  # type: ignore[misc]
         """The text of the expression."""
         return ast.unparse(ast.fix_missing_locations(ast.Expression(self._node)))
 
-    def _in_library(self, library: str, weak: bool = False) -> "RecordedArray":
+    def in_library(self, library: str, weak: bool = False) -> "StandIn":
         """Return the same value as an array of this library."""
         if (library, weak) == (self.library, self.weak):
             return self
-        return type(self)(self._node, self._recorder, self._array, self.leaves, library, weak, self._extent)
+        return StandIn(self._node, self._recorder, self._array, self.leaves, library, weak, self._extent)
 
-    # --- writing down ---
+    # --- writing down -------------------------------------------------------------------------------------
 
-    def _recorded(self, template: ast.expr, operands: Mapping[str, "RecordedArray"]) -> "RecordedArray":
-        """Make the value of an expression with operands under these names."""
+    def _written(self, build: Callable[[Callable[[Any], ast.expr]], ast.expr]) -> "StandIn":
+        """Make the value of an expression, which `build` makes with a function that writes operands."""
+        operands: dict[str, StandIn] = {}
+
+        def named(array: Any) -> ast.expr:
+            name = f"array{len(operands)}"
+            operands[name] = array
+            return ast.Name(name)
+
+        template = build(lambda value: node_of(value, self._recorder, named))
         text = ast.unparse(ast.fix_missing_locations(ast.Expression(template)))
         try:
             array = parse(text).evaluate(Scope({name: o._array for name, o in operands.items()}))
@@ -95,55 +115,42 @@ class RecordedArray(Traced, LazyArray):  # type: ignore[misc]
             raise self._recorder.refused(flaw, *operands.values()) from None
         extent = extent_of(template, text, (operand.extent for operand in operands.values()))
         node: ast.expr = _Filler(operands).visit(template)
-        library = self._recorder.library
-        value = type(self)(node, self._recorder, array, leaves_of(operands.values()), library, extent=extent)
-        value._check_extent()
-        return value
-
-    def _check_extent(self) -> None:
-        """Refuse an expression that is too long for a recipe, or nested too deeply."""
+        leaves = leaves_of(operands.values())
+        value = StandIn(node, self._recorder, array, leaves, self._recorder.library, extent=extent)
         problem = None
-        if self.extent.length > MOST_PARTS * MAX_TEXT:
-            problem = f"takes about {self.extent.length:,} characters, and {MAX_TEXT:,} are the limit"
-        elif self.extent.height > SURELY_PARSED:
+        if extent.length > MOST_PARTS * MAX_TEXT:
+            problem = f"takes about {extent.length:,} characters, and {MAX_TEXT:,} are the limit"
+        elif extent.height > SURELY_PARSED:
             try:
-                parse(self.expression)
+                parse(value.expression)
             except SurgeryError as error:
                 problem = f"is {error.problems[0].message}"
         if problem is not None:
-            raise self._recorder.refused(f"the expression for what it computes {problem}", self)
+            raise self._recorder.refused(f"the expression for what it computes {problem}", value)
+        return value
 
-    def _written(self, build: Callable[["Operands"], ast.expr]) -> "RecordedArray":
-        operands = Operands(self._recorder)
-        template = build(operands)
-        return self._recorded(template, operands.by_name)
-
-    def _call(self, name: str, arguments: Sequence[Any], keywords: Mapping[str, Any]) -> "RecordedArray":
+    def _call(self, name: str, arguments: Sequence[Any], keywords: Mapping[str, Any]) -> "StandIn":
         """Write a call of a function of the language, with operands that were cast already."""
         return self._written(
-            lambda operands: ast.Call(
+            lambda node: ast.Call(
                 ast.Name(name),
-                [operands.node(value) for value in arguments],
-                [ast.keyword(n, operands.node(value)) for n, value in keywords.items()],
+                [node(value) for value in arguments],
+                [ast.keyword(n, node(value)) for n, value in keywords.items()],
             )
         )
 
-    def converted(self, dtype: DType) -> "RecordedArray":
+    def converted(self, dtype: DType) -> "StandIn":
         """Convert the values as NumPy does; rounds values that were computed in a wider dtype."""
         if self._array.node.spec.dtype == dtype == self.dtype:
             return self
         through = self
         if of_ml_dtypes(dtype) and kind(dtype) == "f" and self.dtype.name in WIDE:
             through = self.converted(np.dtype(np.float32))  # ml_dtypes rounds twice
-        return through._call("cast", [through, dtype.name], NO_NAMES)._in_library(self.library)
+        return through._call("cast", [through, dtype.name], NO_NAMES).in_library(self.library)
 
     def _promoted(
-        self,
-        name: str,
-        operands: Sequence[Any],
-        keywords: Mapping[str, Any],
-        write: Callable[..., "RecordedArray"],
-    ) -> "RecordedArray":
+        self, name: str, operands: Sequence[Any], keywords: Mapping[str, Any], write: Callable[..., "StandIn"]
+    ) -> "StandIn":
         """Apply an operator or a function with the casts that the library makes."""
         library = self._recorder.library
         if library == JAX:
@@ -153,15 +160,15 @@ class RecordedArray(Traced, LazyArray):  # type: ignore[misc]
             raise self._recorder.refused(promoted.inexact, *operands)
         result, expected = write([self._lifted(operand) for operand in promoted.operands]), promoted.outcome
         dtype, weak = (result.dtype, False) if expected is None else (expected.dtype, expected.weak)
-        return result.converted(dtype)._in_library(library, weak)
+        return result.converted(dtype).in_library(library, weak)
 
-    def _called(self, name: str, *arguments: Any, **keywords: Any) -> "RecordedArray":
+    def _called(self, name: str, *arguments: Any, **keywords: Any) -> "StandIn":
         operands = [self._lifted(value) for value in arguments]
         if name == "mean" and self._recorder.library == JAX:
             return self._mean_of_jax(as_jax(operands[0]), keywords)
         items = operands[0].stacked if name in ("sum", "mean") and keywords == {"axis": 0} else ()
 
-        def write(given: Sequence[Any]) -> RecordedArray:
+        def write(given: Sequence[Any]) -> StandIn:
             return self._call(name, [list(items)], NO_NAMES) if items else self._call(name, given, keywords)
 
         result = self._promoted(name, operands, keywords, write)
@@ -176,78 +183,76 @@ class RecordedArray(Traced, LazyArray):  # type: ignore[misc]
             return [self._lifted(item) for item in value]
         return value if concrete_array(value) is None else self._recorder.operand(value)
 
-    def _operated(self, symbol: str, left: Any, right: Any) -> "RecordedArray":
+    # --- operators ----------------------------------------------------------------------------------------
+
+    def _operated(self, symbol: str, left: Any, right: Any) -> "StandIn":
         sides = [self._recorder.operand(side) for side in (left, right)]
-        return self._in_own(sides, lambda: self._combined(symbol, sides))
+        of_jax = any(isinstance(side, StandIn) and side.library == JAX for side in sides)
+        with self._recorder.using(JAX if of_jax else self._recorder.library):
+            if symbol == "**" and type(sides[1]) in (int, float) and sides[1] in (1, 2):
+                return self._power(sides[0], sides[1])
+            if symbol == "/" and self._recorder.library == JAX:
+                left, right = map(as_jax, sides)
+                whole = np.broadcast_shapes(*(getattr(side, "shape", ()) for side in sides))
+                if getattr(right, "shape", ()) != whole:
+                    return self._by_reciprocal(left, right)
+            return self._promoted(symbol, sides, NO_NAMES, lambda given: self._operation(symbol, *given))
 
-    def _combined(self, symbol: str, sides: Sequence[Any]) -> "RecordedArray":
-        if symbol == "**" and type(sides[1]) in (int, float) and sides[1] in (1, 2):
-            return self._power(sides[0], sides[1])
-        if symbol == "/" and self._recorder.library == JAX:
-            left, right = map(as_jax, sides)
-            whole = np.broadcast_shapes(*(getattr(side, "shape", ()) for side in sides))
-            if getattr(right, "shape", ()) != whole:
-                return self._by_reciprocal(left, right)
-        return self._promoted(symbol, sides, NO_NAMES, lambda given: self._operation(symbol, *given))
-
-    def _operation(self, symbol: str, left: Any, right: Any) -> "RecordedArray":
+    def _operation(self, symbol: str, left: Any, right: Any) -> "StandIn":
         """Write an operator between operands that were cast already."""
-        return self._written(lambda given: operator_node(symbol, given.node(left), given.node(right)))
+        return self._written(lambda node: operator_node(symbol, node(left), node(right)))
 
-    def _by_reciprocal(self, left: "RecordedArray", right: Any) -> "RecordedArray":
+    def _by_reciprocal(self, left: "StandIn", right: Any) -> "StandIn":
         """Divide as XLA does if the divisor is broadcast."""
         result = outcome(JAX, "/", [left, right])
         x, y = converted(left, result.dtype), converted(right, result.dtype)
-        if isinstance(y, RecordedArray):
+        if isinstance(y, StandIn):
             inverse: Any = self._operation("/", 1, y)
             inverse = inverse if of_ml_dtypes(result.dtype) else inverse.converted(result.dtype)
         else:
             inverse = _reciprocal(y, result.dtype)
-        return self._operation("*", x, inverse).converted(result.dtype)._in_library(JAX, result.weak)
+        return self._operation("*", x, inverse).converted(result.dtype).in_library(JAX, result.weak)
 
-    def _mean_of_jax(self, x: "RecordedArray", keywords: Mapping[str, Any]) -> "RecordedArray":
+    def _mean_of_jax(self, x: "StandIn", keywords: Mapping[str, Any]) -> "StandIn":
         """Compute the mean as JAX does: narrow floats in float32, with the reciprocal of the number."""
         result = outcome(JAX, "mean", [x], **keywords)
         wide = result.dtype if result.dtype.itemsize > 2 else np.dtype(np.float32)
         total = self._call("sum", [x if kind(x.dtype) == "f" else x.converted(result.dtype)], keywords)
         number = x.size // max(1, total.size)
         mean = self._operation("*", total, _reciprocal(number, wide)) if number else total
-        return mean.converted(result.dtype)._in_library(JAX)
+        return mean.converted(result.dtype).in_library(JAX)
 
-    def _power(self, base: "RecordedArray", exponent: int | float) -> "RecordedArray":
+    def _power(self, base: "StandIn", exponent: int | float) -> "StandIn":
         """Write the powers 1 and 2 as both libraries do: the array, and its square."""
         dtype = outcome(self._recorder.library, "**", [base, exponent]).dtype
-        x = base.converted(dtype)._in_library(self._recorder.library)
+        x = base.converted(dtype).in_library(self._recorder.library)
         return x if exponent == 1 else x._operated("*", x, x)
 
-    def _in_place(self, symbol: str, other: Any) -> "RecordedArray":
+    def _in_place(self, symbol: str, other: Any) -> "StandIn":
         if self.library == NUMPY:
             flaw = f"it changes an array in place, by `{symbol}=`: `x = x {symbol} …` makes a new one"
             raise self._recorder.refused(flaw, self)
         return self._operated(symbol, self, other)
 
-    def _signed(self, symbol: str) -> "RecordedArray":
-        name, kind_ = ("neg", ast.USub) if symbol == "-" else ("~", ast.Invert)
+    def _signed(self, symbol: str) -> "StandIn":
+        name, sign = ("neg", ast.USub()) if symbol == "-" else ("~", ast.Invert())
 
-        def write(given: Sequence[Any]) -> RecordedArray:
-            return self._written(lambda operands: ast.UnaryOp(kind_(), operands.node(given[0])))
+        def write(given: Sequence[Any]) -> StandIn:
+            return self._written(lambda node: ast.UnaryOp(sign, node(given[0])))
 
-        return self._in_own([self], lambda: self._promoted(name, [self], NO_NAMES, write))
+        with self._recorder.using(JAX if self.library == JAX else self._recorder.library):
+            return self._promoted(name, [self], NO_NAMES, write)
 
-    def _in_own(self, sides: Sequence[Any], call: Callable[[], "RecordedArray"]) -> "RecordedArray":
-        """Call an operator with JAX's rules if one of the operands is of JAX."""
-        of_jax = any(isinstance(side, RecordedArray) and side.library == JAX for side in sides)
-        with self._recorder.using(JAX if of_jax else self._recorder.library):
-            return call()
-
-    def _started(self) -> "RecordedArray":
+    def _started(self) -> "StandIn":
         return self if kind(self.dtype) in "iu" else self._operated("+", 0, self)
 
-    def _cast(self, dtype: Any) -> "RecordedArray":
+    # --- what a function calls ----------------------------------------------------------------------------
+
+    def _cast(self, dtype: Any) -> "StandIn":
         wanted = dtype_named(dtype)
         return self.converted(narrowed(wanted) if self._recorder.library == JAX else wanted)
 
-    def _reshaped(self, shape: Sequence[Any]) -> "RecordedArray":
+    def _reshaped(self, shape: Sequence[Any]) -> "StandIn":
         lengths = [operator.index(length) for length in shape]
         if lengths.count(-1) == 1:
             known = -math.prod(lengths)
@@ -257,37 +262,105 @@ class RecordedArray(Traced, LazyArray):  # type: ignore[misc]
             raise ValueError(f"cannot reshape array of size {self.size} into shape {tuple(shape)}")
         return self if resolved == self.shape else self._call("reshape", [self, resolved], NO_NAMES)
 
+    def __getitem__(self, index: Any) -> "StandIn":  # type: ignore[override]
+        try:
+            items, taken = parse_subscript(index, self.shape)
+        except TypeError as error:
+            raise self._recorder.refused(f"it indexes with {error}", self) from None
+        except IndexError:
+            if self.library == NUMPY:
+                raise
+            raise self._recorder.refused("it indexes beyond an array, which JAX clamps", self) from None
+        selected = self._call("take", [self, *taken], NO_NAMES) if taken else self
+        if items:
+            at = index_node(items[0] if len(items) == 1 else tuple(items), self._recorder)
+            selected = selected._written(lambda node: ast.Subscript(node(selected), at))
+        return selected if selected is self else selected.in_library(self.library)
 
-class Operands:
-    """Names for the arrays in one call."""
+    __len__, __iter__ = LazyArray.__len__, LazyArray.__iter__
 
-    def __init__(self, recorder: Recorder):
-        self._recorder = recorder
-        self.by_name: dict[str, RecordedArray] = {}
+    @property
+    def T(self) -> "StandIn":
+        """The array with its axes reversed."""
+        if self.ndim < 2:
+            return self
+        return self._written(lambda node: ast.Attribute(node(self), "T")).in_library(self.library)
 
-    def node(self, value: Any) -> ast.expr:
-        """Write an argument as an expression, with names for arrays."""
-        if isinstance(value, list | tuple):
-            items = [self.node(item) for item in value]
-            return ast.List(items) if isinstance(value, list) else ast.Tuple(items)
-        if isinstance(value, np.integer):
-            value = int(value)
-        if not isinstance(value, RecordedArray):
-            return node_of(value, self._recorder)
-        name = f"array{len(self.by_name)}"
-        self.by_name[name] = value
-        return ast.Name(name)
+    @property
+    def mT(self) -> "StandIn":
+        """The array with its last two axes swapped."""
+        return self.swapaxes(-1, -2)  # type: ignore[no-any-return]
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of one element."""
+        return self.dtype.itemsize
+
+    def __getattr__(self, name: str) -> Any:
+        if name in self._recorder.methods:
+            return functools.partial(self._method, name)
+        if name.startswith("_") or not (hasattr(np.ndarray, name) or name in _OF_JAX):
+            raise AttributeError(f"an array has no attribute {name!r}")
+        raise self._recorder.refused(f"it uses `.{name}`", self)
+
+    def _method(self, name: str, /, *arguments: Any, **keywords: Any) -> Any:
+        """Call a method of NumPy's or JAX's arrays."""
+        recorder = self._recorder
+        with recorder.using(self.library):
+            result = moved(recorder.methods[name](self, *arguments, **keywords), self.library)
+        if self.library == NUMPY:
+            return result
+        call: Callable[..., Any] = lambda x: getattr(x, name)(*arguments, **keywords)  # noqa: E731
+        return recorder.checked(name, result, whole_outcome(call, [self], {}))
+
+    def astype(self, dtype: Any, **options: Any) -> "StandIn":
+        """The array with another dtype."""
+        return self._method("astype", dtype, **options)  # type: ignore[no-any-return]
+
+    def view(self, dtype: Any) -> "StandIn":
+        """Reinterpret the bytes of the array as another dtype, whose items may be wider or narrower."""
+        return self._method("view", dtype)  # type: ignore[no-any-return]
+
+    def get(self) -> "StandIn":  # type: ignore[override]
+        """The array itself."""
+        return self
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **keywords: Any) -> Any:
+        if method == "reduce" and ufunc.__name__ in _REDUCED:
+            axis = keywords.pop("axis", 0)
+            return self._recorder.called(_REDUCED[ufunc.__name__], inputs, {**keywords, "axis": axis}, ufunc)
+        symbol = _SYMBOLS.get(ufunc.__name__)
+        if symbol and self.library == JAX and len(inputs) == 2 and is_operator(sys._getframe(1)):
+            return self._operated(symbol, *inputs)  # NumPy's arrays leave operators to JAX
+        return super().__array_ufunc__(ufunc, method, *inputs, **keywords)
+
+    def _read(self, region: Region) -> NoReturn:
+        raise self._recorder.refused("it asks for values", self)
+
+    @property
+    def __jax_array__(self) -> NoReturn:
+        if asked_by_jax():
+            raise self._recorder.refused("it calls a function of JAX that cannot be written down", self)
+        raise AttributeError("__jax_array__")
+
+
+def _in_place(symbol: str) -> Callable[[StandIn, Any], StandIn]:
+    return lambda array, other: array._in_place(symbol, other)
+
+
+for _symbol, _names in ARITHMETIC.items():
+    setattr(StandIn, f"__i{_names.method}__", _in_place(_symbol))
 
 
 class _Filler(ast.NodeTransformer):
-    def __init__(self, operands: Mapping[str, RecordedArray]):
+    def __init__(self, operands: Mapping[str, StandIn]):
         self._operands = operands
 
     def visit_Name(self, node: ast.Name) -> ast.expr:
-        return self._operands[node.id].node if node.id in self._operands else node
+        return self._operands[node.id]._node if node.id in self._operands else node
 
 
-def _is_added_in_order(stack: RecordedArray, keywords: Mapping[str, Any]) -> bool:
+def _is_added_in_order(stack: StandIn, keywords: Mapping[str, Any]) -> bool:
     """True if NumPy adds the arrays of a stack one by one, as the language adds those of a list."""
     exact = stack.dtype.name in ("float32", "float64") and stack.library == NUMPY
     return exact and keywords == {"axis": 0} and stack.size > len(stack)
@@ -301,7 +374,7 @@ def _reciprocal(number: Any, dtype: DType) -> float:
 
 def moved(value: Any, library: str) -> Any:
     """Make arrays of this library of the arrays in an argument."""
-    return mapped(value, lambda array: array._in_library(library))
+    return mapped(value, lambda array: array.in_library(library))
 
 
 def as_jax(value: Any) -> Any:
@@ -309,13 +382,14 @@ def as_jax(value: Any) -> Any:
     return mapped(value, _as_jax)
 
 
-def _as_jax(array: RecordedArray) -> RecordedArray:
+def _as_jax(array: StandIn) -> StandIn:
     dtype = narrowed(array.dtype)
     if dtype != array.dtype:
         for key in array.leaves:
             array._recorder.narrowed.setdefault(key, (array.dtype.name, dtype.name))
-    return array.converted(dtype)._in_library(JAX, array.weak)
+    return array.converted(dtype).in_library(JAX, array.weak)
 
 
 def leaves_of(arrays: Any) -> tuple[str, ...]:
+    """Keys of the leaves that arrays are made of, each once."""
     return tuple(dict.fromkeys(key for array in arrays for key in getattr(array, "leaves", ())))

@@ -33,13 +33,7 @@ class Recorder:
         self.flaw: str | None = None
         """Reason why no expression can replace the function; None if there is none."""
 
-    def called(
-        self,
-        name: str,
-        inputs: Sequence[Any],
-        keywords: Mapping[str, Any],
-        function: Callable[..., Any] | None = None,
-    ) -> Any:
+    def called(self, name: str, inputs: Sequence[Any], keywords: Mapping[str, Any], function: Any) -> Any:
         """Write a call of a library's function of this name, of which some arguments are stand-ins."""
         if name not in self.functions:
             raise self.refused(f"it calls `{name}`")
@@ -52,9 +46,8 @@ class Recorder:
         try:
             inspect.signature(self.functions[name]).bind(*inputs, **given)
         except TypeError:
-            raise self.refused(
-                f"it calls `{name}` with arguments that the expression language does not have"
-            ) from None
+            flaw = f"it calls `{name}` with arguments that the expression language does not have"
+            raise self.refused(flaw) from None
         return self.functions[name](*inputs, **given)
 
     def operand(self, value: Any) -> Any:
@@ -222,13 +215,20 @@ for _name in _LEFT_OUT:
     setattr(Traced, f"__{_name}__", _refusal(f"__{_name}__"))
 
 
-def node_of(value: Any, recorder: Recorder) -> ast.expr:
-    """Build the syntax tree of an operand or an argument: a stand-in, a number, a text, a list of those."""
+def node_of(
+    value: Any, recorder: Recorder, write: Callable[[Traced], ast.expr] = lambda value: value._node
+) -> ast.expr:
+    """Build the syntax tree of an operand or an argument: a stand-in, a number, a text, a list of those.
+
+    `write` builds that of a stand-in.
+    """
     if isinstance(value, Traced):
-        return value._node
+        return write(value)
     if isinstance(value, list | tuple):
-        items = [node_of(item, recorder) for item in value]
+        items = [node_of(item, recorder, write) for item in value]
         return ast.List(items) if isinstance(value, list) else ast.Tuple(items)
+    if isinstance(value, np.integer):
+        value = int(value)
     if type(value) in (int, float) and math.isfinite(value):
         return number_node(value)
     if type(value) in (bool, str) or value is None:

@@ -16,7 +16,8 @@ from ckpt_surgery.language.expressions.scope import Scope
 from ckpt_surgery.language.hooks import HookFunctions
 from ckpt_surgery.migration.agreement import Samples
 from ckpt_surgery.migration.functions.tracing import tracing
-from ckpt_surgery.migration.stand_in_arrays import ArrayRecorder, StandIn, source_stand_in
+from ckpt_surgery.migration.recorded_arrays import StandIn
+from ckpt_surgery.migration.stand_in_arrays import ArrayRecorder, source_stand_in
 
 DTYPES = ("float32", "bfloat16", "float16", "float64", "int32", "int8", "uint8", "bool")
 

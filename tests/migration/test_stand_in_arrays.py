@@ -18,7 +18,8 @@ from jax.numpy import concatenate
 from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.live.lazy_arrays import LazyArray
 from ckpt_surgery.migration.functions.tracing import tracing
-from ckpt_surgery.migration.stand_in_arrays import ArrayRecorder, StandIn
+from ckpt_surgery.migration.recorded_arrays import StandIn
+from ckpt_surgery.migration.stand_in_arrays import ArrayRecorder
 from tests.migration.stand_ins import check, sample, traced
 
 A = sample("float32", (4, 6), 1)

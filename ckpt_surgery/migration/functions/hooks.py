@@ -16,7 +16,8 @@ from ckpt_surgery.core.text import abridged
 from ckpt_surgery.functions.arrays import Array, Read
 from ckpt_surgery.migration.literals import concrete_array
 from ckpt_surgery.migration.orbax_transforms import AddedHooks
-from ckpt_surgery.migration.stand_in_arrays import ArrayRecorder, StandIn
+from ckpt_surgery.migration.recorded_arrays import StandIn
+from ckpt_surgery.migration.stand_in_arrays import ArrayRecorder
 from ckpt_surgery.migration.standins import node_of, number_node
 
 
@@ -46,7 +47,7 @@ class HookRecorder(ArrayRecorder):
         if type(value) in (bool, int) or (type(value) is float and np.isfinite(value)):
             return number_node(value)
         array = np.asarray(value) if type(value) is float else concrete_array(value)
-        return None if array is None else self.constant(array).node
+        return None if array is None else self.constant(array)._node
 
     def hooked(self, function: "Opaque", arguments: Sequence[Any]) -> StandIn:
         """Make the stand-in of a function's result for arguments of which some are stand-ins."""
@@ -63,7 +64,7 @@ class HookRecorder(ArrayRecorder):
         if isinstance(value, list | tuple):
             return ast.List([self._argument(item) for item in value])
         array = None if isinstance(value, StandIn) else concrete_array(value)
-        return node_of(value, self) if array is None else self.constant(array).node
+        return node_of(value, self) if array is None else self.constant(array)._node
 
 
 def _hook(name: str) -> ast.expr:

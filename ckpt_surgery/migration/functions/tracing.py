@@ -28,8 +28,9 @@ from ckpt_surgery.migration.functions.rules import KeyMove, Rule, escaped, move_
 from ckpt_surgery.migration.originals import Original
 from ckpt_surgery.migration.promotions import JAX, NUMPY
 from ckpt_surgery.migration.recipes import MOST_NAMED, MigratedRecipe
+from ckpt_surgery.migration.recorded_arrays import StandIn
 from ckpt_surgery.migration.replacing import is_library, place_of, replaced
-from ckpt_surgery.migration.stand_in_arrays import ArrayRecorder, StandIn, source_stand_in
+from ckpt_surgery.migration.stand_in_arrays import ArrayRecorder, source_stand_in
 from ckpt_surgery.migration.standins import Untraceable
 
 SOURCE = "source"
@@ -230,7 +231,7 @@ class _Assembly:
 
     def _origin(self, leaf: Leaf, value: Any) -> tuple[str, Leaf] | None:
         """Source and leaf of a value that is only moved: a stand-in, a text, an empty node; else None."""
-        match value.node if isinstance(value, StandIn) else None:
+        match value._node if isinstance(value, StandIn) else None:
             case ast.Subscript(ast.Name(name), ast.Constant(str(text))) if name in self.trees:
                 own = self.trees[name].leaves.get(text)
                 return None if own is None else (name, own)
@@ -247,7 +248,7 @@ class _Assembly:
         """Make the rule for a leaf that is computed or repeated; None if no recipe can produce it."""
         if value is ...:
             return {"fill": escaped(leaf.key.text), "fallback": True}
-        node = value.node if isinstance(value, StandIn) else self.recorder.literal(leaf, value)
+        node = value._node if isinstance(value, StandIn) else self.recorder.literal(leaf, value)
         return None if node is None else {"add": template_of(leaf.key), "value": self._text(node, leaf.key)}
 
     def _refused(self, leaf: Leaf, value: Any) -> Problem:
