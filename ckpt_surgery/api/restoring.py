@@ -271,10 +271,11 @@ def _check(restoration: Restoration, progress: Report | None) -> None:
 @memory_errors("make the arrays")
 def _make(restoration: Restoration, donate: bool, progress: Report | None) -> Any:
     """Make the result, in the structure of the target, or of nested dicts and lists. Raises SurgeryError."""
-    result = carrying_out.make_arrays(restoration, donate, progress)
-    _log(overflow_notices(OverflowedLeaf(key, count) for key, count in sorted(result.overflowed.items())))
-    check_unchanged(restoration.plan, restoration.sources, _AGAIN)
-    return _in_containers(restoration, result.values)
+    plan, sources = restoration.plan, restoration.sources
+    values, overflowed = carrying_out.make_arrays(restoration, donate, progress)
+    _log(overflow_notices(OverflowedLeaf(key, count) for key, count in sorted(overflowed.items())))
+    check_unchanged(plan, sources, _AGAIN)
+    return _in_containers(restoration, values)
 
 
 @memory_errors("make the arrays")

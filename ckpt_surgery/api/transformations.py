@@ -15,10 +15,7 @@ from ckpt_surgery.inputs.checkpoints import Checkpoint
 from ckpt_surgery.inputs.functions import traced
 from ckpt_surgery.inputs.opening import open_input, open_sources
 from ckpt_surgery.inputs.request import InMemory, checkpoint_or_tree, requested
-from ckpt_surgery.migration.orbax_transforms import recipe_of_transforms
 from ckpt_surgery.migration.functions.flat import OnFlatDicts
-from ckpt_surgery.inputs.opening import open_input
-from ckpt_surgery.inputs.request import InMemory, checkpoint_or_tree
 from ckpt_surgery.migration.orbax_transforms import recipe_of_transforms
 from ckpt_surgery.migration.originals import Original, original_of_leaves, original_of_tree
 from ckpt_surgery.migration.recipes import MigratedRecipe

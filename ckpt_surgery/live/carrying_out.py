@@ -60,31 +60,27 @@ class Restoration:
     """File of the hooks that values call; None if there is none."""
 
 
-@frozen(eq=False)
-class MadeValues:
-    """The values of a plan's outputs."""
-
-    values: Mapping[str, Any]
-    """By the text of the key, in the plan's order."""
-    overflowed: Mapping[str, int]
-    """Number of non-finite elements that the recipe permits, by key, as far as this process holds them."""
+Move = tuple[Any, Any | None]
+"""A value of a tree that becomes a leaf of the result, and its destination; None if it stays where it is, and
+the result has the same object."""
 
 
 def make_arrays(
     restoration: Restoration, donate: bool = False, progress: Callable[[Progress], None] | None = None
-) -> MadeValues:
-    """Read, compute and move every output of a plan.
+) -> tuple[Mapping[str, Any], Mapping[str, int]]:
+    """Read, compute and move every output of a plan; returns their values by key, in the plan's order.
 
     With a target, each value is what the target has there: an array of JAX, of NumPy, a number, a text, an
     empty node. Without one, arrays are JAX's, or NumPy's where JAX would narrow them, and scalars are
     Python's numbers, as Orbax restores them. With `donate`, each array of the target is deleted once it is
-    replaced and nothing reads it any more.
+    replaced and nothing reads it any more. The second result has the numbers of non-finite elements that the
+    recipe permits, by key, as far as this process holds them.
 
     Raises SurgeryError, with the key, where values or files are bad, where memory ends, or after a signal.
     """
     plan, memory = restoration.plan, restoration.memory
     values, moves, jobs = _divide(restoration)
-    staying = [move.value for _, move in moves if move.sharding is None]
+    staying = [value for _, (value, sharding) in moves if sharding is None]
     donation = Donation(restoration, staying) if donate else None
     total = sum(job.nbytes for job in jobs) + sum(step.leaf.nbytes for step, _ in moves)
     count = ByteCounter(total, progress, READING)
@@ -97,15 +93,14 @@ def make_arrays(
     in_result: set[int] = set()
     for step, move in moves:
         with at_step(step), memory_errors("move it", memory):
-            keep(step, take_over(move, in_result))
+            keep(step, _take_over(move, in_result))
         count.add(step.leaf.nbytes)
     let_memory_be_reused()
     computing = Computing(jobs, restoration.sources, memory, keep, count.add)
     computing.run(restoration.workers)
     release_memory()
-    return MadeValues(
-        {step.leaf.key.text: values[step.leaf.key.text] for step in plan.steps}, computing.overflowed
-    )
+    keys = (step.leaf.key.text for step in plan.steps)
+    return {key: values[key] for key in keys}, computing.overflowed
 
 
 def check_first(restoration: Restoration, progress: Callable[[Progress], None] | None = None) -> None:
@@ -123,11 +118,9 @@ def check_first(restoration: Restoration, progress: Callable[[Progress], None] |
 
 def _divide(
     restoration: Restoration,
-) -> tuple[dict[str, Any], list[tuple[Step, "MovedValue"]], list[ComputedLeaf]]:
+) -> tuple[dict[str, Any], list[tuple[Step, Move]], list[ComputedLeaf]]:
     """Split a plan into values without elements, by key; values to take over from a tree; and jobs."""
-    values: dict[str, Any] = {}
-    moves = list[tuple[Step, MovedValue]]()
-    jobs: list[ComputedLeaf] = []
+    values, moves, jobs = dict[str, Any](), list[tuple[Step, Move]](), list[ComputedLeaf]()
     cuts: dict[int, Cut] = {}
     for step in restoration.plan.steps:
         key = step.leaf.key.text
@@ -147,18 +140,54 @@ def _divide(
     return values, moves, jobs
 
 
-def _move(step: Step, sources: Mapping[str, Source], like: Any, sharding: Any) -> "MovedValue | None":
-    """Move that takes over a value of a tree; None if the output is computed."""
-    if not isinstance(step.value, Read):
-        return None
-    source = sources[step.value.source]
-    if not isinstance(source, TreeSource):
+# --- values that are taken over: as they are, or moved from device to device ------------------------------
+
+
+def _move(step: Step, sources: Mapping[str, Source], like: Any, sharding: Any) -> Move | None:
+    """Move that makes a tree's value a leaf unchanged; None if it has to pass through the host.
+
+    `like`: what the target holds there, the value itself if it is kept; None without a target. `sharding`:
+    that of the leaf; None for an array that is not bound to the default device.
+    """
+    import jax
+
+    if not isinstance(step.value, Read) or not isinstance(source := sources[step.value.source], TreeSource):
         return None
     with at_step(step):
         value = source.value(step.value.leaf)
-    if isinstance(value, LazyArray):
+    if value is like and not isinstance(value, jax.Array):
+        return value, None
+    wanted = like is None or isinstance(like, jax.Array | jax.ShapeDtypeStruct)
+    if not wanted or not isinstance(value, jax.Array):
         return None
-    return direct_move(value, like, sharding)
+    if sharding is None:
+        at_home = not value.committed and value.devices() == default_devices()
+        return (value, None) if value is like or at_home else None
+    if value.committed and value.sharding.is_equivalent_to(sharding, value.ndim):
+        return value, None
+    return value, sharding
+
+
+def _take_over(move: Move, in_result: set[int]) -> Any:
+    """Put a value in its place; copy it if the result has the same array already.
+
+    One buffer cannot be donated twice. `in_result` holds the identities of the result's arrays; the identity
+    of this one is added.
+    """
+    import jax
+    import jax.numpy as jnp
+
+    value, sharding = move
+    if sharding is not None:
+        # Into memory that nothing else uses, so that it can be donated. Without the copy, JAX keeps what lies
+        # on the right device, lets devices of the CPU share memory, and takes over that of NumPy's arrays.
+        value = jax.device_put(value, sharding)
+    elif not isinstance(value, jax.Array):
+        return value
+    elif id(value) not in in_result:
+        in_result.add(id(value))
+        return value
+    return jax.device_put(value, value.sharding, may_alias=False) if value.committed else jnp.copy(value)
 
 
 # --- donation ---------------------------------------------------------------------------------------------
@@ -220,88 +249,17 @@ def _jax_arrays(values: Iterable[Any]) -> list[Any]:
     return [value for value in values if isinstance(value, jax.Array)]
 
 
-# --- values that are taken over: as they are, or moved from device to device ------------------------------
-
-
-@frozen(eq=False)
-class MovedValue:
-    """A value of a tree that becomes a leaf of the result."""
-
-    value: Any
-    sharding: Any | None
-    """Destination; None if it stays where it is, and the result has the same object."""
-
-
-def direct_move(value: Any, like: Any | None, sharding: Any | None) -> MovedValue | None:
-    """Move that makes a tree's value a leaf unchanged; None if it has to pass through the host.
-
-    `like`: what the target holds there, `value` itself if it is kept; None without a target. `sharding`: that
-    of the leaf; None for an array that is not bound to the default device.
-    """
-    import jax
-
-    if value is like and not isinstance(value, jax.Array):
-        return MovedValue(value, None)
-    wanted = like is None or isinstance(like, jax.Array | jax.ShapeDtypeStruct)
-    if not wanted or not isinstance(value, jax.Array):
-        return None
-    if sharding is None:
-        at_home = not value.committed and value.devices() == default_devices()
-        return MovedValue(value, None) if value is like or at_home else None
-    if value.committed and value.sharding.is_equivalent_to(sharding, value.ndim):
-        return MovedValue(value, None)
-    return MovedValue(value, sharding)
-
-
-def take_over(move: MovedValue, in_result: set[int]) -> Any:
-    """Put a value in its place; copy it if the result has the same array already.
-
-    One buffer cannot be donated twice. `in_result` holds the identities of the result's arrays; the identity
-    of this one is added.
-    """
-    import jax
-
-    if move.sharding is not None:
-        # Into memory that nothing else uses, so that it can be donated. Without the copy, JAX keeps what lies
-        # on the right device, lets devices of the CPU share memory, and takes over that of NumPy's arrays.
-        return copy_of(jax.device_put(move.value, move.sharding))
-    if not isinstance(move.value, jax.Array):
-        return move.value
-    if id(move.value) in in_result:
-        return copy_of(move.value)
-    in_result.add(id(move.value))
-    return move.value
-
-
-def copy_of(value: Any) -> Any:
-    """Copy of an array, on the same sharding."""
-    import jax
-    import jax.numpy as jnp
-
-    if not value.committed:
-        return jnp.copy(value)
-    return jax.device_put(value, value.sharding, may_alias=False)
-
-
 # --- lazy arrays: each is computed when its elements are asked for ----------------------------------------
-
-
-Overflowed = Callable[[str, int], None]
-"""Takes the key of an array and the number of permitted non-finite elements that were read."""
 
 
 class PlannedArray(LazyArray):
     """An array of a plan's result. Nothing of it is computed before it is read."""
 
-    def __init__(self, step: Step, sources: Mapping[str, Source], memory: int, overflowed: Overflowed):
-        assert step.leaf.spec is not None
-        super().__init__(
-            step.leaf.spec,
-            key=step.leaf.key.text,
-            sharding=step.leaf.sharding,
-            prng_impl=step.leaf.prng_impl,
-        )
-        self._step, self._sources, self._memory, self._overflowed = step, sources, memory, overflowed
+    def __init__(self, step: Step, restoration: Restoration, overflowed: Callable[[str, int], None]):
+        leaf = step.leaf
+        assert leaf.spec is not None
+        super().__init__(leaf.spec, key=leaf.key.text, sharding=leaf.sharding, prng_impl=leaf.prng_impl)
+        self._step, self._restoration, self._overflowed = step, restoration, overflowed
 
     @cached_property
     def _cut(self) -> Cut:
@@ -310,34 +268,37 @@ class PlannedArray(LazyArray):
 
     def _read(self, region: Region) -> np.ndarray:
         """Compute a region block by block, as the plan cuts the array."""
-        step, result = self._step, HostValue(region, self._spec.dtype)
-        evaluator, count = Evaluator(lambda source, leaf, part: self._sources[source].read(leaf, part)), 0
-        with at_step(step), memory_errors("make it", self._memory):
+        step, result, count = self._step, HostValue(region, self._spec.dtype), 0
+        sources = self._restoration.sources
+        evaluator = Evaluator(lambda source, leaf, part: sources[source].read(leaf, part))
+        with at_step(step), memory_errors("make it", self._restoration.memory):
             filling = Filling(step.value, result, result.regions)
             for block in filling.blocks(self._cut.block):
-                count += filling.fill(block, evaluator, self._cut.pieces).overflowed
+                _, _, overflowed = filling.fill(block, evaluator, self._cut.pieces)
+                count += overflowed
         if count:
             self._overflowed(self.key, count)
         array: np.ndarray = result.value()
         return array
 
 
-def lazy_values(restoration: Restoration, overflowed: Overflowed) -> dict[str, Any]:
+def lazy_values(restoration: Restoration, overflowed: Callable[[str, int], None]) -> dict[str, Any]:
     """Values of a plan's outputs by key, in its order: arrays are lazy, all others are computed now.
 
-    `overflowed` is called at each read of an array with permitted non-finite elements.
+    `overflowed` is called at each read of an array with permitted non-finite elements, with its key and their
+    number.
     """
     plan = restoration.plan
     lazy = {
-        step.leaf.key.text: PlannedArray(step, restoration.sources, restoration.memory, overflowed)
+        step.leaf.key.text: PlannedArray(step, restoration, overflowed)
         for step in plan.steps
         if _is_array(step.leaf, restoration)
     }
     others = tuple(step for step in plan.steps if step.leaf.key.text not in lazy)
-    eager = make_arrays(replace(restoration, plan=replace(plan, steps=others)))
-    for key, count in eager.overflowed.items():
+    eager, counts = make_arrays(replace(restoration, plan=replace(plan, steps=others)))
+    for key, count in counts.items():
         overflowed(key, count)
-    values = {**lazy, **eager.values}
+    values = {**lazy, **eager}
     return {step.leaf.key.text: values[step.leaf.key.text] for step in plan.steps}
 
 

@@ -26,18 +26,6 @@ from ckpt_surgery.planner.plan import Step, at_step
 from ckpt_surgery.system.threads import batches, run_all
 
 
-@frozen()
-class Filled:
-    """Progress that one block made."""
-
-    elements: int
-    """Number of elements that were filled in."""
-    regions: int
-    """Number of regions that are full now."""
-    overflowed: int
-    """Number of non-finite elements that `allow_nonfinite` permits."""
-
-
 class Filling:
     """Fills the buffers of a group of regions. Safe to use from several threads."""
 
@@ -53,11 +41,12 @@ class Filling:
         """Cells of a grid of blocks that the regions overlap; none if they have no elements."""
         return [cell for cell in chunk_regions(self._value.spec.shape, block) if self._overlaps(cell)]
 
-    def fill(self, block: Region, evaluator: Evaluator, pieces: Sequence[Shape]) -> Filled:
+    def fill(self, block: Region, evaluator: Evaluator, pieces: Sequence[Shape]) -> tuple[int, int, int]:
         """Compute the elements of one block that the regions need.
 
-        `pieces`: those of the value, for `Evaluator.compute`. Raises SurgeryError where values or files are
-        bad.
+        Returns the numbers of elements that were filled in, of regions that are full now, and of non-finite
+        elements that `allow_nonfinite` permits. `pieces`: those of the value, for `Evaluator.compute`. Raises
+        SurgeryError where values or files are bad.
         """
         parts = self._overlaps(block)
         overflowed = 0
@@ -73,7 +62,7 @@ class Filling:
                     if computed.overflowed is not None:
                         overflowed += int(np.count_nonzero(shared.taken_from(computed.overflowed, box)))
         del values, computed
-        return Filled(sum(part.size for _, part in parts), self._hand_on(parts), overflowed)
+        return sum(part.size for _, part in parts), self._hand_on(parts), overflowed
 
     def _overlaps(self, block: Region) -> list[tuple[Region, Region]]:
         """Regions that have elements in a block, each with its part in the block."""
@@ -126,13 +115,8 @@ class ComputedLeaf:
         return sum(region.size for region in self.result.regions) * self.itemsize
 
 
-@frozen(eq=False)
-class _Task:
-    """One unit of work of a thread."""
-
-    weight: int
-    """Bytes in memory while it runs."""
-    do: Callable[[], None]
+Task = tuple[int, Callable[[], None]]
+"""One unit of work of a thread, after the bytes in memory while it runs."""
 
 
 class Computing:
@@ -161,56 +145,55 @@ class Computing:
         """Compute all leaves. Raises SurgeryError, with the key."""
         settings = same_jax_settings()
 
-        def work(task: _Task) -> None:
+        def work(task: Task) -> None:
             with settings():
-                task.do()
+                task[1]()
 
-        run_all(work, self._tasks(), lambda task: task.weight, self._memory // 2, workers)
+        run_all(work, self._tasks(), lambda task: task[0], self._memory // 2, workers)
 
-    def _tasks(self) -> Iterator[_Task]:
+    def _tasks(self) -> Iterator[Task]:
         """Blocks of the large leaves, one leaf after the other, then the small ones in batches."""
         for job in self._jobs:
             if job.nbytes > SIDE_BY_SIDE:
                 yield from self._block_tasks(job)
         small = [job for job in self._jobs if job.nbytes <= SIDE_BY_SIDE]
         for batch in batches(small, lambda job: job.nbytes):
-            yield _Task(max(map(_weight, batch)), partial(self._compute, batch))
+            yield max(map(_weight, batch)), partial(self._compute, batch)
 
-    def _block_tasks(self, job: ComputedLeaf) -> Iterator[_Task]:
+    def _block_tasks(self, job: ComputedLeaf) -> Iterator[Task]:
         """One task for each block of a large leaf, group of regions by group."""
         # A group is begun while the last blocks of the one before it are computed: there is room for two.
         room = max(0, min(self._memory // 2, self._memory - job.cut.working_set)) // 2
         room = job.nbytes if job.result.on_host else room
         groups = batches(job.result.regions, lambda region: region.size * job.itemsize, math.inf, room)
         for regions in groups:  # what a group of regions needs is read once for all of it
-            with at_step(job.step), memory_errors("make it", self._memory):
-                filling = self._begin(job, regions)
+            filling = self._begin(job, regions)
             for block in filling.blocks(job.cut.block):
-                yield _Task(job.cut.working_set, partial(self._fill, job, filling, block))
+                yield job.cut.working_set, partial(self._fill, job, filling, block)
 
     def _compute(self, jobs: Sequence[ComputedLeaf]) -> None:
         """Compute several leaves, one after the other."""
         for job in jobs:
-            with at_step(job.step), memory_errors("make it", self._memory):
-                filling = self._begin(job, job.result.regions)
+            filling = self._begin(job, job.result.regions)
             for block in filling.blocks(job.cut.block):
                 self._fill(job, filling, block)
 
     def _begin(self, job: ComputedLeaf, regions: Sequence[Region]) -> Filling:
         """Make buffers for some regions of a leaf; those without elements are complete at once."""
-        filling = Filling(job.step.value, job.result, regions)
-        self._complete(job, sum(not region.size for region in regions))
-        return filling
+        with at_step(job.step), memory_errors("make it", self._memory):
+            filling = Filling(job.step.value, job.result, regions)
+            self._complete(job, sum(not region.size for region in regions))
+            return filling
 
     def _fill(self, job: ComputedLeaf, filling: Filling, block: Region) -> None:
         with at_step(job.step), memory_errors("make it", self._memory):
             raise_if_cancelled()
-            filled = filling.fill(block, self._evaluator, job.cut.pieces)
-            self._count(filled.elements * job.itemsize)
-            if filled.overflowed:
+            elements, regions, overflowed = filling.fill(block, self._evaluator, job.cut.pieces)
+            self._count(elements * job.itemsize)
+            if overflowed:
                 with self._lock:
-                    self.overflowed[job.step.leaf.key.text] += filled.overflowed
-            self._complete(job, filled.regions)
+                    self.overflowed[job.step.leaf.key.text] += overflowed
+            self._complete(job, regions)
 
     def _complete(self, job: ComputedLeaf, regions: int) -> None:
         """Count more regions as complete; after the last one, make the leaf."""

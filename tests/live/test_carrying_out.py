@@ -82,7 +82,7 @@ def carried_out(
     places = {**({} if tree is None else resolved_shardings(tree, None)), **(places or {})}
     sources = {"source": source} | ({} if tree is None else {TARGET: TreeSource(tree, "(target)")})
     plan = planned(recipe, sources, tree, places, memory)
-    return make_arrays(Restoration(plan, sources, tree, places, memory, 3), donate, progress).values
+    return make_arrays(Restoration(plan, sources, tree, places, memory, 3), donate, progress)[0]
 
 
 def random_array(*shape: int) -> np.ndarray:
@@ -208,7 +208,7 @@ def test_what_other_processes_hold_is_not_read(
     monkeypatch.setattr(results.DeviceArray, "value", lambda result: result._shards)
     plan = planned(PLAIN, {"source": source}, None, {}, MEMORY)
     places = {"a": OfOneProcess(whole, mine)}
-    found = make_arrays(Restoration(plan, {"source": source}, None, places, MEMORY, 2)).values["a"]
+    found = make_arrays(Restoration(plan, {"source": source}, None, places, MEMORY, 2))[0]["a"]
     assert set(source.regions) == read
     assert {region: np.asarray(shards[0]).tolist() for region, shards in found.items()} == {
         region: source.arrays["a"][region.slices].tolist() for region in own
