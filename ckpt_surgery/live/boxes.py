@@ -3,9 +3,9 @@
 flax is not imported: where a tree has its boxes, the program has imported it.
 """
 
+import functools
 import sys
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from ckpt_surgery.core.text import shown
@@ -13,35 +13,18 @@ from ckpt_surgery.live.meshes import mesh_in_use, sharding_over
 from ckpt_surgery.live.paths import key_of
 from ckpt_surgery.live.tree import LiveTree
 
+Boxes = Mapping[str, Callable[[Any], Any]]
+"""Shardings named by boxes, by the text of the key of their array, as functions of a mesh.
 
-@dataclass(frozen=True, eq=False)
-class BoxSpec:
-    """Sharding that a box names for its array."""
-
-    spec: Any
-    """PartitionSpec over the axes of a mesh."""
-    mesh: Any
-    """The box's own mesh; None where it has none."""
-
-    def sharding(self, mesh: Any, text: str) -> Any:
-        """NamedSharding over `mesh`, or else over the box's own mesh or that of `jax.set_mesh`.
-
-        None where there is no mesh. Raises UsageError, naming the key, where the mesh lacks an axis.
-        """
-        from jax.sharding import Mesh
-
-        meshes = (mesh, self.mesh, mesh_in_use())
-        known = next((mesh for mesh in meshes if isinstance(mesh, Mesh) and not mesh.empty), None)
-        return (
-            None if known is None else sharding_over(known, self.spec, f"the box of `{shown(text)}`", _HINT)
-        )
-
+They make a NamedSharding over this mesh, or else over the box's own mesh or that of `jax.set_mesh`; None
+where there is no mesh. They raise UsageError, naming the key, where the mesh lacks an axis.
+"""
 
 _HINT = "Set flax's logical axis rules for this mesh, or give `shardings=` with a rule for this key."
 
 
-def box_specs(tree: LiveTree) -> Mapping[str, BoxSpec]:
-    """Shardings named by the boxes of a tree, by the text of the key of their array.
+def boxes_in(tree: LiveTree) -> Boxes:
+    """Shardings named by the boxes of a tree.
 
     These are linen's `Partitioned` and `LogicallyPartitioned`, and variables of NNX with `out_sharding`.
     Names of logical axes go through the box's own rules, or those that flax has at this moment; without any
@@ -49,16 +32,21 @@ def box_specs(tree: LiveTree) -> Mapping[str, BoxSpec]:
     """
     import jax
 
-    specs: dict[str, BoxSpec] = {}
+    shardings: dict[str, Callable[[Any], Any]] = {}
     for path, node in jax.tree_util.tree_flatten_with_path(tree.listed({}), is_leaf=_is_box)[0]:
-        if not _is_box(node):
-            continue
-        spec = _spec_of(node)
-        if spec is None:
-            continue
-        for rest, _ in jax.tree_util.tree_flatten_with_path(node)[0]:
-            specs[key_of((*path, *rest)).text] = BoxSpec(spec, _metadata(node).get("mesh"))
-    return specs
+        spec = _spec_of(node) if _is_box(node) else None
+        for rest, _ in () if spec is None else jax.tree_util.tree_flatten_with_path(node)[0]:
+            text = key_of((*path, *rest)).text
+            shardings[text] = functools.partial(_sharding, text, spec, _metadata(node).get("mesh"))
+    return shardings
+
+
+def _sharding(text: str, spec: Any, own_mesh: Any, mesh: Any) -> Any:
+    from jax.sharding import Mesh
+
+    meshes = (mesh, own_mesh, mesh_in_use())
+    known = next((mesh for mesh in meshes if isinstance(mesh, Mesh) and not mesh.empty), None)
+    return None if known is None else sharding_over(known, spec, f"the box of `{shown(text)}`", _HINT)
 
 
 def _is_box(node: Any) -> bool:
@@ -87,8 +75,7 @@ def _spec_of(box: Any) -> Any:
         return sys.modules["flax.linen.spmd"].logical_to_mesh_axes(box.names, rules) if rules else None
     metadata = _metadata(box)
     names = metadata.get("out_sharding", metadata.get("sharding_names"))  # flax before 0.12.1: the latter
-    if isinstance(names, NamedSharding):
-        names = names.spec
+    names = names.spec if isinstance(names, NamedSharding) else names
     if not isinstance(names, tuple | list | PartitionSpec) or not names:
         return None
     by_name = dict([*_axis_rules(), *(metadata.get("sharding_rules") or ())])

@@ -85,23 +85,15 @@ def dtype_flaw(dtype: np.dtype[Any], narrows: bool = True) -> str | None:
 
     `narrows`: True if it counts that JAX would make a smaller type of it.
     """
-    held = _held_dtype(dtype)
-    if held is None:
-        return f" is {dtype.name}, which JAX does not have: cast it to another dtype"
-    if narrows and held != dtype:
-        return (
-            f" is {dtype.name}, which JAX would make {held.name}: cast it, or set "
-            "`jax.config.update('jax_enable_x64', True)`"
-        )
-    return None
-
-
-def _held_dtype(dtype: np.dtype[Any]) -> np.dtype[Any] | None:
-    """Dtype that JAX gives an array of this dtype; None if JAX refuses it."""
     import jax
 
     try:
-        held: np.dtype[Any] = np.dtype(jax.device_put(np.zeros((), dtype)).dtype)
+        held = np.dtype(jax.device_put(np.zeros((), dtype)).dtype)
     except (TypeError, jax.errors.JaxRuntimeError):
+        return f" is {dtype.name}, which JAX does not have: cast it to another dtype"
+    if not narrows or held == dtype:
         return None
-    return held
+    return (
+        f" is {dtype.name}, which JAX would make {held.name}: cast it, or set "
+        "`jax.config.update('jax_enable_x64', True)`"
+    )

@@ -28,19 +28,16 @@ def parse_index(index: Any, shape: Shape) -> tuple[list[Picked], tuple[Any, ...]
     """
     picked: list[Picked] = []
     rest: list[Any] = []
-    arrays = 0
     for entry in entries_of(index, shape):
         if entry is None:
             rest.append(None)
             continue
         axis = len(picked)
-        parse = _parser_of(entry)
-        arrays += parse is _parse_array
-        if arrays > 1:
-            raise IndexError("only one axis can have an array as its index; index the result once more")
-        indices, remaining = parse(entry, axis, shape[axis])
+        indices, remaining = _parse(entry, axis, shape[axis])
         picked.append(indices)
         rest.append(remaining)
+    if sum(isinstance(indices, np.ndarray) for indices in picked) > 1:
+        raise IndexError("only one axis can have an array as its index; index the result once more")
     return picked, (*rest, ...)
 
 
@@ -60,34 +57,17 @@ def entries_of(index: Any, shape: Shape) -> list[Any]:
     return [*entries[:at], *[slice(None)] * (len(shape) - named), *entries[at + 1 :]]
 
 
-def _parser_of(entry: Any) -> Callable[[Any, int, int], tuple[Picked, Any]]:
+def _parse(entry: Any, axis: int, length: int) -> tuple[Picked, Any]:
+    """Indices that are needed along one axis, and an index into their elements. Raises IndexError."""
     if isinstance(entry, slice):
-        return _parse_slice
-    if isinstance(entry, bool | np.bool_ | str | bytes):
-        raise IndexError(
-            f"an index is an integer, a slice, `...`, None or an array of integers: {abridged(entry)}"
-        )
-    if getattr(entry, "ndim", 0) == 0 and hasattr(entry, "__index__"):
-        return _parse_integer
-    return _parse_array
-
-
-def _parse_integer(entry: Any, axis: int, length: int) -> tuple[Picked, Any]:
-    number = operator.index(entry)
-    if not -length <= number < length:
-        raise IndexError(f"index {number} is out of bounds for axis {axis} with size {length}")
-    start = number % length
-    return range(start, start + 1), 0
-
-
-def _parse_slice(entry: slice, axis: int, length: int) -> tuple[Picked, Any]:
-    indices = range(length)[entry]
-    if indices.step < 0:
-        return indices[::-1], slice(None, None, -1)
-    return indices, slice(None)
-
-
-def _parse_array(entry: Any, axis: int, length: int) -> tuple[Picked, Any]:
+        indices = range(length)[entry]
+        return (indices, slice(None)) if indices.step > 0 else (indices[::-1], slice(None, None, -1))
+    is_number = getattr(entry, "ndim", 0) == 0 and not isinstance(entry, bool | np.bool_)
+    if is_number and hasattr(entry, "__index__"):
+        number = operator.index(entry)
+        if not -length <= number < length:
+            raise IndexError(f"index {number} is out of bounds for axis {axis} with size {length}")
+        return range(number % length, number % length + 1), 0
     wanted = indices_of(entry, axis, length)
     unique, inverse = np.unique(wanted, return_inverse=True)
     return unique, inverse.reshape(wanted.shape)

@@ -7,12 +7,13 @@ from functools import cached_property
 from typing import Any
 
 from ckpt_surgery.core.errors import PlanError, Problem, UsageError
-from ckpt_surgery.core.keys import SEPARATOR
+from ckpt_surgery.core.keys import SEPARATOR, Key
+from ckpt_surgery.core.nesting import nested
 from ckpt_surgery.core.notices import few_keys
 from ckpt_surgery.core.optimizer_states import COLLECTIONS, OPTIMIZER, PARAMS
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.text import abridged, shown
-from ckpt_surgery.live.boxes import BoxSpec
+from ckpt_surgery.live.boxes import Boxes
 from ckpt_surgery.live.meshes import mesh_of_devices, mesh_text, sharding_over
 from ckpt_surgery.live.paths import key_of
 
@@ -26,6 +27,7 @@ ROOTS = frozenset({PARAMS, "target"})
 SUFFIX = "_axes"
 """Suffix in names of collections and leaves that hold names of axes, beside those with the arrays."""
 _WANTED = "Give `LogicalAxes(mesh, [(name, mesh_axis), …], params_axes)`."
+_UNNAMED = "no names of axes are given"
 _NAME_THEM = "Give each of these as many names as it has axes; None for an axis that is not divided."
 
 
@@ -203,7 +205,7 @@ def _layout(axes: Mapping[Names, Axes], keys: Iterable[Names]) -> _Layout | None
 
 
 def shardings_by_names(
-    arrays: Mapping[str, Any], given: LogicalAxes, boxes: Mapping[str, BoxSpec], on_host: Container[str]
+    arrays: Mapping[str, Any], given: LogicalAxes, boxes: Boxes, on_host: Container[str]
 ) -> dict[str, Any]:
     """Sharding of each array, by the text of its key.
 
@@ -211,54 +213,57 @@ def shardings_by_names(
     (`on_host`) that are neither a parameter nor like one. Raises PlanError with all parameters whose names do
     not fit them, UsageError for a rule with an axis that the mesh lacks.
     """
+    from jax.sharding import PartitionSpec
+
     keys = {text: tuple(text.split(SEPARATOR)) for text in arrays}
     layout = _layout(given.axes, keys.values())
     if layout is None:
-        if arrays:
-            raise _nothing_in_common(given.axes, arrays)
-        return {}
+        if not arrays:
+            return {}
+        named = few_keys(shown(SEPARATOR.join(path)) for path in given.axes) or "none"
+        raise PlanError(
+            f"none of the parameters that `LogicalAxes` names ({named}) is in the tree: its arrays are "
+            f"{few_keys(map(shown, arrays))}",
+            hint="Give the axes of the tree's own parameters, as in the collection `params_axes`.",
+            code=Code.SHARDING,
+        )
     parameters = {text: path for text, key in keys.items() if (path := layout.parameter(key)) is not None}
-    named = {text: path for text, path in parameters.items() if path in given.axes}
-    unnamed = [text for text in parameters if text not in named and text not in boxes]
-    _check(unnamed, [(text, given.axes[path], len(arrays[text].shape)) for text, path in named.items()])
-    shapes = {path: arrays[text].shape for text, path in named.items()}
+    _check(parameters, arrays, given.axes, boxes)
+    shapes = {path: arrays[text].shape for text, path in parameters.items() if path in given.axes}
 
     def sharding(text: str) -> Any:
-        if text in parameters and text not in named:
-            return boxes[text].sharding(given.mesh, text)
-        path = named.get(text) or layout.mirrored(keys[text])
+        path = parameters.get(text) or layout.mirrored(keys[text])
+        if text in parameters and path not in given.axes:
+            return boxes[text](given.mesh)
+        axes: Axes = ()
         if path is not None and shapes.get(path) == arrays[text].shape:
-            return _over_mesh(given, given.axes[path], text)
-        return None if text in on_host else _over_mesh(given, (), text)
+            axes = given.axes[path]
+        elif text in on_host:
+            return None
+        spec = PartitionSpec(*mesh_axes(axes, given.rules))  # type: ignore[no-untyped-call]
+        return sharding_over(given.mesh, spec, f"the rules of `LogicalAxes` for `{shown(text)}`", _WANTED)
 
     return {text: sharding(text) for text in arrays}
 
 
-def _over_mesh(given: LogicalAxes, axes: Axes, text: str) -> Any:
-    from jax.sharding import PartitionSpec
-
-    spec = PartitionSpec(*mesh_axes(axes, given.rules))  # type: ignore[no-untyped-call]
-    return sharding_over(given.mesh, spec, f"the rules of `LogicalAxes` for `{shown(text)}`", _WANTED)
-
-
-def _check(unnamed: Sequence[str], named: Iterable[tuple[str, Axes, int]]) -> None:
-    """Raise PlanError with all parameters whose axes have no names, too few or many, or a name twice.
-
-    `named`: text of the key, names, and number of axes.
-    """
-    uneven, twice = defaultdict[str, list[str]](list), defaultdict[str, list[str]](list)
-    for text, axes, rank in named:
+def _check(
+    parameters: Mapping[str, Names], arrays: Mapping[str, Any], axes_of: Mapping[Names, Axes], boxes: Boxes
+) -> None:
+    """Raise PlanError with all parameters whose axes have no names, too few or many, or a name twice."""
+    flaws = defaultdict[str, list[str]](list)
+    for text, path in parameters.items():
+        rank, axes = len(arrays[text].shape), axes_of.get(path)
         names = [name for name in axes or () if isinstance(name, str)]
-        if axes is not None and len(axes) != rank:
-            uneven[f"{rank} axes have the names {_listed(axes)}"].append(text)
+        if path not in axes_of:
+            if text not in boxes:
+                flaws[_UNNAMED].append(text)
+        elif axes is not None and len(axes) != rank:
+            flaws[f"{rank} axes have the names {_listed(axes)}"].append(text)
         elif len(set(names)) < len(names):
-            twice[f"a name is twice in {_listed(axes or ())}"].append(text)
-    problems = [
-        *([f"{_keys(unnamed)}: no names of axes are given"] if unnamed else ()),
-        *(f"{_keys(texts)}: {what}" for group in (uneven, twice) for what, texts in group.items()),
-    ]
-    if problems:
-        raise PlanError(*(Problem(message, hint=_NAME_THEM) for message in problems), code=Code.SHARDING)
+            flaws[f"a name is twice in {_listed(axes or ())}"].append(text)
+    if flaws:
+        messages = (f"{_keys(texts)}: {what}" for what, texts in flaws.items())
+        raise PlanError(*(Problem(message, hint=_NAME_THEM) for message in messages), code=Code.SHARDING)
 
 
 def _listed(axes: tuple[Any, ...]) -> str:
@@ -267,16 +272,6 @@ def _listed(axes: tuple[Any, ...]) -> str:
 
 def _keys(texts: Sequence[str]) -> str:
     return few_keys(map(shown, texts), most=len(texts))
-
-
-def _nothing_in_common(axes: Mapping[Names, Axes], arrays: Mapping[str, Any]) -> PlanError:
-    named = few_keys(shown(SEPARATOR.join(path)) for path in axes)
-    return PlanError(
-        f"none of the parameters that `LogicalAxes` names ({named or 'none'}) is in the tree: its arrays are "
-        f"{few_keys(map(shown, arrays))}",
-        hint="Give the axes of the tree's own parameters, as in the collection `params_axes`.",
-        code=Code.SHARDING,
-    )
 
 
 # --- variables and their axes -----------------------------------------------------------------------------
@@ -297,30 +292,23 @@ def split_axes(variables: Mapping[str, Any]) -> tuple[Any, Any]:
     container: Any = type(variables) if hasattr(variables, "unfreeze") else dict
     kept = {name: value for name, value in variables.items() if name not in named.values()}
     unnamed: list[str] = []
-    split = {name: _renamed(variables[axes], variables[name], name, unnamed) for name, axes in named.items()}
+    split: dict[str, Any] = {}
+    for name, axes in named.items():
+        known, renamed = dict(_flat(variables[name])), dict[Names, Any]()
+        for path, value in _flat(variables[axes]):
+            stem = (*path[:-1], path[-1].removesuffix(SUFFIX)) if path else path
+            renamed[path if path in known else stem] = value
+        unnamed += [SEPARATOR.join((name, *path)) for path in known if path not in renamed]
+        split[name] = nested((Key.of(path), value) for path, value in renamed.items())
     if unnamed:
-        raise PlanError(f"{_keys(unnamed)}: no names of axes are given", code=Code.SHARDING)
+        raise PlanError(f"{_keys(unnamed)}: {_UNNAMED}", code=Code.SHARDING)
     return container(kept), container(split)
 
 
-def _renamed(axes: Any, variables: Any, key: str, unnamed: list[str]) -> Any:
-    """Tree of axes with the names of the variables' tree; keys of variables without axes go to `unnamed`."""
-    known = variables if isinstance(variables, Mapping) else {}
-    renamed: Any = axes
-    if isinstance(axes, Mapping):
-        names = {name: name if name in known else name.removesuffix(SUFFIX) for name in axes}
-        renamed = {
-            names[name]: _renamed(value, known.get(names[name]), f"{key}/{names[name]}", unnamed)
-            for name, value in axes.items()
-        }
-    missing = [name for name in known if not isinstance(axes, Mapping) or name not in renamed]
-    unnamed += [text for name in missing for text in _leaf_keys(known[name], f"{key}/{name}")]
-    return renamed
-
-
-def _leaf_keys(tree: Any, key: str) -> Iterator[str]:
-    if not isinstance(tree, Mapping):
-        yield key
+def _flat(tree: Any, path: Names = ()) -> Iterator[tuple[Names, Any]]:
+    """Leaves of nested dicts, with their paths."""
+    if not isinstance(tree, Mapping) or not tree:
+        yield path, tree
         return
     for name, value in tree.items():
-        yield from _leaf_keys(value, f"{key}/{name}")
+        yield from _flat(value, (*path, name))

@@ -35,9 +35,10 @@ def sharding_over(mesh: Any, spec: Any, whose: str, hint: str | None = None) -> 
     """
     from jax.sharding import NamedSharding, PartitionSpec
 
-    flaw = spec_flaw(mesh.shape, tuple(axis for axis in spec if axis is not PartitionSpec.UNCONSTRAINED))
     if any(axis is PartitionSpec.UNCONSTRAINED for axis in spec):
-        flaw = "`UNCONSTRAINED` says nothing about where an array lies"
+        flaw: str | None = "`UNCONSTRAINED` says nothing about where an array lies"
+    else:
+        flaw = spec_flaw(mesh.shape, tuple(spec))
     if flaw is not None:
         raise UsageError(f"{whose}: in {spec_as_text(spec)}, {flaw}", hint=hint)
     return NamedSharding(mesh, spec)

@@ -34,37 +34,32 @@ def unwrapped(tree: Any) -> Any:
 
 def _wrapper(value: Any) -> str | None:
     """Name of the type of metadata that stands for a tree; None for anything else."""
-    names = type_names(value)
+    names = type_names(type(value))  # type: ignore[arg-type]
     if "Composite" in names and isinstance(value, Mapping):  # the metadata of items by name
         return "Composite"
     return next((n for n, attribute in _WRAPPERS.items() if n in names and hasattr(value, attribute)), None)
 
 
-def type_names(value: Any) -> Set[str]:
-    """Names of a value's type, and of those that it derives from."""
-    type_: Any = type(value)
-    return _names_of(type_)
-
-
 @functools.lru_cache(maxsize=256)  # a tree has leaves of few types
-def _names_of(type_: Any) -> Set[str]:
+def type_names(type_: Any) -> Set[str]:
+    """Names of a type, and of those that it derives from."""
     return {base.__name__ for base in type_.__mro__}
 
 
 def _inner(value: Any) -> Any:
     """The tree that metadata describes; any other value as it is. Raises UsageError."""
-    match _wrapper(value):
-        case "StepMetadata":
-            return _inner(_described(value.item_metadata, value))
-        case "Composite":
-            return _inner(_described(_only_item(value, "item_metadata"), value))
-        case "CheckpointMetadata":
-            inner = value.metadata
-            inner = _only_item(inner, "metadata") if _is_of_items(value) else inner
-            return _without_values(_described(inner, value))
-        case "TreeMetadata":
-            return unwrapped(value.tree)
-    return value
+    kind = _wrapper(value)
+    if kind is None:
+        return value
+    inner = _only_item(value, "item_metadata") if kind == "Composite" else getattr(value, _WRAPPERS[kind])
+    if kind == "CheckpointMetadata" and _is_of_items(value):
+        inner = _only_item(inner, "metadata")
+    if inner is None:
+        raise UsageError(
+            f"the {type(value).__name__} given as the target describes no arrays",
+            hint="Orbax logs why it could not read them. Give another tree as the target, or none.",
+        )
+    return _without_values(inner) if kind == "CheckpointMetadata" else unwrapped(inner)
 
 
 def _only_item(items: Mapping[str, Any], attribute: str) -> Any:
@@ -77,16 +72,6 @@ def _only_item(items: Mapping[str, Any], attribute: str) -> Any:
             hint=_ONE_ITEM.format(attribute),
         )
     return next(iter(described.values()), None)
-
-
-def _described(inner: Any, outer: Any) -> Any:
-    """The tree, if there is one. Raises UsageError otherwise, where Orbax has not described its arrays."""
-    if inner is None:
-        raise UsageError(
-            f"the {type(outer).__name__} given as the target describes no arrays",
-            hint="Orbax logs why it could not read them. Give another tree as the target, or none.",
-        )
-    return inner
 
 
 def _is_of_items(metadata: Any) -> bool:

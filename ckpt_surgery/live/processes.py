@@ -8,7 +8,7 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -45,12 +45,12 @@ def agree(make: Callable[[], T], digests: Callable[[T], Digests] = lambda result
         return make()
     try:
         result = make()
-        report = _Report(digests=digests(result))
+        report: Report = "", "", digests(result)
     except Interrupted:
         raise
     except Exception as error:
         with suppress(jax.errors.JaxRuntimeError):  # the others are gone; the own error says more
-            _gather(_Report.of(error))
+            _gather(_failure(error))
         raise
     try:
         reports = _gather(report)
@@ -79,7 +79,8 @@ def plan_digests(plan: Plan, shardings: Mapping[str, Any]) -> Digests:
         "the leaves": [document.leaves, document.dropped],
         "the shardings": {text: _sharding_part(sharding) for text, sharding in shardings.items()},
     }
-    return {name: _digest(part) for name, part in parts.items()}
+    texts = {name: json_text({"part": part}, indent=None) for name, part in parts.items()}
+    return {name: hashlib.sha256(text.encode("ascii")).hexdigest() for name, text in texts.items()}
 
 
 def _sharding_part(sharding: Any) -> Any:
@@ -91,62 +92,51 @@ def _sharding_part(sharding: Any) -> Any:
     return [str(sharding), devices]
 
 
-def _digest(part: Any) -> str:
-    return hashlib.sha256(json_text({"part": part}, indent=None).encode("ascii")).hexdigest()
+Report = tuple[str, str, Digests]
+"""Outcome of `make` in one process: the class of the error that it raised, empty if it returned; its message;
+digests of the result."""
 
 
-@dataclass(frozen=True)
-class _Report:
-    """Outcome of `make` in one process."""
-
-    error: str = ""
-    """Class of the error that it raised; empty if it returned."""
-    message: str = ""
-    digests: Digests = field(default_factory=dict)
-
-    @staticmethod
-    def of(error: Exception) -> "_Report":
-        if not isinstance(error, SurgeryError):
-            return _Report(SurgeryError.__name__, shown(f"{type(error).__name__}: {error}"))
-        more = len(error.problems) - 1
-        return _Report(
-            type(error).__name__, error.problems[0].message + (f" (and {more} more)" if more else "")
-        )
-
-    def encoded(self) -> np.ndarray:
-        """REPORT_BYTES bytes: two lines and the message, then zeros."""
-        text = "\n".join((json.dumps(self.digests), self.error, self.message))
-        data = text.encode("utf-8", "replace")[:REPORT_BYTES]
-        return np.frombuffer(data.ljust(REPORT_BYTES, b"\0"), np.uint8)
-
-    @staticmethod
-    def decoded(data: np.ndarray) -> "_Report":
-        """Inverse of `encoded`, except for the end of a long message."""
-        digests, error, message = data.tobytes().rstrip(b"\0").decode("utf-8", "ignore").split("\n", 2)
-        return _Report(error, message, json.loads(digests))
+def _failure(error: Exception) -> Report:
+    if not isinstance(error, SurgeryError):
+        return SurgeryError.__name__, shown(f"{type(error).__name__}: {error}"), {}
+    more = f" (and {len(error.problems) - 1} more)" if len(error.problems) > 1 else ""
+    return type(error).__name__, error.problems[0].message + more, {}
 
 
-def _gather(report: _Report) -> Sequence[_Report]:
+def _encoded(report: Report) -> np.ndarray:
+    """REPORT_BYTES bytes: two lines and the message, then zeros."""
+    error, message, digests = report
+    data = "\n".join((json.dumps(digests), error, message)).encode("utf-8", "replace")[:REPORT_BYTES]
+    return np.frombuffer(data.ljust(REPORT_BYTES, b"\0"), np.uint8)
+
+
+def _decoded(data: np.ndarray) -> Report:
+    """Inverse of `_encoded`, except for the end of a long message."""
+    digests, error, message = data.tobytes().rstrip(b"\0").decode("utf-8", "ignore").split("\n", 2)
+    return error, message, json.loads(digests)
+
+
+def _gather(report: Report) -> Sequence[Report]:
     """Exchange reports; return those of all processes by number. Raises JaxRuntimeError if one is gone."""
     from jax.experimental.multihost_utils import process_allgather
 
-    return [_Report.decoded(data) for data in np.asarray(process_allgather(report.encoded()))]
+    return [_decoded(data) for data in np.asarray(process_allgather(_encoded(report)))]
 
 
-def _check(reports: Sequence[_Report]) -> None:
+def _check(reports: Sequence[Report]) -> None:
     """Raise if a process has failed, or has another plan than the first one."""
-    for number, report in enumerate(reports):
-        if report.error:
-            message = f"process {number} of {len(reports)} failed, so none returns a result: {report.message}"
-            kind: type[SurgeryError] = getattr(errors, report.error, SurgeryError)
-            raise kind(message)
-    parts = [name for name in reports[0].digests if len({report.digests[name] for report in reports}) > 1]
+    for number, (error, message, _) in enumerate(reports):
+        if error:
+            kind: type[SurgeryError] = getattr(errors, error, SurgeryError)
+            told = f"process {number} of {len(reports)} failed, so none returns a result: {message}"
+            raise kind(told)
+    _, _, first = reports[0]
+    others = [(str(number), digests) for number, (_, _, digests) in enumerate(reports) if digests != first]
+    parts = [name for name in first if any(digests[name] != first[name] for _, digests in others)]
     if parts:
-        others = [
-            str(number) for number, report in enumerate(reports) if report.digests != reports[0].digests
-        ]
         raise PlanError(
-            f"the processes have made different plans: {', '.join(parts)} of process {', '.join(others)} "
-            "are not those of process 0",
+            f"the processes have made different plans: {', '.join(parts)} of process "
+            f"{', '.join(number for number, _ in others)} are not those of process 0",
             hint="Call it with the same arguments in every process.",
         )

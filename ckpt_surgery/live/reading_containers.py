@@ -23,14 +23,11 @@ def restored_value(value: Any) -> Any:
     array = value.get()
     if value._kind is LeafKind.SCALAR:
         return array.item()
-    return array if value.sharding is None and value.prng_impl is None else _on_devices(value, array)
-
-
-def _on_devices(value: LazyArray, array: np.ndarray) -> Any:
+    if value.sharding is None and value.prng_impl is None:
+        return array
     import jax
 
-    sharding = None if value.sharding is None else saved_sharding(value.sharding)
-    placed = jax.device_put(array, sharding)
+    placed = jax.device_put(array, saved_sharding(value.sharding or ""))
     is_key = value.prng_impl is not None  # the sharding of keys was recorded for their raw data
     return jax.random.wrap_key_data(placed, impl=value.prng_impl) if is_key else placed
 

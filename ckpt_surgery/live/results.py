@@ -3,8 +3,7 @@
 import itertools
 import mmap
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,9 +14,6 @@ from ckpt_surgery.core.errors import OutOfMemoryError
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.text import bytes_text
 from ckpt_surgery.live.wanted import narrowed, type_of
-
-_NO_MEMORY = "RESOURCE_EXHAUSTED"
-"""Beginning of JAX's message for a device without free memory."""
 
 
 def result_of(leaf: Leaf, like: Any | None, sharding: Any | None) -> "RestoredLeaf":
@@ -133,13 +129,20 @@ class DeviceArray:
         under_way: deque[tuple[np.ndarray, list[Any]]] = deque()
         while blocks:
             region, block = blocks.popitem()
-            with _memory_of_devices(block.nbytes):
+            try:
                 shards = [jax.device_put(block, self._single(d)) for d in self._devices[region]]
                 under_way.append((block, shards))
                 # Two at a time, which JAX copies side by side: more would only take more memory.
                 while len(under_way) == 2 or (under_way and not blocks):
                     for shard in under_way.popleft()[1]:
                         shard.block_until_ready()
+            except jax.errors.JaxRuntimeError as error:
+                if not str(error).startswith("RESOURCE_EXHAUSTED"):
+                    raise
+                raise OutOfMemoryError(
+                    f"the devices have no room for {bytes_text(block.nbytes)} of it",
+                    hint="Divide it among more devices, or free what they hold: `donate=True`.",
+                ) from error
             if self._is_key:
                 shards = [jax.random.wrap_key_data(s, impl=self._leaf.prng_impl) for s in shards]
             self._shards[region] = shards
@@ -166,22 +169,6 @@ class DeviceArray:
 
 RestoredLeaf = HostValue | DeviceArray
 """A leaf that is put together from parts."""
-
-
-@contextmanager
-def _memory_of_devices(nbytes: int) -> Iterator[None]:
-    """Raise OutOfMemoryError instead of JAX's error if devices have no room for `nbytes` bytes."""
-    import jax
-
-    try:
-        yield
-    except jax.errors.JaxRuntimeError as error:
-        if not str(error).startswith(_NO_MEMORY):
-            raise
-        raise OutOfMemoryError(
-            f"the devices have no room for {bytes_text(nbytes)} of it",
-            hint="Divide it among more devices, or free what they hold: `donate=True`.",
-        ) from error
 
 
 def _is_host(sharding: Any | None, regions: Mapping[Region, Sequence[Any]]) -> bool:

@@ -13,11 +13,14 @@ from ckpt_surgery.core.shardings import misfit
 from ckpt_surgery.core.text import abridged, few, shown
 from ckpt_surgery.language.expressions.regexes import MatchBudget, compile_pattern
 from ckpt_surgery.language.expressions.scope import ExpressionError
-from ckpt_surgery.live.boxes import BoxSpec, box_specs
+from ckpt_surgery.live.boxes import Boxes, boxes_in
 from ckpt_surgery.live.logical_axes import LogicalAxes, shardings_by_names
 from ckpt_surgery.live.meshes import mesh_in_use, mesh_of_devices, mesh_text, sharding_over, spec_as_text
 from ckpt_surgery.live.paths import key_of
 from ckpt_surgery.live.tree import LiveTree, with_states
+
+Rules = Sequence[tuple[regex.Pattern[str], Any]]
+"""Regular expressions for whole keys, and NamedShardings: the first that matches wins."""
 
 
 def resolved_shardings(tree: LiveTree, shardings: Any, on_host: Container[str] = ()) -> Mapping[str, Any]:
@@ -39,18 +42,25 @@ def resolved_shardings(tree: LiveTree, shardings: Any, on_host: Container[str] =
 
     on_devices = jax.Array | jax.ShapeDtypeStruct
     arrays = {text: value for text, value in tree.values.items() if isinstance(value, on_devices)}
-    boxes = box_specs(tree)
+    boxes = boxes_in(tree)
     if isinstance(shardings, LogicalAxes):
         resolved = shardings_by_names(arrays, shardings, boxes, on_host)
-    elif (rules := parse_rules(shardings)) is not None:
-        resolved = _by_rules(arrays, rules, boxes, on_host)
+    elif (rules := _parse_rules(shardings)) is not None:
+        resolved = _by_rules(arrays, *rules, boxes, on_host)
     else:
         given = {} if shardings is None else spread_prefix(shardings, tree)
         resolved = {
-            text: _own_sharding(text, value, boxes.get(text)) if given.get(text) is None else given[text]
+            text: _own_sharding(text, value, boxes) if given.get(text) is None else given[text]
             for text, value in arrays.items()
         }
-    _check_shapes(tree, resolved)
+    misfits = [
+        Notice("", shown(text), f" {flaw}{_mesh_clause(sharding)}")
+        for text, sharding in resolved.items()
+        if (flaw := sharding_flaw(tree.leaves[text], sharding)) is not None
+    ]
+    if misfits:
+        problems = (Problem(misfit.sentence, hint=_HINT) for misfit in merged(misfits))
+        raise PlanError(*problems, code=Code.SHARDING)
     return resolved
 
 
@@ -74,25 +84,29 @@ def sharding_flaw(leaf: Leaf, sharding: Any) -> str | None:
 
 
 def _by_rules(
-    arrays: Mapping[str, Any], rules: "Rules", boxes: Mapping[str, BoxSpec], on_host: Container[str]
+    arrays: Mapping[str, Any], mesh: Any, rules: Rules, boxes: Boxes, on_host: Container[str]
 ) -> dict[str, Any]:
-    """Sharding of the first rule, or else of the box over the mesh of the rules, by key.
+    """Sharding of the first rule that matches the whole key, or else of the box over the mesh, by key.
 
-    Raises PlanError for keys that have neither.
+    Raises PlanError for keys that have neither, UsageError if matching takes too long.
     """
-    matched: dict[str, Any] = {}
-    unmatched: list[str] = []
-    for text in arrays:
-        sharding = rules.sharding(text)
-        if sharding is None and text in boxes:
-            sharding = boxes[text].sharding(rules.mesh, text)
-        if sharding is None and text not in on_host:
-            unmatched.append(text)
-        matched[text] = sharding
+    budget = MatchBudget()
+
+    def sharding(text: str) -> Any:
+        for pattern, sharding in rules:
+            try:
+                if budget.fullmatch(pattern, text):
+                    return sharding
+            except RecipeError as error:
+                message = f"{_rule_text(pattern.pattern)}: {error.problems[0].message}"
+                raise UsageError(message, hint=error.problems[0].hint) from None
+        return boxes[text](mesh) if text in boxes else None
+
+    matched = {text: sharding(text) for text in arrays}
+    unmatched = [text for text, sharding in matched.items() if sharding is None and text not in on_host]
     if unmatched:
-        what = f"{len(unmatched):,} arrays have" if len(unmatched) > 1 else "an array has"
         raise PlanError(
-            f"no rule of `shardings` matches {few_keys(map(shown, unmatched))}: {what} no sharding",
+            f"no rule of `shardings` matches {few_keys(map(shown, unmatched))}",
             hint="Add rules for these. `('.*', PartitionSpec())` as the last rule puts all others whole on "
             "every device of the mesh.",
             code=Code.SHARDING,
@@ -100,45 +114,29 @@ def _by_rules(
     return matched
 
 
-def _own_sharding(text: str, value: Any, box: BoxSpec | None) -> Any:
-    """Sharding that a leaf of the tree has, or that its box gives."""
-    sharding = value.sharding
-    if sharding is None or not getattr(value, "committed", True):
-        return None if box is None else box.sharding(None, text)
-    return _on_devices(text, sharding)
+def _own_sharding(text: str, value: Any, boxes: Boxes) -> Any:
+    """Sharding over devices that a leaf of the tree has, or that its box gives.
 
-
-def _on_devices(text: str, sharding: Any) -> Any:
-    """Sharding over devices: that of `jax.eval_shape` names only axes, if a mesh's axes are explicit.
-
-    Raises UsageError if the mesh in use is another one.
+    That of `jax.eval_shape` names only axes, if a mesh's axes are explicit. Raises UsageError if the mesh in
+    use is another one.
     """
     from jax.sharding import AbstractMesh, NamedSharding
 
+    sharding = value.sharding
+    if sharding is None or not getattr(value, "committed", True):
+        return boxes[text](None) if text in boxes else None
     if not isinstance(sharding, NamedSharding) or not isinstance(sharding.mesh, AbstractMesh):
         return sharding
     if sharding.mesh.empty:
         return None
     mesh = mesh_in_use()
     if mesh is None or mesh.shape_tuple != sharding.mesh.shape_tuple:
-        over = f"over an AbstractMesh {mesh_text(sharding.mesh)}"
         raise UsageError(
-            f"the sharding of `{shown(text)}` is {over}: it names no devices",
+            f"the sharding of `{shown(text)}` is over an AbstractMesh {mesh_text(sharding.mesh)}: it names "
+            "no devices",
             hint="Call it inside `with jax.set_mesh(mesh):`, or give `shardings=` over a Mesh.",
         )
     return NamedSharding(mesh, sharding.spec, memory_kind=sharding.memory_kind)
-
-
-def _check_shapes(tree: LiveTree, shardings: Mapping[str, Any]) -> None:
-    """Raise PlanError with all leaves whose shape cannot be divided."""
-    misfits = [
-        Notice("", shown(text), f" {flaw}{_mesh_clause(sharding)}")
-        for text, sharding in shardings.items()
-        if (flaw := sharding_flaw(tree.leaves[text], sharding)) is not None
-    ]
-    if misfits:
-        problems = (Problem(misfit.sentence, hint=_HINT) for misfit in merged(misfits))
-        raise PlanError(*problems, code=Code.SHARDING)
 
 
 _HINT = "Give these leaves another sharding: in rules, by one above that matches them first."
@@ -157,59 +155,27 @@ def _mesh_clause(sharding: Any) -> str:
 WANTED = "Rules are `(mesh, [(regex, PartitionSpec), …])` or `(mesh, {regex: PartitionSpec, …})`."
 
 
-class Rules:
-    """A mesh, and shardings over it for the whole keys that regular expressions match, in order."""
-
-    def __init__(self, mesh: Any, shardings: Sequence[tuple[regex.Pattern[str], Any]]):
-        """`mesh`: a `jax.sharding.Mesh`; `shardings`: NamedShardings over it."""
-        self.mesh = mesh
-        self._shardings = shardings
-        self._budget = MatchBudget()
-
-    def sharding(self, text: str) -> Any:
-        """NamedSharding of the first rule that matches a whole key; None if no rule does.
-
-        Raises UsageError if matching all keys so far has taken too long.
-        """
-        for pattern, sharding in self._shardings:
-            try:
-                if self._budget.fullmatch(pattern, text):
-                    return sharding
-            except RecipeError as error:
-                problem = error.problems[0]
-                raise UsageError(
-                    f"{_rule_text(pattern.pattern)}: {problem.message}", hint=problem.hint
-                ) from None
-        return None
-
-
-def parse_rules(shardings: Any) -> Rules | None:
-    """Rules in `shardings`; None if it is not a pair with a mesh.
+def _parse_rules(shardings: Any) -> tuple[Any, Rules] | None:
+    """Mesh and rules in `shardings`; None if it is not a pair with a mesh.
 
     Raises UsageError for rules that are wrong for any tree.
     """
     from jax.sharding import AbstractMesh, Mesh
 
-    if isinstance(shardings, Mesh | AbstractMesh):
-        raise UsageError("`shardings` is a mesh: it does not say how arrays are divided over it", hint=WANTED)
-    if not isinstance(shardings, tuple | list) or not shardings:
-        return None
-    mesh, *rest = shardings
-    if not isinstance(mesh, Mesh | AbstractMesh):
-        return None
+    rest: list[Any]
+    match shardings:
+        case Mesh() | AbstractMesh() as mesh:
+            rest = []
+        case (Mesh() | AbstractMesh() as mesh, *rest):
+            pass
+        case _:
+            return None
     mesh_of_devices(mesh, "the mesh of the rules in `shardings`")
-    if len(rest) != 1:
-        raise UsageError(f"after the mesh of `shardings` come {len(rest)} values instead of one", hint=WANTED)
-    return Rules(mesh, [_rule(rule, mesh) for rule in _rule_list(rest[0])])
-
-
-def _rule_list(rules: Any) -> list[Any]:
-    if isinstance(rules, Mapping):
-        return list(rules.items())
+    rules = rest[0] if len(rest) == 1 else None
     if isinstance(rules, str) or not isinstance(rules, Iterable):
-        message = f"after the mesh of `shardings` comes {shown(abridged(rules))} instead of rules"
-        raise UsageError(message, hint=WANTED)
-    return list(rules)
+        instead = shown(abridged(rest)) if rest else "nothing"
+        raise UsageError(f"after the mesh of `shardings` comes {instead} instead of rules", hint=WANTED)
+    return mesh, [_rule(rule, mesh) for rule in (rules.items() if isinstance(rules, Mapping) else rules)]
 
 
 def _rule(rule: Any, mesh: Any) -> tuple[regex.Pattern[str], Any]:
@@ -217,13 +183,10 @@ def _rule(rule: Any, mesh: Any) -> tuple[regex.Pattern[str], Any]:
 
     match rule:
         case (str(text), PartitionSpec() as spec):
-            pass
+            sharding = sharding_over(mesh, spec, _rule_text(text))
         case _:
-            message = (
-                f"`shardings` has the rule {shown(abridged(rule))}: it is not a regex with a PartitionSpec"
-            )
-            raise UsageError(message, hint=WANTED)
-    sharding = sharding_over(mesh, spec, _rule_text(text))
+            what = f"{shown(abridged(rule))}: it is not a regex with a PartitionSpec"
+            raise UsageError(f"`shardings` has the rule {what}", hint=WANTED)
     try:
         return compile_pattern(text), sharding
     except ExpressionError as error:

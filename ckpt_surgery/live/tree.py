@@ -63,7 +63,14 @@ def live_tree(tree: Any, is_target: bool = False) -> LiveTree:
     In a target (`is_target`), types, `np.array([])`, `...` and metadata of Orbax say what is wanted: see
     `wanted_of`. Metadata of checkpoints stands for the tree that it describes.
     """
-    nodes_with_paths, treedef, with_modules = _flatten(tree, is_target)
+    with report_missing("jax", "a tree in memory needs jax"):
+        import jax
+
+    try:
+        states, with_modules = with_states(unwrapped(tree) if is_target else tree)
+        nodes_with_paths, treedef = jax.tree_util.tree_flatten_with_path(states, is_leaf=_is_empty)
+    except (TypeError, ValueError) as error:  # such as for keys of a dict that have no order
+        raise UsageError(f"jax cannot flatten the tree: {shown(str(error))}") from error
     leaves: dict[str, Leaf] = {}
     values: dict[str, Any] = {}
     nodes: list[tuple[str | None, Any]] = []
@@ -85,18 +92,6 @@ def live_tree(tree: Any, is_target: bool = False) -> LiveTree:
             )
         leaves[key.text], values[key.text] = leaf, value
     return LiveTree(leaves, values, tuple(nodes), treedef, with_modules, frozenset(tuples))
-
-
-def _flatten(tree: Any, is_target: bool) -> tuple[list[tuple[Any, Any]], Any, Callable[[Any], Any]]:
-    """Paths and objects, nodes without children included; the rest is as in `LiveTree`. Raises UsageError."""
-    with report_missing("jax", "a tree in memory needs jax"):
-        import jax
-
-    try:
-        listed, with_modules = with_states(unwrapped(tree) if is_target else tree)
-        return *jax.tree_util.tree_flatten_with_path(listed, is_leaf=_is_empty), with_modules
-    except (TypeError, ValueError) as error:  # such as for keys of a dict that have no order
-        raise UsageError(f"jax cannot flatten the tree: {shown(str(error))}") from error
 
 
 def is_abstract(value: Any) -> bool:
@@ -200,26 +195,19 @@ def _array(key: Key, value: Any) -> Leaf:
     if not jax.numpy.issubdtype(value.dtype, jax.dtypes.prng_key):
         spec = ArraySpec(tuple(value.shape), np.dtype(value.dtype))
         return Leaf(key, LeafKind.ARRAY, spec, sharding=recorded_sharding(value.sharding))
-    impl, spec = _raw_data(value)
-    if is_abstract(value):
-        sharding = recorded_sharding(value.sharding, spec.ndim - len(value.shape))
-    else:
-        sharding = recorded_sharding(jax.random.key_data(value).sharding)
-    return Leaf(key, LeafKind.PRNG_KEY, spec, sharding=sharding, prng_impl=impl)
-
-
-def _raw_data(keys: Any) -> tuple[str, ArraySpec]:
-    """Implementation of typed PRNG keys, which need no values, and the shape and dtype of their numbers."""
-    import jax
-
     impls: list[str] = []
 
     def key_data(traced: Any) -> Any:
         impls.append(str(jax.random.key_impl(traced)))
         return jax.random.key_data(traced)
 
-    numbers = jax.eval_shape(key_data, keys)
-    return impls[0], ArraySpec(numbers.shape, np.dtype(numbers.dtype))
+    numbers = jax.eval_shape(key_data, value)  # typed keys may have no values
+    if is_abstract(value):
+        sharding = recorded_sharding(value.sharding, len(numbers.shape) - len(value.shape))
+    else:
+        sharding = recorded_sharding(jax.random.key_data(value).sharding)
+    spec = ArraySpec(numbers.shape, np.dtype(numbers.dtype))
+    return Leaf(key, LeafKind.PRNG_KEY, spec, sharding=sharding, prng_impl=impls[0])
 
 
 def _native(dtype: np.dtype[Any]) -> np.dtype[Any]:

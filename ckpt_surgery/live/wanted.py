@@ -84,8 +84,13 @@ def _of_type(type_: type) -> Any:
 
 
 def _of_metadata(value: Any) -> Wanted | None:
-    """Wanted for the metadata of one value; None for anything else."""
-    names = type_names(value)
+    """Wanted for the metadata of one value; None for anything else.
+
+    An array that JAX would narrow is NumPy's, as Orbax restores it.
+    """
+    import jax
+
+    names = type_names(type(value))  # type: ignore[arg-type]
     if "StringMetadata" in names:
         return Wanted(str, LeafKind.STRING)
     if not names & _OF_ARRAYS or not (hasattr(value, "shape") and hasattr(value, "dtype")):
@@ -93,7 +98,12 @@ def _of_metadata(value: Any) -> Wanted | None:
     dtype = None if value.dtype is None else np.dtype(value.dtype)
     if "ScalarMetadata" in names and dtype is not None and kind(dtype) in _NUMBER_TYPES:
         return _number(_NUMBER_TYPES[kind(dtype)], dtype)
-    return _described_array("NumpyMetadata" in names, value.shape, dtype)
+    spec = None if value.shape is None or dtype is None else ArraySpec(tuple(value.shape), dtype)
+    if "NumpyMetadata" in names or (spec is not None and narrowed(spec.dtype) != spec.dtype):
+        return Wanted(np.ndarray, LeafKind.ARRAY, spec, Asked(NUMBERS_TOO, dtype))
+    may_be_keys = dtype in (None, np.uint32)  # keys are described as uint32
+    kinds = NUMBERS_TOO | KEYS_TOO if may_be_keys else NUMBERS_TOO
+    return Wanted(jax.Array, LeafKind.ARRAY, spec, Asked(kinds, dtype))
 
 
 def _numpy(kinds: frozenset[LeafKind], dtype: DType | None = None) -> Wanted:
@@ -102,16 +112,3 @@ def _numpy(kinds: frozenset[LeafKind], dtype: DType | None = None) -> Wanted:
 
 def _number(type_: type, dtype: DType | None = None) -> Wanted:
     return Wanted(type_, LeafKind.SCALAR, ArraySpec((), np.dtype(type_) if dtype is None else dtype))
-
-
-def _described_array(of_numpy: bool, shape: tuple[int, ...] | None, dtype: DType | None) -> Wanted:
-    """Wanted for metadata of an array; one that JAX would narrow is NumPy's, as Orbax restores it."""
-    import jax
-
-    spec = None if shape is None or dtype is None else ArraySpec(tuple(shape), dtype)
-    if of_numpy or (spec is not None and narrowed(spec.dtype) != spec.dtype):
-        return Wanted(np.ndarray, LeafKind.ARRAY, spec, Asked(NUMBERS_TOO, dtype))
-    kinds = (
-        NUMBERS_TOO | KEYS_TOO if dtype in (None, np.uint32) else NUMBERS_TOO
-    )  # keys are described as uint32
-    return Wanted(jax.Array, LeafKind.ARRAY, spec, Asked(kinds, dtype))

@@ -145,8 +145,8 @@ def other(monkeypatch: pytest.MonkeyPatch) -> list[Exception]:
     found: list[Exception] = []
 
     def exchanged(report: Any) -> list[Any]:
-        theirs = processes._Report.of(found[0]) if found else report
-        return [type(one).decoded(one.encoded()) for one in (report, theirs)]
+        theirs = processes._failure(found[0]) if found else report
+        return [processes._decoded(processes._encoded(one)) for one in (report, theirs)]
 
     monkeypatch.setattr(jax, "process_count", lambda: 2)
     monkeypatch.setattr(processes, "_gather", exchanged)
