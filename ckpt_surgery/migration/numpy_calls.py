@@ -71,7 +71,7 @@ def _div(x: Any, y: Any) -> Any:
 
 
 LAX: Mapping[str, Call] = {
-    **{OPERATORS[symbol].method: operator_call(symbol) for symbol in ("+", "-", "*", *COMPARISONS)},
+    **{OPERATORS[symbol][0]: operator_call(symbol) for symbol in ("+", "-", "*", *COMPARISONS)},
     "div": _div,
     "neg": lambda x: -x,
     **{name: call_of(name) for name in ("abs", "sign", "sqrt")},
@@ -218,7 +218,7 @@ FUNCTIONS: Mapping[str, Call] = {
     **{name: call_of(name) for name in ("sin", "cos", "arccos", "tile", "where")},
     **{name: _with_axis(name) for name in ("squeeze", "expand_dims", "flip", "repeat", "take")},
     **{name: _reduced(name) for name in ("sum", "mean", "max", "min")},
-    **{names.function: operator_call(symbol) for symbol, names in OPERATORS.items()},
+    **{function: operator_call(symbol) for symbol, (_, function) in OPERATORS.items()},
     "true_divide": operator_call("/"),
     "mod": operator_call("%"),
     "pow": operator_call("**"),

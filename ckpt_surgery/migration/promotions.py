@@ -31,7 +31,7 @@ class PromotedKind:
 
 
 _NAMES: Mapping[str, str] = {
-    **{symbol: names.function for symbol, names in OPERATORS.items()},
+    **{symbol: function for symbol, (_, function) in OPERATORS.items()},
     "neg": "negative",
     "~": "invert",
     "concat": "concatenate",
@@ -151,17 +151,6 @@ def _asked_jax(function: Callable[..., Any], arguments: Any, keywords: Mapping[s
 Number = bool | int | float
 
 
-@dataclass(frozen=True)
-class Promoted:
-    """The operands of a call for the recipe language, and the library's outcome."""
-
-    operands: Sequence[Any]
-    outcome: PromotedKind | None
-    """None if the dtype does not change."""
-    inexact: str | None = None
-    """Reason why the library's result has other bits, if it has."""
-
-
 UNARY = ("abs", "sqrt", "rsqrt", "exp", "log", "sin", "cos", "arccos", "sign", "neg")
 LISTS = ("concat", "stack")
 REDUCTIONS = ("sum", "mean", "max", "min")
@@ -172,31 +161,39 @@ _ROUNDED_FROM_FLOAT64 = ("exp", "log", "sin", "cos", "arccos", "sign")
 _PROMOTING = {*OPERATORS, *UNARY, "~", "minimum", "maximum", "clip"}
 
 
-def promote(library: str, name: str, operands: Sequence[Any], keywords: Mapping[str, Any]) -> Promoted:
+def promote(
+    library: str, name: str, operands: Sequence[Any], keywords: Mapping[str, Any]
+) -> tuple[Sequence[Any], PromotedKind | None, str | None]:
     """Cast the operands of an operator or of a function of the language as the library does.
 
-    Raises what the library's function raises for such operands.
+    Returns them, the library's outcome, None if the dtype does not change, and the reason why its result has
+    other bits, if it has. Raises what the library's function raises for such operands.
     """
+    first, *others = operands
     if name in REDUCTIONS:
-        return _reduced(library, name, operands, keywords)
+        result = outcome(library, name, operands, **keywords)
+        narrow = kind(first.dtype) == "f" and first.dtype.itemsize < 4
+        rounds = name == "sum" or (name == "mean" and first.dtype.name != "float16")
+        inexact = f"NumPy's `{name}` rounds each partial sum to {first.dtype.name}"
+        if name == "mean" and kind(first.dtype) in "biu":
+            first = converted(first, result.dtype)
+        return [first, *others], result, inexact if library == NUMPY and narrow and rounds else None
     if name in LISTS:
         result = outcome(library, name, operands, **keywords)
-        return Promoted([[converted(item, result.dtype) for item in operands[0]], *operands[1:]], result)
+        return [[converted(item, result.dtype) for item in first], *others], result, None
     if name in ("where", "einsum"):
         result = outcome(library, name, operands)
-        first, *others = operands
         first = converted(first, BOOL) if name == "where" else first
-        return Promoted([first, *(converted(other, result.dtype) for other in others)], result)
+        return [first, *(converted(other, result.dtype) for other in others)], result, None
     if name not in _PROMOTING:
-        return Promoted(operands, None)
+        return operands, None, None
     result = outcome(library, name, operands)
+    if library == NUMPY and name in _ROUNDED_FROM_FLOAT64 and _has_sign_and_nan(result.dtype):
+        return [converted(operand, DTYPES["float64"]) for operand in operands], result, None
     work = compared_dtype(library, operands) if name in COMPARISONS else result.dtype
-    if name == "~":
-        work = None
-    elif library == NUMPY and name in _ROUNDED_FROM_FLOAT64 and _has_sign_and_nan(result.dtype):
-        return Promoted([converted(operand, DTYPES["float64"]) for operand in operands], result)
-    given = operands if work is None else [converted(operand, work) for operand in operands]
-    return Promoted(given, result, _inexact(library, name, result.dtype))
+    if name != "~" and work is not None:
+        operands = [converted(operand, work) for operand in operands]
+    return operands, result, _inexact(library, name, result.dtype)
 
 
 def _inexact(library: str, name: str, dtype: DType) -> str | None:
@@ -217,18 +214,6 @@ def of_ml_dtypes(dtype: DType) -> bool:
 def _has_sign_and_nan(dtype: DType) -> bool:
     """True for floats of ml_dtypes but the narrowest ones, and the one of exponents alone."""
     return dtype.name.startswith(("bfloat", "float8")) and "e8m0" not in dtype.name
-
-
-def _reduced(library: str, name: str, operands: Sequence[Any], keywords: Mapping[str, Any]) -> Promoted:
-    x = operands[0]
-    result = outcome(library, name, operands, **keywords)
-    inexact = None
-    narrow = kind(x.dtype) == "f" and x.dtype.itemsize < 4
-    if library == NUMPY and narrow and (name == "sum" or (name == "mean" and x.dtype.name != "float16")):
-        inexact = f"NumPy's `{name}` rounds each partial sum to {x.dtype.name}"
-    if name == "mean" and kind(x.dtype) in "biu":
-        x = converted(x, result.dtype)
-    return Promoted([x, *operands[1:]], result, inexact)
 
 
 def converted(value: Any, dtype: DType) -> Any:
@@ -258,22 +243,15 @@ def compared_dtype(library: str, operands: Sequence[Any]) -> DType | None:
     others = [operand for operand in operands if not is_operand(operand)]
     if all(kind(array.dtype) in "biu" for array in arrays) and all(type(n) in (bool, int) for n in others):
         return None
-    if library == JAX or len(arrays) > 1:
-        if library == NUMPY:
-            dtypes = np.greater.resolve_dtypes((arrays[0].dtype, arrays[1].dtype, None))
-            return np.dtype(dtypes[0])
+    if library == JAX:
         return outcome(library, "+", operands).dtype
-    return _with_number(arrays[0].dtype, others[0])
-
-
-def _with_number(dtype: DType, number: Number) -> DType:
-    """The dtype in which NumPy compares an array with a number of Python.
-
-    Dtypes of ml_dtypes are compared in float32 or in themselves: it is tried, with a number between two of
-    theirs.
-    """
+    if len(arrays) > 1:
+        return np.dtype(np.greater.resolve_dtypes((arrays[0].dtype, arrays[1].dtype, None))[0])
+    dtype, number = arrays[0].dtype, others[0]
     if kind(dtype) in "biu":
         return np.dtype(np.float64)
+    # Dtypes of ml_dtypes are compared in float32 or in themselves: it is tried, with a number between two of
+    # theirs.
     rounded = np.ones(1, dtype) * dtype.type(number)
     same = bool(np.equal(rounded, number)[0]) and float(rounded[0]) != number
     return dtype if same or not of_ml_dtypes(dtype) else np.dtype(np.float32)

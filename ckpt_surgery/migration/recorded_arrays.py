@@ -43,7 +43,7 @@ SURELY_PARSED = 40
 NO_NAMES: Mapping[str, Any] = MappingProxyType({})
 _REDUCED = {"add": "sum", "maximum": "max", "minimum": "min"}
 """Functions whose `reduce` has another name."""
-_SYMBOLS = {names.function: symbol for symbol, names in OPERATORS.items()}
+_SYMBOLS = {function: symbol for symbol, (_, function) in OPERATORS.items()}
 """Operators of NumPy's arrays, by the function that they call."""
 _OF_JAX = ("at", "addressable_shards", "device", "devices", "is_ready")
 """Attributes of JAX's arrays that NumPy's lack."""
@@ -155,10 +155,10 @@ class StandIn(Traced, LazyArray):
         library = self._recorder.library
         if library == JAX:
             operands = [as_jax(operand) for operand in operands]
-        promoted = promote(library, name, operands, keywords)
-        if promoted.inexact is not None:
-            raise self._recorder.refused(promoted.inexact, *operands)
-        result, expected = write([self._lifted(operand) for operand in promoted.operands]), promoted.outcome
+        cast, expected, inexact = promote(library, name, operands, keywords)
+        if inexact is not None:
+            raise self._recorder.refused(inexact, *operands)
+        result = write([self._lifted(operand) for operand in cast])
         dtype, weak = (result.dtype, False) if expected is None else (expected.dtype, expected.weak)
         return result.converted(dtype).in_library(library, weak)
 
@@ -348,8 +348,8 @@ def _in_place(symbol: str) -> Callable[[StandIn, Any], StandIn]:
     return lambda array, other: array._in_place(symbol, other)
 
 
-for _symbol, _names in ARITHMETIC.items():
-    setattr(StandIn, f"__i{_names.method}__", _in_place(_symbol))
+for _symbol, (_method, _) in ARITHMETIC.items():
+    setattr(StandIn, f"__i{_method}__", _in_place(_symbol))
 
 
 class _Filler(ast.NodeTransformer):

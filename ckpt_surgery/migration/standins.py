@@ -9,7 +9,7 @@ import inspect
 import math
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -63,37 +63,28 @@ class Recorder:
         return Untraceable(flaw)
 
 
-class OperatorNames(NamedTuple):
-    """Names of a binary operator."""
-
-    method: str
-    """The special method without its underscores."""
-    function: str
-    """The function of NumPy and JAX."""
-
-
-ARITHMETIC: Mapping[str, OperatorNames] = {
-    "+": OperatorNames("add", "add"),
-    "-": OperatorNames("sub", "subtract"),
-    "*": OperatorNames("mul", "multiply"),
-    "/": OperatorNames("truediv", "divide"),
-    "//": OperatorNames("floordiv", "floor_divide"),
-    "%": OperatorNames("mod", "remainder"),
-    "**": OperatorNames("pow", "power"),
-    "@": OperatorNames("matmul", "matmul"),
-    "&": OperatorNames("and", "bitwise_and"),
-    "|": OperatorNames("or", "bitwise_or"),
+ARITHMETIC: Mapping[str, tuple[str, str]] = {
+    "+": ("add", "add"),
+    "-": ("sub", "subtract"),
+    "*": ("mul", "multiply"),
+    "/": ("truediv", "divide"),
+    "//": ("floordiv", "floor_divide"),
+    "%": ("mod", "remainder"),
+    "**": ("pow", "power"),
+    "@": ("matmul", "matmul"),
+    "&": ("and", "bitwise_and"),
+    "|": ("or", "bitwise_or"),
 }
-COMPARISONS: Mapping[str, OperatorNames] = {
-    "==": OperatorNames("eq", "equal"),
-    "!=": OperatorNames("ne", "not_equal"),
-    "<": OperatorNames("lt", "less"),
-    "<=": OperatorNames("le", "less_equal"),
-    ">": OperatorNames("gt", "greater"),
-    ">=": OperatorNames("ge", "greater_equal"),
+COMPARISONS: Mapping[str, tuple[str, str]] = {
+    "==": ("eq", "equal"),
+    "!=": ("ne", "not_equal"),
+    "<": ("lt", "less"),
+    "<=": ("le", "less_equal"),
+    ">": ("gt", "greater"),
+    ">=": ("ge", "greater_equal"),
 }
-OPERATORS: Mapping[str, OperatorNames] = {**ARITHMETIC, **COMPARISONS}
-"""Binary operators by symbol."""
+OPERATORS = {**ARITHMETIC, **COMPARISONS}
+"""Binary operators by symbol: the special method without its underscores, the function of NumPy and JAX."""
 _LEFT_OUT: Sequence[str] = (
     *("bool", "int", "float", "complex", "index", "len", "iter", "contains", "array", "jax_array"),
     *("setitem", "delitem", "format", "str", "round", "divmod", "rdivmod", "reduce_ex"),
@@ -119,13 +110,9 @@ class Traced:
 
     def _called(self, name: str, *arguments: Any, **keywords: Any) -> "Traced":
         """Write a call of a function of the language."""
-        return self._with(
-            ast.Call(
-                ast.Name(name),
-                [node_of(value, self._recorder) for value in arguments],
-                [ast.keyword(n, node_of(value, self._recorder)) for n, value in keywords.items()],
-            )
-        )
+        given = [node_of(value, self._recorder) for value in arguments]
+        named = [ast.keyword(n, node_of(value, self._recorder)) for n, value in keywords.items()]
+        return self._with(ast.Call(ast.Name(name), given, named))
 
     def _cast(self, dtype: Any) -> "Traced":
         """Cast to a named dtype, or to the dtype of a stand-in."""
@@ -207,10 +194,10 @@ def _refusal(name: str) -> Callable[..., Any]:
     return method
 
 
-for _symbol, _names in OPERATORS.items():
-    setattr(Traced, f"__{_names.method}__", _operator(_symbol, reverse=False))
-for _symbol, _names in ARITHMETIC.items():
-    setattr(Traced, f"__r{_names.method}__", _operator(_symbol, reverse=True))
+for _symbol, (_method, _) in OPERATORS.items():
+    setattr(Traced, f"__{_method}__", _operator(_symbol, reverse=False))
+for _symbol, (_method, _) in ARITHMETIC.items():
+    setattr(Traced, f"__r{_method}__", _operator(_symbol, reverse=True))
 for _name in _LEFT_OUT:
     setattr(Traced, f"__{_name}__", _refusal(f"__{_name}__"))
 
@@ -261,21 +248,17 @@ def index_node(index: Any, recorder: Recorder) -> ast.expr:
         return ast.Tuple([index_node(item, recorder) for item in index])
     if isinstance(index, slice):
         bounds = (index.start, index.stop, index.step)
-        return ast.Slice(*(None if b is None else _whole(b, recorder) for b in bounds))
+        return ast.Slice(*(None if bound is None else index_node(bound, recorder) for bound in bounds))
     if index is None or index is Ellipsis:
         return ast.Constant(index)
-    return _whole(index, recorder)
-
-
-def _whole(value: Any, recorder: Recorder) -> ast.expr:
-    if isinstance(value, Traced):
-        return value._node
-    if isinstance(value, bool | np.bool_):
+    if isinstance(index, Traced):
+        return index._node
+    if isinstance(index, bool | np.bool_):
         raise recorder.refused("it indexes with a boolean")
     try:
-        return node_of(operator.index(value), recorder)
+        return node_of(operator.index(index), recorder)
     except TypeError:
-        raise recorder.refused(f"it indexes with {type(value).__name__}") from None
+        raise recorder.refused(f"it indexes with {type(index).__name__}") from None
 
 
 class Branch(Traced):
