@@ -64,7 +64,7 @@ def apply_transformations(
         import jax  # noqa: F401
     checkpoint = open(original_tree) if isinstance(original_tree, str | os.PathLike) else original_tree
     if isinstance(checkpoint, Checkpoint):
-        original = original_in_checkpoint(checkpoint, checkpoint.tree)
+        original = original_in_checkpoint(checkpoint)
     else:
         original = original_in_memory(checkpoint)
     return apply_transforms(original, transformations, new_tree, default_to_original)

@@ -5,7 +5,9 @@ Leaves are opaque: nothing looks at their shapes, dtypes or values. What Orbax d
 tests/migration/test_transforming.py runs both.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import itertools
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -110,8 +112,10 @@ def _named(key: str, given: Any, longest: int) -> NamedTransform:
     check_fields(given, about)
     pattern, names = with_free_names(expression)
     if not isinstance(original_key, str | None):
-        wanted = "text with `/` between its parts"
-        raise UsageError(f"{about}: `original_key` has to be {wanted}, not {shown(abridged(original_key))}")
+        raise UsageError(
+            f"{about}: `original_key` has to be text with `/` between its parts, not "
+            f"{shown(abridged(original_key))}"
+        )
     replacement = f"{about}: `original_key` {shown(repr(original_key))}"
     template = None if original_key is None else template_of(original_key, key, replacement, names)
     return NamedTransform(key, expression, pattern, template, given)
@@ -145,13 +149,10 @@ def original_in_memory(tree: Any) -> OriginalTree:
     return OriginalTree(leaves, tree)
 
 
-def original_in_checkpoint(checkpoint: Mapping[str, Any], tree: Any) -> OriginalTree:
-    """Make the original from an open checkpoint, or a part of one: its values by key, and its tree of values.
-
-    Leaves are read on demand, as Orbax restores them.
-    """
+def original_in_checkpoint(checkpoint: Any) -> OriginalTree:
+    """Make the original from an open checkpoint, or a part of one. Leaves are read as Orbax restores them."""
     leaves = {key: value for key, value in checkpoint.items() if isinstance(value, LazyArray | str)}
-    return OriginalTree(leaves, restored_value(reading(tree)), restored_value, settled)
+    return OriginalTree(leaves, restored_value(reading(checkpoint.tree)), restored_value, settled)
 
 
 def apply_transforms(
@@ -163,26 +164,22 @@ def apply_transforms(
     if not jax.tree.leaves(new_tree) and not new_tree:
         return {}
     nodes, treedef = jax.tree_util.tree_flatten_with_path(new_tree)
-    keys = [orbax_name(path) for path, _ in nodes]
-    _check_distinct(keys)
-    values = {key: leaf for key, (_, leaf) in zip(keys, nodes, strict=True)}
-    known = read_transforms(transforms, orbax_name, "apply_transformations", LONGEST)
-    claims = _claims(original.leaves, known, keys, default_to_original)
-    _check_originals(original.leaves, claims)
-    for claim, is_last in claims:
-        # The last claim of a key wins. The functions of the others are called too: they may count calls.
-        if is_last or claim.function is not None:
-            values[claim.key] = claim.value(original)
-    return jax.tree.unflatten(treedef, values.values())
-
-
-def _check_distinct(keys: Sequence[str]) -> None:
-    if len(set(keys)) < len(keys):
-        twice = dict.fromkeys(key for key in keys if keys.count(key) > 1)
+    values = {orbax_name(path): leaf for path, leaf in nodes}
+    if len(values) < len(nodes):
+        counts = Counter(orbax_name(path) for path, _ in nodes)
         raise UsageError(
-            *(f"two leaves of the new tree are called `{shown(key)}`" for key in twice),
+            *(f"two leaves of the new tree are called `{shown(key)}`" for key in counts if counts[key] > 1),
             hint="Rename a container whose name has a slash.",
         )
+    known = read_transforms(transforms, orbax_name, "apply_transformations", LONGEST)
+    claims = _claims(original.leaves, known, values, default_to_original)
+    _check_originals(original.leaves, claims)
+    for key, claims_of_key in claims.items():
+        for claim in claims_of_key:
+            # The last one wins. The functions of the others are called too: they may count calls.
+            if claim is claims_of_key[-1] or claim.function is not None:
+                values[key] = claim.value(original)
+    return jax.tree.unflatten(treedef, values.values())
 
 
 @dataclass(frozen=True, eq=False)
@@ -208,25 +205,24 @@ class _Claim:
 
 
 def _claims(
-    leaves: Mapping[str, Any], transforms: Sequence[NamedTransform], keys: Sequence[str], default: bool
-) -> Sequence[tuple[_Claim, bool]]:
-    """List the claims of all keys of the new tree in Orbax's order; True marks the last one of a key."""
+    leaves: Mapping[str, Any], transforms: Sequence[NamedTransform], keys: Iterable[str], default: bool
+) -> Mapping[str, Sequence[_Claim]]:
+    """List the claims of all keys of the new tree, those of each in Orbax's order."""
     budget = MatchBudget()
     patterns: list[int] = []
-    by_text: dict[str, list[int]] = {}  # thousands of keys, each with a transform of its own, are usual
+    by_text = defaultdict[str, list[int]](list)  # thousands of keys, each with its own transform, are usual
     for number, transform in enumerate(transforms):
         text = literal(transform.expression)
-        (patterns if text is None else by_text.setdefault(text, [])).append(number)
+        (patterns if text is None else by_text[text]).append(number)
 
     def claims_of(key: str) -> Iterator[_Claim]:
         is_matched = False
         for number in sorted([*patterns, *by_text.get(key, ())]):
-            transform = transforms[number]
+            transform, given = transforms[number], transforms[number].given
             match = budget.fullmatch(compile_pattern(transform.expression, LONGEST), key)
             if match is None:
                 continue
             is_matched = True
-            given = transform.given
             if given.multi_value_fn is not None:
                 yield _Claim(key, None, given.multi_value_fn, transform.key)
             elif not given.use_fallback or not default:
@@ -235,14 +231,13 @@ def _claims(
         if not is_matched and default and key in leaves:
             yield _Claim(key, key)
 
-    listed = (list(claims_of(key)) for key in keys)
-    return [(claim, claim is claims[-1]) for claims in listed for claim in claims]
+    return {key: list(claims_of(key)) for key in keys}
 
 
-def _check_originals(leaves: Mapping[str, Any], claims: Sequence[tuple[_Claim, bool]]) -> None:
+def _check_originals(leaves: Mapping[str, Any], claims: Mapping[str, Sequence[_Claim]]) -> None:
     """Raise OriginalMissingError if the original lacks leaves; names every one."""
     problems: list[Problem] = []
-    for claim, _ in claims:
+    for claim in itertools.chain(*claims.values()):
         if claim.source is not None and claim.source not in leaves:
             guess = did_you_mean(claim.source, leaves) if len(problems) < GUESSES else ""
             wanted = f"the transform `{shown(claim.pattern)}` takes it for `{shown(claim.key)}`"

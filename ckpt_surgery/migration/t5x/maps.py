@@ -51,8 +51,13 @@ def from_t5x_assignment_map(
         assignment_map = options.pop("assignment_map")
     if options.get("is_resuming"):
         return MigratedRecipe({"version": 1})
+    if isinstance(assignment_map, str | bytes) or not isinstance(assignment_map, Sequence):
+        raise UsageError(
+            f"an assignment map is a sequence of pairs, not {type(assignment_map).__name__}",
+            hint="Give pairs of a pattern over the new state's keys and a key of the checkpoint or None.",
+        )
     optional = not options.get("require_all_rules_match", require_all_rules_match)
-    rules = [_rule(number, entry, optional) for number, entry in enumerate(_entries(assignment_map))]
+    rules = [_rule(number, entry, optional) for number, entry in enumerate(assignment_map)]
     before = [_EMPTY_NODES] if any("from" in rule for rule in rules) else []
     names = {len(before) + number: f"assignment_map[{number}]" for number in range(len(rules))}
     return MigratedRecipe({"version": 1, "rules": [*before, *rules]}, rules=names)
@@ -66,42 +71,23 @@ def _of_partial(function: Any) -> dict[str, Any]:
     known = {"assignment_map", "require_all_rules_match", "is_resuming"}
     if name == FUNCTION and "assignment_map" in arguments and arguments.keys() <= known:
         return arguments
-    if name == FUNCTION:
-        raise UsageError(
-            f"`{FUNCTION}` is given without its map, or with more than its options",
-            hint="Give the map itself: a sequence of pairs of a pattern and a replacement.",
-        )
     raise UsageError(
-        f"`{shown(name)}` is code, and only the maps of `{FUNCTION}` are data",
-        hint="Give `restore` a function of the tree that calls it, or write what it does as rules.",
+        f"`{shown(name)}` is code, and only the maps of `{FUNCTION}` are data, in a `functools.partial`",
+        hint="Give the map itself, a sequence of pairs; or give `restore` a function of the tree that calls "
+        "it.",
     )
-
-
-def _entries(assignment_map: Any) -> list[Any]:
-    if isinstance(assignment_map, str | bytes) or not isinstance(assignment_map, Sequence):
-        raise UsageError(
-            f"an assignment map is a sequence of pairs, not {type(assignment_map).__name__}",
-            hint="Give pairs of a pattern over the new state's keys and a key of the checkpoint or None.",
-        )
-    return list(assignment_map)
 
 
 def _rule(number: int, entry: Any, optional: bool) -> dict[str, Any]:
     """Make the rule of one entry. `number`: its place in the map, for messages."""
     where = f"assignment_map[{number}]"
-    if callable(entry):
-        raise UsageError(
-            f"{where} is a function, not a pair of a pattern and a replacement",
-            hint="Give the functions of `state_transformation_fns` one at a time.",
-        )
-    pair = entry if isinstance(entry, list | tuple) and len(entry) == 2 else (None, None)
-    pattern, replacement = pair[0], pair[1]
+    pattern, replacement = entry if isinstance(entry, list | tuple) and len(entry) == 2 else (None, None)
     if isinstance(pattern, re.Pattern):
         pattern = _with_flags(pattern)
     if not isinstance(pattern, str) or not isinstance(replacement, str | None):
         raise UsageError(
             f"{where} is {shown(abridged(entry))}, not a pair of a pattern and a replacement",
-            hint="Both are texts; the replacement can be None.",
+            hint="Both are texts; the replacement can be None. Functions of T5X are given one at a time.",
         )
     check_pattern(pattern, f"{where}: `{shown(pattern)}`")
     outcome: dict[str, Any] = {"fallback": True}

@@ -99,8 +99,7 @@ def translate(rules: Iterable[Rule], flat: Mapping[str, Any], options: Mapping[s
     introduce_to_t5x(LazyArray)
     known = list(rules)
     matched = {key: _first_match(known, key) for key in flat}
-    unmatched = [key for key, rule in matched.items() if rule is None]
-    if unmatched:
+    if unmatched := [key for key, rule in matched.items() if rule is None]:
         raise PlanError(
             f"no rule of the translator matches {_keys(unmatched)}",
             hint="Add rules for these; one whose function returns `None` as the key drops a leaf.",
@@ -111,17 +110,32 @@ def translate(rules: Iterable[Rule], flat: Mapping[str, Any], options: Mapping[s
     origins = defaultdict[str, list[str]](list)
     for key, rule in matched.items():
         assert rule is not None
-        new, value = _called(*rule, key, flat[key], shared)
+        match, function = rule
+        result = function(shared, key, flat[key], *match.groups())
+        if not isinstance(result, tuple | list) or len(result) != 2 or not isinstance(result[0], str | None):
+            name = getattr(function, "__qualname__", type(function).__name__)
+            raise UsageError(
+                f"`{shown(name)}` of the translator returns {shown(abridged(result))} for `{shown(key)}`",
+                hint="It has to return the new key, or None, and the value.",
+            )
+        new, value = result
         if new is not None:
             translated[new] = value
             origins[new].append(key)
-    _check_distinct(origins)
+    if problems := [
+        Problem(
+            f"{len(keys)} leaves would be called `{shown(new)}`: {_keys(keys)}",
+            hint="Make the new keys distinct, or drop all leaves but one by `None` as their key.",
+        )
+        for new, keys in origins.items()
+        if len(keys) > 1
+    ]:
+        raise PlanError(*problems, code=Code.SAME_KEY)
     return translated
 
 
 def _rule(rule: Any, number: int) -> Rule:
-    pair = rule if isinstance(rule, tuple | list) and len(rule) == 2 else (None, None)
-    pattern, function = pair
+    pattern, function = rule if isinstance(rule, tuple | list) and len(rule) == 2 else (None, None)
     if isinstance(pattern, str):
         pattern = _compiled(pattern, f"rules[{number}]")
     if not isinstance(pattern, re.Pattern) or not callable(function):
@@ -144,34 +158,6 @@ def _compiled(pattern: str, which: str) -> re.Pattern[str]:
 def _first_match(rules: Sequence[Rule], key: str) -> tuple[re.Match[str], Translation] | None:
     attempts = ((pattern.match(key), function) for pattern, function in rules)
     return next(((match, function) for match, function in attempts if match is not None), None)
-
-
-def _called(
-    match: re.Match[str], function: Translation, key: str, value: Any, options: dict[str, Any]
-) -> tuple[str | None, Any]:
-    """Call the function of a rule for a leaf. Raises UsageError unless it returns a key and a value."""
-    result = function(options, key, value, *match.groups())
-    if not isinstance(result, tuple | list) or len(result) != 2 or not isinstance(result[0], str | None):
-        name = getattr(function, "__qualname__", type(function).__name__)
-        raise UsageError(
-            f"`{shown(name)}` of the translator returns {shown(abridged(result))} for `{shown(key)}`",
-            hint="It has to return the new key, or None, and the value.",
-        )
-    return result[0], result[1]
-
-
-def _check_distinct(origins: Mapping[str, Sequence[str]]) -> None:
-    """Raise PlanError with all keys that several leaves got, and these leaves."""
-    problems = [
-        Problem(
-            f"{len(keys)} leaves would be called `{shown(new)}`: {_keys(keys)}",
-            hint="Make the new keys distinct, or drop all leaves but one by `None` as their key.",
-        )
-        for new, keys in origins.items()
-        if len(keys) > 1
-    ]
-    if problems:
-        raise PlanError(*problems, code=Code.SAME_KEY)
 
 
 def _keys(keys: Sequence[str]) -> str:
