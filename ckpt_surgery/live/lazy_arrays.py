@@ -49,8 +49,8 @@ class LazyArray(ABC):
         prng_impl: str | None = None,
     ):
         introduce_to_t5x(LazyArray)
-        self._spec = spec
-        self._key, self._chunks, self._sharding, self._prng_impl = key, chunks, sharding, prng_impl
+        self._spec, self._key, self._chunks = spec, key, chunks
+        self._sharding, self._prng_impl = sharding, prng_impl
 
     @staticmethod
     def of(
@@ -153,11 +153,9 @@ class LazyArray(ABC):
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         if copy is False:
             raise ValueError("reading a lazy array always makes a copy: `copy=False` is not possible")
-        if dtype is None or np.dtype(dtype) == self.dtype:
-            return self.get()
-        if np.dtype(dtype).name in DTYPES:
+        if dtype is not None and np.dtype(dtype).name in DTYPES:
             return self.astype(dtype).get()
-        return self.get().astype(dtype)
+        return self.get() if dtype is None else self.get().astype(dtype)
 
     def __jax_array__(self) -> Any:
         import jax
@@ -234,16 +232,12 @@ class LazyArray(ABC):
         """
         from ckpt_surgery.report.values import statistics
 
-        leaf = self._described()
+        leaf = Leaf(Key.parse(self.key), self._kind, self._spec, prng_impl=self.prng_impl)
         source: Any = SimpleNamespace(read=lambda leaf, region: self._read(region))
         outcome = statistics(source, default_memory(), [leaf])[leaf.key.text]
         if isinstance(outcome, Statistics):
             return outcome
         raise (SourceError if outcome.damaged else UsageError)(f"{self!r} has no statistics: {outcome.why}")
-
-    def _described(self) -> Leaf:
-        """Leaf that it would be in a checkpoint."""
-        return Leaf(Key.parse(self.key), self._kind, self._spec, prng_impl=self.prng_impl)
 
     @property
     def _kind(self) -> LeafKind:
@@ -300,9 +294,8 @@ class _Given(LazyArray):
                 f"{list(array.shape)}",
                 hint="Make it with the shape that the function returns.",
             )
-        whole = Region.whole(array.shape)
-        cast = _CheckedCast(self.dtype, key=self.key)
-        converted = cast.apply(whole, [ArraySpec(array.shape, array.dtype)], [array])[...]
+        cast, spec = _CheckedCast(self.dtype, key=self.key), ArraySpec(array.shape, array.dtype)
+        converted = cast.apply(Region.whole(array.shape), [spec], [array])[...]
         converted.flags.writeable = False  # the function may keep it
         return converted
 
@@ -312,7 +305,7 @@ class _Converted(LazyArray):
 
     def __init__(self, array: LazyArray, function: Cast | Bitcast):
         try:
-            spec = function.infer([ArraySpec(array.shape, array.dtype)])
+            spec = function.infer([array._spec])
         except FunctionError as error:
             raise UsageError(f"{array!r}: {error.problems[0].message}", hint=error.problems[0].hint) from None
         super().__init__(spec, key=array.key, chunks=array.chunks, sharding=array.sharding)
@@ -332,7 +325,7 @@ class _Converted(LazyArray):
         return np.require(block, requirements="W")
 
     def _converted(self, block: np.ndarray, region: Region) -> np.ndarray:
-        return self._function.apply(region, [ArraySpec(self._array.shape, self._array.dtype)], [block])
+        return self._function.apply(region, [self._array._spec], [block])
 
 
 @dataclass(frozen=True)
@@ -351,12 +344,10 @@ def dtype_of(dtype: Any) -> DType:
     if isinstance(dtype, str) and dtype in DTYPES:
         return DTYPES[dtype]
     try:
-        native: DType = np.dtype(dtype).newbyteorder("=")
+        return np.dtype(dtype).newbyteorder("=")
     except TypeError:
-        raise UsageError(
-            f"not a dtype: {abridged(dtype)}", hint="Types are written in full, such as float32 and bfloat16."
-        ) from None
-    return native
+        hint = "Types are written in full, such as float32 and bfloat16."
+        raise UsageError(f"not a dtype: {abridged(dtype)}", hint=hint) from None
 
 
 def wait_for(awaitable: Awaitable[Any]) -> Any:
@@ -365,11 +356,7 @@ def wait_for(awaitable: Awaitable[Any]) -> Any:
     async def result() -> Any:
         return await awaitable
 
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return asyncio.run(result())
-    with ThreadPoolExecutor(1) as thread:  # this thread's loop cannot run while it waits here
+    with ThreadPoolExecutor(1) as thread:  # a loop of this thread cannot run while it waits here
         return thread.submit(asyncio.run, result()).result()
 
 
