@@ -130,7 +130,7 @@ if TYPE_CHECKING:
     from ckpt_surgery.live.logical_axes import LogicalAxes
     from ckpt_surgery.migration.functions.hooks import opaque
     from ckpt_surgery.migration.recipes import MigratedRecipe
-    from ckpt_surgery.migration.t5x.maps import from_t5x_assignment_map
+    from ckpt_surgery.migration.t5x import from_t5x_assignment_map
     from ckpt_surgery.migration.transforming import Transform
     from ckpt_surgery.planner.plan import Plan
     from ckpt_surgery.report.explanation import Explanation
@@ -174,7 +174,7 @@ _MODULES = {
         "live.logical_axes": ("LogicalAxes",),
         "migration.functions.hooks": ("opaque",),
         "migration.recipes": ("MigratedRecipe",),
-        "migration.t5x.maps": ("from_t5x_assignment_map",),
+        "migration.t5x": ("from_t5x_assignment_map",),
         "migration.transforming": ("Transform",),
         "planner.plan": ("Plan",),
         "report.explanation": ("Explanation",),

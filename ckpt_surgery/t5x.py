@@ -4,6 +4,6 @@
 """
 
 from ckpt_surgery.live.logical_axes import split_axes
-from ckpt_surgery.migration.t5x.translators import CheckpointTranslator
+from ckpt_surgery.migration.t5x import CheckpointTranslator
 
 __all__ = ["CheckpointTranslator", "split_axes"]

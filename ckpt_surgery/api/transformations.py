@@ -19,7 +19,7 @@ from ckpt_surgery.migration.functions.flat import OnFlatDicts
 from ckpt_surgery.migration.orbax_transforms import recipe_of_transforms
 from ckpt_surgery.migration.originals import Original, original_of_leaves, original_of_tree
 from ckpt_surgery.migration.recipes import MigratedRecipe
-from ckpt_surgery.migration.t5x.translators import TranslatorFunction
+from ckpt_surgery.migration.t5x import TranslatorFunction
 from ckpt_surgery.migration.transforming import apply_transforms, original_in_checkpoint, original_in_memory
 
 

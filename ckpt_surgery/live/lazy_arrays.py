@@ -344,10 +344,11 @@ def dtype_of(dtype: Any) -> DType:
     if isinstance(dtype, str) and dtype in DTYPES:
         return DTYPES[dtype]
     try:
-        return np.dtype(dtype).newbyteorder("=")
+        native: DType = np.dtype(dtype).newbyteorder("=")
     except TypeError:
         hint = "Types are written in full, such as float32 and bfloat16."
         raise UsageError(f"not a dtype: {abridged(dtype)}", hint=hint) from None
+    return native
 
 
 def wait_for(awaitable: Awaitable[Any]) -> Any:

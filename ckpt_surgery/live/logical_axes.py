@@ -7,15 +7,13 @@ from functools import cached_property
 from typing import Any
 
 from ckpt_surgery.core.errors import PlanError, Problem, UsageError
-from ckpt_surgery.core.keys import SEPARATOR, Key
-from ckpt_surgery.core.nesting import nested
+from ckpt_surgery.core.keys import SEPARATOR, Key, nested
 from ckpt_surgery.core.notices import few_keys
 from ckpt_surgery.core.optimizer_states import COLLECTIONS, OPTIMIZER, PARAMS
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.text import abridged, shown
-from ckpt_surgery.live.boxes import Boxes
-from ckpt_surgery.live.meshes import mesh_of_devices, mesh_text, sharding_over
-from ckpt_surgery.live.paths import key_of
+from ckpt_surgery.live.meshes import Boxes, mesh_of_devices, mesh_text, sharding_over
+from ckpt_surgery.live.tree import key_of
 
 Names = tuple[str, ...]
 """Components of a key."""

@@ -13,11 +13,17 @@ from ckpt_surgery.core.shardings import misfit
 from ckpt_surgery.core.text import abridged, few, shown
 from ckpt_surgery.language.expressions.regexes import MatchBudget, compile_pattern
 from ckpt_surgery.language.expressions.scope import ExpressionError
-from ckpt_surgery.live.boxes import Boxes, boxes_in
 from ckpt_surgery.live.logical_axes import LogicalAxes, shardings_by_names
-from ckpt_surgery.live.meshes import mesh_in_use, mesh_of_devices, mesh_text, sharding_over, spec_as_text
-from ckpt_surgery.live.paths import key_of
-from ckpt_surgery.live.tree import LiveTree, with_states
+from ckpt_surgery.live.meshes import (
+    Boxes,
+    boxes_in,
+    mesh_in_use,
+    mesh_of_devices,
+    mesh_text,
+    sharding_over,
+    spec_as_text,
+)
+from ckpt_surgery.live.tree import LiveTree, key_of, with_states
 
 Rules = Sequence[tuple[regex.Pattern[str], Any]]
 """Regular expressions for whole keys, and NamedShardings: the first that matches wins."""

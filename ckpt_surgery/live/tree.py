@@ -1,8 +1,12 @@
-"""List a pytree of a program as a checkpoint would list it, and build such trees."""
+"""List a pytree of a program as a checkpoint would list it, and build such trees.
+
+Keys are the names under which Orbax saves leaves: observed by saving every kind of container with
+orbax-checkpoint 0.12.8, which tests/live/test_tree.py repeats.
+"""
 
 import functools
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,15 +14,13 @@ import numpy as np
 from ckpt_surgery.core.arrays import ArraySpec
 from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.core.frozen import frozen
-from ckpt_surgery.core.keys import Key
+from ckpt_surgery.core.keys import SEPARATOR, Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.libraries import report_missing
 from ckpt_surgery.core.shardings import Spec, named_sharding, single_device_sharding
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.live.lazy_arrays import LazyArray
-from ckpt_surgery.live.orbax_metadata import unwrapped
-from ckpt_surgery.live.paths import is_flat_key, key_of
-from ckpt_surgery.live.wanted import Wanted, wanted_of
+from ckpt_surgery.live.wanted import Wanted, unwrapped, wanted_of
 
 
 @frozen(eq=False)
@@ -252,3 +254,53 @@ def with_states(tree: Any) -> tuple[Any, Callable[[Any], Any]]:
         return treedef.unflatten(parts)
 
     return treedef.unflatten(nodes), with_modules
+
+
+# --- names of keys ----------------------------------------------------------------------------------------
+
+
+def key_of(path: Sequence[Any]) -> Key:
+    """Key under which Orbax saves a leaf with this path of `jax.tree_util`.
+
+    Lists, tuples and nodes that were registered without names are sequences; NamedTuples, dataclasses and
+    modules are dicts of their attributes. Numbers as keys of dicts, which NNX has for its lists, stay keys
+    of dicts. A tuple of texts as a key of a dict, which Orbax does not save, is its parts joined by slashes.
+    """
+    names, sequences = [], []
+    for entry in path:
+        name, is_index = _name_of(entry)
+        names.append(SEPARATOR.join(name) if is_flat_key(name) else str(name))
+        sequences.append(is_index)
+    return Key(tuple(names), tuple(sequences))
+
+
+def orbax_name(path: Sequence[Any]) -> str:
+    """Name that `apply_transformations` of Orbax matches: parts joined by slashes, each as `str` gives it.
+
+    It differs from the text of `key_of` for tuples as keys of dicts: `('a', 'b')`, not `a/b`.
+    """
+    return SEPARATOR.join(str(_name_of(entry)[0]) for entry in path)
+
+
+def _name_of(entry: Any) -> tuple[Any, bool]:
+    """Name of a path's entry in its container; True if that is an index of a sequence."""
+    attribute, is_index = _kinds().get(type(entry), (None, False))
+    return entry if attribute is None else getattr(entry, attribute), is_index
+
+
+def is_flat_key(name: Any) -> bool:
+    """True if the key of a dict is a whole path, as `flax.traverse_util.flatten_dict` makes them."""
+    return isinstance(name, tuple) and bool(name) and all(isinstance(part, str) for part in name)
+
+
+@functools.cache
+def _kinds() -> Mapping[type, tuple[str, bool]]:
+    """Attribute with an entry's name, and True for an index of a sequence, by the entry's type."""
+    from jax.tree_util import DictKey, FlattenedIndexKey, GetAttrKey, SequenceKey
+
+    return {
+        DictKey: ("key", False),
+        GetAttrKey: ("name", False),
+        SequenceKey: ("idx", True),
+        FlattenedIndexKey: ("key", True),
+    }

@@ -18,7 +18,7 @@ from ckpt_surgery.core.arrays import ArraySpec
 from ckpt_surgery.core.errors import Interrupted, UsageError
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.language.expressions.parsing import MAX_TEXT
-from ckpt_surgery.live.paths import key_of
+from ckpt_surgery.live.tree import key_of
 from ckpt_surgery.migration.agreement import X, as_jax, tree_agrees, value_agrees
 from ckpt_surgery.migration.key_templates import literal
 from ckpt_surgery.migration.numpy_calls import NumpyRecorder

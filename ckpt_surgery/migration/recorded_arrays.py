@@ -17,6 +17,7 @@ from ckpt_surgery.core.errors import SurgeryError
 from ckpt_surgery.functions.arrays import Array
 from ckpt_surgery.language.expressions.parsing import MAX_TEXT, parse
 from ckpt_surgery.language.expressions.scope import Scope
+from ckpt_surgery.live.indexing import parse_subscript
 from ckpt_surgery.live.lazy_arrays import LazyArray
 from ckpt_surgery.live.wanted import narrowed
 from ckpt_surgery.migration.literals import Extent, concrete_array, extent_of
@@ -32,7 +33,6 @@ from ckpt_surgery.migration.promotions import (
 )
 from ckpt_surgery.migration.replacing import asked_by_jax, is_operator
 from ckpt_surgery.migration.standins import ARITHMETIC, OPERATORS, Traced, index_node, node_of, operator_node
-from ckpt_surgery.migration.subscripts import parse_subscript
 
 WIDE = ("float64", "int64", "uint64", "int32", "uint32")
 """Dtypes with values that float32 cannot represent."""

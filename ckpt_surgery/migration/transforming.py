@@ -17,8 +17,8 @@ from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.text import abridged, did_you_mean, shown
 from ckpt_surgery.language.expressions.regexes import MAX_PATTERN, MatchBudget, compile_pattern
 from ckpt_surgery.live.lazy_arrays import LazyArray
-from ckpt_surgery.live.paths import orbax_name
 from ckpt_surgery.live.reading_containers import reading, restored_value, settled
+from ckpt_surgery.live.tree import orbax_name
 from ckpt_surgery.migration.key_templates import (
     check_pattern,
     literal,

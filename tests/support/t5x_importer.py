@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ckpt_surgery.live.lazy_arrays import LazyArray
-from ckpt_surgery.migration.t5x.translators import CheckpointTranslator
+from ckpt_surgery.migration.t5x import CheckpointTranslator
 
 SLOTS = {"": "", "_slot_v": "/v", "_slot_vr": "/v_row", "_slot_vc": "/v_col"}
 SUBLAYERS = {

@@ -13,7 +13,7 @@ import pytest
 import ckpt_surgery
 from ckpt_surgery.api import applying
 from ckpt_surgery.core.errors import PlanError, UsageError
-from ckpt_surgery.migration.t5x.maps import from_t5x_assignment_map
+from ckpt_surgery.migration.t5x import from_t5x_assignment_map
 from tests.support.checkpoints import random, restored, save_standard
 from tests.support.comparing import assert_same
 from tests.support.libraries import save_t5x

@@ -13,7 +13,7 @@ import pytest
 from ckpt_surgery.core.errors import DataError, PlanError, UsageError
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.live.lazy_arrays import LazyArray
-from ckpt_surgery.migration.t5x.translators import CheckpointTranslator, rules_of, translate
+from ckpt_surgery.migration.t5x import CheckpointTranslator, rules_of, translate
 from tests.recipes import t5_layouts as layouts
 from tests.recipes.t5_layouts import Size
 from tests.recipes.test_t5 import Arrays, filled
