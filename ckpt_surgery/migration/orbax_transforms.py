@@ -23,7 +23,7 @@ from ckpt_surgery.migration.agreement import X, as_jax, tree_agrees, value_agree
 from ckpt_surgery.migration.key_templates import literal
 from ckpt_surgery.migration.numpy_calls import NumpyRecorder
 from ckpt_surgery.migration.originals import Original
-from ckpt_surgery.migration.recipes import MigratedRecipe
+from ckpt_surgery.migration.recipes import AddedHooks, MigratedRecipe
 from ckpt_surgery.migration.replacing import replaced
 from ckpt_surgery.migration.standins import Branch, Recorder, RequestedKey, Traced, Untraceable
 from ckpt_surgery.migration.transforming import NamedTransform, read_transforms
@@ -85,26 +85,6 @@ def inferred(
     with np.errstate(all="ignore"):
         array = np.asarray(function(*ones))
     return array.shape, array.dtype
-
-
-class AddedHooks:
-    """The hooks of a recipe by name, added on demand."""
-
-    def __init__(self) -> None:
-        self.functions: dict[str, Callable[..., Any]] = {}
-
-    def added(self, hook: Any) -> str:
-        """Add a hook; returns its name in expressions, which is that of its function if it has one."""
-        wanted = re.sub(r"\W|^_+|^infer_", "", getattr(hook.made_of, "__name__", ""), flags=re.ASCII)
-        reserved = wanted == "lambda" or re.fullmatch(r"(constant|leaf)_\d+", wanted)
-        name = base = wanted if wanted[:1].isalpha() and not reserved else "function"
-        number = 1
-        while name in self.functions:
-            number += 1
-            name = f"{base}_{number}"
-        self.functions[name] = hook
-        self.functions[f"infer_{name}"] = hook.infer
-        return name
 
 
 NO_RESTORE_ARGS = SimpleNamespace(restore_type=None, dtype=None, sharding=None, global_shape=None)

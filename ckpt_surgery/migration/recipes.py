@@ -86,6 +86,26 @@ class MigratedRecipe:
         return f"<MigratedRecipe: {rules} rules, {len(self.hooks)} functions>"
 
 
+class AddedHooks:
+    """The hooks of a recipe by name, added on demand."""
+
+    def __init__(self) -> None:
+        self.functions: dict[str, Callable[..., Any]] = {}
+
+    def added(self, hook: Any) -> str:
+        """Add a hook; returns its name in expressions, which is that of its function if it has one."""
+        wanted = re.sub(r"\W|^_+|^infer_", "", getattr(hook.made_of, "__name__", ""), flags=re.ASCII)
+        reserved = wanted == "lambda" or re.fullmatch(r"(constant|leaf)_\d+", wanted)
+        name = base = wanted if wanted[:1].isalpha() and not reserved else "function"
+        number = 1
+        while name in self.functions:
+            number += 1
+            name = f"{base}_{number}"
+        self.functions[name] = hook
+        self.functions[f"infer_{name}"] = hook.infer
+        return name
+
+
 def functions_in(value: Any) -> list[str]:
     """Names of the program's functions that the expressions in a part of a document call."""
     return re.findall(r"\bhooks\.(\w+)", json.dumps(value))

@@ -2,7 +2,7 @@
 
 import ast
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, ClassVar
 
@@ -17,10 +17,11 @@ from ckpt_surgery.functions.arrays import Array, Read
 from ckpt_surgery.migration.literals import can_be_written, concrete_array, is_of_jax, literal_node
 from ckpt_surgery.migration.numpy_calls import FUNCTIONS, NumpyRecorder, methods_of
 from ckpt_surgery.migration.promotions import JAX, NUMPY, whole_outcome
+from ckpt_surgery.migration.recipes import AddedHooks
 from ckpt_surgery.migration.recorded_arrays import StandIn, as_jax, leaves_of, moved
 from ckpt_surgery.migration.replacing import user_place
 from ckpt_surgery.migration.shaped_calls import SHAPED
-from ckpt_surgery.migration.standins import Call, Traced, Untraceable, stand_ins_in
+from ckpt_surgery.migration.standins import Call, Traced, Untraceable, node_of, number_node, stand_ins_in
 
 _TRANSFERS = ("device_get", "device_put", "block_until_ready")
 """Functions of JAX that return trees of arrays unchanged."""
@@ -45,6 +46,17 @@ class ArrayRecorder(NumpyRecorder):
         them: `hooks.NAME()`."""
         self.library = NUMPY
         """The library whose function is being called."""
+        self._functions = AddedHooks()
+        self._names: dict[Any, str] = {}
+        self._leaves: dict[str, Leaf] = {}
+
+    @property
+    def hooks(self) -> Mapping[str, Callable[..., Any]]:
+        """Hooks that the recipe calls, by name."""
+        values: dict[str, Any] = {**self.constants, **self._leaves}
+        values |= {f"infer_{name}": (array.shape, array.dtype) for name, array in self.constants.items()}
+        returning = {name: (lambda value=value: value) for name, value in values.items()}
+        return {**self._functions.functions, **returning}
 
     def refused(self, flaw: str, *operands: Any) -> Untraceable:
         """Make the exception for a function that is more than an expression."""
@@ -120,9 +132,39 @@ class ArrayRecorder(NumpyRecorder):
         else:
             name = f"constant_{len(self.constants) + 1}"
             self.constants[name] = array.copy()
-            node = ast.Call(ast.Attribute(ast.Name("hooks"), name), [], [])
+            node = _call(name)
         leaf = Leaf(Key.parse("constant"), LeafKind.ARRAY, ArraySpec(array.shape, array.dtype))
         return StandIn(node, self, Array(Read("", leaf), array.dtype), (), library, weak)
+
+    def literal(self, leaf: Leaf, value: Any) -> ast.expr | None:
+        """Write a value of the program, described by `leaf`, as an expression; None if no recipe can."""
+        if leaf.kind in (LeafKind.STRING, LeafKind.EMPTY):
+            name = f"leaf_{len(self._leaves) + 1}"
+            self._leaves[name] = leaf
+            return _call(name)
+        if type(value) in (bool, int) or (type(value) is float and np.isfinite(value)):
+            return number_node(value)
+        array = np.asarray(value) if type(value) is float else concrete_array(value)
+        return None if array is None else self.constant(array)._node
+
+    def hooked(self, function: Any, arguments: Sequence[Any]) -> StandIn:
+        """Make the stand-in of an opaque function's result; some of the arguments are stand-ins."""
+        if function not in self._names:
+            self._names[function] = self._functions.added(function)
+        spec = function.infer(*arguments)
+        leaf = Leaf(Key.of([function.__name__]), LeafKind.ARRAY, spec)
+        node = _call(self._names[function], *map(self._argument, arguments))
+        return StandIn(node, self, Array(Read("", leaf), spec.dtype), leaves_of(stand_ins_in(arguments)))
+
+    def _argument(self, value: Any) -> ast.expr:
+        if isinstance(value, list | tuple):
+            return ast.List([self._argument(item) for item in value])
+        array = None if isinstance(value, StandIn) else concrete_array(value)
+        return node_of(value, self) if array is None else self.constant(array)._node
+
+
+def _call(hook: str, *arguments: ast.expr) -> ast.expr:
+    return ast.Call(ast.Attribute(ast.Name("hooks"), hook), list(arguments), [])
 
 
 def _called_name(name: str, function: Any) -> str:

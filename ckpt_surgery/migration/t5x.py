@@ -8,8 +8,8 @@ unless `require_all_rules_match` is false.
 
 Translators are rules in Python that give each leaf of a flat dict a new key and value. The semantics are
 those of `CheckpointTranslator` in t5x/checkpoint_importer.py: `re.match` with `$` behind the pattern, and the
-first rule that matches wins. What T5X does silently is refused: that two leaves get one name. Keys without a rule,
-which it refuses after all functions have run, are refused before the first.
+first rule that matches wins. What T5X does silently is refused: that two leaves get one name. Keys without
+a rule, which it refuses after all functions have run, are refused before the first.
 """
 
 import functools

@@ -25,12 +25,11 @@ from ckpt_surgery.migration import orbax_transforms
 from ckpt_surgery.migration.numpy_calls import NumpyRecorder
 from ckpt_surgery.migration.orbax_transforms import (
     BOTH,
-    AddedHooks,
     TransformHook,
     inferred,
     trace,
 )
-from ckpt_surgery.migration.recipes import MigratedRecipe
+from ckpt_surgery.migration.recipes import AddedHooks, MigratedRecipe
 from ckpt_surgery.migration.standins import Branch, RequestedKey, Untraceable
 from tests.migration.test_transforming import OLD, transforms_of, trees
 from tests.oracle.test_guide import GUIDE, Example

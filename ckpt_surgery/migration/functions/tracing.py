@@ -23,7 +23,6 @@ from ckpt_surgery.language.expressions.naming import name_problem
 from ckpt_surgery.language.expressions.parsing import MAX_TEXT
 from ckpt_surgery.language.written import TracedFunction
 from ckpt_surgery.live.tree import EMPTY_NODES, LiveTree, live_tree
-from ckpt_surgery.migration.functions.hooks import HookRecorder
 from ckpt_surgery.migration.functions.rules import KeyMove, Rule, escaped, move_rules, template_of
 from ckpt_surgery.migration.originals import Original
 from ckpt_surgery.migration.promotions import JAX, NUMPY
@@ -53,7 +52,7 @@ def recipe_of_function(
     """
     about = described(function)
     _check_arity(function, about.label, len(sources))
-    recorder = HookRecorder()
+    recorder = ArrayRecorder()
     given = dict(zip(source_names(function, len(sources)), sources, strict=True))
     trees = {name: _stand_ins(original, name, recorder) for name, original in given.items()}
     with tracing(recorder, function):
@@ -178,7 +177,7 @@ class _Tree:
     """Texts and empty nodes in the argument, and their leaves, by the identity of the object."""
 
 
-def _stand_ins(original: Original, name: str, recorder: HookRecorder) -> _Tree:
+def _stand_ins(original: Original, name: str, recorder: ArrayRecorder) -> _Tree:
     """Build the argument for one source, in new containers, which the function may change."""
     values: dict[str, Any] = {}
     origins: dict[int, tuple[Any, Leaf]] = {}
@@ -204,7 +203,7 @@ class _Assembly:
     trees: Mapping[str, _Tree]
     label: str
     """The function, for messages."""
-    recorder: HookRecorder
+    recorder: ArrayRecorder
 
     def rules_of(self, live: LiveTree) -> list[Rule]:
         """Make the rules for these leaves. Raises UsageError with all leaves that no recipe can produce."""
