@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from ckpt_surgery.core.keys import nested
 from ckpt_surgery.core.arrays import ArraySpec
+from ckpt_surgery.core.keys import nested
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.live.tree import LiveTree, live_tree, plain_value
 from ckpt_surgery.migration.literals import is_of_jax
