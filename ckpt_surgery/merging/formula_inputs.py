@@ -4,8 +4,9 @@ Tensors with equal inputs share a rule.
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from ckpt_surgery.core.arrays import ArraySpec
 from ckpt_surgery.core.dtypes import kind
@@ -16,8 +17,8 @@ from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.language.checks.findings import Finding
 from ckpt_surgery.language.yaml.document import DocumentPath
-from ckpt_surgery.merging.methods import METHODS, Base, Parameter, Required
-from ckpt_surgery.merging.models import Converted, Setting, Slice, SlicePart, slices_of
+from ckpt_surgery.merging.methods import METHODS, Base, Parameter
+from ckpt_surgery.merging.models import Converted, MergeConfig, Setting, Slice, SlicePart, slices_of
 from ckpt_surgery.merging.reading import LoadedConfig
 
 STACK_NAMES = ("layers", "layer", "h", "blocks", "block")
@@ -33,16 +34,12 @@ BUFFERS = ("inv_freq", "position_ids", "masked_bias")
 """Last components of what is computed from the config. Some versions of a model save it, others do not."""
 
 
-@dataclass(frozen=True)
-class LayerName:
-    """A name of a tensor that is in a layer."""
+class LayerName(NamedTuple):
+    """A name of a tensor that is in a layer: `model.layers`, the layer's number, `mlp.up_proj.weight`."""
 
     stack: str
-    """Name of the stack: `model.layers`."""
     number: int
-    """Number of the layer."""
     rest: str
-    """The name within the layer: `mlp.up_proj.weight`."""
 
     def at(self, number: int) -> str:
         """The name of the same tensor of another layer."""
@@ -90,11 +87,11 @@ def outputs_of(slices: Sequence[Slice], listings: Listings) -> list[MergedTensor
     Those outside of layers come from the models of the first slice where they stand before the layers, and of
     the last one otherwise.
     """
-    every = [output for slice in slices for output in _outputs(slice, slices, listings)]
-    return sorted(every, key=lambda output: output.name)
+    every = [tensor for slice in slices for tensor in _tensors(slice, slices, listings)]
+    return sorted(every, key=lambda tensor: tensor.name)
 
 
-def _outputs(slice: Slice, slices: Sequence[Slice], listings: Listings) -> list[MergedTensor]:
+def _tensors(slice: Slice, slices: Sequence[Slice], listings: Listings) -> list[MergedTensor]:
     models = [listings[part.model] for part in slice.parts]
     counts = layer_counts(name for names in models for name in names)
     tensors: dict[str, MergedTensor] = {}
@@ -112,10 +109,10 @@ def _outputs(slice: Slice, slices: Sequence[Slice], listings: Listings) -> list[
                 its = tuple(layer.at(other.first + index) for other in slice.parts)
                 tensors[key] = MergedTensor(key, slice, its, index / (count - 1) if count > 1 else 1.0, True)
     return [
-        output
-        for output in tensors.values()
-        if output.name.rpartition(".")[2] not in BUFFERS
-        or all(name in names for name, names in zip(output.names, models, strict=True))
+        tensor
+        for tensor in tensors.values()
+        if tensor.name.rpartition(".")[2] not in BUFFERS
+        or all(name in names for name, names in zip(tensor.names, models, strict=True))
     ]
 
 
@@ -128,7 +125,7 @@ COPY = "copy"
 """Stands for the method of tensors that are not floating-point numbers, or have no elements: they are the
 base's, or the first's."""
 
-Values = tuple[tuple[str, Converted | None], ...]
+Values = tuple[tuple[str, Converted], ...]
 """Parameters by name, in the order of the method."""
 
 
@@ -138,10 +135,8 @@ class _Valued:
     values: Values
 
     def value(self, name: str) -> float:
-        """The value of a parameter that is a number."""
-        value = dict(self.values)[name]
-        assert value is not None, name
-        return value
+        """The value of a parameter; also true or false."""
+        return dict(self.values)[name]
 
 
 @dataclass(frozen=True)
@@ -173,10 +168,6 @@ class FormulaInputs(_Valued):
     scalar: bool = False
     """True if the tensors have no axes. Formulas see them as vectors of one element."""
 
-    def holds(self, name: str) -> bool:
-        """The value of a parameter that is true or false."""
-        return bool(dict(self.values)[name])
-
 
 def inputs_by_formula(
     loaded: LoadedConfig, listings: Listings, sources: Mapping[str, str]
@@ -188,17 +179,14 @@ def inputs_by_formula(
     that has no default; with all of them, and their places.
     """
     slices = slices_of(loaded.config)
-    missing = [finding for slice in slices for finding in _missing_layers(slice, listings)]
-    if missing:
+    if missing := [finding for slice in slices for finding in _missing_layers(slice, listings)]:
         raise PlanError(*loaded.problems(missing))
-    join = _Join(loaded, listings, sources)
+    join = _Join(loaded.config, listings, sources)
     names: dict[FormulaInputs, list[str]] = {}
-    for output in outputs_of(slices, listings):
-        inputs = join.inputs(output)
-        if inputs is not None:
-            names.setdefault(inputs, []).append(output.name)
-    problems = loaded.problems(join.findings())
-    if problems:
+    for tensor in outputs_of(slices, listings):
+        if (inputs := join.inputs(tensor)) is not None:
+            names.setdefault(inputs, []).append(tensor.name)
+    if problems := loaded.problems(join.findings()):
         raise PlanError(*problems)
     return names
 
@@ -206,72 +194,86 @@ def inputs_by_formula(
 class _Join:
     """Joins the tensors of a result with their models' leaves and parameters, and collects what is wrong."""
 
-    def __init__(self, loaded: LoadedConfig, listings: Listings, sources: Mapping[str, str]):
-        self.config, self.listings, self.sources = loaded.config, listings, sources
-        self.method = METHODS[loaded.config.merge_method]
+    def __init__(self, config: MergeConfig, listings: Listings, sources: Mapping[str, str]):
+        self.config, self.listings, self.sources = config, listings, sources
+        self.method = METHODS[config.merge_method]
         self.misfits: list[Finding] = []
         self.lacking: dict[SlicePart, list[str]] = {}
         """Names of the tensors that a model lacks."""
         self.unset: dict[tuple[DocumentPath, str], list[str]] = {}
         """Names of the tensors without a value of a parameter, by the scope's path and the parameter."""
 
-    def inputs(self, output: MergedTensor) -> FormulaInputs | None:
+    def inputs(self, tensor: MergedTensor) -> FormulaInputs | None:
         """The inputs of a tensor's formula; None where its models do not fit one another."""
-        slice, config = output.slice, self.config
-        specs = self._specs(output)
+        slice, config = tensor.slice, self.config
+        specs = self._specs(tensor)
         if specs is None:
             return None
         spec, source = specs[slice.reference], self.sources[slice.reference.model]
         dtype = config.out_dtype or config.dtype or spec.dtype.name
-        own = ModelInputs(source, output.offset(slice.reference), spec.dtype.name, ())
         if kind(spec.dtype) != "f" or not spec.size:
+            own = ModelInputs(source, tensor.offset(slice.reference), spec.dtype.name, ())
             return FormulaInputs(COPY, (own,), None, (), dtype if kind(spec.dtype) == "f" else own.dtype)
         base = None if self.method.base is Base.IGNORED else slice.base
         scopes = (slice.parameters, config.parameters)
-        shared = self._values(self.method.shared, scopes, output, output.name, slice.path or slice.listed)
-        models = {}
-        for part, name in zip(slice.parts, output.names, strict=True):
+        shared = self._values(self.method.shared, scopes, tensor, tensor.name, slice.path or slice.listed)
+        models: dict[str | None, ModelInputs] = {}
+        for part, name in zip(slice.parts, tensor.names, strict=True):
             wanted = self.method.of_model(part.model == base)
-            values = self._values(wanted, (part.parameters, *scopes), output, name, part.path)
-            source, offset = self.sources[part.model], output.offset(part)
+            values = self._values(wanted, (part.parameters, *scopes), tensor, name, part.path)
+            source, offset = self.sources[part.model], tensor.offset(part)
             models[part.model] = ModelInputs(source, offset, specs[part].dtype.name, values)
-        apart = models.pop(base, None) if base is not None else None
+        apart = models.pop(base, None)
         return FormulaInputs(
             config.merge_method, tuple(models.values()), apart, shared, dtype, not spec.shape
         )
 
-    def _specs(self, output: MergedTensor) -> Mapping[SlicePart, ArraySpec] | None:
+    def _specs(self, tensor: MergedTensor) -> Mapping[SlicePart, ArraySpec] | None:
         """The tensor's shape and dtype in each model; None where it is missing in one, or another there."""
-        models = zip(output.slice.parts, output.names, strict=True)
-        leaves = [(part, name, self.listings[part.model].get(name)) for part, name in models]
-        lacking = [(part, name) for part, name, leaf in leaves if leaf is None]
-        for part, name in lacking:
-            self.lacking.setdefault(part, []).append(name)
-        specs = {part: leaf.spec for part, _, leaf in leaves if leaf is not None and leaf.spec is not None}
-        misfits = [] if lacking else list(_misfits(output, specs))
-        self.misfits += misfits
-        return None if lacking or misfits else specs
+        parts, specs = tensor.slice.parts, {}
+        names = dict(zip(parts, tensor.names, strict=True))
+        for part, name in names.items():
+            leaf = self.listings[part.model].get(name)
+            if leaf is None:
+                self.lacking.setdefault(part, []).append(name)
+            elif leaf.spec is None:
+                message = f"`{name}` of `{shown(part.model)}` is not an array"
+                self.misfits.append(Finding(part.path, message))
+            else:
+                specs[part] = leaf.spec
+        if len(specs) < len(parts):
+            return None
+        shape = specs[parts[0]].shape
+        others = [part for part in parts if specs[part].shape != shape]
+        for part in others:
+            its = specs[part].shape
+            message = (
+                f"`{names[part]}` has the shape {list(its)} in `{shown(part.model)}`, "
+                f"and {list(shape)} in `{shown(parts[0].model)}`"
+            )
+            vocabulary = shape[1:] == its[1:] and layer_name(tensor.name) is None
+            self.misfits.append(Finding(part.path, message, hint=VOCABULARY if vocabulary else None))
+        return None if others else specs
 
     def _values(
         self,
         parameters: Iterable[Parameter],
         scopes: Sequence[Mapping[str, Setting]],
-        output: MergedTensor,
+        tensor: MergedTensor,
         name: str,
         path: DocumentPath,
     ) -> Values:
         """The values of parameters: the first scope that has one for this tensor gives it."""
-        values = []
+        values = {}
         for parameter in parameters:
-            convert: Callable[..., Converted] = parameter.convert
             given = (scope[parameter.name] for scope in scopes if parameter.name in scope)
-            settings = (setting.at(name, output.t, convert) for setting in given)
+            settings = (setting.at(name, tensor.t, parameter.convert) for setting in given)
             value = next((value for value in settings if value is not None), parameter.default)
-            if isinstance(value, Required):
+            if value is None:
                 self.unset.setdefault((path, parameter.name), []).append(name)
-                value = None
-            values.append((parameter.name, value))
-        return tuple(values)
+            else:
+                values[parameter.name] = value
+        return tuple(values.items())
 
     def findings(self) -> Iterator[Finding]:
         """Everything that is wrong with the tensors joined so far."""
@@ -280,30 +282,10 @@ class _Join:
             message = f"`{shown(part.model)}` lacks {few_keys(names)}, which another model of the slice has"
             yield Finding(part.path, message, hint=LACKING)
         for (path, parameter), names in self.unset.items():
-            missing = f"the parameter `{parameter}` is missing for {few_keys(names)}"
             hint = "End the list with a value without a filter: `- value: …`."
+            missing = f"the parameter `{parameter}` is missing for {few_keys(names)}"
             message = f"{missing}: no filter is part of the name"
             yield Finding(path, message, hint=hint, code=Code.MISSING_FIELD)
-
-
-def _misfits(output: MergedTensor, specs: Mapping[SlicePart, ArraySpec]) -> Iterator[Finding]:
-    """The tensor has another shape in one of the models, or is no array."""
-    names = dict(zip(output.slice.parts, output.names, strict=True))
-    for part in output.slice.parts:
-        if part not in specs:
-            yield Finding(part.path, f"`{names[part]}` of `{shown(part.model)}` is not an array")
-            return
-    first, *others = output.slice.parts
-    mine = specs[first].shape
-    for other in others:
-        its = specs[other].shape
-        if mine != its:
-            message = (
-                f"`{names[other]}` has the shape {list(its)} in `{shown(other.model)}`, "
-                f"and {list(mine)} in `{shown(first.model)}`"
-            )
-            vocabulary = mine[1:] == its[1:] and layer_name(output.name) is None
-            yield Finding(other.path, message, hint=VOCABULARY if vocabulary else None)
 
 
 def _missing_layers(slice: Slice, listings: Listings) -> Iterator[Finding]:

@@ -43,7 +43,7 @@ def task_arithmetic(inputs: FormulaInputs) -> Formula:
 
 def _scaled(inputs: FormulaInputs, text: str) -> str:
     """A sum of weighted differences as it is added to the base: divided by the weights' sum, times lambda."""
-    total = sum(model.value("weight") for model in inputs.models) if inputs.holds("normalize") else 1.0
+    total = sum(model.value("weight") for model in inputs.models) if inputs.value("normalize") else 1.0
     return product(inputs.value("lambda"), over(text, total if abs(total) >= 1e-8 else 1.0))
 
 
@@ -59,7 +59,7 @@ def sparsified(inputs: FormulaInputs, seed: int) -> Formula:
     for i in weights:
         values |= _kept(inputs, i, seed)
     kept = "kept{}"
-    if inputs.holds("rescale") and any(values[f"kept{i}"] != f"d{i}" for i in weights):
+    if inputs.value("rescale") and any(values[f"kept{i}"] != f"d{i}" for i in weights):
         kept, small = "scaled{}", f"< {LEAST_NORM!r}"
         values |= each(weights, "before{}", "sum(abs(d{}))") | each(weights, "after{}", "sum(abs(kept{}))")
         factor = f"where(minimum(before{{0}}, after{{0}}) {small}, 1.0, before{{0}} / after{{0}})"
@@ -70,7 +70,7 @@ def sparsified(inputs: FormulaInputs, seed: int) -> Formula:
     values["majority"] = f"where({added([f'w{i}' for i in weights])} >= 0, 1.0, -1.0)"
     values |= each(weights, "agrees{}", "where(w{} * majority > 0, 1.0, 0.0)")
     result = added([f"agrees{i} * w{i}" for i in weights])
-    if inputs.holds("normalize"):
+    if inputs.value("normalize"):
         values |= {"mixed": result, "weights": weighted(weights, "agrees{}")}
         result = "mixed / where(weights == 0, 1.0, weights)"
     return {**values, RESULT: f"b + {product(inputs.value('lambda'), result)}"}
@@ -152,7 +152,7 @@ def ram(inputs: FormulaInputs) -> Formula:
 def model_stock(inputs: FormulaInputs) -> Formula:
     """Between the base and the mean of the models, the nearer to the mean the smaller the angles are."""
     numbers, count = numbered(inputs), len(inputs.models)
-    axis = ", axis=-1, keepdims=True" if inputs.holds("filter_wise") else ""
+    axis = ", axis=-1, keepdims=True" if inputs.value("filter_wise") else ""
     pairs = [(i, j) for i in numbers for j in range(i + 1, count + 1)]
     cosine = f"clip(sum(d{{0}} * d{{1}}{axis}) / maximum(size{{0}} * size{{1}}, {FEWEST!r}), -1, 1)"
     cosines = {f"cosine{i}_{j}": cosine.format(i, j) for i, j in pairs}
@@ -245,7 +245,7 @@ def nuslerp(inputs: FormulaInputs) -> Formula:
     """From the first model to the second by its share of the weights: whole, by rows or by columns."""
     first, second = (model.value("weight") for model in inputs.models)
     t = 0.5 if abs(first + second) < 1e-6 else second / (first + second)
-    whole, axis = inputs.holds("nuslerp_flatten"), 0 if inputs.holds("nuslerp_row_wise") else -1
+    whole, axis = inputs.value("nuslerp_flatten"), 0 if inputs.value("nuslerp_row_wise") else -1
     along = "" if whole else f", axis={axis}, keepdims=True"
     x, differences = _from_base(inputs)
     x1, x2, linear = f"{x}1", f"{x}2", "1 - cosine * cosine <= 1e-16"
@@ -266,7 +266,7 @@ def multislerp(inputs: FormulaInputs) -> Formula:
     if len(inputs.models) == 1:
         return {RESULT: "m1"}
     weights = {i: model.value("weight") for i, model in enumerate(inputs.models, 1)}
-    if inputs.holds("normalize_weights"):
+    if inputs.value("normalize_weights"):
         total = sum(weights.values())
         if total == 0:
             hint = "`normalize_weights: false` does not divide by their sum."
@@ -305,7 +305,7 @@ def karcher(inputs: FormulaInputs) -> Formula:
     count, numbers = len(inputs.models), numbered(inputs)
     if count == 1:
         return {RESULT: "m1"}
-    settings = f"{int(inputs.value('max_iter'))}, {inputs.value('tol')!r}"
+    settings = f"{inputs.value('max_iter')}, {inputs.value('tol')!r}"
     rows = (_stacked(f"cosine{min(i, j)}_{max(i, j)}" for j in numbers) for i in numbers)
     return {
         **each(numbers, "size{}", "norm(cast(m{}, 'float64'))"),
@@ -334,14 +334,13 @@ def formula(inputs: FormulaInputs, seed: int) -> Formula:
 
 def passthrough(inputs: FormulaInputs) -> Formula:
     """The tensor, times `scale`."""
-    scale = dict(inputs.models[0].values)["scale"]
-    return {RESULT: "m1" if scale is None else product(scale, "m1")}
+    return {RESULT: product(inputs.models[0].value("scale"), "m1")}
 
 
 def linear(inputs: FormulaInputs) -> Formula:
     """The weighted mean, or the weighted sum."""
     weights = counted(inputs)
-    total = sum(model.value("weight") for model in inputs.models) if inputs.holds("normalize") else 1.0
+    total = sum(model.value("weight") for model in inputs.models) if inputs.value("normalize") else 1.0
     if total == 0:
         hint = "`normalize: false` does not divide by their sum."
         raise FunctionError("the weights add up to 0", hint=hint)

@@ -7,7 +7,6 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final
 
 from ckpt_surgery.merging.models import Converted, Scalar
 
@@ -28,46 +27,31 @@ class Base(Enum):
     IGNORED = "a model as the others"
 
 
-class Required:
-    """Stands for the default of a parameter that has none."""
-
-
-REQUIRED: Final = Required()
-
-
 @dataclass(frozen=True)
 class Parameter:
     """A parameter of a method."""
 
     name: str
-    kind: type[bool] | type[int] | type[float]
+    default: Converted | None = None
+    """Value where the configuration gives none, of the parameter's type; None: it needs one, a number."""
     scope: MethodScope = MethodScope.SHARED
-    default: Converted | Required | None = REQUIRED
-    """Value where the configuration gives none; None: the parameter is then not applied."""
+
+    @property
+    def kind(self) -> type[Converted]:
+        """Type of the values."""
+        return float if self.default is None else type(self.default)
 
     def convert(self, value: Scalar) -> Converted:
         """The value in the parameter's type. Raises ValueError where it is of another."""
         if self.kind is bool:
-            return _truth(value)
+            truth = {"true": 1, "false": 0}.get(value.lower()) if isinstance(value, str) else value
+            if truth not in (0, 1):
+                raise ValueError(value)
+            return bool(truth)
         number = float(value)  # also of text such as 1e-3, which some readers of YAML take for text
-        if not math.isfinite(number):
+        if not math.isfinite(number) or (self.kind is int and not number.is_integer()):
             raise ValueError(value)
-        if self.kind is int and not number.is_integer():
-            raise ValueError(value)
-        return int(number) if self.kind is int else number
-
-    @property
-    def wanted(self) -> str:
-        """The type, for messages."""
-        return {bool: "true or false", int: "an integer"}.get(self.kind, "a number")
-
-
-def _truth(value: Scalar) -> bool:
-    if isinstance(value, bool) or value in (0, 1):
-        return bool(value)
-    if str(value).lower() in ("true", "false"):
-        return str(value).lower() == "true"
-    raise ValueError(value)
+        return self.kind(number)
 
 
 @dataclass(frozen=True)
@@ -96,49 +80,33 @@ class Method:
         return tuple(one for one in self.parameters if one.scope in scopes)
 
 
+_WEIGHT = Parameter("weight", scope=MethodScope.TUNED)
+_INT8_MASK = Parameter("int8_mask", False)
+
+
 def _differences(*more: Parameter, normalize: bool = False, rescale: bool = False) -> Method:
     """A method that adds weighted differences to the base."""
-    return Method(
-        (
-            Parameter("weight", float, MethodScope.TUNED),
-            Parameter("density", float, MethodScope.TUNED, 1.0),
-            Parameter("lambda", float, default=1.0),
-            Parameter("normalize", bool, default=normalize),
-            Parameter("rescale", bool, default=rescale),
-            Parameter("int8_mask", bool, default=False),
-            *more,
-        ),
-        Base.REQUIRED,
-    )
+    density, weighted_sum = Parameter("density", 1.0, MethodScope.TUNED), Parameter("lambda", 1.0)
+    flags = (Parameter("normalize", normalize), Parameter("rescale", rescale), _INT8_MASK)
+    return Method((_WEIGHT, density, weighted_sum, *flags, *more), Base.REQUIRED)
 
 
-_GAMMA = Parameter("gamma", float, MethodScope.TUNED, 0.01)
-_EPSILON = Parameter("epsilon", float, MethodScope.TUNED, 0.15)
+_GAMMA = Parameter("gamma", 0.01, MethodScope.TUNED)
+_EPSILON = Parameter("epsilon", 0.15, MethodScope.TUNED)
 
 METHODS: Mapping[str, Method] = {
-    "linear": Method(
-        (Parameter("weight", float, MethodScope.EACH), Parameter("normalize", bool, default=True))
-    ),
-    "slerp": Method((Parameter("t", float),), Base.REQUIRED, 2, 2),
+    "linear": Method((Parameter("weight", scope=MethodScope.EACH), Parameter("normalize", True))),
+    "slerp": Method((Parameter("t"),), Base.REQUIRED, 2, 2),
     "nuslerp": Method(
-        (
-            Parameter("weight", float, MethodScope.TUNED),
-            Parameter("nuslerp_flatten", bool, default=True),
-            Parameter("nuslerp_row_wise", bool, default=False),
-        ),
+        (_WEIGHT, Parameter("nuslerp_flatten", True), Parameter("nuslerp_row_wise", False)),
         Base.OPTIONAL,
         2,
         3,
     ),
     "multislerp": Method(
-        (
-            Parameter("weight", float, MethodScope.TUNED),
-            Parameter("normalize_weights", bool, default=True),
-            Parameter("eps", float, default=1e-8),
-        ),
-        Base.OPTIONAL,
+        (_WEIGHT, Parameter("normalize_weights", True), Parameter("eps", 1e-8)), Base.OPTIONAL
     ),
-    "karcher": Method((Parameter("max_iter", int, default=10), Parameter("tol", float, default=1e-5))),
+    "karcher": Method((Parameter("max_iter", 10), Parameter("tol", 1e-5))),
     "task_arithmetic": _differences(),
     "ties": _differences(normalize=True),
     "dare_ties": _differences(rescale=True),
@@ -147,23 +115,15 @@ METHODS: Mapping[str, Method] = {
     "breadcrumbs_ties": _differences(_GAMMA),
     "della": _differences(_EPSILON, normalize=True, rescale=True),
     "della_linear": _differences(_EPSILON, rescale=True),
-    "model_stock": Method((Parameter("filter_wise", bool, default=False),), Base.REQUIRED, 3),
-    "nearswap": Method((Parameter("t", float),), Base.REQUIRED, 2, 2),
-    "sce": Method(
-        (Parameter("select_topk", float, default=1.0), Parameter("int8_mask", bool, default=False)),
-        Base.REQUIRED,
-    ),
-    "ram": Method((Parameter("epsilon", float, default=1e-5),), Base.REQUIRED),
+    "model_stock": Method((Parameter("filter_wise", False),), Base.REQUIRED, 3),
+    "nearswap": Method((Parameter("t"),), Base.REQUIRED, 2, 2),
+    "sce": Method((Parameter("select_topk", 1.0), _INT8_MASK), Base.REQUIRED),
+    "ram": Method((Parameter("epsilon", 1e-5),), Base.REQUIRED),
     "ramplus_tl": Method(
-        (
-            Parameter("r", float, default=0.1),
-            Parameter("alpha", float, default=0.2),
-            Parameter("epsilon", float, default=1e-5),
-        ),
-        Base.REQUIRED,
+        (Parameter("r", 0.1), Parameter("alpha", 0.2), Parameter("epsilon", 1e-5)), Base.REQUIRED
     ),
     "arcee_fusion": Method((), Base.REQUIRED, 2, 2),
-    "passthrough": Method((Parameter("scale", float, MethodScope.EACH, None),), most=1),
+    "passthrough": Method((Parameter("scale", 1.0, MethodScope.EACH),), most=1),
 }
 """Methods by their names."""
 

@@ -5,7 +5,7 @@ Which fields go together is checked in `reading`; which layers and tensors there
 A configuration with `models` is one slice of all layers.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -25,13 +25,9 @@ class Case:
     """A value for the tensors whose name has a text in it."""
 
     filter: str | None
-    """Text in the name; None: any name."""
+    """Text in the name; None or `*`: any name."""
     values: tuple[Scalar, ...]
     """One value, or the values from the first layer to the last."""
-
-    def fits(self, name: str) -> bool:
-        """True if the value is for the tensor of this name."""
-        return self.filter is None or self.filter == "*" or self.filter in name
 
 
 @dataclass(frozen=True)
@@ -51,55 +47,39 @@ class Setting:
         `t` is the position of its layer in the slice, from 0 for the first to 1 for the last. `convert` gives
         a value the parameter's type; its ValueError is raised.
         """
-        for case in self.cases:
-            if case.fits(name):
-                return _between([convert(value) for value in case.values], t)
-        return None
+        fitting = (case for case in self.cases if case.filter in (None, "*") or str(case.filter) in name)
+        case = next(fitting, None)
+        if case is None or not case.values:
+            return None
+        values = [convert(value) for value in case.values]
+        position = t * (len(values) - 1)
+        before = int(position)
+        if len(values) == 1 or any(isinstance(value, bool) for value in values):
+            return values[before]
+        after, share = min(before + 1, len(values) - 1), position - before
+        return (1 - share) * values[before] + share * values[after]
 
 
-def _between(values: Sequence[Converted], t: float) -> Converted | None:
-    """The value at position `t` of values that are spread evenly from 0 to 1; None where there are none."""
-    if not values:
-        return None
-    position = t * (len(values) - 1)
-    before = int(position)
-    if len(values) == 1 or any(isinstance(value, bool) for value in values):
-        return values[before]
-    after, share = min(before + 1, len(values) - 1), position - before
-    return (1 - share) * values[before] + share * values[after]
-
-
-def setting_of(value: Any) -> Setting | None:
-    """The setting that a value of the document is; None where it is none."""
-    if _is_scalar(value) or isinstance(value, dict) or _is_gradient(value):
-        value = [value if isinstance(value, dict) else {"value": value}]
-    if not isinstance(value, list):
-        return None
-    cases = [_case(item) for item in value]
-    return None if None in cases else Setting(tuple(case for case in cases if case is not None))
-
-
-def _case(value: Any) -> Case | None:
-    if not isinstance(value, dict) or "value" not in value or not value.keys() <= {"filter", "value"}:
-        return None
-    filter, given = value.get("filter"), value["value"]
-    if not isinstance(filter, str | None) or not (_is_scalar(given) or _is_gradient(given)):
-        return None
-    return Case(filter, tuple(given) if isinstance(given, list) else (given,))
-
-
-def _is_scalar(value: Any) -> bool:
-    return isinstance(value, bool | int | float | str)
-
-
-def _is_gradient(value: Any) -> bool:
-    return isinstance(value, list) and all(map(_is_scalar, value))
+def setting_of(value: Any) -> Setting:
+    """The setting that a value of the document is. Raises the error of a value of another type."""
+    if isinstance(value, list) and not all(isinstance(item, Scalar) for item in value):
+        items = value
+    else:
+        items = [value if isinstance(value, dict) else {"value": value}]
+    cases = []
+    for item in items:
+        if not isinstance(item, dict) or not {"value"} <= item.keys() <= {"filter", "value"}:
+            raise wrong_type(SETTING)
+        filter, given = item.get("filter"), item["value"]
+        values = given if isinstance(given, list) else [given]
+        if not isinstance(filter, str | None) or not all(isinstance(value, Scalar) for value in values):
+            raise wrong_type(SETTING)
+        cases.append(Case(filter, tuple(values)))
+    return Setting(tuple(cases))
 
 
 DTYPES = ("float32", "bfloat16", "float16", "float64")
 """Types that a merge computes to."""
-TORCH = "torch."
-"""May stand before the name of a type."""
 
 
 class _ModelEntry(BaseModel):
@@ -108,29 +88,16 @@ class _ModelEntry(BaseModel):
     )
 
 
-def _setting(value: Any) -> Setting:
-    setting = setting_of(value)
-    if setting is None:
-        raise wrong_type(SETTING)
-    return setting
-
-
-def _parameters(value: Any) -> Any:
-    """`parameters:` with nothing below it, as templates have it, is the same as no such line."""
-    return {} if value is None else value
-
-
 def _layer_range(value: Any) -> tuple[int, int]:
     """The first layer, and the one after the last."""
-    if isinstance(value, list) and len(value) == 2 and all(type(item) is int and item >= 0 for item in value):
-        first, stop = value
-        if first < stop:
+    match value:
+        case [first, stop] if type(first) is type(stop) is int and 0 <= first < stop:
             return first, stop
     raise wrong_type("the first layer and the one after the last, such as [0, 16]")
 
 
 def _dtype(value: Any) -> str:
-    name = value.removeprefix(TORCH) if isinstance(value, str) else ""
+    name = value.removeprefix("torch.") if isinstance(value, str) else ""
     if name not in DTYPES:
         raise wrong_type(f"one of {', '.join(DTYPES)}")
     return name
@@ -143,7 +110,9 @@ def _model_path(value: Any) -> str:
 
 
 Parameters = Annotated[
-    Mapping[str, Annotated[Setting, PlainValidator(_setting)]], BeforeValidator(_parameters)
+    Mapping[str, Annotated[Setting, PlainValidator(setting_of)]],
+    # Nothing below `parameters:`, as templates have it, is the same as no such line.
+    BeforeValidator(lambda value: {} if value is None else value),
 ]
 ModelPath = Annotated[str, PlainValidator(_model_path)]
 DTypeName = Annotated[str, PlainValidator(_dtype)]
@@ -228,24 +197,23 @@ def slices_of(config: MergeConfig) -> tuple[Slice, ...]:
     """The slices of a configuration in order. A base that `models` does not list comes after them."""
     slices: list[Slice] = []
     if config.models is not None:
-        parts = [
-            SlicePart(model.model, ("models", i), model.parameters) for i, model in enumerate(config.models)
-        ]
+        parts = [SlicePart(one.model, ("models", i), one.parameters) for i, one in enumerate(config.models)]
         base = config.base_model
         if base is not None and all(part.model != base for part in parts):
             parts.append(SlicePart(base, BASE_PATH, {}))
         slices.append(Slice((), ("models",), tuple(parts), base, {}))
     begin = 0
     for i, slice in enumerate(config.slices or ()):
-        listed = ("slices", i, "sources")
-        sliced = tuple(
-            SlicePart(source.model, (*listed, j), source.parameters, first, stop - first)
-            for j, source in enumerate(slice.sources)
-            for first, stop in [source.layer_range]
-        )
+        path: DocumentPath = ("slices", i)
+        parts = []
+        for j, source in enumerate(slice.sources):
+            first, stop = source.layer_range
+            parts.append(
+                SlicePart(source.model, (*path, "sources", j), source.parameters, first, stop - first)
+            )
         base = slice.base_model or config.base_model
-        slices.append(Slice(listed[:2], listed, sliced, base, slice.parameters, begin))
-        begin += max((part.layers or 0 for part in sliced), default=0)
+        slices.append(Slice(path, (*path, "sources"), tuple(parts), base, slice.parameters, begin))
+        begin += max((part.layers or 0 for part in parts), default=0)
     return tuple(slices)
 
 

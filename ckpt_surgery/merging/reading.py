@@ -1,6 +1,7 @@
 """Reading of configurations: YAML is parsed and checked, and every problem is reported with its place."""
 
 import copy
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -9,13 +10,13 @@ from pydantic import ValidationError
 
 from ckpt_surgery.core.errors import Problem, RecipeError
 from ckpt_surgery.core.problem_codes import Code
-from ckpt_surgery.core.text import abridged, did_you_mean, shown
+from ckpt_surgery.core.text import abridged, did_you_mean, number_of, shown
 from ckpt_surgery.language.checks.findings import Finding, field_finding, prune
 from ckpt_surgery.language.files import read_text, refuse_recipe
 from ckpt_surgery.language.loading import in_order, located
 from ckpt_surgery.language.yaml.document import DocumentPath, YamlDocument
 from ckpt_surgery.language.yaml.parsing import parse_document
-from ckpt_surgery.merging.methods import METHODS, PARAMETERS, REQUIRED, Base, Method, Parameter
+from ckpt_surgery.merging.methods import METHODS, PARAMETERS, Base, Method, Parameter
 from ckpt_surgery.merging.models import BASE_PATH, MergeConfig, Setting, Slice, slices_of
 
 LORA = "+"
@@ -46,7 +47,6 @@ def findings(config: MergeConfig) -> Iterator[Finding]:
         for slice in slices:
             if slice.listed not in empty:
                 yield from _misfits(config, method, slice)
-                yield from _lengths(slice)
                 yield from _missing(config, method, slice)
 
 
@@ -67,82 +67,69 @@ def _wrong_setting(
         yield Finding(path, f"unknown parameter `{name}`{guess}", at_key=True, code=Code.UNKNOWN_FIELD)
     elif method is not None and name in method.by_name:
         parameter = method.by_name[name]
+        wanted = {bool: "true or false", int: "an integer"}.get(parameter.kind, "a number")
         for value in (value for case in setting.cases for value in case.values):
             try:
                 parameter.convert(value)
             except (ValueError, OverflowError):
-                message = f"`{name}` has to be {parameter.wanted}, not {abridged(value)}"
+                message = f"`{name}` has to be {wanted}, not {abridged(value)}"
                 yield Finding(path, message, code=Code.WRONG_VALUE)
 
 
-# --- models -----------------------------------------------------------------------------------------------
-
-
 def _misfits(config: MergeConfig, method: Method, slice: Slice) -> Iterator[Finding]:
-    """Models that are too many, too few, twice there, or without a base."""
+    """Models that are too many, too few, twice there, without a base, or of another number of layers."""
     names, called = [part.model for part in slice.parts], config.merge_method
-    has_base = slice.base in names
-    if method.base is not Base.IGNORED and slice.base is not None and not has_base:
-        message = f"the base model `{shown(slice.base)}` is not among the sources of the slice"
-        yield Finding(slice.listed, message, hint="Add it, with its `layer_range`.")
-        return
-    if len(set(names)) < len(names):
-        for name in dict.fromkeys(name for name in names if names.count(name) > 1):
-            yield Finding(slice.listed, f"the model `{shown(name)}` is there twice", code=Code.WRONG_VALUE)
-        return
-    if method.base is Base.REQUIRED and not has_base:
-        message = f"`base_model` is missing, which `{called}` needs"
-        yield Finding(("merge_method",), message, code=Code.MISSING_FIELD)
-        return
+    has_base, twice = slice.base in names, [name for name, count in Counter(names).items() if count > 1]
     least, most = method.least, method.most
     if method.base is Base.OPTIONAL and has_base:
         least += 1
     elif method.base is Base.OPTIONAL and most is not None:
         most -= 1
-    if len(names) < least or (most is not None and len(names) > most):
-        wanted = f"{least}" if least == most else f"{least} or more" if most is None else f"at most {most}"
+    if method.base is not Base.IGNORED and slice.base is not None and not has_base:
+        message = f"the base model `{shown(slice.base)}` is not among the sources of the slice"
+        yield Finding(slice.listed, message, hint="Add it, with its `layer_range`.")
+    elif twice:
+        for name in twice:
+            yield Finding(slice.listed, f"the model `{shown(name)}` is there twice", code=Code.WRONG_VALUE)
+    elif method.base is Base.REQUIRED and not has_base:
+        message = f"`base_model` is missing, which `{called}` needs"
+        yield Finding(("merge_method",), message, code=Code.MISSING_FIELD)
+    elif len(names) < least or (most is not None and len(names) > most):
+        wanted = number_of(least, "model") if least == most else f"{least} or more models"
         with_base = ", the base included" if has_base and method.base is not Base.IGNORED else ""
-        models = "model" if wanted.endswith(" 1") or wanted == "1" else "models"
-        message = f"`{called}` takes {wanted} {models}{with_base}; there are {len(names)}"
+        message = f"`{called}` takes {wanted}{with_base}; there are {len(names)}"
         yield Finding(slice.listed, message, code=Code.WRONG_VALUE)
-
-
-def _lengths(slice: Slice) -> Iterator[Finding]:
-    """Models with other numbers of layers than the first."""
+    layers = slice.parts[0].layers
     for part in slice.parts:
-        if part.layers != slice.parts[0].layers:
-            message = f"{part.layers} layers, where the first source of the slice has {slice.parts[0].layers}"
+        if part.layers != layers:
+            message = f"{part.layers} layers, where the first source of the slice has {layers}"
             yield Finding((*part.path, "layer_range"), message, code=Code.WRONG_VALUE)
 
 
 def _missing(config: MergeConfig, method: Method, slice: Slice) -> Iterator[Finding]:
     """Parameters that a model or all models need, and that no scope gives."""
-    scopes = (slice.parameters, config.parameters)
+    shared = (slice.parameters, config.parameters)
     for part in slice.parts:
         for parameter in method.of_model(part.model == slice.base):
-            if _is_missing(parameter, (part.parameters, *scopes)):
+            if _is_missing(parameter, (part.parameters, *shared)):
                 message = f"the parameter `{parameter.name}` is missing for this model"
                 hint = f"Write `parameters: {{{parameter.name}: …}}` with the model, or for all of them."
                 yield Finding(part.path, message, hint=hint, code=Code.MISSING_FIELD)
     for parameter in method.shared:
-        if _is_missing(parameter, scopes):
+        if _is_missing(parameter, shared):
             message = f"the parameter `{parameter.name}` is missing"
             hint = f"Write `parameters: {{{parameter.name}: …}}`."
             yield Finding(slice.path, message, hint=hint, code=Code.MISSING_FIELD)
 
 
 def _is_missing(parameter: Parameter, scopes: Iterable[Mapping[str, Setting]]) -> bool:
-    return parameter.default is REQUIRED and all(parameter.name not in scope for scope in scopes)
-
-
-# --- remarks ----------------------------------------------------------------------------------------------
+    return parameter.default is None and all(parameter.name not in scope for scope in scopes)
 
 
 def ignored(config: MergeConfig) -> Iterator[str]:
     """A sentence for each parameter that the method has no use for, as other methods have."""
     known = METHODS[config.merge_method].by_name
-    given = dict.fromkeys(name for _, parameters in all_parameters(config) for name in parameters)
-    for name in given:
+    for name in dict.fromkeys(name for _, parameters in all_parameters(config) for name in parameters):
         if name not in known:
             yield f"the parameter `{name}` has no meaning for the method `{config.merge_method}`"
 
@@ -205,17 +192,18 @@ def _parsed(value: Mapping[str | int, Any]) -> tuple[MergeConfig | None, list[Fi
     try:
         return MergeConfig.model_validate(value), []
     except ValidationError as error:
-        flaws = [field_finding(details, value, MergeConfig) for details in error.errors(include_url=False)]
+        flaws = [_flaw(details, value) for details in error.errors(include_url=False)]
     if any(finding.code is not Code.UNKNOWN_FIELD for finding in flaws):
-        return None, [_named(finding) for finding in flaws]
+        return None, flaws
     known = copy.deepcopy(dict(value))
     for finding in flaws:
         prune(known, finding.path)
-    return MergeConfig.model_validate(known), [_named(finding) for finding in flaws]
+    return MergeConfig.model_validate(known), flaws
 
 
-def _named(finding: Finding) -> Finding:
-    """The finding, which says of a field of mergekit what to do instead."""
+def _flaw(details: Mapping[str, Any], value: Mapping[str | int, Any]) -> Finding:
+    """The finding for an error of pydantic, which says of a field of mergekit what to do instead."""
+    finding = field_finding(details, value, MergeConfig)
     name = str(finding.path[-1]) if finding.path else ""
     if finding.code is not Code.UNKNOWN_FIELD or name not in OUTSIDE:
         return finding

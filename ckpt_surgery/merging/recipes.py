@@ -4,6 +4,7 @@ So a recipe has tens of rules where a model has tens of thousands of tensors.
 """
 
 import itertools
+import operator
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -55,10 +56,11 @@ class Family:
 
     def expression(self, offset: int) -> str:
         """The names of a model, as an expression. `offset` is added to the first number: the layer's."""
-        offsets = itertools.chain([offset], itertools.repeat(0))
-        numbers = (
-            _number(name, one, add) for (name, one), add in zip(self._numbers(), offsets, strict=False)
-        )
+        numbers = []
+        for name, one in self._numbers():
+            sign = f" {'+' if offset > 0 else '-'} {abs(offset)}" if offset else ""
+            numbers.append(f"{{{name}{sign}}}" if len(one) > 1 else str(one.start + offset))
+            offset = 0
         return f"f'{self._joined(numbers)}{{{TAIL}}}'" if self.texts else TAIL
 
     def variables(self, tails: str) -> dict[str, str]:
@@ -66,26 +68,22 @@ class Family:
         several = ((name, one) for name, one in self._numbers() if len(one) > 1)
         return {**{name: f"range({one.start}, {one.stop})" for name, one in several}, TAIL: tails}
 
-    def _numbers(self) -> list[tuple[str, range]]:
+    def _numbers(self) -> Iterator[tuple[str, range]]:
         """The ranges, each with the name of its variable."""
-        return list(zip(VARIABLES[: len(self.ranges)], self.ranges, strict=True))
+        return zip(VARIABLES, self.ranges, strict=False)
 
     def _joined(self, numbers: Iterable[str]) -> str:
         return "".join(itertools.chain.from_iterable(zip(self.texts, numbers, strict=True)))
-
-
-def _number(name: str, values: range, offset: int) -> str:
-    """A number in an f-string: its variable, or the number itself where there is one only."""
-    if len(values) == 1:
-        return str(values.start + offset)
-    return f"{{{name} {'+' if offset > 0 else '-'} {abs(offset)}}}" if offset else f"{{{name}}}"
 
 
 def families(names: Iterable[str]) -> Iterator[Family]:
     """Families that have all of these names, each once, and no others."""
     tails: dict[tuple[tuple[str, ...], str], list[tuple[int, ...]]] = {}
     for name in names:
-        texts, numbers, tail = _split(name)
+        *parts, tail = _NUMBER.split(name)
+        texts, numbers = tuple(parts[::2]), tuple(map(int, parts[1::2]))
+        if len(numbers) > len(VARIABLES) or not all(map(_PLAIN.fullmatch, texts)):
+            texts, numbers, tail = (), (), name
         tails.setdefault((texts, tail), []).append(numbers)
     alike: dict[tuple[tuple[str, ...], tuple[range, ...]], list[str]] = {}
     for (texts, tail), indices in tails.items():
@@ -95,38 +93,19 @@ def families(names: Iterable[str]) -> Iterator[Family]:
         yield Family(texts, ranges, tuple(members))
 
 
-def _split(name: str) -> tuple[tuple[str, ...], tuple[int, ...], str]:
-    """The texts before the numbers of a name, the numbers, and what is after the last."""
-    parts = _NUMBER.split(name)
-    texts, numbers, tail = parts[:-1:2], parts[1::2], parts[-1]
-    if len(numbers) > len(VARIABLES) or not all(map(_PLAIN.fullmatch, texts)):
-        return (), (), name
-    return tuple(texts), tuple(map(int, numbers)), tail
-
-
-def _boxes(indices: Sequence[tuple[int, ...]]) -> Iterator[tuple[range, ...]]:
+def _boxes(indices: Sequence[Sequence[int]]) -> Iterator[tuple[range, ...]]:
     """Products of ranges that have all of these tuples, which are sorted, each once, and no others."""
     if not indices[0]:
         yield ()
         return
-    by_first: dict[int, list[tuple[int, ...]]] = {}
-    for first, *rest in indices:
-        by_first.setdefault(first, []).append(tuple(rest))
-    inner = {first: tuple(_boxes(rest)) for first, rest in by_first.items()}
-    for run in _runs(inner):
-        for box in inner[run.start]:
-            yield (run, *box)
-
-
-def _runs(inner: Mapping[int, object]) -> Iterator[range]:
-    """The numbers, which are sorted, as ranges of those that follow one another and have the same value."""
-    start: int | None = None
-    for number in inner:
-        if start is None:
-            start = number
-        if number + 1 not in inner or inner[number + 1] != inner[start]:
-            yield range(start, number + 1)
-            start = None
+    inner = {
+        first: tuple(_boxes([rest for _, *rest in group]))
+        for first, group in itertools.groupby(indices, key=operator.itemgetter(0))
+    }
+    # Numbers that follow one another, and have the same boxes inside, are one range.
+    for (_, boxes), run in itertools.groupby(enumerate(inner), key=lambda at: (at[1] - at[0], inner[at[1]])):
+        numbers = [number for _, number in run]
+        yield from ((range(numbers[0], numbers[-1] + 1), *box) for box in boxes)
 
 
 TAILS = "tails"
