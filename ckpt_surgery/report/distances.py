@@ -113,7 +113,9 @@ class Gap:
 def gap(a: np.ndarray, b: np.ndarray, tolerance: Tolerance = EXACT) -> Gap:
     """Distances of two pieces of the same length."""
     whole = whole_numbers(a.dtype) and whole_numbers(b.dtype)
-    wide_x, wide_y = _alike(wide(a), wide(b))
+    wide_x, wide_y = wide(a), wide(b)
+    both = np.result_type(wide_x, wide_y)  # complex if either is
+    wide_x, wide_y = wide_x.astype(both, copy=False), wide_y.astype(both, copy=False)
     x, y = (_integers(a), _integers(b)) if whole else (wide_x, wide_y)
     same = x == y if whole else _same(x, y) & _exact(a) & _exact(b)
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
@@ -121,14 +123,18 @@ def gap(a: np.ndarray, b: np.ndarray, tolerance: Tolerance = EXACT) -> Gap:
         apart = np.where(same, 0.0, np.where(np.isnan(apart), np.inf, apart))
         if (rounded := ~same & (apart == 0)).any():
             apart[rounded] = np.maximum(_rounding(a[rounded]), _rounding(b[rounded]))
-        relative = np.where(np.isinf(apart), _halved(wide_x, wide_y), apart / np.abs(wide_y))
-        relative = np.where(same, 0.0, relative)
-        relative = np.where(np.isnan(relative), np.inf, relative)
+        # Halved where the difference leaves the range of float64.
+        halved = np.abs(wide_x / 2 - wide_y / 2) / np.abs(wide_y / 2)
+        relative = np.where(np.isinf(apart), halved, apart / np.abs(wide_y))
+        relative = np.where(same, 0.0, np.where(np.isnan(relative), np.inf, relative))
         finite = np.isfinite(wide_x) & np.isfinite(wide_y)
         u, v = wide_x[finite], wide_y[finite]
         exponents = exponent_of(u), exponent_of(v)
         u, v = scaled_down(u, exponents[0]), scaled_down(v, exponents[1])
-        close = same if tolerance.exact else same | _close(apart, wide_y, tolerance)
+        close = same
+        if not tolerance.exact:  # nothing is close to an infinity or to NaN
+            limit = tolerance.atol + tolerance.rtol * np.abs(wide_y)
+            close = same | (np.isfinite(apart) & np.isfinite(wide_y) & (apart <= limit))
         dot, norm_a, norm_b = [float(np.vdot(p, q).real) for p, q in ((u, v), (u, u), (v, v))]
     angle = bool((finite | same).all())
     return Gap(
@@ -136,23 +142,10 @@ def gap(a: np.ndarray, b: np.ndarray, tolerance: Tolerance = EXACT) -> Gap:
     )
 
 
-def _halved(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """|x - y| / |y| where the difference leaves the range of float64."""
-    return np.asarray(np.abs(x / 2 - y / 2) / np.abs(y / 2))
-
-
-def _close(apart: np.ndarray, b: np.ndarray, tolerance: Tolerance) -> np.ndarray:
-    """Mask of distances within the tolerance; nothing is close to an infinity or to NaN."""
-    limit = tolerance.atol + tolerance.rtol * np.abs(b)
-    close: np.ndarray = np.isfinite(apart) & np.isfinite(b) & (apart <= limit)
-    return close
-
-
 def _same(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     """Mask of elements that are equal or NaN in both; parts of complex numbers are compared one by one."""
     u, v = (one.view(np.float64).reshape(one.size, -1) for one in (x, y))
-    same: np.ndarray = ((u == v) | (np.isnan(u) & np.isnan(v))).all(axis=-1)
-    return same
+    return np.asarray(((u == v) | (np.isnan(u) & np.isnan(v))).all(axis=-1))
 
 
 def _exact(piece: np.ndarray) -> np.ndarray:
@@ -161,8 +154,7 @@ def _exact(piece: np.ndarray) -> np.ndarray:
         return np.ones(piece.shape, bool)
     rounded = piece.astype(np.float64)
     beyond = rounded >= (2.0**63 if piece.dtype == np.int64 else 2.0**64)
-    exact: np.ndarray = ~beyond & (np.where(beyond, 0, rounded).astype(piece.dtype) == piece)
-    return exact
+    return np.asarray(~beyond & (np.where(beyond, 0, rounded).astype(piece.dtype) == piece))
 
 
 def _rounding(piece: np.ndarray) -> np.ndarray:
@@ -175,12 +167,10 @@ def _rounding(piece: np.ndarray) -> np.ndarray:
 def _distance(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     """|x - y| of 64-bit integers, exact before it is rounded to float64."""
     if x.dtype != y.dtype:
-        apart: np.ndarray = np.abs(x.astype(object) - y.astype(object))
-    else:
-        # In two's complement the difference modulo 2**64 is right even where int64 overflows.
-        apart = np.maximum(x, y).astype(np.uint64) - np.minimum(x, y).astype(np.uint64)
-    rounded: np.ndarray = apart.astype(np.float64)
-    return rounded
+        return np.asarray(np.abs(x.astype(object) - y.astype(object)), np.float64)
+    # In two's complement the difference modulo 2**64 is right even where int64 overflows.
+    apart = np.maximum(x, y).astype(np.uint64) - np.minimum(x, y).astype(np.uint64)
+    return np.asarray(apart, np.float64)
 
 
 # --- elements ----------------------------------------------------------------------------------------
@@ -192,17 +182,9 @@ def whole_numbers(dtype: np.dtype[Any]) -> bool:
 
 
 def _integers(piece: np.ndarray) -> np.ndarray:
-    exact: np.ndarray = piece.astype(np.uint64 if piece.dtype == np.uint64 else np.int64)
-    return exact
+    return np.asarray(piece.astype(np.uint64 if piece.dtype == np.uint64 else np.int64))
 
 
 def wide(piece: np.ndarray) -> np.ndarray:
     """The numbers as float64, or as complex128 where they are complex."""
-    widened: np.ndarray = piece.astype(np.complex128 if piece.dtype.kind == "c" else np.float64)
-    return widened
-
-
-def _alike(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Both arrays in one dtype, complex if either is."""
-    both = np.result_type(x, y)
-    return x.astype(both, copy=False), y.astype(both, copy=False)
+    return np.asarray(piece.astype(np.complex128 if piece.dtype.kind == "c" else np.float64))

@@ -7,6 +7,7 @@ Memory is bounded: at any time a small part of the budget is read, or one stored
 compressed chunk can only be decoded whole). Arithmetic is done on pieces of `PIECE` elements, in float64.
 """
 
+import itertools
 import math
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -41,7 +42,6 @@ from ckpt_surgery.report.leaves import Statistics, Unread
 
 PIECE = 1 << 20
 """Number of elements that are converted to float64 at once."""
-NO_NUMBERS = "it is not an array of numbers"
 
 
 def value_differences(
@@ -63,21 +63,26 @@ def value_differences(
     damaged.
     """
     left, right = a.leaves(), b.leaves()
-    meant = [key for key in left if key in right and (keys is None or key in keys)]
-    pairs = [(left[key], right[key]) for key in meant if _comparable(left[key], right[key])]
+    meant = [(left[key], right[key]) for key in left if key in right and (keys is None or key in keys)]
+    pairs = [pair for pair in meant if _comparable(*pair)]
     read = ByteCounter(sum(x.nbytes for x, _ in pairs), progress, READING)
     compared: list[ComparedLeaf] = []
     uncompared = [
-        NotCompared(key, left[key].key.names, f"both are objects of the type {left[key].type}")
-        for key in meant
-        if left[key].kind is right[key].kind is LeafKind.OBJECT and left[key].type == right[key].type
+        NotCompared(x.key.text, x.key.names, f"both are objects of the type {x.type}")
+        for x, y in meant
+        if x.kind is y.kind is LeafKind.OBJECT and x.type == y.type
     ]
     for x, y in pairs:
+        key, names = x.key.text, x.key.names
         if (why := _why_uncompared(x, y, without_values)) is not None:
-            uncompared.append(NotCompared(x.key.text, x.key.names, why))
+            uncompared.append(NotCompared(key, names, why))
         else:
+            total = Gap()
             with _reading(x, memory):
-                compared.append(_compared(a, b, x, y, memory, tolerance))
+                for pieces in _pairs(a, b, x, y, read_regions(x, memory)):
+                    total += gap(*pieces, tolerance)
+            distances = (total.max_abs, total.max_rel, total.cosine)
+            compared.append(ComparedLeaf(key, names, total.same, *distances))
         read.add(x.nbytes)
     return tuple(compared), tuple(uncompared)
 
@@ -95,7 +100,7 @@ def statistics(
     read = ByteCounter(sum(leaf.nbytes for leaf in arrays), progress, READING)
     by_key = {}
     for leaf in arrays:
-        by_key[leaf.key.text] = _statistics_or_reason(source, leaf, memory)
+        by_key[leaf.key.text] = _statistics_of(source, leaf, memory)
         read.add(leaf.nbytes)
     return by_key
 
@@ -116,25 +121,17 @@ def same_values(
     def same(left: Leaf, right: Leaf) -> bool:
         if not _comparable(left, right) or _why_uncompared(left, right, without_values) is not None:
             return False
+        assert left.spec is not None
+        rest, lengths = SAMPLE, []
+        for length in reversed(left.spec.shape):
+            lengths.append(min(length, max(rest, 1)))
+            rest //= max(lengths[-1], 1)
+        sample = Region.whole(tuple(reversed(lengths)))
         with _reading(left, memory):
-            if not _same_sample(a, b, left, right):
-                return False
-            return _compared(a, b, left, right, memory, EXACT).equal
+            regions = itertools.chain([sample], read_regions(left, memory))
+            return all(gap(*pieces).same for pieces in _pairs(a, b, left, right, regions))
 
     return same
-
-
-def _same_sample(a: Source, b: Source, left: Leaf, right: Leaf) -> bool:
-    assert left.spec is not None
-    rest, lengths = SAMPLE, []
-    for length in reversed(left.spec.shape):
-        lengths.append(min(length, max(rest, 1)))
-        rest //= max(lengths[-1], 1)
-    region = Region.whole(tuple(reversed(lengths)))
-    x, y = (
-        np.ascontiguousarray(block).reshape(-1) for block in (a.read(left, region), b.read(right, region))
-    )
-    return gap(x, y, EXACT).same
 
 
 # --- one checkpoint ----------------------------------------------------------------------------------
@@ -150,8 +147,8 @@ class _Moments:
     squares: float = 0.0
     """Divided by 4**exponent."""
     exponent: int = SMALLEST
-    minimum: float | None = None
-    maximum: float | None = None
+    minimum: float = math.inf
+    maximum: float = -math.inf
     nan: int = 0
     inf: int = 0
     histogram: Histogram = NO_VALUES
@@ -168,8 +165,8 @@ class _Moments:
             mean + delta * share,
             squares + other_squares + delta * delta * self.count * share,
             exponent,
-            min((m for m in (self.minimum, other.minimum) if m is not None), default=None),
-            max((m for m in (self.maximum, other.maximum) if m is not None), default=None),
+            min(self.minimum, other.minimum),
+            max(self.maximum, other.maximum),
             self.nan + other.nan,
             self.inf + other.inf,
             self.histogram + other.histogram,
@@ -180,36 +177,32 @@ class _Moments:
         by = self.exponent - exponent
         return scaled(self.mean, by), scaled(self.squares, 2 * by)
 
-    @property
-    def mean_of_values(self) -> float:
-        """The mean; rounding takes it beyond none of the values."""
-        assert self.minimum is not None
-        assert self.maximum is not None
-        mean = scaled(self.mean, self.exponent)
-        return mean if math.isinf(self.maximum) else min(max(mean, self.minimum), self.maximum)
 
-    @property
-    def deviation(self) -> float:
-        """The population standard deviation."""
-        return scaled(math.sqrt(self.squares / self.count), self.exponent)
-
-
-def _statistics_or_reason(source: Source, leaf: Leaf, memory: int) -> Statistics | Unread:
+def _statistics_of(source: Source, leaf: Leaf, memory: int) -> Statistics | Unread:
     """The statistics of one array. An array that cannot be read does not stop the others from being read."""
     if (why := _why_unread(leaf)) is not None:
         return Unread(why, damaged=False)
-    if not is_numeric(leaf):
-        return Unread(NO_NUMBERS, damaged=False)
+    total = _Moments()
     try:
         with _reading(leaf, memory):
-            return _statistics_of(source, leaf, memory)
+            for region in read_regions(leaf, memory):
+                for piece in _pieces(source.read(leaf, region)):
+                    total += _moments(piece)
     except SourceError as error:
         return Unread(without_key(leaf, error), damaged=True)
+    if not total.count:
+        return Statistics(None, None, None, None, total.nan, total.inf)
+    low, high, mean = total.minimum, total.maximum, scaled(total.mean, total.exponent)
+    mean = mean if math.isinf(high) else min(max(mean, low), high)  # rounding takes it beyond no value
+    deviation = scaled(math.sqrt(total.squares / total.count), total.exponent)
+    return Statistics(low, high, mean, deviation, total.nan, total.inf, total.histogram)
 
 
 def _why_unread(leaf: Leaf) -> str | None:
-    """Reason why a leaf cannot be read, as a sentence; None if it can."""
-    return None if leaf.unreadable is None else f"it {leaf.unreadable.why}"
+    """Reason why an array is not read, as a sentence; None if it is."""
+    if leaf.unreadable is not None:
+        return f"it {leaf.unreadable.why}"
+    return None if is_numeric(leaf) else "it is not an array of numbers"
 
 
 def _reading(leaf: Leaf, memory: int) -> AbstractContextManager[None]:
@@ -222,22 +215,12 @@ def without_key(leaf: Leaf, error: SourceError) -> str:
     return why.removeprefix(f"`{shown(leaf.key.printed)}`: ")
 
 
-def _statistics_of(source: Source, leaf: Leaf, memory: int) -> Statistics:
-    total = _Moments()
-    for region in read_regions(leaf, memory):
-        for piece in _pieces(source.read(leaf, region)):
-            total += _moments(piece)
-    if not total.count:
-        return Statistics(None, None, None, None, total.nan, total.inf)
-    numbers = (total.minimum, total.maximum, total.mean_of_values, total.deviation)
-    return Statistics(*numbers, total.nan, total.inf, total.histogram)
-
-
 def _moments(piece: np.ndarray) -> _Moments:
     """The moments of one piece; of complex numbers, those of their magnitudes."""
     if whole_numbers(piece.dtype):
         return _moments_of_integers(piece)
-    parts = _parts(piece)
+    # Of shape (elements, 1), or (elements, 2), real and imaginary, if complex.
+    parts = wide(piece).view(np.float64).reshape(piece.size, -1)
     nan = int(np.count_nonzero(np.isnan(parts).any(axis=-1)))
     inf = int(np.count_nonzero(np.isinf(parts).any(axis=-1)))
     finite = parts[np.isfinite(parts).all(axis=-1)]
@@ -294,18 +277,7 @@ def _why_uncompared(a: Leaf, b: Leaf, without_values: Collection[str]) -> str | 
     """Reason why the elements of two comparable leaves are not compared; None if they are."""
     if a.key.text in without_values or b.key.text in without_values:
         return "one of the two has its shape and dtype, and no value"
-    return _why_unread(a) or _why_unread(b) or (None if is_numeric(a) else NO_NUMBERS)
-
-
-def _compared(
-    a: Source, b: Source, left: Leaf, right: Leaf, memory: int, tolerance: Tolerance
-) -> ComparedLeaf:
-    total = Gap()
-    for region in read_regions(left, memory):
-        blocks = _pieces(a.read(left, region)), _pieces(b.read(right, region))
-        for x, y in zip(*blocks, strict=True):
-            total += gap(x, y, tolerance)
-    return ComparedLeaf(left.key.text, left.key.names, total.same, total.max_abs, total.max_rel, total.cosine)
+    return _why_unread(b if a.unreadable is None else a)
 
 
 # --- elements ----------------------------------------------------------------------------------------
@@ -317,9 +289,12 @@ def _pieces(block: np.ndarray) -> Iterator[np.ndarray]:
     return (flat[i : i + PIECE] for i in range(0, flat.size, PIECE))
 
 
-def _parts(piece: np.ndarray) -> np.ndarray:
-    """The numbers as float64 of shape (elements, 1), or (elements, 2), real and imaginary, if complex."""
-    return wide(piece).view(np.float64).reshape(piece.size, -1)
+def _pairs(
+    a: Source, b: Source, left: Leaf, right: Leaf, regions: Iterable[Region]
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """The elements of two arrays in these regions, piece by piece."""
+    for region in regions:
+        yield from zip(_pieces(a.read(left, region)), _pieces(b.read(right, region)), strict=True)
 
 
 MOST_SCALARS = 32
@@ -338,11 +313,9 @@ _DIGITS = re.compile("[0-9]+")
 def scalar_values(source: Source, leaves: Iterable[Leaf]) -> dict[str, Scalar | Unread]:
     """The values of the first `MOST_SCALARS` numbers without axes among the leaves, which have values."""
     kinds = (LeafKind.SCALAR, LeafKind.ARRAY)
-    scalars = [
-        leaf for leaf in leaves if leaf.spec is not None and leaf.spec.shape == () and leaf.kind in kinds
-    ]
-    meant = [leaf for leaf in scalars if is_numeric(leaf)]
-    return {leaf.key.text: _value(source, leaf) for leaf in meant[:MOST_SCALARS]}
+    numbers = (leaf for leaf in leaves if leaf.kind in kinds and is_numeric(leaf))
+    scalars = [leaf for leaf in numbers if leaf.spec is not None and leaf.spec.shape == ()]
+    return {leaf.key.text: _value(source, leaf) for leaf in scalars[:MOST_SCALARS]}
 
 
 def _value(source: Source, leaf: Leaf) -> Scalar | Unread:
