@@ -13,9 +13,11 @@ Parts = tuple[str, ...]
 """The components of a key."""
 
 
-@dataclass(frozen=True, slots=True)
-class LeafMove:
-    """One leaf of the result with the source leaf that it comes from, or a source leaf that is dropped."""
+class LeafMove(NamedTuple):
+    """A leaf of the result with the source leaves that it comes from, or a source leaf that is dropped.
+
+    Also a subtree of such leaves.
+    """
 
     key: Parts | None
     """Components of the key in the result; None if the leaf is dropped."""
@@ -38,12 +40,6 @@ class Subtree(NamedTuple):
     """Ends of the keys of a subtree's leaves; one empty one for a leaf itself."""
 
 
-class _Head(NamedTuple):
-    key: Parts | None
-    sources: tuple[Parts, ...]
-    like: Hashable
-
-
 def subtrees(moves: Sequence[LeafMove], sources: Sequence[Parts]) -> list[Subtree]:
     """Each move is in exactly one of these, which are as large as they can be. In the order of the moves.
 
@@ -53,18 +49,24 @@ def subtrees(moves: Sequence[LeafMove], sources: Sequence[Parts]) -> list[Subtre
     origins = Counter(head for key in sources for head in _heads(key))
     candidates = [_candidates(move) for move in moves]
     together = Counter(head for heads in candidates for head, _ in heads)
-    by_head: dict[_Head | int, list[tuple[int, Parts]]] = {}
+
+    def moved_whole(head: LeafMove) -> bool:
+        count = together[head]
+        complete = head.key is None or results[head.key] == count
+        return count > 1 and complete and all(origins[source] == count for source in head.sources)
+
+    by_head: dict[LeafMove | int, list[tuple[int, Parts]]] = {}
     for index, heads in enumerate(candidates):
-        whole: _Head | int = index
-        rest: Parts = ()
-        for head, after in heads:
-            count = together[head]
-            complete = head.key is None or results[head.key] == count
-            if count > 1 and complete and all(origins[source] == count for source in head.sources):
-                whole, rest = head, after
-                break
+        whole, rest = next((one for one in heads if moved_whole(one[0])), (index, ()))
         by_head.setdefault(whole, []).append((index, rest))
-    return [_subtree(moves, members) for members in by_head.values()]
+    found = []
+    for members in by_head.values():
+        first, rest = members[0]
+        key, origin = moves[first].key, moves[first].sources
+        texts = tuple(["/".join(source[: len(source) - len(rest)]) for source in origin])
+        head = None if key is None else "/".join(key[: len(key) - len(rest)])
+        found.append(Subtree(head, texts, tuple([n for n, _ in members]), tuple([r for _, r in members])))
+    return found
 
 
 def _heads(key: Parts) -> Iterator[Parts]:
@@ -72,42 +74,26 @@ def _heads(key: Parts) -> Iterator[Parts]:
     return (key[:end] for end in range(1, len(key)))
 
 
-def _candidates(move: LeafMove) -> list[tuple[_Head, Parts]]:
+def _candidates(move: LeafMove) -> list[tuple[LeafMove, Parts]]:
     """The subtrees that a leaf may have moved with, the largest first, and the rest of its key in each."""
     if move.like is None:
         return []
     key, sources = move.key, move.sources
     longest = sources[0] if key is None else key
-    shared = min(len(one) - 1 for one in (longest, *sources))
-    for source in sources:
-        shared = min(shared, common_end(longest, source))
+    shared = min(common_end(longest, one) for one in sources)
+    shared = min(shared, *(len(one) - 1 for one in (longest, *sources)))
     candidates = []
     for rest in range(shared, 0, -1):
         into = None if key is None else key[:-rest]
-        out_of = tuple([source[:-rest] for source in sources])
-        candidates.append((_Head(into, out_of, move.like), longest[-rest:]))
+        head = LeafMove(into, tuple([source[:-rest] for source in sources]), move.like)
+        candidates.append((head, longest[-rest:]))
     return candidates
 
 
-def common_end(one: Parts, other: Parts) -> int:
+def common_end(one: Sequence[str], other: Sequence[str]) -> int:
     """Number of components at the end that are the same in both."""
-    most = min(len(one), len(other))
-    for n in range(most):
-        if one[-1 - n] != other[-1 - n]:
-            return n
-    return most
-
-
-def _subtree(moves: Sequence[LeafMove], members: Sequence[tuple[int, Parts]]) -> Subtree:
-    first, rest = members[0]
-    move = moves[first]
-    key = None if move.key is None else _text(move.key, len(rest))
-    sources = tuple([_text(source, len(rest)) for source in move.sources])
-    return Subtree(key, sources, tuple([index for index, _ in members]), tuple([r for _, r in members]))
-
-
-def _text(parts: Parts, rest: int) -> str:
-    return "/".join(parts[: len(parts) - rest])
+    pairs = zip(reversed(one), reversed(other), strict=False)
+    return next((n for n, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))
 
 
 SLOTS = frozenset({"m", "v", "v_row", "v_col"})
@@ -149,8 +135,7 @@ def mirrored(patterns: Sequence[RowPattern]) -> list[Mirrored]:
     taken to be so of those that keep their key, too.
     """
     same = _groups(patterns, {n: one.like for n, one in enumerate(patterns)})
-    left = _groups(patterns, {n: patterns[n].loose for n in same})
-    left = _with_slots(patterns, left)
+    left = _with_slots(patterns, _groups(patterns, {n: patterns[n].loose for n in same}))
     rows = []
     for n, others in sorted(left.items()):
         shaped = [other for other in others if patterns[other[0]].like != patterns[n].like]
@@ -167,32 +152,26 @@ Groups = dict[int, list[tuple[int, str]]]
 def _groups(patterns: Sequence[RowPattern], likes: Mapping[int, Hashable]) -> Groups:
     """Group the rows of `likes` by what is said of them; None: such a row is a mirror of none."""
     alike: dict[Hashable, list[tuple[int, str]]] = defaultdict(list)
+    whole: dict[Hashable, list[str]] = defaultdict(list)
     for n, like in likes.items():
-        below, *rest = _parted(patterns[n].key, patterns[n].source)
+        one = patterns[n]
+        below, *rest = _parted(one.key, one.source)
         alike[n if like is None or not (below and all(rest)) else (like, *rest)].append((n, below))
+        if one.whole and one.key == one.source and like is not None:
+            whole[like].append(one.key)
+    bases: dict[str, str] = {}
+    """The tree of which each mirrors a part."""
+    for keys in whole.values():  # trees that have the same leaves, and keep their names
+        base, *mirrors = sorted(keys, key=lambda key: key.count("/"))
+        bases.update(_trees(key, base) for key in mirrors)
     groups = [sorted(one, key=lambda member: (member[1].count("/"), member)) for one in alike.values()]
     also: Groups = {}
-    bases = dict(_same_subtrees(patterns, likes))
-    for (n, base), *mirrors in groups:
-        trees = [(index, *_trees(below, base)) for index, below in mirrors]
+    for (n, base), *rows in groups:
+        trees = [(index, *_trees(below, base)) for index, below in rows]
         also[n] = [(index, tree) for index, tree, _ in trees]
         bases.update((tree, into) for _, tree, into in trees)
     _join_kept(patterns, likes, bases, also)
     return also
-
-
-def _same_subtrees(
-    patterns: Sequence[RowPattern], likes: Mapping[int, Hashable]
-) -> Iterator[tuple[str, str]]:
-    """Trees that have the same leaves, and keep their names: each with the first of them."""
-    alike: dict[Hashable, list[str]] = defaultdict(list)
-    for n, like in likes.items():
-        one = patterns[n]
-        if one.whole and one.key == one.source and like is not None:
-            alike[like].append(one.key)
-    for keys in alike.values():
-        base, *mirrors = sorted(keys, key=lambda key: key.count("/"))
-        yield from (_trees(key, base) for key in mirrors)
 
 
 def _join_kept(
@@ -203,13 +182,12 @@ def _join_kept(
     at = {(key, like): n for n, key, like in kept if like is not None}
     for n, key, like in kept:
         for below, base in bases.items():
-            if key != below and not key.startswith(f"{below}/"):
-                continue
-            other = at.get((f"{base}{key.removeprefix(below)}", like))
-            if other is not None and other in also and n in also and not also[n]:
-                also[other].append((n, below))
-                del also[n]
-                break
+            if key == below or key.startswith(f"{below}/"):
+                other = at.get((f"{base}{key.removeprefix(below)}", like))
+                if other in also and n in also and not also[n]:
+                    also[other].append((n, below))
+                    del also[n]
+                    break
 
 
 def _with_slots(patterns: Sequence[RowPattern], groups: Groups) -> Groups:
@@ -245,18 +223,18 @@ def _owns(parameter: RowPattern, slot: RowPattern) -> bool:
     if after != slot.source:
         return "/" not in after.removeprefix("/")
     # Below another tree, the names are the same from there on.
-    return bool(common_end(tuple(parameter.source.split("/")), tuple(slot.source.split("/")[:-1])))
+    return common_end(parameter.source.split("/"), slot.source.split("/")[:-1]) > 0
 
 
 def _trees(mirror: str, base: str) -> tuple[str, str]:
     """The largest subtrees of which these are the same part: `opt/nu` and `a` for `opt/nu/b` and `a/b`."""
     one, other = mirror.split("/"), base.split("/")
-    same = min(common_end(tuple(one), tuple(other)), len(one) - 1, len(other) - 1)
+    same = min(common_end(one, other), len(one) - 1, len(other) - 1)
     return "/".join(one[: len(one) - same]), "/".join(other[: len(other) - same])
 
 
 def _parted(key: str, source: str) -> tuple[str, Parts, Parts]:
     """Common beginning of two patterns, and the rest of each."""
     one, other = key.split("/"), source.split("/")
-    start = common_end(tuple(one[::-1]), tuple(other[::-1]))
+    start = common_end(one[::-1], other[::-1])
     return "/".join(one[:start]), tuple(one[start:]), tuple(other[start:])

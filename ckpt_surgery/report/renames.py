@@ -145,8 +145,8 @@ def _identity(file: str) -> Hashable:
 
 def _by_names(left: Sequence[Leaf], right: Sequence[Leaf]) -> Iterator[Renamed]:
     """Pairs whose names have the same numbers and the same end, where no other leaf does as well."""
-    if len(left) == len(right) == 1 and _tells_much(left[0]):
-        yield Renamed(left[0], right[0], Proof.NAMES)
+    if len(left) == len(right) == 1 and left[0].spec is not None and left[0].spec.size > 1:
+        yield Renamed(left[0], right[0], Proof.NAMES)  # few arrays have such a shape by chance
         return
     by_numbers: dict[Hashable, tuple[list[Leaf], list[Leaf]]] = defaultdict(lambda: ([], []))
     for side, leaves in enumerate((left, right)):
@@ -162,10 +162,9 @@ def _by_names(left: Sequence[Leaf], right: Sequence[Leaf]) -> Iterator[Renamed]:
 
 def _nearest(leaf: Leaf, others: Sequence[Leaf]) -> Leaf | None:
     """The one with the longest common end of names; None where two are as near, or none is near."""
-    ends = sorted(((_common_end(leaf, other), n) for n, other in enumerate(others)), reverse=True)
-    if not ends or not ends[0][0] or (len(ends) > 1 and ends[1][0] == ends[0][0]):
-        return None
-    return others[ends[0][1]]
+    ends = [_common_end(leaf, other) for other in others]
+    longest = max(ends, default=0)
+    return others[ends.index(longest)] if longest and ends.count(longest) == 1 else None
 
 
 def _likeness(leaf: Leaf, other: Leaf) -> tuple[bool, int, int]:
@@ -181,9 +180,4 @@ def _numbers(leaf: Leaf) -> tuple[int, ...]:
 
 def _common_end(leaf: Leaf, other: Leaf) -> int:
     """Number of components at the end of both names that are the same."""
-    return common_end(*(tuple(_SEPARATOR.split(each.key.text)) for each in (leaf, other)))
-
-
-def _tells_much(leaf: Leaf) -> bool:
-    """Whether a shape is one that few arrays have by chance."""
-    return leaf.spec is not None and leaf.spec.size > 1
+    return common_end(_SEPARATOR.split(leaf.key.text), _SEPARATOR.split(other.key.text))
