@@ -2,7 +2,7 @@
 
 import itertools
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, cast
 
@@ -74,6 +74,9 @@ class Holds:
     """Whether the format distinguishes lists from dicts; if not, a dict of a listing may stand for a list."""
 
 
+EVERYTHING = Holds()
+
+
 @dataclass(frozen=True, repr=False)
 class Difference(Represented):
     """Checkpoint A against checkpoint B."""
@@ -93,8 +96,8 @@ class Difference(Represented):
     they are different infinities, and the relative one where only b is zero."""
     uncompared: tuple[NotCompared, ...] = ()
     """Leaves whose values could not be compared, though this was asked for."""
-    holds_a: Holds = Holds()
-    holds_b: Holds = Holds()
+    holds_a: Holds = EVERYTHING
+    holds_b: Holds = EVERYTHING
     tolerance: Tolerance = EXACT
     """Within which values count as the same."""
     renamed: tuple[Renamed, ...] = ()
@@ -109,8 +112,7 @@ class Difference(Represented):
         """Whether any difference was found, besides what a format cannot hold."""
         sides = (self.only_a, self.holds_b), (self.only_b, self.holds_a)
         missing = any(not why_missing(leaf, other) for leaves, other in sides for leaf in leaves)
-        described = bool(self.changed) or missing
-        return described or any(not value.equal for value in self.values or ())
+        return bool(self.changed) or missing or any(not value.equal for value in self.values or ())
 
     @property
     def different(self) -> bool:
@@ -119,28 +121,31 @@ class Difference(Represented):
 
     def _summary(self) -> Summary:
         """Differences, as they are printed."""
-        in_both = f"{number_of(self.common, 'leaf')} in both"
-        if not self.different:
-            about = f"same: {same_text(self)}{format_note(self)}"
-        else:
+        about = f"same: {same_text(self)}{format_note(self)}"
+        if self.different:
             word = "different" if self.known else "not known to be the same"
-            about = f"{word}: {', '.join(count_texts(self))}; {in_both}"
-        return Summary(about, (), list(_summary_rows(self)), warning_lines(self.warnings))
+            about = f"{word}: {', '.join(count_texts(self))}; {number_of(self.common, 'leaf')} in both"
+        rows = [replace(row, what=times_text(row.count, row.what)) for row in difference_rows(self)]
+        for group in folded_values(self.values or ()):
+            what, why = times_text(group.count, ""), distance_texts(group.worst)[0]
+            rows.append(SummaryRow("values", group.key, what, why, group.count))
+        rows += [SummaryRow("not compared", escaped(one.key), "", one.why) for one in self.uncompared]
+        return Summary(about, (), rows, warning_lines(self.warnings))
 
 
 def diff_trees(
-    a: Mapping[str, Leaf], b: Mapping[str, Leaf], holds_a: Holds | None = None, holds_b: Holds | None = None
+    a: Mapping[str, Leaf], b: Mapping[str, Leaf], holds_a: Holds = EVERYTHING, holds_b: Holds = EVERYTHING
 ) -> Difference:
     """Compare two listings: keys, kinds, containers, shapes, dtypes, and the values of strings.
 
-    `holds_a` and `holds_b` say what the formats can express; None: everything.
+    `holds_a` and `holds_b` say what the formats can express.
     """
-    holds_a, holds_b = holds_a or Holds(), holds_b or Holds()
     common = [key for key in a if key in b]
-    scalars = tuple(key for key in common if _is_scalar_of_both(a[key], b[key], holds_a, holds_b))
+    scalars = [key for key in common if _is_scalar_of_both(a[key], b[key], holds_a, holds_b)]
     kinds = set(scalars)
     changes = (
-        Change(k, a[k], b[k], _changes(a[k], b[k], holds_a.lists, holds_b.lists, k in kinds)) for k in common
+        Change(key, a[key], b[key], _changes(a[key], b[key], holds_a.lists, holds_b.lists, key in kinds))
+        for key in common
     )
     return Difference(
         only_a=tuple(leaf for key, leaf in a.items() if key not in b),
@@ -149,7 +154,7 @@ def diff_trees(
         common=len(common),
         holds_a=holds_a,
         holds_b=holds_b,
-        scalars=scalars,
+        scalars=tuple(scalars),
     )
 
 
@@ -169,18 +174,15 @@ def _changes(a: Leaf, b: Leaf, a_tells: bool, b_tells: bool, is_scalar: bool) ->
     if a.spec is not None and b.spec is not None:
         parts += ["shape"] if a.spec.shape != b.spec.shape else []
         parts += ["dtype"] if a.spec.dtype != b.spec.dtype else []
-    if a.kind == b.kind and _value(a) != _value(b):
+    # What a description tells of a leaf that is no array.
+    values = ((leaf.string, leaf.empty, leaf.prng_impl, leaf.type) for leaf in (a, b))
+    if a.kind == b.kind and len(set(values)) > 1:
         parts.append("value")
     if a.key.sequences != b.key.sequences and any(
         one != other and (a_tells or one) and (b_tells or other) for one, other in _containers(a, b)
     ):
         parts.append("container")
     return tuple(parts)
-
-
-def _value(leaf: Leaf) -> tuple[str | None, ...]:
-    """The value that a description tells of a leaf that is no array."""
-    return leaf.string, leaf.empty, leaf.prng_impl, leaf.type
 
 
 def _containers(a: Leaf, b: Leaf) -> Sequence[tuple[bool, bool]]:
@@ -195,33 +197,28 @@ def difference_rows(difference: Difference, *, full: bool = False) -> list[Summa
     Words are `only in A`, `only in B`, `changed`, `renamed`, or `renamed?` where that is a guess. `what` says
     what one leaf is, and what it was in A; `why`, why the format of the other cannot hold it.
     """
-    renamed = []
-    for one in difference.renamed:
-        cells = ("renamed?" if one.proof is Proof.NAMES else "renamed", describe(one.a), "")
-        renamed.append(ShownKey(one.b.key.printed, (one.a.key.printed,), cells))
     sides = (
         ("only in A", difference.only_a, difference.holds_b, [one.a for one in difference.renamed]),
         ("only in B", difference.only_b, difference.holds_a, [one.b for one in difference.renamed]),
     )
     parts = []
-    for word, only, other, renamed_leaves in sides:
-        moved = {leaf.key.text for leaf in renamed_leaves}
-        left = [leaf for leaf in only if leaf.key.text not in moved]
-        cells_of = [(leaf, (word, describe(leaf), why_missing(leaf, other))) for leaf in left]
-        parts.append([ShownKey(leaf.key.printed, (), cells) for leaf, cells in cells_of])
-    changes = [(c.a.key.printed, ("changed", " → ".join(_change_texts(c)), "")) for c in difference.changed]
-    parts += [[ShownKey(key, (), cells) for key, cells in changes], renamed]
+    for word, only, other, renamed in sides:
+        moved = {leaf.key.text for leaf in renamed}
+        left = (leaf for leaf in only if leaf.key.text not in moved)
+        cells = ((leaf.key.printed, (word, describe(leaf), why_missing(leaf, other))) for leaf in left)
+        parts.append([ShownKey(key, (), texts) for key, texts in cells])
+    changes = ((c.a.key.printed, ("changed", " → ".join(_change_texts(c)), "")) for c in difference.changed)
+    parts.append([ShownKey(key, (), texts) for key, texts in changes])
+    pairs = []
+    for one in difference.renamed:
+        word = "renamed?" if one.proof is Proof.NAMES else "renamed"
+        pairs.append(ShownKey(one.b.key.printed, (one.a.key.printed,), (word, describe(one.a), "")))
     rows = []
-    for entries in parts:
+    for entries in (*parts, pairs):
         for line in folded(entries, full):
             word, what, why = cast(tuple[str, str, str], entries[line.first].like)
             rows.append(SummaryRow(word, " → ".join([*line.sources, line.key]), what, why, line.count))
     return rows
-
-
-def largest_first(values: Iterable[ComparedLeaf]) -> list[ComparedLeaf]:
-    """The differences by decreasing distance."""
-    return sorted(values, key=lambda value: (-value.max_abs, -value.max_rel))
 
 
 @dataclass(frozen=True)
@@ -240,9 +237,9 @@ _INDEX = re.compile(r"\d+")
 
 def folded_values(values: Iterable[ComparedLeaf], *, full: bool = False) -> list[ValueRow]:
     """The leaves with other values, those with the largest distances first; `full`: each on its own."""
-    unequal = largest_first(value for value in values if not value.equal)
+    unequal = (value for value in values if not value.equal)
     alike: dict[Any, list[ComparedLeaf]] = {}
-    for n, value in enumerate(unequal):
+    for n, value in enumerate(sorted(unequal, key=lambda value: (-value.max_abs, -value.max_rel))):
         alike.setdefault(n if full else _INDEX.sub("0", value.key), []).append(value)
     rows: list[ValueRow] = []
     for group in alike.values():
@@ -269,19 +266,15 @@ def why_missing(leaf: Leaf, other: Holds) -> str:
     return "" if other.empty or leaf.kind is not LeafKind.EMPTY else f"{other.format} holds no empty nodes"
 
 
-def _change_texts(change: Change) -> tuple[str, str]:
-    a, b = _value_text(change.a), _value_text(change.b)
+def _change_texts(change: Change) -> list[str]:
+    """The leaf in A and in B, with the kinds of the containers around it where these differ."""
+    sides = (change.a, change.b)
+    texts = [describe(one) if one.string is None else f'"{escaped(one.string)}"' for one in sides]
     if "container" not in change.what:
-        return a, b
-    kinds = [pair for pair in _containers(change.a, change.b) if pair[0] != pair[1]]
-    names = [
-        " and ".join("a list" if side else "a dict" for side in sides) for sides in zip(*kinds, strict=True)
-    ]
-    return f"{a} in {names[0]}", f"{b} in {names[1]}"
-
-
-def _value_text(leaf: Leaf) -> str:
-    return describe(leaf) if leaf.string is None else f'"{escaped(leaf.string)}"'
+        return texts
+    kinds = [pair for pair in _containers(*sides) if pair[0] != pair[1]]
+    names = (" and ".join("a list" if side else "a dict" for side in one) for one in zip(*kinds, strict=True))
+    return [f"{text} in {name}" for text, name in zip(texts, names, strict=True)]
 
 
 # --- in words ---------------------------------------------------------------------------------------------
@@ -329,12 +322,10 @@ def tolerance_note(tolerance: Tolerance) -> str:
 def format_note(difference: Difference) -> str:
     """A remark on what one of the formats cannot express, although the values are the same."""
     holds = difference.holds_a if not difference.holds_a.empty else difference.holds_b
-    counts = [
-        (len(difference.scalars), "scalar", "scalars"),
-        (len(difference.only_a) + len(difference.only_b), "empty node", "empty nodes"),
-    ]
-    lacking = [f"{count:,} {one if count == 1 else several}" for count, one, several in counts if count]
-    return f"; {holds.format} has no place for {' and '.join(lacking)}" if lacking else ""
+    empty = len(difference.only_a) + len(difference.only_b)
+    counts = {"scalar": len(difference.scalars), "empty node": empty}
+    lacking = " and ".join(number_of(count, noun) for noun, count in counts.items() if count)
+    return f"; {holds.format} has no place for {lacking}" if lacking else ""
 
 
 def _of_empty(leaves: Sequence[Leaf], other: Holds) -> str:
@@ -343,13 +334,3 @@ def _of_empty(leaves: Sequence[Leaf], other: Holds) -> str:
     if not count:
         return ""
     return f" ({number_of(count, 'empty node')}, which {other.format} does not hold)"
-
-
-def _summary_rows(difference: Difference) -> Iterator[SummaryRow]:
-    for row in difference_rows(difference):
-        yield replace(row, what=times_text(row.count, row.what))
-    for group in folded_values(difference.values or ()):
-        what, why = times_text(group.count, ""), distance_texts(group.worst)[0]
-        yield SummaryRow("values", group.key, what, why, group.count)
-    for one in difference.uncompared:
-        yield SummaryRow("not compared", escaped(one.key), "", one.why)

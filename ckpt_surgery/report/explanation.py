@@ -16,7 +16,7 @@ from ckpt_surgery.planner.plan import Dropped, Plan, Step, functions, lineage
 from ckpt_surgery.planner.plan_json import DROPPED, DroppedLeaf, PlannedLeaf, dropped_leaf, planned_leaf
 from ckpt_surgery.planner.tracing import Attempt, Outcome, Stage
 from ckpt_surgery.report.leaves import describe, short_spec
-from ckpt_surgery.report.plan_texts import ARROW, fate_word, plan_summary_rows, totals_text
+from ckpt_surgery.report.plan_texts import ARROW, diff_rows, fate_word, totals_text
 
 UNMATCHED = "unmatched"
 """Place in `Explanation.excerpts` of the policy for leaves that no rule claims."""
@@ -112,7 +112,7 @@ class Explanation(Represented):
 
     def _summary(self) -> Summary:
         if self.is_subtree:
-            return Summary(f"{self.key}: {totals_text(self.plan)}", (), plan_summary_rows(self.plan))
+            return Summary(f"{self.key}: {totals_text(self.plan)}", (), diff_rows(self.plan))
         rows = [] if self.made is None else list(_made_rows(self.made))
         rows += [row for one in self.used for row in _used_rows(one)]
         return Summary(f"{self.key} ({self.plan.recipe})", (), rows)

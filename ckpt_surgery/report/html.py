@@ -8,7 +8,7 @@ import base64
 import hashlib
 import itertools
 import json
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
@@ -19,7 +19,7 @@ from typing import Any
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.text import bytes_text, number_of, shown
 from ckpt_surgery.planner.entries import RuleRef
-from ckpt_surgery.planner.plan import Plan, Step, lineage, printed_origin
+from ckpt_surgery.planner.plan import Plan, lineage, printed_origin
 from ckpt_surgery.planner.plan_json import DROPPED
 from ckpt_surgery.planner.target import TARGET
 from ckpt_surgery.report.leaves import describe
@@ -55,11 +55,11 @@ class RecipeText:
 def html_page(plan: Plan, recipe: RecipeText | None, **ran: Any) -> str:
     """The page. `recipe`: None where its text is not known. `ran`: see `report.results.plan_document`."""
     style, script = (_asset(name) for name in ("page.css", "page.js"))
-    done = "destination" in ran
+    done, sources = "destination" in ran, ", ".join(i.path for i in plan.inputs if i.name != TARGET)
     return Template(_asset("page.html")).substitute(
         title=_text(f"{ran['destination'] if done else plan.recipe} · ckpt-surgery"),
         heading="Report" if done else "Plan",
-        about=_text(_about(plan, ran)),
+        about=_text(f"{sources} → {ran['destination']}" if done else f"{sources}, with {plan.recipe}"),
         policy=f"default-src 'none'; style-src {_hash(style)}; script-src {_hash(script)}",
         style=style,
         script=script,
@@ -87,14 +87,9 @@ def _text(text: str) -> str:
 # --- data of the tree ---------------------------------------------------------------------------------------
 
 
-class _Numbered:
-    """Values that occur many times, each once, and its number."""
-
-    def __init__(self) -> None:
-        self.values: dict[Any, int] = {}
-
-    def __call__(self, value: Any) -> int:
-        return self.values.setdefault(value, len(self.values))
+def _numbered() -> dict[Any, int]:
+    """Values that occur many times, each once, and its number, which it gets where it is looked up."""
+    return defaultdict(itertools.count().__next__)
 
 
 def page_data(plan: Plan) -> dict[str, Any]:
@@ -102,45 +97,33 @@ def page_data(plan: Plan) -> dict[str, Any]:
 
     A leaf is [key, fate, [rule, …], spec, transfer or null, bytes, [[source, spec], …], why].
     """
-    fates, rules, specs, transfers = _Numbered(), _Numbered(), _Numbered(), _Numbered()
+    fates, rules, specs, transfers = (_numbered() for _ in range(4))
     several = len({i.name for i in plan.inputs} - {TARGET}) > 1
 
     def decided(fate: str, refs: Iterable[RuleRef | None], leaf: Leaf) -> list[Any]:
-        numbers = [rules((ref.path, ref.line)) for ref in refs if ref is not None]
-        return [fates(fate), numbers, specs(describe(leaf))]
+        numbers = [rules[ref.path, ref.line] for ref in refs if ref is not None]
+        return [fates[fate], numbers, specs[describe(leaf)]]
 
-    def read(step: Step) -> list[list[Any]]:
+    leaves, dropped = [], []
+    for step in plan.steps:
         origins: Mapping[tuple[str, str], Leaf] = lineage(step)
-        spec_of = {one: specs(describe(leaf)) for one, leaf in origins.items()}
-        return [
-            [shown(named_key(one[0], printed_origin(*one, origins), several)), spec_of.get(one)]
+        described = {one: specs[describe(leaf)] for one, leaf in origins.items()}
+        read = [
+            [shown(named_key(one[0], printed_origin(*one, origins), several)), described.get(one)]
             for one in step.sources
         ]
-
-    leaves = [
-        [
-            shown(step.leaf.key.printed),
-            *decided(step.fate.value, step.rules, step.leaf),
-            transfers(WAYS[step.transfer]),
-            step.leaf.nbytes,
-            read(step),
-            why_of(step),
-        ]
-        for step in plan.steps
-    ]
-    dropped = [
-        [
-            shown(named_key(gone.source, gone.leaf.key.printed, several)),
-            *decided(DROPPED, [gone.rule], gone.leaf),
-            *(None, gone.leaf.nbytes, [], shown(gone.why)),
-        ]
-        for gone in plan.dropped
-    ]
+        way = transfers[WAYS[step.transfer]]
+        about = decided(step.fate.value, step.rules, step.leaf)
+        leaves.append([shown(step.leaf.key.printed), *about, way, step.leaf.nbytes, read, why_of(step)])
+    for gone in plan.dropped:
+        key = shown(named_key(gone.source, gone.leaf.key.printed, several))
+        about = decided(DROPPED, [gone.rule], gone.leaf)
+        dropped.append([key, *about, None, gone.leaf.nbytes, [], shown(gone.why)])
     return {
-        "fates": list(fates.values),
-        "rules": [[shown(path), line] for path, line in rules.values],
-        "specs": [shown(spec) for spec in specs.values],
-        "transfers": list(transfers.values),
+        "fates": list(fates),
+        "rules": [[shown(path), line] for path, line in rules],
+        "specs": list(map(shown, specs)),
+        "transfers": list(transfers),
         "leaves": leaves,
         "dropped": dropped,
     }
@@ -155,51 +138,31 @@ def embedded(data: Mapping[str, Any]) -> str:
 # --- what needs no script -----------------------------------------------------------------------------------
 
 
-def _about(plan: Plan, ran: Mapping[str, Any]) -> str:
-    sources = ", ".join(i.path for i in plan.inputs if i.name != TARGET)
-    return f"{sources} → {ran['destination']}" if "destination" in ran else f"{sources}, with {plan.recipe}"
-
-
 def _summary(plan: Plan, ran: Mapping[str, Any]) -> Iterator[str]:
     counted = totals(plan)
-    yield '<dl class="cards">'
-    yield _card("leaves", f"{counted.before:,} → {counted.after:,}")
-    for fate, count in counted.by_fate.items():
-        if count:
-            yield _card(fate, f"{count:,}", fate)
-    yield _card("size of the arrays", bytes_text(plan.costs.bytes_out))
-    yield _card("predicted memory", bytes_text(plan.costs.peak_memory))
+    cards = [("leaves", f"{counted.before:,} → {counted.after:,}", "")]
+    cards += [(fate, f"{count:,}", fate) for fate, count in counted.by_fate.items() if count]
+    cards.append(("size of the arrays", bytes_text(plan.costs.bytes_out), ""))
+    cards.append(("predicted memory", bytes_text(plan.costs.peak_memory), ""))
     if "seconds" in ran:
-        yield _card("time", f"{ran['seconds']:.2f} s")
-    if "verified" in ran:
-        verified = ran["verified"]
-        yield _card("verified", f"{verified.mode}, {bytes_text(verified.bytes_read)} read back")
+        cards.append(("time", f"{ran['seconds']:.2f} s", ""))
+    if (verified := ran.get("verified")) is not None:
+        cards.append(("verified", f"{verified.mode}, {bytes_text(verified.bytes_read)} read back", ""))
+    yield '<dl class="cards">'
+    for name, value, kind in cards:
+        yield f'<div class="card {kind}"><dt>{_text(name)}</dt><dd>{_text(value)}</dd></div>'
     yield "</dl>"
-    yield from _inputs(plan)
+    inputs = []
+    for i in plan.inputs:
+        chosen = [f"{name} {at}" for name, at in (("step", i.step), ("item", i.item)) if at is not None]
+        inputs.append([i.name, i.path, i.format, ", ".join(chosen), f"{i.leaves:,}"])
+    yield from _table(("source", "path", "format", "step and item", "leaves"), inputs)
     if plan.params:
-        rows = ([param.name, param.text, param.origin.value, param.note or ""] for param in plan.params)
-        yield from _table(("param", "value", "from", "note"), rows)
+        params = [[param.name, param.text, param.origin.value, param.note or ""] for param in plan.params]
+        yield from _table(("param", "value", "from", "note"), params)
     beside = ran.get("companions")
     yield from _files("Config and tokenizer files copied beside the weights", "copy of", beside)
     yield from _files("Files shared with a source", "same file as", ran.get("shared"))
-
-
-def _card(name: str, value: str, kind: str = "") -> str:
-    return f'<div class="card {kind}"><dt>{_text(name)}</dt><dd>{_text(value)}</dd></div>'
-
-
-def _inputs(plan: Plan) -> Iterator[str]:
-    rows = (
-        [
-            i.name,
-            i.path,
-            i.format,
-            ", ".join(f"{name} {at}" for name, at in (("step", i.step), ("item", i.item)) if at is not None),
-            f"{i.leaves:,}",
-        ]
-        for i in plan.inputs
-    )
-    yield from _table(("source", "path", "format", "step and item", "leaves"), rows)
 
 
 def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
@@ -225,12 +188,12 @@ def _files(title: str, relation: str, files: Sequence[SharedFile | CompanionFile
 
 def _warnings(plan: Plan) -> Iterator[str]:
     replacement = replacement_text(plan.replaces)
-    items = [f"DROPPED item {gone.item}, {bytes_text(gone.bytes)}: {gone.why}" for gone in plan.dropped_items]
-    items = [*([] if replacement is None else [replacement]), *items]
-    for name, title, lines in (
-        ("items", "Items and destination", items),
-        ("warnings", "Warnings", plan.warnings),
-    ):
+    items = [] if replacement is None else [replacement]
+    items += [
+        f"DROPPED item {gone.item}, {bytes_text(gone.bytes)}: {gone.why}" for gone in plan.dropped_items
+    ]
+    sections = {"items": ("Items and destination", items), "warnings": ("Warnings", plan.warnings)}
+    for name, (title, lines) in sections.items():
         if lines:
             listed = "".join(f"<li>{_text(line)}</li>" for line in lines)
             yield f'<section id="{name}"><h2>{title}</h2><ul>{listed}</ul></section>'

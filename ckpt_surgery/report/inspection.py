@@ -1,7 +1,8 @@
 """Result of `inspect`, what is unusual about it, often traces of a failed training run, and its document."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from datetime import UTC
 from typing import Annotated, Any, Final, Literal
@@ -51,33 +52,23 @@ class Unusual:
 
 def unusual(leaves: Iterable[Leaf], statistics: Mapping[str, Statistics | Unread]) -> tuple[Unusual, ...]:
     """Unusual values, from the statistics of these leaves; empty if there are none."""
-    listed = list(leaves)
-    read = [(leaf, statistics.get(leaf.key.text)) for leaf in listed]
-    known = [(leaf, stats) for leaf, stats in read if isinstance(stats, Statistics)]
-    groups: dict[What, list[Leaf]] = {
-        NAN: [leaf for leaf, stats in known if stats.nan],
-        INFINITE: [leaf for leaf, stats in known if stats.inf],
-        ZEROS: [leaf for leaf, stats in known if _is_zeros(leaf, stats)],
-    }
-    listed_groups = [Unusual(what, tuple(which)) for what, which in groups.items() if which]
-    return (*listed_groups, *(Unusual(MIXED_DTYPES, tuple(which)) for which in _mixed(listed)))
-
-
-def _is_zeros(leaf: Leaf, stats: Statistics) -> bool:
-    """Whether an array with axes has elements, all of them 0. A counter that is 0 is nothing unusual."""
-    has_axes = leaf.kind is LeafKind.ARRAY and leaf.spec is not None and leaf.spec.ndim > 0
-    return has_axes and (stats.minimum, stats.maximum, stats.nan, stats.inf) == (0, 0, 0, 0)
-
-
-def _mixed(leaves: Sequence[Leaf]) -> list[list[Leaf]]:
-    """The leaves with keys that differ in indices only, and with several dtypes."""
-    alike: dict[str, list[Leaf]] = {}
+    groups: dict[What, list[Leaf]] = {NAN: [], INFINITE: [], ZEROS: []}
+    alike: dict[str, list[tuple[Leaf, str]]] = defaultdict(list)
     for leaf in leaves:
-        if leaf.spec is not None:
-            alike.setdefault(_DIGITS.sub("0", leaf.key.text), []).append(leaf)
-    return [
-        group for group in alike.values() if len({leaf.spec and leaf.spec.dtype.name for leaf in group}) > 1
-    ]
+        if leaf.spec is None:
+            continue
+        alike[_DIGITS.sub("0", leaf.key.text)].append((leaf, leaf.spec.dtype.name))
+        stats = statistics.get(leaf.key.text)
+        if isinstance(stats, Statistics):
+            zeros = (stats.minimum, stats.maximum, stats.nan, stats.inf) == (0, 0, 0, 0)
+            # A counter that is 0 is nothing unusual.
+            is_zeros = zeros and leaf.kind is LeafKind.ARRAY and leaf.spec.ndim > 0
+            for applies, some in zip((stats.nan, stats.inf, is_zeros), groups.values(), strict=True):
+                if applies:
+                    some.append(leaf)
+    found = [Unusual(what, tuple(some)) for what, some in groups.items() if some]
+    mixed = ([leaf for leaf, _ in some] for some in alike.values() if len({name for _, name in some}) > 1)
+    return (*found, *(Unusual(MIXED_DTYPES, tuple(some)) for some in mixed))
 
 
 @dataclass(frozen=True, repr=False)
@@ -277,13 +268,16 @@ def inspect_document(inspection: Inspection) -> InspectDocument:
 
 def _listed(leaf: Leaf, inspection: Inspection) -> ListedLeaf:
     shape, dtype = shape_and_dtype(leaf)
-    value: Any = inspection.values.get(leaf.key.text)
+    value: Any = inspection.values.get(leaf.key.text) if leaf.string is None else leaf.string
     stats = (inspection.statistics or {}).get(leaf.key.text)
     reasons = [one.why for one in (stats, value) if isinstance(one, Unread)]
     if leaf.stored_type is not None and leaf.unreadable is not None:
         reasons.append(f"it {leaf.unreadable.why}")
-    if leaf.string is not None:
-        value = leaf.string
+    numbers: dict[str, Any] = {}
+    if isinstance(stats, Statistics):
+        numbers = {"min": stats.minimum, "max": stats.maximum, "mean": stats.mean, "std": stats.std}
+        numbers |= {"nan": stats.nan, "inf": stats.inf}
+        numbers["histogram"] = Histogram.from_attributes(stats.histogram)
     return ListedLeaf(
         leaf.key.text,
         leaf.key.names,
@@ -297,15 +291,8 @@ def _listed(leaf: Leaf, inspection: Inspection) -> ListedLeaf:
         sharding=None if leaf.sharding is None else sharding_summary(leaf.sharding),
         value=UNSET if value is None or isinstance(value, Unread) else value,
         unread=reasons[0] if reasons else UNSET,
-        **(_numbers(stats) if isinstance(stats, Statistics) else {}),
+        **numbers,
     )
-
-
-def _numbers(stats: Statistics) -> dict[str, Any]:
-    """The members of `ListedLeaf` about values."""
-    numbers = {"min": stats.minimum, "max": stats.maximum, "mean": stats.mean, "std": stats.std}
-    bars = Histogram.from_attributes(stats.histogram)
-    return {**numbers, "nan": stats.nan, "inf": stats.inf, "histogram": bars}
 
 
 def _history(history: recorded.History) -> History:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ckpt_surgery.core.folding import Fold, ShownKey, fold
+from ckpt_surgery.core.folding import Fold, ShownKey
 from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.core.keys import parts_of
 from ckpt_surgery.core.leaves import Leaf
@@ -99,15 +99,16 @@ def plan_rows(plan: Plan, *, full: bool = False, part: bool = False) -> list[Row
         *(_of_dropped(gone, several) for gone in plan.dropped),
     ]
     if full or part:
-        alone = [Subtree(c.key, c.sources, (n,), ((),)) for n, c in enumerate(changes)]
-        together = folded([_entry(changes, one, names) for one in alone], full)
-        return [_row(changes, alone[f.first], f) for f in together]
-    read = dict.fromkeys(source for change in changes for source in change.sources)
-    parts = subtrees([change.move for change in changes], [tuple(parts_of(key)) for key in read])
+        parts = [Subtree(change.key, change.sources, (n,), ((),)) for n, change in enumerate(changes)]
+    else:
+        read = dict.fromkeys(source for change in changes for source in change.sources)
+        parts = subtrees([change.move for change in changes], [tuple(parts_of(key)) for key in read])
     entries = [_entry(changes, one, names) for one in parts]
-    folds = fold(entries)
-    patterns = [_pattern(changes, parts[f.first], f, entries[f.first].like) for f in folds]
+    folds = folded(entries, full)
     rows = [_row(changes, parts[f.first], f) for f in folds]
+    if full or part:
+        return rows
+    patterns = [_pattern(changes, parts[f.first], f, entries[f.first].like) for f in folds]
     kept = [_with_mirrors(rows, one) for one in mirrored(patterns)]
     return list(_added_together(_dropped_together(kept) if several else kept))
 
@@ -129,22 +130,17 @@ def _with_mirrors(rows: Sequence[Row], mirrors: Mirrored) -> Row:
 
 def _dropped_together(rows: Sequence[Row]) -> Iterator[Row]:
     """The rows; those of one key that is dropped from several sources as one: `second,third:step`."""
-    alike: dict[Any, list[Row]] = {}
+    alike: dict[Any, list[str]] = {}
     for n, row in enumerate(rows):
-        alike.setdefault(replace(row, key=_key_in_source(row)) if row.fate == DROPPED else n, []).append(row)
-    for group in alike.values():
-        first = group[0]
-        names = [row.key.partition(":")[0] for row in group]
+        name, _, key = row.key.partition(":")
+        alike.setdefault(replace(row, key=key) if row.fate == DROPPED else n, []).append(name)
+    for row, names in alike.items():
+        if isinstance(row, int):
+            yield rows[row]
+            continue
         listed = ",".join(names) if len(names) <= MOST_SOURCES else f"{names[0]},…,{names[-1]}"
-        if len(group) == 1:
-            yield first
-        else:
-            key, times = f"{listed}:{_key_in_source(first)}", len(group)
-            yield replace(first, key=key, count=first.count * times, nbytes=first.nbytes * times)
-
-
-def _key_in_source(row: Row) -> str:
-    return row.key.partition(":")[2]
+        times = len(names)
+        yield replace(row, key=f"{listed}:{row.key}", count=row.count * times, nbytes=row.nbytes * times)
 
 
 def _added_together(rows: Iterable[Row]) -> Iterator[Row]:
@@ -249,23 +245,15 @@ def _of_step(step: Step, several: bool) -> _Change:
     read = lineage(step)
     sources = tuple([named_key(one[0], printed_origin(*one, read), several) for one in step.sources])
     before = {describe(leaf) for leaf in read.values()}
-    return _Change(
-        step.fate.value,
-        step.leaf.key.printed,
-        sources,
-        step.leaf,
-        next(iter(before)) if len(before) == 1 else "",
-        step.rule,
-        step.rules,
-        why_of(step),
-        is_mean(step.value),
-    )
+    described = before.pop() if len(before) == 1 else ""
+    decided = (step.rule, step.rules, why_of(step), is_mean(step.value))
+    return _Change(step.fate.value, step.leaf.key.printed, sources, step.leaf, described, *decided)
 
 
 def _of_dropped(gone: Dropped, several: bool) -> _Change:
     key = named_key(gone.source, gone.leaf.key.printed, several)
-    before, rules = describe(gone.leaf), () if gone.rule is None else (gone.rule,)
-    return _Change(DROPPED, None, (key,), gone.leaf, before, gone.rule, rules, gone.why)
+    rules = () if gone.rule is None else (gone.rule,)
+    return _Change(DROPPED, None, (key,), gone.leaf, describe(gone.leaf), gone.rule, rules, gone.why)
 
 
 def _entry(changes: Sequence[_Change], subtree: Subtree, names: Sequence[str]) -> ShownKey:
@@ -286,12 +274,11 @@ def _under_one_key(sources: tuple[str, ...], names: Sequence[str]) -> tuple[str,
     for source in sources:
         name, _, key = source.partition(":")
         holders.setdefault(key, []).append(name)
-    return tuple(
-        [
-            f"{'*' if len(having) == len(names) and TARGET not in having else ','.join(having)}:{key}"
-            for key, having in holders.items()
-        ]
-    )
+    texts = []
+    for key, having in holders.items():
+        every = len(having) == len(names) and TARGET not in having
+        texts.append(f"{'*' if every else ','.join(having)}:{key}")
+    return tuple(texts)
 
 
 def _row(changes: Sequence[_Change], subtree: Subtree, f: Fold) -> Row:
@@ -299,19 +286,12 @@ def _row(changes: Sequence[_Change], subtree: Subtree, f: Fold) -> Row:
     one, whole = members[0], len(members) > 1
     spec = ", ".join(dict.fromkeys(member.dtypes for member in members)) if whole else one.spec
     end = "/…" if whole else ""
+    sources = tuple([source + end for source in f.sources])
+    gathers = f.gathers if one.key is None else len(one.sources)
+    size = sum(member.leaf.nbytes for member in members) * f.count
+    counted = (f.count, len(members), gathers, spec, size)
     return Row(
-        one.fate,
-        f.key + end,
-        tuple([source + end for source in f.sources]),
-        f.count,
-        len(members),
-        f.gathers if one.key is None else len(one.sources),
-        spec,
-        sum(member.leaf.nbytes for member in members) * f.count,
-        one.rule,
-        one.why,
-        rules=one.rules,
-        averaged=one.averaged,
+        one.fate, f.key + end, sources, *counted, one.rule, one.why, rules=one.rules, averaged=one.averaged
     )
 
 

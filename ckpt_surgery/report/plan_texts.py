@@ -26,27 +26,39 @@ MOST_SOURCES = 3
 that a summary names."""
 
 
-def diff_rows(plan: Plan, *, full: bool = False) -> tuple[list[Row], list[Row]]:
-    """The rows of the diff in its order: those of leaves that are kept, and all others."""
-    rows = sorted(plan_rows(plan, full=full), key=lambda row: ORDER.index(row.fate))
-    kept = sum(row.fate == Fate.KEPT for row in rows)
-    return rows[:kept], rows[kept:]
+KINDS = {"arrays": "arrays, ", "json": "JSON, ", "other": ""}
+"""Content of an item."""
 
 
-def kept_text(rows: Sequence[Row]) -> str:
-    """`140 leaves, 3.00 GiB`: what is said of leaves that are kept."""
-    leaves = number_of(sum(row.total for row in rows), "leaf")
-    return f"{leaves}, {bytes_text(sum(row.nbytes for row in rows))}"
+def diff_rows(plan: Plan, *, full: bool = False, kept: bool = False, part: bool = False) -> list[SummaryRow]:
+    """The diff in its order, then the items that the result does not get.
+
+    Leaves that are kept are only counted, unless `kept`. `full` and `part`: see `plan_rows`.
+    """
+    rows = sorted(plan_rows(plan, full=full, part=part), key=lambda row: ORDER.index(row.fate))
+    stay = [] if kept else [row for row in rows if row.fate == Fate.KEPT]
+    listed = []
+    if count := sum(row.total for row in stay):
+        text = f"{number_of(count, 'leaf')}, {bytes_text(sum(row.nbytes for row in stay))}"
+        listed.append(SummaryRow(fate_word("kept"), text, count=count))
+    listed += [summary_row(row, full) for row in rows[len(stay) :]]
+    several = len({gone.source for gone in plan.dropped_items}) > 1
+    for gone in plan.dropped_items:
+        name = f"{gone.source}:{gone.item}" if several else gone.item
+        what = f"{KINDS[gone.kind]}{bytes_text(gone.bytes)}"
+        listed.append(SummaryRow(fate_word(DROPPED), f"item {name}", what, gone.why, 0))
+    return listed
+
+
+def summary_row(row: Row, full: bool) -> SummaryRow:
+    """What one row says."""
+    word = "averaged" if row.averaged else fate_word(row.fate)
+    return SummaryRow(word, keys_text(row, full), held_text(row), reason_text(row, full), row.total)
 
 
 def fate_word(fate: str) -> str:
     """The fate as it is written: `renamed`, `DROPPED`."""
     return fate.upper() if fate in LOUD else fate
-
-
-def row_word(row: Row) -> str:
-    """The first word of a row."""
-    return "averaged" if row.averaged else fate_word(row.fate)
 
 
 def fate_texts(by_fate: Mapping[str, int]) -> list[tuple[str, str]]:
@@ -68,7 +80,7 @@ def held_text(row: Row) -> str:
     """`48 × bf16[2048,8192]`, `16 leaves, f32, also in mu and nu`, `i32[], value replaced`."""
     if row.leaves > 1:
         here = row.nbytes // (1 + len(row.also))
-        size = [bytes_text(here)] if row.fate == "dropped" else []
+        size = [bytes_text(here)] if row.fate == DROPPED else []
         text = ", ".join([number_of(row.count * row.leaves, "leaf"), row.spec, *size])
         text = f"{text} ({row.gathers:,}{ARROW}1)" if row.gathers > 1 else text
     else:
@@ -78,11 +90,10 @@ def held_text(row: Row) -> str:
         elif row.gathers > 1 and row.count > 1:
             text = f"({text})"
         text = f"{row.count:,} × {text}" if row.count > 1 else text
-    text = f"{text}, also in {_listed(row.also)}" if row.also else text
-    text = (
-        f"{text}, also in {_listed(row.other_shapes)} (other shapes or dtypes)" if row.other_shapes else text
-    )
-    return f"{text}, {row.why}" if row.why and row.fate != "dropped" else text
+    also = f", also in {_listed(row.also)}" if row.also else ""
+    shapes = f", also in {_listed(row.other_shapes)} (other shapes or dtypes)" if row.other_shapes else ""
+    why = f", {row.why}" if row.why and row.fate != DROPPED else ""
+    return f"{text}{also}{shapes}{why}"
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -124,17 +135,16 @@ def cost_texts(plan: Plan, of_copies: str = "") -> Iterator[str]:
     yield f"peak memory {bytes_text(costs.peak_memory)}"
 
 
-# --- a summary of it ----------------------------------------------------------------------------------------
-
-
 def plan_summary(plan: Plan) -> Summary:
     """The diff as it is printed: leaves that are kept are counted, possible surprises come last."""
-    return Summary(
-        totals_text(plan),
-        (f"{plan.recipe}: {_way_text(plan)}",),
-        plan_summary_rows(plan),
-        (", ".join(cost_texts(plan)), *warning_lines(plan.warnings)),
-    )
+    sources = [i for i in plan.inputs if i.name != TARGET]
+    named = [f"{i.path} ({chosen_text(i.format, i.step, i.item)})" for i in sources[:MOST_SOURCES]]
+    more = f" and {len(sources) - MOST_SOURCES:,} more sources" if len(sources) > MOST_SOURCES else ""
+    goal = plan.destination
+    to = "" if goal is None else f"{ARROW}{goal.path} ({chosen_text(goal.format, goal.step, goal.item)})"
+    way = f"{plan.recipe}: {', '.join(named)}{more}{to}"
+    closing = (", ".join(cost_texts(plan)), *warning_lines(plan.warnings))
+    return Summary(totals_text(plan), (way,), diff_rows(plan), closing)
 
 
 def totals_text(plan: Plan) -> str:
@@ -142,29 +152,3 @@ def totals_text(plan: Plan) -> str:
     counted = totals(plan)
     fates = ", ".join(text for _, text in fate_texts(counted.by_fate)) or "nothing"
     return f"{number_of(counted.before, 'leaf')}{ARROW}{counted.after:,}: {fates}"
-
-
-def _way_text(plan: Plan) -> str:
-    """`/old (orbax, step 3) → /new (safetensors)`."""
-    sources = [i for i in plan.inputs if i.name != TARGET]
-    named = [f"{i.path} ({chosen_text(i.format, i.step, i.item)})" for i in sources[:MOST_SOURCES]]
-    more = f" and {len(sources) - MOST_SOURCES:,} more sources" if len(sources) > MOST_SOURCES else ""
-    goal = plan.destination
-    to = "" if goal is None else f"{ARROW}{goal.path} ({chosen_text(goal.format, goal.step, goal.item)})"
-    return f"{', '.join(named)}{more}{to}"
-
-
-def plan_summary_rows(plan: Plan) -> list[SummaryRow]:
-    """The rows of the diff, and the items that the result does not get."""
-    kept, rows = diff_rows(plan)
-    count = sum(row.total for row in kept)
-    summary = [SummaryRow(fate_word("kept"), kept_text(kept), count=count)] if kept else []
-    summary += [
-        SummaryRow(row_word(row), keys_text(row, False), held_text(row), reason_text(row, False), row.total)
-        for row in rows
-    ]
-    summary += [
-        SummaryRow(fate_word(DROPPED), f"item {gone.item}", bytes_text(gone.bytes), gone.why, 0)
-        for gone in plan.dropped_items
-    ]
-    return summary

@@ -1,7 +1,7 @@
 """A listing as a tree with totals: of its subtrees, of its dtypes, its number of parameters; its summary."""
 
 import itertools
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -70,21 +70,19 @@ class TreeLine:
 def total_of(leaves: Iterable[Leaf]) -> Total:
     """The size of these leaves together."""
     listed = list(leaves)
-    specs = [leaf.spec for leaf in listed if leaf.spec is not None]
-    sizes = [spec.size for spec in specs]
-    nbytes = sum([size * spec.dtype.itemsize for size, spec in zip(sizes, specs, strict=True)])
-    return Total(len(listed), sum(sizes), nbytes)
+    sizes = [leaf.spec.size for leaf in listed if leaf.spec is not None]
+    return Total(len(listed), sum(sizes), sum([leaf.nbytes for leaf in listed]))
 
 
 def dtype_totals(leaves: Iterable[Leaf]) -> dict[str, DtypeTotal]:
     """The leaves with arrays by the name of their dtype, the largest size first."""
-    by_dtype: dict[DType, list[Leaf]] = {}
+    by_dtype: dict[DType, list[Leaf]] = defaultdict(list)
     for leaf in leaves:
         if leaf.spec is not None:
-            by_dtype.setdefault(leaf.spec.dtype, []).append(leaf)
-    totals: dict[str, Total] = {}
+            by_dtype[leaf.spec.dtype].append(leaf)
+    totals: dict[str, Total] = defaultdict(Total)
     for dtype, alike in by_dtype.items():  # those of both byte orders have one name
-        totals[dtype.name] = totals.get(dtype.name, Total()) + total_of(alike)
+        totals[dtype.name] += total_of(alike)
     largest_first = sorted(totals.items(), key=lambda item: -item[1].bytes)
     return {name: DtypeTotal(**vars(total)) for name, total in largest_first}
 
@@ -100,13 +98,13 @@ def parameters(leaves: Iterable[Leaf]) -> int:
 
 def subtrees(leaves: Iterable[Leaf], depth: int | None = None) -> tuple[SubtreeTotal, ...]:
     """The total of every subtree whose key has `depth` components at most; None: any number."""
-    by_key: dict[str, Total] = {}
+    by_key: dict[str, Total] = defaultdict(Total)
     for leaf in leaves:
         total, prefix = total_of([leaf]), ""
         for i, name in enumerate(leaf.key.names[:-1][:depth]):
             part = name.replace(SEPARATOR, ESCAPED)
             prefix = f"{prefix}{SEPARATOR}{part}" if i else part
-            by_key[prefix] = by_key.get(prefix, Total()) + total
+            by_key[prefix] += total
     return tuple(SubtreeTotal(**vars(total), key=key) for key, total in by_key.items())
 
 
@@ -130,10 +128,8 @@ def dtype_texts(leaves: Iterable[Leaf]) -> list[str]:
 def size_texts(leaves: Sequence[Leaf], others: int = 0) -> list[str]:
     """`164 leaves`, `1.20 GiB`, `300,000 parameters`; `others`: number of leaves that are not among these."""
     total, count = total_of(leaves), parameters(leaves)
-    listed = number_of(total.leaves, "leaf")
-    if others:
-        listed = f"{total.leaves:,} of {number_of(total.leaves + others, 'leaf')}"
-    parts = [listed, bytes_text(total.bytes)]
+    listed = number_of(total.leaves + others, "leaf")
+    parts = [f"{total.leaves:,} of {listed}" if others else listed, bytes_text(total.bytes)]
     if count:
         parts.append(number_of(count, "parameter"))
     if count and count != total.elements:
@@ -145,11 +141,7 @@ def size_texts(leaves: Sequence[Leaf], others: int = 0) -> list[str]:
 
 
 def listing(
-    leaves: Sequence[Leaf],
-    texts: Mapping[str, str],
-    *,
-    full: bool = False,
-    depth: int | None = None,
+    leaves: Sequence[Leaf], texts: Mapping[str, str], *, full: bool = False, depth: int | None = None
 ) -> list[TreeLine]:
     """The lines of a listing. Every leaf is in exactly one; with `full` no line has several keys.
 
@@ -158,34 +150,27 @@ def listing(
     Leaves with more components than `depth` are in the line of their subtree. Subtrees share a line where
     their keys differ in indices only and their totals are equal.
     """
-    parts = {leaf.key.printed: leaf for leaf in leaves} if depth is None else _cut_at(depth, leaves)
-    entries = (
-        ShownKey(key, (), part if isinstance(part, Total) else look(part, texts))
-        for key, part in parts.items()
-    )
-    listed = list(parts.values())
-    return [_line(fold.key, fold.count, listed[fold.first], texts) for fold in folded(entries, full)]
-
-
-def _cut_at(depth: int, leaves: Iterable[Leaf]) -> dict[str, Leaf | Total]:
-    """Leaves by key; in place of those with more than `depth` components, totals of their subtrees."""
     parts: dict[str, Leaf | Total] = {}
     for leaf in leaves:
-        names = parts_of(leaf.key.printed)
-        if len(names) <= depth:
-            parts[leaf.key.printed] = leaf
+        key = leaf.key.printed
+        if depth is None or len(names := parts_of(key)) <= depth:
+            parts[key] = leaf
             continue
         key = SEPARATOR.join((*names[:depth], CUT))
         before = parts.get(key, Total())
         assert isinstance(before, Total)
         parts[key] = before + total_of([leaf])
-    return parts
-
-
-def _line(key: str, count: int, what: Leaf | Total, texts: Mapping[str, str]) -> TreeLine:
-    if isinstance(what, Total):
-        return TreeLine(key, None, what * count, count)
-    return TreeLine(key, what, total_of([what]) * count, count, texts.get(what.key.text, ""))
+    listed = list(parts.items())
+    lines = []
+    entries = (ShownKey(key, (), p if isinstance(p, Total) else look(p, texts)) for key, p in listed)
+    for line in folded(entries, full):
+        _, what = listed[line.first]
+        if isinstance(what, Total):
+            lines.append(TreeLine(line.key, None, what * line.count, line.count))
+        else:
+            total, value = total_of([what]) * line.count, texts.get(what.key.text, "")
+            lines.append(TreeLine(line.key, what, total, line.count, value))
+    return lines
 
 
 def by_size(lines: Iterable[TreeLine]) -> list[TreeLine]:
@@ -276,19 +261,17 @@ def _upper_levels(lines: Sequence[TreeLine]) -> list[SummaryRow]:
     counts = Counter(line.level for line in lines)
     sizes = itertools.accumulate(counts[level] for level in sorted(counts))
     deepest = max(0, sum(size <= MOST_TREE_LINES for size in sizes) - 1)
-    shown = [line for line in lines if line.level <= deepest]
-    return [_cut_off(line) if line.level == deepest else _listing_row(line) for line in shown]
-
-
-def _cut_off(line: TreeLine) -> SummaryRow:
-    """The row of a line without those inside of it."""
-    row = _listing_row(line)
-    return row if line.leaf is not None else replace(row, key=f"{row.key}{SEPARATOR}{CUT}")
+    rows = []
+    for line in lines:
+        if line.level <= deepest:
+            is_cut = line.level == deepest and line.leaf is None
+            shown = replace(line, key=f"{line.key}{SEPARATOR}{CUT}") if is_cut else line
+            rows.append(_listing_row(shown))
+    return rows
 
 
 def _listing_row(line: TreeLine) -> SummaryRow:
-    size, count = bytes_text(line.total.bytes), line.total.leaves
-    if line.leaf is None:
-        return SummaryRow("", line.key, total_text(line.total), size, count, line.level)
-    what = f"{times_text(line.count, describe(line.leaf))} {line.value}".rstrip()
-    return SummaryRow("", line.key, what, size, count, line.level)
+    what = total_text(line.total)
+    if line.leaf is not None:
+        what = f"{times_text(line.count, describe(line.leaf))} {line.value}".rstrip()
+    return SummaryRow("", line.key, what, bytes_text(line.total.bytes), line.total.leaves, line.level)

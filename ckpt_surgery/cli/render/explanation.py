@@ -11,8 +11,8 @@ from ckpt_surgery.core.folding import ShownKey
 from ckpt_surgery.core.text import bytes_text, number_of, shown
 from ckpt_surgery.report.explanation import UNMATCHED, Made, Used, described
 from ckpt_surgery.report.leaves import describe, folded
-from ckpt_surgery.report.plan import named_key, plan_rows
-from ckpt_surgery.report.plan_texts import WAYS, fate_word
+from ckpt_surgery.report.plan import named_key
+from ckpt_surgery.report.plan_texts import WAYS, diff_rows, fate_word
 
 if TYPE_CHECKING:
     from ckpt_surgery import Explanation
@@ -49,13 +49,11 @@ def explanation_lines(explanation: "Explanation", *, full: bool, width: int) -> 
 
 def _subtree_lines(explanation: "Explanation", full: bool, width: int) -> Iterator[Text]:
     plan = explanation.plan
-    rows = plan_rows(plan, full=full, part=True)
-    order = list(STYLES)
     counts = [number_of(len(plan.steps), "leaf") + " of the result"] if plan.steps else []
     counts += [f"{number_of(len(plan.dropped), 'leaf')} DROPPED"] if plan.dropped else []
     yield Text(f"no leaf, but a subtree: {', '.join(counts)}", "dim")
     yield Text()
-    yield from row_lines(sorted(rows, key=lambda row: order.index(row.fate)), width, full)
+    yield from row_lines(diff_rows(plan, full=full, kept=True, part=True), width)
 
 
 # --- a leaf of the result -----------------------------------------------------------------------------------

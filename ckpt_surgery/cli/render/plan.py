@@ -7,20 +7,10 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from ckpt_surgery.cli.terminal.columns import WORD, flowing, labelled, sentence, start_of
+from ckpt_surgery.core.summary import SummaryRow
 from ckpt_surgery.core.text import bytes_text, chosen_text, number_of, seconds_text, shown
-from ckpt_surgery.report.plan import Row, replacement_text, totals
-from ckpt_surgery.report.plan_texts import (
-    ARROW,
-    cost_texts,
-    diff_rows,
-    fate_texts,
-    fate_word,
-    held_text,
-    kept_text,
-    keys_text,
-    reason_text,
-    row_word,
-)
+from ckpt_surgery.report.plan import replacement_text, totals
+from ckpt_surgery.report.plan_texts import ARROW, cost_texts, diff_rows, fate_texts
 
 if TYPE_CHECKING:
     from ckpt_surgery import Plan, Result
@@ -29,14 +19,12 @@ STYLES = {
     "kept": "dim",
     "renamed": "cyan",
     "transformed": "magenta",
+    "averaged": "magenta",
     "added": "green",
     "defaulted": "bold yellow",
     "dropped": "bold red",
 }
-"""Style of each fate."""
-
-KINDS = {"arrays": "arrays, ", "json": "JSON, ", "other": ""}
-"""Content of an item."""
+"""Style of each fate, and of leaves that are averaged."""
 
 LEAST_COLUMN = 24
 """Least width of the column of keys."""
@@ -45,18 +33,19 @@ LEAST_COLUMN = 24
 def plan_lines(plan: "Plan", *, full: bool, verbose: bool, width: int) -> Iterator[Text]:
     """The diff: inputs, rows by fate, totals. Kept leaves are only counted, unless `full` or `verbose`."""
     yield labelled("recipe", shown(plan.recipe))
-    yield from _input_lines(plan)
-    yield from _destination_lines(plan)
+    for source in plan.inputs:
+        chosen = chosen_text(source.format, source.step, source.item)
+        about = f"  ({chosen}, {number_of(source.leaves, 'leaf')})"
+        yield labelled(shown(source.name), shown(source.path)).append(about, "dim")
+    goal = plan.destination
+    if goal is not None:
+        chosen = chosen_text(goal.format, goal.step, goal.item)
+        yield labelled("destination", shown(goal.path)).append(f"  ({chosen})", "dim")
     yield from _param_lines(plan, width)
     yield Text()
-    kept, rows = diff_rows(plan, full=full)
-    if kept and not (full or verbose):
-        yield _word("kept").append(kept_text(kept), "dim")
-        yield from row_lines(rows, width, full)
-    else:
-        yield from row_lines([*kept, *rows], width, full)
-    yield from _item_lines(plan)
-    if kept or rows or plan.dropped_items:
+    rows = diff_rows(plan, full=full, kept=full or verbose)
+    yield from row_lines(rows, width)
+    if rows:
         yield Text()
     replacement = replacement_text(plan.replaces)
     if replacement is not None:
@@ -106,20 +95,6 @@ def shared_lines(result: "Result", width: int) -> Iterator[Text]:
         yield from sentence(why, width)
 
 
-def _input_lines(plan: "Plan") -> Iterator[Text]:
-    for source in plan.inputs:
-        chosen = chosen_text(source.format, source.step, source.item)
-        about = f"  ({chosen}, {number_of(source.leaves, 'leaf')})"
-        yield labelled(shown(source.name), shown(source.path)).append(about, "dim")
-
-
-def _destination_lines(plan: "Plan") -> Iterator[Text]:
-    goal = plan.destination
-    if goal is not None:
-        chosen = chosen_text(goal.format, goal.step, goal.item)
-        yield labelled("destination", shown(goal.path)).append(f"  ({chosen})", "dim")
-
-
 def _param_lines(plan: "Plan", width: int) -> Iterator[Text]:
     """The values of the recipe's params, those of one origin together, wrapped between the values."""
     alike: dict[str, list[str]] = {}
@@ -142,26 +117,23 @@ def _origin(origin: str, note: str | None) -> str:
     return "--set" if origin == "set" else note or ""
 
 
-def _word(fate: str) -> Text:
-    return start_of(fate_word(fate), STYLES[fate])
-
-
-def row_lines(rows: Sequence[Row], width: int, full: bool) -> Iterator[Text]:
+def row_lines(rows: Sequence[SummaryRow], width: int) -> Iterator[Text]:
     """A line for each row: keys, what they hold, and the rule; two or three where that is too long."""
-    cells = [(keys_text(row, full), held_text(row), reason_text(row, full)) for row in rows]
-    held = max((cell_len(held) for _, held, _ in cells), default=0)
-    rule = max((cell_len(reason) for _, _, reason in cells), default=0)
-    longest = max((cell_len(keys) for keys, _, _ in cells), default=0)
+    if not rows:
+        return
+    cells = [tuple(map(shown, (row.key, row.what, row.why))) for row in rows]
+    longest, held, rule = (max(map(cell_len, column)) for column in zip(*cells, strict=True))
     column = max(LEAST_COLUMN, min(longest, width - WORD - 4 - held - rule))
     for row, (keys, what, reason) in zip(rows, cells, strict=True):
-        columns = f"{what}{' ' * (held - cell_len(what))}  {reason}".rstrip()
-        tails = (f"{' ' * (max(column - cell_len(keys), 0) + 2)}{columns}", f"  {what}  {reason}".rstrip())
+        start = start_of(row.word, STYLES[row.word.lower()])
+        space, wide = " " * max(column - cell_len(keys), 0), " " * (held - cell_len(what))
+        tails = [text.rstrip() for text in (f"{space}  {what}{wide}  {reason}", f"  {what}  {reason}")]
         tail = next((one for one in tails if WORD + cell_len(keys) + cell_len(one) <= width), None)
         if tail is not None:
-            yield start_of(row_word(row), STYLES[row.fate]).append(keys).append(tail, "dim")
+            yield start.append(keys, "" if tail else "dim").append(tail, "dim")
             continue
         first, *others = _within(keys, ARROW, width - WORD)
-        yield start_of(row_word(row), STYLES[row.fate]).append(first)
+        yield start.append(first)
         yield from (Text(f"{' ' * WORD}{other}") for other in others)
         about = _within(f"{what}  {reason}".rstrip(), "  ", width - WORD)
         yield from (Text(" " * WORD).append(line, "dim") for line in about)
@@ -173,15 +145,6 @@ def _within(text: str, sign: str, width: int) -> list[str]:
     if cell_len(text) <= width or not separator:
         return [text]
     return [before, f"{separator.lstrip()}{after}"]
-
-
-def _item_lines(plan: "Plan") -> Iterator[Text]:
-    """The items of the sources' steps that the result does not get."""
-    several = len({gone.source for gone in plan.dropped_items}) > 1
-    for gone in plan.dropped_items:
-        name = shown(f"{gone.source}:{gone.item}" if several else gone.item)
-        about = f"  {KINDS[gone.kind]}{bytes_text(gone.bytes)}: {shown(gone.why)}"
-        yield _word("dropped").append(f"item  {name}").append(about, "dim")
 
 
 def _totals(plan: "Plan") -> list[Text]:
