@@ -106,14 +106,14 @@ def page_data(plan: Plan) -> dict[str, Any]:
 
     leaves, dropped = [], []
     for step in plan.steps:
+        about = decided(step.fate.value, step.rules, step.leaf)
+        way = transfers[WAYS[step.transfer]]
         origins: Mapping[tuple[str, str], Leaf] = lineage(step)
         described = {one: specs[describe(leaf)] for one, leaf in origins.items()}
         read = [
             [shown(named_key(one[0], printed_origin(*one, origins), several)), described.get(one)]
             for one in step.sources
         ]
-        way = transfers[WAYS[step.transfer]]
-        about = decided(step.fate.value, step.rules, step.leaf)
         leaves.append([shown(step.leaf.key.printed), *about, way, step.leaf.nbytes, read, why_of(step)])
     for gone in plan.dropped:
         key = shown(named_key(gone.source, gone.leaf.key.printed, several))

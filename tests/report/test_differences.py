@@ -11,6 +11,7 @@ import pytest
 from ckpt_surgery.core.documents import plain
 from ckpt_surgery.report.diff_document import diff_document
 from ckpt_surgery.report.differences import (
+    EVERYTHING,
     ComparedLeaf,
     Difference,
     Holds,
@@ -116,20 +117,20 @@ def test_values_make_a_difference_and_so_does_what_could_not_be_compared() -> No
 
 NO_LISTS = Holds("safetensors", lists=False)
 CONTAINERS = [
-    ("w/[0]", "w/0", None, None, True, "a list and a dict"),
-    ("w/[0]", "w/[0]", None, None, False, "two lists"),
-    ("w/[0]/a/0", "w/[0]/a/[0]", None, None, True, "the inner one of two"),
-    ("w/[0]", "w/0", None, NO_LISTS, False, "what B calls a dict may have been a list"),
-    ("w/0", "w/[0]", NO_LISTS, None, False, "the same the other way round"),
-    ("w/[0]", "w/0", NO_LISTS, None, True, "A has a list, and B knows its dicts"),
-    ("w/[0]/1", "w/0/[1]", NO_LISTS, None, True, "of the two one is known to differ"),
+    ("w/[0]", "w/0", EVERYTHING, EVERYTHING, True, "a list and a dict"),
+    ("w/[0]", "w/[0]", EVERYTHING, EVERYTHING, False, "two lists"),
+    ("w/[0]/a/0", "w/[0]/a/[0]", EVERYTHING, EVERYTHING, True, "the inner one of two"),
+    ("w/[0]", "w/0", EVERYTHING, NO_LISTS, False, "what B calls a dict may have been a list"),
+    ("w/0", "w/[0]", NO_LISTS, EVERYTHING, False, "the same the other way round"),
+    ("w/[0]", "w/0", NO_LISTS, EVERYTHING, True, "A has a list, and B knows its dicts"),
+    ("w/[0]/1", "w/0/[1]", NO_LISTS, EVERYTHING, True, "of the two one is known to differ"),
     ("w/0", "w/0", NO_LISTS, NO_LISTS, False, "dicts"),
 ]
 
 
 @pytest.mark.parametrize(("a", "b", "holds_a", "holds_b", "told", "reason"), CONTAINERS)
 def test_containers_are_part_of_the_structure(
-    a: str, b: str, holds_a: Holds | None, holds_b: Holds | None, told: bool, reason: str
+    a: str, b: str, holds_a: Holds, holds_b: Holds, told: bool, reason: str
 ) -> None:
     found = diff_trees(listing([a]), listing([b]), holds_a, holds_b)
     assert [change.what for change in found.changed] == ([("container",)] if told else []), reason
@@ -159,7 +160,7 @@ def test_containers_in_rows_and_in_json() -> None:
 def test_empty_nodes_that_the_other_format_cannot_have() -> None:
     a = listing({"w": "float32[2,3]", "x": "float32[2,3]", "m/0": "empty", "m/1": "empty"})
     b, of_npz, why = listing(["w"]), Holds("npz", empty=False, lists=False), "npz holds no empty nodes"
-    found = diff_trees(a, b, None, of_npz)
+    found = diff_trees(a, b, EVERYTHING, of_npz)
     assert found.different
     assert [(r.word, r.key, r.count, r.why) for r in difference_rows(found)] == [
         ("only in A", "x", 1, ""),

@@ -1,8 +1,7 @@
 """`apply`: run a recipe."""
 
-from collections.abc import Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Unpack
+from typing import Annotated, Unpack
 
 import click
 
@@ -13,7 +12,6 @@ from ckpt_surgery.cli.parameters.paths import (
     check_documents,
     check_kept,
     given_recipe,
-    missing_destination,
     source_names,
     split_paths,
 )
@@ -22,11 +20,6 @@ from ckpt_surgery.cli.terminal.console import Terminal
 from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.inputs.options import PlanOptions
-
-if TYPE_CHECKING:
-    from rich.text import Text
-
-    from ckpt_surgery.report.results import ShardResult
 
 MOST_NAMED = 20
 """Number of shards that are named as missing."""
@@ -71,26 +64,26 @@ def apply(
     if loaded is None and is_from_variable(ctx, "link_mode"):
         options["link_mode"] = None  # the plan has decided it
     if loaded is not None:
-        sources, dst = split_paths(source_names(loaded, options.get("last")), paths)
-        if dst is None:
-            raise missing_destination(source_names(loaded, options.get("last")))
+        sources, dst = split_paths(source_names(loaded, options.get("last")), paths, needs_dst=True)
     elif dry_run:
         raise UsageError(f"{recipe} is a plan already", hint="Leave out --dry-run to carry it out.")
     else:
         sources, dst = paths[:-1], paths[-1] if paths else None  # a plan may know its destination
     check_documents([output.json_to, output.report_to], loaded or recipe, sources, dst, options)
-    check_kept(run.overwrite, page=output.report_to)
+    check_kept(run.overwrite, output.report_to)
     if shard is not None:
-        _check_shard(
-            sources,
-            {
-                "--dry-run": dry_run,
-                "--resume": run.resume,
-                "--engine": run.engine != "local" and not is_from_variable(ctx, "engine"),
-                "--report": output.report_to is not None,
-                "--copy-config": run.copy_config is not None,
-            },
-        )
+        given = {
+            "--dry-run": dry_run,
+            "--resume": run.resume,
+            "--engine": run.engine != "local" and not is_from_variable(ctx, "engine"),
+            "--report": output.report_to is not None,
+            "--copy-config": run.copy_config is not None,
+        }
+        if wrong := [*(name for name, there in given.items() if there), *map(shown, sources)]:
+            hint = (
+                "A shard is `apply plan.json DST --shard I/N`; a killed one is run again from its beginning."
+            )
+            raise UsageError(f"{wrong[0]} does not go with --shard", hint=hint)
         return _shard(terminal, recipe, dst, shard, run, options)
     report = Report(terminal, output, loaded)
     if dry_run:
@@ -100,55 +93,24 @@ def apply(
     )
 
 
-def _check_shard(sources: tuple[str, ...], given: Mapping[str, bool]) -> None:
-    """Refuse what a shard has no use for. `given`: options, and whether they were. Raises UsageError."""
-    wrong = next((name for name, there in given.items() if there), shown(sources[0]) if sources else None)
-    if wrong is not None:
-        raise UsageError(
-            f"{wrong} does not go with --shard",
-            hint="A shard is `apply plan.json DST --shard I/N`; one that was killed is run again from its "
-            "beginning.",
-        )
-
-
 def _shard(
     terminal: Terminal, plan: str, dst: str | None, shard: str, run: RunParameters, options: PlanOptions
 ) -> int:
-    """Carry out one shard, and print what was done."""
+    """Carry out one shard, and print what was done, and which shards are left to do."""
     from ckpt_surgery.api import sharding
+    from ckpt_surgery.core.text import bytes_text, few, number_of, seconds_text
 
+    carry_out = partial(sharding.apply_shard, plan, dst=dst, shard=shard, overwrite=run.overwrite)
     with terminal.reading() as progress:
-        done = sharding.apply_shard(
-            plan,
-            dst=dst,
-            shard=shard,
-            overwrite=run.overwrite,
-            verify=run.verify,
-            progress=progress,
-            **options,
-        )
+        done = carry_out(verify=run.verify, progress=progress, **options)
     terminal.write(lambda: done)
-    terminal.show(_shard_lines(done))
-    return 0
-
-
-def _shard_lines(result: "ShardResult") -> "Iterator[Text]":
-    """Shards done, and shards left to do."""
-    from rich.text import Text
-
-    from ckpt_surgery.core.text import bytes_text, number_of, seconds_text
-
-    line = Text.assemble(("done", "bold green"), f"  shard {result.shard}/{result.shards}")
-    if result.already_done:
-        line.append(" was done before")
+    what = f" · {number_of(done.tasks, 'task')} · {bytes_text(done.bytes)} in {seconds_text(done.seconds)}"
+    what = f"{done.shard}/{done.shards}{' was done before' if done.already_done else what}"
+    destination = shown(done.destination)
+    terminal.show([(("done", "bold green"), f"  shard {what} · {destination}")])
+    if missing := [f"{index}/{done.shards}" for index in done.missing_shards]:
+        left = f"{len(missing)} not done yet: {few(missing, MOST_NAMED)}"
+        terminal.show([((left, "dim"),)])
     else:
-        line.append(f" · {number_of(result.tasks, 'task')} · {bytes_text(result.bytes)}")
-        line.append(f" in {seconds_text(result.seconds)}")
-    yield line.append(f" · {shown(result.destination)}")
-    missing = result.missing_shards
-    if not missing:
-        yield Text(f"all shards are done: ckpt-surgery commit {shown(result.destination)}")
-        return
-    named = ", ".join(f"{index}/{result.shards}" for index in missing[:MOST_NAMED])
-    more = f" and {len(missing) - MOST_NAMED} more" if len(missing) > MOST_NAMED else ""
-    yield Text(f"not done yet: {named}{more}", "dim")
+        terminal.show([f"all shards are done: ckpt-surgery commit {destination}"])
+    return 0

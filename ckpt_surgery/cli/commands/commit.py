@@ -35,8 +35,6 @@ def commit(
     The exit code is 1 while shards are missing, which are named. Where it was published before, or a run that
     was killed had begun to, that is completed, and the exit code is 0.
     """
-    from rich.text import Text
-
     from ckpt_surgery.api import sharding
     from ckpt_surgery.report.results import CommittedDocument
 
@@ -45,6 +43,6 @@ def commit(
     output = PlanOutput(full=full, detailed_exitcode=False, report_to=None)
     code = Report(terminal, output).carried_out(partial(run, memory=memory, workers=workers))
     if code is None:
-        terminal.show([Text(f"{shown(dst)} is committed already")])
+        terminal.show([f"{shown(dst)} is committed already"])
         terminal.write(CommittedDocument, destination=dst)
     return code or 0

@@ -1,27 +1,16 @@
 """`convert`: another format, nothing else."""
 
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Unpack
+from typing import Annotated, Any, Unpack
 
 from ckpt_surgery.cli.parameters.command import command
 from ckpt_surgery.cli.parameters.completion import complete_layout, complete_path
-from ckpt_surgery.cli.parameters.options import (
-    Argument,
-    DryRun,
-    Form,
-    PlanOutput,
-    RunParameters,
-)
+from ckpt_surgery.cli.parameters.options import Argument, DryRun, Form, PlanOutput, RunParameters
 from ckpt_surgery.cli.parameters.paths import check_documents, check_kept
 from ckpt_surgery.cli.render.reports import Report
 from ckpt_surgery.cli.terminal.console import Terminal
 from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.inputs.options import ConvertOptions, Match, Under
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any
-
 
 EXAMPLES = {
     "convert old new.safetensors": "From any format into a file of safetensors.",
@@ -63,14 +52,25 @@ def convert(
     `apply` would take it too.
     """
     from ckpt_surgery.api import applying
+    from ckpt_surgery.inputs import conversions
     from ckpt_surgery.inputs.matching import recipe_of_selection
+    from ckpt_surgery.inputs.request import read_recipe
 
-    which = {name: options.get(name) for name in ("step", "item", "src_format")}
-    selection = recipe_of_selection(src, match, under, to, **which)  # type: ignore[arg-type]
-    which["config"] = config
-    recipe = _recipe(src, to, set, which, terminal) or selection
+    which: dict[str, Any] = {name: options.get(name) for name in ("step", "item", "src_format")}
+    recipe: Any = recipe_of_selection(src, match, under, to, **which)
+    if to is not None:
+        choice = conversions.choose_conversion(src, to, set, **which, config=config)
+        params = "".join(f" --set {text}" for text in choice.set)
+        rest = ", the rest as recorded" if choice.recorded else ""
+        terminal.show([f"{choice.purpose}: {choice.recipe}{params}{rest}"])
+        recipe = read_recipe(choice.recipe, choice.set)
+    elif set:
+        raise UsageError(
+            "--set is for the params of a recipe, and nothing says which recipe",
+            hint="Name a layout with --to, or use `apply RECIPE SRC DST`.",
+        )
     check_documents([output.json_to, output.report_to], recipe, (src,), dst, options)
-    check_kept(run.overwrite, page=output.report_to)
+    check_kept(run.overwrite, output.report_to)
     report = Report(terminal, output, recipe)
     if dry_run:
         return report.planned(
@@ -79,26 +79,3 @@ def convert(
     return report.carried_out(
         partial(applying.apply, recipe, src, dst=dst, config=config, **vars(run), **options)
     )
-
-
-def _recipe(
-    src: str, to: str | None, set: tuple[str, ...], which: "Mapping[str, Any]", terminal: Terminal
-) -> "Any":
-    """The recipe that converts to the layout `to`, which is printed; None without a layout."""
-    if to is None:
-        if set:
-            raise UsageError(
-                "--set is for the params of a recipe, and nothing says which recipe",
-                hint="Name a layout with --to, or use `apply RECIPE SRC DST`.",
-            )
-        return None
-    from rich.text import Text
-
-    from ckpt_surgery.inputs import conversions
-    from ckpt_surgery.inputs.request import read_recipe
-
-    choice = conversions.choose_conversion(src, to, set, **which)
-    params = "".join(f" --set {text}" for text in choice.set)
-    rest = ", the rest as recorded" if choice.recorded else ""
-    terminal.show([Text(f"{choice.purpose}: {choice.recipe}{params}{rest}")])
-    return read_recipe(choice.recipe, choice.set)

@@ -43,26 +43,17 @@ def demo(
 
     The checkpoint is one of Orbax, with three layers, a head, a moving average and a step.
     """
-    from rich.text import Text
-
     folder = Path(directory)
     if folder.exists():
-        raise DestinationError(
-            f"{shown(directory)}: exists already",
-            hint="Name another directory: `ckpt-surgery demo DIRECTORY`.",
-        )
+        hint = "Name another directory: `ckpt-surgery demo DIRECTORY`."
+        raise DestinationError(f"{shown(directory)}: exists already", hint=hint)
     folder.mkdir(parents=True)
     write(folder / "old")
     recipe = folder / "recipe.yaml"
     recipe.write_text(RECIPE, encoding="utf-8")
-    old, new = shown(str(folder / "old")), shown(str(folder / "new"))
-    lines = [
-        f"wrote {old} and {shown(str(recipe))}; now try",
-        f"  ckpt-surgery inspect {old}",
-        f"  ckpt-surgery plan {shown(str(recipe))} {old}",
-        f"  ckpt-surgery apply {shown(str(recipe))} {old} {new}",
-    ]
-    terminal.show(map(Text, lines))
+    old, new, named = (shown(str(path)) for path in (folder / "old", folder / "new", recipe))
+    terminal.show([f"wrote {old} and {named}; now try", f"  ckpt-surgery inspect {old}"])
+    terminal.show([f"  ckpt-surgery plan {named} {old}", f"  ckpt-surgery apply {named} {old} {new}"])
     return 0
 
 

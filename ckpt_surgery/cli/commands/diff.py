@@ -37,15 +37,14 @@ def diff(
     """
     import ckpt_surgery
     from ckpt_surgery.cli.render.difference import difference_lines
-    from ckpt_surgery.cli.terminal.columns import warning_lines
     from ckpt_surgery.report.diff_document import diff_document
 
     check_document_beside(json_to, a, b, step=options["step"], item=options["item"])
     with terminal.reading(options["values"]) as progress:
         difference = ckpt_surgery.diff(a, b, progress=progress, **options)
     if a == b or os.path.realpath(a) == os.path.realpath(b):
-        terminal.warn(warning_lines([f"A and B are the same path, {a}"]))
+        terminal.warn_of([f"A and B are the same path, {a}"])
     terminal.show(difference_lines(difference, full=full, width=terminal.text.width))
-    terminal.warn(warning_lines(difference.warnings))
+    terminal.warn_of(difference.warnings)
     terminal.write(diff_document, difference)
     return DIFFERENT if exit_code and difference.different else 0

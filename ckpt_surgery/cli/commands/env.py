@@ -18,8 +18,6 @@ def env(terminal: Terminal, json_to: JsonTo) -> int:
     Only variables that change what ckpt-surgery does are printed, without passwords; of keys and tokens only
     whether they are set. No library is imported to learn its version.
     """
-    from rich.text import Text
-
     from ckpt_surgery.api.environment import describe_environment
     from ckpt_surgery.cli.parameters.command import VARIABLES
     from ckpt_surgery.core.text import bytes_text, shown
@@ -36,6 +34,6 @@ def env(terminal: Terminal, json_to: JsonTo) -> int:
         **{name: version or ABSENT for name, version in machine.packages.items()},
         **machine.variables,
     }
-    terminal.show(Text(f"{name:<{width}}  {shown(value)}") for name, value in rows.items())
+    terminal.show(f"{name:<{width}}  {shown(value)}" for name, value in rows.items())
     terminal.write(lambda: machine)
     return 0

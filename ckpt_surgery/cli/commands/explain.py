@@ -1,6 +1,6 @@
 """`explain`: where a leaf comes from or goes to, and what the code of a problem means."""
 
-from typing import TYPE_CHECKING, Annotated, Unpack
+from typing import Annotated, Unpack
 
 import click
 from click.core import ParameterSource
@@ -9,14 +9,11 @@ from ckpt_surgery.cli.parameters.command import command
 from ckpt_surgery.cli.parameters.completion import complete_subject
 from ckpt_surgery.cli.parameters.options import Argument, Full, JsonTo, Rules
 from ckpt_surgery.cli.parameters.paths import check_documents, given_recipe
-from ckpt_surgery.cli.terminal.console import open_terminal
+from ckpt_surgery.cli.terminal.console import Terminal, open_terminal
 from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.inputs.options import ExplainOptions
-
-if TYPE_CHECKING:
-    from ckpt_surgery.cli.terminal.console import Terminal
 
 EXAMPLES = {
     "explain recipe.yaml old params/new/kernel": "Where a leaf comes from, or what dropped it.",
@@ -67,9 +64,7 @@ def explain(
     return 0
 
 
-def _explain_code(text: str, terminal: "Terminal") -> int:
-    from rich.text import Text
-
+def _explain_code(text: str, terminal: Terminal) -> int:
     from ckpt_surgery.report.problems import problem_sections
 
     if text.upper() not in set(Code):
@@ -79,10 +74,10 @@ def _explain_code(text: str, terminal: "Terminal") -> int:
         )
         raise UsageError(f"not a code of a problem: `{shown(text)}`", hint=hint)
     section = problem_sections()[Code(text.upper())]
-    terminal.show([Text.assemble((section.code, "bold"), f"  {section.title}")])
+    terminal.show([((section.code, "bold"), f"  {section.title}")])
     for paragraph in section.paragraphs:
         if paragraph.is_code:
-            terminal.show([Text(), *(Text(f"    {line}") for line in paragraph.text.splitlines())])
+            terminal.show(["", *(f"    {line}" for line in paragraph.text.splitlines())])
         else:
-            terminal.wrapped([Text(), Text(paragraph.text)])
+            terminal.wrapped(["", paragraph.text])
     return 0

@@ -3,15 +3,14 @@
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Unpack
-
-import click
 
 from ckpt_surgery.cli.parameters.command import command
 from ckpt_surgery.cli.parameters.completion import complete_path, complete_recipe
 from ckpt_surgery.cli.parameters.options import RULE, Argument, DraftTo, Form, JsonTo
 from ckpt_surgery.cli.parameters.paths import check_json_name
-from ckpt_surgery.cli.terminal.console import STDOUT, enable_gc, open_terminal, reuse_memory
+from ckpt_surgery.cli.terminal.console import STDOUT, Terminal
 from ckpt_surgery.core.text import number_of, shown
 from ckpt_surgery.inputs.options import (
     Compared,
@@ -23,9 +22,8 @@ from ckpt_surgery.inputs.options import (
 )
 
 if TYPE_CHECKING:
-    from rich.text import Text
-
     from ckpt_surgery.api.inferring import Inferred
+    from ckpt_surgery.cli.terminal.console import Line
 
 UNDECIDED = 3
 VALUES = {
@@ -47,7 +45,7 @@ EXAMPLES = {
 
 @command("infer", EXAMPLES, "Draft a recipe from two checkpoints.")
 def infer(
-    ctx: click.Context,
+    terminal: Terminal,
     src: Annotated[str, Argument("SRC", complete=complete_path)],
     target: Annotated[str, Argument("TARGET", complete=complete_path)],
     recipe: Annotated[HintRecipe, Form("RECIPE", complete=complete_recipe)],
@@ -65,73 +63,50 @@ def infer(
     stderr.
     """
     from ckpt_surgery.api import inferring
-    from ckpt_surgery.cli.terminal.columns import warning_lines
 
-    written = [None if json_to == STDOUT else json_to, out]
     which: SourceOptions = {"step": options.get("step"), "item": options.get("item")}
     which["src_format"] = options.get("src_format")
-    inferring.check_written(written, src, target, recipe, **which)
+    inferring.check_written([None if json_to == STDOUT else json_to, out], src, target, recipe, **which)
     check_json_name(json_to)
-    terminal = open_terminal(ctx.find_root().obj, json_to, taken=out is None)
-    reuse_memory()
-    enable_gc()
-    with terminal.progress() as progress:
-        inferred = inferring.infer(
-            src,
-            target,
-            recipe=recipe,
-            rules=rules,
-            values=values,
-            out=out,
-            overwrite=overwrite,
-            progress=progress,
-            **options,
-        )
+    run = partial(inferring.infer, src, target, recipe=recipe, rules=rules, values=values)
+    with terminal.reading() as progress:
+        inferred = run(out=out, overwrite=overwrite, progress=progress, **options)
     terminal.write(inferred.document)
     if out is None and json_to != STDOUT:
         sys.stdout.write(inferred.recipe)
-    terminal.warn(warning_lines(inferred.warnings))
+    terminal.warn_of(inferred.warnings)
     terminal.wrapped(_lines(inferred, out))
     return 0 if inferred.decided else UNDECIDED
 
 
-def _lines(inferred: "Inferred", out: str | None) -> "Iterator[Text]":
+def _lines(inferred: "Inferred", out: str | None) -> "Iterator[Line]":
     """The summary: what decided, what is open, what is dropped."""
-    from rich.text import Text
-
     from ckpt_surgery.core.notices import few_keys
 
     findings = inferred.findings
-    yield Text(f"{VALUES[inferred.values]}", "dim")
+    yield ((VALUES[inferred.values], "dim"),)
+    leaves = number_of(inferred.target_leaves, "leaf")
     for evidence, count in Counter(str(one.evidence) for one in findings.formations).most_common():
-        yield Text.assemble(
-            (f"{count:,}", "bold"), f" of {number_of(inferred.target_leaves, 'leaf')}: {evidence}"
-        )
+        yield ((f"{count:,}", "bold"), f" of {leaves}: {evidence}")
     if findings.from_target:
-        keys = few_keys(list(findings.from_target))
-        yield Text.assemble(("from the target: ", "bold yellow"), f"{keys}; run the recipe with --target")
+        keys = few_keys(findings.from_target)
+        yield (("from the target: ", "bold yellow"), f"{keys}; run the recipe with --target")
     if findings.dropped:
-        yield Text.assemble(("dropped: ", "bold yellow"), few_keys(list(findings.dropped)))
+        yield (("dropped: ", "bold yellow"), few_keys(findings.dropped))
     for conflict in findings.conflicts[:MOST]:
-        values, names = few_keys(list(conflict.by_values)), few_keys(list(conflict.by_names))
+        values, names = few_keys(conflict.by_values), few_keys(conflict.by_names)
         disagreement = f"`{shown(conflict.target)}` has the values of {values}; its name says {names}"
-        yield Text.assemble(("values over names: ", "bold yellow"), disagreement)
-    for one in findings.undecided[:MOST]:
-        keys = few_keys(list(one.targets))
-        yield Text.assemble(("not decided: ", "bold red"), f"{keys}: {shown(one.why)}")
+        yield (("values over names: ", "bold yellow"), disagreement)
+    open_ones = [f"{few_keys(one.targets)}: {shown(one.why)}" for one in findings.undecided[:MOST]]
     more = len(findings.undecided) - MOST
     if more > 0:
-        yield Text.assemble(("not decided: ", "bold red"), f"and {more:,} more; the recipe lists all")
-    for problem in inferred.problems:
-        yield Text.assemble(("problem: ", "bold red"), shown(problem))
-    rules = number_of(len(inferred.draft.rules), "rule")
+        open_ones.append(f"and {more:,} more; the recipe lists all")
+    yield from ((("not decided: ", "bold red"), one) for one in open_ones)
+    yield from ((("problem: ", "bold red"), shown(problem)) for problem in inferred.problems)
+    compared = (
+        f"every element of {number_of(inferred.compared, 'leaf')}" if inferred.compared else "no values"
+    )
+    word = ("decided", "bold green") if inferred.decided else ("not decided", "bold red")
+    how = f"planned · {compared} compared" if inferred.decided else "the recipe does not run as it is"
     where = "" if out is None else f" · {shown(out)}"
-    if inferred.decided:
-        compared = (
-            f"every element of {number_of(inferred.compared, 'leaf')}" if inferred.compared else "no values"
-        )
-        yield Text.assemble(("decided", "bold green"), f"  {rules} · planned · {compared} compared{where}")
-    else:
-        yield Text.assemble(
-            ("not decided", "bold red"), f"  {rules} · the recipe does not run as it is{where}"
-        )
+    yield (word, f"  {number_of(len(inferred.draft.rules), 'rule')} · {how}{where}")

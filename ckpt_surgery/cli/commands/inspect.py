@@ -5,7 +5,7 @@ from typing import Annotated, Unpack
 from ckpt_surgery.cli.parameters.command import command
 from ckpt_surgery.cli.parameters.completion import complete_path
 from ckpt_surgery.cli.parameters.options import SOURCE_FORMAT, Argument, Full, JsonTo
-from ckpt_surgery.cli.parameters.paths import check_document_beside
+from ckpt_surgery.cli.parameters.paths import check_document_beside, refuse_several
 from ckpt_surgery.cli.terminal.console import Terminal
 from ckpt_surgery.core.errors import UsageError, VerificationError
 from ckpt_surgery.inputs.options import InspectOptions, ReadFormat
@@ -40,11 +40,13 @@ def inspect(
     """
     import ckpt_surgery
     from ckpt_surgery.cli.render.inspection import inspection_lines, key_lines, statistics_lines
-    from ckpt_surgery.cli.terminal.columns import warning_lines
     from ckpt_surgery.report.inspection import inspect_document
     from ckpt_surgery.report.leaves import Unread
 
-    _check_options(exit_code, keys, options)
+    if exit_code and not options["stats"]:
+        message = "--exit-code is about what is unusual, which only the values tell"
+        raise UsageError(message, hint="Give --stats too.")
+    refuse_several({"--keys": keys, "--stats": options["stats"], "--depth": options["depth"] is not None})
     check_document_beside(json_to, path, format=format, step=options["step"], item=options["item"])
     with terminal.reading(options["stats"]) as progress:
         inspection = ckpt_surgery.inspect(path, format=format, progress=progress, **options)
@@ -55,24 +57,8 @@ def inspect(
         terminal.show(statistics_lines(inspection, full=full, verbose=verbose, width=width))
     else:
         terminal.show(inspection_lines(inspection, flat=flat, full=full, verbose=verbose, width=width))
-    terminal.warn(warning_lines(inspection.warnings))
+    terminal.warn_of(inspection.warnings)
     terminal.write(inspect_document, inspection)
     if any(isinstance(one, Unread) and one.damaged for one in (inspection.statistics or {}).values()):
         return 1
     return VerificationError.exit_code if exit_code and inspection.unusual else 0
-
-
-def _check_options(exit_code: bool, keys: bool, options: InspectOptions) -> None:
-    """Refuse options that would have no effect."""
-    stats, depth = options["stats"], options["depth"]
-    if exit_code and not stats:
-        raise UsageError(
-            "--exit-code is about what is unusual, which only the values tell", hint="Give --stats too."
-        )
-    if depth is not None and stats:
-        raise UsageError("--stats lists every array, so there is no --depth", hint="Leave one of them out.")
-    if keys and (stats or depth is not None):
-        raise UsageError(
-            f"--keys prints every key and nothing else, so there is no {'--stats' if stats else '--depth'}",
-            hint="Leave one of them out.",
-        )

@@ -1,20 +1,18 @@
 """`invert`: the recipe that undoes a recipe."""
 
 import sys
-from typing import TYPE_CHECKING, Annotated, Unpack
+from typing import Annotated, Unpack
 
 import click
 
 from ckpt_surgery.cli.parameters.command import command
 from ckpt_surgery.cli.parameters.completion import complete_path, complete_recipe
 from ckpt_surgery.cli.parameters.options import Argument, DraftTo, Form, JsonTo, Rules
-from ckpt_surgery.cli.parameters.paths import check_documents
-from ckpt_surgery.cli.terminal.console import STDOUT, Terminal, open_terminal
+from ckpt_surgery.cli.parameters.paths import check_documents, given_recipe
+from ckpt_surgery.cli.terminal.console import STDOUT, Terminal
 from ckpt_surgery.core.errors import VerificationError
+from ckpt_surgery.core.text import shown
 from ckpt_surgery.inputs.options import InvertOptions, ReplaceOut
-
-if TYPE_CHECKING:
-    from ckpt_surgery import Inverse
 
 EXAMPLES = {
     "invert recipe.yaml old": "The recipe that turns the result back into old, on standard output.",
@@ -25,7 +23,7 @@ EXAMPLES = {
 
 @command("invert", EXAMPLES, "Draft the recipe that undoes a recipe.")
 def invert(
-    ctx: click.Context,
+    terminal: Terminal,
     recipe: Annotated[str, Argument("RECIPE", complete=complete_recipe)],
     sources: Annotated[tuple[str, ...], Argument("SRC...", complete=complete_path, more={"nargs": -1})],
     rules: Rules,
@@ -47,39 +45,25 @@ def invert(
     """
     import ckpt_surgery
     from ckpt_surgery.api.inverting import InvertDocument
-    from ckpt_surgery.cli.parameters.paths import given_recipe
+    from ckpt_surgery.core.notices import few_keys
 
     if not (sources or rules):
         raise click.MissingParameter(param_hint="'SRC...'", param_type="argument")
     sources = (recipe, *sources) if rules else sources
-    terminal = open_terminal(ctx.find_root().obj, json_to, taken=out is None)
     loaded = given_recipe(recipe, rules, options.pop("set", None) or (), terminal)
     check_documents([json_to, out], loaded, sources, None, options)
     inverse = ckpt_surgery.invert(loaded, *sources, check=check, out=out, overwrite=overwrite, **options)
     terminal.write(InvertDocument.from_attributes, inverse)
     if out is None and json_to != STDOUT:
         sys.stdout.write(inverse.recipe)
-    _show(inverse, terminal)
-    return VerificationError.exit_code if inverse.irreversible or inverse.problems else 0
-
-
-def _show(inverse: "Inverse", terminal: Terminal) -> None:
-    """Report the leaves that come back, and those that do not, on stderr."""
-    from rich.text import Text
-
-    from ckpt_surgery.core.notices import few_keys
-    from ckpt_surgery.core.text import shown
-
     reasons: dict[str, list[str]] = {}
     for one in inverse.irreversible:
         reasons.setdefault(one.why, []).append(one.key)
-    lines = [
-        Text.assemble(("does not come back: ", "bold red"), shown(f"{few_keys(keys)}: {why}"))
-        for why, keys in reasons.items()
-    ]
-    lines += [Text.assemble(("problem: ", "bold red"), shown(problem)) for problem in inverse.problems]
-    if not lines:
-        lines.append(Text("everything comes back", "green"))
+    lost = [("does not come back: ", f"{few_keys(keys)}: {why}") for why, keys in reasons.items()]
+    lost += [("problem: ", problem) for problem in inverse.problems]
+    terminal.wrapped(((word, "bold red"), shown(text)) for word, text in lost)
+    if not lost:
+        terminal.wrapped([(("everything comes back", "green"),)])
     if inverse.sampled:
-        lines.append(Text(shown(f"tried in parts, because they are large: {few_keys(inverse.sampled)}")))
-    terminal.wrapped(lines)
+        terminal.wrapped([shown(f"tried in parts, because they are large: {few_keys(inverse.sampled)}")])
+    return VerificationError.exit_code if lost else 0

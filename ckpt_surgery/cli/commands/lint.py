@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import click
 
-from ckpt_surgery.cli.documents.reported_problems import ReportedProblem, as_report, rendered
+from ckpt_surgery.cli.documents.reported_problems import as_report, rendered
 from ckpt_surgery.cli.parameters.command import command
 from ckpt_surgery.cli.parameters.completion import complete_recipe
 from ckpt_surgery.cli.parameters.options import Argument, ReportAs, ReportFormat, report_format
@@ -30,12 +30,13 @@ if TYPE_CHECKING:
 
     from ckpt_surgery.api.linting import CheckedRecipe
 
-
 EXAMPLES = {
     "lint recipe.yaml": "All problems of a recipe.",
     "lint recipe.yaml --fix": "Mend what has a single remedy, and print what changed.",
     "lint recipes/*.yaml --format github": "As annotations of GitHub Actions.",
 }
+STYLES = {"-": "red", "+": "green", "@": "cyan"}
+"""Styles of the lines of a diff."""
 
 
 @command("lint", EXAMPLES, "Check recipes without a checkpoint.")
@@ -57,61 +58,46 @@ def lint(
     problems that are left are listed.
     """
     from ckpt_surgery.api.linting import check_recipe
+    from ckpt_surgery.api.mending import mend_recipe
 
     settings = ctx.find_root().obj
     if fix:
-        _mend(recipes, open_terminal(settings, taken=report_format is not ReportFormat.TEXT))
+        terminal = open_terminal(settings, taken=report_format is not ReportFormat.TEXT)
+        for recipe in recipes:
+            terminal.show(((shown(line), STYLES.get(line[:1], "")),) for line in mend_recipe(recipe).diff)
     checked = [check_recipe(path) for path in recipes]
     code = RecipeError.exit_code if any(recipe.problems for recipe in checked) else 0
     if report_format is ReportFormat.TEXT:
         _show(checked, open_terminal(settings))
-    elif report_format is ReportFormat.JSON:
+        return code
+    problems = [as_report(problem, recipe.path) for recipe in checked for problem in recipe.problems]
+    warnings = [as_report(warning, recipe.path) for recipe in checked for warning in recipe.warnings]
+    warnings = [replace(warning, code=None) for warning in warnings]
+    if report_format is ReportFormat.JSON:
         from ckpt_surgery.cli.documents.problems import lint_document
 
         paths = [recipe.path for recipe in checked]
-        write_document(lint_document(paths, _problems(checked), _warnings(checked), code), STDOUT)
+        write_document(lint_document(paths, problems, warnings, code), STDOUT)
     else:
-        sys.stdout.write(rendered(report_format, [*_problems(checked), *_warnings(checked)], code))
+        sys.stdout.write(rendered(report_format, [*problems, *warnings], code))
     return code
 
 
-def _mend(recipes: Sequence[str], terminal: Terminal) -> None:
-    """Rewrite recipes, and print what changed in them."""
-    from rich.text import Text
-
-    from ckpt_surgery.api.mending import mend_recipe
-
-    styles = {"-": "red", "+": "green", "@": "cyan"}
-    for recipe in recipes:
-        lines = mend_recipe(recipe).diff
-        terminal.show(Text(shown(line), styles.get(line[:1], "")) for line in lines)
-
-
-def _problems(checked: Iterable["CheckedRecipe"]) -> list[ReportedProblem]:
-    return [as_report(problem, recipe.path) for recipe in checked for problem in recipe.problems]
-
-
-def _warnings(checked: Iterable["CheckedRecipe"]) -> list[ReportedProblem]:
-    return [replace(as_report(w, recipe.path), code=None) for recipe in checked for w in recipe.warnings]
-
-
 def _show(checked: Sequence["CheckedRecipe"], terminal: Terminal) -> None:
-    from rich.text import Text
-
     for recipe in checked:
         warnings = [replace(w, message=f"Warning: {w.message}", code=None) for w in recipe.warnings]
         if warnings:
             terminal.warn(_styled(warnings, terminal))
         elif not recipe.problems:
-            terminal.show([Text(f"{shown(recipe.path)}: ").append("no problems", "green")])
+            terminal.show([(f"{shown(recipe.path)}: ", ("no problems", "green"))])
         elif _is_unreadable(recipe):
             print_errors(problem_texts(recipe.problems), terminal.settings)
         else:
             terminal.show(_styled(recipe.problems, terminal))
     if problems := sum(len(recipe.problems) for recipe in checked if not _is_unreadable(recipe)):
-        terminal.show([Text(number_of(problems, "problem"), "bold red")])
+        terminal.show([((number_of(problems, "problem"), "bold red"),)])
     if count := sum(len(recipe.warnings) for recipe in checked):
-        terminal.warn([Text(number_of(count, "warning"), "bold yellow")])
+        terminal.warn([((number_of(count, "warning"), "bold yellow"),)])
 
 
 def _is_unreadable(recipe: "CheckedRecipe") -> bool:

@@ -5,14 +5,7 @@ from typing import Annotated, Unpack
 
 from ckpt_surgery.cli.parameters.command import command
 from ckpt_surgery.cli.parameters.completion import complete_path
-from ckpt_surgery.cli.parameters.options import (
-    Argument,
-    DryRun,
-    Form,
-    PlanOutput,
-    RunParameters,
-    file_path,
-)
+from ckpt_surgery.cli.parameters.options import Argument, DryRun, Form, PlanOutput, RunParameters, file_path
 from ckpt_surgery.cli.parameters.paths import check_documents, check_kept
 from ckpt_surgery.cli.render.reports import Report
 from ckpt_surgery.cli.terminal.console import Terminal
@@ -54,8 +47,9 @@ def merge(
 
     documents = [output.json_to, output.report_to, recipe_to]
     check_documents(documents, config, model_paths(config), dst, options)
-    check_kept(run.overwrite, recipe=recipe_to, page=output.report_to)
+    check_kept(run.overwrite, output.report_to)
     if recipe_to is not None:
+        output_files.check_kept(recipe_to, run.overwrite)
         text = ckpt_surgery.merge_recipe(config, seed=seed).to_yaml()
         output_files.write_document(recipe_to, text.encode("utf-8", "surrogatepass"))
     report = Report(terminal, output)

@@ -1,8 +1,8 @@
 """`plan`: what `apply` would do."""
 
 import sys
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Annotated, Unpack
+from collections.abc import Sequence
+from typing import Annotated, Unpack
 
 import click
 from click.core import ParameterSource
@@ -34,17 +34,10 @@ from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.core.text import bytes_text, shown
 from ckpt_surgery.inputs.options import PlanOptions
 
-if TYPE_CHECKING:
-    from rich.text import Text
-
-    from ckpt_surgery.inputs.saved_plans import ShownPlan
-
 PRINTED = (ReportFormat.TEXT, ReportFormat.GITHUB)
 """Reports that leave stdout to text as well."""
 SHOWS = frozenset({"recipe", "full", "json_to", "report_to", "detailed_exitcode"})
 """Arguments that say how a saved plan is shown; the plan has decided about all others."""
-_ONE = "Name a file for one of them: --json FILE."
-
 
 EXAMPLES = {
     "plan recipe.yaml old": "What a recipe would do.",
@@ -86,13 +79,14 @@ def plan(
     if report_format is ReportFormat.JSON:
         output.json_to = output.json_to or STDOUT
     elif report_format is ReportFormat.SARIF and output.json_to == STDOUT:
-        raise UsageError("--json and --report-format sarif would both be written to stdout", hint=_ONE)
-    taken = report_format not in PRINTED
-    terminal = open_terminal(ctx.find_root().obj, output.json_to, taken=taken)
+        hint = "Name a file for one of them: --json FILE."
+        raise UsageError("--json and --report-format sarif would both be written to stdout", hint=hint)
+    settings = ctx.find_root().obj
+    terminal = open_terminal(settings, output.json_to, taken=report_format not in PRINTED)
     loaded = given_recipe(recipe, rules, options.pop("set", None) or (), terminal)
     sources, dst = split_paths(source_names(loaded, options.get("last")), paths)
     check_documents([output.json_to, output.report_to, out], loaded, sources, dst, options)
-    check_kept(overwrite, page=output.report_to)
+    check_kept(overwrite, output.report_to)
     report = Report(terminal, output, loaded)
     planned = applying.plan(loaded, *sources, dst=dst, overwrite=overwrite, out=out, **options)
     code = report.planned(planned)
@@ -103,40 +97,30 @@ def plan(
 
 def _show_saved_plan(ctx: click.Context, path: str, paths: Sequence[str], output: PlanOutput) -> int | None:
     """Show the saved plan in a file; None where the file is something else. Returns the exit code."""
-    from ckpt_surgery.cli.terminal.columns import warning_lines
     from ckpt_surgery.inputs import output_files
     from ckpt_surgery.inputs.saved_plans import refuse_arguments, show_plan
 
     saved = show_plan(path)
     if saved is None:
         return None
-    refuse_arguments(path, [*map(shown, paths), *_decided(ctx)])
+    decided = [
+        f"`{param.opts[-1]}`"
+        for param in ctx.command.params
+        if isinstance(param, click.Option) and param.expose_value and param.name not in SHOWS
+        if ctx.get_parameter_source(param.name or "") is ParameterSource.COMMANDLINE
+    ]
+    refuse_arguments(path, [*map(shown, paths), *decided])
     inputs = [output_files.CheckpointPath(i.path, i.format, i.step, i.item) for i in saved.plan.inputs]
     output_files.check_documents([output.json_to, output.report_to], inputs, [path])
     terminal = open_terminal(ctx.find_root().obj, output.json_to)
     code = Report(terminal, output).planned(saved.plan, misfits=dict(saved.misfits))
-    terminal.show(_saved_lines(saved))
-    misfits = {name: why for name, why in saved.misfits.items() if why is not None}
-    refusals = [f"{name} {why}; `apply` will refuse this plan" for name, why in misfits.items()]
-    terminal.warn(warning_lines(refusals))
-    return code
-
-
-def _decided(ctx: click.Context) -> Iterator[str]:
-    """Options on the command line that a saved plan has decided about."""
-    for param in ctx.command.params:
-        given = ctx.get_parameter_source(param.name or "") is ParameterSource.COMMANDLINE
-        if isinstance(param, click.Option) and param.expose_value and given and param.name not in SHOWS:
-            yield f"`{param.opts[-1]}`"
-
-
-def _saved_lines(saved: "ShownPlan") -> Iterator["Text"]:
-    from rich.text import Text
-
     request = saved.request
     settings = f"{bytes_text(request.memory)} of memory, {request.workers} threads"
     where = "no destination" if request.dst is None else shown(urls.near(request.dst))
-    yield Text(f"saved for {where} ({request.format}; {settings})")
-    fitting = [shown(name) for name, why in saved.misfits.items() if why is None]
+    terminal.show([f"saved for {where} ({request.format}; {settings})"])
+    fitting = ", ".join(shown(name) for name, why in saved.misfits.items() if why is None)
     if fitting:
-        yield Text(f"as when the plan was made: {', '.join(fitting)}", "green")
+        terminal.show([((f"as when the plan was made: {fitting}", "green"),)])
+    misfits = {name: why for name, why in saved.misfits.items() if why is not None}
+    terminal.warn_of(f"{name} {why}; `apply` will refuse this plan" for name, why in misfits.items())
+    return code

@@ -1,5 +1,6 @@
 """`recipes`: what comes with the package."""
 
+import itertools
 from typing import Annotated
 
 from ckpt_surgery.cli.parameters.command import command
@@ -22,21 +23,17 @@ def recipes(
 
     `apply @NAME SRC DST` uses one; `plan` and `lint` take `@NAME` too.
     """
-    from rich.text import Text
-
     from ckpt_surgery.cli.terminal.columns import GAP, NARROWEST, sentence
     from ckpt_surgery.inputs import choices
 
     if name is not None:
-        terminal.show([Text(line) for line in choices.recipe_text(name).split("\n")[:-1]])
+        terminal.show(choices.recipe_text(name).split("\n")[:-1])
         return 0
     listed = choices.recipes()
     column = max((len(name) for name, _ in listed), default=0) + len(GAP)
     for name, purpose in listed:
-        lines = [line.plain for line in sentence(purpose, max(terminal.text.width - column, NARROWEST))]
-        heads = [f"{name:<{column}}", *[" " * column] * (len(lines) - 1)]
-        terminal.show(
-            Text.assemble((head, "bold"), line) for head, line in zip(heads, lines or [""], strict=True)
-        )
-    terminal.show([Text(f"in {choices.recipes_directory()}", "dim")])
+        lines = sentence(purpose, max(terminal.text.width - column, NARROWEST))
+        heads = itertools.zip_longest([name], lines, fillvalue="")
+        terminal.show(((f"{head:<{column}}", "bold"), line) for head, line in heads)
+    terminal.show([((f"in {choices.recipes_directory()}", "dim"),)])
     return 0

@@ -14,25 +14,21 @@ or which checkpoint is read: such options are in no environment.
 import inspect
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cache
+from functools import cached_property
 from types import MappingProxyType, NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, Unpack, get_args, get_origin
 
 import click
 from click.core import ParameterSource
 
-from ckpt_surgery.cli.parameters.options import FORMS, Argument, Form, Group, global_params
+from ckpt_surgery.cli.parameters.options import FORMS, Argument, DraftTo, Form, Group, global_params
 from ckpt_surgery.cli.terminal.console import as_options, open_terminal
 from ckpt_surgery.inputs.options import PlanOptions
 
 VARIABLES: Mapping[str, str] = MappingProxyType(
     {
-        "--memory": "CKPT_SURGERY_MEMORY",
-        "--workers": "CKPT_SURGERY_WORKERS",
-        "--link-mode": "CKPT_SURGERY_LINK_MODE",
-        "--verify": "CKPT_SURGERY_VERIFY",
-        "--engine": "CKPT_SURGERY_ENGINE",
-        "--scheduler": "CKPT_SURGERY_SCHEDULER",
+        f"--{name}": f"CKPT_SURGERY_{name.upper().replace('-', '_')}"
+        for name in ("memory", "workers", "link-mode", "verify", "engine", "scheduler")
     }
 )
 """The variable of each option that has one."""
@@ -72,19 +68,11 @@ GROUPS: Mapping[str, Sequence[str]] = {
     ),
 }
 """Names of options, in the order in which the help of a command lists them."""
+PLACES = {name: (group, place) for group, names in GROUPS.items() for place, name in enumerate(names)}
 MOST_UNGROUPED = 10
 """Number of options up to which a command has one list of them."""
-ELSEWHERE = {("inspect", "--format"): READ, ("verify", "--full"): READ}
+ELSEWHERE: Mapping[tuple[str | None, str], str] = {("inspect", "--format"): READ, ("verify", "--full"): READ}
 """Groups of options that mean something else in these commands."""
-
-
-def group_of(command: str, names: Sequence[str]) -> tuple[str, int]:
-    """Group of a command's option, by all its names, and its place in the group."""
-    for group, members in GROUPS.items():
-        for name in names:
-            if name in members:
-                return ELSEWHERE.get((command, name), group), members.index(name)
-    return OTHERS, 0
 
 
 PROGRAM = "ckpt-surgery"
@@ -98,26 +86,24 @@ class Command(click.Command):
 
     def __init__(
         self,
-        *args: Any,
-        examples: Mapping[str, str] | None = None,
-        declared: Callable[[], list[click.Parameter]] | None = None,
+        name: str,
+        examples: Mapping[str, str],
+        declare: Callable[[], list[click.Parameter]],
         **settings: Any,
     ):
-        """`declared` gives the parameters when they are asked for: the help of the program lists none."""
-        super().__init__(*args, **settings)
-        self.examples = examples or {}
-        """Command lines without the program's name, and what each of them does."""
-        if declared is not None:
-            self._params: Callable[[], list[click.Parameter]] = cache(declared)
+        """`examples`: command lines without the program's name, and what each of them does.
 
-    @property
-    def params(self) -> list[click.Parameter]:
+        `declare` gives the parameters when they are asked for: the help of the program lists none.
+        """
+        super().__init__(name, **settings)
+        self.examples = examples
+        self._declare = declare
+        del self.params  # which click has set
+
+    @cached_property
+    def params(self) -> list[click.Parameter]:  # type: ignore[override]
         """Options and arguments."""
-        return self._params()
-
-    @params.setter
-    def params(self, params: list[click.Parameter]) -> None:
-        self._params = lambda: params
+        return self._declare()
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if not ctx.resilient_parsing:  # which asks what a line that is being written can go on with
@@ -159,8 +145,10 @@ class Command(click.Command):
             return
         groups: dict[str, list[tuple[int, tuple[str, str]]]] = {name: [] for name in (*GROUPS, OTHERS)}
         for option, record in shown:
-            group, place = group_of(self.name or "", [*option.opts, *option.secondary_opts])
-            groups[group].append((place, record))
+            names = [*option.opts, *option.secondary_opts]
+            place = next((PLACES[name] for name in names if name in PLACES), (OTHERS, 0))
+            group = ELSEWHERE.get((self.name, names[0]), place[0])
+            groups[group].append((place[1], record))
         for group, records in groups.items():
             if records:
                 with formatter.section(group):
@@ -200,11 +188,12 @@ def command(
             if "ctx" in function.__annotations__:
                 values["ctx"] = ctx
             if "terminal" in function.__annotations__:
-                values["terminal"] = open_terminal(ctx.find_root().obj, json_to)
+                is_drafted = hints.get("out") is DraftTo and values["out"] is None
+                values["terminal"] = open_terminal(ctx.find_root().obj, json_to, taken=is_drafted)
             return function(**values)
 
         texts = {"help": inspect.cleandoc(function.__doc__ or ""), "short_help": short_help}
-        return Command(name, callback=run, declared=declared, examples=examples, **texts)
+        return Command(name, examples, declared, callback=run, **texts)
 
     return decorate
 
@@ -233,7 +222,14 @@ def _annotations(fields: type) -> dict[str, Any]:
 def _param(name: str, hint: Any) -> click.Parameter:
     kind, *notes = get_args(hint) if get_origin(hint) is Annotated else (hint,)
     form = next((one for one in notes if isinstance(one, Form)), None) or FORMS.get(name, Form())
-    given = {"shell_complete": form.complete, "callback": form.parse, "metavar": form.metavar}
+
+    def parse(ctx: click.Context, param: click.Parameter, value: Any) -> Any:
+        try:
+            return value if value is None or form.parse is None else form.parse(value)
+        except ValueError as error:
+            raise click.BadParameter(str(error), ctx, param) from error
+
+    given = {"shell_complete": form.complete, "callback": parse, "metavar": form.metavar}
     settings: dict[str, Any] = {**given, **form.more}
     if isinstance(form, Argument):
         return click.Argument([name], **settings)

@@ -31,8 +31,8 @@ class Form:
     metavar: str | None = None
     names: tuple[str, ...] = ()
     """Names on the command line; empty: `--` and the parameter's name."""
-    parse: Callable[[click.Context, click.Parameter, Any], Any] | None = None
-    """Checks a value, and returns what the command gets."""
+    parse: Callable[[Any], Any] | None = None
+    """Checks a value, and returns what the command gets; raises ValueError."""
     complete: Callable[..., Any] | None = None
     more: Mapping[str, Any] = field(default_factory=dict)
     """Further arguments of `click.Option`, or of `click.Argument`."""
@@ -89,78 +89,63 @@ def requested_format(arguments: Sequence[str]) -> ReportFormat:
 _SHARE = re.compile(r"(\d+\.?\d*|\.\d+)(%?)", re.ASCII)
 
 
-def _size(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
-    try:
-        return None if value is None else parse_size(value)
-    except ValueError as error:
-        raise click.BadParameter(str(error), ctx, param) from error
-
-
-def _writable_format(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+def _writable_format(value: str) -> str:
     """Names of formats are asked for only when there is a value, because `--help` must be quick."""
-    if value is None:
-        return None
     from ckpt_surgery.inputs.choices import writable_formats
 
     if value in set(ReportFormat):
-        message = f"`{value}` is the format of a report: --report-format {value}, of `plan` and `lint`"
-        raise click.BadParameter(message, ctx, param)
-    return _one_of(writable_formats(), ctx, param, value)
+        raise ValueError(f"`{value}` is the format of a report: --report-format {value} of `plan`, `lint`")
+    return _one_of(writable_formats(), value)
 
 
-def _known_format(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
-    if value is None:
-        return None
+def _known_format(value: str) -> str:
     from ckpt_surgery.inputs.choices import readable_formats
 
-    return _one_of(readable_formats(), ctx, param, value)
+    return _one_of(readable_formats(), value)
 
 
-def _one_of(names: Sequence[str], ctx: click.Context, param: click.Parameter, value: str) -> str:
+def _one_of(names: Sequence[str], value: str) -> str:
     if value not in names:
-        raise click.BadParameter(f"`{value}` is not one of: {', '.join(names)}", ctx, param)
+        raise ValueError(f"`{value}` is not one of: {', '.join(names)}")
     return value
 
 
-def _assignments(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...]:
+def _assignments(value: tuple[str, ...]) -> tuple[str, ...]:
     for assignment in value:
         name, equals, _ = assignment.partition("=")
         if not (name and equals):
-            raise click.BadParameter(f"`{assignment}` is not of the form NAME=VALUE", ctx, param)
+            raise ValueError(f"`{assignment}` is not of the form NAME=VALUE")
     return value
 
 
-def _share(ctx: click.Context, param: click.Parameter, value: str | None) -> float | None:
+def _share(value: str) -> float:
     """Accept `5%` and `0.05`."""
-    if value is None:
-        return None
     number = _SHARE.fullmatch(value)
-    share = None if number is None else float(number[1]) / (100 if number[2] else 1)
-    if share is None or not 0 < share <= 1:
-        message = f"`{shown(value)}` is not a share; write it like 5% or 0.05, at most 100%"
-        raise click.BadParameter(message, ctx, param)
+    share = 0.0 if number is None else float(number[1]) / (100 if number[2] else 1)
+    if not 0 < share <= 1:
+        raise ValueError(f"`{shown(value)}` is not a share; write it like 5% or 0.05, at most 100%")
     return share
 
 
-def document_path(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+def document_path(value: str) -> str:
     """Accept `-`, or a file in a directory that exists; checked before the work, which may take long."""
-    if value is None or value == STDOUT:
+    path = Path(value)
+    if value == STDOUT:
         return value
     if urls.is_url(value):
-        raise click.BadParameter(f"{shown(value)}: documents are files of this machine", ctx, param)
-    path = Path(value)
+        raise ValueError(f"{shown(value)}: documents are files of this machine")
     if path.is_dir():
-        raise click.BadParameter(f"{shown(value)} is a directory", ctx, param)
+        raise ValueError(f"{shown(value)} is a directory")
     if not path.parent.is_dir():
-        raise click.BadParameter(f"the directory {shown(str(path.parent))} does not exist", ctx, param)
+        raise ValueError(f"the directory {shown(str(path.parent))} does not exist")
     return value
 
 
-def file_path(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+def file_path(value: str) -> str:
     """Accept what `document_path` accepts, except `-`."""
     if value == STDOUT:
-        raise click.BadParameter("it is written to a file; `-` is none", ctx, param)
-    return document_path(ctx, param, value)
+        raise ValueError("it is written to a file; `-` is none")
+    return document_path(value)
 
 
 def _set_globally(ctx: click.Context, param: click.Parameter, value: int) -> None:
@@ -184,7 +169,7 @@ def global_params() -> list[click.Parameter]:
     ]
 
 
-SIZE = Form("SIZE", parse=_size)
+SIZE = Form("SIZE", parse=parse_size)
 FILE = Form("FILE", parse=file_path, complete=complete_path)
 RULE = Form("RULE", ("-e",), more={"multiple": True})
 SOURCE_FORMAT = Form("FORMAT", parse=_known_format, complete=complete_read_format)
@@ -221,16 +206,11 @@ Rules = Annotated[
     "EXPRESSION`, and last `keep:REGEX`, which drops the rest.",
     RULE,
 ]
+_STDOUT_IF_ALONE = {"is_flag": False, "flag_value": STDOUT}
 JsonTo = Annotated[
     str | None,
     "Write a JSON document; to stdout if no file follows, and all else to stderr.",
-    Form(
-        metavar="[FILE.json|-]",
-        names=("--json",),
-        parse=document_path,
-        complete=complete_path,
-        more={"is_flag": False, "flag_value": STDOUT},
-    ),
+    Form("[FILE.json|-]", ("--json",), document_path, complete_path, more=_STDOUT_IF_ALONE),
 ]
 Full = Annotated[bool, "One line per key, nothing folded or left out."]
 Overwrite = Annotated[bool, "Replace DST; it stays until the new one is complete."]
@@ -249,11 +229,8 @@ DraftTo = Annotated[str | None, "Write the recipe to a file. [default: stdout]",
 
 def report_format(*names: str) -> Form:
     """Spelling of `ReportAs`: `--report-format`, and `--format` where no checkpoint is written."""
-    return Form(
-        names=names,
-        parse=lambda ctx, param, value: ReportFormat(value),
-        more={"type": click.Choice([str(one) for one in ReportFormat]), "default": "text"},
-    )
+    kinds = {"type": click.Choice([str(one) for one in ReportFormat]), "default": "text"}
+    return Form(names=names, parse=ReportFormat, more=kinds)
 
 
 ReportAs = Annotated[

@@ -12,7 +12,7 @@ import click
 from ckpt_surgery.cli.terminal.console import STDOUT, Terminal
 from ckpt_surgery.core.errors import Problem, UsageError
 from ckpt_surgery.core.problem_codes import Code
-from ckpt_surgery.core.text import shown
+from ckpt_surgery.core.text import number_of, shown
 
 RULES = "rules"
 """Name of the rules of `-e` in the context's `meta`."""
@@ -25,8 +25,6 @@ def given_recipe(recipe: str, rules: Sequence[str], set: Iterable[str], terminal
 
     `recipe` is not looked at where there are rules. Raises RecipeError, UsageError.
     """
-    from rich.text import Text
-
     from ckpt_surgery.inputs.matching import recipe_of_rules
     from ckpt_surgery.inputs.request import read_recipe
 
@@ -34,7 +32,7 @@ def given_recipe(recipe: str, rules: Sequence[str], set: Iterable[str], terminal
         return read_recipe(recipe, tuple(set))
     click.get_current_context().meta[RULES] = tuple(rules)
     text = recipe_of_rules(rules)
-    terminal.show([*(Text(line) for line in text.splitlines()), Text()])
+    terminal.show([*text.splitlines(), ""])
     return read_recipe(text, tuple(set))
 
 
@@ -42,8 +40,7 @@ def with_rule_inside_keys(problem: Problem, rules: Sequence[str]) -> Problem:
     """The problem; where a rule of `-e` matches no whole key, but parts of some, with the rule for parts."""
     from ckpt_surgery.inputs.matching import rule_inside_keys
 
-    path = "" if problem.place is None else problem.place.path
-    number = re.match(r"rules\[(\d+)\]\.match", path)
+    number = re.match(r"rules\[(\d+)\]\.match", "" if problem.place is None else problem.place.path)
     if number is None or problem.code is not Code.CLAIMS_NOTHING or MATCHES_A_PART not in problem.message:
         return problem
     rule = rule_inside_keys(rules, int(number[1]))
@@ -62,48 +59,27 @@ def source_names(recipe: Any, last: int | None) -> Sequence[str]:
     return recipe.recipe.sources if last is None else ("SRC",)
 
 
-def split_paths(names: Sequence[str], paths: Sequence[str]) -> tuple[tuple[str, ...], str | None]:
+def split_paths(
+    names: Sequence[str], paths: Sequence[str], *, needs_dst: bool = False
+) -> tuple[tuple[str, ...], str | None]:
     """The sources among `paths`, and the destination, None where all paths are sources.
 
     `names` are the recipe's sources. Where they end with `*`, which takes any number of further sources, the
     last path is always the destination. Raises UsageError for too few or too many paths.
     """
-    if names[-1] == ANY_MORE:
-        return _split_many(names[:-1], paths)
-    wanted = len(names)
-    if wanted <= len(paths) <= wanted + 1:
-        return tuple(paths[:wanted]), paths[wanted] if len(paths) > wanted else None
-    takes = f"the recipe takes {wanted} source{'' if wanted == 1 else 's'} ({', '.join(map(shown, names))})"
-    if len(paths) < wanted:
-        missing = ", ".join(map(shown, names[len(paths) :]))
-        raise UsageError(f"{takes}; missing: {missing}", hint="Give their paths in this order.")
-    extra = ", ".join(map(shown, paths[wanted + 1 :]))
-    first = "With `-e` there is no RECIPE: all paths are sources, and the last one is the destination."
-    given = any(path.startswith("@") or path.endswith((".yaml", ".yml")) for path in paths[:wanted])
-    raise UsageError(f"{takes} and one destination; too many: {extra}", hint=first if given else None)
-
-
-def missing_destination(names: Sequence[str]) -> UsageError:
-    """The error of paths that are all sources; `names` are the recipe's sources."""
-    hint = "Name the directory or file to write after the sources."
-    if len(names) == 1:
-        return UsageError("DST is missing", hint=hint)
-    listed = ", ".join(map(shown, names))
-    return UsageError(
-        f"DST is missing: the paths are those of the {len(names)} sources ({listed})", hint=hint
-    )
-
-
-def _split_many(names: Sequence[str], paths: Sequence[str]) -> tuple[tuple[str, ...], str]:
-    """The sources, which may be more than `names`, and the destination, which is the last path."""
-    if len(paths) <= len(names):
-        few = ", ".join(map(shown, names))
-        raise UsageError(
-            f"the recipe takes {len(names)} sources or more ({few}, …) and one destination; "
-            f"{len(paths)} path{'' if len(paths) == 1 else 's'} given",
-            hint="The last path is the destination.",
-        )
-    return tuple(paths[:-1]), paths[-1]
+    many = names[-1] == ANY_MORE
+    least = len(names) - many
+    if len(paths) == least + 1 or (many and len(paths) > least):
+        return tuple(paths[:-1]), paths[-1]
+    if len(paths) == least and not (many or needs_dst):
+        return tuple(paths), None
+    sources = f"{number_of(least, 'source')}{' or more' if many else ''}"
+    listed = ", ".join([*map(shown, names[:least]), *(["…"] if many else [])])
+    given = ", ".join(map(shown, paths)) or "none"
+    hint = "Give the paths of the sources in this order, then the directory or file to write."
+    if len(paths) > least and any(one.startswith("@") or one.endswith((".yaml", ".yml")) for one in paths):
+        hint = "With `-e` there is no RECIPE: all paths are sources, and the last one is the destination."
+    raise UsageError(f"the recipe takes {sources} ({listed}) and one destination; given: {given}", hint=hint)
 
 
 def check_json_name(document: str | None) -> None:
@@ -118,13 +94,18 @@ def check_json_name(document: str | None) -> None:
         )
 
 
-def check_kept(overwrite: bool, *, recipe: str | None = None, page: str | None = None) -> None:
-    """Refuse to replace a file with a recipe, or one that is no page of a report with such a page."""
-    from ckpt_surgery.inputs import output_files
+def refuse_several(given: Mapping[str, bool]) -> None:
+    """Refuse options that exclude one another. `given`: each of them, and whether it was given."""
+    names = [name for name, is_given in given.items() if is_given]
+    if len(names) > 1:
+        raise UsageError(f"{names[0]} and {names[1]} exclude each other", hint="Leave one of them out.")
 
-    if recipe is not None:
-        output_files.check_kept(recipe, overwrite)
+
+def check_kept(overwrite: bool, page: str | None) -> None:
+    """Refuse to replace a file that is no page of a report with such a page."""
     if page is not None:
+        from ckpt_surgery.inputs import output_files
+
         output_files.check_kept(page, overwrite, output_files.PAGE)
 
 

@@ -1,5 +1,6 @@
 """Plans and results as lines of styled text. Prints nothing."""
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,7 @@ from ckpt_surgery.core.summary import SummaryRow
 from ckpt_surgery.core.text import bytes_text, chosen_text, number_of, seconds_text, shown
 from ckpt_surgery.report.plan import replacement_text, totals
 from ckpt_surgery.report.plan_texts import ARROW, cost_texts, diff_rows, fate_texts
+from ckpt_surgery.report.verification import Verify
 
 if TYPE_CHECKING:
     from ckpt_surgery import Plan, Result
@@ -53,68 +55,58 @@ def plan_lines(plan: "Plan", *, full: bool, verbose: bool, width: int) -> Iterat
     yield from flowing(_totals(plan), " ", width)
     of_copies = " (-v says why)" if plan.costs.bytes_linkable and not verbose else ""
     yield from flowing(list(map(Text, cost_texts(plan, of_copies))), ", ", width)
-    if verbose:
-        yield from _cost_remarks(plan, width)
-
-
-def _cost_remarks(plan: "Plan", width: int) -> Iterator[Text]:
-    """Lines on what could cost less, and what can restore the result."""
-    if plan.costs.bytes_linkable:
-        why = (
-            f"{bytes_text(plan.costs.bytes_linkable)} are copied because programs rewrite such files in "
-            "place; `--link-mode hardlink` links them if nothing will rewrite SRC"
-        )
-        yield from sentence(why, width)
-    if plan.restorable_by:
+    if plan.costs.bytes_linkable and verbose:
+        size = bytes_text(plan.costs.bytes_linkable)
+        why = f"{size} are copied because programs rewrite such files in place; `--link-mode hardlink` links "
+        yield from sentence(f"{why}them if nothing will rewrite SRC", width)
+    if plan.restorable_by and verbose:
         versions = " and ".join(f"{name} ≥ {version}" for name, version in plan.restorable_by.items())
         yield from sentence(f"restorable by {versions}", width)
 
 
 def result_lines(result: "Result", width: int) -> Iterator[Text]:
-    """The last line of `apply`: counts, bytes, seconds, destination."""
-    size, seconds, written = result.plan.costs.bytes_out, result.seconds, result.plan.costs.bytes_written
+    """What is said of a result: shared files, what was read back, files beside it, and what was done."""
+    plan, verified = result.plan, result.verified
+    if count := len(result.shared):
+        linked = {name for step in plan.steps if step.transfer == "link" for name, _ in step.sources}
+        sources = ", ".join(shown(i.path) for i in plan.inputs if i.name in linked)
+        what = f"{number_of(count, 'file')} shared with {sources} (hard links)"
+        yield from sentence(f"{what}: a program that rewrites one in place changes both", width)
+    if verified.mode is Verify.NONE:
+        yield Text("not verified (`verify` reads it back)", "dim")
+    else:
+        parts = [f"verified: {bytes_text(verified.bytes_read)} read back"]
+        if verified.bytes_not_read:
+            parts.append(f"{bytes_text(verified.bytes_not_read)} linked and not read (see `verify --full`)")
+        yield from flowing([Text(part, "dim") for part in parts], ", ", width)
+    if result.companions:
+        names = ", ".join(shown(one.name) for one in result.companions)
+        source = shown(os.path.dirname(result.companions[0].source) or os.curdir)
+        yield from sentence(f"copied beside the weights: {names} (from {source})", width)
+    size, seconds, written = plan.costs.bytes_out, result.seconds, plan.costs.bytes_written
     took = f"{bytes_text(size)} in {seconds_text(seconds)}"
     if seconds >= 1 and written:  # links take no time: their bytes would make a speed of TiB/s
-        linked = "" if written == size else "written at "
-        took += f" ({linked}{bytes_text(written / seconds)}/s)"
-    counts = Text(", ").join(_fates(totals(result.plan).by_fate))
-    done = Text.assemble(("done", "bold green"), "  ", counts)
+        linked_too = "" if written == size else "written at "
+        took += f" ({linked_too}{bytes_text(written / seconds)}/s)"
+    done = Text.assemble(("done", "bold green"), "  ", Text(", ").join(_fates(totals(plan).by_fate)))
     yield from flowing([done, Text(took), Text(shown(result.destination))], " · ", width)
-
-
-def shared_lines(result: "Result", width: int) -> Iterator[Text]:
-    """Files that the result shares with sources."""
-    count = len(result.shared)
-    if count:
-        files = "1 file is" if count == 1 else f"{count:,} files are"
-        them = "it" if count == 1 else "them"
-        steps = (step for step in result.plan.steps if step.transfer == "link")
-        linked = {name for step in steps for name, _ in step.sources}
-        sources = ", ".join(shown(i.path) for i in result.plan.inputs if i.name in linked)
-        why = f"{files} shared with {sources} (hard links): do not rewrite {them} in place"
-        yield from sentence(why, width)
 
 
 def _param_lines(plan: "Plan", width: int) -> Iterator[Text]:
     """The values of the recipe's params, those of one origin together, wrapped between the values."""
     alike: dict[str, list[str]] = {}
     for param in plan.params:
+        origin, note = param.origin.value, param.note
+        if origin == "default":
+            origin = "default" if note is None else f"default: {note}"
+        else:
+            origin = "--set" if origin == "set" else note or ""
         entry = "" if param.entry in (None, param.name) else f" ← {param.entry}"
-        alike.setdefault(_origin(param.origin.value, param.note), []).append(
-            shown(f"{param.name}={param.text}{entry}")
-        )
-    label = "params"
-    for origin, (first, *others) in alike.items():
+        alike.setdefault(origin, []).append(shown(f"{param.name}={param.text}{entry}"))
+    for label, (origin, (first, *others)) in zip(["params", *[""] * len(alike)], alike.items(), strict=False):
         parts = [labelled(label, first), *map(Text, others)]
         parts[-1].append(f"  ({shown(origin)})", "dim")
         yield from flowing(parts, ", ", width, WORD)
-        label = ""
-
-
-def _origin(origin: str, note: str | None) -> str:
-    if origin == "default":
-        return "default" if note is None else f"default: {note}"
-    return "--set" if origin == "set" else note or ""
 
 
 def row_lines(rows: Sequence[SummaryRow], width: int) -> Iterator[Text]:

@@ -5,7 +5,7 @@ Also as Markdown, for the summary of a step of GitHub Actions.
 
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,8 +17,6 @@ from ckpt_surgery.cli.terminal.console import PUBLISHED, Terminal, enable_gc, re
 from ckpt_surgery.core.text import bytes_text, shown
 
 if TYPE_CHECKING:
-    from rich.text import Text
-
     from ckpt_surgery import Plan, Result
 
 
@@ -40,8 +38,7 @@ class Report:
     def planned(self, plan: "Plan", **more: Any) -> int:
         """Print a plan that is not carried out. `more`: members of its JSON. Returns the exit code."""
         self._show(plan)
-        self._summarize(plan)
-        self._write(plan, **more)
+        self._write(plan, (), more)
         return self._code(plan)
 
     def carried_out(self, run: Callable[..., "Result | None"]) -> int | None:
@@ -68,31 +65,20 @@ class Report:
     def _show(self, plan: "Plan") -> None:
         """The diff, then its warnings."""
         from ckpt_surgery.cli.render.plan import plan_lines
-        from ckpt_surgery.cli.terminal.columns import warning_lines
 
         click.get_current_context().meta["plan"] = plan  # kept until the program has ended: see `leave`
-        verbose = self.terminal.settings.verbose > 0
-        width = self.terminal.text.width
+        verbose, width = self.terminal.settings.verbose > 0, self.terminal.text.width
         self.terminal.show(plan_lines(plan, full=self.output.full, verbose=verbose, width=width))
-        self.terminal.warn(warning_lines(plan.warnings))
+        self.terminal.warn_of(plan.warnings)
 
     def _finish(self, result: "Result") -> None:
         """Notices, the summary, and the documents."""
-        from ckpt_surgery.cli.render.plan import result_lines, shared_lines
-        from ckpt_surgery.cli.render.verification import run_lines
-        from ckpt_surgery.cli.terminal.columns import warning_lines
+        from ckpt_surgery.cli.render.plan import result_lines
         from ckpt_surgery.report.results import CompanionFile, SharedFile
 
-        self.terminal.warn(warning_lines(result.notices))
-        width = self.terminal.text.width
-        after = [
-            *shared_lines(result, width),
-            *run_lines(result.verified, width),
-            *_companions_lines(result, width),
-            *result_lines(result, width),
-        ]
+        self.terminal.warn_of(result.notices)
+        after = list(result_lines(result, self.terminal.text.width))
         self.terminal.show(after)
-        self._summarize(result.plan, [line.plain for line in after])
         ran = {
             "seconds": result.seconds,
             "destination": result.destination,
@@ -101,21 +87,20 @@ class Report:
             "companions": tuple([CompanionFile(f.name, f.source, f.size) for f in result.companions]),
             "overflowed": result.overflowed,
         }
-        self._write(result.plan, **ran)
+        self._write(result.plan, [line.plain for line in after], ran)
 
-    def _summarize(self, plan: "Plan", after: Sequence[str] = ()) -> None:
-        """Add Markdown to the summary of a step of GitHub Actions, where this is one. Raises OSError."""
+    def _write(self, plan: "Plan", after: Sequence[str], ran: Mapping[str, Any]) -> None:
+        """Write what is asked for: the summary of a step of GitHub Actions, the JSON document, the HTML page.
+
+        Raises OSError where the summary cannot be written.
+        """
         from ckpt_surgery.cli.render.plan import plan_lines
+        from ckpt_surgery.report.results import plan_document
 
         if (file := summary_file()) is not None:
             lines = plan_lines(plan, full=self.output.full, verbose=False, width=SUMMARY_WIDTH)
             with file.open("a", encoding="utf-8") as stream:
                 stream.write(markdown(plan, "\n".join(line.plain for line in lines), after))
-
-    def _write(self, plan: "Plan", **ran: Any) -> None:
-        """The JSON document and the HTML page, where they are asked for."""
-        from ckpt_surgery.report.results import plan_document
-
         self.terminal.write(plan_document, plan, **ran)
         if self.output.report_to is not None:
             from ckpt_surgery.api import report_page
@@ -129,16 +114,6 @@ class Report:
         from ckpt_surgery.report.plan import has_changes
 
         return CHANGES if self.output.detailed_exitcode and has_changes(plan) else 0
-
-
-def _companions_lines(result: "Result", width: int) -> Iterator["Text"]:
-    """Lines on config and tokenizer files that were copied, and their origin."""
-    from ckpt_surgery.cli.terminal.columns import sentence
-
-    if result.companions:
-        names = ", ".join(shown(one.name) for one in result.companions)
-        source = shown(os.path.dirname(result.companions[0].source) or os.curdir)
-        yield from sentence(f"copied beside the weights: {names} (from {source})", width)
 
 
 SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"
@@ -168,14 +143,13 @@ def markdown(plan: "Plan", diff: str, after: Sequence[str] = ()) -> str:
     from ckpt_surgery.report.plan import totals
 
     counted = totals(plan)
-    rows = [(fate, f"{count:,}") for fate, count in counted.by_fate.items() if count]
-    rows += [("out", bytes_text(plan.costs.bytes_out))]
     done = "apply" if after else "plan"
     lines = [f"### ckpt-surgery {done}: <code>{_text(plan.recipe)}</code>", ""]
     lines += [f"{_text(line)}  " for line in after if line]
     lines += ["", f"| leaves | {counted.before:,} → {counted.after:,} |", "|---|---|"]
-    lines += [f"| {name} | {value} |" for name, value in rows]
-    lines += ["", *(f"- ⚠️ {_text(warning)}" for warning in plan.warnings), ""]
+    lines += [f"| {fate} | {count:,} |" for fate, count in counted.by_fate.items() if count]
+    lines += [f"| out | {bytes_text(plan.costs.bytes_out)} |", ""]
+    lines += [*(f"- ⚠️ {_text(warning)}" for warning in plan.warnings), ""]
     folded = f"<details><summary>Every key</summary>\n\n{_block(diff)}\n\n</details>\n"
     return "\n".join([*lines, folded, ""])
 

@@ -1,12 +1,10 @@
 """Lines of cells, broken between cells alone, so that no key and no figure is cut; texts that many show."""
 
 import textwrap
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from rich.cells import cell_len
 from rich.text import Text
-
-from ckpt_surgery.core.text import shown
 
 WORD = 13
 """Width of the first column."""
@@ -27,12 +25,6 @@ def labelled(label: str, text: str | Text = "") -> Text:
     """Word of the first column for a text."""
     label = label if len(label) < WORD else f"{label} "
     return Text.assemble((f"{label:<{WORD}}", "dim"), text)
-
-
-def warning_lines(warnings: Iterable[str]) -> Iterator[Text]:
-    """One line for each."""
-    for warning in warnings:
-        yield Text.assemble(("Warning: ", "bold yellow"), shown(warning))
 
 
 GAP = "  "

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from ckpt_surgery.core.progress import Report
 
     P = ParamSpec("P")
+    Part = str | Text | tuple[str, str]
+    Line = str | Text | tuple[Part, ...]
+    """A line to print: text, or parts of it, of which pairs have a style."""
 
 STDOUT = "-"
 PUBLISHED = "published"
@@ -55,23 +58,28 @@ class Terminal:
     json_to: str | None = None
     """Target of the JSON document: a file, or `-` for stdout; None if none is asked for."""
 
-    def show(self, lines: Iterable["Text"]) -> None:
+    def show(self, lines: "Iterable[Line]") -> None:
         """Print lines of any length. Only the terminal wraps them, so that long keys can be copied."""
-        _print(self.text, lines)
+        _print(self.text, map(_text_of, lines))
 
-    def wrapped(self, lines: Iterable["Text"]) -> None:
+    def wrapped(self, lines: "Iterable[Line]") -> None:
         """Print sentences, wrapped at words to the width of the terminal."""
-        self.text.print(*lines, sep="\n")
+        self.text.print(*map(_text_of, lines), sep="\n")
 
-    def warn(self, lines: Iterable["Text"]) -> None:
+    def warn(self, lines: "Iterable[Line]") -> None:
         """Print sentences, even with `--quiet`: wrapped at words where the width is that of a terminal.
 
         Elsewhere, as in the logs of a job, each is on a line, however long.
         """
         console = self.notes if self.settings.quiet else self.text
+        texts = [_text_of(line) for line in lines]
         if console.is_terminal or "COLUMNS" in os.environ:
-            lines = [part for line in lines for part in _wrapped(line, console.width)]
-        _print(console, lines)
+            texts = [part for text in texts for part in _wrapped(text, console.width)]
+        _print(console, texts)
+
+    def warn_of(self, warnings: Iterable[str]) -> None:
+        """Print warnings, each after `Warning: `."""
+        self.warn((("Warning: ", "bold yellow"), shown(warning)) for warning in warnings)
 
     def write(self, make: "Callable[P, Document]", *args: "P.args", **kwargs: "P.kwargs") -> None:
         """Write the JSON document that `make` returns, if one is asked for."""
@@ -90,6 +98,12 @@ class Terminal:
         from ckpt_surgery.cli.terminal.progress import reporting
 
         return reporting(self.notes, self.settings.quiet or not wanted)
+
+
+def _text_of(line: "Line") -> "Text":
+    from rich.text import Text
+
+    return Text.assemble(*line) if isinstance(line, tuple) else Text.assemble(line)
 
 
 def _wrapped(line: "Text", width: int) -> Iterable["Text"]:

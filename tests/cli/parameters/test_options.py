@@ -122,7 +122,6 @@ def test_stdout_is_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         check_documents([None, "x"], None, ("x",), None, {})
     with pytest.raises(UsageError, match=refused):
         check_document_beside("x", "y", "x", format=None)
-    context, param = click.Context(click.Command("x")), click.Option(["--out"])
-    with pytest.raises(click.BadParameter, match="it is written to a file; `-` is none"):
-        file_path(context, param, "-")
-    assert file_path(context, param, "x") == "x"
+    with pytest.raises(ValueError, match="it is written to a file; `-` is none"):
+        file_path("-")
+    assert file_path("x") == "x"

@@ -10,7 +10,7 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 import ckpt_surgery
-from ckpt_surgery.cli.parameters.paths import missing_destination, split_paths
+from ckpt_surgery.cli.parameters.paths import split_paths
 from ckpt_surgery.core.errors import DestinationError, UsageError
 from tests.support.command_line import run
 from tests.support.recipes import write_recipe
@@ -31,8 +31,8 @@ def test_split_paths(names, paths, expected):
     assert split_paths(names, paths) == expected
 
 
-ONE = "the recipe takes 1 source (source) and one destination; too many: "
-TWO_OR_MORE = "the recipe takes 2 sources or more (base, lora, …) and one destination; 1 path given"
+ONE = "the recipe takes 1 source (source) and one destination; given: "
+TWO_OR_MORE = "the recipe takes 2 sources or more (base, lora, …) and one destination; given: a"
 HINT = "With `-e` there is no RECIPE"
 
 
@@ -40,25 +40,28 @@ HINT = "With `-e` there is no RECIPE"
 @pytest.mark.parametrize(
     ("names", "paths", "message", "hinted"),
     [
-        ("base lora x", "a", "the recipe takes 3 sources (base, lora, x); missing: lora, x", False),
-        ("source", "a b c\x1b d", f"{ONE}c\\x1b, d", False),
-        ("source", "@drop-optimizer old new", f"{ONE}new", True),
-        ("source", "r.yaml old new", f"{ONE}new", True),
+        (
+            "base lora x",
+            "a",
+            "the recipe takes 3 sources (base, lora, x) and one destination; given: a",
+            False,
+        ),
+        ("source", "a b c\x1b d", f"{ONE}a, b, c\\x1b, d", False),
+        ("source", "@drop-optimizer old new", f"{ONE}@drop-optimizer, old, new", True),
+        ("source", "r.yaml old new", f"{ONE}r.yaml, old, new", True),
         ("base lora *", "a", TWO_OR_MORE, False),
     ],
 )
 def test_a_wrong_number_of_paths(names, paths, message, hinted):
     with pytest.raises(UsageError) as caught:
         split_paths(names.split(), paths.split())
-    assert caught.value.problems[0].message == message
+    assert caught.value.problems[0].message.endswith(message)
     assert (HINT in str(caught.value)) == hinted
 
 
-def test_a_missing_destination_names_the_sources():
-    assert missing_destination(["source"]).problems[0].message == "DST is missing"
-    assert missing_destination(["base", "lora"]).problems[0].message == (
-        "DST is missing: the paths are those of the 2 sources (base, lora)"
-    )
+def test_a_missing_destination_is_refused_where_one_is_needed():
+    with pytest.raises(UsageError, match=r"2 sources \(base, lora\) and one destination; given: a, b"):
+        split_paths(["base", "lora"], ["a", "b"], needs_dst=True)
 
 
 RULES = ("-e", r"s|params/old/(.*)|params/new/\1|", "-e", "drop:opt/.*", "-e", "step = x + 1")

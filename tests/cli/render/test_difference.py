@@ -61,7 +61,7 @@ def test_empty_nodes_that_the_other_format_cannot_have(leaves):
     found = diff_trees(
         {x.key.text: x for x in (*leaves, *empty)},
         {x.key.text: x for x in leaves},
-        None,
+        Holds(),
         Holds("npz", empty=False),
     )
     assert shown(difference_lines(found, full=False, width=120)) == (

@@ -1,6 +1,7 @@
 """What verification found, as lines, and the command `verify` from end to end."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -8,8 +9,11 @@ import pytest
 from safetensors.numpy import save_file
 
 import ckpt_surgery
-from ckpt_surgery.cli.render.verification import flaw_lines, run_lines, verified_line
+from ckpt_surgery.cli.commands.verify import flaw_texts, verified_line
+from ckpt_surgery.cli.render.plan import result_lines
+from ckpt_surgery.planner.plan import Plan
 from ckpt_surgery.report.verification import Depth, Flaw, Verified, VerifiedRun, Verify
+from ckpt_surgery.runs.run import Result
 from tests.support.command_line import run
 
 
@@ -17,11 +21,11 @@ def found(*flaws: Flaw, not_read: int = 0) -> Verified:
     return Verified("/a\x1b", Depth.VALUES, "orbax", 2, 1 << 20, not_read, flaws)
 
 
-def of_run(mode: Verify, read: int, not_read: int, width: int = 80) -> list[str]:
-    return [line.plain for line in run_lines(VerifiedRun(mode, read, not_read), width)]
+def test_the_line_of_a_run(make_plan: Callable[..., Plan]) -> None:
+    def of_run(mode: Verify, read: int, not_read: int, width: int = 80) -> list[str]:
+        result = Result(make_plan(), 1, "/out", verified=VerifiedRun(mode, read, not_read))
+        return [line.plain for line in result_lines(result, width)][:-1]
 
-
-def test_the_line_of_a_run() -> None:
     assert of_run(Verify.FULL, 1 << 20, 0) == ["verified: 1.00 MiB read back"]
     assert of_run(Verify.FAST, 0, 3 << 30) == [
         "verified: 0 B read back, 3.00 GiB linked and not read (see `verify --full`)"
@@ -33,22 +37,25 @@ def test_the_line_of_a_run() -> None:
     assert of_run(Verify.NONE, 0, 9) == ["not verified (`verify` reads it back)"]
 
 
+def last_line(verified: Verified) -> str:
+    (word, _), about = verified_line(verified)
+    return f"{word}{about}"
+
+
 def test_the_last_line_of_verify() -> None:
-    assert verified_line(found()).plain == r"whole  2 leaves · 1.00 MiB read · /a\x1b"
-    line = verified_line(found(not_read=5)).plain  # which is no proof
+    assert last_line(found()) == r"whole  2 leaves · 1.00 MiB read · /a\x1b"
+    line = last_line(found(not_read=5))  # which is no proof
     assert line == r"no damage found  2 leaves · 1.00 MiB read, 5 B not read (--full reads all) · /a\x1b"
-    assert verified_line(found(Flaw("k", None, "x"), not_read=5)).plain == (
+    assert last_line(found(Flaw("k", None, "x"), not_read=5)) == (
         r"damaged  2 leaves · 1.00 MiB read, 5 B not read · 1 flaw · /a\x1b"
     )
 
 
 def test_flaws_are_listed_up_to_a_number() -> None:
-    lines = [
-        line.plain for line in flaw_lines(found(Flaw("k\x1b", (1, 2), "it is cut"), Flaw(None, None, "x")))
-    ]
-    assert lines == [r"damaged  `k\x1b`, chunk (1, 2): it is cut", "damaged  x"]
-    lines = [line.plain for line in flaw_lines(found(*[Flaw("k", (), "x")] * 1234))]
-    assert (len(lines), lines[-1]) == (101, "damaged  and 1,134 more")
+    texts = flaw_texts(found(Flaw("k\x1b", (1, 2), "it is cut"), Flaw(None, None, "x")))
+    assert texts == [r"`k\x1b`, chunk (1, 2): it is cut", "x"]
+    texts = flaw_texts(found(*[Flaw("k", (), "x")] * 1234))
+    assert (len(texts), texts[-1]) == (101, "and 1,134 more")
 
 
 @pytest.fixture

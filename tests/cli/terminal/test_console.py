@@ -13,7 +13,6 @@ import pytest
 import ckpt_surgery
 from ckpt_surgery.api import applying, inspecting
 from ckpt_surgery.cli.program import cli
-from ckpt_surgery.cli.terminal.columns import warning_lines
 from ckpt_surgery.cli.terminal.console import (
     Settings,
     cut_lines,
@@ -129,6 +128,6 @@ def test_warnings_are_wrapped_where_a_width_is_known(monkeypatch: pytest.MonkeyP
         out = io.StringIO()
         monkeypatch.setattr(sys, "stdout", out)
         monkeypatch.setenv("COLUMNS", columns) if columns else monkeypatch.delenv("COLUMNS")
-        open_terminal(Settings(no_color=True)).warn(warning_lines([f"seven words of {path} in \x1b"]))
+        open_terminal(Settings(no_color=True)).warn_of([f"seven words of {path} in \x1b"])
         told = out.getvalue().replace(f"\n    {path}", f" {path}")
         assert told == wanted
