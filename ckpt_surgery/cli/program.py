@@ -30,14 +30,8 @@ from ckpt_surgery.core.memory import memory_errors
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.text import did_you_mean, shown
 
-REPORT = "report"
-"""Name of the format of problems in the context's `meta`."""
-ARGUMENTS = "arguments"
-"""Name of the program's arguments in the context's `meta`."""
-RESUME = "--resume"
 SUMMARIZED = ("plan", "apply", "convert", "merge")
 """Commands that add to the summary of a step of GitHub Actions, also where they fail."""
-INTERNAL = 1
 KEYBOARD_INTERRUPT = 130
 
 EVERYDAY = (
@@ -82,8 +76,8 @@ class Commands(click.Group):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         # Read before click parses: a wrong option must not exit with 2, which means "changes" here.
         ctx.meta[PROGRAM] = "--detailed-exitcode" in args
-        ctx.meta[REPORT] = requested_format(args)
-        ctx.meta[ARGUMENTS] = tuple(args)
+        ctx.meta["report"] = requested_format(args)
+        ctx.meta["arguments"] = tuple(args)
         return super().parse_args(ctx, args)
 
     def invoke(self, ctx: click.Context) -> None:
@@ -92,7 +86,7 @@ class Commands(click.Group):
             ctx.obj = Settings()
         code = self._code(ctx)
         if code >= 0 and (lost := unwritten()) is not None:
-            code = -_report(_lost(lost), ctx)
+            code = _report(_lost(lost), ctx)
         failed = -128 < code < 0  # what a signal ended keeps its code
         ctx.exit(1 if ctx.meta[PROGRAM] and failed else abs(code))
 
@@ -102,35 +96,30 @@ class Commands(click.Group):
             with memory_errors("go on"):
                 return int(super().invoke(ctx) or 0)
         except SurgeryError as error:
-            return -_report(error, ctx)
+            return _report(error, ctx)
         except click.ClickException as error:
             error.show()
-            _write([Problem(error.format_message(), code=Code.USAGE)], error.exit_code, ctx)
-            return -error.exit_code
+            problem = Problem(error.format_message(), code=Code.USAGE)
+            return _fail([problem], error.exit_code, ctx, printed=True)
         except KeyboardInterrupt:
-            _tell(["interrupted"], ctx)
-            _write([Problem("interrupted", code=Code.INTERRUPTED)], KEYBOARD_INTERRUPT, ctx)
-            ctx.exit(KEYBOARD_INTERRUPT)
+            problem = Problem("interrupted", code=Code.INTERRUPTED)
+            ctx.exit(-_fail([problem], KEYBOARD_INTERRUPT, ctx))
         except (click.exceptions.Exit, click.Abort):
             raise  # click ends the program
         except OSError as error:
             file = "" if error.filename is None else f"{error.filename}: "
-            return -_report(StorageError(f"{file}{error.strerror or error}", hint=LIMITS), ctx)
+            return _report(StorageError(f"{file}{error.strerror or error}", hint=LIMITS), ctx)
         except Exception as error:  # noqa: BLE001  (the last resort: everything else is a bug)
-            message = f"internal error: {type(error).__name__}: {shown(str(error))}"
-            _tell([f"{message}\n{BUG}"], ctx)
-            _write([Problem(message, hint=BUG, code=Code.INTERNAL)], INTERNAL, ctx)
-            return -INTERNAL
+            message = f"internal error: {type(error).__name__}: {error}"
+            return _fail([Problem(message, hint=BUG, code=Code.INTERNAL)], 1, ctx)
 
 
 def _report(error: SurgeryError, ctx: click.Context) -> int:
     rules = ctx.meta.get(RULES, ())
-    problems = [_with_command(problem, ctx.meta[ARGUMENTS]) for problem in error.problems]
+    problems = [_with_command(problem, ctx.meta["arguments"]) for problem in error.problems]
     problems = [with_rule_inside_keys(problem, rules) for problem in problems] if rules else problems
-    _tell(problem_texts(problems), ctx)
     code = 128 + error.signal_number if isinstance(error, Interrupted) else error.exit_code
-    _write(problems, code, ctx)
-    return code
+    return _fail(problems, code, ctx)
 
 
 def _with_command(problem: Problem, arguments: Sequence[str]) -> Problem:
@@ -142,38 +131,35 @@ def _with_command(problem: Problem, arguments: Sequence[str]) -> Problem:
         return replace(problem, hint=f"{hint} The variable {' and '.join(set_by)} sets it now.")
     if not hint.endswith((GO_ON, AGAIN)):
         return problem
-    more = [RESUME] if hint.endswith(GO_ON) and RESUME not in arguments else []
-    again = (PROGRAM, *arguments, *more)
-    return replace(problem, hint=f"Go on from there: {shlex.join(again)}")
+    more = ["--resume"] if hint.endswith(GO_ON) and "--resume" not in arguments else []
+    return replace(problem, hint=f"Go on from there: {shlex.join((PROGRAM, *arguments, *more))}")
 
 
-def _write(problems: Sequence[Problem], code: int, ctx: click.Context) -> None:
-    """Report an error on stdout, where a format for programs is asked for, and on the page of a CI job."""
+def _fail(problems: Sequence[Problem], code: int, ctx: click.Context, *, printed: bool = False) -> int:
+    """Report an error: on stderr unless it is `printed`, on stdout where a format for programs is asked for,
+    and on the page of a CI job. Returns the exit code, negated."""
     from ckpt_surgery.cli.render.reports import add_failure, summary_file
 
-    write_failure(ctx.meta[REPORT], problems, 1 if ctx.meta[PROGRAM] else code)
+    texts = problem_texts(problems)
+    if not printed:
+        if ctx.obj.verbose >= 2:
+            traceback.print_exc(file=sys.stderr)
+        published = ctx.meta.get(PUBLISHED)
+        after = "" if published is None else f"\n\n{shown(published)} itself is new and complete"
+        print_errors([*texts[:-1], texts[-1] + after], ctx.obj)
+    write_failure(ctx.meta["report"], problems, 1 if ctx.meta[PROGRAM] else code)
     file = summary_file() if ctx.invoked_subcommand in SUMMARIZED else None
     if file is not None:
         try:
-            add_failure(file, str(ctx.invoked_subcommand), problem_texts(problems))
+            add_failure(file, str(ctx.invoked_subcommand), texts)
         except OSError as error:
-            _tell([f"the summary of the step cannot be written: {error}"], ctx)
-
-
-def _tell(messages: list[str], ctx: click.Context) -> None:
-    """Print errors, and what is at the destination where it was published before them."""
-    if ctx.obj.verbose >= 2:
-        traceback.print_exc(file=sys.stderr)
-    published = ctx.meta.get(PUBLISHED)
-    after = "" if published is None else f"\n\n{shown(published)} itself is new and complete"
-    print_errors([*messages[:-1], messages[-1] + after], ctx.obj)
+            print_errors([f"the summary of the step cannot be written: {error}"], ctx.obj)
+    return -code
 
 
 def _lost(error: OSError) -> StorageError:
-    return StorageError(
-        f"standard output cannot be written: {error.strerror}",
-        hint="Free some space, or send the output elsewhere.",
-    )
+    hint = "Free some space, or send the output elsewhere."
+    return StorageError(f"standard output cannot be written: {error.strerror}", hint=hint)
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})

@@ -295,7 +295,7 @@ def test_all_problems_are_reported_and_stay_on_their_lines(library):
 def test_a_bug_says_how_to_report_it_and_a_failure_what_to_check(library):
     library("inspect", ValueError("\x1bboom"))
     text = run("inspect", "a").stderr
-    assert text.startswith("Error: internal error: ValueError: \\x1bboom\nThis is a bug in ckpt-surgery")
+    assert text.startswith("Error: internal error: ValueError: \\x1bboom\n  This is a bug in ckpt-surgery")
     assert "-vv" in text
     library("inspect", PermissionError(13, "Permission denied", "/ckpt\x1b"))
     assert run("inspect", "a").stderr == (

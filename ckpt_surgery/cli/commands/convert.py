@@ -52,13 +52,14 @@ def convert(
     `apply` would take it too.
     """
     from ckpt_surgery.api import applying
-    from ckpt_surgery.inputs import conversions
     from ckpt_surgery.inputs.matching import recipe_of_selection
-    from ckpt_surgery.inputs.request import read_recipe
 
     which: dict[str, Any] = {name: options.get(name) for name in ("step", "item", "src_format")}
     recipe: Any = recipe_of_selection(src, match, under, to, **which)
     if to is not None:
+        from ckpt_surgery.inputs import conversions
+        from ckpt_surgery.inputs.request import read_recipe
+
         choice = conversions.choose_conversion(src, to, set, **which, config=config)
         params = "".join(f" --set {text}" for text in choice.set)
         rest = ", the rest as recorded" if choice.recorded else ""

@@ -1,7 +1,7 @@
 """`invert`: the recipe that undoes a recipe."""
 
 import sys
-from typing import Annotated, Unpack
+from typing import TYPE_CHECKING, Annotated, Unpack
 
 import click
 
@@ -13,6 +13,9 @@ from ckpt_surgery.cli.terminal.console import STDOUT, Terminal
 from ckpt_surgery.core.errors import VerificationError
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.inputs.options import InvertOptions, ReplaceOut
+
+if TYPE_CHECKING:
+    from ckpt_surgery.cli.terminal.console import Line
 
 EXAMPLES = {
     "invert recipe.yaml old": "The recipe that turns the result back into old, on standard output.",
@@ -61,9 +64,9 @@ def invert(
         reasons.setdefault(one.why, []).append(one.key)
     lost = [("does not come back: ", f"{few_keys(keys)}: {why}") for why, keys in reasons.items()]
     lost += [("problem: ", problem) for problem in inverse.problems]
-    terminal.wrapped(((word, "bold red"), shown(text)) for word, text in lost)
-    if not lost:
-        terminal.wrapped([(("everything comes back", "green"),)])
+    lines: list[Line] = [((word, "bold red"), shown(text)) for word, text in lost]
+    lines = lines or [(("everything comes back", "green"),)]
     if inverse.sampled:
-        terminal.wrapped([shown(f"tried in parts, because they are large: {few_keys(inverse.sampled)}")])
+        lines.append(shown(f"tried in parts, because they are large: {few_keys(inverse.sampled)}"))
+    terminal.wrapped(lines)
     return VerificationError.exit_code if lost else 0

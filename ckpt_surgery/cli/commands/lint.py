@@ -58,10 +58,11 @@ def lint(
     problems that are left are listed.
     """
     from ckpt_surgery.api.linting import check_recipe
-    from ckpt_surgery.api.mending import mend_recipe
 
     settings = ctx.find_root().obj
     if fix:
+        from ckpt_surgery.api.mending import mend_recipe
+
         terminal = open_terminal(settings, taken=report_format is not ReportFormat.TEXT)
         for recipe in recipes:
             terminal.show(((shown(line), STYLES.get(line[:1], "")),) for line in mend_recipe(recipe).diff)

@@ -85,35 +85,26 @@ def workflow_commands(problems: Iterable[ReportedProblem]) -> str:
 
     https://docs.github.com/en/actions/reference/workflows-and-actions/workflow-commands
     """
-    return "".join(f"{_command(one)}\n" for one in problems)
+    lines = []
+    for one in problems:
+        properties = {
+            "file": one.path,
+            "line": one.line,
+            "col": one.column,
+            "endColumn": one.end_column,
+            "title": one.code or "ckpt-surgery",
+        }
+        given = {name: str(value) for name, value in properties.items() if value is not None}
+        said = ",".join(f"{name}={_escaped(value, ':,')}" for name, value in given.items())
+        lines.append(f"::{one.level} {said}::{_escaped(one.text)}\n")
+    return "".join(lines)
 
 
-def _command(one: ReportedProblem) -> str:
-    properties = {
-        "file": one.path,
-        "line": one.line,
-        "col": one.column,
-        "endColumn": one.end_column,
-        "title": one.code or "ckpt-surgery",
-    }
-    said = ",".join(
-        f"{name}={_property(str(value))}" for name, value in properties.items() if value is not None
-    )
-    return f"::{one.level} {said}::{_data(one.text)}"
-
-
-def _data(text: str) -> str:
-    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
-
-
-def _property(text: str) -> str:
-    return _data(text).replace(":", "%3A").replace(",", "%2C")
+def _escaped(text: str, more: str = "") -> str:
+    return "".join(f"%{ord(one):02X}" if one in f"%\r\n{more}" else one for one in text)
 
 
 # --- SARIF, version 2.1.0: https://docs.oasis-open.org/sarif/sarif/v2.1.0/sarif-v2.1.0.html -----------------
-
-
-SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 
 
 def sarif_document(problems: Sequence[ReportedProblem], exit_code: int) -> dict[str, Any]:
@@ -126,7 +117,7 @@ def sarif_document(problems: Sequence[ReportedProblem], exit_code: int) -> dict[
         "invocations": [{"executionSuccessful": exit_code == 0, "exitCode": exit_code}],
         "results": [_result(one, codes) for one in problems],
     }
-    return {"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}
+    return {"$schema": "https://json.schemastore.org/sarif-2.1.0.json", "version": "2.1.0", "runs": [run]}
 
 
 def _rule(code: Code) -> dict[str, Any]:
@@ -153,7 +144,7 @@ def _result(one: ReportedProblem, codes: Sequence[Code]) -> dict[str, Any]:
         uri = Path(one.path).as_uri() if Path(one.path).is_absolute() else quote(one.path)
         location: dict[str, Any] = {"artifactLocation": {"uri": uri}}
         if one.line is not None:
-            region = {"startLine": one.line, "startColumn": one.column, "endColumn": one.end_column}
-            location["region"] = region
+            columns = {"startColumn": one.column, "endColumn": one.end_column}
+            location["region"] = {"startLine": one.line, **columns}
         result["locations"] = [{"physicalLocation": location}]
     return result

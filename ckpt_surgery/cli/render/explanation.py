@@ -1,6 +1,6 @@
 """Explanations as lines of styled text. Prints nothing."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from rich.text import Text
@@ -36,8 +36,13 @@ OUTCOMES = {
 def explanation_lines(explanation: "Explanation", *, full: bool, width: int) -> Iterator[Text]:
     """A part for the leaf of the result and for that of each source; or the leaves of a subtree, folded."""
     yield Text(shown(explanation.key), "bold")
+    plan = explanation.plan
     if explanation.is_subtree:
-        yield from _subtree_lines(explanation, full, width)
+        counts = [number_of(len(plan.steps), "leaf") + " of the result"] if plan.steps else []
+        counts += [f"{number_of(len(plan.dropped), 'leaf')} DROPPED"] if plan.dropped else []
+        yield Text(f"no leaf, but a subtree: {', '.join(counts)}", "dim")
+        yield Text()
+        yield from row_lines(diff_rows(plan, full=full, kept=True, part=True), width)
         return
     if explanation.made is not None:
         yield Text()
@@ -47,40 +52,28 @@ def explanation_lines(explanation: "Explanation", *, full: bool, width: int) -> 
         yield from _used_lines(explanation, one, full, width)
 
 
-def _subtree_lines(explanation: "Explanation", full: bool, width: int) -> Iterator[Text]:
-    plan = explanation.plan
-    counts = [number_of(len(plan.steps), "leaf") + " of the result"] if plan.steps else []
-    counts += [f"{number_of(len(plan.dropped), 'leaf')} DROPPED"] if plan.dropped else []
-    yield Text(f"no leaf, but a subtree: {', '.join(counts)}", "dim")
-    yield Text()
-    yield from row_lines(diff_rows(plan, full=full, kept=True, part=True), width)
-
-
 # --- a leaf of the result -----------------------------------------------------------------------------------
 
 
 def _made_lines(explanation: "Explanation", made: Made, full: bool, width: int) -> Iterator[Text]:
     step, several = made.step, _several(explanation)
-    fate = step.fate.value
-    word = (fate_word(fate), STYLES[fate])
+    word = (fate_word(step.fate), STYLES[step.fate])
     way = "copied by the store itself" if step.served else WAYS[step.transfer]
-    yield (
-        labelled("result", "")
-        .append_text(Text.assemble(word, f"  {describe(step.leaf)}"))
-        .append(f", {bytes_text(step.leaf.nbytes)}, {way}")
-    )
+    about = f"  {describe(step.leaf)}, {bytes_text(step.leaf.nbytes)}, {way}"
+    yield labelled("result", Text.assemble(word, about))
     named = [(named_key(o.source, o.leaf.key.printed, several), describe(o.leaf)) for o in made.sources]
     yield from _listed("made from", named, full)
     if step.rule is None:
-        own = fate == "defaulted"
+        own = step.fate == "defaulted"
         why = "it is the target's own value" if own else "leaves that no rule claims stay (`unmatched: keep`)"
         yield labelled("rule", f"none: {why}")
     for number in range(len(made.stages)):
         yield from _stage_lines(explanation, made, number, full, width)
     if made.operations:
-        first = [described(made.sources)] if made.sources else []
-        times = ((one, "" if one.count == 1 else f"{one.count:,} × ") for one in made.operations)
-        steps = [*first, *(f"{many}{one.name}: {one.spec}" for one, many in times)]
+        steps = [described(made.sources)] if made.sources else []
+        for one in made.operations:
+            many = "" if one.count == 1 else f"{one.count:,} × "
+            steps.append(f"{many}{one.name}: {one.spec}")
         cut = steps if full or len(steps) <= 2 * MOST else [*steps[:MOST], "…", *steps[-MOST:]]
         yield from _flowing("steps", [cut[0], *(f"→ {one}" for one in cut[1:])], " ", width)
 
@@ -89,39 +82,33 @@ def _stage_lines(
     explanation: "Explanation", made: Made, number: int, full: bool, width: int
 ) -> Iterator[Text]:
     """Lines for one rule, the `number`th on the way."""
-    stage, alone = made.stages[number], len(made.stages) == 1
-    several = _several(explanation)
+    stage = made.stages[number]
+    several, alone = _several(explanation), len(made.stages) == 1
     where = "" if stage.pass_name is None else f" of the pass {stage.pass_name}"
-    yield _rule_line("rule", stage.rule.path + where, explanation, stage.rule.line)
-    yield from _excerpt(explanation.excerpts.get(stage.rule.path, ()), full)
-    claimed = [named_key(one.source, one.key, several) for one in stage.claims]
+    yield from _rule_lines(explanation, stage.rule.path, stage.rule.line, full, where)
     if not alone or {(one.source, one.key) for one in stage.claims} != set(made.step.sources):
-        yield from _listed("  claims", [(key, "") for key in claimed], full)
+        claimed = [(named_key(one.source, one.key, several), "") for one in stage.claims]
+        yield from _listed("  claims", claimed, full)
     if stage.claims or not alone:
         others = [(named_key(source, key, several), "") for source, key in stage.looked_up]
         yield from _listed("  looks up", others, full)
-    bound = _bound([*(one.bound for one in stage.claims), stage.variables], full)
-    if bound:
-        yield from _flowing("  groups", bound, "; ", width)
+    # `n = 0, 1, 2, …, 47`: the values of each group and variable, in the order of the leaves.
+    values: dict[str, dict[str, None]] = {}
+    for bound in (*(one.bound for one in stage.claims), stage.variables):
+        for name, value in bound.items():
+            values.setdefault(name, {})[shown(value) or "''"] = None
+    groups = []
+    for name, distinct in values.items():
+        texts = [*distinct]
+        texts = texts if full or len(texts) <= MOST else [*texts[:3], "…", texts[-1]]
+        groups.append(f"{chr(92) if name.isdecimal() else ''}{shown(name)} = {', '.join(texts)}")
+    if groups:
+        yield from _flowing("  groups", groups, "; ", width)
     lets = [(f"  let {name}", text) for name, text in stage.let.items()]
-    for label, value in [*lets, *(("  value", text) for text in stage.values)]:
-        yield labelled(label, shown(" ".join(value.split())))
+    for label, text in [*lets, *(("  value", text) for text in stage.values)]:
+        yield labelled(label, shown(" ".join(text.split())))
     if not alone:
         yield from _listed("  makes", [(key, "") for key in stage.keys], full)
-
-
-def _bound(claims: Iterable[Mapping[str, str]], full: bool) -> list[str]:
-    """`n = 0, 1, 2, …, 47`: the values of each group and variable, in the order of the leaves."""
-    values: dict[str, dict[str, None]] = {}
-    for bound in claims:
-        for name, value in bound.items():
-            values.setdefault(name, {})[value] = None
-    lines = []
-    for name, distinct in values.items():
-        texts = [shown(value) or "''" for value in distinct]
-        texts = texts if full or len(texts) <= MOST else [*texts[:3], "…", texts[-1]]
-        lines.append(f"{chr(92) if name.isdecimal() else ''}{shown(name)} = {', '.join(texts)}")
-    return lines
 
 
 # --- a leaf of a source -------------------------------------------------------------------------------------
@@ -129,10 +116,10 @@ def _bound(claims: Iterable[Mapping[str, str]], full: bool) -> list[str]:
 
 def _used_lines(explanation: "Explanation", used: Used, full: bool, width: int) -> Iterator[Text]:
     path = next(i.path for i in explanation.plan.inputs if i.name == used.source)
-    label = shown(used.source)
-    leaf = used.leaf
-    yield labelled(label, f"{describe(leaf)}, {bytes_text(leaf.nbytes)}").append(f"  in {shown(path)}", "dim")
-    if used.dropped is None:
+    leaf, gone = used.leaf, used.dropped
+    about = f"{describe(leaf)}, {bytes_text(leaf.nbytes)}"
+    yield labelled(shown(used.source), about).append(f"  in {shown(path)}", "dim")
+    if gone is None:
         printed = {step.leaf.key.text: step.leaf.key.printed for step in explanation.plan.steps}
         yield from _listed("becomes", [(printed.get(key, key), "") for key in used.outputs], full)
         step = None if explanation.made is None else explanation.made.step
@@ -140,20 +127,18 @@ def _used_lines(explanation: "Explanation", used: Used, full: bool, width: int) 
             yield from _near(used, width, claimed=False)  # it was said already that it stays
             return
     else:
-        why = "`drop: true`" if used.dropped.why == "drop" else shown(used.dropped.why)
+        why = "`drop: true`" if gone.why == "drop" else shown(gone.why)
         yield Text.assemble((f"{'DROPPED':<{WORD}}", STYLES["dropped"]), why)
-        if used.dropped.why.startswith(UNMATCHED):
+        if gone.why.startswith(UNMATCHED):
             yield from _excerpt(explanation.excerpts.get(UNMATCHED, ()), full)
-    claimed = [one for one in used.attempts if one.outcome.value == "claimed"]
-    rules = {one.rule.path: one.rule for one in claimed}
-    if used.dropped is not None and used.dropped.rule is not None:
-        rules[used.dropped.rule.path] = used.dropped.rule
+    rules = {one.rule.path: one.rule for one in used.attempts if one.outcome.value == "claimed"}
+    if gone is not None and gone.rule is not None:
+        rules[gone.rule.path] = gone.rule
     for rule in rules.values():
-        yield _rule_line("rule", rule.path, explanation, rule.line)
-        yield from _excerpt(explanation.excerpts.get(rule.path, ()), full)
+        yield from _rule_lines(explanation, rule.path, rule.line, full)
     if used.outputs and not rules:
         yield labelled("rule", "none claims it: a `fill` rule or an expression reads it")
-    yield from _near(used, width, bool(rules) or used.dropped is None)
+    yield from _near(used, width, bool(rules) or gone is None)
 
 
 def _near(used: Used, width: int, claimed: bool) -> Iterator[Text]:
@@ -176,9 +161,13 @@ def _several(explanation: "Explanation") -> bool:
     return len({i.name for i in explanation.plan.inputs} - {"target"}) > 1
 
 
-def _rule_line(label: str, path: str, explanation: "Explanation", line: int | None) -> Text:
-    position = "" if line is None else f":{line}"
-    return labelled(label, shown(path)).append(f"  {shown(explanation.plan.recipe)}{position}", "dim")
+def _rule_lines(
+    explanation: "Explanation", path: str, line: int | None, full: bool, where: str = ""
+) -> Iterator[Text]:
+    """Path and place of a rule, and its lines in the recipe."""
+    position = shown(explanation.plan.recipe) + ("" if line is None else f":{line}")
+    yield labelled("rule", shown(path + where)).append(f"  {position}", "dim")
+    yield from _excerpt(explanation.excerpts.get(path, ()), full)
 
 
 def _excerpt(lines: "Sequence[Line]", full: bool) -> Iterator[Text]:

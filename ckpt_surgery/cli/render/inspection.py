@@ -9,7 +9,7 @@ from rich.text import Text
 from ckpt_surgery.cli.terminal.columns import blocks_of, flowing, padded, rows_of
 from ckpt_surgery.core.documents import json_text
 from ckpt_surgery.core.folding import ShownKey, escaped, fold
-from ckpt_surgery.core.history import IN_MEMORY, NO_RECIPE, History, Origin, PastRecipe, own_metadata
+from ckpt_surgery.core.history import IN_MEMORY, NO_RECIPE, History, PastRecipe, own_metadata
 from ckpt_surgery.core.text import bytes_text, chosen_text, number_of, shown
 from ckpt_surgery.report.histograms import blocks
 from ckpt_surgery.report.inspection import INFINITE, MIXED_DTYPES, NAN, ZEROS, Inspection, Unusual
@@ -47,11 +47,10 @@ def inspection_lines(
     yield from rows_of(names, rows, 4, width)
 
 
-def key_lines(inspection: Inspection) -> Iterator[Text]:
+def key_lines(inspection: Inspection) -> list[str]:
     """Keys on lines of their own, in the order of the checkpoint or of `sort`."""
     lines = listing(inspection.leaves, {}, full=True)
-    for line in by_size(lines) if inspection.sort == "size" else lines:
-        yield Text(line.key)
+    return [line.key for line in (by_size(lines) if inspection.sort == "size" else lines)]
 
 
 def _only_mesh(lines: Sequence[TreeLine]) -> str:
@@ -66,10 +65,11 @@ def _cells(line: TreeLine, mesh: str, verbose: bool) -> list[Text]:
     size = Text(bytes_text(line.total.bytes), "dim")
     if line.leaf is None:
         return [Text(), Text(total_text(line.total)), size, Text(), Text()]
-    count = Text(f"{line.count:,} ×" if line.count > 1 else "", "dim")
+    count = f"{line.count:,} ×" if line.count > 1 else ""
     spec = Text.assemble((describe(line.leaf), "dim"), f" {line.value}" if line.value else "")
-    sharding = Text(stored_sharding(line.leaf).removesuffix(f"{ON_MESH}{mesh}"), "dim")
-    return [count, spec, size, sharding, Text(chunks_text(line.leaf.manifest) if verbose else "", "dim")]
+    sharding = stored_sharding(line.leaf).removesuffix(f"{ON_MESH}{mesh}")
+    chunks = chunks_text(line.leaf.manifest) if verbose else ""
+    return [Text(count, "dim"), spec, size, Text(sharding, "dim"), Text(chunks, "dim")]
 
 
 def head_lines(inspection: Inspection, verbose: bool, width: int) -> Iterator[Text]:
@@ -77,19 +77,22 @@ def head_lines(inspection: Inspection, verbose: bool, width: int) -> Iterator[Te
     about = chosen_text(inspection.format, inspection.step, inspection.item)
     yield from flowing([Text(shown(inspection.path), "bold"), Text(f"({about})", "dim")], "  ", width)
     yield from flowing(list(map(Text, size_texts(inspection.leaves, inspection.others))), ", ", width)
-    yield from _labelled("dtypes", list(map(Text, dtype_texts(inspection.leaves))), width)
-    yield from _labelled("stored as", _stored_texts(inspection), width)
     choices = inspection.choices
-    yield from _labelled("steps", _step_texts(choices.steps, inspection.step), width)
-    yield from _labelled("unfinished steps", _few(list(map(str, choices.unfinished))), width)
-    others = [shown(name) for name in choices.items]
-    yield from _labelled("items", _few(others), width)
+    lists = {
+        "dtypes": dtype_texts(inspection.leaves),
+        "stored as": _stored_texts(inspection),
+        "steps": _few(list(map(str, choices.steps))),
+        "unfinished steps": _few(list(map(str, choices.unfinished))),
+        "items": _few(list(map(shown, choices.items))),
+    }
+    for label, parts in lists.items():
+        chosen = str(inspection.step) if label == "steps" else None
+        yield from _labelled(label, [Text(part, "bold" if part == chosen else "") for part in parts], width)
     if inspection.history is not None:
         for number, sentence in enumerate(_history_sentences(inspection.history)):
-            label = Text("history" if number == 0 else "       ", "dim")
-            yield from flowing([label, *map(Text, sentence.split(" "))], " ", width)
-    metadata = own_metadata(inspection.metadata)
-    if metadata:
+            label = "       " if number else "history"
+            yield from flowing([Text(label, "dim"), *map(Text, sentence.split(" "))], " ", width)
+    if metadata := own_metadata(inspection.metadata):
         text = json_text(metadata, indent=None).strip()
         cut = len(text) > MOST_METADATA and not verbose
         shortened = f"{text[:MOST_METADATA]}… (-v shows all)" if cut else text
@@ -98,24 +101,22 @@ def head_lines(inspection: Inspection, verbose: bool, width: int) -> Iterator[Te
 
 def _history_sentences(history: History) -> Iterator[str]:
     """The history in words: how it was made, what came before that, and the config that is recorded."""
-    last = history.recipes[-1] if history.recipes else None
-    is_conversion = last is not None and last.name == NO_RECIPE
-    verb = "converted" if is_conversion else "made"
-    origin = f"{verb} from {_listed(map(_origin, history.sources))}" if history.sources else verb
-    by = "" if last is None or is_conversion else f" by {_recipe_text(last)}"
+    *before, last = history.recipes or [None]
+    verb, by = "made", "" if last is None else f" by {_recipe_text(last)}"
+    if last is not None and last.name == NO_RECIPE:
+        verb, by = "converted", ""
+    origins = []
+    for source in history.sources:
+        chosen = chosen_text(source.format, source.step, source.item)
+        origins.append(f"{shown(source.path)} ({chosen})")
+    origin = f" from {_listed(origins)}" if origins else ""
     when = "" if history.written is None else f", {history.written.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
     version = "" if history.version is None else f" with ckpt-surgery {shown(history.version)}"
-    yield f"{origin}{by}{when}{version}"
-    if len(history.recipes) > 1:
-        yield f"before that by {_listed(map(_recipe_text, history.recipes[:-1]))}"
+    yield f"{verb}{origin}{by}{when}{version}"
+    if before:
+        yield f"before that by {_listed([_recipe_text(one) for one in before if one is not None])}"
     if history.config:
         yield f"a config of {len(history.config)} entries is recorded in it"
-
-
-def _origin(source: Origin) -> str:
-    chosen = "" if source.step is None else f", step {source.step}"
-    chosen += "" if source.item is None else f", item {shown(source.item)}"
-    return f"{shown(source.path)} ({shown(source.format)}{chosen})"
 
 
 def _recipe_text(one: PastRecipe) -> str:
@@ -125,18 +126,18 @@ def _recipe_text(one: PastRecipe) -> str:
     return f"{name} with {params}" if params else name
 
 
-def _listed(parts: Iterator[str]) -> str:
+def _listed(parts: Sequence[str]) -> str:
     *first, last = parts
     return f"{', '.join(first)} and {last}" if first else last
 
 
-def _stored_texts(inspection: Inspection) -> list[Text]:
+def _stored_texts(inspection: Inspection) -> list[str]:
     """`Q4_K in 226 leaves`, for each type of the format's own, in the order of the leaves."""
     stored = Counter((leaf.stored_type, leaf.unreadable) for leaf in inspection.leaves if leaf.stored_type)
     texts = []
     for (name, unread), count in stored.items():
         why = "" if unread is None else f" ({unread.why.removeprefix(f'is stored as {name}, which ')})"
-        texts.append(Text(f"{name} in {number_of(count, 'leaf')}{why}"))
+        texts.append(f"{name} in {number_of(count, 'leaf')}{why}")
     return texts
 
 
@@ -147,15 +148,10 @@ def _labelled(label: str, parts: Sequence[Text], width: int) -> Iterator[Text]:
         yield from flowing([first, *parts[1:]], ", ", width)
 
 
-def _few(names: Sequence[str]) -> list[Text]:
+def _few(names: Sequence[str]) -> Sequence[str]:
     """The last names, and how many are before them."""
     more = len(names) - MOST_NAMES
-    return [Text(name) for name in ([f"{more:,} more", *names[-MOST_NAMES:]] if more > 0 else names)]
-
-
-def _step_texts(steps: Sequence[int], chosen: int | None) -> list[Text]:
-    texts = _few([str(step) for step in steps])
-    return [Text(one.plain, "bold" if one.plain == str(chosen) else "") for one in texts]
+    return [f"{more:,} more", *names[-MOST_NAMES:]] if more > 0 else names
 
 
 MOST_PATTERNS = 10
@@ -166,13 +162,11 @@ _TITLES = {NAN: "NaN in", INFINITE: "inf in", ZEROS: "nothing but zeros in", MIX
 
 def statistics_lines(inspection: Inspection, *, full: bool, verbose: bool, width: int) -> Iterator[Text]:
     """Head, a line for every leaf with its numbers or why it has none, and what is unusual."""
-    statistics = inspection.statistics or {}
     yield from head_lines(inspection, verbose, width)
     yield Text()
-    by_leaf = [statistics.get(leaf.key.text) for leaf in inspection.leaves]
+    by_leaf = [(inspection.statistics or {}).get(leaf.key.text) for leaf in inspection.leaves]
     listed = zip(inspection.leaves, by_leaf, strict=True)
-    cells = [[Text(describe(leaf), "dim"), *_numbers(stats)] for leaf, stats in listed]
-    rows = padded(cells, (False,) * 7)
+    rows = padded([[Text(describe(leaf), "dim"), *_numbers(stats)] for leaf, stats in listed], (False,) * 7)
     for number, stats in enumerate(by_leaf):
         if isinstance(stats, Unread):
             why = Text(f"not read: {shown(stats.why)}", "bold red" if stats.damaged else "")

@@ -1,5 +1,6 @@
 """Print to the terminal. Text from recipes and checkpoints is escaped, and never interpreted as markup."""
 
+import functools
 import gc
 import os
 import re
@@ -9,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TextIO
 
 from ckpt_surgery.cli.terminal.streams import is_absent
-from ckpt_surgery.core.errors import Place, Problem, StorageError
+from ckpt_surgery.core.errors import Problem, StorageError
 from ckpt_surgery.core.text import shown
 
 if TYPE_CHECKING:
@@ -34,7 +35,6 @@ PUBLISHED = "published"
 
 _ARGUMENT = re.compile(r"`(\w+)=([^`]+)`")
 _PARAM = re.compile(r'\{"(\w+)": "?([^"]+)"?\}')
-_YAML = {"True": "true", "False": "false"}
 
 
 @dataclass(frozen=True)
@@ -120,14 +120,6 @@ def _print(console: "Console", lines: Iterable["Text"]) -> None:
         console.print(*listed, sep="\n", soft_wrap=True)  # four times as fast as one call per line
 
 
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
-"""Parameters of mallopt(3), from <malloc.h>."""
-_KEPT = 128 << 20
-"""Bytes. Freed blocks up to this size are reused; larger ones return to the system at once."""
-_FREE = 1 << 30
-"""Largest number of bytes in freed blocks that are kept for reuse."""
-
-
 def reuse_memory() -> None:
     """Let the allocator keep freed blocks. To be called before the first thread starts; glibc only.
 
@@ -137,10 +129,10 @@ def reuse_memory() -> None:
     import ctypes
 
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is not None:
-        mallopt(_M_ARENA_MAX, 1)
-        mallopt(_M_MMAP_THRESHOLD, _KEPT)
-        mallopt(_M_TRIM_THRESHOLD, _FREE)
+    if mallopt is not None:  # its parameters are numbers of <malloc.h>
+        mallopt(-8, 1)  # M_ARENA_MAX
+        mallopt(-3, 128 << 20)  # M_MMAP_THRESHOLD: larger blocks return to the system at once
+        mallopt(-1, 1 << 30)  # M_TRIM_THRESHOLD: so many bytes of freed blocks are kept
 
 
 def enable_gc() -> None:
@@ -160,9 +152,8 @@ def open_terminal(settings: Settings, json_to: str | None = None, *, taken: bool
     """
     taken = taken or json_to == STDOUT
     if taken and is_absent(sys.stdout):
-        raise StorageError(
-            "standard output is closed, so the JSON document cannot be written", hint="Name a file for it."
-        )
+        message = "standard output is closed, so the JSON document cannot be written"
+        raise StorageError(message, hint="Name a file for it.")
     text = _console(sys.stderr if taken else sys.stdout, settings, settings.quiet)
     return Terminal(text, _console(sys.stderr, settings, False), settings, json_to)
 
@@ -170,10 +161,9 @@ def open_terminal(settings: Settings, json_to: str | None = None, *, taken: bool
 def _console(stream: TextIO, settings: Settings, quiet: bool) -> "Console":
     from rich.console import Console
 
-    console = Console(file=stream, quiet=quiet, highlight=False, markup=False, emoji=False)
-    if not (settings.no_color or console.no_color):
-        return console
-    return Console(file=stream, quiet=quiet, highlight=False, markup=False, emoji=False, color_system=None)
+    make = functools.partial(Console, file=stream, quiet=quiet, highlight=False, markup=False, emoji=False)
+    console = make()
+    return make(color_system=None) if settings.no_color or console.no_color else console
 
 
 _MARGIN = "    "
@@ -185,6 +175,7 @@ def print_errors(messages: Sequence[str], settings: Settings) -> None:
 
     On a terminal, sentences are wrapped at words; elsewhere a line stays a line.
     """
+    from rich.padding import Padding
     from rich.text import Text
 
     console = _console(sys.stderr, settings, False)
@@ -195,22 +186,16 @@ def print_errors(messages: Sequence[str], settings: Settings) -> None:
             console.print()
         console.print(Text.assemble(("Error: ", "bold red"), head), soft_wrap=not console.is_terminal)
         for line in lines:
-            _print_below(line, console)
+            styled = styled_line(line)
+            # A line of a recipe, with a caret below it, or a sentence, which may be indented.
+            if styled.style or line.startswith(_MARGIN) or not console.is_terminal:
+                console.print(styled, soft_wrap=True)
+            else:
+                sentence = line.lstrip(" ")
+                indent = (0, 0, 0, len(line) - len(sentence))
+                console.print(Padding(Text(sentence), indent, expand=False))
     if len(messages) > 1:
         console.print(f"\n{len(messages)} errors", soft_wrap=True)
-
-
-def _print_below(line: str, console: "Console") -> None:
-    """A line of an error: of a recipe, with a caret below it, or a sentence, which may be indented."""
-    from rich.padding import Padding
-    from rich.text import Text
-
-    styled = styled_line(line)
-    if styled.style or line.startswith("    ") or not console.is_terminal:
-        console.print(styled, soft_wrap=True)
-        return
-    sentence = line.lstrip(" ")
-    console.print(Padding(Text(sentence), (0, 0, 0, len(line) - len(sentence)), expand=False))
 
 
 def cut_lines(lines: Sequence[str], width: int) -> list[str]:
@@ -246,7 +231,8 @@ def _option(argument: str, value: str) -> str:
     if argument not in ARGUMENTS:
         return f"{argument}={value}"
     name = f"--{argument.replace('_', '-')}"
-    text = _PARAM.sub(lambda match: f"{match[1]}={_YAML.get(match[2], match[2])}", value).strip('"')
+    yaml = {"True": "true", "False": "false"}
+    text = _PARAM.sub(lambda match: f"{match[1]}={yaml.get(match[2], match[2])}", value).strip('"')
     return name if value == "True" else f"{name} {text}"
 
 
@@ -256,8 +242,18 @@ def problem_text(problem: Problem) -> str:
     No text of a recipe or a checkpoint can end a line or move the cursor.
     """
     hint = None if problem.hint is None else shown(as_options(problem.hint))
-    text = str(Problem(shown(problem.message), _shown_place(problem.place), hint))
-    if problem.place is None or problem.code is None:
+    place = problem.place
+    if place is None:
+        return str(Problem(shown(problem.message), None, hint))
+    # Escaped, with the caret below the same characters.
+    start = place.column - 1
+    before, meant = (shown(text) for text in (place.text[:start], place.text[start : start + place.width]))
+    file, path, line = (shown(text) for text in (place.file, place.path, place.text))
+    name = None if place.name is None else shown(place.name)
+    column, width = len(before) + 1, len(meant)
+    place = replace(place, file=file, path=path, text=line, column=column, width=width, name=name)
+    text = str(Problem(shown(problem.message), place, hint))
+    if problem.code is None:
         return text
     where, rest = text.split("\n", 1)
     return f"{where}  {problem.code}\n{rest}"
@@ -272,23 +268,6 @@ def problem_texts(problems: Sequence[Problem]) -> list[str]:
         else:
             texts.append(problem_text(problem))
     return texts
-
-
-def _shown_place(place: Place | None) -> Place | None:
-    """The same place, escaped, with its caret below the same characters."""
-    if place is None:
-        return None
-    start = place.column - 1
-    before, meant = (shown(text) for text in (place.text[:start], place.text[start : start + place.width]))
-    return replace(
-        place,
-        file=shown(place.file),
-        path=shown(place.path),
-        column=len(before) + 1,
-        text=shown(place.text),
-        width=len(meant),
-        name=None if place.name is None else shown(place.name),
-    )
 
 
 def write_document(document: "Mapping[str, Any] | Document", target: str) -> None:
