@@ -2,7 +2,7 @@
 
 import itertools
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, cast
 
@@ -126,10 +126,6 @@ class Difference(Represented):
             word = "different" if self.known else "not known to be the same"
             about = f"{word}: {', '.join(count_texts(self))}; {number_of(self.common, 'leaf')} in both"
         rows = [replace(row, what=times_text(row.count, row.what)) for row in difference_rows(self)]
-        for group in folded_values(self.values or ()):
-            what, why = times_text(group.count, ""), distance_texts(group.worst)[0]
-            rows.append(SummaryRow("values", group.key, what, why, group.count))
-        rows += [SummaryRow("not compared", escaped(one.key), "", one.why) for one in self.uncompared]
         return Summary(about, (), rows, warning_lines(self.warnings))
 
 
@@ -192,10 +188,11 @@ def _containers(a: Leaf, b: Leaf) -> Sequence[tuple[bool, bool]]:
 
 
 def difference_rows(difference: Difference, *, full: bool = False) -> list[SummaryRow]:
-    """The differences except those of values, folded: keys only in A, only in B, in both, under two names.
+    """The differences, folded: keys only in A, only in B, in both, under two names; then those of values.
 
-    Words are `only in A`, `only in B`, `changed`, `renamed`, or `renamed?` where that is a guess. `what` says
-    what one leaf is, and what it was in A; `why`, why the format of the other cannot hold it.
+    Words are `only in A`, `only in B`, `changed`, `renamed`, or `renamed?` where that is a guess, `values`
+    and `not compared`. `what` says what one leaf is, and what it was in A; `why`, why the format of the other
+    cannot hold it, how far values are apart, or why they could not be compared.
     """
     sides = (
         ("only in A", difference.only_a, difference.holds_b, [one.a for one in difference.renamed]),
@@ -218,47 +215,28 @@ def difference_rows(difference: Difference, *, full: bool = False) -> list[Summa
         for line in folded(entries, full):
             word, what, why = cast(tuple[str, str, str], entries[line.first].like)
             rows.append(SummaryRow(word, " → ".join([*line.sources, line.key]), what, why, line.count))
-    return rows
-
-
-@dataclass(frozen=True)
-class ValueRow:
-    """Leaves with other values whose keys differ in indices only."""
-
-    key: str
-    """Pattern, printable."""
-    count: int
-    worst: ComparedLeaf
-    """The largest distances of these leaves, and the smallest cosine."""
+    rows += _value_rows(difference.values or (), full)
+    return rows + [SummaryRow("not compared", escaped(one.key), "", one.why) for one in difference.uncompared]
 
 
 _INDEX = re.compile(r"\d+")
 
 
-def folded_values(values: Iterable[ComparedLeaf], *, full: bool = False) -> list[ValueRow]:
-    """The leaves with other values, those with the largest distances first; `full`: each on its own."""
+def _value_rows(values: Iterable[ComparedLeaf], full: bool) -> Iterator[SummaryRow]:
+    """Rows of the leaves with other values, those with the largest distances first; `full`: each on its own.
+
+    Leaves whose keys differ in indices only have their largest distances, and the smallest cosine.
+    """
     unequal = (value for value in values if not value.equal)
     alike: dict[Any, list[ComparedLeaf]] = {}
     for n, value in enumerate(sorted(unequal, key=lambda value: (-value.max_abs, -value.max_rel))):
         alike.setdefault(n if full else _INDEX.sub("0", value.key), []).append(value)
-    rows: list[ValueRow] = []
     for group in alike.values():
         patterns = folded([ShownKey(value.key) for value in group], full)
         if len(patterns) == 1:
-            rows.append(ValueRow(patterns[0].key, len(group), _worst(group)))
+            yield SummaryRow("values", patterns[0].key, "", distance_text(group), len(group))
         else:  # their indices are no product of sets
-            rows += [ValueRow(escaped(value.key), 1, value) for value in group]
-    return rows
-
-
-def _worst(group: Sequence[ComparedLeaf]) -> ComparedLeaf:
-    cosines = [value.cosine for value in group if value.cosine is not None]
-    return replace(
-        group[0],
-        max_abs=max(value.max_abs for value in group),
-        max_rel=max(value.max_rel for value in group),
-        cosine=min(cosines) if len(cosines) == len(group) else None,
-    )
+            yield from (SummaryRow("values", escaped(one.key), "", distance_text([one])) for one in group)
 
 
 def why_missing(leaf: Leaf, other: Holds) -> str:
@@ -308,10 +286,12 @@ def same_text(difference: Difference) -> str:
     return f"{keys}{kinds}shapes, dtypes{values} ({number_of(difference.common, 'leaf')})"
 
 
-def distance_texts(value: ComparedLeaf) -> list[str]:
-    """The largest distances and the cosine."""
-    cosine = "-" if value.cosine is None else f"{value.cosine:.8f}"
-    return [f"max abs {value.max_abs:.4g}", f"max rel {value.max_rel:.4g}", f"cosine {cosine}"]
+def distance_text(values: Sequence[ComparedLeaf]) -> str:
+    """The largest distances, and the smallest cosine, with two spaces between them, as between columns."""
+    cosines = [value.cosine for value in values if value.cosine is not None]
+    cosine = f"{min(cosines):.8f}" if len(cosines) == len(values) else "-"
+    most_abs, most_rel = (max(getattr(one, name) for one in values) for name in ("max_abs", "max_rel"))
+    return "  ".join((f"max abs {most_abs:.4g}", f"max rel {most_rel:.4g}", f"cosine {cosine}"))
 
 
 def tolerance_note(tolerance: Tolerance) -> str:

@@ -5,15 +5,12 @@ from collections.abc import Iterator, Sequence
 from rich.text import Text
 
 from ckpt_surgery.cli.terminal.columns import GAP, WORD, blocks_of, flowing, padded, rows_of, start_of
-from ckpt_surgery.core.folding import escaped
 from ckpt_surgery.core.summary import SummaryRow
 from ckpt_surgery.core.text import number_of, shown
 from ckpt_surgery.report.differences import (
     Difference,
     count_texts,
     difference_rows,
-    distance_texts,
-    folded_values,
     format_note,
     same_text,
     tolerance_note,
@@ -27,15 +24,19 @@ MOST_VALUES = 20
 def difference_lines(difference: Difference, *, full: bool, width: int) -> Iterator[Text]:
     """Lines for what differs, then the summary."""
     rows = difference_rows(difference, full=full)
-    yield from _row_lines([row for row in rows if not row.word.startswith("renamed")], width)
+    by_kind: dict[str, list[SummaryRow]] = {"values": [], "not compared": [], "renamed": [], "": []}
     for row in rows:
-        if row.word.startswith("renamed"):
-            yield from _renamed_lines(row, width)
-    unequal = folded_values(difference.values or (), full=full)
-    pairs = [(row.key, row.count, [_leaves(row.count), *distance_texts(row.worst)]) for row in unequal]
-    yield from _listed(pairs, "values", full, width)
-    unknown = [(escaped(one.key), 1, [shown(one.why)]) for one in difference.uncompared]
-    yield from _listed(unknown, "not compared", full, width)
+        word = row.word.rstrip("?")
+        by_kind[word if word in by_kind else ""].append(row)
+    yield from _row_lines(by_kind[""], width)
+    for row in by_kind["renamed"]:
+        # `old → new  3 × f32[16]`; on two lines where that is too long
+        old, _, new = row.key.rpartition(" → ")
+        what = times_text(row.count, row.what)
+        parts = [_side(row.word).append(old), Text(f"→ {new}").append(f"  {what}", "dim")]
+        yield from flowing(parts, " ", width, WORD)
+    for word in ("values", "not compared"):
+        yield from _listed(by_kind[word], word, full, width)
     yield from _difference_summary(difference, width)
 
 
@@ -48,37 +49,23 @@ def _row_lines(rows: Sequence[SummaryRow], width: int) -> Iterator[Text]:
     yield from rows_of(keys, padded(cells, (False, False)), 1, width)
 
 
-def _renamed_lines(row: SummaryRow, width: int) -> Iterator[Text]:
-    """`old → new  3 × f32[16]`; on two lines where that is too long."""
-    old, _, new = row.key.rpartition(" → ")
-    what = times_text(row.count, row.what)
-    parts = [_side(row.word).append(old), Text(f"→ {new}").append(f"  {what}", "dim")]
-    yield from flowing(parts, " ", width, WORD)
-
-
-def _leaves(count: int) -> str:
-    return number_of(count, "leaf") if count > 1 else ""
-
-
 def _side(side: str) -> Text:
     styles = {"only in A": "bold red", "only in B": "green", "changed": "yellow"}
     styles |= {"renamed": "cyan", "renamed?": "cyan"}
     return start_of(side, styles[side])
 
 
-def _listed(
-    rows: Sequence[tuple[str, int, Sequence[str]]], word: str, full: bool, width: int
-) -> Iterator[Text]:
+def _listed(rows: Sequence[SummaryRow], word: str, full: bool, width: int) -> Iterator[Text]:
     """A line for each pattern of keys and its texts; only the first ones of many, unless `full`."""
     listed = rows if full else rows[:MOST_VALUES]
-    keys = [start_of(word, "yellow").append(key) for key, _, _ in listed]
-    most = max((len(texts) for _, _, texts in listed), default=0)
-    cells = [[Text(text) for text in (*texts, *[""] * (most - len(texts)))] for _, _, texts in listed]
-    yield from blocks_of(keys, padded(cells, (False,) * most), 0, width, WORD + len(GAP))
-    more = sum(count for _, count, _ in rows[len(listed) :])
-    if more:
-        leaves = "leaf" if more == 1 else "leaves"
-        yield start_of(word, "yellow").append(f"and {more:,} more {leaves} (--full)")
+    keys = [start_of(word, "yellow").append(row.key) for row in listed]
+    cells = [[Text(times_text(row.count, "")), *map(Text, shown(row.why).split(GAP))] for row in listed]
+    most = max(map(len, cells), default=0)
+    padding = [[*row, *[Text()] * (most - len(row))] for row in cells]
+    yield from blocks_of(keys, padded(padding, (False,) * most), 0, width, WORD + len(GAP))
+    if more := sum(row.count for row in rows[len(listed) :]):
+        leaves = number_of(more, "leaf").replace(" ", " more ")
+        yield start_of(word, "yellow").append(f"and {leaves} (--full)")
 
 
 def _difference_summary(difference: Difference, width: int) -> Iterator[Text]:
