@@ -10,16 +10,7 @@ from ckpt_surgery.core.keys import parts_of
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.text import bytes_text, number_of, shown
 from ckpt_surgery.planner.entries import RuleRef
-from ckpt_surgery.planner.plan import (
-    Dropped,
-    Fate,
-    Plan,
-    Replacement,
-    Step,
-    is_mean,
-    lineage,
-    printed_origin,
-)
+from ckpt_surgery.planner.plan import Dropped, Fate, Plan, Replacement, Step, is_mean, lineage, printed_origin
 from ckpt_surgery.planner.plan_json import DROPPED, counts
 from ckpt_surgery.planner.target import TARGET
 from ckpt_surgery.report.leaves import describe, folded
