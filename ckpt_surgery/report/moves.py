@@ -6,7 +6,6 @@ leaf of the source below `b` too, and each kept the rest of its key. So it is fo
 
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 Parts = tuple[str, ...]
@@ -115,11 +114,10 @@ class RowPattern(NamedTuple):
     """Rest of the row without shapes; None if the shapes matter."""
 
 
-@dataclass(frozen=True)
-class Mirrored:
+class Mirrored(NamedTuple):
     """A row that remains, and the rows that it stands for besides."""
 
-    index: int
+    number: int
     """Its index among all rows."""
     also: tuple[tuple[int, str], ...] = ()
     """Index and tree of each row that says the same below another tree."""

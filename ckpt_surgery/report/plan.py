@@ -14,10 +14,10 @@ from ckpt_surgery.planner.plan import Dropped, Fate, Plan, Replacement, Step, is
 from ckpt_surgery.planner.plan_json import DROPPED, counts
 from ckpt_surgery.planner.target import TARGET
 from ckpt_surgery.report.leaves import describe, folded
-from ckpt_surgery.report.moves import LeafMove, Mirrored, RowPattern, Subtree, mirrored, subtrees
+from ckpt_surgery.report.moves import LeafMove, RowPattern, Subtree, mirrored, subtrees
 
 MOST_SOURCES = 3
-"""Number of sources that a row names."""
+"""Number of sources that a row and a summary name."""
 LEAST_TOGETHER = 3
 """Number of rows of added leaves with one name from which on they share a row."""
 
@@ -95,28 +95,23 @@ def plan_rows(plan: Plan, *, full: bool = False, part: bool = False) -> list[Row
         read = dict.fromkeys(source for change in changes for source in change.sources)
         parts = subtrees([change.move for change in changes], [tuple(parts_of(key)) for key in read])
     entries = [_entry(changes, one, names) for one in parts]
-    folds = folded(entries, full)
-    rows = [_row(changes, parts[f.first], f) for f in folds]
+    rows, patterns = [], []
+    for f in folded(entries, full):
+        subtree, stays = parts[f.first], len(f.sources) != 1 or f.sources[0] == f"*:{f.key}"
+        one = changes[subtree.members[0]]
+        # Where neither shape nor dtype changes, they say nothing of what is done.
+        loose = (one.decided, subtree.rests, f.count) if one.unchanged else None
+        source, whole = f.key if stays else f.sources[0], len(subtree.members) > 1
+        patterns.append(RowPattern(f.key, source, entries[f.first].like, whole, loose))
+        rows.append(_row(changes, subtree, f))
     if full or part:
         return rows
-    patterns = [_pattern(changes, parts[f.first], f, entries[f.first].like) for f in folds]
-    kept = [_with_mirrors(rows, one) for one in mirrored(patterns)]
+    kept = []
+    for index, *mirrors in mirrored(patterns):
+        also, shaped = (tuple([tree for _, tree in some]) for some in mirrors)
+        size = sum(rows[n].nbytes for n in (index, *(n for some in mirrors for n, _ in some)))
+        kept.append(replace(rows[index], nbytes=size, also=also, other_shapes=shaped))
     return list(_added_together(_dropped_together(kept) if several else kept))
-
-
-def _pattern(changes: Sequence["_Change"], subtree: Subtree, f: Fold, like: Any) -> RowPattern:
-    one, stays = changes[subtree.members[0]], len(f.sources) != 1 or f.sources[0] == f"*:{f.key}"
-    # Where neither shape nor dtype changes, they say nothing of what is done.
-    loose = (one.decided, subtree.rests, f.count) if one.unchanged else None
-    return RowPattern(f.key, f.key if stays else f.sources[0], like, len(subtree.members) > 1, loose)
-
-
-def _with_mirrors(rows: Sequence[Row], mirrors: Mirrored) -> Row:
-    """A row that stands for its mirrors, too."""
-    row = rows[mirrors.index]
-    size = row.nbytes + sum(rows[n].nbytes for n, _ in (*mirrors.also, *mirrors.other_shapes))
-    also, shaped = (tuple([tree for _, tree in one]) for one in (mirrors.also, mirrors.other_shapes))
-    return replace(row, nbytes=size, also=also, other_shapes=shaped)
 
 
 def _dropped_together(rows: Sequence[Row]) -> Iterator[Row]:

@@ -7,7 +7,7 @@ from ckpt_surgery.core.text import bytes_text, chosen_text, number_of, shown
 from ckpt_surgery.planner.plan import Fate, Plan, Transfer
 from ckpt_surgery.planner.plan_json import DROPPED
 from ckpt_surgery.planner.target import TARGET
-from ckpt_surgery.report.plan import Row, plan_rows, totals
+from ckpt_surgery.report.plan import MOST_SOURCES, Row, plan_rows, totals
 
 ORDER = ("kept", "renamed", "transformed", "added", "defaulted", DROPPED)
 """The order of the diff: possible surprises come last, next to the prompt."""
@@ -20,11 +20,6 @@ WAYS = {Transfer.LINK: "linked", Transfer.COPY: "copied", Transfer.COMPUTE: "com
 
 ARROW = " → "
 """Between what a leaf was and what it is."""
-
-MOST_SOURCES = 3
-"""Number of patterns of sources that one line of the diff shows, unless it shows everything; and of sources
-that a summary names."""
-
 
 KINDS = {"arrays": "arrays, ", "json": "JSON, ", "other": ""}
 """Content of an item."""

@@ -92,7 +92,7 @@ def test_a_subtree_of_what_several_subtrees_had() -> None:
 
 def mirrors(pairs: list[tuple[str, str, str]]) -> list[tuple[int, tuple[str, ...]]]:
     found = mirrored([RowPattern(*pair) for pair in pairs])
-    return [(one.index, tuple(tree for _, tree in one.also)) for one in found]
+    return [(one.number, tuple(tree for _, tree in one.also)) for one in found]
 
 
 def test_mirrors_of_a_rename() -> None:
