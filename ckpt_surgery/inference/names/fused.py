@@ -64,7 +64,7 @@ def _parts(name: Name, keys: int) -> list[Name]:
         return []
     parts, start = [], 0
     for part, size in zip(PARTS, sizes, strict=True):
-        window = Window(whole.shape.index(longest), 1, start, longest * size // whole.elements, keep=True)
+        window = Window(whole.shape.index(longest), 1, start, longest * size // whole.elements)
         start += window.length
         meant = tuple(part if concept == FUSED else concept for concept in name.said.concepts)
         rows = replace(whole, shape=window.shape(whole.shape))

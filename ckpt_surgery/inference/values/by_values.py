@@ -5,8 +5,10 @@ one leaf from a stack, or several leaves from one array; stacks in odd orders; p
 that are put together of parts.
 """
 
+import itertools
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -20,14 +22,13 @@ from ckpt_surgery.inference.expressions.source_expressions import (
     called,
     cast,
     concatenated,
-    joined,
     laid,
     member,
     of_leaves,
     reshaped,
 )
 from ckpt_surgery.inference.values.comparing import equal_elements
-from ckpt_surgery.inference.values.fingerprints import Fingerprint, Words, hashes, kind_of
+from ckpt_surgery.inference.values.fingerprints import Fingerprint, hashes, kind_of
 from ckpt_surgery.inference.values.marginals import layouts_between
 from ckpt_surgery.inference.values.pieces import (
     MOST_SLICES,
@@ -83,7 +84,8 @@ def match_by_values(
     reordered: dict[str, tuple[str, ...]] = {}
     for dtype in sorted(dtypes, key=lambda dtype: dtype.name):
         search = _ValueSearch(source, target, dtype, decided, operation)
-        formations += search.all()
+        search.run()
+        formations += search.formations.values()
         reordered |= search.reordered()
     return ByValues(tuple(formations), reordered)
 
@@ -96,24 +98,26 @@ def match_after_operation(
     `operation`: the text after an array in an expression, such as ` + 1.0`. Both sides have values; only
     floats are considered.
     """
-    target_sums = {key: target.sums(key) for key in _floats(target, wanted)}
+    target_sums = _floats(target, wanted)
     sizes = {sums.size for sums in target_sums.values() if sums.size}
-    dtypes = dict.fromkeys(target.dtype_of(key) for key in target_sums)
+    dtypes = dict.fromkeys(map(target.dtype_of, target_sums))
     known = {}
-    for key, sums in ((key, source.sums(key)) for key in _floats(source, keys)):
+    for key, sums in _floats(source, keys).items():
         if sums.size and any(size % sums.size == 0 or sums.size % size == 0 for size in sizes):
             changed = after(operation, of_leaves([key], (), sums.shape))
             known[key] = {dtype: fingerprint_of(changed, source, dtype) for dtype in dtypes}
-    given = replace(source, leaves={key: source.leaves[key] for key in known}, fingerprints=known)
     own = {key: target.fingerprints[key] for key in target_sums}
-    left = replace(target, leaves={key: target.leaves[key] for key in target_sums}, fingerprints=own)
+    given, left = (
+        replace(side, leaves={key: side.leaves[key] for key in sums}, fingerprints=sums)
+        for side, sums in ((source, known), (target, own))
+    )
     return match_by_values(given, left, operation=operation)
 
 
-def _floats(side: Side, keys: Iterable[str]) -> Iterator[str]:
-    """Keys of the float arrays whose values are known."""
+def _floats(side: Side, keys: Iterable[str]) -> dict[str, Fingerprint]:
+    """Fingerprints of the float arrays whose values are known."""
     known = (key for key in keys if key in side.fingerprints and side.is_array(key))
-    return (key for key in known if kind_of(side.dtype_of(key)) == "f")
+    return {key: side.sums(key) for key in known if kind_of(side.dtype_of(key)) == "f"}
 
 
 @dataclass
@@ -132,44 +136,44 @@ class _ValueSearch:
         own = self.target.own(self.dtype)
         self.targets = {k: f for k, f in own.items() if f.size and k not in self.decided}
         self.wanted = {k: f for k, f in self.targets.items() if not f.constant}
-        self.every = by_sums(singles(self.given))
-        """All leaves, those of one repeated value, too."""
         self.groups = [*singles(self.given), *grid_stacks(self.source.grids, self.given)]
         self.sources = self._telling(self.groups)
-        self.templates = {key: grid.template for grid in self.source.grids for key in grid.keys}
 
     @staticmethod
     def _telling(groups: Iterable[Piece]) -> Pieces:
         return by_sums(group for group in groups if not group.constant)
 
-    def all(self) -> list[Formation]:
-        if not self.wanted:
-            return []
-        for group in singles(self.wanted):
-            self._of_whole(group)
-        for key in self._missing():
-            self._of_slices(key)
-        for group in self._missing_groups(grid_stacks):
-            self._of_whole(group)
-        for step in (self._of_siblings, self._of_parts, self._of_sliced_parts, self._put_together):
-            if self._missing():
-                step()
-        return list(self.formations.values())
+    def run(self) -> None:
+        """Match as many leaves as possible, by the plainest way first."""
+        self._of_wholes(self._missing())
+        for wanted in self._missing():
+            self._of_slices(wanted)
+        self._of_wholes(self._missing_groups(grid_stacks))
+        if any(self._missing()):
+            self.sources = self._telling((*self.groups, *sibling_stacks(self.source.grids, self.given)))
+            self._of_wholes(self._missing())
+            self._of_wholes(self._missing_groups(grid_stacks))
+            self._of_wholes(self._missing_groups(sibling_stacks))
+        self._of_parts()
+        for wanted in self._missing():
+            self._of_sliced_parts(wanted)
+        if any(self._missing()):
+            slices = sliced_pieces(singles(self.given), self._sums_of)
+            for wanted in self._missing():
+                self._put_together(wanted, (self.sources, slices))
 
     def reordered(self) -> dict[str, tuple[str, ...]]:
         """Sources of the leaves that are left over, though the source has all of their elements."""
         sources: dict[str, tuple[str, ...]] = {}
-        for make in (grid_stacks, sibling_stacks):
-            for wanted in (*self._missing_singles(), *self._missing_groups(make)):
-                for group in self._nearest(wanted)[:1]:
-                    sources |= {key: group.keys for key in wanted.keys if key not in sources}
+        groups = map(self._missing_groups, (grid_stacks, sibling_stacks))
+        for wanted in (group for some in (self._missing(), *groups) for group in some):
+            for group in self._nearest(wanted)[:1]:
+                sources |= {key: group.keys for key in wanted.keys if key not in sources}
         return sources
 
-    def _missing(self) -> list[str]:
-        return [key for key in self.wanted if key not in self.formations]
-
-    def _missing_singles(self) -> Iterator[Piece]:
-        return (single(key, self.wanted[key]) for key in self._missing())
+    def _missing(self) -> Iterator[Piece]:
+        """Leaves of the target that are not decided when their turn comes."""
+        return (single(key, sums) for key, sums in self.wanted.items() if key not in self.formations)
 
     def _missing_groups(self, make: Callable[..., Iterator[Piece]]) -> Iterator[Piece]:
         """Groups of the target without a decided member."""
@@ -184,64 +188,56 @@ class _ValueSearch:
         key = wanted.keys[0]
         return sorted(near, key=lambda g: (len(g.keys), -resemblance(g.keys[0], key)))[:MOST_SOURCES]
 
-    def _of_whole(self, wanted: Piece) -> None:
+    def _of_wholes(self, groups: Iterable[Piece]) -> None:
         """Try leaves of the source that together hold the elements of these leaves."""
-        any(self._take(wanted, group) for group in self._nearest(wanted))
+        for wanted in groups:
+            any(self._take(wanted, group) for group in self._nearest(wanted))
 
-    def _of_slices(self, key: str) -> None:
+    def _of_slices(self, wanted: Piece) -> None:
         """Try a stack of any leaves, in any order."""
-        wanted = self.wanted[key]
-        for axis, sums in enumerate(wanted.axes):
-            keys = self._slices(sums, wanted.size // len(sums), key) if len(sums) > 1 else ()
+        for axis, sums in enumerate(wanted.fingerprint.axes):
+            keys = self._slices(wanted, list(map(int, sums))) if len(sums) > 1 else ()
             group = stack_of(keys, [self.given[name] for name in keys])
-            why = f"each slice along axis {axis} is one leaf"
-            if group is not None and self._take(single(key, wanted), group, why):
+            if group is not None and self._take(wanted, group, f"each slice along axis {axis} is one leaf"):
                 return
 
-    def _slices(self, sums: Words, size: int, key: str) -> Sequence[str]:
+    @cached_property
+    def _every(self) -> Pieces:
+        """All leaves, those of one repeated value, too."""
+        return by_sums(singles(self.given))
+
+    def _slices(self, wanted: Piece, sums: Sequence[int]) -> Sequence[str]:
         """A different leaf for each of these sums; empty if one is missing.
 
         Leaves of one repeated value count only beside others of their family.
         """
+        alike = self._every.get(wanted.size // len(sums), {})
         keys: list[str] = []
         for total in sums:
-            alike = self.every.get(size, {}).get(int(total), ())[:MOST_OF_EQUAL_SUM]
-            candidates = [piece.keys[0] for piece in alike if piece.keys[0] not in keys]
-            if not candidates:
+            names = [piece.keys[0] for piece in alike.get(total, ())[:MOST_OF_EQUAL_SUM]]
+            free = [name for name in names if name not in keys]
+            if not free:
                 return ()
-            keys.append(max(candidates, key=lambda name: resemblance(name, key)))
-        telling = {self.templates[name] for name in keys if not self.given[name].constant}
-        return keys if telling >= {self.templates[name] for name in keys} else ()
-
-    def _of_siblings(self) -> None:
-        """Try families that were fused, or split, evenly."""
-        self.sources = self._telling((*self.groups, *sibling_stacks(self.source.grids, self.given)))
-        for make in (lambda *_: self._missing_singles(), grid_stacks, sibling_stacks):
-            for group in self._missing_groups(make):
-                self._of_whole(group)
+            keys.append(max(free, key=lambda name: resemblance(name, wanted.keys[0])))
+        places = self.source.places
+        telling = {places[name][0].template for name in keys if not self.given[name].constant}
+        return keys if all(places[name][0].template in telling for name in keys) else ()
 
     def _of_parts(self) -> None:
         """Try leaves that hold a part of an axis of the source's arrays."""
         for group in self.groups:
-            sums = by_sums((*self._missing_singles(), *self._missing_groups(grid_stacks)))
+            sums = by_sums((*self._missing(), *self._missing_groups(grid_stacks)))
             if not sums:
                 return
             axes = range(len(group.lengths), len(group.shape))
             for window, (wanted, *_) in windows(group.fingerprint, axes, sums):
                 if self.formations.keys().isdisjoint(wanted.keys):
                     why = "" if group.lengths or wanted.lengths else f"a part of axis {window.axis}"
-                    self._take(wanted, self._part(group, window), why)
+                    self._take(wanted, replace(group, window=window, read=self._sums_of), why)
 
-    def _part(self, group: Piece, window: Window) -> Piece:
-        return replace(group, window=window, read=self._sums_of)
-
-    def _of_sliced_parts(self) -> None:
-        """Try stacks of parts of leaves, the same part of each."""
-        for key in self._missing():
-            self._of_sliced_part(key, self.wanted[key])
-
-    def _of_sliced_part(self, key: str, wanted: Fingerprint) -> None:
-        for sums in wanted.axes:
+    def _of_sliced_parts(self, wanted: Piece) -> None:
+        """Try a stack of parts of leaves, the same part of each, in any order."""
+        for sums in wanted.fingerprint.axes:
             if not 2 <= len(sums) <= MOST_SLICES:
                 continue
             slices = {wanted.size // len(sums): {int(total): i for i, total in enumerate(sums)}}
@@ -250,12 +246,13 @@ class _ValueSearch:
                 for window, place in windows(given, range(len(given.shape)), slices):
                     stacks.setdefault(window, {}).setdefault(place, name)
             for window, stack in stacks.items():
-                keys = [stack[i] for i in range(len(sums)) if i in stack]
+                keys = [stack[place] for place in sorted(stack)]
                 group = stack_of(keys, [self.given[name] for name in keys])
                 if group is None or len(set(keys)) < len(sums):
                     continue
-                part = self._part(group, replace(window, axis=window.axis + 1))
-                if self._take(single(key, wanted), part, "the same part of each leaf"):
+                window = replace(window, axis=window.axis + 1)
+                part = replace(group, window=window, read=self._sums_of)
+                if self._take(wanted, part, "the same part of each leaf"):
                     return
 
     def _take(self, wanted: Piece, piece: Piece, why: str = "") -> bool:
@@ -266,10 +263,8 @@ class _ValueSearch:
         """
         if len({self.source.dtype_of(key) for key in piece.keys}) > 1:
             return False  # arrays of several dtypes are not stacked
-        array = after(self.operation, piece.array)
-        if self.source.dtype_of(piece.keys[0]) != self.dtype:
-            array = cast(array, self.dtype)
         layouts = layouts_between(piece.marginals, wanted.fingerprint)
+        array = self._changed(piece) if layouts else piece.array
         for layout in layouts:
             candidates = [
                 formation(key, member(layout, array, place), self._evidence, why)
@@ -279,6 +274,11 @@ class _ValueSearch:
                 self.formations.update((one.target, one) for one in candidates)
                 return True
         return False
+
+    def _changed(self, piece: Piece) -> SourceExpression:
+        """A piece of the source after the operation, as the dtype of the target."""
+        array = after(self.operation, piece.array)
+        return array if self.source.dtype_of(piece.keys[0]) == self.dtype else cast(array, self.dtype)
 
     @property
     def _evidence(self) -> Evidence:
@@ -290,22 +290,17 @@ class _ValueSearch:
 
     # --- arrays that consist of parts
 
-    def _put_together(self) -> None:
-        """Try arrays that consist of parts: leaves of the source, stacks of some, or slices of one.
+    def _put_together(self, wanted: Piece, several: Iterable[Pieces]) -> None:
+        """Try an array that consists of leaves, of stacks of some, or of slices of one, along an axis.
 
         Zeros left over at the end of an axis are padding.
         """
-        several = self.sources, sliced_pieces(singles(self.given), self._sums_of)
-        for wanted in list(self._missing_singles()):
-            candidates = (
-                self._of_chain(wanted, axis, repeats, links)
-                for pieces in several
-                for axis in range(len(wanted.shape))
-                for repeats, links in chains(wanted.fingerprint, axis, pieces)
-            )
-            first = next((one for one in candidates if one is not None), None)
-            if first is not None:
-                self.formations[first.target] = first
+        for pieces, axis in itertools.product(several, range(len(wanted.shape))):
+            for repeats, links in chains(wanted.fingerprint, axis, pieces):
+                found = self._of_chain(wanted, axis, repeats, links)
+                if found is not None:
+                    self.formations[found.target] = found
+                    return
 
     def _of_chain(
         self, wanted: Piece, axis: int, repeats: int, links: Sequence[tuple[Window, Piece]]
@@ -320,23 +315,15 @@ class _ValueSearch:
             return None
         parts: list[SourceExpression] = []
         for window, piece in links:
-            rows = replace(window, keep=True).of(wanted.array)
-            layouts = layouts_between(piece.marginals, fingerprint_of(rows, self.target, self.dtype))
+            sums = fingerprint_of(window.of(wanted.array), self.target, self.dtype)
+            layouts = layouts_between(piece.marginals, sums)
             if not layouts:
                 return None
-            parts.append(after(self.operation, laid(layouts[0], piece.array)))
-        dtypes = {self.source.dtype_of(key) for _, piece in links for key in piece.keys}
-        along = axis if repeats == 1 else axis + 1
-        if len(dtypes) > 1:  # arrays of several dtypes cannot be joined before they are cast
-            array = joined([cast(part, self.dtype) for part in parts], along)
-        else:
-            array = concatenated(parts, along)
+            parts.append(laid(layouts[0], self._changed(piece)))
+        array = concatenated(parts, axis if repeats == 1 else axis + 1)
         if padded:
             array = called(f"pad({INNER}, axis={axis}, to={whole})", array, wanted.shape)
         if repeats > 1:
             array = reshaped(array, wanted.shape)
-        if len(dtypes) == 1 and dtypes != {self.dtype}:
-            array = cast(array, self.dtype)
-        what = "parts" if len(parts) > 1 else "one leaf"
-        why = f"{what} along axis {axis}" + (", and zeros" if padded else "")
+        why = f"{'parts' if len(parts) > 1 else 'one leaf'} along axis {axis}{', and zeros' * bool(padded)}"
         return formation(wanted.keys[0], array, self._evidence, why)

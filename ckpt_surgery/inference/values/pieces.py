@@ -12,7 +12,7 @@ array that is fused by group.
 
 import itertools
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TypeVar
@@ -20,17 +20,11 @@ from typing import TypeVar
 import numpy as np
 
 from ckpt_surgery.core.arrays import Shape
+from ckpt_surgery.core.keys import natural_order
 from ckpt_surgery.inference.expressions.layouts import reshaping
-from ckpt_surgery.inference.expressions.source_expressions import (
-    SourceExpression,
-    cut,
-    laid,
-    of_leaves,
-    rows,
-    squeezed,
-)
-from ckpt_surgery.inference.keys.grids import Grid, KeyTemplate, Numbers
-from ckpt_surgery.inference.values.fingerprints import Fingerprint, Words, joined
+from ckpt_surgery.inference.expressions.source_expressions import SourceExpression, cut, laid, of_leaves, rows
+from ckpt_surgery.inference.keys.grids import Grid, Numbers
+from ckpt_surgery.inference.values.fingerprints import Fingerprint, joined
 from ckpt_surgery.inference.values.marginals import Marginals, divisors
 
 MOST_SIBLINGS = 3
@@ -54,13 +48,9 @@ class Window:
     length: int
     """Rows of each period."""
 
-    keep: bool = False
-    """True if the part has an axis for rows even if there is one row."""
-
     def shape(self, of: Shape) -> Shape:
-        """Shape of the part: the axis becomes two, periods and rows, each only if it is longer than 1."""
-        own = (self.repeats,) * (self.repeats > 1) + (self.length,) * (self.length > 1 or self.keep)
-        return (*of[: self.axis], *own, *of[self.axis + 1 :])
+        """Shape of the part: the axis becomes two, periods and rows, or one if there is one period."""
+        return (*of[: self.axis], *[self.repeats] * (self.repeats > 1), self.length, *of[self.axis + 1 :])
 
     def of(self, array: SourceExpression) -> SourceExpression:
         """The part of an array."""
@@ -70,8 +60,7 @@ class Window:
             layout = reshaping(shape, (*shape[:axis], *apart, *shape[axis + 1 :]))
             assert layout is not None, "an axis that is cut into periods is cut across no other"
             array, axis = laid(layout, array), axis + 1
-        part = cut(rows(array.shape, axis, self.start, self.start + self.length), array)
-        return part if self.keep or self.length > 1 else squeezed(part, axis)
+        return cut(rows(array.shape, axis, self.start, self.start + self.length), array)
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,94 +150,61 @@ def by_sums(pieces: Iterable[Piece]) -> Pieces:
 
 def grid_stacks(grids: Iterable[Grid], known: Mapping[str, Fingerprint]) -> Iterator[Piece]:
     """Yield groups of leaves that differ in indices alone; those along few indices come first."""
-    for family in grids:
-        members = {numbers: key for numbers, key in family.members.items() if key in known}
-        for count in range(1, family.template.slots + 1):
-            for slots in itertools.combinations(range(family.template.slots), count):
-                for keys, lengths in _along(members, slots):
-                    yield from _group(keys, lengths, known)
+    for grid in grids:
+        yield from _stacks(grid.members, known, ())
 
 
-def sibling_stacks(grids: Sequence[Grid], known: Mapping[str, Fingerprint]) -> Iterator[Piece]:
+def sibling_stacks(grids: Iterable[Grid], known: Mapping[str, Fingerprint]) -> Iterator[Piece]:
     """Yield groups of two or three families whose names differ in one component, one by one and stacked.
 
-    The first axis of the stack is that of the families, in all their orders where they are three.
+    The first axis of the stack is that of the families.
     """
-    for alike in _alike(grids, known):
-        for count in range(2, MOST_SIBLINGS + 1):
+    families: dict[object, list[Grid]] = {}
+    for grid in grids:
+        first = next((known[key] for key in grid.keys if key in known), None)
+        words = "{}".join(grid.template.texts).replace(".", "/").split("/")
+        for place in range(len(words)) if first is not None else ():
+            outline = first.shape, grid.template.slots, *words[:place], None, *words[place + 1 :]
+            families.setdefault(outline, []).append(grid)
+    for alike in families.values():
+        for count in range(2, MOST_SIBLINGS + 1 if len(alike) <= MOST_FAMILIES else 0):
             for some in itertools.combinations(alike, count):
-                yield from _together(some, known)
+                numbered = [(str(at), grid) for at, grid in enumerate(some)]
+                members = {
+                    (at, *numbers): key for at, grid in numbered for numbers, key in grid.members.items()
+                }
+                yield from _stacks(members, known, (0,))
 
 
-def _together(some: Sequence[Grid], known: Mapping[str, Fingerprint]) -> Iterator[Piece]:
-    common = [n for n in some[0].members if all(n in grid.members for grid in some[1:])]
-    members = [{n: f.members[n] for n in common if f.members[n] in known} for f in some]
-    slots = some[0].template.slots
-    for count in range(slots + 1):
-        for chosen in itertools.combinations(range(slots), count):
-            stacks = [list(_along(family, chosen)) for family in members]
-            if len({len(stack) for stack in stacks}) != 1:
-                continue
-            for parts in zip(*stacks, strict=True):
-                if len({lengths for _, lengths in parts}) == 1:
-                    keys = tuple(itertools.chain.from_iterable(keys for keys, _ in parts))
-                    yield from _group(keys, (len(some), *parts[0][1]), known)
+def _stacks(
+    members: Mapping[Numbers, str], known: Mapping[str, Fingerprint], always: tuple[int, ...]
+) -> Iterator[Piece]:
+    """The members along some of their indices, `always` along these, for each value of the others.
 
-
-def _group(keys: tuple[str, ...], lengths: Shape, known: Mapping[str, Fingerprint]) -> Iterator[Piece]:
-    """The group of these leaves, if their shapes are equal."""
-    parts = tuple(known[key] for key in keys)
-    if len({part.shape for part in parts}) == 1:
-        yield Piece(keys, lengths, parts)
-
-
-def _along(members: Mapping[Numbers, str], slots: Collection[int]) -> Iterator[tuple[tuple[str, ...], Shape]]:
-    """The members along these indices, for each value of the others, where they make up a whole grid."""
-    rest: dict[Numbers, dict[Numbers, str]] = {}
-    for numbers, key in members.items():
-        fixed = tuple(n for slot, n in enumerate(numbers) if slot not in slots)
-        rest.setdefault(fixed, {})[tuple(numbers[slot] for slot in sorted(slots))] = key
-    for part in rest.values():
-        axes = [
-            sorted({numbers[i] for numbers in part}, key=lambda number: (int(number), number))
-            for i in range(len(slots))
-        ]
-        grid = list(itertools.product(*axes))
-        if len(grid) == len(part) and (len(part) > 1 or not slots):
-            yield tuple(part[numbers] for numbers in grid), tuple(map(len, axes))
-
-
-def _alike(grids: Sequence[Grid], known: Mapping[str, Fingerprint]) -> Iterator[list[Grid]]:
-    """Families whose templates differ in one component of their texts, and in no shape."""
-    outlines: dict[tuple[object, ...], list[Grid]] = {}
-    for family in grids:
-        first = next((known[key] for key in family.keys if key in known), None)
-        if first is not None:
-            for outline in _outlines(family.template):
-                outlines.setdefault((outline, first.shape), []).append(family)
-    for alike in outlines.values():
-        if 2 <= len(alike) <= MOST_FAMILIES:
-            yield alike
-
-
-def _outlines(template: KeyTemplate) -> Iterator[tuple[object, ...]]:
-    """The template with one of its components left out, for each of them."""
-    for place, text in enumerate(template.texts):
-        parts = text.replace(".", "/").split("/")
-        for i, part in enumerate(parts):
-            if part:
-                yield (
-                    *template.texts[:place],
-                    (*parts[:i], None, *parts[i + 1 :]),
-                    *template.texts[place + 1 :],
-                )
+    They have to make up a whole grid, and to have one shape.
+    """
+    others = [slot for slot in range(len(next(iter(members)))) if slot not in always]
+    counts = range(0 if always else 1, len(others) + 1)
+    for slots in (always + some for count in counts for some in itertools.combinations(others, count)):
+        rest: dict[Numbers, dict[Numbers, str]] = {}
+        for numbers, key in members.items():
+            if key in known:
+                fixed = tuple(number for slot, number in enumerate(numbers) if slot not in slots)
+                rest.setdefault(fixed, {})[tuple(numbers[slot] for slot in slots)] = key
+        for part in rest.values():
+            axes = [sorted(set(column), key=natural_order) for column in zip(*part, strict=True)]
+            if len(part) > 1 and len(part) == math.prod(map(len, axes)):
+                keys = tuple(part[numbers] for numbers in itertools.product(*axes))
+                parts = tuple(known[key] for key in keys)
+                if len({one.shape for one in parts}) == 1:
+                    yield Piece(keys, tuple(map(len, axes)), parts)
 
 
 # --- windows ----------------------------------------------------------------------------------------------
 
 
 def windows(
-    of: Fingerprint, axes: Sequence[int], wanted: Mapping[int, Mapping[int, Wanted]]
+    of: Fingerprint, axes: Iterable[int], wanted: Mapping[int, Mapping[int, Wanted]]
 ) -> Iterator[tuple[Window, Wanted]]:
     """Yield windows along these axes whose elements add up to one of these sums, with the match.
 
@@ -265,36 +221,29 @@ def windows(
             rows = length * size // of.size
             for repeats in divisors(math.gcd(length, rows)):
                 sums = of.axes[axis].reshape(repeats, -1).sum(axis=0, dtype=np.uint64)
-                for start, total in _matching(sums, rows // repeats, known):
-                    yield Window(axis, repeats, start, rows // repeats), totals[total]
+                running = np.concatenate([np.zeros(1, np.uint64), np.cumsum(sums, dtype=np.uint64)])
+                each = rows // repeats
+                with np.errstate(over="ignore"):
+                    windowed = running[each:] - running[:-each]
+                places = np.searchsorted(known, windowed) % len(known)
+                for start in np.flatnonzero(known[places] == windowed):
+                    yield Window(axis, repeats, int(start), each), totals[int(windowed[start])]
 
 
-def _matching(sums: Words, rows: int, known: Words) -> Iterator[tuple[int, int]]:
-    """The first rows of the windows whose sum is known, with the sum."""
-    running = np.concatenate([np.zeros(1, np.uint64), np.cumsum(sums, dtype=np.uint64)])
-    with np.errstate(over="ignore"):
-        windowed = running[rows:] - running[:-rows]
-    places = np.searchsorted(known, windowed)
-    places[places == len(known)] = 0
-    for start in np.flatnonzero(known[places] == windowed):
-        yield int(start), int(windowed[start])
-
-
-def sliced_pieces(sources: Iterable[Piece], read: Callable[[SourceExpression], Fingerprint]) -> Pieces:
+def sliced_pieces(leaves: Iterable[Piece], read: Callable[[SourceExpression], Fingerprint]) -> Pieces:
     """The slices of leaves along each of their axes that is not too long.
 
     A single element proves nothing, and neither do slices that a leaf has twice, as constants do.
     """
     indexed: dict[int, dict[int, list[Piece]]] = {}
-    for group in sources:
-        for axis, sums in enumerate(group.fingerprint.axes):
-            size = group.size // max(1, len(sums))
-            if size < 2 or not 2 <= len(sums) <= MOST_SLICES:
-                continue
-            totals, places, counts = np.unique(sums, return_index=True, return_counts=True)
-            for total, place in zip(totals[counts == 1], places[counts == 1], strict=True):
-                piece = replace(group, window=Window(axis, 1, int(place), 1), read=read)
-                indexed.setdefault(size, {}).setdefault(int(total), []).append(piece)
+    for leaf in leaves:
+        for axis, sums in enumerate(leaf.fingerprint.axes):
+            size = leaf.size // max(1, len(sums))
+            if size > 1 and 2 <= len(sums) <= MOST_SLICES:
+                totals, places, counts = np.unique(sums, return_index=True, return_counts=True)
+                for total, place in zip(totals[counts == 1], places[counts == 1], strict=True):
+                    piece = replace(leaf, window=Window(axis, 1, int(place), 1), read=read)
+                    indexed.setdefault(size, {}).setdefault(int(total), []).append(piece)
     return indexed
 
 

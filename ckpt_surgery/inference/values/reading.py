@@ -14,7 +14,7 @@ from ckpt_surgery.graph.evaluating import evaluate
 from ckpt_surgery.inference.expressions.expression_text import keys_and_value
 from ckpt_surgery.inference.expressions.formations import Value
 from ckpt_surgery.inference.expressions.source_expressions import SourceExpression
-from ckpt_surgery.inference.keys.grids import Grid, Siblings, alike, grids, siblings_of
+from ckpt_surgery.inference.keys.grids import Grid, Places, Siblings, alike, grids, places_of, siblings_of
 from ckpt_surgery.inference.values.fingerprints import (
     Fingerprint,
     fingerprints,
@@ -53,6 +53,11 @@ class Side:
     def grids(self) -> tuple[Grid, ...]:
         """The grids of all keys."""
         return grids(self.leaves)
+
+    @cached_property
+    def places(self) -> Places:
+        """The grid of every key, and its indices there."""
+        return places_of(self.grids)
 
     @cached_property
     def _siblings(self) -> Siblings:
