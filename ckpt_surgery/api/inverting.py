@@ -1,6 +1,6 @@
 """`invert`: draft the recipe that undoes another one on its result."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Unpack
 
@@ -19,7 +19,7 @@ from ckpt_surgery.core.summary import LINES, Represented, Summary, text_rows
 from ckpt_surgery.core.text import number_of
 from ckpt_surgery.inference.drafts.drafting import draft_recipe
 from ckpt_surgery.inference.undoing.inverting import Inversion, IrreversibleLeaf, invert_plan
-from ckpt_surgery.inference.values.comparing import Trial, changed, structure_problems, try_on_random_values
+from ckpt_surgery.inference.values.comparing import changed, structure_problems, try_on_random_values
 from ckpt_surgery.inputs import output_files
 from ckpt_surgery.inputs.opening import with_recipe
 from ckpt_surgery.inputs.options import InvertOptions
@@ -115,23 +115,20 @@ def _inverse(prepared: Prepared, check: bool) -> Inverse:
     source = plan.inputs[0].name
     leaves = prepared.sources[source].leaves()
     inversion = invert_plan(plan, source, leaves)
-    if not inversion.findings.formations:
-        return Inverse(_draft(plan, inversion), inversion.irreversible, (), ())
-    try:
-        back = _plan_back(_draft(plan, inversion), plan, prepared.memory, prepared.workers)
-    except SurgeryError as error:
-        refusals = tuple(f"the draft is refused: {problem.message}" for problem in error.problems)
-        return Inverse(_draft(plan, inversion), inversion.irreversible, refusals, ())
-    inversion = _with_unproved(inversion, prepared, back, source, check)
-    lost = frozenset(leaf.key for leaf in inversion.irreversible)
-    problems = tuple(structure_problems(back, leaves, lost, back=True))
-    trial = try_on_random_values(plan, back) if check and not problems else Trial((), ())
-    problems = (*problems, *trial.problems)
-    return Inverse(_draft(plan, inversion), inversion.irreversible, problems, trial.sampled)
-
-
-def _draft(plan: Plan, inversion: Inversion) -> str:
-    return draft_recipe(inversion.findings, _header(plan, inversion)).text
+    problems: Sequence[str] = ()
+    sampled: Sequence[str] = ()
+    if inversion.findings.formations:
+        try:
+            back = _plan_back(_draft(plan, inversion), plan, prepared)
+        except SurgeryError as error:
+            problems = [f"the draft is refused: {problem.message}" for problem in error.problems]
+        else:
+            inversion = _with_unproved(inversion, prepared, back, source, check)
+            lost = frozenset(leaf.key for leaf in inversion.irreversible)
+            problems = structure_problems(back, leaves, lost, back=True)
+            if check and not problems:
+                problems, sampled = try_on_random_values(plan, back)
+    return Inverse(_draft(plan, inversion), inversion.irreversible, tuple(problems), tuple(sampled))
 
 
 OUT_OF_RANGE = "a number leaves the range of its dtype, or is rounded at the end of it"
@@ -146,24 +143,22 @@ def _with_unproved(
     Values are read if `check` is true.
     """
     sources, leaves = prepared.sources, prepared.sources[source].leaves()
-    reasons = {leaf.key: leaf.why for leaf in inversion.irreversible}
 
     def read(name: str, leaf: Leaf, region: Region) -> np.ndarray:
         return sources[name].read(leaf, region)
 
     scaled = {key: leaves[key] for key in sorted(inversion.scaled)}
-    if not check:
-        reasons |= dict.fromkeys(scaled, NOT_PROVED)
-    else:
-        reasons |= dict.fromkeys(changed(scaled, source, prepared.plan, back, read), OUT_OF_RANGE)
+    why = OUT_OF_RANGE if check else NOT_PROVED
+    wrong = changed(scaled, source, prepared.plan, back, read) if check else scaled
+    reasons = {leaf.key: leaf.why for leaf in inversion.irreversible} | dict.fromkeys(wrong, why)
     lost = tuple(IrreversibleLeaf(key, reasons[key]) for key in leaves if key in reasons)
     return replace(inversion, irreversible=lost)
 
 
-def _header(plan: Plan, inversion: Inversion) -> list[str]:
-    """The comment at the beginning of a draft."""
+def _draft(plan: Plan, inversion: Inversion) -> str:
+    """The text of the draft, which begins with the reasons why leaves do not come back."""
     sources = " ".join(source.path for source in plan.inputs if source.name != TARGET)
-    lines = [
+    header = [
         SCHEMA,
         f"Drafted by `ckpt-surgery invert {plan.recipe} {sources}`.",
         "  ckpt-surgery apply THIS RESULT DST",
@@ -171,8 +166,8 @@ def _header(plan: Plan, inversion: Inversion) -> list[str]:
     reasons: dict[str, list[str]] = {}
     for leaf in inversion.irreversible:
         reasons.setdefault(leaf.why, []).append(leaf.key)
-    lines += [f"does not come back: {few_keys(keys)}: {why}" for why, keys in reasons.items()][:MOST_LINES]
-    return lines
+    header += [f"does not come back: {few_keys(keys)}: {why}" for why, keys in reasons.items()][:MOST_LINES]
+    return draft_recipe(inversion.findings, header).text
 
 
 class _AnyArrays(Encoder):
@@ -185,8 +180,10 @@ class _AnyArrays(Encoder):
         return False
 
 
-def _plan_back(text: str, plan: Plan, memory: int, workers: int) -> Plan:
+def _plan_back(text: str, plan: Plan, prepared: Prepared) -> Plan:
     """Plan the draft over the result of `plan`. Raises SurgeryError."""
-    tree: Mapping[str, Leaf] = {step.leaf.key.text: step.leaf for step in plan.steps}
-    loaded = read_recipe(text)
-    return make_plan(loaded, {"source": tree}, None, [], {}, arrays_in_memory(_AnyArrays()), memory, workers)
+    tree = {step.leaf.key.text: step.leaf for step in plan.steps}
+    target = arrays_in_memory(_AnyArrays())
+    return make_plan(
+        read_recipe(text), {"source": tree}, None, [], {}, target, prepared.memory, prepared.workers
+    )

@@ -7,7 +7,6 @@ on, or with random values in place of the source's: any region of them is comput
 import hashlib
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -51,12 +50,10 @@ def equal(actual: np.ndarray, wanted: np.ndarray) -> bool:
         return False
     flags = ["external_loop", "buffered", "zerosize_ok"]
     pairs = np.nditer([actual, wanted], flags, buffersize=ELEMENTS)  # type: ignore[arg-type]
-    return all(_equal(one, other) for one, other in pairs)
+    return all(_same_bits(one, other) or _same_but_nan(one, other) for one, other in pairs)
 
 
-def _equal(actual: np.ndarray, wanted: np.ndarray) -> bool:
-    if _same_bits(actual, wanted):
-        return True
+def _same_but_nan(actual: np.ndarray, wanted: np.ndarray) -> bool:
     if actual.dtype.kind not in "fcV":
         return False
     nan = actual != actual
@@ -140,32 +137,26 @@ def structure_problems(
     side = "source" if back else "target"
     steps = {step.leaf.key.text: step for step in plan.steps}
     problems = []
-    missing = [key for key in wanted if key not in steps and key not in open_keys]
-    if missing:
+    if missing := [key for key in wanted if key not in steps and key not in open_keys]:
         problems.append(f"the draft does not make {_few(missing)}")
-    more = [key for key in steps if key not in wanted]
-    if more:
+    if more := [key for key in steps if key not in wanted]:
         problems.append(f"the draft makes {_few(more)}, which the {side} does not have")
     sources = {one.target: set(one.sources) for one in formations}
     for key, leaf in wanted.items():
-        if key in steps and key not in open_keys:
-            flaws = _step_flaws(steps[key], leaf, sources.get(key), side, back)
-            problems += [f"`{shown(leaf.key.printed)}` would {flaw}" for flaw in flaws]
+        if key not in steps or key in open_keys:
+            continue
+        made, read = steps[key].leaf, {name for _, name in steps[key].sources}
+        flaws = []
+        if back and made.kind is not leaf.kind:
+            flaws.append(f"be {made.kind}, and is {leaf.kind} in the {side}")
+        elif made.spec != leaf.spec:
+            flaws.append(f"be {made.spec}, and is {leaf.spec} in the {side}")
+        if back and made.key.sequences != leaf.key.sequences:
+            flaws.append(f"have the key of a dict where the {side} has a list index, or the reverse")
+        if read != sources.get(key, read):
+            flaws.append(f"be made of {_few(sorted(read))}, and not of {_few(sorted(sources[key]))}")
+        problems += [f"`{shown(leaf.key.printed)}` would {flaw}" for flaw in flaws]
     return problems
-
-
-def _step_flaws(
-    step: Step, wanted: Leaf, sources: Collection[str] | None, side: str, back: bool
-) -> Iterator[str]:
-    leaf, read = step.leaf, {name for _, name in step.sources}
-    if back and leaf.kind is not wanted.kind:
-        yield f"be {leaf.kind}, and is {wanted.kind} in the {side}"
-    elif leaf.spec != wanted.spec:
-        yield f"be {leaf.spec}, and is {wanted.spec} in the {side}"
-    if back and leaf.key.sequences != wanted.key.sequences:
-        yield f"have the key of a dict where the {side} has a list index, or the reverse"
-    if sources is not None and read != sources:
-        yield f"be made of {_few(sorted(read))}, and not of {_few(sorted(sources))}"
 
 
 def _few(keys: list[str]) -> str:
@@ -175,38 +166,31 @@ def _few(keys: list[str]) -> str:
 # --- there and back ---------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Trial:
-    """Result of running a recipe and its inverse on random values."""
+def try_on_random_values(there: Plan, back: Plan) -> tuple[list[str], list[str]]:
+    """Run both plans, region by region, on random values. `back` reads what `there` makes.
 
-    problems: tuple[str, ...]
-    """Sentences without a full stop, one for each leaf that is not what it was."""
-    sampled: tuple[str, ...]
-    """Keys of large leaves, of which only some regions were compared."""
-
-
-def try_on_random_values(there: Plan, back: Plan) -> Trial:
-    """Run both plans, region by region, on random values. `back` reads what `there` makes."""
+    Returns a sentence without a full stop for each leaf that is not what it was, and the keys of large
+    leaves, of which only some regions were compared.
+    """
     outputs = {step.leaf.key.text: step.value for step in there.steps}
     share = min(max(MOST_ELEMENTS // max(1, len(back.steps)), SHARE[0]), SHARE[1])
     problems, sampled = [], []
     for step in back.steps:
-        flaw = None
         if step.leaf.kind in HAS_ARRAY:
             if step.value.spec.size > share:
                 sampled.append(step.leaf.key.text)
             flaw = _flaw(step, _through(outputs, random_values), share)
         else:
             moved = isinstance(step.value, Read) and outputs[step.value.leaf.key.text]
-            if not (isinstance(moved, Read) and moved.leaf.key.text == step.leaf.key.text):
-                flaw = "is not what it was"
-        if flaw is not None:
+            same = isinstance(moved, Read) and moved.leaf.key.text == step.leaf.key.text
+            flaw = "" if same else "is not what it was"
+        if flaw:
             problems.append(f"`{shown(step.leaf.key.printed)}` {flaw}")
-    return Trial(tuple(problems), tuple(sampled))
+    return problems, sampled
 
 
-def _flaw(step: Step, forwards: Reader, share: int) -> str | None:
-    """Describe wrong values of a leaf that comes back; None if all are right."""
+def _flaw(step: Step, forwards: Reader, share: int) -> str:
+    """Describe wrong values of a leaf that comes back; empty if all are right."""
     spec = step.value.spec
     restored = partial(evaluate, step.value, read=forwards)
     wanted = partial(random_region, step.leaf.key.text, spec)
@@ -215,7 +199,7 @@ def _flaw(step: Step, forwards: Reader, share: int) -> str | None:
     except SurgeryError as error:
         return f"cannot be run on random values: {error.problems[0].message}"
     if region is None:
-        return None
+        return ""
     place = ", ".join(f"{a}:{b}" for a, b in zip(region.starts, region.stops, strict=True))
     return f"has other values at [{place}], on random values"
 
@@ -227,12 +211,12 @@ def changed(leaves: Mapping[str, Leaf], source: str, there: Plan, back: Plan, re
     """
     forwards = _through({step.leaf.key.text: step.value for step in there.steps}, read)
     values = {step.leaf.key.text: step.value for step in back.steps}
-    others = set()
-    for key, leaf in leaves.items():
+
+    def differs(key: str, leaf: Leaf) -> bool:
         restored, wanted = partial(evaluate, values[key], read=forwards), partial(read, source, leaf)
-        if differing(restored, wanted, read_regions(leaf, 64 << 20), _same_bits) is not None:
-            others.add(key)
-    return others
+        return differing(restored, wanted, read_regions(leaf, 64 << 20), _same_bits) is not None
+
+    return {key for key, leaf in leaves.items() if differs(key, leaf)}
 
 
 def _through(outputs: Mapping[str, Node], read: Reader) -> Reader:
@@ -241,16 +225,14 @@ def _through(outputs: Mapping[str, Node], read: Reader) -> Reader:
 
 
 def _samples(shape: Shape, share: int) -> Iterator[Region]:
-    """All of an array, or regions at its beginning, at its end and between."""
+    """All of an array, or regions from its beginning to its end."""
     if math.prod(shape) <= share:
         yield Region.whole(shape)
         return
     lengths = grown((1,) * len(shape), shape, share // BOXES)
-    random = np.random.default_rng(0)
     for number in range(BOXES):
-        free = [n - part for n, part in zip(shape, lengths, strict=True)]
-        drawn = [int(random.integers(n + 1)) for n in free]
-        starts = tuple([0] * len(free) if number == 0 else free if number == 1 else drawn)
+        pairs = list(zip(shape, lengths, strict=True))
+        starts = tuple((whole - part) * number // (BOXES - 1) for whole, part in pairs)
         yield Region(starts, tuple(a + part for a, part in zip(starts, lengths, strict=True)))
 
 
@@ -280,9 +262,8 @@ def random_region(name: str, spec: ArraySpec, region: Region) -> np.ndarray:
     if kind(spec.dtype) == "c":
         return np.asarray(values + 1j * _floats(_fractions(f"{name}/j", spec, region))).astype(spec.dtype)
     sizes = np.clip(np.abs(values), float(_finfo(spec.dtype).smallest_subnormal), limits(spec.dtype)[1])
-    if spec.dtype.name != "float8_e8m0fnu":  # which has no sign
-        sizes = np.copysign(sizes, values)
-    return converted(np.asarray(sizes), spec.dtype)
+    signs = 1.0 if spec.dtype.name == "float8_e8m0fnu" else values  # which has no sign
+    return converted(np.asarray(np.copysign(sizes, signs)), spec.dtype)
 
 
 def _fractions(name: str, spec: ArraySpec, region: Region) -> np.ndarray:
@@ -294,5 +275,4 @@ def _floats(drawn: np.ndarray) -> np.ndarray:
     """Floats of random sign, of 8 exponents, and of the rest of the bits as mantissa."""
     exponents = 16 * drawn % 8
     signs = np.where(drawn < 0.5, -1.0, 1.0)
-    values = np.ldexp((1 + exponents % 1) * signs, np.floor(exponents).astype(np.int64) - 4)
-    return np.asarray(values)
+    return np.asarray(np.ldexp((1 + exponents % 1) * signs, np.floor(exponents).astype(np.int64) - 4))

@@ -161,10 +161,10 @@ def sibling_stacks(grids: Iterable[Grid], known: Mapping[str, Fingerprint]) -> I
     """
     families: dict[object, list[Grid]] = {}
     for grid in grids:
-        first = next((known[key] for key in grid.keys if key in known), None)
+        shapes = [known[key].shape for key in grid.keys if key in known]
         words = "{}".join(grid.template.texts).replace(".", "/").split("/")
-        for place in range(len(words)) if first is not None else ():
-            outline = first.shape, grid.template.slots, *words[:place], None, *words[place + 1 :]
+        for place in range(len(words)) if shapes else ():
+            outline = shapes[0], grid.template.slots, *words[:place], None, *words[place + 1 :]
             families.setdefault(outline, []).append(grid)
     for alike in families.values():
         for count in range(2, MOST_SIBLINGS + 1 if len(alike) <= MOST_FAMILIES else 0):

@@ -134,9 +134,9 @@ def outputs_of(text: str, source: Mapping[str, str]) -> dict[str, str]:
     return {step.leaf.key.text: str(step.leaf.spec) for step in plan_of(text, source).steps}
 
 
-def flaws(there: str, back: str, source: Mapping[str, str]) -> tuple[str, ...]:
+def flaws(there: str, back: str, source: Mapping[str, str]) -> list[str]:
     first = plan_of(there, source)
-    return try_on_random_values(first, plan_of(back, outputs_of(there, source))).problems
+    return try_on_random_values(first, plan_of(back, outputs_of(there, source)))[0]
 
 
 WRONG = [
@@ -161,7 +161,7 @@ WRONG = [
 
 def test_the_right_inverse_has_no_flaw() -> None:
     there = recipe("match: w, value: 'flip(x.T, 0)'")
-    assert flaws(there, recipe("match: w, value: 'flip(x, 0).T'"), W) == ()
+    assert flaws(there, recipe("match: w, value: 'flip(x, 0).T'"), W) == []
 
 
 @pytest.mark.parametrize(("there", "back", "flaw"), WRONG)
@@ -174,8 +174,7 @@ def test_large_leaves_are_tried_in_regions() -> None:
     large = {"w": "int8[3000,1000]"}
     there, wrong = recipe("match: w, value: x.T"), recipe("match: w, value: 'flip(x.T, 0)'")
     first = plan_of(there, large)
-    assert try_on_random_values(first, plan_of(there, outputs_of(there, large))).sampled == ("w",)
-    assert try_on_random_values(first, plan_of(there, outputs_of(there, large))).problems == ()
+    assert try_on_random_values(first, plan_of(there, outputs_of(there, large))) == ([], ["w"])
     assert len(flaws(there, wrong, large)) == 1
 
 
@@ -183,12 +182,10 @@ def test_leaves_that_are_no_arrays_are_those_that_they_were() -> None:
     source = {"a": "string", "b": "string"}
     there = plan_of(recipe("match: (.), to: 'n/\\1'"), source)
     listed = {"n/a": "string", "n/b": "string"}
-    assert try_on_random_values(there, plan_of(recipe("match: n/(.), to: '\\1'"), listed)).problems == ()
+    assert try_on_random_values(there, plan_of(recipe("match: n/(.), to: '\\1'"), listed)) == ([], [])
     swapped = plan_of(recipe("match: n/a, to: b", "match: n/b, to: a"), listed)
-    assert try_on_random_values(there, swapped).problems == (
-        "`b` is not what it was",
-        "`a` is not what it was",
-    )
+    flawed = ["`b` is not what it was", "`a` is not what it was"]
+    assert try_on_random_values(there, swapped) == (flawed, [])
 
 
 def test_the_structure_of_what_comes_back() -> None:
