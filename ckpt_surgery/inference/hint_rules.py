@@ -124,7 +124,7 @@ class _Rules:
         drafts = draft_rules(parts, like_these, tables)
         if all(map(is_natural, parts)):
             drafts = [replace(one, by=None) for one in drafts]
-        if any(not words_of(one).isdisjoint(tables.items()) for one in drafts):
+        if any(not words_of(one).isdisjoint(tables.tables) for one in drafts):
             return ()
         texts = [text for one in drafts if (text := _one_liner(one)) is not None]
         return tuple(texts) if len(texts) == len(drafts) <= MOST_RULES else ()

@@ -1,27 +1,23 @@
 """Draft a recipe from findings: few rules that do exactly that, each with its evidence."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Annotated, Any, cast
 
 from ckpt_surgery.core.documents import Document, Pattern
 from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.core.memory import without_collection
-from ckpt_surgery.inference.drafts.bundle_rules import adding_rule, draft_rules
-from ckpt_surgery.inference.drafts.joining import by_endings, join_rules
+from ckpt_surgery.inference.drafts.bundle_rules import draft_rules
+from ckpt_surgery.inference.drafts.joining import join_rules
 from ckpt_surgery.inference.drafts.key_patterns import Universe
-from ckpt_surgery.inference.drafts.parts import Kind, RuleDraft, Tables
+from ckpt_surgery.inference.drafts.parts import Kind, RuleDraft, Tables, looking_up
 from ckpt_surgery.inference.drafts.subtree_rules import made_parts, plain_parts
-from ckpt_surgery.inference.drafts.writing import document_of, stop_of, summary, text_of, with_stop
+from ckpt_surgery.inference.drafts.writing import Summary, document_of, stop_of, summary, text_of
 from ckpt_surgery.inference.expressions.formations import EvidenceName, Findings
 
 _MANY_KEPT = 2
 """Rules for unchanged leaves, above which `unmatched: keep` replaces them."""
-
-_MANY_PLAIN = 2
-"""Rules that drop or fill leaves, above which one rule by the endings of keys is better."""
 
 
 @frozen()
@@ -65,71 +61,53 @@ def draft_recipe(
 
     Comments name the undecided leaves, with their candidates; no rule claims them, so `unmatched: error`
     keeps the draft from running by accident. If no source leaf is left unmatched, a last rule does.
-    Given rules come first, and claim their leaves: all others are about the remaining leaves.
+    Given rules come first, and claim their leaves: all others are about the remaining leaves, and look up
+    those of the given ones that they need.
     """
-    given, everything, findings = findings.given, findings, _without_given(findings)
+    given = findings.given
     tables = Tables(given.names)
-    source, target = Universe(findings.source_keys), Universe(findings.target_keys)
-    moves = [*draft_rules(made_parts(findings), source, tables), *_lookup_rules(everything)]
-    rules = [
-        *join_rules(moves, source, tables),
-        *_plain(Kind.DROPPED, findings.dropped, source, tables),
-        *_plain(Kind.FILLED, findings.from_target, target, tables),
-    ]
-    kept = [rule for rule in rules if rule.kind is Kind.KEPT]
+    others = [one for one in findings.formations if one.target not in given.makes]
+    free = [one for one in others if given.claims.keys().isdisjoint(one.sources)]
+    looked_up = [one for one in others if not given.claims.keys().isdisjoint(one.sources)]
+    keys, dropped = (
+        tuple(key for key in every if key not in given.claims)
+        for every in (findings.source_keys, findings.dropped)
+    )
+    source, target = Universe(keys), Universe(findings.target_keys)
+    moves = draft_rules(made_parts(free, keys), source, tables)
+    moves += [looking_up(f.sources, f.target, f.value, [(f.evidence, f.why)]) for f in looked_up]
+    rules = join_rules(moves, source, tables)
+    for kind, some, universe in (
+        (Kind.DROPPED, dropped, source),
+        (Kind.FILLED, findings.from_target, target),
+    ):
+        plain = draft_rules(plain_parts(kind, some, universe.below("")), universe, tables)
+        rules += join_rules(plain, universe, tables)
     claimed = {key for rule in rules if rule.kind is not Kind.FILLED for key in rule.claims}
-    complete = claimed >= set(findings.source_keys)
+    complete = claimed >= set(keys)
+    kept = [rule for rule in rules if rule.kind is Kind.KEPT]
     keeps = len(kept) > _MANY_KEPT and complete and not findings.undecided
     if keeps:
         rules = [rule for rule in rules if rule.kind is not Kind.KEPT]
     document = document_of(rules, tables, keeps, policies, given)
-    evidence = [summary(rule.reasons) for rule in rules]
-    text, lines = text_of(document, evidence, header, findings)
     stops = complete and bool(findings.undecided)
     if stops:
         document["rules"].append(stop_of(findings.undecided))
-        text = with_stop(text, document["rules"][-1])
+    evidence = [summary(rule.reasons) for rule in rules]
+    text, lines = text_of(document, evidence, header, findings)
+    return Draft(document, tuple(_written(rules, evidence, findings, lines)), text, stops)
+
+
+def _written(
+    rules: Sequence[RuleDraft], evidence: Sequence[Summary], findings: Findings, lines: Sequence[int]
+) -> Iterator[InferredRule]:
+    """What is known of each rule, the given ones first."""
+    given = findings.given
     claims, makes = Counter(given.claims.values()), Counter(given.makes.values())
     facts: list[tuple[int, int, EvidenceName | None, str]] = [
-        *((claims[at], makes[at], "hint", "") for at in range(len(given.rules))),
-        *(
-            (len(rule.claims), rule.makes, cast(EvidenceName | None, weakest), "; ".join(whys))
-            for rule, (weakest, whys) in zip(rules, evidence, strict=True)
-        ),
+        (claims[at], makes[at], "hint", "") for at in range(len(given.rules))
     ]
-    numbered = enumerate(zip(lines, facts, strict=True))
-    written = tuple(InferredRule(f"rules[{at}]", line, *fact) for at, (line, fact) in numbered)
-    return Draft(document, written, text, stops)
-
-
-def _without_given(findings: Findings) -> Findings:
-    """Findings about leaves that no given rule claims or makes."""
-    claims, makes = findings.given.claims, findings.given.makes
-    return replace(
-        findings,
-        source_keys=tuple(key for key in findings.source_keys if key not in claims),
-        dropped=tuple(key for key in findings.dropped if key not in claims),
-        formations=tuple(
-            formation
-            for formation in findings.formations
-            if formation.target not in makes and claims.keys().isdisjoint(formation.sources)
-        ),
-    )
-
-
-def _lookup_rules(findings: Findings) -> list[RuleDraft]:
-    """Rules for target leaves that are computed from leaves claimed by given rules."""
-    claims, makes = findings.given.claims, findings.given.makes
-    return [
-        adding_rule(formation)
-        for formation in findings.formations
-        if formation.target not in makes and not claims.keys().isdisjoint(formation.sources)
-    ]
-
-
-def _plain(kind: Kind, keys: Sequence[str], universe: Universe, tables: Tables) -> Sequence[RuleDraft]:
-    """Rules that drop or fill these keys; a single one by their endings, if that replaces many."""
-    rules = draft_rules(plain_parts(kind, keys, universe.below("")), universe, tables)
-    rules = join_rules(rules, universe, tables)
-    single = by_endings(kind, keys, universe) if len(rules) > _MANY_PLAIN else None
-    return rules if single is None else [single]
+    for rule, (weakest, whys) in zip(rules, evidence, strict=True):
+        facts.append((len(rule.claims), rule.makes, cast(EvidenceName | None, weakest), "; ".join(whys)))
+    for at, (line, fact) in enumerate(zip(lines, facts, strict=False)):
+        yield InferredRule(f"rules[{at}]", line, *fact)

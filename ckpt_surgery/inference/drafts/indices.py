@@ -1,6 +1,6 @@
 """Numbers that follow from others, as expressions: `int(n) + 1`, `int(n) // 2`, `int(n) * 8 + int(m)`."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 Column = Sequence[int]
 Columns = Mapping[str, Column]
@@ -9,6 +9,8 @@ Columns = Mapping[str, Column]
 _MOST_DIVISORS = 64
 _FEWEST_DIVIDED = 3
 """Fewer distinct numbers always fit some quotient or remainder, which would explain nothing."""
+_LONGEST_LIST = 8
+"""Maximum count of numbers that a condition lists."""
 
 
 def expression_of(values: Column, columns: Columns) -> str | None:
@@ -39,51 +41,43 @@ def _sum(values: Column, columns: Columns) -> str | None:
     return None
 
 
+def _pairs(values: Column, column: Column) -> dict[int, int]:
+    """The value for each number of a column; empty if one number has several values."""
+    pairs = dict(zip(column, values, strict=True))
+    return pairs if all(pairs[c] == v for c, v in zip(column, values, strict=True)) else {}
+
+
 def _linear(values: Column, name: str, column: Column) -> str | None:
     """`name * factor + offset`."""
-    pairs = dict(zip(column, values, strict=True))
-    if len(pairs) < 2 or any(pairs[c] != v for c, v in zip(column, values, strict=True)):
+    pairs = _pairs(values, column)
+    if len(pairs) < 2:
         return None
     (c0, v0), (c1, v1), *_ = pairs.items()
     factor, odd = divmod(v1 - v0, c1 - c0)
     offset = v0 - factor * c0
     if odd or factor == 0 or any(c * factor + offset != v for c, v in pairs.items()):
         return None
-    if factor == -1:
-        return f"{offset} - {name}"
-    return plus(name if factor == 1 else f"{name} * {factor}", offset)
+    return _plus(name if factor == 1 else f"{name} * {factor}", offset)
 
 
-def plus(text: str, offset: int) -> str:
-    """An expression plus a number."""
+def _plus(text: str, offset: int) -> str:
     return text if offset == 0 else f"{text} {'+' if offset > 0 else '-'} {abs(offset)}"
 
 
 def _divided(values: Column, name: str, column: Column) -> str | None:
     """`name // k + offset`, or `name % k + offset`."""
-    pairs = dict(zip(column, values, strict=True))
-    if any(pairs[c] != v for c, v in zip(column, values, strict=True)):
-        return None
+    pairs = _pairs(values, column)
     if len(pairs) < _FEWEST_DIVIDED or min(pairs) < 0:
         return None
-    for k in _divisors(pairs):
+    for k in range(2, min(max(pairs), _MOST_DIVISORS) + 1):
         for sign, results in (("//", {c: c // k for c in pairs}), ("%", {c: c % k for c in pairs})):
             offsets = {v - results[c] for c, v in pairs.items()}
             if len(offsets) == 1:
-                return plus(f"{name} {sign} {k}", offsets.pop())
+                return _plus(f"{name} {sign} {k}", offsets.pop())
     return None
 
 
-def _divisors(pairs: Mapping[int, int]) -> Iterator[int]:
-    """Divisors worth trying: small ones, and the range of the values."""
-    most = max(pairs)
-    yield from range(2, min(most, _MOST_DIVISORS) + 1)
-    period = max(pairs.values()) - min(pairs.values()) + 1
-    if _MOST_DIVISORS < period <= most:
-        yield period
-
-
-def condition(wanted: Sequence[int], others: Sequence[int], name: str, ranges: bool = False) -> str | None:
+def condition(wanted: Column, others: Column, name: str, ranges: bool = False) -> str | None:
     """A condition that holds for all `wanted` numbers and for none of the others; None where there is none.
 
     `name`: the number as an expression, such as `int(n)`. `ranges`: only try ranges, not remainders or lists,
@@ -101,12 +95,6 @@ def condition(wanted: Sequence[int], others: Sequence[int], name: str, ranges: b
             return f"{name} % {k} == {remainders.pop()}"
     if all(other < low or other > high for other in others):
         return single or f"{low} <= {name} < {high + 1}"
-    if ranges:
-        return None
     few = sorted(set(wanted))
-    if len(few) <= 8 and not set(few) & set(others):
-        return f"{name} in {few}"
-    excluded = sorted(set(others))
-    if len(excluded) <= 8 and not set(wanted) & set(excluded):
-        return f"{name} not in {excluded}"
-    return None
+    listed = not ranges and len(few) <= _LONGEST_LIST and not set(few) & set(others)
+    return f"{name} in {few}" if listed else None

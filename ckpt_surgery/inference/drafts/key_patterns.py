@@ -4,7 +4,7 @@ import bisect
 import functools
 import itertools
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 
 from ckpt_surgery.core.frozen import frozen
@@ -12,11 +12,8 @@ from ckpt_surgery.core.frozen import frozen
 LONGEST = 1500
 """Maximum length of a regular expression: more is unreadable, and recipes refuse 2,000 characters."""
 NUMBER = r"\d+"
-REST = ".*"
-NUMBER_NAMES = "nmkpqrst"
-"""Names of the groups of numbers, in the order of a key."""
-NAMES = ("word", "part", "item", "piece", "element", "member", *(f"word{number}" for number in range(2, 50)))
-"""Names of the groups of words; few rules need more than two."""
+_NUMBER_NAMES, _WORD_NAMES = "nmkpqrst", ("word", "part", "item")
+"""Names of the groups of numbers and of words, in the order of a key; further ones have a number."""
 _NUMBER = re.compile(r"([0-9]+)")
 _TOKENS = re.compile(r"[/.]|[^/.]+")
 _SPECIAL = re.compile(r"([.^$*+?{}\[\]\\|()])")
@@ -31,7 +28,7 @@ class NamedGroup:
     """Regular expression of the text there."""
 
 
-BELOW = NamedGroup("rest", REST)
+BELOW = NamedGroup("rest", ".*")
 """The place of everything below a prefix."""
 Matched = dict[str, str]
 """The text at each place of a pattern, by name."""
@@ -57,30 +54,27 @@ class KeyPattern:
 
     def regex(self, named: Collection[str] | None = None) -> str:
         """The regular expression. `named`: the groups that get their names; None for all."""
-        groups = (_written(group, named) for group in self.groups)
-        return escaped(self.texts[0]) + "".join(
-            group + escaped(text) for group, text in zip(groups, self.texts[1:], strict=True)
-        )
+        written = escaped(self.texts[0])
+        for group, text in zip(self.groups, self.texts[1:], strict=True):
+            if named is None or group.name in named:
+                written += f"(?P<{group.name}>{group.inner})"
+            else:
+                written += f"(?:{group.inner})" if "|" in group.inner else group.inner
+            written += escaped(text)
+        return written
 
 
-def _written(group: NamedGroup, named: Collection[str] | None) -> str:
-    if named is None or group.name in named:
-        return f"(?P<{group.name}>{group.inner})"
-    return f"(?:{group.inner})" if "|" in group.inner else group.inner
+def _names(first: Iterable[str]) -> Iterator[str]:
+    names = list(first)
+    return itertools.chain(names, (f"{names[0]}{number}" for number in itertools.count(2)))
 
 
 @functools.lru_cache(maxsize=4096)
 def numbered(texts: tuple[str, ...], groups: tuple[NamedGroup | None, ...] = ()) -> KeyPattern:
     """The pattern of keys with these texts, and with numbers, or these groups, between them."""
-    names = map(number_name, itertools.count())
+    names = _names(_NUMBER_NAMES)
     known = groups or (None,) * (len(texts) - 1)
     return KeyPattern(texts, tuple(group or NamedGroup(next(names), NUMBER) for group in known))
-
-
-def number_name(place: int) -> str:
-    """The name of a number of a pattern, counted from 0."""
-    names = NUMBER_NAMES
-    return names[place] if place < len(names) else f"{names[place % len(names)]}{place // len(names)}"
 
 
 # --- texts that differ in one place -----------------------------------------------------------------------
@@ -92,7 +86,7 @@ class Span:
 
     before: str
     words: tuple[str, ...]
-    """The differing part of each text."""
+    """The differing part of each text, with no separators at its ends."""
     after: str
 
 
@@ -101,23 +95,24 @@ def tokens(text: str) -> list[str]:
     return _TOKENS.findall(text)
 
 
-def span_of(texts: Sequence[str]) -> Span:
-    """Split these texts around the whole components in which they differ."""
-    split = [tokens(text) for text in texts]
-    before = _common(split)
-    after = min(_common([parts[::-1] for parts in split]), min(map(len, split)) - before)
-    words = tuple("".join(parts[before : len(parts) - after]) for parts in split)
-    return Span("".join(split[0][:before]), words, "".join(split[0][len(split[0]) - after :]))
+def span_of(texts: Iterable[str]) -> Span | None:
+    """Split these texts around the whole components in which they differ; None if nothing would be left."""
+    split = list(map(tokens, texts))
+    start = _common(split)
+    end = _common([parts[start:][::-1] for parts in split])
+    while True:
+        words = tuple("".join(parts[start : len(parts) - end]) for parts in split)
+        if all(word and word.strip("/.") == word for word in words):
+            return Span("".join(split[0][:start]), words, "".join(split[0][len(split[0]) - end :]))
+        if start + end < 2:
+            return None
+        start, end = (start, end - 1) if end else (start - 1, end)
 
 
 def _common(several: Sequence[Sequence[str]]) -> int:
     """Number of tokens that all of these begin with."""
-    count = 0
-    for column in zip(*several, strict=False):
-        if len(set(column)) > 1:
-            break
-        count += 1
-    return count
+    alike = itertools.takewhile(lambda column: len(set(column)) == 1, zip(*several, strict=False))
+    return sum(1 for _ in alike)
 
 
 # --- keys -------------------------------------------------------------------------------------------------
@@ -174,16 +169,14 @@ def in_common(places: Iterable[KeyPlace], word: str = "") -> Callable[[KeyPlace]
         if len({pattern.groups for pattern in patterns}) > 1 or len(differing) != 1:
             return None
         (at,) = differing
-        span = _whole_components([pattern.texts[at] for pattern in patterns])
+        span = span_of(pattern.texts[at] for pattern in patterns)
         inner = alternation(dict.fromkeys(span.words)) if span else ""
         if span is None or len(inner) > LONGEST:
             return None
         taken = {group.name for group in groups}
-        group = NamedGroup(word or next(name for name in NAMES if name not in taken), inner)
-        texts, groups = (
-            (*texts[:at], span.before, span.after, *texts[at + 1 :]),
-            (*groups[:at], group, *groups[at:]),
-        )
+        group = NamedGroup(word or next(name for name in _names(_WORD_NAMES) if name not in taken), inner)
+        texts = (*texts[:at], span.before, span.after, *texts[at + 1 :])
+        groups = (*groups[:at], group, *groups[at:])
         words = {pattern: (text,) for pattern, text in zip(patterns, span.words, strict=True)}
 
     def values(place: KeyPlace) -> tuple[str, ...]:
@@ -191,39 +184,17 @@ def in_common(places: Iterable[KeyPlace], word: str = "") -> Callable[[KeyPlace]
 
     columns = zip(*map(values, known), strict=True)
     kept = [group == BELOW or len(set(column)) > 1 for group, column in zip(groups, columns, strict=True)]
-    pattern = _without_constants(texts, groups, values(known[0]), kept)
+    pattern = KeyPattern(texts, groups)
+    if not all(kept):
+        merged = [texts[0]]
+        for keeps, value, text in zip(kept, values(known[0]), texts[1:], strict=True):
+            if keeps:
+                merged.append(text)
+            else:
+                merged[-1] += value + text
+        named = [None if group.inner == NUMBER else group for group in itertools.compress(groups, kept)]
+        pattern = numbered(tuple(merged), tuple(named))
     return lambda place: KeyPlace(pattern, tuple(itertools.compress(values(place), kept)))
-
-
-def _without_constants(
-    texts: Sequence[str], groups: Sequence[NamedGroup], values: Sequence[str], kept: Sequence[bool]
-) -> KeyPattern:
-    """Keep these groups, turn the others into text, and rename the groups of numbers in order."""
-    if all(kept):
-        return KeyPattern(tuple(texts), tuple(groups))
-    merged = [texts[0]]
-    for keeps, value, text in zip(kept, values, texts[1:], strict=True):
-        if keeps:
-            merged.append(text)
-        else:
-            merged[-1] += value + text
-    named = [None if group.inner == NUMBER else group for group in itertools.compress(groups, kept)]
-    return numbered(tuple(merged), tuple(named))
-
-
-def _whole_components(texts: Sequence[str]) -> Span | None:
-    """Like `span_of`, with no separators at the ends of words; None if nothing is left in common."""
-    span = span_of(texts)
-    while not all(word.strip("/.") == word != "" for word in span.words):
-        first, *after = tokens(span.after) or [""]
-        *before, last = tokens(span.before) or [""]
-        if first:
-            span = Span(span.before, tuple(word + first for word in span.words), "".join(after))
-        else:
-            span = Span("".join(before), tuple(last + word for word in span.words), "")
-        if not span.before and not span.after:
-            return None
-    return span
 
 
 def differing_texts(patterns: Sequence[KeyPattern]) -> list[int]:

@@ -5,6 +5,7 @@ bundle, because only one rule can claim a leaf.
 """
 
 import enum
+import itertools
 import re
 import string
 from collections import defaultdict
@@ -47,8 +48,6 @@ class RulePart:
     value: Value = X
     reasons: tuple[Reason, ...] = ()
     """One for each target leaf."""
-    looked_up: tuple[KeyPlace | None, ...] = ()
-    """If the rule claims one source and looks up the others: all of `xs`, None for the one claimed."""
 
 
 Group = Sequence[RulePart]
@@ -62,8 +61,7 @@ def grouped(parts: Iterable[RulePart]) -> Bundle:
     groups: dict[object, list[RulePart]] = defaultdict(list)
     for part in parts:
         patterns = tuple(dict.fromkeys(place.pattern for place in part.sources))
-        target = None if part.target is None else part.target.pattern
-        groups[part.kind, target, patterns, part.value.text, bool(part.looked_up)].append(part)
+        groups[part.kind, part.target and part.target.pattern, patterns, part.value.text].append(part)
     return list(groups.values())
 
 
@@ -107,8 +105,6 @@ class DraftedOutput:
     to: tuple[TemplatePiece, ...]
     """Empty where the leaves keep their keys."""
     value: str
-    formula: str = ""
-    """The value before the leaves that it looks up are inserted."""
 
 
 @frozen()
@@ -134,6 +130,18 @@ class RuleDraft:
     """The parts that it covers."""
 
 
+def looking_up(keys: Sequence[str], target: str, value: Value, reasons: Sequence[Reason]) -> RuleDraft:
+    """A rule that adds one leaf, claims none, and looks up every leaf of its value."""
+    sources = [f"source[{key!r}]" for key in keys]
+    text = str(value)
+    if gathers(text):
+        whole = f"[{', '.join(sources)}]"
+        text = _XS.sub(lambda match: whole if match[1] is None else sources[int(match[1])], text)
+    else:  # `x`, except in quotes and as the name of an argument
+        text = _X.sub(lambda match: sources[0] if match[0] == "x" else match[0], text)
+    return RuleDraft(Kind.MADE, None, (DraftedOutput((target,), text),), (), 1, reasons=tuple(reasons))
+
+
 def joined_text(pieces: Sequence[TemplatePiece]) -> tuple[TemplatePiece, ...]:
     """Merge adjacent texts and leave out empty ones."""
     merged: list[TemplatePiece] = []
@@ -153,44 +161,22 @@ def gathers(text: str) -> bool:
     return _XS.search(text) is not None
 
 
-def takes_apart(text: str) -> bool:
-    """True if a value reads several leaves one by one, as `xs[0]` and `xs[1]`."""
-    indices = _XS.findall(text)
-    return bool(indices) and all(indices)
-
-
 def with_holes(text: str, expressions: Sequence[str]) -> str:
-    """Fill the holes of a value with these expressions."""
+    """Fill the holes of a value with these expressions.
+
+    They are in parentheses where operators around them could bind tighter.
+    """
     filled = ""
     parts = list(string.Formatter().parse(text))
-    for at, (literal, field, _, _) in enumerate(parts):
+    following = [literal for literal, *_ in parts[1:]] + [""]
+    for (literal, field, _, _), after in zip(parts, following, strict=True):
         filled += literal
-        if field is None:
-            continue
-        following = parts[at + 1][0] if at + 1 < len(parts) else ""
-        filled += _parenthesized(filled, expressions[int(field)], following)
+        if field is not None:
+            expression = expressions[int(field)]
+            starts = not filled or filled.endswith(("[", "(", ",", ":", "=", ", "))
+            alone = starts and (not after or after[0] in _AFTER)
+            filled += expression if alone or _PLAIN.fullmatch(expression) else f"({expression})"
     return filled
-
-
-def _parenthesized(before: str, expression: str, after: str) -> str:
-    """The expression, in parentheses if operators around it could bind tighter."""
-    alone = not before or before[-1] in "[(,:=" or before.endswith(", ")
-    ends = not after or after[0] in _AFTER
-    return expression if _PLAIN.fullmatch(expression) or (alone and ends) else f"({expression})"
-
-
-def with_sources(text: str, sources: Sequence[str]) -> str:
-    """Replace `xs`, or each of its leaves, by these expressions."""
-
-    def replaced(match: re.Match[str]) -> str:
-        return f"[{', '.join(sources)}]" if match[1] is None else sources[int(match[1])]
-
-    return _XS.sub(replaced, text)
-
-
-def read_alone(text: str, source: str) -> str:
-    """Replace `x` by an expression, except in quotes and as the name of an argument."""
-    return _X.sub(lambda match: source if match[0] == "x" else match[0], text)
 
 
 Entry = str | int
@@ -203,26 +189,18 @@ class Tables:
     def __init__(self, taken: Collection[str] = ()) -> None:
         """`taken`: names that are in use already."""
         self._taken = taken
-        self._tables: dict[str, dict[str, Entry]] = {}
+        self.tables: dict[str, dict[str, Entry]] = {}
+        """All tables by name."""
 
-    def named(self, name: str, table: Table, alone: bool = False) -> str:
+    def named(self, name: str, table: Table) -> str:
         """Add these entries to the first table of this name that has no others for these words; its name.
 
-        Further tables are called `name` with a number. `alone`: the entries need a table of their own.
+        Further tables are called `name` with a number.
         """
-        number, free = 1, name
-        while free in self._taken or not self._agrees(free, table, alone):
-            number += 1
-            free = f"{name}{number}"
-        self._tables.setdefault(free, {}).update(table)
+        for free in itertools.chain([name], (f"{name}{number}" for number in itertools.count(2))):
+            known = self.tables.get(free, {})
+            agrees = all(known.get(word, entry) == entry for word, entry in table.items())
+            if agrees and free not in self._taken:
+                break
+        self.tables.setdefault(free, {}).update(table)
         return free
-
-    def _agrees(self, name: str, table: Table, alone: bool) -> bool:
-        known = self._tables.get(name)
-        return known is None or (
-            not alone and all(known.get(w, entry) == entry for w, entry in table.items())
-        )
-
-    def items(self) -> Mapping[str, Table]:
-        """All tables by name."""
-        return self._tables

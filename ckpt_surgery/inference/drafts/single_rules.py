@@ -1,7 +1,8 @@
 """One rule for a bundle of parts: keys, order and values as formulas and tables of the parts of a key."""
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ckpt_surgery.core.keys import natural_order
@@ -15,7 +16,6 @@ from ckpt_surgery.inference.drafts.key_patterns import (
     Universe,
     in_common,
 )
-from ckpt_surgery.inference.drafts.loops import loops_of, rows_of
 from ckpt_surgery.inference.drafts.parts import (
     Bundle,
     DraftedOutput,
@@ -29,11 +29,12 @@ from ckpt_surgery.inference.drafts.parts import (
     gathers,
     joined_text,
     with_holes,
-    with_sources,
 )
 
 _CHOICES = 8
-"""Maximum size of a table indexed by numbers: more entries explain nothing."""
+"""Maximum size of a table of words indexed by numbers: more entries explain nothing."""
+_LOOPED = "ij"
+"""Names of the variables of `for`."""
 
 
 def rule_for(bundle: Bundle, universe: Universe, tables: Tables, word: str = "") -> RuleDraft | None:
@@ -54,16 +55,19 @@ def rule_for(bundle: Bundle, universe: Universe, tables: Tables, word: str = "")
     draft = RuleDraft(first.kind, pattern, (), keys, makes, when=when, reasons=reasons, bundle=alike)
     if first.kind is not Kind.MADE:
         return draft
-    loops, ordered = loops_of(alike), _order(alike, tables)
+    loops, ordered = _loops(alike), _order(alike, tables)
     if loops is None or ordered is None:
         return None
     ranges, columns = loops
-    outputs = _outputs(alike, bool(ranges), columns, tables)
-    if outputs is None:
+    outputs = [_output(_rows(*each), tables) for each in zip(alike, columns, strict=True)]
+    if None in outputs:
         return None
+    alone = len(alike) == 1 and not ranges and not gathers(first.value.text)
+    keys_stay = alone and all(part.target and part.target.text == part.sources[0].text for part in parts)
+    known = (output for output in outputs if output is not None)
     return replace(
         draft,
-        outputs=outputs,
+        outputs=tuple(replace(output, to=()) if keys_stay else output for output in known),
         makes=makes if BELOW in pattern.groups else len(parts),
         by=ordered or None,
         loops=ranges,
@@ -71,30 +75,23 @@ def rule_for(bundle: Bundle, universe: Universe, tables: Tables, word: str = "")
 
 
 def _alike(bundle: Bundle, word: str) -> Bundle | None:
-    """The bundle with one pattern for all sources, and one for what each group makes and looks up."""
-    sources = in_common((place for group in bundle for part in group for place in part.sources), word)
-    if sources is None:
+    """The bundle with one pattern for all sources, and one for what each group makes."""
+    source = in_common((place for group in bundle for part in group for place in part.sources), word)
+    targets = [in_common(part.target for part in group if part.target is not None) for group in bundle]
+    if source is None or None in targets:
         return None
-    groups = [_with_patterns(group, sources) for group in bundle]
-    return None if None in groups else [group for group in groups if group is not None]
-
-
-def _with_patterns(group: Group, source: Callable[[KeyPlace], KeyPlace]) -> Group | None:
-    columns = [[part.target for part in group], *zip(*(part.looked_up for part in group), strict=True)]
-    common = [in_common(place for place in column if place is not None) for column in columns]
-    if None in common:
-        return None
-    target, *looked_up = [express for express in common if express is not None]
     return [
-        RulePart(
-            part.kind,
-            tuple(map(source, part.sources)),
-            part.target and target(part.target),
-            part.value,
-            part.reasons,
-            tuple(place and to(place) for place, to in zip(part.looked_up, looked_up, strict=True)),
-        )
-        for part in group
+        [
+            RulePart(
+                part.kind,
+                tuple(map(source, part.sources)),
+                part.target and target and target(part.target),
+                part.value,
+                part.reasons,
+            )
+            for part in group
+        ]
+        for group, target in zip(bundle, targets, strict=True)
     ]
 
 
@@ -136,6 +133,63 @@ def _separating(pattern: KeyPattern, wanted: Sequence[Matched], others: Sequence
     return None
 
 
+# --- variables of `for` -----------------------------------------------------------------------------------
+
+Row = tuple[RulePart, KeyPlace]
+"""A part, and one of its sources."""
+Ranges = tuple[tuple[str, str], ...]
+"""The variables of a rule, each with the list of its values as an expression."""
+
+
+def _rows_of(group: Group) -> list[Row]:
+    """Every part with each of its sources, in order."""
+    return [(part, place) for part in group for place in part.sources]
+
+
+def _loops(bundle: Bundle) -> tuple[Ranges, Sequence[Columns]] | None:
+    """The variables that enumerate the parts of each source in every group, and their values in each group;
+    None if there are none."""
+    places = {place.values for group in bundle for part in group for place in part.sources}
+    loops: list[tuple[Ranges, Columns]] = []
+    for rows in map(_rows_of, bundle):
+        at_place: dict[tuple[str, ...], list[int]] = defaultdict(list)
+        for at, (_, place) in enumerate(rows):
+            at_place[place.values].append(at)
+        loop = _repeated(rows, list(at_place.values())) if at_place.keys() == places else None
+        if loop is None:
+            return None
+        loops.append(loop)
+    (ranges, *others), columns = zip(*loops, strict=True)
+    return None if set(others) - {ranges} else (ranges, columns)
+
+
+def _repeated(rows: Sequence[Row], by_place: Sequence[Sequence[int]]) -> tuple[Ranges, Columns] | None:
+    """One variable, or two, that number the rows of each place; none where each has one row."""
+    if all(len(place) == 1 for place in by_place):
+        return (), {}
+    targets = zip(*(part.target.values for part, _ in rows if part.target is not None), strict=True)
+    holes = zip(*(part.value.numbers for part, _ in rows), strict=True)
+    numbers = [list(map(int, column)) for column in targets if all(map(str.isdigit, column))]
+    columns = [_ranks(column, by_place) for column in (*numbers, *holes) if len(set(column)) > 1]
+    for ranks in (*((one,) for one in columns), *itertools.combinations(columns, 2)):
+        lengths = [max(column) + 1 for column in ranks]
+        wanted = list(itertools.product(*map(range, lengths)))
+        if all(sorted(tuple(one[at] for one in ranks) for at in place) == wanted for place in by_place):
+            ranges = ((name, f"range({length})") for name, length in zip(_LOOPED, lengths, strict=False))
+            return tuple(ranges), dict(zip(_LOOPED, ranks, strict=False))
+    return None
+
+
+def _ranks(column: Sequence[int], by_place: Sequence[Sequence[int]]) -> list[int]:
+    """The rank of each number among those of its place."""
+    ranks = [0] * len(column)
+    for place in by_place:
+        order = {number: rank for rank, number in enumerate(sorted({column[at] for at in place}))}
+        for at in place:
+            ranks[at] = order[column[at]]
+    return ranks
+
+
 # --- order ------------------------------------------------------------------------------------------------
 
 
@@ -143,40 +197,32 @@ def _separating(pattern: KeyPattern, wanted: Sequence[Matched], others: Sequence
 class Rows:
     """Columns of numbers and texts of a group: a row for each part with each of its sources."""
 
-    group: Group
+    rows: Sequence[Row]
     numbers: Columns
     """Columns of numbers by their expressions: `int(n)`, `i`."""
     words: Mapping[str, Sequence[str]]
     """Columns of words by the names of their places."""
-    digits: Mapping[str, Sequence[str]]
-    """Columns of numbers as they are written in keys, by the names of their places."""
-
-    @property
-    def texts(self) -> Mapping[str, Sequence[str]]:
-        """All columns of texts: words first."""
-        return {**self.words, **self.digits}
+    texts: Mapping[str, Sequence[str]]
+    """These, and columns of numbers as they are written in keys."""
 
 
 def _rows(group: Group, columns: Columns) -> Rows:
-    places = [place for _, place in rows_of(group)]
-    texts = zip(*(place.values for place in places), strict=True)
-    words: dict[str, Sequence[str]] = {}
-    digits: dict[str, Sequence[str]] = {}
-    for named, column in zip(places[0].pattern.groups, texts, strict=True):
-        if named != BELOW:
-            (digits if named.inner == NUMBER else words)[named.name] = column
+    rows = _rows_of(group)
+    texts = zip(*(place.values for _, place in rows), strict=True)
+    named = zip(rows[0][1].pattern.groups, texts, strict=True)
+    columns_of = {place: column for place, column in named if place != BELOW}
+    words = {place.name: column for place, column in columns_of.items() if place.inner != NUMBER}
+    digits = {place.name: column for place, column in columns_of.items() if place.inner == NUMBER}
     numbers = {f"int({name})": [int(text) for text in column] for name, column in digits.items()}
-    return Rows(group, {**columns, **numbers}, words, digits)
+    return Rows(rows, {**columns, **numbers}, words, {**words, **digits})
 
 
 def _order(bundle: Bundle, tables: Tables) -> str | None:
-    """The expression of `by`; empty where none is needed, None where a part reads one leaf twice."""
+    """The expression of `by`; empty where none is needed, None where none gives the order."""
     groups = [group for group in bundle if gathers(group[0].value.text)]
     if any(len(part.sources) > 1 for group in bundle if group not in groups for part in group):
         return None
     parts = [part for group in groups for part in group]
-    if any(len(set(part.sources)) < len(part.sources) for part in parts):
-        return None
     values = [at for part in parts for at in range(len(part.sources))]
     if not any(values):
         return ""
@@ -193,11 +239,7 @@ def _order(bundle: Bundle, tables: Tables) -> str | None:
         expression = expression_of(values, {**rows.numbers, looked_up: [order[text] for text in texts]})
         if expression is not None:
             return expression.replace(looked_up, f"{tables.named('order', order)}[{name}]")
-    if all(is_natural(part) for part in parts):
-        return ""
-    places = {place.text: at for part in parts for at, place in enumerate(part.sources)}
-    agree = all(places[place.text] == at for part in parts for at, place in enumerate(part.sources))
-    return f"{tables.named('order', places)}[key]" if agree else None
+    return None
 
 
 def is_natural(part: RulePart) -> bool:
@@ -209,38 +251,19 @@ def is_natural(part: RulePart) -> bool:
 # --- keys and values --------------------------------------------------------------------------------------
 
 
-def _outputs(
-    bundle: Bundle, looped: bool, loops: Sequence[Columns], tables: Tables
-) -> tuple[DraftedOutput, ...] | None:
-    outputs: list[DraftedOutput] = []
-    for group, columns in zip(bundle, loops, strict=True):
-        rows = _rows(group, columns)
-        targets = [part.target for part, _ in rows_of(group) if part.target is not None]
-        to, formula = _spelled(targets, rows, tables), _formula(rows)
-        if to is None or formula is None:
-            return None
-        sources = list(_looked_up(rows, tables))
-        if None in sources:
-            return None
-        value = with_sources(formula, [source or "x" for source in sources]) if sources else formula
-        same = len(bundle) == 1 and not looped and not gathers(group[0].value.text)
-        if same and all(part.target and part.target.text == part.sources[0].text for part in group):
-            to = ()
-        outputs.append(DraftedOutput(to, value, formula))
-    return tuple(outputs)
-
-
-def _spelled(places: Sequence[KeyPlace], rows: Rows, tables: Tables) -> tuple[TemplatePiece, ...] | None:
-    """The template of these keys, all of one pattern: texts and expressions."""
-    pattern = places[0].pattern
-    pieces: list[TemplatePiece] = [pattern.texts[0]]
-    columns = zip(*(place.values for place in places), strict=True)
+def _output(rows: Rows, tables: Tables) -> DraftedOutput | None:
+    """The template of the keys of a group, and its value, with expressions; None if none fit."""
+    targets = [part.target for part, _ in rows.rows if part.target is not None]
+    pieces: list[TemplatePiece] = [targets[0].pattern.texts[0]]
+    columns = zip(*(target.values for target in targets), strict=True)
+    pattern = targets[0].pattern
     for group, column, text in zip(pattern.groups, columns, pattern.texts[1:], strict=True):
         inserted = [Inserted("rest")] if group == BELOW else _text(column, rows, tables, str(pieces[-1]))
         if inserted is None:
             return None
         pieces += [*inserted, text]
-    return joined_text(pieces)
+    value = _value(rows)
+    return None if value is None else DraftedOutput(joined_text(pieces), value)
 
 
 def _text(texts: Sequence[str], rows: Rows, tables: Tables, before: str) -> Sequence[TemplatePiece] | None:
@@ -258,51 +281,28 @@ def _text(texts: Sequence[str], rows: Rows, tables: Tables, before: str) -> Sequ
             return [Inserted(f"f'{{{expression}:0{width}d}}'" if width else expression)]
     if numeric and before[-1:].isalpha():
         return None  # a part of a name, as in `w1`, which a table would take apart
-    for name, column in rows.texts.items() if numeric else rows.words.items():
-        table = _table(column, texts)
-        if table is not None and numeric:
-            return [Inserted(f"{tables.named('numbers', table)}[{name}]")]
-        if table is not None:
-            return _around(name, table) or [Inserted(f"{tables.named('names', table)}[{name}]")]
-    return _chosen(texts, rows, tables)
-
-
-def _chosen(texts: Sequence[str], rows: Rows, tables: Tables) -> Sequence[TemplatePiece] | None:
-    """Words chosen by a number or its remainder, from a short table; None if none fits."""
-    count = len(set(texts))
-    remainders = {f"int({n}) % {count}": [str(int(t) % count) for t in c] for n, c in rows.digits.items()}
-    for name, column in {**remainders, **rows.digits}.items():
-        table = _table(column, texts)
-        if table is not None and len(table) <= _CHOICES:
-            key = f"str({name})" if name in remainders else name
-            choices = dict(sorted(table.items()))
-            return _around(name, table) or [Inserted(f"{tables.named('choices', choices)}[{key}]")]
+    for name, column in rows.texts.items():
+        table = dict(zip(column, texts, strict=True))
+        short = numeric or name in rows.words or len(table) <= _CHOICES
+        if not short or any(table[entry] != text for entry, text in zip(column, texts, strict=True)):
+            continue
+        entry, text = next(iter(table.items()))
+        head, _, tail = text.partition(entry)
+        if all(text == f"{head}{entry}{tail}" for entry, text in table.items()):
+            return [head, Inserted(name), tail]
+        return [Inserted(f"{tables.named('numbers' if numeric else 'names', table)}[{name}]")]
     return None
 
 
-def _table(column: Sequence[str], texts: Sequence[str]) -> Mapping[str, str] | None:
-    """The text for each entry of a column; None if one entry has several texts."""
-    table = dict(zip(column, texts, strict=True))
-    return table if all(table[entry] == text for entry, text in zip(column, texts, strict=True)) else None
-
-
-def _around(name: str, table: Mapping[str, str]) -> Sequence[TemplatePiece]:
-    """The entry with the same text before and behind it in the whole table; empty if they vary."""
-    entry, text = next(iter(table.items()))
-    head, _, tail = text.partition(entry)
-    alike = all(text == f"{head}{entry}{tail}" for entry, text in table.items())
-    return [head, Inserted(name), tail] if alike else []
-
-
-def _formula(rows: Rows) -> str | None:
+def _value(rows: Rows) -> str | None:
     """The value with an expression in each hole; None if none fits."""
-    parts = [part for part, _ in rows_of(rows.group)]
-    first, numbers = parts[0], rows.numbers
-    if gathers(first.value.text) and not first.looked_up:  # only columns that are constant in each part
+    parts, numbers = [part for part, _ in rows.rows], rows.numbers
+    if gathers(parts[0].value.text):  # only columns that are constant in each part
+        alone = set(map(id, parts))
         numbers = {
             name: column
             for name, column in numbers.items()
-            if len(set(zip(map(id, parts), column, strict=True))) == len(rows.group)
+            if len(set(zip(map(id, parts), column, strict=True))) == len(alone)
         }
     holes: list[str] = []
     columns = zip(*(part.value.numbers for part in parts), strict=True)
@@ -312,33 +312,4 @@ def _formula(rows: Rows) -> str | None:
         if hole is None:
             return None
         holes.append(hole)
-    return with_holes(first.value.text, holes)
-
-
-def _looked_up(rows: Rows, tables: Tables) -> Iterator[str | None]:
-    """Expression for each leaf of `xs`: empty for the leaf that the rule claims, None if none fits."""
-    for column in zip(*(part.looked_up for part, _ in rows_of(rows.group)), strict=True):
-        places = [place for place in column if place is not None]
-        pieces = _spelled(places, rows, tables) if places else ()
-        yield None if pieces is None else f"source[{_as_text(pieces)}]" if pieces else ""
-
-
-def _as_text(pieces: Sequence[TemplatePiece]) -> str:
-    """The pieces as a literal of the expression language."""
-    if all(isinstance(piece, str) for piece in pieces):
-        return repr("".join(map(str, pieces)))
-    inner = "".join(
-        _quoted(piece) if isinstance(piece, str) else _in_text(piece.expression) for piece in pieces
-    )
-    return f"f'{inner}'"
-
-
-def _quoted(text: str) -> str:
-    """Text as a part of an f-string in single quotes."""
-    doubled = text.replace("\\", "\\\\").replace("{", "{{").replace("}", "}}").replace("'", "\\'")
-    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in doubled)
-
-
-def _in_text(expression: str) -> str:
-    """An expression as a part of an f-string; an f-string itself loses its quotes."""
-    return expression[2:-1] if expression.startswith("f'") else f"{{{expression}}}"
+    return with_holes(parts[0].value.text, holes)

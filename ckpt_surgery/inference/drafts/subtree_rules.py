@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 
 from ckpt_surgery.inference.drafts.key_patterns import KeyPlace, place_of, prefix_of
 from ckpt_surgery.inference.drafts.parts import Kind, RulePart
-from ckpt_surgery.inference.expressions.formations import Findings, Formation, X
+from ckpt_surgery.inference.expressions.formations import Formation, X
 from ckpt_surgery.inference.keys.grids import SEPARATORS
 
 _STEPS = re.compile(r"(?<=[/.])")
@@ -36,18 +36,19 @@ def subtrees(keys: Iterable[str], mark: Mark) -> Iterator[tuple[int, Sequence[st
             waiting.append((depth + 1, length + len(step), several))
 
 
-def made_parts(findings: Findings) -> list[RulePart]:
-    """Parts of the rules that make leaves, in the order of the target: formations and moved subtrees."""
-    moved = _moved(findings.formations)
+def made_parts(formations: Sequence[Formation], among: Iterable[str]) -> list[RulePart]:
+    """Parts of the rules that make leaves of those `among` the source's, in the order of the target:
+    formations and moved subtrees."""
+    moved = _moved(formations)
     subtree: dict[str, RulePart] = {}
-    for length, keys in subtrees(findings.source_keys, lambda key, length: _around(moved, key, length)):
+    for length, keys in subtrees(among, lambda key, length: _around(moved, key, length)):
         around = _around(moved, keys[0], length)
         assert around is not None, "subtrees consist of leaves that move alike"
         places = (prefix_of(keys[0][:length]),), prefix_of(*around)
         kept = moved[keys[0]].target == keys[0]
         subtree |= dict.fromkeys(keys, _part(*places, [moved[key] for key in keys], kept))
     parts: dict[int, RulePart] = {}
-    for formation in findings.formations:
+    for formation in formations:
         alone = moved.get(formation.sources[0]) is formation
         part = subtree.get(formation.sources[0]) or part_of(formation, alone)
         parts.setdefault(id(part), part)

@@ -8,13 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ckpt_surgery.inference.drafts.parts import Inserted, Kind, Reason, RuleDraft, Tables, TemplatePiece
-from ckpt_surgery.inference.expressions.formations import (
-    ConflictEntry,
-    Evidence,
-    Findings,
-    GivenRules,
-    Undecided,
-)
+from ckpt_surgery.inference.expressions.formations import Evidence, Findings, GivenRules, Undecided
 from ckpt_surgery.language.yaml.writing import yaml_text
 
 _WORDS = re.compile(r"[^\W\d]\w*")
@@ -23,11 +17,9 @@ _SIZE = re.compile(r"\b(?P<axis>[hle])=(?P<number>\d+)(?=[,)])")
 _LEAST = 3
 """Smaller lengths are halves and pairs, the same in models of all sizes."""
 _NOUNS = {"h": "heads", "l": "layers", "e": "experts"}
-_SHARED_HEADS = re.compile(r"(?<![a-z])(?:key|value|k|v|kv|wk|wv)(?![a-z])|[kv]_proj")
-"""Keys of leaves that groups of heads share."""
-_QUERIES = re.compile(r"(?<![a-z])(?:query|q|wq|out|o|wo)(?![a-z])|[qo]_proj")
 _FEW = 3
 """Number of keys, or reasons, that are listed."""
+_ADVICE = "write the rules that are missing, then delete this one, which keeps the draft from running"
 
 Summary = tuple[Evidence | None, tuple[str, ...]]
 """The weakest evidence of a rule, and clauses with details."""
@@ -41,91 +33,76 @@ def document_of(
     given: GivenRules,
 ) -> dict[str, Any]:
     """The recipe. `keeps`: whether unclaimed leaves stay as they are; `policies`: see `draft_recipe`."""
-    plain = [rule_of(rule) for rule in rules]
     sizes: dict[str, int] = {}
-    written = [_with_sizes(rule, sizes) for rule in plain]
+    written = [rule_of(rule, sizes) for rule in rules]
     if not given.names.isdisjoint(sizes):
-        written, sizes = plain, {}
+        written, sizes = [rule_of(rule) for rule in rules], {}
     used = set().union(*map(words_of, rules))
-    wanted = {name: dict(table) for name, table in tables.items().items() if name in used}
-    document: dict[str, Any] = {"version": 1, **policies, "unmatched": "keep" if keeps else "error"}
-    if given.params or sizes:
-        document["params"] = {**given.params, **sizes}
-    if given.tables or wanted:
-        document["tables"] = {**given.tables, **wanted}
-    return {**document, "rules": [*given.rules, *written]}
+    params = {**given.params, **sizes}
+    every = {**given.tables, **{name: dict(of) for name, of in tables.tables.items() if name in used}}
+    return {
+        "version": 1,
+        **policies,
+        "unmatched": "keep" if keeps else "error",
+        **({"params": params} if params else {}),
+        **({"tables": every} if every else {}),
+        "rules": [*given.rules, *written],
+    }
 
 
-def _with_sizes(rule: Mapping[str, Any], sizes: dict[str, int]) -> dict[str, Any]:
-    """Replace the lengths in a rule by params, and add these to `sizes`."""
-    keys = f"{rule.get('match', '')} {rule.get('to', '')}"
-    shared = _SHARED_HEADS.search(keys) is not None and _QUERIES.search(keys) is None
+def _with_sizes(value: str, sizes: dict[str, int] | None) -> str:
+    """Replace the lengths in a value by params, and add these to `sizes`."""
 
     def named(match: re.Match[str]) -> str:
-        axis, number = match["axis"], int(match["number"])
-        noun = "kv_heads" if axis == "h" and shared else _NOUNS[axis]
-        if number < _LEAST:
+        noun, number = _NOUNS[match["axis"]], int(match["number"])
+        if sizes is None or number < _LEAST:
             return match[0]
         names = itertools.chain([noun], (f"{noun}_{count}" for count in itertools.count(2)))
         name = next(name for name in names if sizes.setdefault(name, number) == number)
-        return f"{axis}={name}"
+        return f"{match['axis']}={name}"
 
-    written = dict(rule)
-    if isinstance(rule.get("to"), dict):
-        written["to"] = {key: _SIZE.sub(named, value) for key, value in rule["to"].items()}
-    elif "value" in rule:
-        written["value"] = _SIZE.sub(named, rule["value"])
-    return written
+    return _SIZE.sub(named, value)
 
 
 def words_of(rule: RuleDraft) -> set[str]:
     """The words of all expressions of a rule: names of groups and tables among them."""
-    texts = [text for text in (rule.by, rule.when) if text is not None]
-    texts += [text for _, text in rule.loops]
+    texts = [rule.by or "", rule.when or "", *(text for _, text in rule.loops)]
     for output in rule.outputs:
         texts += [output.value, *(piece.expression for piece in output.to if isinstance(piece, Inserted))]
     return {word for text in texts for word in _WORDS.findall(text)}
 
 
-def rule_of(rule: RuleDraft) -> dict[str, Any]:
-    """A rule in the types of JSON."""
-    used = words_of(rule)
+def rule_of(rule: RuleDraft, sizes: dict[str, int] | None = None) -> dict[str, Any]:
+    """A rule in the types of JSON. `sizes`: gets the lengths in its values as params."""
     claim = "fill" if rule.kind is Kind.FILLED else "match"
-    written: dict[str, Any] = {} if rule.pattern is None else {claim: rule.pattern.regex(used)}
+    written: dict[str, Any] = {} if rule.pattern is None else {claim: rule.pattern.regex(words_of(rule))}
     if rule.when is not None:
         written["when"] = rule.when
-    if rule.kind is Kind.DROPPED:
-        return {**written, "drop": True}
-    if rule.kind is Kind.FILLED:
-        return {**written, "fallback": True}
+    if rule.kind in (Kind.DROPPED, Kind.FILLED):
+        return {**written, "drop" if rule.kind is Kind.DROPPED else "fallback": True}
     if rule.loops:
         written["for"] = dict(rule.loops)
-    if len(rule.outputs) > 1:
-        written["to"] = {template(output.to): output.value for output in rule.outputs}
-    elif rule.outputs and rule.outputs[0].to:
-        written["to" if rule.pattern is not None else "add"] = template(rule.outputs[0].to)
+    values = {template(output.to): _with_sizes(output.value, sizes) for output in rule.outputs}
+    if len(values) > 1:
+        written["to"] = values
+    elif any(values):
+        written["to" if rule.pattern is not None else "add"] = next(iter(values))
     if rule.by is not None:
         written["by"] = rule.by
-    if len(rule.outputs) == 1 and (rule.outputs[0].value != "x" or rule.pattern is None):
-        written["value"] = rule.outputs[0].value
+    if len(values) == 1 and (rule.outputs[0].value != "x" or rule.pattern is None):
+        written["value"] = next(iter(values.values()))
     return written
 
 
 def template(pieces: Sequence[TemplatePiece]) -> str:
     """The text of a key template."""
-    return "".join(_inserted(piece) for piece in pieces)
-
-
-def _inserted(piece: TemplatePiece) -> str:
-    if isinstance(piece, Inserted):
-        return f"${{{piece.expression}}}"
-    if "[" in piece:  # a component in brackets would be a list index
-        return "".join("${'['}" if part == "[" else _plain(part) for part in re.split(r"(\[)", piece))
-    return _plain(piece)
-
-
-def _plain(text: str) -> str:
-    return text.replace("\\", "\\\\").replace("$", "$$")
+    return "".join(
+        f"${{{piece.expression}}}"
+        if isinstance(piece, Inserted)
+        # A component in brackets would be a list index.
+        else piece.replace("\\", "\\\\").replace("$", "$$").replace("[", "${'['}")
+        for piece in pieces
+    )
 
 
 # --- text -------------------------------------------------------------------------------------------------
@@ -137,18 +114,22 @@ def text_of(
     header: Sequence[str],
     findings: Findings,
 ) -> tuple[str, list[int]]:
-    """The draft as YAML, and the line of each rule, counted from 1. `evidence`: of each rule.
+    """The draft as YAML, and the line of each rule, counted from 1.
 
-    The header names the evidence of most rules once; a comment names it above each of the others.
+    `evidence`: of each rule that is not given; one without any keeps the draft from running. The header names
+    the evidence of most rules once; a comment names it above each of the others.
     """
-    usual = _usual(evidence)
-    lines = [comment(line) for line in header]
+    counts = Counter(weakest for weakest, _ in evidence if weakest is not None)
+    usual = max((name for name in Evidence if name in counts), key=counts.__getitem__, default=None)
+    lines = [*header]
     if usual is not None and usual is not Evidence.RECIPE:
-        lines.append(comment(f"Evidence: {usual}, except where a comment says otherwise."))
-    lines += [comment(line) for conflict in findings.conflicts for line in _conflict(conflict)]
-    lines += [comment(line) for leaves in findings.undecided for line in _undecided(leaves)]
-    head = {name: value for name, value in document.items() if name != "rules"}
-    lines += yaml_text(head).splitlines()
+        lines.append(f"Evidence: {usual}, except where a comment says otherwise.")
+    for conflict in findings.conflicts:
+        values, names = listed(conflict.by_values), listed(conflict.by_names)
+        lines.append(f"values over names: {conflict.target} is {values} by its values, {names} by its name")
+    lines += [line for leaves in findings.undecided for line in _undecided(leaves)]
+    lines = list(map(comment, lines))
+    lines += yaml_text({name: value for name, value in document.items() if name != "rules"}).splitlines()
     starts: list[int] = []
     given = findings.given
     lines.append("rules:" if document["rules"] else "rules: []")
@@ -157,8 +138,8 @@ def text_of(
         starts.append(len(lines) + 1)
         lines += each.lines
     lines += given.below
-    for summed, written in zip(evidence, document["rules"][len(given.rules) :], strict=True):
-        remark = _remark(summed, usual)
+    remarks = [*(_remark(summed, usual) for summed in evidence), _ADVICE]
+    for remark, written in zip(remarks, document["rules"][len(given.rules) :], strict=False):
         if remark:
             lines.append(f"  {comment(remark)}")
         starts.append(len(lines) + 1)
@@ -178,13 +159,6 @@ def stop_of(undecided: Sequence[Undecided]) -> dict[str, Any]:
     }
 
 
-def with_stop(text: str, rule: Mapping[str, Any]) -> str:
-    """Append this rule to the text of a draft."""
-    advice = "  # write the rules that are missing, then delete this one, which keeps the draft from running"
-    last = yaml_text({"rules": [rule]}).splitlines()[1:]
-    return "\n".join([text.replace("rules: []", "rules:").rstrip("\n"), advice, *last]) + "\n"
-
-
 def comment(text: str) -> str:
     """A comment line; characters that would end it, or are invisible, are escaped."""
     shown = "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
@@ -200,12 +174,6 @@ def summary(reasons: Sequence[Reason]) -> Summary:
     return (ranked[-1] if ranked else None), (*better, *whys)
 
 
-def _usual(evidence: Sequence[Summary]) -> Evidence | None:
-    """The evidence of most rules; the stronger one in a tie."""
-    counts = Counter(weakest for weakest, _ in evidence if weakest is not None)
-    return max((name for name in Evidence if name in counts), key=counts.__getitem__, default=None)
-
-
 def _remark(summed: Summary, usual: Evidence | None) -> str:
     """The comment above a rule; empty if its evidence is the usual one, without details."""
     weakest, whys = summed
@@ -215,11 +183,6 @@ def _remark(summed: Summary, usual: Evidence | None) -> str:
     # The header says already that the draft inverts a recipe.
     name = "" if weakest is Evidence.RECIPE else str(weakest)
     return ": ".join(filter(None, (name, "; ".join(whys[:_FEW]) + more)))
-
-
-def _conflict(conflict: ConflictEntry) -> Iterator[str]:
-    values, names = listed(conflict.by_values), listed(conflict.by_names)
-    yield f"values over names: {conflict.target} is {values} by its values, {names} by its name"
 
 
 def _undecided(undecided: Undecided) -> Iterator[str]:
