@@ -9,7 +9,7 @@ from ckpt_surgery.inference.drafts.parts import Kind, RulePart
 from ckpt_surgery.inference.expressions.formations import Formation, X
 from ckpt_surgery.inference.keys.grids import SEPARATORS
 
-_STEPS = re.compile(r"(?<=[/.])")
+_SEPARATOR = re.compile("[/.]")
 Mark = Callable[[str, int], Hashable]
 """Mark of a key below a prefix of this length; None if no rule on that prefix can cover the key."""
 
@@ -19,33 +19,39 @@ def subtrees(keys: Iterable[str], mark: Mark) -> Iterator[tuple[int, Sequence[st
 
     A prefix ends with a separator, or is empty. Keys that are in no such subtree do not appear.
     """
-    waiting = [(0, 0, [(key, _STEPS.split(key)) for key in sorted(set(keys))])]
+    waiting = [("", sorted(set(keys)))]
     while waiting:
-        depth, length, below = waiting.pop()
+        prefix, below = waiting.pop()
+        length = len(prefix)
         if len(below) < 2:
             continue
-        first = mark(below[0][0], length)
-        if first is not None and all(mark(key, length) == first for key, _ in below):
-            yield length, [key for key, _ in below]
+        first = mark(below[0], length)
+        if first is not None and all(mark(key, length) == first for key in below):
+            yield length, below
             continue
-        deeper: dict[str, list[tuple[str, list[str]]]] = defaultdict(list)
-        for key, steps in below:
-            if depth + 1 < len(steps):
-                deeper[steps[depth]].append((key, steps))
-        for step, several in reversed(deeper.items()):
-            waiting.append((depth + 1, length + len(step), several))
+        deeper: dict[str, list[str]] = defaultdict(list)
+        for key in below:
+            separator = _SEPARATOR.search(key, length)
+            if separator:
+                deeper[key[: separator.end()]].append(key)
+        waiting += reversed(deeper.items())
 
 
 def made_parts(formations: Sequence[Formation], among: Iterable[str]) -> list[RulePart]:
     """Parts of the rules that make leaves of those `among` the source's, in the order of the target:
     formations and moved subtrees."""
-    moved = _moved(formations)
+    uses = Counter(source for formation in formations for source in formation.sources)
+    moved = {
+        formation.sources[0]: formation
+        for formation in formations
+        if formation.value == X and len(formation.sources) == 1 and uses[formation.sources[0]] == 1
+    }
     subtree: dict[str, RulePart] = {}
     for length, keys in subtrees(among, lambda key, length: _around(moved, key, length)):
         around = _around(moved, keys[0], length)
         assert around is not None, "subtrees consist of leaves that move alike"
-        places = (prefix_of(keys[0][:length]),), prefix_of(*around)
         kept = moved[keys[0]].target == keys[0]
+        places = (prefix_of(keys[0][:length]),), prefix_of(*around)
         subtree |= dict.fromkeys(keys, _part(*places, [moved[key] for key in keys], kept))
     parts: dict[int, RulePart] = {}
     for formation in formations:
@@ -55,28 +61,16 @@ def made_parts(formations: Sequence[Formation], among: Iterable[str]) -> list[Ru
     return list(parts.values())
 
 
-def _moved(formations: Iterable[Formation]) -> Mapping[str, Formation]:
-    """Formations that move one leaf unchanged, which has no other use, by its key."""
-    uses = Counter(source for formation in formations for source in formation.sources)
-    return {
-        formation.sources[0]: formation
-        for formation in formations
-        if formation.value == X and len(formation.sources) == 1 and uses[formation.sources[0]] == 1
-    }
-
-
 def _around(moved: Mapping[str, Formation], key: str, length: int) -> tuple[str, str] | None:
     """Prefix and suffix that the target key adds to `key[length:]`; None if it is not such a key.
 
     The suffix is empty, or one component.
     """
-    formation = moved.get(key)
-    if formation is None:
+    if key not in moved:
         return None
-    target, rest = formation.target, key[length:]
-    shorter = max(target.rfind(separator) for separator in SEPARATORS)
-    for end in (len(target), *([shorter] if shorter > 0 else [])):
-        if target[:end].endswith(rest):
+    target, rest = moved[key].target, key[length:]
+    for end in (len(target), max(target.rfind(separator) for separator in SEPARATORS)):
+        if end > 0 and target[:end].endswith(rest):
             prefix = target[: end - len(rest)]
             return (prefix, target[end:]) if not prefix or prefix.endswith(SEPARATORS) else None
     return None
@@ -100,10 +94,8 @@ def _part(
 def plain_parts(kind: Kind, keys: Iterable[str], among: Sequence[str]) -> list[RulePart]:
     """Parts of the rules that drop or fill these keys of a checkpoint with the keys `among`."""
     single = dict.fromkeys(keys)
-    if not single:
-        return []
     parts: list[RulePart] = []
-    for length, below in subtrees(among, lambda key, length: True if key in single else None):
+    for length, below in subtrees(among if single else (), lambda key, length: key in single or None):
         parts.append(RulePart(kind, (prefix_of(below[0][:length]),), None))
         for key in below:
             del single[key]

@@ -22,18 +22,14 @@ def operations(given: Fingerprint, wanted: Fingerprint) -> Iterator[str]:
         return
     if given.low == given.high:
         return
-    yield from _sums(given.low, given.high, wanted.low, wanted.high)
-    for low, high in ((wanted.low, wanted.high), (wanted.high, wanted.low)):
-        yield from _products(given.low, given.high, low, high)
-
-
-def _sums(low: float, high: float, new_low: float, new_high: float) -> Iterator[str]:
-    shift = new_high - high
-    spread = max(abs(new_low), abs(new_high), abs(low), abs(high))
-    if abs((new_low - low) - shift) <= _CLOSE * spread:
+    shift = wanted.high - given.high
+    spread = max(map(abs, (given.low, given.high, wanted.low, wanted.high)))
+    if abs((wanted.low - given.low) - shift) <= _CLOSE * spread:
         for number in dict.fromkeys([float(round(shift)), shift]):
             if number:
                 yield f" + {number!r}" if number > 0 else f" - {-number!r}"
+    for low, high in ((wanted.low, wanted.high), (wanted.high, wanted.low)):
+        yield from _products(given.low, given.high, low, high)
 
 
 def _products(low: float, high: float, new_low: float, new_high: float) -> Iterator[str]:
@@ -44,23 +40,21 @@ def _products(low: float, high: float, new_low: float, new_high: float) -> Itera
     if abs(low * factor - new_low) > _CLOSE * abs(new) or abs(high * factor - new_high) > _CLOSE * abs(new):
         return
     sign, size = ("-" if factor < 0 else ""), abs(factor)
-    numbers: dict[str, None] = {}
-    if size >= 1:
-        if _near(round(size), size):
-            numbers[f"{sign}{float(round(size))!r}"] = None
-        if _near(round(size**2), size**2):
-            numbers[f"{sign}sqrt({round(size**2)})"] = None
-    else:
-        if _near(round(1 / size), 1 / size):
-            numbers[f"({sign}1 / {round(1 / size)})"] = None
-        if _near(round(size**-2), size**-2):
-            numbers[f"({sign}1 / sqrt({round(size**-2)}))"] = None
-            numbers[f"({sign}{round(size**-2)} ** -0.5)"] = None
-    numbers[repr(factor)] = None
-    for text in numbers:
+    large = size >= 1
+    whole, square = (size, size * size) if large else (1 / size, 1 / size / size)
+    texts = []
+    if _near(whole):
+        texts.append(f"{sign}{float(round(whole))!r}" if large else f"({sign}1 / {round(whole)})")
+    if _near(square) and large:
+        texts.append(f"{sign}sqrt({round(square)})")
+    elif _near(square):
+        texts += [f"({sign}1 / sqrt({round(square)}))", f"({sign}{round(square)} ** -0.5)"]
+    for text in dict.fromkeys([*texts, repr(factor)]):
         if text not in ("1.0", "sqrt(1)"):
             yield f" * {text}"
 
 
-def _near(whole: int, number: float) -> bool:
+def _near(number: float) -> bool:
+    """True if a number is almost a whole one, and not too large."""
+    whole = round(number) if number < 2 * _LARGEST else 0
     return 0 < whole <= _LARGEST and math.isclose(whole, number, rel_tol=_CLOSE)

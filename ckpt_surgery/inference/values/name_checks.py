@@ -14,18 +14,16 @@ from ckpt_surgery.inference.expressions.formations import (
     Formation,
     Proposal,
     Undecided,
-    Value,
     X,
 )
-from ckpt_surgery.inference.keys.grids import KeyTemplate, Places, places_of
 from ckpt_surgery.inference.values.arithmetic import operations
 from ckpt_surgery.inference.values.by_values import match_after_operation
 from ckpt_surgery.inference.values.comparing import equal_elements
-from ckpt_surgery.inference.values.fingerprints import Fingerprint
 from ckpt_surgery.inference.values.pieces import Piece, stack_of
 from ckpt_surgery.inference.values.reading import Side, equal_leaves
 
 DIFFERENT = "names fit, but the values are not SRC's: take TARGET's or SRC's?"
+ANY_ORDER = "all elements are equal, so any order gives the same"
 
 
 def check_names_by_values(
@@ -45,24 +43,26 @@ def check_names_by_values(
     left_open: list[Undecided] = []
     for row in _rows(proposal.formations):
         confirmed = check.confirmed(row)
-        targets = [one.target for one in row]
-        related = not check.reordered.isdisjoint(targets) or any(map(check.overlaps, row))
-        if confirmed is None and (shared or related):
+        targets = tuple(one.target for one in row)
+        if confirmed is None and (
+            shared or not check.reordered.isdisjoint(targets) or any(map(check.overlaps, row))
+        ):
             hinted = [replace(one, evidence=Evidence.HINT) for one in row]
             candidate = Candidate(row[0].sources, str(row[0].value), 1.0, "same", (hinted.copy,))
-            left_open.append(Undecided(tuple(targets), DIFFERENT, (candidate,)))
+            left_open.append(Undecided(targets, DIFFERENT, (candidate,)))
         else:
             formations += row if confirmed is None else confirmed
     for undecided in proposal.undecided:
         decided = check.decided(undecided)
         formations += decided
         done = {one.target for one in decided}
-        if rest := tuple(key for key in undecided.targets if key not in done):
+        rest = tuple(key for key in undecided.targets if key not in done)
+        if rest:
             left_open.append(replace(undecided, targets=rest))
     return Proposal(tuple(formations), tuple(left_open))
 
 
-def _rows(formations: Sequence[Formation]) -> list[list[Formation]]:
+def _rows(formations: Iterable[Formation]) -> list[list[Formation]]:
     """Group formations by their sources: those of one stack together."""
     rows: dict[tuple[str, ...], list[Formation]] = {}
     for one in formations:
@@ -82,7 +82,7 @@ class _Check:
     def confirmed(self, row: Sequence[Formation]) -> list[Formation] | None:
         """The formations of leaves with the same sources; None if values contradict them."""
         if not all(map(self._holds, row)):
-            return self._after_arithmetic(row[0].sources, [one.target for one in row])
+            return self._after_arithmetic(row)
         # A leaf that is there under its own key, with the same repeated value, was compared.
         return [
             replace(one, evidence=Evidence.VALUES)
@@ -102,15 +102,8 @@ class _Check:
 
     def overlaps(self, formation: Formation) -> bool:
         """True if a leaf shares slices with one of the leaves that it would be made of."""
-        wanted = _stack_of(self.target, [formation.target])
-        if wanted is None:
-            return False
-        sums = _telling_slices(wanted.fingerprint)
-        return any(
-            not sums.isdisjoint(_telling_slices(given.fingerprint))
-            for given in (_stack_of(self.source, [key]) for key in formation.sources)
-            if given is not None
-        )
+        sums = _telling_slices(self.target, formation.target)
+        return any(not sums.isdisjoint(_telling_slices(self.source, key)) for key in formation.sources)
 
     def decided(self, undecided: Undecided) -> list[Formation]:
         """Formations that values decide where names do not; of constants only if just the order is open."""
@@ -126,13 +119,13 @@ class _Check:
 
     def _in_any_order(self, row: Sequence[Formation], constants: bool) -> list[Formation] | None:
         """The formations of leaves with the same sources, however their elements are arranged."""
-        sources, targets = row[0].sources, [one.target for one in row]
-        if constants and all(same_constant(self.source, sources, self.target, key) for key in targets):
+        if constants and all(same_constant(self.source, one.sources, self.target, one.target) for one in row):
             return [replace(one, evidence=Evidence.VALUES, why=ANY_ORDER) for one in row]
-        return self._after_arithmetic(sources, targets)
+        return self._after_arithmetic(row)
 
-    def _after_arithmetic(self, keys: tuple[str, ...], wanted: Sequence[str]) -> list[Formation] | None:
+    def _after_arithmetic(self, row: Sequence[Formation]) -> list[Formation] | None:
         """The formations with a sum or a product of one number; None if there are none."""
+        keys, wanted = row[0].sources, [one.target for one in row]
         given, targets = _stack_of(self.source, keys), _stack_of(self.target, wanted)
         if given is None or targets is None or given.size != targets.size or targets.constant:
             return None
@@ -145,22 +138,20 @@ class _Check:
         return None
 
 
-def _telling_slices(of: Fingerprint) -> set[int]:
+def _telling_slices(side: Side, key: str) -> set[int]:
     """The sums of the slices of an array that occur once; none for constants."""
+    known = _stack_of(side, [key])
     telling: set[int] = set()
-    for sums in of.axes:
+    for sums in known.fingerprint.axes if known is not None and not known.constant else ():
         values, counts = np.unique(sums, return_counts=True)
         telling.update(map(int, values[counts == 1]))
-    return telling if not of.constant else set()
+    return telling
 
 
 def _stack_of(side: Side, keys: Sequence[str]) -> Piece | None:
     """The stack of these leaves, by their own dtypes; None if they differ in shape, or have no numbers."""
     parts = [side.sums(key) for key in keys if key in side.fingerprints and side.is_array(key)]
     return stack_of(keys, parts) if len(parts) == len(keys) else None
-
-
-ANY_ORDER = "all elements are equal, so any order gives the same"
 
 
 def constants_of_families(
@@ -171,40 +162,32 @@ def constants_of_families(
     A member is decided by the others, where these agree: its sources are the leaves with its own indices in
     the families of the others' sources. All of them have to hold the same repeated value as the leaf itself.
     """
-    of_sources, of_targets = places_of(source.grids), places_of(target.grids)
     grids = {grid.template: grid for grid in source.grids}
     for family in target.grids:
-        members = [decided[key] for key in family.keys if key in decided]
-        origins = {_origin(one, of_sources, of_targets) for one in members}
-        if len(origins) != 1 or None in origins:
-            continue
-        templates = [of_sources[key][0].template for key in members[0].sources]
+        origins = {}
         for indices, key in family.members.items():
+            if key in decided:
+                places = [source.places[name] for name in decided[key].sources]
+                own = all(numbers == indices for _, numbers in places)
+                templates = tuple(grid.template for grid, _ in places)
+                origins[decided[key].value, templates if own else ()] = decided[key]
+        if len(origins) != 1:
+            continue
+        [((_, templates), known)] = origins.items()
+        for indices, key in family.members.items() if templates else ():
             names = tuple(grids[template].members.get(indices, "") for template in templates)
-            if key in decided or not all(names) or not same_constant(source, names, target, key):
-                continue
-            formation = replace(members[0], target=key, sources=names)
-            if equal_elements(formation, source, target):
-                yield formation
-
-
-def _origin(
-    formation: Formation, of_sources: Places, of_targets: Places
-) -> tuple[Value, tuple[KeyTemplate, ...]] | None:
-    """The value and the source templates of a member; None if its sources have other indices than it."""
-    origins = [of_sources[key] for key in formation.sources]
-    if any(indices != of_targets[formation.target][1] for _, indices in origins):
-        return None
-    return formation.value, tuple(family.template for family, _ in origins)
+            if key not in decided and all(names) and same_constant(source, names, target, key):
+                formation = replace(known, target=key, sources=names)
+                if equal_elements(formation, source, target):
+                    yield formation
 
 
 def same_constant(source: Side, keys: Iterable[str], target: Side, key: str) -> bool:
     """True if the target leaf and all these source leaves are constant and equal."""
     if key not in target.fingerprints or not target.is_array(key):
         return False
-    dtype = target.dtype_of(key)
     wanted = target.sums(key)
-    given = (source.after_cast(name, dtype) for name in keys)
+    given = (source.after_cast(name, target.dtype_of(key)) for name in keys)
     return wanted.constant and all(
         sums is not None and sums.constant and sums.low == wanted.low for sums in given
     )
