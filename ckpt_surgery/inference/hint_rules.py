@@ -4,9 +4,8 @@ Leaves of one family that are open for one reason are reported, and decided, tog
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 from ckpt_surgery.inference.drafts.bundle_rules import draft_rules
 from ckpt_surgery.inference.drafts.key_patterns import Universe, place_of
@@ -32,50 +31,37 @@ def with_rules(undecided: Sequence[Undecided], source: Side, target: Side, compa
     `compared`: whether the target has numbers of the source, so that a candidate with others is refused, and
     the target's own value is one.
     """
-    rules = _Rules(source, target, compared)
+    rules = _Rules(source, target, compared, _by_outline(source.leaves))
     return [rules.decide(one) for one in _by_family(undecided)]
 
 
-# --- families ---------------------------------------------------------------------------------------------
-
-
 def _by_family(undecided: Iterable[Undecided]) -> Iterator[Undecided]:
-    """Leaves that are open for one reason, and differ in numbers as their candidates do, as one."""
+    """Leaves that are open for one reason, and differ in numbers as their candidates do, as one.
+
+    No source may be the same candidate of two of them.
+    """
     groups: dict[object, list[Undecided]] = {}
     for one in undecided:
-        groups.setdefault(_likeness(one), []).append(one)
+        texts = (next((f.value.text for f in each.formations), each.value) for each in one.candidates)
+        ways = ((each.how, *_by_outline(each.sources)) for each in one.candidates)
+        groups.setdefault((one.why, *_by_outline(one.targets), *texts, *ways), []).append(one)
     for several in groups.values():
-        yield from [_joined(several)] if _apart(several) else several
-
-
-def _likeness(one: Undecided) -> object:
-    """Key of the group of leaves that are open together."""
-    texts = [next((first.value.text for first in each.formations), each.value) for each in one.candidates]
-    ways = [(each.how, *_by_outline(each.sources)) for each in one.candidates]
-    return one.why, tuple(_by_outline(one.targets)), tuple(ways), tuple(texts)
-
-
-def _apart(several: Sequence[Undecided]) -> bool:
-    """True if no source is the same candidate of two of them."""
-    columns = zip(*([each.sources for each in one.candidates] for one in several), strict=True)
-    return all(len(set().union(*column)) == sum(map(len, column)) for column in columns)
-
-
-def _joined(several: Sequence[Undecided]) -> Undecided:
-    candidates = [
-        replace(
-            ways[0],
-            sources=tuple(dict.fromkeys(key for way in ways for key in way.sources)),
-            score=min(way.score for way in ways),
-            makers=tuple(maker for way in ways for maker in way.makers),
+        columns = list(zip(*(one.candidates for one in several), strict=True))
+        sources = [[key for way in ways for key in way.sources] for ways in columns]
+        if any(len(set(keys)) < len(keys) for keys in sources):
+            yield from several
+            continue
+        candidates = (
+            replace(
+                ways[0],
+                sources=tuple(keys),
+                score=min(way.score for way in ways),
+                makers=tuple(maker for way in ways for maker in way.makers),
+            )
+            for keys, ways in zip(sources, columns, strict=True)
         )
-        for ways in zip(*(one.candidates for one in several), strict=True)
-    ]
-    targets = dict.fromkeys(key for one in several for key in one.targets)
-    return replace(several[0], targets=tuple(targets), candidates=tuple(candidates))
-
-
-# --- rules ------------------------------------------------------------------------------------------------
+        targets = dict.fromkeys(key for one in several for key in one.targets)
+        yield replace(several[0], targets=tuple(targets), candidates=tuple(candidates))
 
 
 @dataclass(frozen=True)
@@ -85,21 +71,28 @@ class _Rules:
     source: Side
     target: Side
     compared: bool
+    outlines: Mapping[str, Sequence[str]]
+    """The keys of the source by their texts without numbers."""
 
     def decide(self, one: Undecided) -> Undecided:
-        """Add to undecided leaves the rules that decide for each candidate."""
-        candidates = tuple(self._decide(each, one) for each in one.candidates)
-        return replace(one, candidates=candidates, own_value=self._own_value(one))
+        """Add to undecided leaves the rules that decide for each candidate.
 
-    def _own_value(self, one: Undecided) -> tuple[str, ...]:
-        """The rules that drop the candidates, where the target has values and may keep its own."""
+        And those that drop the candidates, where the target has values and may keep its own.
+        """
+        open_keys = frozenset(one.targets)
+        holds = [not self.compared or self._holds(each) for each in one.candidates]
+        candidates = []
+        for each, right in zip(one.candidates, holds, strict=True):
+            wanted = [formation for formation in each.formations if formation.target in open_keys]
+            parts = [part_of(formation, alone=False) for formation in wanted] if right else []
+            candidates.append(replace(each, rules=self._rules(parts)))
         known = self.source.read is not None and self.target.read is not None
         fits = any(each.how for each in one.candidates) and len(one.candidates) < MOST_CANDIDATES
-        refused = self.compared and not any(self._holds(each) for each in one.candidates)
-        if not known or not fits or not (refused or one.why == MAYBE):
-            return ()
-        sources = dict.fromkeys(key for each in one.candidates for key in each.sources)
-        return self._rules([RulePart(Kind.DROPPED, (place_of(key),), None) for key in sources])
+        own: tuple[str, ...] = ()
+        if known and fits and (not any(holds) or one.why == MAYBE):
+            sources = dict.fromkeys(key for each in one.candidates for key in each.sources)
+            own = self._rules([RulePart(Kind.DROPPED, (place_of(key),), None) for key in sources])
+        return replace(one, candidates=tuple(candidates), own_value=own)
 
     def _holds(self, candidate: Candidate) -> bool:
         """True if the target has the values that a candidate makes."""
@@ -108,31 +101,18 @@ class _Rules:
             for one in candidate.formations
         )
 
-    def _decide(self, candidate: Candidate, undecided: Undecided) -> Candidate:
-        """Add to a candidate the rules that make open leaves of its sources, if any can."""
-        open_keys = frozenset(undecided.targets)
-        wanted = [one for one in candidate.formations if one.target in open_keys]
-        if not wanted or (self.compared and not self._holds(candidate)):
-            return candidate
-        return replace(candidate, rules=self._rules([part_of(one, alone=False) for one in wanted]))
-
     def _rules(self, parts: Sequence[RulePart]) -> tuple[str, ...]:
         """The rules that do what these parts say; none where the command line has none for one of them."""
         outlines = dict.fromkeys(outline(place.text) for part in parts for place in part.sources)
-        like_these = Universe(key for text in outlines for key in self._outlines[text])
+        like_these = Universe(key for text in outlines for key in self.outlines[text])
         tables = Tables()
         drafts = draft_rules(parts, like_these, tables)
         if all(map(is_natural, parts)):
             drafts = [replace(one, by=None) for one in drafts]
         if any(not words_of(one).isdisjoint(tables.tables) for one in drafts):
             return ()
-        texts = [text for one in drafts if (text := _one_liner(one)) is not None]
+        texts = [text for text in map(_one_liner, drafts) if text is not None]
         return tuple(texts) if len(texts) == len(drafts) <= MOST_RULES else ()
-
-    @cached_property
-    def _outlines(self) -> dict[str, list[str]]:
-        """The keys of the source by their texts without numbers."""
-        return _by_outline(self.source.leaves)
 
 
 def _one_liner(rule: RuleDraft) -> str | None:
@@ -142,18 +122,17 @@ def _one_liner(rule: RuleDraft) -> str | None:
     written, names = rule_of(rule), [group.name for group in rule.pattern.groups]
     pieces = [piece for output in rule.outputs for piece in output.to]
     used = {piece.expression for piece in pieces if isinstance(piece, Inserted)}
-    plain = [replace(output, to=()) for output in rule.outputs]
-    if used and used <= set(names) and words_of(replace(rule, outputs=tuple(plain))).isdisjoint(names):
-        number = {name: at for at, name in enumerate((name for name in names if name in used), start=1)}
+    others = replace(rule, outputs=tuple(replace(output, to=()) for output in rule.outputs))
+    if used and used <= set(names) and words_of(others).isdisjoint(names):
+        numbered = [name for name in names if name in used]
         to = ""
         for piece in reversed(pieces):
-            if isinstance(piece, str):
-                to = template([piece]) + to
-            else:
-                at = number[piece.expression]
+            if isinstance(piece, Inserted):
+                at = numbered.index(piece.expression) + 1
                 to = (rf"\g<{at}>" if to[:1].isdigit() else rf"\{at}") + to
-        match = re.sub(r"\(\?P<\w+>", "(", rule.pattern.regex(used))
-        written |= {"match": match, "to": to}
+            else:
+                to = template([piece]) + to
+        written |= {"match": re.sub(r"\(\?P<\w+>", "(", rule.pattern.regex(used)), "to": to}
     return one_liner_of(written)
 
 
