@@ -65,14 +65,13 @@ class Hints:
 
     def refuse_different(self, keys: Iterable[str]) -> None:
         """Raise PlanError for leaves of the target whose values are not those that the hints make."""
-        refused = [
-            self._problem(key, f"`{shown(key)}` of the target has other values than this", IGNORED_VALUES)
-            for key in keys
-        ]
+        message = "`{}` of the target has other values than this"
+        refused = [self.problem(key, message.format(shown(key)), IGNORED_VALUES) for key in keys]
         if refused:
             raise PlanError(*refused)
 
-    def _problem(self, key: str, message: str, hint: str) -> Problem:
+    def problem(self, key: str, message: str, hint: str) -> Problem:
+        """The problem of a leaf that a hint makes, with the hint's place."""
         assert self.recipe is not None, "without a recipe nothing is made"
         place = self.recipe.place(("rules", self.given.makes[key]))
         return Problem(f"the hint contradicts the target: {message}", place, hint, Code.TARGET_MISFIT)
@@ -89,26 +88,29 @@ def hints_of(loaded: LoadedRecipe, source: Side, target: Side) -> Hints:
     Raises PlanError for anything but one pass of `match` rules, for rules that cannot be run on the source,
     and for leaves that the target does not have, or has with another shape, dtype or kind.
     """
-    refused = list(_unsuited(loaded, loaded.document.value))
+    value = loaded.document.value
+    refused = list(_unsuited(loaded, value))
     if refused:
         raise PlanError(*refused)
     run = _run(loaded, source)
     claims = {claim.entry.key.text: rule.index for rule in run.rules for claim in rule.claims}
-    entries = {key: entry for key, entry in run.tree.items() if entry.rule is not None}
-    makes = {key: int(entry.rule.location[-1]) for key, entry in entries.items() if entry.rule is not None}
-    value = loaded.document.value
+    makes, nodes, formations, misfits = {}, {}, [], []
+    for key, entry in run.tree.items():
+        if entry.rule is not None:
+            makes[key], nodes[key] = int(entry.rule.location[-1]), entry.value
+            misfits += [(key, *wrong) for wrong in _misfits(entry, target)]
+            outputs = run.outputs.get((entry.rule, key), ())
+            text = next((str(output.value.text) for output in outputs if output.value is not None), "x")
+            sources = tuple(dict.fromkeys(read.leaf.key.text for read in reads(entry.value)))
+            expression = Value(text.replace("{", "{{").replace("}", "}}"))
+            formations.append(Formation(key, sources, expression, Evidence.HINT))
     texts, below = rule_texts(loaded.document)
     params, tables = value.get("params") or {}, value.get("tables") or {}
     given = GivenRules(tuple(value.get("rules") or ()), texts, below, params, tables, claims, makes)
-    hints = Hints(given, (), {key: entry.value for key, entry in entries.items()}, loaded)
-    problems = [
-        hints._problem(key, *wrong)
-        for key, entry in entries.items()
-        if (wrong := _misfit(entry, target)) is not None
-    ]
-    if problems:
-        raise PlanError(*problems)
-    return replace(hints, formations=tuple(_formation(run, *each) for each in entries.items()))
+    hints = Hints(given, tuple(formations), nodes, loaded)
+    if misfits:
+        raise PlanError(*(hints.problem(*each) for each in misfits))
+    return hints
 
 
 def _unsuited(loaded: LoadedRecipe, document: Mapping[str, Any]) -> Iterator[Problem]:
@@ -119,8 +121,7 @@ def _unsuited(loaded: LoadedRecipe, document: Mapping[str, Any]) -> Iterator[Pro
             hint = "Leave it out, and write it into the draft: all that no hint says is inferred."
             yield Problem(message, loaded.key_place((name,)), hint, Code.FIELDS_DISAGREE)
     for number, rule in enumerate(document.get("rules") or ()):
-        kind = next((name for name in ("fill", "add") if name in rule), None)
-        if kind is not None:
+        for kind in {"fill", "add"} & rule.keys():
             message = f"hints are `match` rules: `{kind}` says nothing about leaves of the source"
             hint = "Write it into the draft, once the rest is decided."
             yield Problem(message, loaded.place(("rules", number)), hint, Code.FIELDS_DISAGREE)
@@ -138,68 +139,48 @@ def _run(loaded: LoadedRecipe, source: Side) -> PassRun:
     return runs[0]
 
 
-def _misfit(entry: Entry, target: Side) -> tuple[str, str] | None:
-    """Message and advice for a leaf that does not fit the target; None if it fits."""
+def _misfits(entry: Entry, target: Side) -> Iterator[tuple[str, str]]:
+    """Message and advice for a leaf that does not fit the target."""
     key, leaf = entry.key.text, target.leaves.get(entry.key.text)
     if leaf is None:
-        guess = did_you_mean(key, target.leaves)
-        return f"it has no leaf `{shown(key)}`{guess}", "Write a key of the target."
+        yield f"it has no leaf `{shown(key)}`{did_you_mean(key, target.leaves)}", "Write a key of the target."
+        return
     spec = entry.value.spec if leaf.spec is not None and entry.leaf.spec is not None else entry.leaf.spec
     if spec != leaf.spec:
         hint = "Write an expression that gives this shape and dtype, such as `x.T` or `cast(x, 'bfloat16')`."
-        return f"`{shown(key)}` would be {spec}, and is {leaf.spec} there", hint
-    if spec is None and (leaf.string, leaf.empty) != (entry.leaf.string, entry.leaf.empty):
-        return f"`{shown(key)}` would be another {entry.leaf.kind}", "Leave the hint out."
-    return None
-
-
-def _formation(run: PassRun, key: str, entry: Entry) -> Formation:
-    assert entry.rule is not None
-    outputs = run.outputs.get((entry.rule, key), ())
-    value = next((str(output.value.text) for output in outputs if output.value is not None), "x")
-    sources = tuple(dict.fromkeys(read.leaf.key.text for read in reads(entry.value)))
-    return Formation(key, sources, Value(value.replace("{", "{{").replace("}", "}}")), Evidence.HINT)
-
-
-# --- layouts ----------------------------------------------------------------------------------------------
+        yield f"`{shown(key)}` would be {spec}, and is {leaf.spec} there", hint
+    elif spec is None and (leaf.string, leaf.empty) != (entry.leaf.string, entry.leaf.empty):
+        yield f"`{shown(key)}` would be another {entry.leaf.kind}", "Leave the hint out."
 
 
 def known_layouts(hints: Hints, source: Side, target: Side) -> list[tuple[Match, Layout]]:
     """Layouts of the leaves that hints decide, where they only move elements."""
     if not hints.formations:
         return []
-    wholes = [{key: one for one in side.alike() for key in one.keys} for side in (source, target)]
+    grids = [{key: grid for grid in side.alike() for key in grid.keys} for side in (source, target)]
     known: dict[object, tuple[Match, Layout]] = {}
     for hint in hints.formations:
-        mine = wholes[0].get(hint.sources[0]) if hint.sources else None
-        theirs = wholes[1][hint.target]
-        if mine is None or not (mine.numeric and theirs.numeric):
-            continue
-        ways = [
-            (way, layout)
-            for way in matches(mine, theirs)
-            for layout in way.layouts
-            if any(_agrees(each, hint, hints, source) for each in way.formations(layout, Evidence.HINT, ""))
-        ]
-        if len(ways) == 1:
-            known.setdefault((mine.text, theirs.text, hint.value.text), ways[0])
+        mine, theirs = grids[0].get(hint.sources[0]) if hint.sources else None, grids[1][hint.target]
+        if mine is not None and mine.numeric and theirs.numeric:
+            ways = [
+                (way, layout)
+                for way in matches(mine, theirs)
+                for layout in way.layouts
+                if any(_agrees(one, hint, hints, source) for one in way.formations(layout, Evidence.HINT, ""))
+            ]
+            if len(ways) == 1:
+                known.setdefault((mine.text, theirs.text, hint.value.text), ways[0])
     return list(known.values())
 
 
 def _agrees(formation: Formation, hint: Formation, hints: Hints, source: Side) -> bool:
-    """True if a formation has the sources of a hint, and gives the same value."""
+    """True if a formation has the sources of a hint, and the same value, as far as a few elements show."""
     if (formation.target, formation.sources) != (hint.target, hint.sources):
         return False
-    node = node_of(formation.value, [source.leaves[key] for key in formation.sources])
-    return _alike(node, hints.nodes[hint.target])
-
-
-def _alike(one: Node, other: Node) -> bool:
-    """True if two values are the same, as far as a few elements show."""
+    one = node_of(formation.value, [source.leaves[key] for key in formation.sources])
+    other = hints.nodes[hint.target]
     if one.spec != other.spec:
         return False
-    shape = one.spec.shape
-    lengths = [min(length, _TRIED) for length in shape]
-    starts = tuple((length - part) // 2 for length, part in zip(shape, lengths, strict=True))
-    region = Region(starts, tuple(map(sum, zip(starts, lengths, strict=True))))
+    bounds = [((length - min(length, _TRIED)) // 2, min(length, _TRIED)) for length in one.spec.shape]
+    region = Region(tuple(start for start, _ in bounds), tuple(map(sum, bounds)))
     return np.array_equal(evaluate(one, region, random_values), evaluate(other, region, random_values))
