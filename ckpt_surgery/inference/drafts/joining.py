@@ -1,25 +1,30 @@
-"""Join rules that differ in one slot of their keys: a tree, or a word."""
+"""Join rules that differ in one slot of their keys: a tree, a word, or the number of a layer."""
 
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from functools import partial
 
 from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.inference.drafts.key_patterns import (
+    BELOW,
     LONGEST,
     KeyPattern,
+    NamedGroup,
     Universe,
     alternation,
     differing_texts,
     span_of,
     tokens,
 )
-from ckpt_surgery.inference.drafts.parts import RuleDraft, Tables, TemplatePiece
+from ckpt_surgery.inference.drafts.parts import Kind, RuleDraft, Tables, TemplatePiece
 from ckpt_surgery.inference.drafts.single_rules import rule_for
 from ckpt_surgery.inference.keys.grids import SEPARATORS
 
 TREE = "tree"
 _UNALIKE = 8
 """Number of rules that are joined even if their keys have nothing in common."""
+_ENDINGS = 12
+"""Most endings in one rule."""
 
 
 @frozen()
@@ -27,25 +32,25 @@ class Slot:
     """A place of a rule's pattern that is blank where rules are compared."""
 
     text: int
-    """Index of the pattern's text that holds the word."""
-    before: str
-    word: str
-    after: str
+    """Index of the pattern's text that holds the word; behind the last one for a layer."""
+    before: str = ""
+    word: str = ""
+    after: str = ""
 
 
-Slots = Callable[[KeyPattern], Iterator[Slot]]
+Slots = Callable[[KeyPattern, RuleDraft], Iterator[Slot]]
 
 
 def join_rules(rules: Iterable[RuleDraft], universe: Universe, tables: Tables) -> list[RuleDraft]:
-    """Join the rules that differ in one slot: first in trees, then in words."""
+    """Join the rules that differ in one slot: first in trees, then in words, then in layers."""
     joined = list(rules)
-    for slots in (_trees, _words):
+    for slots in (_trees, _words, _pairs, _layers):
         while len(fewer := _round(joined, slots, universe, tables)) < len(joined):
             joined = fewer
     return joined
 
 
-def _trees(pattern: KeyPattern) -> Iterator[Slot]:
+def _trees(pattern: KeyPattern, rule: RuleDraft) -> Iterator[Slot]:
     """The components that a pattern begins with, such as `params` and `opt_state/0/mu`."""
     parts = tokens(pattern.texts[0])
     for end, part in enumerate(parts, start=1):
@@ -53,20 +58,31 @@ def _trees(pattern: KeyPattern) -> Iterator[Slot]:
             yield Slot(0, "", "".join(parts[:end]), "".join(parts[end:]))
 
 
-def _words(pattern: KeyPattern) -> Iterator[Slot]:
-    """The components of a pattern."""
+def _words(pattern: KeyPattern, rule: RuleDraft, count: int = 1) -> Iterator[Slot]:
+    """The components of a pattern: runs of `count` tokens that begin and end with a component."""
     for at, text in enumerate(pattern.texts):
         parts = tokens(text)
-        for here, part in enumerate(parts):
-            if part not in SEPARATORS:
-                yield Slot(at, "".join(parts[:here]), part, "".join(parts[here + 1 :]))
+        for here in range(len(parts) - count + 1):
+            word = parts[here : here + count]
+            if word[0] not in SEPARATORS and word[-1] not in SEPARATORS:
+                yield Slot(at, "".join(parts[:here]), "".join(word), "".join(parts[here + count :]))
+
+
+_pairs = partial(_words, count=3)
+"""Two components that follow each other, such as `layer_001/EncDecAttention`."""
+
+
+def _layers(pattern: KeyPattern, rule: RuleDraft) -> Iterator[Slot]:
+    """The slot of the layer numbers that the condition of a rule tests."""
+    if rule.when is not None and rule.outputs:
+        yield Slot(len(pattern.texts))
 
 
 def _round(rules: Sequence[RuleDraft], slots: Slots, universe: Universe, tables: Tables) -> list[RuleDraft]:
     alike: dict[Hashable, list[tuple[int, Slot]]] = defaultdict(list)
     for number, rule in enumerate(rules):
         if rule.pattern is not None and rule.bundle:
-            for slot in slots(rule.pattern):
+            for slot in slots(rule.pattern, rule):
                 alike[_frame(rule.pattern, rule, slot)].append((number, slot))
     joined: dict[int, RuleDraft | None] = dict(enumerate(rules))
     taken: set[int] = set()
@@ -89,7 +105,7 @@ def _frame(pattern: KeyPattern, rule: RuleDraft, slot: Slot) -> Hashable:
     texts = pattern.texts
     return (
         *(slot.text, slot.before, slot.after, texts[: slot.text], texts[slot.text + 1 :], pattern.groups),
-        *(rule.kind, rule.by, rule.loops, rule.when),
+        *(rule.kind, rule.by, rule.loops, rule.when if slot.word else None),
         tuple((output.value, *map(_edges, output.to)) for output in rule.outputs),
     )
 
@@ -140,11 +156,17 @@ def _joined(
 ) -> RuleDraft | None:
     """One rule in place of these; None if no rule fits, or if they have too little in common."""
     rules, slots = zip(*chosen.values(), strict=True)
-    if len(rules) < 2 or (len(rules) < _UNALIKE and _unalike([rule.pattern for rule in rules])):
+    if len(rules) < 2:
+        return None
+    if slots[0].word:
+        unalike = len(rules) < _UNALIKE and _unalike([rule.pattern for rule in rules])
+    else:
+        unalike = any(map(_unalike, zip(*map(_new_keys, rules), strict=True)))
+    if unalike:
         return None
     bundles = zip(*(rule.bundle for rule in rules), strict=True)
     bundle = [[part for group in several for part in group] for several in bundles]
-    tree = not slots[0].text and not slots[0].before
+    tree = slots[0].word and not slots[0].text and not slots[0].before
     tree = tree and all(
         group[0].target is None or group[0].target.text.startswith(slot.word)
         for rule, slot in chosen.values()
@@ -158,3 +180,23 @@ def _unalike(patterns: Sequence[KeyPattern]) -> bool:
     span = span_of(pattern.texts[0] for pattern in patterns)
     groups = any(pattern.groups for pattern in patterns)
     return not groups and (span is None or not (span.before + span.after).strip("/."))
+
+
+# --- many that make nothing -------------------------------------------------------------------------------
+
+
+def by_endings(kind: Kind, keys: Sequence[str], universe: Universe) -> RuleDraft | None:
+    """One rule for exactly these keys by their endings, such as `.*/(?:m|kernel/v)`; None if none fits."""
+    meant = set(keys)
+    others = {ending for key in universe.below("") if key not in meant for ending in _endings(key)}
+    shortest = {next((end for end in _endings(key) if end not in others), "") for key in keys}
+    pattern = KeyPattern(("", "/", ""), (BELOW, NamedGroup("word", alternation(sorted(shortest)))))
+    if len(shortest) > _ENDINGS or universe.matched(pattern).keys() != meant:
+        return None
+    return RuleDraft(kind, pattern, (), tuple(keys), 0 if kind is Kind.DROPPED else len(keys))
+
+
+def _endings(key: str) -> Iterator[str]:
+    """The last component of a key, the last two, …"""
+    parts = key.split("/")
+    return ("/".join(parts[at:]) for at in reversed(range(1, len(parts))))

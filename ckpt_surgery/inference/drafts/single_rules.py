@@ -202,8 +202,13 @@ class Rows:
     """Columns of numbers by their expressions: `int(n)`, `i`."""
     words: Mapping[str, Sequence[str]]
     """Columns of words by the names of their places."""
-    texts: Mapping[str, Sequence[str]]
-    """These, and columns of numbers as they are written in keys."""
+    digits: Mapping[str, Sequence[str]]
+    """Columns of numbers as they are written in keys, by the names of their places."""
+
+    @property
+    def texts(self) -> Mapping[str, Sequence[str]]:
+        """All columns of texts: words first."""
+        return {**self.words, **self.digits}
 
 
 def _rows(group: Group, columns: Columns) -> Rows:
@@ -214,7 +219,7 @@ def _rows(group: Group, columns: Columns) -> Rows:
     words = {place.name: column for place, column in columns_of.items() if place.inner != NUMBER}
     digits = {place.name: column for place, column in columns_of.items() if place.inner == NUMBER}
     numbers = {f"int({name})": [int(text) for text in column] for name, column in digits.items()}
-    return Rows(rows, {**columns, **numbers}, words, {**words, **digits})
+    return Rows(rows, {**columns, **numbers}, words, digits)
 
 
 def _order(bundle: Bundle, tables: Tables) -> str | None:
@@ -281,16 +286,23 @@ def _text(texts: Sequence[str], rows: Rows, tables: Tables, before: str) -> Sequ
             return [Inserted(f"f'{{{expression}:0{width}d}}'" if width else expression)]
     if numeric and before[-1:].isalpha():
         return None  # a part of a name, as in `w1`, which a table would take apart
-    for name, column in rows.texts.items():
+    count = len(set(texts))
+    remainders = {
+        f"str(int({name}) % {count})": [str(int(text) % count) for text in column]
+        for name, column in rows.digits.items()
+        if not numeric
+    }
+    for name, column in {**rows.words, **remainders, **rows.digits}.items():
         table = dict(zip(column, texts, strict=True))
         short = numeric or name in rows.words or len(table) <= _CHOICES
         if not short or any(table[entry] != text for entry, text in zip(column, texts, strict=True)):
             continue
         entry, text = next(iter(table.items()))
         head, _, tail = text.partition(entry)
-        if all(text == f"{head}{entry}{tail}" for entry, text in table.items()):
+        if name not in remainders and all(text == f"{head}{entry}{tail}" for entry, text in table.items()):
             return [head, Inserted(name), tail]
-        return [Inserted(f"{tables.named('numbers' if numeric else 'names', table)}[{name}]")]
+        kind = "numbers" if numeric else "names" if name in rows.words else "choices"
+        return [Inserted(f"{tables.named(kind, table)}[{name}]")]
     return None
 
 

@@ -6,6 +6,7 @@ stack of arrays that are made alike is one expression over the stack of their le
 
 import itertools
 from collections.abc import Sequence
+from dataclasses import replace
 
 from ckpt_surgery.core.arrays import Region, Shape
 from ckpt_surgery.core.dtypes import DType
@@ -20,8 +21,6 @@ from ckpt_surgery.inference.expressions.layouts import (
     transposing,
 )
 
-MOST_STEPS = 40
-"""Maximum depth of nested expressions."""
 INNER = "\0"
 """Placeholder of the inner expression in the text of a call."""
 
@@ -34,7 +33,6 @@ class Leaves:
     each: Shape
     """Shape of a leaf."""
     stacked: bool
-    depth: int = 0
 
     @property
     def shape(self) -> Shape:
@@ -48,7 +46,6 @@ class Laid:
 
     layout: Layout
     inner: "SourceExpression"
-    depth: int
 
     @property
     def shape(self) -> Shape:
@@ -62,7 +59,6 @@ class RegionOf:
 
     region: Region
     inner: "SourceExpression"
-    depth: int
 
     @property
     def shape(self) -> Shape:
@@ -78,13 +74,10 @@ class Call:
     """Its text, INNER in it for the array. It names axes from the last one, so that it fits stacks too."""
     inner: "SourceExpression"
     shape: Shape
-    depth: int
     elementwise: bool
     """True if each element depends on the element at its own index alone."""
     operator: bool
     """True if the text needs parentheses beside other operators."""
-    liftable: bool = True
-    """True if it is the same call of each array of a stack."""
 
 
 @frozen()
@@ -94,7 +87,6 @@ class Joined:
     parts: tuple["SourceExpression", ...]
     axis: int
     stacked: bool
-    depth: int
 
     @property
     def shape(self) -> Shape:
@@ -140,12 +132,12 @@ def laid(layout: Layout, inner: SourceExpression) -> SourceExpression:
     if is_identity(layout):
         return inner
     if isinstance(inner, Call) and inner.elementwise:
-        return _mapped(inner, laid(layout, inner.inner))
+        return mapped(inner.text, laid(layout, inner.inner), inner.operator)
     if isinstance(inner, Joined) and not inner.stacked:
-        parts = _laid_apart(layout, inner)
-        if parts is not None:
-            return parts
-    return Laid(layout, inner, inner.depth + 1)
+        apart = _laid_apart(layout, inner)
+        if apart is not None:
+            return apart
+    return Laid(layout, inner)
 
 
 def _laid_apart(layout: Layout, whole: Joined) -> SourceExpression | None:
@@ -155,35 +147,28 @@ def _laid_apart(layout: Layout, whole: Joined) -> SourceExpression | None:
     digit = sum(map(len, layout.before[: whole.axis]))
     axis = next(i for i, group in enumerate(layout.after) if digit in group)
     new = layout.shape_out
-    lengths = [part.shape[whole.axis] for part in whole.parts]
-    parts = [
-        reshaped(part, (*new[:axis], length, *new[axis + 1 :]))
-        for part, length in zip(whole.parts, lengths, strict=True)
-    ]
-    return concatenated(parts, axis)
+    shapes = ((*new[:axis], part.shape[whole.axis], *new[axis + 1 :]) for part in whole.parts)
+    return concatenated(list(map(reshaped, whole.parts, shapes)), axis)
 
 
 def cut(region: Region, inner: SourceExpression) -> SourceExpression:
     """A region of an array."""
     if region == Region.whole(inner.shape):
         return inner
-    if region.size == 0:
-        return RegionOf(region, inner, inner.depth + 1)
-    if isinstance(inner, Call) and inner.elementwise:
-        return _mapped(inner, cut(region, inner.inner))
-    if isinstance(inner, Laid):
-        before = restricted(inner.layout, region)
-        if before is not None:
-            part, layout = before
-            return laid(layout, cut(part, inner.inner))
+    if isinstance(inner, Call) and inner.elementwise and region.size:
+        return mapped(inner.text, cut(region, inner.inner), inner.operator)
+    before = restricted(inner.layout, region) if isinstance(inner, Laid) and region.size else None
+    if isinstance(inner, Laid) and before is not None:
+        part, layout = before
+        return laid(layout, cut(part, inner.inner))
     if isinstance(inner, RegionOf):
         return cut(region.moved(inner.region.starts), inner.inner)
-    return RegionOf(region, inner, inner.depth + 1)
+    return RegionOf(region, inner)
 
 
 def mapped(text: str, inner: SourceExpression, operator: bool = False) -> SourceExpression:
     """An elementwise call of an array."""
-    return Call(text, inner, inner.shape, inner.depth + 1, elementwise=True, operator=operator)
+    return Call(text, inner, inner.shape, elementwise=True, operator=operator)
 
 
 def after(operation: str, inner: SourceExpression) -> SourceExpression:
@@ -196,26 +181,23 @@ def cast(inner: SourceExpression, dtype: DType) -> SourceExpression:
     return mapped(f"cast({INNER}, '{dtype.name}')", inner)
 
 
+def called(text: str, inner: SourceExpression, shape: Shape) -> SourceExpression:
+    """A call of an array that gives one of this shape."""
+    return Call(text, inner, shape, elementwise=False, operator=False)
+
+
+_RESHAPE = f"reshape({INNER}, "
+
+
 def reshaped(inner: SourceExpression, shape: Shape) -> SourceExpression:
     """An array in another shape, with its elements in the same order."""
     layout = reshaping(inner.shape, shape)
-    if layout is not None:
-        return laid(layout, inner)
-    return called(f"reshape({INNER}, {shape})", inner, shape, liftable=False)
+    return called(f"{_RESHAPE}{shape})", inner, shape) if layout is None else laid(layout, inner)
 
 
-def called(text: str, inner: SourceExpression, shape: Shape, liftable: bool = True) -> SourceExpression:
-    """A call of an array that gives one of this shape."""
-    return Call(text, inner, shape, inner.depth + 1, False, False, liftable)
-
-
-def _mapped(call: Call, inner: SourceExpression) -> SourceExpression:
-    return mapped(call.text, inner, call.operator)
-
-
-def joined(parts: Sequence[SourceExpression], axis: int, stacked: bool = False) -> SourceExpression:
+def joined(parts: Sequence[SourceExpression], axis: int) -> SourceExpression:
     """Arrays one after another along an axis, whatever they are made of."""
-    return Joined(tuple(parts), axis, stacked, 1 + max(part.depth for part in parts))
+    return Joined(tuple(parts), axis, stacked=False)
 
 
 def concatenated(parts: Sequence[SourceExpression], axis: int) -> SourceExpression:
@@ -224,24 +206,22 @@ def concatenated(parts: Sequence[SourceExpression], axis: int) -> SourceExpressi
         return parts[0]
     calls = [part for part in parts if isinstance(part, Call) and part.elementwise]
     if len(calls) == len(parts) and len({call.text for call in calls}) == 1:
-        return _mapped(calls[0], concatenated([call.inner for call in calls], axis))
-    if all(part.shape[axis] == 1 for part in parts):
-        return _stack([squeezed(part, axis) for part in parts], axis)
-    return joined(parts, axis)
+        inner = concatenated([call.inner for call in calls], axis)
+        return mapped(calls[0].text, inner, calls[0].operator)
+    if any(part.shape[axis] != 1 for part in parts):
+        return joined(parts, axis)
+    singles = [squeezed(part, axis) for part in parts]
+    alike = lifted(singles)
+    if alike is None:
+        return Joined(tuple(singles), axis, stacked=True)
+    order = list(range(1, len(alike.shape)))
+    order.insert(axis, 0)
+    return laid(transposing(alike.shape, order), alike)
 
 
 def squeezed(part: SourceExpression, axis: int) -> SourceExpression:
     """An array without an axis of length 1."""
     return reshaped(part, (*part.shape[:axis], *part.shape[axis + 1 :]))
-
-
-def _stack(parts: Sequence[SourceExpression], axis: int) -> SourceExpression:
-    alike = lifted(parts)
-    if alike is None:
-        return joined(parts, axis, stacked=True)
-    order = list(range(1, len(alike.shape)))
-    order.insert(axis, 0)
-    return laid(transposing(alike.shape, order), alike)
 
 
 def lifted(parts: Sequence[SourceExpression]) -> SourceExpression | None:
@@ -257,7 +237,12 @@ def lifted(parts: Sequence[SourceExpression]) -> SourceExpression | None:
         lengths = (count, len(first.keys)) if first.stacked else (count,)
         return of_leaves([key for leaf in leaves for key in leaf.keys], lengths, first.each)
     if isinstance(first, Joined):
-        return _lifted_join(parts, first)
+        joins = [part for part in parts if isinstance(part, Joined)]
+        if len(joins) < count or len({(join.axis, join.stacked, len(join.parts)) for join in joins}) > 1:
+            return None
+        columns = [lifted(column) for column in zip(*(join.parts for join in joins), strict=True)]
+        stacks = [stack for stack in columns if stack is not None]
+        return Joined(tuple(stacks), first.axis + 1, first.stacked) if len(stacks) == len(columns) else None
     same = [part for part in parts if isinstance(part, Laid | RegionOf | Call)]
     if len(same) < count or len({_form(part) for part in same}) > 1:
         return None
@@ -267,11 +252,10 @@ def lifted(parts: Sequence[SourceExpression]) -> SourceExpression | None:
     if isinstance(first, Laid):
         return laid(stacked(first.layout, count), inner)
     if isinstance(first, RegionOf):
-        region = Region((0, *first.region.starts), (count, *first.region.stops))
-        return cut(region, inner)
-    if not first.liftable:
-        return None
-    return Call(first.text, inner, (count, *first.shape), inner.depth + 1, first.elementwise, first.operator)
+        return cut(Region((0, *first.region.starts), (count, *first.region.stops)), inner)
+    # A reshape names the lengths of all axes.
+    names_all = first.text.startswith(_RESHAPE)
+    return None if names_all else replace(first, inner=inner, shape=(count, *first.shape))
 
 
 def _form(array: Laid | RegionOf | Call) -> object:
@@ -279,26 +263,6 @@ def _form(array: Laid | RegionOf | Call) -> object:
     if isinstance(array, Laid):
         return array.layout
     return array.region if isinstance(array, RegionOf) else (array.text, array.shape)
-
-
-def _lifted_join(parts: Sequence[SourceExpression], first: Joined) -> SourceExpression | None:
-    joins = [part for part in parts if isinstance(part, Joined)]
-    forms = {(join.axis, join.stacked, len(join.parts)) for join in joins}
-    if len(joins) < len(parts) or len(forms) > 1:
-        return None
-    all_parts = [part for join in joins for part in join.parts]
-    alike = None if first.stacked else lifted(all_parts)
-    count, axis, each = len(parts), first.axis, first.parts[0].shape
-    if alike is not None and 0 not in each:
-        # One stack of everything: its first axis is cut, and the second half of it is joined with `axis`.
-        apart = reshaped(alike, (count, len(first.parts), *each))
-        order = [0, *range(2, 2 + axis), 1, *range(2 + axis, 2 + len(each))]
-        return reshaped(laid(transposing(apart.shape, order), apart), (count, *first.shape))
-    columns = [lifted(column) for column in zip(*(join.parts for join in joins), strict=True)]
-    stacks = [stack for stack in columns if stack is not None]
-    if len(stacks) < len(columns):
-        return None
-    return joined(stacks, axis + 1, first.stacked)
 
 
 def leaves_of(array: SourceExpression) -> list[Leaves]:

@@ -21,7 +21,6 @@ from ckpt_surgery.functions.layout import Reshape
 from ckpt_surgery.inference.expressions.expression_text import formation
 from ckpt_surgery.inference.expressions.formations import Evidence, Findings, Formation, X
 from ckpt_surgery.inference.expressions.source_expressions import (
-    MOST_STEPS,
     concatenated,
     cut,
     joined,
@@ -34,6 +33,8 @@ from ckpt_surgery.language.hooks import HookCall
 from ckpt_surgery.planner.entries import HAS_ARRAY
 from ckpt_surgery.planner.plan import Dropped, Plan
 
+MOST_STEPS = 40
+"""Maximum number of functions of one output that are undone."""
 IN_RANGE = "exact unless a number leaves the range of its dtype"
 """Reason given with products and quotients by powers of two."""
 
@@ -108,6 +109,8 @@ class _Backwards:
         """First output that is the leaf as it is, by source and key."""
         self._lost: dict[tuple[str, str], str] = {}
         """Reasons why leaves do not come back, by source and key."""
+        self._steps: dict[int, int] = {}
+        """Number of functions that were undone above each node, by its identity."""
         self._explained: set[int] = set()
         """Identities of the nodes below which every leaf has a reason."""
 
@@ -136,11 +139,13 @@ class _Backwards:
                         self._lost.setdefault((read.source, read.leaf.key.text), str(lost))
 
     def _undo(self, node: Apply, held: Held) -> None:
-        regions = undo_function(node, held)
-        if any(part.expression.depth > MOST_STEPS for _, part in regions):
+        steps = self._steps.get(id(node), 0) + 1
+        if steps > MOST_STEPS:
             raise Lost(f"undoing it takes more than {MOST_STEPS} functions")
-        for number, part in regions:
+        for number, part in undo_function(node, held):
             self._add(node.inputs[number], part)
+            below = id(node.inputs[number])
+            self._steps[below] = max(steps, self._steps.get(below, 0))
 
     def formation(self, source: str, key: str) -> Formation | str:
         """The formation of a leaf, or the reason why it does not come back."""

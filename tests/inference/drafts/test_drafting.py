@@ -29,6 +29,7 @@ Made = tuple[str, str | Sequence[str], str] | tuple[str, str | Sequence[str], st
 """Target, sources, value, and the numbers in its holes."""
 LAYERS = range(4)
 SHAPE = (4, 6)
+SLOTS = ["a/w", "b/w", "c/s", "d/s", "e/z", "f/z"]
 EVIDENCE = "# Evidence: {}, except where a comment says otherwise."
 
 
@@ -214,6 +215,15 @@ def rules_of(draft: Draft) -> str:
             "\n"
             r"""  - {match: 'a_c(?P<n>\d+)/w', to: 'c/${n}/w', value: x.T}""",
         ),
+        (  # words by a remainder
+            [
+                (f"t/{w}/w", [f"h/{i}/w" for i in range(at, 9, 3)], "stack(xs)")
+                for at, w in enumerate(("local", "other", "global"))
+            ],
+            [],
+            "tables: {choices: {'0': local, '1': other, '2': global}}\n  - {match: 'h/(?P<n>\\d+)/w', "
+            "to: 't/${choices[str(int(n) % 3)]}/w', by: int(n) // 3, value: stack(xs)}",
+        ),
         (
             [(f"n/{i}", f"h/{i}", "x.T") for i in (2, 3, 4)],
             ["h/0", "h/1", "h/9"],
@@ -225,6 +235,14 @@ def rules_of(draft: Draft) -> str:
             [(f"n/{i // 3 + 1}/{i % 3}", f"h/{i}", "x.T") for i in range(6)],
             [],
             r"""  - {match: 'h/(?P<n>\d+)', to: 'n/${int(n) // 3 + 1}/${int(n) % 3}', value: x.T}""",
+        ),
+        (  # slots that all end in the same way
+            [(f"n/{key}", f"s/{key}/v", "x.T") for key in SLOTS],
+            [f"s/{key}/m" for key in SLOTS],
+            "  - {match: 's/(?P<word>a|b)/w/v', to: 'n/${word}/w', value: x.T}\n"
+            "  - {match: 's/(?P<word>c|d)/s/v', to: 'n/${word}/s', value: x.T}\n"
+            "  - {match: 's/(?P<word>e|f)/z/v', to: 'n/${word}/z', value: x.T}\n"
+            "  - {match: .*/m, drop: true}",
         ),
     ],
 )

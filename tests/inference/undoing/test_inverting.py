@@ -93,7 +93,7 @@ BACK = [
     (
         STACK,
         "match: w, for: {i: range(3)}, to: {'l${i}/a': 'x[i, :2]', 'l${i}/b': 'x[i, 2:]'}",
-        {"w": "rearrange(stack(xs), '(l e) a b -> l (e a) b', l=3)"},
+        {"w": "concat([stack(xs[0:3]), stack(xs[3:6])], axis=1)"},
     ),
     (
         STACK,
