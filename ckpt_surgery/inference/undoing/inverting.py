@@ -174,32 +174,25 @@ class _SharedNodes:
         """The node of each leaf from which an array is computed, by source and key."""
         self.applies: dict[Any, Apply] = {}
         """In order of creation: each after its inputs."""
-        self._known: dict[int, Node] = {}
-        """The one node for each that was given, by identity."""
-        self._given: list[Node] = []
-        """Nodes that were given, kept so that no other gets the identity of one."""
+        self._known: dict[int, tuple[Node, Node]] = {}
+        """Each node that was given, kept so that no other gets its identity, and the one for it."""
 
     def node(self, value: Node) -> Node:
         """The one node for a value."""
         if isinstance(value, Read):
-            return self._leaf(value)
+            return self.leaves.setdefault((value.source, value.leaf.key.text), value)
         for node in inputs_first([value]):
             if id(node) not in self._known:
-                self._given.append(node)
-                self._known[id(node)] = self._apply(node)
-        return self._known[id(value)]
-
-    def _leaf(self, read: Read) -> Read:
-        return self.leaves.setdefault((read.source, read.leaf.key.text), read)
+                self._known[id(node)] = node, self._apply(node)
+        return self._known[id(value)][1]
 
     def _apply(self, node: Apply) -> Node:
         inputs = tuple(
-            self._leaf(child) if isinstance(child, Read) else self._known[id(child)] for child in node.inputs
+            self.node(child) if isinstance(child, Read) else self._known[id(child)][1]
+            for child in node.inputs
         )
         rebuilt = node if inputs == node.inputs else Apply(node.function, inputs)
-        if isinstance(rebuilt.function, Index):
-            return self._without_steps(rebuilt)
-        return self._shared(rebuilt)
+        return self._without_steps(rebuilt) if isinstance(rebuilt.function, Index) else self._shared(rebuilt)
 
     def _shared(self, node: Apply) -> Apply:
         function: Any = node.function
@@ -216,25 +209,22 @@ class _SharedNodes:
         shape = node.inputs[0].spec.shape
         cut: list[int] = []
         items: list[Any] = []
-        stepped = False
         for length, chosen in zip(shape, node.function.picks(whole(node.spec.shape), shape), strict=True):
             step = chosen.step if isinstance(chosen, range) else 0
             if step > 1 and len(chosen) > 1 and len(chosen) * step == length:
                 cut += [length // step, step]
                 items += [(None, None, None), chosen[0]]
-                stepped = True
             elif step == 1 and len(chosen):
                 cut.append(length)
                 items.append((chosen[0], chosen[-1] + 1, None))
             else:
                 return self._shared(node)
-        if not stepped:
+        if len(cut) == len(shape):
             return self._shared(node)
         parts = self._shared(Apply(Reshape(tuple(cut)), node.inputs))
         taken = self._shared(Apply(Index(tuple(items)), (parts,)))
-        if taken.spec.shape == node.spec.shape:
-            return taken
-        return self._shared(Apply(Reshape(node.spec.shape), (taken,)))
+        same = taken.spec.shape == node.spec.shape
+        return taken if same else self._shared(Apply(Reshape(node.spec.shape), (taken,)))
 
 
 # --- slices of one array ----------------------------------------------------------------------------------
@@ -246,52 +236,38 @@ def merged(shape: Shape, dtype: DType, helds: Sequence[Held]) -> list[Held]:
     Of several equal ones, that of the first output is used. `dtype`: that of the array.
     """
     regions = sorted(helds, key=lambda held: held.first)
-    whole = Region.whole(shape)
-    while True:
+    before = 0
+    while len(regions) != before:
         for held in regions:
-            if held.region == whole:
+            if held.region == Region.whole(shape):
                 return [held]
         before = len(regions)
         for axis in reversed(range(len(shape))):
-            regions = [held for group in _groups(regions, axis) for held in _chained(group, axis, dtype)]
-        if len(regions) == before:
-            return regions
-
-
-def _groups(helds: Sequence[Held], axis: int) -> Iterator[list[Held]]:
-    """Group regions that are alike along all other axes."""
-    groups: dict[object, list[Held]] = {}
-    for held in helds:
-        starts, stops = held.region.starts, held.region.stops
-        rest = starts[:axis], starts[axis + 1 :], stops[:axis], stops[axis + 1 :]
-        groups.setdefault(rest, []).append(held)
-    return iter(groups.values())
+            alike: dict[object, list[Held]] = {}
+            for held in regions:
+                rest = [(*ends[:axis], *ends[axis + 1 :]) for ends in (held.region.starts, held.region.stops)]
+                alike.setdefault(tuple(rest), []).append(held)
+            regions = [held for group in alike.values() for held in _chained(group, axis, dtype)]
+    return regions
 
 
 def _chained(group: Sequence[Held], axis: int, dtype: DType) -> Iterator[Held]:
-    """Join regions that follow each other along an axis; where two overlap, the first is used."""
-    if len(group) == 1:
-        yield group[0]
-        return
+    """Join regions, alike along all other axes, that follow each other; of two that overlap, the first is
+    used."""
     chain: list[Held] = []
     for held in sorted(group, key=lambda held: (held.region.starts[axis], held.first)):
-        end = chain[-1].region.stops[axis] if chain else None
-        if end is not None and held.region.stops[axis] <= end:
+        start, stop = held.region.starts[axis], held.region.stops[axis]
+        end = chain[-1].region.stops[axis] if chain else start
+        if chain and stop <= end:
             continue
-        if end is not None and held.region.starts[axis] > end:
+        if start > end:
             yield _joined(chain, axis, dtype)
             chain = []
-        elif end is not None and held.region.starts[axis] < end:
-            held = _from(held, axis, end)
+        elif start < end:
+            rest = rows(held.region.shape, axis, end - start, stop - start)
+            held = held.of(rest.moved(held.region.starts), cut(rest, held.expression))
         chain.append(held)
     yield _joined(chain, axis, dtype)
-
-
-def _from(held: Held, axis: int, start: int) -> Held:
-    """The part of a region from an index on."""
-    origin, shape = held.region.starts, held.region.shape
-    inner = rows(shape, axis, start - origin[axis], shape[axis])
-    return held.of(inner.moved(origin), cut(inner, held.expression))
 
 
 def _joined(chain: Sequence[Held], axis: int, dtype: DType) -> Held:
@@ -309,15 +285,11 @@ def _joined(chain: Sequence[Held], axis: int, dtype: DType) -> Held:
 
 def missing(shape: Shape, helds: Sequence[Held]) -> str:
     """The gaps between regions as subscripts: `[:, 3:4]`. Empty if they are not ranges along one axis."""
-    cut_axes = {
-        axis
-        for held in helds
-        for axis, length in enumerate(shape)
-        if (held.region.starts[axis], held.region.stops[axis]) != (0, length)
-    }
-    if len(cut_axes) != 1:
+    bounds_of = [list(zip(held.region.starts, held.region.stops, strict=True)) for held in helds]
+    axes = {axis for bounds in bounds_of for axis, length in enumerate(shape) if bounds[axis] != (0, length)}
+    if len(axes) != 1:
         return ""
-    [axis] = cut_axes
-    bounds = sorted((held.region.starts[axis], held.region.stops[axis]) for held in helds)
-    known = itertools.pairwise([(0, 0), *bounds, (shape[axis], shape[axis])])
-    return ", ".join(f"[{':, ' * axis}{end}:{start}]" for (_, end), (start, _) in known if start > end)
+    [axis] = axes
+    ranges = [(0, 0), *sorted(bounds[axis] for bounds in bounds_of), (shape[axis], shape[axis])]
+    gaps = ((end, start) for (_, end), (start, _) in itertools.pairwise(ranges) if start > end)
+    return ", ".join(f"[{':, ' * axis}{start}:{stop}]" for start, stop in gaps)

@@ -6,6 +6,7 @@ unless a number leaves the range of its dtype.
 
 import functools
 import math
+import operator
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -76,9 +77,14 @@ def undo_function(node: Apply, held: Held) -> list[tuple[int, Held]]:
     undo = _UNDO.get(type(node.function))
     if undo is None or not node.inputs:
         raise _lost(node)
-    if node.spec.size == 0:
-        return [(i, _empty(held, one.spec.shape)) for i, one in enumerate(node.inputs) if one.spec.size == 0]
-    return list(undo(node.function, node, held))
+    if node.spec.size:
+        return list(undo(node.function, node, held))
+    empty = [(number, one.spec.shape) for number, one in enumerate(node.inputs) if one.spec.size == 0]
+    return [(i, held.of(Region.whole(shape), _as(held.expression, shape))) for i, shape in empty]
+
+
+def _as(expression: SourceExpression, shape: Shape) -> SourceExpression:
+    return expression if expression.shape == shape else reshaped(expression, shape)
 
 
 def _lost(node: Apply) -> Lost:
@@ -93,14 +99,6 @@ def as_dtype(held: Held, dtype: DType) -> Held:
     if held.dtype == dtype:
         return held
     return Held(held.region, cast(held.expression, dtype), dtype, held.first)
-
-
-def _empty(held: Held, shape: Shape) -> Held:
-    """An array without elements, held whole."""
-    expression = held.expression
-    if expression.shape != shape:
-        expression = reshaped(expression, shape)
-    return held.of(Region.whole(shape), expression)
 
 
 # --- layout -----------------------------------------------------------------------------------------------
@@ -132,41 +130,36 @@ def _choice(function: Index | Take | Copies, node: Apply, held: Held) -> Undone:
     expression = laid(moved.inverse(), held.expression)
     starts, stops = [], []
     for axis, picked in enumerate(chosen):
-        part = picked[region.starts[axis] : region.stops[axis]]
-        indices = as_array(part)
-        low, high = int(indices.min()), int(indices.max()) + 1
-        expression = _in_order(indices - low, high - low, axis, expression)
-        starts.append(low)
-        stops.append(high)
+        indices = as_array(picked[region.starts[axis] : region.stops[axis]])
+        starts.append(int(indices.min()))
+        stops.append(int(indices.max()) + 1)
+        expression = _in_order(indices - starts[-1], axis, expression)
     yield 0, held.of(Region(tuple(starts), tuple(stops)), expression)
 
 
-def _in_order(indices: np.ndarray, length: int, axis: int, expression: SourceExpression) -> SourceExpression:
-    """An array with the elements 0 to `length` - 1 along an axis, of one that has them at `indices`."""
-    if len(indices) == length and np.array_equal(indices, np.arange(length)):
-        return expression
+def _in_order(indices: np.ndarray, axis: int, expression: SourceExpression) -> SourceExpression:
+    """An array with all elements in order along an axis, of one that has them at these indices, from 0."""
+    shape, length = expression.shape, int(indices.max()) + 1
     distinct, first = np.unique(indices, return_index=True)
     if len(distinct) < length:
         raise Lost(NOT_ALL)
-    shape = expression.shape
-    out = (*shape[:axis], length, *shape[axis + 1 :])
-    place = axis - len(shape)
-    step = int(first[1] - first[0]) if length > 1 else 1
-    if len(indices) == length and step == -1 and np.array_equal(first, first[0] - np.arange(length)):
+    place, out = axis - len(shape), (*shape[:axis], length, *shape[axis + 1 :])
+    start, step = int(first[0]), int(first[1] - first[0]) if length > 1 else 1
+    if not np.array_equal(first, start + step * np.arange(length)):
+        if length > MOST_LISTED:
+            raise Lost(f"the order of its elements takes {length:,} numbers")
+        return called(f"take({INNER}, {first.tolist()}, axis={place})", expression, out)
+    if step == 1:
+        return cut(rows(shape, axis, start, start + length), expression)
+    if step == -1 and len(indices) == length:
         return called(f"flip({INNER}, axis={place})", expression, out)
-    if step > 0 and np.array_equal(first, first[0] + step * np.arange(length)):
-        if step == 1 or length == 1:
-            return cut(rows(shape, axis, int(first[0]), int(first[0]) + length), expression)
-        after = ", :" * (-place - 1)
-        return called(f"{INNER}[..., {int(first[0]) or ''}::{step}{after}]", expression, out)
-    if length > MOST_LISTED:
-        raise Lost(f"the order of its elements takes {length:,} numbers")
-    return called(f"take({INNER}, {first.tolist()}, axis={place})", expression, out)
+    stop = start + step * length
+    chosen = f"{start or ''}::{step}" if step > 0 else f"{start}:{'' if stop < 0 else stop}:{step}"
+    return called(f"{INNER}[..., {chosen}{', :' * (-place - 1)}]", expression, out)
 
 
 def _pad(function: Pad, node: Apply, held: Held) -> Undone:
-    shape = node.inputs[0].spec.shape
-    inside = held.region.common(Region.whole(shape))
+    inside = held.region.common(Region.whole(node.inputs[0].spec.shape))
     if inside is not None:
         yield 0, held.of(inside, _cut(held, inside))
 
@@ -178,17 +171,13 @@ def _cut(held: Held, region: Region) -> SourceExpression:
 
 def _stack(function: Stack, node: Apply, held: Held) -> Undone:
     axis = axis_of(function.axis, node.spec.ndim, function.name)
-    region = held.region
-    rest = Region(_without(region.starts, axis), _without(region.stops, axis))
+    starts, stops = held.region.starts, held.region.stops
+    rest = Region((*starts[:axis], *starts[axis + 1 :]), (*stops[:axis], *stops[axis + 1 :]))
     for place, number in function.by_place(len(node.inputs)).items():
-        if region.starts[axis] <= place < region.stops[axis]:
-            at = place - region.starts[axis]
-            part = cut(rows(region.shape, axis, at, at + 1), held.expression)
+        if starts[axis] <= place < stops[axis]:
+            at = place - starts[axis]
+            part = cut(rows(held.region.shape, axis, at, at + 1), held.expression)
             yield number, held.of(rest, squeezed(part, axis))
-
-
-def _without(values: Shape, axis: int) -> Shape:
-    return (*values[:axis], *values[axis + 1 :])
 
 
 def _concat(function: Concat, node: Apply, held: Held) -> Undone:
@@ -255,15 +244,15 @@ def _bitcast(function: Bitcast, node: Apply, held: Held) -> Undone:
 
 
 def _binary(function: Binary, node: Apply, held: Held) -> Undone:
+    """An operator with a number."""
     child = node.inputs[0].spec.dtype
     number = function.right if function.left is None else function.left
     if number is None or kind(child) in "bc" or kind(node.spec.dtype) != kind(child) or function.op.isalpha():
         raise _lost(node)
-    number_first = function.left is not None
-    undo = _undo_integers if is_integer(child) else _undo_floats
-    text = undo(function.op, number, number_first, child)
+    first = function.left is not None
+    text = (_undo_integers if is_integer(child) else _undo_floats)(function.op, number, first, child)
     if text is None:
-        text = f"{number} {function.op}" if number_first else f"{function.op} {number}"
+        text = f"{number} {function.op}" if first else f"{function.op} {number}"
         raise Lost(f"`{text}` rounds" if function.op in _ROUNDING else f"no expression undoes `{text}`")
     if kind(held.dtype) != kind(child):
         held = as_dtype(held, child)
@@ -287,18 +276,14 @@ def _undo_floats(op: str, number: Number, number_first: bool, dtype: DType) -> s
 
 def _undo_integers(op: str, number: Number, number_first: bool, dtype: DType) -> str | None:
     """The same for integers, whose sums and products are exact, or errors outside their range."""
-    number = int(number)
-    if op == "+":
-        return f"{INNER} - {_shown(number)}" if number else INNER
-    if op == "-":
-        return f"{_shown(number)} - {INNER}" if number_first else f"{INNER} + {_shown(number)}"
-    if op == "*" and number:
-        return f"{INNER} // {_shown(number)}" if number != 1 else INNER
-    return None
-
-
-def _shown(number: int) -> str:
-    return f"({number})" if number < 0 else str(number)
+    shown = f"({int(number)})" if number < 0 else str(int(number))
+    if op == "-" and number_first:
+        return f"{shown} - {INNER}"
+    undone = {"+": "-", "-": "+", "*": "//"}.get(op)
+    if undone is None or (op == "*" and not number):
+        return None
+    neutral = 1 if op == "*" else 0
+    return INNER if number == neutral else f"{INNER} {undone} {shown}"
 
 
 def _unary(function: Unary, node: Apply, held: Held) -> Undone:
@@ -334,35 +319,26 @@ def holds_all(wide: DType, narrow: DType) -> bool:
     """True if each value of `narrow` is one of `wide` too, so that a cast there and back changes nothing."""
     if wide == narrow:
         return True
-    kinds = kind(narrow) + kind(wide)
-    if kinds[1] == "b" or kinds[0] == "c":
-        return kinds == "cc" and wide.itemsize > narrow.itemsize
-    if kinds[0] == "b":
-        return kinds[1] != "c" and wide.name != _WITHOUT_ZERO
-    if kinds[1] == "c":  # the way back would drop the imaginary part, which no cast does
+    if kind(narrow) == "c":
+        return kind(wide) == "c" and wide.itemsize > narrow.itemsize
+    # The way back from complex numbers would drop the imaginary part, which no cast does.
+    if kind(wide) in "bc" or (is_integer(wide) and kind(narrow) == "f"):
         return False
-    if is_integer(narrow):
-        low, high = limits(narrow)
-        if is_integer(wide):
-            return limits(wide)[0] <= low and high <= limits(wide)[1]
-        exact = 2 ** (int(_finfo(wide).nmant) + 1)
-        least, most = limits(wide)
-        return max(-exact, least) <= low and high <= min(exact, most) and wide.name != _WITHOUT_ZERO
-    return not is_integer(wide) and _holds_floats(wide, narrow)
+    (low, high, *own), (least, most, *needed) = _extent(wide), _extent(narrow)
+    return low <= least and most <= high and all(map(operator.ge, own, needed))
 
 
-def _holds_floats(wide: DType, narrow: DType) -> bool:
-    a, b = _finfo(wide), _finfo(narrow)
-    low, high = limits(narrow)
-    return (
-        int(a.nmant) >= int(b.nmant)
-        and limits(wide)[0] <= low
-        and high <= limits(wide)[1]
-        and float(a.smallest_subnormal) <= float(b.smallest_subnormal)
-        and has_nan(wide) >= has_nan(narrow)
-        and has_infinity(wide) >= has_infinity(narrow)
-        and wide.name != _WITHOUT_ZERO
-    )
+def _extent(dtype: DType) -> tuple[float, ...]:
+    """The range of a dtype, the digits of its mantissa, how small numbers get, and special values it has."""
+    if kind(dtype) == "b":
+        return 0, 1, 1, 0, False, False, True
+    low, high = limits(dtype)
+    if is_integer(dtype):
+        return low, high, int(high).bit_length(), 0, False, False, True
+    finfo = _finfo(dtype)
+    smallest = -math.log2(float(finfo.smallest_subnormal))
+    specials = has_nan(dtype), has_infinity(dtype), dtype.name != _WITHOUT_ZERO
+    return low, high, int(finfo.nmant) + 1, smallest, *specials
 
 
 def scales_exactly(factor: Number, dtype: DType) -> bool:
@@ -370,9 +346,7 @@ def scales_exactly(factor: Number, dtype: DType) -> bool:
 
     This holds for powers of two if the dtype has both the number and its reciprocal.
     """
-    if isinstance(factor, bool) or factor == 0 or not math.isfinite(factor):
-        return False
-    if math.frexp(abs(factor))[0] != 0.5:
+    if isinstance(factor, bool) or math.frexp(abs(factor))[0] != 0.5:
         return False
     try:
         return all(float(number_as(c, dtype)) == c for c in (float(factor), 1.0 / factor))
