@@ -9,8 +9,9 @@ does not have, by their own. Integers are hashed by their value in 64 bits. The 
 finalizer of MurmurHash3 (Austin Appleby), with its constants.
 """
 
+import functools
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -65,13 +66,15 @@ def fingerprints(
 
     It is read in blocks of this shape. Casts that have no result for an element leave out their fingerprint.
     """
-    wanted = {spec.dtype: _Sums(spec.shape)} | {dtype: _Sums(spec.shape) for dtype in roundings}
+    wanted = {dtype: _Sums(spec.shape) for dtype in (spec.dtype, *roundings)}
     for region in chunk_regions(spec.shape, block):
-        for piece, values in _pieces(region, read(region)):
+        array = read(region)
+        for part in chunk_regions(array.shape, grown((1,) * array.ndim, array.shape, PIECE)):
+            values = np.ascontiguousarray(array[part.slices]).reshape(part.shape)
             for dtype, sums in wanted.items():
                 with np.errstate(over="ignore", invalid="ignore"):
                     rounded = values if dtype == spec.dtype else values.astype(dtype)
-                sums.add(piece, hashes(rounded), rounded)
+                sums.add(part.moved(region.starts), hashes(rounded), rounded)
     return {dtype: sums.done() for dtype, sums in wanted.items()}
 
 
@@ -80,9 +83,11 @@ def joined(shape: Shape, parts: Sequence[Fingerprint]) -> Fingerprint:
     totals = np.array([part.total for part in parts], np.uint64).reshape(shape)
     outer = [_but(totals, axis) for axis in range(len(shape))]
     inner = [np.add.reduce([part.axes[axis] for part in parts]) for axis in range(len(parts[0].shape))]
-    limits = [(part.low, part.high) for part in parts if part.low is not None and part.high is not None]
-    known = len(limits) == len(parts)
-    low, high = (min(a for a, _ in limits), max(b for _, b in limits)) if known else (None, None)
+    lows, highs = (
+        [end for end in ends if end is not None] for ends in zip(*((p.low, p.high) for p in parts))
+    )
+    known = len(lows) == len(parts)
+    low, high = (min(lows), max(highs)) if known else (None, None)
     total = int(totals.sum(dtype=np.uint64))
     return Fingerprint((*shape, *parts[0].shape), total, (*outer, *inner), low, high)
 
@@ -126,27 +131,24 @@ class _Sums:
 
     def __init__(self, shape: Shape) -> None:
         self._shape = shape
-        self._axes = [np.zeros(length, np.uint64) for length in shape]
-        self._total = np.uint64(0)
-        self.low, self.high, self.numbers = np.inf, -np.inf, True
+        self._axes = tuple(np.zeros(length, np.uint64) for length in shape)
+        self._total = 0
+        self._limits: list[float] = []
+        """The least and the largest value so far; NaN where any is no finite number."""
 
     def add(self, place: Region, words: Words, values: np.ndarray) -> None:
         """Add the hashes of one region, and note the least and the largest value."""
-        with np.errstate(over="ignore"):
-            for axis, start in enumerate(place.starts):
-                part = _but(words, axis)
-                self._axes[axis][start : start + len(part)] += part
-            self._total = self._total + words.sum(dtype=np.uint64)
-        if self.numbers and values.size:
-            low, high = _limits(values)
-            self.numbers = low is not None
-            if low is not None and high is not None:
-                self.low, self.high = min(self.low, low), max(self.high, high)
+        for axis, start in enumerate(place.starts):
+            part = _but(words, axis)
+            self._axes[axis][start : start + len(part)] += part
+        self._total += int(words.sum(dtype=np.uint64))
+        if values.size and not np.isnan(self._limits).any():
+            limits = [*self._limits, *_limits(values)]
+            self._limits = [min(limits), max(limits)] if np.isfinite(limits).all() else [math.nan]
 
     def done(self) -> Fingerprint:
-        known = self.numbers and self.low <= self.high
-        low, high = (self.low, self.high) if known else (None, None)
-        return Fingerprint(self._shape, int(self._total), tuple(self._axes), low, high)
+        low, high = self._limits if len(self._limits) == 2 else (None, None)
+        return Fingerprint(self._shape, self._total % (1 << 64), self._axes, low, high)
 
 
 def kind_of(dtype: np.dtype[Any]) -> str:
@@ -168,32 +170,21 @@ def _but(words: Words, axis: int) -> Words:
     return sums
 
 
-def _limits(values: np.ndarray) -> tuple[float | None, float | None]:
+def _limits(values: np.ndarray) -> tuple[float, float]:
+    """The least and the largest value; NaN for values that are not ordered."""
     dtype = values.dtype
     if kind_of(dtype) not in tuple("biuf"):
-        return None, None
+        return math.nan, math.nan
     if dtype.itemsize == 2 and kind_of(dtype) == "f":
-        low, high = _limits_of_16_bits(values)
+        # By their bits, many times faster than by arithmetic. Negative numbers have a sign and a magnitude.
+        bits = values.view(np.int16)
+        ordered = bits ^ ((bits >> 15) & 0x7FFF)
+        ends = np.array([ordered.min(), ordered.max()], np.int16)
+        low, high = (ends ^ ((ends >> 15) & 0x7FFF)).view(dtype)
     else:
         with np.errstate(invalid="ignore"):
-            low, high = float(values.min()), float(values.max())
-    return (low, high) if np.isfinite(low) and np.isfinite(high) else (None, None)
-
-
-def _limits_of_16_bits(values: np.ndarray) -> tuple[float, float]:
-    """The least and the largest value, found by their bits, which is many times faster than by arithmetic."""
-    bits = values.view(np.int16)
-    ordered = bits ^ ((bits >> 15) & 0x7FFF)  # negative numbers have a sign and a magnitude
-    ends = np.array([ordered.min(), ordered.max()], np.int16)
-    low, high = (ends ^ ((ends >> 15) & 0x7FFF)).view(values.dtype).astype(np.float64)
+            low, high = values.min(), values.max()
     return float(low), float(high)
-
-
-def _pieces(region: Region, block: np.ndarray) -> Iterator[tuple[Region, np.ndarray]]:
-    """Split a block into contiguous pieces of at most PIECE elements, with their places."""
-    lengths = grown((1,) * block.ndim, block.shape, PIECE)
-    for part in chunk_regions(block.shape, lengths):
-        yield part.moved(region.starts), np.ascontiguousarray(block[part.slices]).reshape(part.shape)
 
 
 def _of_bytes(values: np.ndarray) -> Words:
@@ -205,15 +196,10 @@ def _of_bytes(values: np.ndarray) -> Words:
     return words
 
 
-_TABLES: dict[str, Words] = {}
-
-
+@functools.cache
 def _table(dtype: np.dtype[Any]) -> Words:
     """The hashes of all values of a dtype of 16 bits, by their bits."""
-    if dtype.name not in _TABLES:
-        every = np.arange(1 << 16, dtype=np.uint16).view(dtype)
-        _TABLES[dtype.name] = hashes(every.astype(np.float32))
-    return _TABLES[dtype.name]
+    return hashes(np.arange(1 << 16, dtype=np.uint16).view(dtype).astype(np.float32))
 
 
 def least_common(dtypes: Iterable[np.dtype[Any]], own: np.dtype[Any]) -> list[np.dtype[Any]]:

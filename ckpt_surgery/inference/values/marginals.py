@@ -52,32 +52,26 @@ def layouts_between(given: Marginals, wanted: Fingerprint) -> list[Layout]:
 
     Both have the same total and the same number of elements.
     """
-    axes = [axis for axis, length in enumerate(wanted.shape) if length > 1]
-    tries = iter(range(MOST_TRIES))
-    layouts: list[Layout] = []
-    for digits in _tilings(given, wanted, axes, (), tries):
+    axes = [sums for sums in wanted.axes if len(sums) > 1]
+    layouts: dict[Layout, None] = {}
+    for digits in _tilings(given, axes, (), iter(range(MOST_TRIES))):
         layout = of_digits(given.shape, wanted.shape, digits)
-        if layout is not None and layout not in layouts:
-            layouts.append(layout)
+        if layout is not None:
+            layouts[layout] = None
         if len(layouts) >= MOST_LAYOUTS:
             break
     return sorted(layouts, key=lambda layout: layout.complexity)
 
 
 def _tilings(
-    given: Marginals,
-    wanted: Fingerprint,
-    axes: Sequence[int],
-    taken: tuple[tuple[Digit, ...], ...],
-    tries: Iterator[int],
+    given: Marginals, axes: Sequence[Words], taken: tuple[tuple[Digit, ...], ...], tries: Iterator[int]
 ) -> Iterator[tuple[tuple[Digit, ...], ...]]:
     """The digits of every axis of the result that is longer than 1, slow before fast, none used twice."""
     if not axes:
         yield taken
         return
-    used = list(itertools.chain.from_iterable(taken))
-    for digits in _of_axis(given, wanted.axes[axes[0]], used, tries):
-        yield from _tilings(given, wanted, axes[1:], (*taken, digits), tries)
+    for digits in _of_axis(given, axes[0], list(itertools.chain.from_iterable(taken)), tries):
+        yield from _tilings(given, axes[1:], (*taken, digits), tries)
 
 
 def _of_axis(
@@ -95,7 +89,8 @@ def _of_axis(
             if any(_overlap(digit, other) for other in used):
                 continue
             for slower in _of_axis(given, rows.sum(axis=1, dtype=np.uint64), [*used, digit], tries):
-                if not (slower and _continues(slower[-1], digit)):
+                # Two neighbours that are one digit were tried as such before.
+                if not (slower and slower[-1][:2] == (digit.axis, digit.stride * digit.length)):
                     yield (*slower, digit)
 
 
@@ -105,11 +100,6 @@ def _overlap(one: Digit, other: Digit) -> bool:
         return False
     low, high = (one, other) if one.stride <= other.stride else (other, one)
     return low.stride * low.length > high.stride
-
-
-def _continues(slow: Digit, fast: Digit) -> bool:
-    """True if two neighbours are one digit, which was tried as such before."""
-    return slow.axis == fast.axis and slow.stride == fast.stride * fast.length
 
 
 def divisors(number: int) -> list[int]:

@@ -122,7 +122,7 @@ def fingerprints_of(
     read: Callable[[Leaf, Region], np.ndarray],
     memory: int,
     roundings: Sequence[np.dtype[Any]] = (),
-    progress: Callable[[int], None] | None = None,
+    progress: Callable[[int], None] = lambda count: None,
 ) -> dict[str, dict[np.dtype[Any], Fingerprint]]:
     """The fingerprints of all arrays of numbers. `roundings`: dtypes to which values are rounded, too.
 
@@ -130,13 +130,9 @@ def fingerprints_of(
     """
     known = {}
     for key, leaf in leaves.items():
-        spec = leaf.spec
-        if spec is None or not kind_of(spec.dtype):
-            continue
-        wanted = least_common(roundings, spec.dtype)
-        block = read_block(leaf, memory)
-        known[key] = fingerprints(partial(read, leaf), spec, block, wanted)
-        if progress is not None:
+        if leaf.spec is not None and kind_of(leaf.spec.dtype):
+            wanted = least_common(roundings, leaf.spec.dtype)
+            known[key] = fingerprints(partial(read, leaf), leaf.spec, read_block(leaf, memory), wanted)
             progress(leaf.nbytes)
     return known
 
@@ -145,11 +141,10 @@ def fingerprint_of(expression: SourceExpression, side: Side, dtype: np.dtype[Any
     """The fingerprint of an expression over leaves of one side, after a cast to a dtype."""
     keys, value = keys_and_value(expression)
     node = node_of(value, [side.leaves[key] for key in keys])
-    spec = node.spec
-    wanted = [] if spec.dtype == dtype else least_common([dtype], spec.dtype)
+    wanted = [] if node.spec.dtype == dtype else least_common([dtype], node.spec.dtype)
     block = side_by_side([node], budget(side))
-    known = fingerprints(lambda region: evaluated(node, region, side), spec, block, wanted)
-    return known[dtype] if dtype in known else known[spec.dtype]
+    known = fingerprints(lambda region: evaluated(node, region, side), node.spec, block, wanted)
+    return known.get(dtype, known[node.spec.dtype])
 
 
 def node_of(value: Value, leaves: Sequence[Leaf]) -> Node:
