@@ -4,7 +4,7 @@
 numbers; the rest by names, if values allow it; and at last, which leaves stay open.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -56,7 +56,7 @@ def infer_findings(source: Side, target: Side, hints: Hints | None = None) -> Fi
     Raises PlanError for hints that these contradict.
     """
     search = _Search(source, target, hints or Hints())
-    search.formations.update((one.target, one) for one in search.hints.formations)
+    search.add(search.hints.formations)
     search.by_equal_keys()
     if search.values:
         search.by_values()
@@ -95,6 +95,22 @@ class _Search:
         """True if the target has numbers of the source, so that other numbers are those of other leaves."""
         return self.shared in (Shared.SHARED, Shared.PARTLY)
 
+    def add(self, formations: Iterable[Formation]) -> None:
+        """Take these formations as decided."""
+        self.formations.update((one.target, one) for one in formations)
+
+    def by_equal_keys(self) -> None:
+        """Decide leaves that are equal on both sides, with the same key."""
+        for key in self._missing():
+            here, there = self.target.leaves[key], self.source.leaves.get(key)
+            if there is None or key in self.hints.claims:
+                continue
+            if self.values and same_constant(self.source, (key,), self.target, key):
+                continue  # names decide first: equal keys may be those of other layers
+            if equal_leaves(self.source, there, self.target, here):
+                evidence = Evidence.ONLY_LAYOUT if here.spec is None else Evidence.VALUES
+                self.add([Formation(key, (key,), X, evidence)])
+
     def by_values(self) -> None:
         """Decide leaves by their values, and measure how much of the target is in the source."""
         different = self.hints.different(self.source, self.target)
@@ -102,7 +118,7 @@ class _Search:
             self._by_values(self.hints.without_claimed(self.source))
         self._by_values(self.source)
         changed, unclear = orient_symmetric_matrices(self.source, self.target, self.formations.values())
-        self.formations.update((formation.target, formation) for formation in changed)
+        self.add(changed)
         self._withdraw(unclear)
         for key, sources in self.reordered.items():
             how = "same" if len(sources) == 1 else "stack"
@@ -110,25 +126,22 @@ class _Search:
         self.shared = self._share(different)
         if self._compared:
             self.hints.refuse_different(different)
-        for formation in constants_of_families(self.source, self.target, self.formations):
-            self.formations[formation.target] = formation
+        self.add(constants_of_families(self.source, self.target, dict(self.formations)))
 
     def _by_values(self, source: Side) -> None:
         """Decide remaining leaves by the values that this source has."""
-        known = self.formations.keys() | self.unclear
-        said = match_by_values(source, self.target, known)
+        said = match_by_values(source, self.target, self.formations.keys() | self.unclear)
         copies = choose_equal_copies(source, self.target, said.formations, self.hints.formations)
-        self.formations.update((one.target, one) for one in (*said.formations, *copies.formations))
+        self.add((*said.formations, *copies.formations))
         self.reordered.update(said.reordered)
         self._withdraw(copies.undecided)
 
     def _withdraw(self, unclear: Sequence[Undecided]) -> None:
         """Leave open what values proposed, but names have to decide."""
         self.undecided += unclear
-        for one in unclear:
-            for key in one.targets:
-                del self.formations[key]
-                self.unclear.add(key)
+        for key in (key for one in unclear for key in one.targets):
+            del self.formations[key]
+            self.unclear.add(key)
 
     def _share(self, different: Collection[str]) -> Shared:
         """Measure how much of the target is in the source. `different`: decided leaves with other values.
@@ -140,25 +153,12 @@ class _Search:
         if not telling and not _telling(self.source):
             return Shared.SHARED  # constants are all that there is on both sides
         weights = {key: sums for key, sums in telling.items() if _is_weight(self.target.dtype_of(key))}
-        counted = weights or telling
         there = (self.formations.keys() - set(different)) | self.reordered.keys() | self.unclear
-        total = sum(sums.size for sums in counted.values())
-        common = sum(sums.size for key, sums in counted.items() if key in there)
+        sizes = {key: sums.size for key, sums in (weights or telling).items()}
+        common = sum(size for key, size in sizes.items() if key in there)
         if not common:
             return Shared.UNRELATED
-        return Shared.SHARED if 2 * common >= total else Shared.PARTLY
-
-    def by_equal_keys(self) -> None:
-        """Decide leaves that are equal on both sides, with the same key."""
-        for key in self._missing():
-            here, there = self.target.leaves[key], self.source.leaves.get(key)
-            if self.values and same_constant(self.source, (key,), self.target, key):
-                continue  # names decide first: equal keys may be those of other layers
-            if there is None or key in self.hints.claims:
-                continue
-            if equal_leaves(self.source, there, self.target, here):
-                evidence = Evidence.ONLY_LAYOUT if here.spec is None else Evidence.VALUES
-                self.formations[key] = Formation(key, (key,), X, evidence)
+        return Shared.SHARED if 2 * common >= sum(sizes.values()) else Shared.PARTLY
 
     def by_names(self) -> None:
         """Decide leaves by names, checked against the values where there are some.
@@ -166,23 +166,23 @@ class _Search:
         First of all leaves, again while that decides more; then of the layers of each kind by themselves,
         where there are several kinds.
         """
-        unclear: tuple[Undecided, ...] = ()
+        unclear: Sequence[Undecided] = ()
         for _ in range(_MOST_ROUNDS):
             known = len(self.formations)
-            unclear = self._decide_by_names(set(self.source.leaves), set(self.target.leaves))
+            unclear = self._decide_by_names(self.source.leaves.keys(), self.target.leaves.keys())
             if not unclear or len(self.formations) == known:
                 break
         for kind in layer_kinds(self.source.grids):
             self._decide_by_names(kind, self._free(unclear))
         for kind in layer_kinds(self.target.grids):
-            self._decide_by_names(set(self.source.leaves), kind & self._free(unclear))
+            self._decide_by_names(self.source.leaves.keys(), kind & self._free(unclear))
         # `1 + w` of one norm is that of all norms, also of those that only values can pair, such as every
         # second layer.
         for operation in list(self.operations)[:_MOST_OPERATIONS]:
-            unused = self.source.leaves.keys() - self._used()
-            keys = [key for key in self.source.leaves if key in unused]
+            used = self._used()
+            keys = [key for key in self.source.leaves if key not in used]
             said = match_after_operation(operation, self.source, self.target, keys, self._missing())
-            self.formations.update((formation.target, formation) for formation in said.formations)
+            self.add(said.formations)
         for one in unclear:
             targets = tuple(key for key in one.targets if key not in self.formations)
             if targets and (not self.values or _possible(one)):  # else sizes do not fit: the rest decides
@@ -193,14 +193,14 @@ class _Search:
         held = {key for one in unclear if _possible(one) for key in one.targets}
         return set(self._missing()) - held
 
-    def _decide_by_names(self, sources: AbstractSet[str], targets: AbstractSet[str]) -> tuple[Undecided, ...]:
+    def _decide_by_names(self, sources: AbstractSet[str], targets: AbstractSet[str]) -> Sequence[Undecided]:
         """Decide some of the leaves by names; return what names leave open."""
-        asked = set(sources) - self._used(), targets & set(self._missing())
+        asked = sources - self._used(), targets & set(self._missing())
         if not all(asked):
             return ()
         said = match_by_names(self.source, self.target, asked, self.formations.values(), self._known_layouts)
         decided = check_names_by_values(said, self.source, self.target, self._compared, self.operations)
-        self.formations.update((one.target, one) for one in decided.formations)
+        self.add(decided.formations)
         return decided.undecided
 
     @cached_property
@@ -247,26 +247,26 @@ class _Search:
 
     def _dropped(self) -> list[str]:
         """Leaves of the source that feed nothing, and could not be what is undecided."""
-        used = self._used() | self.held | {key for one in self.hints.formations for key in one.sources}
-        for one in self.undecided:
-            used.update(key for candidate in one.candidates for key in candidate.sources)
+        candidates = (candidate.sources for one in self.undecided for candidate in one.candidates)
+        used = self._used() | self.held
+        used.update(*(one.sources for one in self.hints.formations), *candidates)
         return [key for key in self.source.leaves if key not in used]
 
-    def _conflicts(self) -> Iterable[ConflictEntry]:
+    def _conflicts(self) -> Iterator[ConflictEntry]:
         """Leaves that names alone would make of other leaves than values do."""
-        compared = {key: one for key, one in self.formations.items() if one.evidence in COMPARED}
+        compared = {key: one.sources for key, one in self.formations.items() if one.evidence in COMPARED}
         if not self.values or not compared:
             return
-        named = match_by_names(self.source, self.target).formations
-        by_names = {one.target: one.sources for one in named}
-        for key, one in compared.items():
-            names = by_names.get(key, one.sources)
-            known = self.source.fingerprints.keys() >= {*names, *one.sources}
-            both = (names, one.sources) if known else ()
-            totals = [[self.source.sums(each).total for each in keys] for keys in both]
-            same = known and totals[0] == totals[1]  # what has the same elements cannot contradict names
-            if names != one.sources and not same:
-                yield ConflictEntry(key, one.sources, names)
+        by_names = {one.target: one.sources for one in match_by_names(self.source, self.target).formations}
+        for key, values in compared.items():
+            names = by_names.get(key, values)
+            if names != values and self._totals(names) != self._totals(values):
+                yield ConflictEntry(key, values, names)
+
+    def _totals(self, keys: Iterable[str]) -> list[object]:
+        """Sums of leaves, or their keys: what has the same elements cannot contradict names."""
+        known = self.source.fingerprints
+        return [self.source.sums(key).total if key in known else key for key in keys]
 
 
 def _telling(side: Side) -> dict[str, Fingerprint]:

@@ -84,7 +84,7 @@ class _Rules:
         candidates = []
         for each, right in zip(one.candidates, holds, strict=True):
             wanted = [formation for formation in each.formations if formation.target in open_keys]
-            parts = [part_of(formation, alone=False) for formation in wanted] if right else []
+            parts = [part_of(formation) for formation in wanted] if right else []
             candidates.append(replace(each, rules=self._rules(parts)))
         known = self.source.read is not None and self.target.read is not None
         fits = any(each.how for each in one.candidates) and len(one.candidates) < MOST_CANDIDATES

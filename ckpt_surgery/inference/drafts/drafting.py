@@ -89,10 +89,10 @@ def draft_recipe(
         rules += plain if single is None else [single]
     claimed = {key for rule in rules if rule.kind is not Kind.FILLED for key in rule.claims}
     complete = claimed >= set(keys)
-    kept = [rule for rule in rules if rule.kind is Kind.KEPT]
-    keeps = len(kept) > _MANY_KEPT and complete and not findings.undecided
+    changing = [rule for rule in rules if not rule.keeps]
+    keeps = len(rules) - len(changing) > _MANY_KEPT and complete and not findings.undecided
     if keeps:
-        rules = [rule for rule in rules if rule.kind is not Kind.KEPT]
+        rules = changing
     document = document_of(rules, tables, keeps, policies, given)
     stops = complete and bool(findings.undecided)
     if stops:

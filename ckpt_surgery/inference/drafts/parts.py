@@ -29,8 +29,7 @@ class Kind(enum.StrEnum):
     """Fate of the leaves that a rule claims."""
 
     MADE = "made"
-    """They are renamed, or target leaves are computed from them."""
-    KEPT = "kept"
+    """They are kept or renamed, or target leaves are computed from them."""
     DROPPED = "dropped"
     FILLED = "filled"
     """Target leaves that keep the target's own value."""
@@ -44,7 +43,7 @@ class RulePart:
     sources: tuple[KeyPlace, ...]
     """In the order of `xs`. For `FILLED`, keys of the target."""
     target: KeyPlace | None
-    """None if the leaves are kept, dropped or filled."""
+    """None if the leaves are dropped or filled."""
     value: Value = X
     reasons: tuple[Reason, ...] = ()
     """One for each target leaf."""
@@ -115,7 +114,7 @@ class RuleDraft:
     pattern: KeyPattern | None
     """None for a rule that adds a leaf computed from leaves that it looks up."""
     outputs: tuple[DraftedOutput, ...]
-    """Empty where leaves keep their keys and values, are dropped, or filled."""
+    """Empty where leaves are dropped or filled."""
     claims: tuple[str, ...]
     """The keys that it claims: of the source, or for `FILLED` of the target."""
     makes: int = 0
@@ -128,6 +127,11 @@ class RuleDraft:
     """One for each leaf that it makes."""
     bundle: Bundle = ()
     """The parts that it covers."""
+
+    @property
+    def keeps(self) -> bool:
+        """True if the leaves stay as they are."""
+        return self.outputs == (DraftedOutput((), "x"),)
 
 
 def looking_up(keys: Sequence[str], target: str, value: Value, reasons: Sequence[Reason]) -> RuleDraft:

@@ -4,7 +4,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 
-from ckpt_surgery.inference.drafts.key_patterns import KeyPlace, place_of, prefix_of
+from ckpt_surgery.inference.drafts.key_patterns import place_of, prefix_of
 from ckpt_surgery.inference.drafts.parts import Kind, RulePart
 from ckpt_surgery.inference.expressions.formations import Formation, X
 from ckpt_surgery.inference.keys.grids import SEPARATORS
@@ -50,13 +50,12 @@ def made_parts(formations: Sequence[Formation], among: Iterable[str]) -> list[Ru
     for length, keys in subtrees(among, lambda key, length: _around(moved, key, length)):
         around = _around(moved, keys[0], length)
         assert around is not None, "subtrees consist of leaves that move alike"
-        kept = moved[keys[0]].target == keys[0]
+        reasons = tuple((moved[key].evidence, moved[key].why) for key in keys)
         places = (prefix_of(keys[0][:length]),), prefix_of(*around)
-        subtree |= dict.fromkeys(keys, _part(*places, [moved[key] for key in keys], kept))
+        subtree |= dict.fromkeys(keys, RulePart(Kind.MADE, *places, X, reasons))
     parts: dict[int, RulePart] = {}
     for formation in formations:
-        alone = moved.get(formation.sources[0]) is formation
-        part = subtree.get(formation.sources[0]) or part_of(formation, alone)
+        part = subtree.get(formation.sources[0]) or part_of(formation)
         parts.setdefault(id(part), part)
     return list(parts.values())
 
@@ -76,19 +75,11 @@ def _around(moved: Mapping[str, Formation], key: str, length: int) -> tuple[str,
     return None
 
 
-def part_of(formation: Formation, alone: bool) -> RulePart:
-    """`alone`: whether the leaf moves unchanged, and has no other use."""
-    kept = alone and formation.sources == (formation.target,)
-    return _part(tuple(map(place_of, formation.sources)), place_of(formation.target), [formation], kept)
-
-
-def _part(
-    sources: tuple[KeyPlace, ...], target: KeyPlace, formations: Sequence[Formation], kept: bool
-) -> RulePart:
-    reasons = tuple((formation.evidence, formation.why) for formation in formations)
-    if kept:
-        return RulePart(Kind.KEPT, sources, None, reasons=reasons)
-    return RulePart(Kind.MADE, sources, target, formations[0].value, reasons)
+def part_of(formation: Formation) -> RulePart:
+    """The part of a rule that one formation is."""
+    sources = tuple(map(place_of, formation.sources))
+    reasons = ((formation.evidence, formation.why),)
+    return RulePart(Kind.MADE, sources, place_of(formation.target), formation.value, reasons)
 
 
 def plain_parts(kind: Kind, keys: Iterable[str], among: Sequence[str]) -> list[RulePart]:

@@ -83,11 +83,9 @@ def joined(shape: Shape, parts: Sequence[Fingerprint]) -> Fingerprint:
     totals = np.array([part.total for part in parts], np.uint64).reshape(shape)
     outer = [_but(totals, axis) for axis in range(len(shape))]
     inner = [np.add.reduce([part.axes[axis] for part in parts]) for axis in range(len(parts[0].shape))]
-    lows, highs = (
-        [end for end in ends if end is not None] for ends in zip(*((p.low, p.high) for p in parts))
-    )
-    known = len(lows) == len(parts)
-    low, high = (min(lows), max(highs)) if known else (None, None)
+    lows = [part.low for part in parts if part.low is not None]
+    highs = [part.high for part in parts if part.high is not None]
+    low, high = (min(lows), max(highs)) if len(lows) == len(parts) else (None, None)
     total = int(totals.sum(dtype=np.uint64))
     return Fingerprint((*shape, *parts[0].shape), total, (*outer, *inner), low, high)
 
