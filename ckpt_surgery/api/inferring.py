@@ -1,8 +1,8 @@
 """`infer`: draft the recipe that turns the structure of one checkpoint into that of another."""
 
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Literal, Unpack, get_args
 
 from ckpt_surgery.core.arguments import CheckpointLike, PathLike, RecipeLike, bytes_of, described
@@ -24,7 +24,7 @@ from ckpt_surgery.inference.documents import (
 from ckpt_surgery.inference.drafts.drafting import Draft, InferredRule, draft_recipe
 from ckpt_surgery.inference.expressions.formations import COMPARED, ConflictEntry, Findings, Undecided
 from ckpt_surgery.inference.finding import infer_findings
-from ckpt_surgery.inference.hints import Hints, hints_of
+from ckpt_surgery.inference.hints import hints_of
 from ckpt_surgery.inference.values.comparing import structure_problems, value_problems
 from ckpt_surgery.inference.values.reading import Side, fingerprints_of
 from ckpt_surgery.inputs import options
@@ -193,10 +193,12 @@ def infer(
         if out is not None:
             check_kept(out, overwrite)
         given = _hint_recipe(recipe, rules)
-        budget, read_as = bytes_of("memory", memory) or default_memory(), _uint16_of((src, target), uint16)
+        budget = bytes_of("memory", memory) or default_memory()
+        # A recipe reads its sources and its target alike.
+        ways = {uint16_at(checkpoint_or_tree(side), uint16) for side in (src, target)}
+        read_as = "bfloat16" if "bfloat16" in ways else uint16
         source, wanted = _open_side(src, budget, read_as, **which), _open_target(target, budget, read_as)
-        hints = None if given is None else hints_of(given, source.side, wanted.side)
-        result = _infer_sides(source, wanted, hints, values == "auto", report)
+        result = _Sides(source, wanted, which, report).infer(given, values == "auto")
         if out is not None:
             check_kept(out, overwrite)  # it took a while: somebody may have made the file
             write_document(out, result.recipe.encode())
@@ -246,21 +248,13 @@ def check_written(
 class _OpenSide:
     """A checkpoint, a tree or a listing."""
 
-    given: object
+    given: CheckpointLike
     """Argument that passes it to `plan`."""
     path: str
     side: Side
-    options: SourceOptions = field(default_factory=lambda: SourceOptions())
-    """Options of `plan` with which it is opened."""
     retyped: bool = False
     """True if it has arrays of uint16 that are read as bfloat16."""
     warnings: tuple[str, ...] = ()
-
-
-def _uint16_of(sides: Sequence[CheckpointLike], uint16: str | None) -> str | None:
-    """Way to read both sides, as a recipe reads its sources and its target alike. Raises UsageError."""
-    read_as = {uint16_at(checkpoint_or_tree(side), uint16) for side in sides}
-    return "bfloat16" if "bfloat16" in read_as else uint16
 
 
 def _open_side(
@@ -270,114 +264,107 @@ def _open_side(
     read = None if without_values(source) else source.read
     side = Side(source.leaves(), {}, read, memory=memory)
     retyped = isinstance(source, RetypedSource) and any(map(is_uint16, source.stored.leaves().values()))
-    return _OpenSide(given, source.path, side, which, retyped, kept_as_integers([source]))
+    return _OpenSide(given, source.path, side, retyped, kept_as_integers([source]))
 
 
 def _open_target(given: CheckpointLike, memory: int, uint16: str | None) -> _OpenSide:
-    if isinstance(given, str | os.PathLike) and is_listing(os.fspath(given)):
-        path = os.fspath(given)
+    if isinstance(given, str | os.PathLike) and is_listing(path := os.fspath(given)):
         return _OpenSide(given, path, Side(read_listing(path)))
-    place = checkpoint_or_tree(given)
-    return _open_side(given, memory, uint16 if isinstance(place, str) else None)
+    return _open_side(given, memory, uint16 if isinstance(checkpoint_or_tree(given), str) else None)
 
 
-def _infer_sides(
-    source: _OpenSide,
-    target: _OpenSide,
-    hints: Hints | None,
-    compare: bool,
-    progress: Report | None,
-) -> Inferred:
-    source_side, target_side = source.side, target.side
-    if compare and source_side.read is not None and target_side.read is not None:
-        source_side, target_side = _read(source_side, target_side, progress)
-    else:
-        source_side, target_side = replace(source_side, read=None), replace(target_side, read=None)
-    findings = infer_findings(source_side, target_side, hints)
-    policies = {"input": {"uint16": "bfloat16"}} if source.retyped or target.retyped else {}
-    for _ in range(MOST_ROUNDS):
-        draft = draft_recipe(findings, header(source.path, target.path, findings), policies)
-        problems, wrong = _check_draft(findings, draft, source, target, target_side, progress)
-        if not wrong:
-            break
-        findings = _without_refuted(findings, wrong)
-    else:
-        problems = [*problems, *(f"`{key}`: {why}" for key, why in wrong.items())]
-    leaves = len(source_side.leaves), len(target_side.leaves)
-    warnings = (*source.warnings, *target.warnings)
-    return Inferred(
-        source.path,
-        target.path,
-        *leaves,
-        findings.shared.value,
-        draft,
-        findings,
-        tuple(problems),
-        warnings,
-    )
+@dataclass(frozen=True)
+class _Sides:
+    """Both sides, and how they are read."""
 
+    source: _OpenSide
+    target: _OpenSide
+    options: SourceOptions
+    """Options of `plan` with which the source is opened."""
+    progress: Report | None
 
-def _read(source: Side, target: Side, progress: Report | None) -> tuple[Side, Side]:
-    """Read both sides, and add the fingerprints of their leaves."""
-    total = sum(leaf.nbytes for leaf in (*source.leaves.values(), *target.leaves.values()))
-    count = ByteCounter(total, progress, READING).add
-    dtypes = {leaf.spec.dtype for leaf in target.leaves.values() if leaf.spec is not None}
-    assert source.read is not None, "values are compared where both have some"
-    assert target.read is not None, "values are compared where both have some"
-    mine = fingerprints_of(source.leaves, source.read, source.memory, sorted(dtypes, key=str), count)
-    theirs = fingerprints_of(target.leaves, target.read, target.memory, (), count)
-    return replace(source, fingerprints=mine), replace(target, fingerprints=theirs)
+    def infer(self, given: LoadedRecipe | None, compare: bool) -> Inferred:
+        """Infer a recipe that does the same as the given rules. `compare`: whether values count."""
+        source, target = self.source, self.target
+        hints = None if given is None else hints_of(given, source.side, target.side)
+        mine, theirs = self._read(compare)
+        findings = infer_findings(mine, theirs, hints)
+        policies = {"input": {"uint16": "bfloat16"}} if source.retyped or target.retyped else {}
+        for _ in range(MOST_ROUNDS):
+            draft = draft_recipe(findings, header(source.path, target.path, findings), policies)
+            problems, wrong = self._check(findings, draft, theirs)
+            if not wrong:
+                break
+            findings = _without_refuted(findings, wrong)
+        else:
+            problems = [*problems, *(f"`{key}`: {why}" for key, why in wrong.items())]
+        return Inferred(
+            source.path,
+            target.path,
+            len(mine.leaves),
+            len(theirs.leaves),
+            findings.shared.value,
+            draft,
+            findings,
+            tuple(problems),
+            (*source.warnings, *target.warnings),
+        )
 
+    def _read(self, compare: bool) -> Iterator[Side]:
+        """Both sides with the fingerprints of their leaves, or without values, if these do not count."""
+        sides = self.source.side, self.target.side
+        compare = compare and all(side.read is not None for side in sides)
+        total = sum(leaf.nbytes for side in sides for leaf in side.leaves.values())
+        count = ByteCounter(total, self.progress, READING).add
+        dtypes = {leaf.spec.dtype for leaf in sides[1].leaves.values() if leaf.spec is not None}
+        for side, roundings in zip(sides, (sorted(dtypes, key=str), ()), strict=True):
+            if side.read is not None and compare:
+                known = fingerprints_of(side.leaves, side.read, side.memory, roundings, count)
+                yield replace(side, fingerprints=known)
+            else:
+                yield replace(side, read=None)
 
-def _check_draft(
-    findings: Findings,
-    draft: Draft,
-    source: _OpenSide,
-    target: _OpenSide,
-    wanted: Side,
-    progress: Report | None,
-) -> tuple[list[str], Mapping[str, str]]:
-    """Plan the draft; return its problems, and by key why leaves get other values than the target's."""
-    if not findings.formations and not findings.from_target:
-        return [], {}  # nothing is decided, so that there is nothing to plan
-    try:
-        prepared = _plan_decided(findings, draft, source, target)
-    except SurgeryError as error:
-        return [f"the draft cannot be planned: {problem.message}" for problem in error.problems], {}
-    formations = findings.formations
-    open_keys = {key for undecided in findings.undecided for key in undecided.targets}
-    problems = structure_problems(prepared.plan, wanted.leaves, open_keys, formations)
-    if problems or wanted.read is None:
-        return problems, {}
-    given = replace(source.side, read=prepared.sources[prepared.plan.inputs[0].name].read)
-    keys = {formation.target for formation in formations}
-    count = ByteCounter(sum(wanted.leaves[key].nbytes for key in keys), progress, CHECKING).add
-    return [], dict(value_problems(prepared.plan, formations, given, wanted, count))
+    def _check(self, findings: Findings, draft: Draft, wanted: Side) -> tuple[list[str], dict[str, str]]:
+        """Plan the draft; return its problems, and by key why leaves get other values than the target's."""
+        formations = findings.formations
+        if not formations and not findings.from_target:
+            return [], {}  # nothing is decided, so that there is nothing to plan
+        try:
+            prepared = self._plan_decided(findings, draft)
+        except SurgeryError as error:
+            return [f"the draft cannot be planned: {problem.message}" for problem in error.problems], {}
+        open_keys = {key for undecided in findings.undecided for key in undecided.targets}
+        problems = structure_problems(prepared.plan, wanted.leaves, open_keys, formations)
+        if problems or wanted.read is None:
+            return problems, {}
+        given = replace(self.source.side, read=prepared.sources[prepared.plan.inputs[0].name].read)
+        total = sum(wanted.leaves[formation.target].nbytes for formation in formations)
+        count = ByteCounter(total, self.progress, CHECKING).add
+        return [], dict(value_problems(prepared.plan, formations, given, wanted, count))
 
-
-def _plan_decided(findings: Findings, draft: Draft, source: _OpenSide, target: _OpenSide) -> Prepared:
-    """Plan the decided part of a draft, without candidates for the rest."""
-    document = dict(draft.document)
-    if findings.undecided:
-        document["unmatched"] = "drop"
-        document["rules"] = document["rules"][: -1 if draft.stops else None]
-        document["target"] = {"missing": "fallback"}
-    # The plan is only looked at: it is not cut into tasks that fit into memory, which takes long.
-    options: Any = {**source.options, "memory": UNBOUNDED}
-    if findings.from_target:
-        options["target"] = target.given
-    return prepare(requested(document, (source.given,), None, options))
+    def _plan_decided(self, findings: Findings, draft: Draft) -> Prepared:
+        """Plan the decided part of a draft, without candidates for the rest."""
+        document = dict(draft.document)
+        if findings.undecided:
+            document["unmatched"] = "drop"
+            document["rules"] = document["rules"][: -1 if draft.stops else None]
+            document["target"] = {"missing": "fallback"}
+        # The plan is only looked at: it is not cut into tasks that fit into memory, which takes long.
+        options: Any = {**self.options, "memory": UNBOUNDED}
+        if findings.from_target:
+            options["target"] = self.target.given
+        return prepare(requested(document, (self.source.given,), None, options))
 
 
 def _without_refuted(findings: Findings, wrong: Mapping[str, str]) -> Findings:
     """Remove refuted formations from the findings."""
-    kept = tuple(formation for formation in findings.formations if formation.target not in wrong)
-    refuted = [
-        Undecided((formation.target,), f"the values disagree: {wrong[formation.target]}")
-        for formation in findings.formations
-        if formation.target in wrong
-    ]
-    used = {key for formation in kept for key in formation.sources}
-    loose = {key for f in findings.formations if f.target in wrong for key in f.sources} - used
-    dropped = tuple(key for key in findings.dropped if key not in loose)
-    return replace(findings, formations=kept, undecided=(*findings.undecided, *refuted), dropped=dropped)
+    kept = [one for one in findings.formations if one.target not in wrong]
+    refuted = [one for one in findings.formations if one.target in wrong]
+    undecided = (Undecided((f.target,), f"the values disagree: {wrong[f.target]}") for f in refuted)
+    used, lost = ({key for formation in some for key in formation.sources} for some in (kept, refuted))
+    return replace(
+        findings,
+        formations=tuple(kept),
+        undecided=(*findings.undecided, *undecided),
+        dropped=tuple(key for key in findings.dropped if key in used or key not in lost),
+    )
