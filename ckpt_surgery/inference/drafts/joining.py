@@ -20,7 +20,6 @@ from ckpt_surgery.inference.drafts.parts import Kind, RuleDraft, Tables, Templat
 from ckpt_surgery.inference.drafts.single_rules import rule_for
 from ckpt_surgery.inference.keys.grids import SEPARATORS
 
-TREE = "tree"
 _UNALIKE = 8
 """Number of rules that are joined even if their keys have nothing in common."""
 _ENDINGS = 12
@@ -93,7 +92,8 @@ def _round(rules: Sequence[RuleDraft], slots: Slots, universe: Universe, tables:
     for frame in sorted(alike, key=lambda frame: (follows[frame], len(alike[frame])), reverse=True):
         free = {number: slot for number, slot in alike[frame] if number not in taken}
         for numbers in _with_like_keys(free, rules):
-            joint = _joined({number: (rules[number], free[number]) for number in numbers}, universe, tables)
+            words = any(free[number].word for number in numbers)
+            joint = _joined([rules[number] for number in numbers], words, universe, tables)
             if joint is not None:
                 taken |= set(numbers)
                 joined |= {**dict.fromkeys(numbers), min(numbers): joint}
@@ -152,27 +152,22 @@ def _short_enough(words: dict[int, str]) -> Iterator[list[int]]:
 
 
 def _joined(
-    chosen: dict[int, tuple[RuleDraft, Slot]], universe: Universe, tables: Tables
+    rules: Sequence[RuleDraft], in_words: bool, universe: Universe, tables: Tables
 ) -> RuleDraft | None:
-    """One rule in place of these; None if no rule fits, or if they have too little in common."""
-    rules, slots = zip(*chosen.values(), strict=True)
+    """One rule in place of these, which differ in words or in layers.
+
+    None if no rule fits, or if they have too little in common.
+    """
     if len(rules) < 2:
         return None
-    if slots[0].word:
-        unalike = len(rules) < _UNALIKE and _unalike([rule.pattern for rule in rules])
+    if in_words:
+        unalike = len(rules) < _UNALIKE and _unalike([rule.pattern for rule in rules if rule.pattern])
     else:
         unalike = any(map(_unalike, zip(*map(_new_keys, rules), strict=True)))
     if unalike:
         return None
     bundles = zip(*(rule.bundle for rule in rules), strict=True)
-    bundle = [[part for group in several for part in group] for several in bundles]
-    tree = slots[0].word and not slots[0].text and not slots[0].before
-    tree = tree and all(
-        group[0].target is None or group[0].target.text.startswith(slot.word)
-        for rule, slot in chosen.values()
-        for group in rule.bundle
-    )
-    return rule_for(bundle, universe, tables, TREE if tree else "")
+    return rule_for([[part for group in several for part in group] for several in bundles], universe, tables)
 
 
 def _unalike(patterns: Sequence[KeyPattern]) -> bool:

@@ -152,10 +152,10 @@ def prefix_of(prefix: str, suffix: str = "") -> KeyPlace:
     return KeyPlace(pattern, (*texts[1::2], ""))
 
 
-def in_common(places: Iterable[KeyPlace], word: str = "") -> Callable[[KeyPlace], KeyPlace] | None:
+def in_common(places: Iterable[KeyPlace]) -> Callable[[KeyPlace], KeyPlace] | None:
     """Function that expresses each of these places in one pattern; None if more than one text differs.
 
-    If one text differs, a place for words, named `word`, replaces it. Constant places become text.
+    If one text differs, a place for words replaces it. Constant places become text.
     """
     known = list(places)
     patterns = list(dict.fromkeys(place.pattern for place in known))
@@ -174,7 +174,7 @@ def in_common(places: Iterable[KeyPlace], word: str = "") -> Callable[[KeyPlace]
         if span is None or len(inner) > LONGEST:
             return None
         taken = {group.name for group in groups}
-        group = NamedGroup(word or next(name for name in _names(_WORD_NAMES) if name not in taken), inner)
+        group = NamedGroup(next(name for name in _names(_WORD_NAMES) if name not in taken), inner)
         texts = (*texts[:at], span.before, span.after, *texts[at + 1 :])
         groups = (*groups[:at], group, *groups[at:])
         words = {pattern: (text,) for pattern, text in zip(patterns, span.words, strict=True)}

@@ -37,12 +37,9 @@ _LOOPED = "ij"
 """Names of the variables of `for`."""
 
 
-def rule_for(bundle: Bundle, universe: Universe, tables: Tables, word: str = "") -> RuleDraft | None:
-    """The rule for leaves whose keys differ in numbers and words; None if no formula or table fits.
-
-    `word`: the name of the group in which their patterns differ.
-    """
-    alike = _alike(bundle, word)
+def rule_for(bundle: Bundle, universe: Universe, tables: Tables) -> RuleDraft | None:
+    """The rule for leaves whose keys differ in numbers and words; None if no formula or table fits."""
+    alike = _alike(bundle)
     claim = None if alike is None else _claimed(alike, universe)
     if alike is None or claim is None:
         return None
@@ -74,9 +71,9 @@ def rule_for(bundle: Bundle, universe: Universe, tables: Tables, word: str = "")
     )
 
 
-def _alike(bundle: Bundle, word: str) -> Bundle | None:
+def _alike(bundle: Bundle) -> Bundle | None:
     """The bundle with one pattern for all sources, and one for what each group makes."""
-    source = in_common((place for group in bundle for part in group for place in part.sources), word)
+    source = in_common(place for group in bundle for part in group for place in part.sources)
     targets = [in_common(part.target for part in group if part.target is not None) for group in bundle]
     if source is None or None in targets:
         return None

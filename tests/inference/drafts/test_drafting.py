@@ -181,7 +181,7 @@ def rules_of(draft: Draft) -> str:
         (
             [(f"{t}/a/{k}", f"{t}/{k}/w", "x.T") for t in ("params", "opt/0/mu") for k in ("q", "k")],
             [],
-            "  - {match: '(?P<tree>params|opt/0/mu)/(?P<word>q|k)/w', to: '${tree}/a/${word}', value: x.T}",
+            "  - {match: '(?P<word>params|opt/0/mu)/(?P<part>q|k)/w', to: '${word}/a/${part}', value: x.T}",
         ),
         (
             [(f"new/{i + 1}/{k}", f"old/{i}/{k}", "x") for i in LAYERS for k in ("a/b", "c")],
