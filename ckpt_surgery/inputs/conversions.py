@@ -197,17 +197,18 @@ def _config_of(source: Source, given: PathLike | None) -> Config:
 def _model_of(source: Source, given: PathLike | None) -> Model:
     """The model that the config describes. Raises UsageError."""
     config = _config_of(source, given)
-    kind = config.value_at("model_type")
-    if kind is None:
+    given_type = config.value_at("model_type")
+    if given_type is None:
         raise UsageError(
             f"it is not known what model {shown(source.path)} is: {config.without(['model_type'])}",
             hint=f"Say where the model's config.json is, `config=…`, or name the recipe. {BY_NAME}",
         )
-    name = str(kind[0])
+    value, origin = given_type
+    name = str(value)
     model = models.model_of(name)
     if model is None:
         known = [model_type for model in models.known_models() for model_type in model.model_types]
-        problem = f"no recipe converts the model_type `{shown(name)}`, as {kind[1]} says"
+        problem = f"no recipe converts the model_type `{shown(name)}`, as {origin} says"
         hint = f"There are recipes for {', '.join(known)}."
         raise UsageError(f"{problem}{did_you_mean(name, known)}", hint=hint)
     return model

@@ -59,8 +59,9 @@ def resolved(name: str, param: Param, given: Mapping[str, Constant], config: Con
         return ParamValue(name, given[name], ParamSource.SET)
     for path in param.config:
         if (entry := config.value_at(path)) is not None:
-            value = _typed(name, entry[0], param.default, f"`{path}` in {entry[1]}")
-            return ParamValue(name, value, ParamSource.CONFIG, path, entry[1])
+            given_value, origin = entry
+            value = _typed(name, given_value, param.default, f"`{path}` in {origin}")
+            return ParamValue(name, value, ParamSource.CONFIG, path, origin)
     note = config.without(param.config) if param.config else None
     return ParamValue(name, param.default, ParamSource.DEFAULT, None, note)
 
