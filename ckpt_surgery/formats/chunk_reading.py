@@ -155,9 +155,6 @@ def _fetched_together(
     return dict(zip(indices, read_ranges(chunks, files), strict=True))
 
 
-# --- elements ---------------------------------------------------------------------------------------------
-
-
 def read_elements(
     file: OpenFile,
     offset: int,

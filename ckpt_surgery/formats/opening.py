@@ -200,9 +200,6 @@ def open_sink(format: str, directory: PathLike, options: SinkOptions, outputs: S
     return PlannedSink(Path(directory), layout([output.leaf for output in outputs], options), outputs)
 
 
-# --- files ------------------------------------------------------------------------------------------------
-
-
 def foreign_files(source: Source, directory: str, names: Sequence[str]) -> list[str]:
     """Files that do not belong to a checkpoint, out of `names`: relative paths of all files in its directory.
 

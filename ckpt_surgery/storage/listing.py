@@ -187,10 +187,7 @@ def names_below(directory: str) -> Iterator[str]:
 
 
 def walk(directory: str, root: str) -> dict[str, FileStat]:
-    """Files below `directory` by their relative paths (with `/`). Links must stay within `root`.
-
-    Raises SourceError for links that leave the source, and for what is neither file nor directory.
-    """
+    """Files below `directory` by their relative paths (with `/`). Links must stay within `root`."""
     if urls.is_url(directory):
         return {name: object_stat(stat) for name, stat in VIEW.below(directory.rstrip("/")).items()}
     files: dict[str, FileStat] = {}

@@ -97,11 +97,7 @@ GAP_BYTES = 512 << 10
 _RETRY = {
     "max_retries": 6,
     "retry_timeout": timedelta(seconds=60),
-    "backoff": {
-        "init_backoff": timedelta(milliseconds=100),
-        "max_backoff": timedelta(seconds=10),
-        "base": 2,
-    },
+    "backoff": {"init_backoff": timedelta(milliseconds=100), "max_backoff": timedelta(seconds=10), "base": 2},
 }
 _CLIENT = {"connect_timeout": "10s", "timeout": "300s"}
 
@@ -242,12 +238,7 @@ class ObjectStore:
         with remote_errors(url, "written"):
             try:
                 answer = obstore.put(
-                    self._bucket,
-                    name,
-                    body,
-                    mode=mode,
-                    use_multipart=parts,
-                    chunk_size=PART_BYTES,
+                    self._bucket, name, body, mode=mode, use_multipart=parts, chunk_size=PART_BYTES
                 )
             except (AlreadyExistsError, PreconditionError) as error:
                 raise already_there(url) from error
@@ -296,26 +287,19 @@ class ObjectStore:
 
 def _joined(ranges: Sequence[ByteRange]) -> Sequence[tuple[ByteRange, Sequence[int]]]:
     """Requests to send, and the positions of the ranges in them: each range lies in exactly one request."""
-    order = sorted(
-        range(len(ranges)), key=lambda i: (ranges[i].name, ranges[i].version or "", ranges[i].start)
-    )
     requests: list[tuple[ByteRange, list[int]]] = []
-    for position in order:
-        range_ = ranges[position]
-        if requests and _near(requests[-1][0], range_):
-            whole, members = requests[-1]
-            requests[-1] = replace(whole, stop=max(whole.stop, range_.stop)), [*members, position]
+    names = [(part.name, part.version or "", part.start) for part in ranges]
+    for i in sorted(range(len(ranges)), key=names.__getitem__):
+        part = ranges[i]
+        whole, members = requests[-1] if requests else (part, [])
+        stop = max(whole.stop, part.stop)
+        same = (whole.name, whole.version) == (part.name, part.version)
+        if requests and same and part.start - whole.stop < GAP_BYTES and stop - whole.start <= 8 << 20:
+            members.append(i)
+            requests[-1] = replace(whole, stop=stop), members
         else:
-            requests.append((range_, [position]))
+            requests.append((part, [i]))
     return requests
-
-
-def _near(whole: ByteRange, range_: ByteRange) -> bool:
-    return (
-        (whole.name, whole.version) == (range_.name, range_.version)
-        and range_.start - whole.stop < GAP_BYTES
-        and max(whole.stop, range_.stop) - whole.start <= 8 << 20
-    )
 
 
 class _Reader(io.FileIO):

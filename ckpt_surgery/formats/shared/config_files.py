@@ -66,19 +66,13 @@ def check_access(path: str) -> None:
 
 
 def read_config(path: str) -> tuple[str, dict[str, Any]] | None:
-    """The name of the file beside the checkpoint at `path` and its JSON object; None where there is none.
-
-    Raises SourceError where it is not strict JSON, not an object, too large, no regular file, or a link that
-    leaves its directory.
-    """
+    """The name of the file beside the checkpoint at `path` and its JSON object; None where there is none."""
     place = config_place(path)
-    if not has_entry(place):
-        return None
-    return os.path.basename(place), read_object(place)
+    return (os.path.basename(place), read_object(place)) if has_entry(place) else None
 
 
 def read_object(place: str) -> dict[str, Any]:
-    """The JSON object in a file. Raises SourceError: see `read_config`."""
+    """The object in a file of strict JSON, which must be small and in its own directory."""
     check_link(place, real_path(os.path.dirname(place)))
     with opened(place) as file:
         if file.stat.size > MAX_BYTES:

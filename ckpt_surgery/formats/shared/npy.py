@@ -132,9 +132,6 @@ def _header(description: str, shape: Shape) -> bytes:
     return written.getvalue()
 
 
-# --- reading ----------------------------------------------------------------------------------------------
-
-
 def _header_length(head: bytes, size: int) -> int:
     """The number of bytes before the first element."""
     if not head.startswith(MAGIC) or len(head) < 12:
@@ -222,9 +219,6 @@ def _single_string(
         raise damaged("its string is not valid Unicode") from error
     spec = ArraySpec((), np.dtype("U"))
     return NpyArray(spec, Codec("raw", (), RAW), len(head), zlib.crc32(head), text=text)
-
-
-# --- leaves -----------------------------------------------------------------------------------------------
 
 
 def leaf_of(text: str, array: NpyArray, file: str, offset: int | None) -> Leaf:

@@ -43,9 +43,6 @@ class FoundNode:
     """Path of the tree's file."""
 
 
-# --- trees ------------------------------------------------------------------------------------------------
-
-
 def flattened(
     node: Node,
     names: tuple[str, ...] = (),
@@ -62,9 +59,6 @@ def flattened(
     members: Iterable[tuple[str | int, Node]] = node.items() if isinstance(node, dict) else enumerate(node)
     for name, member in members:
         yield from flattened(member, (*names, str(name)), (*lists, isinstance(node, list)), is_leaf)
-
-
-# --- leaves -----------------------------------------------------------------------------------------------
 
 
 def leaf_of(place: FoundNode) -> Leaf:
@@ -106,9 +100,6 @@ def description_of(node: Node) -> str:
     if isinstance(node, BytesAt):
         return f"a byte string of the length {node.length}"
     return f"a Python {type(node).__name__}"
-
-
-# --- arrays ---------------------------------------------------------------------------------------------
 
 
 def manifest_of(array: ArrayAt, file: str) -> Manifest | None:
@@ -154,9 +145,6 @@ def boxes_of(array: ArrayAt, file: str) -> Boxes:
             for part in overlaps(array.spec, ranges, Region.whole(shape))
         ],
     )
-
-
-# --- listings ---------------------------------------------------------------------------------------------
 
 
 def list_tree(nodes: Collection[FoundNode], root: str, zarr_of: Callable[[FoundNode], str | None]) -> Listing:

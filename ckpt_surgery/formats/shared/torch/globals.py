@@ -125,9 +125,6 @@ def what_is(value: object) -> str:
     return f"a value of type {type(value).__name__}"
 
 
-# --- the allow-list --------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Vocabulary:
     """The globals that one kind of pickle can name, and what becomes of them."""

@@ -107,7 +107,6 @@ MOST_PROBLEMS = 5
 TEXT_SLACK, TEXT_GAIN = 2**20, 8
 """Limit on the characters of all keys together: a fixed number, and a number per byte of the pickle."""
 
-
 ROOT = Key((), ())
 """The key of a whole checkpoint."""
 
@@ -198,10 +197,7 @@ WalkedValue = tuple[tuple[str, ...], tuple[bool, ...], object]
 
 
 def _walk(root: WalkedValue, name: str, most: int) -> Iterator[WalkedValue]:
-    """Values that are not containers with members, in order.
-
-    Raises SourceError for more than `most` values, or `MOST_DEPTH` containers around one.
-    """
+    """Values that are not containers with members, in order: `most` at most."""
     pending: list[WalkedValue] = [root]
     count = 0
     while pending:

@@ -38,8 +38,6 @@ def decode_region(manifest: Manifest, region: Region, fetch: Fetch) -> np.ndarra
     Missing chunks, and those that shards lack, have the value `manifest.fill`. Where little of a shard is
     wanted, only its index and the touched chunks inside are read. Memory: the chunks as they are stored and
     as they are decoded, and the region.
-
-    Raises SourceError where bytes are missing or damaged, and where there is no codec for them.
     """
     layout = shards.shard_layout(manifest.codec.encoding)
     # Metadata may have no way to say with which value TensorStore has to fill shards.

@@ -33,11 +33,7 @@ class Files:
 
     @staticmethod
     def of(root: str, directory: str = "") -> "Files":
-        """List all files below a directory of the root.
-
-        Raises SourceError where the directory cannot be listed, for links that leave the root, and for
-        special files.
-        """
+        """List all files below a directory of the root. Links must not leave the root."""
         path, real = os.path.join(root, directory), real_path(root)
         if directory:
             check_link(path, real)

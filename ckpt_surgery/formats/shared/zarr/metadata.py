@@ -137,10 +137,7 @@ def fill_value(element: bytes, dtype: np.dtype[Any]) -> Any:
 
 @functools.lru_cache(maxsize=1 << 14)
 def parse_array(text: bytes, version: int) -> ZarrArray:
-    """Parse the text of a `.zarray` (version 2) or `zarr.json` (version 3).
-
-    Raises SourceError where it is malformed or uses a feature that cannot be read.
-    """
+    """Parse the text of a `.zarray` (version 2) or `zarr.json` (version 3)."""
     try:
         definition = json.loads(text)
         array = _parse_v2(definition) if version == 2 else _parse_v3(definition)
@@ -273,16 +270,11 @@ CHAINS_OF_SHARDS = {"codecs": None, "index_codecs": np.dtype(np.uint64)}
 """Chains of codecs in a shard's configuration, and the dtype that each encodes (None: the array's)."""
 
 
-def _known(name: Any, version: int) -> Any:
-    """The name of a codec. Raises SourceError for one that cannot be read."""
-    if name not in CODECS[version]:
-        raise _unreadable(f"its codec `{name}`")
-    return name
-
-
 def _codec_of_v2(compressor: dict[str, Any], dtype: np.dtype[Any]) -> dict[str, Any]:
     """A compressor as version 3 spells it; unchanged, with its `id`, where version 3 does not have it."""
-    name = _known(compressor["id"], 2)
+    name = compressor["id"]
+    if name not in CODECS[2]:
+        raise _unreadable(f"its codec `{name}`")
     if name in ("zstd", "gzip"):
         return {"name": name, "configuration": {"level": compressor.get("level", 1)}}
     if name != "blosc":
@@ -300,12 +292,14 @@ def _codec_of_v2(compressor: dict[str, Any], dtype: np.dtype[Any]) -> dict[str, 
 
 def _codec_of_v3(codec: dict[str, Any]) -> dict[str, Any]:
     """A codec without what decoding does not need, because chunks of Blosc and zstd record it themselves."""
-    configuration = codec.get("configuration", {})
-    if _known(codec["name"], 3) == "bytes":
+    name, configuration = codec["name"], codec.get("configuration", {})
+    if name not in CODECS[3]:
+        raise _unreadable(f"its codec `{name}`")
+    if name == "bytes":
         return bytes_codec(configuration.get("endian", "little"))
-    ignored = {"blosc": "typesize", "zstd": "checksum"}.get(codec["name"])
+    ignored = {"blosc": "typesize", "zstd": "checksum"}.get(name)
     kept = {key: value for key, value in configuration.items() if key != ignored}
-    for chain in CHAINS_OF_SHARDS if codec["name"] == "sharding_indexed" else ():
+    for chain in CHAINS_OF_SHARDS if name == "sharding_indexed" else ():
         if chain in kept:
             kept[chain] = [_codec_of_v3(inner) for inner in kept[chain]]
-    return {"name": codec["name"]} | ({"configuration": kept} if kept else {})
+    return {"name": name} | ({"configuration": kept} if kept else {})

@@ -22,7 +22,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
-from struct import Struct
+from struct import Struct, unpack_from
 
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.text import shown
@@ -247,24 +247,22 @@ def _check_entry(file: OpenFile, entry: _DirectoryEntry, disk: int, version: int
 
 def _widened(file: OpenFile, extra: bytes, numbers: Sequence[int]) -> tuple[int, ...]:
     """The numbers, with those that are in the zip64 extra field filled in."""
-    field = _extra_field(extra, ZIP64_EXTRA) if WIDE in numbers else None
-    if field is None:
+    if WIDE not in numbers:
         return tuple(numbers)
-    wide = [int.from_bytes(field[i : i + 8], "little") for i in range(0, len(field) - 7, 8)]
+    at, wide = 0, list[int]()
+    while at + 4 <= len(extra):
+        kind, length = unpack_from("<2H", extra, at)
+        if kind == ZIP64_EXTRA:
+            field = extra[at + 4 : at + 4 + length]
+            wide = [int.from_bytes(field[i : i + 8], "little") for i in range(0, len(field) - 7, 8)]
+            break
+        at += 4 + length
+    else:
+        return tuple(numbers)
     if len(wide) < numbers.count(WIDE):
         raise wrong(file, "a zip64 field lacks a number")
     rest = iter(wide)
     return tuple(next(rest) if number == WIDE else number for number in numbers)
-
-
-def _extra_field(extra: bytes, wanted: int) -> bytes | None:
-    at = 0
-    while at + 4 <= len(extra):
-        number, length = int.from_bytes(extra[at : at + 2], "little"), extra[at + 2] | extra[at + 3] << 8
-        if number == wanted:
-            return extra[at + 4 : at + 4 + length]
-        at += 4 + length
-    return None
 
 
 # --- the members' own headers -----------------------------------------------------------------------------
