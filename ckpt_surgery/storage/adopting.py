@@ -72,7 +72,13 @@ class FileLinks:
         how, reason = self._linked_as(Path(real), unfinished)
         crc = None
         if how is LinkMode.COPY:
-            _check_space(path, real, status.st_size, reason)
+            free = shutil.disk_usage(path.parent).free
+            if free < status.st_size:
+                sizes = f"it has {bytes_text(status.st_size)}, {bytes_text(free)} are free"
+                raise StorageError(
+                    f"{shown(real)} cannot be linked ({reason}), and a copy of it does not fit: {sizes}",
+                    hint="Free some space, or choose a destination on another file system.",
+                )
             with opened(real) as reader, unfinished.open("xb", buffering=0) as writer:
                 crc = _copy_bytes(reader, 0, reader.stat.size, writer, 0, 0)
         unfinished.rename(path)
@@ -145,17 +151,6 @@ def _copy_bytes(reader: OpenFile, offset: int, length: int, writer: FileIO, at: 
             # Starts writing to the disk now rather than when everything is synchronized at the end.
             os.posix_fadvise(writer.fileno(), at + done, len(part), os.POSIX_FADV_DONTNEED)
     return crc
-
-
-def _check_space(path: Path, source: str, size: int, reason: str) -> None:
-    """Raise StorageError where a file that cannot be linked would not fit as a copy."""
-    free = shutil.disk_usage(path.parent).free
-    if free < size:
-        raise StorageError(
-            f"{shown(source)} cannot be linked ({reason}), and a copy of it does not fit: it has "
-            f"{bytes_text(size)}, {bytes_text(free)} are free",
-            hint="Free some space, or choose a destination on another file system.",
-        )
 
 
 @contextmanager

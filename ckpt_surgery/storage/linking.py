@@ -46,13 +46,10 @@ class SafeToHardlink:
         around = (path for path in (real, *map(str, Path(real).parents)) if path in self.checkpoints)
         innermost = next(around, None)
         replaced = innermost is not None and self.checkpoints[innermost]
-        return replaced or _is_cached(real) or os.stat(real).st_mode & 0o222 == 0
-
-
-def _is_cached(real: str) -> bool:
-    """Whether a file is a blob of a Hugging Face cache: `<repository>/blobs/…`, beside `snapshots`."""
-    blobs = (parent for parent in Path(real).parents if parent.name == "blobs")
-    return any((directory.parent / "snapshots").is_dir() for directory in blobs)
+        # The blobs of a Hugging Face cache: `<repository>/blobs/…`, beside `snapshots`.
+        blobs = (parent for parent in Path(real).parents if parent.name == "blobs")
+        cached = any((directory.parent / "snapshots").is_dir() for directory in blobs)
+        return replaced or cached or os.stat(real).st_mode & 0o222 == 0
 
 
 def can_reflink(source: str, directory: Path) -> bool | None:

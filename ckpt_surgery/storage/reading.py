@@ -79,7 +79,11 @@ def _fill_from_file(path: str, descriptor: int, offset: int, buffer: memoryview)
         raise_if_cancelled()
         part = buffer[done : done + CALL_BYTES]
         try:
-            count = _read_at(descriptor, part, offset + done)
+            if hasattr(os, "preadv"):
+                count = os.preadv(descriptor, [part], offset + done)
+            else:
+                data = os.pread(descriptor, len(part), offset + done)
+                count, part[: len(data)] = len(data), data
         except OSError as error:
             raise unreadable(path, error) from error
         if count == 0:
@@ -104,15 +108,6 @@ def _fill_from_object(url: str, stat: Stat, offset: int, buffer: memoryview) -> 
         raise_if_cancelled()
         stop = min(done + CALL_BYTES, len(buffer))
         buffer[done:stop] = store.read(name, offset + done, offset + stop, stat.version)
-
-
-def _read_at(descriptor: int, buffer: memoryview, offset: int) -> int:
-    """Read into the buffer, which not every system can do without a copy; returns the number of bytes."""
-    if hasattr(os, "preadv"):
-        return os.preadv(descriptor, [buffer], offset)
-    data = os.pread(descriptor, len(buffer), offset)
-    buffer[: len(data)] = data
-    return len(data)
 
 
 @contextmanager
@@ -207,17 +202,14 @@ def read_ranges(chunks: Sequence[Chunk], expected: Mapping[str, FileStat] = NONE
     fetched = _fetched(objects, expected) if objects else iter(())
     for path, group in itertools.groupby(chunks, lambda chunk: chunk.file):
         if not path:
-            yield from (_inline(chunk) for chunk in group)
+            for chunk in group:
+                assert chunk.inline is not None
+                yield chunk.inline[chunk.offset : chunk.offset + chunk.length]
         elif urls.is_url(path):
             yield from (next(fetched) for _ in group)
         else:
             with opened(path, expected.get(path)) as file:
                 yield from (file.read(chunk.offset, chunk.length) for chunk in group)
-
-
-def _inline(chunk: Chunk) -> bytes:
-    assert chunk.inline is not None
-    return chunk.inline[chunk.offset : chunk.offset + chunk.length]
 
 
 def _fetched(chunks: Sequence[Chunk], expected: Mapping[str, FileStat]) -> Iterator[bytes]:

@@ -70,7 +70,11 @@ class View:
         with self._lock:
             if self._root_of(url) is None and self._is_above(url):
                 if url not in self._levels:
-                    self._levels[url] = _level(url)
+                    store, name = store_of(url)
+                    files_here, prefixes = store.names_in(f"{name}/" if name else "")
+                    here = {f"{store.url}/{key}": stat for key, stat in files_here.items()}
+                    below = sorted(f"{store.url}/{prefix.rstrip('/')}" for prefix in prefixes)
+                    self._levels[url] = here, below
                 objects, inner = self._levels[url]
                 files = sorted(name[len(url) + 1 :] for name in objects)
                 return files, [name[len(url) + 1 :] for name in _visible(inner, url)]
@@ -181,13 +185,6 @@ def prefetch(directory: str, names: Iterable[str]) -> None:
     if is_url(directory):
         stats = ((url, VIEW.stat(url)) for url in (os.path.join(directory, n) for n in names))
         HEADS.prefetch((url, stat) for url, stat in stats if stat is not None)
-
-
-def _level(url: str) -> tuple[Mapping[str, Stat], Sequence[str]]:
-    store, name = store_of(url)
-    files, prefixes = store.names_in(f"{name}/" if name else "")
-    here = {f"{store.url}/{key}": stat for key, stat in files.items()}
-    return here, sorted(f"{store.url}/{prefix.rstrip('/')}" for prefix in prefixes)
 
 
 def _visible(names: Sequence[str], url: str) -> Sequence[str]:

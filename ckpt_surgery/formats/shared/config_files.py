@@ -80,15 +80,10 @@ def read_object(place: str) -> dict[str, Any]:
         text = file.read(0, file.stat.size)
     with with_path(place):
         value = parse_object(text, strict=True, hint=_HINT)
-    if _depth(value) > MAX_DEPTH:
+    level: list[Any] = [value]
+    for _ in range(MAX_DEPTH + 1):  # without recursion, which the file could exhaust
+        inner = (item.values() if isinstance(item, dict) else item for item in level)
+        level = [item for items in inner for item in items if isinstance(item, dict | list)]
+    if level:
         raise SourceError(f"{shown(place)} is nested deeper than {MAX_DEPTH} levels", hint=_HINT)
     return value
-
-
-def _depth(value: Any) -> int:
-    """Depth of nested lists and objects, computed without recursion."""
-    depth, level = 0, [value]
-    while level := [item for item in level if isinstance(item, dict | list)]:
-        depth += 1
-        level = [inner for item in level for inner in (item.values() if isinstance(item, dict) else item)]
-    return depth

@@ -97,8 +97,13 @@ def read_npy(read: Callable[[int, int], bytes], size: int) -> NpyArray:
     shape, fortran, descr = _parse(head[8 + LENGTH_BYTES[head[6]] :], head[6])
     if shape == () and _TEXT.fullmatch(descr):
         return _single_string(read, descr, head, begin[length:], size)
-    array = _typed(shape, fortran, descr, head)
-    known = array.spec.dtype not in (OBJECTS, UNTYPED)
+    dtype, unreadable = _dtype(descr)
+    check_shape(shape, dtype.itemsize)
+    axes = tuple(range(len(shape)))
+    encoding = BIG if descr.startswith(">") and dtype.itemsize > 1 else RAW
+    codec = Codec("raw", axes[::-1] if fortran else axes, encoding)
+    array = NpyArray(ArraySpec(shape, dtype), codec, len(head), zlib.crc32(head), unreadable=unreadable)
+    known = dtype not in (OBJECTS, UNTYPED)
     end = array.data + array.spec.nbytes
     if known and end != size:
         if (begin[end:] or read(end, max(0, min(len(MAGIC), size - end)))).startswith(MAGIC):
@@ -169,16 +174,6 @@ def _parse(header: bytes, version: int) -> tuple[Shape, bool, str]:
                 return shape, order, kind if isinstance(kind, str) else ""
     said = shown(header[:200].decode("latin-1").strip())
     raise damaged(f"its header is not a dictionary of shape, order and type of an array: {said}")
-
-
-def _typed(shape: Shape, fortran: bool, descr: str, head: bytes) -> NpyArray:
-    """The array that a header describes."""
-    dtype, unreadable = _dtype(descr)
-    check_shape(shape, dtype.itemsize)
-    axes = tuple(range(len(shape)))
-    big = descr.startswith(">") and dtype.itemsize > 1
-    codec = Codec("raw", axes[::-1] if fortran else axes, BIG if big else RAW)
-    return NpyArray(ArraySpec(shape, dtype), codec, len(head), zlib.crc32(head), unreadable=unreadable)
 
 
 def _dtype(descr: str) -> tuple[np.dtype[Any], Unreadable | None]:

@@ -18,7 +18,7 @@ from ckpt_surgery.core.manifests import Chunk, Manifest, contiguous, raw_codec
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.registry import Listing, Reader
 from ckpt_surgery.formats.shared.boxes import Box, Boxes
-from ckpt_surgery.formats.shared.msgpack.tree import ArrayAt, BytesAt, Node, Plain
+from ckpt_surgery.formats.shared.msgpack.tree import ArrayAt, BytesAt, Node
 from ckpt_surgery.formats.shared.zarr.decoding import decode_region
 from ckpt_surgery.formats.shared.zarr.files import Files, array_manifest, file_array
 from ckpt_surgery.storage.failures import with_key
@@ -75,22 +75,17 @@ def leaf_of(place: FoundNode) -> Leaf:
         why = f"is {description_of(node)}, which no other format holds"
         spec, unreadable = ArraySpec((node.length,), BYTES), Unreadable(why, "Save it as an array.")
         return Leaf(key, LeafKind.ARRAY, spec, unreadable=unreadable)
-    if not isinstance(node, str):
-        return _number(key, node)
+    if not isinstance(node, str):  # a number: bool, int64 (uint64 where it must be), float64 or complex128
+        number = np.asarray(node)
+        spec, data = ArraySpec((), number.dtype), number.tobytes()
+        manifest = Manifest(spec, (), raw_codec(0), {(): Chunk("", 0, len(data), data)})
+        return Leaf(key, LeafKind.SCALAR, spec, manifest)
     if node.startswith(PLACEHOLDER):
         raise SourceError(
             "it stands for an array that Orbax stored elsewhere",
             hint="Open the directory that the file is in.",
         )
     return Leaf(key, LeafKind.STRING, string=node)
-
-
-def _number(key: Key, value: Plain) -> Leaf:
-    """A Python number: bool, int64 (uint64 where it must be), float64 or complex128."""
-    array = np.asarray(value)
-    spec, data = ArraySpec((), array.dtype), array.tobytes()
-    manifest = Manifest(spec, (), raw_codec(0), {(): Chunk("", 0, len(data), data)})
-    return Leaf(key, LeafKind.SCALAR, spec, manifest)
 
 
 def description_of(node: Node) -> str:

@@ -255,7 +255,14 @@ class _Walk:
                 return self._extension(size)
         if depth >= MOST_DEPTH:
             raise self.wrong(f"it is nested more than {MOST_DEPTH} deep")
-        return self._map(size, depth) if kind is HeadKind.MAP else self._list(size, depth)
+        if kind is HeadKind.MAP:
+            return self._map(size, depth)
+        members: list[Node] = []
+        for i in range(size):
+            self._path.append(str(i))
+            members.append(self.value(depth + 1))
+            self._path.pop()
+        return members
 
     def _text(self, length: int) -> str:
         if length > MOST_TEXT_BYTES:
@@ -270,14 +277,6 @@ class _Walk:
         place = BytesAt(self.at, length)
         self.at += length
         return place
-
-    def _list(self, count: int, depth: int) -> list[Node]:
-        members: list[Node] = []
-        for i in range(count):
-            self._path.append(str(i))
-            members.append(self.value(depth + 1))
-            self._path.pop()
-        return members
 
     def _map(self, count: int, depth: int) -> Node:
         members: dict[str | int, Node] = {}

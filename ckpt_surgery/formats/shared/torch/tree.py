@@ -226,7 +226,16 @@ def _leaf(key: Key, value: object, saved: Saved, file: str) -> tuple[Leaf, Strid
                 return Leaf(key, LeafKind.ARRAY, spec), stored
             return Leaf(key, LeafKind.ARRAY, spec, stored), None
         case bool() | int() | float():
-            return Leaf(key, LeafKind.SCALAR, *_scalar(value)), None
+            dtype: np.dtype[Any]
+            if isinstance(value, bool | float):
+                dtype = np.dtype(type(value))
+            elif -(2**63) <= value < 2**64:
+                dtype = np.dtype(np.int64 if value < 2**63 else np.uint64)
+            else:
+                raise damaged(f"is an integer of {value.bit_length()} bits; 64 is the limit", RESAVE)
+            spec, data = ArraySpec((), dtype), np.array(value, dtype).tobytes()
+            manifest = Manifest(spec, (), raw_codec(0), {(): Chunk("", 0, len(data), data)})
+            return Leaf(key, LeafKind.SCALAR, spec, manifest), None
         case str():
             check_unicode(value)
             return Leaf(key, LeafKind.STRING, string=value), None
@@ -244,18 +253,6 @@ def check_unicode(text: str) -> None:
         text.encode()
     except UnicodeEncodeError as error:
         raise damaged("has half of a surrogate pair, which is not a character") from error
-
-
-def _scalar(value: float) -> tuple[ArraySpec, Manifest]:
-    """Spec and inline manifest of a Python number."""
-    if isinstance(value, bool | float):
-        dtype = np.dtype(type(value))
-    elif -(2**63) <= value < 2**64:
-        dtype = np.dtype(np.int64 if value < 2**63 else np.uint64)
-    else:
-        raise damaged(f"is an integer of {value.bit_length()} bits; 64 is the limit", RESAVE)
-    spec, stored = ArraySpec((), dtype), np.array(value, dtype).tobytes()
-    return spec, Manifest(spec, (), raw_codec(0), {(): Chunk("", 0, len(stored), stored)})
 
 
 def stored_tensor(tensor: Tensor, saved: Saved, file: str) -> Manifest | StridedView:

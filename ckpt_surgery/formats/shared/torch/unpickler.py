@@ -10,7 +10,7 @@ Source of the format: https://docs.python.org/3/library/pickletools.html.
 
 import io
 import pickletools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from ckpt_surgery.core.text import shown
@@ -37,35 +37,29 @@ def load(data: bytes, vocabulary: Vocabulary = TENSORS, name: str = "data.pkl") 
     global that it asks for.
     """
     with with_path(name):
-        machine = _Machine(vocabulary)
-        for count, (instruction, argument) in enumerate(_decoded(data, vocabulary.of)):
-            if count >= vocabulary.most_instructions:
-                raise damaged(f"it has more than {vocabulary.most_instructions} instructions", RESAVE)
+        machine, file = _Machine(vocabulary), io.BytesIO(data)
+        for _ in range(vocabulary.most_instructions + 1):  # STOP is not counted
+            position = file.tell()
+            opcode = _NAMES.get(file.read(1))
+            if opcode is None:
+                raise damaged(f"it is not a valid pickle: byte {position} is not an instruction")
+            if opcode == "STOP":
+                break
+            instruction, read = _INSTRUCTIONS.get(opcode), _READERS.get(opcode)
+            if instruction is None:
+                what = f"the instruction {opcode} at byte {position}"
+                raise damaged(f"{what} is not for {vocabulary.of}", RESAVE)
+            try:
+                argument = None if read is None else read(file)
+            except ValueError as error:
+                detail = shown(str(error)[:200])
+                raise damaged(f"it is not a valid pickle: {opcode} at byte {position}: {detail}") from error
             instruction(machine, argument)
+        else:
+            raise damaged(f"it has more than {vocabulary.most_instructions} instructions", RESAVE)
+        if position != len(data) - 1:
+            raise damaged(f"{len(data) - 1 - position} bytes follow its end")
         return machine.pop()
-
-
-def _decoded(data: bytes, of: str) -> Iterator[tuple["Instruction", Any]]:
-    """Instructions with their arguments, up to STOP, where the pickle must end."""
-    file = io.BytesIO(data)
-    while True:
-        position = file.tell()
-        name = _NAMES.get(file.read(1))
-        if name is None:
-            raise damaged(f"it is not a valid pickle: byte {position} is not an instruction")
-        if name == "STOP":
-            break
-        instruction, read = _INSTRUCTIONS.get(name), _READERS.get(name)
-        if instruction is None:
-            raise damaged(f"the instruction {name} at byte {position} is not for {of}", RESAVE)
-        try:
-            argument = None if read is None else read(file)
-        except ValueError as error:
-            detail = shown(str(error)[:200])
-            raise damaged(f"it is not a valid pickle: {name} at byte {position}: {detail}") from error
-        yield instruction, argument
-    if position != len(data) - 1:
-        raise damaged(f"{len(data) - 1 - position} bytes follow its end")
 
 
 # --- the machine ------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ import numpy as np
 
 from ckpt_surgery.core.arrays import ArraySpec, Shape
 from ckpt_surgery.core.manifests import Codec, Manifest, bytes_codec, long_axes
-from ckpt_surgery.formats.shared.zarr.metadata import CHAINS_OF_SHARDS, EXTENDED, HELD, NATIVE, SHUFFLES
+from ckpt_surgery.formats.shared.zarr.metadata import CHAINS_OF_SHARDS, HELD, NATIVE, SHUFFLES
 
 
 def adopted_metadata(manifest: Manifest, zarr: int) -> dict[str, Any] | None:
@@ -29,8 +29,10 @@ def described_in_v2(spec: ArraySpec, chunk_shape: Shape, codec: Codec) -> dict[s
     first, *rest = json.loads(codec.encoding)
     if not codec.bytewise or list(axes) not in (sorted(axes), sorted(axes)[::-1]):
         return None
-    dtype, compressors = _v2_name(spec.dtype, first), [_compressor(step) for step in rest]
-    if dtype is None or None in compressors or len(compressors) > 1:
+    big, compressors = first == bytes_codec("big"), [_compressor(step) for step in rest]
+    name = spec.dtype.name
+    dtype = spec.dtype.newbyteorder(">" if big else "<").str if name in NATIVE else name
+    if name not in HELD or (big and name not in NATIVE) or None in compressors or len(compressors) > 1:
         return None
     return {
         "zarr_format": 2,
@@ -43,13 +45,6 @@ def described_in_v2(spec: ArraySpec, chunk_shape: Shape, codec: Codec) -> dict[s
         "order": "C" if list(axes) == sorted(axes) else "F",
         "dimension_separator": ".",
     }
-
-
-def _v2_name(dtype: np.dtype[Any], codec: dict[str, Any]) -> str | None:
-    big = codec == bytes_codec("big")
-    if dtype.name in NATIVE:
-        return dtype.newbyteorder(">" if big else "<").str
-    return dtype.name if dtype.name in EXTENDED and not big else None
 
 
 def _compressor(codec: dict[str, Any]) -> dict[str, Any] | None:

@@ -196,7 +196,10 @@ def _parse_v3(definition: dict[str, Any]) -> ZarrArray:
         raise _unreadable(f"its chunk grid `{grid['name']}`")
     if names["name"] not in ("default", "v2"):
         raise _unreadable(f"the encoding `{names['name']}` of its chunks' names")
-    _check_members(definition)
+    for name, value in definition.items():
+        optional = isinstance(value, dict) and value.get("must_understand") is False
+        if name not in _MEMBERS and not optional and not (name == "storage_transformers" and value == []):
+            raise _unreadable(f"the member `{name}` of its metadata")
     native = names["name"] == "default"
     separator = names.get("configuration", {}).get("separator", "/" if native else ".")
     spec = ArraySpec(_sizes(definition["shape"], 0), _dtype(definition["data_type"]))
@@ -212,14 +215,6 @@ _MEMBERS = {
     *("codecs", "attributes", "dimension_names"),
 }
 """Members of the metadata of arrays in version 3; others have to be understood unless they say otherwise."""
-
-
-def _check_members(definition: dict[str, Any]) -> None:
-    """Raise SourceError for a member that must be understood."""
-    for name, value in definition.items():
-        optional = isinstance(value, dict) and value.get("must_understand") is False
-        if name not in _MEMBERS and not optional and not (name == "storage_transformers" and value == []):
-            raise _unreadable(f"the member `{name}` of its metadata")
 
 
 def _chain_name(codecs: list[dict[str, Any]]) -> str:
