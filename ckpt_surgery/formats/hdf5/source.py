@@ -29,8 +29,7 @@ from ckpt_surgery.formats.hdf5.library import (
     opened_hdf5,
 )
 from ckpt_surgery.formats.registry import Listing, Selection
-from ckpt_surgery.formats.shared.zip.inflating import read_member
-from ckpt_surgery.formats.shared.zip.members import read_archive, wrong
+from ckpt_surgery.formats.shared.zip.members import read_archive, read_member, wrong
 from ckpt_surgery.storage.failures import damaged, flawed, with_path
 from ckpt_surgery.storage.listing import FileStat
 from ckpt_surgery.storage.reading import OpenFile, opened

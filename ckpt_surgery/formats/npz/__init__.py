@@ -33,11 +33,12 @@ from ckpt_surgery.formats.shared.npy import (
     npy_string,
     read_npy,
 )
-from ckpt_surgery.formats.shared.zip.inflating import Inflated, check_crc
 from ckpt_surgery.formats.shared.zip.members import (
     MOST_COMMENT_BYTES,
     MOST_NAME_BYTES,
+    Inflated,
     ZipMember,
+    check_crc,
     first_name,
     read_archive,
 )

@@ -23,8 +23,7 @@ from ckpt_surgery.formats.registry import Listing
 from ckpt_surgery.formats.shared.limits import check_shape
 from ckpt_surgery.formats.shared.torch.globals import EXPLAINED, RESAVE, Storage, Tensor, what_is
 from ckpt_surgery.formats.shared.torch.unpickler import load
-from ckpt_surgery.formats.shared.zip.inflating import read_member
-from ckpt_surgery.formats.shared.zip.members import Archive, ZipMember
+from ckpt_surgery.formats.shared.zip.members import Archive, ZipMember, read_member
 from ckpt_surgery.storage.failures import damaged, with_key
 from ckpt_surgery.storage.listing import FileStat
 from ckpt_surgery.storage.reading import OpenFile, opened, read_strided

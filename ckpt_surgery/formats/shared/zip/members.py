@@ -4,8 +4,6 @@
         archive = read_archive(file)        # Archive: members in the directory's order, `comment`
         member = archive["data.pkl"]        # Member: `name`, `offset`, `stored`, `size`, `crc`, `deflated`
 
-How members are read is in `zip.inflating`.
-
 A member that is not `deflated` lies at `member.offset` as it is: `stored == size` bytes, which are within
 the file and belong to no other member. Every flaw is a SourceError with the path. Nothing is allocated that
 the size of the file does not justify.
@@ -18,15 +16,17 @@ Source of the format: PKWARE's APPNOTE.TXT 6.3.10, sections 4.3 to 4.5, and what
 miniz write: local headers with zip64 sizes for every member, or with a data descriptor after it (flag bit 3).
 """
 
+import zlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from operator import attrgetter
 from struct import Struct, unpack_from
 
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.text import shown
-from ckpt_surgery.storage.failures import DAMAGED
+from ckpt_surgery.storage.failures import DAMAGED, damaged
 from ckpt_surgery.storage.reading import OpenFile
 
 LOCAL = b"PK\x03\x04"
@@ -300,3 +300,96 @@ def _disagrees(file: OpenFile, entry: _DirectoryEntry, what: str) -> SourceError
 
 def wrong(file: OpenFile, what: str, hint: str = DAMAGED) -> SourceError:
     return SourceError(f"{shown(file.path)}: {what}", hint=hint)
+
+
+# --- reading members --------------------------------------------------------------------------------------
+
+PIECE = 1 << 16
+"""Largest number of bytes that are inflated, or produced by inflating, in one call."""
+
+
+def read_member(file: OpenFile, member: ZipMember, most: int) -> bytes:
+    """All of a member. Raises SourceError where it has more than `most` bytes or another CRC-32."""
+    if member.size > most:
+        raise wrong(file, f"{member.called} has {member.size} bytes; {most} is the limit")
+    if member.deflated:
+        stream = Inflated(member)
+        data = stream.within(file).read(0, member.size)
+        stream.finish(file)
+        return data
+    data = file.read(member.offset, member.size)
+    check_crc(file.path, member, zlib.crc32(data))
+    return data
+
+
+def check_crc(path: str, member: ZipMember, crc: int) -> None:
+    """Raises SourceError unless the CRC-32 of a member's bytes is what the archive says."""
+    if crc != member.crc:
+        flaw = f"has the CRC-32 {crc:08x}, where {member.crc:08x} was recorded"
+        raise damaged(f"{shown(path)}: {member.called} {flaw}")
+
+
+class Inflated:
+    """A deflated member that is read forwards, in pieces. Holds no file. Not thread-safe."""
+
+    def __init__(self, member: ZipMember):
+        self.member = member
+        self.position = 0
+        """Number of the member's bytes produced so far: reads cannot begin before this offset."""
+        self._taken = 0
+        """Number of its stored bytes that were read."""
+        self._crc = 0
+        self._stream = zlib.decompressobj(-zlib.MAX_WBITS)
+
+    def read_into(self, file: OpenFile, offset: int, buffer: memoryview) -> None:
+        """Fill the buffer with the member's bytes from `offset` on, which is not before `position`.
+
+        Bytes before `offset` are inflated and dropped.
+        """
+        assert self.position <= offset
+        while self.position < offset:
+            self._next(file, offset - self.position)
+        done = 0
+        while done < len(buffer):
+            piece = self._next(file, len(buffer) - done)
+            buffer[done : done + len(piece)] = piece
+            done += len(piece)
+
+    def within(self, file: OpenFile) -> OpenFile:
+        """The member as a file that is read forwards. `file`: the archive."""
+        return OpenFile(file.path, replace(file.stat, size=self.member.size), partial(self.read_into, file))
+
+    def finish(self, file: OpenFile) -> None:
+        """After all bytes were read: raises SourceError unless their number and CRC-32 are right."""
+        while not self._stream.eof:
+            if self._make(file, 1):
+                raise self._wrong(file, "it inflates to more")
+        if self._stream.unused_data or self._taken != self.member.stored:
+            raise self._wrong(file, "its deflated data ends before its stored bytes do")
+        check_crc(file.path, self.member, self._crc)
+
+    def _next(self, file: OpenFile, most: int) -> bytes:
+        """The next bytes: at least one, and not more than `most`."""
+        while not (piece := self._make(file, most)):
+            if self._stream.eof:
+                raise self._wrong(file, f"it inflates to {self.position} bytes only")
+        return piece
+
+    def _make(self, file: OpenFile, most: int) -> bytes:
+        """Inflate one piece, which can produce no byte yet."""
+        held = self._stream.unconsumed_tail
+        if not held and self._taken < self.member.stored:
+            held = file.read(self.member.offset + self._taken, min(PIECE, self.member.stored - self._taken))
+            self._taken += len(held)
+        try:
+            data = self._stream.decompress(held, min(PIECE, most))
+        except zlib.error as error:
+            raise self._wrong(file, f"it cannot be inflated: {error}") from error
+        if not data and not held and not self._stream.eof:
+            raise self._wrong(file, "its deflated data breaks off")
+        self.position += len(data)
+        self._crc = zlib.crc32(data, self._crc)
+        return data
+
+    def _wrong(self, file: OpenFile, what: str) -> SourceError:
+        return wrong(file, f"{self.member.called} should have {self.member.size} bytes, but {what}")

@@ -15,8 +15,13 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ckpt_surgery.core.errors import SourceError
-from ckpt_surgery.formats.shared.zip.inflating import Inflated, read_member
-from ckpt_surgery.formats.shared.zip.members import LOCAL_FIELDS, first_name, read_archive
+from ckpt_surgery.formats.shared.zip.members import (
+    LOCAL_FIELDS,
+    Inflated,
+    first_name,
+    read_archive,
+    read_member,
+)
 from ckpt_surgery.storage.reading import opened
 from tests.formats.bounds import bounded
 from tests.support.conformance import SLACK_BYTES
