@@ -5,7 +5,7 @@ A path is a text that may also be the URL of an object store: see `views`. Store
 
 import hashlib
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 from stat import S_ISDIR, S_ISREG
@@ -168,44 +168,41 @@ def directory_names(directory: str) -> DirectoryNames:
     return DirectoryNames(sorted(files), sorted(directories))
 
 
-def names_below(directory: str) -> Iterator[str]:
+def names_below(directory: str) -> Iterable[str]:
     """Relative paths (with `/`) of everything below a directory that is no directory itself, as it is found.
 
     The files of a directory come before those inside its directories. Links are listed and not followed.
     """
     if urls.is_url(directory):
-        yield from VIEW.below(directory)
-        return
-    pending = [(directory, "")]
-    while pending:
-        path, prefix = pending.pop()
-        for entry in _entries(path):
-            if entry.is_dir(follow_symlinks=False):
-                pending.append((entry.path, f"{prefix}{entry.name}/"))
-            else:
-                yield prefix + entry.name
+        return VIEW.below(directory)
+    return (name for name, _ in _files_below(directory, None))
 
 
 def walk(directory: str, root: str) -> dict[str, FileStat]:
     """Files below `directory` by their relative paths (with `/`). Links must stay within `root`."""
     if urls.is_url(directory):
         return {name: object_stat(stat) for name, stat in VIEW.below(directory.rstrip("/")).items()}
-    files: dict[str, FileStat] = {}
+    return {name: _stat(entry) for name, entry in _files_below(directory, root)}
+
+
+def _files_below(directory: str, root: str | None) -> Iterator[tuple[str, "os.DirEntry[str]"]]:
+    """Everything below a directory that is no directory, by relative path. `root`: see `walk`; None: links
+    are not followed."""
     pending = [("", 0)]
     while pending:
         prefix, depth = pending.pop()
-        if depth > MAX_DEPTH:
+        if depth > MAX_DEPTH and root is not None:
             raise SourceError(
                 f"{shown(directory)} is nested more than {MAX_DEPTH} directories deep", hint=LINKS
             )
         for entry in _entries(os.path.join(directory, prefix)):
-            if entry.is_symlink():
+            if root is not None and entry.is_symlink():
                 check_link(entry.path, root)
-            if _leads_to_directory(entry):
+            inner = entry.is_dir(follow_symlinks=False) if root is None else _leads_to_directory(entry)
+            if inner:
                 pending.append((f"{prefix}{entry.name}/", depth + 1))
             else:
-                files[prefix + entry.name] = _stat(entry)
-    return files
+                yield prefix + entry.name, entry
 
 
 def _entries(directory: str) -> list["os.DirEntry[str]"]:
