@@ -9,7 +9,6 @@ from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.known import formats, formats_to_write, writable
 
 _FOREIGN = {
-    # models
     "a Caffe model": ".caffemodel",
     "a checkpoint of PyTorch Lightning or TensorFlow": ".ckpt",
     "a part of a distributed checkpoint of PyTorch": ".distcp",
@@ -26,9 +25,7 @@ _FOREIGN = {
     "an exported PyTorch program": ".pt2",
     "an ExecuTorch program": ".pte",
     "a TensorFlow Lite model": ".tflite",
-    # arrays and objects
     "a pickle": ".dill .joblib .pickle .pkl",
-    # archives
     "a 7z archive": ".7z",
     "a bzip2 archive": ".bz2",
     "a gzip archive": ".gz .tgz",
@@ -36,7 +33,6 @@ _FOREIGN = {
     "an xz archive": ".xz",
     "a zip archive": ".zip",
     "a zstd archive": ".zst",
-    # other files that are named on a command line
     "a JSON document": ".json",
     "a recipe": ".yaml .yml",
 }

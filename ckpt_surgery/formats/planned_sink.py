@@ -24,9 +24,8 @@ class PlannedSink:
         self.outputs = outputs
         self._plans = {directory / plan.name: plan for plan in plans}
         self._directory = directory
-        self._arrays = {
-            text: (path, array) for path, plan in self._plans.items() for text, array in plan.arrays.items()
-        }
+        plans_of = self._plans.items()
+        self._arrays = {text: (path, array) for path, plan in plans_of for text, array in plan.arrays.items()}
         """The file and the place of every array, by the text of its leaf's key."""
 
     def create(self) -> None:

@@ -81,10 +81,7 @@ class Store(Protocol):
     """URL of the root, without `/` at its end: `s3://bucket`."""
 
     def walk(self, prefix: str = "") -> Mapping[str, Stat]:
-        """Objects whose names begin with `prefix`, which is empty or ends with `/`, by their whole names.
-
-        One request for each 1,000 names.
-        """
+        """Objects whose names begin with `prefix`, which is empty or ends with `/`, by their whole names."""
         ...
 
     def names_in(self, prefix: str = "") -> tuple[Mapping[str, Stat], Sequence[str]]:
@@ -101,15 +98,11 @@ class Store(Protocol):
         ...
 
     def read(self, name: str, start: int = 0, stop: int | None = None, version: str | None = None) -> bytes:
-        """The bytes of an object from `start` to before `stop`, or to its end.
-
-        Raises SourceError where it is missing, is shorter than `stop`, or has another version.
-        """
+        """The bytes of an object of this version from `start` to before `stop`, or to its end."""
         ...
 
     def read_many(self, ranges: Sequence[ByteRange]) -> list[bytes]:
-        """The bytes of each range, in their order. Ranges of one object that lie near each other become one
-        request; 32 requests are in flight at a time. Raises what `read` raises."""
+        """The bytes of each range, in their order. Ranges near each other in one object are one request."""
         ...
 
     def put(self, name: str, data: Buffer, only: Condition = Only.ANY) -> Stat:

@@ -90,13 +90,12 @@ def choose_step(
     """
     number: int | float | None = wanted
     if number is None:
-        candidates = [steps[name] for name in (steps if finished is None else finished)]
-        if not candidates:
-            raise SourceError(
-                f"No step of {shown(directory)} was ever committed: {_latest(steps)}",
-                hint="Every save was interrupted; use another checkpoint.",
-            )
-        number = max(candidates)
+        number = max((steps[name] for name in (steps if finished is None else finished)), default=None)
+    if number is None:
+        raise SourceError(
+            f"No step of {shown(directory)} was ever committed: {_latest(steps)}",
+            hint="Every save was interrupted; use another checkpoint.",
+        )
     names = sorted(name for name, step in steps.items() if step == number)
     if not names:
         raise UsageError(

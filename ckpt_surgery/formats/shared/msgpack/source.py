@@ -133,13 +133,11 @@ def boxes_of(array: ArrayAt, file: str) -> Boxes:
     """Reader of an array whose pieces form no regular grid of chunks."""
     ranges = [(piece.offset, piece.length) for piece in array.pieces]
     shape = array.spec.shape
-    return Boxes(
-        array.spec,
-        [
-            Box(Region.of_slices(part.place, shape), contiguous(part.box, file, part.offset))
-            for part in overlaps(array.spec, ranges, Region.whole(shape))
-        ],
-    )
+    boxes = [
+        Box(Region.of_slices(part.place, shape), contiguous(part.box, file, part.offset))
+        for part in overlaps(array.spec, ranges, Region.whole(shape))
+    ]
+    return Boxes(array.spec, boxes)
 
 
 def list_tree(nodes: Collection[FoundNode], root: str, zarr_of: Callable[[FoundNode], str | None]) -> Listing:

@@ -31,8 +31,6 @@ _DOING = re.compile(r'Error (?:reading|writing|opening) [^"]*"([^"]*)"[^":]*(?:"
 """One step of what was being done: `Error reading "a/c/0" in OCDBT database at local file "/x/": `."""
 _DETAILS = re.compile(r"\s*\[(source locations|tensorstore_spec|gl_status)\s*=.*", re.DOTALL)
 _LOCATION = re.compile(r"value:([^:]*):([^:]*):(\d+):(\d+)")
-_NODES_AT_ONCE = 64
-"""Largest number of nodes decoded at the same time; each can have several MB."""
 
 
 def store_message(error: BaseException) -> str:
@@ -80,7 +78,7 @@ class Database:
 @functools.lru_cache(maxsize=1024)
 def _path(directory: str, base: str, path: str) -> str:
     """The path of a data file. Raises SourceError for a path that leads out of the database's directory."""
-    inside = _unquoted(base, path)
+    inside = unquote(base + path, errors="surrogateescape")
     if not inside or any(part in ("", ".", "..") for part in inside.split("/")) or "\0" in inside:
         raise damaged(
             f"{shown(directory)}: the database refers to a file `{shown(inside)}`, which is not below it"
@@ -88,26 +86,19 @@ def _path(directory: str, base: str, path: str) -> str:
     return os.path.join(directory, "") + inside
 
 
-def _unquoted(base: str, path: str) -> str:
-    """The path of a data file, relative to the database."""
-    return unquote(base, errors="surrogateescape") + unquote(path, errors="surrogateescape")
-
-
 def _decoding(directory: str, locations: Sequence[str]) -> list[Any]:
     """Futures of the nodes at these locations. Their bytes are read here; those in a bucket together."""
     parts = [location.split(":") for location in locations]
     chunks = [Chunk(_path(directory, *part[1:3]), int(part[3]), int(part[4])) for part in parts]
     return [
-        _dumped(_unquoted(base, path), data, f"{kind}:{base}:{path}:0:{length}")
+        # The bytes are at the beginning of the data file in memory, wherever they were in the real one.
+        _dumped(unquote(base + path, errors="surrogateescape"), data, f"{kind}:{base}:{path}:0:{length}")
         for (kind, base, path, _, length), data in zip(parts, read_ranges(chunks, {}), strict=True)
     ]
 
 
 def _dumped(path: str, data: bytes, location: str | None) -> Any:
-    """A future of what TensorStore decodes of bytes: a store in memory has them, and nothing else.
-
-    The bytes are at the beginning of the data file there, wherever they were in the real one.
-    """
+    """A future of what TensorStore decodes of bytes: a store in memory has them, and nothing else."""
     import tensorstore as ts
 
     memory = ts.KvStore.open({"driver": "memory"}, context=ts.Context()).result()
@@ -176,8 +167,8 @@ def _leaf_nodes(directory: str, root: Any, location: str, height: int) -> Iterat
 
 
 def _nodes(directory: str, level: list[tuple[bytes, str]]) -> Iterator[tuple[bytes, Any]]:
-    for start in range(0, len(level), _NODES_AT_ONCE):
-        part = level[start : start + _NODES_AT_ONCE]
+    for start in range(0, len(level), 64):  # decoded at the same time, as each can have several MB
+        part = level[start : start + 64]
         futures = _decoding(directory, [location for _, location in part])
         for (prefix, location), future in zip(part, futures, strict=True):
             yield prefix, _result(future, location, directory)
