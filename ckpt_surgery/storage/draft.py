@@ -51,22 +51,24 @@ class UnpublishedStore:
         self._places = {name.removeprefix(self._waiting): name for name in written}
         """Place of each object of data below the destination."""
         self._documents: dict[str, bytes] = {}
-        self._finishing = False
-        self._held = set(taken)
+        self.finishing = False
+        """Whether what is put from now on is a document."""
+        self.held = set(taken)
         """Names of data that waits under the run's own prefix until publication."""
-        self._holding = False
+        self.holds_all = False
+        """Whether all data waits: for formats whose readers take what lies there for data of the older."""
         self._check = check
         self._lock = threading.Lock()
 
     @property
     def data(self) -> Mapping[str, Stat]:
-        """The objects that were put before `finishing`."""
+        """The objects that are no documents."""
         with self._lock:
             return dict(self._data)
 
     @property
     def documents(self) -> Mapping[str, bytes]:
-        """Objects put since `finishing`, in that order."""
+        """Objects put while `finishing`, in that order."""
         with self._lock:
             return dict(self._documents)
 
@@ -75,18 +77,6 @@ class UnpublishedStore:
         """Present place of each object of data, below the destination."""
         with self._lock:
             return dict(self._places)
-
-    def finishing(self) -> None:
-        """From now on, what is put is a document."""
-        self._finishing = True
-
-    def hold(self, name: str) -> None:
-        """Let data of this name wait under the run's own prefix until publication."""
-        self._held.add(name)
-
-    def hold_all(self) -> None:
-        """Let all data wait: for formats whose readers take what lies there for data of the older one."""
-        self._holding = True
 
     def walk(self, prefix: str = "") -> Mapping[str, Stat]:
         with self._lock:
@@ -132,7 +122,7 @@ class UnpublishedStore:
 
     def put(self, name: str, data: Buffer, only: Condition = Only.ANY) -> Stat:
         """Write an object of data to its place, or hold a document, of which no other run knows."""
-        if not self._finishing:
+        if not self.finishing:
             place = self._new_place(name)
             return self._note(name, place, self.store.put(f"{self._prefix}/{place}", data, only))
         assert only is Only.ANY
@@ -141,7 +131,7 @@ class UnpublishedStore:
             return _stat(self._documents[name])
 
     def upload(self, name: str, file: Path, only: Condition = Only.ANY) -> Stat:
-        if self._finishing:
+        if self.finishing:
             return self.put(name, file.read_bytes())
         place = self._new_place(name)
         return self._note(name, place, self.store.upload(f"{self._prefix}/{place}", file, only))
@@ -178,7 +168,7 @@ class UnpublishedStore:
 
     def _new_place(self, name: str) -> str:
         self._check()
-        return f"{self._waiting}{name}" if self._holding or name in self._held else name
+        return f"{self._waiting}{name}" if self.holds_all or name in self.held else name
 
     def _noted(self, name: str) -> tuple[str, Stat]:
         """Name in the store of an object of data, and its status as this run wrote it."""

@@ -17,7 +17,6 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import replace
-from functools import cached_property
 from pathlib import Path
 from typing import TypeVar
 
@@ -160,6 +159,7 @@ class StorePlaces:
         self._room = threading.Semaphore(2 * COPIES_AT_ONCE)
         """Limits the copies that are asked for: those are carried out even if the run ends."""
         self._lock = threading.Lock()
+        self._pool = ThreadPoolExecutor(COPIES_AT_ONCE, thread_name_prefix="copy")
 
     def create(self) -> None:
         """Do nothing: a store has no directories."""
@@ -229,14 +229,10 @@ class StorePlaces:
     def begin_documents(self) -> None:
         """Let a draft hold everything that follows in memory."""
         if isinstance(self._store, UnpublishedStore):
-            self._store.finishing()
+            self._store.finishing = True
 
     def close(self) -> None:
         """Do nothing: an object is whole or not there."""
-
-    @cached_property
-    def _pool(self) -> ThreadPoolExecutor:
-        return ThreadPoolExecutor(COPIES_AT_ONCE, thread_name_prefix="copy")
 
 
 Places = LocalPlaces | StorePlaces

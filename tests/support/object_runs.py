@@ -55,7 +55,7 @@ def write(staging: StoreStage, value: str, data: int = 2) -> None:
     for name in [*names, "shared/0"]:
         if draft.stat(name) is None:
             draft.put(name, value.encode())
-    draft.finishing()  # type: ignore[attr-defined]
+    draft.finishing = True  # type: ignore[attr-defined]
     draft.put(MARKER, b"committed")
     draft.put("manifest.ocdbt", f"{value}:{','.join(names)}".encode())
     draft.put("_METADATA", value.encode())

@@ -114,7 +114,7 @@ class StoreStage(Staging):
         self.draft = UnpublishedStore(*within, old, written, self.lock.check_held)
         self.work = self.product = self.draft.url  # only this process sees the checkpoint there
         if others and self._sparse:
-            self.draft.hold_all()
+            self.draft.holds_all = True
         self._journal = ObjectJournal(self.run, dict(self.identity), others, self._adopted, around=around)
         self._note(self._journal)
 

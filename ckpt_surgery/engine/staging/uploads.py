@@ -240,18 +240,17 @@ class DirectoryUpload(Upload):
         data = sorted(files.keys() - documents, key=lambda name: (not is_companion(name), name))
         draft, last = target.draft, None if documents else data.pop()
         if target.before:  # whoever reads the older one must not find the config of this one
-            for name in filter(is_companion, data):
-                draft.hold(name)
+            draft.held.update(filter(is_companion, data))
         run_requests([partial(draft.upload, name, files[name]) for name in data])
         try:
             with self.record_replaced(target.store, beside_text(target.prefix)):
                 if last is None:
-                    draft.finishing()
+                    draft.finishing = True
                     for name in documents:
                         draft.put(name, files[name].read_bytes())
                     target.publish()
                 elif target.before:
-                    draft.hold(last)
+                    draft.held.add(last)
                     run_requests([partial(draft.upload, last, files[last])])
                     target.publish()
                 else:
