@@ -182,7 +182,7 @@ TENSORS = (
     tensor("a sparse layout", "has the layout `torch.sparse_coo`", properties=properties("int32", SPARSE)),
     tensor("no properties", "record of its properties is a value of type NoneType"),
     tensor("no size", "its size is not a shape", properties=properties("int32")),
-    entry("a size that is negative", "not made of sizes", described("int32", (4, -6), HALVES)),
+    entry("a size that is negative", "do not fit", described("int32", (4, -6), HALVES)),
     entry("a size beyond all memory", "`w`: it has a shape beyond all", described("int32", (2**62,), [])),
     entry("a petabyte", "`w`: no chunk has the element .3, 0.", described("int32", (2**48, 6), [THREE])),
     entry("too many axes", "has 40 axes; 32 is the limit", described("int32", (1,) * 40, [])),
