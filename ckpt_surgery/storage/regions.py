@@ -22,8 +22,6 @@ from ckpt_surgery.storage.reading import opened, read_region, write_region
 Pieces: TypeAlias = Sequence[tuple[int, bytes | bytearray]]
 """Bytes of a file, with their offsets."""
 
-_BYTE = np.dtype(np.uint8)
-
 
 @frozen()
 class PlacedArray:
@@ -49,7 +47,7 @@ class PlacedArray:
         """Write the elements of a region of any form."""
         assert (block.dtype, block.shape) == (self.spec.dtype, region.shape)
         if self.encode is not None:
-            data = np.frombuffer(self.encode(block), _BYTE)
+            data = np.frombuffer(self.encode(block), np.uint8)
             self._bytes.write(path, Region.whole(data.shape), data)
             return
         with storage_errors(path):
@@ -89,7 +87,8 @@ class PlacedArray:
     @property
     def _bytes(self) -> "PlacedArray":
         """The encoded bytes as an array."""
-        return PlacedArray(ArraySpec((sum(length for _, length in self.ranges),), _BYTE), self.ranges)
+        spec = ArraySpec((sum(length for _, length in self.ranges),), np.dtype(np.uint8))
+        return PlacedArray(spec, self.ranges)
 
 
 def _dealt(lengths: Iterable[int], ranges: Sequence[tuple[int, int]]) -> Iterator[Sequence[tuple[int, int]]]:

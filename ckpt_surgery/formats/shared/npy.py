@@ -96,7 +96,20 @@ def read_npy(read: Callable[[int, int], bytes], size: int) -> NpyArray:
     head = begin[:length]
     shape, fortran, descr = _parse(head[8 + LENGTH_BYTES[head[6]] :], head[6])
     if shape == () and _TEXT.fullmatch(descr):
-        return _single_string(read, descr, head, begin[length:], size)
+        nbytes = 4 * int(descr[2:])
+        if nbytes > MOST_STRING_BYTES or length + nbytes != size:
+            raise damaged(
+                f"its header says a string of {nbytes} bytes, and {size - length} follow it; "
+                f"{MOST_STRING_BYTES} are the limit"
+            )
+        # What was read with the header is not read again, because deflated files are read forwards.
+        data = begin[length:] + read(len(begin), size - len(begin))
+        try:
+            text = data.decode("utf-32-be" if descr.startswith(">") else "utf-32-le").rstrip("\0")
+        except UnicodeDecodeError as error:
+            raise damaged("its string is not valid Unicode") from error
+        spec = ArraySpec((), np.dtype("U"))
+        return NpyArray(spec, Codec("raw", (), RAW), length, zlib.crc32(head), text=text)
     dtype, unreadable = _dtype(descr)
     check_shape(shape, dtype.itemsize)
     axes = tuple(range(len(shape)))
@@ -106,7 +119,7 @@ def read_npy(read: Callable[[int, int], bytes], size: int) -> NpyArray:
     known = dtype not in (OBJECTS, UNTYPED)
     end = array.data + array.spec.nbytes
     if known and end != size:
-        if (begin[end:] or read(end, max(0, min(len(MAGIC), size - end)))).startswith(MAGIC):
+        if end < size and (begin[end:] or read(end, min(len(MAGIC), size - end))).startswith(MAGIC):
             raise SourceError(
                 "it holds several arrays one after another, without names, as Equinox writes them",
                 hint="Load them with the code that made them (`equinox.tree_deserialise_leaves`), and give "
@@ -191,29 +204,6 @@ def _dtype(descr: str) -> tuple[np.dtype[Any], Unreadable | None]:
         return np.dtype(descr).newbyteorder("=") if _SIZED.fullmatch(descr) else UNTYPED, unreadable
     except (ValueError, TypeError, OverflowError):
         return UNTYPED, unreadable
-
-
-def _single_string(
-    read: Callable[[int, int], bytes], descr: str, head: bytes, more: bytes, size: int
-) -> NpyArray:
-    """An array that is one string, which becomes a leaf with a value.
-
-    `more`: bytes after the header that were read with it. They are not read again, because deflated files
-    are read forwards.
-    """
-    length, big = 4 * int(descr[2:]), descr.startswith(">")
-    if length > MOST_STRING_BYTES or len(head) + length != size:
-        raise damaged(
-            f"its header says a string of {length} bytes, and {size - len(head)} follow it; "
-            f"{MOST_STRING_BYTES} are the limit"
-        )
-    try:
-        data = more + read(len(head) + len(more), length - len(more))
-        text = data.decode("utf-32-be" if big else "utf-32-le").rstrip("\0")
-    except UnicodeDecodeError as error:
-        raise damaged("its string is not valid Unicode") from error
-    spec = ArraySpec((), np.dtype("U"))
-    return NpyArray(spec, Codec("raw", (), RAW), len(head), zlib.crc32(head), text=text)
 
 
 def leaf_of(text: str, array: NpyArray, file: str, offset: int | None) -> Leaf:

@@ -327,16 +327,16 @@ class _Walk:
             raise self.wrong(f"an extension says that it has {length} bytes, one more than are left")
         if code not in (ARRAY, COMPLEX, SCALAR):
             raise self.wrong(f"it has the extension type {code}, which Flax does not use")
-        node = self._complex() if code == COMPLEX else self._array(end, code == SCALAR)
+        if code == COMPLEX:
+            parts = self._numbers(2, "a complex number")
+            if len(parts) != 2:
+                raise self.wrong(f"a complex number has {len(parts)} parts")
+            node: Node = complex(*parts)
+        else:
+            node = self._array(end, code == SCALAR)
         if self.at != end:
             raise self.wrong(f"its extension ends at byte {end}, but its contents do not")
         return node
-
-    def _complex(self) -> complex:
-        parts = self._numbers(2, "a complex number")
-        if len(parts) != 2:
-            raise self.wrong(f"a complex number has {len(parts)} parts")
-        return complex(*parts)
 
     def _numbers(self, most: int, what: str) -> list[int | float]:
         count = self.expect(what, HeadKind.LIST)

@@ -104,16 +104,6 @@ def make_index(entries: Iterable[IndexEntry]) -> DatabaseFiles:
     """
     ordered = sorted(entries, key=attrgetter("key"))
     keys = [entry.key for entry in ordered]
-    _check_keys(keys)
-    identity = uuid.uuid4()  # which also names the file of nodes
-    nodes = _NodeFile(f"d/{identity.hex}")
-    height, root = _write_tree(nodes, keys, [entry.value for entry in ordered])
-    manifest = manifest_bytes(identity.bytes, INLINE_BYTES, time.time_ns(), height, root)
-    return DatabaseFiles(nodes.name, nodes.parts, manifest)
-
-
-def _check_keys(keys: Sequence[bytes]) -> None:
-    """Raises PlanError for a key that occurs twice or is too long; the keys are sorted."""
     for key, following in pairwise(keys):
         if key == following:
             raise PlanError(
@@ -128,23 +118,22 @@ def _check_keys(keys: Sequence[bytes]) -> None:
             hint="Give the leaf a shorter name.",
             code=Code.UNSUITED,
         )
+    identity = uuid.uuid4()  # which also names the file of nodes
+    nodes = _NodeFile(f"d/{identity.hex}")
+    values = (entry.value for entry in ordered)
+    stored = [nodes.append(v) if isinstance(v, bytes) and len(v) > INLINE_BYTES else v for v in values]
+    level = _write_leaves(nodes, keys, stored)
+    height = 0  # of the root: leaves have 0
+    while len(level) > 1:
+        height += 1
+        level = _write_interior(nodes, level, height)
+    root = level[0] if level else None
+    manifest = manifest_bytes(identity.bytes, INLINE_BYTES, time.time_ns(), height, root)
+    return DatabaseFiles(nodes.name, nodes.parts, manifest)
 
 
 def _shown(key: bytes) -> str:
     return shown(shortened(key.decode("utf-8", "backslashreplace"), 120))
-
-
-def _write_tree(
-    nodes: _NodeFile, keys: Sequence[bytes], values: Sequence[bytes | Chunk]
-) -> tuple[int, NodeReference | None]:
-    """Write all nodes, children before parents. The root's height (leaves have 0), and the root."""
-    stored = [nodes.append(v) if isinstance(v, bytes) and len(v) > INLINE_BYTES else v for v in values]
-    level = _write_leaves(nodes, keys, stored)
-    height = 0
-    while len(level) > 1:
-        height += 1
-        level = _write_interior(nodes, level, height)
-    return height, level[0] if level else None
 
 
 def _write_leaves(

@@ -174,20 +174,18 @@ def _decoded(
             store.write(chunk_name(index, version), next(data)).result()
         return np.asarray(handle[region.slices].read().result())
     except STORE_ERRORS as error:
-        raise _undecodable(manifest, stored, store_message(error)) from error
+        why = store_message(error)
+        # TensorStore names the chunk, of which the file is named here.
+        name, _, reason = why.partition(": ")
+        named = {f'"{chunk_name(i, zarr)}"': i for i in stored for zarr in (2, 3)}.get(name)
+        what = "it" if named is None else f"its chunk {chunk_name(named, 3)}"
+        files = {manifest.chunks[index].file for index in stored if named in (None, index)} - {""}
+        where = f" in {few(sorted(files))}" if files else ""
+        reason = why if named is None else reason
+        raise damaged(f"{what}{where} cannot be decoded: {reason}") from error
     finally:
         if store is not None:
             store.delete_range(store.KeyRange()).result()
-
-
-def _undecodable(manifest: Manifest, stored: Sequence[Shape], why: str) -> SourceError:
-    """The error to raise for chunks that cannot be decoded, with the file of the one that `why` names."""
-    named = next((i for i in stored for zarr in (2, 3) if why.startswith(f'"{chunk_name(i, zarr)}": ')), None)
-    what = "it" if named is None else f"its chunk {chunk_name(named, 3)}"
-    files = {manifest.chunks[index].file for index in stored if named in (None, index)} - {""}
-    where = f" in {few(sorted(files))}" if files else ""
-    reason = why if named is None else why.partition('": ')[2]
-    return damaged(f"{what}{where} cannot be decoded: {reason}")
 
 
 def _open(spec: ArraySpec, chunk_shape: Shape, codec: Codec, fill: bytes | None) -> tuple[int, Any, Any]:
