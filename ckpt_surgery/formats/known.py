@@ -18,8 +18,8 @@ from ckpt_surgery.core.text import did_you_mean, shown
 from ckpt_surgery.formats.registry import Format
 
 NO_FORMATS = {
-    *("chunk_reading", "destination_names", "known", "listed_source", "opening", "planned_sink"),
-    *("recognition", "registry", "shared", "unsupported"),
+    *("chunk_reading", "destination_names", "known", "opening", "plain_files", "recognition", "registry"),
+    *("shared", "unsupported"),
 }
 """Modules beside the formats that are not formats: they are not imported to look for them."""
 

@@ -100,7 +100,7 @@ def open_source(
     SourceError where it is damaged or of no known format, StorageError where the system does not let it be
     read.
     """
-    from ckpt_surgery.formats.listed_source import ListedSource
+    from ckpt_surgery.formats.plain_files import ListedSource
 
     # A TensorFlow checkpoint is named by the prefix of its files' names.
     if not exists(path) and not _claims(path):
@@ -195,7 +195,7 @@ def open_sink(format: str, directory: PathLike, options: SinkOptions, outputs: S
         place = directory if urls.is_url(os.fspath(directory)) else Path(directory)
         sink: Sink = part(chosen, "open_sink")(place, options, outputs)
         return sink
-    from ckpt_surgery.formats.planned_sink import PlannedSink
+    from ckpt_surgery.formats.plain_files import PlannedSink
 
     return PlannedSink(Path(directory), layout([output.leaf for output in outputs], options), outputs)
 

@@ -14,7 +14,7 @@ from safetensors.numpy import save_file
 import ckpt_surgery
 from ckpt_surgery.core.errors import DataError, PlanError, RecipeError, SourceError
 from ckpt_surgery.core.progress import Progress
-from ckpt_surgery.formats.listed_source import ListedSource
+from ckpt_surgery.formats.plain_files import ListedSource
 from ckpt_surgery.planner.plan import Plan
 from tests.support.calls import record_calls
 

@@ -13,7 +13,7 @@ import pytest
 from flax.training.train_state import TrainState
 
 import ckpt_surgery
-from ckpt_surgery.formats.listed_source import ListedSource
+from ckpt_surgery.formats.plain_files import ListedSource
 from tests.support.calls import record_calls
 from tests.support.checkpoints import quiet, save_standard
 

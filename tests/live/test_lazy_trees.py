@@ -18,7 +18,7 @@ import ckpt_surgery
 from ckpt_surgery import LazyArray
 from ckpt_surgery.core.arrays import ArraySpec, Region
 from ckpt_surgery.core.errors import DataError, PlanError, SourceError, UsageError
-from ckpt_surgery.formats.listed_source import ListedSource
+from ckpt_surgery.formats.plain_files import ListedSource
 from ckpt_surgery.live import carrying_out
 from tests.live.test_lazy_arrays import Counted
 from tests.support import checkpoints

@@ -18,7 +18,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import ckpt_surgery
 from ckpt_surgery.core.errors import SourceError, SurgeryError
-from ckpt_surgery.formats.listed_source import ListedSource
+from ckpt_surgery.formats.plain_files import ListedSource
 
 CASES: dict[str, str] = {
     "both": "all is well",

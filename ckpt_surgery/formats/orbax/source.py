@@ -19,7 +19,6 @@ from ckpt_surgery.core.errors import SourceError, UsageError
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.protocols import Choices, SourceDetails
 from ckpt_surgery.core.text import few, shown
-from ckpt_surgery.formats.listed_source import ListedSource
 from ckpt_surgery.formats.orbax.tree import (
     ARRAY_METADATA,
     SHARDINGS,
@@ -32,6 +31,7 @@ from ckpt_surgery.formats.orbax.tree import (
     read_strings,
     read_tree,
 )
+from ckpt_surgery.formats.plain_files import ListedSource
 from ckpt_surgery.formats.registry import Directory, Listing, Selection
 from ckpt_surgery.formats.shared.msgpack.source import leaf_of, readers_of
 from ckpt_surgery.formats.shared.ocdbt.reader import Database, begin_reading
