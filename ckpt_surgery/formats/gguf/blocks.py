@@ -133,10 +133,8 @@ class BlockChunks(Mapping[Shape, Chunk]):
     """Shape of the array."""
     grid: Shape
     """Shape of the chunks, by `grid_of`."""
-    length: int
-    """Number of elements of a block."""
-    nbytes: int
-    """Number of bytes of a block."""
+    type: TensorType
+    """Type of the blocks."""
 
     def __len__(self) -> int:
         return prod(grid_counts(self.shape, self.grid))
@@ -149,8 +147,8 @@ class BlockChunks(Mapping[Shape, Chunk]):
         for i, chunk, whole in zip(index, self.grid, self.shape, strict=True):
             begin = begin * whole + i * chunk
             size *= min(chunk, whole - i * chunk)
-        at = self.offset + begin // self.length * self.nbytes
-        return Chunk(self.file, at, size // self.length * self.nbytes)
+        length, nbytes = self.type.length, self.type.nbytes
+        return Chunk(self.file, self.offset + begin // length * nbytes, size // length * nbytes)
 
 
 # --- reading ------------------------------------------------------------------------------------------------

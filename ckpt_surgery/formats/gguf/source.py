@@ -97,6 +97,6 @@ def _leaf(path: str, tensor: GgufTensor, unread: Callable[[str], Unreadable | No
     if not type.quantized:
         return Leaf(key, LeafKind.ARRAY, spec, contiguous(spec, path, tensor.offset))
     grid = grid_of(spec.shape, type.length)
-    chunks = BlockChunks(path, tensor.offset, spec.shape, grid, type.length, type.nbytes)
+    chunks = BlockChunks(path, tensor.offset, spec.shape, grid, type)
     manifest = Manifest(spec, grid, _codec(type.name, spec.ndim), chunks)
     return Leaf(key, LeafKind.ARRAY, spec, manifest, unreadable=unread(type.name))

@@ -69,7 +69,7 @@ def test_quantized_tensors_without_elements(shape: Shape, tmp_path: Path) -> Non
 def test_any_array_and_any_region(data: st.DataObject) -> None:
     """In chunks of any number of blocks that lie one after another, the last ones shorter."""
     type = data.draw(st.sampled_from(READ))
-    length, nbytes = gguf.GGML_QUANT_SIZES[type]
+    length = BLOCKS[type.name].length
     outer = data.draw(st.lists(st.integers(1, 4), max_size=3))
     shape = (*outer, length * data.draw(st.integers(1, 4)))
     blocks = stored_blocks(shape, type, data.draw(st.integers(0, 5)))
@@ -81,7 +81,7 @@ def test_any_array_and_any_region(data: st.DataObject) -> None:
         ArraySpec(shape, np.dtype(np.float32)),
         grid,
         quantized_codec(type.name, len(shape)),
-        BlockChunks("", offset, shape, grid, length, nbytes),
+        BlockChunks("", offset, shape, grid, BLOCKS[type.name]),
     )
     found = read_blocks(
         manifest, region, lambda wanted: (stored[c.offset : c.offset + c.length] for c in wanted)
