@@ -58,16 +58,12 @@ def documents(outputs: Sequence[Output], zarr: int, metadata: Mapping[str, Any])
             urlsafe_b64encode(name.encode()).decode(): o.leaf.sharding or ONE_DEVICE
             for name, o in arrays.items()
         }
-        listed = [
-            {
-                "param_name": name,
-                "write_shape": list(o.chunks),
-                "chunk_shape": list(o.chunks),
-                "ext_metadata": {"random_key_impl": o.leaf.prng_impl} if o.leaf.prng_impl else None,
-            }
-            for name, o in arrays.items()
-        ]
-        texts[f"{ARRAY_METADATA}0"] = {"array_metadatas": [{"array_metadata": about} for about in listed]}
+        listed = []
+        for name, o in arrays.items():
+            shapes = {"write_shape": list(o.chunks), "chunk_shape": list(o.chunks)}
+            extra = {"random_key_impl": o.leaf.prng_impl} if o.leaf.prng_impl else None
+            listed.append({"array_metadata": {"param_name": name, **shapes, "ext_metadata": extra}})
+        texts[f"{ARRAY_METADATA}0"] = {"array_metadatas": listed}
     strings = [output.leaf for output in outputs if output.leaf.kind is LeafKind.STRING]
     if strings:
         # A `/` in a name nests, because Orbax looks names up as JSON pointers.

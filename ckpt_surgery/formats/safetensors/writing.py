@@ -36,7 +36,9 @@ def layout(leaves: Sequence[Leaf], options: SinkOptions) -> list[FilePlan]:
         return [_only_file(options.file_name or SINGLE_NAME, groups[0], metadata, options.record_bytes)]
     shards = {SHARD_NAME.format(i, len(groups)): tensors for i, tensors in enumerate(groups, 1)}
     files = [_file(name, tensors, header_bytes(tensors, metadata)) for name, tensors in shards.items()]
-    index = _index(shards)
+    weights = {tensor.name: file for file, tensors in shards.items() for tensor in tensors}
+    about = {"metadata": {"total_size": sum(map(_data_bytes, groups))}, "weight_map": weights}
+    index = (json.dumps(about, indent=2, sort_keys=True, ensure_ascii=False) + "\n").encode()
     return [*files, FilePlan(INDEX_NAME, len(index), [(0, index)])]
 
 
@@ -63,13 +65,6 @@ def _file(
     return FilePlan(name, start + size, [(0, header)], arrays, record=record)
 
 
-def _index(shards: Mapping[str, Tensors]) -> bytes:
-    files = {tensor.name: file for file, tensors in shards.items() for tensor in tensors}
-    total = sum(map(_data_bytes, shards.values()))
-    about = {"metadata": {"total_size": total}, "weight_map": files}
-    return (json.dumps(about, indent=2, sort_keys=True, ensure_ascii=False) + "\n").encode()
-
-
 def header_bytes(tensors: Iterable[TensorEntry], metadata: Mapping[str, str], least: int = 0) -> bytes:
     """The beginning of a file: length and header, padded so that the data begins at a multiple of 8.
 
@@ -77,11 +72,8 @@ def header_bytes(tensors: Iterable[TensorEntry], metadata: Mapping[str, str], le
     """
     about: dict[str, Any] = {METADATA: dict(metadata)} if metadata else {}
     for tensor in tensors:
-        about[tensor.name] = {
-            "dtype": CODES[tensor.spec.dtype],
-            "shape": list(tensor.spec.shape),
-            "data_offsets": [tensor.start, tensor.stop],
-        }
+        code, offsets = CODES[tensor.spec.dtype], [tensor.start, tensor.stop]
+        about[tensor.name] = {"dtype": code, "shape": list(tensor.spec.shape), "data_offsets": offsets}
     text = json.dumps(about, ensure_ascii=False, separators=(",", ":")).encode()
     text += b" " * max(-len(text) % PREFIX_BYTES, least - PREFIX_BYTES - len(text))
     return len(text).to_bytes(PREFIX_BYTES, "little") + text
@@ -149,12 +141,9 @@ def encoder(options: SinkOptions) -> LimitedEncoder:
         what = f"{shown(options.file_name)} is one file, which cannot have shards"
         raise UsageError(what, hint="Name a directory, or leave out `shard_size=SIZE`.")
     problems = partial(_problems, metadata_texts(options), options.shard_size)
+    words = ("safetensors holds plain arrays", "safetensors cannot store")
     return LimitedEncoder(
-        Limits(
-            ("safetensors holds plain arrays", "safetensors cannot store"),
-            CODES,
-            more=(wrong_keys, repeated_keys, problems),
-        ),
+        Limits(words, CODES, more=(wrong_keys, repeated_keys, problems)),
         EncoderDetails(holds_config=options.file_name is None, reserves_record=True),
     )
 

@@ -68,18 +68,16 @@ def _no_name(name: str, zarr: int) -> str | None:
 
 def encoder(options: SinkOptions) -> LimitedEncoder:
     """The encoder. Raises UsageError for an unknown zarr version, and metadata that is not JSON."""
-    zarr = options.zarr
-    if zarr not in DRIVERS:
+    if (zarr := options.zarr) not in DRIVERS:
         raise UsageError(f"Not a version of zarr: {zarr}", hint="Use 2 or 3.")
     metadata_json(options.metadata)
-    return LimitedEncoder(
-        Limits(
-            ("zarr groups hold plain arrays", "zarr cannot store"),
-            frozenset(map(dtype_named, HELD)),
-            more=(partial(_wrong_paths, zarr), repeated_keys),
-            adopts=lambda leaf, manifest: adopted_metadata(manifest, zarr) is not None,
-        )
+    limits = Limits(
+        ("zarr groups hold plain arrays", "zarr cannot store"),
+        frozenset(map(dtype_named, HELD)),
+        more=(partial(_wrong_paths, zarr), repeated_keys),
+        adopts=lambda leaf, manifest: adopted_metadata(manifest, zarr) is not None,
     )
+    return LimitedEncoder(limits)
 
 
 def _wrong_paths(zarr: int, leaves: Sequence[Leaf]) -> Iterator[str]:
