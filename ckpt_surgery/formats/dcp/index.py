@@ -228,14 +228,6 @@ def _stored(name: str, key: Key, entry: object, places: Places) -> Stored:
             raise damaged("`storage_data` does not have its place")
         return Stored(key, None, (StoredPart(Region((), ()), places[name, None]),))
     fields = _fields(entry, (TENSOR,), "its description")
-    spec = _spec(fields)
-    parts = tuple(_chunks(name, spec, fields.get("chunks"), places))
-    if spec.size:
-        check_tiling(spec.shape, [part.region for part in parts])
-    return Stored(key, spec, parts)
-
-
-def _spec(fields: Mapping[str | int, object]) -> ArraySpec:
     dtype = _fields(fields.get("properties"), PROPERTIES, "the record of its properties").get(0)
     shape = fields.get("size")
     if not isinstance(dtype, np.dtype):
@@ -243,7 +235,11 @@ def _spec(fields: Mapping[str | int, object]) -> ArraySpec:
     if not is_numbers(shape):
         raise damaged("its size is not a shape")
     check_shape(shape, dtype.itemsize)
-    return ArraySpec(shape, dtype)
+    spec = ArraySpec(shape, dtype)
+    parts = tuple(_chunks(name, spec, fields.get("chunks"), places))
+    if spec.size:
+        check_tiling(spec.shape, [part.region for part in parts])
+    return Stored(key, spec, parts)
 
 
 def _chunks(name: str, spec: ArraySpec, entries: object, places: Places) -> Iterator[StoredPart]:

@@ -49,10 +49,8 @@ MOST_REASON = 500
 """Characters of the reason why an object cannot be read."""
 END_BYTES = 1024
 """Bytes at both ends of an archive that are fetched: torch 2.13 puts 700 before a tensor, 810 behind."""
-SHORT_BYTES = 4 * END_BYTES
-"""Archives up to this size are fetched whole."""
 PAGE_BYTES = 4 * END_BYTES
-"""Bytes that are read together: the end of an archive, and the beginning of the next one."""
+"""Bytes that are read together: the end of an archive, and the beginning of the next one; short archives."""
 TOGETHER = 1024
 """Archives of which the ends are fetched at the same time."""
 
@@ -152,25 +150,19 @@ def read_items(file: OpenFile, places: Sequence[Chunk]) -> Iterator[tuple[int, S
 
 
 def _read_item(file: OpenFile, pages: PagedFile, place: Chunk) -> Saved:
-    def fill(at: int, buffer: memoryview) -> None:
-        pages.read_into(place.offset + at, buffer)
-
+    stat = FileStat(place.length, file.stat.modified, file.stat.version)
     # Its path is in the context of the error already.
-    item = OpenFile("its archive", FileStat(place.length, file.stat.modified, file.stat.version), fill)
+    item = OpenFile("its archive", stat, lambda at, buffer: pages.read_into(place.offset + at, buffer))
     if item.read(0, min(len(LOCAL), place.length)) != LOCAL:
         raise damaged("is not a zip archive, as `torch.save` writes it")
     saved = read_saved(item, read_archive(item, most_comment=0))
     return replace(saved, start=place.offset)
 
 
-def _ends(place: Chunk) -> Iterator[tuple[int, int]]:
-    """Start and stop of the beginning and of the end of an archive, or of all of a short one."""
+def _ends(place: Chunk) -> tuple[tuple[int, int], tuple[int, int]]:
+    """Start and stop of the beginning and of the end of an archive."""
     start, stop = place.offset, place.offset + place.length
-    if place.length <= SHORT_BYTES:
-        yield start, stop
-    else:
-        yield start, start + END_BYTES
-        yield stop - END_BYTES, stop
+    return (start, min(start + END_BYTES, stop)), (max(start, stop - END_BYTES), stop)
 
 
 UNFINISHED = (
