@@ -47,49 +47,40 @@ def _listed(file: Any, view: FileView) -> dict[str, Leaf]:
 
     Raises SourceError with the key where something cannot be, and what h5py raises.
     """
-    from h5py import h5d, h5g, h5o
+    from h5py import h5d, h5g, h5l, h5o
 
     leaves: dict[str, Leaf] = {}
     root = h5g.open(file, b"/")
     groups = {h5o.get_info(root).addr: ""}  # paths by the addresses of groups in the file
     stack = [(root, "")]
     while stack:
-        for member, path in _members(*stack.pop()):
-            if isinstance(member, h5d.DatasetID):
-                with _about(path):
+        group, above = stack.pop()
+        links: list[bytes] = []
+        group.links.iterate(links.append)
+        for raw in links:
+            try:
+                path = f"{above}{raw.decode('utf-8')}"
+            except UnicodeDecodeError as error:
+                where = f"the name {raw[:200]!r} in `{shown(above or SEPARATOR)}`"
+                raise damaged(f"{where} is not valid UTF-8", "Rename it.") from error
+            kind = group.links.get_info(raw).type
+            if kind == h5l.TYPE_SOFT:
+                raise flawed(path, "is a soft link, which is not read", HARD_LINK.format(name=path[:200]))
+            if kind != h5l.TYPE_HARD:
+                raise flawed(path, "is a link to another file", MERGE)
+            with _about(path):
+                member = h5o.open(group, raw)
+                if isinstance(member, h5d.DatasetID):
                     leaves[path] = describe_dataset(member, Key.parse(path), view)
-            elif isinstance(member, h5g.GroupID):
+            if isinstance(member, h5g.GroupID):
                 if path.count(SEPARATOR) >= MOST_LEVELS:
                     raise flawed(path, f"lies in more than {MOST_LEVELS} groups")
                 before = groups.setdefault(h5o.get_info(member).addr, path)
                 if before != path:
                     what = f"is the same group as `{before[:200]}`" if before else "is the root group"
                     raise flawed(path, what, "A group with two paths is not read; remove one of them.")
-                stack.append((member, path))
+                stack.append((member, f"{path}{SEPARATOR}"))
     return {path: leaves[path] for path in sorted(leaves, key=natural_order)}
-
-
-def _members(group: Any, path: str) -> Iterator[tuple[Any, str]]:
-    """Members that the links of one group lead to, with their paths. `path`: that of the group."""
-    from h5py import h5l, h5o
-
-    links: list[bytes] = []
-    group.links.iterate(links.append)
-    for raw in links:
-        try:
-            name = raw.decode("utf-8")
-        except UnicodeDecodeError as error:
-            where = f"the name {raw[:200]!r} in `{shown(path or SEPARATOR)}`"
-            raise damaged(f"{where} is not valid UTF-8", "Rename it.") from error
-        below = f"{path}{SEPARATOR}{name}" if path else name
-        kind = group.links.get_info(raw).type
-        if kind == h5l.TYPE_SOFT:
-            raise flawed(below, "is a soft link, which is not read", HARD_LINK.format(name=below[:200]))
-        if kind != h5l.TYPE_HARD:
-            raise flawed(below, "is a link to another file", MERGE)
-        with _about(below):
-            member = h5o.open(group, raw)
-        yield member, below
 
 
 @contextmanager
