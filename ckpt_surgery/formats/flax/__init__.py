@@ -114,10 +114,7 @@ def locate(path: str, selection: Selection) -> ChosenFile:
 
 
 def _steps_in(directory: str) -> dict[str, int | float]:
-    """The numbers of the steps of one prefix by name, including those in directories that Orbax wrote.
-
-    Raises SourceError where there are several prefixes, none of them the usual one.
-    """
+    """The numbers of the steps of one prefix by name, including those in directories that Orbax wrote."""
     names = directory_names(directory)
     by_orbax = [name for name in names.directories if is_orbax(os.path.join(directory, name))]
     by_prefix = _steps([*names.files, *by_orbax])

@@ -13,7 +13,7 @@ from ckpt_surgery.core.arrays import ArraySpec, Region
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind, Unreadable
-from ckpt_surgery.core.manifests import Chunk, Manifest, contiguous
+from ckpt_surgery.core.manifests import Chunk, contiguous
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.chunk_reading import Check
 from ckpt_surgery.formats.registry import Listing, Reader, Selection
@@ -64,12 +64,6 @@ def _check(wanted: int, chunk: Chunk, stored: np.ndarray) -> None:
             f"its {chunk.length} bytes from byte {chunk.offset} of {shown(chunk.file)} on have the checksum "
             f"{crc:08x} where {wanted:08x} is recorded"
         )
-
-
-def _box(part: VariablePart, spec: ArraySpec, path: str, files: Mapping[str, FileStat]) -> Box:
-    box = ArraySpec(part.region.shape, spec.dtype)
-    missing = box.size and path not in files
-    return Box(part.region, MissingFile(path) if missing else contiguous(box, path, part.offset))
 
 
 def _without_numbers(key: Key, variable: Variable, path: str, files: Mapping[str, FileStat]) -> Leaf:
@@ -126,10 +120,15 @@ def read(path: str, selection: Selection) -> Listing:
             leaves[name] = _without_numbers(key, variable, paths[variable.parts[0].shard], files)
             continue
         spec = ArraySpec(variable.shape, NUMBERS[variable.type])
-        boxes = [_box(part, spec, paths[part.shard], files) for part in variable.parts]
-        for box, part in zip(boxes, variable.parts, strict=True):
-            for chunk in box.stored.chunks.values() if isinstance(box.stored, Manifest) else ():
-                checks[chunk] = functools.partial(_check, part.checksum)
+        boxes = []
+        for part in variable.parts:
+            box, at = ArraySpec(part.region.shape, spec.dtype), paths[part.shard]
+            if box.size and at not in files:
+                boxes.append(Box(part.region, MissingFile(at)))
+                continue
+            stored = contiguous(box, at, part.offset)
+            boxes.append(Box(part.region, stored))
+            checks |= dict.fromkeys(stored.chunks.values(), functools.partial(_check, part.checksum))
         manifest = on_grid(spec, boxes)
         leaves[name] = Leaf(key, LeafKind.ARRAY, spec, manifest)
         if manifest is None:
@@ -153,10 +152,7 @@ def _check_version(name: str, path: str) -> None:
 
 
 def _data_files(index: BundleIndex, bundle: ChosenFile) -> tuple[dict[int, str], dict[str, FileStat]]:
-    """The paths of the data files that are used, by number; and size and time, by path, of those that exist.
-
-    Raises SourceError for one that is too short, or a link that leaves the directory.
-    """
+    """Paths of the data files that are used, by number; and size and time, by path, of those that exist."""
     ends: dict[int, int] = {}
     for variable in index.variables.values():
         for part in variable.parts:
