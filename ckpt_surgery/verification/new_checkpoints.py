@@ -198,7 +198,5 @@ def _check_source(step: Step, flaw: Flaw) -> None:
     except SourceError as error:
         what = one_line(error)
     if what is not None:
-        raise SourceError(
-            f"{flaw_text(replace(flaw, what=what))} (in {shown(chunk.file)}, at byte {chunk.offset})",
-            hint=DAMAGED,
-        )
+        where = f"(in {shown(chunk.file)}, at byte {chunk.offset})"
+        raise SourceError(f"{flaw_text(replace(flaw, what=what))} {where}", hint=DAMAGED)

@@ -253,10 +253,8 @@ def _chunks(name: str, spec: ArraySpec, entries: object, places: Places) -> Iter
             raise damaged("a chunk does not have offsets and sizes")
         stops = tuple(map(sum, zip(offsets, sizes, strict=False)))
         if not len(offsets) == len(sizes) == spec.ndim or any(map(int.__gt__, stops, spec.shape)):
-            raise damaged(
-                f"its chunk of {list(sizes)[:MOST_AXES]} at {list(offsets)[:MOST_AXES]} "
-                f"is not within {list(spec.shape)}"
-            )
+            chunk = f"its chunk of {list(sizes)[:MOST_AXES]} at {list(offsets)[:MOST_AXES]}"
+            raise damaged(f"{chunk} is not within {list(spec.shape)}")
         if 0 in sizes:
             continue
         if (name, offsets) not in places:

@@ -124,10 +124,8 @@ def _add(contents: DcpContents, entry: Stored, part: StoredPart, saved: Saved, p
     wanted = ArraySpec(part.region.shape, entry.spec.dtype)
     stored = ArraySpec(value.shape, value.dtype) if isinstance(value, Tensor) else what_is(value)
     if not isinstance(value, Tensor) or stored != wanted:
-        raise damaged(
-            f"its chunk of {list(wanted.shape)} at {list(part.region.starts)} is {wanted}, "
-            f"but {shown(path)} has {stored} at byte {part.place.offset}"
-        )
+        what = f"its chunk of {list(wanted.shape)} at {list(part.region.starts)} is {wanted}"
+        raise damaged(f"{what}, but {shown(path)} has {stored} at byte {part.place.offset}")
     if len(pickle) <= REMEMBERED_BYTES and len(known) < REMEMBERED:
         known[pickle] = value
     contents.tensors[part] = Box(part.region, stored_tensor(value, saved, path))
@@ -174,9 +172,8 @@ UNFINISHED = (
 def read(path: str, selection: Selection) -> Listing:
     """Open a directory. Reads its metadata, and of the data files what lies around the tensors."""
     if not is_directory(path):
-        raise SourceError(
-            f"{shown(path)} is not a directory, as distributed checkpoints are", hint="Name its directory."
-        )
+        what = f"{shown(path)} is not a directory, as distributed checkpoints are"
+        raise SourceError(what, hint="Name its directory.")
     metadata = os.path.join(path, METADATA)
     if not has_entry(metadata):
         raise SourceError(f"{shown(metadata)} does not exist", hint=UNFINISHED)

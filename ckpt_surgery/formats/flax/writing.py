@@ -183,10 +183,8 @@ def _wrong_tree(leaves: Sequence[Leaf]) -> Iterator[str]:
         if count > 1:
             yield same_name("/".join(names), count)
     if len(counts) + len(containers) > MOST_VALUES:
-        yield (
-            f"{len(leaves)} leaves in {len(containers)} containers are too many to be read back: "
-            f"{MOST_VALUES} is the limit; drop some."
-        )
+        what = f"{len(leaves)} leaves in {len(containers)} containers are too many to be read back"
+        yield f"{what}: {MOST_VALUES} is the limit; drop some."
 
 
 LIMITS = Limits(

@@ -213,9 +213,8 @@ def read_header(file: OpenFile) -> GgufHeader:
     """The header of a file, checked against its size."""
     cursor, size = Cursor(file), file.stat.size
     if size < len(MAGIC) or cursor.take(len(MAGIC)) != MAGIC:
-        raise SourceError(
-            "it does not begin as GGUF files do", hint="It is damaged, or not a GGUF file: check the path."
-        )
+        hint = "It is damaged, or not a GGUF file: check the path."
+        raise SourceError("it does not begin as GGUF files do", hint=hint)
     version = cursor.number("I")
     swapped = int.from_bytes(version.to_bytes(4, "little"), "big")
     if swapped in VERSIONS:

@@ -192,9 +192,8 @@ def describe_dataset(dataset: Any, key: Key, view: FileView) -> Leaf:
     else:
         offset = dataset.get_offset() if spec.size else None
         if offset is not None and offset + spec.nbytes > view.size:
-            raise damaged(
-                f"its {spec.nbytes} bytes begin at byte {offset} of {view.size}: they are not all there"
-            )
+            what = f"its {spec.nbytes} bytes begin at byte {offset} of {view.size}"
+            raise damaged(f"{what}: they are not all there")
         manifest = contiguous(spec, view.path, view.start + (offset or 0), codec)
         if offset is None:
             manifest = replace(manifest, chunks={})
@@ -237,10 +236,8 @@ def chunks_of(
             raise damaged(f"it has two chunks at {info.chunk_offset}")
         total += info.size
         if info.byte_offset + info.size > view.size or total > view.size:
-            raise damaged(
-                f"a chunk of {info.size} bytes begins at byte {info.byte_offset} of {view.size}: "
-                "they are not all there, or several chunks share them"
-            )
+            what = f"a chunk of {info.size} bytes begins at byte {info.byte_offset} of {view.size}"
+            raise damaged(f"{what}: they are not all there, or several chunks share them")
         if info.filter_mask:
             raise SourceError("it has chunks that are stored without its filters", hint=UNFILTERED)
         if (info.size * MOST_GAIN < nbytes) if compressed else (info.size != nbytes):

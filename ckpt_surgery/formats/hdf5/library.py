@@ -102,9 +102,8 @@ class FileView(Positioned):
 
     def _fill(self, offset: int, buffer: memoryview) -> None:
         if offset < 0 or offset + len(buffer) > self.size:
-            raise damaged(
-                f"{shown(self.path)} refers to bytes {offset} to {offset + len(buffer)}, of {self.size}"
-            )
+            span = f"bytes {offset} to {offset + len(buffer)}, of {self.size}"
+            raise damaged(f"{shown(self.path)} refers to {span}")
         self._left -= 1
         if self._left < 0:
             raise damaged(f"{shown(self.path)}: its index refers to itself in circles")

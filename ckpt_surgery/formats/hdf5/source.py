@@ -144,11 +144,9 @@ def _model_files(name: str, stat: FileStat) -> Mapping[str, bytes]:
         members = [member for member in read_archive(file).values() if member.name != WEIGHTS]
         total = sum(member.size for member in members)
         if total > MOST_BYTES:
-            raise UsageError(
-                f"{shown(name)} holds {bytes_text(total)} beside its weights, and {bytes_text(MOST_BYTES)} "
-                "is the most that is taken over into another archive",
-                hint=ALONE,
-            )
+            what = f"{shown(name)} holds {bytes_text(total)} beside its weights"
+            most = f"{bytes_text(MOST_BYTES)} is the most that is taken over into another archive"
+            raise UsageError(f"{what}, and {most}", hint=ALONE)
         for member in members:
             parts = member.name.split("/")
             if {"", ".", ".."} & set(parts) or set(member.name) & set("\\\0") or ":" in parts[0]:

@@ -175,19 +175,14 @@ def encoder(options: SinkOptions) -> LimitedEncoder:
     """The encoder. Raises UsageError for an archive without a model, wrong metadata, and without h5py."""
     name = options.file_name or "The destination"
     if is_archive_name(name) and CONFIG not in options.model_files():
-        raise UsageError(
-            f"{shown(name)} is to be one of Keras's archives, which hold the config of the model, and no "
-            "source has one: none is such an archive",
-            hint=ALONE,
-        )
+        what = f"{shown(name)} is to be one of Keras's archives, which hold the config of the model"
+        raise UsageError(f"{what}, and no source has one: none is such an archive", hint=ALONE)
     import_h5py(name)
     metadata_json(options.metadata)
     for entry, value in stored_values(options.metadata).items():
         texts = [text for text in (entry, value) if isinstance(text, str)]
         if not entry or any("\0" in text or not is_unicode(text) for text in texts):
-            raise UsageError(
-                f"The custom metadata has the entry `{shown(entry[:200])}`, which cannot be an attribute: "
-                "its name is empty, or a text has a NUL or is not valid Unicode",
-                hint="Choose another format.",
-            )
+            what = f"The custom metadata has the entry `{shown(entry[:200])}`, which cannot be an attribute"
+            why = "its name is empty, or a text has a NUL or is not valid Unicode"
+            raise UsageError(f"{what}: {why}", hint="Choose another format.")
     return LimitedEncoder(LIMITS)

@@ -158,17 +158,13 @@ def _chosen_item(directory: str, handlers: Mapping[str, Any], wanted: str | None
     ]
     missing = [name for name, handler in handlers.items() if _is_tree_handler(handler) and name not in items]
     if missing and wanted is None:
-        raise SourceError(
-            f"{shown(directory)} should hold {quoted(missing)}, which is missing",
-            hint="The checkpoint is incomplete; take another copy, or choose another item: `item=NAME`.",
-        )
+        hint = "The checkpoint is incomplete; take another copy, or choose another item: `item=NAME`."
+        raise SourceError(f"{shown(directory)} should hold {quoted(missing)}, which is missing", hint=hint)
     name = choose_item(directory, items, wanted, present)
     if name is None:
         _refuse_item_without_arrays(directory)
-        raise SourceError(
-            f"{shown(directory)} has no item with arrays",
-            hint=f"It has {quoted(present)}." if present else "It is incomplete; take another copy.",
-        )
+        hint = f"It has {quoted(present)}." if present else "It is incomplete; take another copy."
+        raise SourceError(f"{shown(directory)} has no item with arrays", hint=hint)
     return name
 
 

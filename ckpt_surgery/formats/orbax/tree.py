@@ -161,10 +161,8 @@ def _tree_of_metadata(directory: str, path: str) -> Tree:
     aggregated = next((entry for entry in entries if entry.is_aggregated), None)
     structure = None if aggregated is None else read_structure(directory)
     if aggregated is not None and structure is None:
-        raise damaged(
-            f"`{shown(aggregated.key.printed)}`: its value is in the file {STRUCTURE}, "
-            f"which {shown(directory)} does not have"
-        )
+        what = f"`{shown(aggregated.key.printed)}`: its value is in the file {STRUCTURE}"
+        raise damaged(f"{what}, which {shown(directory)} does not have")
     custom = document.custom_metadata
     return Tree(
         TREE_METADATA,

@@ -101,9 +101,8 @@ def _check_holds_steps(directory: str, step: int) -> None:
         problem = f"would be a step of {shown(above)} itself"
     else:
         return
-    raise UsageError(
-        f"{shown(directory)} {problem}", hint=f"Name the directory above it, or leave out `dst_step={step}`."
-    )
+    hint = f"Name the directory above it, or leave out `dst_step={step}`."
+    raise UsageError(f"{shown(directory)} {problem}", hint=hint)
 
 
 def check_destination(path: PathLike, options: SinkOptions) -> None:

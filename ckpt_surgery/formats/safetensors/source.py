@@ -153,10 +153,8 @@ def _parsed(text: bytes, data_bytes: int) -> tuple[Sequence[TensorEntry], Mappin
     end = 0
     for tensor in tensors:
         if tensor.start != end:
-            raise damaged(
-                f"`{shown(tensor.name)}` begins at byte {tensor.start} of the data, "
-                f"and the one before it ends at {end}"
-            )
+            what = f"`{shown(tensor.name)}` begins at byte {tensor.start} of the data"
+            raise damaged(f"{what}, and the one before it ends at {end}")
         end = tensor.stop
     if end != data_bytes:
         raise damaged(f"its tensors have {end} bytes, and {data_bytes} follow the header")

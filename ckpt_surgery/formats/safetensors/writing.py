@@ -163,7 +163,5 @@ def _problems(metadata: Mapping[str, str], shard_size: int | None, leaves: Seque
     files = tensors_by_file([leaf for leaf in leaves if leaf.spec is not None], shard_size)
     longest = max(len(header_bytes(tensors, metadata)) for tensors in files) - PREFIX_BYTES
     if longest > MOST_HEADER_BYTES:
-        yield (
-            f"{len(leaves)} leaves need a header of {longest} bytes, and safetensors allows "
-            f"{MOST_HEADER_BYTES}; spread them over several files, by giving a shard size."
-        )
+        header = f"a header of {longest} bytes, and safetensors allows {MOST_HEADER_BYTES}"
+        yield f"{len(leaves)} leaves need {header}; spread them over several files, by giving a shard size."

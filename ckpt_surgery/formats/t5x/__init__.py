@@ -95,11 +95,9 @@ def locate_file(path: str, selection: Selection) -> ChosenFile:
     else:
         item = choose_item(directory, _items(directory), item, directory_names(directory).directories)
         if item is None:
-            raise SourceError(
-                f"{shown(directory)} holds no T5X checkpoint: neither a file `{TREE_FILE}` "
-                "nor steps with one",
-                hint="Name the directory of a step, or the file itself.",
-            )
+            what = f"holds no T5X checkpoint: neither a file `{TREE_FILE}` nor steps with one"
+            hint = "Name the directory of a step, or the file itself."
+            raise SourceError(f"{shown(directory)} {what}", hint=hint)
         directory = os.path.join(directory, item)
         check_link(directory, root)
     check_link(os.path.join(directory, TREE_FILE), root)

@@ -117,11 +117,9 @@ def locate(path: str, selection: Selection) -> ChosenFile:
     elif not prefixes:
         raise damaged(f"{shown(path)} holds no TensorFlow checkpoint")
     else:
-        raise SourceError(
-            f"{shown(path)} holds {len(prefixes)} TensorFlow checkpoints, and no file `{STATE}` says "
-            f"which is the latest: {few(prefixes, 5)}",
-            hint="Name the one that is meant, or its step: `step=N`.",
-        )
+        what = f"{shown(path)} holds {len(prefixes)} TensorFlow checkpoints, and no file `{STATE}` says which"
+        hint = "Name the one that is meant, or its step: `step=N`."
+        raise SourceError(f"{what} is the latest: {few(prefixes, 5)}", hint=hint)
     match = _STEP.search(prefix)
     check_link(os.path.join(path, prefix + SUFFIX), real_path(path))
     return ChosenFile(path, prefix, int(match[1]) if match else None)

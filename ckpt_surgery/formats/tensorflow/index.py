@@ -241,9 +241,8 @@ def _with_parts(name: str, entry: Variable, parts: dict[bytes, Variable]) -> Var
     """A variable with all of its parts, which are removed from `parts`."""
     with with_path(f"`{name[:200]}`"):
         if entry.type not in TYPES:
-            raise SourceError(
-                f"it has the unknown DataType {entry.type}", hint="It is damaged, or newer than this program."
-            )
+            what = f"it has the unknown DataType {entry.type}"
+            raise SourceError(what, hint="It is damaged, or newer than this program.")
         if not entry.slices:
             return entry
         pieces = [_part(name, entry, extents, parts) for extents in entry.slices]
@@ -268,10 +267,8 @@ def _part(
     if part is None:
         raise damaged(f"its part at {list(starts)} is missing, or named twice")
     if (part.type, part.shape, part.slices) != (entry.type, region.shape, ()):
-        raise damaged(
-            f"its part {list(starts)} is {TYPES.get(part.type, part.type)}{list(part.shape)} "
-            f"where {TYPES[entry.type]}{list(region.shape)} belongs"
-        )
+        found = f"its part {list(starts)} is {TYPES.get(part.type, part.type)}{list(part.shape)}"
+        raise damaged(f"{found} where {TYPES[entry.type]}{list(region.shape)} belongs")
     return replace(part.parts[0], region=region)
 
 
@@ -282,9 +279,8 @@ def _check_apart(variables: Mapping[str, Variable]) -> None:
     )
     for (shard, offset, size, name), (next_shard, start, _, other) in pairwise(places):
         if shard == next_shard and start < offset + size:
-            raise damaged(
-                f"`{shown(name[:200])}` and `{shown(other[:200])}` share bytes of data file {shard}"
-            )
+            both = f"`{shown(name[:200])}` and `{shown(other[:200])}`"
+            raise damaged(f"{both} share bytes of data file {shard}")
 
 
 def part_key(name: str, extents: Sequence[Extent]) -> bytes:

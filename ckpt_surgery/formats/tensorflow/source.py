@@ -49,10 +49,8 @@ class MissingFile:
 
     def read(self, region: Region, files: Mapping[str, FileStat]) -> np.ndarray:
         """Raise SourceError that names the file."""
-        raise SourceError(
-            f"its data file {shown(self.path)} is missing",
-            hint="Listing and planning need only the index; values need the data files beside it.",
-        )
+        hint = "Listing and planning need only the index; values need the data files beside it."
+        raise SourceError(f"its data file {shown(self.path)} is missing", hint=hint)
 
 
 def _check(wanted: int, chunk: Chunk, stored: np.ndarray) -> None:
@@ -60,10 +58,10 @@ def _check(wanted: int, chunk: Chunk, stored: np.ndarray) -> None:
     pieces = (stored[i : i + _PIECE] for i in range(0, stored.size, _PIECE))
     crc = mask(functools.reduce(google_crc32c.extend, pieces, 0))
     if crc != wanted:
-        raise damaged(
-            f"its {chunk.length} bytes from byte {chunk.offset} of {shown(chunk.file)} on have the checksum "
-            f"{crc:08x} where {wanted:08x} is recorded"
+        what = (
+            f"its {chunk.length} bytes from byte {chunk.offset} of {shown(chunk.file)} on have the checksum"
         )
+        raise damaged(f"{what} {crc:08x} where {wanted:08x} is recorded")
 
 
 def _without_numbers(key: Key, variable: Variable, path: str, files: Mapping[str, FileStat]) -> Leaf:
@@ -146,9 +144,8 @@ def _check_version(name: str, path: str) -> None:
     with opened(name) as file:
         if is_table(file):
             raise v1_checkpoint(shown(name))
-    raise SourceError(
-        f"{shown(path)} is not a TensorFlow checkpoint", hint="Name its prefix, or its .index file."
-    )
+    what = f"{shown(path)} is not a TensorFlow checkpoint"
+    raise SourceError(what, hint="Name its prefix, or its .index file.")
 
 
 def _data_files(index: BundleIndex, bundle: ChosenFile) -> tuple[dict[int, str], dict[str, FileStat]]:
@@ -165,7 +162,6 @@ def _data_files(index: BundleIndex, bundle: ChosenFile) -> tuple[dict[int, str],
         check_link(path, root)
         stats[path] = stat_file(path)
         if stats[path].size < ends[number]:
-            raise damaged(
-                f"{shown(path)} has {stats[path].size} bytes, and its variables end at byte {ends[number]}"
-            )
+            what = f"{shown(path)} has {stats[path].size} bytes"
+            raise damaged(f"{what}, and its variables end at byte {ends[number]}")
     return paths, stats

@@ -40,9 +40,8 @@ LONE = "array"
 def read(path: str, selection: Selection) -> Listing:
     """Open a group, or a single array, whose key is then `array`."""
     if not is_directory(path):
-        raise SourceError(
-            f"{shown(path)} is not a directory, as zarr groups are", hint="Name the group's directory."
-        )
+        what = f"{shown(path)} is not a directory, as zarr groups are"
+        raise SourceError(what, hint="Name the group's directory.")
     files = Files.of(path)
     attributes = dict(_root_attributes(files))
     record = attributes.pop(RECORD_NAME, None)
@@ -130,17 +129,13 @@ def _check_nothing_lost(files: Files, directories: set[str]) -> None:
         if directory not in inside:
             inside[directory] = any(d in directories for d in (directory, *_above(directory)))
         if not inside[directory] and CHUNK_PART.fullmatch(base):
-            raise damaged(
-                f"{shown(os.path.join(files.root, name))} looks like a chunk, "
-                f"but no {ARRAY_2} or {NODE_3} says of which array"
-            )
+            what = f"{shown(os.path.join(files.root, name))} looks like a chunk"
+            raise damaged(f"{what}, but no {ARRAY_2} or {NODE_3} says of which array")
     for array in _consolidated(files):
         if array not in directories:
-            raise SourceError(
-                f"`{shown(array)}` is in the consolidated metadata of {shown(files.root)}, "
-                "but its own metadata is missing",
-                hint="Take another copy; if it was deleted on purpose, consolidate the metadata again.",
-            )
+            what = f"`{shown(array)}` is in the consolidated metadata of {shown(files.root)}"
+            hint = "Take another copy; if it was deleted on purpose, consolidate the metadata again."
+            raise SourceError(f"{what}, but its own metadata is missing", hint=hint)
 
 
 def _consolidated(files: Files) -> list[str]:
