@@ -61,12 +61,9 @@ def read(path: str, selection: Selection) -> Listing:
         tensors = _number(metadata, TENSORS, len(leaves))
         if tensors != len(leaves):
             raise damaged(f"it says that its model has {tensors} tensors, and they are {len(leaves)}")
-    return Listing(
-        leaves,
-        {file.path: file.stat for file in files},
-        {name: value for name, value in metadata.items() if not name.startswith(SPLIT)},
-        decode=read_blocks,
-    )
+    stats = {file.path: file.stat for file in files}
+    about = {name: value for name, value in metadata.items() if not name.startswith(SPLIT)}
+    return Listing(leaves, stats, about, decode=read_blocks)
 
 
 def _read_part(directory: str, name: str, number: int, count: int) -> GgufHeader:

@@ -150,11 +150,9 @@ def encoder(options: SinkOptions) -> LimitedEncoder:
 
 def _problems(metadata: Mapping[str, str], shard_size: int | None, leaves: Sequence[Leaf]) -> Iterator[str]:
     """A leaf with the name of the metadata, and so many leaves that a header would be longer than allowed."""
-    yield from (
-        f"{quoted(leaf)} is what safetensors calls its metadata; rename it."
-        for leaf in leaves
-        if leaf.key.text == METADATA
-    )
+    for leaf in leaves:
+        if leaf.key.text == METADATA:
+            yield f"{quoted(leaf)} is what safetensors calls its metadata; rename it."
     # An upper bound tells most: a character takes six bytes (`\u0000`), a dimension twenty.
     lengths = (6 * len(leaf.key.text) + 20 * (leaf.spec.ndim if leaf.spec else 0) for leaf in leaves)
     bound = sum(6 * (len(k) + len(v)) + 6 for k, v in metadata.items()) + sum(lengths)

@@ -54,14 +54,9 @@ def read(path: str, selection: Selection) -> Listing:
             array = file_array(files, directory)
             manifest = array_manifest(files, posixpath.join(directory, ""), array, filled=True)
         leaves[key.text] = Leaf(key, LeafKind.ARRAY, array.spec, manifest)
-    return Listing(
-        leaves=leaves,
-        files=files.by_path,
-        metadata=attributes,
-        decode=decode_region,
-        directory=Directory(path, real_path(path)),
-        details=SourceDetails(holds_record=True, record=None if record is None else json.dumps(record)),
-    )
+    text, whole = None if record is None else json.dumps(record), Directory(path, real_path(path))
+    details = SourceDetails(holds_record=True, record=text)
+    return Listing(leaves, files.by_path, attributes, decode=decode_region, directory=whole, details=details)
 
 
 def foreign_files(directory: str, names: Sequence[str]) -> list[str]:
