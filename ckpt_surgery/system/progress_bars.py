@@ -10,8 +10,6 @@ from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.core.progress import Progress, ProgressLike, Report, Watch, progress_text
 from ckpt_surgery.core.text import abridged
 
-PATIENCE = 1.0
-"""Seconds before a bar appears by default."""
 INTERVAL = 0.1
 """Seconds between two updates of a line."""
 
@@ -49,7 +47,7 @@ def reported(progress: ProgressLike) -> Iterator[Report | None]:
     elif progress is False or (progress is None and not is_interactive()) or not is_first_process():
         yield None
     else:
-        bar = _Bar(PATIENCE if progress is None else 0.0)
+        bar = _Bar(patience=1.0 if progress is None else 0.0)
         try:
             yield bar.report
         finally:

@@ -4,15 +4,13 @@ import ctypes
 import os
 from pathlib import Path
 
-DEFAULT_MEMORY = 2 << 30
-"""Limit in bytes on the default memory budget."""
 _MEMINFO = Path("/proc/meminfo")
 """File in which Linux reports how much memory is available."""
 
 
 def default_memory() -> int:
     """Default budget in bytes: the smaller of 2 GiB and a quarter of the available memory."""
-    return min(DEFAULT_MEMORY, available_memory() // 4)
+    return min(2 << 30, available_memory() // 4)
 
 
 def default_workers() -> int:

@@ -23,9 +23,6 @@ class _Signals:
 
 _signals = _Signals()
 
-_STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-"""Signals of Ctrl-C, of a scheduler, and of a closed terminal."""
-
 
 @contextlib.contextmanager
 def interruptible() -> Iterator[None]:
@@ -37,7 +34,8 @@ def interruptible() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    wanted = [n for n in _STOPPING if signal.getsignal(n) != signal.SIG_IGN]
+    stopping = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # of Ctrl-C, a scheduler, a closed terminal
+    wanted = [number for number in stopping if signal.getsignal(number) != signal.SIG_IGN]
     before = {number: signal.signal(number, _on_signal) for number in wanted}
     try:
         yield

@@ -14,7 +14,6 @@ METADATA = ".metadata"
 DATA_SUFFIX = ".distcp"
 MODULE = b"torch.distributed.checkpoint.metadata"
 """The first name in the pickle that a metadata file is, unless its class is of another library."""
-_HEAD_BYTES = 512
 
 
 def detect(path: str) -> bool:
@@ -27,7 +26,7 @@ def detect(path: str) -> bool:
     if METADATA not in names:
         return False
     with opened(os.path.join(path, METADATA)) as file:
-        return MODULE in file.read(0, min(_HEAD_BYTES, file.stat.size))
+        return MODULE in file.read(0, min(512, file.stat.size))
 
 
 FORMAT = Format(name="dcp", detect=detect, module=__name__)

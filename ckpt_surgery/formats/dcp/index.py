@@ -130,8 +130,6 @@ class Stored:
     """They hold every element exactly once; an object is one."""
 
 
-MOST_NAME = 255
-"""Limit on the characters of a file's name."""
 Places = Mapping[tuple[str, Shape | None], Chunk]
 """The places of chunks by name and offsets, and of objects by name and None."""
 
@@ -210,7 +208,7 @@ def _place(value: object) -> Chunk:
     file, offset, length = (fields.get(name) for name in ("relative_path", "offset", "length"))
     if type(file) is not str or not is_number(offset) or not is_number(length):
         raise damaged("its place is not a file, an offset and a length")
-    if file in ("", ".", "..") or set(file) & set("/\\\0") or len(file) > MOST_NAME:
+    if file in ("", ".", "..") or set(file) & set("/\\\0") or len(file) > 255:
         raise damaged(f"should be in `{shown(file[:200])}`, which is not a plain file name")
     check_unicode(file)
     transforms = fields.get("transform_descriptors")

@@ -44,9 +44,6 @@ from ckpt_surgery.storage.reading import OpenFile, opened, stat_within
 
 REMEMBERED_BYTES, REMEMBERED = 1024, 4096
 """Pickles of at most so many bytes are read once, and so many of them: chunks of one shape have the same."""
-TOO_MANY = "all objects up to here have more leaves together than their size allows"
-MOST_REASON = 500
-"""Characters of the reason why an object cannot be read."""
 END_BYTES = 1024
 """Bytes at both ends of an archive that are fetched: torch 2.13 puts 700 before a tensor, 810 behind."""
 PAGE_BYTES = 4 * END_BYTES
@@ -98,7 +95,8 @@ def read_contents(directory: str, index: Sequence[Stored]) -> DcpContents:
                 except SourceError as error:
                     problems += with_key(entry.key, error).problems
                 if contents.leaf_room < 0 or contents.text_room < 0:
-                    raise damaged(f"{shown(path)}: {TOO_MANY}", RESAVE)
+                    what = "all objects up to here have more leaves together than their size allows"
+                    raise damaged(f"{shown(path)}: {what}", RESAVE)
                 if len(problems) >= MOST_PROBLEMS:
                     raise SourceError(*problems)
     if problems:
@@ -115,7 +113,7 @@ def _add(contents: DcpContents, entry: Stored, part: StoredPart, saved: Saved, p
             contents.objects[part] = listing = list_leaves(saved, path, "", entry.key)
             leaves = listing.leaves
         except SourceError as error:  # it asks for other things than plain values and tensors
-            why = f"is a Python object that is not read: {one_line(error)[:MOST_REASON]}"
+            why = f"is a Python object that is not read: {one_line(error)[:500]}"
             contents.objects[part] = Unreadable(why, RESAVE)
         contents.leaf_room += len(pickle) - len(leaves)
         contents.text_room += TEXT_GAIN * len(pickle) - sum(map(len, leaves))

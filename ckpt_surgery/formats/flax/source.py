@@ -21,9 +21,7 @@ from ckpt_surgery.storage.failures import damaged, with_path
 from ckpt_surgery.storage.reading import OpenFile, opened
 
 MULTIHOST = "//GDAPlaceholder:"
-"""Beginning of strings that stand for arrays of several hosts; the path of a zarr array follows."""
-MULTIHOST_SUFFIX = "_gda"
-"""Suffix of the directory beside the file that those paths are relative to."""
+"""Beginning of strings that stand for arrays of several hosts; the path of one in `FILE_gda` follows."""
 
 
 def read_stream(file: OpenFile) -> list[FoundNode]:
@@ -71,7 +69,7 @@ def _multihost_directory(place: FoundNode) -> str | None:
     if not set(path.split("/")).isdisjoint(("", ".", "..")) or "\0" in path:
         what = f"its array should be in `{shown(path[:200])}`, which is not a path below the checkpoint"
         raise SourceError(what, hint="Only arrays beside the checkpoint are read.")
-    return f"{os.path.basename(place.file)}{MULTIHOST_SUFFIX}/{path}"
+    return f"{os.path.basename(place.file)}_gda/{path}"
 
 
 def read(path: str, selection: Selection) -> Listing:

@@ -45,7 +45,6 @@ MOST_COUNT = 2**16
 """Largest number of tensors, and of entries of metadata."""
 MOST_AXES = 4
 ALIGNMENT = "general.alignment"
-DEFAULT_ALIGNMENT = 32
 
 TYPE_NAMES = (
     *("uint8", "int8", "uint16", "int16", "uint32", "int32", "float32", "bool", "string", "array"),
@@ -229,7 +228,7 @@ def read_header(file: OpenFile) -> GgufHeader:
         if count > MOST_COUNT:
             raise damaged(f"it has {count} {what}; {MOST_COUNT} is the limit")
     metadata: dict[str, Any] = {}
-    alignment = DEFAULT_ALIGNMENT
+    alignment = 32
     for _ in range(entries):
         name, type = cursor.name(), cursor.number("I")
         if name in metadata:

@@ -19,9 +19,8 @@ from ckpt_surgery.storage.listing import check_link, names_in, real_path
 from ckpt_surgery.storage.reading import opened
 from ckpt_surgery.storage.views import prefetch
 
-SPLIT = "split."
-"""Beginning of the names of entries about the files of a split model."""
 NUMBER, COUNT, TENSORS = "split.no", "split.count", "split.tensors.count"
+"""Names of the entries about the files of a split model."""
 
 _codec = cache(quantized_codec)
 
@@ -62,7 +61,7 @@ def read(path: str, selection: Selection) -> Listing:
         if tensors != len(leaves):
             raise damaged(f"it says that its model has {tensors} tensors, and they are {len(leaves)}")
     stats = {file.path: file.stat for file in files}
-    about = {name: value for name, value in metadata.items() if not name.startswith(SPLIT)}
+    about = {name: value for name, value in metadata.items() if not name.startswith("split.")}
     return Listing(leaves, stats, about, decode=read_blocks)
 
 

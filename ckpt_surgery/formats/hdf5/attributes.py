@@ -33,7 +33,6 @@ _ATTRIBUTE = Struct("<BBHHH")
 """Version, flags; bytes of the name, the type and the space."""
 _TEXT = Struct("<IQI")
 """Bytes of the text, address of its heap, index in it."""
-CHECKSUM_BYTES = 4
 MOST_BLOCKS = 10_000
 """Largest number of pieces of one header."""
 MOST_METADATA_BYTES = 64 << 20
@@ -113,7 +112,7 @@ def _messages(view: FileView, at: int) -> Iterator[bytes]:
     for start, size in blocks:
         data = view.bytes_at(start, size)
         if not old and start != first:
-            data = data[len(SIGNATURE_MORE) : -CHECKSUM_BYTES]
+            data = data[len(SIGNATURE_MORE) : -4]  # without the checksum
         for kind, body in _split(data, old, ordered=not old and bool(flags & 4)):
             if kind == ATTRIBUTE:
                 yield body

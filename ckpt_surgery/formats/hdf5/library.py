@@ -38,7 +38,6 @@ _HEAP = Struct("<4sB3xQ")
 """Signature, version, bytes of the whole heap."""
 _OBJECT = Struct("<HH4xQ")
 """Index, references, bytes; index 0 is free space, whose bytes include this header."""
-HEAP_ALIGNMENT = 8
 LIBRARY_ERRORS = (
     *(OSError, RuntimeError, ValueError, TypeError, LookupError, AttributeError, SystemError),
     *(OverflowError, MemoryError, NotImplementedError),
@@ -133,7 +132,7 @@ def heap_objects(view: FileView, start: int) -> Iterator[tuple[int, bytes]]:
     data, at = view.bytes_at(start, size), _HEAP.size
     while size - at >= _OBJECT.size:
         index, _, length = _OBJECT.unpack_from(data, at)
-        needed = _OBJECT.size + length + -length % HEAP_ALIGNMENT if index else length
+        needed = _OBJECT.size + length + -length % 8 if index else length
         if not _OBJECT.size <= needed <= size - at:
             raise damaged(f"{what} has an object of {needed} bytes in the place of {size - at}")
         yield index, data[at + _OBJECT.size : at + _OBJECT.size + length]

@@ -60,8 +60,6 @@ from ckpt_surgery.storage.listing import FileStat, check_link, directory_names, 
 from ckpt_surgery.storage.record_files import RECORD_NAME
 from ckpt_surgery.storage.views import prefetch
 
-HISTORY = "ckpt_surgery"
-"""Entry of custom metadata with the recipes that a checkpoint went through."""
 JSON_FILE = "metadata"
 """The only file of an item that Orbax's JsonSave wrote, in older versions."""
 _TREE_HANDLER = re.compile(r"(Standard|PyTree)\w*Handler$")
@@ -239,8 +237,8 @@ def read(path: str, selection: Selection) -> ListedSource:
     database = begin_reading(location.directory) if MANIFEST in names else None
     tree = read_tree(location.directory)
     about = location.metadata
-    if RECORD_NAME in names:  # then the step's history is that of another item
-        about = {name: value for name, value in about.items() if name != HISTORY}
+    if RECORD_NAME in names:  # then the step's history, the recipes that it went through, is another item's
+        about = {name: value for name, value in about.items() if name != "ckpt_surgery"}
     record_file = os.path.join(location.directory, RECORD_NAME)
     listing = Listing(
         leaves={},

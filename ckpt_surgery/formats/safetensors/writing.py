@@ -24,8 +24,6 @@ from ckpt_surgery.formats.unsupported import LimitedEncoder, quoted, repeated_ke
 from ckpt_surgery.storage.record_files import RECORD_NAME
 from ckpt_surgery.storage.regions import Pieces, PlacedArray
 
-SHARD_NAME = "model-{:05d}-of-{:05d}.safetensors"
-
 Tensors = tuple[TensorEntry, ...]
 
 
@@ -34,7 +32,8 @@ def layout(leaves: Sequence[Leaf], options: SinkOptions) -> list[FilePlan]:
     metadata, groups = metadata_texts(options), tensors_by_file(leaves, options.shard_size)
     if len(groups) == 1:
         return [_only_file(options.file_name or SINGLE_NAME, groups[0], metadata, options.record_bytes)]
-    shards = {SHARD_NAME.format(i, len(groups)): tensors for i, tensors in enumerate(groups, 1)}
+    numbered = enumerate(groups, 1)
+    shards = {f"model-{i:05d}-of-{len(groups):05d}.safetensors": tensors for i, tensors in numbered}
     files = [_file(name, tensors, header_bytes(tensors, metadata)) for name, tensors in shards.items()]
     weights = {tensor.name: file for file, tensors in shards.items() for tensor in tensors}
     about = {"metadata": {"total_size": sum(map(_data_bytes, groups))}, "weight_map": weights}

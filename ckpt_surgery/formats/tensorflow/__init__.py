@@ -31,7 +31,6 @@ GRAPH_SUFFIX = ".meta"
 FOOTER_BYTES = 48
 MAGIC = (0xDB4775248B80FB57).to_bytes(8, "little")
 STATE = "checkpoint"
-SAVED_MODEL = "saved_model.pb"
 VARIABLES = os.path.join("variables", "variables")
 """The prefix of the variables in a SavedModel's directory."""
 _DATA = re.compile(r"\.data-\d{5}-of-\d{5}\Z")
@@ -39,7 +38,6 @@ _STEP = re.compile(r"-(\d{1,18})\Z")
 _LATEST, _ALL = "model_checkpoint_path", "all_model_checkpoint_paths"
 _TEXT = re.compile(rb'\s*(\w+)\s*:\s*"((?:[^"\\]|\\[\\"\'abfnrtvx0-7])*)"\s*\Z')
 _NUMBER = re.compile(rb"\s*(\w+)\s*:\s*[-+.\w]+\s*\Z")
-_MOST_STATE_BYTES = 2**20
 
 
 # --- recognizing ------------------------------------------------------------------------------------------
@@ -54,7 +52,7 @@ def detect(path: str) -> bool:
         names = names_in(path)
         if STATE in names and claims(_is_state, os.path.join(path, STATE)):
             return True
-        if SAVED_MODEL in names or is_file(os.path.join(path, VARIABLES + SUFFIX)):
+        if "saved_model.pb" in names or is_file(os.path.join(path, VARIABLES + SUFFIX)):
             return True
         return any(_is_index(path, name, names) for name in names)
     if not exists(path):
@@ -137,7 +135,7 @@ def _named_in(directory: str) -> list[str]:
     """The checkpoints that the file `checkpoint` names, as prefixes in the directory, the latest last."""
     path = os.path.join(directory, STATE)
     check_link(path, real_path(directory))
-    text = read_file(path, _MOST_STATE_BYTES)
+    text = read_file(path, 2**20)
     named: dict[str, list[str]] = {_ALL: [], _LATEST: []}
     with with_path(path):
         for line in filter(bytes.strip, text.split(b"\n")):

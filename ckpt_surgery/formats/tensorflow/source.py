@@ -58,10 +58,8 @@ def _check(wanted: int, chunk: Chunk, stored: np.ndarray) -> None:
     pieces = (stored[i : i + _PIECE] for i in range(0, stored.size, _PIECE))
     crc = mask(functools.reduce(google_crc32c.extend, pieces, 0))
     if crc != wanted:
-        what = (
-            f"its {chunk.length} bytes from byte {chunk.offset} of {shown(chunk.file)} on have the checksum"
-        )
-        raise damaged(f"{what} {crc:08x} where {wanted:08x} is recorded")
+        what = f"its {chunk.length} bytes from byte {chunk.offset} of {shown(chunk.file)} on have"
+        raise damaged(f"{what} the checksum {crc:08x} where {wanted:08x} is recorded")
 
 
 def _without_numbers(key: Key, variable: Variable, path: str, files: Mapping[str, FileStat]) -> Leaf:

@@ -33,9 +33,6 @@ from ckpt_surgery.storage.json_files import read_json
 from ckpt_surgery.storage.listing import is_directory, real_path
 from ckpt_surgery.storage.record_files import RECORD_NAME
 
-LONE = "array"
-"""Key of an array that is not in a group."""
-
 
 def read(path: str, selection: Selection) -> Listing:
     """Open a group, or a single array, whose key is then `array`."""
@@ -49,7 +46,7 @@ def read(path: str, selection: Selection) -> Listing:
     _check_nothing_lost(files, directories)
     leaves = {}
     for directory in sorted(directories, key=natural_order):
-        key = Key.parse(directory or LONE)
+        key = Key.parse(directory or "array")
         with about_key(key):
             array = file_array(files, directory)
             manifest = array_manifest(files, posixpath.join(directory, ""), array, filled=True)

@@ -52,8 +52,6 @@ NAME_BYTES = 255
 """Longest name of a directory that Linux's file systems allow."""
 PATH_BYTES = 3072
 """Longest key. A quarter of what Linux allows for a path is left for the group's own path and chunk names."""
-LOCK_SUFFIX = ".__lock"
-"""Ending of the names that TensorStore keeps for itself."""
 
 
 def _no_name(name: str, zarr: int) -> str | None:
@@ -61,7 +59,7 @@ def _no_name(name: str, zarr: int) -> str | None:
     part, nbytes = f"has the part `{shown(name[:50])}`", len(name.encode())
     if not name.strip(".") or set(name) & set("\0\\"):
         return f"{part}, which cannot be the name of a zarr node"
-    if name in RESERVED or name.endswith(LOCK_SUFFIX) or (zarr == 3 and name.startswith("__")):
+    if name in RESERVED or name.endswith(".__lock") or (zarr == 3 and name.startswith("__")):
         return f"{part}, a name that version {zarr} of zarr or TensorStore keeps for itself"
     return f"{part}… of {nbytes} bytes, and a name may have {NAME_BYTES}" if nbytes > NAME_BYTES else None
 
