@@ -53,11 +53,7 @@ def _on_signal(number: int, frame: FrameType | None) -> None:
     while error is not None and not isinstance(error, Interrupted):
         error = error.__context__
     if error is None:
-        raise _interrupted(number)
-
-
-def _interrupted(number: int) -> Interrupted:
-    return Interrupted(number, f"stopped by {signal.Signals(number).name}")
+        raise Interrupted(number, f"stopped by {signal.Signals(number).name}")
 
 
 @contextlib.contextmanager
@@ -76,7 +72,7 @@ def deferred() -> Iterator[None]:
         _signals.deferring = False
         number, _signals.pending = _signals.pending, None
     if number is not None:
-        raise _interrupted(number)
+        raise Interrupted(number, f"stopped by {signal.Signals(number).name}")
 
 
 @contextlib.contextmanager

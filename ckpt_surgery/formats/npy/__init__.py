@@ -21,20 +21,16 @@ MOST_LISTED = 10_000
 def detect(path: str) -> bool:
     """Whether a path is a `.npy` file, or a directory with nothing but those and notes; damaged ones too."""
     if not is_directory(path):
-        return _is_array(path)
+        if path.endswith(NPY_SUFFIX):
+            return is_file(path)
+        with opened(path) as file:
+            return file.read(0, min(len(MAGIC), file.stat.size)) == MAGIC
     has_array = False
     for count, name in enumerate(names_below(path)):
         if not name.endswith(BESIDE) or count == MOST_LISTED:
             return has_array and name.endswith(BESIDE)
         has_array |= name.endswith(NPY_SUFFIX)
     return has_array
-
-
-def _is_array(path: str) -> bool:
-    if path.endswith(NPY_SUFFIX):
-        return is_file(path)
-    with opened(path) as file:
-        return file.read(0, min(len(MAGIC), file.stat.size)) == MAGIC
 
 
 FORMAT = Format(

@@ -85,33 +85,26 @@ def encoder(options: SinkOptions) -> LimitedEncoder:
     return LimitedEncoder(limits, details)
 
 
-def _check_holds_steps(directory: str, step: int) -> None:
-    """Refuse to put a step into what holds none: a checkpoint, or the directory of a step itself.
-
-    `directory` need not exist. Raises UsageError.
-    """
-    above, name = os.path.split(urls.absolute(directory))
-    if not name:
-        return  # the root of the file system, which stands for any destination
-    if is_directory(directory) and is_checkpoint(directory):
-        problem = "is a checkpoint itself, not a directory of steps"
-    elif name == str(step):
-        problem = f"names the step {step} already"
-    elif STEP_NAME.fullmatch(name) and is_directory(above) and steps_in(above):
-        problem = f"would be a step of {shown(above)} itself"
-    else:
-        return
-    hint = f"Name the directory above it, or leave out `dst_step={step}`."
-    raise UsageError(f"{shown(directory)} {problem}", hint=hint)
-
-
 def check_destination(path: PathLike, options: SinkOptions) -> None:
-    """Raises UsageError where a path cannot take a step, or TensorStore takes it for another path."""
-    if options.step is not None:
-        _check_holds_steps(os.fspath(path), options.step)
-    if urls.is_url(os.fspath(path)):
-        return
-    check_reachable(real_path(step_and_item(os.fspath(path), options)[1]))
+    """Raises UsageError where a path cannot take a step, or TensorStore takes it for another path.
+
+    Checkpoints, and directories of steps themselves, hold no steps. The path need not exist.
+    """
+    directory, step = os.fspath(path), options.step
+    above, name = os.path.split(urls.absolute(directory))
+    problem = None
+    if step is not None and name:  # the root of the file system stands for any destination
+        if is_directory(directory) and is_checkpoint(directory):
+            problem = "is a checkpoint itself, not a directory of steps"
+        elif name == str(step):
+            problem = f"names the step {step} already"
+        elif STEP_NAME.fullmatch(name) and is_directory(above) and steps_in(above):
+            problem = f"would be a step of {shown(above)} itself"
+    if problem is not None:
+        hint = f"Name the directory above it, or leave out `dst_step={step}`."
+        raise UsageError(f"{shown(directory)} {problem}", hint=hint)
+    if not urls.is_url(directory):
+        check_reachable(real_path(step_and_item(directory, options)[1]))
 
 
 def step_and_item(directory: str, options: SinkOptions) -> tuple[str, str]:
