@@ -41,7 +41,12 @@ def description_checksums(source: Source, leaves: Mapping[str, Leaf]) -> Descrip
     description = _description_crc(source, leaves)
     if directory is None:
         return DescriptionChecksums(description)
-    begins = _first_elements(leaves)
+    first: dict[str, int] = {}  # offset of the first element in each file
+    for leaf in leaves.values():
+        for chunk in () if leaf.manifest is None else leaf.manifest.chunks.values():
+            if chunk.inline is None:
+                first[chunk.file] = min(chunk.offset, first.get(chunk.file, chunk.offset))
+    begins = {real_path(file): begin for file, begin in first.items()}
     inside = details_of(source).holds_record
     documents = {}
     for name in _names(source, directory):
@@ -82,16 +87,6 @@ def _documents_of_step(directory: str, expected: DescriptionChecksums) -> Mappin
     except (SourceError, AttributeError, TypeError, ValueError):
         return {}
     return {name: document for name, document in newer.items() if name in expected.documents}
-
-
-def _first_elements(leaves: Mapping[str, Leaf]) -> dict[str, int]:
-    """Offset of the first element in each file, by real path."""
-    begins: dict[str, int] = {}
-    for leaf in leaves.values():
-        for chunk in () if leaf.manifest is None else leaf.manifest.chunks.values():
-            if chunk.inline is None:
-                begins[chunk.file] = min(chunk.offset, begins.get(chunk.file, chunk.offset))
-    return {real_path(file): begin for file, begin in begins.items()}
 
 
 def _names(source: Source, directory: str) -> Iterator[str]:

@@ -104,8 +104,11 @@ def locate(path: str, selection: Selection) -> ChosenFile:
     names = names_in(path)
     named = _named_in(path) if STATE in names else []
     prefixes = [name.removesuffix(SUFFIX) for name in names if name.endswith(SUFFIX)]
-    if selection.step is not None:
-        prefix = _of_step(path, named, prefixes, selection.step)
+    if selection.step is not None:  # a prefix that the state names, where it names one, else any that exists
+        known = [prefix for prefix in named if has_entry(os.path.join(path, prefix + SUFFIX))]
+        steps = {p: int(match[1]) for p in dict.fromkeys([*known, *prefixes]) if (match := _STEP.search(p))}
+        preferred = {p: steps[p] for p in known if steps.get(p) == selection.step}
+        prefix = choose_step(path, preferred or steps, selection.step)
     elif named:
         prefix = named[-1]
     elif not prefixes and is_directory(os.path.join(path, os.path.dirname(VARIABLES))):
@@ -121,14 +124,6 @@ def locate(path: str, selection: Selection) -> ChosenFile:
     match = _STEP.search(prefix)
     check_link(os.path.join(path, prefix + SUFFIX), real_path(path))
     return ChosenFile(path, prefix, int(match[1]) if match else None)
-
-
-def _of_step(directory: str, named: Sequence[str], prefixes: Sequence[str], step: int) -> str:
-    """The prefix that ends in the step: one that the state names where it names one, else any that exists."""
-    known = [prefix for prefix in named if has_entry(os.path.join(directory, prefix + SUFFIX))]
-    steps = {p: int(match[1]) for p in dict.fromkeys([*known, *prefixes]) if (match := _STEP.search(p))}
-    preferred = {prefix: steps[prefix] for prefix in known if steps.get(prefix) == step}
-    return choose_step(directory, preferred or steps, step)
 
 
 def _named_in(directory: str) -> list[str]:
