@@ -70,11 +70,7 @@ class DcpContents:
 
 
 def read_contents(directory: str, index: Sequence[Stored]) -> DcpContents:
-    """The contents of all data files.
-
-    Raises SourceError for a link that leaves the directory, for what lies beyond the end of a file, and with
-    the keys of tensors that are not what the index says, MOST_PROBLEMS at most.
-    """
+    """The contents of all data files. Errors name tensors that are not as the index says, the first few."""
     by_file: dict[str, list[tuple[Stored, StoredPart]]] = {}
     for entry in index:
         for part in entry.parts:

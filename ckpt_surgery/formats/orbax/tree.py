@@ -186,11 +186,7 @@ def read_structure(directory: str) -> Structure | None:
 
 
 def _tree_of_structure(directory: str) -> Tree:
-    """The tree of an item from before `_METADATA`, in a database.
-
-    Raises SourceError where there is no structure file, or where a file of later versions shows that
-    `_METADATA` is missing.
-    """
+    """The tree of an item from before `_METADATA`, in a database; later versions have other files, too."""
     structure = read_structure(directory)
     if exists(os.path.join(directory, os.path.dirname(ARRAY_METADATA))):
         raise damaged(f"{shown(directory)} has no {TREE_METADATA}")
