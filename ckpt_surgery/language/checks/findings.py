@@ -146,16 +146,11 @@ def _document_path(location: Sequence[str | int], value: Any) -> tuple[DocumentP
     return tuple(path), at_key
 
 
-_TYPES: Mapping[str, str] = {
-    "string_type": "text",
-    "bool_type": "true or false",
-    "int_type": "an integer",
-    "dict_type": "a mapping",
-    "mapping_type": "a mapping",
-    "model_type": "a mapping of fields",
-    "tuple_type": "a list",
-    "list_type": "a list",
-}
+_TYPES: Mapping[str, str] = (
+    {"string_type": "text", "bool_type": "true or false", "int_type": "an integer"}
+    | {"dict_type": "a mapping", "mapping_type": "a mapping", "model_type": "a mapping of fields"}
+    | {"tuple_type": "a list", "list_type": "a list"}
+)
 
 
 def _wrong_value(path: DocumentPath, details: Mapping[str, Any], context: Mapping[str, Any]) -> str:

@@ -51,42 +51,22 @@ MAX_DEPTH = 64
 MAX_LITERAL_BITS = 64
 """Limit on the bits of an integer that is written out."""
 
-_SYMBOLS: dict[type[ast.AST], str] = {
-    ast.Add: "+",
-    ast.Sub: "-",
-    ast.Mult: "*",
-    ast.MatMult: "@",
-    ast.Pow: "**",
-    ast.Div: "/",
-    ast.FloorDiv: "//",
-    ast.Mod: "%",
-    ast.BitAnd: "&",
-    ast.BitOr: "|",
-    ast.Eq: "==",
-    ast.NotEq: "!=",
-    ast.Lt: "<",
-    ast.LtE: "<=",
-    ast.Gt: ">",
-    ast.GtE: ">=",
-    ast.In: "in",
-    ast.NotIn: "not in",
-    ast.USub: "-",
-    ast.UAdd: "+",
-    ast.Invert: "~",
-}
+_SYMBOLS: dict[type[ast.AST], str] = (
+    {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.MatMult: "@", ast.Pow: "**", ast.Div: "/"}
+    | {ast.FloorDiv: "//", ast.Mod: "%", ast.BitAnd: "&", ast.BitOr: "|"}
+    | {ast.Eq: "==", ast.NotEq: "!=", ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">="}
+    | {ast.In: "in", ast.NotIn: "not in"}
+    | {ast.USub: "-", ast.UAdd: "+", ast.Invert: "~"}
+)
 """Operators of the language, but for `and`, `or` and `not`."""
 
-_REFUSED: dict[type[ast.AST], str] = {
-    **dict.fromkeys((ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp), "a comprehension"),
-    **dict.fromkeys((ast.Yield, ast.YieldFrom), "`yield`"),
-    ast.Lambda: "a lambda",
-    ast.Await: "`await`",
-    ast.Dict: "a dictionary",
-    ast.Set: "a set",
-    ast.NamedExpr: "an assignment (`:=`)",
-    ast.Starred: "unpacking with `*`",
-    ast.Slice: "a slice outside of a subscript",
-}
+_REFUSED: dict[type[ast.AST], str] = (
+    dict.fromkeys((ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp), "a comprehension")
+    | dict.fromkeys((ast.Yield, ast.YieldFrom), "`yield`")
+    | {ast.Lambda: "a lambda", ast.Await: "`await`", ast.Dict: "a dictionary", ast.Set: "a set"}
+    | {ast.NamedExpr: "an assignment (`:=`)", ast.Starred: "unpacking with `*`"}
+    | {ast.Slice: "a slice outside of a subscript"}
+)
 
 LOOK_UP = "write it as a table under `tables:`, and look it up by its name: `order[name]`"
 

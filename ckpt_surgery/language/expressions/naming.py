@@ -105,50 +105,36 @@ _TYPES |= {"short": "int16", "bool_": "bool", "float_": "float64"}
 _OPERATORS = {"add": "+", "subtract": "-", "mul multiply": "*", "div divide true_divide": "/"}
 _OPERATORS |= {"floor_divide": "//", "pow power": "**", "matmul mm bmm dot mv": "@"}
 _OPERATORS |= {"logical_and": "&", "logical_or": "|"}
-_WRITE: Mapping[str, str] = {
+_WRITE: Mapping[str, str] = (
     # layout
-    "unsqueeze newaxis": "expand_dims(x, axis)",
-    "t": "x.T",
-    "view_as reshape_as": "reshape(x, other.shape)",
-    "unflatten": "reshape(x, shape)",
-    "ravel flatten flat": "reshape(x, [-1])",
-    "flipud": "flip(x, 0)",
-    "fliplr": "flip(x, 1)",
-    "repeat_interleave": "repeat(x, repeats, axis)",
+    {"unsqueeze newaxis": "expand_dims(x, axis)", "t": "x.T", "unflatten": "reshape(x, shape)"}
+    | {"view_as reshape_as": "reshape(x, other.shape)", "ravel flatten flat": "reshape(x, [-1])"}
+    | {"flipud": "flip(x, 0)", "fliplr": "flip(x, 1)", "repeat_interleave": "repeat(x, repeats, axis)"}
     # joining and taking
-    "cat concatenate hstack vstack dstack column_stack row_stack append": "concat([a, b], axis)",
-    "select": "x[i]",
-    "slice dynamic_slice": "x[start:stop]",
-    "index_select gather": "take(x, indices, axis)",
+    | {"cat concatenate hstack vstack dstack column_stack row_stack append": "concat([a, b], axis)"}
+    | {
+        "select": "x[i]",
+        "slice dynamic_slice": "x[start:stop]",
+        "index_select gather": "take(x, indices, axis)",
+    }
     # types
-    **{name: f"cast(x, '{dtype}')" for name, dtype in _TYPES.items() if name != "int"},
-    "bfloat16": "cast(x, 'bfloat16')",
-    "bool": "cast(x, 'bool')",
-    "bitcast_convert_type": "bitcast(x, dtype)",
+    | {name: f"cast(x, '{dtype}')" for name, dtype in _TYPES.items() if name != "int"}
+    | {"bfloat16": "cast(x, 'bfloat16')", "bool": "cast(x, 'bool')"}
+    | {"bitcast_convert_type": "bitcast(x, dtype)"}
     # products and arithmetic
-    **{names: f"a {symbol} b" for names, symbol in _OPERATORS.items()},
-    "tensordot": "einsum('ij,jk->ik', a, b)",
-    "outer": "einsum('i,j->ij', a, b)",
-    "square": "x ** 2",
-    "neg negative": "-x",
-    "absolute": "abs(x)",
-    "logical_not": "~x",
-    "clamp": "clip(x, min, max)",
-    "amax": "max(x, axis)",
-    "amin": "min(x, axis)",
-    "interpolate": "resize(x, shape, method)",
+    | {names: f"a {symbol} b" for names, symbol in _OPERATORS.items()}
+    | {"tensordot": "einsum('ij,jk->ik', a, b)", "outer": "einsum('i,j->ij', a, b)"}
+    | {"square": "x ** 2", "neg negative": "-x", "absolute": "abs(x)", "logical_not": "~x"}
+    | {"clamp": "clip(x, min, max)", "amax": "max(x, axis)", "amin": "min(x, axis)"}
+    | {"interpolate": "resize(x, shape, method)"}
     # new arrays
-    "zeros_like empty_like": "zeros(x.shape, x.dtype)",
-    "ones_like": "ones(x.shape, x.dtype)",
-    "full_like": "full(x.shape, value, x.dtype)",
-    "empty": "zeros(shape, dtype)",
-    "randn normal": "init('normal', shape, dtype, stddev=1.0)",
+    | {"zeros_like empty_like": "zeros(x.shape, x.dtype)", "ones_like": "ones(x.shape, x.dtype)"}
+    | {"full_like": "full(x.shape, value, x.dtype)", "empty": "zeros(shape, dtype)"}
+    | {"randn normal": "init('normal', shape, dtype, stddev=1.0)"}
     # attributes and texts
-    "numel": "x.size",
-    "dim": "x.ndim",
-    "startswith": "text[:2] == 'ab'",
-    "endswith": "text[-2:] == 'ab'",
-}
+    | {"numel": "x.size", "dim": "x.ndim"}
+    | {"startswith": "text[:2] == 'ab'", "endswith": "text[-2:] == 'ab'"}
+)
 """Replacements for calls of functions or methods of these names; `x` stands for their array."""
 
 _ADVICE: Mapping[str, str] = {

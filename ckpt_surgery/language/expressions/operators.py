@@ -16,22 +16,12 @@ from ckpt_surgery.functions.arrays import Array
 from ckpt_surgery.functions.base import Number
 from ckpt_surgery.language.expressions.scope import MAX_BITS, Lookup, bounded, described, is_list, series_hint
 
-PYTHON_OPERATORS: Mapping[str, Callable[[Any, Any], Any]] = {
-    "+": operator.add,
-    "-": operator.sub,
-    "*": operator.mul,
-    "/": operator.truediv,
-    "//": operator.floordiv,
-    "%": operator.mod,
-    "&": operator.and_,
-    "|": operator.or_,
-    "==": operator.eq,
-    "!=": operator.ne,
-    "<": operator.lt,
-    "<=": operator.le,
-    ">": operator.gt,
-    ">=": operator.ge,
-}
+PYTHON_OPERATORS: Mapping[str, Callable[[Any, Any], Any]] = (
+    {"+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv}
+    | {"//": operator.floordiv, "%": operator.mod, "&": operator.and_, "|": operator.or_}
+    | {"==": operator.eq, "!=": operator.ne}
+    | {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
+)
 """Functions of Python by the symbols of binary operators."""
 _UNARY: Mapping[str, Any] = {"-": operator.neg, "+": operator.pos, "~": operator.invert}
 
