@@ -160,10 +160,8 @@ class Array:
         return apply(Index(plain), self)
 
     def __bool__(self) -> bool:
-        raise FunctionError(
-            f"an array {self.spec} is neither true nor false",
-            hint="For conditions on elements, use where(…), `&` and `|`.",
-        )
+        message = f"an array {self.spec} is neither true nor false"
+        raise FunctionError(message, hint="For conditions on elements, use where(…), `&` and `|`.")
 
     @property
     def spec(self) -> ArraySpec:
@@ -231,10 +229,8 @@ def require_no_gaps(series: Series) -> tuple[Array, ...]:
         return series.items
     missing = next(i for i, place in enumerate((*series.places, -1)) if i != place)
     more = f", … {series.places[-1]}" if len(series.places) > 8 else ""
-    raise FunctionError(
-        f"no leaf is at place {missing}; `by` gives {', '.join(map(str, series.places[:8]))}{more}",
-        hint="If that is intended, say what fills the gaps: stack(xs, fill=0.0).",
-    )
+    message = f"no leaf is at place {missing}; `by` gives {', '.join(map(str, series.places[:8]))}{more}"
+    raise FunctionError(message, hint="If that is intended, say what fills the gaps: stack(xs, fill=0.0).")
 
 
 def apply(function: Function, *inputs: Array) -> Array:

@@ -153,9 +153,8 @@ def check_exact(name: str, sums: np.ndarray, dtype: DType, region: Region, first
 
 
 def _out_of_range(operation: str, dtype: DType, count: int, total: int) -> DataError:
-    return DataError(
-        f"{operation} is {_range(dtype)} ({count:,} of {total:,} values here)", hint=_room(dtype)
-    )
+    message = f"{operation} is {_range(dtype)} ({count:,} of {total:,} values here)"
+    return DataError(message, hint=_room(dtype))
 
 
 def _range(dtype: DType) -> str:

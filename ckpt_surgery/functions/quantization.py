@@ -117,10 +117,8 @@ def dequantize(
     expected = tuple(-(-n // length) for n, length in zip(x.shape, lengths, strict=True))
     if scale.shape != expected if block else not broadcasts_to(scale.shape, x.shape):
         wanted = f"of shape {list(expected)} for blocks of {block}" if block else "that broadcasts"
-        raise FunctionError(
-            f"`dequantize`: {x.spec} needs a scale {wanted}, but this one has shape {list(scale.shape)}",
-            hint=_PER_CHANNEL if block else _BY_BLOCKS,
-        )
+        message = f"`dequantize`: {x.spec} needs a scale {wanted}, but this one has shape {list(scale.shape)}"
+        raise FunctionError(message, hint=_PER_CHANNEL if block else _BY_BLOCKS)
     # A block that is as long as the axis broadcasts.
     each = tuple(length if length < n else 1 for n, length in zip(x.shape, lengths, strict=True))
     factor = apply(Copies(each, (1,) * x.ndim), scale) if max(each, default=1) > 1 else scale

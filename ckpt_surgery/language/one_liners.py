@@ -157,10 +157,8 @@ def _inside_keys(text: str, pattern: str, replacement: str) -> dict[str, Any]:
     pattern = _given(text, pattern, "regular expression")
     for foreign, meant in (("${", "groups are `\\1` and `\\g<name>`"), ("&", "the match is `\\g<0>`")):
         if foreign in replacement:
-            raise UsageError(
-                f"`-e {shown(text)}`: `{foreign}` has no meaning in what replaces parts of keys",
-                hint=f"With `g`, {meant}.",
-            )
+            message = f"`-e {shown(text)}`: `{foreign}` has no meaning in what replaces parts of keys"
+            raise UsageError(message, hint=f"With `g`, {meant}.")
     part = pattern if pattern == re.escape(pattern) else f"(?:{pattern})"
     return {"match": f".*{part}.*", "to": f"${{sub(key, {pattern!r}, {replacement!r})}}"}
 

@@ -35,17 +35,15 @@ def binary(symbol: str, left: Any, right: Any) -> Any:
     same = (isinstance(left, str) and isinstance(right, str)) or (is_list(left) and is_list(right))
     if same and symbol == "+":
         return bounded(left + right if isinstance(left, str) else [*left, *right])
-    raise FunctionError(
-        f"`{symbol}` does not take {described(left)} and {described(right)}", hint=_text_hint(left, right)
-    )
+    message = f"`{symbol}` does not take {described(left)} and {described(right)}"
+    raise FunctionError(message, hint=_text_hint(left, right))
 
 
 def _array_binary(symbol: str, left: Any, right: Any) -> Array:
     for side in (left, right):
         if not isinstance(side, Array | Number):
-            raise FunctionError(
-                f"`{symbol}` does not take an array and {described(side)}", hint=series_hint(side)
-            )
+            message = f"`{symbol}` does not take an array and {described(side)}"
+            raise FunctionError(message, hint=series_hint(side))
     left, right = (side if isinstance(side, Array) else bounded(side) for side in (left, right))
     return arrays.binary(symbol, left, right)
 
@@ -85,9 +83,8 @@ def compared(symbol: str, left: Any, right: Any) -> Any:
         return _array_binary(symbol, left, right)
     if _comparable(left, right, ordered=symbol not in ("==", "!=")):
         return PYTHON_OPERATORS[symbol](_as_list(left), _as_list(right))
-    raise FunctionError(
-        f"`{symbol}` cannot compare {described(left)} with {described(right)}", hint=_text_hint(left, right)
-    )
+    message = f"`{symbol}` cannot compare {described(left)} with {described(right)}"
+    raise FunctionError(message, hint=_text_hint(left, right))
 
 
 def _comparable(left: object, right: object, ordered: bool) -> bool:
@@ -111,10 +108,8 @@ def _contained(item: Any, container: Any) -> bool:
         raise FunctionError(f"`in` cannot look for {described(item)} in {described(container)}")
     candidates = [other for other in container if _comparable(item, other, ordered=False)]
     if len(container) and not candidates:
-        raise FunctionError(
-            f"`in` looks for {described(item)} in a list of values such as {described(container[0])}",
-            hint=_text_hint(item, container[0]),
-        )
+        message = f"`in` looks for {described(item)} in a list of values such as {described(container[0])}"
+        raise FunctionError(message, hint=_text_hint(item, container[0]))
     return any(_as_list(item) == _as_list(other) for other in candidates)
 
 
@@ -150,6 +145,5 @@ def formatted(value: Any, specification: str) -> str:
     try:
         return format(value, specification)
     except ValueError as error:
-        raise FunctionError(
-            f"the format {specification!r} does not fit {described(value)}: {error}"
-        ) from None
+        message = f"the format {specification!r} does not fit {described(value)}: {error}"
+        raise FunctionError(message) from None
