@@ -108,21 +108,16 @@ def check_sums(name: str, rows: np.ndarray, magnitude: int, region: Region) -> N
     `magnitude` is an upper bound of the absolute values of the elements. `region` is the region of the
     result that the sums are, for the index in the message.
     """
-    height, length = rows.shape
-    if not can_overflow(magnitude * length, rows.dtype):
-        return
-    width = min(length, _PIECE)
-    tall = _PIECE // width
-    for top in range(0, height, tall):
-        pieces = (rows[top : top + tall, left : left + width] for left in range(0, length, width))
-        check_exact(name, functools.reduce(operator.add, map(exact_sums, pieces)), rows.dtype, region, top)
+    if can_overflow(magnitude * rows.shape[1], rows.dtype):
+        for top in range(0, len(rows), _PIECE):
+            check_exact(name, exact_sums(rows[top : top + _PIECE]), rows.dtype, region, top)
 
 
 def exact_sums(piece: np.ndarray) -> np.ndarray:
     """The sum of each row as a Python integer, in an array of objects."""
-    if can_overflow(bound(piece) * piece.shape[1], piece.dtype):
-        piece = piece.astype(object)
-    return np.asarray(np.add.reduce(piece, axis=1)).astype(object)
+    # NumPy makes Python's integers of a buffer of numbers at a time.
+    dtype = object if can_overflow(bound(piece) * piece.shape[1], piece.dtype) else piece.dtype
+    return np.asarray(np.add.reduce(piece, axis=1, dtype=dtype)).astype(object)
 
 
 def check_list_sums(name: str, blocks: Sequence[np.ndarray], dtype: DType, region: Region) -> None:

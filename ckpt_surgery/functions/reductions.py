@@ -110,8 +110,8 @@ class Reduction(Function):
         """Raises DataError if the value of all elements is out of range. `region` is all of the result."""
 
     def marks(self, region: Region, ins: Specs, blocks: Blocks, marks: Blocks) -> np.ndarray:
-        axes = self._axes(ins[0].ndim)
-        return np.asarray(np.bitwise_or.reduce(marks[0], axis=axes)).reshape(region.shape)
+        joined = np.bitwise_or.reduce(marks[0], axis=self._axes(ins[0].ndim))
+        return np.asarray(joined).reshape(region.shape)
 
     def check(self, rows: np.ndarray, block: np.ndarray, region: Region) -> None:
         """Raises DataError if the value of a row is out of range; `rows` holds the elements of `block`."""

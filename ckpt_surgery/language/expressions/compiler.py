@@ -30,7 +30,7 @@ from ckpt_surgery.language.expressions.naming import (
     unknown_name,
 )
 from ckpt_surgery.language.expressions.operators import binary, compared, formatted, truth, unary
-from ckpt_surgery.language.expressions.regexes import compile_pattern
+from ckpt_surgery.language.expressions.regexes import MatchBudget, compile_pattern
 from ckpt_surgery.language.expressions.scope import (
     HOOKS,
     ExpressionError,
@@ -265,7 +265,7 @@ class Compiler:
 
     def _with_pattern(self, node: ast.Call, name: str) -> Evaluator:
         """`count` or `sub`; `check` lists the error of a regular expression that is written out."""
-        parameters, usage, make = WITH_PATTERNS[name]
+        parameters, usage, action = WITH_PATTERNS[name]
         arguments = self._all(node.args)
         if len(arguments) != len(parameters) or node.keywords:
             self._spans.refuse(f"`{name}` takes {usage}", node)
@@ -275,8 +275,8 @@ class Compiler:
                 compile_pattern(pattern.value)
             except ExpressionError as error:
                 self.wrong_calls.append(error.at(*self._spans.of(node)))
-        action = make()
-        return lambda scope: action(scope, *[argument(scope) for argument in arguments])
+        budget = MatchBudget()  # which all matches at this place of the recipe share
+        return lambda scope: action(budget, scope, *[argument(scope) for argument in arguments])
 
     def _function(self, node: ast.Call, name: ast.Name) -> Evaluator:
         """A call of a function of the registry; one that does not fit fails when it is evaluated.

@@ -250,7 +250,7 @@ LOOKUPS: Mapping[str, tuple[Callable[..., Any], str]] = {
 """Functions whose first argument is a look-up, which is not evaluated before the call; their arguments."""
 
 
-def counted(scope: Scope, pattern: Any) -> int:
+def counted(budget: MatchBudget, scope: Scope, pattern: Any) -> int:
     """The value of `count('regex')`."""
     if not isinstance(pattern, str):
         raise FunctionError(f"`count` takes a regular expression as text, not {described(pattern)}")
@@ -259,28 +259,23 @@ def counted(scope: Scope, pattern: Any) -> int:
     return scope.count(pattern)
 
 
-def substitution() -> Callable[[Scope, Any, Any, Any], str]:
-    """`sub(text, 'regex', 'replacement')` at one place of a recipe, whose matches share a limit."""
-    budget = MatchBudget()
-
-    def substituted(scope: Scope, text: Any, pattern: Any, replacement: Any) -> str:
-        for value in (text, pattern, replacement):
-            if not isinstance(value, str):
-                raise FunctionError(f"`sub` takes three texts, not {described(value)}")
-        try:
-            replaced: str = bounded(budget.sub(compile_pattern(pattern), replacement, text))
-        except (regex.error, IndexError) as error:
-            raise FunctionError(f"`sub`: the replacement {replacement!r} does not fit: {error}") from None
-        return replaced
-
-    return substituted
+def substituted(budget: MatchBudget, scope: Scope, text: Any, pattern: Any, replacement: Any) -> str:
+    """The value of `sub(text, 'regex', 'replacement')`."""
+    for value in (text, pattern, replacement):
+        if not isinstance(value, str):
+            raise FunctionError(f"`sub` takes three texts, not {described(value)}")
+    try:
+        replaced: str = bounded(budget.sub(compile_pattern(pattern), replacement, text))
+    except (regex.error, IndexError) as error:
+        raise FunctionError(f"`sub`: the replacement {replacement!r} does not fit: {error}") from None
+    return replaced
 
 
-WITH_PATTERNS: Mapping[str, tuple[Sequence[str], str, Callable[[], Callable[..., Any]]]] = {
-    "count": (("regex",), "one regular expression: count('regex')", lambda: counted),
-    "sub": (("text", "regex", "replacement"), "three texts: sub(text, 'regex', 'replacement')", substitution),
+WITH_PATTERNS: Mapping[str, tuple[Sequence[str], str, Callable[..., Any]]] = {
+    "count": (("regex",), "one regular expression: count('regex')", counted),
+    "sub": (("text", "regex", "replacement"), "three texts: sub(text, 'regex', 'replacement')", substituted),
 }
-"""Functions of a regular expression: parameters, usage, and what makes the action of one call."""
+"""Functions of a regular expression: parameters, usage, and action."""
 
 
 def subscripted(value: Any, index: Any) -> Any:
