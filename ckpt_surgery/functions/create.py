@@ -156,8 +156,7 @@ def arange(
 
 
 Option = Number | str | tuple[int, ...]
-Options = tuple[tuple[str, Option], ...]
-"""Keyword arguments of an initializer."""
+Options = tuple[tuple[str, Option], ...]  # Keyword arguments of an initializer
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,7 @@ from ckpt_surgery.core.dtypes import DType, kind, limits
 from ckpt_surgery.core.errors import DataError
 from ckpt_surgery.core.tiles import tile_shape
 
-_PIECE = 1 << 15
-"""Number of elements converted to Python integers at a time, which take far more memory."""
+_PIECE = 1 << 15  # Number of elements converted to Python integers at a time, which take far more memory
 
 
 def exact(symbol: str, ufunc: Callable[..., Any], left: np.ndarray, right: np.ndarray) -> np.ndarray:

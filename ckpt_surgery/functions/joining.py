@@ -21,8 +21,7 @@ from ckpt_surgery.functions.base import Blocks, Function, Number, Specs, as_mark
 from ckpt_surgery.functions.dtypes import number_as
 from ckpt_surgery.functions.sizes import axis_of, check_alike
 
-MOST_INDICES = 5
-"""Number of indices that a message names."""
+MOST_INDICES = 5  # Number of indices that a message names
 
 
 def one_dtype(dtypes: Sequence[DType], name: str) -> DType:

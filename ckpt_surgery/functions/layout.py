@@ -241,8 +241,7 @@ def pad(x: Array, axis: int, to: int, value: Number = 0) -> Array:
 
 
 ELLIPSIS = "..."
-MERGED = "(...)"
-"""The name of an ellipsis within parentheses, whose axes are merged into one."""
+MERGED = "(...)"  # The name of an ellipsis within parentheses, whose axes are merged into one
 
 Side = tuple[tuple[str, ...], ...]
 """One side of a pattern: for each axis, the names in its parentheses. `()` and `1` are axes without a

@@ -21,8 +21,7 @@ from ckpt_surgery.functions.base import Blocks, Function, Specs, in_expressions
 from ckpt_surgery.functions.sizes import axis_of
 from ckpt_surgery.functions.streams import Pass
 
-TILE = 1 << 15
-"""Elements that are ranked at a time, or one row where rows are longer."""
+TILE = 1 << 15  # Elements that are ranked at a time, or one row where rows are longer
 TILE_BYTES = 32 * TILE
 INDEX = np.dtype(np.int64)
 
@@ -99,13 +98,10 @@ def _keys(values: np.ndarray) -> np.ndarray:
     return keys.astype(np.uint64)
 
 
-DIGIT = 16
-"""Bits that are counted in one pass."""
+DIGIT = 16  # Bits that are counted in one pass
 BINS = 1 << DIGIT
-INDEX_PASSES = 2
-"""Passes over indices, at most, of arrays of fewer than 2**32 elements."""
-RANKING_BYTES = 3 * 8 * BINS
-"""Bytes of the counts: of all blocks so far, and of one that is being seen."""
+INDEX_PASSES = 2  # Passes over indices, at most, of arrays of fewer than 2**32 elements
+RANKING_BYTES = 3 * 8 * BINS  # Bytes of the counts: of all blocks so far, and of one that is being seen
 
 
 def magnitudes(block: np.ndarray) -> np.ndarray:

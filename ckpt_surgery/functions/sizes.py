@@ -8,12 +8,9 @@ from ckpt_surgery.core.text import bytes_text
 
 MOST_BYTES = 1 << 40
 """Bytes above which an array must not have more than MOST_GROWTH times the bytes of its leaves."""
-MOST_GROWTH = 16
-"""So that stacks of large arrays, and casts of those, may be of any size."""
-MOST_AXES = 32
-"""Limit on the number of axes: what NumPy and TensorStore hold."""
-LONGEST = 2**63 - 1
-"""Limit on the length of an axis, and on the bytes of an array."""
+MOST_GROWTH = 16  # So that stacks of large arrays, and casts of those, may be of any size
+MOST_AXES = 32  # Limit on the number of axes: what NumPy and TensorStore hold
+LONGEST = 2**63 - 1  # Limit on the length of an axis, and on the bytes of an array
 
 
 def check_axes(name: str, count: int) -> None:

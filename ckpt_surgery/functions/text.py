@@ -9,11 +9,9 @@ from ckpt_surgery.core.errors import FunctionError
 from ckpt_surgery.core.text import abridged, number_of
 from ckpt_surgery.functions.base import in_expressions
 
-LONGEST_RANGE = 1_000_000
-"""Limit on the numbers that `range` gives."""
+LONGEST_RANGE = 1_000_000  # Limit on the numbers that `range` gives
 
-LONGEST_TEXT = 64 * 1024
-"""Limit on the characters of a text that `replace` gives."""
+LONGEST_TEXT = 64 * 1024  # Limit on the characters of a text that `replace` gives
 
 
 def _text(value: Any, name: str) -> str:

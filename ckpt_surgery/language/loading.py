@@ -27,8 +27,7 @@ from ckpt_surgery.language.written import TracedFunction
 from ckpt_surgery.language.yaml.document import DocumentPath, YamlDocument
 from ckpt_surgery.language.yaml.parsing import parse_document
 
-MAX_PROBLEMS = 100
-"""Limit on the problems that are reported."""
+MAX_PROBLEMS = 100  # Limit on the problems that are reported
 
 Check = Callable[[Recipe], Iterable[Finding]]
 """A check that needs more than the language, such as which formats exist."""

@@ -15,8 +15,7 @@ FORMS = (
     "`keep:REGEX`, `KEY = EXPRESSION` or `add:TEMPLATE = EXPRESSION`"
 )
 KEEP = "keep:"
-SIGNS = "|,;:!#%@~"
-"""Signs that substitutions are written with, the usual one first."""
+SIGNS = "|,;:!#%@~"  # Signs that substitutions are written with, the usual one first
 BLANKS = "The sign = stands between blanks."
 EVERYWHERE = "g"
 """Follows a substitution that is made inside keys, wherever the regular expression matches, as in sed."""

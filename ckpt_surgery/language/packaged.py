@@ -9,8 +9,7 @@ from ckpt_surgery.core.libraries import shipped
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.text import did_you_mean
 
-PREFIX = "@"
-"""Begins the name of a packaged recipe. A file whose name begins so is `./@name`."""
+PREFIX = "@"  # Begins the name of a packaged recipe. A file whose name begins so is `./@name`.
 
 
 @functools.cache

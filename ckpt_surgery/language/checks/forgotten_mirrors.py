@@ -25,12 +25,9 @@ SIBLINGS = (("mu", "nu"), ("v_row", "v_col", "v"), ("exp_avg", "exp_avg_sq"))
 """Names of slots that an optimizer has together: Adam's in Optax, Adafactor's, Adam's in PyTorch."""
 MODEL = frozenset({"params", "target"})
 """Components that training states of Flax and T5X have their parameters below."""
-COUNTERS = ("count", "step")
-"""Endings of what an optimizer has beside its slots."""
-TREES = ("", "/mu", "/0/mu", "/1/0/mu")
-"""Places below an optimizer's state where slots may be."""
-ENDS = ("", "/m", "/v_row")
-"""Endings that may follow the name of the parameter in a slot's key."""
+COUNTERS = ("count", "step")  # Endings of what an optimizer has beside its slots
+TREES = ("", "/mu", "/0/mu", "/1/0/mu")  # Places below an optimizer's state where slots may be
+ENDS = ("", "/m", "/v_row")  # Endings that may follow the name of the parameter in a slot's key
 MOST_RULES, MOST_ROOTS = 10, 5
 """Limits on what is tried of each pass, so that recipes of thousands of rules take no time."""
 
@@ -174,10 +171,8 @@ def _is_below(key: str, tree: str) -> bool:
     return key.startswith(f"{tree}{SEPARATOR}")
 
 
-ANY = "x"
-"""Stands where any character will do."""
-LONGEST = 64
-"""Limit on the characters of a repeated part; a pattern that needs more of them has no example."""
+ANY = "x"  # Stands where any character will do
+LONGEST = 64  # Limit on the characters of a repeated part; a pattern that needs more of them has no example
 
 
 @functools.lru_cache(maxsize=1024)

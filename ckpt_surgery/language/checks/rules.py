@@ -19,8 +19,7 @@ from ckpt_surgery.language.yaml.document import DocumentPath
 ALL_SOURCES = "*"
 MAX_LET_TEXT = 8 * MAX_TEXT
 """Characters of the entries of a `let` together: 780 pairs of forty models that are merged take 60,000."""
-MAX_LET_DEPTH = 96
-"""Limit on the nesting of an entry of `let`, with the entries that it uses written out."""
+MAX_LET_DEPTH = 96  # Limit on the nesting of an entry of `let`, with the entries that it uses written out
 CLAIMS = ("match", "fill", "add")
 ALWAYS = frozenset({"let", "value", "when", "optional"})
 FIELDS: Mapping[str, frozenset[str]] = {

@@ -20,10 +20,8 @@ from ckpt_surgery.language.expressions.scope import Lookup, are_arrays, bounded,
 
 OTHER_NAMES: Mapping[str, str] = {"dim": "axis", "dims": "axes", "keepdim": "keepdims", "input": "x"}
 """PyTorch's names of parameters, and ours."""
-LISTS = frozenset({Sequence[Array], list[Array]})
-"""Annotations of lists of arrays."""
-LONGEST_TEXT = 4096
-"""Limit on the characters of a text that is an argument, such as a pattern of axes."""
+LISTS = frozenset({Sequence[Array], list[Array]})  # Annotations of lists of arrays
+LONGEST_TEXT = 4096  # Limit on the characters of a text that is an argument, such as a pattern of axes
 
 _COLLECTED = Parameter.VAR_POSITIONAL
 _FREE = Parameter.VAR_KEYWORD
@@ -211,8 +209,7 @@ def _shown(value: Any) -> str:
     return abridged(value) if _PLAIN.issuperset(map(type, values)) else described(value)
 
 
-_MISMATCH = object()
-"""Stands for a value that is not of an annotation's type."""
+_MISMATCH = object()  # Stands for a value that is not of an annotation's type
 
 
 def _typed(value: Any, annotation: Any) -> Any:

@@ -46,10 +46,8 @@ from ckpt_surgery.language.expressions.spans import Span, Spans
 
 Evaluator = Callable[[Scope], Any]
 
-MAX_DEPTH = 64
-"""Limit on the nesting of an expression."""
-MAX_LITERAL_BITS = 64
-"""Limit on the bits of an integer that is written out."""
+MAX_DEPTH = 64  # Limit on the nesting of an expression
+MAX_LITERAL_BITS = 64  # Limit on the bits of an integer that is written out
 
 _SYMBOLS: dict[type[ast.AST], str] = (
     {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.MatMult: "@", ast.Pow: "**", ast.Div: "/"}

@@ -31,12 +31,10 @@ from ckpt_surgery.language.expressions.scope import (
     series_hint,
 )
 
-SEPARATOR = "/"
-"""Separates the names of a path: `text_config/num_hidden_layers`."""
+SEPARATOR = "/"  # Separates the names of a path: `text_config/num_hidden_layers`
 RECORDED = "ckpt_surgery/recipes"
 """Path of the record of earlier conversions: the params of a recipe are at `RECORDED/NAME/params`."""
-MISSING = object()
-"""Stands for an entry that is missing or null."""
+MISSING = object()  # Stands for an entry that is missing or null
 
 
 class Entries(Lookup):
@@ -155,8 +153,7 @@ class Config(Entries):
         return f"{self._of_model} has no {' and no '.join(f'`{path}`' for path in paths)}{guess}"
 
 
-MOST_PATHS = 1000
-"""Limit on the paths among which a close match is looked for."""
+MOST_PATHS = 1000  # Limit on the paths among which a close match is looked for
 
 
 @dataclass(frozen=True)

@@ -15,13 +15,11 @@ from ckpt_surgery.functions.registry import registry
 from ckpt_surgery.language.expressions.calls import usage
 from ckpt_surgery.language.expressions.scope import CONFIG, CONFIGS, HOOKS, SOURCES
 
-SOURCE = "source"
-"""Name of the only source of a recipe that names none."""
+SOURCE = "source"  # Name of the only source of a recipe that names none
 _OF_SOURCES = re.compile(r"(?:source|src)(?:_?[0-9]+)?")
 
 TARGET = "target"
-EVERYWHERE = (TARGET, SOURCES, CONFIG, CONFIGS)
-"""Names that all expressions can use."""
+EVERYWHERE = (TARGET, SOURCES, CONFIG, CONFIGS)  # Names that all expressions can use
 
 MEANINGS: Mapping[str, str] = {
     "x": "`x` is the leaf that a `match` or `fill` rule claimed, and no leaf is claimed here",

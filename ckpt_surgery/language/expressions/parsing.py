@@ -21,8 +21,7 @@ from ckpt_surgery.language.expressions.naming import unknown_name
 from ckpt_surgery.language.expressions.scope import ExpressionError, LetError, Scope, Use, bounded_together
 from ckpt_surgery.language.expressions.spans import line_starts
 
-MAX_TEXT = 1 << 15
-"""Limit on the characters of an expression."""
+MAX_TEXT = 1 << 15  # Limit on the characters of an expression
 
 
 @dataclass(frozen=True)

@@ -20,20 +20,13 @@ from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.text import did_you_mean, shown
 from ckpt_surgery.language.expressions.scope import Constant, ExpressionError, PatternError, described
 
-REGEX_SECONDS = 2.0
-"""Limit on the time that all matches of a plan take together."""
-SECONDS_PER_MATCH = 1e-4
-"""Seconds that each match adds to the limit: a usual one takes a hundredth of them."""
-SHORTEST_TIMEOUT = 0.005
-"""Seconds; a shorter timeout would stop too many matches that would have ended."""
-MOST_STEPS = 10**6
-"""A match of fewer steps takes only milliseconds, and needs no timeout."""
-MAX_PATTERN = 2000
-"""Limit on the characters of a pattern."""
-MAX_NESTING = 50
-"""Limit on the groups around each other in a pattern."""
-MAX_REPEATS = 100_000
-"""Limit on the product of counts such as `{64}`, which `regex` unrolls when it compiles."""
+REGEX_SECONDS = 2.0  # Limit on the time that all matches of a plan take together
+SECONDS_PER_MATCH = 1e-4  # Seconds that each match adds to the limit: a usual one takes a hundredth of them
+SHORTEST_TIMEOUT = 0.005  # Seconds; a shorter timeout would stop too many matches that would have ended
+MOST_STEPS = 10**6  # A match of fewer steps takes only milliseconds, and needs no timeout
+MAX_PATTERN = 2000  # Limit on the characters of a pattern
+MAX_NESTING = 50  # Limit on the groups around each other in a pattern
+MAX_REPEATS = 100_000  # Limit on the product of counts such as `{64}`, which `regex` unrolls when it compiles
 
 
 @functools.lru_cache(maxsize=1024)

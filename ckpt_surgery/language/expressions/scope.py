@@ -16,27 +16,18 @@ from ckpt_surgery.core.text import did_you_mean, number_of
 from ckpt_surgery.functions.arrays import Array, Series
 
 Scalar = str | int | float | bool
-Constant = Scalar | tuple[Scalar, ...]
-"""Value of a param or of a table entry."""
+Constant = Scalar | tuple[Scalar, ...]  # Value of a param or of a table entry
 Value = TypeVar("Value")
 
-HOOKS = "hooks"
-"""Name under which expressions call the user's own functions."""
-SOURCES = "sources"
-"""Name of the list of the names of all sources."""
-CONFIG = "config"
-"""Name of the JSON beside the first source."""
-CONFIGS = "configs"
-"""Name of the JSON beside each source: `configs['lora']`."""
+HOOKS = "hooks"  # Name under which expressions call the user's own functions
+SOURCES = "sources"  # Name of the list of the names of all sources
+CONFIG = "config"  # Name of the JSON beside the first source
+CONFIGS = "configs"  # Name of the JSON beside each source: `configs['lora']`
 
-MAX_BITS = 128
-"""Limit on the bits of an integer that an expression computes."""
-MAX_STRING = 1 << 16
-"""Limit on the characters of a text that an expression computes."""
-MAX_LIST = 1_000_000
-"""Limit on the values of a list, and on those of all lists in a list together."""
-MOST_ENTRIES = 10
-"""Number of entries of a table that a message names."""
+MAX_BITS = 128  # Limit on the bits of an integer that an expression computes
+MAX_STRING = 1 << 16  # Limit on the characters of a text that an expression computes
+MAX_LIST = 1_000_000  # Limit on the values of a list, and on those of all lists in a list together
+MOST_ENTRIES = 10  # Number of entries of a table that a message names
 
 
 class ExpressionError(SurgeryError):

@@ -9,8 +9,7 @@ from typing import NoReturn
 
 from ckpt_surgery.language.expressions.scope import ExpressionError
 
-Span = tuple[int, int]
-"""Character offsets in the text of an expression: start, and exclusive end."""
+Span = tuple[int, int]  # Character offsets in the text of an expression: start, and exclusive end
 
 
 def line_starts(text: str) -> list[int]:

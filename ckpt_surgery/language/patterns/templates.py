@@ -55,8 +55,7 @@ class Piece:
         return name if name in pattern.groupindex else self.group
 
 
-Segment = tuple[Piece, ...]
-"""The pieces between two slashes of a template."""
+Segment = tuple[Piece, ...]  # The pieces between two slashes of a template
 
 
 @dataclass(frozen=True)
@@ -198,10 +197,8 @@ def _expanded(piece: Piece, match: regex.Match[str] | None, scope: Scope) -> tup
     return str(value), None
 
 
-MAX_TEXT = 4096
-"""Limit on the characters of a template."""
-MOST_BRACES = 32
-"""Limit on the braces at which an expression in a template may end."""
+MAX_TEXT = 4096  # Limit on the characters of a template
+MOST_BRACES = 32  # Limit on the braces at which an expression in a template may end
 
 _TOKEN = re.compile(
     r"\\(?:(?P<number>[1-9][0-9]?)|g<(?P<name>[^>]*)>|(?P<escaped>[\\/]))"

@@ -15,8 +15,7 @@ from ckpt_surgery.language.patterns.templates import Template, parse_template
 
 SYNTAX = "recipe_syntax"
 """Type of the pydantic errors with an ExpressionError, as `error`, that points at characters of the value."""
-WRONG_TYPE = "recipe_type"
-"""Type of the pydantic errors that say which type is wanted."""
+WRONG_TYPE = "recipe_type"  # Type of the pydantic errors that say which type is wanted
 
 
 def wrong_type(wanted: str) -> PydanticCustomError:

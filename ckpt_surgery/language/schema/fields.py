@@ -29,8 +29,7 @@ from ckpt_surgery.language.schema.field_types import (
     one_of,
 )
 
-ANY_MORE = "*"
-"""Stands at the end of `sources` for any number of further ones."""
+ANY_MORE = "*"  # Stands at the end of `sources` for any number of further ones
 
 
 One = TypeVar("One")

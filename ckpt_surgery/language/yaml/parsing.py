@@ -19,14 +19,10 @@ from ckpt_surgery.core.text import abridged
 from ckpt_surgery.language.yaml.document import DocumentPath, Mark, YamlDocument, paired, path_text
 from ckpt_surgery.language.yaml.quoting import quoted, syntax_problem, value_at
 
-MAX_BYTES = 1 << 20
-"""Limit on the size of a document in UTF-8."""
-MAX_DEPTH = 20
-"""Limit on the nesting of lists and mappings."""
-MAX_PROBLEMS = 50
-"""Number of problems after which parsing stops."""
-MAX_NUMBER = 40
-"""Limit on the characters of a number."""
+MAX_BYTES = 1 << 20  # Limit on the size of a document in UTF-8
+MAX_DEPTH = 20  # Limit on the nesting of lists and mappings
+MAX_PROBLEMS = 50  # Number of problems after which parsing stops
+MAX_NUMBER = 40  # Limit on the characters of a number
 
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?")
 _CONSTANTS: Mapping[str, bool | None] = {"": None, "null": None, "true": True, "false": False}

@@ -18,8 +18,7 @@ from ckpt_surgery.language.yaml.quoting import quoted
 
 SCHEMA = "yaml-language-server: $schema=recipe.schema.json"
 """A comment that tells editors of the schema that `ckpt-surgery schema > recipe.schema.json` writes."""
-LINE = 110
-"""Characters up to which a rule, or another mapping, is written on one line."""
+LINE = 110  # Characters up to which a rule, or another mapping, is written on one line
 
 _PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9_./-]{5,}")
 """Text that reads as itself: it is longer than the words that stand for something else, such as `false`."""
