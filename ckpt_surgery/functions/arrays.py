@@ -214,8 +214,7 @@ class Series:
     """The value of `xs`: the leaves that one rule sends to one key, in order."""
 
     items: tuple[Array, ...]
-    places: tuple[int, ...] | None
-    """Place of each item, ascending, if `by` gave integers; otherwise None."""
+    places: tuple[int, ...] | None  # Place of each item, ascending, if `by` gave integers; otherwise None
 
     @property
     def complete(self) -> bool:

@@ -32,8 +32,7 @@ class Einsum(Function):
     name: ClassVar[str] = "einsum"
     widens: ClassVar[bool] = True
     subscripts: str
-    symbol: str = "einsum"
-    """Name in messages: `@` for the matrix product."""
+    symbol: str = "einsum"  # Name in messages: `@` for the matrix product
 
     def called(self) -> str:
         return self.symbol

@@ -37,12 +37,9 @@ class ReshapeGroup:
     `[2, 2, 3, 5]` has three groups: 2 → 2, 6 → 2 × 3 and 5 → 5.
     """
 
-    old: Shape
-    """Lengths of the group's axes in the input."""
-    new: Shape
-    """Lengths of the group's axes in the output."""
-    first_new: int
-    """Position of the first new axis in the output."""
+    old: Shape  # Lengths of the group's axes in the input
+    new: Shape  # Lengths of the group's axes in the output
+    first_new: int  # Position of the first new axis in the output
 
     def part(self, region: Region) -> Region:
         """A region of the output, restricted to the axes of this group."""

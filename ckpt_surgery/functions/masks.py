@@ -81,8 +81,7 @@ class KthMagnitude(Function):
 
     name: ClassVar[str] = "kth_magnitude"
     scratch: ClassVar[int] = RANKING_BYTES
-    k: int | None
-    """Number of the largest; None: `share` of those that are not 0."""
+    k: int | None  # Number of the largest; None: `share` of those that are not 0
     share: float = 1.0
 
     def infer(self, ins: Specs) -> ArraySpec:

@@ -59,16 +59,11 @@ class HookCall(Function):
     name: ClassVar[str] = "hook"
     exact_inputs: ClassVar[bool] = True
     full_copies: ClassVar[int] = 2
-    hooks: "HookSet" = field(repr=False, compare=False)
-    """Functions of which this is one."""
-    function: str
-    """Name of the function."""
-    arguments: tuple[Any, ...]
-    """Constants, tuples for lists, and `...` for each array in order."""
-    shape: tuple[int, ...]
-    """Shape of the result."""
-    dtype: np.dtype[Any]
-    """Dtype of the result."""
+    hooks: "HookSet" = field(repr=False, compare=False)  # Functions of which this is one
+    function: str  # Name of the function
+    arguments: tuple[Any, ...]  # Constants, tuples for lists, and `...` for each array in order
+    shape: tuple[int, ...]  # Shape of the result
+    dtype: np.dtype[Any]  # Dtype of the result
     of_program: HookFunction | None = None
     """The function itself where no file has it: no other process is known to have the same."""
 
@@ -108,15 +103,11 @@ def _filled(template: Any, arrays: Iterable[Any]) -> Any:
 class HookSet:
     """Functions of the user's own, by name."""
 
-    name: str
-    """Name of where they come from, for messages."""
-    file: str
-    """Path of their file, or the name again where there is none."""
-    sha256: str
-    """Digest, hexadecimal."""
+    name: str  # Name of where they come from, for messages
+    file: str  # Path of their file, or the name again where there is none
+    sha256: str  # Digest, hexadecimal
     functions: Mapping[str, HookFunction]
-    of_program = False
-    """True if they are functions of the running program rather than of a file."""
+    of_program = False  # True if they are functions of the running program rather than of a file
 
     def label(self, name: str) -> str:
         """Name of this function in messages: where a hook was made of the caller's function, that one's."""

@@ -26,8 +26,7 @@ class Finding:
     start: int | None = None
     """Offset of the first character in question, in the value, or in the key if `at_key`."""
     end: int | None = None
-    at_key: bool = False
-    """Whether the problem is with the key of the value."""
+    at_key: bool = False  # Whether the problem is with the key of the value
     hint: str | None = None
     code: Code = Code.FIELDS_DISAGREE
 
@@ -43,12 +42,9 @@ class Subject:
     """The recipe that is checked."""
 
     recipe: Recipe
-    written: Mapping[str | int, Any]
-    """Value of the document, as it was written."""
-    broken: frozenset[DocumentPath]
-    """Paths of the fields that do not parse. They are missing from `recipe`."""
-    with_hooks: bool = False
-    """Whether expressions can call functions that the caller gives."""
+    written: Mapping[str | int, Any]  # Value of the document, as it was written
+    broken: frozenset[DocumentPath]  # Paths of the fields that do not parse. They are missing from `recipe`.
+    with_hooks: bool = False  # Whether expressions can call functions that the caller gives
 
     @property
     def constants(self) -> frozenset[str]:

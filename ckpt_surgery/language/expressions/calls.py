@@ -30,12 +30,9 @@ _FREE = Parameter.VAR_KEYWORD
 class Signature(NamedTuple):
     """Parameters of a function that a call can give."""
 
-    parameters: tuple[Parameter, ...]
-    """All but keywords of any name, with `Any` for missing annotations."""
-    free: Any
-    """Annotation of keywords of any name; None if there are none."""
-    leaf_key: str | None
-    """Name of the parameter that gets the key of the output."""
+    parameters: tuple[Parameter, ...]  # All but keywords of any name, with `Any` for missing annotations
+    free: Any  # Annotation of keywords of any name; None if there are none
+    leaf_key: str | None  # Name of the parameter that gets the key of the output
 
 
 @functools.cache

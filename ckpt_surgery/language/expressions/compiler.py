@@ -92,8 +92,7 @@ class Compiler:
         self.name_uses: list[Use] = []
         self.wrong_calls: list[ExpressionError] = []
         self.groups: list[Use] = []
-        self.depth = 0
-        """Levels of nesting of the expression."""
+        self.depth = 0  # Levels of nesting of the expression
         self._spans = Spans(text, lead)
         self._depth = 0
 

@@ -83,12 +83,9 @@ def _seen(value: Any, name: str) -> Any:
 class Layer:
     """One JSON object that a config is made of."""
 
-    origin: str
-    """Name for messages: `config.json`."""
-    entries: Mapping[str, Any]
-    """Entries of the object."""
-    of_model: bool = True
-    """Whether the object describes the model. Custom metadata can be anything."""
+    origin: str  # Name for messages: `config.json`
+    entries: Mapping[str, Any]  # Entries of the object
+    of_model: bool = True  # Whether the object describes the model. Custom metadata can be anything.
 
 
 class Config(Entries):

@@ -29,8 +29,7 @@ class Expression:
     """A checked expression. Two expressions are equal if their texts are."""
 
     text: str
-    tree: ast.expr = field(compare=False, repr=False)
-    """Python's syntax tree."""
+    tree: ast.expr = field(compare=False, repr=False)  # Python's syntax tree
     notes: Compiler = field(compare=False, repr=False)
     """Names and groups that it uses, wrong calls, and levels of nesting."""
     evaluate: Evaluator = field(compare=False, repr=False)

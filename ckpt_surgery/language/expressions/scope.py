@@ -42,10 +42,8 @@ class ExpressionError(SurgeryError):
     def __init__(self, message: str, start: int, end: int, hint: str | None = None, code: Code | None = None):
         super().__init__(Problem(message, hint=hint), code=code)
         self.message = message
-        self.start = start
-        """Offset of the first character in the text of the expression or template."""
-        self.end = end
-        """Offset after the last character."""
+        self.start = start  # Offset of the first character in the text of the expression or template
+        self.end = end  # Offset after the last character
         self.hint = hint
 
     def shifted(self, by: int) -> "ExpressionError":
@@ -62,8 +60,7 @@ class LetError(ExpressionError):
 
     def __init__(self, entry: str, error: ExpressionError):
         super().__init__(error.message, error.start, error.end, error.hint, error.problems[0].code)
-        self.entry = entry
-        """Name of the entry."""
+        self.entry = entry  # Name of the entry
 
 
 class PatternError(ExpressionError):
@@ -99,8 +96,7 @@ class Unavailable:
 class Lookup(ABC):
     """Values by key that are not leaves of a checkpoint: `matrix[m]`, `config['num_hidden_layers']`."""
 
-    name: str
-    """Name in expressions."""
+    name: str  # Name in expressions
 
     @property
     def description(self) -> str:
@@ -195,8 +191,7 @@ class Groups:
 class Leaves(ABC):
     """Value of a source's name, or of `target`: the leaves of a tree by the text of their key."""
 
-    name: str
-    """Name of the source in the recipe, or `target`."""
+    name: str  # Name of the source in the recipe, or `target`
 
     @abstractmethod
     def lookup(self, text: str) -> Array | None:
@@ -217,8 +212,7 @@ class Scope:
 
     names: Mapping[str, Any]
     """Value of each name: a constant, list, Array, Series, Lookup, Groups, Leaves, HookSet or Unavailable."""
-    leaf_key: str = ""
-    """Text of the key of the output: the random numbers of `init` depend on it."""
+    leaf_key: str = ""  # Text of the key of the output: the random numbers of `init` depend on it
     count: Callable[[str], int] | None = None
     """Counts the keys that a regular expression matches; None if there are no keys to count."""
 

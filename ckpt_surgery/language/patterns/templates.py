@@ -29,8 +29,7 @@ class Component:
     """One component of a key that a template gives."""
 
     name: str
-    index: bool
-    """Whether it is written as a list index, `[0]`. Then `name` holds the digits."""
+    index: bool  # Whether it is written as a list index, `[0]`. Then `name` holds the digits.
     origin: int | None
     """Offset in the matched text from which a group reference took this component as a whole, or None."""
 
@@ -39,14 +38,11 @@ class Component:
 class Piece:
     """A part of a template between two slashes: text, a group of the match, or an expression."""
 
-    start: int
-    """Offset of its first character; of an expression, that after `${`."""
-    end: int
-    """Offset after its last character; of an expression, that of the `}`."""
+    start: int  # Offset of its first character; of an expression, that after `${`
+    end: int  # Offset after its last character; of an expression, that of the `}`
     text: str | None = None
     """Text that stands for itself. A `/` in it was written `\\/` and does not end a component."""
-    group: int | str | None = None
-    """Number or name of a group that is written `\\1` or `\\g<name>`."""
+    group: int | str | None = None  # Number or name of a group that is written `\1` or `\g<name>`
     expression: Expression | None = None
 
     def group_in(self, pattern: regex.Pattern[str]) -> int | str | None:

@@ -23,8 +23,7 @@ class Mark:
     stop: int
     style: str | None = None
     """Style of a scalar: empty (plain), `'`, `"`, `|` or `>`. None for a list or a mapping."""
-    value: str = ""
-    """Characters of a scalar, before they are converted to a number."""
+    value: str = ""  # Characters of a scalar, before they are converted to a number
 
     __repr__ = brief
 
@@ -33,15 +32,11 @@ class Mark:
 class YamlDocument:
     """A parsed document: plain values, and the place of each."""
 
-    path: str
-    """Path of the file as the user gave it."""
+    path: str  # Path of the file as the user gave it
     text: str
-    value: Any
-    """None, bool, int, float, str, list, or dict with str or int keys."""
-    marks: Mapping[DocumentPath, Mark]
-    """Place of each value."""
-    key_marks: Mapping[DocumentPath, Mark]
-    """Place of the key of each value of a mapping."""
+    value: Any  # None, bool, int, float, str, list, or dict with str or int keys
+    marks: Mapping[DocumentPath, Mark]  # Place of each value
+    key_marks: Mapping[DocumentPath, Mark]  # Place of the key of each value of a mapping
     problems: tuple[Problem, ...] = ()
     """Problems found. With any, parts of `value` that were refused are missing or a guess."""
     rules: Mapping[DocumentPath, str] | None = None
