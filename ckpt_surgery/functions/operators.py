@@ -104,12 +104,8 @@ class Elementwise(Function):
 
 _FLOAT64 = np.dtype(np.float64)
 
-_COMPARISONS: dict[str, Callable[..., Any]] = {
-    "==": np.equal,
-    "!=": np.not_equal,
-    "<": np.less,
-    "<=": np.less_equal,
-} | {">": np.greater, ">=": np.greater_equal}
+_COMPARISONS: dict[str, Any] = {"==": np.equal, "!=": np.not_equal, "<": np.less, "<=": np.less_equal}
+_COMPARISONS |= {">": np.greater, ">=": np.greater_equal}
 _BINARY: dict[str, Any] = (
     {"+": np.add, "-": np.subtract, "*": np.multiply, "/": np.true_divide, "//": np.floor_divide}
     | {"%": np.remainder, "**": np.power, "&": np.bitwise_and, "|": np.bitwise_or}
@@ -173,12 +169,8 @@ class Binary(Elementwise):
 _FLOATING: dict[str, Any] = {"sqrt": np.sqrt, "exp": np.exp, "log": np.log, "sin": np.sin, "cos": np.cos}
 _FLOATING |= {"arccos": np.arccos, "rsqrt": lambda x: np.reciprocal(np.sqrt(x))}
 """Functions whose result for integers is float64."""
-_UNARY: dict[str, Any] = _FLOATING | {
-    "neg": np.negative,
-    "not": np.logical_not,
-    "abs": np.abs,
-    "sign": np.sign,
-}
+_UNARY: dict[str, Any] = {"neg": np.negative, "not": np.logical_not, "abs": np.abs, "sign": np.sign}
+_UNARY |= _FLOATING
 _SIGNED = {"neg": "`neg`: -({})", "abs": "`abs`: abs({})"}
 """Operations that turn a negative integer into a positive one: their text in messages, `{}` for the
 number."""

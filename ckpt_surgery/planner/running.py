@@ -314,7 +314,7 @@ class RuleRun:
         model = claimed[0].leaf if claimed else None
         assert expression is not None
         if self._let:
-            names = LetNames(names, self._let, key.text, run.count)
+            names = LetNames(Scope(names, key.text, run.count), self._let)
 
         def compute() -> Entry:
             return computed(self._evaluated(expression, names, key.text), model, key, old)

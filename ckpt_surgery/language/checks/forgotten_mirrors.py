@@ -34,14 +34,12 @@ MOST_RULES, MOST_ROOTS = 10, 5
 
 def forgotten_mirrors(recipe: Recipe) -> Iterator[Finding]:
     """A finding for each pass that renames parameters and leaves their slots behind."""
-    mirrored = [pair for pass_ in recipe.passes for pair in _mirrored(pass_)]
-    roots = list(dict.fromkeys(_roots(recipe)))[:MOST_ROOTS]
     examples = [key for pass_ in recipe.passes for rule in pass_.rules if (key := _claimed(recipe, rule))]
     has_model = any(not MODEL.isdisjoint(key.split(SEPARATOR)) for key in examples)
     for path, pass_ in recipe.placed_passes:
         renamed = list(itertools.islice(_renamed(recipe, pass_, path, has_model), MOST_RULES))
         findings = list(_siblings(recipe, pass_, path, renamed))
-        yield from findings or _of_rules(recipe, pass_, renamed, mirrored, roots)
+        yield from findings or _of_rules(recipe, pass_, renamed)
 
 
 def _siblings(
@@ -62,17 +60,11 @@ def _siblings(
             yield Finding((*path, "mirror", params), message, at_key=True, hint=hint)
 
 
-def _of_rules(
-    recipe: Recipe,
-    pass_: Pass,
-    renamed: Sequence[tuple[DocumentPath, str]],
-    mirrored: Sequence[tuple[str, str]],
-    roots: Sequence[str],
-) -> Iterator[Finding]:
+def _of_rules(recipe: Recipe, pass_: Pass, renamed: Sequence[tuple[DocumentPath, str]]) -> Iterator[Finding]:
     """A finding for the first rule of a pass that renames parameters whose slots nothing renames."""
-    own = _mirrored(pass_)
+    own, roots = _mirrored(pass_), list(dict.fromkeys(_roots(recipe)))[:MOST_ROOTS]
+    others = [pair for other in recipe.passes for pair in _mirrored(other) if pair not in own]
     for where, key in renamed:
-        others = [(params, slot) for params, slot in mirrored if (params, slot) not in own]
         slots = [(slot, slot + key[len(params) :]) for params, slot in others if _is_below(key, params)]
         left = [slot for slot, of_parameter in slots if not _is_handled(recipe, of_parameter)]
         if not any(_is_below(key, params) for params, _ in own):

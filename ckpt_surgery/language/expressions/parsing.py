@@ -7,8 +7,8 @@ Whatever is refused is an ExpressionError that points at the characters in quest
 
 import ast
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -130,27 +130,18 @@ def check_group(use: Use, pattern: regex.Pattern[str] | None) -> list[Expression
 class LetNames(dict[str, Any]):
     """The names that the value of one output sees. Looking up a name of `let` evaluates it."""
 
-    def __init__(
-        self,
-        names: Mapping[str, Any],
-        let: Mapping[str, Expression],
-        leaf_key: str,
-        count: Callable[[str], int] | None,
-    ):
-        """`leaf_key` and `count`: those of the output's `Scope`."""
-        super().__init__(names)
-        self._let, self._leaf_key, self._count = let, leaf_key, count
+    def __init__(self, scope: Scope, let: Mapping[str, Expression]):
+        """`scope`: that of the output, but for `let`."""
+        super().__init__(scope.names)
+        self._let, self._scope = let, replace(scope, names=self)
 
     def __missing__(self, name: str) -> Any:
         """Raises KeyError for an unknown name, LetError where an entry fails."""
         expression = self._let[name]
-        evaluate = errors_at(
-            (0, len(expression.text)), lambda scope: bounded_together(expression.evaluate(scope))
-        )
+        span = (0, len(expression.text))
         try:
-            value = self[name] = evaluate(Scope(self, self._leaf_key, self._count))
-        except LetError:
-            raise
+            value = errors_at(span, lambda scope: bounded_together(expression.evaluate(scope)))(self._scope)
         except ExpressionError as error:
-            raise LetError(name, error) from None
+            raise (error if isinstance(error, LetError) else LetError(name, error)) from None
+        self[name] = value
         return value

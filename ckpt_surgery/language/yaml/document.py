@@ -67,7 +67,7 @@ class YamlDocument:
 
     def _located(self, mark: Mark, path: DocumentPath, start: int | None, end: int | None) -> Place:
         if self.rules is not None:
-            return self._in_data(mark, path, start, end, self.rules)
+            return self._in_data(mark, path, start, end)
         first, stop = mark.start, mark.stop
         if mark.style is None:
             stop = first + 1
@@ -78,16 +78,9 @@ class YamlDocument:
                 stop = mark.start + offsets[min(start + 1 if end is None else end, len(mark.value))]
         return self.at(first, stop, path_text(path))
 
-    def _in_data(
-        self,
-        mark: Mark,
-        path: DocumentPath,
-        start: int | None,
-        end: int | None,
-        rules: Mapping[DocumentPath, str],
-    ) -> Place:
+    def _in_data(self, mark: Mark, path: DocumentPath, start: int | None, end: int | None) -> Place:
         """The place of a value without a text around it."""
-        first = start or 0
+        first, rules = start or 0, self.rules or {}
         stop = len(mark.value) if start is None else start + 1 if end is None else end
         name = next((rules[path[:n]] for n in range(len(path), 0, -1) if path[:n] in rules), None)
         field = path_text(path[2:]) if name is not None else ""

@@ -122,9 +122,7 @@ class _Builder:
         text = paired(event.value)
         if "�" in text and "�" not in event.value:
             self.report("an escape gives half of a surrogate pair, which is not text", event, path)
-        if event.style is not None:
-            return text
-        value, problem = _plain_value(text)
+        value, problem = _plain_value(text) if event.style is None else (text, None)
         if problem is not None:
             self.report(problem, event, path, Code.UNCLEAR_VALUE)
         return value
@@ -146,10 +144,8 @@ class _Builder:
 
     def _key(self, event: Any, path: DocumentPath) -> str | int | None:
         """The key of a mapping's entry. None for a value that cannot be a key, which is reported."""
-        if isinstance(event, yaml.AliasEvent):
-            self.fatal("an alias (`*name`) is not accepted", event)
-        if isinstance(event, yaml.CollectionStartEvent):
-            self.fatal("a key must be text, not a list or a mapping", event)
+        if isinstance(event, yaml.AliasEvent | yaml.CollectionStartEvent):
+            self.fatal("a key must be text, not a list, a mapping or an alias", event)
         self._check_properties(event, path)
         if event.style is None and event.value == "<<":
             self.report("a merge key (`<<`) is not accepted; write the fields out", event, path)
@@ -170,14 +166,11 @@ def _scalar_mark(event: Any) -> Mark:
     return Mark(event.start_mark.index, event.end_mark.index, event.style or "", paired(event.value))
 
 
-_QUOTED_OR_TAB = re.compile(r'"(?:[^"\\]|\\.)*"|\t', re.DOTALL)
-
-
 def _without_tabs(text: str) -> str:
     """The text with spaces for tabs outside of quotes, if it is JSON: YAML cannot be indented with tabs."""
     if "\t" not in text or not text.lstrip().startswith(("{", "[")):
         return text
-    return _QUOTED_OR_TAB.sub(lambda match: " " if match[0] == "\t" else match[0], text)
+    return re.sub(r'("(?:[^"\\]|\\.)*")|\t', lambda match: match[1] or " ", text, flags=re.DOTALL)
 
 
 def parse_document(text: str, path: str) -> YamlDocument:
