@@ -162,9 +162,6 @@ def _laid_out(block: np.ndarray, term: str, order: str) -> np.ndarray:
     return present[tuple(slice(None) if letter in letters else None for letter in order)]
 
 
-# --- sums of products -----------------------------------------------------------------------------------
-
-
 def contraction(dtypes: Sequence[DType], name: str) -> DType:
     """The dtype that products of these dtypes are computed and summed in: 64 bits for integers.
 

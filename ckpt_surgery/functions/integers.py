@@ -79,9 +79,6 @@ def _extremes_fit(symbol: str, left: np.ndarray, right: np.ndarray) -> bool:
     return low <= min(results) and max(results) <= high
 
 
-# --- sums -------------------------------------------------------------------------------------------------
-
-
 def summation(dtype: DType) -> DType:
     """The dtype of sums of values of this dtype: int64 for integers and bools, except uint64, which stays."""
     return np.dtype(np.int64) if kind(dtype) in "biu" and dtype.name != "uint64" else dtype

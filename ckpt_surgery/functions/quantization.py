@@ -130,9 +130,6 @@ def dequantize(
     return Array(apply(Binary("*"), values, factor).node, dtype or scale.dtype)
 
 
-# --- several numbers in a byte ---------------------------------------------------------------------------
-
-
 PACKED = ("float4_e2m1fn", "int4", "uint4", "int2", "uint2")
 
 

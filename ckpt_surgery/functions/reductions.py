@@ -281,9 +281,6 @@ def _reduced(function: Reduction, x: Array | Sequence[Array]) -> Array:
     return apply(ListReduction(name), *x)
 
 
-# --- of a list ---------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class ListReduction(Function):
     """Elements at the same index of all inputs combined from first to last: `sum`, `mean`, `max` or `min`.

@@ -86,9 +86,6 @@ def unsaid(values: Iterable[ParamValue]) -> list[str]:
     return [f"by default {defaults}"] if silent else []
 
 
-# --- overrides --------------------------------------------------------------------------------
-
-
 def overridden(params: Mapping[str, Param], overrides: Iterable[str]) -> dict[str, Constant]:
     """The params that texts of the form `NAME=VALUE` set. Raises UsageError with all that are wrong."""
     values: dict[str, Constant] = {}

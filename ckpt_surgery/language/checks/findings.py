@@ -65,9 +65,6 @@ def empty_fields(written: Mapping[str | int, Any], path: DocumentPath) -> Iterat
             yield Finding((*path, name), message, at_key=True, code=Code.MISSING_FIELD)
 
 
-# --- fields that do not parse ------------------------------------------------------------------------------
-
-
 def prune(value: dict[str | int, Any], path: DocumentPath) -> None:
     """Remove a field that does not parse, so that the rest can be checked. Rules keep their numbers."""
     if path == ("version",):

@@ -32,9 +32,6 @@ def findings(
     return problems
 
 
-# --- the recipe as a whole --------------------------------------------------------------------
-
-
 def _header(subject: Subject) -> Iterator[Finding]:
     written = subject.written
     for name in ("rules", "mirror"):
@@ -100,9 +97,6 @@ def _params(subject: Subject) -> Iterator[Finding]:
         if param.config and isinstance(param.default, tuple):
             message = "`config` can give text, a number, true or false, but this default is a list"
             yield Finding(("params", name, "config"), message, at_key=True, code=Code.PARAM)
-
-
-# --- passes -----------------------------------------------------------------------------------
 
 
 def _pass(subject: Subject, path: DocumentPath, pass_: Pass) -> Iterator[Finding]:

@@ -117,8 +117,6 @@ class RuleCheck:
         if not source:
             yield Finding(self._field("source"), "the list of sources is empty", code=Code.UNKNOWN_SOURCE)
 
-    # --- names ---
-
     @property
     def _pattern(self) -> regex.Pattern[str] | None:
         return self.rule.match or self.rule.fill

@@ -98,9 +98,6 @@ def usage(function: Plain, optional: str = "[{}]") -> str:
     return f"{expression_name(function)}({', '.join(shown)})"
 
 
-# --- arguments --------------------------------------------------------------------------------------------
-
-
 def call(function: Plain, arguments: Sequence[Any], keywords: Mapping[str, Any], leaf_key: str) -> Any:
     """The value of a call: a lazy array, a list of them, or a plain value.
 

@@ -114,8 +114,6 @@ class Compiler:
     def _all(self, nodes: Sequence[ast.expr]) -> list[Evaluator]:
         return [self.compiled(node) for node in nodes]
 
-    # --- names and literals ---
-
     def visit_Name(self, node: ast.Name) -> Evaluator:
         name = node.id
         if name.startswith("__"):
@@ -152,8 +150,6 @@ class Compiler:
         return lambda scope: build(listed(part(scope) for part in parts))
 
     visit_Tuple = visit_List
-
-    # --- operators ---
 
     def visit_BinOp(self, node: ast.BinOp) -> Evaluator:
         symbol = _SYMBOLS.get(type(node.op))
@@ -214,8 +210,6 @@ class Compiler:
         body, other = self._all((node.body, node.orelse))
         return lambda scope: body(scope) if condition(scope)[1] else other(scope)
 
-    # --- subscripts and attributes ---
-
     def visit_Subscript(self, node: ast.Subscript) -> Evaluator:
         value, index = self.compiled(node.value), self._index(node.slice)
         literal = node.slice.value if isinstance(node.slice, ast.Constant) else None
@@ -243,8 +237,6 @@ class Compiler:
             self._spans.refuse(f"the attribute `.{node.attr}` is not accepted{instead}", node)
         value = self.compiled(node.value)
         return lambda scope: attribute(value(scope), node.attr)
-
-    # --- calls ---
 
     def visit_Call(self, node: ast.Call) -> Evaluator:
         for keyword in node.keywords:
@@ -332,8 +324,6 @@ class Compiler:
             return self.compiled(node)
         holder, index = self._looked_into(node.value), self._index(node.slice)
         return errors_at(self._spans.of(node), lambda scope: within(holder(scope), index(scope)))
-
-    # --- f-strings ---
 
     def visit_JoinedStr(self, node: ast.JoinedStr) -> Evaluator:
         parts = [self._f_string_part(part, node) for part in node.values]

@@ -196,9 +196,6 @@ NOTHING = Config("config", "no config can be read here", lambda: ())
 NO_CONFIGS = Configs({})
 
 
-# --- what is looked up, or may be missing ---------------------------------------------------------
-
-
 def has(holder: Any, key: Any) -> bool:
     """Whether there is such a leaf, or such an entry that is not null."""
     if isinstance(holder, Leaves):

@@ -96,8 +96,6 @@ def _count_of(match: re.Match[str]) -> int:
     return int(digits)
 
 
-# --- which patterns are quick, and several as one -----------------------------------------------------------
-
 _UNSAFE = re.compile(r"\)[*+{]|\\|\(\?(?!P<|:)")
 """In a pattern without escapes: what makes it slow or gives it another meaning beside others.
 
@@ -132,9 +130,6 @@ def alternation(patterns: Sequence[regex.Pattern[str]]) -> regex.Pattern[str]:
         for pattern in patterns
     )
     return regex.compile("|".join(f"(?:{text})(?P<R{i}>)" for i, text in enumerate(texts)))
-
-
-# --- how long matching takes --------------------------------------------------------------------------------
 
 
 class MatchBudget:

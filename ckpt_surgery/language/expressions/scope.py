@@ -226,9 +226,6 @@ def looked_up(leaves: Leaves, key: str, look: Callable[[str], Value | None]) -> 
     return value
 
 
-# --- descriptions and limits ------------------------------------------------------------------------------
-
-
 def described(value: object) -> str:
     """A description of a value, for messages: `the number 3`, `an array float32[4,6]`."""
     if isinstance(value, Array):

@@ -192,9 +192,6 @@ def parse_document(text: str, path: str) -> YamlDocument:
         raise RecipeError(*builder.problems, syntax_problem(error, path, text), code=Code.YAML) from None
 
 
-# --- unquoted scalars ---------------------------------------------------------------------------------
-
-
 def _plain_value(text: str) -> tuple[bool | int | float | str | None, str | None]:
     """The value of an unquoted scalar, and the problem with one that readers disagree about."""
     if text in _CONSTANTS:

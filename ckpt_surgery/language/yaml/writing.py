@@ -96,8 +96,6 @@ def _means(text: str, value: Any) -> bool:
     return not read.problems and bool(read.value == value)
 
 
-# --- the text of single rules ------------------------------------------------------------------------------
-
 _LINE_END = re.compile(r"\r\n|\n|\r")
 _MARGIN = "  "
 
