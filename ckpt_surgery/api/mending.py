@@ -21,7 +21,7 @@ from ckpt_surgery.language.expressions.naming import function_names
 from ckpt_surgery.language.files import read_text
 from ckpt_surgery.language.loading import parse_recipe
 from ckpt_surgery.language.packaged import PREFIX
-from ckpt_surgery.language.yaml.quoting import quoted
+from ckpt_surgery.language.yaml.parsing import quoted
 
 MOST_REMEDIES = 1000
 """Maximum number of remedies in one recipe."""

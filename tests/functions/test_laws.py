@@ -23,10 +23,9 @@ from ckpt_surgery.functions.dtypes import Bitcast, Cast, Rounded
 from ckpt_surgery.functions.indexing import Copies, Index, Take
 from ckpt_surgery.functions.joining import Concat, Stack
 from ckpt_surgery.functions.layout import Pad, Reshape, Transpose
-from ckpt_surgery.functions.masks import KthMagnitude, LargestMask, RandomMask
+from ckpt_surgery.functions.masks import KthMagnitude, LargestMask, RandomMask, Ranks
 from ckpt_surgery.functions.nonfinite import AllowNonfinite, may_be_nonfinite
 from ckpt_surgery.functions.operators import Binary, RequireEqual, Unary, Where
-from ckpt_surgery.functions.ordering import Ranks
 from ckpt_surgery.functions.quantization import Quantize, Unpack
 from ckpt_surgery.functions.reductions import Extreme, ListReduction, Mean, Norm, Sum
 from ckpt_surgery.functions.registry import registry

@@ -19,11 +19,11 @@ from ckpt_surgery.functions.masks import (
     LargestMask,
     RandomMask,
     fractions,
+    magnitudes,
     random_mask,
     top_share_mask,
     words,
 )
-from ckpt_surgery.functions.ordering import magnitudes
 from tests.support.calling import result_of
 from tests.support.comparing import same
 from tests.support.effort import examples

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from ckpt_surgery.core.arrays import ArraySpec, Region, Shape
 from ckpt_surgery.core.dtypes import dtype_named
 from ckpt_surgery.core.errors import FunctionError
-from ckpt_surgery.functions import ordering
-from ckpt_surgery.functions.ordering import Ranks
+from ckpt_surgery.functions import masks
+from ckpt_surgery.functions.masks import Ranks
 from tests.support.comparing import same
 from tests.support.effort import examples
 from tests.support.evaluation import evaluate
@@ -54,7 +54,7 @@ def test_ranks_are_those_of_a_stable_sort(
     expected = np.apply_along_axis(by_sorting, axis, array) if array.size else np.empty(shape, np.int64)
     region = data.draw(regions(shape))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ordering, "TILE", 8)
+        patch.setattr(masks, "TILE", 8)
         assert same(evaluate(Ranks(axis), [array]), expected)
         assert same(evaluate(Ranks(axis), [array], region), expected[region.slices])
 

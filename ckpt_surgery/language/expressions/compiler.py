@@ -7,6 +7,8 @@ its node.
 
 import ast
 import math
+import re
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
@@ -42,9 +44,9 @@ from ckpt_surgery.language.expressions.scope import (
     bounded,
     listed,
 )
-from ckpt_surgery.language.expressions.spans import Span, Spans
 
 Evaluator = Callable[[Scope], Any]
+Span = tuple[int, int]  # Character offsets in the text of an expression: start, and exclusive end
 
 MAX_DEPTH = 64  # Limit on the nesting of an expression
 MAX_LITERAL_BITS = 64  # Limit on the bits of an integer that is written out
@@ -84,6 +86,11 @@ def errors_at(span: Span, action: Evaluator) -> Evaluator:
     return run
 
 
+def line_starts(text: str) -> list[int]:
+    """The offset of each line, as Python counts lines."""
+    return [0, *(match.end() for match in re.finditer(r"\r\n|\n|\r", text))]
+
+
 class Compiler:
     """Walks the syntax tree of one expression; notes the names and groups that it uses, and wrong calls."""
 
@@ -93,8 +100,23 @@ class Compiler:
         self.wrong_calls: list[ExpressionError] = []
         self.groups: list[Use] = []
         self.depth = 0  # Levels of nesting of the expression
-        self._spans = Spans(text, lead)
-        self._depth = 0
+        self._text, self._lead, self._depth = text, lead, 0
+        self._starts = line_starts(text[lead:])
+        self._f_string: Span | None = None
+        """Span of the f-string around the node, where Python's positions inside it are wrong."""
+
+    def _span(self, node: ast.expr | ast.keyword) -> Span:
+        """The characters of a node. `ast` counts lines, and bytes of UTF-8 in them."""
+        end = self._offset(node.end_lineno or node.lineno, node.end_col_offset or node.col_offset)
+        return self._f_string or (self._offset(node.lineno, node.col_offset), end)
+
+    def _offset(self, line: int, column: int) -> int:
+        start = self._lead + self._starts[min(line, len(self._starts)) - 1]
+        rest = self._text[start : start + column]
+        return start + len(rest.encode("utf-8", "surrogatepass")[:column].decode("utf-8", "ignore"))
+
+    def _refuse(self, message: str, node: ast.expr | ast.keyword) -> NoReturn:
+        raise ExpressionError(message, *self._span(node))
 
     def compiled(self, node: ast.expr) -> Evaluator:
         """The closure of one node. Raises ExpressionError where it is not in the language."""
@@ -102,14 +124,14 @@ class Compiler:
         if handler is None:
             what = _REFUSED.get(type(node), f"`{type(node).__name__}`")
             instead = f"; {LOOK_UP}" if isinstance(node, ast.Dict) else ""
-            self._spans.refuse(f"{what} is not part of the expression language{instead}", node)
+            self._refuse(f"{what} is not part of the expression language{instead}", node)
         self._depth += 1
         self.depth = max(self.depth, self._depth)
         if self._depth > MAX_DEPTH:
-            self._spans.refuse(f"nested deeper than {MAX_DEPTH} levels", node)
+            self._refuse(f"nested deeper than {MAX_DEPTH} levels", node)
         evaluator = handler(node)
         self._depth -= 1
-        return evaluator if isinstance(node, ast.Constant) else errors_at(self._spans.of(node), evaluator)
+        return evaluator if isinstance(node, ast.Constant) else errors_at(self._span(node), evaluator)
 
     def _all(self, nodes: Sequence[ast.expr]) -> list[Evaluator]:
         return [self.compiled(node) for node in nodes]
@@ -117,8 +139,8 @@ class Compiler:
     def visit_Name(self, node: ast.Name) -> Evaluator:
         name = node.id
         if name.startswith("__"):
-            self._spans.refuse(f"the name `{name}` is not accepted", node)
-        self.name_uses.append(Use(name, *self._spans.of(node)))
+            self._refuse(f"the name `{name}` is not accepted", node)
+        self.name_uses.append(Use(name, *self._span(node)))
 
         def value_of(scope: Scope) -> Any:
             try:
@@ -137,11 +159,11 @@ class Compiler:
     def visit_Constant(self, node: ast.Constant) -> Evaluator:
         value = node.value
         if isinstance(value, int) and (bits := value.bit_length()) > MAX_LITERAL_BITS:
-            self._spans.refuse(f"the number has {bits} bits; the limit is {MAX_LITERAL_BITS}", node)
+            self._refuse(f"the number has {bits} bits; the limit is {MAX_LITERAL_BITS}", node)
         if isinstance(value, float) and not math.isfinite(value):
-            self._spans.refuse("the number is beyond what a float holds", node)
+            self._refuse("the number is beyond what a float holds", node)
         if isinstance(value, bytes | complex) or value is Ellipsis:
-            self._spans.refuse(f"{ast.unparse(node)} is not part of the expression language here", node)
+            self._refuse(f"{ast.unparse(node)} is not part of the expression language here", node)
         return lambda scope: value
 
     def visit_List(self, node: ast.List | ast.Tuple) -> Evaluator:
@@ -154,7 +176,7 @@ class Compiler:
     def visit_BinOp(self, node: ast.BinOp) -> Evaluator:
         symbol = _SYMBOLS.get(type(node.op))
         if symbol is None:
-            self._spans.refuse("this operator is not part of the expression language", node)
+            self._refuse("this operator is not part of the expression language", node)
         left, right = self._all((node.left, node.right))
         return lambda scope: binary(symbol, left(scope), right(scope))
 
@@ -168,7 +190,7 @@ class Compiler:
     def visit_Compare(self, node: ast.Compare) -> Evaluator:
         """`a < b < c`: each operand is evaluated once, and none after the first comparison that is false."""
         if not _SYMBOLS.keys() >= set(map(type, node.ops)):
-            self._spans.refuse("`is` is not part of the expression language; use `==`", node)
+            self._refuse("`is` is not part of the expression language; use `==`", node)
         first = self.compiled(node.left)
         symbols = [_SYMBOLS[type(op)] for op in node.ops]
         others = list(zip(symbols, self._all(node.comparators), strict=True))
@@ -189,7 +211,7 @@ class Compiler:
     def _condition(self, node: ast.expr) -> Evaluator:
         """A value and its truth; where it has none, the error points at it."""
         part = self.compiled(node)
-        return errors_at(self._spans.of(node), lambda scope: (value := part(scope), truth(value)))
+        return errors_at(self._span(node), lambda scope: (value := part(scope), truth(value)))
 
     def visit_BoolOp(self, node: ast.BoolOp) -> Evaluator:
         """`a or b` and `a and b`: the first value that decides, else the last one."""
@@ -214,7 +236,7 @@ class Compiler:
         value, index = self.compiled(node.value), self._index(node.slice)
         literal = node.slice.value if isinstance(node.slice, ast.Constant) else None
         if isinstance(node.value, ast.Name) and node.value.id == "g" and isinstance(literal, int | str):
-            self.groups.append(Use(literal, *self._spans.of(node)))
+            self.groups.append(Use(literal, *self._span(node)))
         return lambda scope: subscripted(value(scope), index(scope))
 
     def _index(self, node: ast.expr | None) -> Evaluator:
@@ -234,18 +256,18 @@ class Compiler:
         if node.attr not in ATTRIBUTES:
             known = ", ".join(f".{name}" for name in ATTRIBUTES)
             instead = attribute_advice(node.value, node.attr) or f"; there are {known}"
-            self._spans.refuse(f"the attribute `.{node.attr}` is not accepted{instead}", node)
+            self._refuse(f"the attribute `.{node.attr}` is not accepted{instead}", node)
         value = self.compiled(node.value)
         return lambda scope: attribute(value(scope), node.attr)
 
     def visit_Call(self, node: ast.Call) -> Evaluator:
         for keyword in node.keywords:
             if keyword.arg is None:
-                self._spans.refuse("unpacking with `**` is not part of the expression language", keyword)
+                self._refuse("unpacking with `**` is not part of the expression language", keyword)
         if isinstance(node.func, ast.Attribute):
             return self._hook(node, node.func)
         if not isinstance(node.func, ast.Name):
-            self._spans.refuse("only functions of the language can be called, by their name", node)
+            self._refuse("only functions of the language can be called, by their name", node)
         if node.func.id in LOOKUPS:
             return self._lookup(node, node.func.id)
         if node.func.id in WITH_PATTERNS:
@@ -257,13 +279,13 @@ class Compiler:
         parameters, usage, action = WITH_PATTERNS[name]
         arguments = self._all(node.args)
         if len(arguments) != len(parameters) or node.keywords:
-            self._spans.refuse(f"`{name}` takes {usage}", node)
+            self._refuse(f"`{name}` takes {usage}", node)
         pattern = node.args[parameters.index("regex")]
         if isinstance(pattern, ast.Constant) and isinstance(pattern.value, str):
             try:
                 compile_pattern(pattern.value)
             except ExpressionError as error:
-                self.wrong_calls.append(error.at(*self._spans.of(node)))
+                self.wrong_calls.append(error.at(*self._span(node)))
         budget = MatchBudget()  # which all matches at this place of the recipe share
         return lambda scope: action(budget, scope, *[argument(scope) for argument in arguments])
 
@@ -287,7 +309,7 @@ class Compiler:
         return run
 
     def _failing(self, message: str, node: ast.expr, code: Code) -> Evaluator:
-        error = ExpressionError(message, *self._spans.of(node), code=code)
+        error = ExpressionError(message, *self._span(node), code=code)
         self.wrong_calls.append(error)
 
         def fail(scope: Scope) -> NoReturn:
@@ -301,9 +323,9 @@ class Compiler:
             instead = f"; {LOOK_UP}" if is_look_up else method_advice(function.value, function.attr)
             lacks = "modules" if is_module(function.value) else "methods"
             message = f"expressions have no {lacks}: `.{function.attr}(…)` is not accepted{instead}"
-            self._spans.refuse(message, node)
+            self._refuse(message, node)
         if node.keywords or function.attr.startswith("_"):
-            self._spans.refuse("a hook is called by its name with plain arguments: hooks.name(x)", node)
+            self._refuse("a hook is called by its name with plain arguments: hooks.name(x)", node)
         hooks, *arguments = self._all((function.value, *node.args))
         return lambda scope: hooks(scope).call(function.attr, [argument(scope) for argument in arguments])
 
@@ -313,7 +335,7 @@ class Compiler:
         fits = len(node.args) == 1 + arguments.count(",") and not node.keywords
         subscript = node.args[0] if fits else node
         if not isinstance(subscript, ast.Subscript):
-            self._spans.refuse(f"`{function}` takes a look-up: {function}({arguments})", node)
+            self._refuse(f"`{function}` takes a look-up: {function}({arguments})", node)
         parts = [self._looked_into(subscript.value), self._index(subscript.slice)]
         parts += self._all(node.args[1:])
         return lambda scope: action(*[part(scope) for part in parts])
@@ -323,7 +345,7 @@ class Compiler:
         if not isinstance(node, ast.Subscript):
             return self.compiled(node)
         holder, index = self._looked_into(node.value), self._index(node.slice)
-        return errors_at(self._spans.of(node), lambda scope: within(holder(scope), index(scope)))
+        return errors_at(self._span(node), lambda scope: within(holder(scope), index(scope)))
 
     def visit_JoinedStr(self, node: ast.JoinedStr) -> Evaluator:
         parts = [self._f_string_part(part, node) for part in node.values]
@@ -334,10 +356,23 @@ class Compiler:
             return self.compiled(part)
         assert isinstance(part, ast.FormattedValue)
         if part.conversion != -1:
-            self._spans.refuse("conversions such as `!r` are not part of the expression language", whole)
-        with self._spans.inside(whole, part.value):
-            value = self.compiled(part.value)
+            self._refuse("conversions such as `!r` are not part of the expression language", whole)
+        outer, (start, end) = self._f_string, self._span(part.value)
+        if not _is_code_of(self._text[start:end], part.value):  # as sometimes before Python 3.12
+            self._f_string = self._span(whole)
+        value = self.compiled(part.value)
+        self._f_string = outer
         if part.format_spec is None:
             return lambda scope: formatted(value(scope), "")
         specification = self.compiled(part.format_spec)
         return lambda scope: formatted(value(scope), specification(scope))
+
+
+def _is_code_of(text: str, node: ast.expr) -> bool:
+    """Whether the text, parsed, is that node."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return ast.dump(ast.parse(text, mode="eval").body) == ast.dump(node)
+    except (SyntaxError, ValueError, MemoryError, RecursionError):
+        return False

@@ -16,10 +16,9 @@ import regex
 
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.text import did_you_mean
-from ckpt_surgery.language.expressions.compiler import Compiler, Evaluator, errors_at
+from ckpt_surgery.language.expressions.compiler import Compiler, Evaluator, errors_at, line_starts
 from ckpt_surgery.language.expressions.naming import unknown_name
 from ckpt_surgery.language.expressions.scope import ExpressionError, LetError, Scope, Use, bounded_together
-from ckpt_surgery.language.expressions.spans import line_starts
 
 MAX_TEXT = 1 << 15  # Limit on the characters of an expression
 

@@ -13,8 +13,7 @@ from typing import Any
 from ckpt_surgery.core.errors import RecipeError
 from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.language.yaml.document import YamlDocument
-from ckpt_surgery.language.yaml.parsing import parse_document
-from ckpt_surgery.language.yaml.quoting import quoted
+from ckpt_surgery.language.yaml.parsing import parse_document, quoted
 
 SCHEMA = "yaml-language-server: $schema=recipe.schema.json"
 """A comment that tells editors of the schema that `ckpt-surgery schema > recipe.schema.json` writes."""

@@ -169,3 +169,26 @@ def test_wrong_calls_are_noted_before_they_are_evaluated() -> None:
         (20, 30, Code.PATTERN),
         (34, 49, Code.PATTERN),
     ]
+
+
+def test_spans_are_of_characters() -> None:
+    for text, lead in (
+        ("1 + name", 0),
+        ("  1 + name", 2),
+        ("(1 +\r\n  name)", 0),
+        ("'\N{GRINNING FACE}é' + name", 0),
+        ("('é' +\n 'ß' + name)", 0),
+    ):
+        compiler = Compiler(text, lead)
+        compiler.compiled(ast.parse(text[lead:], mode="eval").body)
+        assert [text[use.start : use.end] for use in compiler.name_uses] == ["name"]
+
+
+def test_wrong_positions_in_an_f_string_give_the_whole_of_it() -> None:
+    text = "f'{name}' + name"
+    tree = ast.parse(text, mode="eval").body
+    (inner,) = [node for node in ast.walk(tree) if isinstance(node, ast.FormattedValue)]
+    inner.value.col_offset, inner.value.end_col_offset = 0, 4  # as Python before 3.12 can give them
+    compiler = Compiler(text, 0)
+    compiler.compiled(tree)
+    assert compiler.name_uses == [Use("name", 0, 9), Use("name", 12, 16)]
