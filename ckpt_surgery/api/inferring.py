@@ -37,7 +37,7 @@ from ckpt_surgery.inputs.preparing import prepare
 from ckpt_surgery.inputs.request import checkpoint_or_tree, read_recipe, requested
 from ckpt_surgery.inputs.warnings import kept_as_integers
 from ckpt_surgery.language.loading import LoadedRecipe, parse_recipe
-from ckpt_surgery.language.one_liners import KEEP, document_of
+from ckpt_surgery.language.written import KEEP, document_of
 from ckpt_surgery.language.yaml.writing import with_rules
 from ckpt_surgery.planner.disguised import is_uint16
 from ckpt_surgery.planner.listings import is_listing, read_listing

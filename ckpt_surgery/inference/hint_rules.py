@@ -19,7 +19,7 @@ from ckpt_surgery.inference.names.leftovers import MAYBE
 from ckpt_surgery.inference.names.names import outline
 from ckpt_surgery.inference.values.comparing import equal_elements
 from ckpt_surgery.inference.values.reading import Side
-from ckpt_surgery.language.one_liners import one_liner_of
+from ckpt_surgery.language.written import one_liner_of
 
 MOST_RULES = 8
 """Maximum number of rules for one candidate."""

@@ -13,7 +13,7 @@ from ckpt_surgery.inputs.options import SourceOptions
 from ckpt_surgery.inputs.request import path_of_source
 from ckpt_surgery.language.expressions.regexes import MatchBudget, compile_pattern
 from ckpt_surgery.language.expressions.scope import ExpressionError
-from ckpt_surgery.language.one_liners import document_of, in_order, inside_keys, selection_of
+from ckpt_surgery.language.written import document_of, in_order, inside_keys, selection_of
 
 
 def recipe_of_selection(

@@ -37,7 +37,7 @@ from ckpt_surgery.functions.create import InPlaceOf
 from ckpt_surgery.functions.joining import Stack
 from ckpt_surgery.functions.reductions import ListReduction
 from ckpt_surgery.language.files import REPORT, SAVE
-from ckpt_surgery.language.params import ParamSource, ParamValue
+from ckpt_surgery.language.loading import ParamSource, ParamValue
 from ckpt_surgery.planner.entries import RuleEffect, RuleRef
 from ckpt_surgery.planner.plan import (
     Costs,

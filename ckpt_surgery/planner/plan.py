@@ -24,7 +24,7 @@ from ckpt_surgery.functions.arrays import Apply, Node, Read, inputs_first, reads
 from ckpt_surgery.functions.create import InPlaceOf
 from ckpt_surgery.functions.dtypes import Cast
 from ckpt_surgery.functions.reductions import ListReduction
-from ckpt_surgery.language.params import ParamValue
+from ckpt_surgery.language.loading import ParamValue
 from ckpt_surgery.planner.cutting import Cut
 from ckpt_surgery.planner.entries import RuleEffect, RuleRef, changing_rules
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from ckpt_surgery.core.documents import NAMED, UNSET, Document, Keyed, Versioned, shape_and_dtype
 from ckpt_surgery.core.frozen import frozen
-from ckpt_surgery.language.params import ParamSource
+from ckpt_surgery.language.loading import ParamSource
 from ckpt_surgery.planner.plan import Costs, Dropped, DroppedItem, Fate, Plan, Step, Transfer
 
 DROPPED = "dropped"

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from ckpt_surgery.core.errors import UsageError
-from ckpt_surgery.language.params import ParamSource, ParamValue, overridden, unsaid
+from ckpt_surgery.language.loading import ParamSource, ParamValue, overridden, unsaid
 from ckpt_surgery.language.schema.fields import Param
 
 

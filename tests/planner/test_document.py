@@ -12,7 +12,7 @@ import pytest
 from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.core.file_states import FileState
 from ckpt_surgery.core.version import VERSION
-from ckpt_surgery.language.params import ParamSource, ParamValue
+from ckpt_surgery.language.loading import ParamSource, ParamValue
 from ckpt_surgery.planner.document import (
     PlanFile,
     RequestForm,

@@ -15,7 +15,7 @@ import pytest
 
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.functions.arrays import Read
-from ckpt_surgery.language.params import ParamSource, ParamValue
+from ckpt_surgery.language.loading import ParamSource, ParamValue
 from ckpt_surgery.planner.entries import RuleRef
 from ckpt_surgery.planner.plan import Costs, Dropped, Fate, Input, Plan, Step, Transfer
 from ckpt_surgery.report.html import RecipeText, RuleLines, embedded, html_page, page_data

@@ -10,7 +10,7 @@ import pytest
 from rich.style import Style
 
 from ckpt_surgery.cli.render.plan import STYLES
-from ckpt_surgery.language.params import ParamSource, ParamValue
+from ckpt_surgery.language.loading import ParamSource, ParamValue
 from ckpt_surgery.planner.plan import Dropped, Fate, Input, Plan
 from ckpt_surgery.report.html import ASSETS, html_page
 from ckpt_surgery.report.plan_texts import LOUD

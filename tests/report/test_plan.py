@@ -10,7 +10,7 @@ from ckpt_surgery.functions.arrays import Apply, Read
 from ckpt_surgery.functions.create import Full, InPlaceOf
 from ckpt_surgery.functions.dtypes import Cast
 from ckpt_surgery.functions.reductions import ListReduction
-from ckpt_surgery.language.params import ParamSource, ParamValue
+from ckpt_surgery.language.loading import ParamSource, ParamValue
 from ckpt_surgery.planner.entries import RuleRef
 from ckpt_surgery.planner.plan import Costs, Dropped, Fate, Input, Plan, Step
 from ckpt_surgery.report.plan import Totals, has_changes, plan_rows, totals

@@ -8,7 +8,7 @@ import pytest
 from ckpt_surgery.cli.render import plan as render_plan
 from ckpt_surgery.core.arguments import LinkMode
 from ckpt_surgery.core.protocols import AdoptedFile
-from ckpt_surgery.language.params import ParamSource, ParamValue
+from ckpt_surgery.language.loading import ParamSource, ParamValue
 from ckpt_surgery.planner.entries import RuleRef
 from ckpt_surgery.planner.plan import ChosenDestination, Costs, Fate, Transfer
 from ckpt_surgery.report.plan import Row, totals

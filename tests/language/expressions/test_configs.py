@@ -10,8 +10,7 @@ from ckpt_surgery.core.errors import PlanError, SourceError
 from ckpt_surgery.language.expressions.lookups import Config, Configs, Layer
 from ckpt_surgery.language.expressions.parsing import parse
 from ckpt_surgery.language.expressions.scope import ExpressionError, Scope
-from ckpt_surgery.language.loading import LoadedRecipe, parse_recipe
-from ckpt_surgery.language.params import ParamSource, ParamValue, unsaid
+from ckpt_surgery.language.loading import LoadedRecipe, ParamSource, ParamValue, parse_recipe, unsaid
 
 MODEL: Mapping[str, Any] = {
     "model_type": "llama",
