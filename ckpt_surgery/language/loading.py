@@ -168,21 +168,14 @@ Check = Callable[[Recipe], Iterable[Finding]]
 class LoadedRecipe(Represented):
     """A recipe that passed all checks that need no checkpoint, with its file."""
 
-    path: str
-    """Path of the file, or `@name`, as the user gave it."""
+    path: str  # Path of the file, or `@name`, as the user gave it
     recipe: Recipe
-    document: YamlDocument
-    """The YAML document, for the places of fields."""
-    sha256: str
-    """Digest of the text in UTF-8, hexadecimal."""
-    given: Mapping[str, Constant]
-    """Params that the caller sets."""
-    configs: Configs = NO_CONFIGS
-    """Configs of the sources, once those are open."""
-    hooks: HookSet | None = None
-    """The user's functions, if they are allowed."""
-    set_texts: tuple[str, ...] = ()
-    """Values that the caller sets, as texts `NAME=VALUE`."""
+    document: YamlDocument  # For the places of fields
+    sha256: str  # Digest of the text in UTF-8, hexadecimal
+    given: Mapping[str, Constant]  # Params that the caller sets
+    configs: Configs = NO_CONFIGS  # Configs of the sources, once those are open
+    hooks: HookSet | None = None  # The user's functions, if they are allowed
+    set_texts: tuple[str, ...] = ()  # Values that the caller sets, as texts `NAME=VALUE`
     function: TracedFunction | None = None
     """The user's function that the recipe was traced from; None for recipes that were written."""
 
