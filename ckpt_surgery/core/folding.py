@@ -15,7 +15,7 @@ import operator
 import re
 import string
 from collections import defaultdict
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -67,11 +67,8 @@ class Fold:
     """Index of a key of this line among all that are folded together."""
 
 
-class _Pattern(NamedTuple):
-    """`literals[0] numbers[0] literals[1] …`, one literal more than numbers; literals are printable."""
-
-    literals: tuple[str, ...]
-    numbers: Cells
+_Pattern = tuple[tuple[str, ...], Cells]
+"""Literals, which are printable, and the numbers between them: one fewer."""
 
 
 class _Frame(NamedTuple):
@@ -98,17 +95,18 @@ def fold(entries: Iterable[ShownKey]) -> list[Fold]:
 
 def _framed(entry: ShownKey) -> tuple[_Frame, Cells]:
     """The texts of a key and its sources without their numbers, and the numbers."""
-    if len(entry.sources) < 2:
-        # Nearly all keys have one source at most, and thousands differ in their digits alone.
-        text = _BETWEEN.join((entry.key, *entry.sources))
-        alike = text.encode().translate(_ZEROS) if text.isascii() else None
-        outline = None if alike is None else _outline(alike, len(entry.sources))
+    # Nearly all keys have one source at most, and thousands differ in their digits alone.
+    text = _BETWEEN.join((entry.key, *entry.sources[:1]))
+    if len(entry.sources) < 2 and text.isascii():
+        outline = _outline(text.encode().translate(_ZEROS), len(entry.sources))
         if outline is not None:
-            frame, numbers = outline
-            return frame, numbers(text)
+            return outline[0], outline[1](text)
     patterns = [_pattern(entry.key), *_gather(entry.sources)]
-    frame = _Frame(tuple([literals for literals, _ in patterns]), len(entry.sources))
-    return frame, sum([numbers for _, numbers in patterns], ())
+    return _frame(patterns, len(entry.sources)), sum([numbers for _, numbers in patterns], ())
+
+
+def _frame(patterns: Sequence[_Pattern], gathers: int) -> _Frame:
+    return _Frame(tuple([literals for literals, _ in patterns]), gathers)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -121,8 +119,7 @@ def _outline(joined: bytes, sources: int) -> tuple[_Frame, Callable[[str], Cells
     digits = list(_DIGITS.finditer(text))
     if len(patterns) != 1 + sources or len(digits) != sum(len(numbers) for _, numbers in patterns):
         return None
-    frame = _Frame(tuple([literals for literals, _ in patterns]), sources)
-    return frame, _cut([slice(*match.span()) for match in digits])
+    return _frame(patterns, sources), _cut([slice(*match.span()) for match in digits])
 
 
 def _cut(places: Sequence[Any]) -> Callable[[Any], Cells]:
@@ -151,7 +148,7 @@ def _printable(literals: tuple[str, ...]) -> tuple[str, ...]:
 
 def _pattern(key: str) -> _Pattern:
     parts = _NUMBER.split(key, maxsplit=_MOST_NUMBERS)
-    return _Pattern(_printable(tuple(parts[::2])), tuple(parts[1::2]))
+    return _printable(tuple(parts[::2])), tuple(parts[1::2])
 
 
 def _woven(literals: Sequence[str], slots: Iterable[str]) -> str:
@@ -165,8 +162,8 @@ def _gather(sources: Sequence[str]) -> tuple[_Pattern, ...]:
         return (_pattern(sources[0]),)
     groups: dict[tuple[str, ...], list[Cells]] = {}
     for source in sources:
-        pattern = _pattern(source)
-        groups.setdefault(pattern.literals, []).append(pattern.numbers)
+        literals, numbers = _pattern(source)
+        groups.setdefault(literals, []).append(numbers)
     return tuple(
         _filled(literals, box)
         for literals, rows in groups.items()
@@ -178,12 +175,12 @@ def _filled(literals: Sequence[str], box: Sequence[Cells]) -> _Pattern:
     """The pattern of a box; a column with several numbers becomes literal text."""
     texts, numbers = [literals[0]], []
     for values, literal in zip(box, literals[1:], strict=True):
-        if len(values) == 1:
+        if len(values) > 1:
+            texts[-1] += f"{{{_span(values)}}}{literal}"
+        else:
             numbers.append(values[0])
             texts.append(literal)
-        else:
-            texts[-1] += f"{{{_span(values)}}}{literal}"
-    return _Pattern(tuple(texts), tuple(numbers))
+    return tuple(texts), tuple(numbers)
 
 
 def _lines(frame: _Frame, rows: Mapping[Cells, int]) -> Iterator[Fold]:
@@ -243,18 +240,13 @@ def _in_step(lead: Cells, column: Cells) -> bool:
 
 def _boxes(rows: Sequence[Cells]) -> list[tuple[Cells, ...]]:
     """Disjoint boxes, with a tuple of ascending numbers for each column, whose union is exactly `rows`."""
-    distinct = [_ascending(set(column)) for column in zip(*rows, strict=True)]
+    distinct = [tuple(sorted(set(column), key=_order)) for column in zip(*rows, strict=True)]
     if math.prod(map(len, distinct)) == len(rows):
-        return [tuple(map(tuple, distinct))]
-    best, classes = min(
-        ((c, _classes(rows, c)) for c, values in enumerate(distinct) if len(values) > 1),
-        key=lambda choice: len(choice[1]),
-    )
-    return [
-        (*box[:best], tuple(sorted(values, key=_order)), *box[best:])
-        for values, rest in classes
-        for box in _boxes(rest)
-    ]
+        return [tuple(distinct)]
+    choices = ((c, _classes(rows, c)) for c, values in enumerate(distinct) if len(values) > 1)
+    best, classes = min(choices, key=lambda choice: len(choice[1]))
+    boxes = ((tuple(sorted(values, key=_order)), box) for values, rest in classes for box in _boxes(rest))
+    return [(*box[:best], values, *box[best:]) for values, box in boxes]
 
 
 def _classes(rows: Sequence[Cells], column: int) -> list[tuple[list[str], list[Cells]]]:
@@ -280,8 +272,7 @@ def _line(frame: _Frame, values: Mapping[int, Cells], leads: Mapping[int, int], 
     has_sets = frame.gathers > len(others)
     letters: dict[int, str] = {}
     if free and (varying != free or has_sets or any(step not in ([], free) for step in steps)):
-        names = itertools.chain(_LETTERS, (f"{_LETTERS[0]}{n}" for n in itertools.count(len(_LETTERS))))
-        letters = dict(zip(free, names, strict=False))
+        letters = dict(zip(free, _LETTERS, strict=False))  # a key has fewer numbers
 
     def slot(column: int) -> str:
         lead = leads.get(column)
@@ -307,12 +298,6 @@ def _span(values: Cells) -> str:
         else:
             runs.append([value])
     return ",".join(f"{run[0]}..{run[-1]}" if len(run) > 2 else ",".join(run) for run in runs)
-
-
-def _ascending(numbers: Collection[str]) -> list[str]:
-    if any(number[0] == "0" and number != "0" for number in numbers):
-        return sorted(numbers, key=_order)
-    return sorted(sorted(numbers), key=len)  # the same order without leading zeros, three times as fast
 
 
 def _order(number: str) -> tuple[int, int]:

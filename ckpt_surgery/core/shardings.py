@@ -24,18 +24,12 @@ def named_sharding(
     `types`: kinds of the mesh axes as jax prints them, by default `AxisType.Auto` for each.
     """
     lengths = tuple(mesh.values())
-    return json.dumps(
-        {
-            "sharding_type": "NamedSharding",
-            "shape": list(lengths),
-            "axis_names": list(mesh),
-            "axis_types": ["AxisType.Auto"] * len(mesh) if types is None else list(types),
-            "partition_spec": [list(axis) if isinstance(axis, tuple) else axis for axis in spec],
-            "device_mesh": {
-                "mesh": _rows(lengths, range(math.prod(lengths)) if devices is None else devices)
-            },
-        }
-    )
+    types = ["AxisType.Auto"] * len(mesh) if types is None else list(types)
+    devices = range(math.prod(lengths)) if devices is None else devices
+    axes = [list(axis) if isinstance(axis, tuple) else axis for axis in spec]
+    about = {"shape": list(lengths), "axis_names": list(mesh), "axis_types": types, "partition_spec": axes}
+    devices_of = {"device_mesh": {"mesh": _rows(lengths, devices)}}
+    return json.dumps({"sharding_type": "NamedSharding", **about, **devices_of})
 
 
 def single_device_sharding(device: str) -> str:

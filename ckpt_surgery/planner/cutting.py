@@ -51,30 +51,29 @@ def signature(value: Node) -> Hashable:
     its inputs in the list.
     """
     if isinstance(value, Read):
-        return _form_of_read(value)
+        return _form(value)
     places: dict[int, int] = {}
     forms: list[Hashable] = []
     for node in inputs_first([value]):
-        for child in node.inputs:
-            if id(child) not in places:  # a leaf: functions come before those that they are inputs of
-                assert isinstance(child, Read)
-                places[id(child)] = len(forms)
-                forms.append(_form_of_read(child))
-        places[id(node)] = len(forms)
-        forms.append((_form(node), *[places[id(child)] for child in node.inputs]))
+        for one in (*node.inputs, node):  # functions come before those that they are inputs of
+            if id(one) not in places:
+                places[id(one)] = len(forms)
+                below = one.inputs if isinstance(one, Apply) else ()
+                forms.append((_form(one), *[places[id(child)] for child in below]))
     return tuple(forms)
 
 
-def _form_of_read(node: Read) -> Hashable:
-    """Facts that decide how much reading costs: also the order of the axes where chunks are read in parts."""
-    manifest = node.leaf.manifest
-    if manifest is None:
-        return node.spec, None
-    return node.spec, manifest.chunk_shape, manifest.long_axes if manifest.supports_partial_reads else None
+def _form(node: Node) -> Hashable:
+    """The part of a function, or of a leaf, that decides how a value is cut.
 
-
-def _form(node: Apply) -> Hashable:
-    """The part of a function that decides how its value is cut."""
+    Of chunks that are read in parts, it has the order of the axes: how much reading costs depends on it.
+    """
+    if isinstance(node, Read):
+        manifest = node.leaf.manifest
+        if manifest is None:
+            return node.spec, None
+        axes = manifest.long_axes if manifest.supports_partial_reads else None
+        return node.spec, manifest.chunk_shape, axes
     window = node.function.window([n.spec for n in node.inputs])
     if window is None:
         return node.function

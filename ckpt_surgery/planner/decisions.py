@@ -69,10 +69,10 @@ def decide(
     as_bfloat16 = reads_uint16_as_bfloat16(loaded.recipe)
     trees: dict[str, Tree] = {}
     for name, listing in listings.items():
-        reads = ((text, leaf, Read(name, leaf)) for text, leaf in listing.items())
+        given = ((text, leaf, Read(name, leaf)) for text, leaf in listing.items())
         trees[name] = {
             text: Entry(leaf.key, leaf, bfloat16_of(read) if as_bfloat16 and is_uint16(leaf) else read)
-            for text, leaf, read in reads
+            for text, leaf, read in given
         }
     first = next(iter(trees))
     limits = PlanLimits(sum(map(len, listings.values())) + (0 if target is None else len(target.leaves)))
@@ -112,8 +112,7 @@ def _nothing_left(loaded: LoadedRecipe, drops: Sequence[Drop], ran: object) -> I
     if loaded.recipe.unmatched == "drop" and not ran:
         why = "this condition is false, so no pass runs, and `unmatched: drop` takes all"
         for index, _ in enumerate(loaded.recipe.passes):
-            hint = "Look at what the source holds."
-            place = loaded.place(("passes", index, "when"))
+            hint, place = "Look at what the source holds.", loaded.place(("passes", index, "when"))
             yield Problem(f"no leaf is left: {why}", place, hint, Code.NOTHING_LEFT)
         return
     counts = Counter((drop.rule, drop.why) for drop in drops)

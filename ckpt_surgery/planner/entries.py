@@ -1,5 +1,6 @@
 """Entries, which passes hand on: leaves with values that are not read yet, and the rules that made them."""
 
+import itertools
 from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -254,12 +255,10 @@ def key_of(components: Sequence[Component], origin: Key | None, lists: frozenset
     names = tuple(c.name for c in components)
     if not lists and not any(c.index for c in components) and not (origin and True in origin.sequences):
         return Key.of(names)
-    starts: dict[int | None, str] = {}  # the text of each list index of `origin`, by its offset in the key
-    offset = 0
-    for name, is_index in () if origin is None else zip(origin.names, origin.sequences, strict=True):
-        if is_index:
-            starts[offset] = name
-        offset += len(name) + 1
+    given = origin or Key((), ())
+    offsets = itertools.accumulate((len(name) + 1 for name in given.names), initial=0)
+    parts = zip(offsets, given.names, given.sequences, strict=False)
+    starts: dict[int | None, str] = {offset: name for offset, name, is_index in parts if is_index}
     sequences = tuple(
         c.index or (name.isdecimal() and (starts.get(c.origin) == name or names[:i] in lists))
         for i, (c, name) in enumerate(zip(components, names, strict=True))

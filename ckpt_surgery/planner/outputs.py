@@ -5,8 +5,7 @@ paths, as `flax.traverse_util.flatten_dict` makes them. Leaves that rules rename
 keys like its others.
 """
 
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from functools import partial
 
@@ -82,23 +81,19 @@ def with_dicts(decisions: Decisions, leaves: Mapping[str, Leaf], output: OutputP
     By default they stay in the flat dicts of the source, whose leaves are `leaves`.
     """
     dicts = "keep" if output is None else output.dicts
-    flat = flat_dicts(leaf.key for leaf in leaves.values()) if dicts == "keep" else frozenset([()])
+    flat = flat_dicts([leaf.key for leaf in leaves.values()]) if dicts == "keep" else frozenset([()])
     if not flat:
         return decisions
     change = _nested if dicts == "nested" else partial(_flattened, flat=flat)
     return replace(decisions, outputs=tuple(replace(e, key=change(e.key)) for e in decisions.outputs))
 
 
-def flat_dicts(keys: Iterable[Key]) -> frozenset[Path]:
+def flat_dicts(keys: Collection[Key]) -> frozenset[Path]:
     """The containers that are flat dicts."""
-    children: dict[Path, set[str]] = defaultdict(set)
-    nested: set[Path] = set()
-    for key in keys:
-        if key.names and not key.sequences[-1]:
-            children[key.names[:-1]].add(key.names[-1])
-        nested |= {key.names[:i] for i in range(len(key.names) - 1)}
-    slashed = (path for path, names in children.items() if any(SEPARATOR in name for name in names))
-    return frozenset(path for path in slashed if path not in nested)
+    named = (key.names for key in keys if key.names and not key.sequences[-1])
+    slashed = {names[:-1] for names in named if SEPARATOR in names[-1]}
+    nested = {key.names[:i] for key in keys if slashed for i in range(len(key.names) - 1)}
+    return frozenset(slashed - nested)
 
 
 def _nested(key: Key) -> Key:
@@ -126,7 +121,7 @@ def resharded(
     because the result is arrays in memory.
     Raises PlanError if the recipe asks for the target's and there is no target, and if a spec does not fit.
     """
-    policy = None if loaded.recipe.output is None else loaded.recipe.output.sharding
+    policy = loaded.recipe.output and loaded.recipe.output.sharding
     if policy is None:
         return leaves, ()
     if is_unsharded(loaded.recipe):

@@ -257,25 +257,22 @@ def costs_of(steps: Sequence[Step], memory: int, workers: int, dead: int, linkab
     could be linked if nothing rewrites the sources in place.
     """
     cuts = [step.cut for step in steps if step.cut is not None]
-    by_transfer: dict[Transfer, int] = defaultdict(int)
+    sizes: dict[Transfer, int] = defaultdict(int)
     for step in steps:
-        by_transfer[step.transfer] += step.leaf.nbytes
+        sizes[step.transfer] += step.leaf.nbytes
     stored = [s.stored for s in steps if s.stored is not None and not s.takes_files]
     read = sum(c.read for c in cuts) + sum(c.length for m in stored for c in m.chunks.values())
-    copied, computed = by_transfer[Transfer.COPY], by_transfer[Transfer.COMPUTE]
+    copied, computed = sizes[Transfer.COPY], sizes[Transfer.COMPUTE]
     served = sum(step.leaf.nbytes for step in steps if step.served)
+    able = (step for step, could in zip(steps, linkable, strict=True) if could and not step.served)
     return Costs(
-        bytes_out=sum(by_transfer.values()),
-        bytes_linked=by_transfer[Transfer.LINK],
+        bytes_out=sum(sizes.values()),
+        bytes_linked=sizes[Transfer.LINK],
         bytes_copied=copied,
         bytes_computed=computed,
         bytes_read=read,
         bytes_dead=dead,
-        bytes_linkable=sum(
-            step.leaf.nbytes
-            for step, could in zip(steps, linkable, strict=True)
-            if could and step.transfer is Transfer.COPY and not step.served
-        ),
+        bytes_linkable=sum(step.leaf.nbytes for step in able if step.transfer is Transfer.COPY),
         bytes_served=served,
         bytes_through=read + computed + copied - served,
         peak_memory=peak_of(steps, memory, workers),

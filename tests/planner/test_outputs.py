@@ -155,7 +155,7 @@ def test_a_flat_dict_within_a_tree() -> None:
 def test_a_dict_is_flat_where_a_key_has_a_slash_and_no_value_is_a_container(
     keys: Any, flat: set[Any]
 ) -> None:
-    assert flat_dicts(map(Key.of, keys)) == flat
+    assert flat_dicts(list(map(Key.of, keys))) == flat
 
 
 def test_trees_of_any_depth_are_flattened_and_nested(tmp_path: Path) -> None:
