@@ -71,21 +71,20 @@ def _lists(leaves: Mapping[str, Leaf]) -> Set[Path]:
 
     They have the keys `0` to `n - 1`. Containers of parameters, in subtrees with all their keys, are none.
     """
-    children: dict[Path, dict[str, None]] = defaultdict(dict)
-    below: dict[Path, list[Leaf]] = defaultdict(list)
-    for leaf in leaves.values():
-        names, root = leaf.key.names, _root(leaf.key.names)
-        for i in range(len(names) if root is None else len(root), len(names)):
-            children[names[:i]][names[i]] = None
-            below[names[:i]].append(leaf)
-    trees = {root: _parameters(root, leaves) for root in {_root(container) for container in below}}
-    inner = ((path, inside) for path, inside in below.items() if path not in trees)
-    mirrors = {path: _mirrored(path, inside, trees[_root(path)]) for path, inside in inner}
-    numbered = (path for path, keys in children.items() if set(keys) == set(map(str, range(len(keys)))))
-    inside = (
-        (path, any(path[i:] in mirrors.get(path[:i], ()) for i in range(len(path) + 1))) for path in numbered
-    )
-    return frozenset(path for path, is_mirrored in inside if path[-1] not in DICTS and not is_mirrored)
+    below: dict[Path, list[Path]] = defaultdict(list)
+    for names in (leaf.key.names for leaf in leaves.values()):
+        for i in range(len(_root(names) or names), len(names)):
+            below[names[:i]].append(names[i:])
+    trees = {root: _parameters(root, leaves) for root in set(map(_root, below))}
+    inner = ((path, keys) for path, keys in below.items() if path not in trees)
+    mirrors = {path: _mirrored(keys, trees[_root(path)]) for path, keys in inner}
+    lists: set[Path] = set()
+    for path, keys in below.items():
+        indices = {key[0] for key in keys}
+        is_numbered = path[-1] not in DICTS and indices == set(map(str, range(len(indices))))
+        if is_numbered and not any(path[i:] in mirrors.get(path[:i], ()) for i in range(len(path) + 1)):
+            lists.add(path)
+    return lists
 
 
 def _parameters(root: Path | None, leaves: Mapping[str, Leaf]) -> Collection[Set[Path]]:
@@ -100,12 +99,12 @@ def _parameters(root: Path | None, leaves: Mapping[str, Leaf]) -> Collection[Set
     return keys.values()
 
 
-def _mirrored(container: Path, leaves: list[Leaf], trees: Iterable[Set[Path]]) -> Set[Path]:
+def _mirrored(keys: Iterable[Path], trees: Iterable[Set[Path]]) -> Set[Path]:
     """The containers of the tree of parameters whose leaves are those of a container, if there is one.
 
-    Leaves may lie below the keys of the tree's, and masked leaves are there as empty nodes.
+    `keys`: those of its leaves within. They may lie below the keys of the tree's, and masked leaves are there
+    as empty nodes.
     """
-    keys = [leaf.key.names[len(container) :] for leaf in leaves]
     for tree in trees:
         above = {next((key[:i] for i in range(1, len(key) + 1) if key[:i] in tree), None) for key in keys}
         if above == tree:
