@@ -108,8 +108,6 @@ def functions_of(value: Node, bases: Set[int]) -> int:
 
     Each counts once. Nodes with the identities `bases` are left out, with all below them.
     """
-    if isinstance(value, Read):
-        return 0
     nodes = nodes_of(value, set(), ends=bases)
     return sum([node.weight for node in nodes if isinstance(node, Apply) and id(node) not in bases])
 

@@ -20,18 +20,11 @@ from ckpt_surgery.functions.arrays import Node, Read, reads
 from ckpt_surgery.functions.dtypes import Bitcast
 from ckpt_surgery.graph.walks import MOST_FUNCTIONS, functions_of, too_many_functions, with_shared_parts
 from ckpt_surgery.language.loading import LoadedRecipe
+from ckpt_surgery.planner import outputs
 from ckpt_surgery.planner.cutting import WRITE_BUFFER, Cut, cut, signature
 from ckpt_surgery.planner.decisions import OnPass, decide
 from ckpt_surgery.planner.entries import Decisions, Drop, Entry, Listings, RuleRef, deciding_rule, naming_rule
 from ckpt_surgery.planner.mistakes import left_slots, mistaken_dots
-from ckpt_surgery.planner.outputs import (
-    is_unsharded,
-    leaves_that_contain,
-    lost_shardings,
-    resharded,
-    with_dicts,
-    without_empty,
-)
 from ckpt_surgery.planner.plan import Costs, Dropped, Fate, Input, Plan, Step, Transfer
 from ckpt_surgery.planner.problems import MANY, problems_of
 from ckpt_surgery.planner.target import TARGET, Target
@@ -55,15 +48,15 @@ def make_plan(
     `memory`: budget in bytes. `on_pass`: see `decide`. Raises PlanError with all problems of the first stage
     that finds some.
     """
-    decisions = without_empty(decide(loaded, listings, target, on_pass), destination)
+    decisions = outputs.without_empty(decide(loaded, listings, target, on_pass), destination)
     if target is None:
-        decisions = with_dicts(decisions, next(iter(listings.values())), loaded.recipe.output)
+        decisions = outputs.with_dicts(decisions, next(iter(listings.values())), loaded.recipe.output)
     _check_values(decisions.outputs, loaded)
-    leaves, sharding_notices = resharded(list(map(_leaf, decisions.outputs)), loaded, target, destination)
-    values = [entry.value for entry in decisions.outputs]
-    moved = transfers(list(zip(leaves, values, strict=True)), destination)
+    entries = decisions.outputs
+    leaves, sharding_notices = outputs.resharded(list(map(_leaf, entries)), loaded, target, destination)
+    moved = transfers([(leaf, e.value) for leaf, e in zip(leaves, entries, strict=True)], destination)
     make = partial(_step, served=destination.served)
-    steps = list(map(make, decisions.outputs, leaves, moved.stored, moved.copied))
+    steps = list(map(make, entries, leaves, moved.stored, moved.copied))
     steps, problems = _cut_all(steps, loaded, destination, memory)
     problems += ambiguous(steps, loaded)
     refused = destination.encoder.unsupported([step.leaf for step in steps])
@@ -71,11 +64,11 @@ def make_plan(
     if problems:
         raise PlanError(*problems)
     known = itertools.chain(*listings.values(), () if target is None else target.leaves)
-    has_shardings = destination.encoder.details.holds_shardings and not is_unsharded(loaded.recipe)
+    has_shardings = destination.encoder.details.holds_shardings and not outputs.is_unsharded(loaded.recipe)
     notices = [
         *decisions.notices,
-        *(() if destination.flat else mistaken_dots(decisions.outputs, known)),
-        *(lost_shardings([(step.leaf, step.value) for step in steps]) if has_shardings else ()),
+        *(() if destination.flat else mistaken_dots(entries, known)),
+        *(outputs.lost_shardings([(step.leaf, step.value) for step in steps]) if has_shardings else ()),
         *(left_slots(steps) if target is None else ()),
         *unused_elements([step.value for step in steps if step.leaf.spec is not None], TARGET),
         *sharding_notices,
@@ -95,10 +88,10 @@ def make_plan(
     )
 
 
-def _check_values(outputs: Sequence[Entry], loaded: LoadedRecipe) -> None:
+def _check_values(entries: Sequence[Entry], loaded: LoadedRecipe) -> None:
     """Raises PlanError for values that are made of so much that computing each output would not end."""
     total = 0
-    for entry in outputs:
+    for entry in entries:
         total += functions_of(entry.value, frozenset())
         if total > MOST_FUNCTIONS:
             why = too_many_functions("up to this one, the outputs are computed from")
@@ -111,7 +104,7 @@ def ambiguous(steps: Sequence[Step], loaded: LoadedRecipe) -> list[Problem]:
 
     It points at a rule that made one of the two, if there is one.
     """
-    pairs = leaves_that_contain([step.leaf.key.text for step in steps])
+    pairs = outputs.leaves_that_contain([step.leaf.key.text for step in steps])
     problems = []
     for outer, inner in ((steps[i], steps[j]) for i, j in pairs[:MANY]):
         keys = [f"`{shown(step.leaf.key.printed)}`" for step in (outer, inner)]
@@ -140,11 +133,11 @@ def _at_their_rules(
     indices only share one problem.
     """
     named = [(step, naming_rule(step.effects)) for step in steps]
-    outputs = [(step.leaf.key.names, rule) for step, rule in named]
+    made = [(step.leaf.key.names, rule) for step, rule in named]
     moved = [(tuple(key.split("/")), rule) for step, rule in named for _, key in step.sources]
     dropped = [(drop.entry.key.names, drop.rule) for drop in decisions.drops]
     rules: dict[str, RuleRef] = {}
-    for names, rule in (*outputs, *moved, *dropped):
+    for names, rule in (*made, *moved, *dropped):
         for i in range(len(names)):
             if rule is not None:
                 rules.setdefault(shown("/".join(names[: i + 1])), rule)

@@ -9,22 +9,14 @@ from collections.abc import Hashable, Iterable, Iterator, Sequence
 
 import numpy as np
 
+from ckpt_surgery.core import selections
 from ckpt_surgery.core.arrays import Region, Shape
 from ckpt_surgery.core.errors import PlanError, Problem
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.notices import Notice, few_keys
 from ckpt_surgery.core.optimizer_states import is_of_optimizer
 from ckpt_surgery.core.problem_codes import Code
-from ckpt_surgery.core.selections import (
-    Positions,
-    Selection,
-    as_array,
-    bounding_box,
-    bounds,
-    count,
-    of_region,
-    whole,
-)
+from ckpt_surgery.core.selections import Positions, Selection
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.functions.arrays import Apply, Node, Read, inputs_first, reads
 from ckpt_surgery.language.loading import LoadedRecipe
@@ -55,16 +47,16 @@ def used(values: Sequence[Node]) -> dict[Node, list[Selection]]:
         wanted.setdefault(node, {})[tuple(map(_name, selection))] = selection
 
     for value in values:
-        want(value, whole(value.spec.shape))
+        want(value, selections.whole(value.spec.shape))
     for node in reversed(list(inputs_first(values))):
-        selections = [selection for selection in wanted.pop(node, {}).values() if count(selection)]
-        if len(selections) > MOST_SELECTIONS:
-            selections = [of_region(Region.around(list(map(bounding_box, selections))))]
+        chosen = list(filter(selections.count, wanted.pop(node, {}).values()))
+        if len(chosen) > MOST_SELECTIONS:
+            chosen = [selections.of_region(Region.around(list(map(selections.bounding_box, chosen))))]
         specs = [child.spec for child in node.inputs]
-        for selection in selections:
+        for selection in chosen:
             for index, part in node.function.uses(selection, specs):
                 want(node.inputs[index], part)
-    return {read: list(selections.values()) for read, selections in wanted.items()}
+    return {read: list(chosen.values()) for read, chosen in wanted.items()}
 
 
 def unused_elements(values: Sequence[Node], left_out: str) -> Iterator[Notice]:
@@ -73,17 +65,17 @@ def unused_elements(values: Sequence[Node], left_out: str) -> Iterator[Notice]:
     Leaves that no value reads, and leaves of the source `left_out`, get none.
     """
     computed = [value for value in values if isinstance(value, Apply)]
-    selections = used(computed)
+    chosen = used(computed)
     taken: dict[int, tuple[Leaf, list[Selection]]] = {}
     seen: set[int] = set()
     for read in (read for value in computed for read in reads(value, seen) if read.source != left_out):
-        taken.setdefault(id(read.leaf), (read.leaf, []))[1].extend(selections.get(read, ()))
+        taken.setdefault(id(read.leaf), (read.leaf, []))[1].extend(chosen.get(read, ()))
     complete = {id(value.leaf) for value in values if isinstance(value, Read)}
     known: dict[Hashable, tuple[str, str] | None] = {}  # thousands of leaves are alike
     for leaf, parts in taken.values():
         assert leaf.spec is not None
         size = leaf.spec.size
-        if not parts or id(leaf) in complete or any(count(selection) == size for selection in parts):
+        if not parts or id(leaf) in complete or size in map(selections.count, parts):
             continue
         alike = leaf.spec.shape, frozenset(tuple(map(_name, selection)) for selection in parts)
         if alike not in known:
@@ -92,12 +84,12 @@ def unused_elements(values: Sequence[Node], left_out: str) -> Iterator[Notice]:
             yield Notice(f"{rows[0]} elements of ", leaf.key.printed, f" are used by no output: {rows[1]}")
 
 
-def unused_rows(shape: Shape, selections: Iterable[Selection]) -> tuple[str, str] | None:
+def unused_rows(shape: Shape, chosen: Iterable[Selection]) -> tuple[str, str] | None:
     """Number of elements in rows that no selection takes, such as `96 of 128`, and the first such rows.
 
     None if each index along each axis is in a selection.
     """
-    parts = [selection for selection in selections if count(selection)]
+    parts = list(filter(selections.count, chosen))
     gaps = [_gaps(length, [part[axis] for part in parts]) for axis, length in enumerate(shape)]
     ranges = [(axis, *bounds) for axis, runs in enumerate(gaps) for bounds in runs.tolist()]
     if not ranges:
@@ -116,7 +108,9 @@ def _gaps(length: int, sets: Iterable[Positions]) -> np.ndarray:
     for places in distinct:  # a run for each index, or one for all if they are consecutive, or too many
         is_run = isinstance(places, range) and places.step == 1
         apart = not is_run and len(places) <= MOST_PLACES // len(distinct)
-        runs.append(as_array(places)[:, None] + [0, 1] if apart else np.array([bounds(places)]))
+        runs.append(
+            selections.as_array(places)[:, None] + [0, 1] if apart else np.array([selections.bounds(places)])
+        )
     taken = np.concatenate([[[0, 0]], *runs, [[length, length]]])
     taken = taken[np.argsort(taken[:, 0])]
     gaps = np.stack([np.maximum.accumulate(taken[:-1, 1]), taken[1:, 0]], axis=1)
