@@ -92,10 +92,7 @@ def check_matched(match: str | None, count: int, searched: Mapping[str, Leaf]) -
 
 
 def recipe_of_rules(rules: Iterable[str]) -> str:
-    """Text of a recipe of command-line rules, such as `s|REGEX|TEMPLATE|`.
-
-    Raises UsageError for a text that is not a rule.
-    """
+    """Text of a recipe of command-line rules, such as `s|REGEX|TEMPLATE|`. Raises UsageError for others."""
     from ckpt_surgery.language.yaml.writing import yaml_text  # imports PyYAML
 
     return yaml_text(document_of(tuple(rules)))

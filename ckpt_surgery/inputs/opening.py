@@ -77,10 +77,7 @@ def uint16_at(given: str | InMemory, uint16: str | None) -> str:
 
 
 def choice_at(path: str, **which: Unpack[SourceOptions]) -> tuple[str | None, int | None, str | None]:
-    """Format, step and item to open a path with; of an open checkpoint, its own.
-
-    Raises UsageError if others are given.
-    """
+    """Format, step and item to open a path with: an open checkpoint's own. Raises UsageError for others."""
     given: Mapping[str, Any] = {"src_format": None, "step": None, "item": None, **which}
     chosen = {name: getattr(path, name, value) for name, value in given.items()}
     for name, value in given.items():

@@ -213,10 +213,7 @@ class PlanOrigin:
 
 
 def remember_request(prepared: Prepared, request: Request) -> Plan:
-    """Attach its origin to a prepared plan, so that `apply` can carry it out.
-
-    The recipe of `request` is loaded.
-    """
+    """Attach its origin to a plan, so that `apply` can carry it out. `request` has its recipe loaded."""
     decided = replace(request_of_inputs(request, prepared), **decided_options(prepared))
     origin = PlanOrigin(decided, APPLY, prepared.configs, prepared.listing)
     return with_origin(prepared.plan, origin)

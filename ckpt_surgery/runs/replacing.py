@@ -46,10 +46,7 @@ def check_replaceable(path: str, ignored: Collection[str] = ()) -> None:
 
 
 def check_step_is_new(directory: str, step: int) -> None:
-    """Refuse to put a step beside one of the same number but another name, such as `step_00000010`.
-
-    Raises DestinationError.
-    """
+    """Refuse a step beside another of its number, such as `step_00000010`. Raises DestinationError."""
     same = [name for name, number in steps_in(listing.real_path(directory)).items() if number == step]
     others = [name for name in same if name != str(step)]
     if others:

@@ -145,10 +145,7 @@ def report_parts(job: Job) -> Iterator[None]:
 
 
 def check_head(head: Head, parts: Parts, prepared: Prepared, count: int) -> None:
-    """Refuse parts of another plan, version, number of shards, or state of the sources.
-
-    Raises errors.UsageError, SourceError.
-    """
+    """Refuse parts of another plan, version, number of shards, or sources. Raises UsageError, SourceError."""
     where, (name, reason) = shown(parts.place), difference(head.identity, identity_of(prepared))
     if name not in ("", "sources"):
         hint = "Finish that one with `commit`, or remove the directory to start again."
@@ -245,10 +242,7 @@ def parts_of(where: Publication) -> Parts:
 
 
 def parts_to_commit(dst: str) -> tuple[Publication, Parts]:
-    """Find the parts of a path or URL: beside it, or of a step in it.
-
-    Raises UsageError if there are parts of several steps.
-    """
+    """Find the parts of a path or URL, or of the one step in it that has any. Raises UsageError."""
     parts = parts_of(Publication(dst, False))
     if parts.read(documents.HEAD) is None and is_directory(dst):
         forget()

@@ -153,10 +153,7 @@ class StoreStage(Staging):
                 self.note_left(f"what it replaced could not be removed ({error})")
 
     def publish_last(self, upload: Callable[[], object]) -> None:
-        """Publish by uploading one more file, without which the objects are not a checkpoint.
-
-        Raises as `publish` does.
-        """
+        """Publish by uploading the file without which there is no checkpoint. Raises as `publish` does."""
         self.lock.confirm()
         self._check_unchanged(self._begun())
         run_requests([upload])

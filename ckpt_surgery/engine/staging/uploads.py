@@ -48,10 +48,7 @@ def spool_of(url: str) -> Path:
 
 
 class Upload(DirectoryStage):
-    """A local directory that is uploaded to a URL when it is complete.
-
-    The lock of the URL keeps others from the directory.
-    """
+    """A local directory, uploaded to a URL when it is complete; the URL's lock keeps others from it."""
 
     lock: ObjectLock
 
