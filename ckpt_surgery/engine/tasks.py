@@ -1,7 +1,6 @@
 """Split a plan into tasks: disjoint output regions of whole chunks that cover everything written.
 
-Tasks are assigned to several machines by the plan and the number of machines alone; what all have written is
-collected at the end.
+The plan and the number of machines alone assign tasks to machines; the results are collected at the end.
 """
 
 import heapq

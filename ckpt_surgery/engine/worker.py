@@ -2,8 +2,7 @@
 
 From the journal, another process can resume after this one was killed. It has a line of JSON for each
 finished task, once everything that the task wrote is where it belongs: in a file, or in objects of a store. A
-file is not synchronized with the disk: after a power cut, bytes may be missing that it speaks of, which the
-checksums tell.
+file is not synchronized: after a power cut, bytes may be missing that it speaks of, which checksums tell.
 """
 
 import json

@@ -54,8 +54,7 @@ class Contradiction:
 def contradictions(leaves: Sequence[Leaf], config: Mapping[str, Any]) -> list[Contradiction]:
     """Find the entries of a config that contradict weights named as Hugging Face names them.
 
-    The weights prove numbers of rows, widths, the number of layers, and the dtype. Weights with unknown names
-    prove nothing.
+    The weights prove numbers of rows, widths, the number of layers, and the dtype; unknown names, nothing.
     """
     specs = {leaf.key.text: leaf.spec for leaf in leaves if leaf.kind is LeafKind.ARRAY and leaf.spec}
     holders: list[tuple[Place, Mapping[str, Any]]] = [((), config)]

@@ -200,8 +200,7 @@ def check_values(plan: "Plan", sources: Mapping[str, Source]) -> None:
 def check_unchanged(plan: "Plan", sources: Mapping[str, Source], hint: str) -> None:
     """Raise SourceError if a source has changed since the plan was made. `hint`: what to do.
 
-    Times, sizes and samples must be equal. A file that was rewritten between its samples, with its old time,
-    goes unnoticed.
+    Times, sizes and samples must be equal. A change between samples that leaves size and time goes unnoticed.
     """
     for before in plan.inputs:
         source = sources[before.name]
@@ -250,8 +249,7 @@ class ConfigFiles:
     def recorded(self, name: str) -> tuple[Mapping[str, Any], tuple[str, ...]]:
         """Model config for the history of a result, with a warning if it cannot be read.
 
-        Without a file it is the one that the source's history has. Raises SourceError for a file that the
-        caller gave.
+        Without a file it is the one that the source's history has. Raises SourceError for a given file.
         """
         before: Mapping[str, Any] = history_entry(self.sources[name].metadata).get(CONFIG, {})
         try:

@@ -50,8 +50,7 @@ def check_documents(
     """Refuse documents that cannot be written, or clash with one another or with a path of the command.
 
     None stands for a document that was not asked for. `checkpoints` and `files` (recipe, hooks, saved plan)
-    are everything else that the command reads or writes. Raises UsageError, and StorageError where the system
-    would refuse to write.
+    are everything else that the command reads or writes. Raises UsageError, and StorageError for no access.
     """
     for document in documents:
         if document is not None and urls.is_url(os.fspath(document)):
@@ -150,8 +149,7 @@ _NOTHING = rb"(?!)"
 def check_kept(document: PathLike, overwrite: bool, alike: bytes = _NOTHING) -> None:
     """Refuse to replace a file that a person may have written or edited, unless `overwrite`.
 
-    Empty files may be replaced, and those whose first 64 KiB contain the pattern `alike`. Raises
-    DestinationError.
+    Empty files may be replaced, and those whose first 64 KiB have the pattern. Raises DestinationError.
     """
     place = Path(document)
     with storage_errors(place):
@@ -167,8 +165,7 @@ def check_kept(document: PathLike, overwrite: bool, alike: bytes = _NOTHING) -> 
 def write_document(path: PathLike, data: bytes) -> None:
     """Write a document atomically: an existing file is replaced in one step, or stays as it is.
 
-    Where the path is a link, the file that it leads to is replaced. A device or a pipe is written to. Raises
-    StorageError.
+    Links are followed, and a device or a pipe is written to. Raises StorageError.
     """
     place = Path(os.path.realpath(path))
     if is_stream(place):

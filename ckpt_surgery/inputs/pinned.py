@@ -236,8 +236,7 @@ def request_of_inputs(request: Request, planned: "Prepared | Restoration") -> Re
 def request_of_plan(given: Request, function: str) -> Request:
     """Make the request that carries out the Plan given in place of the recipe.
 
-    Raises UsageError if the plan is for another function, if its origin is unknown, and for arguments that it
-    has decided.
+    Raises UsageError if the plan is for another function, or of unknown origin, or has decided an argument.
     """
     plan, origin = given.recipe, origin_of(given.recipe)
     if not isinstance(origin, PlanOrigin):

@@ -47,8 +47,7 @@ class InMemory:
 class OpenedPath(str):
     """Path of a checkpoint that the program has open, with its step, item and format.
 
-    It is accepted wherever a path is. Opening it gives the same step and item, or an error if files have
-    changed.
+    It is accepted wherever a path is. Opening it gives the same step and item, or an error.
     """
 
     step: int | None

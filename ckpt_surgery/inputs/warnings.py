@@ -58,8 +58,7 @@ def leaves_read(plan: "Plan") -> dict[tuple[str, str], Leaf]:
 def filled_chunks(plan: "Plan", leaves: Mapping[tuple[str, str], Leaf]) -> tuple[str, ...]:
     """Warn of chunks that are read but not stored, and so have the fill value.
 
-    At most one sentence. Formats that leave out chunks of the fill value as a rule (`Format.sparse`) do not
-    count.
+    At most one sentence. Formats that leave them out as a rule (`Format.sparse`) do not count.
     """
     dense = {i.name for i in plan.inputs if i.format != TREE and not formats.format_named(i.format).sparse}
     lacking: dict[tuple[str, str], int] = {}

@@ -22,8 +22,7 @@ REMOVE = "Remove it yourself if nobody needs it, or choose another destination."
 def check_replaceable(path: str, ignored: Collection[str] = ()) -> None:
     """Refuse anything but one whole checkpoint without other files; `path` is real, or a URL.
 
-    `ignored`: relative names that do not count. Raises DestinationError, with what it is instead.
-    Reads metadata only.
+    `ignored`: relative names that do not count. Reads metadata only. Raises DestinationError.
     """
     try:
         if listing.is_directory(path):

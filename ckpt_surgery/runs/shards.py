@@ -196,8 +196,7 @@ def publish_shards(
     """Merge and publish the work of all shards, and remove the parts.
 
     `companions` are published beside it. `destination` is what the caller called it, `started` when the
-    command began, on the monotonic clock. Raises VerificationError, SourceError, DestinationError,
-    StorageError.
+    command began. Raises VerificationError, SourceError, DestinationError, StorageError.
     """
     prepared, where, parts, head = job.prepared, job.where, job.parts, job.head
     options = run.PublishOptions(where, mode, companions, progress, job.shards)

@@ -53,8 +53,7 @@ class Life:
 
 
 class Lock(ABC):
-    """A lock for one run, held or not. Methods raise OSError if the file system fails; those of stores raise
-    StorageError."""
+    """A lock for one run, held or not. Methods raise OSError, or StorageError if it is in a store."""
 
     interval: ClassVar[float]
     """Seconds between two renewals."""
@@ -185,8 +184,7 @@ def last_sign(life: Life) -> str:
 def keep_alive(renew: Callable[[], None], interval: float) -> Iterator[None]:
     """Call `renew` every `interval` seconds in a thread, within this context.
 
-    A lock that is missing, or that cannot be renewed for a while, is no error: it is confirmed before
-    publication.
+    A lock that is missing or cannot be renewed is no error: it is confirmed before publication.
     """
     over = threading.Event()
 

@@ -34,8 +34,7 @@ class FileLines:
     def read(self) -> bytes:
         """Read all lines. Raises StorageError.
 
-        The last one may be torn, if its process died: it is dropped, from the file too, so that the next line
-        is not joined to it.
+        A torn last line, of a process that died, is dropped from the file too: the next one would join it.
         """
         with storage_errors(self.path):
             if not self.path.exists():
@@ -134,9 +133,8 @@ class Staging(ABC):
     def publish(self) -> None:
         """Publish at the destination, which stays unchanged until then, whatever fails.
 
-        Raises DestinationError if another run has taken the destination over, or if something is
-        there that is not to be replaced; StorageError; VerificationError if nothing was written that
-        makes a checkpoint.
+        Raises DestinationError if another run has taken the destination over, or if something is there that
+        is not to be replaced; StorageError; VerificationError if what was written makes no checkpoint.
         """
 
     @abstractmethod

@@ -1,7 +1,6 @@
 """Write to a local file system: into a temporary directory beside the destination, published by one rename.
 
-After all of it has reached the disk, one rename makes what was written, a directory or one file, the
-destination.
+After all of it has reached the disk, one rename makes a directory, or one file, the destination.
 """
 
 import contextlib
@@ -44,8 +43,7 @@ class DirectoryStage(Staging):
     ):
         """`destination`: the path that the directory is beside. With `one_file`, the file is published that
         is written under the destination's name, else the whole directory. `identity`: what the run does.
-        `written`: a directory on the same file system with the work of others, which is theirs again after a
-        failure."""
+        `written`: a directory there with the work of others, which is theirs again after a failure."""
         self.destination = absolute(destination)
         self.lock = lock
         self.called = path_text(self.destination)

@@ -106,8 +106,7 @@ class FileLock(Lock):
     def _take_away(self, sign: Sign) -> bool:
         """Remove a dead run's lock; False if it changed meanwhile. Raises OSError.
 
-        It is moved first and looked at again: another run may have taken it over since it was read, and must
-        not lose it.
+        It is moved, and looked at again: another run may have taken it over meanwhile, and must not lose it.
         """
         moved = self._new_beside()
         try:

@@ -36,8 +36,7 @@ _DOCUMENTS = 32
 def marker_of(names: Iterable[str]) -> str | None:
     """Find the object that completes a checkpoint, by name; None if no name tells.
 
-    It is the commit file of Orbax, the uppermost of several, else the top-level document that
-    readers begin with.
+    It is the commit file of Orbax, the uppermost of several, else the document that readers begin with.
     """
     there = set(names)
     commits = [name for name in there if _is_called(name, COMMIT_FILE)]
