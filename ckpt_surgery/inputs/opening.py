@@ -230,16 +230,13 @@ class ConfigFiles:
         self.sources = sources
         self.read: dict[str, ConfigFile | None] = dict(known or {})
         """Files read so far, by source; None for a source without one."""
-        self._given = given
-
-    def given(self, name: str) -> str | None:
-        """Path of the file that the caller gave for a source."""
-        return self._given if name == next(iter(self.sources)) else None
+        self.given = {} if given is None else {next(iter(sources)): given}
+        """Path of the file that the caller gave, by source."""
 
     def of(self, name: str) -> ConfigFile | None:
         """The config file of a source; None where there is none. Raises SourceError."""
         if name not in self.read:
-            given, source = self.given(name), self.sources[name]
+            given, source = self.given.get(name), self.sources[name]
             if given is not None:
                 self.read[name] = os.path.basename(given), read_object(given)
             else:
@@ -255,7 +252,7 @@ class ConfigFiles:
         try:
             file = self.of(name)
         except SourceError as error:
-            if self.given(name) is not None:
+            if self.given.get(name) is not None:
                 raise
             return before, (f"the config is not recorded: {error.problems[0].message}",)
         return (before if file is None else file[1]), ()
@@ -270,7 +267,7 @@ def configs_of(files: ConfigFiles) -> Configs:
         check_access(source.path)
     configs: dict[str, Config] = {}
     for name, source in files.sources.items():
-        called, given = f"{CONFIGS}[{name!r}]" if configs else CONFIG, files.given(name)
+        called, given = f"{CONFIGS}[{name!r}]" if configs else CONFIG, files.given.get(name)
         layers = partial(_config_layers, name, files)
         if given is not None:
             configs[name] = Config(called, f"{shown(given)} does not exist", layers)
