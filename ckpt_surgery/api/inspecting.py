@@ -198,7 +198,10 @@ def history_of(source: Source) -> History | None:
 
     Malformed entries are left out: `verify` reports what is wrong with a record.
     """
-    entry, document = history_entry(source.metadata), _record_document(source)
+    entry, document = history_entry(source.metadata), dict[str, Any]()
+    with contextlib.suppress(SourceError, ValueError, RecursionError):  # of a record that cannot be read
+        read = json.loads(read_record_of(source) or "{}")
+        document = read if isinstance(read, dict) else {}
     recipes = [_recipe(name, raw) for name, raw in entry.get(RECIPES, {}).items() if isinstance(raw, dict)]
     last = document.get("recipe")
     if isinstance(last, dict) and not any(recipe.sha256 == last.get("sha256") for recipe in recipes):
@@ -213,14 +216,6 @@ def history_of(source: Source) -> History | None:
         _time_of_record(source) if document else None,
         tuple(entry.get(CONFIG, {})),
     )
-
-
-def _record_document(source: Source) -> dict[str, Any]:
-    """Read the record of a checkpoint; empty if there is none, or it cannot be read."""
-    with contextlib.suppress(SourceError, ValueError, RecursionError):
-        document = json.loads(read_record_of(source) or "{}")
-        return document if isinstance(document, dict) else {}
-    return {}
 
 
 def _recipe(name: str, entry: Mapping[str, Any]) -> PastRecipe:

@@ -22,17 +22,13 @@ def report_page(plan: Plan, recipe: LoadedRecipe | None, **ran: Any) -> str:
 
     `ran`: entries that `apply` adds to the JSON document, if the plan was carried out.
     """
-    document = _read_again(plan) if recipe is None else recipe.document
+    document = None if recipe is None else recipe.document
+    if recipe is None:  # it is read again, unless it is missing or has changed
+        with contextlib.suppress(SurgeryError):
+            text = read_text(recipe_path(plan.recipe))
+            if hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest() == plan.recipe_sha256:
+                document = parse_document(text, plan.recipe)
     return html_page(plan, None if document is None else recipe_text(document), **ran)
-
-
-def _read_again(plan: Plan) -> YamlDocument | None:
-    """Read the recipe of a saved plan again; None if it is missing or has changed."""
-    with contextlib.suppress(SurgeryError):
-        text = read_text(recipe_path(plan.recipe))
-        if hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest() == plan.recipe_sha256:
-            return parse_document(text, plan.recipe)
-    return None
 
 
 def recipe_text(document: YamlDocument) -> RecipeText:

@@ -153,41 +153,31 @@ def _params_of_tree(source: Source, layout: ModelLayout, named: Collection[str])
 
     Raises UsageError where the tree can be read in two ways.
     """
-    params: dict[str, str] = {}
+    params, leaves, path = dict[str, str](), source.leaves(), shown(source.path)
     if not layout.axis:
         return params
-    if SCAN not in named and not _has_stacks(source):
-        params[SCAN] = "false"
-    if layout.axis not in named and (axis := _layer_axis(source, layout)) != layout.usual_axis:
-        params[layout.axis] = str(axis)
+    if SCAN not in named:
+        forms = decoder_layers.forms_of_layers(leaves)
+        if len(forms) == 2:
+            hint = f'Say which are the model\'s: `set={{"{SCAN}": True}}` or `set={{"{SCAN}": False}}`.'
+            problem = f"{path} has layers that are stacked and layers that are not"
+            raise UsageError(problem, hint=hint, code=Code.WRONG_VALUE)
+        if forms == {False} or (not forms and source.metadata.get(decoder_layers.SCAN_LAYERS) is False):
+            params[SCAN] = "false"
+    if layout.axis not in named:
+        axes = decoder_layers.layer_axes(leaves)  # if several fit, it is MaxText's own
+        if len(axes) > 1 and layout.name != "maxtext":
+            hint = f'Say which: `set={{"{layout.axis}": 0}}` or `set={{"{layout.axis}": 1}}`.'
+            both = "in each stack, all arrays are equally long along both"
+            problem = f"{path} can have its layers along axis 0 or 1: {both}"
+            raise UsageError(problem, hint=hint, code=Code.WRONG_VALUE)
+        if len(axes) == 1 and axes[0] != layout.usual_axis:
+            params[layout.axis] = str(axes[0])
     if layout.block is not None:
         param, name = layout.block
         if param not in named and _has_key(source, f".*/{name}/.*"):
             params[param] = name
     return params
-
-
-def _has_stacks(source: Source) -> bool:
-    """True if layers are stacked: the keys decide, or else the step's metadata."""
-    forms = decoder_layers.forms_of_layers(source.leaves())
-    if len(forms) == 2:
-        hint = f'Say which are the model\'s: `set={{"{SCAN}": True}}` or `set={{"{SCAN}": False}}`.'
-        problem = f"{shown(source.path)} has layers that are stacked and layers that are not"
-        raise UsageError(problem, hint=hint, code=Code.WRONG_VALUE)
-    return forms.pop() if forms else source.metadata.get(decoder_layers.SCAN_LAYERS) is not False
-
-
-def _layer_axis(source: Source, layout: ModelLayout) -> int:
-    """Axis of stacked layers, derived from shapes; if several fit, MaxText's own."""
-    axes = decoder_layers.layer_axes(source.leaves())
-    if len(axes) > 1 and layout.name != "maxtext":
-        raise UsageError(
-            f"{shown(source.path)} can have its layers along axis 0 or 1: in each stack, all arrays are "
-            "equally long along both",
-            hint=f'Say which: `set={{"{layout.axis}": 0}}` or `set={{"{layout.axis}": 1}}`.',
-            code=Code.WRONG_VALUE,
-        )
-    return axes[0] if len(axes) == 1 else layout.usual_axis
 
 
 def _config_of(source: Source, given: PathLike | None) -> Config:

@@ -173,7 +173,15 @@ def open_inputs(request: Request) -> Inputs:
         given = request.opened or opening.open_sources(request)
     else:
         given = reopen_sources(request, pinned)
-    sources = dict(zip(_source_names(request, loaded, len(given)), given, strict=True))
+    try:
+        names = loaded.recipe.source_names(len(given))
+    except UsageError as error:
+        too_many = len(given) > len(loaded.recipe.named_sources)
+        if not too_many or request.target is not None or not isinstance(request.sources[-1], InMemory):
+            raise
+        hint = "If the last tree is the target, say so: `target=…`."
+        raise UsageError(replace(error.problems[0], hint=hint)) from None
+    sources = dict(zip(names, given, strict=True))
     configs = opening.ConfigFiles(dict(sources), request.config, None if pinned is None else pinned.configs)
     loaded = replace(loaded, configs=opening.configs_of(configs))
     listings = {name: source.leaves() for name, source in sources.items()}
@@ -189,18 +197,6 @@ def open_inputs(request: Request) -> Inputs:
     memory, workers = request.memory or default_memory(), request.workers or default_workers()
     cut_for = memory if pinned is None else pinned.request.memory or memory
     return Inputs(loaded, sources, listings, inputs, configs, listing, target, memory, cut_for, workers)
-
-
-def _source_names(request: Request, loaded: LoadedRecipe, count: int) -> tuple[str, ...]:
-    """Name the sources that were given. Raises UsageError if the recipe takes fewer or more."""
-    try:
-        return loaded.recipe.source_names(count)
-    except UsageError as error:
-        too_many = count > len(loaded.recipe.named_sources)
-        if not too_many or request.target is not None or not isinstance(request.sources[-1], InMemory):
-            raise
-        hint = "If the last tree is the target, say so: `target=…`."
-        raise UsageError(replace(error.problems[0], hint=hint)) from None
 
 
 def _respelled_listings(format: str, inputs: Inputs) -> Mapping[str, Mapping[str, Leaf]]:

@@ -3,7 +3,6 @@
 import os
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
-from itertools import starmap
 from math import prod
 from typing import TYPE_CHECKING, Literal
 
@@ -85,8 +84,15 @@ def dequantized(leaves: Collection[Leaf]) -> tuple[str, ...]:
     for leaf in leaves:
         if leaf.unreadable is not None:
             unread.setdefault(leaf.unreadable, []).append(leaf.key.printed)
-    if unread:
-        raise SourceError(*starmap(_unread, unread.items()))
+    problems = []
+    for why, keys in unread.items():
+        leaves_that, them = ("a leaf that", "it")
+        if len(keys) > 1:
+            leaves_that, them = f"{len(keys):,} leaves, each of which", "them"
+        hint = f"{why.hint} Or drop {them}."
+        problems.append(Problem(f"the plan reads {leaves_that} {why.why}: {few_keys(keys)}", hint=hint))
+    if problems:
+        raise SourceError(*problems)
     converted = [leaf for leaf in leaves if leaf.stored_type is not None]
     counts = Counter(leaf.stored_type for leaf in converted).most_common()
     if not counts:
@@ -96,14 +102,6 @@ def dequantized(leaves: Collection[Leaf]) -> tuple[str, ...]:
     are = f"{number_of(counts[0][1], 'leaf')} {'is' if counts[0][1] == 1 else 'are'}"
     they = "it is" if len(converted) == 1 else "they are"
     return (f"{are} stored as {types}: {they} dequantized to {dtypes}",)
-
-
-def _unread(unread: Unreadable, keys: Sequence[str]) -> Problem:
-    leaves, them = ("a leaf that", "it")
-    if len(keys) > 1:
-        leaves, them = f"{len(keys):,} leaves, each of which", "them"
-    hint = f"{unread.hint} Or drop {them}."
-    return Problem(f"the plan reads {leaves} {unread.why}: {few_keys(keys)}", hint=hint)
 
 
 def disguised_bfloat16(plan: "Plan", sources: Mapping[str, Source]) -> tuple[str, ...]:
