@@ -68,7 +68,7 @@ def plan_restore(
     problem that was found.
     """
     recipe = with_flat_dicts(recipe, flat)
-    request = with_recipe(_restore_request(recipe, sources, target, shardings, options))
+    request = with_recipe(_requested(recipe, sources, target, shardings, options))
     restoration = _prepare(request)
     check_values(restoration.plan, restoration.sources)
     decided = pinned.request_of_inputs(request, restoration)
@@ -130,7 +130,7 @@ def restore(
         raise UsageError(f"`{name}` and `lazy` do not go together: nothing is put on devices", hint=hint)
 
     def prepare() -> Restoration:
-        request = _restore_request(with_flat_dicts(recipe, flat), sources, target, shardings, options)
+        request = _requested(with_flat_dicts(recipe, flat), sources, target, shardings, options)
         restoration = with_samples(_prepare(request))
         if on_plan is None:
             _log(restoration.plan.warnings)
@@ -155,9 +155,7 @@ def restore(
 NEEDS_JAX = "`restore` needs jax"
 
 
-def _restore_request(
-    recipe: Any, sources: tuple[Any, ...], target: Any, shardings: Any, options: Any
-) -> Request:
+def _requested(recipe: Any, sources: tuple[Any, ...], target: Any, shardings: Any, options: Any) -> Request:
     """The request of `restore`. Raises UsageError."""
     with report_missing("jax", NEEDS_JAX):
         import jax  # noqa: F401

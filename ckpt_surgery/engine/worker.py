@@ -157,9 +157,6 @@ class _Worker:
         return self._sources[source].read(leaf, region)
 
 
-# --- the journal ------------------------------------------------------------------------------------------
-
-
 FLUSH_BYTES = 64 << 20
 """Decoded bytes of finished tasks that are flushed and noted together."""
 

@@ -87,8 +87,6 @@ class Checkpoint(OpenCheckpoint, Represented, Mapping[str, Any]):
         depth = 0 if not self._prefix else _components(self._prefix, leaves[0])
         return listing_summary(about, leaves, shared_texts(leaves, {}), inside=depth)
 
-    # --- the mapping --------------------------------------------------------------------------------------
-
     def __getitem__(self, key: str) -> Any:
         """Value of a leaf, or the subtree with this key. Raises KeyNotFound."""
         leaf = self._leaves.get(key)
@@ -136,8 +134,6 @@ class Checkpoint(OpenCheckpoint, Represented, Mapping[str, Any]):
                 end = text.rfind(SEPARATOR, 0, end)
         return frozenset(prefixes)
 
-    # --- values -------------------------------------------------------------------------------------------
-
     def statistics(self, match: str | None = None) -> Mapping[str, Statistics | Unread]:
         """Read every array; return the statistics of its values, or why it has none, by key.
 
@@ -148,8 +144,6 @@ class Checkpoint(OpenCheckpoint, Represented, Mapping[str, Any]):
         check_matched(match, len(chosen), self._leaves)
         by_text = statistics(self._opened, default_memory(), chosen.values())
         return {key: by_text[leaf.key.text] for key, leaf in chosen.items() if leaf.key.text in by_text}
-
-    # --- closing, copies ----------------------------------------------------------------------------------
 
     @property
     def closed(self) -> bool:

@@ -133,9 +133,8 @@ def _maxtext_or_jax(source: Source, model: Model, layout: ModelLayout) -> ModelL
     maxtext, leaves = model.layout("maxtext"), source.leaves()
     if layout.name != "jax" or maxtext is None:
         return layout
-    if isinstance(source.metadata.get(decoder_layers.SCAN_LAYERS), bool) or decoder_layers.is_numbered(
-        leaves
-    ):
+    says = isinstance(source.metadata.get(decoder_layers.SCAN_LAYERS), bool)
+    if says or decoder_layers.is_numbered(leaves):
         return maxtext
     if decoder_layers.layer_axes(leaves) not in ((), (1,)) or maxtext.computed == layout.computed:
         return layout

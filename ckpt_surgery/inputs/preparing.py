@@ -53,9 +53,7 @@ from ckpt_surgery.system.resources import default_memory, default_workers
 
 Metadata = Mapping[str, Any]
 """Custom metadata of a checkpoint."""
-NO_HISTORY = (
-    f"the entry `{history.RECORD}` of the custom metadata is no record of a conversion; it is replaced"
-)
+NO_HISTORY = f"`{history.RECORD}` in the custom metadata is no record of a conversion; it is replaced"
 
 
 @memory_errors("make the plan")

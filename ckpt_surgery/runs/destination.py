@@ -229,7 +229,7 @@ def replacement(where: Publication, overwrite: bool) -> Replacement | None:
         return None
     items = None if where.item is None else _items(there)
     if items is not None:
-        return _item_replacement(where, there, items, overwrite)
+        return _replaced_item(where, there, items, overwrite)
     if overwrite and there.begun:
         return Replacement(where.place, there.state)
     if overwrite and there.is_empty:
@@ -246,9 +246,7 @@ def replacement(where: Publication, overwrite: bool) -> Replacement | None:
     return None
 
 
-def _item_replacement(
-    where: Publication, there: Occupant, items: Sequence[str], overwrite: bool
-) -> Replacement:
+def _replaced_item(where: Publication, there: Occupant, items: Sequence[str], overwrite: bool) -> Replacement:
     """Replacement by one item in a step with these items. Raises DestinationError."""
     item, path = str(where.item), os.path.join(there.path, str(where.item))
     stays = tuple(name for name in items if name != item)

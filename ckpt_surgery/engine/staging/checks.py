@@ -29,12 +29,10 @@ NEVER_WRITTEN = "Choose another destination; sources are never written to."
 """Hint for a destination that is also a source."""
 
 
-def check_path(
-    sources: Sequence[str], destination: Path, overwrite: bool, beside: Sequence[Path] = ()
-) -> None:
+def check_path(sources: Sequence[str], destination: Path, overwrite: bool, read: Sequence[Path] = ()) -> None:
     """Refuse a path that would damage a source, exists already, or cannot be created.
 
-    `beside`: files that are read besides the sources, such as the recipe. Paths are compared with links,
+    `read`: files that are read besides the sources, such as the recipe. Paths are compared with links,
     `..` and trailing slashes resolved. Raises UsageError if the destination is a source or lies in one, or
     if its parent directory is missing; DestinationError if it holds what is read, if it exists (with
     `overwrite`: if it holds the working directory, or is a link), or if another run writes it;
@@ -53,7 +51,7 @@ def check_path(
                 )
             if same_place(Path.cwd(), destination) or lies_in(Path.cwd(), destination):
                 raise _held(destination, "the working directory")
-        for file in beside:
+        for file in read:
             if same_place(file, destination) or lies_in(file, destination):
                 raise _held(destination, f"{path_text(file)}, which this run reads")
         check_parent(destination)
