@@ -117,10 +117,7 @@ class Result(Represented):
 
 
 def finish_result(result: Result, started: float, destination: str, notices: Iterable[str]) -> Result:
-    """Complete a result with its destination, its duration, and notices of the stage, which come first.
-
-    `started` is on the monotonic clock.
-    """
+    """Complete a result with its destination, the stage's notices, and the time since `started` (monotonic)."""
     seconds = time.monotonic() - started
     return replace(result, seconds=seconds, destination=destination, notices=(*notices, *result.notices))
 
@@ -238,14 +235,9 @@ def verify_and_publish(
     recorded = partial(record_text, plan, files=written.files, shards=options.shards, companions=copied)
     text = recorded(written.digests)
     inside = sink.record(text)
+    how = {"step_only": options.where.step_only, "reread": options.shards is not None}
     verification = verify_written(
-        prepared,
-        stage.product,
-        text,
-        options.verify,
-        step_only=options.where.step_only,
-        reread=options.shards is not None,
-        progress=options.progress,
+        prepared, stage.product, text, options.verify, progress=options.progress, **how
     )
     text = recorded({**written.digests, **verification.digests}, structure=verification.structure)
     if inside:
