@@ -117,7 +117,7 @@ class Result(Represented):
 
 
 def finish_result(result: Result, started: float, destination: str, notices: Iterable[str]) -> Result:
-    """Complete a result with its destination, the stage's notices, and the time since `started` (monotonic)."""
+    """Complete a result with its destination, the stage's notices, and the seconds since `started`."""
     seconds = time.monotonic() - started
     return replace(result, seconds=seconds, destination=destination, notices=(*notices, *result.notices))
 
