@@ -4,7 +4,6 @@ import math
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import Any
 
@@ -138,15 +137,24 @@ class Computing:
         self.overflowed: Counter[str] = Counter()
         """Number of non-finite elements that `allow_nonfinite` permits, by key."""
         self._lock = threading.Lock()
+
         # Not a method: in a circle, the result would keep memory of devices until garbage is collected.
-        self._evaluator = Evaluator(partial(_read, sources))
+        def read(source: str, leaf: Leaf, region: Region) -> np.ndarray:
+            raise_if_cancelled()
+            return sources[source].read(leaf, region)
+
+        self._evaluator = Evaluator(read)
 
     def run(self, workers: int) -> None:
         """Compute all leaves. Raises SurgeryError, with the key."""
-        settings = same_jax_settings()
+        import jax
+
+        config: Any = jax.config
+        wide, device = config.jax_enable_x64, config.jax_default_device
 
         def work(task: Task) -> None:
-            with settings():
+            # With the settings of this thread: others would put arrays elsewhere, and silently narrow them.
+            with jax.enable_x64(wide), jax.default_device(device):
                 task[1]()
 
         run_all(work, self._tasks(), lambda task: task[0], self._memory // 2, workers)
@@ -158,7 +166,9 @@ class Computing:
                 yield from self._block_tasks(job)
         small = [job for job in self._jobs if job.nbytes <= SIDE_BY_SIDE]
         for batch in batches(small, lambda job: job.nbytes):
-            yield max(map(_weight, batch)), partial(self._compute, batch)
+            # What stays on the host as the result does not count.
+            weights = (job.cut.working_set + (0 if job.result.on_host else job.nbytes) for job in batch)
+            yield max(weights), partial(self._compute, batch)
 
     def _block_tasks(self, job: ComputedLeaf) -> Iterator[Task]:
         """One task for each block of a large leaf, group of regions by group."""
@@ -202,32 +212,3 @@ class Computing:
             self._missing[id(job)] = missing - regions
         if regions == missing:
             self._keep(job.step, job.result.value())
-
-
-def _weight(job: ComputedLeaf) -> int:
-    """Bytes in memory while one thread computes a leaf, except those that stay there as the result."""
-    return job.cut.working_set + (0 if job.result.on_host else job.nbytes)
-
-
-def same_jax_settings() -> Callable[[], AbstractContextManager[None]]:
-    """Context that gives other threads the JAX settings of this thread.
-
-    These are the default device, and whether there are types of 64 bits: without it, a thread would silently
-    narrow arrays.
-    """
-    import jax
-
-    config: Any = jax.config
-    wide, device = config.jax_enable_x64, config.jax_default_device
-
-    @contextmanager
-    def settings() -> Iterator[None]:
-        with jax.enable_x64(wide), jax.default_device(device):
-            yield
-
-    return settings
-
-
-def _read(sources: Mapping[str, Source], source: str, leaf: Leaf, region: Region) -> np.ndarray:
-    raise_if_cancelled()
-    return sources[source].read(leaf, region)

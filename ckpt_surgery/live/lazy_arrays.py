@@ -1,7 +1,6 @@
 """Arrays that are read when their elements are asked for: a slice reads no more than it touches."""
 
 import asyncio
-import functools
 import inspect
 import sys
 import uuid
@@ -138,7 +137,7 @@ class LazyArray(ABC):
 
     async def get_async(self) -> np.ndarray:
         """Read the whole array in a thread; concurrent reads run side by side."""
-        return await asyncio.get_running_loop().run_in_executor(_threads(), self.get)
+        return await asyncio.get_running_loop().run_in_executor(_THREADS, self.get)
 
     def __len__(self) -> int:
         if not self.shape:
@@ -252,12 +251,9 @@ class LazyArray(ABC):
     def __deepcopy__(self, memo: Any) -> "LazyArray":
         return self
 
-    @functools.cached_property
-    def _token(self) -> str:
-        return uuid.uuid4().hex
-
     def __dask_tokenize__(self) -> str:
-        return self._token
+        token: str = vars(self).setdefault("_token", uuid.uuid4().hex)
+        return token
 
     def __reduce_ex__(self, protocol: Any) -> NoReturn:
         raise UsageError(
@@ -361,9 +357,7 @@ def wait_for(awaitable: Awaitable[Any]) -> Any:
         return thread.submit(asyncio.run, result()).result()
 
 
-@functools.cache
-def _threads() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(MOST_THREADS, thread_name_prefix="ckpt-surgery-read")
+_THREADS = ThreadPoolExecutor(MOST_THREADS, thread_name_prefix="ckpt-surgery-read")
 
 
 def introduce_to_t5x(kind: ABCMeta) -> None:

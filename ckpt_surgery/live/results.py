@@ -125,12 +125,15 @@ class DeviceArray:
         Raises OutOfMemoryError if a device has no room for one.
         """
         import jax
+        from jax.sharding import SingleDeviceSharding
 
+        kind = None if self._sharding is None else self._sharding.memory_kind
         under_way: deque[tuple[np.ndarray, list[Any]]] = deque()
         while blocks:
             region, block = blocks.popitem()
             try:
-                shards = [jax.device_put(block, self._single(d)) for d in self._devices[region]]
+                places = [d and SingleDeviceSharding(d, memory_kind=kind) for d in self._devices[region]]
+                shards = [jax.device_put(block, place) for place in places]
                 under_way.append((block, shards))
                 # Two at a time, which JAX copies side by side: more would only take more memory.
                 while len(under_way) == 2 or (under_way and not blocks):
@@ -146,13 +149,6 @@ class DeviceArray:
             if self._is_key:
                 shards = [jax.random.wrap_key_data(s, impl=self._leaf.prng_impl) for s in shards]
             self._shards[region] = shards
-
-    def _single(self, device: Any | None) -> Any | None:
-        """Sharding of one device's part, in the kind of memory that was asked for."""
-        from jax.sharding import SingleDeviceSharding
-
-        kind = None if self._sharding is None else self._sharding.memory_kind
-        return None if device is None else SingleDeviceSharding(device, memory_kind=kind)
 
     def value(self) -> Any:
         """The array, made of its parts without moving them."""
@@ -223,15 +219,13 @@ def staging_array(shape: Shape, dtype: np.dtype[Any]) -> np.ndarray:
     if not nbytes:
         return np.empty(shape, dtype)
     offset = dtype.alignment
-    raw = _mapped(nbytes + offset) if nbytes >= MAPPED else np.empty(nbytes + _ALIGNED + offset, np.uint8)
+    if nbytes < MAPPED:
+        raw = np.empty(nbytes + _ALIGNED + offset, np.uint8)
+    else:  # unmapped when the last array in it is freed; it begins at a page
+        memory = mmap.mmap(-1, nbytes + offset, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        if hasattr(mmap, "MADV_HUGEPAGE"):  # Linux: a fifth of the time to get the memory
+            memory.madvise(mmap.MADV_HUGEPAGE)
+        raw = np.frombuffer(memory, np.uint8)
     start = -raw.ctypes.data % _ALIGNED + offset
     array: np.ndarray = raw[start : start + nbytes].view(dtype).reshape(shape)
     return array
-
-
-def _mapped(nbytes: int) -> np.ndarray:
-    """Bytes that are unmapped when the last array in them is freed; they begin at a page."""
-    memory = mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    if hasattr(mmap, "MADV_HUGEPAGE"):  # Linux: a fifth of the time to get the memory
-        memory.madvise(mmap.MADV_HUGEPAGE)
-    return np.frombuffer(memory, np.uint8)

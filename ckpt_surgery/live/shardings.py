@@ -1,6 +1,6 @@
 """Decide on which devices, and how divided, each array of a tree lies."""
 
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import regex
@@ -54,7 +54,9 @@ def resolved_shardings(tree: LiveTree, shardings: Any, on_host: Container[str] =
     elif (rules := _parse_rules(shardings)) is not None:
         resolved = _by_rules(arrays, *rules, boxes, on_host)
     else:
-        given = {} if shardings is None else spread_prefix(shardings, tree)
+        has_modules = with_states(shardings)[0] is not shardings
+        whole = tree.rebuilt({}) if has_modules else tree.listed({})
+        given = {} if shardings is None else dict(_spread(shardings, whole, ()))
         resolved = {
             text: _own_sharding(text, value, boxes) if given.get(text) is None else given[text]
             for text, value in arrays.items()
@@ -212,18 +214,13 @@ Path = tuple[Any, ...]
 TAKEN = "It takes a sharding, a prefix of the tree with shardings and None, or rules with a mesh."
 
 
-def spread_prefix(prefix: Any, tree: LiveTree) -> dict[str, Any]:
-    """Sharding that a prefix gives each leaf of a tree, by the text of its key; None for the leaf's own.
+def _spread(prefix: Any, node: Any, path: Path) -> Iterator[tuple[str, Any]]:
+    """Yield the sharding that a prefix gives each leaf, with the text of its key; None for the leaf's own.
 
     A PartitionSpec in a prefix is one over the mesh of `jax.set_mesh`. Modules of NNX in the tree may be
     modules or states in the prefix. Raises UsageError if the prefix does not have the tree's structure, or
     holds something that is not a sharding.
     """
-    has_modules = with_states(prefix)[0] is not prefix
-    return dict(_spread(prefix, tree.rebuilt({}) if has_modules else tree.listed({}), ()))
-
-
-def _spread(prefix: Any, node: Any, path: Path) -> Iterator[tuple[str, Any]]:
     # Not `jax.tree.broadcast`: if a prefix does not fit and has None anywhere, its error names the place of
     # the None; for modules it names none, as making the message fails.
     import jax
@@ -233,30 +230,28 @@ def _spread(prefix: Any, node: Any, path: Path) -> Iterator[tuple[str, Any]]:
         for rest, _ in jax.tree_util.tree_flatten_with_path(node)[0]:
             yield key_of((*path, *rest)).text, sharding
         return
-    if _structure(prefix) != _structure(node):
+    (given_parts, given_structure), (parts, structure) = _level(prefix), _level(node)
+    if given_structure != structure:
         given, wanted = _container(prefix), _container(node)
         wanted = "one with other static fields" if given == wanted else wanted
         raise UsageError(
             f"`shardings` does not fit the tree{_at(path)}: it has {given}, the tree {wanted}",
             hint="A prefix has the tree's containers down to its shardings; None stands for the leaves' own.",
         )
-    for (entry, value), (_, part) in zip(_children(prefix), _children(node), strict=True):
+    for (entry, value), (_, part) in zip(given_parts, parts, strict=True):
         yield from _spread(value, part, (*path, *entry))
 
 
-def _children(node: Any) -> Sequence[tuple[Path, Any]]:
-    """Parts of a container with their entries; none for a leaf, None and an empty container."""
+def _level(node: Any) -> tuple[Sequence[tuple[Path, Any]], Any]:
+    """Parts of a container with their entries, and its type, keys and static fields.
+
+    A leaf, None and an empty container have no parts.
+    """
     import jax
 
-    parts = jax.tree_util.tree_flatten_with_path(node, is_leaf=lambda part: part is not node)[0]
-    return [] if len(parts) == 1 and parts[0][1] is node else parts
-
-
-def _structure(node: Any) -> Any:
-    """Type and keys of a container, and its static fields."""
-    import jax
-
-    return jax.tree_util.tree_structure(node, is_leaf=lambda part: part is not node)
+    is_part: Callable[[Any], bool] = lambda part: part is not node  # noqa: E731
+    parts, structure = jax.tree_util.tree_flatten_with_path(node, is_leaf=is_part)
+    return [] if len(parts) == 1 and parts[0][1] is node else parts, structure
 
 
 def _sharding(value: Any, path: Path) -> Any:
@@ -282,7 +277,7 @@ def _sharding(value: Any, path: Path) -> Any:
 
 def _container(node: Any) -> str:
     """Type of a container with its keys, as `a dict with a, b`; of a leaf, its type alone."""
-    names = [key_of(entry).text for entry, _ in _children(node)]
+    names = [key_of(entry).text for entry, _ in _level(node)[0]]
     return f"{_type_of(node)} with {few(names, 5)}" if names else _type_of(node)
 
 

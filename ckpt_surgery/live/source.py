@@ -56,7 +56,10 @@ class TreeSource:
 
         value = self.value(leaf)
         if not isinstance(value, jax.Array):
-            return _part(value, leaf.spec, region)
+            index: Any = (*region.slices, ...)  # which gives an array where there are no axes, too
+            part: np.ndarray = np.asarray(value)[index].astype(leaf.spec.dtype, copy=False)
+            part.flags.writeable = False  # what is computed must not change the program's own array
+            return part
         elements = read_shards(value, leaf.spec, region)
         if elements is None:
             raise SourceError(
@@ -104,14 +107,6 @@ class TreeSource:
         return self._fingerprint
 
 
-def _part(value: Any, spec: ArraySpec, region: Region) -> np.ndarray:
-    """Region of an array or number of the host; a view if the program's array has the dtype."""
-    index: Any = (*region.slices, ...)  # which gives an array where there are no axes, too
-    part: np.ndarray = np.asarray(value)[index].astype(spec.dtype, copy=False)
-    part.flags.writeable = False  # what is computed must not change the program's own array
-    return part
-
-
 # --- shards -----------------------------------------------------------------------------------------------
 
 
@@ -129,25 +124,19 @@ def read_shards(array: Any, spec: ArraySpec, region: Region) -> np.ndarray | Non
         return None
     if len(parts) == 1:
         [(part, box)] = parts.items()
-        return on_host(raw(shards[box]), part.within(box))
+        return _on_host(shards[box], part.within(box))
     block = np.empty(region.shape, spec.dtype)
     for part, box in parts.items():
-        block[part.within(region)] = on_host(raw(shards[box]), part.within(box))
+        block[part.within(region)] = _on_host(shards[box], part.within(box))
     return block
 
 
-def raw(array: Any) -> Any:
-    """Numbers of which typed PRNG keys consist; any other array as it is."""
+def _on_host(shard: Any, cut: tuple[slice, ...]) -> np.ndarray:
+    """A part of an array on one device, read-only; of typed PRNG keys, their numbers."""
     import jax
 
-    is_key = jax.numpy.issubdtype(array.dtype, jax.dtypes.prng_key)
-    return jax.random.key_data(array) if is_key else array
-
-
-def on_host(shard: Any, cut: tuple[slice, ...]) -> np.ndarray:
-    """A part of an array on one device, read-only."""
-    import jax
-
+    if jax.numpy.issubdtype(shard.dtype, jax.dtypes.prng_key):
+        shard = jax.random.key_data(shard)
     starts, sizes = [c.start for c in cut], tuple(c.stop - c.start for c in cut)
     if sizes != shard.shape and not _is_host(shard) and max(shard.shape) <= LARGEST_START:
         return np.asarray(jax.lax.dynamic_slice(shard, starts, sizes))

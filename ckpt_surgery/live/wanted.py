@@ -171,7 +171,13 @@ def _inner(value: Any) -> Any:
             f"the {type(value).__name__} given as the target describes no arrays",
             hint="Orbax logs why it could not read them. Give another tree as the target, or none.",
         )
-    return _without_values(inner) if kind == "CheckpointMetadata" else unwrapped(inner)
+    tree = unwrapped(inner)
+    if kind != "CheckpointMetadata":
+        return tree
+    import jax
+
+    # Version 1 describes numbers and texts by values, in whose place are their types.
+    return jax.tree.map(lambda leaf: type(leaf) if type(leaf) in (*NUMBERS, str) else leaf, tree)
 
 
 def _only_item(items: Mapping[str, Any], attribute: str) -> Any:
@@ -195,13 +201,3 @@ def _is_of_items(metadata: Any) -> bool:
         return False
     arguments = get_args(getattr(metadata, "__orig_class__", None))
     return not arguments or get_origin(arguments[0]) is dict
-
-
-def _without_values(tree: Any) -> Any:
-    """Tree with the types of numbers and texts, by which version 1 describes them, in their place."""
-    import jax
-
-    def described(value: Any) -> Any:
-        return type(value) if type(value) in (bool, int, float, str) else value
-
-    return jax.tree.map(described, unwrapped(tree))

@@ -66,11 +66,6 @@ def _shapes_of_numbers(expression: str) -> Iterator[tuple[int, ...]]:
                 yield from ((size,), (2 * size,))
 
 
-def shrunk(spec: ArraySpec) -> ArraySpec:
-    """Shrink an array of the same rank. Axes of equal length stay equal, also across arrays."""
-    return ArraySpec(tuple(n if n < 16 else 4 + n % 13 for n in spec.shape), spec.dtype)
-
-
 UNITS = 16
 """Tolerance in units in the last place of the largest value: sums have no fixed order."""
 SOURCE = "source"
@@ -222,7 +217,10 @@ def _compared(
 ) -> Verdict:
     """Compare on two draws of leaves with these specs, or if they are large, of smaller ones that work."""
     size, result = sum(spec.size for spec in specs.values()), Verdict.FAILS
-    attempts = [{text: shrunk(spec) for text, spec in specs.items()}] if size > SMALL else []
+    # Of the same rank; axes of equal length stay equal, also across arrays.
+    shapes = {text: tuple(n if n < 16 else 4 + n % 13 for n in spec.shape) for text, spec in specs.items()}
+    smaller = {text: ArraySpec(shapes[text], spec.dtype) for text, spec in specs.items()}
+    attempts = [smaller] if size > SMALL else []
     for attempt in [*attempts, specs] if size <= LARGE else attempts:
         if result in (Verdict.FAILS, Verdict.UNSAID):
             draws = [

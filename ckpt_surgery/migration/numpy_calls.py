@@ -26,14 +26,6 @@ from ckpt_surgery.migration.standins import (
 )
 
 
-def _slice(operand: Any, start_indices: Any, limit_indices: Any, strides: Any = None) -> Any:
-    return operand[tuple(map(slice, start_indices, limit_indices, strides or [1] * operand.ndim))]
-
-
-def _slice_in_dim(operand: Any, start_index: Any, limit_index: Any, stride: int = 1, axis: int = 0) -> Any:
-    return operand[along(axis % operand.ndim, slice(start_index, limit_index, stride))]
-
-
 def _index_in_dim(operand: Any, index: int, axis: int = 0, keepdims: bool = True) -> Any:
     part = operand[along(axis % operand.ndim, index)]
     return part._called("expand_dims", part, axis % operand.ndim) if keepdims else part
@@ -92,8 +84,12 @@ LAX: Mapping[str, Call] = {
     "expand_dims": lambda array, dimensions: array._called("expand_dims", array, tuple(dimensions)),
     "squeeze": lambda array, dimensions: array._called("squeeze", array, tuple(dimensions)),
     "broadcast_in_dim": _broadcast_in_dim,
-    "slice": _slice,
-    "slice_in_dim": _slice_in_dim,
+    "slice": lambda operand, start_indices, limit_indices, strides=None: operand[
+        tuple(map(slice, start_indices, limit_indices, strides or [1] * operand.ndim))
+    ],
+    "slice_in_dim": lambda operand, start_index, limit_index, stride=1, axis=0: operand[
+        along(axis % operand.ndim, slice(start_index, limit_index, stride))
+    ],
     "index_in_dim": _index_in_dim,
     "dynamic_slice": _dynamic_slice,
     "dynamic_slice_in_dim": _dynamic_slice_in_dim,
@@ -241,7 +237,8 @@ FUNCTIONS: Mapping[str, Call] = {
     **dict.fromkeys(("asarray", "array", "asanyarray", "ascontiguousarray", "copy"), _array),
     **dict.fromkeys(("device_get", "device_put", "block_until_ready"), _array),
     "reshape": _reshape,
-    "ravel": lambda x: _reshape(x, -1),
+    **dict.fromkeys(("ravel", "flatten"), lambda x: _reshape(x, -1)),
+    "view": _view,
     "transpose": _transpose,
     "permute_dims": _transpose,
     "fliplr": lambda m: m[:, ::-1],
@@ -260,15 +257,7 @@ FUNCTIONS: Mapping[str, Call] = {
 """Functions of NumPy and of jax.numpy by name, those of jax.lax by `lax.` and the name."""
 
 
-def methods_of(functions: Mapping[str, Call]) -> Mapping[str, Call]:
-    """Methods of arrays, by name."""
-    names = "sum mean max min clip squeeze repeat reshape transpose dot ravel astype take swapaxes copy"
-    more: dict[str, Call] = {"view": _view, "flatten": functions["ravel"], "block_until_ready": lambda x: x}
-    return {name: functions[name] for name in names.split() if name in functions} | more
-
-
 class NumpyRecorder(Recorder):
     """A recorder for functions that use NumPy and JAX."""
 
     functions = FUNCTIONS
-    methods = methods_of(FUNCTIONS)

@@ -106,7 +106,7 @@ def trace(function: Any, arguments: Sequence[Any], recorder: Recorder) -> str:
         raise Untraceable(recorder.flaw)
     if not isinstance(result, Traced):
         raise Untraceable(f"it gives {type(result).__name__} that does not come from an array")
-    return ast.unparse(ast.fix_missing_locations(ast.Expression(result._node)))
+    return ast.unparse(result._node)
 
 
 def _value_of_leaf(transform: NamedTransform, original: Original | None, hooks: AddedHooks) -> str | None:

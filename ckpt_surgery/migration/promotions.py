@@ -188,7 +188,9 @@ def promote(
     if name not in _PROMOTING:
         return operands, None, None
     result = outcome(library, name, operands)
-    if library == NUMPY and name in _ROUNDED_FROM_FLOAT64 and _has_sign_and_nan(result.dtype):
+    # Not the narrowest floats of ml_dtypes, and not the one of exponents alone.
+    has_sign_and_nan = result.dtype.name.startswith(("bfloat", "float8")) and "e8m0" not in result.dtype.name
+    if library == NUMPY and name in _ROUNDED_FROM_FLOAT64 and has_sign_and_nan:
         return [converted(operand, DTYPES["float64"]) for operand in operands], result, None
     work = compared_dtype(library, operands) if name in COMPARISONS else result.dtype
     if name != "~" and work is not None:
@@ -209,11 +211,6 @@ def _inexact(library: str, name: str, dtype: DType) -> str | None:
 def of_ml_dtypes(dtype: DType) -> bool:
     """True for dtypes that ml_dtypes adds to NumPy's."""
     return dtype.name not in NUMPY_NAMES
-
-
-def _has_sign_and_nan(dtype: DType) -> bool:
-    """True for floats of ml_dtypes but the narrowest ones, and the one of exponents alone."""
-    return dtype.name.startswith(("bfloat", "float8")) and "e8m0" not in dtype.name
 
 
 def converted(value: Any, dtype: DType) -> Any:

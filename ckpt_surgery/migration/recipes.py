@@ -62,7 +62,11 @@ class MigratedRecipe:
     def _refusal(self) -> UsageError:
         """Error for a recipe that needs the program: names its functions, or the leaves that they make."""
         rules = self.document.get("rules", ())
-        calls = [(n, name) for n, rule in enumerate(rules) for name in functions_in(rule)]
+        calls = [
+            (n, name)
+            for n, rule in enumerate(rules)
+            for name in re.findall(r"\bhooks\.(\w+)", json.dumps(rule))
+        ]
         if self.function is None:
             listed = ", ".join(f"`{name}` ({self.rules.get(n, f'rules[{n}]')})" for n, name in calls)
         else:
@@ -104,8 +108,3 @@ class AddedHooks:
         self.functions[name] = hook
         self.functions[f"infer_{name}"] = hook.infer
         return name
-
-
-def functions_in(value: Any) -> list[str]:
-    """Names of the program's functions that the expressions in a part of a document call."""
-    return re.findall(r"\bhooks\.(\w+)", json.dumps(value))

@@ -32,7 +32,15 @@ from ckpt_surgery.migration.promotions import (
     whole_outcome,
 )
 from ckpt_surgery.migration.replacing import asked_by_jax, is_operator
-from ckpt_surgery.migration.standins import ARITHMETIC, OPERATORS, Traced, index_node, node_of, operator_node
+from ckpt_surgery.migration.standins import (
+    ARITHMETIC,
+    METHODS,
+    OPERATORS,
+    Traced,
+    index_node,
+    node_of,
+    operator_node,
+)
 
 WIDE = ("float64", "int64", "uint64", "int32", "uint32")
 """Dtypes with values that float32 cannot represent."""
@@ -87,7 +95,7 @@ class StandIn(Traced, LazyArray):
     @property
     def expression(self) -> str:
         """The text of the expression."""
-        return ast.unparse(ast.fix_missing_locations(ast.Expression(self._node)))
+        return ast.unparse(self._node)
 
     def in_library(self, library: str, weak: bool = False) -> "StandIn":
         """Return the same value as an array of this library."""
@@ -107,14 +115,14 @@ class StandIn(Traced, LazyArray):
             return ast.Name(name)
 
         template = build(lambda value: node_of(value, self._recorder, named))
-        text = ast.unparse(ast.fix_missing_locations(ast.Expression(template)))
+        text = ast.unparse(template)
         try:
             array = parse(text).evaluate(Scope({name: o._array for name, o in operands.items()}))
         except SurgeryError as error:
             flaw = f"the recipe language refuses it: {error.problems[0].message}"
             raise self._recorder.refused(flaw, *operands.values()) from None
         extent = extent_of(template, text, (operand.extent for operand in operands.values()))
-        node: ast.expr = _Filler(operands).visit(template)
+        node = build(lambda value: node_of(value, self._recorder))
         leaves = leaves_of(operands.values())
         value = StandIn(node, self._recorder, array, leaves, self._recorder.library, extent=extent)
         problem = None
@@ -172,8 +180,9 @@ class StandIn(Traced, LazyArray):
             return self._call(name, [list(items)], NO_NAMES) if items else self._call(name, given, keywords)
 
         result = self._promoted(name, operands, keywords, write)
-        if name == "stack" and _is_added_in_order(result, keywords):
-            result.stacked = tuple(operands[0])
+        exact = result.dtype.name in ("float32", "float64") and result.library == NUMPY
+        if name == "stack" and keywords == {"axis": 0} and exact and result.size > len(result):
+            result.stacked = tuple(operands[0])  # NumPy adds them one by one, as lists are added here
         return result
 
     def _lifted(self, value: Any) -> Any:
@@ -297,7 +306,7 @@ class StandIn(Traced, LazyArray):
         return self.dtype.itemsize
 
     def __getattr__(self, name: str) -> Any:
-        if name in self._recorder.methods:
+        if name in METHODS:
             return functools.partial(self._method, name)
         if name.startswith("_") or not (hasattr(np.ndarray, name) or name in _OF_JAX):
             raise AttributeError(f"an array has no attribute {name!r}")
@@ -307,7 +316,7 @@ class StandIn(Traced, LazyArray):
         """Call a method of NumPy's or JAX's arrays."""
         recorder = self._recorder
         with recorder.using(self.library):
-            result = moved(recorder.methods[name](self, *arguments, **keywords), self.library)
+            result = moved(recorder.functions[name](self, *arguments, **keywords), self.library)
         if self.library == NUMPY:
             return result
         call: Callable[..., Any] = lambda x: getattr(x, name)(*arguments, **keywords)  # noqa: E731
@@ -352,20 +361,6 @@ for _symbol, (_method, _) in ARITHMETIC.items():
     setattr(StandIn, f"__i{_method}__", _in_place(_symbol))
 
 
-class _Filler(ast.NodeTransformer):
-    def __init__(self, operands: Mapping[str, StandIn]):
-        self._operands = operands
-
-    def visit_Name(self, node: ast.Name) -> ast.expr:
-        return self._operands[node.id]._node if node.id in self._operands else node
-
-
-def _is_added_in_order(stack: StandIn, keywords: Mapping[str, Any]) -> bool:
-    """True if NumPy adds the arrays of a stack one by one, as the language adds those of a list."""
-    exact = stack.dtype.name in ("float32", "float64") and stack.library == NUMPY
-    return exact and keywords == {"axis": 0} and stack.size > len(stack)
-
-
 def _reciprocal(number: Any, dtype: DType) -> float:
     """Reciprocal of a number, in the dtype that XLA divides in."""
     wide = np.dtype(np.float32) if of_ml_dtypes(dtype) else dtype
@@ -379,15 +374,14 @@ def moved(value: Any, library: str) -> Any:
 
 def as_jax(value: Any) -> Any:
     """Convert an argument as JAX does: arrays of 64 bits become 32, unless JAX is configured to keep them."""
-    return mapped(value, _as_jax)
 
-
-def _as_jax(array: StandIn) -> StandIn:
-    dtype = narrowed(array.dtype)
-    if dtype != array.dtype:
-        for key in array.leaves:
+    def change(array: StandIn) -> StandIn:
+        dtype = narrowed(array.dtype)
+        for key in array.leaves if dtype != array.dtype else ():
             array._recorder.narrowed.setdefault(key, (array.dtype.name, dtype.name))
-    return array.converted(dtype).in_library(JAX, array.weak)
+        return array.converted(dtype).in_library(JAX, array.weak)
+
+    return mapped(value, change)
 
 
 def leaves_of(arrays: Any) -> tuple[str, ...]:

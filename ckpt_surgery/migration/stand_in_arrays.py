@@ -15,7 +15,7 @@ from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.functions.arrays import Array, Read
 from ckpt_surgery.migration.literals import can_be_written, concrete_array, is_of_jax, literal_node
-from ckpt_surgery.migration.numpy_calls import FUNCTIONS, NumpyRecorder, methods_of
+from ckpt_surgery.migration.numpy_calls import FUNCTIONS, NumpyRecorder
 from ckpt_surgery.migration.promotions import JAX, NUMPY, whole_outcome
 from ckpt_surgery.migration.recipes import AddedHooks
 from ckpt_surgery.migration.recorded_arrays import StandIn, as_jax, leaves_of, moved
@@ -31,7 +31,6 @@ class ArrayRecorder(NumpyRecorder):
     """Records one call of a user's function with stand-ins."""
 
     functions: ClassVar[Mapping[str, Call]] = {**FUNCTIONS, **SHAPED}
-    methods = methods_of(functions)
 
     def __init__(self) -> None:
         super().__init__()

@@ -5,6 +5,7 @@ function does not hide it.
 """
 
 import ast
+import functools
 import inspect
 import math
 import operator
@@ -25,9 +26,7 @@ class Recorder:
     """Records one call of a function with stand-ins."""
 
     functions: ClassVar[Mapping[str, "Call"]]
-    """Functions of libraries that can be recorded, by name."""
-    methods: ClassVar[Mapping[str, "Call"]]
-    """Methods of arrays that stand-ins have, by name."""
+    """Functions of libraries, and methods of arrays, that can be recorded, by name."""
 
     def __init__(self) -> None:
         self.flaw: str | None = None
@@ -91,6 +90,11 @@ _LEFT_OUT: Sequence[str] = (
 )
 """Special methods that need a value."""
 _ATTRIBUTES = ("T", "shape", "dtype", "ndim", "size")
+METHODS: Sequence[str] = (
+    *("sum", "mean", "max", "min", "clip", "squeeze", "repeat", "reshape", "transpose", "dot", "ravel"),
+    *("flatten", "astype", "take", "swapaxes", "view", "copy", "block_until_ready"),
+)
+"""Methods of arrays, which are called as the functions of these names."""
 
 
 class Traced:
@@ -130,9 +134,8 @@ class Traced:
             return self._with(ast.Attribute(self._node, name))
         if name.startswith("__"):  # which libraries ask for to see what an object is
             raise AttributeError(name)
-        method = self._recorder.methods.get(name)
-        if method is not None:
-            return lambda *arguments, **keywords: method(self, *arguments, **keywords)
+        if name in METHODS and name in self._recorder.functions:
+            return functools.partial(self._recorder.functions[name], self)
         raise self._recorder.refused(f"it uses `.{name}`", self)
 
     def _operated(self, symbol: str, left: Any, right: Any) -> "Traced":
@@ -187,9 +190,9 @@ def _operator(symbol: str, reverse: bool) -> Callable[[Traced, Any], Traced]:
     return method
 
 
-def _refusal(name: str) -> Callable[..., Any]:
-    def method(self: Traced, *arguments: Any, **keywords: Any) -> Any:
-        raise self._recorder.refused(f"it asks for values, by `{name}`", self)
+def _refusal(flaw: str) -> Callable[..., Any]:
+    def method(self: Any, *arguments: Any, **keywords: Any) -> Any:
+        raise self._recorder.refused(flaw, self)
 
     return method
 
@@ -199,7 +202,7 @@ for _symbol, (_method, _) in OPERATORS.items():
 for _symbol, (_method, _) in ARITHMETIC.items():
     setattr(Traced, f"__r{_method}__", _operator(_symbol, reverse=True))
 for _name in _LEFT_OUT:
-    setattr(Traced, f"__{_name}__", _refusal(f"__{_name}__"))
+    setattr(Traced, f"__{_name}__", _refusal(f"it asks for values, by `__{_name}__`"))
 
 
 def node_of(
@@ -282,7 +285,7 @@ class Branch(Traced):
             raise self._recorder.refused(f"it asks by `.{name}` which leaves there are")
         if name.startswith("_"):
             raise AttributeError(name)
-        if self._path and (name in self._recorder.methods or name in _ATTRIBUTES):
+        if self._path and (name in METHODS or name in _ATTRIBUTES):
             return super().__getattr__(name)
         return Branch((*self._path, name), self._recorder)
 
@@ -304,17 +307,10 @@ class RequestedKey:
         raise self._recorder.refused(f"it looks at the key by `.{name}`")
 
 
-def _looks_at_key(name: str) -> Callable[..., Any]:
-    def method(self: RequestedKey, *arguments: Any) -> Any:
-        raise self._recorder.refused(f"it looks at the key by `{name}`")
-
-    return method
-
-
 _OF_TEXTS = "eq ne hash str repr format len iter contains getitem add bool"
 """Special methods by which a function could look at the key."""
 for _name in _OF_TEXTS.split():
-    setattr(RequestedKey, f"__{_name}__", _looks_at_key(f"__{_name}__"))
+    setattr(RequestedKey, f"__{_name}__", _refusal(f"it looks at the key by `__{_name}__`"))
 
 
 def stand_ins_in(value: Any) -> Iterator[Traced]:

@@ -201,7 +201,11 @@ def translate(rules: Iterable[Rule], flat: Mapping[str, Any], options: Mapping[s
     """
     introduce_to_t5x(LazyArray)
     known = list(rules)
-    matched = {key: _first_match(known, key) for key in flat}
+
+    def first_match(key: str) -> tuple[re.Match[str], Translation] | None:
+        return next(((match, f) for pattern, f in known if (match := pattern.match(key)) is not None), None)
+
+    matched = {key: first_match(key) for key in flat}
     if unmatched := [key for key, rule in matched.items() if rule is None]:
         raise PlanError(
             f"no rule of the translator matches {_keys(unmatched)}",
@@ -256,11 +260,6 @@ def _compiled(pattern: str, which: str) -> re.Pattern[str]:
         return re.compile(pattern + "$")
     except re.error as error:
         raise UsageError(f"{which} of the translator: `{shown(pattern)}`: {error}") from None
-
-
-def _first_match(rules: Sequence[Rule], key: str) -> tuple[re.Match[str], Translation] | None:
-    attempts = ((pattern.match(key), function) for pattern, function in rules)
-    return next(((match, function) for match, function in attempts if match is not None), None)
 
 
 def _keys(keys: Sequence[str]) -> str:

@@ -72,12 +72,14 @@ def recipe_of_function(
         Notice("", key, f" is {wide}, with which JAX computes in {narrow}: `jax_enable_x64` is off")
         for key, (wide, narrow) in recorder.narrowed.items()
     ]
+    # Empty nodes stay the function's own.
+    kept = [text for text, leaf in live.leaves.items() if leaf.kind not in VALUELESS]
     facts = replace(
         about,
         keys=frozenset(live.leaves),
         warnings=tuple(sentences(narrowed)),
         unwritable=tuple(_dicts_for_lists(sources[:1], live.leaves.values())),
-        rebuilt=functools.partial(_rebuilt, live),
+        rebuilt=lambda values: live.rebuilt({text: values[text] for text in kept if text in values}),
     )
     return MigratedRecipe(document, recorder.hooks, dict.fromkeys(range(len(rules)), about.name), facts)
 
@@ -112,12 +114,6 @@ def _dicts_for_lists(sources: Sequence[Original], returned: Iterable[Leaf]) -> I
         components = enumerate(zip(key.names, key.sequences, strict=True))
         if any(key.names[:i] in lists and name.isdecimal() and not index for i, (name, index) in components):
             yield key.text
-
-
-def _rebuilt(live: LiveTree, values: Mapping[str, Any]) -> Any:
-    """Rebuild the tree that the function returned with these values by key, and with its own empty nodes."""
-    kept = (text for text, leaf in live.leaves.items() if leaf.kind not in VALUELESS)
-    return live.rebuilt({text: values[text] for text in kept if text in values})
 
 
 # --- the function -----------------------------------------------------------------------------------------
@@ -260,7 +256,7 @@ class _Assembly:
         return Problem(f"{self.label} returns {what} {at}", hint=_LEAVES)
 
     def _text(self, node: ast.expr, key: Key) -> str:
-        text = ast.unparse(ast.fix_missing_locations(ast.Expression(node)))
+        text = ast.unparse(node)
         if len(text) > MAX_TEXT:
             raise UsageError(
                 f"{self.label} computes `{shown(key.printed)}` in an expression of {len(text):,} characters; "
