@@ -181,7 +181,7 @@ def test_any_region_of_any_division(data: st.DataObject, axes: tuple[Any, ...]) 
 def test_only_the_region_comes_to_the_host_once(
     axes: tuple[Any, ...], region: Region, parts: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    copies = record_calls(monkeypatch, source, "on_host", lambda shard, cut: (shard.devices(), cut))
+    copies = record_calls(monkeypatch, source, "_on_host", lambda shard, cut: (shard.devices(), cut))
     array = sharded(numbers(8, 8), *axes)
     found = read_shards(array, spec_of(array), region)
     assert np.array_equal(found, numbers(8, 8)[region.slices])
