@@ -81,14 +81,14 @@ def make_arrays(
     plan, memory = restoration.plan, restoration.memory
     values, moves, jobs = _divide(restoration)
     staying = [value for _, (value, sharding) in moves if sharding is None]
-    donation = Donation(restoration, staying) if donate else None
+    done = _donation(restoration, staying) if donate else None
     total = sum(job.nbytes for job in jobs) + sum(step.leaf.nbytes for step, _ in moves)
     count = ByteCounter(total, progress, READING)
 
     def keep(step: Step, value: Any) -> None:
         values[step.leaf.key.text] = value
-        if donation is not None:
-            donation.done(step.leaf.key.text)
+        if done is not None:
+            done(step.leaf.key.text)
 
     in_result: set[int] = set()
     for step, move in moves:
@@ -193,31 +193,30 @@ def _take_over(move: Move, in_result: set[int]) -> Any:
 # --- donation ---------------------------------------------------------------------------------------------
 
 
-class Donation:
-    """Deletes each array of the target once no output waits for it. Safe to use from several threads."""
+def _donation(restoration: Restoration, staying: Iterable[Any]) -> Callable[[str], None]:
+    """Make a function that takes the key of each output once it exists, also from several threads.
 
-    def __init__(self, restoration: Restoration, staying: Iterable[Any]):
-        """`staying`: values that become part of the result, and so are never deleted."""
-        target = restoration.target
-        assert target is not None
-        own = set(map(id, _jax_arrays(target.values.values()))) - set(map(id, staying))
-        self._needed: dict[str, dict[int, Any]] = {}
-        """Arrays by identity that the output of a key replaces or reads."""
-        for step in restoration.plan.steps:
-            key = step.leaf.key.text
-            used = _jax_arrays([target.values[key], *values_read(step, restoration.sources)])
-            self._needed[key] = {id(array): array for array in used if id(array) in own}
-        self._waiting = Counter(number for arrays in self._needed.values() for number in arrays)
-        """Number of outputs that still need an array, by its identity."""
-        self._lock = threading.Lock()
+    It deletes each array of the target once no output waits for it. `staying`: values that become part of the
+    result, and so are never deleted.
+    """
+    target = restoration.target
+    assert target is not None
+    own = set(map(id, _jax_arrays(target.values.values()))) - set(map(id, staying))
+    needed: dict[str, dict[int, Any]] = {}  # arrays by identity that the output of a key replaces or reads
+    for step in restoration.plan.steps:
+        used = _jax_arrays([target.values[step.leaf.key.text], *values_read(step, restoration.sources)])
+        needed[step.leaf.key.text] = {id(array): array for array in used if id(array) in own}
+    waiting = Counter(number for arrays in needed.values() for number in arrays)
+    lock = threading.Lock()
 
-    def done(self, key: str) -> None:
-        """Delete the arrays that no output needs any more, now that this one exists."""
-        with self._lock:
-            for number, array in self._needed.pop(key, {}).items():
-                self._waiting[number] -= 1
-                if not self._waiting[number]:
+    def done(key: str) -> None:
+        with lock:
+            for number, array in needed.pop(key, {}).items():
+                waiting[number] -= 1
+                if not waiting[number]:
                     array.delete()
+
+    return done
 
 
 @contextmanager

@@ -64,13 +64,18 @@ def _parse(entry: Any, axis: int, length: int) -> tuple[Picked, Any]:
         return (indices, slice(None)) if indices.step > 0 else (indices[::-1], slice(None, None, -1))
     is_number = getattr(entry, "ndim", 0) == 0 and not isinstance(entry, bool | np.bool_)
     if is_number and hasattr(entry, "__index__"):
-        number = operator.index(entry)
-        if not -length <= number < length:
-            raise IndexError(f"index {number} is out of bounds for axis {axis} with size {length}")
-        return range(number % length, number % length + 1), 0
+        number = _index(entry, axis, length) % length
+        return range(number, number + 1), 0
     wanted = indices_of(entry, axis, length)
     unique, inverse = np.unique(wanted, return_inverse=True)
     return unique, inverse.reshape(wanted.shape)
+
+
+def _index(entry: Any, axis: int, length: int) -> int:
+    number = operator.index(entry)
+    if not -length <= number < length:
+        raise IndexError(f"index {number} is out of bounds for axis {axis} with size {length}")
+    return number
 
 
 def indices_of(entry: Any, axis: int, length: int) -> np.ndarray:
@@ -163,38 +168,31 @@ def parse_subscript(index: Any, shape: Shape) -> tuple[list[Any], list[Any]]:
     """
     items = entries_of(index, shape)
     arrays = [item for item in items if isinstance(item, list | np.ndarray)]
-    if not arrays:
-        return _basic(items, shape), []
-    if len(arrays) > 1 or not all(isinstance(item, slice | list | np.ndarray | None) for item in items):
+    others = [item for item in items if not isinstance(item, slice | list | np.ndarray | None)]
+    if len(arrays) > 1 or (arrays and others):
         raise TypeError("more than one array, or an array together with integers, in a subscript")
-    along = [item for item in items if item is not None]
-    axis = next(i for i, item in enumerate(along) if isinstance(item, list | np.ndarray))
-    array = np.asarray(along[axis])
-    if array.ndim != 1:
-        raise TypeError(f"an array of {array.ndim} axes in a subscript")
-    indices = indices_of(along[axis], axis, shape[axis])
-    rest = [slice(None) if isinstance(item, list | np.ndarray) else item for item in items]
-    shape_after = (*shape[:axis], len(indices), *shape[axis + 1 :])
-    return _basic(rest, shape_after), [indices.tolist(), axis]
-
-
-def _basic(items: Sequence[Any], shape: Shape) -> list[Any]:
-    lengths = iter(enumerate(shape))
-    written = [None if item is None else _item(item, *next(lengths)) for item in items]
+    written: list[Any] = []
+    taken: list[Any] = []
+    axis = 0
+    for item in items:
+        if item is None:
+            written.append(None)
+            continue
+        if isinstance(item, slice):
+            written.append(_slice(item, shape[axis]))
+        elif arrays:
+            if np.ndim(item) != 1:
+                raise TypeError(f"an array of {np.ndim(item)} axes in a subscript")
+            taken = [indices_of(item, axis, shape[axis]).tolist(), axis]
+            written.append(slice(None))
+        elif isinstance(item, bool | np.bool_):
+            raise TypeError("a subscript that is true or false")
+        else:
+            written.append(_index(item, axis, shape[axis]))
+        axis += 1
     while written and written[-1] == slice(None):
         written.pop()
-    return written
-
-
-def _item(item: Any, axis: int, length: int) -> Any:
-    if isinstance(item, slice):
-        return _slice(item, length)
-    if isinstance(item, bool | np.bool_):
-        raise TypeError("a subscript that is true or false")
-    place = operator.index(item)
-    if not -length <= place < length:
-        raise IndexError(f"index {place} is out of bounds for axis {axis} with size {length}")
-    return place
+    return written, taken
 
 
 def _slice(item: slice, length: int) -> slice:

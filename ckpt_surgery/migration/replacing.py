@@ -11,7 +11,7 @@ import sys
 import sysconfig
 import threading
 import traceback
-from collections.abc import Callable, Iterable, Iterator, MutableMapping
+from collections.abc import Callable, Iterator, MutableMapping
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -41,17 +41,15 @@ def is_operator(frame: FrameType) -> bool:
     return name.startswith(("BINARY_", "COMPARE_", "INPLACE_"))
 
 
-def user_place() -> str | None:
-    """`FILE:LINE` of the user's program that is being executed, the innermost; None if there is none."""
-    return _first_place(traceback.walk_stack(sys._getframe(1)))
+def user_place(error: BaseException | None = None) -> str | None:
+    """`FILE:LINE` of the user's program that is being executed, or that an error passed, the innermost.
 
-
-def place_of(error: BaseException) -> str | None:
-    """`FILE:LINE` of the user's program that an error passed, the innermost; None if there is none."""
-    return _first_place(reversed([*traceback.walk_tb(error.__traceback__)]))
-
-
-def _first_place(frames: Iterable[tuple[FrameType, int]]) -> str | None:
+    None if there is none.
+    """
+    if error is None:
+        frames = [*traceback.walk_stack(sys._getframe(1))]
+    else:
+        frames = [*traceback.walk_tb(error.__traceback__)][::-1]
     places = (f"{f.f_code.co_filename}:{line}" for f, line in frames if not is_library(f.f_code.co_filename))
     return next(places, None)
 
@@ -82,22 +80,6 @@ class FunctionReplacement:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.__wrapped__, name)
-
-
-def _in_modules() -> Iterator[tuple[ModuleType, str, FunctionReplacement]]:
-    """Yield the functions of libraries to replace, with module and name; JAX's if it is imported."""
-    for name in _OF_NUMPY:
-        yield np, name, FunctionReplacement(getattr(np, name), name)
-    if "jax.numpy" not in sys.modules:
-        return
-    jax = sys.modules["jax"]
-    for name in _OF_JAX:
-        yield jax, name, FunctionReplacement(getattr(jax, name), name)
-    for module, prefix in (jax.numpy, ""), (jax.lax, "lax."):
-        for name, value in list(vars(module).items()):
-            is_function = callable(value) and not isinstance(value, type)
-            if is_function and name[0] != "_" and not type(value).__module__.startswith("typing"):
-                yield module, name, FunctionReplacement(value, prefix + name)
 
 
 class _Installation:
@@ -133,15 +115,28 @@ class _Installation:
                 self._known.clear()
 
     def _install(self) -> None:
-        for module, name, replacement in _in_modules():
-            self._known[id(replacement.__wrapped__)] = replacement
-            self._set(vars(module), name, replacement)
+        jax = sys.modules.get("jax.numpy") and sys.modules["jax"]
+        for name in _OF_NUMPY:
+            self._replace(np, name, name)
+        for name in _OF_JAX if jax else ():
+            self._replace(jax, name, name)
+        for module, prefix in ((jax.numpy, ""), (jax.lax, "lax.")) if jax else ():
+            for name, value in list(vars(module).items()):
+                is_function = callable(value) and not isinstance(value, type)
+                if is_function and name[0] != "_" and not type(value).__module__.startswith("typing"):
+                    self._replace(module, name, prefix + name)
         self._set(vars(builtins), "isinstance", _isinstance)
         for module in list(sys.modules.values()):
             file = getattr(module, "__file__", None)
             is_users = getattr(module, "__name__", None) == "__main__" or (file and not is_library(file))
             if isinstance(module, ModuleType) and is_users:
                 self._replace_in(vars(module))
+
+    def _replace(self, module: Any, name: str, called: str) -> None:
+        """Replace a function of a library. `called`: its name in the table of calls."""
+        function = getattr(module, name)
+        self._known[id(function)] = FunctionReplacement(function, called)
+        self._set(vars(module), name, self._known[id(function)])
 
     def _replace_in(self, names: MutableMapping[str, Any]) -> None:
         """Replace functions among the globals of one of the user's modules."""

@@ -9,13 +9,13 @@ import os
 import traceback
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from types import CodeType
 from typing import Any
 
 from ckpt_surgery.core.errors import Problem, UsageError
-from ckpt_surgery.core.keys import Key, list_paths
+from ckpt_surgery.core.keys import list_paths
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.notices import Notice, sentences
 from ckpt_surgery.core.text import shown
@@ -28,7 +28,7 @@ from ckpt_surgery.migration.originals import Original
 from ckpt_surgery.migration.promotions import JAX, NUMPY
 from ckpt_surgery.migration.recipes import MOST_NAMED, MigratedRecipe
 from ckpt_surgery.migration.recorded_arrays import StandIn
-from ckpt_surgery.migration.replacing import is_library, place_of, replaced
+from ckpt_surgery.migration.replacing import is_library, replaced, user_place
 from ckpt_surgery.migration.stand_in_arrays import ArrayRecorder, source_stand_in
 from ckpt_surgery.migration.standins import Untraceable
 
@@ -51,19 +51,20 @@ def recipe_of_function(
     raises passes on unchanged.
     """
     about = described(function)
-    _check_arity(function, about.label, len(sources))
     recorder = ArrayRecorder()
-    given = dict(zip(source_names(function, len(sources)), sources, strict=True))
-    trees = {name: _stand_ins(original, name, recorder) for name, original in given.items()}
+    given = dict(zip(source_names(function, about.label, len(sources)), sources, strict=True))
+    origins: dict[str, Origins] = {name: {} for name in given}
+    arguments = [_stand_ins(given[name], name, recorder, origins[name]) for name in given]
     with tracing(recorder, function):
-        result = function(*(tree.argument for tree in trees.values()))
+        result = function(*arguments)
     live = live_tree(result)
     if not any(leaf.key.names for leaf in live.leaves.values()):
         raise UsageError(
             f"{about.label} returns an object of type {type(result).__name__}, not a tree with leaves",
             hint="Return a dict, or another pytree, of the leaves that the result has.",
         )
-    rules = _Assembly(trees, about.label, recorder).rules_of(live)
+    listings = {name: original.leaves for name, original in given.items()}
+    rules = _Assembly(listings, origins, about.label, recorder).rules_of(live)
     document: dict[str, Any] = {"version": 1}
     document |= {"sources": list(given)} if len(given) > 1 else {}
     document |= {"input": {"uint16": uint16}} if uint16 else {}
@@ -101,7 +102,7 @@ def tracing(recorder: ArrayRecorder, *functions: Any) -> Iterator[None]:
             if recorder.flaw is None and not of_library:
                 raise
             recorder.refused(f"it calls a library that does not take its arrays: {error}")
-            recorder.place = place_of(error) or recorder.place
+            recorder.place = user_place(error) or recorder.place
             raise recorder.problem() from error
     if recorder.flaw is not None:  # which the function has hidden
         raise recorder.problem()
@@ -135,48 +136,39 @@ def described(function: Callable[..., Any]) -> TracedFunction:
     return TracedFunction(title, f"{path}:{code.co_firstlineno}", frozenset())
 
 
-def _check_arity(function: Callable[..., Any], label: str, count: int) -> None:
-    """Raise UsageError for a function that cannot be called with so many trees."""
+def source_names(function: Callable[..., Any], label: str, count: int) -> list[str]:
+    """Names of the sources in the recipe: those of the function's arguments, if they are valid there.
+
+    Raises UsageError, with the function's label, if it cannot be called with so many trees.
+    """
+    names: list[str] = []
     try:
-        inspect.signature(function).bind(*range(count))
+        signature = inspect.signature(function)
+        signature.bind(*range(count))
+        kinds = inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD
+        names = [p.name for p in signature.parameters.values() if p.kind in kinds][:count]
     except ValueError:  # of a function that is not written in Python
-        return
+        pass
     except TypeError as error:
         given = "1 source is" if count == 1 else f"{count} sources are"
         raise UsageError(
             f"{label} takes one tree for each source, and {given} given: {error}",
             hint="Give as many checkpoints as it takes trees; `functools.partial` sets other arguments.",
         ) from None
-
-
-def source_names(function: Callable[..., Any], count: int) -> list[str]:
-    """Names of the sources in the recipe: those of the function's arguments, if they are valid there."""
     if count == 1:
         return [SOURCE]
-    names: list[str] = []
-    with suppress(ValueError):  # of a function that is not written in Python
-        parameters = inspect.signature(function).parameters.values()
-        names = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)][:count]
     if len(names) == count and not any(name_problem(name, {}, subscripted=True) for name in names):
         return names
     return [f"{SOURCE}_{number}" for number in range(1, count + 1)]
 
 
-@dataclass(frozen=True, eq=False)
-class _Tree:
-    """Argument of the function for one source."""
-
-    leaves: Mapping[str, Leaf]
-    argument: Any
-    """The tree with stand-ins."""
-    origins: Mapping[int, tuple[Any, Leaf]]
-    """Texts and empty nodes in the argument, and their leaves, by the identity of the object."""
+Origins = dict[int, tuple[Any, Leaf]]
+"""Texts and empty nodes in an argument, and their leaves, by the identity of the object."""
 
 
-def _stand_ins(original: Original, name: str, recorder: ArrayRecorder) -> _Tree:
+def _stand_ins(original: Original, name: str, recorder: ArrayRecorder, origins: Origins) -> Any:
     """Build the argument for one source, in new containers, which the function may change."""
     values: dict[str, Any] = {}
-    origins: dict[int, tuple[Any, Leaf]] = {}
     for text, leaf in original.leaves.items():
         if leaf.kind in NUMERIC:
             library = JAX if original.on_devices(text) else NUMPY
@@ -186,7 +178,7 @@ def _stand_ins(original: Original, name: str, recorder: ArrayRecorder) -> _Tree:
         values[text] = copy.copy(held) if isinstance(held, dict | list) else held
         if leaf.kind in VALUELESS and held is not None:
             origins.setdefault(id(values[text]), (values[text], leaf))
-    return _Tree(original.leaves, original.rebuilt(values), origins)
+    return original.rebuilt(values)
 
 
 # --- the rules --------------------------------------------------------------------------------------------
@@ -196,7 +188,9 @@ def _stand_ins(original: Original, name: str, recorder: ArrayRecorder) -> _Tree:
 class _Assembly:
     """Turns the leaves that a function returns into rules."""
 
-    trees: Mapping[str, _Tree]
+    listings: Mapping[str, Mapping[str, Leaf]]
+    """Leaves of each source, by name."""
+    origins: Mapping[str, Origins]
     label: str
     """The function, for messages."""
     recorder: ArrayRecorder
@@ -221,20 +215,19 @@ class _Assembly:
             problems = [self._refused(left[text], live.values[text]) for text in lacking[:MOST_NAMED]]
             more = [Problem(f"{len(lacking) - MOST_NAMED:,} more like these", hint=_LEAVES)]
             raise UsageError(*problems, *(more if len(lacking) > MOST_NAMED else ()))
-        listings = {name: tree.leaves for name, tree in self.trees.items()}
-        return [*move_rules(moves, listings), *filter(None, rules.values())]
+        return [*move_rules(moves, self.listings), *filter(None, rules.values())]
 
     def _origin(self, leaf: Leaf, value: Any) -> tuple[str, Leaf] | None:
         """Source and leaf of a value that is only moved: a stand-in, a text, an empty node; else None."""
         match value._node if isinstance(value, StandIn) else None:
-            case ast.Subscript(ast.Name(name), ast.Constant(str(text))) if name in self.trees:
-                own = self.trees[name].leaves.get(text)
+            case ast.Subscript(ast.Name(name), ast.Constant(str(text))) if name in self.listings:
+                own = self.listings[name].get(text)
                 return None if own is None else (name, own)
             case ast.expr():
                 return None
-        for name, tree in self.trees.items():
-            _, origin = tree.origins.get(id(value), (None, None))
-            for own in filter(None, (tree.leaves.get(leaf.key.text), origin)):
+        for name, leaves in self.listings.items():
+            _, origin = self.origins[name].get(id(value), (None, None))
+            for own in filter(None, (leaves.get(leaf.key.text), origin)):
                 if own.kind in VALUELESS and _form(own) == _form(leaf):
                     return name, own
         return None
@@ -244,7 +237,16 @@ class _Assembly:
         if value is ...:
             return {"fill": escaped(leaf.key.text), "fallback": True}
         node = value._node if isinstance(value, StandIn) else self.recorder.literal(leaf, value)
-        return None if node is None else {"add": template_of(leaf.key), "value": self._text(node, leaf.key)}
+        if node is None:
+            return None
+        text = ast.unparse(node)
+        if len(text) > MAX_TEXT:
+            raise UsageError(
+                f"{self.label} computes `{shown(leaf.key.printed)}` in an expression of {len(text):,} "
+                f"characters; {MAX_TEXT:,} are the limit",
+                hint="Do it in a function that is called when the leaf is made: `ckpt_surgery.opaque`.",
+            )
+        return {"add": template_of(leaf.key), "value": text}
 
     def _refused(self, leaf: Leaf, value: Any) -> Problem:
         """The problem of a leaf that no recipe can produce."""
@@ -254,16 +256,6 @@ class _Assembly:
             return Problem(message, hint=_OWN_KEYS)
         what = f"an object of type {type(value).__module__}.{type(value).__qualname__}"
         return Problem(f"{self.label} returns {what} {at}", hint=_LEAVES)
-
-    def _text(self, node: ast.expr, key: Key) -> str:
-        text = ast.unparse(node)
-        if len(text) > MAX_TEXT:
-            raise UsageError(
-                f"{self.label} computes `{shown(key.printed)}` in an expression of {len(text):,} characters; "
-                f"{MAX_TEXT:,} are the limit",
-                hint="Do it in a function that is called when the leaf is made: `ckpt_surgery.opaque`.",
-            )
-        return text
 
 
 def _form(leaf: Leaf) -> tuple[LeafKind, str | None, str | None]:

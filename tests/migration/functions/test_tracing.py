@@ -236,9 +236,9 @@ def test_sources_are_called_like_the_arguments_where_recipes_take_their_names() 
     def short(x: Any, text: Any) -> Any: ...
     def many(*trees: Any) -> Any: ...
 
-    assert source_names(fuse, 1) == ["source"]
-    assert source_names(fuse, 2) == ["image", "text"]
-    assert source_names(short, 2) == source_names(many, 2) == ["source_1", "source_2"]
+    assert source_names(named, "", 1) == ["source"]
+    assert source_names(fuse, "", 2) == ["image", "text"]
+    assert source_names(short, "", 2) == source_names(many, "", 2) == ["source_1", "source_2"]
 
 
 def test_arrays_of_jax_in_a_tree_are_promoted_as_jax_does() -> None:
