@@ -51,11 +51,9 @@ class RecipeRestore(ocp.args.CheckpointArgs):  # type: ignore[misc]
 
     def restored(self, directory: Any) -> Any:
         """Restore the item in a directory by the recipe. Raises SurgeryError."""
-        for name in ("step", "item", "src_format", "target"):
-            if name in self.options:
-                raise UsageError(
-                    f"`RecipeRestore`: `{name}` is not an option: the manager and the other arguments say it"
-                )
+        for name in {"step", "item", "src_format", "target"} & self.options.keys():
+            said = "the manager and the other arguments say it"
+            raise UsageError(f"`RecipeRestore`: `{name}` is not an option: {said}")
         return restore(self.recipe, str(directory), *self.sources, target=self.target, **self.options)
 
 

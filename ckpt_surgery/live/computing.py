@@ -72,11 +72,11 @@ class Filling:
         box = Region.around(parts)
         if len(parts) == 1 or box.size == sum(part.size for part in parts):
             return [box]
-        apart = sum(self._bytes_read(part) for part in parts)
-        return [box] if self._bytes_read(box) < apart else parts
-
-    def _bytes_read(self, region: Region) -> int:
-        return sum(decoded_bytes(read, wanted) for read, wanted in needed(self._value, region))
+        whole, *apart = (
+            sum(decoded_bytes(read, wanted) for read, wanted in needed(self._value, region))
+            for region in (box, *parts)
+        )
+        return [box] if whole < sum(apart) else parts
 
     def _hand_on(self, parts: Sequence[tuple[Region, Region]]) -> int:
         """Count parts of regions as filled, give full regions to the result, and return their number."""

@@ -2,8 +2,6 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 from ckpt_surgery.core.errors import PlanError, Problem, UsageError
@@ -110,9 +108,14 @@ def _parsed_axes(axes: Any) -> Mapping[Names, Axes]:
 
     exact, stripped = dict[Names, Axes](), dict[Names, Axes]()
     for path, value in jax.tree_util.tree_flatten_with_path(axes, is_leaf=_names_axes)[0]:
-        text = key_of(path).text
-        exact[tuple(text.split(SEPARATOR))] = names = _axis_names(value, text)
-        stripped[tuple(text.removesuffix(SUFFIX).split(SEPARATOR))] = names
+        text, names = key_of(path).text, getattr(value, "names", value)
+        if not _names_axes(names):
+            raise UsageError(
+                f"`LogicalAxes` has {shown(abridged(value))} at `{shown(text)}`, which does not name axes",
+                hint="It takes AxisMetadata of Flax, tuples of names, and PartitionSpecs of names.",
+            )
+        exact[tuple(text.split(SEPARATOR))] = named = None if names is None else tuple(names)
+        stripped[tuple(text.removesuffix(SUFFIX).split(SEPARATOR))] = named
     return {**exact, **stripped, **exact}
 
 
@@ -125,34 +128,21 @@ def _names_axes(node: Any) -> bool:
     return isinstance(node, PartitionSpec) or is_names
 
 
-def _axis_names(value: Any, text: str) -> Axes:
-    names = getattr(value, "names", value)
-    if names is None:
-        return None
-    if not _names_axes(names):
-        raise UsageError(
-            f"`LogicalAxes` has {shown(abridged(value))} at `{shown(text)}`, which does not name axes",
-            hint="It takes AxisMetadata of Flax, tuples of names, and PartitionSpecs of names.",
-        )
-    return tuple(names)
-
-
 # --- which leaf takes which axes --------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
 class _Layout:
     """Places of the parameters in a tree."""
 
-    axes: Mapping[Names, Axes]
-    root: Names
-    """Key of the subtree that the paths of `axes` are relative to."""
-
-    @cached_property
-    def collections(self) -> frozenset[str]:
+    def __init__(self, axes: Mapping[Names, Axes], root: Names):
+        """`root`: key of the subtree that the paths of `axes` are relative to."""
+        self.axes, self.root = axes, root
+        tops = frozenset(path[0] for path in axes)
+        self.collections = tops if PARAMS in tops else frozenset[str]()
         """First components of the axes, if these are collections of variables; else none."""
-        tops = frozenset(path[0] for path in self.axes)
-        return tops if PARAMS in tops else frozenset()
+        of_params = {path[1:]: path for path in axes if path[0] == PARAMS}
+        self.by_own_path = of_params if self.collections else {path: path for path in axes}
+        """Paths of the parameters by the form that optimizer slots have: without the collection."""
 
     def parameter(self, names: Names) -> Names | None:
         """Path of a parameter relative to the root; None for other leaves of the tree."""
@@ -165,26 +155,19 @@ class _Layout:
         is_other = path[0] not in self.collections if self.collections else path[0] in beside
         return None if is_other else path
 
-    @cached_property
-    def _by_own_path(self) -> Mapping[Names, Names]:
-        """Paths of the parameters by the form that optimizer slots have: without the collection."""
-        if not self.collections:
-            return {path: path for path in self.axes}
-        return {path[1:]: path for path in self.axes if path[0] == PARAMS}
-
     def mirrored(self, names: Names) -> Names | None:
         """Path of the parameter that a key ends with, not counting at most one more name."""
         spans = [
             (names[:start], names[start:end])
             for end in (len(names), len(names) - 1)
             for start in range(end)
-            if names[start:end] in self._by_own_path
+            if names[start:end] in self.by_own_path
         ]
         if not spans:
             return None
         # In `param_states/kernel/m` both `kernel` and `m` may be parameters.
         before, path = max(spans, key=lambda span: (len(span[1]), not OPTIMIZER.isdisjoint(span[0][-1:])))
-        return self._by_own_path[path] if COLLECTIONS.isdisjoint(before) else None
+        return self.by_own_path[path] if COLLECTIONS.isdisjoint(before) else None
 
 
 def _layout(axes: Mapping[Names, Axes], keys: Iterable[Names]) -> _Layout | None:

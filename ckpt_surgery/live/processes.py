@@ -77,19 +77,15 @@ def plan_digests(plan: Plan, shardings: Mapping[str, Any]) -> Digests:
             for name, source in document.sources.items()
         },
         "the leaves": [document.leaves, document.dropped],
-        "the shardings": {text: _sharding_part(sharding) for text, sharding in shardings.items()},
+        "the shardings": {
+            text: [str(sharding), None if mesh is None else [device.id for device in mesh.devices.flat]]
+            for text, sharding in shardings.items()
+            if sharding is not None and len({device.process_index for device in sharding.device_set}) > 1
+            for mesh in [getattr(sharding, "mesh", None)]
+        },
     }
     texts = {name: json_text({"part": part}, indent=None) for name, part in parts.items()}
     return {name: hashlib.sha256(text.encode("ascii")).hexdigest() for name, text in texts.items()}
-
-
-def _sharding_part(sharding: Any) -> Any:
-    """The part of a sharding that must be equal: devices in order, and how arrays are divided over them."""
-    if sharding is None or len({device.process_index for device in sharding.device_set}) == 1:
-        return None
-    mesh = getattr(sharding, "mesh", None)
-    devices = [] if mesh is None else [device.id for device in mesh.devices.flat]
-    return [str(sharding), devices]
 
 
 Report = tuple[str, str, Digests]

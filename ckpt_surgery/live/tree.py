@@ -137,6 +137,10 @@ EMPTY_NODES: Mapping[str | None, Callable[[], Any]] = {"Dict": dict, "List": lis
 """Makes an empty node of each kind; one of any other kind is None."""
 
 
+_EMPTY: Mapping[str, Any] = {"Dict": Mapping, "List": list, "Tuple": tuple}
+"""Orbax's names for nodes without children."""
+
+
 def plain_value(leaf: Leaf) -> Any:
     """Value of a leaf without elements: a text, or an empty node."""
     if leaf.kind is LeafKind.STRING:
@@ -178,7 +182,9 @@ def _leaf(key: Key, value: Any) -> Leaf | None:
     if isinstance(value, bool | int | float | complex | np.generic):
         return Leaf(key, LeafKind.SCALAR, ArraySpec((), _native(np.asarray(value).dtype)))
     if _is_empty(value):
-        return Leaf(key, LeafKind.EMPTY, empty=_kind_of_empty(value))
+        kinds = [kind for kind, types in _EMPTY.items() if isinstance(value, types)]
+        is_plain = bool(kinds) and not hasattr(value, "_fields")  # `EmptyState` and the like are `None`
+        return Leaf(key, LeafKind.EMPTY, empty=kinds[0] if is_plain else "None")
     if callable(value) and not any(hasattr(type(value), name) for name in _DATA):
         return None
     type_ = type(value)
@@ -215,15 +221,6 @@ def _array(key: Key, value: Any) -> Leaf:
 def _native(dtype: np.dtype[Any]) -> np.dtype[Any]:
     """Dtype in the byte order of this machine, in which arrays are read."""
     return dtype if dtype.isnative else dtype.newbyteorder("=")
-
-
-def _kind_of_empty(node: Any) -> str:
-    """Orbax's name for a node without children. Types without fields, such as EmptyState, are `None`."""
-    if isinstance(node, list):
-        return "List"
-    if isinstance(node, tuple):
-        return "None" if hasattr(node, "_fields") else "Tuple"
-    return "Dict" if isinstance(node, Mapping) else "None"
 
 
 def with_states(tree: Any) -> tuple[Any, Callable[[Any], Any]]:

@@ -95,16 +95,24 @@ def mapped(value: Any, change: Callable[[Any], Any]) -> Any:
 
 
 def _asked(library: str, function: Callable[..., Any], arguments: Any, keywords: Mapping[str, Any]) -> Any:
-    ask = _asked_jax if library == JAX else _asked_numpy
     try:
-        key = (function, _key(arguments), _key(keywords))
-        if key in _KNOWN:
-            return _KNOWN[key]
+        key: Hashable = (function, _key(arguments), _key(keywords))
     except TypeError:  # an argument has no hash
-        return ask(function, arguments, keywords)
+        key = None
+    if key in _KNOWN:
+        return _KNOWN[key]
+    if library == JAX:
+        result = _asked_jax(function, arguments, keywords)
+    else:
+        given = mapped(arguments, lambda operand: np.ones(operand.shape, operand.dtype))
+        with np.errstate(all="ignore"):
+            array = np.asarray(function(*given, **keywords))
+        result = PromotedKind(array.shape, array.dtype)
     if len(_KNOWN) >= MOST_KNOWN:
         _KNOWN.clear()
-    return _KNOWN.setdefault(key, ask(function, arguments, keywords))
+    if key is not None:
+        _KNOWN[key] = result
+    return result
 
 
 def _key(value: Any) -> Hashable:
@@ -117,13 +125,6 @@ def _key(value: Any) -> Hashable:
         return (float, repr(value))
     hash(value)
     return (type(value), value)
-
-
-def _asked_numpy(function: Callable[..., Any], arguments: Any, keywords: Mapping[str, Any]) -> PromotedKind:
-    given = mapped(arguments, lambda operand: np.ones(operand.shape, operand.dtype))
-    with np.errstate(all="ignore"):
-        result = np.asarray(function(*given, **keywords))
-    return PromotedKind(result.shape, result.dtype)
 
 
 def _asked_jax(function: Callable[..., Any], arguments: Any, keywords: Mapping[str, Any]) -> Any:

@@ -188,21 +188,15 @@ def contracted(a: Any, b: Any, summed: Sequence[tuple[int, int]], batch: Sequenc
     return _einsum(f"{''.join(ours)},{''.join(theirs)}->{''.join((*left, *rest))}", a, b)
 
 
-def _dot(a: Any, b: Any) -> Any:
+def _dot(a: Any, b: Any, inner: bool = False) -> Any:
+    """Product as of `dot`, or as of `inner`, which sums over the last axes."""
     stand_in = stand_in_of(a, b)
     if np.ndim(a) == 0 or np.ndim(b) == 0:
         return stand_in._operated("*", a, b)
     _check_rounding(a, b)
-    if b.ndim > 2 or (a.ndim > 2 and b.ndim == 2):
-        return contracted(a, b, [(a.ndim - 1, max(0, b.ndim - 2))], [])
+    if inner or b.ndim > 2 or (a.ndim > 2 and b.ndim == 2):
+        return contracted(a, b, [(a.ndim - 1, b.ndim - 1 if inner else max(0, b.ndim - 2))], [])
     return stand_in._operated("@", a, b)
-
-
-def _inner(a: Any, b: Any) -> Any:
-    if np.ndim(a) == 0 or np.ndim(b) == 0:
-        return a * b
-    _check_rounding(a, b)
-    return contracted(a, b, [(a.ndim - 1, b.ndim - 1)], [])
 
 
 SHAPED: Mapping[str, Call] = {
@@ -232,7 +226,7 @@ SHAPED: Mapping[str, Call] = {
     "tril": _triangle(">="),
     "triu": _triangle("<="),
     "tensordot": _tensordot,
-    "inner": _inner,
+    "inner": lambda a, b: _dot(a, b, inner=True),
     "repeat": _repeat,
     "take": _take,
     "einsum": _einsum,
