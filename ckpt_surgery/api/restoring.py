@@ -30,11 +30,12 @@ from ckpt_surgery.language.loading import LoadedRecipe
 from ckpt_surgery.language.packaged import PREFIX
 from ckpt_surgery.language.written import is_text
 from ckpt_surgery.live import carrying_out
-from ckpt_surgery.live.carrying_out import Restoration
-from ckpt_surgery.live.encoder import LiveEncoder, dtype_flaw
+from ckpt_surgery.live.carrying_out import (
+    Restoration,
+)
+from ckpt_surgery.live.encoder import LiveEncoder, dtype_flaw, settled
 from ckpt_surgery.live.processes import agree, plan_digests
 from ckpt_surgery.live.results import is_narrowed
-from ckpt_surgery.live.settling import settled
 from ckpt_surgery.live.shardings import resolved_shardings
 from ckpt_surgery.live.source import TreeSource
 from ckpt_surgery.live.tree import LiveTree, live_tree

@@ -22,9 +22,9 @@ from ckpt_surgery.functions.arrays import Read
 from ckpt_surgery.graph.checked import Evaluator
 from ckpt_surgery.language.hooks import HookFile
 from ckpt_surgery.live.computing import ComputedLeaf, Computing, Filling
+from ckpt_surgery.live.encoder import values_read
 from ckpt_surgery.live.lazy_arrays import LazyArray
 from ckpt_surgery.live.results import Discarded, HostValue, default_devices, let_memory_be_reused, result_of
-from ckpt_surgery.live.settling import values_read
 from ckpt_surgery.live.source import TreeSource
 from ckpt_surgery.live.tree import LiveTree, plain_value
 from ckpt_surgery.live.wanted import type_of
