@@ -20,7 +20,7 @@ from ckpt_surgery.migration.orbax_transforms import recipe_of_transforms
 from ckpt_surgery.migration.originals import Original, original_of_leaves, original_of_tree
 from ckpt_surgery.migration.recipes import MigratedRecipe
 from ckpt_surgery.migration.t5x import TranslatorFunction
-from ckpt_surgery.migration.transforming import apply_transforms, original_in_checkpoint, original_in_memory
+from ckpt_surgery.migration.transforming import apply_transforms
 
 
 def apply_transformations(
@@ -63,11 +63,8 @@ def apply_transformations(
     with report_missing("jax", "`apply_transformations` needs jax"):
         import jax  # noqa: F401
     checkpoint = open(original_tree) if isinstance(original_tree, str | os.PathLike) else original_tree
-    if isinstance(checkpoint, Checkpoint):
-        original = original_in_checkpoint(checkpoint)
-    else:
-        original = original_in_memory(checkpoint)
-    return apply_transforms(original, transformations, new_tree, default_to_original)
+    is_stored = isinstance(checkpoint, Checkpoint)
+    return apply_transforms(checkpoint, is_stored, transformations, new_tree, default_to_original)
 
 
 def from_orbax_transforms(

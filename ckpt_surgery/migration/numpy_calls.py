@@ -118,8 +118,6 @@ def _reshape(x: Any, *shape: Any, order: str = "C") -> Any:
     if order != "C":
         raise x._recorder.refused(f"it calls `reshape` with arguments such as order={order!r}")
     given = shape[0] if len(shape) == 1 and np.ndim(shape[0]) else shape
-    if isinstance(given, Traced):
-        return x._called("reshape", x, given)
     return x._reshaped(tuple(given))
 
 

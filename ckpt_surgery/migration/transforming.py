@@ -97,9 +97,6 @@ def read_transforms(
     return [_named(key, value, longest) for key, value in given.items()]
 
 
-_PLAIN = "Write its key so that Python's `re` reads it without doubt; `\\` before a sign stands for the sign."
-
-
 def _named(key: str, given: Any, longest: int) -> NamedTransform:
     if not all(hasattr(given, field) for field in _FIELDS):
         raise UsageError(
@@ -108,7 +105,8 @@ def _named(key: str, given: Any, longest: int) -> NamedTransform:
         )
     about, original_key = f"the transform `{shown(key)}`", given.original_key
     expression = with_plain_braces(key)
-    check_pattern(expression, f"the transform `{shown(expression)}`", longest, _PLAIN)
+    plain = "Write its key so that Python's `re` reads it without doubt; `\\` before a sign is the sign."
+    check_pattern(expression, f"the transform `{shown(expression)}`", longest, plain)
     check_fields(given, about)
     pattern, names = with_free_names(expression)
     if not isinstance(original_key, str | None):
@@ -127,42 +125,24 @@ GUESSES = 20
 """Limit on the missing leaves for which a similar name is searched, which takes long in large trees."""
 
 
-@dataclass(frozen=True, eq=False)
-class OriginalTree:
-    """The tree that transforms are applied to."""
-
-    leaves: Mapping[str, Any]
-    """Leaves by key; those of a checkpoint are LazyArrays."""
-    tree: Any
-    """Argument of each `multi_value_fn`."""
-    read: Callable[[Any], Any] = lambda leaf: leaf
-    """Makes of a leaf what the program would have in memory."""
-    completed: Callable[[Any], Any] = lambda result: result
-    """Reads everything in a function's result: ordinary containers in place of those that read on demand."""
-
-
-def original_in_memory(tree: Any) -> OriginalTree:
-    """Make the original from a pytree. Of two leaves with the same key the last counts, as in Orbax."""
-    import jax
-
-    leaves = {orbax_name(path): leaf for path, leaf in jax.tree_util.tree_flatten_with_path(tree)[0]}
-    return OriginalTree(leaves, tree)
-
-
-def original_in_checkpoint(checkpoint: Any) -> OriginalTree:
-    """Make the original from an open checkpoint, or a part of one. Leaves are read as Orbax restores them."""
-    leaves = {key: value for key, value in checkpoint.items() if isinstance(value, LazyArray | str)}
-    return OriginalTree(leaves, restored_value(reading(checkpoint.tree)), restored_value, settled)
-
-
 def apply_transforms(
-    original: OriginalTree, transforms: Any, new_tree: Any, default_to_original: bool
+    original: Any, is_stored: bool, transforms: Any, new_tree: Any, default_to_original: bool
 ) -> Any:
-    """Apply transforms, as `ckpt_surgery.api.transformations.apply_transformations` describes it."""
+    """Apply transforms, as `ckpt_surgery.api.transformations.apply_transformations` describes it.
+
+    `original` is a pytree, or if `is_stored` an open checkpoint or a part of one, whose leaves are read on
+    demand, as Orbax restores them. Of two leaves with the same key the last counts, as in Orbax.
+    """
     import jax
 
     if not jax.tree.leaves(new_tree) and not new_tree:
         return {}
+    if is_stored:
+        leaves = {key: value for key, value in original.items() if isinstance(value, LazyArray | str)}
+        tree = restored_value(reading(original.tree))
+    else:
+        flat, tree = jax.tree_util.tree_flatten_with_path(original)[0], original
+        leaves = {orbax_name(path): leaf for path, leaf in flat}
     nodes, treedef = jax.tree_util.tree_flatten_with_path(new_tree)
     values = {orbax_name(path): leaf for path, leaf in nodes}
     if len(values) < len(nodes):
@@ -172,13 +152,23 @@ def apply_transforms(
             hint="Rename a container whose name has a slash.",
         )
     known = read_transforms(transforms, orbax_name, "apply_transformations", LONGEST)
-    claims = _claims(original.leaves, known, values, default_to_original)
-    _check_originals(original.leaves, claims)
+    claims = _claims(leaves, known, values, default_to_original)
+    _check_originals(leaves, claims)
+
+    def value(claim: _Claim) -> Any:
+        given = [claim.key, tree] if claim.source is None else [leaves[claim.source]]
+        if is_stored and claim.source is not None:
+            given = [restored_value(given[0])]
+        if claim.function is None:
+            return given[0]
+        result = claim.function(*given)
+        return settled(result) if is_stored else result  # ordinary containers, with everything read
+
     for key, claims_of_key in claims.items():
         for claim in claims_of_key:
             # The last one wins. The functions of the others are called too: they may count calls.
             if claim is claims_of_key[-1] or claim.function is not None:
-                values[key] = claim.value(original)
+                values[key] = value(claim)
     return jax.tree.unflatten(treedef, values.values())
 
 
@@ -194,14 +184,6 @@ class _Claim:
     """Function that computes the value; None if the leaf of the original is the value."""
     pattern: str = ""
     """Regular expression of the transform; empty for a leaf that keeps its key by default."""
-
-    def value(self, original: OriginalTree) -> Any:
-        """Look the leaf up, and call the function."""
-        if self.source is None:
-            given = [self.key, original.tree]
-        else:
-            given = [original.read(original.leaves[self.source])]
-        return given[0] if self.function is None else original.completed(self.function(*given))
 
 
 def _claims(
