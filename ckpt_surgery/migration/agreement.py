@@ -34,12 +34,15 @@ MOST_ELEMENTS = 1 << 22
 """Limit on the elements of a sample whose shape follows from the numbers in an expression."""
 
 
-def drawn(spec: ArraySpec, seed: int) -> np.ndarray:
-    """Draw random values without 0: positive and negative ones, if the dtype has both."""
-    random = np.random.default_rng(seed)
-    choices = {"b": [0, 1], "u": [*range(1, 7)], "i": [*range(-6, 0), *range(1, 7)]}.get(spec.dtype.kind)
-    values = random.choice(choices, spec.shape) if choices else random.normal(size=spec.shape) * 2
-    return np.asarray(values).astype(spec.dtype)
+def drawn(specs: Mapping[str, ArraySpec], seed: int) -> dict[str, np.ndarray]:
+    """Draw random values without 0 for each spec: positive and negative ones, if the dtype has both."""
+    arrays = {}
+    for number, (text, spec) in enumerate(specs.items(), seed):
+        random = np.random.default_rng(number)
+        choices = {"b": [0, 1], "u": [*range(1, 7)], "i": [*range(-6, 0), *range(1, 7)]}.get(spec.dtype.kind)
+        values = random.choice(choices, spec.shape) if choices else random.normal(size=spec.shape) * 2
+        arrays[text] = np.asarray(values).astype(spec.dtype)
+    return arrays
 
 
 def as_jax(array: np.ndarray) -> Any:
@@ -160,8 +163,6 @@ LARGE = 1 << 24
 """The same limit for a function that fails on smaller arrays."""
 MOST_LEAVES = 32
 """Limit on the leaves of the original, of different shapes and dtypes, that a function is tried on."""
-
-
 Arrays = Mapping[str, np.ndarray]
 
 
@@ -218,15 +219,14 @@ def _compared(
     """Compare on two draws of leaves with these specs, or if they are large, of smaller ones that work."""
     size, result = sum(spec.size for spec in specs.values()), Verdict.FAILS
     # Of the same rank; axes of equal length stay equal, also across arrays.
-    shapes = {text: tuple(n if n < 16 else 4 + n % 13 for n in spec.shape) for text, spec in specs.items()}
-    smaller = {text: ArraySpec(shapes[text], spec.dtype) for text, spec in specs.items()}
+    smaller = {
+        text: ArraySpec(tuple(n if n < 16 else 4 + n % 13 for n in spec.shape), spec.dtype)
+        for text, spec in specs.items()
+    }
     attempts = [smaller] if size > SMALL else []
     for attempt in [*attempts, specs] if size <= LARGE else attempts:
         if result in (Verdict.FAILS, Verdict.UNSAID):
-            draws = [
-                {text: drawn(spec, seed + i) for i, (text, spec) in enumerate(attempt.items())}
-                for seed in SEEDS
-            ]
+            draws = (drawn(attempt, seed) for seed in SEEDS)
             verdicts = (verdict(expression, functools.partial(call, d), d, key) for d in draws)
             result = next((one for one in verdicts if one is not Verdict.SAME), Verdict.SAME)
     return result
@@ -242,7 +242,7 @@ def _in_general(
     """
 
     def compared(spec: ArraySpec, seed: int, jax: bool) -> set[Verdict]:
-        arrays = {text: drawn(spec, seed + i) for i, text in enumerate(texts)}
+        arrays = drawn(dict.fromkeys(texts, spec), seed)
         forms: list[Mapping[str, Any]] = [{text: array.copy() for text, array in arrays.items()}]
         if jax:
             forms.append({text: as_jax(array) for text, array in arrays.items()})
@@ -264,14 +264,13 @@ def _in_general(
 def _looked_up(expression: str, key: str) -> Iterator[str]:
     """Yield the keys of the leaves that an expression reads, if `key` is the requested one."""
     for node in ast.walk(ast.parse(expression, mode="eval")):
-        if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name) and node.value.id == "source":
-            match node.slice:
-                case ast.Constant(str(text)):
-                    yield text
-                case ast.Name("key"):
-                    yield key
-                case ast.JoinedStr([ast.Constant(str(text)), _]):
-                    yield text + key
+        match node:
+            case ast.Subscript(ast.Name("source"), ast.Constant(str(text))):
+                yield text
+            case ast.Subscript(ast.Name("source"), ast.Name("key")):
+                yield key
+            case ast.Subscript(ast.Name("source"), ast.JoinedStr([ast.Constant(str(text)), _])):
+                yield text + key
 
 
 class _ItemTree(dict[str, Any]):

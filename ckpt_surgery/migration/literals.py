@@ -1,9 +1,7 @@
-"""Build parts of expressions: write out arrays of the user's program, and substitute operands for names."""
+"""Write out arrays of the user's program as expressions."""
 
 import ast
 import sys
-from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -73,28 +71,3 @@ def _element(number: Any, shape: tuple[int, ...] = ()) -> ast.expr:
 
 def _call(name: str, *arguments: ast.expr) -> ast.expr:
     return ast.Call(ast.Name(name), list(arguments), [])
-
-
-# --- operands ---
-
-
-@dataclass(frozen=True)
-class Extent:
-    """Size of an expression: small steps can make large ones, in which parts are repeated."""
-
-    length: int
-    """Characters, without some of the parentheses."""
-    height: int
-    """Levels of calls and operators."""
-
-
-def extent_of(template: ast.expr, text: str, operands: Iterable[Extent] = ()) -> Extent:
-    """Extent of an expression; with operands in place of the template's names, an upper bound of it."""
-    extents = list(operands)
-    height = max((extent.height for extent in extents), default=0)
-    return Extent(len(text) + sum(extent.length for extent in extents), _height(template) + height)
-
-
-def _height(node: ast.AST) -> int:
-    below = max(map(_height, ast.iter_child_nodes(node)), default=0)
-    return below + isinstance(node, ast.expr)

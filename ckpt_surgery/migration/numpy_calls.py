@@ -62,6 +62,23 @@ def _div(x: Any, y: Any) -> Any:
     return stand_in._operated("/", x, y)
 
 
+def _reduced(name: str) -> Call:
+    def function(x: Any, axis: Any = None, dtype: Any = None, *, keepdims: bool | None = None) -> Any:
+        options = {} if axis is None else {"axis": tuple(axis) if isinstance(axis, list) else axis}
+        x = _array(x, dtype)
+        return x._called(name, x, **options, **({"keepdims": True} if keepdims else {}))
+
+    return function
+
+
+def _like(name: str) -> Call:
+    def function(x: Any, *values: Any, dtype: Any = None, shape: Any = None) -> Any:
+        given = x.shape if shape is None else shape
+        return x._called(name, given, *values, x.dtype if dtype is None else dtype_node(dtype, x._recorder))
+
+    return function
+
+
 LAX: Mapping[str, Call] = {
     **{OPERATORS[symbol][0]: operator_call(symbol) for symbol in ("+", "-", "*", *COMPARISONS)},
     "div": _div,
@@ -94,24 +111,10 @@ LAX: Mapping[str, Call] = {
     "dynamic_slice": _dynamic_slice,
     "dynamic_slice_in_dim": _dynamic_slice_in_dim,
     "dot_general": _dot_general,
-    "full_like": lambda x, fill_value, dtype=None: x._called(
-        "full", x.shape, np.asarray(fill_value).item(), x.dtype if dtype is None else np.dtype(dtype)
-    ),
-    **{
-        f"reduce_{name}": lambda operand, axes, name=name: operand._called(name, operand, axis=tuple(axes))
-        for name in ("sum", "max", "min")
-    },
+    "full_like": _like("full"),
+    **{f"reduce_{name}": _reduced(name) for name in ("sum", "max", "min")},
 }
 """Functions of `jax.lax`, by name."""
-
-
-def _reduced(name: str) -> Call:
-    def function(x: Any, axis: Any = None, dtype: Any = None, *, keepdims: bool | None = None) -> Any:
-        options = {} if axis is None else {"axis": tuple(axis) if isinstance(axis, list) else axis}
-        x = _array(x, dtype)
-        return x._called(name, x, **options, **({"keepdims": True} if keepdims else {}))
-
-    return function
 
 
 def _reshape(x: Any, *shape: Any, order: str = "C") -> Any:
@@ -175,14 +178,6 @@ def _with_axis(name: str) -> Call:
     return lambda x, *others, axis=None: x._called(
         name, x, *others, **({} if axis is None else {"axis": axis})
     )
-
-
-def _like(name: str) -> Call:
-    def function(x: Any, *values: Any, dtype: Any = None, shape: Any = None) -> Any:
-        given = x.shape if shape is None else shape
-        return x._called(name, given, *values, x.dtype if dtype is None else dtype_node(dtype, x._recorder))
-
-    return function
 
 
 def _truth(x: Any) -> Any:

@@ -20,7 +20,7 @@ from ckpt_surgery.language.expressions.scope import Scope
 from ckpt_surgery.live.indexing import parse_subscript
 from ckpt_surgery.live.lazy_arrays import LazyArray
 from ckpt_surgery.live.wanted import narrowed
-from ckpt_surgery.migration.literals import Extent, concrete_array, extent_of
+from ckpt_surgery.migration.literals import concrete_array
 from ckpt_surgery.migration.promotions import (
     JAX,
     NUMPY,
@@ -46,8 +46,8 @@ WIDE = ("float64", "int64", "uint64", "int32", "uint32")
 """Dtypes with values that float32 cannot represent."""
 MOST_PARTS = 4
 """Maximum size of an intermediate value, in multiples of the longest expression of a recipe."""
-SURELY_PARSED = 40
-"""Nesting depth up to which the language surely accepts an expression."""
+SURELY_PARSED = 10
+"""Number of steps, of a few calls and operators each, whose expression the language surely accepts."""
 NO_NAMES: Mapping[str, Any] = MappingProxyType({})
 _REDUCED = {"add": "sum", "maximum": "max", "minimum": "min"}
 """Functions whose `reduce` has another name."""
@@ -76,7 +76,7 @@ class StandIn(Traced, LazyArray):
         leaves: tuple[str, ...],
         library: str = NUMPY,
         weak: bool = False,
-        extent: Extent | None = None,
+        extent: tuple[int, int] | None = None,
     ):
         Traced.__init__(self, node, recorder)
         LazyArray.__init__(self, array.spec, key=leaves[0] if len(leaves) == 1 else "")
@@ -86,10 +86,10 @@ class StandIn(Traced, LazyArray):
         self._array, self.leaves, self.library, self.weak = array, leaves, library, weak
 
     @property
-    def extent(self) -> Extent:
-        """Size of the expression."""
+    def extent(self) -> tuple[int, int]:
+        """Characters of the expression, and steps within each other: few can make it large, by repetition."""
         if self._extent is None:  # leaves that are only moved are never asked
-            self._extent = extent_of(self._node, ast.unparse(self._node))
+            self._extent = len(ast.unparse(self._node)), 1
         return self._extent
 
     @property
@@ -121,14 +121,16 @@ class StandIn(Traced, LazyArray):
         except SurgeryError as error:
             flaw = f"the recipe language refuses it: {error.problems[0].message}"
             raise self._recorder.refused(flaw, *operands.values()) from None
-        extent = extent_of(template, text, (operand.extent for operand in operands.values()))
+        extents = [operand.extent for operand in operands.values()]
+        length = len(text) + sum(length for length, _ in extents)
+        steps = 1 + max((steps for _, steps in extents), default=0)
         node = build(lambda value: node_of(value, self._recorder))
         leaves = leaves_of(operands.values())
-        value = StandIn(node, self._recorder, array, leaves, self._recorder.library, extent=extent)
+        value = StandIn(node, self._recorder, array, leaves, self._recorder.library, extent=(length, steps))
         problem = None
-        if extent.length > MOST_PARTS * MAX_TEXT:
-            problem = f"takes about {extent.length:,} characters, and {MAX_TEXT:,} are the limit"
-        elif extent.height > SURELY_PARSED:
+        if length > MOST_PARTS * MAX_TEXT:
+            problem = f"takes about {length:,} characters, and {MAX_TEXT:,} are the limit"
+        elif steps > SURELY_PARSED:
             try:
                 parse(value.expression)
             except SurgeryError as error:
