@@ -24,8 +24,8 @@ from ckpt_surgery.live.indexing import parse_index, read_picked
 from ckpt_surgery.report.leaves import Statistics
 from ckpt_surgery.system.resources import default_memory
 
-MOST_THREADS = 32
-"""Number of reads by `get_async` that run side by side."""
+_THREADS = ThreadPoolExecutor(32, thread_name_prefix="ckpt-surgery-read")
+"""Threads for reads by `get_async` that run side by side."""
 
 
 class LazyArray(ABC):
@@ -355,9 +355,6 @@ def wait_for(awaitable: Awaitable[Any]) -> Any:
 
     with ThreadPoolExecutor(1) as thread:  # a loop of this thread cannot run while it waits here
         return thread.submit(asyncio.run, result()).result()
-
-
-_THREADS = ThreadPoolExecutor(MOST_THREADS, thread_name_prefix="ckpt-surgery-read")
 
 
 def introduce_to_t5x(kind: ABCMeta) -> None:

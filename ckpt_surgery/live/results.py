@@ -195,9 +195,6 @@ def default_devices() -> set[Any]:
 MAPPED = 1 << 20
 """Arrays of at least this many bytes are mapped by themselves: freeing them returns memory to the system. The
 program's allocator may keep freed memory."""
-_LARGEST_REUSED = (32 << 20) - (64 << 10)
-"""Bytes of the largest blocks that glibc keeps for reuse (its DEFAULT_MMAP_THRESHOLD_MAX), less some for its
-own data."""
 _ALIGNED = 64
 """Alignment, in bytes, of memory that JAX takes over without a copy."""
 
@@ -209,7 +206,7 @@ def let_memory_be_reused() -> None:
     32 MiB. So no setting of the program is changed, and `release_memory` gives all of it back. Getting
     blocks from the system, which clears them page by page, takes a tenth of the time of a restore.
     """
-    np.empty(_LARGEST_REUSED, np.uint8)
+    np.empty((32 << 20) - (64 << 10), np.uint8)  # of DEFAULT_MMAP_THRESHOLD_MAX, less some for its own data
 
 
 def staging_array(shape: Shape, dtype: np.dtype[Any]) -> np.ndarray:

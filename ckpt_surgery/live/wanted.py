@@ -28,8 +28,6 @@ NUMBERS: tuple[type, ...] = (bool, int, float)
 """Types of Python's numbers that a target may ask for."""
 _NUMBER_TYPES = {"b": bool, "i": int, "u": int, "f": float}
 """Those types by the kind of a dtype."""
-_OF_ARRAYS = {"ArrayMetadata", "NumpyMetadata", "ScalarMetadata"}
-"""Types of metadata with a shape and a dtype; in version 0 a ScalarMetadata is an ArrayMetadata, too."""
 
 
 @frozen(eq=False)
@@ -98,7 +96,9 @@ def _of_metadata(value: Any) -> Wanted | None:
     names = type_names(type(value))  # type: ignore[arg-type]
     if "StringMetadata" in names:
         return Wanted(str, LeafKind.STRING)
-    if not names & _OF_ARRAYS or not (hasattr(value, "shape") and hasattr(value, "dtype")):
+    # In version 0 a ScalarMetadata is an ArrayMetadata, too.
+    of_arrays = names & {"ArrayMetadata", "NumpyMetadata", "ScalarMetadata"}
+    if not of_arrays or not (hasattr(value, "shape") and hasattr(value, "dtype")):
         return None
     dtype = None if value.dtype is None else np.dtype(value.dtype)
     if "ScalarMetadata" in names and dtype is not None and kind(dtype) in _NUMBER_TYPES:
@@ -122,7 +122,6 @@ def _number(type_: type, dtype: DType | None = None) -> Wanted:
 # --- metadata of Orbax ------------------------------------------------------------------------------------
 
 
-_ONE_ITEM = "Give the metadata of one item: `target=metadata.{}[NAME]`."
 _WRAPPERS = {
     "StepMetadata": "item_metadata",
     "CheckpointMetadata": "metadata",
@@ -187,7 +186,7 @@ def _only_item(items: Mapping[str, Any], attribute: str) -> Any:
         names = few_keys(sorted(described))
         raise UsageError(
             f"the metadata given as the target is that of {len(described)} items: {names}",
-            hint=_ONE_ITEM.format(attribute),
+            hint=f"Give the metadata of one item: `target=metadata.{attribute}[NAME]`.",
         )
     return next(iter(described.values()), None)
 

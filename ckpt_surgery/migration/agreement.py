@@ -26,8 +26,6 @@ SHAPES = ((4, 6), (4, 4), (6,), (2, 4, 6), (2, 3, 4, 6), ())
 """Shapes for a function without known inputs."""
 DTYPES = ("float32", "float64", "int64", "int32", "float16", "bfloat16")
 """Dtypes with which such a function is tried, in a shape that it works on."""
-OF_JAX = ("float32", "int32", "bfloat16")
-"""Dtypes of which it is also tried on arrays of JAX."""
 EITHER = ("int32", "bfloat16")
 """Dtypes whose sums and quotients have other dtypes in NumPy than in JAX."""
 MOST_ELEMENTS = 1 << 22
@@ -255,7 +253,7 @@ def _in_general(
     if works is None or any(Verdict.DIFFERENT in verdicts for verdicts in by_shape.values()):
         return False
     for dtype in DTYPES:
-        verdicts = compared(ArraySpec(works, dtype_named(dtype)), SEEDS[1], jax=dtype in OF_JAX)
+        verdicts = compared(ArraySpec(works, dtype_named(dtype)), SEEDS[1], jax=dtype in ("float32", *EITHER))
         if Verdict.DIFFERENT in verdicts and not (Verdict.SAME in verdicts and dtype in EITHER):
             return False
     return True

@@ -29,12 +29,15 @@ def is_of_jax(type_: type | None) -> bool:
     return type_ is not None and type_.__module__.split(".")[0] in ("jax", "jaxlib")
 
 
-def literal_node(array: np.ndarray) -> ast.expr:
-    """Write an array as an expression with this value, bit for bit.
+def literal_node(array: np.ndarray) -> ast.expr | None:
+    """Write an array of bool, integers or floats as an expression with this value, bit for bit.
 
-    The array must be small or uniform, and of bool, integers or floats.
+    None if it is neither small nor uniform, or of another kind.
     """
-    if not array.size or is_uniform(array):
+    uniform = not array.size or is_uniform(array)
+    if kind(array.dtype) not in "biuf" or not (uniform or array.size <= MOST_WRITTEN):
+        return None
+    if uniform:
         return _element(array.reshape(-1)[0] if array.size else array.dtype.type(0), array.shape)
     whole = _call("stack", ast.List([_element(number) for number in array.reshape(-1)]))
     shape = ast.Tuple([ast.Constant(length) for length in array.shape])
@@ -47,11 +50,6 @@ def is_uniform(array: np.ndarray) -> bool:
         return False
     bits = np.ascontiguousarray(array).reshape(-1).view(np.uint8).reshape(array.size, -1)
     return all(bool((bits[i : i + TILE] == bits[0]).all()) for i in range(0, array.size, TILE))
-
-
-def can_be_written(array: np.ndarray) -> bool:
-    """True if an array is small or uniform, so that an expression can contain it."""
-    return kind(array.dtype) in "biuf" and (array.size <= MOST_WRITTEN or is_uniform(array))
 
 
 def _element(number: Any, shape: tuple[int, ...] = ()) -> ast.expr:

@@ -87,10 +87,6 @@ def inferred(
     return array.shape, array.dtype
 
 
-NO_RESTORE_ARGS = SimpleNamespace(restore_type=None, dtype=None, sharding=None, global_shape=None)
-"""Third argument of a RestoreTransform's `multi_value_fn`: restore arguments with their defaults."""
-
-
 def trace(function: Any, arguments: Sequence[Any], recorder: Recorder) -> str:
     """Write the function's result for stand-ins as an expression. Raises Untraceable if there is none."""
     function = inspect.unwrap(function, stop=lambda f: isinstance(f, FunctionType))  # from `jax.jit`
@@ -134,7 +130,9 @@ def _value_of_tree(transform: NamedTransform, original: Original | None, hooks: 
     Raises UsageError if the original has to be known, and for a function of too many leaves.
     """
     function, pattern = transform.given.multi_value_fn, transform.pattern
-    extra = (NO_RESTORE_ARGS,) if hasattr(transform.given, INPUTS) else ()
+    # A RestoreTransform's function gets restore arguments, which have their defaults.
+    defaults = SimpleNamespace(restore_type=None, dtype=None, sharding=None, global_shape=None)
+    extra = (defaults,) if hasattr(transform.given, INPUTS) else ()
     recorder = NumpyRecorder()
     key = literal(pattern)
     if original is None:

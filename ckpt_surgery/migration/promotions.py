@@ -16,8 +16,6 @@ from ckpt_surgery.migration.standins import COMPARISONS, OPERATORS
 
 NUMPY = "numpy"
 JAX = "jax"
-MOST_KNOWN = 4096
-"""Limit on cached outcomes: thousands of leaves have few shapes and dtypes."""
 
 
 @dataclass(frozen=True)
@@ -108,7 +106,7 @@ def _asked(library: str, function: Callable[..., Any], arguments: Any, keywords:
         with np.errstate(all="ignore"):
             array = np.asarray(function(*given, **keywords))
         result = PromotedKind(array.shape, array.dtype)
-    if len(_KNOWN) >= MOST_KNOWN:
+    if len(_KNOWN) >= 4096:  # thousands of leaves have few shapes and dtypes
         _KNOWN.clear()
     if key is not None:
         _KNOWN[key] = result
@@ -152,14 +150,16 @@ def _asked_jax(function: Callable[..., Any], arguments: Any, keywords: Mapping[s
 Number = bool | int | float
 
 
-UNARY = ("abs", "sqrt", "rsqrt", "exp", "log", "sin", "cos", "arccos", "sign", "neg")
 LISTS = ("concat", "stack")
 REDUCTIONS = ("sum", "mean", "max", "min")
 _APPROXIMATED = ("rsqrt", "exp", "log", "sin", "cos", "arccos", "**")
 """Functions whose last bits depend on the library: JAX has its own, NumPy has others for 16 bits."""
 _ROUNDED_FROM_FLOAT64 = ("exp", "log", "sin", "cos", "arccos", "sign")
 """Functions that ml_dtypes rounds once from float32: all values agree if float64 is rounded to that first."""
-_PROMOTING = {*OPERATORS, *UNARY, "~", "minimum", "maximum", "clip"}
+_PROMOTING = {
+    *(*OPERATORS, "~", "minimum", "maximum", "clip", "abs", "sqrt", "rsqrt", "exp", "log", "sin", "cos"),
+    *("arccos", "sign", "neg"),
+}
 
 
 def promote(

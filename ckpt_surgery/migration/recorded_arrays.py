@@ -44,10 +44,6 @@ from ckpt_surgery.migration.standins import (
 
 WIDE = ("float64", "int64", "uint64", "int32", "uint32")
 """Dtypes with values that float32 cannot represent."""
-MOST_PARTS = 4
-"""Maximum size of an intermediate value, in multiples of the longest expression of a recipe."""
-SURELY_PARSED = 10
-"""Number of steps, of a few calls and operators each, whose expression the language surely accepts."""
 NO_NAMES: Mapping[str, Any] = MappingProxyType({})
 _REDUCED = {"add": "sum", "maximum": "max", "minimum": "min"}
 """Functions whose `reduce` has another name."""
@@ -128,9 +124,9 @@ class StandIn(Traced, LazyArray):
         leaves = leaves_of(operands.values())
         value = StandIn(node, self._recorder, array, leaves, self._recorder.library, extent=(length, steps))
         problem = None
-        if length > MOST_PARTS * MAX_TEXT:
+        if length > 4 * MAX_TEXT:  # an intermediate value may become shorter
             problem = f"takes about {length:,} characters, and {MAX_TEXT:,} are the limit"
-        elif steps > SURELY_PARSED:
+        elif steps > 10:  # else it is surely not nested too deeply
             try:
                 parse(value.expression)
             except SurgeryError as error:

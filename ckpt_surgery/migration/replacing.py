@@ -59,7 +59,8 @@ _OF_NUMPY = (
     *("sum", "mean", "max", "min", "amax", "amin"),
 )
 """Functions of NumPy that do not dispatch to their arguments, or not to those in a list."""
-_OF_JAX = ("device_get", "device_put", "block_until_ready")
+OF_JAX = ("device_get", "device_put", "block_until_ready")
+"""Functions of JAX that return trees of arrays unchanged."""
 
 
 class FunctionReplacement:
@@ -118,7 +119,7 @@ class _Installation:
         jax = sys.modules.get("jax.numpy") and sys.modules["jax"]
         for name in _OF_NUMPY:
             self._replace(np, name, name)
-        for name in _OF_JAX if jax else ():
+        for name in OF_JAX if jax else ():
             self._replace(jax, name, name)
         for module, prefix in ((jax.numpy, ""), (jax.lax, "lax.")) if jax else ():
             for name, value in list(vars(module).items()):

@@ -14,17 +14,14 @@ from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.functions.arrays import Array, Read
-from ckpt_surgery.migration.literals import can_be_written, concrete_array, is_of_jax, literal_node
+from ckpt_surgery.migration.literals import concrete_array, is_of_jax, literal_node
 from ckpt_surgery.migration.numpy_calls import FUNCTIONS, NumpyRecorder
 from ckpt_surgery.migration.promotions import JAX, NUMPY, whole_outcome
 from ckpt_surgery.migration.recipes import AddedHooks
 from ckpt_surgery.migration.recorded_arrays import StandIn, as_jax, leaves_of, moved
-from ckpt_surgery.migration.replacing import user_place
+from ckpt_surgery.migration.replacing import OF_JAX, user_place
 from ckpt_surgery.migration.shaped_calls import SHAPED
 from ckpt_surgery.migration.standins import Call, Traced, Untraceable, node_of, number_node, stand_ins_in
-
-_TRANSFERS = ("device_get", "device_put", "block_until_ready")
-"""Functions of JAX that return trees of arrays unchanged."""
 
 
 class ArrayRecorder(NumpyRecorder):
@@ -77,7 +74,7 @@ class ArrayRecorder(NumpyRecorder):
     def called(self, name: str, inputs: Sequence[Any], keywords: Mapping[str, Any], function: Any) -> Any:
         """Write a call of NumPy's or JAX's function of this name, of which some arguments are stand-ins."""
         of_jax = str(getattr(function, "__module__", "")).startswith("jax")
-        if name in _TRANSFERS:
+        if name in OF_JAX:
             return _transferred(name, inputs, keywords, function)
         if name == "reshape" and isinstance(inputs[0], StandIn):
             of_jax = inputs[0].library == JAX  # `jax.numpy.reshape` leaves arrays of NumPy what they are
@@ -126,9 +123,8 @@ class ArrayRecorder(NumpyRecorder):
 
     def constant(self, array: np.ndarray, library: str = NUMPY, weak: bool = False) -> StandIn:
         """Make the stand-in of an array of the program."""
-        if can_be_written(array):
-            node = literal_node(array)
-        else:
+        node = literal_node(array)
+        if node is None:
             name = f"constant_{len(self.constants) + 1}"
             self.constants[name] = array.copy()
             node = _call(name)

@@ -121,8 +121,6 @@ def _named(key: str, given: Any, longest: int) -> NamedTransform:
 
 LONGEST = 50_000
 """Limit on the characters of a regular expression. Programs put hundreds of names into one."""
-GUESSES = 20
-"""Limit on the missing leaves for which a similar name is searched, which takes long in large trees."""
 
 
 def apply_transforms(
@@ -221,7 +219,8 @@ def _check_originals(leaves: Mapping[str, Any], claims: Mapping[str, Sequence[_C
     problems: list[Problem] = []
     for claim in itertools.chain(*claims.values()):
         if claim.source is not None and claim.source not in leaves:
-            guess = did_you_mean(claim.source, leaves) if len(problems) < GUESSES else ""
+            # Similar names are searched for few: that takes long in large trees.
+            guess = did_you_mean(claim.source, leaves) if len(problems) < 20 else ""
             wanted = f"the transform `{shown(claim.pattern)}` takes it for `{shown(claim.key)}`"
             problems.append(Problem(f"the original has no leaf `{shown(claim.source)}`{guess} ({wanted})"))
     if problems:
