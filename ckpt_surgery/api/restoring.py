@@ -30,9 +30,7 @@ from ckpt_surgery.language.loading import LoadedRecipe
 from ckpt_surgery.language.packaged import PREFIX
 from ckpt_surgery.language.written import is_text
 from ckpt_surgery.live import carrying_out
-from ckpt_surgery.live.carrying_out import (
-    Restoration,
-)
+from ckpt_surgery.live.carrying_out import Restoration
 from ckpt_surgery.live.encoder import LiveEncoder, dtype_flaw, settled
 from ckpt_surgery.live.processes import agree, plan_digests
 from ckpt_surgery.live.results import is_narrowed
@@ -283,10 +281,13 @@ def _make_lazily(restoration: Restoration) -> Any:
     sources = {n: s if in_memory(s) else kept_open(s) for n, s in restoration.sources.items()}
     check_unchanged(restoration.plan, restoration.sources, _AGAIN)
 
-    def tell(key: str, count: int) -> None:
+    def overflowed(key: str, count: int) -> None:
         _log(overflow_notices([OverflowedLeaf(key, count)]))
 
-    return _in_containers(restoration, carrying_out.lazy_values(replace(restoration, sources=sources), tell))
+    values, counts = carrying_out.make_arrays(replace(restoration, sources=sources), lazily=overflowed)
+    for key, count in counts.items():
+        overflowed(key, count)
+    return _in_containers(restoration, values)
 
 
 def _in_containers(restoration: Restoration, values: Mapping[str, Any]) -> Any:

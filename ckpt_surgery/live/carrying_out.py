@@ -66,7 +66,10 @@ the result has the same object."""
 
 
 def make_arrays(
-    restoration: Restoration, donate: bool = False, progress: Callable[[Progress], None] | None = None
+    restoration: Restoration,
+    donate: bool = False,
+    progress: Callable[[Progress], None] | None = None,
+    lazily: Callable[[str, int], None] | None = None,
 ) -> tuple[Mapping[str, Any], Mapping[str, int]]:
     """Read, compute and move every output of a plan; returns their values by key, in the plan's order.
 
@@ -76,10 +79,13 @@ def make_arrays(
     replaced and nothing reads it any more. The second result has the numbers of non-finite elements that the
     recipe permits, by key, as far as this process holds them.
 
+    With `lazily`, arrays are lazy: nothing of them is read yet. It is called at each read of one with
+    permitted non-finite elements, with its key and their number.
+
     Raises SurgeryError, with the key, where values or files are bad, where memory ends, or after a signal.
     """
     plan, memory = restoration.plan, restoration.memory
-    values, moves, jobs = _divide(restoration)
+    values, moves, jobs = _divide(restoration, lazily)
     staying = [value for _, (value, sharding) in moves if sharding is None]
     done = _donation(restoration, staying) if donate else None
     total = sum(job.nbytes for job in jobs) + sum(step.leaf.nbytes for step, _ in moves)
@@ -108,7 +114,7 @@ def check_first(restoration: Restoration, progress: Callable[[Progress], None] |
 
     Raises SurgeryError, with the key, where values or files are bad.
     """
-    _, _, jobs = _divide(restoration)
+    _, _, jobs = _divide(restoration, None)
     trials = [replace(job, result=Discarded(job.result, job.step.value.spec.dtype)) for job in jobs]
     count = ByteCounter(sum(job.nbytes for job in jobs), progress, CHECKING)
     sources, memory = restoration.sources, restoration.memory
@@ -117,7 +123,7 @@ def check_first(restoration: Restoration, progress: Callable[[Progress], None] |
 
 
 def _divide(
-    restoration: Restoration,
+    restoration: Restoration, lazily: Callable[[str, int], None] | None
 ) -> tuple[dict[str, Any], list[tuple[Step, Move]], list[ComputedLeaf]]:
     """Split a plan into values without elements, by key; values to take over from a tree; and jobs."""
     values, moves, jobs = dict[str, Any](), list[tuple[Step, Move]](), list[ComputedLeaf]()
@@ -127,7 +133,9 @@ def _divide(
         like = None if restoration.target is None else restoration.target.values[key]
         like = None if isinstance(like, LazyArray) else like
         sharding = restoration.shardings.get(key)
-        if step.leaf.spec is None:
+        if lazily is not None and _is_array(step.leaf, restoration):
+            values[key] = PlannedArray(step, restoration, lazily)
+        elif step.leaf.spec is None:
             is_kept = like is not None and step.leaf.kind is not LeafKind.STRING
             values[key] = like if is_kept else plain_value(step.leaf)
         elif (move := _move(step, restoration.sources, like, sharding)) is not None:
@@ -279,26 +287,6 @@ class PlannedArray(LazyArray):
             self._overflowed(self.key, count)
         array: np.ndarray = result.value()
         return array
-
-
-def lazy_values(restoration: Restoration, overflowed: Callable[[str, int], None]) -> dict[str, Any]:
-    """Values of a plan's outputs by key, in its order: arrays are lazy, all others are computed now.
-
-    `overflowed` is called at each read of an array with permitted non-finite elements, with its key and their
-    number.
-    """
-    plan = restoration.plan
-    lazy = {
-        step.leaf.key.text: PlannedArray(step, restoration, overflowed)
-        for step in plan.steps
-        if _is_array(step.leaf, restoration)
-    }
-    others = tuple(step for step in plan.steps if step.leaf.key.text not in lazy)
-    eager, counts = make_arrays(replace(restoration, plan=replace(plan, steps=others)))
-    for key, count in counts.items():
-        overflowed(key, count)
-    values = {**lazy, **eager}
-    return {step.leaf.key.text: values[step.leaf.key.text] for step in plan.steps}
 
 
 def _is_array(leaf: Leaf, restoration: Restoration) -> bool:

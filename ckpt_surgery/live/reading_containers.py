@@ -1,8 +1,9 @@
 """Values of an open checkpoint, read as Orbax restores them; dicts and lists that read them at first use."""
 
+import copy
 import functools
 import json
-from collections.abc import Iterator, Mapping, MutableMapping, MutableSequence
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, MutableSequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -84,7 +85,17 @@ else:
         """List whose methods for elements go through `__getitem__`."""
 
 
-class ReadingDict(_Dict):
+class _Reading:
+    """Shown and pickled as an ordinary container with the values."""
+
+    def __repr__(self) -> str:
+        return repr(settled(self))
+
+    def __reduce__(self) -> Any:
+        return copy.copy, (settled(self),)
+
+
+class ReadingDict(_Reading, _Dict):
     """A dict in which a value is read when it is first used, and kept. `jax.tree` sees its own node."""
 
     def __getitem__(self, key: Any) -> Any:
@@ -100,24 +111,12 @@ class ReadingDict(_Dict):
     def __iter__(self) -> Iterator[Any]:  # defined here, so that `dict(self)` does not copy what is stored
         return dict.__iter__(self)
 
-    def __repr__(self) -> str:
-        return repr(settled(self))
-
-    def __or__(self, other: Any) -> Any:
-        return self.copy() | other
-
-    def __ror__(self, other: Any) -> Any:
-        return other | self.copy()
-
     def copy(self) -> dict[Any, Any]:
         """An ordinary dict with the values."""
         return dict(self.items())
 
-    def __reduce__(self) -> Any:
-        return dict, (settled(self),)
 
-
-class ReadingList(_List):
+class ReadingList(_Reading, _List):
     """A list in which an element is read when it is first used, and kept. `jax.tree` sees its own node."""
 
     def __getitem__(self, index: Any) -> Any:
@@ -131,29 +130,23 @@ class ReadingList(_List):
 
     __setitem__, __delitem__, __len__, insert = list.__setitem__, list.__delitem__, list.__len__, list.insert
 
-    def __repr__(self) -> str:
-        return repr(settled(self))
-
-    def __eq__(self, other: object) -> bool:
-        return self.copy() == other
-
-    def __add__(self, other: Any) -> Any:
-        return self.copy() + other
-
     def __radd__(self, other: Any) -> Any:
         return other + self.copy()
-
-    def __mul__(self, count: Any) -> Any:
-        return self.copy() * count
-
-    __rmul__ = __mul__
 
     def copy(self) -> list[Any]:
         """An ordinary list with the elements."""
         return [*self]
 
-    def __reduce__(self) -> Any:
-        return list, (settled(self),)
+
+def _of_copy(name: str) -> Callable[..., Any]:
+    """Operator of an ordinary container with the values."""
+    return lambda container, other: getattr(container.copy(), name)(other)
+
+
+for _name in ("__or__", "__ror__"):
+    setattr(ReadingDict, _name, _of_copy(_name))
+for _name in ("__eq__", "__add__", "__mul__", "__rmul__"):
+    setattr(ReadingList, _name, _of_copy(_name))
 
 
 def reading(tree: Any) -> Any:
@@ -178,7 +171,7 @@ def settled(tree: Any) -> Any:
 
 
 def _reads(node: Any) -> bool:
-    return isinstance(node, ReadingDict | ReadingList)
+    return isinstance(node, _Reading)
 
 
 @functools.cache
