@@ -47,7 +47,7 @@ class LazyArray(ABC):
         sharding: str | None = None,
         prng_impl: str | None = None,
     ):
-        introduce_to_t5x(LazyArray)
+        introduce_to_t5x()
         self._spec, self._key, self._chunks = spec, key, chunks
         self._sharding, self._prng_impl = sharding, prng_impl
 
@@ -357,8 +357,9 @@ def wait_for(awaitable: Awaitable[Any]) -> Any:
         return thread.submit(asyncio.run, result()).result()
 
 
-def introduce_to_t5x(kind: ABCMeta) -> None:
-    """Let `isinstance` take objects of this class for T5X's lazy arrays, if its importer is imported."""
+def introduce_to_t5x() -> None:
+    """Let `isinstance` take lazy arrays for T5X's, if its importer is imported."""
     theirs = getattr(sys.modules.get("t5x.checkpoint_importer"), "LazyArray", None)
-    if isinstance(theirs, ABCMeta) and not issubclass(kind, theirs):
-        theirs.register(kind)
+    ours: Any = LazyArray
+    if isinstance(theirs, ABCMeta) and not issubclass(ours, theirs):
+        theirs.register(ours)

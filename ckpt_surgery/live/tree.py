@@ -137,10 +137,6 @@ EMPTY_NODES: Mapping[str | None, Callable[[], Any]] = {"Dict": dict, "List": lis
 """Makes an empty node of each kind; one of any other kind is None."""
 
 
-_EMPTY: Mapping[str, Any] = {"Dict": Mapping, "List": list, "Tuple": tuple}
-"""Orbax's names for nodes without children."""
-
-
 def plain_value(leaf: Leaf) -> Any:
     """Value of a leaf without elements: a text, or an empty node."""
     if leaf.kind is LeafKind.STRING:
@@ -182,9 +178,10 @@ def _leaf(key: Key, value: Any) -> Leaf | None:
     if isinstance(value, bool | int | float | complex | np.generic):
         return Leaf(key, LeafKind.SCALAR, ArraySpec((), _native(np.asarray(value).dtype)))
     if _is_empty(value):
-        kinds = [kind for kind, types in _EMPTY.items() if isinstance(value, types)]
-        is_plain = bool(kinds) and not hasattr(value, "_fields")  # `EmptyState` and the like are `None`
-        return Leaf(key, LeafKind.EMPTY, empty=kinds[0] if is_plain else "None")
+        kinds: Mapping[str | None, Any] = {**EMPTY_NODES, "Dict": Mapping}
+        plain = (kind for kind, type_ in kinds.items() if isinstance(value, type_))
+        is_none = hasattr(value, "_fields")  # as `EmptyState` and other types without fields
+        return Leaf(key, LeafKind.EMPTY, empty="None" if is_none else next(plain, "None"))
     if callable(value) and not any(hasattr(type(value), name) for name in _DATA):
         return None
     type_ = type(value)

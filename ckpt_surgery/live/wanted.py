@@ -52,7 +52,15 @@ def wanted_of(value: Any) -> Any:
     if value is ...:
         return Wanted(None, LeafKind.OBJECT, asked=Asked(ANYTHING, is_placeholder=True))
     if isinstance(value, type):
-        return _of_type(value)
+        import jax
+
+        wanted = {
+            np.ndarray: _numpy(ARRAYS),
+            jax.Array: Wanted(jax.Array, LeafKind.ARRAY, asked=Asked(KEYS_TOO)),
+            str: Wanted(str, LeafKind.STRING),
+            **{type_: _number(type_) for type_ in NUMBERS},
+        }
+        return wanted.get(value, value)
     if type(value) is np.ndarray and value.shape == (0,):
         dtype = value.dtype.newbyteorder("=")
         return _numpy(NUMBERS_TOO, None if dtype == np.float64 else dtype)
@@ -71,19 +79,6 @@ def narrowed(dtype: DType) -> DType:
 
     is_wide = dtype.name in ("int64", "uint64", "float64", "complex128")
     return np.dtype(jax.dtypes.canonicalize_dtype(dtype)) if is_wide else dtype
-
-
-def _of_type(type_: type) -> Any:
-    """Wanted for a type of values; any other type is returned as it is."""
-    import jax
-
-    if type_ is np.ndarray:
-        return _numpy(ARRAYS)
-    if type_ is jax.Array:
-        return Wanted(jax.Array, LeafKind.ARRAY, asked=Asked(KEYS_TOO))
-    if type_ is str:
-        return Wanted(str, LeafKind.STRING)
-    return _number(type_) if type_ in NUMBERS else type_
 
 
 def _of_metadata(value: Any) -> Wanted | None:

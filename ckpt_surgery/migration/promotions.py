@@ -73,7 +73,7 @@ def whole_outcome(function: Callable[..., Any], arguments: Sequence[Any], keywor
 
 def is_operand(value: Any) -> bool:
     """True if an argument is an array known only by its spec."""
-    return hasattr(type(value), "weak") or isinstance(value, PromotedKind)
+    return hasattr(type(value), "weak")
 
 
 def _abstract(value: Any, shape_of: Callable[[Any], Shape]) -> Any:

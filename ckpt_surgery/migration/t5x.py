@@ -23,7 +23,7 @@ from ckpt_surgery.core.errors import PlanError, Problem, UsageError
 from ckpt_surgery.core.notices import few_keys
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.text import abridged, shown
-from ckpt_surgery.live.lazy_arrays import LazyArray, introduce_to_t5x
+from ckpt_surgery.live.lazy_arrays import introduce_to_t5x
 from ckpt_surgery.migration.key_templates import check_pattern, template_of
 from ckpt_surgery.migration.recipes import MigratedRecipe
 from ckpt_surgery.migration.replacing import replaced
@@ -194,16 +194,15 @@ class TranslatorFunction:
             return translate(self.rules, flat, self.options)
 
 
-def translate(rules: Iterable[Rule], flat: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
+def translate(rules: Sequence[Rule], flat: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
     """Give each leaf the key and the value that the first matching rule returns.
 
     Raises PlanError and UsageError as `CheckpointTranslator.apply`.
     """
-    introduce_to_t5x(LazyArray)
-    known = list(rules)
+    introduce_to_t5x()
 
     def first_match(key: str) -> tuple[re.Match[str], Translation] | None:
-        return next(((match, f) for pattern, f in known if (match := pattern.match(key)) is not None), None)
+        return next(((match, f) for pattern, f in rules if (match := pattern.match(key)) is not None), None)
 
     matched = {key: first_match(key) for key in flat}
     if unmatched := [key for key, rule in matched.items() if rule is None]:
