@@ -83,9 +83,9 @@ def _of_partial(function: Any) -> dict[str, Any]:
     if name == FUNCTION and "assignment_map" in arguments and arguments.keys() <= known:
         return arguments
     raise UsageError(
-        f"`{shown(name)}` is code, and only the maps of `{FUNCTION}` are data, in a `functools.partial`",
-        hint="Give the map itself, a sequence of pairs; or give `restore` a function of the tree that calls "
-        "it.",
+        f"`{shown(name)}` is code, and only the maps of `{FUNCTION}` are data",
+        hint="Give the map itself, a sequence of pairs, or a `functools.partial` of that function with its "
+        "map and options; or give `restore` a function of the tree that calls it.",
     )
 
 

@@ -218,10 +218,10 @@ def test_a_partial_of_the_function() -> None:
 REFUSED: Sequence[tuple[Any, str]] = [
     (another_transformation, "`another_transformation` is code, and only the maps of `apply_assignment_map`"),
     (functools.partial(another_transformation, state=1), "`another_transformation` is code"),
-    (apply_assignment_map, "`apply_assignment_map` is given without its map"),
+    (apply_assignment_map, "a `functools.partial` of that function with its map"),
     (functools.partial(apply_assignment_map, {}, assignment_map=[]), "`partial` is code"),
-    (functools.partial(apply_assignment_map, assignment_map=[], other=1), "or with more than its options"),
-    ([another_transformation], "assignment_map[0] is a function, not a pair"),
+    (functools.partial(apply_assignment_map, assignment_map=[], other=1), "`apply_assignment_map` is code"),
+    ([another_transformation], "Functions of T5X are given one at a time"),
     ("state.*", "an assignment map is a sequence of pairs, not str"),
     ({"a": "b"}, "an assignment map is a sequence of pairs, not dict"),
     ([("a", "b"), "ab"], "assignment_map[1] is 'ab', not a pair of a pattern and a replacement"),
