@@ -249,6 +249,9 @@ def inspect_document(inspection: Inspection) -> InspectDocument:
 
     A leaf that could not be read has the reason as `unread`, in place of numbers.
     """
+    history, written = inspection.history, None
+    if history is not None and history.written is not None:
+        written = history.written.astimezone(UTC).isoformat("T", "seconds")
     unusual = [
         UnusualLeaves(what=one.what, keys=tuple([leaf.key.text for leaf in one.leaves]))
         for one in inspection.unusual or ()
@@ -262,7 +265,7 @@ def inspect_document(inspection: Inspection) -> InspectDocument:
         dtypes=dtype_totals(inspection.leaves),
         leaves=tuple([_listed(leaf, inspection) for leaf in inspection.leaves]),
         unusual=None if inspection.unusual is None else tuple(unusual),
-        history=UNSET if inspection.history is None else _history(inspection.history),
+        history=UNSET if history is None else History.from_attributes(history, written=written),
     )
 
 
@@ -293,8 +296,3 @@ def _listed(leaf: Leaf, inspection: Inspection) -> ListedLeaf:
         unread=reasons[0] if reasons else UNSET,
         **numbers,
     )
-
-
-def _history(history: recorded.History) -> History:
-    written = None if history.written is None else history.written.astimezone(UTC).isoformat("T", "seconds")
-    return History.from_attributes(history, written=written)

@@ -10,7 +10,7 @@ from ckpt_surgery.core.keys import parts_of
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.text import bytes_text, number_of, shown
 from ckpt_surgery.planner.entries import RuleRef
-from ckpt_surgery.planner.plan import Dropped, Fate, Plan, Replacement, Step, is_mean, lineage, printed_origin
+from ckpt_surgery.planner.plan import Fate, Plan, Replacement, Step, is_mean, lineage, printed_origin
 from ckpt_surgery.planner.plan_json import DROPPED, counts
 from ckpt_surgery.planner.target import TARGET
 from ckpt_surgery.report.leaves import describe, folded
@@ -85,10 +85,11 @@ def plan_rows(plan: Plan, *, full: bool = False, part: bool = False) -> list[Row
     """
     names = tuple(dict.fromkeys(i.name for i in plan.inputs if i.name != TARGET))
     several = len(names) > 1
-    changes = [
-        *(_of_step(step, several) for step in plan.steps),
-        *(_of_dropped(gone, several) for gone in plan.dropped),
-    ]
+    changes = [_of_step(step, several) for step in plan.steps]
+    for gone in plan.dropped:
+        leaf, rules = gone.leaf, () if gone.rule is None else (gone.rule,)
+        keys = (named_key(gone.source, leaf.key.printed, several),)
+        changes.append(_Change(DROPPED, None, keys, leaf, describe(leaf), gone.rule, rules, gone.why))
     if full or part:
         parts = [Subtree(change.key, change.sources, (n,), ((),)) for n, change in enumerate(changes)]
     else:
@@ -234,12 +235,6 @@ def _of_step(step: Step, several: bool) -> _Change:
     described = before.pop() if len(before) == 1 else ""
     decided = (step.rule, step.rules, why_of(step), is_mean(step.value))
     return _Change(step.fate.value, step.leaf.key.printed, sources, step.leaf, described, *decided)
-
-
-def _of_dropped(gone: Dropped, several: bool) -> _Change:
-    key = named_key(gone.source, gone.leaf.key.printed, several)
-    rules = () if gone.rule is None else (gone.rule,)
-    return _Change(DROPPED, None, (key,), gone.leaf, describe(gone.leaf), gone.rule, rules, gone.why)
 
 
 def _entry(changes: Sequence[_Change], subtree: Subtree, names: Sequence[str]) -> ShownKey:

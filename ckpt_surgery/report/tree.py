@@ -263,15 +263,15 @@ def _upper_levels(lines: Sequence[TreeLine]) -> list[SummaryRow]:
     deepest = max(0, sum(size <= MOST_TREE_LINES for size in sizes) - 1)
     rows = []
     for line in lines:
+        is_cut = line.level == deepest and line.leaf is None
         if line.level <= deepest:
-            is_cut = line.level == deepest and line.leaf is None
-            shown = replace(line, key=f"{line.key}{SEPARATOR}{CUT}") if is_cut else line
-            rows.append(_listing_row(shown))
+            rows.append(_listing_row(line, f"{SEPARATOR}{CUT}" if is_cut else ""))
     return rows
 
 
-def _listing_row(line: TreeLine) -> SummaryRow:
+def _listing_row(line: TreeLine, end: str = "") -> SummaryRow:
     what = total_text(line.total)
     if line.leaf is not None:
         what = f"{times_text(line.count, describe(line.leaf))} {line.value}".rstrip()
-    return SummaryRow("", line.key, what, bytes_text(line.total.bytes), line.total.leaves, line.level)
+    total = line.total
+    return SummaryRow("", line.key + end, what, bytes_text(total.bytes), total.leaves, line.level)

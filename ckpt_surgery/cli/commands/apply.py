@@ -21,9 +21,6 @@ from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.inputs.options import PlanOptions
 
-MOST_NAMED = 20
-"""Number of shards that are named as missing."""
-
 EXAMPLES = {
     "apply recipe.yaml old new": "Write the checkpoint `new` as a recipe says.",
     "apply @hf-llama3-to-jax model jax --memory 8GiB": "A recipe of the package, in 8 GiB of memory.",
@@ -109,7 +106,7 @@ def _shard(
     destination = shown(done.destination)
     terminal.show([(("done", "bold green"), f"  shard {what} · {destination}")])
     if missing := [f"{index}/{done.shards}" for index in done.missing_shards]:
-        left = f"{len(missing)} not done yet: {few(missing, MOST_NAMED)}"
+        left = f"{len(missing)} not done yet: {few(missing, 20)}"
         terminal.show([((left, "dim"),)])
     else:
         terminal.show([f"all shards are done: ckpt-surgery commit {destination}"])
