@@ -349,21 +349,14 @@ def linear(inputs: FormulaInputs) -> Formula:
     return {RESULT: over(weighted(weights or {1: 0.0}, "m{}"), total)}
 
 
+_OTHERS = (
+    *(arcee_fusion, karcher, linear, model_stock, multislerp, nearswap, nuslerp, passthrough),
+    *(ram, sce, slerp, task_arithmetic),
+)
 FORMULAS: Mapping[str, Callable[[FormulaInputs], Formula]] = {
     COPY: lambda _: {RESULT: "m1"},
-    "arcee_fusion": arcee_fusion,
-    "karcher": karcher,
-    "linear": linear,
-    "model_stock": model_stock,
-    "multislerp": multislerp,
-    "nearswap": nearswap,
-    "nuslerp": nuslerp,
-    "passthrough": passthrough,
-    "ram": ram,
     "ramplus_tl": ram,
-    "sce": sce,
-    "slerp": slerp,
-    "task_arithmetic": task_arithmetic,
+    **{function.__name__: function for function in _OTHERS},
 }
 SPARSIFIED = frozenset(
     {"breadcrumbs", "breadcrumbs_ties", "dare_linear", "dare_ties", "della", "della_linear", "ties"}

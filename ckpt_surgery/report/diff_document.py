@@ -15,15 +15,7 @@ from ckpt_surgery.core.documents import (
 )
 from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.core.leaves import Leaf, LeafKind
-from ckpt_surgery.report.differences import (
-    Change,
-    ComparedLeaf,
-    Difference,
-    Holds,
-    NotCompared,
-    Part,
-    why_missing,
-)
+from ckpt_surgery.report import differences
 from ckpt_surgery.report.renames import Proof
 
 
@@ -61,7 +53,7 @@ class OnlyLeaf(Side):
 class ChangedLeaf(Keyed):
     """A leaf that differs in more than values."""
 
-    what: tuple[Part, ...]
+    what: tuple[differences.Part, ...]
     """The parts that differ."""
     a: Side
     """The leaf in A."""
@@ -102,15 +94,15 @@ class DiffDocument(Versioned):
     """Relative tolerance."""
     atol: Number
     """Absolute tolerance."""
-    values: tuple[ComparedLeaf, ...] | None
+    values: tuple[differences.ComparedLeaf, ...] | None
     """With `--values`: every array that both have in one shape; else null."""
-    not_compared: tuple[NotCompared, ...] | None
+    not_compared: tuple[differences.NotCompared, ...] | None
     """With `--values`: leaves that could not be compared."""
     warnings: tuple[str, ...]
     """Possible mistakes in A or B, such as bfloat16 that is kept as uint16."""
 
 
-def diff_document(difference: Difference) -> DiffDocument:
+def diff_document(difference: differences.Difference) -> DiffDocument:
     """The JSON document of a comparison: every key, unfolded.
 
     `different` is false only where everything that was to be compared was compared and is equal.
@@ -129,12 +121,12 @@ def diff_document(difference: Difference) -> DiffDocument:
     )
 
 
-def _only(leaf: Leaf, other: Holds) -> OnlyLeaf:
-    why = why_missing(leaf, other) or UNSET
+def _only(leaf: Leaf, other: differences.Holds) -> OnlyLeaf:
+    why = differences.why_missing(leaf, other) or UNSET
     return OnlyLeaf(key=leaf.key.text, components=leaf.key.names, **_side(leaf), why=why)
 
 
-def _changed(change: Change) -> ChangedLeaf:
+def _changed(change: differences.Change) -> ChangedLeaf:
     sides = []
     for leaf in (change.a, change.b):
         kinds: Any = tuple(["list" if is_list else "dict" for is_list in leaf.key.sequences])

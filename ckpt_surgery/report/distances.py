@@ -78,19 +78,11 @@ class Gap:
 
     def __add__(self, other: "Gap") -> "Gap":
         a, b = max(self.exponent_a, other.exponent_a), max(self.exponent_b, other.exponent_b)
-        dot, norm_a, norm_b = self._scaled_to(a, b)
-        other_dot, other_norm_a, other_norm_b = other._scaled_to(a, b)
-        return Gap(
-            self.same and other.same,
-            max(self.max_abs, other.max_abs),
-            max(self.max_rel, other.max_rel),
-            dot + other_dot,
-            norm_a + other_norm_a,
-            norm_b + other_norm_b,
-            a,
-            b,
-            self.angle and other.angle,
-        )
+        pairs = zip(self._scaled_to(a, b), other._scaled_to(a, b), strict=True)
+        dot, norm_a, norm_b = (one + another for one, another in pairs)
+        largest = max(self.max_abs, other.max_abs), max(self.max_rel, other.max_rel)
+        same, angle = self.same and other.same, self.angle and other.angle
+        return Gap(same, *largest, dot, norm_a, norm_b, a, b, angle)
 
     def _scaled_to(self, a: int, b: int) -> tuple[float, float, float]:
         """Product and norms for exponents that are as large, or larger."""

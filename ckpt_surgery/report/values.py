@@ -160,17 +160,10 @@ class _Moments:
         exponent = max(self.exponent, other.exponent)
         (mean, squares), (other_mean, other_squares) = self._scaled_to(exponent), other._scaled_to(exponent)
         delta = other_mean - mean
-        return _Moments(
-            count,
-            mean + delta * share,
-            squares + other_squares + delta * delta * self.count * share,
-            exponent,
-            min(self.minimum, other.minimum),
-            max(self.maximum, other.maximum),
-            self.nan + other.nan,
-            self.inf + other.inf,
-            self.histogram + other.histogram,
-        )
+        squares += other_squares + delta * delta * self.count * share
+        low, high = min(self.minimum, other.minimum), max(self.maximum, other.maximum)
+        counts = self.nan + other.nan, self.inf + other.inf, self.histogram + other.histogram
+        return _Moments(count, mean + delta * share, squares, exponent, low, high, *counts)
 
     def _scaled_to(self, exponent: int) -> tuple[float, float]:
         """Mean and squares for an exponent that is as large, or larger."""

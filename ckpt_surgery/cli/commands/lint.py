@@ -11,17 +11,7 @@ from ckpt_surgery.cli.documents.reported_problems import as_report, rendered
 from ckpt_surgery.cli.parameters.command import command
 from ckpt_surgery.cli.parameters.completion import complete_recipe
 from ckpt_surgery.cli.parameters.options import Argument, ReportAs, ReportFormat, report_format
-from ckpt_surgery.cli.terminal.console import (
-    STDOUT,
-    Terminal,
-    cut_lines,
-    open_terminal,
-    print_errors,
-    problem_text,
-    problem_texts,
-    styled_line,
-    write_document,
-)
+from ckpt_surgery.cli.terminal import console
 from ckpt_surgery.core.errors import Problem, RecipeError
 from ckpt_surgery.core.text import number_of, shown
 
@@ -63,13 +53,13 @@ def lint(
     if fix:
         from ckpt_surgery.api.mending import mend_recipe
 
-        terminal = open_terminal(settings, taken=report_format is not ReportFormat.TEXT)
+        terminal = console.open_terminal(settings, taken=report_format is not ReportFormat.TEXT)
         for recipe in recipes:
             terminal.show(((shown(line), STYLES.get(line[:1], "")),) for line in mend_recipe(recipe).diff)
     checked = [check_recipe(path) for path in recipes]
     code = RecipeError.exit_code if any(recipe.problems for recipe in checked) else 0
     if report_format is ReportFormat.TEXT:
-        _show(checked, open_terminal(settings))
+        _show(checked, console.open_terminal(settings))
         return code
     problems = [as_report(problem, recipe.path) for recipe in checked for problem in recipe.problems]
     warnings = [as_report(warning, recipe.path) for recipe in checked for warning in recipe.warnings]
@@ -78,13 +68,13 @@ def lint(
         from ckpt_surgery.cli.documents.problems import lint_document
 
         paths = [recipe.path for recipe in checked]
-        write_document(lint_document(paths, problems, warnings, code), STDOUT)
+        console.write_document(lint_document(paths, problems, warnings, code), console.STDOUT)
     else:
         sys.stdout.write(rendered(report_format, [*problems, *warnings], code))
     return code
 
 
-def _show(checked: Sequence["CheckedRecipe"], terminal: Terminal) -> None:
+def _show(checked: Sequence["CheckedRecipe"], terminal: console.Terminal) -> None:
     for recipe in checked:
         warnings = [replace(w, message=f"Warning: {w.message}", code=None) for w in recipe.warnings]
         if warnings:
@@ -92,7 +82,7 @@ def _show(checked: Sequence["CheckedRecipe"], terminal: Terminal) -> None:
         elif not recipe.problems:
             terminal.show([(f"{shown(recipe.path)}: ", ("no problems", "green"))])
         elif _is_unreadable(recipe):
-            print_errors(problem_texts(recipe.problems), terminal.settings)
+            console.print_errors(console.problem_texts(recipe.problems), terminal.settings)
         else:
             terminal.show(_styled(recipe.problems, terminal))
     if problems := sum(len(recipe.problems) for recipe in checked if not _is_unreadable(recipe)):
@@ -105,8 +95,8 @@ def _is_unreadable(recipe: "CheckedRecipe") -> bool:
     return bool(recipe.problems) and all(problem.place is None for problem in recipe.problems)
 
 
-def _styled(problems: Iterable[Problem], terminal: Terminal) -> list["Text"]:
+def _styled(problems: Iterable[Problem], terminal: console.Terminal) -> list["Text"]:
     """The lines of problems."""
-    lines = [line for problem in problems for line in f"{problem_text(problem)}\n".split("\n")]
-    lines = cut_lines(lines, terminal.text.width) if terminal.text.is_terminal else lines
-    return [styled_line(line) for line in lines]
+    lines = [line for problem in problems for line in f"{console.problem_text(problem)}\n".split("\n")]
+    lines = console.cut_lines(lines, terminal.text.width) if terminal.text.is_terminal else lines
+    return [console.styled_line(line) for line in lines]

@@ -7,23 +7,16 @@ from rich.text import Text
 from ckpt_surgery.cli.terminal.columns import GAP, WORD, blocks_of, flowing, padded, rows_of, start_of
 from ckpt_surgery.core.summary import SummaryRow
 from ckpt_surgery.core.text import number_of, shown
-from ckpt_surgery.report.differences import (
-    Difference,
-    count_texts,
-    difference_rows,
-    format_note,
-    same_text,
-    tolerance_note,
-)
+from ckpt_surgery.report import differences
 from ckpt_surgery.report.leaves import times_text
 
 MOST_VALUES = 20
 """Number of leaves with differing values that are listed without `--full`."""
 
 
-def difference_lines(difference: Difference, *, full: bool, width: int) -> Iterator[Text]:
+def difference_lines(difference: differences.Difference, *, full: bool, width: int) -> Iterator[Text]:
     """Lines for what differs, then the summary."""
-    rows = difference_rows(difference, full=full)
+    rows = differences.difference_rows(difference, full=full)
     by_kind: dict[str, list[SummaryRow]] = {"values": [], "not compared": [], "renamed": [], "": []}
     for row in rows:
         word = row.word.rstrip("?")
@@ -68,16 +61,16 @@ def _listed(rows: Sequence[SummaryRow], word: str, full: bool, width: int) -> It
         yield start_of(word, "yellow").append(f"and {leaves} (--full)")
 
 
-def _difference_summary(difference: Difference, width: int) -> Iterator[Text]:
+def _difference_summary(difference: differences.Difference, width: int) -> Iterator[Text]:
     compared = difference.values
-    within = tolerance_note(difference.tolerance)
+    within = differences.tolerance_note(difference.tolerance)
     if not difference.different:
         note = "; --values compares the numbers too" if compared is None else within
-        same = f"{same_text(difference)}{note}{format_note(difference)}"
+        same = f"{differences.same_text(difference)}{note}{differences.format_note(difference)}"
         yield from flowing([Text("same", "bold green"), *map(Text, same.split(" "))], " ", width)
         return
-    counts = [f"{text}," for text in count_texts(difference, of_guesses=" (--values compares them)")]
-    counts[-1] = f"{counts[-1].removesuffix(',')};"
     word = "different:" if difference.known else "not known to be the same:"
-    parts = [word, *counts, f"{number_of(difference.common, 'leaf')} in both"]
-    yield from flowing([Text(part, "" if i else "bold") for i, part in enumerate(parts)], " ", width)
+    first, *others = differences.count_texts(difference, of_guesses=" (--values compares them)")
+    parts = [Text.assemble((word, "bold"), f" {first}"), *map(Text, others)]
+    parts[-1].append(f"; {number_of(difference.common, 'leaf')} in both")
+    yield from flowing(parts, ", ", width)
