@@ -1,7 +1,7 @@
 """Origin of one leaf of a result, fate of one leaf of a source, and the document of `explain`."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -113,24 +113,21 @@ class Explanation(Represented):
     def _summary(self) -> Summary:
         if self.is_subtree:
             return Summary(f"{self.key}: {totals_text(self.plan)}", (), diff_rows(self.plan))
-        rows = [] if self.made is None else list(_made_rows(self.made))
-        rows += [row for one in self.used for row in _used_rows(one)]
+        rows = []
+        if self.made is not None:
+            step, rule = self.made.step, "" if self.made.step.rule is None else self.made.step.rule.title
+            key = escaped(step.leaf.key.printed)
+            rows.append(SummaryRow(fate_word(step.fate), key, describe(step.leaf), rule))
+            for one in self.made.sources:
+                key = f"{one.source}:{escaped(one.leaf.key.printed)}"
+                rows.append(SummaryRow("made from", key, describe(one.leaf)))
+        for used in self.used:
+            key, what = f"{used.source}:{escaped(used.leaf.key.printed)}", describe(used.leaf)
+            if used.dropped is not None:
+                rows.append(SummaryRow(fate_word(DROPPED), key, what, used.dropped.why))
+            outputs = map(escaped, used.outputs)
+            rows += [SummaryRow("used for", f"{key}{ARROW}{output}", what) for output in outputs]
         return Summary(f"{self.key} ({self.plan.recipe})", (), rows)
-
-
-def _made_rows(made: Made) -> Iterator[SummaryRow]:
-    step, rule = made.step, "" if made.step.rule is None else made.step.rule.title
-    yield SummaryRow(fate_word(step.fate), escaped(step.leaf.key.printed), describe(step.leaf), rule)
-    for one in made.sources:
-        yield SummaryRow("made from", f"{one.source}:{escaped(one.leaf.key.printed)}", describe(one.leaf))
-
-
-def _used_rows(used: Used) -> Iterator[SummaryRow]:
-    key = f"{used.source}:{escaped(used.leaf.key.printed)}"
-    if used.dropped is not None:
-        yield SummaryRow(fate_word(DROPPED), key, describe(used.leaf), used.dropped.why)
-    for output in used.outputs:
-        yield SummaryRow("used for", f"{key}{ARROW}{escaped(output)}", describe(used.leaf))
 
 
 def made(step: Step, stages: Sequence[Stage]) -> Made:

@@ -17,15 +17,8 @@ from ckpt_surgery.core.protocols import Choices
 from ckpt_surgery.core.shardings import sharding_summary
 from ckpt_surgery.core.summary import Represented, Summary
 from ckpt_surgery.core.text import brief, chosen_text
+from ckpt_surgery.report import tree
 from ckpt_surgery.report.leaves import Statistics, Unread
-from ckpt_surgery.report.tree import (
-    DtypeTotal,
-    SubtreeTotal,
-    dtype_totals,
-    listing_summary,
-    parameters,
-    subtrees,
-)
 from ckpt_surgery.report.values import Values, shared_texts
 
 NAN: Final = "nan"
@@ -107,12 +100,12 @@ class Inspection(Represented):
     @property
     def parameters(self) -> int:
         """Number of the model's parameters: elements of all arrays but optimizer states and counters."""
-        return parameters(self.leaves)
+        return tree.parameters(self.leaves)
 
     @property
-    def subtrees(self) -> tuple[SubtreeTotal, ...]:
+    def subtrees(self) -> tuple[tree.SubtreeTotal, ...]:
         """The number of leaves, of elements and of bytes below each part of a key with `depth` components."""
-        return subtrees(self.leaves, self.depth)
+        return tree.subtrees(self.leaves, self.depth)
 
     @property
     def unusual(self) -> tuple[Unusual, ...] | None:
@@ -122,7 +115,7 @@ class Inspection(Represented):
     def _summary(self) -> Summary:
         about = f"{self.path} ({chosen_text(self.format, self.step, self.item)})"
         texts = shared_texts(self.leaves, self.values)
-        return listing_summary(about, self.leaves, texts, self.others, self.warnings)
+        return tree.listing_summary(about, self.leaves, texts, self.others, self.warnings)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -230,9 +223,9 @@ class InspectDocument(Versioned):
     """Number of leaves that `--match` and `--under` leave out."""
     metadata: Mapping[str, Any]
     """Metadata that the checkpoint holds beside its leaves."""
-    dtypes: Mapping[str, DtypeTotal]
+    dtypes: Mapping[str, tree.DtypeTotal]
     """Totals by type of elements."""
-    subtrees: tuple[SubtreeTotal, ...]
+    subtrees: tuple[tree.SubtreeTotal, ...]
     """Totals by subtree."""
     leaves: tuple[ListedLeaf, ...]
     """Every leaf."""
@@ -262,7 +255,7 @@ def inspect_document(inspection: Inspection) -> InspectDocument:
         unfinished_steps=inspection.choices.unfinished,
         items=inspection.choices.items,
         bytes=sum(leaf.nbytes for leaf in inspection.leaves),
-        dtypes=dtype_totals(inspection.leaves),
+        dtypes=tree.dtype_totals(inspection.leaves),
         leaves=tuple([_listed(leaf, inspection) for leaf in inspection.leaves]),
         unusual=None if inspection.unusual is None else tuple(unusual),
         history=UNSET if history is None else History.from_attributes(history, written=written),

@@ -37,8 +37,9 @@ def diff_rows(plan: Plan, *, full: bool = False, kept: bool = False, part: bool 
         text = f"{number_of(count, 'leaf')}, {bytes_text(sum(row.nbytes for row in stay))}"
         listed.append(SummaryRow(fate_word("kept"), text, count=count))
     listed += [summary_row(row, full) for row in rows[len(stay) :]]
-    several = len({gone.source for gone in plan.dropped_items}) > 1
-    for gone in plan.dropped_items:
+    items = () if part else plan.dropped_items
+    several = len({gone.source for gone in items}) > 1
+    for gone in items:
         name = f"{gone.source}:{gone.item}" if several else gone.item
         what = f"{KINDS[gone.kind]}{bytes_text(gone.bytes)}"
         listed.append(SummaryRow(fate_word(DROPPED), f"item {name}", what, gone.why, 0))

@@ -24,19 +24,8 @@ from ckpt_surgery.core.memory import memory_errors
 from ckpt_surgery.core.progress import READING, ByteCounter, Report
 from ckpt_surgery.core.protocols import Source
 from ckpt_surgery.core.text import shown
+from ckpt_surgery.report import distances
 from ckpt_surgery.report.differences import ComparedLeaf, NotCompared
-from ckpt_surgery.report.distances import (
-    EXACT,
-    SMALLEST,
-    Gap,
-    Tolerance,
-    exponent_of,
-    gap,
-    scaled,
-    scaled_down,
-    whole_numbers,
-    wide,
-)
 from ckpt_surgery.report.histograms import NO_VALUES, Histogram, histogram
 from ckpt_surgery.report.leaves import Statistics, Unread
 
@@ -51,7 +40,7 @@ def value_differences(
     without_values: Collection[str] = (),
     *,
     keys: Collection[str] | None = None,
-    tolerance: Tolerance = EXACT,
+    tolerance: distances.Tolerance = distances.EXACT,
     progress: Report | None = None,
 ) -> tuple[tuple[ComparedLeaf, ...], tuple[NotCompared, ...]]:
     """Distances of the values of arrays that have the same shape in both; and arrays that are not compared.
@@ -77,12 +66,12 @@ def value_differences(
         if (why := _why_uncompared(x, y, without_values)) is not None:
             uncompared.append(NotCompared(key, names, why))
         else:
-            total = Gap()
+            total = distances.Gap()
             with _reading(x, memory):
                 for pieces in _pairs(a, b, x, y, read_regions(x, memory)):
-                    total += gap(*pieces, tolerance)
-            distances = (total.max_abs, total.max_rel, total.cosine)
-            compared.append(ComparedLeaf(key, names, total.same, *distances))
+                    total += distances.gap(*pieces, tolerance)
+            measured = (total.max_abs, total.max_rel, total.cosine)
+            compared.append(ComparedLeaf(key, names, total.same, *measured))
         read.add(x.nbytes)
     return tuple(compared), tuple(uncompared)
 
@@ -129,7 +118,7 @@ def same_values(
         sample = Region.whole(tuple(reversed(lengths)))
         with _reading(left, memory):
             regions = itertools.chain([sample], read_regions(left, memory))
-            return all(gap(*pieces).same for pieces in _pairs(a, b, left, right, regions))
+            return all(distances.gap(*pieces).same for pieces in _pairs(a, b, left, right, regions))
 
     return same
 
@@ -146,7 +135,7 @@ class _Moments:
     """Divided by 2**exponent, so that no square of a deviation leaves the range of float64."""
     squares: float = 0.0
     """Divided by 4**exponent."""
-    exponent: int = SMALLEST
+    exponent: int = distances.SMALLEST
     minimum: float = math.inf
     maximum: float = -math.inf
     nan: int = 0
@@ -168,7 +157,7 @@ class _Moments:
     def _scaled_to(self, exponent: int) -> tuple[float, float]:
         """Mean and squares for an exponent that is as large, or larger."""
         by = self.exponent - exponent
-        return scaled(self.mean, by), scaled(self.squares, 2 * by)
+        return distances.scaled(self.mean, by), distances.scaled(self.squares, 2 * by)
 
 
 def _statistics_of(source: Source, leaf: Leaf, memory: int) -> Statistics | Unread:
@@ -185,9 +174,9 @@ def _statistics_of(source: Source, leaf: Leaf, memory: int) -> Statistics | Unre
         return Unread(without_key(leaf, error), damaged=True)
     if not total.count:
         return Statistics(None, None, None, None, total.nan, total.inf)
-    low, high, mean = total.minimum, total.maximum, scaled(total.mean, total.exponent)
+    low, high, mean = total.minimum, total.maximum, distances.scaled(total.mean, total.exponent)
     mean = mean if math.isinf(high) else min(max(mean, low), high)  # rounding takes it beyond no value
-    deviation = scaled(math.sqrt(total.squares / total.count), total.exponent)
+    deviation = distances.scaled(math.sqrt(total.squares / total.count), total.exponent)
     return Statistics(low, high, mean, deviation, total.nan, total.inf, total.histogram)
 
 
@@ -210,22 +199,22 @@ def without_key(leaf: Leaf, error: SourceError) -> str:
 
 def _moments(piece: np.ndarray) -> _Moments:
     """The moments of one piece; of complex numbers, those of their magnitudes."""
-    if whole_numbers(piece.dtype):
+    if distances.whole_numbers(piece.dtype):
         return _moments_of_integers(piece)
     # Of shape (elements, 1), or (elements, 2), real and imaginary, if complex.
-    parts = wide(piece).view(np.float64).reshape(piece.size, -1)
+    parts = distances.wide(piece).view(np.float64).reshape(piece.size, -1)
     nan = int(np.count_nonzero(np.isnan(parts).any(axis=-1)))
     inf = int(np.count_nonzero(np.isinf(parts).any(axis=-1)))
     finite = parts[np.isfinite(parts).all(axis=-1)]
     if not finite.size:
         return _Moments(nan=nan, inf=inf)
-    exponent = exponent_of(finite)
-    values = scaled_down(finite, exponent)
+    exponent = distances.exponent_of(finite)
+    values = distances.scaled_down(finite, exponent)
     numbers = finite[:, 0]
     if finite.shape[1] == 2:
         values = np.hypot(values[:, 0], values[:, 1])
         with np.errstate(over="ignore"):  # a magnitude of complex128 can be beyond float64
-            numbers = np.ldexp(values, 0 if exponent == SMALLEST else exponent)
+            numbers = np.ldexp(values, 0 if exponent == distances.SMALLEST else exponent)
     values = values.reshape(-1)
     mean = float(values.mean())
     squares = float(np.square(values - mean).sum())
@@ -318,7 +307,7 @@ def _value(source: Source, leaf: Leaf) -> Scalar | Unread:
         return Unread(without_key(leaf, error), damaged=True)
     if array.dtype.kind == "b":
         return bool(array)
-    if whole_numbers(array.dtype):
+    if distances.whole_numbers(array.dtype):
         return int(array)
     return complex(array) if array.dtype.kind == "c" else float(array)
 
