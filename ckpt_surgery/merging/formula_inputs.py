@@ -87,32 +87,30 @@ def outputs_of(slices: Sequence[Slice], listings: Listings) -> list[MergedTensor
     Those outside of layers come from the models of the first slice where they stand before the layers, and of
     the last one otherwise.
     """
-    every = [tensor for slice in slices for tensor in _tensors(slice, slices, listings)]
-    return sorted(every, key=lambda tensor: tensor.name)
-
-
-def _tensors(slice: Slice, slices: Sequence[Slice], listings: Listings) -> list[MergedTensor]:
-    models = [listings[part.model] for part in slice.parts]
-    counts = layer_counts(name for names in models for name in names)
     tensors: dict[str, MergedTensor] = {}
-    for part, names in zip(slice.parts, models, strict=True):
-        for name in names:
-            layer = layer_name(name)
-            if layer is None:
-                is_before = any(part in name for part in _FIRST) and _HEAD not in name
-                if slice is (slices[0] if is_before else slices[-1]):
-                    tensors[name] = MergedTensor(name, slice, (name,) * len(models))
-                continue
-            count, index = slice.parts[0].layers or counts[layer.stack], layer.number - part.first
-            if 0 <= index < count:
-                key = layer.at(slice.begin + index)
-                its = tuple(layer.at(other.first + index) for other in slice.parts)
-                tensors[key] = MergedTensor(key, slice, its, index / (count - 1) if count > 1 else 1.0, True)
+    for slice in slices:
+        models = [listings[part.model] for part in slice.parts]
+        counts = layer_counts(name for names in models for name in names)
+        for part, names in zip(slice.parts, models, strict=True):
+            for name in names:
+                layer = layer_name(name)
+                if layer is None:
+                    is_before = any(part in name for part in _FIRST) and _HEAD not in name
+                    if slice is (slices[0] if is_before else slices[-1]):
+                        tensors[name] = MergedTensor(name, slice, (name,) * len(models))
+                    continue
+                count, index = slice.parts[0].layers or counts[layer.stack], layer.number - part.first
+                if 0 <= index < count:
+                    key, t = layer.at(slice.begin + index), index / (count - 1) if count > 1 else 1.0
+                    its = tuple(layer.at(other.first + index) for other in slice.parts)
+                    tensors[key] = MergedTensor(key, slice, its, t, True)
     return [
         tensor
-        for tensor in tensors.values()
+        for _, tensor in sorted(tensors.items())
         if tensor.name.rpartition(".")[2] not in BUFFERS
-        or all(name in names for name, names in zip(tensor.names, models, strict=True))
+        or all(
+            name in listings[part.model] for part, name in zip(tensor.slice.parts, tensor.names, strict=True)
+        )
     ]
 
 

@@ -125,12 +125,10 @@ class InputModel(_ModelEntry):
     parameters: Parameters = Field(default_factory=dict)
 
 
-class InputSlice(_ModelEntry):
+class InputSlice(InputModel):
     """Some layers of a model."""
 
-    model: ModelPath
     layer_range: Annotated[tuple[int, int], PlainValidator(_layer_range)]
-    parameters: Parameters = Field(default_factory=dict)
 
 
 class OutputSlice(_ModelEntry):
