@@ -54,15 +54,13 @@ class Commands(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """All commands, in the order of the work; the ones that few need come last."""
-        names = sorted(module.name for module in pkgutil.iter_modules(commands.__path__))
-        order = {name: n for n, name in enumerate((*EVERYDAY, *sorted({*names} - {*EVERYDAY, *RARE}), *RARE))}
-        return sorted(names, key=order.__getitem__)
+        names = {module.name for module in pkgutil.iter_modules(commands.__path__)}
+        return [*EVERYDAY, *sorted(names - {*EVERYDAY, *RARE}), *RARE]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in self.list_commands(ctx):
             return None
-        command = getattr(importlib.import_module(f"{commands.__name__}.{cmd_name}"), cmd_name)
-        assert isinstance(command, click.Command)
+        command: click.Command = getattr(importlib.import_module(f"{commands.__name__}.{cmd_name}"), cmd_name)
         return command
 
     def resolve_command(

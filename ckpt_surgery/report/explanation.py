@@ -320,10 +320,10 @@ def _use(used: Used) -> ExplainedUse:
         why_dropped=None if gone is None else gone.why,
         rule=None if rule is None else rule.path,
         line=None if rule is None else rule.line,
-        attempts=tuple(
-            [
-                ExplainedAttempt.from_attributes(a, rule=a.rule.path, line=a.rule.line, match=a.pattern)
-                for a in used.attempts
-            ]
-        ),
+        attempts=tuple(map(_attempt, used.attempts)),
     )
+
+
+def _attempt(attempt: Attempt) -> ExplainedAttempt:
+    rule = attempt.rule
+    return ExplainedAttempt.from_attributes(attempt, rule=rule.path, line=rule.line, match=attempt.pattern)

@@ -143,13 +143,10 @@ def _added_together(rows: Iterable[Row]) -> Iterator[Row]:
             continue
         keys = [row.key.split("/") for row in group]
         start = next(n for n, parts in enumerate(zip(*keys, strict=False)) if len(set(parts)) > 1)
-        yield replace(
-            group[0],
-            key="/".join([*keys[0][:start], "…", keys[0][-1]]),
-            count=sum(row.count for row in group),
-            nbytes=sum(row.nbytes for row in group),
-            rules=tuple(dict.fromkeys(rule for row in group for rule in row.rules)),
-        )
+        key = "/".join([*keys[0][:start], "…", keys[0][-1]])
+        count, size = sum(row.count for row in group), sum(row.nbytes for row in group)
+        rules = tuple(dict.fromkeys(rule for row in group for rule in row.rules))
+        yield replace(group[0], key=key, count=count, nbytes=size, rules=rules)
 
 
 def totals(plan: Plan) -> Totals:

@@ -247,13 +247,9 @@ def listing_summary(
     if inside:
         lines = [replace(one, key=SEPARATOR.join(parts_of(one.key)[inside:])) for one in lines]
     heads = (size_texts(leaves, others), dtype_texts(leaves))
-    return Summary(
-        about,
-        tuple([", ".join(head) for head in heads if head]),
-        list(map(_listing_row, lines)),
-        warning_lines(warnings),
-        lambda: _upper_levels(tree(lines)),
-    )
+    facts = tuple([", ".join(head) for head in heads if head])
+    rows = list(map(_listing_row, lines))
+    return Summary(about, facts, rows, warning_lines(warnings), lambda: _upper_levels(tree(lines)))
 
 
 def _upper_levels(lines: Sequence[TreeLine]) -> list[SummaryRow]:

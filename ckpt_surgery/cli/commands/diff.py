@@ -11,8 +11,6 @@ from ckpt_surgery.cli.terminal.console import Terminal
 from ckpt_surgery.inputs.options import DiffOptions
 
 DIFFERENT = 3
-
-
 EXAMPLES = {
     "diff old new --match 'params/.*' --exit-code": "Some keys; exit with 3 if they differ in structure.",
     "diff old new --values --rtol 1e-5 --atol 1e-8": "The values too, within tolerances.",

@@ -74,23 +74,19 @@ MOST_UNGROUPED = 10
 ELSEWHERE: Mapping[tuple[str | None, str], str] = {("inspect", "--format"): READ, ("verify", "--full"): READ}
 """Groups of options that mean something else in these commands."""
 
-
 PROGRAM = "ckpt-surgery"
 """Name of the program."""
 COMPLETE = "_CKPT_SURGERY_COMPLETE"
 """Variable in which a shell asks for completions."""
 
 
+Declare = Callable[[], list[click.Parameter]]
+
+
 class Command(click.Command):
     """A command that refuses to take an option with a value twice; click silently uses the last one."""
 
-    def __init__(
-        self,
-        name: str,
-        examples: Mapping[str, str],
-        declare: Callable[[], list[click.Parameter]],
-        **settings: Any,
-    ):
+    def __init__(self, name: str, examples: Mapping[str, str], declare: Declare, **more: Any):
         """`examples`: command lines without the program's name, and what each of them does.
 
         `declare` gives the parameters when they are asked for: the help of the program lists none.
