@@ -274,6 +274,10 @@ def _listed(leaf: Leaf, inspection: Inspection) -> ListedLeaf:
         numbers = {"min": stats.minimum, "max": stats.maximum, "mean": stats.mean, "std": stats.std}
         numbers |= {"nan": stats.nan, "inf": stats.inf}
         numbers["histogram"] = Histogram.from_attributes(stats.histogram)
+    if isinstance(value, Unread):
+        value = None
+    optional = {"type": leaf.type, "stored_as": leaf.stored_type, "value": value}
+    optional["unread"] = reasons[0] if reasons else None
     return ListedLeaf(
         leaf.key.text,
         leaf.key.names,
@@ -281,11 +285,8 @@ def _listed(leaf: Leaf, inspection: Inspection) -> ListedLeaf:
         dtype=dtype,
         bytes=leaf.nbytes,
         kind=leaf.kind,
-        type=UNSET if leaf.type is None else leaf.type,
         chunks=None if leaf.manifest is None else leaf.manifest.chunk_shape,
-        stored_as=UNSET if leaf.stored_type is None else leaf.stored_type,
         sharding=None if leaf.sharding is None else sharding_summary(leaf.sharding),
-        value=UNSET if value is None or isinstance(value, Unread) else value,
-        unread=reasons[0] if reasons else UNSET,
+        **{name: member for name, member in optional.items() if member is not None},
         **numbers,
     )

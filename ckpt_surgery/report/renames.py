@@ -6,7 +6,7 @@ import itertools
 import os
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 
 from ckpt_surgery.core import urls
@@ -51,31 +51,35 @@ Same = Callable[[Leaf, Leaf], bool]
 
 
 def renamed_leaves(
-    only_a: Iterable[Leaf], only_b: Iterable[Leaf], same_values: Same | None = None
+    only_a: Collection[Leaf], only_b: Collection[Leaf], same_values: Same | None = None
 ) -> tuple[Renamed, ...]:
     """Leaves of one kind, shape and dtype that are most likely the same, each at most once, in A's order.
 
     Stored bytes prove it where both share files. With `same_values` nothing else counts but equal values;
     without it, leaves are paired by their names where these leave no choice.
     """
+    leaves = {leaf.key.text: leaf for leaf in (*only_a, *only_b)}
+    place_of = functools.cache(lambda key: _place(leaves[key]))
+
+    def same_place(one: Leaf, other: Leaf) -> bool:
+        place = place_of(one.key.text)
+        return place is not None and place == place_of(other.key.text)
+
     alike: dict[Hashable, tuple[list[Leaf], list[Leaf]]] = defaultdict(lambda: ([], []))
-    for side, leaves in enumerate((only_a, only_b)):
-        for leaf in leaves:
+    for side, some in enumerate((only_a, only_b)):
+        for leaf in some:
             if leaf.spec is not None:
                 alike[leaf.kind, leaf.spec.shape, leaf.spec.dtype][side].append(leaf)
     order = {leaf.key.text: n for n, leaf in enumerate(only_a)}
     renamed: list[Renamed] = []
     for left, right in alike.values():
-        if left and right:
-            places = {leaf.key.text: _place(leaf) for leaf in (*left, *right)}
-            stored = list(_matched(left, right, functools.partial(_same_place, places), Proof.STORED))
-            renamed += stored
-            done = {leaf.key.text for one in stored for leaf in (one.a, one.b)}
-            rest_a, rest_b = ([x for x in side if x.key.text not in done] for side in (left, right))
-            if same_values is None:
-                renamed += _by_names(rest_a, rest_b)
-            else:
-                renamed += _matched(rest_a, rest_b, same_values, Proof.VALUES)
+        stored = list(_matched(left, right, same_place, Proof.STORED))
+        done = {leaf.key.text for one in stored for leaf in (one.a, one.b)}
+        rest_a, rest_b = ([x for x in side if x.key.text not in done] for side in (left, right))
+        if same_values is None:
+            renamed += (*stored, *_by_names(rest_a, rest_b))
+        else:
+            renamed += (*stored, *_matched(rest_a, rest_b, same_values, Proof.VALUES))
     return tuple(sorted(renamed, key=lambda one: order[one.a.key.text]))
 
 
@@ -112,11 +116,6 @@ def _pairs(left: Sequence[Leaf], right: Sequence[Leaf]) -> Iterator[tuple[Leaf, 
         by_numbers[_numbers(leaf)].append(leaf)
     for leaf in left:
         yield from ((leaf, other) for other in by_numbers[_numbers(leaf)])
-
-
-def _same_place(places: Mapping[str, Hashable], one: Leaf, other: Leaf) -> bool:
-    place = places[one.key.text]
-    return place is not None and place == places[other.key.text]
 
 
 def _place(leaf: Leaf) -> Hashable | None:

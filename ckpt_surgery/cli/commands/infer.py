@@ -10,7 +10,7 @@ from ckpt_surgery.cli.parameters.command import command
 from ckpt_surgery.cli.parameters.completion import complete_path, complete_recipe
 from ckpt_surgery.cli.parameters.options import RULE, Argument, DraftTo, Form, JsonTo
 from ckpt_surgery.cli.parameters.paths import check_json_name
-from ckpt_surgery.cli.terminal.console import STDOUT, Terminal
+from ckpt_surgery.cli.terminal.console import STDOUT, Line, Terminal
 from ckpt_surgery.core.text import number_of, shown
 from ckpt_surgery.inputs.options import (
     Compared,
@@ -23,7 +23,6 @@ from ckpt_surgery.inputs.options import (
 
 if TYPE_CHECKING:
     from ckpt_surgery.api.inferring import Inferred
-    from ckpt_surgery.cli.terminal.console import Line
 
 UNDECIDED = 3
 VALUES = {

@@ -1,7 +1,7 @@
 """`invert`: the recipe that undoes a recipe."""
 
 import sys
-from typing import TYPE_CHECKING, Annotated, Unpack
+from typing import Annotated, Unpack
 
 import click
 
@@ -9,13 +9,10 @@ from ckpt_surgery.cli.parameters.command import command
 from ckpt_surgery.cli.parameters.completion import complete_path, complete_recipe
 from ckpt_surgery.cli.parameters.options import Argument, DraftTo, Form, JsonTo, Rules
 from ckpt_surgery.cli.parameters.paths import check_documents, given_recipe
-from ckpt_surgery.cli.terminal.console import STDOUT, Terminal
+from ckpt_surgery.cli.terminal.console import STDOUT, Line, Terminal
 from ckpt_surgery.core.errors import VerificationError
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.inputs.options import InvertOptions, ReplaceOut
-
-if TYPE_CHECKING:
-    from ckpt_surgery.cli.terminal.console import Line
 
 EXAMPLES = {
     "invert recipe.yaml old": "The recipe that turns the result back into old, on standard output.",

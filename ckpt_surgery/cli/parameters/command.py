@@ -13,6 +13,7 @@ or which checkpoint is read: such options are in no environment.
 
 import inspect
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from types import MappingProxyType, NoneType, UnionType
@@ -34,7 +35,6 @@ VARIABLES: Mapping[str, str] = MappingProxyType(
 """The variable of each option that has one."""
 FROM_VARIABLES = "from variables"
 """Name of a mapping in the context's `meta`: variables in force, by the Python names of their options."""
-LOCAL = "local"
 
 
 def is_from_variable(ctx: click.Context, name: str) -> bool:
@@ -91,7 +91,7 @@ class Command(click.Command):
 
         `declare` gives the parameters when they are asked for: the help of the program lists none.
         """
-        super().__init__(name, **settings)
+        super().__init__(name, **more)
         self.examples = examples
         self._declare = declare
         del self.params  # which click has set
@@ -103,7 +103,10 @@ class Command(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if not ctx.resilient_parsing:  # which asks what a line that is being written can go on with
-            self._refuse_repeated(ctx, args)
+            _, _, given = self.make_parser(ctx).parse_args(list(args))
+            for option, count in Counter(one for one in given if isinstance(one, click.Option)).items():
+                if count > 1 and not (option.is_flag or option.multiple or option.count):
+                    raise click.UsageError(f"Option '{option.opts[-1]}' is given more than once.", ctx)
         try:
             rest = super().parse_args(ctx, args)
         except click.BadParameter as error:
@@ -113,7 +116,7 @@ class Command(click.Command):
                 error.param_hint = f"the variable {param.envvar}" if wrong else f"'{param.opts[-1]}'"
             raise
         # A scheduler that a variable names is left out where the work is not a cluster's.
-        if ctx.params.get("engine") == LOCAL and is_from_variable(ctx, "scheduler"):
+        if ctx.params.get("engine") == "local" and is_from_variable(ctx, "scheduler"):
             ctx.params["scheduler"] = None
         ctx.meta[FROM_VARIABLES] = {
             param.name: param.envvar
@@ -121,13 +124,6 @@ class Command(click.Command):
             if param.name and is_from_variable(ctx, param.name) and ctx.params.get(param.name) is not None
         }
         return rest
-
-    def _refuse_repeated(self, ctx: click.Context, args: list[str]) -> None:
-        _, _, given = self.make_parser(ctx).parse_args(list(args))
-        once = [p for p in given if isinstance(p, click.Option) and not (p.is_flag or p.multiple or p.count)]
-        for option in once:
-            if once.count(option) > 1:
-                raise click.UsageError(f"Option '{option.opts[-1]}' is given more than once.", ctx)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options; many of them by what they are about."""
@@ -201,12 +197,8 @@ def _is_group(hint: Any) -> bool:
 def _fields(hints: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """Names and hints of all options and arguments, in place of those of groups their fields'."""
     for name, hint in hints.items():
-        if get_origin(hint) is Unpack:
-            yield from _annotations(get_args(hint)[0]).items()
-        elif _is_group(hint):
-            yield from _annotations(hint).items()
-        else:
-            yield name, hint
+        fields = get_args(hint)[0] if get_origin(hint) is Unpack else hint if _is_group(hint) else None
+        yield from [(name, hint)] if fields is None else _annotations(fields).items()
 
 
 def _annotations(fields: type) -> dict[str, Any]:

@@ -63,10 +63,6 @@ class ReportFormat(StrEnum):
     SARIF = "sarif"
 
 
-REPORT_OPTIONS = ("--report-format", "--format")
-"""Options whose value may be the name of a report's format."""
-
-
 def requested_format(arguments: Sequence[str]) -> ReportFormat:
     """The format that a command line asks for, which may itself be wrong.
 
@@ -76,7 +72,7 @@ def requested_format(arguments: Sequence[str]) -> ReportFormat:
     for option, value in zip(before, [*before, "-"][1:], strict=True):
         name, equals, given = option.partition("=")
         given = given if equals else value
-        if name in REPORT_OPTIONS and given in set(ReportFormat):
+        if name in ("--report-format", "--format") and given in set(ReportFormat):
             return ReportFormat(given)
         if name == "--json" and given.startswith("-"):
             return ReportFormat.JSON
@@ -86,28 +82,24 @@ def requested_format(arguments: Sequence[str]) -> ReportFormat:
 # --- values ------------------------------------------------------------------------------------------------
 
 
-_SHARE = re.compile(r"(\d+\.?\d*|\.\d+)(%?)", re.ASCII)
+def _format(value: str, names: Sequence[str]) -> str:
+    if value not in names:
+        raise ValueError(f"`{value}` is not one of: {', '.join(names)}")
+    return value
 
 
 def _writable_format(value: str) -> str:
-    """Names of formats are asked for only when there is a value, because `--help` must be quick."""
-    from ckpt_surgery.inputs.choices import writable_formats
+    from ckpt_surgery.inputs.choices import writable_formats  # not before there is a value: `--help` is quick
 
     if value in set(ReportFormat):
         raise ValueError(f"`{value}` is the format of a report: --report-format {value} of `plan`, `lint`")
-    return _one_of(writable_formats(), value)
+    return _format(value, writable_formats())
 
 
 def _known_format(value: str) -> str:
     from ckpt_surgery.inputs.choices import readable_formats
 
-    return _one_of(readable_formats(), value)
-
-
-def _one_of(names: Sequence[str], value: str) -> str:
-    if value not in names:
-        raise ValueError(f"`{value}` is not one of: {', '.join(names)}")
-    return value
+    return _format(value, readable_formats())
 
 
 def _assignments(value: tuple[str, ...]) -> tuple[str, ...]:
@@ -120,7 +112,7 @@ def _assignments(value: tuple[str, ...]) -> tuple[str, ...]:
 
 def _share(value: str) -> float:
     """Accept `5%` and `0.05`."""
-    number = _SHARE.fullmatch(value)
+    number = re.fullmatch(r"(\d+\.?\d*|\.\d+)(%?)", value, re.ASCII)
     share = 0.0 if number is None else float(number[1]) / (100 if number[2] else 1)
     if not 0 < share <= 1:
         raise ValueError(f"`{shown(value)}` is not a share; write it like 5% or 0.05, at most 100%")

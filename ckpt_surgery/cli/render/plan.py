@@ -52,7 +52,10 @@ def plan_lines(plan: "Plan", *, full: bool, verbose: bool, width: int) -> Iterat
     replacement = replacement_text(plan.replaces)
     if replacement is not None:
         yield Text(replacement)
-    yield from flowing(_totals(plan), " ", width)
+    counted = totals(plan)
+    first, *others = _fates(counted.by_fate)
+    head = Text(f"{number_of(counted.before, 'leaf')}{ARROW}{counted.after:,}: ")
+    yield from flowing([head + first, *others], ", ", width)
     of_copies = " (-v says why)" if plan.costs.bytes_linkable and not verbose else ""
     yield from flowing(list(map(Text, cost_texts(plan, of_copies))), ", ", width)
     if plan.costs.bytes_linkable and verbose:
@@ -137,14 +140,6 @@ def _within(text: str, sign: str, width: int) -> list[str]:
     if cell_len(text) <= width or not separator:
         return [text]
     return [before, f"{separator.lstrip()}{after}"]
-
-
-def _totals(plan: "Plan") -> list[Text]:
-    """`16 leaves → 7:`, then the fates, each with the comma after it."""
-    counted = totals(plan)
-    fates = _fates(counted.by_fate)
-    parts = [part + Text(",") for part in fates[:-1]] + fates[-1:]
-    return [Text(f"{number_of(counted.before, 'leaf')}{ARROW}{counted.after:,}:"), *parts]
 
 
 def _fates(by_fate: Mapping[str, int]) -> list[Text]:

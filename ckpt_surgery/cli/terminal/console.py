@@ -7,7 +7,7 @@ import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO, TypeAlias
 
 from ckpt_surgery.cli.terminal.streams import is_absent
 from ckpt_surgery.core.errors import Problem, StorageError
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from ckpt_surgery.core.progress import Report
 
     P = ParamSpec("P")
-    Part = str | Text | tuple[str, str]
-    Line = str | Text | tuple[Part, ...]
-    """A line to print: text, or parts of it, of which pairs have a style."""
 
+Part: TypeAlias = "str | Text | tuple[str, str]"
+Line: TypeAlias = "str | Text | tuple[Part, ...]"
+"""A line to print: text, or parts of it, of which pairs have a style."""
 STDOUT = "-"
 PUBLISHED = "published"
 """Name of the destination in the context's `meta`, from the moment when it is published."""
