@@ -4,8 +4,10 @@ Axes are moved about whole, an axis is cut into axes of the result, or axes are 
 Shapes say no more than that; elements of an axis that is cut or joined keep their order, slow to fast.
 """
 
+import itertools
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from ckpt_surgery.core.arrays import Shape
 from ckpt_surgery.inference.expressions.layouts import Digit, Layout, identity, of_digits
@@ -43,13 +45,13 @@ def layouts(shape_in: Shape, shape_out: Shape, stacked: int = 0) -> list[Layout]
     return sorted(known, key=lambda layout: (*layout.complexity, layout.order))
 
 
+@dataclass
 class _ShapeSearch:
     """Fills the axes of the result one after the other with axes of the input, or with parts of them."""
 
-    def __init__(self, shape_in: Shape, stacked: int) -> None:
-        self._in = shape_in
-        self._stacked = stacked
-        self.tries = 0
+    shape: Shape
+    stacked: int
+    tries: int = 0
 
     def results(self, wanted: Shape, left: Shape) -> Iterator[tuple[_Group, ...]]:
         """The digits of each axis of the result of these lengths, all longer than 1.
@@ -57,23 +59,17 @@ class _ShapeSearch:
         `left`: the rest of each axis of the input.
         """
         self.tries += 1
-        if self.tries > _MOST_TRIES:
-            return
         if not wanted:
             yield ()
-            return
-        for group in self._groups(wanted[0], left):
-            strides = {digit.axis: digit.stride for digit in group}
-            rest = tuple(strides.get(axis, length) for axis, length in enumerate(left))
-            for others in self.results(wanted[1:], rest):
-                yield (group, *others)
-
-    def _groups(self, length: int, left: Shape) -> Iterator[_Group]:
-        """A part of an axis, its slowest, that is as long as this; then whole axes."""
-        for axis, rest in enumerate(left):
-            if rest % length == 0 and rest > 1:
-                yield (Digit(axis, rest // length, length),)
-        yield from self._joined(length, left, ())
+        elif self.tries <= _MOST_TRIES:
+            # A part of an axis, its slowest, that is as long as this; then whole axes.
+            parts = ((Digit(at, n // wanted[0], wanted[0]),) for at, n in enumerate(left) if n > 1)
+            fitting = (part for part in parts if left[part[0].axis] % wanted[0] == 0)
+            for group in itertools.chain(fitting, self._joined(wanted[0], left, ())):
+                strides = {digit.axis: digit.stride for digit in group}
+                rest = tuple(strides.get(axis, length) for axis, length in enumerate(left))
+                for others in self.results(wanted[1:], rest):
+                    yield (group, *others)
 
     def _joined(self, length: int, left: Shape, begun: _Group) -> Iterator[_Group]:
         """Two or more whole axes of the input whose lengths multiply to this one.
@@ -88,37 +84,31 @@ class _ShapeSearch:
                 yield begun
             return
         used = {digit.axis for digit in begun}
-        last = max((axis for axis in used if axis >= self._stacked), default=-1)
-        for axis, whole in enumerate(self._in):
+        last = max((axis for axis in used if axis >= self.stacked), default=-1)
+        for axis, whole in enumerate(self.shape):
             free = whole > 1 and left[axis] == whole and axis not in used
-            if free and length % whole == 0 and (axis < self._stacked or axis > last):
+            if free and length % whole == 0 and (axis < self.stacked or axis > last):
                 yield from self._joined(length // whole, left, (*begun, Digit(axis, 1, whole)))
 
+
+# --- which of them libraries use --------------------------------------------------------------------------
 
 _CHANNELS = 2
 """Axes of a convolution's kernel that are channels; the others are space."""
 
 
-def whole_axes(candidates: Sequence[Layout]) -> list[Layout]:
-    """The layouts that move all axes whole, if there are any; else all of them.
-
-    Where whole axes fit, others cut one axis and join two at the same time: 3 layers of 4 experts into an
-    axis of 12, and a kernel's 12 into 3 and 4. Their lengths are the same by chance.
-    """
-    kept = [layout for layout in candidates if max(map(len, (*layout.before, *layout.after)), default=0) < 2]
-    return kept or list(candidates)
-
-
 def plausible(candidates: Sequence[Layout], stacked: int) -> list[Layout]:
     """The layouts that some library could use; all of them if there are none.
+
+    Those that move all axes whole, if there are any: others cut one axis and join two at the same time, as 3
+    layers of 4 experts into an axis of 12, and a kernel's 12 into 3 and 4. Their lengths are the same by chance.
 
     A convolution's kernel has its axes of space first (TensorFlow, Flax) or last (PyTorch), and no library
     exchanges them: with a square kernel, shapes alone would not tell.
     """
-    whole = whole_axes(candidates)
-    if not whole:
-        return []
-    space = _space(whole[0].shape_in[stacked:])
+    whole = [one for one in candidates if all(len(axis) < 2 for axis in (*one.before, *one.after))]
+    whole = whole or list(candidates)
+    space = _space(whole[0].shape_in[stacked:]) if whole else []
     kept = [layout for layout in whole if _in_order(layout, [stacked + axis for axis in space], stacked)]
     return kept or whole
 
@@ -130,21 +120,15 @@ def _space(shape: Shape) -> list[int]:
         return []
     sides = [list(range(count)), list(range(_CHANNELS, len(shape)))]
     alike = [side for side in sides if len({shape[axis] for axis in side}) == 1 and shape[side[0]] > 1]
-    lengths = [math.prod(shape[axis] for axis in side) for side in alike]
-    if not alike or lengths.count(min(lengths)) > 1:
-        return []
-    return alike[lengths.index(min(lengths))]
+    lengths = [shape[side[0]] for side in alike]
+    return alike[lengths.index(min(lengths))] if len(set(lengths)) == len(lengths) > 0 else []
 
 
 def _in_order(layout: Layout, axes: Sequence[int], stacked: int) -> bool:
     """True if these axes are whole, one after the other as in the input, and first or last in the result."""
-    if not axes:
-        return True
     if any(len(layout.before[axis]) != 1 for axis in axes):
         return False
     digits = [layout.before[axis][0] for axis in axes]
     layers = sum(map(len, layout.before[:stacked]))
     order = [digit for digit in layout.order if digit >= layers]
-    first = order.index(digits[0])
-    last = first + len(digits)
-    return order[first:last] == digits and (first == 0 or last == len(order))
+    return digits in (order[: len(digits)], order[len(order) - len(digits) :])
