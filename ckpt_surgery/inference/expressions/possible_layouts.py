@@ -100,8 +100,8 @@ _CHANNELS = 2
 def plausible(candidates: Sequence[Layout], stacked: int) -> list[Layout]:
     """The layouts that some library could use; all of them if there are none.
 
-    Those that move all axes whole, if there are any: others cut one axis and join two at the same time, as 3
-    layers of 4 experts into an axis of 12, and a kernel's 12 into 3 and 4. Their lengths are the same by chance.
+    Those that move all axes whole, if there are any: others cut one axis and join two at the same time, as
+    3 layers of 4 experts into an axis of 12, and a kernel's 12 into 3 and 4. These lengths agree by chance.
 
     A convolution's kernel has its axes of space first (TensorFlow, Flax) or last (PyTorch), and no library
     exchanges them: with a square kernel, shapes alone would not tell.
