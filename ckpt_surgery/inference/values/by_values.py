@@ -149,11 +149,6 @@ class _ValueSearch:
         for wanted in self._missing():
             self._of_slices(wanted)
         self._of_wholes(self._missing_groups(grid_stacks))
-        if any(self._missing()):
-            self.sources = self._telling((*self.groups, *sibling_stacks(self.source.grids, self.given)))
-            self._of_wholes(self._missing())
-            self._of_wholes(self._missing_groups(grid_stacks))
-            self._of_wholes(self._missing_groups(sibling_stacks))
         self._of_parts()
         for wanted in self._missing():
             self._of_sliced_parts(wanted)
@@ -165,6 +160,8 @@ class _ValueSearch:
     def reordered(self) -> dict[str, tuple[str, ...]]:
         """Sources of the leaves that are left over, though the source has all of their elements."""
         sources: dict[str, tuple[str, ...]] = {}
+        if any(self._missing()):
+            self.sources = self._telling((*self.groups, *sibling_stacks(self.source.grids, self.given)))
         groups = map(self._missing_groups, (grid_stacks, sibling_stacks))
         for wanted in (group for some in (self._missing(), *groups) for group in some):
             for group in self._nearest(wanted)[:1]:

@@ -80,7 +80,7 @@ ROWS: list[tuple[str, Arrays, Arrays, dict[str, tuple[str, str]]]] = [
         "one behind the other",
         {"q": A, "k": B},
         {"f": np.concatenate([A, B])},
-        {"f": ("q k", "rearrange(stack(xs), 'l a b -> (l a) b')")},
+        {"f": ("q k", "concat(xs)")},
     ),
     (
         "of unequal parts",
