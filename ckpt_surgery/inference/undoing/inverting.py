@@ -5,6 +5,7 @@ that give them; `undoing` takes them through one function.
 """
 
 import itertools
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -67,26 +68,38 @@ class Inversion:
 
 def invert_plan(plan: Plan, source: str, leaves: Mapping[str, Leaf]) -> Inversion:
     """Invert a plan for its first source, which has this name and these leaves."""
-    back = _Backwards()
+    nodes = _SharedNodes()
+    helds: _Helds = defaultdict(list)
+    moved: dict[tuple[str, str], str] = {}
     for number, step in enumerate(plan.steps):
-        back.start(number, step.leaf.key.text, step.value)
-    back.follow()
-    dropped = {one.leaf.key.text: _why_dropped(one) for one in plan.dropped if one.source == source}
+        key, value = step.leaf.key.text, step.value
+        if isinstance(value, Read):
+            moved.setdefault((value.source, value.leaf.key.text), key)
+        if not isinstance(value, Read) or value.leaf.kind in HAS_ARRAY:
+            spec = value.spec
+            held = Held(Region.whole(spec.shape), of_leaves([key], (), spec.shape), spec.dtype, number)
+            helds[id(nodes.node(value))].append(held)
+    lost = _undo_all(nodes, helds)
+    lost |= {(one.source, one.leaf.key.text): _why_dropped(one) for one in plan.dropped}
     formations, irreversible = [], []
     for key in leaves:
-        inverse = back.formation(source, key)
-        if isinstance(inverse, Formation):
-            formations.append(inverse)
+        read, output = nodes.leaves.get((source, key)), moved.get((source, key))
+        if read is None and output is not None:
+            formations.append(Formation(key, (output,), X, Evidence.RECIPE))
+            continue
+        regions = [] if read is None else merged(read.spec.shape, read.spec.dtype, helds[id(read)])
+        if read is not None and [held.region for held in regions] == [Region.whole(read.spec.shape)]:
+            expression = as_dtype(regions[0], read.spec.dtype).expression
+            why = IN_RANGE if scales(expression) else ""
+            formations.append(formation(key, expression, Evidence.RECIPE, why))
         else:
-            irreversible.append(IrreversibleLeaf(key, dropped.get(key, inverse)))
+            gaps = "" if read is None else missing(read.spec.shape, regions)
+            why = f"{NOT_ALL}: {gaps}" if gaps else NOT_ALL
+            irreversible.append(IrreversibleLeaf(key, lost.get((source, key), why)))
     outputs = tuple(step.leaf.key.text for step in plan.steps)
     used = {key for formation in formations for key in formation.sources}
-    findings = Findings(
-        source_keys=outputs,
-        target_keys=tuple(leaves),
-        formations=tuple(formations),
-        dropped=tuple(key for key in outputs if key not in used),
-    )
+    dropped = tuple(key for key in outputs if key not in used)
+    findings = Findings(outputs, tuple(leaves), tuple(formations), dropped)
     return Inversion(findings, tuple(irreversible))
 
 
@@ -98,72 +111,31 @@ def _why_dropped(dropped: Dropped) -> str:
     return f"{dropped.why} ({dropped.rule.path})"
 
 
-class _Backwards:
-    """The arrays of a plan, and the regions of each that outputs hold."""
+_Helds = dict[int, list[Held]]
+"""Held regions of each array, by the identity of its node."""
 
-    def __init__(self) -> None:
-        self._nodes = _SharedNodes()
-        self._held: dict[int, list[Held]] = {}
-        """Held regions of each array, by the identity of its node."""
-        self._moved: dict[tuple[str, str], str] = {}
-        """First output that is the leaf as it is, by source and key."""
-        self._lost: dict[tuple[str, str], str] = {}
-        """Reasons why leaves do not come back, by source and key."""
-        self._steps: dict[int, int] = {}
-        """Number of functions that were undone above each node, by its identity."""
-        self._explained: set[int] = set()
-        """Identities of the nodes below which every leaf has a reason."""
 
-    def start(self, number: int, key: str, value: Node) -> None:
-        """Record that an output holds its value."""
-        if isinstance(value, Read):
-            self._moved.setdefault((value.source, value.leaf.key.text), key)
-            if value.leaf.kind not in HAS_ARRAY:
-                return
-        spec = value.spec
-        held = Held(Region.whole(spec.shape), of_leaves([key], (), spec.shape), spec.dtype, number)
-        self._add(self._nodes.node(value), held)
+def _undo_all(nodes: "_SharedNodes", helds: _Helds) -> dict[tuple[str, str], str]:
+    """Propagate held regions down to the leaves: each function after all that use it.
 
-    def _add(self, node: Node, held: Held) -> None:
-        self._held.setdefault(id(node), []).append(held)
-
-    def follow(self) -> None:
-        """Propagate held regions down to the leaves: each function after all that use it."""
-        for node in reversed(self._nodes.applies.values()):
-            helds = self._held.pop(id(node), [])
-            for held in merged(node.spec.shape, node.spec.dtype, helds):
-                try:
-                    self._undo(node, held)
-                except Lost as lost:
-                    for read in reads(node, self._explained):
-                        self._lost.setdefault((read.source, read.leaf.key.text), str(lost))
-
-    def _undo(self, node: Apply, held: Held) -> None:
-        steps = self._steps.get(id(node), 0) + 1
-        if steps > MOST_STEPS:
-            raise Lost(f"undoing it takes more than {MOST_STEPS} functions")
-        for number, part in undo_function(node, held):
-            self._add(node.inputs[number], part)
-            below = id(node.inputs[number])
-            self._steps[below] = max(steps, self._steps.get(below, 0))
-
-    def formation(self, source: str, key: str) -> Formation | str:
-        """The formation of a leaf, or the reason why it does not come back."""
-        moved = self._moved.get((source, key))
-        read = self._nodes.leaves.get((source, key))
-        if read is None:
-            if moved is not None:
-                return Formation(key, (moved,), X, Evidence.RECIPE)
-            return self._lost.get((source, key), NOT_ALL)
-        spec = read.spec
-        regions = merged(spec.shape, spec.dtype, self._held.get(id(read), []))
-        if len(regions) == 1 and regions[0].region == Region.whole(spec.shape):
-            expression = as_dtype(regions[0], spec.dtype).expression
-            return formation(key, expression, Evidence.RECIPE, IN_RANGE if scales(expression) else "")
-        if (source, key) in self._lost:
-            return self._lost[source, key]
-        gaps = missing(spec.shape, regions)
-        return f"{NOT_ALL}: {gaps}" if gaps else NOT_ALL
+    Returns the reasons why leaves do not come back, by source and key.
+    """
+    lost: dict[tuple[str, str], str] = {}
+    explained: set[int] = set()
+    steps: dict[int, int] = defaultdict(int)  # functions undone above each node
+    for node in reversed(nodes.applies.values()):
+        for held in merged(node.spec.shape, node.spec.dtype, helds.pop(id(node), [])):
+            try:
+                if steps[id(node)] >= MOST_STEPS:
+                    raise Lost(f"undoing it takes more than {MOST_STEPS} functions")
+                for number, part in undo_function(node, held):
+                    below = id(node.inputs[number])
+                    helds[below].append(part)
+                    steps[below] = max(steps[below], steps[id(node)] + 1)
+            except Lost as error:
+                for read in reads(node, explained):
+                    lost.setdefault((read.source, read.leaf.key.text), str(error))
+    return lost
 
 
 class _SharedNodes:
