@@ -16,7 +16,6 @@ from ckpt_surgery.inference.expressions.source_expressions import (
     RegionOf,
     SourceExpression,
     leaves_of,
-    rows,
 )
 
 _FUNCTION = re.compile(r"\w+\(")
@@ -140,24 +139,9 @@ class _Writer:
         """The text for a layout of a subscript; axes of which one index is left are dropped."""
         lengths = zip(part.shape, part.inner.shape, strict=True)
         single = [axis for axis, (length, of) in enumerate(lengths) if length == 1 < of]
-        text = self._every_other(part, single) or self._part(part, single)
         before = tuple(digits for axis, digits in enumerate(layout.before) if axis not in single)
         rest = Layout(layout.lengths, before, layout.after)
-        return self._expression(rest, text, _is_stack(part.inner), of_list=False)
-
-    def _every_other(self, part: RegionOf, single: Sequence[int]) -> str | None:
-        """Every second row, or every third one: one index of an axis that is half of one cut in two."""
-        if len(single) != 1 or not isinstance(part.inner, Laid):
-            return None
-        (axis,), layout = single, part.inner.layout
-        old, new = layout.shape_in, layout.shape_out
-        cut_in_two = layout.in_order and 0 < axis < len(new)
-        if not cut_in_two or old != (*new[: axis - 1], new[axis - 1] * new[axis], *new[axis + 1 :]):
-            return None
-        if part.region != rows(new, axis, part.region.starts[axis], part.region.stops[axis]):
-            return None
-        start = self._hole(part.region.starts[axis], 0)
-        return f"{self._atom(part.inner.inner)}[{':, ' * (axis - 1)}{start}::{new[axis]}]"
+        return self._expression(rest, self._part(part, single), _is_stack(part.inner), of_list=False)
 
     def _expression(self, layout: Layout, inner: str, stack: bool, of_list: bool) -> str:
         """The shortest text for a layout of an array. `stack`: its first axis is that of a stack;

@@ -5,6 +5,7 @@ stack of arrays that are made alike is one expression over the stack of their le
 """
 
 import itertools
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -23,6 +24,8 @@ from ckpt_surgery.inference.expressions.layouts import (
 
 INNER = "\0"
 """Placeholder of the inner expression in the text of a call."""
+_FROM_LAST = re.compile(r"axis=-|\.\.\.|bitcast")
+"""Signs of calls that name axes from the last one, so that they fit stacks, too."""
 
 
 @frozen()
@@ -71,7 +74,7 @@ class Call:
     """A call, or an operator, with one array."""
 
     text: str
-    """Its text, INNER in it for the array. It names axes from the last one, so that it fits stacks too."""
+    """Its text, INNER in it for the array."""
     inner: "SourceExpression"
     shape: Shape
     elementwise: bool
@@ -186,13 +189,10 @@ def called(text: str, inner: SourceExpression, shape: Shape) -> SourceExpression
     return Call(text, inner, shape, elementwise=False, operator=False)
 
 
-_RESHAPE = f"reshape({INNER}, "
-
-
 def reshaped(inner: SourceExpression, shape: Shape) -> SourceExpression:
     """An array in another shape, with its elements in the same order."""
     layout = reshaping(inner.shape, shape)
-    return called(f"{_RESHAPE}{shape})", inner, shape) if layout is None else laid(layout, inner)
+    return called(f"reshape({INNER}, {shape})", inner, shape) if layout is None else laid(layout, inner)
 
 
 def joined(parts: Sequence[SourceExpression], axis: int) -> SourceExpression:
@@ -253,9 +253,8 @@ def lifted(parts: Sequence[SourceExpression]) -> SourceExpression | None:
         return laid(stacked(first.layout, count), inner)
     if isinstance(first, RegionOf):
         return cut(Region((0, *first.region.starts), (count, *first.region.stops)), inner)
-    # A reshape names the lengths of all axes.
-    names_all = first.text.startswith(_RESHAPE)
-    return None if names_all else replace(first, inner=inner, shape=(count, *first.shape))
+    fits = first.elementwise or _FROM_LAST.search(first.text) is not None
+    return replace(first, inner=inner, shape=(count, *first.shape)) if fits else None
 
 
 def _form(array: Laid | RegionOf | Call) -> object:

@@ -22,7 +22,16 @@ import numpy as np
 from ckpt_surgery.core.arrays import Shape
 from ckpt_surgery.core.keys import natural_order
 from ckpt_surgery.inference.expressions.layouts import reshaping
-from ckpt_surgery.inference.expressions.source_expressions import SourceExpression, cut, laid, of_leaves, rows
+from ckpt_surgery.inference.expressions.source_expressions import (
+    INNER,
+    SourceExpression,
+    called,
+    cut,
+    laid,
+    of_leaves,
+    reshaped,
+    rows,
+)
 from ckpt_surgery.inference.keys.grids import Grid, Numbers
 from ckpt_surgery.inference.values.fingerprints import Fingerprint, joined
 from ckpt_surgery.inference.values.marginals import Marginals, divisors
@@ -55,6 +64,10 @@ class Window:
     def of(self, array: SourceExpression) -> SourceExpression:
         """The part of an array."""
         axis, shape = self.axis, array.shape
+        if self.repeats > 1 and self.length == 1:
+            text = f"{INNER}[{':, ' * axis}{self.start or ''}::{shape[axis] // self.repeats}]"
+            part = called(text, array, (*shape[:axis], self.repeats, *shape[axis + 1 :]))
+            return reshaped(part, self.shape(shape))
         if self.repeats > 1:
             apart = (self.repeats, shape[axis] // self.repeats)
             layout = reshaping(shape, (*shape[:axis], *apart, *shape[axis + 1 :]))
