@@ -3,7 +3,7 @@
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, Unpack, get_args
+from typing import Any, Literal, Unpack, cast, get_args
 
 from ckpt_surgery.core.arguments import CheckpointLike, PathLike, RecipeLike, bytes_of, described
 from ckpt_surgery.core.documents import Versioned
@@ -13,16 +13,15 @@ from ckpt_surgery.core.progress import CHECKING, READING, ByteCounter, ProgressL
 from ckpt_surgery.core.protocols import RetypedSource
 from ckpt_surgery.core.summary import LINES, Represented, Summary, text_rows
 from ckpt_surgery.core.text import abridged, did_you_mean, number_of, shown
-from ckpt_surgery.inference.documents import (
-    Given,
-    InferredLeaf,
-    OpenLeaves,
-    header,
-    inferred_leaves,
-    open_leaves,
-)
+from ckpt_surgery.inference.documents import Given, InferredLeaf, OpenLeaves, candidate_entry, header
 from ckpt_surgery.inference.drafts.drafting import Draft, InferredRule, draft_recipe
-from ckpt_surgery.inference.expressions.formations import COMPARED, ConflictEntry, Findings, Undecided
+from ckpt_surgery.inference.expressions.formations import (
+    COMPARED,
+    ConflictEntry,
+    EvidenceName,
+    Findings,
+    Undecided,
+)
 from ckpt_surgery.inference.finding import infer_findings
 from ckpt_surgery.inference.hints import hints_of
 from ckpt_surgery.inference.values.comparing import structure_problems, value_problems
@@ -138,16 +137,25 @@ class Inferred(Represented):
 
     def document(self) -> InferDocument:
         """The JSON document of `infer --json`."""
+        findings = self.findings
         return InferDocument.from_attributes(
             self,
             source=Given(self.source, self.source_leaves),
             target=Given(self.target, self.target_leaves),
             rules=self.draft.rules,
-            leaves=tuple(inferred_leaves(self.findings)),
-            undecided=tuple(open_leaves(self.findings)),
-            conflicts=self.findings.conflicts,
-            dropped=self.findings.dropped,
-            from_target=self.findings.from_target,
+            leaves=tuple(
+                InferredLeaf(
+                    one.target, one.sources, str(one.value), cast(EvidenceName, one.evidence), one.why
+                )
+                for one in findings.formations
+            ),
+            undecided=tuple(
+                OpenLeaves.from_attributes(one, candidates=tuple(map(candidate_entry, one.candidates)))
+                for one in findings.undecided
+            ),
+            conflicts=findings.conflicts,
+            dropped=findings.dropped,
+            from_target=findings.from_target,
         )
 
 

@@ -1,12 +1,11 @@
 """Reports of `infer`: the comment at the beginning of a draft, and the JSON document."""
 
 import shlex
-from collections.abc import Iterator
-from typing import Literal, cast
+from typing import Literal
 
 from ckpt_surgery.core.documents import Document
 from ckpt_surgery.core.frozen import frozen
-from ckpt_surgery.inference.expressions.formations import EvidenceName, Findings, Shared
+from ckpt_surgery.inference.expressions.formations import Candidate, EvidenceName, Findings, Shared
 from ckpt_surgery.language.yaml.writing import SCHEMA
 
 _VALUES = {
@@ -89,15 +88,6 @@ def header(source: str, target: str, findings: Findings) -> list[str]:
     return lines
 
 
-def inferred_leaves(findings: Findings) -> Iterator[InferredLeaf]:
-    """The leaves that are decided."""
-    for one in findings.formations:
-        evidence = cast(EvidenceName, one.evidence)
-        yield InferredLeaf(one.target, one.sources, str(one.value), evidence, one.why)
-
-
-def open_leaves(findings: Findings) -> Iterator[OpenLeaves]:
-    """The leaves that are not decided."""
-    for one in findings.undecided:
-        ways = (InferredCandidate.from_attributes(way, score=round(way.score, 3)) for way in one.candidates)
-        yield OpenLeaves.from_attributes(one, candidates=tuple(ways))
+def candidate_entry(candidate: Candidate) -> InferredCandidate:
+    """A candidate as the document has it."""
+    return InferredCandidate.from_attributes(candidate, score=round(candidate.score, 3))

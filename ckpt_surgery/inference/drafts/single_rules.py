@@ -44,31 +44,25 @@ def rule_for(bundle: Bundle, universe: Universe, tables: Tables) -> RuleDraft | 
     if alike is None or claim is None:
         return None
     parts = [part for group in alike for part in group]
-    first = parts[0]
-    pattern = first.sources[0].pattern
+    kind, pattern = parts[0].kind, parts[0].sources[0].pattern
     reasons = tuple(reason for part in parts for reason in part.reasons)
     keys, when = claim
-    makes = 0 if first.kind is Kind.DROPPED else len(keys)
-    draft = RuleDraft(first.kind, pattern, (), keys, makes, when=when, reasons=reasons, bundle=alike)
-    if first.kind is not Kind.MADE:
-        return draft
+    draft = RuleDraft(kind, pattern, (), keys, len(keys), when=when, reasons=reasons, bundle=alike)
+    if kind is not Kind.MADE:
+        return replace(draft, makes=0) if kind is Kind.DROPPED else draft
     loops, ordered = _loops(alike), _order(alike, tables)
     if loops is None or ordered is None:
         return None
     ranges, columns = loops
     outputs = [_output(_rows(*each), tables) for each in zip(alike, columns, strict=True)]
-    if None in outputs:
+    known = tuple(output for output in outputs if output is not None)
+    if len(known) < len(outputs):
         return None
-    alone = len(alike) == 1 and not ranges and not gathers(first.value.text)
-    keys_stay = alone and all(part.target and part.target.text == part.sources[0].text for part in parts)
-    known = (output for output in outputs if output is not None)
-    return replace(
-        draft,
-        outputs=tuple(replace(output, to=()) if keys_stay else output for output in known),
-        makes=makes if BELOW in pattern.groups else len(parts),
-        by=ordered or None,
-        loops=ranges,
-    )
+    alone = len(alike) == 1 and not ranges and not gathers(parts[0].value.text)
+    if alone and all(part.target and part.target.text == part.sources[0].text for part in parts):
+        known = (replace(known[0], to=()),)
+    makes = len(keys) if BELOW in pattern.groups else len(parts)
+    return replace(draft, outputs=known, makes=makes, by=ordered or None, loops=ranges)
 
 
 def _alike(bundle: Bundle) -> Bundle | None:
