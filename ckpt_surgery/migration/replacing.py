@@ -12,10 +12,10 @@ import sysconfig
 import threading
 import traceback
 from collections.abc import Callable, Iterator, MutableMapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
-from types import FrameType, FunctionType, ModuleType
+from types import CellType, FrameType, FunctionType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -91,6 +91,8 @@ class _Installation:
         self._users = 0
         self._undo: list[tuple[MutableMapping[str, Any], str, Any, Any]] = []
         """Names in modules, and what they stood for before and now."""
+        self._cells: list[tuple[CellType, Any]] = []
+        """Variables of closures, and what they stood for."""
         self._known: dict[int, FunctionReplacement] = {}
         """Replacements by the identity of the function."""
 
@@ -100,10 +102,7 @@ class _Installation:
                 self._install()
             self._users += 1
             for function in functions:  # which may be of no module: code that was executed as text
-                function = getattr(function, "func", function)
-                function = getattr(function, "__func__", function)
-                if isinstance(function, FunctionType) and not is_library(function.__code__.co_filename):
-                    self._replace_in(function.__globals__)
+                self._replace_reached(function, set())
 
     def leave(self) -> None:
         with self._lock:
@@ -112,7 +111,10 @@ class _Installation:
                 for names, name, before, now in reversed(self._undo):
                     if names.get(name) is now:
                         names[name] = before
+                for cell, value in self._cells:
+                    cell.cell_contents = value
                 self._undo.clear()
+                self._cells.clear()
                 self._known.clear()
 
     def _install(self) -> None:
@@ -144,6 +146,23 @@ class _Installation:
         for name, value in list(names.items()):
             if id(value) in self._known:
                 self._set(names, name, self._known[id(value)])
+
+    def _replace_reached(self, function: Any, seen: set[int]) -> None:
+        """Replace functions in the globals and the closure of a user's function, also in its inner ones."""
+        function = getattr(function, "func", function)
+        function = getattr(function, "__func__", function)
+        known = id(function) in seen or not isinstance(function, FunctionType)
+        if known or is_library(function.__code__.co_filename):
+            return
+        seen.add(id(function))
+        self._replace_in(function.__globals__)
+        for cell in function.__closure__ or ():
+            with suppress(ValueError):  # nothing is assigned to it yet
+                value = cell.cell_contents
+                if id(value) in self._known:
+                    self._cells.append((cell, value))
+                    cell.cell_contents = self._known[id(value)]
+                self._replace_reached(value, seen)
 
     def _set(self, names: MutableMapping[str, Any], name: str, replacement: Any) -> None:
         self._undo.append((names, name, names[name], replacement))

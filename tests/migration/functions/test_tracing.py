@@ -299,3 +299,18 @@ def test_many_leaves_can_be_stacked_until_the_expression_is_too_long() -> None:
     np.testing.assert_array_equal(ckpt_surgery.restore(stack, tree)["kernel"], stack(tree)["kernel"])
     with pytest.raises(UsageError, match="`kernel`"):
         ckpt_surgery.plan(stack, layers(2000))
+
+
+def test_functions_of_jax_in_closures_are_recorded_and_put_back() -> None:
+    from jax.numpy import concatenate
+
+    def twice(x: Any) -> Any:
+        return concatenate([x, x])
+
+    def function(tree: Any) -> Any:
+        return {"b": twice(tree["a"])}
+
+    recipe = ckpt_surgery.from_function(function, {"a": np.ones((2, 3), np.float32)})
+    assert "concat([source['a'], source['a']], axis=0)" in recipe.to_yaml()
+    assert twice(np.ones(1)).shape == (2,)
+    assert concatenate.__module__.startswith("jax")
