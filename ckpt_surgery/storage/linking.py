@@ -129,6 +129,7 @@ def linking_rule(
     """Rule by which whole files can be linked into a destination; None: none can.
 
     Without a destination, it is assumed to be on the file system of the first of `sources`, paths and URLs.
+    The rule raises StorageError where only reflinks may be used, and cannot.
     """
     if destination is not None and is_url(destination):
         store = store_of(destination)[0]
@@ -139,16 +140,8 @@ def linking_rule(
             own = Path(path).absolute()
             parents.append(own if own.is_dir() else own.parent)
     directory = next((parent for parent in parents if parent.exists()), None)
-    return None if directory is None else _linkable_into(directory, mode, replaced)
-
-
-def _linkable_into(
-    directory: Path, mode: LinkMode, replaced: SafeToHardlink
-) -> Callable[[DataFile], Linkable]:
-    """Rule by which files can be linked into a directory.
-
-    It raises StorageError where only reflinks may be used, and cannot.
-    """
+    if directory is None:
+        return None
     domain = domain_of(os.stat(directory))
     probed: list[bool | None] = []
 

@@ -167,7 +167,13 @@ def first_path(file: OpenFile) -> list[str] | None:
         head = walk.head()
         if head.kind is not HeadKind.MAP or (not head.value and file.stat.size > walk.at):
             return None
-        return walk.descend(head)
+        path: list[str] = []
+        while head.kind is HeadKind.MAP and head.value and len(path) < MOST_DEPTH:
+            path.append(str(walk.key()))
+            head = walk.head()
+        if head.kind is HeadKind.EXTENSION:
+            walk.extension(head.value)
+        return path
 
 
 def starts_stream(file: OpenFile) -> bool:
@@ -252,7 +258,7 @@ class _Walk:
             case HeadKind.BYTES:
                 return self._skipped(size)
             case HeadKind.EXTENSION:
-                return self._extension(size)
+                return self.extension(size)
         if depth >= MOST_DEPTH:
             raise self.wrong(f"it is nested more than {MOST_DEPTH} deep")
         if kind is HeadKind.MAP:
@@ -299,16 +305,6 @@ class _Walk:
         kind_text = repr(size) if kind is HeadKind.PLAIN else kind.value
         raise self.wrong(f"a key is {kind_text} where a string or an integer belongs")
 
-    def descend(self, head: ValueHead) -> list[str]:
-        """Read into the first member of a map, into the first member of that, and so on; returns the keys."""
-        path: list[str] = []
-        while head.kind is HeadKind.MAP and head.value and len(path) < MOST_DEPTH:
-            path.append(str(self.key()))
-            head = self.head()
-        if head.kind is HeadKind.EXTENSION:
-            self._extension(head.value)
-        return path
-
     def skip_key(self) -> bool:
         """Read the key of a stream's record; returns whether it is a valid one."""
         kind, size = self.head()
@@ -320,7 +316,8 @@ class _Walk:
             self.key()
         return size in range(1, MOST_DEPTH + 1)
 
-    def _extension(self, length: int) -> Node:
+    def extension(self, length: int) -> Node:
+        """Read the contents of an extension after its header."""
         code = self.take(1)[0]
         end = self.at + length
         if length > self._end - self.at:
