@@ -106,13 +106,10 @@ class IndexedFiles(Files):
         if chunk is None or chunk.inline is not None:
             return chunk
         stat = self.by_path.get(chunk.file)
-        if stat is None:
-            raise damaged(f"its data file {shown(chunk.file)} is missing")
-        if chunk.offset + chunk.length > stat.size:
-            raise damaged(
-                f"its data file {shown(chunk.file)} has {stat.size} bytes, "
-                f"but a chunk ends at {chunk.offset + chunk.length}"
-            )
+        if stat is None or chunk.offset + chunk.length > stat.size:
+            end = chunk.offset + chunk.length
+            there = "is missing" if stat is None else f"has {stat.size} bytes, but a chunk ends at {end}"
+            raise damaged(f"its data file {shown(chunk.file)} {there}")
         return chunk
 
 
