@@ -12,7 +12,8 @@ from ckpt_surgery.core.arguments import PathLike, takes
 from ckpt_surgery.core.errors import RecipeError
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.text import shown
-from ckpt_surgery.formats import destination_names, opening
+from ckpt_surgery.formats import known as formats
+from ckpt_surgery.formats import opening
 from ckpt_surgery.formats.shared.config_files import CONFIG, read_config
 from ckpt_surgery.inputs.options import ConvertOptions
 from ckpt_surgery.inputs.request import Request, checked_path, requested
@@ -80,7 +81,7 @@ def _requested(config: PathLike, dst: PathLike | None, seed: int, options: Conve
     loaded = read_merge_config(os.fspath(config))
     places = _places(loaded)
     name = "" if dst is None else os.path.basename(urls.absolute(checked_path(dst)))
-    usual = FORMAT if destination_names.promised(name) is None else None
+    usual = FORMAT if formats.promised(name) is None else None
     chosen: ConvertOptions = {**options, "format": options.get("format") or usual}
     recipe, first = MigratedRecipe(_document(loaded, places, seed, options)), next(iter(places.values()))
     file = None if urls.is_url(first) else read_config(first)

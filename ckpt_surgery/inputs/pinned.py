@@ -19,7 +19,7 @@ from ckpt_surgery.core.notices import few_keys
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.protocols import Source
 from ckpt_surgery.core.text import bytes_text, shown
-from ckpt_surgery.formats import destination_names
+from ckpt_surgery.formats import known as formats
 from ckpt_surgery.inputs.opening import in_memory, open_input
 from ckpt_surgery.inputs.options import SourceOptions
 from ckpt_surgery.inputs.request import InMemory, Pinned, Request
@@ -101,7 +101,7 @@ def pinned_request(pinned: Pinned, given: Request) -> Request:
             hint=f'Make the plan again with `link_mode="{link_mode}"`.',
         )
     name, before = (os.path.basename(urls.absolute(dst or "checkpoint")) for dst in (given.dst, planned.dst))
-    promised = destination_names.promised(name)
+    promised = formats.promised(name)
     if given.dst is not None and name != before and promised not in (None, planned.format):
         raise UsageError(
             f"{shown(pinned.name)} was made for {planned.format}, but the name {shown(name)} says {promised}",

@@ -18,7 +18,6 @@ from ckpt_surgery.core.optimizer_states import as_containers, as_state_dict
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.protocols import Source, details_of
 from ckpt_surgery.core.text import shown
-from ckpt_surgery.formats import destination_names
 from ckpt_surgery.formats import known as formats
 from ckpt_surgery.formats.opening import check_destination
 from ckpt_surgery.formats.opening import encoder as encoder_of
@@ -251,7 +250,7 @@ def resolve_destination(request: Request, output: fields.OutputPolicy | None) ->
     else Orbax. Raises UsageError where the destination is named for a format that cannot be written.
     """
     if request.dst is not None and request.format is None:
-        destination_names.check_name(request.dst)
+        formats.check_name(request.dst)
     policy = output or fields.OutputPolicy()
     options = DestinationOptions(
         path=request.dst,
@@ -263,7 +262,7 @@ def resolve_destination(request: Request, output: fields.OutputPolicy | None) ->
         shard_size=request.shard_size,
         link_mode=request.link_mode or arguments.LinkMode.AUTO,
     )
-    said = destination_names.format_for(options.name)
+    said = formats.format_for(options.name)
     return replace(options, format=options.format or said or DEFAULT_FORMAT)
 
 

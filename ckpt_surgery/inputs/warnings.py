@@ -12,7 +12,6 @@ from ckpt_surgery.core.leaves import Leaf, Unreadable
 from ckpt_surgery.core.notices import few_keys
 from ckpt_surgery.core.protocols import Source, details_of
 from ckpt_surgery.core.text import few, number_of, shown
-from ckpt_surgery.formats import destination_names
 from ckpt_surgery.formats import known as formats
 from ckpt_surgery.formats.shared.orbax_layout import is_item
 from ckpt_surgery.formats.shared.steps import holds_no_model
@@ -208,7 +207,7 @@ def destination_warnings(options: "DestinationOptions", first: Source) -> Iterat
         names = ", ".join(f"`{name}`" for name in sorted(map(str, first.metadata))[:MOST_NAMES])
         more = ", …" if len(first.metadata) > MOST_NAMES else ""
         yield f"the custom metadata ({names}{more}) is left out: {format} checkpoints have no place for it"
-    named = destination_names.promised(options.name)
+    named = formats.promised(options.name)
     if named not in (None, format):
         yield f"{options.path} will be {format}, though its name says {named}"
 

@@ -20,8 +20,8 @@ from ckpt_surgery.api import applying
 from ckpt_surgery.core.errors import PlanError, SurgeryError, VerificationError
 from ckpt_surgery.core.history import own_metadata as own
 from ckpt_surgery.engine import worker as execute
-from ckpt_surgery.formats import destination_names, opening
 from ckpt_surgery.formats import known as formats
+from ckpt_surgery.formats import opening
 from ckpt_surgery.report.differences import difference_rows
 from tests.formats.tensorflow.bundles import Piece, save_pieces
 from tests.support.checkpoints import CUSTOM, restored
@@ -58,7 +58,7 @@ def test_every_format_of_the_registry_takes_part() -> None:
     assert set(known) == {here.format for here in ORIGINS.values()}
     assert {name for name, known in known.items() if known.writable} == set(DESTINATIONS)
     for format, (name, _) in DESTINATIONS.items():
-        assert (destination_names.format_for(name) or "orbax") == format
+        assert (formats.format_for(name) or "orbax") == format
 
 
 # --- every pair --------------------------------------------------------------------------------------

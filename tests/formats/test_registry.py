@@ -10,9 +10,9 @@ import pytest
 from safetensors.numpy import save_file
 
 from ckpt_surgery.core.errors import SourceError, UsageError
-from ckpt_surgery.formats import destination_names, opening
 from ckpt_surgery.formats import known as formats
-from ckpt_surgery.formats.destination_names import FOREIGN
+from ckpt_surgery.formats import opening
+from ckpt_surgery.formats.known import FOREIGN
 from ckpt_surgery.formats.registry import Format, SinkOptions
 from tests.support.toy_format import toy
 from tests.support.writing import leaf_of, output_of
@@ -191,7 +191,7 @@ def named(install: Callable[..., None], tmp_path: Path) -> None:
 )
 @pytest.mark.usefixtures("named")
 def test_a_name_says_the_format(name: str, format: str | None) -> None:
-    assert destination_names.format_for(name) == format
+    assert formats.format_for(name) == format
 
 
 @pytest.mark.parametrize(
@@ -210,7 +210,7 @@ def test_a_name_says_the_format(name: str, format: str | None) -> None:
 @pytest.mark.usefixtures("named")
 def test_names_of_what_is_not_written_are_refused(name: str, what: str) -> None:
     with pytest.raises(UsageError) as caught:
-        destination_names.check_name(f"out/{name}")
+        formats.check_name(f"out/{name}")
     assert caught.value.problems[0].message == f"out/{name}: its name says {what}, which cannot be written"
     assert "safetensors" in str(caught.value.problems[0].hint)
 
@@ -218,7 +218,7 @@ def test_names_of_what_is_not_written_are_refused(name: str, what: str) -> None:
 @pytest.mark.usefixtures("named")
 def test_other_names_are_fine() -> None:
     for name in ("y", "gguf", "y.v1", "step.100", "y.safetensors", "y.npz", "y.msgpack", "y.zarr", "y.car"):
-        destination_names.check_name(f"models.gguf/{name}")
+        formats.check_name(f"models.gguf/{name}")
 
 
 def test_every_suffix_is_one_formats_own_or_another_programs() -> None:
