@@ -191,8 +191,6 @@ def _of_strings(leaves: Iterable[Leaf]) -> Iterator[str]:
 # --- old versions of Orbax --------------------------------------------------------------------------------
 
 
-ORBAX, TENSORSTORE = "orbax-checkpoint", "tensorstore"
-
 WITHOUT_STRUCTURE, WITH_STRUCTURE = "0.5.21", "0.4.8"
 """Oldest versions without and with a structure file; versions before 0.4.8 miss some keys even with it."""
 PRNG_KEYS = "0.11.9"
@@ -215,14 +213,13 @@ def restorable_by(leaves: Sequence[Leaf], structure_file: bool) -> Mapping[str, 
     read both versions of zarr, and every codec that is written.
     """
     dtypes = {leaf.spec.dtype for leaf in leaves if leaf.spec is not None}
-    wanted = {
-        ORBAX: {
-            WITH_STRUCTURE if structure_file else WITHOUT_STRUCTURE,
-            *(PRNG_KEYS for leaf in leaves if leaf.kind is LeafKind.PRNG_KEY),
-            *(OF_EMPTY[leaf.empty] for leaf in leaves if leaf.empty in OF_EMPTY),
-        },
-        TENSORSTORE: {OF_TYPES[dtype.name] for dtype in dtypes if dtype.name in OF_TYPES},
+    orbax = {
+        WITH_STRUCTURE if structure_file else WITHOUT_STRUCTURE,
+        *(PRNG_KEYS for leaf in leaves if leaf.kind is LeafKind.PRNG_KEY),
+        *(OF_EMPTY[leaf.empty] for leaf in leaves if leaf.empty in OF_EMPTY),
     }
+    tensorstore = {OF_TYPES[dtype.name] for dtype in dtypes if dtype.name in OF_TYPES}
+    wanted = {"orbax-checkpoint": orbax, "tensorstore": tensorstore}
     ordered = lambda version: [int(part) for part in version.split(".")]  # noqa: E731
     return {package: max(versions, key=ordered) for package, versions in wanted.items() if versions}
 
