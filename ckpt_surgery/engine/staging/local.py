@@ -137,7 +137,7 @@ class DiskStage(DirectoryStage):
                 check_same(self.destination, self._replaces)
         with storage_errors(self.directory):
             self._check_own()
-            if self.one_file:
+            if self.one_file:  # anything else in the directory would be lost
                 written, name = sorted(os.listdir(self.tree)), self.output.name
                 if written != [name] or not stat.S_ISREG(os.lstat(self.output).st_mode):
                     others = few([other for other in written if other != name]) or "something else"
