@@ -4,7 +4,7 @@ import hashlib
 import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ckpt_surgery.core.arguments import PathLike, bytes_of, described, one_of
 from ckpt_surgery.core.arrays import Shape
@@ -83,92 +83,81 @@ def verify(
             means = Means(budget, workers or default_workers(), report)
             try:
                 source = opening.open_source(place, chosen, step, item)
-                leaves = source.leaves()
+                source.leaves()
             except SourceError as error:
                 return Verified(place, depth, chosen or "", 0, 0, 0, (Flaw(None, None, one_line(error)),))
-            return _Verification(source, leaves, depth, means, sample, seed).done()
+            return _verified(source, depth, means, None if sample is None else (sample, seed))
 
 
-@dataclass(frozen=True)
-class _Verification:
-    """One verification of an open checkpoint."""
+def _verified(source: Source, mode: Depth, means: Means, drawn: tuple[float, int] | None) -> Verified:
+    """Check and read everything that the mode asks for; of what has digests, the share that a seed draws."""
+    leaves, checker, record = source.leaves(), Checker(means), None
+    arrays = arrays_of(leaves)
+    try:
+        record = load_record(source)
+    except Malformed as error:
+        checker.add(None, None, f"the record cannot be used: {shown(str(error))}")
+    except SourceError as error:
+        checker.add(None, None, f"the record cannot be read: {one_line(error)}")
+    known = {} if record is None else recorded_digests(record, leaves, checker)
+    retimed = [] if record is None else _check_against(record, source, mode, checker)
+    checker.check_chunks(arrays.values())
+    compared = [] if mode is Depth.FAST else [(leaves[key], crc) for key, crc in known.items()]
+    reads_all = mode is Depth.FULL or (mode is Depth.VALUES and record is None)
+    readable = {key: leaf for key, leaf in arrays.items() if leaf.unreadable is None}
+    unknown = [leaf for key, leaf in readable.items() if key not in known] if reads_all else []
+    sample = None
+    if drawn is not None:
+        if record is None and not checker.flaws:
+            raise UsageError(NO_SAMPLE, hint="Leave out `sample` to read all values.")
+        compared, sample = draw_sample(compared, *drawn)
+        unknown = []
+    computed = checker.read_leaves(source, compared, unknown)
+    read = sum(leaf.nbytes for leaf in (*(leaf for leaf, _ in compared), *unknown))
+    read = read if sample is None else sample.bytes_read
+    unread = sum(leaf.nbytes for leaf in arrays.values()) - read
+    times = _times_notice(retimed, unread, len(computed))
+    others = _notices(record, source, mode, {} if checker.flaws else computed)
+    notices = (*times, *others, *_sample_notice(sample))
+    about = source.path, mode, source.format, len(leaves), read, unread
+    return Verified(*about, tuple(checker.flaws), notices, sample)
 
-    source: Source
-    leaves: Mapping[str, Leaf]
-    mode: Depth
-    means: Means
-    share: float | None = None
-    """Share of the bytes with digests that is read; None: everything that the mode reads."""
-    seed: int = 0
 
-    def done(self) -> Verified:
-        """Check and read everything that the mode asks for."""
-        checker, arrays = Checker(self.means), arrays_of(self.leaves)
-        record = self._record(checker)
-        known = {} if record is None else recorded_digests(record, self.leaves, checker)
-        retimed = [] if record is None else self._check_against(record, checker)
-        checker.check_chunks(arrays.values())
-        compared = [] if self.mode is Depth.FAST else [(self.leaves[key], crc) for key, crc in known.items()]
-        reads_all = self.mode is Depth.FULL or (self.mode is Depth.VALUES and record is None)
-        readable = {key: leaf for key, leaf in arrays.items() if leaf.unreadable is None}
-        unknown = [leaf for key, leaf in readable.items() if key not in known] if reads_all else []
-        sample = None
-        if self.share is not None:
-            if record is None and not checker.flaws:
-                raise UsageError(NO_SAMPLE, hint="Leave out `sample` to read all values.")
-            compared, sample = draw_sample(compared, self.share, self.seed)
-            unknown = []
-        computed = checker.read_leaves(self.source, compared, unknown)
-        read = sum(leaf.nbytes for leaf in (*(leaf for leaf, _ in compared), *unknown))
-        read = read if sample is None else sample.bytes_read
-        unread = sum(leaf.nbytes for leaf in arrays.values()) - read
-        notices = (
-            *_times_notice(retimed, unread, len(computed)),
-            *self._notices(record, {} if checker.flaws else computed),
-            *_sample_notice(sample),
-        )
-        about = self.source.path, self.mode, self.source.format, len(self.leaves), read, unread
-        return Verified(*about, tuple(checker.flaws), notices, sample)
+def _check_against(
+    record: Record, source: Source, mode: Depth, checker: Checker
+) -> list[AdoptedFile]:
+    """Check the number of leaves, required chunks, and files that came whole from sources.
 
-    def _record(self, checker: Checker) -> Record | None:
-        try:
-            return load_record(self.source)
-        except Malformed as error:
-            checker.add(None, None, f"the record cannot be used: {shown(str(error))}")
-        except SourceError as error:
-            checker.add(None, None, f"the record cannot be read: {one_line(error)}")
-        return None
+    Returns the hard links whose time has changed, but nothing else that shows without digests.
+    """
+    leaves, directory = source.leaves(), os.path.dirname(record_path(source))
+    if record.leaf_count != len(leaves):
+        what = f"the checkpoint has {len(leaves)} leaves, and its record is of {record.leaf_count}"
+        checker.add(None, None, what)
+    for leaf in arrays_of(leaves).values():
+        checker.check_grid(leaf)
+    check_descriptions(source, leaves, record.structure, checker)
+    if mode is not Depth.FAST:
+        checker.check_copies(directory, record.files)
+    return checker.check_shared(directory, record.files)
 
-    def _check_against(self, record: Record, checker: Checker) -> list[AdoptedFile]:
-        """Check the number of leaves, required chunks, and files that came whole from sources.
 
-        Returns the hard links whose time has changed, but nothing else that shows without digests.
-        """
-        if record.leaf_count != len(self.leaves):
-            what = f"the checkpoint has {len(self.leaves)} leaves, and its record is of {record.leaf_count}"
-            checker.add(None, None, what)
-        for leaf in arrays_of(self.leaves).values():
-            checker.check_grid(leaf)
-        check_descriptions(self.source, self.leaves, record.structure, checker)
-        directory = os.path.dirname(record_path(self.source))
-        if self.mode is not Depth.FAST:
-            checker.check_copies(directory, record.files)
-        return checker.check_shared(directory, record.files)
-
-    def _notices(self, record: Record | None, computed: Mapping[str, Digests]) -> tuple[str, ...]:
-        """Say what could not be compared, and record the checksums of more leaves."""
-        if record is None:
-            if self.mode is Depth.FAST:
-                return (NO_RECORD_FAST,)
-            return (NO_RECORD, READ_ONLY) if self.mode is Depth.FULL else (NO_RECORD,)
-        place = record_path(self.source)
-        directory = self.source.path if is_directory(self.source.path) else os.path.dirname(self.source.path)
-        edited = edited_sidecars(directory, record.companions)
-        notices = (f"edited or removed since the checkpoint was written: {few(edited)}",) if edited else ()
-        if not computed or not exists(place):
-            return notices
-        put_record(place, add_digests(record, self.leaves, computed))
-        return (*notices, f"digests of {len(computed)} more leaves were recorded")
+def _notices(
+    record: Record | None, source: Source, mode: Depth, computed: Mapping[str, Digests]
+) -> tuple[str, ...]:
+    """Say what could not be compared, and record the checksums of more leaves."""
+    if record is None:
+        if mode is Depth.FAST:
+            return (NO_RECORD_FAST,)
+        return (NO_RECORD, READ_ONLY) if mode is Depth.FULL else (NO_RECORD,)
+    place = record_path(source)
+    directory = source.path if is_directory(source.path) else os.path.dirname(source.path)
+    edited = edited_sidecars(directory, record.companions)
+    notices = (f"edited or removed since the checkpoint was written: {few(edited)}",) if edited else ()
+    if not computed or not exists(place):
+        return notices
+    put_record(place, add_digests(record, source.leaves(), computed))
+    return (*notices, f"digests of {len(computed)} more leaves were recorded")
 
 
 def _sample_notice(sample: VerifiedSample | None) -> tuple[str, ...]:
