@@ -85,6 +85,7 @@ if TYPE_CHECKING:
     from ckpt_surgery import errors, t5x
     from ckpt_surgery.api.applying import apply, convert, plan
     from ckpt_surgery.api.explaining import explain
+    from ckpt_surgery.api.functions import from_function, from_t5x_translator, load_and_transform
     from ckpt_surgery.api.inferring import Inferred, infer
     from ckpt_surgery.api.inspecting import diff, inspect
     from ckpt_surgery.api.inverting import Inverse, invert
@@ -94,13 +95,7 @@ if TYPE_CHECKING:
     from ckpt_surgery.api.packaged_recipes import PackagedRecipe, recipe, recipes
     from ckpt_surgery.api.restoring import plan_restore, restore
     from ckpt_surgery.api.sharding import apply_shard, commit
-    from ckpt_surgery.api.transformations import (
-        apply_transformations,
-        from_function,
-        from_orbax_transforms,
-        from_t5x_translator,
-        load_and_transform,
-    )
+    from ckpt_surgery.api.transformations import apply_transformations, from_orbax_transforms
     from ckpt_surgery.api.verifying import verify
     from ckpt_surgery.core.errors import (
         DataError,
@@ -142,6 +137,7 @@ _MODULES = {
     for module, names in {
         "api.applying": ("apply", "convert", "plan"),
         "api.explaining": ("explain",),
+        "api.functions": ("from_function", "from_t5x_translator", "load_and_transform"),
         "api.inferring": ("Inferred", "infer"),
         "api.inspecting": ("diff", "inspect"),
         "api.inverting": ("Inverse", "invert"),
@@ -151,13 +147,7 @@ _MODULES = {
         "api.packaged_recipes": ("PackagedRecipe", "recipe", "recipes"),
         "api.restoring": ("plan_restore", "restore"),
         "api.sharding": ("apply_shard", "commit"),
-        "api.transformations": (
-            "apply_transformations",
-            "from_orbax_transforms",
-            "from_function",
-            "from_t5x_translator",
-            "load_and_transform",
-        ),
+        "api.transformations": ("apply_transformations", "from_orbax_transforms"),
         "api.verifying": ("verify",),
         "core.errors": (
             *("DataError", "DestinationError", "FunctionError", "Interrupted", "KeyNotFound"),

@@ -123,9 +123,7 @@ def _verified(source: Source, mode: Depth, means: Means, drawn: tuple[float, int
     return Verified(*about, tuple(checker.flaws), notices, sample)
 
 
-def _check_against(
-    record: Record, source: Source, mode: Depth, checker: Checker
-) -> list[AdoptedFile]:
+def _check_against(record: Record, source: Source, mode: Depth, checker: Checker) -> list[AdoptedFile]:
     """Check the number of leaves, required chunks, and files that came whole from sources.
 
     Returns the hard links whose time has changed, but nothing else that shows without digests.
