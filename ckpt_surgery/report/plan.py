@@ -98,13 +98,15 @@ def plan_rows(plan: Plan, *, full: bool = False, part: bool = False) -> list[Row
     entries = [_entry(changes, one, names) for one in parts]
     rows, patterns = [], []
     for f in folded(entries, full):
-        subtree, stays = parts[f.first], len(f.sources) != 1 or f.sources[0] == f"*:{f.key}"
-        one = changes[subtree.members[0]]
+        subtree = parts[f.first]
+        rows.append(_row(changes, subtree, f))
+        if full or part:
+            continue
+        one, stays = changes[subtree.members[0]], len(f.sources) != 1 or f.sources[0] == f"*:{f.key}"
         # Where neither shape nor dtype changes, they say nothing of what is done.
         loose = (one.decided, subtree.rests, f.count) if one.unchanged else None
         source, whole = f.key if stays else f.sources[0], len(subtree.members) > 1
         patterns.append(RowPattern(f.key, source, entries[f.first].like, whole, loose))
-        rows.append(_row(changes, subtree, f))
     if full or part:
         return rows
     kept = []

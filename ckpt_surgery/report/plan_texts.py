@@ -40,9 +40,9 @@ def diff_rows(plan: Plan, *, full: bool = False, kept: bool = False, part: bool 
     items = () if part else plan.dropped_items
     several = len({gone.source for gone in items}) > 1
     for gone in items:
-        name = f"{gone.source}:{gone.item}" if several else gone.item
+        name = shown(f"{gone.source}:{gone.item}" if several else gone.item)
         what = f"{KINDS[gone.kind]}{bytes_text(gone.bytes)}"
-        listed.append(SummaryRow(fate_word(DROPPED), f"item {name}", what, gone.why, 0))
+        listed.append(SummaryRow(fate_word(DROPPED), f"item {name}", what, shown(gone.why), 0))
     return listed
 
 

@@ -170,7 +170,7 @@ def test_apply_tells_which_files_are_shared(library, recipe, tower):
     assert json.loads(done.stdout)["shared"] == [
         {"file": "d/0a", "source": "/in/x", "size": 10, "mode": "hardlink"}
     ]
-    assert "\n1 file shared with" in done.stderr
+    assert "\n1 file is shared with" in done.stderr
 
 
 # --- inspect, diff, lint, schema ---------------------------------------------------------------------

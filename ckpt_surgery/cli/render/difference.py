@@ -39,7 +39,7 @@ def _row_lines(rows: Sequence[SummaryRow], width: int) -> Iterator[Text]:
     widest = max(map(len, counts), default=0)
     texts = [(f"{count:>{widest}}{row.what}", row.why) for row, count in zip(rows, counts, strict=True)]
     cells = [[Text(text, "dim") for text in row] for row in texts]
-    yield from rows_of(keys, padded(cells, (False, False)), 1, width)
+    yield from rows_of(keys, padded(cells), 1, width)
 
 
 def _side(side: str) -> Text:
@@ -55,10 +55,10 @@ def _listed(rows: Sequence[SummaryRow], word: str, full: bool, width: int) -> It
     cells = [[Text(times_text(row.count, "")), *map(Text, shown(row.why).split(GAP))] for row in listed]
     most = max(map(len, cells), default=0)
     padding = [[*row, *[Text()] * (most - len(row))] for row in cells]
-    yield from blocks_of(keys, padded(padding, (False,) * most), 0, width, WORD + len(GAP))
+    yield from blocks_of(keys, padded(padding), 0, width, WORD + len(GAP))
     if more := sum(row.count for row in rows[len(listed) :]):
-        leaves = number_of(more, "leaf").replace(" ", " more ")
-        yield start_of(word, "yellow").append(f"and {leaves} (--full)")
+        noun = "leaf" if more == 1 else "leaves"
+        yield start_of(word, "yellow").append(f"and {more:,} more {noun} (--full)")
 
 
 def _difference_summary(difference: differences.Difference, width: int) -> Iterator[Text]:

@@ -43,7 +43,7 @@ def inspection_lines(
     yield from _labelled("mesh", [Text(mesh)] if mesh else [], width)
     yield Text()
     names = [Text("  " * line.level).append(line.key, "bold" if line.leaf is None else "") for line in lines]
-    rows = padded([_cells(line, mesh, verbose) for line in lines], (True, False, True, False, False))
+    rows = padded([_cells(line, mesh, verbose) for line in lines], (0, 2))
     yield from rows_of(names, rows, 4, width)
 
 
@@ -166,7 +166,7 @@ def statistics_lines(inspection: Inspection, *, full: bool, verbose: bool, width
     yield Text()
     by_leaf = [(inspection.statistics or {}).get(leaf.key.text) for leaf in inspection.leaves]
     listed = zip(inspection.leaves, by_leaf, strict=True)
-    rows = padded([[Text(describe(leaf), "dim"), *_numbers(stats)] for leaf, stats in listed], (False,) * 7)
+    rows = padded([[Text(describe(leaf), "dim"), *_numbers(stats)] for leaf, stats in listed])
     for number, stats in enumerate(by_leaf):
         if isinstance(stats, Unread):
             why = Text(f"not read: {shown(stats.why)}", "bold red" if stats.damaged else "")

@@ -21,12 +21,11 @@ STYLES = {
     "kept": "dim",
     "renamed": "cyan",
     "transformed": "magenta",
-    "averaged": "magenta",
     "added": "green",
     "defaulted": "bold yellow",
     "dropped": "bold red",
 }
-"""Style of each fate, and of leaves that are averaged."""
+"""Style of each fate."""
 
 LEAST_COLUMN = 24
 """Least width of the column of keys."""
@@ -73,8 +72,9 @@ def result_lines(result: "Result", width: int) -> Iterator[Text]:
     if count := len(result.shared):
         linked = {name for step in plan.steps if step.transfer == "link" for name, _ in step.sources}
         sources = ", ".join(shown(i.path) for i in plan.inputs if i.name in linked)
-        what = f"{number_of(count, 'file')} shared with {sources} (hard links)"
-        yield from sentence(f"{what}: a program that rewrites one in place changes both", width)
+        files, them = ("1 file is", "it") if count == 1 else (f"{count:,} files are", "them")
+        what = f"{files} shared with {sources} (hard links): do not rewrite {them} in place"
+        yield from sentence(what, width)
     if verified.mode is Verify.NONE:
         yield Text("not verified (`verify` reads it back)", "dim")
     else:
@@ -116,11 +116,11 @@ def row_lines(rows: Sequence[SummaryRow], width: int) -> Iterator[Text]:
     """A line for each row: keys, what they hold, and the rule; two or three where that is too long."""
     if not rows:
         return
-    cells = [tuple(map(shown, (row.key, row.what, row.why))) for row in rows]
+    cells = [(row.key, row.what, row.why) for row in rows]
     longest, held, rule = (max(map(cell_len, column)) for column in zip(*cells, strict=True))
     column = max(LEAST_COLUMN, min(longest, width - WORD - 4 - held - rule))
     for row, (keys, what, reason) in zip(rows, cells, strict=True):
-        start = start_of(row.word, STYLES[row.word.lower()])
+        start = start_of(row.word, STYLES.get(row.word.lower(), STYLES["transformed"]))  # also `averaged`
         space, wide = " " * max(column - cell_len(keys), 0), " " * (held - cell_len(what))
         tails = [text.rstrip() for text in (f"{space}  {what}{wide}  {reason}", f"  {what}  {reason}")]
         tail = next((one for one in tails if WORD + cell_len(keys) + cell_len(one) <= width), None)

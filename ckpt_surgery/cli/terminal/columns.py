@@ -1,7 +1,7 @@
 """Lines of cells, broken between cells alone, so that no key and no figure is cut; texts that many show."""
 
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from rich.cells import cell_len
 from rich.text import Text
@@ -35,25 +35,19 @@ INDENT = 4
 """Indentation of cells that have no place beside their key, nor below the second column."""
 
 
-def padded(rows: Sequence[Sequence[Text]], right: Sequence[bool]) -> list[list[Text]]:
+def padded(rows: Sequence[Sequence[Text]], right: Collection[int] = ()) -> list[list[Text]]:
     """The cells with all columns as wide as their widest cell, and without the columns that are empty.
 
-    `right`: for each column whether its cells are put to its right end.
+    `right`: numbers of the columns whose cells are put to the right end.
     """
     widths = [max((cell.cell_len for cell in column), default=0) for column in zip(*rows, strict=True)]
-    return [
-        [
-            _padded(cell, width, to_right)
-            for cell, width, to_right in zip(row, widths, right, strict=True)
-            if width
-        ]
-        for row in rows
-    ]
-
-
-def _padded(cell: Text, width: int, right: bool) -> Text:
-    space = Text(" " * (width - cell.cell_len))
-    return space + cell if right else cell + space
+    padded_rows: list[list[Text]] = [[] for _ in rows]
+    for row, cells in zip(rows, padded_rows, strict=True):
+        for n, (cell, width) in enumerate(zip(row, widths, strict=True)):
+            if width:
+                space = Text(" " * (width - cell.cell_len))
+                cells.append(space + cell if n in right else cell + space)
+    return padded_rows
 
 
 def first_width(names: Sequence[Text], rows: Sequence[Sequence[Text]], least: int, width: int) -> int:

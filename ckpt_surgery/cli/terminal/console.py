@@ -101,9 +101,11 @@ class Terminal:
 
 
 def _text_of(line: "Line") -> "Text":
+    if not isinstance(line, str | tuple):
+        return line
     from rich.text import Text
 
-    return Text.assemble(*line) if isinstance(line, tuple) else Text.assemble(line)
+    return Text(line) if isinstance(line, str) else Text.assemble(*line)
 
 
 def _wrapped(line: "Text", width: int) -> Iterable["Text"]:
