@@ -40,7 +40,10 @@ class Read:
 
     @property
     def kinds(self) -> frozenset[LeafKind]:
-        return frozenset([self.leaf.kind])
+        return _ONE_KIND[self.leaf.kind]
+
+
+_ONE_KIND = {kind: frozenset([kind]) for kind in LeafKind}  # shared: leaves and their values are many
 
 
 @dataclass(frozen=True, eq=False)

@@ -191,7 +191,10 @@ def test_a_when_that_is_false_leaves_the_key_to_the_next_rule() -> None:
             ["fill: '[ab]', fallback: true", "fill: '[ab]', fallback: true"],
             "the rule claims nothing: earlier rules claimed all that it matches, 2 keys",
         ),
-        (["fill: a, when: int(key) > 0"], "`int`: 'a' is not an integer (at `a`)"),  # and nothing else
+        (
+            ["fill: a, when: int(key) > 0"],
+            "`int` is for numbers and texts of integers, not 'a' (at `a`)",
+        ),  # and nothing else
     ],
 )
 def test_problems(rules: list[str], says: str) -> None:

@@ -71,4 +71,4 @@ def test_problems_with_shapes_tell_which_sizes_no_config_gives() -> None:
         problems = Problems(loaded, 0)
         problems.at(0, ("value",), SurgeryError("it does not split", hint="Mend it.", code=code))
         hints.append(raised(problems)[0].hint)
-    assert hints == ["Mend it. By default heads=32: there is no config.json.", "Mend it."]
+    assert hints == ["Mend it. By default heads=32 (there is no config.json).", "Mend it."]

@@ -285,7 +285,7 @@ def test_the_last_steps_of_a_run_are_averaged(save: Save, run: Run, tmp_path: Pa
     flat = save("flat", {"a": random((2,))})
     for sources, options, says in (
         ([steps], {"last": 4}, "has the finished steps 9, 10, 100"),
-        ([steps], {"last": 1}, "the recipe takes 2 or more sources"),
+        ([steps], {"last": 1}, "the recipe takes 2 sources or more"),
         ([steps], {"last": 2, "step": 9}, "`step=9` chooses one step"),
         ([steps, steps], {"last": 2}, "one source; 2 are given"),
         ([flat], {"last": 2}, "not a directory of steps"),

@@ -66,7 +66,7 @@ def test_the_defaults_are_those_of_a_published_model(
     assert plan.dropped == ()
     (warning,) = plan.warnings
     assert warning.startswith("by default ")
-    assert warning.endswith(NO_CONFIG)
+    assert warning.endswith(f"({NO_CONFIG})")
     assert told in warning
     if family in DECODERS:
         again = planned(back, listed(shapes_of(plan)), overrides=given, memory=FULL_WIDTH)

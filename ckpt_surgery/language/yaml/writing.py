@@ -6,7 +6,6 @@ And the text of single rules as they were written, with their comments.
 import functools
 import json
 import re
-import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -152,9 +151,10 @@ def _ranges(document: YamlDocument, count: int) -> list[range]:
 def _texts(document: YamlDocument, ranges: Sequence[range]) -> tuple[list[RuleText], tuple[str, ...]]:
     """The text of each rule, indented by two, and the comments below the last one."""
     lines = _LINE_END.split(document.text)
+    indent = _indent(lines[ranges[0].start])
     starts = [document.line(document.key_marks["rules",].start), *(each.stop for each in ranges)]
     texts = [
-        RuleText(_shifted(lines[start : each.start]), _shifted(lines[each.start : each.stop]))
+        RuleText(_shifted(lines[start : each.start], indent), _shifted(lines[each.start : each.stop], indent))
         for start, each in zip(starts, ranges, strict=False)
     ]
     below = lines[starts[-1] :]
@@ -162,13 +162,14 @@ def _texts(document: YamlDocument, ranges: Sequence[range]) -> tuple[list[RuleTe
         if line.strip() and not line.lstrip().startswith("#"):
             below = [text for text in below[:i] if _indent(text)]  # the others are about what follows
             break
-    return texts, _shifted(below)
+    return texts, _shifted(below, indent)
 
 
-def _shifted(lines: Sequence[str]) -> tuple[str, ...]:
-    """Lines indented by two; without empty lines around them."""
-    text = textwrap.dedent("\n".join(line.rstrip() for line in lines)).strip("\n")
-    return tuple(textwrap.indent(text, _MARGIN).split("\n")) if text else ()
+def _shifted(lines: Sequence[str], indent: int) -> tuple[str, ...]:
+    """Lines with this indent, indented by two; without empty lines around them."""
+    text = [_MARGIN + (line.lstrip() if line[:indent].strip() else line[indent:]) for line in lines]
+    stripped = [line.rstrip() for line in text]
+    return tuple(_LINE_END.split("\n".join(stripped).strip("\n"))) if any(stripped) else ()
 
 
 def _indent(line: str) -> int:
