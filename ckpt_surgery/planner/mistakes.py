@@ -89,7 +89,7 @@ def _parameters(steps: Sequence[Step], roots: Set[int]) -> Mapping[Names, Mappin
     Such a tree ends with `params`, is the whole checkpoint or one of its first level, or lies beside the
     optimizer's: `state/model` beside `state/opt_state`. `roots`: indices of the optimizer's component.
     """
-    below: dict[Names, dict[Names, bool]] = defaultdict(dict)
+    below: dict[Names, dict[Names, bool]] = defaultdict(lambda: defaultdict(bool))
     depths = {0, 1, *(root + 1 for root in roots)}
     for step in steps if roots else ():
         moved = step.fate is Fate.RENAMED or step.fate is Fate.TRANSFORMED
@@ -100,8 +100,7 @@ def _parameters(steps: Sequence[Step], roots: Set[int]) -> Mapping[Names, Mappin
             renamed = moved and text != step.leaf.key.text
             for depth in range(len(names)):
                 if depth in depths or names[depth - 1] == PARAMS:
-                    trees = below[names[depth:]]
-                    trees[names[:depth]] = trees.get(names[:depth], False) or renamed
+                    below[names[depth:]][names[:depth]] |= renamed
     return below
 
 
