@@ -65,10 +65,9 @@ class Region:
     @staticmethod
     def around(regions: "Sequence[Region]") -> "Region":
         """The smallest region that contains all of these."""
-        return Region(
-            tuple(map(min, zip(*(region.starts for region in regions), strict=True))),
-            tuple(map(max, zip(*(region.stops for region in regions), strict=True))),
-        )
+        starts = zip(*(region.starts for region in regions), strict=True)
+        stops = zip(*(region.stops for region in regions), strict=True)
+        return Region(tuple(map(min, starts)), tuple(map(max, stops)))
 
     @property
     def shape(self) -> Shape:
@@ -106,10 +105,8 @@ class Region:
 
     def moved(self, by: Shape) -> "Region":
         """The region shifted by this many indices along each axis."""
-        return Region(
-            tuple(start + n for start, n in zip(self.starts, by, strict=True)),
-            tuple(stop + n for stop, n in zip(self.stops, by, strict=True)),
-        )
+        starts = tuple(start + n for start, n in zip(self.starts, by, strict=True))
+        return Region(starts, tuple(stop + n for stop, n in zip(self.stops, by, strict=True)))
 
     def common(self, other: "Region") -> "Region | None":
         """The elements that both regions have; None where there are none."""

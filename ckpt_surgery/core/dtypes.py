@@ -118,10 +118,8 @@ def promoted(dtypes: Sequence[DType], name: str) -> DType:
     first = next((dtype for dtype in dtypes if dtype != BOOL), BOOL)
     for dtype in dtypes:
         if rank(dtype) > rank(first):
-            raise FunctionError(
-                f"`{name}` of {first.name} and {dtype.name} would give {first.name} again",
-                hint=f"Cast the {first.name} array to {dtype.name} first.",
-            )
+            why = f"`{name}` of {first.name} and {dtype.name} would give {first.name} again"
+            raise FunctionError(why, hint=f"Cast the {first.name} array to {dtype.name} first.")
     work = np.result_type(*map(computation, dtypes))
     if rank(work) > rank(first):
         names = " and ".join(dtype.name for dtype in dtypes)

@@ -44,16 +44,12 @@ def checked(text: str) -> str:
     if scheme == "file":
         host, slash, path = rest.partition("/")
         if host not in ("", "localhost") or not slash:
-            raise UsageError(
-                f"{shown(text)} does not name a file on this machine",
-                hint="Write three slashes before an absolute path: `file:///path`.",
-            )
+            hint = "Write three slashes before an absolute path: `file:///path`."
+            raise UsageError(f"{shown(text)} does not name a file on this machine", hint=hint)
         return unquote(f"/{path}", errors="surrogateescape")
     if scheme not in OBJECT_SCHEMES and scheme not in REGISTERED:
-        raise UsageError(
-            f"{shown(text)}: the scheme `{shown(scheme)}://` is not known",
-            hint=f"Known: {', '.join(KNOWN)}, and paths.",
-        )
+        known = f"Known: {', '.join(KNOWN)}, and paths."
+        raise UsageError(f"{shown(text)}: the scheme `{shown(scheme)}://` is not known", hint=known)
     bucket, _, key = rest.partition("/")
     key = key.strip("/")
     if not bucket or any(part in ("", ".", "..") for part in key.split("/")):

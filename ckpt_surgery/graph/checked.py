@@ -103,11 +103,10 @@ class Evaluator:
             if finite(wide).all():
                 return value.function.out_of_range(wide, f"{where}{at}")
         number = evaluate_in_any_order(value, element, self._read, known).item()
-        return DataError(
-            f"the result is {number!r} where everything that it is made of is finite ({where}{at})",
-            hint="Cast what it is made of to a wider dtype first, replace such elements (`where`), or permit "
-            "them: allow_nonfinite(…) around the value.",
-        )
+        hint = "Cast what it is made of to a wider dtype first, replace such elements (`where`), or permit "
+        hint += "them: allow_nonfinite(…) around the value."
+        message = f"the result is {number!r} where everything that it is made of is finite ({where}{at})"
+        return DataError(message, hint=hint)
 
     def _marked(self, value: Node, region: Region, known: Known) -> Marked:
         """The elements of a region with their marks."""

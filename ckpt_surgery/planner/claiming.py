@@ -166,10 +166,8 @@ def why_unused(rule: RuleRun) -> SurgeryError:
     recipe, others = run.problems.loaded.path, None
     if recipe.startswith(PREFIX):
         known = few_keys(entry.key.printed for entry in entries)
-        others = (
-            f"`{recipe}` looks for other names than {known}, which this checkpoint has. "
-            f"`ckpt-surgery recipes {recipe}` says what it looks for, and which params it takes."
-        )
+        others = f"`{recipe}` looks for other names than {known}, which this checkpoint has. "
+        others += f"`ckpt-surgery recipes {recipe}` says what it looks for, and which params it takes."
     return claims_nothing(rule, [entry.key.text for entry in entries], len(fits), refused, others)
 
 

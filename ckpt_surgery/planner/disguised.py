@@ -37,11 +37,10 @@ def bfloat16_of(read: Read) -> Apply:
 
 def misread(keys: Iterable[str]) -> PlanError:
     """The error for leaves of which such integers become floating-point numbers."""
-    return PlanError(
-        f"{few_keys(keys)}: integers of uint16 would become floating-point numbers, but T5X kept bfloat16 as "
-        "uint16, and the numbers would be wrong",
-        hint="Read them as bfloat16: `uint16=\"bfloat16\"`, or `bitcast(x, 'bfloat16')` in the rule.",
-    )
+    hint = "Read them as bfloat16: `uint16=\"bfloat16\"`, or `bitcast(x, 'bfloat16')` in the rule."
+    wrong = "but T5X kept bfloat16 as uint16, and the numbers would be wrong"
+    message = f"{few_keys(keys)}: integers of uint16 would become floating-point numbers, {wrong}"
+    return PlanError(message, hint=hint)
 
 
 def converted(plan: Plan, suspects: Suspects) -> list[str]:

@@ -245,10 +245,9 @@ def read_plan_file(path: PathLike, text: bytes | None = None) -> PlanFile | None
         return None
     if isinstance(saved, dict) and saved.get("version") != VERSION:
         version = shown(str(saved.get("version") or "unknown"))
-        raise UsageError(
-            f"{name} was saved by version {version} of the tool; this is {VERSION}",
-            hint="Make the plan again with this version, or carry it out with that one.",
-        )
+        hint = "Make the plan again with this version, or carry it out with that one."
+        message = f"{name} was saved by version {version} of the tool; this is {VERSION}"
+        raise UsageError(message, hint=hint)
     try:
         whole = msgspec.convert(document, _WholeFile)
     except (ValueError, RecursionError) as error:
@@ -256,10 +255,8 @@ def read_plan_file(path: PathLike, text: bytes | None = None) -> PlanFile | None
         raise not_saved(path, where.strip("`").removeprefix("$.") or SAVED, what) from error
     _check_paths(path, whole)
     if whole.saved.sha256 != seal(document):
-        raise UsageError(
-            f"{name}: the plan was changed after it was saved, or is damaged",
-            hint="Make the plan again. Only the `path` of an input may be changed, to where it lies now.",
-        )
+        hint = "Make the plan again. Only the `path` of an input may be changed, to where it lies now."
+        raise UsageError(f"{name}: the plan was changed after it was saved, or is damaged", hint=hint)
     found_inputs = [whole.sources[name] for name in whole.saved.inputs]
     inputs = tuple([replace(one, path=urls.near(one.path)) for one in found_inputs])
     return PlanFile(os.fspath(path), text, document, whole.saved, inputs)

@@ -41,9 +41,8 @@ def listed_leaves(path: str, document: Any) -> Mapping[str, Leaf]:
     """The same for the document in a listing, which messages call `path`."""
     entries = document.get("leaves") if isinstance(document, dict) else document
     if not isinstance(entries, list):
-        raise SourceError(
-            f"{shown(path)}: no list of leaves in it", hint="`ckpt-surgery inspect PATH --json` writes one."
-        )
+        hint = "`ckpt-surgery inspect PATH --json` writes one."
+        raise SourceError(f"{shown(path)}: no list of leaves in it", hint=hint)
     leaves: dict[str, Leaf] = {}
     for i, entry in enumerate(entries):
         leaf = _leaf(path, i, entry)

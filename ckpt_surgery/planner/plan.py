@@ -306,12 +306,9 @@ def at_step(step: Step) -> Iterator[None]:
     try:
         yield
     except SurgeryError as error:
-        place = None if step.rule is None else step.rule.value
-        problems = (
-            replace(p, message=f"`{step.leaf.key}`: {p.message}", place=p.place or place)
-            for p in error.problems
-        )
-        raise type(error)(*problems) from error
+        key, place = step.leaf.key, None if step.rule is None else step.rule.value
+        told = (replace(p, message=f"`{key}`: {p.message}", place=p.place or place) for p in error.problems)
+        raise type(error)(*told) from error
 
 
 def lineage(step: Step) -> dict[tuple[str, str], Leaf]:

@@ -211,10 +211,9 @@ def _cut_all(
             done.append(replace(step, cut=known[alike]))
         except PlanError as error:
             place = _place(loaded, step.rule)
-            large += [
-                Notice("", step.leaf.key.printed, f": {p.message}", about=(place, p.hint, p.code))
-                for p in error.problems
-            ]
+            for p in error.problems:
+                about = (place, p.hint, p.code)
+                large.append(Notice("", step.leaf.key.printed, f": {p.message}", about=about))
             done.append(step)
     return done, problems_of(large)
 

@@ -181,9 +181,8 @@ class PassRun:
         """The number of keys that a pattern matches. Kept, because a condition may ask at every leaf."""
         if pattern not in self._counts:
             if len(self._counts) == MOST_COUNTED:
-                raise SurgeryError(
-                    f"`count` is asked for more than {MOST_COUNTED} different patterns", code=Code.TOO_MUCH
-                )
+                why = f"`count` is asked for more than {MOST_COUNTED} different patterns"
+                raise SurgeryError(why, code=Code.TOO_MUCH)
             self._counts[pattern] = count_of(pattern, self.trees[self.first], self.limits.matching)
         return self._counts[pattern]
 
