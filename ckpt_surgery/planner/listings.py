@@ -54,10 +54,8 @@ def listed_leaves(path: str, document: Any) -> Mapping[str, Leaf]:
 def listing_json(leaves: Mapping[str, Leaf]) -> list[dict[str, Any]]:
     """The listing of these leaves."""
     names = ("key", "components", "kind", "shape", "dtype")
-    given = (
-        (leaf.key.text, leaf.key.names, leaf.kind.value, *shape_and_dtype(leaf)) for leaf in leaves.values()
-    )
-    return [dict(zip(names, map(plain, values), strict=True)) for values in given]
+    known = ((one.key.text, one.key.names, one.kind.value, *shape_and_dtype(one)) for one in leaves.values())
+    return [dict(zip(names, map(plain, values), strict=True)) for values in known]
 
 
 def _parsed(path: str) -> Any:

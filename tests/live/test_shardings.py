@@ -57,7 +57,7 @@ def test_flaws_of_keys_and_of_other_leaves(mesh: Mesh) -> None:
     tree = live_tree({"keys": jax.random.split(jax.random.key(0), 4), "text": "a"})
     assert sharding_flaw(tree.leaves["keys"], NamedSharding(mesh, P("model"))) is None
     assert sharding_flaw(tree.leaves["keys"], NamedSharding(mesh, P(None, "data"))) == (
-        "has 1 axis, the spec P(None, 'data') is for 2"
+        "has 1 of the 2 axes that the spec P(None, 'data') is for"
     )
     assert sharding_flaw(tree.leaves["keys"], None) is None
     assert sharding_flaw(tree.leaves["text"], NamedSharding(mesh, P("model"))) is None
@@ -211,8 +211,8 @@ def test_specs_that_do_not_fit_a_shape_are_told_together(mesh: Mesh) -> None:
         "sharding is P('data', 'model') on the mesh {data: 2, model: 4}",
         "`b` has 7 along axis 0, which does not divide into 2 parts (data: 2); the sharding is P('data') on "
         "the mesh {data: 2, model: 4}",
-        "`c` has 1 axis, the spec P(None, 'data') is for 2; the sharding is P(None, 'data') on the mesh "
-        "{data: 2, model: 4}",
+        "`c` has 1 of the 2 axes that the spec P(None, 'data') is for; the sharding is P(None, 'data') on "
+        "the mesh {data: 2, model: 4}",
     ]
     assert len(refused(PlanError, tree, NamedSharding(mesh, P("data", "model")))) == 3
 

@@ -31,12 +31,10 @@ def transposed(manifest: Manifest, axes: tuple[int, ...]) -> Manifest:
     def moved(shape: Shape) -> Shape:
         return tuple(shape[axis] for axis in axes)
 
-    permutation = tuple(map(axes.index, manifest.codec.permutation))
+    codec = replace(manifest.codec, permutation=tuple(map(axes.index, manifest.codec.permutation)))
     spec = ArraySpec(moved(manifest.spec.shape), manifest.spec.dtype)
     chunks = {moved(index): chunk for index, chunk in manifest.chunks.items()}
-    return Manifest(
-        spec, moved(manifest.chunk_shape), replace(manifest.codec, permutation=permutation), chunks
-    )
+    return Manifest(spec, moved(manifest.chunk_shape), codec, chunks)
 
 
 def canonical_codec(manifest: Manifest) -> Codec | None:

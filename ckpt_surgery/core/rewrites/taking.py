@@ -171,9 +171,8 @@ def concatenated(manifests: Sequence[Manifest], axis: int) -> Manifest | None:
     if codec is None or len(cut) < len(parts) or not all(_alike(cut[0], codec, other) for other in cut):
         return None
     begins = itertools.accumulate((part.spec.shape[axis] for part in cut), initial=0)
-    held = (
-        (b // length, *item) for part, b in zip(cut, begins, strict=False) for item in part.chunks.items()
-    )
+    pairs = zip(cut, begins, strict=False)
+    held = ((begin // length, *item) for part, begin in pairs for item in part.chunks.items())
     moved = {replaced(index, axis, index[axis] + begin): chunk for begin, index, chunk in held}
     total = sum(part.spec.shape[axis] for part in cut)
     spec = ArraySpec(replaced(cut[0].spec.shape, axis, total), cut[0].spec.dtype)
