@@ -218,7 +218,10 @@ def _preferred(rivals: Sequence[Move]) -> Move | None:
     if len(closest) == 1:
         return closest[0]
     params = [rival for rival in closest if rival.names[-1:] == [PARAMS]]
-    return params[0] if len(params) == 1 and len({rival.name for rival in closest}) == 1 else None
+    if len(params) != 1 or len({rival.name for rival in closest}) != 1:
+        return None
+    above = params[0].names[:-1]
+    return params[0] if all(rival.names[: len(above)] == above for rival in closest) else None
 
 
 def _with(rules: Sequence[Move], best: Move) -> Iterator[list[Move]]:
