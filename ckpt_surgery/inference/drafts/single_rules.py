@@ -10,7 +10,6 @@ from ckpt_surgery.inference.drafts.indices import Columns, condition, expression
 from ckpt_surgery.inference.drafts.key_patterns import (
     BELOW,
     NUMBER,
-    KeyPattern,
     KeyPlace,
     Matched,
     Universe,
@@ -90,10 +89,8 @@ def _alike(bundle: Bundle) -> Bundle | None:
 
 
 def _claimed(bundle: Bundle, universe: Universe) -> tuple[tuple[str, ...], str | None] | None:
-    """The keys that the rule claims, and the condition that excludes others that its pattern matches.
-
-    None if no condition excludes them.
-    """
+    """The keys that the rule claims, and the condition on one number that excludes others that its pattern
+    matches; None if no condition excludes them."""
     places = {place.values: place for group in bundle for part in group for place in part.sources}
     wanted = {tuple(match.values()): match for match in (place.matched for place in places.values())}
     pattern = next(iter(places.values())).pattern
@@ -109,18 +106,16 @@ def _claimed(bundle: Bundle, universe: Universe) -> tuple[tuple[str, ...], str |
             others.append(match)
     if len(reached) < len(wanted):
         return None
-    when = _separating(pattern, list(wanted.values()), others) if others else None
-    return None if others and when is None else (tuple(keys), when)
-
-
-def _separating(pattern: KeyPattern, wanted: Sequence[Matched], others: Sequence[Matched]) -> str | None:
-    """A condition on one number that holds for all `wanted` keys and no other; None if none does."""
+    if not others:
+        return tuple(keys), None
     for before, group in zip(pattern.texts, pattern.groups, strict=False):
         if group.inner == NUMBER:
-            numbers, beyond = ([int(match[group.name]) for match in each] for each in (wanted, others))
+            numbers, beyond = (
+                [int(match[group.name]) for match in each] for each in (wanted.values(), others)
+            )
             when = condition(numbers, beyond, f"int({group.name})", ranges=before[-1:].isalpha())
             if when is not None:
-                return when
+                return tuple(keys), when
     return None
 
 
