@@ -1,5 +1,6 @@
 """Write a draft as YAML, with the evidence of each rule as a comment above it."""
 
+import itertools
 import re
 import shlex
 from collections import Counter
@@ -11,6 +12,11 @@ from ckpt_surgery.inference.expressions.formations import Evidence, Findings, Gi
 from ckpt_surgery.language.yaml.writing import yaml_text
 
 _WORDS = re.compile(r"[^\W\d]\w*")
+_SIZE = re.compile(r"\b(?P<axis>[hle])=(?P<number>\d+)(?=[,)])")
+"""A length in a pattern: of heads, of layers, of experts."""
+_LEAST = 3
+"""Smaller lengths are halves and pairs, the same in models of all sizes."""
+_NOUNS = {"h": "heads", "l": "layers", "e": "experts"}
 _FEW = 3
 """Number of keys, or reasons, that are listed."""
 _ADVICE = "write the rules that are missing, then delete this one, which keeps the draft from running"
@@ -27,16 +33,35 @@ def document_of(
     given: GivenRules,
 ) -> dict[str, Any]:
     """The recipe. `keeps`: whether unclaimed leaves stay as they are; `policies`: see `draft_recipe`."""
+    sizes: dict[str, int] = {}
+    written = [rule_of(rule, sizes) for rule in rules]
+    if not given.names.isdisjoint(sizes):
+        written, sizes = [rule_of(rule) for rule in rules], {}
     used = set().union(*map(words_of, rules))
+    params = {**given.params, **sizes}
     every = {**given.tables, **{name: dict(of) for name, of in tables.tables.items() if name in used}}
     return {
         "version": 1,
         **policies,
         "unmatched": "keep" if keeps else "error",
-        **({"params": dict(given.params)} if given.params else {}),
+        **({"params": params} if params else {}),
         **({"tables": every} if every else {}),
-        "rules": [*given.rules, *map(rule_of, rules)],
+        "rules": [*given.rules, *written],
     }
+
+
+def _with_sizes(value: str, sizes: dict[str, int] | None) -> str:
+    """Replace the lengths in a value by params, and add these to `sizes`."""
+
+    def named(match: re.Match[str]) -> str:
+        noun, number = _NOUNS[match["axis"]], int(match["number"])
+        if sizes is None or number < _LEAST:
+            return match[0]
+        names = itertools.chain([noun], (f"{noun}_{count}" for count in itertools.count(2)))
+        name = next(name for name in names if sizes.setdefault(name, number) == number)
+        return f"{match['axis']}={name}"
+
+    return _SIZE.sub(named, value)
 
 
 def words_of(rule: RuleDraft) -> set[str]:
@@ -47,8 +72,8 @@ def words_of(rule: RuleDraft) -> set[str]:
     return {word for text in texts for word in _WORDS.findall(text)}
 
 
-def rule_of(rule: RuleDraft) -> dict[str, Any]:
-    """A rule in the types of JSON."""
+def rule_of(rule: RuleDraft, sizes: dict[str, int] | None = None) -> dict[str, Any]:
+    """A rule in the types of JSON. `sizes`: gets the lengths in its values as params."""
     claim = "fill" if rule.kind is Kind.FILLED else "match"
     written: dict[str, Any] = {} if rule.pattern is None else {claim: rule.pattern.regex(words_of(rule))}
     if rule.when is not None:
@@ -57,7 +82,7 @@ def rule_of(rule: RuleDraft) -> dict[str, Any]:
         return {**written, "drop" if rule.kind is Kind.DROPPED else "fallback": True}
     if rule.loops:
         written["for"] = dict(rule.loops)
-    values = {template(output.to): output.value for output in rule.outputs}
+    values = {template(output.to): _with_sizes(output.value, sizes) for output in rule.outputs}
     if len(values) > 1:
         written["to"] = values
     elif any(values):

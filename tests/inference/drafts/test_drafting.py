@@ -281,6 +281,20 @@ def test_long_lists_of_words_are_several_rules() -> None:
     assert [rule.claims for rule in draft.rules] == [55, 45]
 
 
+def test_sizes_have_names_by_what_they_count() -> None:
+    heads = "rearrange(x, '(h d) a -> a h d', h={0})"
+    moves: list[Made] = [
+        *((new, old, heads, [size]) for new, old, size in (("query", "q_proj", 12), ("a", "b", 8))),
+        *((f"t/{new}", f"{new[0]}_proj.w", heads, [4]) for new in ("key", "value")),
+        ("w", [f"w.{n}" for n in range(4)], "rearrange(stack(xs), '(l e) a -> l e a', l={0})", [16]),
+        ("half", "whole", heads, [2]),
+    ]
+    draft = draft_recipe(found(moves))
+    assert draft.document["params"] == {"heads": 12, "heads_2": 8, "heads_3": 4, "layers": 16}
+    assert "rearrange(x, '(h d) a -> a h d', h=heads_3)" in draft.text
+    assert "h=2)" in draft.text
+
+
 # --- comments ---------------------------------------------------------------------------------------------
 
 
