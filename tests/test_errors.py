@@ -17,7 +17,6 @@ INSIDE = {
     "LetError",
     "PatternError",
     "TemplateError",
-    "_InsertionError",
 }
 """Errors that become others before they reach a user: of a bucket's conditions, of parts of recipes."""
 

@@ -11,7 +11,7 @@ from ckpt_surgery.api import inspecting
 from ckpt_surgery.cli.render import inspection as render_inspection
 from ckpt_surgery.graph.checked import Evaluator
 from ckpt_surgery.inputs import preparing
-from ckpt_surgery.report import values
+from ckpt_surgery.report import distances, values
 from ckpt_surgery.runs import destination
 from tests.support.command_line import run
 
@@ -74,7 +74,7 @@ def test_while_values_are_read(model: Path, monkeypatch: pytest.MonkeyPatch) -> 
     done = run("inspect", model, "--stats")
     assert done.exit_code == 1
     assert "there is not enough memory to read `a/kernel`, with a budget of " in done.stderr
-    monkeypatch.setattr(values, "gap", exhaust)
+    monkeypatch.setattr(distances, "gap", exhaust)
     done = run("diff", model, model, "--values", "--memory", "1GiB")
     assert done.exit_code == 1
     assert "there is not enough memory to read `a/kernel`, with a budget of 1.00 GiB " in done.stderr

@@ -155,7 +155,7 @@ DECIDED: list[tuple[Arrays, Arrays, dict[str, tuple[str, str]]]] = [
     (  # all of its sources are the same constant
         {"a/0": PAIR[:3], "b/0": PAIR[3:], "a/1": np.ones(3, F32), "b/1": np.ones(3, F32)},
         {"c/0": PAIR, "c/1": np.ones(6, F32)},
-        {f"c/{i}": (f"a/{i} b/{i}", "rearrange(stack(xs), 'l a -> (l a)')") for i in range(2)},
+        {f"c/{i}": (f"a/{i} b/{i}", "concat(xs)") for i in range(2)},
     ),
 ]
 

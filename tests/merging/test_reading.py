@@ -91,7 +91,7 @@ WRONG = {
         "6:5 the base model `c` is not among the sources of the slice",
     ],
     "merge_method: linear\nmodels: &all [{model: a, parameters: {weight: 1}}]": [
-        "2:9 an anchor (`&name`) is not accepted"
+        "2:9 an anchor (`&name`) is not accepted; write the value itself"
     ],
 }
 

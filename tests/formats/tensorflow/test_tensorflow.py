@@ -319,7 +319,7 @@ def test_a_prefix_or_a_file_is_one_checkpoint(name: str, run: Path, monkeypatch:
     assert step_of(Path(name)) == (None, 5)
     with pytest.raises(UsageError, match="has no steps"):
         step_of(run / name, step=5)
-    with pytest.raises(UsageError, match="has no items"):
+    with pytest.raises(UsageError, match="have no items"):
         step_of(run / name, item="default")
 
 

@@ -164,7 +164,7 @@ def test_a_pattern_that_matches_nothing() -> None:
     said = [problem.message for problem in caught.value.problems]
     assert said == [
         "the rule claims nothing: no key of the target matches",
-        "the rule claims nothing: earlier rules claimed the one key that it matches",
+        "the rule claims nothing: earlier rules claimed all that it matches, 1 key",
     ]
     plan = planned(entries, ["b"], ["a"], require_all_rules_match=False)
     assert [(s.leaf.key.text, s.sources[0][1]) for s in plan.steps] == [("a", "b")]
