@@ -123,8 +123,12 @@ class _Worker:
 
     def __init__(self, plan: Plan, sources: Mapping[str, Source], sink: Sink, writer: Writer, memory: int):
         """`memory`: the run's budget in bytes, for messages."""
-        self._steps, self._outputs, self._sources = plan.steps, sink.outputs, sources
-        self._writer, self._memory, self._evaluator = writer, memory, Evaluator(self._read)
+        self._steps = plan.steps
+        self._outputs = sink.outputs
+        self._sources = sources
+        self._writer = writer
+        self._memory = memory
+        self._evaluator = Evaluator(self._read)
 
     def do(self, task: Task, known: TaskResult) -> TaskResult:
         """Link or copy the stored bytes of an output, or compute and write a region. Raises SurgeryError.

@@ -45,8 +45,13 @@ class Checkpoint(OpenCheckpoint, Represented, Mapping[str, Any]):
 
     def __init__(self, opened: "OpenSource", prefix: str = ""):
         """Called by `ckpt_surgery.open`. `prefix`: key of the subtree, ending in `/`; empty for the whole."""
-        self._opened, self._prefix, self.metadata = opened, prefix, opened.metadata
-        self.path, self.format, self.step, self.item = opened.path, opened.format, opened.step, opened.item
+        self._opened = opened
+        self._prefix = prefix
+        self.metadata = opened.metadata
+        self.path = opened.path
+        self.format = opened.format
+        self.step = opened.step
+        self.item = opened.item
         start = len(prefix)
         self._leaves = {t[start:]: leaf for t, leaf in opened.leaves().items() if t.startswith(prefix)}
 

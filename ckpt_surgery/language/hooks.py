@@ -175,7 +175,8 @@ class HookFile(HookSet):
 
         `sha256` is the digest that a plan was made with: a file with another one is not run (PlanError).
         """
-        self.file, self.name = str(path), path.name
+        self.file = str(path)
+        self.name = path.name
         try:
             text = path.read_bytes()
         except OSError as error:

@@ -266,7 +266,9 @@ class PlannedArray(LazyArray):
         leaf = step.leaf
         assert leaf.spec is not None
         super().__init__(leaf.spec, key=leaf.key.text, sharding=leaf.sharding, prng_impl=leaf.prng_impl)
-        self._step, self._restoration, self._overflowed = step, restoration, overflowed
+        self._step = step
+        self._restoration = restoration
+        self._overflowed = overflowed
 
     @cached_property
     def _cut(self) -> Cut:

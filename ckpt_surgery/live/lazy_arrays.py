@@ -48,8 +48,11 @@ class LazyArray(ABC):
         prng_impl: str | None = None,
     ):
         introduce_to_t5x()
-        self._spec, self._key, self._chunks = spec, key, chunks
-        self._sharding, self._prng_impl = sharding, prng_impl
+        self._spec = spec
+        self._key = key
+        self._chunks = chunks
+        self._sharding = sharding
+        self._prng_impl = prng_impl
 
     @staticmethod
     def of(

@@ -136,7 +136,8 @@ class _Layout:
 
     def __init__(self, axes: Mapping[Names, Axes], root: Names):
         """`root`: key of the subtree that the paths of `axes` are relative to."""
-        self.axes, self.root = axes, root
+        self.axes = axes
+        self.root = root
         tops = frozenset(path[0] for path in axes)
         self.collections = tops if PARAMS in tops else frozenset[str]()
         """First components of the axes, if these are collections of variables; else none."""

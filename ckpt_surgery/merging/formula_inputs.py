@@ -193,7 +193,9 @@ class _Join:
     """Joins the tensors of a result with their models' leaves and parameters, and collects what is wrong."""
 
     def __init__(self, config: MergeConfig, listings: Listings, sources: Mapping[str, str]):
-        self.config, self.listings, self.sources = config, listings, sources
+        self.config = config
+        self.listings = listings
+        self.sources = sources
         self.method = METHODS[config.merge_method]
         self.misfits: list[Finding] = []
         self.lacking: dict[SlicePart, list[str]] = {}

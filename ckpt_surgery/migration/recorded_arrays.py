@@ -79,7 +79,10 @@ class StandIn(Traced, LazyArray):
         self._extent = extent
         self.stacked: tuple[StandIn, ...] = ()
         """Arrays of which it is a stack along the first axis, if NumPy adds them one by one."""
-        self._array, self.leaves, self.library, self.weak = array, leaves, library, weak
+        self._array = array
+        self.leaves = leaves
+        self.library = library
+        self.weak = weak
 
     @property
     def extent(self) -> tuple[int, int]:

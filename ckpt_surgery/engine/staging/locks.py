@@ -237,7 +237,10 @@ class ObjectLock(Lock):
 
     def __init__(self, store: Store, name: str):
         super().__init__(f"{store.url}/{name}")
-        self._store, self._name, self._version, self._signs = store, name, "", 0
+        self._store = store
+        self._name = name
+        self._version = ""
+        self._signs = 0
         self._taker: Owner | None = None
         self._released = False
         self._guard = threading.Lock()

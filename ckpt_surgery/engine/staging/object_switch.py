@@ -68,7 +68,10 @@ class Switch:
 
     def __init__(self, store: Store, prefix: str, journal: ObjectJournal, confirm: Callable[[], None]):
         """`confirm` raises DestinationError if this process no longer holds the destination's lock."""
-        self._store, self._prefix, self._journal, self._confirm = store, prefix, journal, confirm
+        self._store = store
+        self._prefix = prefix
+        self._journal = journal
+        self._confirm = confirm
 
     def complete(self) -> None:
         """Complete the new checkpoint. Can be repeated from the beginning, wherever it was interrupted.

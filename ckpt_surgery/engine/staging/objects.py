@@ -50,10 +50,14 @@ class StoreStage(Staging):
         be there. `item`: name of the item to write, if it is one of a step. `sparse`: true if
         readers of the format mistake chunks of the new checkpoint for the older one's. `shards`: token of
         shards that have put data there, which is published, or kept after a failure."""
-        self.url, self.called, self.identity = url, shown(url), identity
+        self.url = url
+        self.called = shown(url)
+        self.identity = identity
         self.store, self.prefix = store_of(url)
         self.lock = ObjectLock(self.store, lock_name(self.prefix))
-        self._replaces, self._sparse, self._shards = replaces, sparse, shards
+        self._replaces = replaces
+        self._sparse = sparse
+        self._shards = shards
         self._item = item if replaces is not None and replaces.one_item else None
         self._adopted: frozenset[str] = frozenset()
         """Names of the shards' data below the destination."""

@@ -70,7 +70,8 @@ class FileView(Positioned):
 
     def __init__(self, path: str, stat: FileStat, start: int, size: int):
         super().__init__(size)
-        self.path, self.start = path, start
+        self.path = path
+        self.start = start
         self.failure: Exception | None = None
         """The first error in reading: the library passes on only that there was one."""
         self._stat = stat

@@ -234,7 +234,8 @@ class OrbaxSink:
     """Writes one item, to a directory or below a URL. Nothing is valid before `finish`."""
 
     def __init__(self, directory: PathLike, options: SinkOptions, outputs: Sequence[Output]):
-        self.outputs, self._options = outputs, options
+        self.outputs = outputs
+        self._options = options
         self._started = time.time_ns()
         self._step_directory, self._item_directory = step_and_item(os.fspath(directory), options)
         self._step = open_places(self._step_directory)

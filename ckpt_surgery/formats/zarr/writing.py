@@ -114,7 +114,8 @@ class ZarrSink:
         self.outputs = outputs
         self._directory = os.fspath(directory)
         self._places = open_places(directory)
-        self._zarr, self._attributes = options.zarr, dict(options.metadata)
+        self._zarr = options.zarr
+        self._attributes = dict(options.metadata)
         self._in_flight, self._copies = BytesInFlight(), BytesInFlight(TOGETHER_BYTES)
 
     def create(self) -> None:

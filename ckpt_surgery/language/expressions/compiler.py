@@ -100,7 +100,9 @@ class Compiler:
         self.wrong_calls: list[ExpressionError] = []
         self.groups: list[Use] = []
         self.depth = 0  # Levels of nesting of the expression
-        self._text, self._lead, self._depth = text, lead, 0
+        self._text = text
+        self._lead = lead
+        self._depth = 0
         self._starts = line_starts(text[lead:])
         self._f_string: Span | None = None
         """Span of the f-string around the node, where Python's positions inside it are wrong."""

@@ -132,7 +132,8 @@ class LetNames(dict[str, Any]):
     def __init__(self, scope: Scope, let: Mapping[str, Expression]):
         """`scope`: that of the output, but for `let`."""
         super().__init__(scope.names)
-        self._let, self._scope = let, replace(scope, names=self)
+        self._let = let
+        self._scope = replace(scope, names=self)
 
     def __missing__(self, name: str) -> Any:
         """Raises KeyError for an unknown name, LetError where an entry fails."""

@@ -141,7 +141,9 @@ class MatchBudget:
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter):
         """`clock` gives seconds since an arbitrary moment."""
-        self._clock, self._seconds, self._matches = clock, 0.0, 0
+        self._clock = clock
+        self._seconds = 0.0
+        self._matches = 0
 
     def fullmatch(
         self, pattern: regex.Pattern[str], text: str, safe: int | None = None
