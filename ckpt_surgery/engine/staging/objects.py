@@ -113,9 +113,11 @@ class StoreStage(Staging):
         written = {name: stat for name, stat in stored.items() if name in self._adopted}
         self.run = self.lock.owner.run
         if to_resume is not None:
-            self.run, written = to_resume.run, {**written, **to_resume.data}
-        within, old = (self.store, self.prefix, self.run), frozenset(others)
-        self.draft = UnpublishedStore(*within, old, written, self.lock.check_held)
+            self.run = to_resume.run
+            written |= to_resume.data
+        self.draft = UnpublishedStore(
+            self.store, self.prefix, self.run, frozenset(others), written, self.lock.check_held
+        )
         self.work = self.product = self.draft.url  # only this process sees the checkpoint there
         if others and self._sparse:
             self.draft.holds_all = True
@@ -142,9 +144,14 @@ class StoreStage(Staging):
         with deferred():
             self.lock.confirm()
             self._check_unchanged(journal)
-            marked = in_order(documents, self.lock.owner.run)
-            journal = replace(journal, state=SWITCHING, documents=marked, amended=amended)
-            journal = replace(journal, waiting=waiting, data=frozenset(draft.data))
+            journal = replace(
+                journal,
+                state=SWITCHING,
+                documents=in_order(documents, self.lock.owner.run),
+                waiting=waiting,
+                data=frozenset(draft.data),
+                amended=amended,
+            )
             self._switching = True
             self._note(journal)
             switch = Switch(self.store, self.prefix, journal, self.lock.confirm)
