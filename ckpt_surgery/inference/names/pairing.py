@@ -32,7 +32,7 @@ _FEW = 8
 _VAGUE = 1.0
 """Weight of unexplained words above which a pair is vague."""
 _DOUBTFUL = 3.0
-"""Least margin of vague pairs; pairs with a lower score give way to what the parents of leaves show."""
+"""Least margin of vague pairs, and score below which what parents of leaves show has precedence."""
 MOST_NAMES = 2000
 """Most names of one size and kind on a side; more are left open."""
 
@@ -134,7 +134,7 @@ class _Rounds:
         kept: list[Pair] = []
         for _, score, pair in sorted(clear, key=lambda one: one[:2], reverse=True):
             better = [one.at for one in kept]
-            if not self.names.alignment.apart(*pair.at, better, doubtful=score < _DOUBTFUL):
+            if not self.names.alignment.apart(*pair.at, better, doubtful=score < _DOUBTFUL + _OTHER_PARTNER):
                 kept.append(pair)
         return kept
 
