@@ -118,7 +118,7 @@ def test_what_the_plan_has_decided_is_refused(here: Path, more: list[str]) -> No
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [("looks", []), ("rules", []), ("leaves", []), ("leaves", [99] * 16), ("dropped", [0])]
+    ("name", "value"), [("looks", []), ("leaves", []), ("leaves", [99] * 16), ("dropped", [0])]
 )
 def test_what_contradicts_itself_is_refused(name: str, value: object, here: Path) -> None:
     document = json.loads(Path("plan.json").read_text())
