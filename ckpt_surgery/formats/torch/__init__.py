@@ -8,7 +8,6 @@ import re
 from dataclasses import replace
 
 from ckpt_surgery.formats.registry import Format, Listing, Names, Selection
-from ckpt_surgery.formats.shared.hf_index import read_sharded
 from ckpt_surgery.formats.shared.npy import NPY_SUFFIX
 from ckpt_surgery.formats.shared.zip.members import first_name, read_archive
 from ckpt_surgery.storage.failures import with_path
@@ -56,6 +55,8 @@ def read(path: str, selection: Selection) -> Listing:
     directory, name = NAMES.file_of(path)
     if not name.endswith(INDEX_SUFFIX):
         return _read_file(directory, name)
+    from ckpt_surgery.formats.shared.hf_index import read_sharded
+
     return read_sharded(directory, name, _read_file)
 
 
