@@ -81,7 +81,7 @@ def read_object(place: str) -> dict[str, Any]:
     with with_path(place):
         value = parse_object(text, strict=True, hint=_HINT)
     level: list[Any] = [value]
-    for _ in range(MAX_DEPTH + 1):  # without recursion, which the file could exhaust
+    for _ in range(MAX_DEPTH):  # without recursion, which the file could exhaust
         inner = (item.values() if isinstance(item, dict) else item for item in level)
         level = [item for items in inner for item in items if isinstance(item, dict | list)]
     if level:

@@ -40,7 +40,7 @@ def test_an_adapter_has_its_own(tmp_path: Path) -> None:
 REFUSED = {
     '{"a": NaN}': "NaN is not a number in JSON",
     '{"a": ' + "9" * 5000 + "}": "not valid JSON",
-    '{"a": ' + "[" * 70 + "]" * 70 + "}": "nested deeper than 64 levels",
+    '{"a": ' + "[" * 64 + "]" * 64 + "}": "nested deeper than 64 levels",
     '{"a": "' + "x" * MAX_BYTES + '"}': "larger than 1 MiB",
 }
 
@@ -53,6 +53,13 @@ def test_what_is_refused(text: str, told: str, tmp_path: Path) -> None:
     (problem,) = caught.value.problems
     assert told in problem.message
     assert problem.message.startswith(f"{tmp_path}/config.json")
+
+
+def test_nesting_up_to_the_limit(tmp_path: Path) -> None:
+    """With the object itself, these are 64 levels."""
+    written(tmp_path / "config.json", '{"a": ' + "[" * 63 + "]" * 63 + "}")
+    found = read_config(str(tmp_path))
+    assert found is not None and list(found[1]) == ["a"]
 
 
 def test_what_is_no_file(tmp_path: Path) -> None:
