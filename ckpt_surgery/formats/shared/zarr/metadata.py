@@ -189,9 +189,9 @@ def _parse_v2(definition: dict[str, Any]) -> ZarrArray:
 
 
 def _parse_v3(definition: dict[str, Any]) -> ZarrArray:
-    grid, names, codecs = (definition[name] for name in ("chunk_grid", "chunk_key_encoding", "codecs"))
     if definition["zarr_format"] != 3 or definition["node_type"] != "array":
         raise ValueError("it is not a zarr v3 array")
+    grid, names, codecs = (definition[name] for name in ("chunk_grid", "chunk_key_encoding", "codecs"))
     if grid["name"] != "regular":
         raise _unreadable(f"its chunk grid `{grid['name']}`")
     if names["name"] not in ("default", "v2"):

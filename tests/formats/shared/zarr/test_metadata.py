@@ -71,6 +71,12 @@ def test_malformed(change: dict[str, object], message: str | None) -> None:
             parse_array(text, 3)
 
 
+def test_a_group_is_told_as_no_array() -> None:
+    """It has none of the members of an array."""
+    with pytest.raises(SourceError, match="it is not a zarr v3 array"):
+        parse_array(b'{"zarr_format": 3, "node_type": "group", "attributes": {}}', 3)
+
+
 def manifest_of(version: int, stored: dict[str, bytes]) -> Manifest:
     array = parse_array(stored[FILE_NAMES[version]], version)
     indices = list(itertools.product(*map(range, grid_counts(array.spec.shape, array.chunk_shape))))
