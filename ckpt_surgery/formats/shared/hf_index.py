@@ -71,9 +71,11 @@ def check_shards(directory: str, files: Mapping[str, str], held: Mapping[str, It
     """
     placed = {(name, shard) for shard, names in held.items() for name in names}
     for name, shard in sorted(placed ^ set(files.items())):
-        lies = "is" if (name, shard) in placed else "is not"
+        lies, said = "is not", "where the index places it"
+        if (name, shard) in placed:
+            lies, said = "is", "but the index places it elsewhere or not at all"
         where = shown(os.path.join(directory, shard))
-        raise damaged(f"`{shown(name[:200])}` {lies} in {where}, in contrast to what the index says")
+        raise damaged(f"`{shown(name[:200])}` {lies} in {where}, {said}")
     sets = {match.groups() for match in map(_SHARD.fullmatch, held) if match}
     beside = ((name, _SHARD.fullmatch(name)) for name in names_in(directory) if name not in held)
     unlisted = [name for name, match in beside if match and match.groups() in sets]

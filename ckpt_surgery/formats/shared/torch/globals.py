@@ -25,7 +25,8 @@ RESAVE = (
     "`torch.save(model.state_dict(), path)`."
 )
 EXPLAINED = {
-    "__torch__.": "It is TorchScript: `torch.save(torch.jit.load(path).state_dict(), other_path)`.",
+    "__torch__.": "From TorchScript, save the tensors alone: "
+    "`torch.save(torch.jit.load(path).state_dict(), other_path)`.",
     "torch._utils._rebuild_qtensor": "Save quantized tensors as `tensor.dequantize()`.",
     "torch._utils._rebuild_sparse_": "Save sparse tensors as `tensor.to_dense()`.",
     "torch._utils._rebuild_nested_": "Save nested tensors as their components, `tensor.unbind()`.",
