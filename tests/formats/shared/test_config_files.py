@@ -59,7 +59,8 @@ def test_nesting_up_to_the_limit(tmp_path: Path) -> None:
     """With the object itself, these are 64 levels."""
     written(tmp_path / "config.json", '{"a": ' + "[" * 63 + "]" * 63 + "}")
     found = read_config(str(tmp_path))
-    assert found is not None and list(found[1]) == ["a"]
+    assert found is not None
+    assert list(found[1]) == ["a"]
 
 
 def test_what_is_no_file(tmp_path: Path) -> None:
