@@ -28,6 +28,8 @@ from ckpt_surgery.formats.shared.zarr.metadata import UNKNOWN, fill_value, leadi
 from ckpt_surgery.storage.failures import damaged
 
 CRC32C = {"name": "crc32c"}
+CRC_RESIDUE = 0x48674BC7
+"""CRC-32C of any bytes that their own CRC-32C follows, little-endian."""
 WHOLE_BYTES = 8 << 20
 """Shards of at most this many bytes are small. In an object store, a second request takes as long."""
 
@@ -40,9 +42,7 @@ def decode_region(manifest: Manifest, region: Region, fetch: Fetch) -> np.ndarra
     as they are decoded, and the region.
     """
     layout = shards.shard_layout(manifest.codec.encoding)
-    # Metadata may have no way to say with which value TensorStore has to fill shards.
-    unspelled = manifest.fill is not None and fill_value(manifest.fill, manifest.spec.dtype) is None
-    if layout is not None and (unspelled or _is_divided(manifest, region)):
+    if layout is not None and (_is_divided(manifest, region) or _is_unspelled(manifest)):
         manifest = inner_chunks(manifest, layout, region, fetch)
     touched = [index for index, _ in parts_of_chunks(manifest, region)]
     stored = [index for index in touched if index in manifest.chunks]
@@ -73,6 +73,11 @@ def _is_divided(manifest: Manifest, region: Region) -> bool:
     large = any(chunk is not None and chunk.length > WHOLE_BYTES for chunk in chunks)
     remote = any(chunk is not None and urls.is_url(chunk.file) for chunk in chunks)
     return part and large if remote else part or large
+
+
+def _is_unspelled(manifest: Manifest) -> bool:
+    """Whether metadata cannot say with which value TensorStore, which is asked here, has to fill shards."""
+    return manifest.fill is not None and fill_value(manifest.fill, manifest.spec.dtype) is None
 
 
 def inner_chunks(manifest: Manifest, layout: shards.ShardLayout, region: Region, fetch: Fetch) -> Manifest:
@@ -141,7 +146,7 @@ def _checked(data: bytes | memoryview, nbytes: int) -> memoryview | None:
     """Bytes before a CRC-32C; None if it does not match."""
     whole = data if isinstance(data, bytes) else bytes(data)
     # With its own checksum behind it, everything has the same one: no part has to be copied.
-    return memoryview(whole)[: -shards.CRC_BYTES] if google_crc32c.value(whole) == 0x48674BC7 else None
+    return memoryview(whole)[: -shards.CRC_BYTES] if google_crc32c.value(whole) == CRC_RESIDUE else None
 
 
 def _inflated(data: bytes | memoryview, nbytes: int) -> bytes | None:
@@ -178,7 +183,7 @@ def _decoded(
         # TensorStore names the chunk, of which the file is named here.
         name, _, reason = why.partition(": ")
         named = {f'"{chunk_name(i, zarr)}"': i for i in stored for zarr in (2, 3)}.get(name)
-        what = "it" if named is None else f"its chunk {chunk_name(named, 3)}"
+        what = "a chunk" if named is None else f"its chunk {chunk_name(named, 3)}"
         files = {manifest.chunks[index].file for index in stored if named in (None, index)} - {""}
         where = f" in {few(sorted(files))}" if files else ""
         reason = why if named is None else reason

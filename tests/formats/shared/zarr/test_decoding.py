@@ -14,6 +14,7 @@ from ckpt_surgery.core.dtypes import DTYPES
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.manifests import Chunk, Codec, Manifest, encoding_of
 from ckpt_surgery.formats.chunk_reading import read_stored
+from ckpt_surgery.formats.shared.zarr import decoding
 from ckpt_surgery.formats.shared.zarr.decoding import decode_region
 from ckpt_surgery.formats.shared.zarr.layout import FILE_NAMES
 from ckpt_surgery.formats.shared.zarr.metadata import HELD, NATIVE, parse_array
@@ -104,6 +105,13 @@ def placed(value: np.ndarray, chain: list[Any], fill: bytes | None = None) -> Ma
     ((index, name),) = found.chunk_names()
     data = held[name]
     return Manifest(found.spec, found.chunk_shape, found.codec, {index: Chunk("", 0, len(data), data)}, fill)
+
+
+def test_nothing_has_to_spell_the_fill_value_of_chunks_that_are_no_shards(monkeypatch) -> None:
+    """Spelling it takes TensorStore, which decodes none of these bytes."""
+    monkeypatch.setattr(decoding, "fill_value", lambda element, dtype: pytest.fail("it is spelled"))
+    found = decoded(placed(VALUE, [LITTLE, ZSTD], np.int32(7).tobytes()), ROWS)
+    np.testing.assert_array_equal(found, VALUE[ROWS.slices])
 
 
 def changed(manifest: Manifest, change: Callable[[bytes], bytes]) -> Manifest:
