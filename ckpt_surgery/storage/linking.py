@@ -43,13 +43,15 @@ class SafeToHardlink:
 
         `real`: its path without links. Raises OSError where the file is gone.
         """
-        around = (path for path in (real, *map(str, Path(real).parents)) if path in self.checkpoints)
-        innermost = next(around, None)
-        replaced = innermost is not None and self.checkpoints[innermost]
+        innermost = real  # of texts alone: this is asked about every file
+        while innermost and innermost not in self.checkpoints:
+            innermost = innermost.rpartition(os.sep)[0]
+        if self.checkpoints.get(innermost, False):
+            return True
         # The blobs of a Hugging Face cache: `<repository>/blobs/…`, beside `snapshots`.
         blobs = (parent for parent in Path(real).parents if parent.name == "blobs")
         cached = any((directory.parent / "snapshots").is_dir() for directory in blobs)
-        return replaced or cached or os.stat(real).st_mode & 0o222 == 0
+        return cached or os.stat(real).st_mode & 0o222 == 0
 
 
 def can_reflink(source: str, directory: Path) -> bool | None:
