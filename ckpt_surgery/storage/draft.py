@@ -132,7 +132,7 @@ class UnpublishedStore:
 
     def upload(self, name: str, file: Path, only: Condition = Only.ANY) -> Stat:
         if self.finishing:
-            return self.put(name, file.read_bytes())
+            return self.put(name, file.read_bytes(), only)
         place = self._new_place(name)
         return self._note(name, place, self.store.upload(f"{self._prefix}/{place}", file, only))
 

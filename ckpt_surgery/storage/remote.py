@@ -92,8 +92,12 @@ IN_FLIGHT = 32
 """Largest number of reads at a time."""
 BATCH = 1000
 """Largest number of objects that S3 deletes in one request."""
+COPY_BYTES = 5 << 30
+"""Largest object that S3 copies in one request."""
 GAP_BYTES = 512 << 10
 """Ranges with a smaller gap between them are read together: a request costs more than these bytes."""
+JOINED_BYTES = 8 << 20
+"""Ranges are put together up to this size."""
 _RETRY = {
     "max_retries": 6,
     "retry_timeout": timedelta(seconds=60),
@@ -258,7 +262,7 @@ class ObjectStore:
 
     def copies(self, source: str, size: int) -> bool:
         """Whether an object lies in this bucket, and is not too large for one request of S3."""
-        return source.startswith(f"{self.url}/") and (self._generations or size <= 5 << 30)
+        return source.startswith(f"{self.url}/") and (self._generations or size <= COPY_BYTES)
 
     def copy(self, source: str, name: str) -> None:
         _, key = urls.split(source)
@@ -294,7 +298,8 @@ def _joined(ranges: Sequence[ByteRange]) -> Sequence[tuple[ByteRange, Sequence[i
         whole, members = requests[-1] if requests else (part, [])
         stop = max(whole.stop, part.stop)
         same = (whole.name, whole.version) == (part.name, part.version)
-        if requests and same and part.start - whole.stop < GAP_BYTES and stop - whole.start <= 8 << 20:
+        near = part.start - whole.stop < GAP_BYTES and stop - whole.start <= JOINED_BYTES
+        if requests and same and near:
             members.append(i)
             requests[-1] = replace(whole, stop=stop), members
         else:

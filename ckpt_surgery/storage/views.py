@@ -25,6 +25,8 @@ from ckpt_surgery.storage.store import ByteRange, Stat, store_of
 
 HEAD_BYTES = 64 << 10
 """Number of bytes at the beginning of an object that are read together."""
+KEPT_BYTES = 64 << 20
+"""Total size of what is kept; what was used least recently is dropped."""
 
 
 class View:
@@ -160,7 +162,7 @@ class Heads:
             old = self._kept.pop((url, stat.version), b"")
             self._kept[url, stat.version] = head
             self._nbytes += len(head) - len(old)
-            while self._nbytes > 64 << 20:  # what was used least recently is dropped
+            while self._nbytes > KEPT_BYTES:
                 _, dropped = self._kept.popitem(last=False)
                 self._nbytes -= len(dropped)
 

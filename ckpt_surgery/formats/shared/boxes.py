@@ -17,6 +17,8 @@ from ckpt_surgery.storage.listing import FileStat
 
 MOST_SPLIT_AXES = 6
 """Limit on the axes along which an array is split: each doubles the number of corners."""
+MOST_CORNERS = 2**22
+"""Limit on the corners of all boxes of an array."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +95,7 @@ def check_tiling(shape: Shape, boxes: Sequence[Region]) -> None:
     number.
     """
     axes = [axis for axis, n in enumerate(shape) if any(box.shape[axis] != n for box in boxes)]
-    if len(axes) > MOST_SPLIT_AXES or len(boxes) << len(axes) > 2**22:
+    if len(axes) > MOST_SPLIT_AXES or len(boxes) << len(axes) > MOST_CORNERS:
         raise damaged(
             f"is split into {len(boxes)} chunks along {len(axes)} axes, which are too many to check"
         )

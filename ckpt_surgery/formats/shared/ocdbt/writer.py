@@ -30,7 +30,7 @@ INLINE_BYTES = 1024
 MAX_KEY_BYTES = 65535
 """The format's limit for a key."""
 
-_NODE_MAGIC = 0x0CDB20DE
+_NODE_MAGIC, _MANIFEST_MAGIC = 0x0CDB20DE, 0x0CDB3A2A
 _MOST = 2**64 - 1
 """Largest number; offset and length of the root node of a database without keys."""
 
@@ -269,7 +269,7 @@ def manifest_bytes(
         struct.pack("<Q", time_ns),
         _varints([0]),  # no older versions
     )
-    return _framed(0x0CDB3A2A, parts)
+    return _framed(_MANIFEST_MAGIC, parts)
 
 
 def _references(children: Sequence[NodeReference], positions: dict[str, int]) -> bytes:

@@ -179,6 +179,7 @@ def _read_within(read: Read, offset: int, at: int, count: int) -> bytes:
 
 ZSTD_MAGIC, SKIPPABLE = 0xFD2FB528, 0x184D2A50
 """Magic numbers of frames, and of those that decoders skip, whose last four bits can have any value."""
+MAGIC_BYTES, BLOCK_HEADER, CHECKSUM = 4, 3, 4
 MOST_HEADER = 18
 """Bytes of the longest frame header, with its magic number."""
 MOST_BLOCK = 1 << 17
@@ -206,14 +207,15 @@ def check_zstd(read: Read, length: int, nbytes: int | None) -> None:
 def _frame(read: Read, at: int, length: int) -> tuple[int, int, int]:
     """End of the frame at an offset, and the least and the largest number of bytes it can decode to."""
     cut = Flaw(f"it is cut short: the zstd frame at byte {at} does not end within its {length} bytes")
-    if at + 8 > length:
+    if at + 2 * MAGIC_BYTES > length:
         raise cut
     head = read(at, min(MOST_HEADER, length - at))
-    magic, size = (int.from_bytes(head[i : i + 4], "little") for i in (0, 4))
+    magic, size = (int.from_bytes(head[i : i + MAGIC_BYTES], "little") for i in (0, MAGIC_BYTES))
     if magic & 0xFFFFFFF0 == SKIPPABLE:
-        if at + 8 + size > length:
+        stop = at + 2 * MAGIC_BYTES + size
+        if stop > length:
             raise cut
-        return at + 8 + size, 0, 0
+        return stop, 0, 0
     if magic != ZSTD_MAGIC:
         raise Flaw(f"no zstd frame begins at its byte {at}")
     try:
@@ -223,16 +225,16 @@ def _frame(read: Read, at: int, length: int) -> tuple[int, int, int]:
         raise (cut if len(head) < MOST_HEADER else invalid) from error
     least, most, last = 0, 0, False
     while not last:
-        if stop + 3 > length:
+        if stop + BLOCK_HEADER > length:
             raise cut
-        header = int.from_bytes(read(stop, 3), "little")
+        header = int.from_bytes(read(stop, BLOCK_HEADER), "little")
         last, kind, size = bool(header & 1), header >> 1 & 3, header >> 3
         if kind == RESERVED or size > MOST_BLOCK:
             raise Flaw(f"it has no zstd block at byte {stop}, where one belongs")
-        stop += 3 + (1 if kind == RUN else size)
+        stop += BLOCK_HEADER + (1 if kind == RUN else size)
         least += size if kind in (RAW, RUN) else 0
         most += size if kind in (RAW, RUN) else MOST_BLOCK
-    stop += 4 if frame.has_checksum else 0
+    stop += CHECKSUM if frame.has_checksum else 0
     if stop > length:
         raise cut
     if frame.content_size == zstandard.CONTENTSIZE_UNKNOWN:
