@@ -102,8 +102,10 @@ _MARGIN = "  "
 class RuleText:
     """One rule as it is written."""
 
-    comments: tuple[str, ...]  # Lines above it
-    lines: tuple[str, ...]  # Its own lines
+    comments: tuple[str, ...]
+    """Lines above it."""
+    lines: tuple[str, ...]
+    """Its own lines."""
 
 
 def rule_texts(document: YamlDocument) -> tuple[tuple[RuleText, ...], tuple[str, ...]]:
