@@ -9,7 +9,7 @@ import functools
 import math
 import string
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -192,16 +192,25 @@ def summed_products(name: str, operands: Sequence[np.ndarray], shape: Shape, reg
         cut = [term[broadcast_needs(part, term.shape[:outer]).slices] for term in terms]
         _add_products(part.taken_from(result), cut, summed)
         if checked and _may_overflow(cut, summed):
+            sizes: np.ndarray = np.zeros(part.shape, np.float64)
+            _add_products(sizes, cut, summed, lambda factor: np.abs(factor.astype(np.float64)))
+            if not can_overflow(2 * sizes.max(), dtype):  # twice, because the float64 sums are rounded
+                continue  # Python's integers, which would be exact, take a hundred times as long
             exact: np.ndarray = np.zeros(part.shape, object)
-            _add_products(exact, [term.astype(object) for term in cut], summed)
+            _add_products(exact, cut, summed, lambda factor: factor.astype(object))
             check_exact(name, exact, dtype, region, ravelled(part.starts, shape))
     return result
 
 
-def _add_products(total: np.ndarray, terms: Sequence[np.ndarray], summed: Shape) -> None:
+def _add_products(
+    total: np.ndarray,
+    terms: Sequence[np.ndarray],
+    summed: Shape,
+    changed: Callable[[np.ndarray], np.ndarray] = lambda factor: factor,
+) -> None:
     """Adds to `total` the products of the terms at each index of their trailing axes `summed`, one by one."""
     for index in np.ndindex(*summed):
-        total += functools.reduce(np.multiply, (term[(..., *index)] for term in terms))
+        total += functools.reduce(np.multiply, (changed(term[(..., *index)]) for term in terms))
 
 
 def _may_overflow(operands: Sequence[np.ndarray], summed: Shape) -> bool:

@@ -118,3 +118,10 @@ def test_the_index_in_the_message_is_that_of_the_whole_result() -> None:
     large = np.array([[1, 1], [2**62, 2**62]])
     with pytest.raises(DataError, match=rf"`@` at \[8\] is {2**63}, out of range of int64"):
         summed_products("@", [large, np.ones((1, 2), np.int64)], (2,), Region((7,), (9,)))
+
+
+def test_sums_that_fit_are_not_computed_with_pythons_integers(monkeypatch: pytest.MonkeyPatch) -> None:
+    a, b = np.ones((2, 9), np.int64), np.ones((9, 2), np.int64)
+    a[:, 0], b[1] = 2**52, 2**12  # by the largest of each, a sum could be out of range
+    monkeypatch.delattr(contractions, "check_exact")
+    assert same(evaluate(product(2, 2), [a, b]), a @ b)
