@@ -292,7 +292,8 @@ class Where(Elementwise):
         if len(dtypes) > 1:
             return [blocks[0], *super()._converted(dtypes, blocks[1:])]
         work = self.work_dtype(dtypes)
-        return [blocks[0], *(number_as(number or 0, work) for number in self.operands())]
+        numbers = (number for number in self.operands() if number is not None)  # both of them
+        return [blocks[0], *(number_as(number, work) for number in numbers)]
 
 
 @in_expressions

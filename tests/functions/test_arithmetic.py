@@ -52,6 +52,7 @@ def test_values() -> None:
         (Where(), ([[True], [False]], [1.0, 2.0], 5.0), [[1.0, 2.0], [5.0, 5.0]]),
         (Where(a=7), ([True, False], [1, 2]), [7, 2]),
         (Where(1, 0), ([True, False],), [1, 0]),
+        (Where(-0.0, 1.0), ([True, False],), [-0.0, 1.0]),
         (Binary("maximum", 2), ([1, 3],), [2, 3]),
         (Unary("rsqrt"), ([4.0, 0.25],), [0.5, 2.0]),
         (Unary("sign"), ([-3.5, 0.0, 7.0],), [-1.0, 0.0, 1.0]),
