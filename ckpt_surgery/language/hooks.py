@@ -79,7 +79,8 @@ class HookCall(Function):
         for view in views:  # others may need the same block, and a hook must not change it
             view.flags.writeable = False
         with _ONE_AT_A_TIME:
-            whole = np.asarray(self.hooks.called(self.function, _filled(self.arguments, views), DataError))
+            given = _filled(self.arguments, views)
+            whole = self.hooks.called(self.function, given, DataError, np.asarray)
         actual, planned = ArraySpec(whole.shape, whole.dtype), self.infer(ins)
         if actual != planned:
             message = f"{self.hooks.label(self.function)} gave {actual}, but the plan expects {planned}"
@@ -160,11 +161,17 @@ class HookSet:
             raise FunctionError(f"{self.name} has no function `{name}`{guess}", code=Code.HOOKS)
         return self.functions[name]
 
-    def called(self, name: str, arguments: Sequence[Any], error: type[SurgeryError] = FunctionError) -> Any:
-        """Result of a function. Where it raises, that is an `error` of ours."""
+    def called(
+        self,
+        name: str,
+        arguments: Sequence[Any],
+        error: type[SurgeryError] = FunctionError,
+        read: Callable[[Any], Any] = lambda result: result,
+    ) -> Any:
+        """Result of a function, as `read` takes it. Where either raises, that is an `error` of ours."""
         code = Code.HOOKS if error is FunctionError else None
         with _failing_as(error, functools.partial(self.failure, name), code):
-            return self.functions[name](*arguments)
+            return read(self.functions[name](*arguments))
 
 
 class HookFile(HookSet):

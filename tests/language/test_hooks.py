@@ -260,6 +260,7 @@ def test_problems_are_found_while_planning(setting: Setting, rule: str, hooks: s
     assert (place.line, place.column) == ((2, 8) if "do not load" in says else (4, rule.index("hooks.") + 1))
 
 
+ODD = "class Odd:\n    def __array__(self, *_, **__):\n        raise ValueError('no')\n"
 EXPECTED = (
     "but the plan expects float32[2,3]\n"
     "  Add a function `infer_double` to my_hooks.py for its shape and dtype."
@@ -271,6 +272,7 @@ EXPECTED = (
     [
         ("def double(x):\n    raise ValueError('no')", "raised ValueError: no (my_hooks.py, line 2)"),
         ("import sys\n\ndef double(x):\n    sys.exit(3)", "raised SystemExit: 3 (my_hooks.py, line 4)"),
+        (f"{ODD}\ndef double(x):\n    return Odd()", "raised ValueError: no (my_hooks.py, line 3)"),
         ("def double(x):\n    return x.T", f"gave float32[3,2], {EXPECTED}"),
         ("def double(x):\n    return None", f"gave object[], {EXPECTED}"),
     ],
