@@ -21,6 +21,7 @@ from ckpt_surgery.language.expressions.scope import (
 )
 
 _BRACED = re.compile(r"\{(\w+)\}")
+OWN = -1  # Stands for an offset in the matched text where the template itself has the text
 _INDEX = re.compile(r"\[([0-9]+)\]")
 
 
@@ -148,7 +149,7 @@ def _spelled(segment: Segment, match: regex.Match[str] | None, scope: Scope) -> 
 
     Empty text adds nothing to a component: where `${a}` is empty, `${a}${b}` is all of b.
     """
-    # The texts of each component, with their offsets in the matched text; -1 for the template's own.
+    # The texts of each component, with their offsets in the matched text, or OWN.
     components: list[list[tuple[str, int | None]]] = [[]]
     for piece in segment:
         text, origin = _expanded(piece, match, scope)
@@ -168,18 +169,19 @@ def _component(texts: Sequence[tuple[str, int | None]], start: int) -> Component
     """The component that these texts make; a list index, if its brackets are the template's own."""
     name = "".join(text for text, _ in texts)
     (_, first), (_, last) = texts[0], texts[-1]
-    index = _INDEX.fullmatch(name) if first == last == -1 else None
+    index = _INDEX.fullmatch(name) if first == last == OWN else None
     if index is None:
-        return Component(name, False, first if len(texts) == 1 and first != -1 else None)
-    if index[1] != str(int(index[1])):
+        return Component(name, False, first if len(texts) == 1 and first != OWN else None)
+    digits = index[1]  # which can be more than Python converts to an integer
+    if digits[0] == "0" and digits != "0":
         raise TemplateError(f"the list index {name} has leading zeros", start, start + 1)
-    return Component(index[1], True, None)
+    return Component(digits, True, None)
 
 
 def _expanded(piece: Piece, match: regex.Match[str] | None, scope: Scope) -> tuple[str, int | None]:
-    """The text of a piece, and its offset in the matched text if a group gave it; -1 for text of its own."""
+    """The text of a piece, and its offset in the matched text if a group gave it; OWN for text of its own."""
     if piece.text is not None:
-        return piece.text, -1
+        return piece.text, OWN
     if match is not None and (group := piece.group_in(match.re)) is not None:
         return match[group] or "", match.start(group)
     assert piece.expression is not None, "groups that a match lacks were refused by `check_template`"

@@ -40,6 +40,12 @@ def components(text: str) -> list[tuple[str, int | None]]:
     return [(f"[{c.name}]" if c.index else c.name, c.origin) for c in found]
 
 
+def test_a_list_index_of_more_digits_than_python_converts() -> None:
+    digits = "1" * 5000
+    (layers, index) = parse_template("layers/[${i}]").expand(MATCH, Scope({"i": digits}))
+    assert (layers.index, index) == (False, Component(digits, True, None))
+
+
 def test_expand() -> None:
     for text, names in (
         ("x/y z/w.v", ["x", "y z", "w.v"]),
