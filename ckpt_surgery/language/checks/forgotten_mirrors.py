@@ -34,12 +34,14 @@ MOST_RULES, MOST_ROOTS = 10, 5
 
 def forgotten_mirrors(recipe: Recipe) -> Iterator[Finding]:
     """A finding for each pass that renames parameters and leaves their slots behind."""
+    mirrored = [pair for pass_ in recipe.passes for pair in _mirrored(pass_)]
+    roots = list(dict.fromkeys(_roots(recipe)))[:MOST_ROOTS]
     examples = [key for pass_ in recipe.passes for rule in pass_.rules if (key := _claimed(recipe, rule))]
     has_model = any(not MODEL.isdisjoint(key.split(SEPARATOR)) for key in examples)
     for path, pass_ in recipe.placed_passes:
         renamed = list(itertools.islice(_renamed(recipe, pass_, path, has_model), MOST_RULES))
         findings = list(_siblings(recipe, pass_, path, renamed))
-        yield from findings or _of_rules(recipe, pass_, renamed)
+        yield from findings or _of_rules(recipe, pass_, renamed, mirrored, roots)
 
 
 def _siblings(
@@ -47,7 +49,8 @@ def _siblings(
 ) -> Iterator[Finding]:
     """A finding for each entry of `mirror` that names some slots of an optimizer without the others."""
     for params, slots in pass_.mirror.items():
-        where, key = next((rule for rule in renamed if _is_below(rule[1], params)), ((), None))
+        below = ((where, key) for where, key in renamed if _is_below(key, params))
+        where, key = next(below, ((), None))
         others = dict.fromkeys(tree for slot in slots for tree in _beside(slot) if tree not in slots)
         left = [tree for tree in others if key and not _is_handled(recipe, tree + key[len(params) :])]
         if left:
@@ -60,10 +63,19 @@ def _siblings(
             yield Finding((*path, "mirror", params), message, at_key=True, hint=hint)
 
 
-def _of_rules(recipe: Recipe, pass_: Pass, renamed: Sequence[tuple[DocumentPath, str]]) -> Iterator[Finding]:
-    """A finding for the first rule of a pass that renames parameters whose slots nothing renames."""
-    own, roots = _mirrored(pass_), list(dict.fromkeys(_roots(recipe)))[:MOST_ROOTS]
-    others = [pair for other in recipe.passes for pair in _mirrored(other) if pair not in own]
+def _of_rules(
+    recipe: Recipe,
+    pass_: Pass,
+    renamed: Sequence[tuple[DocumentPath, str]],
+    mirrored: Sequence[tuple[str, str]],
+    roots: Sequence[str],
+) -> Iterator[Finding]:
+    """A finding for the first rule of a pass that renames parameters whose slots nothing renames.
+
+    `mirrored` and `roots`: the pairs of all mirrors, and the trees of slots, of the whole recipe.
+    """
+    own = _mirrored(pass_)
+    others = [pair for pair in mirrored if pair not in own]
     for where, key in renamed:
         slots = [(slot, slot + key[len(params) :]) for params, slot in others if _is_below(key, params)]
         left = [slot for slot, of_parameter in slots if not _is_handled(recipe, of_parameter)]

@@ -6,8 +6,10 @@ import pytest
 import regex
 
 from ckpt_surgery.api.linting import check_recipe
-from ckpt_surgery.language.checks.forgotten_mirrors import example
+from ckpt_surgery.language.checks import forgotten_mirrors
+from ckpt_surgery.language.checks.forgotten_mirrors import _claimed, example
 from ckpt_surgery.language.packaged import packaged_recipes
+from ckpt_surgery.language.schema.fields import Recipe, Rule
 
 RENAME = "- {match: 'params/layer_(.*)', to: 'params/block_\\1'}"
 BOTH = "mirror: {params: [opt_state/0/mu, opt_state/0/nu]}"
@@ -107,3 +109,17 @@ def test_an_example_of_a_pattern_matches_it() -> None:
         ("a(?!x).*", None),
     ):
         assert example(regex.compile(pattern)) == text
+
+
+def test_each_rule_is_looked_at_a_few_times_however_many_passes_there_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked_at: list[Rule] = []
+
+    def claimed(recipe: Recipe, rule: Rule) -> str | None:
+        looked_at.append(rule)
+        return _claimed(recipe, rule)
+
+    monkeypatch.setattr(forgotten_mirrors, "_claimed", claimed)
+    assert warnings(tmp_path, "passes:", *[f"- {{rules: [{RENAME[2:]}]}}"] * 50) == []
+    assert 50 <= len(looked_at) <= 4 * 50
