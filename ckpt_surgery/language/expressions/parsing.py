@@ -133,14 +133,16 @@ class LetNames(dict[str, Any]):
         """`scope`: that of the output, but for `let`."""
         super().__init__(scope.names)
         self._let = let
-        self._scope = replace(scope, names=self)
+        self._scope = scope
 
     def __missing__(self, name: str) -> Any:
         """Raises KeyError for an unknown name, LetError where an entry fails."""
         expression = self._let[name]
         span = (0, len(expression.text))
         try:
-            value = errors_at(span, lambda scope: bounded_together(expression.evaluate(scope)))(self._scope)
+            # A scope that is kept would be a cycle, and the program collects no garbage while it plans.
+            scope = replace(self._scope, names=self)
+            value = errors_at(span, lambda scope: bounded_together(expression.evaluate(scope)))(scope)
         except ExpressionError as error:
             raise (error if isinstance(error, LetError) else LetError(name, error)) from None
         self[name] = value
