@@ -141,8 +141,8 @@ class Cast(Function):
         if self.on_overflow == "error" or nan_is_lost or kind(self.dtype) == "c":
             worst = _furthest(wide, lost)
             place = [start + i for start, i in zip(region.starts, worst, strict=True)]
-            where = f"{np.count_nonzero(lost):,} of {wide.size:,} values here, at {place}"
-            raise self.out_of_range(wide[worst], where)
+            where = f"{np.count_nonzero(lost):,} of {wide.size:,} values here"
+            raise self.out_of_range(wide[worst], f"{where}, at {place}" if place else where)
         low, high = limits(self.dtype)
         result[lost] = np.where(wide[lost] < low, low, high).astype(self.dtype)
         return result

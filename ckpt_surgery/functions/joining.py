@@ -109,7 +109,8 @@ class Stack(Function):
         places = self.places or tuple(range(inputs))
         if len(places) != inputs or len(set(places)) != inputs or min(places) < 0:
             given = _named(places)
-            raise FunctionError(f"`stack`: {inputs} arrays need as many indices of 0 or more, not {given}")
+            message = f"{inputs} arrays need {inputs} different indices of 0 or more, not {given}"
+            raise FunctionError(f"`stack`: {message}")
         length = max(places) + 1 if self.count is None else self.count
         if max(places) >= length:
             raise FunctionError(f"`stack`: an array has the index {max(places)}, but `count` is {length}")

@@ -53,9 +53,10 @@ def _number_binary(symbol: str, left: Number, right: Number) -> Number:
         result = _power(left, right) if symbol == "**" else PYTHON_OPERATORS[symbol](left, right)
     except (KeyError, TypeError):
         raise FunctionError(f"`{symbol}` does not take {described(left)} and {described(right)}") from None
-    except ArithmeticError:
-        message = f"{left!r} {symbol} {right!r} divides by zero, or is beyond what a float holds"
-        raise FunctionError(message) from None
+    except ZeroDivisionError:
+        raise FunctionError(f"{left!r} {symbol} {right!r} divides by zero") from None
+    except OverflowError:
+        raise FunctionError(f"{left!r} {symbol} {right!r} is beyond what a float holds") from None
     if not isinstance(result, Number):
         raise FunctionError(f"{left!r} {symbol} {right!r} is not a real number")
     return bounded(result)  # type: ignore[no-any-return]
