@@ -104,9 +104,14 @@ def check_sums(name: str, rows: np.ndarray, magnitude: int, region: Region) -> N
     `magnitude` is an upper bound of the absolute values of the elements. `region` is the region of the
     result that the sums are, for the index in the message.
     """
-    if can_overflow(magnitude * rows.shape[1], rows.dtype):
-        for top in range(0, len(rows), _PIECE):
-            check_exact(name, exact_sums(rows[top : top + _PIECE]), rows.dtype, region, top)
+    height, length = rows.shape
+    if not can_overflow(magnitude * length, rows.dtype):
+        return
+    width = min(length, _PIECE)  # sums of short pieces rarely need Python's integers, which take long
+    tall = _PIECE // width
+    for top in range(0, height, tall):
+        pieces = (rows[top : top + tall, left : left + width] for left in range(0, length, width))
+        check_exact(name, functools.reduce(operator.add, map(exact_sums, pieces)), rows.dtype, region, top)
 
 
 def exact_sums(piece: np.ndarray) -> np.ndarray:
