@@ -50,7 +50,9 @@ def with_shared_parts(value: Node) -> Node:
                 shared[id(read)] = known.setdefault((read.source, read.leaf.key.text), read)
         inputs = tuple([shared[id(child)] for child in node.inputs])
         form = (type(node.function), repr(node.function), tuple(map(id, inputs)))  # equal: 2 and 2.0
-        shared[id(node)] = known.setdefault(form, Apply(node.function, inputs))
+        # A node that other outputs may have stays itself: its stream is then read once for all of them.
+        same = all(a is b for a, b in zip(inputs, node.inputs, strict=True))
+        shared[id(node)] = known.setdefault(form, node if same else Apply(node.function, inputs))
     return shared[id(value)]
 
 

@@ -46,6 +46,12 @@ def test_what_an_expression_names_twice_becomes_one_part() -> None:
     assert with_shared_parts(plain) is plain
 
 
+def test_a_stream_that_several_outputs_have_stays_one() -> None:
+    norm = Apply(Norm(), (read("a"),))
+    first, second = (with_shared_parts(Apply(Binary("*", None, number), (norm,))) for number in (2, 3))
+    assert streams_of(first) == streams_of(second) == (norm,)
+
+
 def doubled(levels: int, shape: tuple[int, ...] = (4,)) -> Node:
     node: Node = leaf(shape, shape)
     for _ in range(levels):
