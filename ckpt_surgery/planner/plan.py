@@ -206,7 +206,7 @@ class ChosenDestination:
 
 
 @dataclass(frozen=True)
-class Costs(Document):
+class Costs:
     """Costs of carrying out a plan, in bytes."""
 
     bytes_out: int
@@ -227,13 +227,15 @@ class Costs(Document):
     """Of what is copied, the part that is copied only because programs may rewrite its files in place."""
     bytes_served: int = 0
     """Of what is copied, the part that an object store copies itself, from object to object."""
-    bytes_through: int = 0
-    """Bytes that pass the machines which carry out the plan: what they read, and what they write."""
-
     @property
     def bytes_written(self) -> int:
         """Bytes of output arrays that a run writes itself: links, and copies by a store, cost it nothing."""
         return self.bytes_computed + self.bytes_copied - self.bytes_served
+
+    @property
+    def bytes_through(self) -> int:
+        """Bytes that pass the machines which carry out the plan: what they read, and what they write."""
+        return self.bytes_read + self.bytes_written
 
 
 @dataclass(frozen=True, repr=False)

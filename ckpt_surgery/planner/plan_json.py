@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from ckpt_surgery.core.documents import NAMED, UNSET, Document, Keyed, Versioned, shape_and_dtype
 from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.language.loading import ParamSource
-from ckpt_surgery.planner.plan import Costs, Dropped, DroppedItem, Fate, Plan, Step, Transfer
+from ckpt_surgery.planner.plan import Dropped, DroppedItem, Fate, Plan, Step, Transfer
 
 DROPPED = "dropped"
 """The fate of a source leaf that feeds no output, beside those of `Fate`."""
@@ -57,7 +57,7 @@ class SourceInput(Document):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Summary(Costs):
+class Summary(Document):
     """Totals of a plan: numbers of leaves by fate, and bytes."""
 
     kept: int
@@ -72,6 +72,26 @@ class Summary(Costs):
     """Leaves that are made of no other."""
     dropped: int
     """Leaves of sources that are not in the result."""
+    bytes_out: int
+    """Size of all arrays of the result: shape × itemsize. The sum of the next three."""
+    bytes_linked: int
+    """Of these, what is linked."""
+    bytes_copied: int
+    """Of these, what is copied as it is stored."""
+    bytes_computed: int
+    """Of these, what is computed."""
+    bytes_dead: int
+    """Bytes in linked files that no leaf uses."""
+    bytes_linkable: int
+    """Of what is copied, the part that is copied only because programs may rewrite its files in place."""
+    bytes_served: int
+    """Of what is copied, the part that an object store copies itself, from object to object."""
+    bytes_read: int
+    """Decoded bytes that are read from the inputs to compute, and stored bytes that are copied."""
+    bytes_through: int
+    """Bytes that pass the machines which carry out the plan: what they read, and what they write."""
+    peak_memory: int
+    """Predicted working set, without the interpreter and libraries."""
 
 
 @frozen()

@@ -254,19 +254,16 @@ def costs_of(steps: Sequence[Step], memory: int, workers: int, dead: int, linkab
         sizes[step.transfer] += step.leaf.nbytes
     stored = [s.stored for s in steps if s.stored is not None and not s.takes_files]
     read = sum(c.read for c in cuts) + sum(c.length for m in stored for c in m.chunks.values())
-    copied, computed = sizes[Transfer.COPY], sizes[Transfer.COMPUTE]
-    served = sum(step.leaf.nbytes for step in steps if step.served)
     able = (step for step, could in zip(steps, linkable, strict=True) if could and not step.served)
     return Costs(
         bytes_out=sum(sizes.values()),
         bytes_linked=sizes[Transfer.LINK],
-        bytes_copied=copied,
-        bytes_computed=computed,
+        bytes_copied=sizes[Transfer.COPY],
+        bytes_computed=sizes[Transfer.COMPUTE],
         bytes_read=read,
         bytes_dead=dead,
         bytes_linkable=sum(step.leaf.nbytes for step in able if step.transfer is Transfer.COPY),
-        bytes_served=served,
-        bytes_through=read + computed + copied - served,
+        bytes_served=sum(step.leaf.nbytes for step in steps if step.served),
         peak_memory=peak_of(steps, memory, workers),
     )
 

@@ -18,7 +18,7 @@ rules:
 PLAN = replace(
     plan_of(RECIPE, [*"abde"]),
     inputs=(Input("source", "/in", "orbax", 4, "fingerprint", step=7),),
-    costs=Costs(80, 10, 20, 50, 70, 90, 5, 15, 0, 140),
+    costs=Costs(80, 10, 20, 50, 70, 90, 5, 15),
     hooks_sha256="c0ffee",
     restorable_by={"orbax-checkpoint": "0.6.0"},
     warnings=("a warning",),

@@ -62,6 +62,7 @@ def test_what_could_not_be_linked_counts_as_copied(tmp_path: Path) -> None:
     assert [str(step.transfer) for step in done.steps] == ["link", "copy", "copy", "link", "link", "compute"]
     costs = done.costs
     assert (costs.bytes_linked, costs.bytes_copied, costs.bytes_read) == (40 - 16, 30 + 16, 40 + 1024)
+    assert costs.bytes_through == costs.bytes_read + 46 + 20
     assert replace(done, steps=plan.steps, costs=plan.costs) == plan
 
 
