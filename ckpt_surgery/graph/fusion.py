@@ -176,5 +176,5 @@ def _peak(parts: Sequence[Part], together: Mapping[int, Fused]) -> int:
     """Upper bound of the bytes in memory while the parts are evaluated, some of them in tiles."""
     steps = steps_of(parts, together)
     tiles = {number: parts[number].nbytes + fused.tile_bytes() for number, fused in together.items()}
-    own = [tiles.get(number) or own_bytes(parts[number], parts) for number, _ in steps]
+    own = [tiles[n] if n in tiles else own_bytes(parts[n], parts) for n, _ in steps]
     return peak(steps, own, kept_bytes(parts))

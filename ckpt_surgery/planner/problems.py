@@ -143,7 +143,7 @@ def _once(problems: Sequence[Problem]) -> list[Problem]:
         return list(problems)
     more = f"; the same is true of {number_of(len(nothing) - 1, 'more rule')}"
     counted = replace(nothing[0], message=f"{nothing[0].message}{more}")
-    return [counted if p is nothing[0] else p for p in problems if p not in nothing[1:]]
+    return [counted if p is nothing[0] else p for p in problems if p is nothing[0] or p not in nothing]
 
 
 def _shortened(problems: Iterable[Problem]) -> Iterator[Problem]:

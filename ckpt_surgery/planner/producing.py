@@ -200,7 +200,7 @@ class MatchRun(RuleRun):
         if by is None:
             return sorted(group, key=lambda m: natural_order(m.claim.entry.key.text)), None
         places = [self.value(("by",), by, m.names, m.claim.entry.key.text) for m in group]
-        if FAILED in places:
+        if any(place is FAILED for place in places):
             return None
         if (problem := _order_problem(places, group)) is not None:
             self.wrong(("by",), PlanError(problem, code=Code.ORDER))
