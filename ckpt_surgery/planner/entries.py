@@ -210,7 +210,8 @@ def computed(value: object, model: Leaf | None, key: Key, replaced: Leaf | None 
 
 def _number(value: Number, key: Key, replaced: Leaf | None) -> Entry:
     """The entry for a number: a scalar, or an array like the leaf that it replaces."""
-    like = ArraySpec((), np.dtype(type(value))) if replaced is None else replaced.spec
+    kind = bool if isinstance(value, bool) else int if isinstance(value, int) else float
+    like = ArraySpec((), np.dtype(kind)) if replaced is None else replaced.spec
     assert like is not None
     node = Apply(Full(like.shape, value, like.dtype), ())
     try:

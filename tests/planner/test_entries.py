@@ -1,6 +1,7 @@
 """Entries between passes: what results of expressions become, and which components are list indices."""
 
 from dataclasses import replace
+from enum import IntEnum
 
 import numpy as np
 import pytest
@@ -20,7 +21,16 @@ RULE = RuleRef("rules[3]", 7)
 W = Key.parse("w")
 
 
-@pytest.mark.parametrize(("value", "dtype"), [(True, "bool"), (3, "int64"), (0.5, "float64")])
+class Layers(IntEnum):
+    """Numbers as a hook may return them."""
+
+    SOME = 3
+
+
+@pytest.mark.parametrize(
+    ("value", "dtype"),
+    [(True, "bool"), (3, "int64"), (Layers.SOME, "int64"), (0.5, "float64"), (np.float64(2), "float64")],
+)
 def test_numbers_become_scalars(value: float, dtype: str) -> None:
     entry = computed(value, None, W)
     assert (entry.key, entry.leaf.kind, entry.rule) == (W, LeafKind.SCALAR, None)
