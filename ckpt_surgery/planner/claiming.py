@@ -8,7 +8,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import regex
 
@@ -122,8 +122,13 @@ def views(text: str, mirrors: Sequence[Mirror]) -> list[tuple[str, Mirror | None
     return [(text, None), *((seen, mirror) for seen, mirror in mirrored if seen is not None)]
 
 
-NearMiss = tuple[Literal["beginning", "end", "part"], str, str]
-"""Whether a pattern matches the first or the last components of a key, or another part; the part; the key."""
+class NearMiss(NamedTuple):
+    """A key of which a pattern matches only a part."""
+
+    where: Literal["beginning", "end", "part"]
+    """Whether that are its first or its last components, or anything else."""
+    part: str
+    key: str
 
 
 def near_miss(pattern: regex.Pattern[str], keys: Iterable[str], matching: MatchBudget) -> NearMiss | None:
@@ -140,13 +145,13 @@ def near_miss(pattern: regex.Pattern[str], keys: Iterable[str], matching: MatchB
     try:
         for head, key in heads.items():
             if matching.fullmatch(pattern, head):
-                return "beginning", head, key
+                return NearMiss("beginning", head, key)
         for key, ends in cuts.items():
             part = matching.search(pattern, key)
             if part is not None and part[0]:
                 tails = (key[end + 1 :] for end in ends)
                 tail = next((tail for tail in tails if matching.fullmatch(pattern, tail)), None)
-                return ("part", part[0], key) if tail is None else ("end", tail, key)
+                return NearMiss("part", part[0], key) if tail is None else NearMiss("end", tail, key)
     except SurgeryError:
         return None  # a pattern this slow is no help
     return None
@@ -289,8 +294,8 @@ class Fill(RuleRun):
             rule.fallback == MISSING and offered is None
         ):
             if not target.has_value(leaf) and text not in target.placeholders:
-                lacking = PlanError("the target has no value for it", code=Code.NO_TARGET)
-                self.wrong(("fallback",), lacking, text)
+                why = f"the target has no value for it{target.lack}"
+                self.wrong(("fallback",), PlanError(why, code=Code.NO_TARGET), text)
                 return FAILED
             return self.attribute(target.own_value(leaf), [], output)
         if rule.value is not None:

@@ -67,6 +67,15 @@ class Target:
     """Kind, shape and dtype of leaves that leave them to the source, by the text of the key."""
 
     @cached_property
+    def lack(self) -> str:
+        """Reason why no leaf has a value, which messages end with; empty where others have one, or `...`."""
+        if not self.leaves.keys() <= self.without_values:
+            return ""
+        if not self.lists_known:
+            return ": it is only a listing"
+        return "" if self.asked else ": it has shapes and dtypes alone"
+
+    @cached_property
     def placeholders(self) -> Mapping[str, Asked]:
         """Questions of places where the target has `...`, by the text of the key."""
         return {text: asked for text, asked in self.asked.items() if asked.is_placeholder}
@@ -104,7 +113,9 @@ def target_leaves(target: Target | None) -> SourceLeaves | Unavailable:
     if target is None:
         return Unavailable("no target is given", hint="Give one: `target=PATH`.")
     own = {text: target.own_value(leaf) for text, leaf in target.leaves.items()}
-    return SourceLeaves(TARGET, own, target.without_values, "the target has no value for `{}`")
+    return SourceLeaves(
+        TARGET, own, target.without_values, f"the target has no value for `{{}}`{target.lack}"
+    )
 
 
 def fitted(
@@ -202,7 +213,7 @@ def _note_missing(
         more = f"; the source has {few_keys(has)}" if has else ""
         new = [text for text in valued if not alike[text]]
         if not valued:
-            others += "; the target has no values for them"
+            others += f"; the target has no values for them{target.lack}"
             more = ", or give a target that has values"
         elif new and 2 * len(new) <= len(target.leaves):
             pattern = pattern_of(new, target.leaves.keys() - set(new)).replace("'", "''")
@@ -299,7 +310,7 @@ def _disagree(problems: Problems, target: Target, misfits: Sequence[tuple[Entry,
             continue
         own = ""
         if not has_value:
-            misfit = replace(misfit, after=f"{misfit.after}; the target has no value for it")
+            misfit = replace(misfit, after=f"{misfit.after}; the target has no value for it{target.lack}")
         elif are_few:
             fill = f"{{fill: '{regex.escape(entry.key.text, special_only=True)}', fallback: true}}"
             own = f"; where the target's own value is meant, write `{fill}`"

@@ -193,9 +193,9 @@ def _attempt(rule: RuleRun, source: str, entry: Entry) -> Attempt | None:
         if id(entry) in run.claimed:
             return None  # whoever asks knows which rule it was
         miss = near_miss(pattern, [key], run.limits.second_looks)
-        if miss is None or miss[0] == "part":
+        if miss is None or miss.where == "part":
             return None
-        outcome, text = Outcome(miss[0]), miss[1]
+        outcome, text = Outcome(miss.where), miss.part
     elif any(claim.entry is entry for claim in rule.claims):
         outcome = Outcome.CLAIMED
     elif source not in rule.sources:

@@ -182,7 +182,7 @@ def check_keys(function: TracedFunction, target: Target | None) -> None:
         hint = "If one is meant to be the other, correct its name. If not, return `...` for what the target "
         hint += "gives, and do not return the others."
     elif abstract:
-        why = ": the target has no values for them"
+        why = f", and the target has no values for them{target.lack}"
         hint = "Return them, or give a target that has values."
     else:
         return
