@@ -227,6 +227,7 @@ class Costs:
     """Of what is copied, the part that is copied only because programs may rewrite its files in place."""
     bytes_served: int = 0
     """Of what is copied, the part that an object store copies itself, from object to object."""
+
     @property
     def bytes_written(self) -> int:
         """Bytes of output arrays that a run writes itself: links, and copies by a store, cost it nothing."""

@@ -11,6 +11,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import regex
 
@@ -36,8 +37,11 @@ _INDEX = re.compile(r"(?:^|/)\[[0-9]+\](?:/|$)")
 """A component that templates take for the index of a list."""
 
 
-Ends = tuple[str, str]
-"""Start and end of keys, such as `params/` and `/value`; the start of the root is empty."""
+class Ends(NamedTuple):
+    """Start and end of keys, such as `params/` and `/value`; the start of the root is empty."""
+
+    start: str
+    end: str
 
 
 @dataclass(frozen=True)
@@ -60,7 +64,7 @@ class Move:
     @property
     def names(self) -> list[str]:
         """The components that the keys start with in the source."""
-        return self.source[0].split(SEPARATOR)[:-1]
+        return self.source.start.split(SEPARATOR)[:-1]
 
     @property
     def affinity(self) -> int:
@@ -68,9 +72,9 @@ class Move:
 
         One more where both have the same numbers: `layer_3/` of `3/`.
         """
-        known, numbers = {self.name, *self.names}, _NUMBER.findall(self.target[0])
-        same = bool(numbers) and numbers == _NUMBER.findall(self.source[0])
-        return sum(name in known for name in self.target[0].split(SEPARATOR)[:-1]) + same
+        known, numbers = {self.name, *self.names}, _NUMBER.findall(self.target.start)
+        same = bool(numbers) and numbers == _NUMBER.findall(self.source.start)
+        return sum(name in known for name in self.target.start.split(SEPARATOR)[:-1]) + same
 
     def rivals(self, other: "Move") -> bool:
         """Whether two candidates give one key of the target from different leaves."""
@@ -90,10 +94,10 @@ class Move:
 
 def _replaced(key: str, old: Ends, new: Ends) -> str | None:
     """The key with other ends; None where it has not the old ones, or nothing between."""
-    if not (key.startswith(old[0]) and key.endswith(old[1])):
+    if not (key.startswith(old.start) and key.endswith(old.end)):
         return None
-    middle = key[len(old[0]) : len(key) - len(old[1])]
-    return f"{new[0]}{middle}{new[1]}" if middle else None
+    middle = key[len(old.start) : len(key) - len(old.end)]
+    return f"{new.start}{middle}{new.end}" if middle else None
 
 
 def suggestions(
@@ -140,11 +144,11 @@ def _candidates(
         pairs = ((key, _replaced(key, move.target, move.source)) for key in missing)
         given = {key: origin for key, origin in pairs if origin is not None and origin in tree}
         fitting = sum(fits(leaves[key], tree[origin].leaf) for key, origin in given.items())
-        names = [key[len(move.target[0]) :].removesuffix(move.target[1]) for key in given]
-        is_weak = move.source[0] and move.target[0] and len(names) == 1 and SEPARATOR not in names[0]
+        names = [key[len(move.target.start) :].removesuffix(move.target.end) for key in given]
+        is_weak = move.source.start and move.target.start and len(names) == 1 and SEPARATOR not in names[0]
         if 2 * fitting > len(given) and not is_weak:
             candidates.append(replace(move, given=given, is_first=move.name == next(iter(offered))))
-    return sorted(candidates, key=lambda rule: (-len(rule.given), len(rule.names), rule.source[1]))
+    return sorted(candidates, key=lambda rule: (-len(rule.given), len(rule.names), rule.source.end))
 
 
 def _moves(missing: Sequence[str], offered: Mapping[str, Tree]) -> list[Move]:
@@ -157,11 +161,10 @@ def _moves(missing: Sequence[str], offered: Mapping[str, Tree]) -> list[Move]:
     for key in missing:
         nearest: dict[str, list[Move]] = {}
         for tail, ends in _divisions(key):
-            if not nearest.get(ends[1]):
-                alike = (
-                    Move(name, old, ends) for name, old in known.get(tail, ()) if are_alike(old[0], ends[0])
-                )
-                nearest[ends[1]] = list(itertools.islice(alike, MOST_ALIKE))
+            if not nearest.get(ends.end):
+                found = known.get(tail, ())
+                alike = (Move(name, old, ends) for name, old in found if are_alike(old.start, ends.start))
+                nearest[ends.end] = list(itertools.islice(alike, MOST_ALIKE))
         moves.update(itertools.chain.from_iterable(nearest.values()))
     return [move for move, _ in moves.most_common(MOST_MOVES)]
 
@@ -171,7 +174,7 @@ def _divisions(key: str) -> Iterator[tuple[str, Ends]]:
     for end in (VALUE, "") if key.endswith(VALUE) else ("",):
         bare = key.removesuffix(end)
         for start in ("", *_prefixes(bare)):
-            yield bare[len(start) :], (start, end)
+            yield bare[len(start) :], Ends(start, end)
 
 
 def fits(wanted: Leaf, given: Leaf) -> bool:
@@ -226,11 +229,11 @@ def _preferred(rivals: Sequence[Move]) -> Move | None:
 
 def _with(rules: Sequence[Move], best: Move) -> Iterator[list[Move]]:
     """The rules with one more, of which patterns are tried from wide to narrow. Narrow rules come first."""
-    if _INDEX.search(best.target[0]):
+    if _INDEX.search(best.target.start):
         return
-    heads = {origin[len(best.source[0]) :].split(SEPARATOR)[0] for origin in best.given.values()}
+    heads = {origin[len(best.source.start) :].split(SEPARATOR)[0] for origin in best.given.values()}
     for middle in ("(.*)", f"((?:{'|'.join(map(_escaped, sorted(heads)))})(?:/.*)?)"):
-        pattern = f"{_escaped(best.source[0])}{middle}{_escaped(best.source[1])}"
+        pattern = f"{_escaped(best.source.start)}{middle}{_escaped(best.source.end)}"
         yield sorted([*rules, replace(best, pattern=pattern)], key=lambda rule: -len(rule.names))
 
 
@@ -279,7 +282,7 @@ def move_hints(rules: Sequence[Move], count: int, several: bool) -> Iterator[str
         yield f"{source} has {some} elsewhere, {found}: add the rule `{rule.rule}`."
     if len(rules) == 1 and len(rules[0].given) == count and rules[0].is_first:
         [move] = rules
-        if len(move.names) == 1 and not any((*move.target, move.source[1])):
+        if len(move.names) == 1 and not any((*move.target, move.source.end)):
             yield f"Or give the target this level too: `{{{move.names[0]!r}: target}}`."
 
 
