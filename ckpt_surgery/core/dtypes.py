@@ -222,6 +222,8 @@ def as_float(value: int | float, target: DType) -> float:
 
 def _odd_float32(block: np.ndarray) -> np.ndarray:
     """The values as float32, rounded to odd."""
+    if block.dtype.kind in "iu" and block.min() >= -(2**24) and block.max() <= 2**24:
+        return block.astype(np.float32)  # exact
     wide = _odd_float64(block) if block.dtype.name in ("int64", "uint64") else block.astype(np.float64)
     nearest = wide.astype(np.float32)
     return _to_odd(nearest, wide - nearest)

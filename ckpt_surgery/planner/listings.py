@@ -7,7 +7,7 @@ from typing import Any
 
 from ckpt_surgery.core.access import access_error
 from ckpt_surgery.core.arrays import ArraySpec
-from ckpt_surgery.core.documents import plain, shape_and_dtype
+from ckpt_surgery.core.documents import shape_and_dtype
 from ckpt_surgery.core.dtypes import dtype_named
 from ckpt_surgery.core.errors import FunctionError, SourceError
 from ckpt_surgery.core.keys import Key
@@ -53,9 +53,12 @@ def listed_leaves(path: str, document: Any) -> Mapping[str, Leaf]:
 
 def listing_json(leaves: Mapping[str, Leaf]) -> list[dict[str, Any]]:
     """The listing of these leaves."""
-    names = ("key", "components", "kind", "shape", "dtype")
-    known = ((one.key.text, one.key.names, one.kind.value, *shape_and_dtype(one)) for one in leaves.values())
-    return [dict(zip(names, map(plain, values), strict=True)) for values in known]
+    listed = []
+    for leaf in leaves.values():
+        shape, dtype = shape_and_dtype(leaf)
+        entry = {"key": leaf.key.text, "components": list(leaf.key.names), "kind": leaf.kind.value}
+        listed.append({**entry, "shape": None if shape is None else list(shape), "dtype": dtype})
+    return listed
 
 
 def _parsed(path: str) -> Any:
