@@ -154,10 +154,12 @@ class Manifest:
     @property
     def stores_values(self) -> bool:
         """Whether the stored bytes of each chunk are the elements of its region in C order, little endian."""
-        axes, lengths = self.long_axes, zip(self.spec.shape, self.chunk_shape, strict=True)
-        fits = not any(n % c for n, c in lengths)  # chunks at the edges are padded
-        stored = {chunk.length for chunk in self.chunks.values()}
-        return self.codec.raw and list(axes) == sorted(axes) and fits and stored <= {self.chunk_nbytes}
+        if not self.codec.raw or list(self.long_axes) != sorted(self.long_axes):
+            return False
+        if any(n % c for n, c in zip(self.spec.shape, self.chunk_shape, strict=True)):
+            return False  # chunks at the edges are padded
+        whole = self.chunk_nbytes
+        return all(chunk.length == whole for chunk in self.chunks.values())
 
     @property
     def supports_partial_reads(self) -> bool:

@@ -122,8 +122,10 @@ def shortened(manifest: Manifest, axis: int, length: int) -> Manifest | None:
 
 def _divisible(manifest: Manifest, axis: int) -> bool:
     """Whether ranges of a chunk's bytes are ranges of its elements along this axis."""
-    lengths = {chunk.length for chunk in manifest.chunks.values()}
-    return manifest.codec.raw and manifest.long_axes[:1] == (axis,) and lengths <= {manifest.chunk_nbytes}
+    if not manifest.codec.raw or manifest.long_axes[:1] != (axis,):
+        return False
+    whole = manifest.chunk_nbytes
+    return all(chunk.length == whole for chunk in manifest.chunks.values())
 
 
 def _part(chunk: Chunk, start: int, length: int) -> Chunk:
