@@ -139,9 +139,13 @@ def add_digests(record: Record, leaves: Mapping[str, Leaf], more: Mapping[str, D
 
 
 def _text(document: Mapping[str, Any]) -> str:
-    """Serialize the document, with the checksum of all else as its last member."""
+    """Serialize the document with the checksum of all else."""
+    return _json({**document, SEAL: _seal(document)})
+
+
+def _seal(document: Mapping[str, Any]) -> str:
     bare = {name: value for name, value in document.items() if name != SEAL}
-    return _json({**bare, SEAL: _hex(bytes_crc(_json(bare).encode()))})
+    return _hex(bytes_crc(_json(bare).encode()))
 
 
 def _json(document: Mapping[str, Any]) -> str:
@@ -189,16 +193,11 @@ def parse_record(text: str) -> Record:
         document = json.loads(text)
         if document["schema"] != SCHEMA:
             raise Malformed(f"its schema is {document['schema']!r}: a newer version of this program wrote it")
-        if _json(document) != _text(document):
+        if document[SEAL] != _seal(document):
             raise Malformed("its checksum is not that of its text")
         grids = {entry["key"]: _grid(entry) for entry in document["leaves"]}
         files = tuple(map(_file, document["files"]))
-        structure, entry = UNKNOWN, document["structure"]
-        described = {
-            str(name): (_integer(length), int(crc, 16)) for name, (length, crc) in entry["documents"].items()
-        }
-        if document["version"] == VERSION:
-            structure = DescriptionChecksums(_crc(entry["crc32c"]), described)
+        structure = _structure(document["structure"]) if document["version"] == VERSION else UNKNOWN
         companions = tuple(
             CopiedSidecar(str(file["name"]), _integer(file["size"]), int(file["crc32c"], 16))
             for file in document.get("companions", ())
@@ -213,6 +212,12 @@ def _grid(entry: Mapping[str, Any]) -> tuple[Shape, bool, str]:
     if of not in ("values", "stored") or not isinstance(crcs, str) or not all(n > 0 for n in grid):
         raise ValueError(f"the entry of {entry['key']!r}")
     return grid, of == "values", crcs
+
+
+def _structure(entry: Mapping[str, Any]) -> DescriptionChecksums:
+    listed = entry["documents"].items()
+    documents = {str(name): (_integer(length), int(crc, 16)) for name, (length, crc) in listed}
+    return DescriptionChecksums(_crc(entry["crc32c"]), documents)
 
 
 def _file(entry: Mapping[str, Any]) -> AdoptedFile:

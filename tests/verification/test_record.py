@@ -17,6 +17,7 @@ from ckpt_surgery.core.digests import Digests
 from ckpt_surgery.core.protocols import AdoptedFile
 from ckpt_surgery.formats.opening import open_source
 from ckpt_surgery.verification import record
+from ckpt_surgery.verification.descriptions import DescriptionChecksums
 from ckpt_surgery.verification.record import Malformed, digests_of, parse_record, record_length, record_text
 
 ARRAYS: dict[str, np.ndarray] = {
@@ -119,6 +120,17 @@ def test_a_sealed_record_with_a_bad_member(plan: ckpt_surgery.Plan, member: str)
     assert parse_record(record._text(document)).leaf_count == 3
     with pytest.raises(Malformed, match="damaged"):
         parse_record(record._text({**document, member: ENTRIES[member]}))
+
+
+@pytest.mark.parametrize("structure", [{}, {"documents": [], "sha256": "00"}, []])
+def test_descriptions_in_a_record_of_another_version_are_not_read(
+    plan: ckpt_surgery.Plan, structure: object
+) -> None:
+    """Each version may describe a checkpoint otherwise; the rest of the record is used all the same."""
+    document = json.loads(record_text(plan, {}, FILES, DescriptionChecksums(7, {"a": (1, 2)})))
+    assert parse_record(record._text(document)).structure == DescriptionChecksums(7, {"a": (1, 2)})
+    other = parse_record(record._text({**document, "version": "0.0.1", "structure": structure}))
+    assert (other.structure, other.files) == (record.UNKNOWN, FILES)
 
 
 @pytest.mark.parametrize("text", ["[]", "{}", '{"schema": 9}', '{"schema": 1}'])

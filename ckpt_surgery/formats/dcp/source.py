@@ -172,9 +172,9 @@ def read(path: str, selection: Selection) -> Listing:
     if not has_entry(metadata):
         raise SourceError(f"{shown(metadata)} does not exist", hint=UNFINISHED)
     check_link(metadata, real_path(path))
-    with opened(metadata) as file, with_path(metadata):
+    with opened(metadata) as file:
         if file.stat.size > MOST_PICKLE_BYTES:
-            raise damaged(f"it has {file.stat.size} bytes; {MOST_PICKLE_BYTES} is the limit")
+            raise damaged(f"{shown(metadata)} has {file.stat.size} bytes; {MOST_PICKLE_BYTES} is the limit")
         data = file.read(0, file.stat.size)
     with with_path(path):
         root = load(data, VOCABULARY, METADATA)
