@@ -39,12 +39,12 @@ def read(path: str, selection: Selection) -> Listing:
         raise SourceError(what, hint=f"Name its first, {name_of(1)}.")
     files = [_read_part(directory, name, 1, count)]
     present = set(names_in(directory or ".")) if count > 1 else set()
-    others = []
+    others, root = [], real_path(directory)
     for other in map(name_of, range(2, count + 1)):
         if other not in present:
             missing = shown(os.path.join(directory, other))
             raise damaged(f"{missing} is missing, one of the model's {count} files")
-        check_link(os.path.join(directory, other), real_path(directory))
+        check_link(os.path.join(directory, other), root)
         others.append(other)
     prefetch(directory, others)
     files += [_read_part(directory, other, i, count) for i, other in enumerate(others, 2)]

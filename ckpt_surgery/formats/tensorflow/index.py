@@ -233,7 +233,8 @@ def _entry(name: str, value: bytes, shards: int) -> Variable:
 def _extent(extent: Fields) -> Extent:
     whole, start, length = 2 not in extent, _integer(extent, 1), _integer(extent, 2)
     if start < 0 or length < 0 or (whole and start):
-        raise damaged(f"a part of it begins at {start} and has the length {length}")
+        has = "no length" if whole else f"the length {length}"
+        raise damaged(f"a part of it begins at {start} and has {has}")
     return start, _FULL if whole else length
 
 

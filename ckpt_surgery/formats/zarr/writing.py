@@ -56,7 +56,8 @@ PATH_BYTES = 3072
 
 def _no_name(name: str, zarr: int) -> str | None:
     """Reason why part of a key cannot name a group or an array, as a predicate; None if it can."""
-    part, nbytes = f"has the part `{shown(name[:50])}`", len(name.encode())
+    part = f"has the part `{shown(name[:50])}`" if name else "has an empty part"
+    nbytes = len(name.encode())
     if not name.strip(".") or set(name) & set("\0\\"):
         return f"{part}, which cannot be the name of a zarr node"
     if name in RESERVED or name.endswith(".__lock") or (zarr == 3 and name.startswith("__")):

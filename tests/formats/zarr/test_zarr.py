@@ -406,7 +406,7 @@ def test_flipped_bits_are_found(tmp_path: Path) -> None:
         ("a/__params__", 3, "has the part `__params__`, a name that version 3 of zarr or TensorStore keeps"),
         ("a/../b", 3, "has the part `..`, which cannot be the name of a zarr node"),
         ("...", 2, "which cannot be the name of a zarr node"),
-        ("", 3, "has the part ``, which cannot be the name of a zarr node"),
+        ("", 3, "has an empty part, which cannot be the name of a zarr node"),
         ("é" * 128, 3, "… of 256 bytes, and a name may have 255"),
         ("/".join(["x" * 200] * 16), 3, "has 3215 bytes, too many for a path"),
     ],
