@@ -3,7 +3,7 @@
 import copy
 import functools
 import json
-from collections.abc import Callable, Iterator, Mapping, MutableMapping, MutableSequence
+from collections.abc import Iterator, Mapping, MutableMapping, MutableSequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -111,6 +111,12 @@ class ReadingDict(_Reading, _Dict):
     def __iter__(self) -> Iterator[Any]:  # defined here, so that `dict(self)` does not copy what is stored
         return dict.__iter__(self)
 
+    def __or__(self, other: Any) -> Any:
+        return self.copy() | other
+
+    def __ror__(self, other: Any) -> Any:
+        return other | self.copy()
+
     def copy(self) -> dict[Any, Any]:
         """An ordinary dict with the values."""
         return dict(self.items())
@@ -130,23 +136,24 @@ class ReadingList(_Reading, _List):
 
     __setitem__, __delitem__, __len__, insert = list.__setitem__, list.__delitem__, list.__len__, list.insert
 
+    # Operators, not methods of the copy: these would see what `other` stores, and take no arrays of NumPy.
+    def __eq__(self, other: object) -> bool:
+        return self.copy() == other
+
+    def __add__(self, other: Any) -> Any:
+        return self.copy() + other
+
     def __radd__(self, other: Any) -> Any:
         return other + self.copy()
+
+    def __mul__(self, count: Any) -> Any:
+        return self.copy() * count
+
+    __rmul__ = __mul__
 
     def copy(self) -> list[Any]:
         """An ordinary list with the elements."""
         return [*self]
-
-
-def _of_copy(name: str) -> Callable[..., Any]:
-    """Operator of an ordinary container with the values."""
-    return lambda container, other: getattr(container.copy(), name)(other)
-
-
-for _name in ("__or__", "__ror__"):
-    setattr(ReadingDict, _name, _of_copy(_name))
-for _name in ("__eq__", "__add__", "__mul__", "__rmul__"):
-    setattr(ReadingList, _name, _of_copy(_name))
 
 
 def reading(tree: Any) -> Any:

@@ -1,6 +1,7 @@
 """Values of open checkpoints are those that Orbax restores; containers that read them, dicts and lists."""
 
 import copy
+import functools
 import json
 import pickle
 from collections.abc import Callable
@@ -85,6 +86,16 @@ def test_they_are_equal_to_what_they_hold() -> None:
     assert numbers == reading(numbers)
     assert reading(numbers) != {**numbers, "a": 2}
     assert reading([1, [2]]) == [1, [2]] != reading([1, [3]])
+
+
+def test_lists_are_combined_by_their_values() -> None:
+    def made() -> Any:
+        return reading([LazyArray.of((), np.int32, functools.partial(np.array, n, np.int32)) for n in (1, 2)])
+
+    assert made() == made()
+    assert [type(value) for value in made() + made()] == [np.ndarray] * 4
+    np.testing.assert_array_equal(made() + np.array([1, 1]), [2, 3])
+    np.testing.assert_array_equal(np.array([1, 1]) + made(), [2, 3])
 
 
 def test_a_leaf_is_read_when_it_is_first_used_and_kept(reads: list[str]) -> None:
