@@ -356,7 +356,11 @@ def wait_for(awaitable: Awaitable[Any]) -> Any:
     async def result() -> Any:
         return await awaitable
 
-    with ThreadPoolExecutor(1) as thread:  # a loop of this thread cannot run while it waits here
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:  # in this thread, which has the program's context and settings of JAX
+        return asyncio.run(result())
+    with ThreadPoolExecutor(1) as thread:  # this thread's loop cannot run while it waits here
         return thread.submit(asyncio.run, result()).result()
 
 

@@ -225,6 +225,15 @@ def test_a_coroutine_function_is_awaited() -> None:
     np.testing.assert_array_equal(asyncio.run(inside()), expected, strict=True)
 
 
+def test_a_coroutine_function_runs_in_the_thread_of_the_caller() -> None:
+    """Settings of JAX, and context variables, are those of a thread."""
+
+    async def elements() -> Any:
+        return [threading.get_ident()]
+
+    assert LazyArray.of((1,), np.int64, elements).get()[0] == threading.get_ident()
+
+
 def test_a_coroutine_function_runs_in_the_loop_of_the_caller() -> None:
     loops = []
 
