@@ -280,7 +280,9 @@ def split_axes(variables: Mapping[str, Any]) -> tuple[Any, Any]:
         for path, value in _flat(variables[axes]):
             stem = (*path[:-1], path[-1].removesuffix(SUFFIX)) if path else path
             renamed[path if path in known else stem] = value
-        unnamed += [SEPARATOR.join((name, *path)) for path in known if path not in renamed]
+        empty = [path for path, value in known.items() if isinstance(value, Mapping)]
+        lacking = known.keys() - renamed.keys() - {*empty}
+        unnamed += [SEPARATOR.join((name, *path)) for path in known if path in lacking]
         split[name] = nested((Key.of(path), value) for path, value in renamed.items())
     if unnamed:
         raise PlanError(f"{_keys(unnamed)}: {_UNNAMED}", code=Code.SHARDING)

@@ -302,6 +302,14 @@ def test_split_axes_keeps_what_belongs_to_nothing() -> None:
     assert split == {"params": {"w": ("embed",), "kept_axes": (), "more": ("mlp",)}}
 
 
+def test_split_axes_asks_no_names_for_empty_dicts() -> None:
+    axes = {"w_axes": ("embed",)}
+    assert split_axes({"params": {"w": 1, "none": {}}, "params_axes": axes})[1] == {
+        "params": {"w": ("embed",)}
+    }
+    assert split_axes({"params": {}, "params_axes": axes})[1] == {"params": {"w": ("embed",)}}
+
+
 def test_split_axes_refuses_parameters_without_names() -> None:
     params = {f"layers_{i}": {"kernel": 0, "bias": {"x": 0}} for i in range(12)}
     axes = {f"layers_{i}": {"kernel_axes": ("embed",)} for i in range(12)}
