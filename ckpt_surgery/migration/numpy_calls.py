@@ -71,6 +71,10 @@ def _reduced(name: str) -> Call:
     return function
 
 
+def _reduced_axes(name: str) -> Call:
+    return lambda operand, axes: operand._called(name, operand, axis=tuple(axes))
+
+
 def _like(name: str) -> Call:
     def function(x: Any, *values: Any, dtype: Any = None, shape: Any = None) -> Any:
         given = x.shape if shape is None else shape
@@ -102,7 +106,7 @@ LAX: Mapping[str, Call] = {
     "squeeze": lambda array, dimensions: array._called("squeeze", array, tuple(dimensions)),
     "broadcast_in_dim": _broadcast_in_dim,
     "slice": lambda operand, start_indices, limit_indices, strides=None: operand[
-        tuple(map(slice, start_indices, limit_indices, strides or [1] * operand.ndim))
+        tuple(map(slice, start_indices, limit_indices, [1] * operand.ndim if strides is None else strides))
     ],
     "slice_in_dim": lambda operand, start_index, limit_index, stride=1, axis=0: operand[
         along(axis % operand.ndim, slice(start_index, limit_index, stride))
@@ -111,8 +115,10 @@ LAX: Mapping[str, Call] = {
     "dynamic_slice": _dynamic_slice,
     "dynamic_slice_in_dim": _dynamic_slice_in_dim,
     "dot_general": _dot_general,
-    "full_like": _like("full"),
-    **{f"reduce_{name}": _reduced(name) for name in ("sum", "max", "min")},
+    "full_like": lambda x, fill_value, dtype=None: _like("full")(
+        x, np.asarray(fill_value).item(), dtype=dtype
+    ),
+    **{f"reduce_{name}": _reduced_axes(name) for name in ("sum", "max", "min")},
 }
 """Functions of `jax.lax`, by name."""
 
@@ -243,6 +249,9 @@ FUNCTIONS: Mapping[str, Call] = {
     "einsum": lambda pattern, *arrays, optimize=None: stand_in_of(*arrays)._called(
         "einsum", pattern, *arrays
     ),
+    "shape": lambda x: x.shape,
+    "ndim": lambda x: x.ndim,
+    "size": lambda x, axis=None: x.size if axis is None else x.shape[axis],
     "zeros_like": _like("zeros"),
     "ones_like": _like("ones"),
     "full_like": _like("full"),

@@ -231,8 +231,5 @@ SHAPED: Mapping[str, Call] = {
     "take": _take,
     "einsum": _einsum,
     "dot": _dot,
-    "shape": lambda x: x.shape,
-    "ndim": lambda x: x.ndim,
-    "size": lambda x, axis=None: x.size if axis is None else x.shape[axis],
 }
 """Functions that arrays of known shapes have, by name."""

@@ -336,6 +336,8 @@ def test_lax() -> None:
         lambda a, b: [lax.slice(a, (1, 0), (4, 6), (2, 1)), lax.slice_in_dim(a, 1, 3, axis=1)],
         lambda a, b: [lax.dynamic_slice(a, (3, 1), (2, 2)), lax.dynamic_slice_in_dim(a, 5, 3, axis=1)],
         lambda a, b: [lax.full_like(a, 2), lax.reduce_max(a, (0,)), lax.reduce_min(a, (0, 1))],
+        lambda a, b: [lax.full_like(a, fill_value=np.float32(2)), lax.full_like(a, 2, dtype=jnp.int32)],
+        lambda a, b: [lax.reduce_max(a, axes=(0,)), lax.slice(a, (0, 0), (4, 6), np.array([2, 1]))],
     ]
     for function in functions:
         check(function, a, b)

@@ -10,7 +10,7 @@ from ckpt_surgery.core.arrays import ArraySpec, Shape
 from ckpt_surgery.core.dtypes import dtype_named
 from ckpt_surgery.core.errors import FunctionError, UsageError
 from ckpt_surgery.core.text import abridged
-from ckpt_surgery.migration.standins import stand_ins_in
+from ckpt_surgery.migration.recorded_arrays import StandIn
 
 
 def parts_of(arguments: Sequence[Any]) -> Iterator[Any]:
@@ -35,8 +35,9 @@ class Opaque:
 
     def __call__(self, *arguments: Any) -> Any:
         """Call the function, or while a recipe is traced, make a stand-in of its result."""
-        stand_in: Any = next(stand_ins_in(arguments), None)
-        return self.made_of(*arguments) if stand_in is None else stand_in._recorder.hooked(self, arguments)
+        recorders: Any = (part._recorder for part in parts_of(arguments) if isinstance(part, StandIn))
+        recorder = next(recorders, None)
+        return self.made_of(*arguments) if recorder is None else recorder.hooked(self, arguments)
 
     def infer(self, *arguments: Any) -> ArraySpec:
         """Shape and dtype of the result, from descriptions of the arguments."""
