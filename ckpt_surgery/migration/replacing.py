@@ -7,6 +7,7 @@ a replacement is the function itself. A function of JAX that is not replaced ask
 
 import builtins
 import dis
+import inspect
 import sys
 import sysconfig
 import threading
@@ -54,6 +55,20 @@ def user_place(error: BaseException | None = None) -> str | None:
     return next(places, None)
 
 
+def user_call() -> str:
+    """Text of the innermost call in the user's program, such as `jax.nn.relu(x)`; empty if it is unknown."""
+    frames = (frame for frame, _ in traceback.walk_stack(sys._getframe(1)))
+    frame = next((frame for frame in frames if not is_library(frame.f_code.co_filename)), None)
+    if frame is None:
+        return ""
+    place = inspect.getframeinfo(frame, context=1)
+    at = place.positions
+    if at is None or not place.code_context or at.lineno != at.end_lineno or at.lineno != place.lineno:
+        return ""
+    line = place.code_context[0].encode()  # of which columns are counted in bytes
+    return line[at.col_offset : at.end_col_offset].decode(errors="replace").strip()
+
+
 _OF_NUMPY = (
     *("asarray", "array", "asanyarray", "ascontiguousarray", "asfortranarray", "copy"),
     *("sum", "mean", "max", "min", "amax", "amin"),
@@ -91,8 +106,8 @@ class _Installation:
         self._users = 0
         self._undo: list[tuple[MutableMapping[str, Any], str, Any, Any]] = []
         """Names in modules, and what they stood for before and now."""
-        self._cells: list[tuple[CellType, Any]] = []
-        """Variables of closures, and what they stood for."""
+        self._cells: list[tuple[CellType, Any, Any]] = []
+        """Variables of closures, and what they stood for before and now."""
         self._known: dict[int, FunctionReplacement] = {}
         """Replacements by the identity of the function."""
 
@@ -111,8 +126,10 @@ class _Installation:
                 for names, name, before, now in reversed(self._undo):
                     if names.get(name) is now:
                         names[name] = before
-                for cell, value in self._cells:
-                    cell.cell_contents = value
+                for cell, before, now in self._cells:
+                    with suppress(ValueError):  # the function has deleted it
+                        if cell.cell_contents is now:
+                            cell.cell_contents = before
                 self._undo.clear()
                 self._cells.clear()
                 self._known.clear()
@@ -160,7 +177,7 @@ class _Installation:
             with suppress(ValueError):  # nothing is assigned to it yet
                 value = cell.cell_contents
                 if id(value) in self._known:
-                    self._cells.append((cell, value))
+                    self._cells.append((cell, value, self._known[id(value)]))
                     cell.cell_contents = self._known[id(value)]
                 self._replace_reached(value, seen)
 
