@@ -70,7 +70,7 @@ class MigratedRecipe:
         if self.function is None:
             listed = ", ".join(f"`{name}` ({self.rules.get(n, f'rules[{n}]')})" for n, name in calls)
         else:
-            listed = few_keys((rules[n]["add"] for n, _ in calls), MOST_NAMED)
+            listed = few_keys(dict.fromkeys(rules[n]["add"] for n, _ in calls), MOST_NAMED)
         return UsageError(
             f"YAML cannot say what functions and values of this program make: {listed}",
             hint="Give the recipe itself to `ckpt_surgery.restore` or `ckpt_surgery.apply`, or write "

@@ -68,9 +68,11 @@ def _is_flat(tree: LiveTree) -> bool:
 
 def _check(returned: Any) -> None:
     """Raise UsageError unless a function returned a flat dict, with keys that fit into one tree."""
-    if not isinstance(returned, Mapping) or not all(isinstance(key, str) for key in returned):
+    others = [key for key in returned if not isinstance(key, str)] if isinstance(returned, Mapping) else []
+    if others or not isinstance(returned, Mapping):
+        what = f"a dict with the key {shown(abridged(others[0]))}" if others else shown(abridged(returned))
         raise UsageError(
-            f"the function returns {shown(abridged(returned))}, which is not a flat dict",
+            f"the function returns {what}, which is not a flat dict",
             hint='With `flat=True` it has to return `{"a/b": leaf}`.',
         )
     problems = []
