@@ -274,7 +274,11 @@ def _looked_up(expression: str, key: str) -> Iterator[str]:
 class _ItemTree(dict[str, Any]):
     """A tree with its branches as items and as attributes."""
 
-    __getattr__ = dict.__getitem__
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self[name]
+        except KeyError:
+            raise AttributeError(name) from None
 
 
 def _tree_of(leaves: Mapping[str, Any]) -> _ItemTree:
