@@ -314,3 +314,16 @@ def test_functions_of_jax_in_closures_are_recorded_and_put_back() -> None:
     assert "concat([source['a'], source['a']], axis=0)" in recipe.to_yaml()
     assert twice(np.ones(1)).shape == (2,)
     assert concatenate.__module__.startswith("jax")
+
+
+def test_what_a_function_assigns_to_a_closure_stays() -> None:
+    join: Any = jnp.concatenate
+
+    def function(tree: Any) -> Any:
+        nonlocal join
+        result = join([tree["a"], tree["a"]])
+        join = None
+        return {"b": result}
+
+    ckpt_surgery.from_function(function, {"a": np.ones((2, 3), np.float32)})
+    assert join is None
