@@ -82,8 +82,11 @@ def _of_partial(function: Any) -> dict[str, Any]:
     known = {"assignment_map", "require_all_rules_match", "is_resuming"}
     if name == FUNCTION and "assignment_map" in arguments and arguments.keys() <= known:
         return arguments
+    said = f"`{shown(name)}` is code, and only the maps of `{FUNCTION}` are data"
+    if name == FUNCTION:
+        said = f"`{FUNCTION}` is given without its map, or with more than its options"
     raise UsageError(
-        f"`{shown(name)}` is code, and only the maps of `{FUNCTION}` are data",
+        said,
         hint="Give the map itself, a sequence of pairs, or a `functools.partial` of that function with its "
         "map and options; or give `restore` a function of the tree that calls it.",
     )

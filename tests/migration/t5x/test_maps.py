@@ -220,7 +220,7 @@ REFUSED: Sequence[tuple[Any, str]] = [
     (functools.partial(another_transformation, state=1), "`another_transformation` is code"),
     (apply_assignment_map, "a `functools.partial` of that function with its map"),
     (functools.partial(apply_assignment_map, {}, assignment_map=[]), "`partial` is code"),
-    (functools.partial(apply_assignment_map, assignment_map=[], other=1), "`apply_assignment_map` is code"),
+    (functools.partial(apply_assignment_map, assignment_map=[], other=1), "`apply_assignment_map` is given"),
     ([another_transformation], "Functions of T5X are given one at a time"),
     ("state.*", "an assignment map is a sequence of pairs, not str"),
     ({"a": "b"}, "an assignment map is a sequence of pairs, not dict"),
