@@ -305,7 +305,7 @@ def karcher(inputs: FormulaInputs) -> Formula:
     count, numbers = len(inputs.models), numbered(inputs)
     if count == 1:
         return {RESULT: "m1"}
-    settings = f"{inputs.value('max_iter')}, {inputs.value('tol')!r}"
+    settings = f"{int(inputs.value('max_iter'))}, {inputs.value('tol')!r}"
     rows = (_stacked(f"cosine{min(i, j)}_{max(i, j)}" for j in numbers) for i in numbers)
     return {
         **each(numbers, "size{}", "norm(cast(m{}, 'float64'))"),

@@ -128,6 +128,17 @@ def test_the_parts_of_a_sum_have_few_terms(count: int) -> None:
     assert parse(text).notes.depth <= AT_ONCE + 1
 
 
+def test_whole_numbers_from_the_first_layer_to_the_last(tmp_path: Path) -> None:
+    """Between them, a parameter that is a whole number is rounded down."""
+    for number, name in enumerate("abc"):
+        save_model(tmp_path / name, {f"model.layers.{i}.w": tensor(9 * number + i) for i in range(3)})
+    models = [{"model": name} for name in "abc"]
+    config = {"merge_method": "karcher", "models": models, "parameters": {"max_iter": [2, 5]}}
+    rules = ckpt_surgery.merge_recipe(save_config(tmp_path / "karcher.yaml", config)).to_yaml()
+    assert re.findall(r"karcher_weights\(cosines, sizes, ([^,]+),", rules) == ["2", "3", "5"]
+    ckpt_surgery.plan_merge(tmp_path / "karcher.yaml")
+
+
 # --- tensors without axes and without elements, which models have beside their weights ------------------
 
 AT_RANDOM = ("dare", "della")
