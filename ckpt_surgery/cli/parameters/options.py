@@ -92,7 +92,8 @@ def _writable_format(value: str) -> str:
     from ckpt_surgery.inputs.choices import writable_formats  # not before there is a value: `--help` is quick
 
     if value in set(ReportFormat):
-        raise ValueError(f"`{value}` is the format of a report: --report-format {value} of `plan`, `lint`")
+        message = f"`{value}` is the format of a report: --report-format {value}, of `plan` and `lint`"
+        raise ValueError(message)
     return _format(value, writable_formats())
 
 
