@@ -75,11 +75,15 @@ def split_paths(
         return tuple(paths), None
     sources = f"{number_of(least, 'source')}{' or more' if many else ''}"
     listed = ", ".join([*map(shown, names[:least]), *(["…"] if many else [])])
-    given = ", ".join(map(shown, paths)) or "none"
     hint = "Give the paths of the sources in this order, then the directory or file to write."
-    if len(paths) > least and any(one.startswith("@") or one.endswith((".yaml", ".yml")) for one in paths):
-        hint = "With `-e` there is no RECIPE: all paths are sources, and the last one is the destination."
-    raise UsageError(f"the recipe takes {sources} ({listed}) and one destination; given: {given}", hint=hint)
+    if len(paths) <= least:
+        wanted = [*names[len(paths) : least], *(["DST"] if many or needs_dst else [])]
+        wrong = f"missing: {', '.join(map(shown, wanted))}"
+    else:
+        wrong = f"too many: {', '.join(map(shown, paths[least + 1 :]))}"
+        if any(one.startswith("@") or one.endswith((".yaml", ".yml")) for one in paths):
+            hint = "With `-e` there is no RECIPE: all paths are sources, and the last one is the destination."
+    raise UsageError(f"the recipe takes {sources} ({listed}) and one destination; {wrong}", hint=hint)
 
 
 def check_json_name(document: str | None) -> None:
