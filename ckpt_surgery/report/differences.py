@@ -125,7 +125,11 @@ class Difference(Represented):
         if self.different:
             word = "different" if self.known else "not known to be the same"
             about = f"{word}: {', '.join(count_texts(self))}; {number_of(self.common, 'leaf')} in both"
-        rows = [replace(row, what=times_text(row.count, row.what)) for row in difference_rows(self)]
+        rows = []
+        for row in difference_rows(self):
+            # Of distances the largest absolute one: all of them are longer than the column, which is cut.
+            why = row.why.partition(APART)[0] if row.word == "values" else row.why
+            rows.append(replace(row, what=times_text(row.count, row.what), why=why))
         return Summary(about, (), rows, warning_lines(self.warnings))
 
 
@@ -286,12 +290,16 @@ def same_text(difference: Difference) -> str:
     return f"{keys}{kinds}shapes, dtypes{values} ({number_of(difference.common, 'leaf')})"
 
 
+APART = "  "
+"""Between the distances of a text, as between columns."""
+
+
 def distance_text(values: Sequence[ComparedLeaf]) -> str:
-    """The largest distances, and the smallest cosine, with two spaces between them, as between columns."""
+    """The largest distances, and the smallest cosine."""
     cosines = [value.cosine for value in values if value.cosine is not None]
     cosine = f"{min(cosines):.8f}" if len(cosines) == len(values) else "-"
     most_abs, most_rel = (max(getattr(one, name) for one in values) for name in ("max_abs", "max_rel"))
-    return "  ".join((f"max abs {most_abs:.4g}", f"max rel {most_rel:.4g}", f"cosine {cosine}"))
+    return APART.join((f"max abs {most_abs:.4g}", f"max rel {most_rel:.4g}", f"cosine {cosine}"))
 
 
 def tolerance_note(tolerance: Tolerance) -> str:

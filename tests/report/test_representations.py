@@ -1,13 +1,14 @@
 """What plans, comparisons and listings show of themselves: as the printed diff, whatever their size."""
 
 import re
+from dataclasses import replace
 
 import pytest
 
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.planner.entries import RuleRef
 from ckpt_surgery.planner.plan import Dropped, DroppedItem, Fate, Plan
-from ckpt_surgery.report.differences import Difference, diff_trees
+from ckpt_surgery.report.differences import ComparedLeaf, Difference, diff_trees
 from ckpt_surgery.report.inspection import Inspection
 from tests.report.test_html import hostile, plan_of, small, step
 from tests.support.leaves import array_leaf, by_key, leaf
@@ -108,6 +109,14 @@ def test_a_comparison_says_what_differs_or_that_nothing_does() -> None:
     assert [line[:12].strip() for line in lines[1:]] == [*["only in A"] * 3, "only in B", *["changed"] * 3]
     leaves = by_key(*leaves_of(6))
     assert repr(diff_trees(leaves, leaves)) == "<Difference same: keys, kinds, shapes, dtypes (6 leaves)>"
+
+
+def test_a_distance_is_whole_in_a_representation() -> None:
+    """The relative one and the cosine are left out: a column as wide as all of them would be cut."""
+    same = diff_trees(by_key(array_leaf("w")), by_key(array_leaf("w")))
+    far = ComparedLeaf("w", ("w",), False, 0.0009174, 0.0004884, 0.99999998)
+    row = repr(replace(same, values=(far,))).splitlines()[1]
+    assert " ".join(row.split()) == "values w max abs 0.0009174"
 
 
 def test_hostile_names_stay_text() -> None:

@@ -52,7 +52,10 @@ def _listed(rows: Sequence[SummaryRow], word: str, full: bool, width: int) -> It
     """A line for each pattern of keys and its texts; only the first ones of many, unless `full`."""
     listed = rows if full else rows[:MOST_VALUES]
     keys = [start_of(word, "yellow").append(row.key) for row in listed]
-    cells = [[Text(times_text(row.count, "")), *map(Text, shown(row.why).split(GAP))] for row in listed]
+    cells = [
+        [Text(times_text(row.count, "")), *map(Text, shown(row.why).split(differences.APART))]
+        for row in listed
+    ]
     most = max(map(len, cells), default=0)
     padding = [[*row, *[Text()] * (most - len(row))] for row in cells]
     yield from blocks_of(keys, padded(padding), 0, width, WORD + len(GAP))
