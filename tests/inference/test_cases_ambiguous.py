@@ -11,6 +11,9 @@ from tests.inference.cases.running import Arrays, assert_found, carried_out, inf
 from tests.inference.two_sides import normal
 from tests.support.comparing import assert_same
 
+FUSED = (("weight", (8,)), ("bias", ()))
+"""Last words of two leaves, and their other axes."""
+
 
 def test_unhelpful_names_and_unrelated_values() -> None:
     old = {f"{name}/w": normal(9, 9, seed=at) for at, name in enumerate("abc")}
@@ -238,3 +241,11 @@ def test_beside_a_fresh_model() -> None:
     new = {key: np.flip(normal(*array.shape, seed=9)) for key, array in old.items()}
     new["embed/embedding"] = ORDERS["elements"](old["embed/embedding"])
     assert "embed/embedding" in undecided(inferred(old, new))
+
+
+def test_a_bias_is_no_part_of_a_fused_matrix() -> None:
+    old = {f"gpt/{i}/query_key_value/{n}": normal(24, *more, seed=i) for i in (0, 1) for n, more in FUSED}
+    new = {f"l.{i}.{p}_proj.{n}": normal(8, *more) for i in (0, 1) for p in "qkv" for n, more in FUSED}
+    for one in inferred(old, new).findings.undecided:
+        sources = {key for candidate in one.candidates for key in candidate.sources}
+        assert {key.split("/")[-1] for key in sources} == {key.split(".")[-1] for key in one.targets}

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from ckpt_surgery.inference.expressions.formations import Candidate, Undecided
 from ckpt_surgery.inference.keys.concepts import meaning
 from ckpt_surgery.inference.keys.grids import Grid, KeyTemplate, apart, varying
+from ckpt_surgery.inference.names.alignment import concepts_contradict
 from ckpt_surgery.inference.names.by_names import MOST_CANDIDATES, candidates_of
 from ckpt_surgery.inference.names.fused import FUSED, part_of_attention
 from ckpt_surgery.inference.names.matches import matches
@@ -50,11 +51,21 @@ def _how(one: Grid, part: Grid) -> str | None:
         return None
     if size == wanted:
         return "same"
-    if size > wanted and FUSED in meaning(one.text).concepts and part_of_attention(meaning(part.text)):
+    if size > wanted and _is_fused_with(one, part):
         return "unstack"
     if size and wanted % size == 0 and 1 < wanted // size <= len(one.members):
         return "stack"
     return "unstack" if wanted and size % wanted == 0 and 1 < size // wanted <= len(part.members) else None
+
+
+def _is_fused_with(one: Grid, part: Grid) -> bool:
+    """True if names say that a leaf has queries, keys and values together, and a part is one of them."""
+    whole, said = (meaning(grid.text) for grid in (one, part))
+    kind = part_of_attention(said)
+    if kind is None or FUSED not in whole.concepts:
+        return False
+    alone = frozenset(kind if concept == FUSED else concept for concept in whole.concepts)
+    return not concepts_contradict(alone, frozenset(said.concepts))
 
 
 def _open(given: Sequence[Grid], part: Grid, how: str, compared: bool) -> Iterator[Undecided]:
