@@ -181,11 +181,14 @@ def _unalike(patterns: Sequence[KeyPattern]) -> bool:
 
 
 def by_endings(kind: Kind, keys: Sequence[str], universe: Universe) -> RuleDraft | None:
-    """One rule for exactly these keys by their endings, such as `.*/(?:m|kernel/v)`; None if none fits."""
+    """One rule for just these keys by prefix and endings, such as `a/.*/(?:m|b/v)`; None if none fits."""
     meant = set(keys)
-    others = {ending for key in universe.below("") if key not in meant for ending in _endings(key)}
-    shortest = {next((end for end in _endings(key) if end not in others), "") for key in keys}
-    pattern = KeyPattern(("", "/", ""), (BELOW, NamedGroup("word", alternation(sorted(shortest)))))
+    span = span_of(keys)
+    prefix = "" if span is None else span.before[: span.before.rfind("/") + 1]
+    below = (key for key in universe.below(prefix) if key not in meant)
+    others = {ending for key in below for ending in _endings(key[len(prefix) :])}
+    shortest = {next((end for end in _endings(key[len(prefix) :]) if end not in others), "") for key in keys}
+    pattern = KeyPattern((prefix, "/", ""), (BELOW, NamedGroup("word", alternation(sorted(shortest)))))
     if len(shortest) > _ENDINGS or universe.matched(pattern).keys() != meant:
         return None
     return RuleDraft(kind, pattern, (), tuple(keys), 0 if kind is Kind.DROPPED else len(keys))

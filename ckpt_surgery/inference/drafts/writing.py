@@ -17,6 +17,9 @@ _SIZE = re.compile(r"\b(?P<axis>[hle])=(?P<number>\d+)(?=[,)])")
 _LEAST = 3
 """Smaller lengths are halves and pairs, the same in models of all sizes."""
 _NOUNS = {"h": "heads", "l": "layers", "e": "experts"}
+_SHARED_HEADS = re.compile(r"(?<![a-z])(?:key|value|k|v|kv|wk|wv)(?![a-z])|[kv]_proj")
+"""Keys of leaves that groups of heads share."""
+_QUERIES = re.compile(r"(?<![a-z])(?:query|q|wq|out|o|wo)(?![a-z])|[qo]_proj")
 _FEW = 3
 """Number of keys, or reasons, that are listed."""
 _ADVICE = "write the rules that are missing, then delete this one, which keeps the draft from running"
@@ -50,11 +53,13 @@ def document_of(
     }
 
 
-def _with_sizes(value: str, sizes: dict[str, int] | None) -> str:
-    """Replace the lengths in a value by params, and add these to `sizes`."""
+def _with_sizes(value: str, sizes: dict[str, int] | None, keys: str) -> str:
+    """Replace the lengths in a value by params, and add these to `sizes`. `keys`: of its leaves."""
+    shared = _SHARED_HEADS.search(keys) is not None and _QUERIES.search(keys) is None
 
     def named(match: re.Match[str]) -> str:
-        noun, number = _NOUNS[match["axis"]], int(match["number"])
+        number = int(match["number"])
+        noun = "kv_heads" if match["axis"] == "h" and shared else _NOUNS[match["axis"]]
         if sizes is None or number < _LEAST:
             return match[0]
         names = itertools.chain([noun], (f"{noun}_{count}" for count in itertools.count(2)))
@@ -82,7 +87,11 @@ def rule_of(rule: RuleDraft, sizes: dict[str, int] | None = None) -> dict[str, A
         return {**written, "drop" if rule.kind is Kind.DROPPED else "fallback": True}
     if rule.loops:
         written["for"] = dict(rule.loops)
-    values = {template(output.to): _with_sizes(output.value, sizes) for output in rule.outputs}
+    matched = written.get("match", "")
+    values = {
+        key: _with_sizes(output.value, sizes, f"{matched} {key}")
+        for key, output in zip(map(template, (one.to for one in rule.outputs)), rule.outputs, strict=True)
+    }
     if len(values) > 1:
         written["to"] = values
     elif any(values):
