@@ -30,15 +30,27 @@ def expression_of(values: Column, columns: Columns) -> str | None:
 
 
 def _sum(values: Column, columns: Columns) -> str | None:
-    """`a * 8 + b`: a multiple of one column, plus other columns."""
-    for last, column in columns.items() if len(columns) > 1 else ():
+    """`a * 8 + b * 4 + c`: multiples of several columns."""
+    factors = {name: _factor(values, name, columns) for name in columns} if len(columns) > 1 else {}
+    for last, factor in sorted(factors.items(), key=lambda item: item[1]):
         others = {name: other for name, other in columns.items() if name != last}
-        rest = [value - number for value, number in zip(values, column, strict=True)]
+        rest = [value - number * factor for value, number in zip(values, columns[last], strict=True)]
         multiples = (_linear(rest, name, other) for name, other in others.items())
         summand = next(filter(None, multiples), None) or _sum(rest, others)
-        if summand is not None:
-            return f"{summand} + {last}"
+        if factor > 0 and summand is not None:
+            return f"{summand} + {last if factor == 1 else f'{last} * {factor}'}"
     return None
+
+
+def _factor(values: Column, name: str, columns: Columns) -> int:
+    """By how much values grow with one column while the others stay as they are; 1 if these never do."""
+    first: dict[tuple[int, ...], tuple[int, int]] = {}
+    others = zip(*(column for other, column in columns.items() if other != name), strict=True)
+    for value, number, rest in zip(values, columns[name], others, strict=True):
+        old, old_value = first.setdefault(rest, (number, value))
+        if old != number:
+            return (value - old_value) // (number - old)
+    return 1
 
 
 def _pairs(values: Column, column: Column) -> dict[int, int]:
@@ -57,6 +69,8 @@ def _linear(values: Column, name: str, column: Column) -> str | None:
     offset = v0 - factor * c0
     if odd or factor == 0 or any(c * factor + offset != v for c, v in pairs.items()):
         return None
+    if factor == -1:
+        return f"{offset} - {name}"
     return _plus(name if factor == 1 else f"{name} * {factor}", offset)
 
 
@@ -69,7 +83,8 @@ def _divided(values: Column, name: str, column: Column) -> str | None:
     pairs = _pairs(values, column)
     if len(pairs) < _FEWEST_DIVIDED or min(pairs) < 0:
         return None
-    for k in range(2, min(max(pairs), _MOST_DIVISORS) + 1):
+    period = max(pairs.values()) - min(pairs.values()) + 1
+    for k in (*range(2, min(max(pairs), _MOST_DIVISORS) + 1), period):
         for sign, results in (("//", {c: c // k for c in pairs}), ("%", {c: c % k for c in pairs})):
             offsets = {v - results[c] for c, v in pairs.items()}
             if len(offsets) == 1:
@@ -77,11 +92,13 @@ def _divided(values: Column, name: str, column: Column) -> str | None:
     return None
 
 
-def condition(wanted: Column, others: Column, name: str, ranges: bool = False) -> str | None:
+def condition(
+    wanted: Column, others: Column, name: str, remainders: bool = True, lists: bool = True
+) -> str | None:
     """A condition that holds for all `wanted` numbers and for none of the others; None where there is none.
 
-    `name`: the number as an expression, such as `int(n)`. `ranges`: only try ranges, not remainders or lists,
-    as for names such as `w1` and `w3`, where being odd means nothing.
+    `name`: the number as an expression, such as `int(n)`. `remainders` and `lists`: whether these are tried,
+    too, and not ranges alone.
     """
     low, high = min(wanted), max(wanted)
     single = f"{name} == {low}" if low == high else None
@@ -89,12 +106,16 @@ def condition(wanted: Column, others: Column, name: str, ranges: bool = False) -
         return single or f"{name} < {high + 1}"
     if all(other < low for other in others):
         return single or f"{name} >= {low}"
-    for k in range(2, 2 if ranges else 9):
-        remainders = {number % k for number in wanted}
-        if len(remainders) == 1 and not remainders & {number % k for number in others}:
-            return f"{name} % {k} == {remainders.pop()}"
+    for k in range(2, 9 if remainders else 2):
+        left = {number % k for number in wanted}
+        if len(left) == 1 and not left & {number % k for number in others}:
+            return f"{name} % {k} == {left.pop()}"
     if all(other < low or other > high for other in others):
         return single or f"{low} <= {name} < {high + 1}"
-    few = sorted(set(wanted))
-    listed = not ranges and len(few) <= _LONGEST_LIST and not set(few) & set(others)
-    return f"{name} in {few}" if listed else None
+    few, excluded = sorted(set(wanted)), sorted(set(others))
+    if not lists or not set(few).isdisjoint(excluded):
+        return None
+    for word, numbers in (("in", few), ("not in", excluded)):
+        if len(numbers) <= _LONGEST_LIST:
+            return f"{name} {word} {numbers}"
+    return None

@@ -15,7 +15,8 @@ from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.inference.drafts.key_patterns import KeyPattern, KeyPlace
 from ckpt_surgery.inference.expressions.formations import Evidence, Value, X
 
-_XS = re.compile(r"\bxs\b(?:\[(\d+)\])?")
+_XS = re.compile(r"\bxs\b(?:\[(?:(\d+)|(\d+):(\d+))\])?")
+"""`xs`, one of its leaves, or a slice of it."""
 _X = re.compile(r"'[^']*'|\bx\b(?!\s*=[^=])")
 _PLAIN = re.compile(r"[\w.]+|\w+\(\w+\)|\w+\[[^\[\]]*\]")
 _AFTER = "]),:"
@@ -56,11 +57,13 @@ Bundle = Sequence[Group]
 
 
 def grouped(parts: Iterable[RulePart]) -> Bundle:
-    """The parts in groups, in the order of their first parts."""
+    """The parts in groups, in the order of their first parts; leaves that are kept are apart from others."""
     groups: dict[object, list[RulePart]] = defaultdict(list)
     for part in parts:
         patterns = tuple(dict.fromkeys(place.pattern for place in part.sources))
-        groups[part.kind, part.target and part.target.pattern, patterns, part.value.text].append(part)
+        target = part.target and part.target.pattern
+        keeps = part.sources == (part.target,) and part.value == X
+        groups[part.kind, target, patterns, part.value.text, keeps].append(part)
     return list(groups.values())
 
 
@@ -139,8 +142,14 @@ def looking_up(keys: Sequence[str], target: str, value: Value, reasons: Sequence
     sources = [f"source[{key!r}]" for key in keys]
     text = str(value)
     if gathers(text):
-        whole = f"[{', '.join(sources)}]"
-        text = _XS.sub(lambda match: whole if match[1] is None else sources[int(match[1])], text)
+
+        def replaced(match: re.Match[str]) -> str:
+            if match[1] is not None:
+                return sources[int(match[1])]
+            some = sources if match[2] is None else sources[int(match[2]) : int(match[3])]
+            return f"[{', '.join(some)}]"
+
+        text = _XS.sub(replaced, text)
     else:  # `x`, except in quotes and as the name of an argument
         text = _X.sub(lambda match: sources[0] if match[0] == "x" else match[0], text)
     return RuleDraft(Kind.MADE, None, (DraftedOutput((target,), text),), (), 1, reasons=tuple(reasons))

@@ -108,12 +108,17 @@ def _claimed(bundle: Bundle, universe: Universe) -> tuple[tuple[str, ...], str |
         return None
     if not others:
         return tuple(keys), None
-    for before, group in zip(pattern.texts, pattern.groups, strict=False):
+    parts = [part for each in bundle for part in each]
+    for at, (before, group) in enumerate(zip(pattern.texts, pattern.groups, strict=False)):
         if group.inner == NUMBER:
+            # `w1` and `w3` are names: being odd means nothing, and rules take them apart unless both of them
+            # make one leaf.
+            named = before[-1:].isalpha()
+            together = any(len({place.values[at] for place in part.sources}) > 1 for part in parts)
             numbers, beyond = (
                 [int(match[group.name]) for match in each] for each in (wanted.values(), others)
             )
-            when = condition(numbers, beyond, f"int({group.name})", ranges=before[-1:].isalpha())
+            when = condition(numbers, beyond, f"int({group.name})", not named, together or not named)
             if when is not None:
                 return tuple(keys), when
     return None
@@ -288,6 +293,7 @@ def _text(texts: Sequence[str], rows: Rows, tables: Tables, before: str) -> Sequ
         if name not in remainders and all(text == f"{head}{entry}{tail}" for entry, text in table.items()):
             return [head, Inserted(name), tail]
         kind = "numbers" if numeric else "names" if name in rows.words else "choices"
+        table = dict(sorted(table.items())) if kind == "choices" else table
         return [Inserted(f"{tables.named(kind, table)}[{name}]")]
     return None
 

@@ -11,6 +11,7 @@ import pytest
 from ckpt_surgery.core.errors import PlanError
 from ckpt_surgery.functions.arrays import Node, Read, reads
 from ckpt_surgery.inference.drafts.drafting import Draft, draft_recipe
+from ckpt_surgery.inference.drafts.indices import expression_of
 from ckpt_surgery.inference.expressions.formations import (
     Candidate,
     ConflictEntry,
@@ -236,13 +237,54 @@ def rules_of(draft: Draft) -> str:
             [],
             r"""  - {match: 'h/(?P<n>\d+)', to: 'n/${int(n) // 3 + 1}/${int(n) % 3}', value: x.T}""",
         ),
+        (  # numbers that run the other way
+            [(f"n/{90 - i}", f"h/{i}", "x.T") for i in range(90)],
+            [],
+            r"""  - {match: 'h/(?P<n>\d+)', to: 'n/${90 - int(n)}', value: x.T}""",
+        ),
+        (  # layers that move up, below others that stay
+            [(f"h/{i + 2 * (i > 7)}/{w}", f"h/{i}/{w}", "x") for i in range(24) for w in "ab"],
+            [],
+            r"""  - {match: 'h/(?P<n>\d+)/.*', when: int(n) < 8}"""
+            "\n"
+            r"""  - {match: 'h/(?P<n>\d+)/(?P<rest>.*)', when: int(n) >= 8, to: 'h/${int(n) + 2}/${rest}'}""",
+        ),
+        (  # all layers but a few
+            [(f"n/{i}", f"h/{i}", "x.T") for i in range(24) if i not in (3, 7, 8)],
+            ["h/3", "h/7", "h/8"],
+            r"""  - {match: 'h/(?P<n>\d+)', when: 'int(n) not in [3, 7, 8]', to: 'n/${n}', value: x.T}"""
+            "\n"
+            r"""  - {match: 'h/(?P<n>\d+)', when: 'int(n) in [3, 7, 8]', drop: true}""",
+        ),
+        (  # a stack along three indices
+            [("n", [f"h/{i}/{e}/{w}" for w in "ba" for i in range(2) for e in range(4)], "stack(xs)")],
+            [],
+            "tables: {order: {b: 0, a: 1}}\n"
+            r"""  - match: 'h/(?P<n>\d+)/(?P<m>\d+)/(?P<word>b|a)'"""
+            "\n    to: n\n    by: 'order[word] * 8 + int(n) * 4 + int(m)'\n    value: stack(xs)",
+        ),
+        (  # numbers in names, of which several make one leaf
+            [(f"n/{i}", [f"h/{i}/w{k}" for k in (1, 4)], "concat(xs)") for i in range(3)],
+            [f"h/{i}/w{k}" for k in (2, 3) for i in range(3)],
+            "tables: {order: {'1': 0, '4': 1}}\n"
+            r"""  - match: 'h/(?P<n>\d+)/w(?P<m>\d+)'"""
+            "\n    when: 'int(m) in [1, 4]'\n    to: 'n/${n}'\n    by: 'order[m]'\n    value: concat(xs)"
+            "\n"
+            r"""  - {match: 'h/\d+/w(?P<m>\d+)', when: 2 <= int(m) < 4, drop: true}""",
+        ),
+        (  # slices of leaves that are looked up
+            [("n", ["a", "b", "a", "c"], "concat([stack(xs[0:2]), stack(xs[2:4])])")],
+            [],
+            "  - {add: n, value: "
+            """"concat([stack([source['a'], source['b']]), stack([source['a'], source['c']])])"}""",
+        ),
         (  # slots that all end in the same way
             [(f"n/{key}", f"s/{key}/v", "x.T") for key in SLOTS],
             [f"s/{key}/m" for key in SLOTS],
             "  - {match: 's/(?P<word>a|b)/w/v', to: 'n/${word}/w', value: x.T}\n"
             "  - {match: 's/(?P<word>c|d)/s/v', to: 'n/${word}/s', value: x.T}\n"
             "  - {match: 's/(?P<word>e|f)/z/v', to: 'n/${word}/z', value: x.T}\n"
-            "  - {match: .*/m, drop: true}",
+            "  - {match: s/.*/m, drop: true}",
         ),
     ],
 )
@@ -250,6 +292,10 @@ def test_rules(moves: list[Made], dropped: list[str], text: str) -> None:
     findings = found(moves, dropped)
     assert rules_of(draft_recipe(findings)) == text
     check(findings)
+
+
+def test_a_remainder_by_a_large_number() -> None:
+    assert expression_of([i % 70 for i in range(140)], {"int(n)": range(140)}) == "int(n) % 70"
 
 
 def test_a_model_takes_few_rules() -> None:
@@ -290,8 +336,8 @@ def test_sizes_have_names_by_what_they_count() -> None:
         ("half", "whole", heads, [2]),
     ]
     draft = draft_recipe(found(moves))
-    assert draft.document["params"] == {"heads": 12, "heads_2": 8, "heads_3": 4, "layers": 16}
-    assert "rearrange(x, '(h d) a -> a h d', h=heads_3)" in draft.text
+    assert draft.document["params"] == {"heads": 12, "heads_2": 8, "kv_heads": 4, "layers": 16}
+    assert "rearrange(x, '(h d) a -> a h d', h=kv_heads)" in draft.text
     assert "h=2)" in draft.text
 
 
