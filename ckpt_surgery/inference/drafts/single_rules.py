@@ -109,12 +109,12 @@ def _claimed(bundle: Bundle, universe: Universe) -> tuple[tuple[str, ...], str |
     if not others:
         return tuple(keys), None
     parts = [part for each in bundle for part in each]
-    for at, (before, group) in enumerate(zip(pattern.texts, pattern.groups, strict=False)):
+    for slot, (before, group) in enumerate(zip(pattern.texts, pattern.groups, strict=False)):
         if group.inner == NUMBER:
             # `w1` and `w3` are names: being odd means nothing, and rules take them apart unless both of them
             # make one leaf.
             named = before[-1:].isalpha()
-            together = any(len({place.values[at] for place in part.sources}) > 1 for part in parts)
+            together = any(len({place.values[slot] for place in part.sources}) > 1 for part in parts)
             numbers, beyond = (
                 [int(match[group.name]) for match in each] for each in (wanted.values(), others)
             )
