@@ -15,7 +15,7 @@ from typing import Annotated
 
 from ckpt_surgery.core.arguments import PathLike
 from ckpt_surgery.core.documents import NAMED, Document, Versioned
-from ckpt_surgery.core.errors import UsageError
+from ckpt_surgery.core.errors import DestinationError, UsageError
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.core.urls import is_url
 from ckpt_surgery.engine.parts import HEAD
@@ -82,8 +82,8 @@ def clean(path: PathLike, *, remove: bool = False) -> CleanDocument:
     """List what runs left beside a destination, or in a directory of several; remove what dead runs left.
 
     Without `remove` nothing changes. Files of living runs stay, and so do those that no run of this tool
-    made. A checkpoint that a run moved aside before it died is put back. Raises UsageError for a URL,
-    DestinationError where a run begins meanwhile, StorageError where something cannot be listed or removed.
+    made. A checkpoint that a run moved aside before it died is put back. Raises UsageError for a URL, and
+    StorageError where something cannot be listed or removed.
     """
     given = checked_path(path)
     if is_url(given):
@@ -125,13 +125,17 @@ def list_remainders(destination: Path) -> list[RemainderEntry]:
 def remove_remainders(destination: Path) -> list[RemainderEntry]:
     """Remove leftovers of dead runs beside a destination, under its lock; returns all that were there.
 
-    Raises DestinationError if a run has begun meanwhile, OSError if something cannot be removed.
+    Raises OSError if something cannot be removed.
     """
     listed = list_remainders(destination)
     lock = FileLock(lock_of(destination))
     if not any(item.state is State.DEAD for item in listed) or _is_foreign(lock_of(destination), lock.read()):
         return listed
-    with locked(lock):
+    with contextlib.ExitStack() as held:
+        try:
+            held.enter_context(locked(lock))
+        except DestinationError:  # a run has begun meanwhile
+            return [replace(item, state=State.LIVE) if item.state is State.DEAD else item for item in listed]
         directories = leftovers.leftovers(destination)
         own = [leftover for leftover in directories if _foreign(leftover, destination) is None]
         leftovers.put_back(own, destination)

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from ckpt_surgery.api.cleaning import State, clean
-from ckpt_surgery.core.errors import UsageError
+from ckpt_surgery.core.errors import DestinationError, UsageError
+from ckpt_surgery.engine.staging.locks import FileLock
 from tests.support.command_line import run
 from tests.support.directories import names
 from tests.support.ended_runs import Killed, killed
@@ -70,6 +71,25 @@ def test_nothing_of_a_living_run_is_touched(tmp_path: Path) -> None:
         fill(staging.tree, NEW)
         staging.publish()
     assert found(destination) == NEW
+
+
+def test_a_run_that_begins_meanwhile_keeps_all_as_living(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leave(tmp_path / "new")
+    leave(tmp_path / "other")
+
+    def begun(lock: FileLock) -> None:
+        raise DestinationError(f"{lock.place}: another run is writing this destination")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(FileLock, "acquire", begun)
+        before = names(tmp_path)
+        assert {state for _, state, _ in states(tmp_path / "new", remove=True)} == {State.LIVE}
+        assert {state for _, state, _ in states(tmp_path, remove=True)} == {State.LIVE}
+        assert names(tmp_path) == before
+    clean(tmp_path, remove=True)
+    assert os.listdir(tmp_path) == []
 
 
 def test_a_checkpoint_that_was_moved_aside_is_put_back_unless_its_place_is_taken(tmp_path: Path) -> None:
