@@ -32,28 +32,32 @@ class Checkpoint(OpenCheckpoint, Represented, Mapping[str, Any]):
     Safe to use from several threads. Pickled, it opens the checkpoint again by its path and choices.
     """
 
-    path: str
-    """Path as the caller gave it; `(tree)` for a tree in memory."""
-    format: str
-    """Name of the format; `tree` for a tree in memory."""
-    step: int | None
-    """The step that is read; None if the checkpoint is not one of several steps."""
-    item: str | None
-    """The item that is read; None if the checkpoint is not composite."""
-    metadata: Mapping[str, Any]
-    """The user's custom metadata."""
-
     def __init__(self, opened: "OpenSource", prefix: str = ""):
         """Called by `ckpt_surgery.open`. `prefix`: key of the subtree, ending in `/`; empty for the whole."""
         self._opened = opened
         self._prefix = prefix
-        self.metadata = opened.metadata
-        self.path = opened.path
-        self.format = opened.format
-        self.step = opened.step
-        self.item = opened.item
         start = len(prefix)
         self._leaves = {t[start:]: leaf for t, leaf in opened.leaves().items() if t.startswith(prefix)}
+
+    @property
+    def path(self) -> str:
+        """Path as the caller gave it; `(tree)` for a tree in memory."""
+        return self._opened.path
+
+    @property
+    def format(self) -> str:
+        """Name of the format; `tree` for a tree in memory."""
+        return self._opened.format
+
+    @property
+    def step(self) -> int | None:
+        """The step that is read; None if the checkpoint is not one of several steps."""
+        return self._opened.step
+
+    @property
+    def item(self) -> str | None:
+        """The item that is read; None if the checkpoint is not composite."""
+        return self._opened.item
 
     @property
     def steps(self) -> tuple[int, ...]:
@@ -69,6 +73,11 @@ class Checkpoint(OpenCheckpoint, Represented, Mapping[str, Any]):
     def item_names(self) -> tuple[str, ...]:
         """The items of its step, those without arrays included."""
         return self._opened.choices.items
+
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        """The user's custom metadata."""
+        return self._opened.metadata
 
     @property
     def nbytes(self) -> int:
@@ -126,7 +135,10 @@ class Checkpoint(OpenCheckpoint, Represented, Mapping[str, Any]):
             return self[key]
         return default
 
-    __eq__, __hash__ = object.__eq__, object.__hash__
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    __hash__ = object.__hash__
 
     @functools.cached_property
     def _subtrees(self) -> frozenset[str]:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import UserDict
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -140,6 +141,16 @@ def test_what_a_checkpoint_says_of_itself(orbax: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError):
         ckpt_surgery.open(run, step=3)
     assert ckpt_surgery.open(orbax).steps == ()
+
+
+def test_a_checkpoint_is_equal_to_itself_alone_and_its_attributes_stay() -> None:
+    opened = ckpt_surgery.open({"step": 3})
+    assert opened == opened
+    assert opened != UserDict({"step": 3})
+    assert len({opened, ckpt_surgery.open({"step": 3})}) == 2
+    for name in ("path", "format", "step", "item", "metadata"):
+        with pytest.raises(AttributeError):
+            setattr(opened, name, None)
 
 
 def test_texts_empty_nodes_and_random_keys(tmp_path: Path) -> None:
