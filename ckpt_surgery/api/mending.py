@@ -147,8 +147,24 @@ def _is_mended(problem: Problem, before: Sequence[Problem], after: Sequence[Prob
     if problem.code in SYNTAX:
         return here <= {Code.PATTERN}
     if problem.code is Code.UNKNOWN_FIELD:
-        return Code.WRONG_VALUE not in here and not any(new.code in BROUGHT for new in come)
+        return Code.WRONG_VALUE not in here and not any(_is_brought(new, problem) for new in come)
     return not come
+
+
+def _is_brought(new: Problem, mended: Problem) -> bool:
+    """True if a new problem says that the mended field contradicts others of its mapping.
+
+    Those inside the mended field were only hidden by its name.
+    """
+    if new.place is None or mended.place is None:
+        return True
+    mapping = _mapping(mended.place.path)
+    return new.code in BROUGHT and mapping in (new.place.path, _mapping(new.place.path))
+
+
+def _mapping(path: str) -> str:
+    """Path of the mapping or list with an entry: `rules[0]` for `rules[0].match`, `rules` for `rules[0]`."""
+    return path[: max(path.rfind("."), path.rfind("["), 0)]
 
 
 def _identity(problem: Problem) -> tuple[object, ...]:

@@ -8,6 +8,7 @@ import pytest
 
 from ckpt_surgery.api.mending import mend_recipe, mended_text
 from ckpt_surgery.core.errors import UsageError
+from ckpt_surgery.core.problem_codes import Code
 from tests.support.command_line import run
 
 
@@ -77,6 +78,13 @@ def test_what_a_mistake_hid_is_mended_too() -> None:
     mended = mended_text(text, "r.yaml")
     assert mended.after == "version: 1\nrules:\n  - match: '[a]b'\n    value: transpose(x)\n"
     assert mended.problems == ()
+
+
+def test_a_field_is_mended_though_what_it_holds_contradicts_itself() -> None:
+    text = "version: 1\npases:\n- rules:\n  - {match: a, to: b, drop: true}\n"
+    mended = mended_text(text, "r.yaml")
+    assert mended.after == text.replace("pases", "passes")
+    assert [problem.code for problem in mended.problems] == [Code.FIELDS_DISAGREE]
 
 
 def test_the_file_is_rewritten_and_nothing_else_in_it(tmp_path: Path) -> None:
