@@ -79,7 +79,7 @@ def uint16_at(given: str | InMemory, uint16: str | None) -> str:
 def choice_at(path: str, **which: Unpack[SourceOptions]) -> tuple[str | None, int | None, str | None]:
     """Format, step and item to open a path with: an open checkpoint's own. Raises UsageError for others."""
     given: Mapping[str, Any] = {"src_format": None, "step": None, "item": None, **which}
-    chosen = {name: getattr(path, name, value) for name, value in given.items()}
+    chosen = {name: getattr(path, name) for name in given} if isinstance(path, OpenedPath) else given
     for name, value in given.items():
         if value not in (None, chosen[name]):
             opened = f"{shown(path)} is open with the {name.removeprefix('src_')} {chosen[name]!r}"

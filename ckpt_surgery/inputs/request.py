@@ -251,7 +251,8 @@ def path_of_source(given: Any) -> str:
 
 def checked_path(given: PathLike) -> str:
     """Text of a path or URL that a caller gave. Raises UsageError: see `urls.checked`."""
-    text = os.fspath(given)
+    # A text of another class, such as NumPy's, can have methods of other meanings.
+    text = given if isinstance(given, OpenedPath) else str(os.fspath(given))
     if not isinstance(given, str) and _COLLAPSED.match(text):
         hint = "Give URLs as texts."
         raise UsageError(f"{shown(text)} is a URL that was made a path, which loses a slash", hint=hint)

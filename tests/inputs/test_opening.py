@@ -22,6 +22,14 @@ def test_paths_and_trees(model: Path) -> None:
     assert list(tree.leaves()) == ["a", "l/0", "l/1", "s"]
 
 
+def test_a_path_can_be_a_text_of_numpy(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", a=TREE["a"])
+    source, new = np.str_(tmp_path / "a.npz"), np.str_(tmp_path / "new")
+    ckpt_surgery.convert(source, new)
+    assert [len(ckpt_surgery.inspect(path).leaves) for path in (source, new)] == [1, 1]
+    assert not ckpt_surgery.verify(new).flaws
+
+
 @pytest.mark.parametrize("option", [{"step": 3}, {"item": "x"}, {"src_format": "npz"}])
 def test_a_tree_has_neither_steps_nor_items(option: Any) -> None:
     (name,) = option
