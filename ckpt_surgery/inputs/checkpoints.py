@@ -29,7 +29,7 @@ class Checkpoint(OpenCheckpoint, Represented, Mapping[str, Any]):
     The key of a subtree gives a Checkpoint whose keys are relative to it. It can be given wherever the path
     of a checkpoint can; a subtree cannot.
 
-    Safe to use from several threads. Pickled, it opens the checkpoint again by its path and choices.
+    Safe to use from several threads. Pickled, it opens the checkpoint again, which must not have changed.
     """
 
     def __init__(self, opened: "OpenSource", prefix: str = ""):

@@ -85,7 +85,7 @@ def choose_conversion(
 
 
 def _choose_to_hf(source: Source, given: tuple[str, ...], config: PathLike | None) -> ChosenConversion:
-    kind = _config_of(source, config).value_at("model_type")
+    model_type, _ = _config_of(source, config).value_at("model_type") or (None, "")
     for name, entry in reversed(history_entry(source.metadata).get(RECIPES, {}).items()):
         params = entry.get("params", {}) if isinstance(entry, Mapping) else {}
         fits = [
@@ -95,7 +95,7 @@ def _choose_to_hf(source: Source, given: tuple[str, ...], config: PathLike | Non
             if layout.there.recipe == name
             and all(params.get(param, value) == value for param, value in layout.there.params.items())
         ]
-        of_kind = [fit for fit in fits if kind is not None and kind[0] in fit[0].model_types]
+        of_kind = [(model, layout) for model, layout in fits if model_type in model.model_types]
         for model, layout in of_kind or fits:
             return ChosenConversion(model, layout, layout.back.recipe, given, recorded=True)
     model = _model_of(source, config)

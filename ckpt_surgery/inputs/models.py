@@ -36,7 +36,8 @@ class ModelLayout:
     back: Run
     """To the layout of Hugging Face, from a checkpoint without a record of a conversion."""
     key: str
-    """A regular expression that a key matches in every checkpoint of this layout, and in no other layout."""
+    """A regular expression that a key matches in every checkpoint of this layout, and in no other of the
+    model."""
     computed: str = ""
     """Values that are computed and rounded once; empty: none, everything is exact to the bit."""
     proofs: tuple[str, ...] = ()
