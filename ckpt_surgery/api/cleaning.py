@@ -22,7 +22,7 @@ from ckpt_surgery.engine.parts import HEAD
 from ckpt_surgery.engine.staging import leftovers
 from ckpt_surgery.engine.staging.checks import lock_of
 from ckpt_surgery.engine.staging.heartbeat import Sign, last_sign, locked, who
-from ckpt_surgery.engine.staging.leftovers import ASIDE, LeftDirectory, named
+from ckpt_surgery.engine.staging.leftovers import ASIDE, OLD_RECORD, LeftDirectory, named
 from ckpt_surgery.engine.staging.locks import FileLock, read_sign
 from ckpt_surgery.inputs.request import checked_path
 from ckpt_surgery.storage.failures import storage_errors
@@ -32,7 +32,7 @@ from ckpt_surgery.system.signals import interruptible
 
 _OWN = re.compile(r"\.(.+)\.ckpt-surgery-(?:[0-9a-f]{16}|lock(?:-[0-9a-f]{8})?|parts(?:-[0-9a-f]{16})?)")
 """Names of files and directories that runs create beside a destination; the group is its name."""
-_IN_DIRECTORY = re.compile(r"journal-.*\.jsonl|publishing-[0-9]+|result|old|run\.json(?:\.new)?")
+_IN_DIRECTORY = re.compile(r"journal-.*\.jsonl|publishing-[0-9]+|result|old(?:-record)?|run\.json(?:\.new)?")
 """Names of entries that runs create in a temporary directory, except the record."""
 
 
@@ -161,6 +161,9 @@ def _of_directory(leftover: LeftDirectory, destination: Path, alive: bool) -> Re
     foreign, aside = _foreign(leftover, destination), exists(directory / ASIDE)
     if foreign is None and aside and exists(destination) and not leftover.published:
         foreign = f"holds, as `{ASIDE}`, a checkpoint that a run moved aside; its place is taken now"
+    lost = not leftover.published and not exists(beside(destination))
+    if foreign is None and lost and exists(directory / OLD_RECORD):
+        foreign = f"holds, as `{OLD_RECORD}`, the record that lay beside the checkpoint"
     if foreign is not None:
         return _remainder(directory, State.KEPT, nbytes, foreign)
     if aside and not exists(destination):

@@ -10,10 +10,11 @@ import pytest
 from ckpt_surgery.api.cleaning import State, clean
 from ckpt_surgery.core.errors import DestinationError, UsageError
 from ckpt_surgery.engine.staging.locks import FileLock
+from ckpt_surgery.storage.record_files import beside
 from tests.support.command_line import run
 from tests.support.directories import names
 from tests.support.ended_runs import Killed, killed
-from tests.support.generations import NEW, fill, found, staged
+from tests.support.generations import NEW, OLD, fill, fill_file, found, staged
 
 
 def leave(destination: Path, mode: str = "die") -> None:
@@ -107,6 +108,25 @@ def test_a_checkpoint_that_was_moved_aside_is_put_back_unless_its_place_is_taken
     clean(destination, remove=True)
     assert (destination / "weights").read_text() == "precious"
     assert os.listdir(tmp_path) == ["new"]
+
+
+def test_an_old_record_goes_once_the_new_checkpoint_is_there(tmp_path: Path) -> None:
+    destination = tmp_path / "new.npz"
+    fill_file(destination, OLD)
+    beside(destination).write_text("{}")
+    with killed(), staged(destination, one_file=True, overwrite=True) as staging:
+        fill_file(staging.output, NEW)
+        staging.put_beside("{}")
+        staging.publish()
+        raise Killed
+    assert any(tmp_path.glob(".new.npz.ckpt-surgery-*/old-record"))
+    clean(destination, remove=True)
+    assert (found(destination), names(tmp_path)) == (NEW, ["new.npz", beside(destination).name])
+    leave(tmp_path / "other")
+    (directory,) = tmp_path.glob(".other.ckpt-surgery-*/")
+    (directory / "old-record").write_text("{}")
+    assert State.KEPT in {state for _, state, _ in states(tmp_path / "other", remove=True)}
+    assert (directory / "old-record").exists()
 
 
 def test_what_no_run_made_stays(tmp_path: Path) -> None:

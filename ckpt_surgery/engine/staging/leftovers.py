@@ -33,6 +33,8 @@ RUN = "run.json"
 RESULT = "result"
 ASIDE = "old"
 """Name of the old checkpoint in the temporary directory, on file systems that cannot exchange names."""
+OLD_RECORD = "old-record"
+"""Name there of the record beside the old checkpoint, while that is replaced."""
 _PUBLISHING = "publishing-"
 _RUN_ID = "[0-9a-f]{16}"
 

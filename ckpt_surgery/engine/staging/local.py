@@ -220,7 +220,7 @@ def put_in_place(product: Path, destination: Path, directory: Path, overwrite: b
 @contextlib.contextmanager
 def _without_record(destination: Path, directory: Path) -> Iterator[None]:
     """Move the record beside the destination into the temporary directory; move it back after a failure."""
-    record, moved = beside(destination), directory / "old-record"
+    record, moved = beside(destination), directory / leftovers.OLD_RECORD
     if not exists(record) or not stat.S_ISREG(os.lstat(record).st_mode):
         yield
         return
