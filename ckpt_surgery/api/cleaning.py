@@ -176,8 +176,9 @@ def _of_directory(leftover: LeftDirectory, destination: Path, alive: bool) -> Re
 def _foreign(leftover: LeftDirectory, destination: Path) -> str | None:
     """Reason why a directory may hold more than a run's files; None if it holds only those."""
     names, run = sorted(os.listdir(leftover.directory)), (leftovers.RUN, f"{leftovers.RUN}.new")
-    own = beside(destination).name
-    others = [name for name in names if not _IN_DIRECTORY.fullmatch(name) and name != own]
+    record = beside(destination).name
+    own = (record, f"{record}.tmp")  # whole, or being written
+    others = [name for name in names if not _IN_DIRECTORY.fullmatch(name) and name not in own]
     if others:
         return f"holds `{others[0]}`, which no run put there"
     if leftover.owner is None and any(name not in run for name in names):

@@ -129,6 +129,14 @@ def test_an_old_record_goes_once_the_new_checkpoint_is_there(tmp_path: Path) -> 
     assert (directory / "old-record").exists()
 
 
+def test_a_record_that_was_being_written_goes(tmp_path: Path) -> None:
+    leave(tmp_path / "new.npz")
+    (directory,) = tmp_path.glob(".new.npz.ckpt-surgery-*/")
+    (directory / f"{beside(tmp_path / 'new.npz').name}.tmp").write_text("{")
+    clean(tmp_path / "new.npz", remove=True)
+    assert names(tmp_path) == []
+
+
 def test_what_no_run_made_stays(tmp_path: Path) -> None:
     ancient = time.time() - 1e6
     leave(tmp_path / "new")
