@@ -34,13 +34,9 @@ def reported(progress: ProgressLike) -> Iterator[Report | None]:
         try:
             yield call
         except BaseException as error:
-            first = raised[-1] if raised else None
-            cause: BaseException | None = error
-            while cause is not None and cause is not first:
-                cause = cause.__cause__ or cause.__context__
-            if cause is None:
-                raise
-            raise cause  # noqa: B904 - the caller's error, which the other one was made of
+            if raised and any(one is raised[-1] for one in _chain(error)):
+                raise raised[-1]  # noqa: B904 - the caller's error, which the other one was made of
+            raise
     elif progress is not None and not isinstance(progress, bool):
         what = f"`progress`: {abridged(progress)} is not a function"
         raise UsageError(what, hint="Give a function of one argument, or True or False.")
@@ -52,6 +48,16 @@ def reported(progress: ProgressLike) -> Iterator[Report | None]:
             yield bar.report
         finally:
             bar.close()
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    """An error, and those that it was raised because of; chains can be circles."""
+    seen: set[int] = set()
+    one: BaseException | None = error
+    while one is not None and id(one) not in seen:
+        yield one
+        seen.add(id(one))
+        one = one.__cause__ or one.__context__
 
 
 def is_interactive() -> bool:

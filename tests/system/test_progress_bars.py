@@ -93,6 +93,12 @@ def test_other_errors_stay_what_they_are() -> None:
         raise OSError("later")
 
 
+def test_errors_that_are_their_own_cause_pass() -> None:
+    error = ValueError("itself")
+    with pytest.raises(ValueError, match="itself"), reported(print):
+        raise error from error
+
+
 @pytest.mark.parametrize("progress", ["yes", 1, []])
 def test_what_is_not_a_function_is_refused(progress: Any, directory: Path) -> None:
     with pytest.raises(UsageError, match="`progress`"):
