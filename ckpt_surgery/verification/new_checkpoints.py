@@ -149,7 +149,7 @@ def recorded_digests(record: Record, leaves: Mapping[str, Leaf], checker: Checke
 def _compare_leaves(steps: Sequence[Step], leaves: Mapping[str, Leaf], checker: Checker) -> None:
     """Note leaves that are only in the plan or only in the checkpoint, and those that differ."""
     wanted = {step.leaf.key.text: step.leaf for step in steps}
-    for key in wanted.keys() | leaves.keys():
+    for key in dict.fromkeys([*wanted, *leaves]):
         expected, stored = wanted.get(key), leaves.get(key)
         if stored is None:
             checker.add(key, None, "it is missing")

@@ -145,8 +145,8 @@ HARMS: dict[str, tuple[str, Harm, str]] = {
     "other arrays": (
         "out.safetensors",
         lambda product: save_file({**ARRAYS, "b": np.zeros((30, 70)), "extra": np.zeros(3)}, product),
-        r"(?s)`extra`: it is in the checkpoint, but not in the plan.*"
-        r"`b`: it is float64\[30,70\], not float64\[70,30\]",
+        r"(?s)`b`: it is float64\[30,70\], not float64\[70,30\].*"
+        r"`extra`: it is in the checkpoint, but not in the plan",
     ),
     "a leaf that is missing": (
         "out.zarr",
