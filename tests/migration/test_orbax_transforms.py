@@ -358,7 +358,7 @@ def clipped_if_large(v: Any) -> Any:
         (lambda v: jnp.zeros_like(v), "zeros(x.shape, x.dtype)"),
         (lambda v: v / v.shape[0], "x / x.shape[0]"),
         (lambda v: v * np.ndim(v) + np.size(v, 0), "x * x.ndim + x.shape[0]"),
-        (lambda v: np.reshape(v, (np.shape(v)[1], -1)), "reshape(x, (x.shape[1], -1))"),
+        (lambda v: v * np.shape(v)[0], "x * x.shape[0]"),
         (lambda v: ckpt_surgery.opaque(lambda x: x * 2)(v), "x * 2"),
         (lambda v: v * float(np.float32(0.5)), "x * 0.5"),
         (named, "hooks.named(x)"),
