@@ -113,23 +113,26 @@ def open_source(
     try:
         content: Listing | Source = part(chosen, "read")(path, selection)
     except SourceError as error:
-        raise _explained(path, chosen, error) from error
+        explained = _explained(path, chosen, error)
+        if explained is None:
+            raise
+        raise explained from error
     return ListedSource(path, chosen.name, content) if isinstance(content, Listing) else content
 
 
-def _explained(path: str, chosen: Format, error: SourceError) -> SourceError:
-    """The error to raise if reading failed: the path may hold a placeholder, or another format."""
+def _explained(path: str, chosen: Format, error: SourceError) -> SourceError | None:
+    """A better error where reading failed, if the path holds a placeholder or another format."""
     from ckpt_surgery.formats.recognition import Mark, recognized, stand_in
 
     other = stand_in(path)
     if other is None:
         claiming = _claims(path)
         if chosen in claiming:
-            return error
+            return None
         names = " or ".join(offer.name for offer in claiming)
         other = Mark(names, "Name that format, or none.") if claiming else recognized(path)
     if other is None:
-        return error
+        return None
     return SourceError(
         f"{shown(path)} cannot be read as {chosen.name}; it looks like {other.what}: {one_line(error)}",
         hint=other.hint,
