@@ -145,8 +145,8 @@ def remove_remainders(destination: Path) -> list[RemainderEntry]:
         for path in [Path(item.path) for item in listed if item.state is State.DEAD]:
             if not path.is_dir() and path != lock_of(destination):
                 path.unlink(missing_ok=True)
-    gone = {item.path for item in listed if item.state is State.DEAD and not exists(Path(item.path))}
-    return [replace(item, removed=item.path in gone) for item in listed]
+    removed = {item.path for item in listed if item.state is State.DEAD and not exists(Path(item.path))}
+    return [replace(item, removed=item.path in removed) for item in listed]
 
 
 def _remainder(path: Path, state: State, nbytes: int, note: str) -> RemainderEntry:

@@ -111,9 +111,9 @@ def _places(loaded: LoadedConfig) -> dict[str, str]:
     directory, places = Path(loaded.path).parent, dict[str, str]()
     for model in models_of(loaded.config):
         paths = (model, os.path.join(directory, model))
-        found = next((path for path in paths if urls.is_url(path) or os.path.exists(path)), None)
-        if found is not None:
-            places[model] = found
+        existing = next((path for path in paths if urls.is_url(path) or os.path.exists(path)), None)
+        if existing is not None:
+            places[model] = existing
     missing = list(_missing(loaded, places))
     if missing:
         raise RecipeError(*loaded.problems(missing))

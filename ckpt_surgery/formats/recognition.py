@@ -24,7 +24,7 @@ STEM = "STEM"
 
 @dataclass(frozen=True)
 class Mark:
-    """What this package does not read as a checkpoint, and how it is recognized: all patterns must match."""
+    """Another program's file, recognized where all patterns match."""
 
     what: str
     """Description that continues `looks like`: `an ONNX model`."""

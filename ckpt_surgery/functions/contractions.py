@@ -47,8 +47,8 @@ class Einsum(Function):
         terms, result = self._letters(len(ins))
         places: dict[str, Positions] = {letter: range(n) for letter, n in self._lengths(ins).items()}
         places |= dict(zip(result, selection, strict=True))
-        taken = (tuple(places[letter] for letter in term) for term in terms)
-        return [(i, broadcast(part, ins[i].shape)) for i, part in enumerate(taken)]
+        parts = (tuple(places[letter] for letter in term) for term in terms)
+        return [(i, broadcast(part, ins[i].shape)) for i, part in enumerate(parts)]
 
     def apply(self, region: Region, ins: Specs, blocks: Blocks) -> np.ndarray:
         dtype = contraction([spec.dtype for spec in ins], self.symbol)

@@ -38,9 +38,9 @@ def clean(
         word = "removed" if one.removed else one.state.value
         about = f"{shown(os.path.relpath(one.path))}  {bytes_text(one.bytes)}"
         terminal.show([((f"{word:<9}", STYLES[word]), about, (f"  {shown(one.note)}", "dim"))])
-    gone = [one for one in cleaned.dead if one.removed or not yes]
-    count, size = number_of(len(gone), "thing"), bytes_text(sum(one.bytes for one in gone))
-    if not gone:
+    dead = [one for one in cleaned.dead if one.removed or not yes]
+    count, size = number_of(len(dead), "thing"), bytes_text(sum(one.bytes for one in dead))
+    if not dead:
         terminal.show([f"{shown(cleaned.path)}: dead runs left nothing"])
     elif yes:
         terminal.show([f"removed {count}, {size}"])

@@ -67,7 +67,7 @@ def plan_lines(plan: "Plan", *, full: bool, verbose: bool, width: int) -> Iterat
 
 
 def result_lines(result: "Result", width: int) -> Iterator[Text]:
-    """What is said of a result: shared files, what was read back, files beside it, and what was done."""
+    """Lines about a result: shared files, verification, sidecar files, and totals."""
     plan, verified = result.plan, result.verified
     if count := len(result.shared):
         linked = {name for step in plan.steps if step.transfer == "link" for name, _ in step.sources}

@@ -70,10 +70,11 @@ def _read_part(directory: str, name: str, number: int, count: int) -> GgufHeader
     path = os.path.join(directory, name)
     with opened(path) as opened_file, with_path(path):
         file = read_header(opened_file)
-        told = _number(file.metadata, NUMBER, 0) + 1, _number(file.metadata, COUNT, 1)
-        if told != (number, count):
+        recorded = _number(file.metadata, NUMBER, 0) + 1
+        of = _number(file.metadata, COUNT, 1)
+        if (recorded, of) != (number, count):
             raise SourceError(
-                f"by its metadata it is file {told[0]} of {told[1]}, and its name does not say that",
+                f"by its metadata it is file {recorded} of {of}, and its name does not say that",
                 hint="The files of a split model are called NAME-00001-of-00003.gguf and so on: "
                 "give them these names, in one directory.",
             )

@@ -110,8 +110,10 @@ def check_tiling(shape: Shape, boxes: Sequence[Region]) -> None:
     if unequal is not None:
         index = dict(zip(axes, unequal, strict=True))
         element = tuple(index.get(axis, 0) for axis in range(len(shape)))
-        one = Region(element, tuple(i + 1 for i in element))
-        holding = [f"{list(box.shape)} at {list(box.starts)}" for box in boxes if box.common(one) is not None]
+        cell = Region(element, tuple(i + 1 for i in element))
+        holding = [
+            f"{list(box.shape)} at {list(box.starts)}" for box in boxes if box.common(cell) is not None
+        ]
         which = f": those of {' and '.join(holding[:2])}" if holding else ""
         how_many = f"{len(holding)} chunks have" if holding else "no chunk has"
         raise damaged(f"{how_many} the element {list(element)} of {list(shape)}{which}")

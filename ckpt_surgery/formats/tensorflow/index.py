@@ -268,8 +268,8 @@ def _part(
     if part is None:
         raise damaged(f"its part at {list(starts)} is missing, or named twice")
     if (part.type, part.shape, part.slices) != (entry.type, region.shape, ()):
-        found = f"its part {list(starts)} is {TYPES.get(part.type, part.type)}{list(part.shape)}"
-        raise damaged(f"{found} where {TYPES[entry.type]}{list(region.shape)} belongs")
+        slice_text = f"its part {list(starts)} is {TYPES.get(part.type, part.type)}{list(part.shape)}"
+        raise damaged(f"{slice_text} where {TYPES[entry.type]}{list(region.shape)} belongs")
     return replace(part.parts[0], region=region)
 
 

@@ -117,7 +117,7 @@ def _in_block(file: OpenFile, offset: int, size: int) -> Iterator[Pair]:
 
 
 def decompress(data: bytes) -> bytes:
-    """What Snappy compressed to literals, and copies of what came before.
+    """Decompress Snappy: literals, and copies of earlier bytes.
 
     Raises SourceError where it is malformed, before it takes much memory.
     """

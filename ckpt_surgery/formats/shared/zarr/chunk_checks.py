@@ -49,7 +49,7 @@ def _wrappers(codecs: Sequence[Mapping[str, Any]]) -> Sequence[str]:
 
 
 class Flaw(Exception):
-    """What is wrong with the bytes of a chunk."""
+    """A flaw of a chunk's bytes."""
 
 
 def chunk_flaw(manifest: Manifest, chunk: Chunk, file: OpenFile | None) -> str | None:
