@@ -140,7 +140,7 @@ def _document_path(location: Sequence[str | int], value: Any) -> tuple[DocumentP
 
 
 _TYPES: Mapping[str, str] = (
-    {"string_type": "text", "bool_type": "true or false", "int_type": "an integer"}
+    {"string_type": "text", "invalid_key": "text", "bool_type": "true or false", "int_type": "an integer"}
     | {"dict_type": "a mapping", "mapping_type": "a mapping", "model_type": "a mapping of fields"}
     | {"tuple_type": "a list", "list_type": "a list"}
 )
@@ -155,7 +155,9 @@ def _wrong_value(path: DocumentPath, details: Mapping[str, Any], context: Mappin
         choices = re.sub(r"'(\w+)'", r"\1", str(context["expected"]))
         guess = did_you_mean(given, re.findall(r"\w+", choices)) if isinstance(given, str) else ""
         return f"{name} must be one of {choices}, not {yaml_word(given)}{guess}"
-    wanted = context.get("wanted") or _TYPES.get(details["type"], details["msg"])
+    wanted = context.get("wanted") or _TYPES.get(details["type"])
+    if wanted is None:
+        return f"{name}: {details['msg']}"
     quotes = ""
     if "text" in wanted and isinstance(given, bool | int | float):
         quotes = "; write it in quotes"
