@@ -1,8 +1,9 @@
 """Match grids by sizes and indices: their members as they are, stacked, or unstacked."""
 
+import bisect
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -91,69 +92,43 @@ def matches(source: Grid, target: Grid) -> tuple[Match, ...]:
         return ()
     if not source.numeric and (source.shape, source.dtype) != (target.shape, target.dtype):
         return ()
-    how = "stack" if len(source.members) > len(target.members) else "unstack"
-    many, few = (source, target) if how == "stack" else (target, source)
-    if not source.numeric and len(many.members) != len(few.members):
-        return ()
-    if not many.template.slots and not few.template.slots:  # the most common case, which takes no search
-        return (Match(source, target, "same", ((source.keys, target.keys),)),)
-    n, k = many.template.slots, few.template.slots
-    if n <= _MOST_INDICES:
-        orders = list(itertools.permutations(range(n), k))
-    else:
-        orders = [tuple(range(k))] if n == k else []
-    ways = {slots: way for slots in orders if (way := _match(many, few, slots, how)) is not None}
-    labels = [[counted(text) for text in one.template.texts[:-1]] for one in (many, few)]
-    agreement = {
-        slots: sum(labels[0][a] == b for a, b in zip(slots, labels[1], strict=True)) for slots in ways
-    }
+    stack = len(source.members) > len(target.members)
+    many, few = (source, target) if stack else (target, source)
+    n, plain = many.template.slots, tuple(range(many.template.slots))
+    orders = itertools.permutations(plain, few.template.slots) if n <= _MOST_INDICES else [plain]
+    ways = {slots: way for slots in orders if (way := _match(many, few, slots, stack)) is not None}
+    counts, others = ([counted(text) for text in one.template.texts[:-1]] for one in (many, few))
+    agreement = {slots: sum(counts[a] == b for a, b in zip(slots, others, strict=True)) for slots in ways}
     best = [slots for slots in ways if agreement[slots] == max(agreement.values())]
-    plain = tuple(range(n))
     return tuple(ways[slots] for slots in ([plain] if plain in best else best))
 
 
-def _match(many: Grid, few: Grid, slots: Sequence[int], how: str) -> Match | None:
+def _match(many: Grid, few: Grid, slots: Sequence[int], stack: bool) -> Match | None:
     """The members of `many` below those of `few`, with these indices in common; None if they do not fit."""
     rest = [slot for slot in range(many.template.slots) if slot not in slots]
-    below: dict[Numbers, dict[Numbers, str]] = {}
+    below: dict[Numbers, dict[tuple[int, ...], str]] = {}
     for numbers, key in many.members.items():
         shared = tuple(numbers[slot] for slot in slots)
-        below.setdefault(shared, {})[tuple(numbers[slot] for slot in rest)] = key
-    if len(below) != len(few.members):
+        below.setdefault(shared, {})[tuple(int(numbers[slot]) for slot in rest)] = key
+    inner, *others = (sorted(row) for row in below.values())
+    lengths = tuple(len(set(column)) for column in zip(*inner, strict=True))
+    left, right = _by_ranks(below), _by_ranks(few.members)
+    fits = left.keys() == right.keys() and len(left) == len(below) and math.prod(lengths) == len(inner)
+    if not fits or any(row != inner for row in others):
         return None
-    inner = {tuple(sorted(map(_value, row))) for row in below.values()}
-    lengths = tuple(len(set(column)) for column in zip(*next(iter(inner)), strict=True))
-    if len(inner) != 1 or math.prod(lengths) != len(next(iter(inner))):
-        return None
-    matched = _matched(list(below), list(few.members))
-    if matched is None:
-        return None
-    ordered = {a: tuple(row[numbers] for numbers in sorted(row, key=_value)) for a, row in below.items()}
-    rows = [(ordered[a], (few.members[b],)) for a, b in matched[0]]
-    source, target = (many, few) if how == "stack" else (few, many)
-    pairs = rows if how == "stack" else [(one, several) for several, one in rows]
-    return Match(source, target, how if lengths else "same", tuple(pairs), lengths, matched[1])
+    rows = [(tuple(below[left[rank]][at] for at in inner), (few.members[b],)) for rank, b in right.items()]
+    exact = all(_value(left[rank]) == _value(b) for rank, b in right.items())
+    if stack:
+        return Match(many, few, "stack", tuple(rows), lengths, exact)
+    turned = tuple((one, several) for several, one in rows)
+    return Match(few, many, "unstack" if lengths else "same", turned, lengths, exact)
 
 
-def _matched(
-    left: Sequence[Numbers], right: Sequence[Numbers]
-) -> tuple[list[tuple[Numbers, Numbers]], bool] | None:
-    """Pair indices, and say whether they are the same numbers; None if they do not pair up."""
-    for exact in (True, False):
-        places, wanted = _places(left, exact), _places(right, exact)
-        if len(places) == len(left) and places.keys() == wanted.keys():
-            return [(places[value], wanted[value]) for value in wanted], exact
-    return None
-
-
-def _places(indices: Sequence[Numbers], exact: bool) -> dict[tuple[int, ...], Numbers]:
-    """Indices by their numbers, or by how many smaller numbers there are in the same place."""
-    values = list(map(_value, indices))
-    if not exact:
-        columns = (sorted(set(column)) for column in zip(*values, strict=True))
-        ranks = [{number: rank for rank, number in enumerate(column)} for column in columns]
-        values = [tuple(rank[n] for rank, n in zip(ranks, value, strict=True)) for value in values]
-    return dict(zip(values, indices, strict=True))
+def _by_ranks(indices: Iterable[Numbers]) -> dict[tuple[int, ...], Numbers]:
+    """Indices by the rank of each of their numbers among those in the same place."""
+    values = {numbers: _value(numbers) for numbers in indices}
+    columns = [sorted(set(column)) for column in zip(*values.values(), strict=True)]
+    return {tuple(map(bisect.bisect, columns, value)): numbers for numbers, value in values.items()}
 
 
 def _value(numbers: Numbers) -> tuple[int, ...]:
