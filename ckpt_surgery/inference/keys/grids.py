@@ -12,7 +12,6 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
-from types import MappingProxyType
 
 from ckpt_surgery.core.arrays import Shape
 from ckpt_surgery.core.dtypes import ELEMENT_TYPES, DType
@@ -35,8 +34,6 @@ _FEW = 8
 _LONGEST = 18
 """Digits of the longest index: longer numbers are hashes or dates."""
 _NUMBER = re.compile(rf"(?<![0-9])([0-9]{{1,{_LONGEST}}})(?![0-9])")
-MOST_KINDS = 8
-"""Most kinds of layers of one numbering; more are not taken for kinds."""
 _KINDS = {"b": "bool", "i": "integer", "u": "integer", "f": "float", "c": "complex"}
 
 
@@ -162,47 +159,9 @@ def _ordered(members: Mapping[Numbers, str]) -> dict[Numbers, str]:
     return dict(sorted(members.items(), key=lambda item: [natural_order(number) for number in item[0]]))
 
 
-def layer_kinds(all_grids: Iterable[Grid]) -> list[frozenset[str]]:
-    """The keys of the layers of each kind, where one numbering has several; kinds with few layers come first.
-
-    Two layers are of one kind if the same names lie below them.
-    """
-    layers: dict[str, dict[str, list[tuple[str, str]]]] = {}
-    for grid in all_grids:
-        if grid.template.slots:
-            prefix, rest = grid.template.texts[0], "{}".join(grid.template.texts[1:])
-            for numbers, key in grid.members.items():
-                layers.setdefault(prefix, {}).setdefault(numbers[0], []).append((rest, key))
-    kinds: list[list[str]] = []
-    for numbered in layers.values():
-        alike: dict[frozenset[str], list[str]] = {}
-        for below in numbered.values():
-            alike.setdefault(frozenset(rest for rest, _ in below), []).extend(key for _, key in below)
-        if 1 < len(alike) <= MOST_KINDS:
-            kinds += alike.values()
-    return [frozenset(kind) for kind in sorted(kinds, key=len)]
-
-
 # --- leaves that are alike --------------------------------------------------------------------------------
 
 _Likeness = tuple[str, Shape, DType | None]
-
-
-Siblings = Mapping[tuple[str, ...], Mapping[int, Sequence[int]]]
-"""By the texts before an index: for each of its values, the values whose subtrees are like its own."""
-
-
-def siblings_of(leaves: Mapping[str, Leaf], all_grids: Iterable[Grid]) -> Siblings:
-    """Group the values of each index of a checkpoint by what lies below them."""
-    below: dict[tuple[str, ...], dict[int, set[object]]] = {}
-    for grid in all_grids:
-        texts = grid.template.texts
-        for numbers, key in grid.members.items():
-            spec = leaves[key].spec
-            for slot, number in enumerate(numbers):
-                values = below.setdefault(texts[: slot + 1], {})
-                values.setdefault(int(number), set()).add((texts[slot + 1 :], spec and spec.ndim))
-    return {before: alike_siblings(values) for before, values in below.items()}
 
 
 def alike_siblings(below: Mapping[int, AbstractSet[object]]) -> dict[int, list[int]]:
@@ -218,32 +177,30 @@ def alike_siblings(below: Mapping[int, AbstractSet[object]]) -> dict[int, list[i
     return {number: numbers for _, numbers in groups for number in numbers}
 
 
-def alike(
-    leaves: Iterable[Leaf], all_grids: Sequence[Grid], siblings: Siblings = MappingProxyType({})
-) -> tuple[Grid, ...]:
+def alike(leaves: Iterable[Leaf], all_grids: Iterable[Grid]) -> tuple[Grid, ...]:
     """These leaves as grids of one kind, one shape and one dtype, ordered by their first members.
 
-    `all_grids`: those of the whole checkpoint; they may have members that are not among the leaves. Members
-    that lie in unlike `siblings`, such as convolutions and norms of one `Sequential`, are in different grids.
-    An index that is the same in all members of a grid is part of its name. So is one behind another one that
-    takes few values and divides different grids (`layer.0.SelfAttention`, `layer.1.DenseReluDense`): it names
-    its subtree, and counts nothing.
+    `all_grids`: those of the whole checkpoint; they may have members that are not among the leaves. An index
+    that is the same in all members of a grid is part of its name. So is one behind another one that takes few
+    values and divides different grids (`layer.0.SelfAttention`, `layer.1.DenseReluDense`): it counts nothing.
     """
     known = {leaf.key.text: leaf for leaf in leaves}
-    named = _named(all_grids)
-    parted: dict[tuple[KeyTemplate, Numbers, tuple[int, ...], _Likeness], dict[Numbers, str]] = {}
+    values: dict[tuple[str, ...], set[frozenset[str]]] = {}
     for grid in all_grids:
-        template = grid.template
-        fixed = [slot for slot in range(template.slots) if template.texts[: slot + 1] in named]
-        kinds = [siblings.get(template.texts[: slot + 1]) for slot in range(template.slots)]
+        for slot in range(1, grid.template.slots):
+            taken = frozenset(numbers[slot] for numbers in grid.members)
+            values.setdefault(grid.template.texts[: slot + 1], set()).add(taken)
+    names = {text for text, sets in values.items() if len(sets) > 1 and len(frozenset().union(*sets)) <= _FEW}
+    parted: dict[tuple[KeyTemplate, Numbers, _Likeness], dict[Numbers, str]] = {}
+    for grid in all_grids:
+        texts = grid.template.texts
+        fixed = [slot for slot in range(grid.template.slots) if texts[: slot + 1] in names]
         for numbers, key in grid.members.items():
             if key in known:
-                pairs = zip(kinds, numbers, strict=True)
-                first = tuple(kind[int(number)][0] if kind else 0 for kind, number in pairs)
-                part = template, tuple(numbers[slot] for slot in fixed), first, _likeness(known[key])
+                part = grid.template, tuple(numbers[slot] for slot in fixed), _likeness(known[key])
                 parted.setdefault(part, {})[numbers] = key
     order = {key: place for place, key in enumerate(known)}
-    parts = [varying(template, members, likeness) for (template, *_, likeness), members in parted.items()]
+    parts = [varying(template, members, likeness) for (template, _, likeness), members in parted.items()]
     return tuple(sorted(parts, key=lambda grid: order[grid.keys[0]]))
 
 
@@ -271,20 +228,6 @@ def _likeness(leaf: Leaf) -> _Likeness:
     element_type = ELEMENT_TYPES.get(leaf.spec.dtype.name)
     kind = _KINDS[element_type.kind] if element_type else leaf.spec.dtype.name
     return kind, leaf.spec.shape, leaf.spec.dtype
-
-
-def _named(all_grids: Iterable[Grid]) -> set[tuple[str, ...]]:
-    """The texts before those indices that are names."""
-    values: dict[tuple[str, ...], list[frozenset[str]]] = {}
-    for grid in all_grids:
-        for slot in range(1, grid.template.slots):
-            taken = frozenset(numbers[slot] for numbers in grid.members)
-            values.setdefault(grid.template.texts[: slot + 1], []).append(taken)
-    return {
-        texts
-        for texts, sets in values.items()
-        if len(set(sets)) > 1 and len(frozenset().union(*sets)) <= _FEW
-    }
 
 
 def apart(grid: Grid) -> list[Grid]:

@@ -14,7 +14,7 @@ from ckpt_surgery.graph.evaluating import evaluate
 from ckpt_surgery.inference.expressions.expression_text import keys_and_value
 from ckpt_surgery.inference.expressions.formations import Value
 from ckpt_surgery.inference.expressions.source_expressions import SourceExpression
-from ckpt_surgery.inference.keys.grids import Grid, Places, Siblings, alike, grids, places_of, siblings_of
+from ckpt_surgery.inference.keys.grids import Grid, Places, alike, grids, places_of
 from ckpt_surgery.inference.values.fingerprints import (
     Fingerprint,
     fingerprints,
@@ -59,14 +59,10 @@ class Side:
         """The grid of every key, and its indices there."""
         return places_of(self.grids)
 
-    @cached_property
-    def _siblings(self) -> Siblings:
-        return siblings_of(self.leaves, self.grids)
-
     def alike(self, keys: Container[str] | None = None) -> tuple[Grid, ...]:
         """These leaves, by default all, as grids of one kind, one shape and one dtype."""
         leaves = (leaf for key, leaf in self.leaves.items() if keys is None or key in keys)
-        return alike(leaves, self.grids, self._siblings)
+        return alike(leaves, self.grids)
 
     def own(self, dtype: np.dtype[Any]) -> dict[str, Fingerprint]:
         """The fingerprints of the leaves that have this dtype."""
