@@ -77,6 +77,11 @@ class Meaning:
     """Key of the first parent of its kind: what lies in one belongs together."""
 
     @property
+    def said(self) -> frozenset[str]:
+        """The concepts that words say."""
+        return frozenset(self.concepts) - self.guessed
+
+    @property
     def tokens(self) -> tuple[str, ...]:
         """Concepts and all other words, each once: what is aligned."""
         said = [one for one in self.concepts if one not in self.guessed or one in PLACED]

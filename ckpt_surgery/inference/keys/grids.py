@@ -10,7 +10,6 @@ layers or experts (`layers_0`, `layers_1`). A number that never varies behind it
 import math
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 
 from ckpt_surgery.core.arrays import Shape
@@ -162,19 +161,6 @@ def _ordered(members: Mapping[Numbers, str]) -> dict[Numbers, str]:
 # --- leaves that are alike --------------------------------------------------------------------------------
 
 _Likeness = tuple[str, Shape, DType | None]
-
-
-def alike_siblings(below: Mapping[int, AbstractSet[object]]) -> dict[int, list[int]]:
-    """For each number, those that have more than a third of their names and axes in common with it."""
-    groups: list[tuple[AbstractSet[object], list[int]]] = []
-    for number, names in sorted(below.items()):
-        for first, numbers in groups:
-            if 3 * len(first & names) > len(first | names):
-                numbers.append(number)
-                break
-        else:
-            groups.append((names, [number]))
-    return {number: numbers for _, numbers in groups for number in numbers}
 
 
 def alike(leaves: Iterable[Leaf], all_grids: Iterable[Grid]) -> tuple[Grid, ...]:

@@ -10,14 +10,13 @@ Learning only from what is decided keeps weak evidence from confirming itself.
 
 import functools
 import math
-import re
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
-from ckpt_surgery.inference.keys.concepts import PLACED, Meaning, all_concepts, synonyms
+from ckpt_surgery.inference.keys.concepts import Meaning, all_concepts, synonyms
 
 _SAME = 0.95
 """Probability that a name has a word which the other one has."""
@@ -35,65 +34,11 @@ _ABBREVIATED = 0.9
 """Probability of a word that the other name abbreviates."""
 _KNOWN = 0.85
 """Probability from which a word counts as known: names that lack it get the penalty for that."""
-_NUMBER = re.compile(r"(^|[/.])\d+$")
-"""The end of a parent that is a number."""
 _EXCLUSIVE = [frozenset(line.split()) for line in synonyms()["exclusive"]]
 _TOGETHER = frozenset(" ".join(synonyms()["together"]).split())
 
 
-@dataclass
-class _Side:
-    """The words of one checkpoint's names."""
-
-    names: Sequence[tuple[str, ...]]
-    number: dict[str, int]
-    background: np.ndarray
-    """For each word, the share of all names that have it."""
-
-    @staticmethod
-    def of(names: Sequence[tuple[str, ...]], every: Sequence[tuple[str, ...]]) -> "_Side":
-        counts = Counter(word for name in every for word in name)
-        number = {word: at for at, word in enumerate(counts)}
-        share = np.array([(count + 0.5) / (len(every) + 1) for count in counts.values()])
-        return _Side(names, number, share)
-
-    @functools.cached_property
-    def rarity(self) -> np.ndarray:
-        """Weight of each word: the rarer, the higher."""
-        rarity: np.ndarray = np.where(self.parents, 0.0, -np.log(self.background))
-        return rarity
-
-    @functools.cached_property
-    def parents(self) -> np.ndarray:
-        """True for parents, which say nothing until a pair teaches them."""
-        return np.array([word.startswith("@") for word in self.number], bool)
-
-    @functools.cached_property
-    def telling(self) -> np.ndarray:
-        """The same, but 0 for numbers behind a word, which say nothing by themselves."""
-        spoken = np.array(["#" not in word[1:] for word in self.number], float)
-        telling: np.ndarray = self.rarity * spoken
-        return telling
-
-    @functools.cached_property
-    def own(self) -> np.ndarray:
-        """1 for the model's own words; 0 for those of the table and for numbers."""
-        return np.array(["#" not in word and word not in all_concepts() for word in self.number], float)
-
-    def rows(self, name: int) -> list[int]:
-        """The numbers of a name's words."""
-        return [self.number[word] for word in self.names[name]]
-
-    def holding(self, some: Sequence[int]) -> np.ndarray:
-        """Matrix with 1 where a name (row) has a word (column), else 0."""
-        held = np.zeros((len(some), len(self.number)))
-        for at, name in enumerate(some):
-            held[at, self.rows(name)] = 1
-        return held
-
-
-@dataclass(frozen=True)
-class Comparison:
+class Comparison(NamedTuple):
     """Scores of names of sources (rows) beside names of targets (columns)."""
 
     ratios: np.ndarray
@@ -105,146 +50,116 @@ class Comparison:
 
     Numbers do not count, since layers that are grouped otherwise have others, and neither do words of the
     table of synonyms, which lists contradictions itself."""
-    unexplained: np.ndarray
-    """Weight of the words in each that the other does not explain, the smaller of both."""
 
 
 class Alignment:
     """Compares names of two checkpoints, and learns words from pairs that are decided."""
 
-    def __init__(
-        self,
-        sources: Sequence[Meaning],
-        targets: Sequence[Meaning],
-        others: tuple[Sequence[Meaning], Sequence[Meaning]] = ((), ()),
-    ) -> None:
-        """`others`: names of leaves that are not to be paired; they show which words are rare."""
-        left, right = [one.tokens for one in sources], [one.tokens for one in targets]
-        self._said = sources, targets
-        self._left = _Side.of(left, [*left, *(one.tokens for one in others[0])])
-        self._right = _Side.of(right, [*right, *(one.tokens for one in others[1])])
-        self._short = _abbreviations(self._left.number, self._right.number)
-        self._learnt: dict[tuple[int, int], float] = {}
-        self._seen = np.zeros(len(self._left.number)), np.zeros(len(self._right.number))
-        self._parents: set[tuple[str, str]] = set()
-        """Parents of which a pair is decided."""
+    def __init__(self, sources: Iterable[Meaning], targets: Iterable[Meaning]) -> None:
+        """Count the words of all names of both checkpoints, which show which ones are rare."""
+        self._left, self._right = _Words(sources), _Words(targets)
+        short = _abbreviations(self._left.at, self._right.at)
+        self._there = _Translation(self._left, self._right, short)
+        self._back = _Translation(self._right, self._left, {(w, v) for v, w in short})
 
     def learn(self, pairs: Iterable[tuple[Meaning, Meaning]]) -> None:
         """Take these pairs of names as certain."""
         for source, target in pairs:
-            self._parents.add((source.parent, target.parent))
-            one, other = set(source.tokens), set(target.tokens)
-            left = [self._left.number[word] for word in sorted(one - other) if word in self._left.number]
-            right = [self._right.number[word] for word in sorted(other - one) if word in self._right.number]
-            for v in left:
-                self._seen[0][v] += 1
-                for w in right:
-                    self._learnt[v, w] = self._learnt.get((v, w), 0.0) + 1
-            for w in right:
-                self._seen[1][w] += 1
+            self._there.learn(source.tokens, target.tokens)
+            self._back.learn(target.tokens, source.tokens)
 
-    def compare(self, some: Sequence[int], others: Sequence[int]) -> "Comparison":
+    def compare(self, sources: Sequence[Meaning], targets: Sequence[Meaning]) -> Comparison:
         """Score the names of these sources (rows) beside those of these targets (columns)."""
         left, right = self._left, self._right
-        there = _gain(left, right, some, self._translation(forwards=True))
-        back = _gain(right, left, others, self._translation(forwards=False))
-        a, b = left.holding(some), right.holding(others)
-        said = [[side[at] for at in which] for side, which in zip(self._said, (some, others), strict=True)]
-        ratios = there @ b.T + a @ back.T + _APART * _apart(*said)
+        there, back = self._there.gains(sources), self._back.gains(targets)
+        a, b = left.held_by(sources), right.held_by(targets)
+        bias, other_bias = (np.array(["bias" in one.concepts for one in side]) for side in (sources, targets))
+        ratios = there @ b.T + a @ back.T + _APART * (bias[:, None] != other_bias[None, :])
         most = (a @ left.rarity)[:, None] + (b @ right.rarity)[None, :]
-        missed = np.minimum(((there <= _MISSING) * right.own) @ b.T, a @ ((back <= _MISSING) * left.own).T)
-        unexplained = np.minimum(((there < 0) * right.telling) @ b.T, a @ ((back < 0) * left.telling).T)
-        shares = np.clip(ratios / np.maximum(most, 1e-9), 0, _MOST_SHARE)
-        return Comparison(ratios, shares, missed > 0, unexplained)
-
-    def contradict(self, source: int, target: int, guesses: bool = True) -> bool:
-        """True if two names say that they are different things, as query and key do.
-
-        `guesses`: whether the guessed place of a norm counts, if its name does not say it.
-        """
-        one, other = self._said[0][source], self._said[1][target]
-        both = bool(one.guessed & PLACED and other.guessed & PLACED)
-        unsaid = {"weight"} if guesses and not both else {"weight", *PLACED}
-        a, b = (frozenset(each.concepts) - (each.guessed & unsaid) for each in (one, other))
-        return concepts_contradict(a, b)
-
-    def apart(
-        self, source: int, target: int, proposed: Iterable[tuple[int, int]] = (), doubtful: bool = False
-    ) -> bool:
-        """True if the parents of both leaves have others for partners, as decided pairs show.
-
-        So do `proposed` ones, but for parents that are numbers, as in the state of PyTorch's optimizers. For
-        a `doubtful` pair it is enough that one of both parents has another partner.
-        """
-        mine, theirs = pair = self._parents_of(source, target)
-        known = self._parents
-        if not any(_NUMBER.search(parent) for parent in pair):
-            known = known.union(self._parents_of(*at) for at in proposed)
-        others = any(one == mine for one, _ in known), any(one == theirs for _, one in known)
-        return pair not in known and (any(others) if doubtful else all(others))
-
-    def _parents_of(self, source: int, target: int) -> tuple[str, str]:
-        return self._said[0][source].parent, self._said[1][target].parent
-
-    def _translation(self, forwards: bool) -> dict[int, list[tuple[int, float]]]:
-        """For each word of one side, words of the other and their probabilities beside it."""
-        side, other = (self._left, self._right) if forwards else (self._right, self._left)
-        seen = self._seen[0 if forwards else 1]
-        translation: dict[int, dict[int, float]] = {}
-        for (v, w), count in self._learnt.items():
-            v, w = (v, w) if forwards else (w, v)
-            p = (count + _PRIOR * other.background[w]) / (_PRIOR + seen[v])
-            if p > other.background[w]:  # else it is there as often beside any other word
-                translation.setdefault(v, {})[w] = p
-        for (v, w), p in self._short.items():
-            v, w = (v, w) if forwards else (w, v)
-            known = translation.setdefault(v, {})
-            known[w] = max(known.get(w, 0.0), p)
-        for word, v in side.number.items():
-            if word in other.number:
-                translation.setdefault(v, {})[other.number[word]] = _SAME
-        return {v: list(each.items()) for v, each in translation.items()}
+        lacking = np.minimum(((there <= _MISSING) * right.own) @ b.T, a @ ((back <= _MISSING) * left.own).T)
+        return Comparison(ratios, np.clip(ratios / np.maximum(most, 1e-9), 0, _MOST_SHARE), lacking > 0)
 
 
-def _gain(
-    side: _Side, other: _Side, some: Sequence[int], translation: Mapping[int, Sequence[tuple[int, float]]]
-) -> np.ndarray:
-    """Log-likelihood ratio of each word of the other side (columns) beside each of some names (rows)."""
-    known = np.where(other.parents, 0.0, _UNKNOWN)
-    for each in translation.values():
-        for w, p in each:
-            if p >= _KNOWN:
-                known[w] = _MISSING
-    gains = np.tile(known, (len(some), 1))
-    for at, name in enumerate(some):
-        for v in side.rows(name):
-            for w, p in translation.get(v, ()):
-                gains[at, w] = max(gains[at, w], math.log(p / other.background[w]))
-    return gains
+class _Words:
+    """The words of one checkpoint's names."""
+
+    def __init__(self, names: Iterable[Meaning]) -> None:
+        every = [name.tokens for name in names]
+        counts = Counter(word for name in every for word in name)
+        self.at = {word: at for at, word in enumerate(counts)}
+        self.share = np.array([(count + 0.5) / (len(every) + 1) for count in counts.values()])
+        """For each word, the share of all names that have it."""
+        self.parents = np.array([word.startswith("@") for word in counts], bool)
+        """True for parents, which say nothing until a pair teaches them."""
+        self.rarity = np.where(self.parents, 0.0, -np.log(self.share))
+        """Weight of each word: the rarer, the higher."""
+        self.own = np.array(["#" not in word and word not in all_concepts() for word in counts], float)
+        """1 for the model's own words; 0 for those of the table and for numbers."""
+
+    def held_by(self, names: Sequence[Meaning]) -> np.ndarray:
+        """Matrix with 1 where a name (row) has a word (column), else 0."""
+        held = np.zeros((len(names), len(self.at)))
+        for row, name in zip(held, names, strict=True):
+            row[[self.at[word] for word in name.tokens]] = 1
+        return held
 
 
-def _apart(sources: Sequence[Meaning], targets: Sequence[Meaning]) -> np.ndarray:
-    """True where only one of two names says that a leaf is a bias; slots of optimizers may not say it."""
-    one, other = (np.array(["bias" in said.concepts for said in side]) for side in (sources, targets))
-    apart: np.ndarray = one[:, None] != other[None, :]
-    return apart
+class _Translation:
+    """Probabilities of words of one side beside those of the other."""
+
+    def __init__(self, side: _Words, other: _Words, short: Iterable[tuple[str, str]]) -> None:
+        self._other = other
+        self._fixed = {word: {word: _SAME} for word in side.at if word in other.at}
+        self._fixed |= {word: {longer: _ABBREVIATED} for word, longer in short}
+        self._beside: dict[str, Counter[str]] = defaultdict(Counter)
+        """For each word, how often words of the other side stood beside it in pairs."""
+        self._seen: Counter[str] = Counter()
+
+    def learn(self, own: Sequence[str], others: Sequence[str]) -> None:
+        """Count the words of two names that only one of them has."""
+        there = [word for word in others if word not in own and word in self._other.at]
+        for word in own:
+            if word not in others:
+                self._seen[word] += 1
+                self._beside[word].update(there)
+
+    def gains(self, names: Sequence[Meaning]) -> np.ndarray:
+        """Log-likelihood ratio of each word of the other side (columns) beside each of some names (rows)."""
+        at, share = self._other.at, self._other.share
+        words = {word: self._words(word) for word in self._fixed.keys() | self._beside.keys()}
+        known = np.where(self._other.parents, 0.0, _UNKNOWN)
+        known[[at[w] for each in words.values() for w, p in each.items() if p >= _KNOWN]] = _MISSING
+        gains = np.tile(known, (len(names), 1))
+        for row, name in zip(gains, names, strict=True):
+            for word in name.tokens:
+                for w, p in words.get(word, {}).items():
+                    row[at[w]] = max(row[at[w]], math.log(p / share[at[w]]))
+        return gains
+
+    def _words(self, word: str) -> dict[str, float]:
+        """Words of the other side that stand beside a word more often than beside any, with probabilities."""
+        shares = ((w, count, self._other.share[self._other.at[w]]) for w, count in self._beside[word].items())
+        learnt = {w: (count + _PRIOR * p) / (_PRIOR + self._seen[word]) for w, count, p in shares}
+        likely = {w: p for w, p in learnt.items() if p > self._other.share[self._other.at[w]]}
+        return likely | self._fixed.get(word, {})
 
 
-def _abbreviations(left: Mapping[str, int], right: Mapping[str, int]) -> dict[tuple[int, int], float]:
+def _abbreviations(left: Iterable[str], right: Iterable[str]) -> set[tuple[str, str]]:
     """Words of one side that the other abbreviates, such as `gen` or `G` for generator."""
-    mine, theirs = (
-        {word for word in side if word not in other and word.isalpha()}
-        for side, other in ((left, right), (right, left))
-    )
+    mine, theirs = ({word for word in side if word.isalpha()} for side in (left, right))
+    mine, theirs = mine - theirs, theirs - mine
     pairs = [(word[:end], word) for word in theirs for end in range(1, len(word)) if word[:end] in mine]
     pairs += [(word, word[:end]) for word in mine for end in range(1, len(word)) if word[:end] in theirs]
     counts = Counter(a for a, _ in pairs), Counter(b for _, b in pairs)
-    return {(left[a], right[b]): _ABBREVIATED for a, b in pairs if counts[0][a] == counts[1][b] == 1}
+    return {(a, b) for a, b in pairs if counts[0][a] == counts[1][b] == 1}
 
 
 @functools.lru_cache(maxsize=1 << 16)
-def concepts_contradict(a: frozenset[str], b: frozenset[str]) -> bool:
-    """True if two sets of concepts say different things; a name of numbers alone says nothing."""
+def contradict(a: frozenset[str], b: frozenset[str]) -> bool:
+    """True if two sets of concepts say that they are different things, as query and key do.
+
+    A name of numbers alone says nothing.
+    """
     classes = (
         not one.isdisjoint(a) and not one.isdisjoint(b) and one.isdisjoint(a & b) for one in _EXCLUSIVE
     )

@@ -1,12 +1,11 @@
 """Meanings of the names of two checkpoints, each seen among the others."""
 
 import re
-from collections.abc import Container, Iterable, Mapping, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import NamedTuple
 
-from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.inference.keys.concepts import (
     SUBLAYERS,
     Meaning,
@@ -16,16 +15,16 @@ from ckpt_surgery.inference.keys.concepts import (
     meaning,
     with_sublayer,
 )
-from ckpt_surgery.inference.keys.grids import Grid, Numbers, alike_siblings, apart
-from ckpt_surgery.inference.names.alignment import Alignment
+from ckpt_surgery.inference.keys.grids import Grid, Numbers, apart
+from ckpt_surgery.inference.names.alignment import Alignment, Comparison
+from ckpt_surgery.inference.values.reading import Side
 
 _NUMBERED = re.compile(r"\d+(?=[/.])")
 _LATER = re.compile(r"_(\d+)(?=[/.]|$)")
 _ENDS = re.compile(r"(?=[/.]|$)")
 
 
-@frozen()
-class Name:
+class Name(NamedTuple):
     """A grid that is to be paired, and the meaning of its name."""
 
     grid: Grid
@@ -38,39 +37,36 @@ class KeyNames:
 
     sources: Sequence[Name]
     targets: Sequence[Name]
-    others: tuple[Sequence[Meaning], Sequence[Meaning]]
-    """Meanings of all other grids of both checkpoints."""
+    every: tuple[Sequence[Meaning], Sequence[Meaning]]
+    """Meanings of all grids of both checkpoints, these among them."""
     ranks: tuple[Ranks, Ranks]
     taught: list[tuple[Meaning, Meaning]]
     """The names of leaves that are decided, which teach words."""
 
     @staticmethod
     def of(
-        sources: Sequence[Grid],
-        targets: Sequence[Grid],
-        all_sources: Sequence[Grid] = (),
-        all_targets: Sequence[Grid] = (),
+        source: Side,
+        target: Side,
+        keys: tuple[Container[str], Container[str]] | None = None,
         decided: Iterable[tuple[str, str]] = (),
     ) -> "KeyNames":
-        """Read the names of these grids, seen among all grids of their checkpoints.
+        """Read the names of these leaves, by default all, seen among all leaves of their checkpoints.
 
         `decided`: keys of leaves of the source and of the target that are the same.
         """
-        (left, rank), (right, other) = (
-            _read(some, every) for some, every in ((sources, all_sources), (targets, all_targets))
-        )
+        some = keys or (None, None)
+        (left, asked, rank), (right, wanted, other) = map(_read, (source, target), some)
         by_key = [{key: one.said for one in side for key in one.grid.keys} for side in (left, right)]
         pairs = [(by_key[0][a], by_key[1][b]) for a, b in decided if a in by_key[0] and b in by_key[1]]
         taught = list({(id(a), id(b)): (a, b) for a, b in pairs}.values())
-        n, m = len(sources), len(targets)
-        others = [one.said for one in left[n:]], [one.said for one in right[m:]]
-        return KeyNames(left[:n], right[:m], others, (rank, other), taught)
+        every = [one.said for one in left], [one.said for one in right]
+        return KeyNames(left[:asked], right[:wanted], every, (rank, other), taught)
 
     def among(self, sources: Sequence[Name], targets: Sequence[Name]) -> "KeyNames":
         """Other names of the same checkpoints, seen among all of these."""
-        mine, theirs = ([one.said for one in side] for side in (self.sources, self.targets))
-        others = [*mine, *self.others[0]], [*theirs, *self.others[1]]
-        return KeyNames(sources, targets, others, self.ranks, self.taught)
+        left, right = self.every
+        every = [*(one.said for one in sources), *left], [*(one.said for one in targets), *right]
+        return KeyNames(sources, targets, every, self.ranks, self.taught)
 
     def alone(self, sources: Container[str], targets: Container[str]) -> "KeyNames":
         """The names of these keys, whose indices are parts of their names."""
@@ -90,33 +86,34 @@ class KeyNames:
     def learn(self, pairs: Sequence[tuple[Meaning, Meaning]]) -> None:
         """Take these pairs of names as certain."""
         self.taught.extend(pairs)
-        self.alignment.learn(pairs)
+        self._alignment.learn(pairs)
+
+    def compare(self, some: Iterable[int], others: Iterable[int]) -> Comparison:
+        """Score these sources (rows) beside these targets (columns), by all that was learnt so far."""
+        left, right = ([self.sources[a].said for a in some], [self.targets[b].said for b in others])
+        return self._alignment.compare(left, right)
 
     @cached_property
-    def alignment(self) -> Alignment:
-        """Alignment of the names, with all that was learnt so far."""
-        sources, targets = ([one.said for one in side] for side in (self.sources, self.targets))
-        alignment = Alignment(sources, targets, self.others)
+    def _alignment(self) -> Alignment:
+        alignment = Alignment(*self.every)
         alignment.learn(self.taught)
         return alignment
 
     @cached_property
     def alike(self) -> bool:
         """True if both checkpoints call most things the same."""
-        left, right = (
-            {said.words for said in (*(one.said for one in side), *others)}
-            for side, others in zip((self.sources, self.targets), self.others, strict=True)
-        )
+        left, right = ({said.words for said in side} for side in self.every)
         return 2 * len(left & right) > len(right)
 
 
-def _read(some: Sequence[Grid], every: Sequence[Grid]) -> tuple[list[Name], Ranks]:
-    """Names of some grids, and behind them those of all others; the ranks of numbers in them."""
+def _read(side: Side, keys: Container[str] | None) -> tuple[list[Name], int, Ranks]:
+    """Names of some grids, and behind them those of all others; how many they are; the ranks of numbers."""
+    some, every = side.alike(keys), side.alike()
     known = {grid.text for grid in some}
     ordered = [*some, *(grid for grid in every if grid.text not in known)]
     spelled = _spelled(ordered)
     rank = _ranks([*some, *every], spelled)
-    return [Name(*each) for each in zip(ordered, meanings(ordered, spelled, rank), strict=True)], rank
+    return list(map(Name, ordered, _meanings(ordered, spelled, rank))), len(some), rank
 
 
 def _with_indices(name: Name, numbers: Numbers, rank: Ranks) -> Meaning:
@@ -131,7 +128,7 @@ def _with_indices(name: Name, numbers: Numbers, rank: Ranks) -> Meaning:
     return replace(name.said, concepts=tuple(concepts), ranks=tuple(ranks))
 
 
-def meanings(grids: Sequence[Grid], spelled: Mapping[str, str], rank: Ranks) -> list[Meaning]:
+def _meanings(grids: Sequence[Grid], spelled: Mapping[str, str], rank: Ranks) -> list[Meaning]:
     """Meanings of the names of one checkpoint, each seen among the others.
 
     Where everything that names a sublayer below a number says the same one (`layer.0.SelfAttention`), the
@@ -157,12 +154,9 @@ def meanings(grids: Sequence[Grid], spelled: Mapping[str, str], rank: Ranks) -> 
 
 
 def _norms(grids: Iterable[Grid]) -> set[str]:
-    """The parents of leaves that are a running mean and variance: batch norms, whatever they are called."""
-    parents: dict[str, set[str]] = {"mean": set(), "var": set()}
-    for grid in grids:
-        for concept in parents.keys() & set(meaning(grid.text).concepts):
-            parents[concept].update(map(_parent, grid.keys))
-    return parents["mean"] & parents["var"]
+    """The parents of leaves that are a running variance: batch norms, whatever they are called."""
+    variances = (grid for grid in grids if "var" in meaning(grid.text).concepts)
+    return {_parent(key) for grid in variances for key in grid.keys}
 
 
 def _parent(text: str) -> str:
@@ -186,28 +180,38 @@ def _ranks(grids: Iterable[Grid], spelled: Mapping[str, str]) -> Ranks:
     """
     below: dict[str, dict[int, set[tuple[str, int]]]] = {}
     for grid in grids:
-        axes = len(grid.shape)
-        for text in {grid.text, spelled[grid.text]}:
-            for match in re.finditer(r"\d+", text):
-                siblings = below.setdefault(outline(text[: match.start()]), {})
-                siblings.setdefault(int(match.group()), set()).add((outline(text[match.end() :]), axes))
-        for slot in range(grid.template.slots):
-            texts = grid.template.texts
-            before, after = "{}".join(texts[: slot + 1]), "{}".join(texts[slot + 1 :])
+        for before, numbers, after in _numbers(grid, spelled[grid.text]):
             siblings = below.setdefault(outline(before), {})
-            for numbers in grid.members:
-                siblings.setdefault(int(numbers[slot]), set()).add((outline(after), axes))
+            for number in numbers:
+                siblings.setdefault(number, set()).add((outline(after), len(grid.shape)))
     ranks = {before: _ranked(siblings) for before, siblings in below.items()}
     return lambda before, number: ranks.get(outline(before), {}).get(number, Rank(0, 1, number))
 
 
-def _ranked(siblings: Mapping[int, AbstractSet[object]]) -> dict[int, Rank]:
-    """The rank of each number among those whose subtrees are alike."""
-    groups = alike_siblings(siblings)
-    kinds = sorted({alike[0] for alike in groups.values()})
+def _numbers(grid: Grid, spelled: str) -> Iterator[tuple[str, Iterable[int], str]]:
+    """The numbers of a grid's text and its indices, each between the texts around it."""
+    for text in {grid.text, spelled}:
+        for match in re.finditer(r"\d+", text):
+            yield text[: match.start()], [int(match[0])], text[match.end() :]
+    texts = grid.template.texts
+    for slot in range(grid.template.slots):
+        indices = {int(numbers[slot]) for numbers in grid.members}
+        yield "{}".join(texts[: slot + 1]), indices, "{}".join(texts[slot + 1 :])
+
+
+def _ranked(siblings: Mapping[int, set[tuple[str, int]]]) -> dict[int, Rank]:
+    """The rank of each number among those that have more than a third of their names and axes in common."""
+    groups: list[tuple[set[tuple[str, int]], list[int]]] = []
+    for number, names in sorted(siblings.items()):
+        alike = (numbers for first, numbers in groups if 3 * len(first & names) > len(first | names))
+        if group := next(alike, None):
+            group.append(number)
+        else:
+            groups.append((names, [number]))
     return {
-        number: Rank(alike.index(number), len(alike), alike[0], kinds.index(alike[0]))
-        for number, alike in groups.items()
+        number: Rank(place, len(numbers), numbers[0], kind)
+        for kind, (_, numbers) in enumerate(groups)
+        for place, number in enumerate(numbers)
     }
 
 
