@@ -5,7 +5,7 @@ Leaves of one family that are open for one reason are reported, and decided, tog
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ckpt_surgery.inference.drafts.bundle_rules import draft_rules
 from ckpt_surgery.inference.drafts.key_patterns import Universe, place_of
@@ -28,11 +28,31 @@ MOST_RULES = 8
 def with_rules(undecided: Sequence[Undecided], source: Side, target: Side, compared: bool) -> list[Undecided]:
     """Join undecided leaves to families, and add to each candidate the rules that decide for it.
 
-    `compared`: whether the target has numbers of the source, so that a candidate with others is refused, and
-    the target's own value is one.
+    And rules that drop the candidates, where the target has values and may keep its own. `compared`: whether
+    the target has numbers of the source, so that a candidate with others is refused.
     """
-    rules = _Rules(source, target, compared, _by_outline(source.leaves))
-    return [rules.decide(one) for one in _by_family(undecided)]
+    outlines = _by_outline(source.leaves)
+
+    def holds(one: Formation) -> bool:
+        return _sums_agree(one, source, target) and equal_elements(one, source, target)
+
+    def decided(one: Undecided) -> Undecided:
+        candidates, some_hold, open_keys = [], False, frozenset(one.targets)
+        for each in one.candidates:
+            formations = list(each.formations)
+            right = not compared or bool(formations and all(map(holds, formations)))
+            wanted = [part_of(each) for each in formations if each.target in open_keys]
+            candidates.append(replace(each, rules=_rules(wanted, outlines) if right else ()))
+            some_hold |= right
+        own: tuple[str, ...] = ()
+        known = source.read is not None and target.read is not None
+        fits = any(each.how for each in one.candidates) and len(one.candidates) < MOST_CANDIDATES
+        if known and fits and (one.why == MAYBE or not some_hold):
+            keys = dict.fromkeys(key for each in one.candidates for key in each.sources)
+            own = _rules([RulePart(Kind.DROPPED, (place_of(key),), None) for key in keys], outlines)
+        return replace(one, candidates=tuple(candidates), own_value=own)
+
+    return list(map(decided, _by_family(undecided)))
 
 
 def _by_family(undecided: Iterable[Undecided]) -> Iterator[Undecided]:
@@ -46,73 +66,34 @@ def _by_family(undecided: Iterable[Undecided]) -> Iterator[Undecided]:
         ways = ((each.how, *_by_outline(each.sources)) for each in one.candidates)
         groups.setdefault((one.why, *_by_outline(one.targets), *texts, *ways), []).append(one)
     for several in groups.values():
-        columns = list(zip(*(one.candidates for one in several), strict=True))
-        sources = [[key for way in ways for key in way.sources] for ways in columns]
-        if any(len(set(keys)) < len(keys) for keys in sources):
+        candidates = [_joined(ways) for ways in zip(*(one.candidates for one in several), strict=True)]
+        if len(several) == 1 or any(len(set(one.sources)) < len(one.sources) for one in candidates):
             yield from several
-            continue
-        candidates = (
-            replace(
-                ways[0],
-                sources=tuple(keys),
-                score=min(way.score for way in ways),
-                makers=tuple(maker for way in ways for maker in way.makers),
-            )
-            for keys, ways in zip(sources, columns, strict=True)
-        )
-        targets = dict.fromkeys(key for one in several for key in one.targets)
-        yield replace(several[0], targets=tuple(targets), candidates=tuple(candidates))
+        else:
+            targets = dict.fromkeys(key for one in several for key in one.targets)
+            yield replace(several[0], targets=tuple(targets), candidates=tuple(candidates))
 
 
-@dataclass(frozen=True)
-class _Rules:
-    """Makes the rules for candidates."""
+def _joined(ways: Sequence[Candidate]) -> Candidate:
+    """One candidate of several undecided leaves: the least of the scores counts."""
+    sources = tuple(key for way in ways for key in way.sources)
+    makers = tuple(maker for way in ways for maker in way.makers)
+    return replace(ways[0], sources=sources, score=min(way.score for way in ways), makers=makers)
 
-    source: Side
-    target: Side
-    compared: bool
-    outlines: Mapping[str, Sequence[str]]
-    """The keys of the source by their texts without numbers."""
 
-    def decide(self, one: Undecided) -> Undecided:
-        """Add to undecided leaves the rules that decide for each candidate.
+def _rules(parts: Sequence[RulePart], outlines: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
+    """The rules that do what these parts say; none where the command line has none for one of them.
 
-        And those that drop the candidates, where the target has values and may keep its own.
-        """
-        open_keys = frozenset(one.targets)
-        holds = [not self.compared or self._holds(each) for each in one.candidates]
-        candidates = []
-        for each, right in zip(one.candidates, holds, strict=True):
-            wanted = [formation for formation in each.formations if formation.target in open_keys]
-            parts = [part_of(formation) for formation in wanted] if right else []
-            candidates.append(replace(each, rules=self._rules(parts)))
-        known = self.source.read is not None and self.target.read is not None
-        fits = any(each.how for each in one.candidates) and len(one.candidates) < MOST_CANDIDATES
-        own: tuple[str, ...] = ()
-        if known and fits and (not any(holds) or one.why == MAYBE):
-            sources = dict.fromkeys(key for each in one.candidates for key in each.sources)
-            own = self._rules([RulePart(Kind.DROPPED, (place_of(key),), None) for key in sources])
-        return replace(one, candidates=tuple(candidates), own_value=own)
-
-    def _holds(self, candidate: Candidate) -> bool:
-        """True if the target has the values that a candidate makes."""
-        return bool(candidate.makers) and all(
-            _sums_agree(one, self.source, self.target) and equal_elements(one, self.source, self.target)
-            for one in candidate.formations
-        )
-
-    def _rules(self, parts: Sequence[RulePart]) -> tuple[str, ...]:
-        """The rules that do what these parts say; none where the command line has none for one of them."""
-        outlines = dict.fromkeys(outline(place.text) for part in parts for place in part.sources)
-        like_these = Universe(key for text in outlines for key in self.outlines[text])
-        tables = Tables()
-        drafts = draft_rules(parts, like_these, tables)
-        if all(map(is_natural, parts)):
-            drafts = [replace(one, by=None) for one in drafts]
-        if any(not words_of(one).isdisjoint(tables.tables) for one in drafts):
-            return ()
-        texts = [text for text in map(_one_liner, drafts) if text is not None]
-        return tuple(texts) if len(texts) == len(drafts) <= MOST_RULES else ()
+    `outlines`: the keys of the source by their texts without numbers.
+    """
+    alike = dict.fromkeys(outline(place.text) for part in parts for place in part.sources)
+    tables = Tables()
+    drafts = draft_rules(parts, Universe(key for text in alike for key in outlines[text]), tables)
+    if all(map(is_natural, parts)):
+        drafts = [replace(one, by=None) for one in drafts]
+    texts = [_one_liner(one) if words_of(one).isdisjoint(tables.tables) else None for one in drafts]
+    rules = tuple(text for text in texts if text is not None)
+    return rules if len(rules) == len(drafts) <= MOST_RULES else ()
 
 
 def _one_liner(rule: RuleDraft) -> str | None:

@@ -64,9 +64,6 @@ class Meaning:
     """Its words in their order, in lower case, indices left out."""
     concepts: tuple[str, ...]
     """Concepts of the words, in their order, each once; at least one."""
-    series: tuple[tuple[bool, int], ...] = ()
-    """For each number among the words: True if those behind the same text count from 0, and how many there
-    are."""
     silent: tuple[str, ...] = ()
     """Words that usually say nothing, such as `model`."""
     guessed: frozenset[str] = frozenset()
@@ -77,22 +74,11 @@ class Meaning:
     """Key of the first parent of its kind: what lies in one belongs together."""
 
     @property
-    def said(self) -> frozenset[str]:
-        """The concepts that words say."""
-        return frozenset(self.concepts) - self.guessed
-
-    @property
     def tokens(self) -> tuple[str, ...]:
         """Concepts and all other words, each once: what is aligned."""
         said = [one for one in self.concepts if one not in self.guessed or one in PLACED]
         parent = [f"@#{self.parent}"] if self.parent else []
         return tuple(dict.fromkeys((*said, *self.silent, *self.ranks, *parent)))
-
-
-def same_words(one: Meaning, other: Meaning) -> bool:
-    """Compare the words of two names; `ln_1` of `ln_0` and `ln_1` is not `ln_1` of `ln_1` and `ln_2`."""
-    shifted = any(a[1] == b[1] and a[0] != b[0] for a, b in zip(one.series, other.series, strict=False))
-    return one.words == other.words and not shifted
 
 
 def _alone(before: str, number: int) -> Rank:
@@ -105,9 +91,8 @@ def meaning(text: str, rank: Ranks = _alone) -> Meaning:
     tokens = _tokens(text)
     raw = tuple(word for word, _ in tokens)
     ranks = {at: rank(text[:at], int(word)) for word, at in tokens if word.isdigit()}
-    series = {at: ranks[at].among > 1 and ranks[at].place == int(word) for word, at in tokens if at in ranks}
     words = [
-        _from_one(before, word, series[at], ranks[at].among) if at in ranks else word
+        _from_one(before, word, ranks[at]) if at in ranks else word
         for before, (word, at) in zip(("", *raw), tokens, strict=False)
     ]
     concepts: list[str] = []
@@ -138,14 +123,13 @@ def meaning(text: str, rank: Ranks = _alone) -> Meaning:
     return Meaning(
         raw,
         (*concepts, *guessed),
-        tuple((series[at], each.among) for at, each in ranks.items()),
         tuple(silent),
         frozenset(guessed) - set(concepts),
         tuple(f"#{each.place}/{each.among}" for each in ranks.values() if each.among > 1),
     )
 
 
-def _from_one(before: str, number: str, from_zero: bool, among: int) -> str:
+def _from_one(before: str, number: str, rank: Rank) -> str:
     """A number as the table counts: `ln 0` is its `ln 1` where norms are counted from 0.
 
     If there are more numbers than in the table, they mean nothing: `fc 1` to `fc 3` are not an MLP of two.
@@ -153,8 +137,9 @@ def _from_one(before: str, number: str, from_zero: bool, among: int) -> str:
     known = _numbered().get(before)
     if known is None:
         return number
+    from_zero = rank.among > 1 and rank.place == int(number)
     shifted = str(int(number) + 1) if from_zero and "0" not in known else number
-    return shifted if among <= len(known) else ""
+    return shifted if rank.among <= len(known) else ""
 
 
 def with_sublayer(said: Meaning, sublayer: str) -> Meaning:

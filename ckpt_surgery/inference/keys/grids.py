@@ -9,7 +9,7 @@ layers or experts (`layers_0`, `layers_1`). A number that never varies behind it
 
 import math
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ckpt_surgery.core.arrays import Shape
@@ -163,31 +163,44 @@ def _ordered(members: Mapping[Numbers, str]) -> dict[Numbers, str]:
 _Likeness = tuple[str, Shape, DType | None]
 
 
-def alike(leaves: Iterable[Leaf], all_grids: Iterable[Grid]) -> tuple[Grid, ...]:
-    """These leaves as grids of one kind, one shape and one dtype, ordered by their first members.
+def alike(
+    leaves: Mapping[str, Leaf], all_grids: Iterable[Grid], keys: Container[str] | None = None
+) -> tuple[Grid, ...]:
+    """Some leaves of a checkpoint as grids of one kind, shape and dtype, ordered by their first members.
 
-    `all_grids`: those of the whole checkpoint; they may have members that are not among the leaves. An index
-    that is the same in all members of a grid is part of its name. So is one behind another one that takes few
-    values and divides different grids (`layer.0.SelfAttention`, `layer.1.DenseReluDense`): it counts nothing.
+    Members beside leaves with more axes, such as the biases of the convolutions of a `Sequential`, are not in
+    a grid with those of its norms. An index that is the same in all members of a grid is part of its name. So
+    is one behind another one that takes few values and divides different grids (`layer.0.SelfAttention`,
+    `layer.1.DenseReluDense`): it counts nothing.
     """
-    known = {leaf.key.text: leaf for leaf in leaves}
+    known = {key: leaf for key, leaf in leaves.items() if keys is None or key in keys}
+    axes: dict[str, int] = {}
+    for key, leaf in leaves.items():
+        module = parent_of(key)
+        axes[module] = max(axes.get(module, 0), leaf.spec.ndim if leaf.spec else 0)
     values: dict[tuple[str, ...], set[frozenset[str]]] = {}
     for grid in all_grids:
         for slot in range(1, grid.template.slots):
             taken = frozenset(numbers[slot] for numbers in grid.members)
             values.setdefault(grid.template.texts[: slot + 1], set()).add(taken)
     names = {text for text, sets in values.items() if len(sets) > 1 and len(frozenset().union(*sets)) <= _FEW}
-    parted: dict[tuple[KeyTemplate, Numbers, _Likeness], dict[Numbers, str]] = {}
+    parted: dict[tuple[KeyTemplate, Numbers, int, _Likeness], dict[Numbers, str]] = {}
     for grid in all_grids:
         texts = grid.template.texts
         fixed = [slot for slot in range(grid.template.slots) if texts[: slot + 1] in names]
         for numbers, key in grid.members.items():
             if key in known:
-                part = grid.template, tuple(numbers[slot] for slot in fixed), _likeness(known[key])
+                names_of = tuple(numbers[slot] for slot in fixed)
+                part = grid.template, names_of, axes[parent_of(key)], _likeness(known[key])
                 parted.setdefault(part, {})[numbers] = key
     order = {key: place for place, key in enumerate(known)}
-    parts = [varying(template, members, likeness) for (template, _, likeness), members in parted.items()]
+    parts = [varying(template, members, likeness) for (template, *_, likeness), members in parted.items()]
     return tuple(sorted(parts, key=lambda grid: order[grid.keys[0]]))
+
+
+def parent_of(key: str) -> str:
+    """The key without its last component."""
+    return key[: len(key.replace(".", "/").rpartition("/")[0])]
 
 
 def varying(template: KeyTemplate, members: Mapping[Numbers, str], likeness: _Likeness) -> Grid:

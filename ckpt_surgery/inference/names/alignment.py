@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ckpt_surgery.inference.keys.concepts import Meaning, all_concepts, synonyms
+from ckpt_surgery.inference.keys.concepts import PLACED, Meaning, all_concepts, synonyms
 
 _SAME = 0.95
 """Probability that a name has a word which the other one has."""
@@ -61,10 +61,14 @@ class Alignment:
         short = _abbreviations(self._left.at, self._right.at)
         self._there = _Translation(self._left, self._right, short)
         self._back = _Translation(self._right, self._left, {(w, v) for v, w in short})
+        self._partners: set[tuple[str | None, str | None]] = set()
+        """Parents of leaves that are a pair; with None, those that have any partner."""
 
     def learn(self, pairs: Iterable[tuple[Meaning, Meaning]]) -> None:
         """Take these pairs of names as certain."""
         for source, target in pairs:
+            mine, theirs = source.parent, target.parent
+            self._partners |= {(mine, theirs), (mine, None), (None, theirs)}
             self._there.learn(source.tokens, target.tokens)
             self._back.learn(target.tokens, source.tokens)
 
@@ -78,6 +82,17 @@ class Alignment:
         most = (a @ left.rarity)[:, None] + (b @ right.rarity)[None, :]
         lacking = np.minimum(((there <= _MISSING) * right.own) @ b.T, a @ ((back <= _MISSING) * left.own).T)
         return Comparison(ratios, np.clip(ratios / np.maximum(most, 1e-9), 0, _MOST_SHARE), lacking > 0)
+
+    def against(self, one: Meaning, other: Meaning, doubtful: bool) -> bool:
+        """True if two names contradict each other, or their parents have others for partners.
+
+        `doubtful`: whether it is enough that one of both parents has another one.
+        """
+        others = [at in self._partners for at in ((one.parent, None), (None, other.parent))]
+        apart = (one.parent, other.parent) not in self._partners and (any if doubtful else all)(others)
+        guessed = PLACED if one.guessed & PLACED and other.guessed & PLACED else frozenset()
+        a, b = (frozenset(each.concepts) - (each.guessed & {"weight", *guessed}) for each in (one, other))
+        return apart or _contradict(a, b)
 
 
 class _Words:
@@ -155,7 +170,7 @@ def _abbreviations(left: Iterable[str], right: Iterable[str]) -> set[tuple[str, 
 
 
 @functools.lru_cache(maxsize=1 << 16)
-def contradict(a: frozenset[str], b: frozenset[str]) -> bool:
+def _contradict(a: frozenset[str], b: frozenset[str]) -> bool:
     """True if two sets of concepts say that they are different things, as query and key do.
 
     A name of numbers alone says nothing.

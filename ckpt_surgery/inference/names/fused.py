@@ -25,19 +25,13 @@ def fused_pairs(names: KeyNames, done: Container[str]) -> Iterator[Pair]:
 
     `done`: keys of both sides that are in other pairs.
     """
-    targets = [
-        name for name in names.targets if name.grid.keys[0] not in done and part_of_attention(name.said)
-    ]
-    keys = {name.grid.elements for name in targets if part_of_attention(name.said) == "key"}
-    parts = [
-        part
-        for name in names.sources
-        if name.grid.keys[0] not in done and _is_plain(name.said)
-        for elements in sorted(keys)
-        for part in _parts(name, elements)
-    ]
+    sources, targets = (
+        [one for one in side if one.grid.keys[0] not in done] for side in (names.sources, names.targets)
+    )
+    parts = [part for name in sources if _is_plain(name.said) for part in _parts(name)]
+    wanted = [name for name in targets if part_of_attention(name.said)]
     pairs_of: dict[int, list[Pair]] = {}
-    for pair in pair_names(names.among(parts, targets), _matches)[0] if parts else ():
+    for pair in pair_names(names.among(parts, wanted), _matches)[0] if parts else ():
         pairs_of.setdefault(pair.at[0] // len(PARTS), []).append(pair)
     for pairs in pairs_of.values():
         if len(pairs) == len(PARTS):
@@ -54,23 +48,19 @@ def _is_plain(said: Meaning) -> bool:
     return FUSED in said.concepts and any(pair in _PLAIN for pair in itertools.pairwise(said.words))
 
 
-def _parts(name: Name, keys: int) -> list[Name]:
-    """Queries, keys and values as rows along the longest axis, if keys have so many elements."""
-    whole, sizes = name.grid, (name.grid.elements - 2 * keys, keys, keys)
-    longest = max(whole.shape, default=0)
-    if whole.shape.count(longest) != 1 or min(sizes) <= 0:
+def _parts(name: Name) -> list[Name]:
+    """Queries, keys and values: each third of the longest axis."""
+    shape = name.grid.shape
+    longest, third = max(shape, default=0), max(shape, default=0) // len(PARTS)
+    if shape.count(longest) != 1 or longest != third * len(PARTS):
         return []
-    if any(longest * size % whole.elements for size in sizes):
-        return []
-    parts, start = [], 0
-    for part, size in zip(PARTS, sizes, strict=True):
-        window = Window(whole.shape.index(longest), 1, start, longest * size // whole.elements)
-        start += window.length
+    axis, parts = shape.index(longest), []
+    for number, part in enumerate(PARTS):
+        window = Window(axis, 1, number * third, third)
         meant = tuple(part if concept == FUSED else concept for concept in name.said.concepts)
-        rows = replace(whole, shape=window.shape(whole.shape))
-        grid = FusedPart(**vars(rows), window=window, whole=whole.shape)
+        rows = replace(name.grid, shape=window.shape(shape))
         said = replace(name.said, concepts=meant, parent=f"{name.said.parent}.{part}")
-        parts.append(Name(grid, said))
+        parts.append(Name(FusedPart(**vars(rows), window=window, whole=shape), said))
     return parts
 
 

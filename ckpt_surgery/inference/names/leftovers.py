@@ -64,7 +64,9 @@ def _how(one: Grid, part: Grid) -> str:
         return ""
     if size == wanted:
         return "same"
-    fused = FUSED in meaning(one.text).concepts and part_of_attention(meaning(part.text)) is not None
+    whole, said = meaning(one.text), meaning(part.text)
+    fused = FUSED in whole.concepts and part_of_attention(said) is not None
+    fused &= ("bias" in whole.concepts) == ("bias" in said.concepts)
     if size > wanted:
         return "unstack" if fused or (size % wanted == 0 and size // wanted <= len(part.members)) else ""
     return "stack" if wanted % size == 0 and wanted // size <= len(one.members) else ""

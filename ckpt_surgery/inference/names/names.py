@@ -1,9 +1,9 @@
 """Meanings of the names of two checkpoints, each seen among the others."""
 
 import re
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from typing import NamedTuple
 
 from ckpt_surgery.inference.keys.concepts import (
@@ -15,10 +15,12 @@ from ckpt_surgery.inference.keys.concepts import (
     meaning,
     with_sublayer,
 )
-from ckpt_surgery.inference.keys.grids import Grid, Numbers, apart
+from ckpt_surgery.inference.keys.grids import Grid, Numbers, apart, parent_of
 from ckpt_surgery.inference.names.alignment import Alignment, Comparison
 from ckpt_surgery.inference.values.reading import Side
 
+Spelling = Callable[[str], str]
+"""Writes a number behind the first of siblings."""
 _NUMBERED = re.compile(r"\d+(?=[/.])")
 _LATER = re.compile(r"_(\d+)(?=[/.]|$)")
 _ENDS = re.compile(r"(?=[/.]|$)")
@@ -93,6 +95,10 @@ class KeyNames:
         left, right = ([self.sources[a].said for a in some], [self.targets[b].said for b in others])
         return self._alignment.compare(left, right)
 
+    def against(self, a: int, b: int, doubtful: bool) -> bool:
+        """True if names or decided pairs say that a source and a target are different things."""
+        return self._alignment.against(self.sources[a].said, self.targets[b].said, doubtful)
+
     @cached_property
     def _alignment(self) -> Alignment:
         alignment = Alignment(*self.every)
@@ -111,9 +117,9 @@ def _read(side: Side, keys: Container[str] | None) -> tuple[list[Name], int, Ran
     some, every = side.alike(keys), side.alike()
     known = {grid.text for grid in some}
     ordered = [*some, *(grid for grid in every if grid.text not in known)]
-    spelled = _spelled(ordered)
-    rank = _ranks([*some, *every], spelled)
-    return list(map(Name, ordered, _meanings(ordered, spelled, rank))), len(some), rank
+    spell = _spelling(ordered)
+    rank = _ranks([*some, *every], spell)
+    return list(map(Name, ordered, _meanings(ordered, spell, rank))), len(some), rank
 
 
 def _with_indices(name: Name, numbers: Numbers, rank: Ranks) -> Meaning:
@@ -128,13 +134,13 @@ def _with_indices(name: Name, numbers: Numbers, rank: Ranks) -> Meaning:
     return replace(name.said, concepts=tuple(concepts), ranks=tuple(ranks))
 
 
-def _meanings(grids: Sequence[Grid], spelled: Mapping[str, str], rank: Ranks) -> list[Meaning]:
+def _meanings(grids: Sequence[Grid], spell: Spelling, rank: Ranks) -> list[Meaning]:
     """Meanings of the names of one checkpoint, each seen among the others.
 
     Where everything that names a sublayer below a number says the same one (`layer.0.SelfAttention`), the
     others below this number (`layer.0.layer_norm`) belong to it as well.
     """
-    texts = [spelled[grid.text] for grid in grids]
+    texts = [spell(grid.text) for grid in grids]
     prefixes = [[text[: number.end()] for number in _NUMBERED.finditer(text)] for text in texts]
     of_subtrees: dict[str, set[str]] = {}
     for text, own in zip(texts, prefixes, strict=True):
@@ -145,27 +151,23 @@ def _meanings(grids: Sequence[Grid], spelled: Mapping[str, str], rank: Ranks) ->
     norms = _norms(grids)
     for grid, text, own in zip(grids, texts, prefixes, strict=True):
         said = meaning(text, rank)
-        if "norm" not in said.concepts and all(_parent(key) in norms for key in grid.keys):
+        if "norm" not in said.concepts and all(parent_of(key) in norms for key in grid.keys):
             said = replace(said, concepts=(*said.concepts, "norm"))
         sublayers = [of_subtrees[prefix] for prefix in own if len(of_subtrees[prefix]) == 1]
         said = with_sublayer(said, next(iter(sublayers[-1]))) if sublayers else said
-        completed.append(replace(said, parent=_first_parent(grid.keys[0], rank)))
+        completed.append(replace(said, parent=_first_parent(spell(grid.keys[0]), rank)))
     return completed
 
 
 def _norms(grids: Iterable[Grid]) -> set[str]:
     """The parents of leaves that are a running variance: batch norms, whatever they are called."""
     variances = (grid for grid in grids if "var" in meaning(grid.text).concepts)
-    return {_parent(key) for grid in variances for key in grid.keys}
-
-
-def _parent(text: str) -> str:
-    return re.sub(r"[/.][^/.]*$", "", text)
+    return {parent_of(key) for grid in variances for key in grid.keys}
 
 
 def _first_parent(key: str, rank: Ranks) -> str:
     """The parent of a key, each number of which is the first of those that are alike."""
-    parent = _parent(key)
+    parent = parent_of(key)
 
     def first(number: re.Match[str]) -> str:
         return str(rank(parent[: number.start()], int(number[0])).first)
@@ -173,14 +175,14 @@ def _first_parent(key: str, rank: Ranks) -> str:
     return re.sub(r"\d+", first, parent)
 
 
-def _ranks(grids: Iterable[Grid], spelled: Mapping[str, str]) -> Ranks:
+def _ranks(grids: Iterable[Grid], spell: Spelling) -> Ranks:
     """The rank of a number among those of its siblings that are alike, other numbers aside.
 
     So the convolutions among the layers of a `Sequential` are counted by themselves, and its norms too.
     """
     below: dict[str, dict[int, set[tuple[str, int]]]] = {}
     for grid in grids:
-        for before, numbers, after in _numbers(grid, spelled[grid.text]):
+        for before, numbers, after in _numbers(grid, spell(grid.text)):
             siblings = below.setdefault(outline(before), {})
             for number in numbers:
                 siblings.setdefault(number, set()).add((outline(after), len(grid.shape)))
@@ -215,22 +217,18 @@ def _ranked(siblings: Mapping[int, set[tuple[str, int]]]) -> dict[int, Rank]:
     }
 
 
-def _spelled(grids: Iterable[Grid]) -> dict[str, str]:
-    """The texts of grids with a number for the first of siblings that are numbered from 1.
+def _spelling(grids: Iterable[Grid]) -> Spelling:
+    """A function that writes a number behind the first of siblings that are numbered from 1.
 
     Haiku and Keras call them `dense`, `dense_1`, and so on.
     """
-    texts = {grid.text for grid in grids}
     numbers: dict[str, set[int]] = {}
-    for text in texts:
+    for text in {grid.text for grid in grids}:
         for match in _LATER.finditer(text):
             numbers.setdefault(text[: match.start()], set()).add(int(match[1]))
     firsts = {text for text, later in numbers.items() if 1 in later and 0 not in later}
 
-    def spell(text: str) -> str:
-        return _ENDS.sub(lambda end: "_0" if text[: end.start()] in firsts else "", text)
-
-    return {text: spell(text) for text in texts}
+    return cache(lambda text: _ENDS.sub(lambda end: "_0" if text[: end.start()] in firsts else "", text))
 
 
 def outline(text: str) -> str:

@@ -61,8 +61,7 @@ class Side:
 
     def alike(self, keys: Container[str] | None = None) -> tuple[Grid, ...]:
         """These leaves, by default all, as grids of one kind, one shape and one dtype."""
-        leaves = (leaf for key, leaf in self.leaves.items() if keys is None or key in keys)
-        return alike(leaves, self.grids)
+        return alike(self.leaves, self.grids, keys)
 
     def own(self, dtype: np.dtype[Any]) -> dict[str, Fingerprint]:
         """The fingerprints of the leaves that have this dtype."""
