@@ -5,6 +5,7 @@ numbers; the rest by names, if values allow it; and at last, which leaves stay o
 """
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -26,6 +27,7 @@ from ckpt_surgery.inference.expressions.formations import (
 from ckpt_surgery.inference.expressions.layouts import Layout
 from ckpt_surgery.inference.hint_rules import with_rules
 from ckpt_surgery.inference.hints import Hints, known_layouts
+from ckpt_surgery.inference.keys.grids import layer_kinds
 from ckpt_surgery.inference.names.by_names import match_by_names
 from ckpt_surgery.inference.names.leftovers import leftovers
 from ckpt_surgery.inference.names.matches import Match
@@ -161,14 +163,18 @@ class _Search:
     def by_names(self) -> None:
         """Decide leaves by names, checked against the values where there are some.
 
-        They are asked again while that decides more.
+        They are asked again while that decides more; then about the layers of each kind by themselves.
         """
         unclear: Sequence[Undecided] = ()
         for _ in range(_MOST_ROUNDS):
             known = len(self.formations)
-            unclear = self._decide_by_names()
+            unclear = self._decide_by_names(self.source.leaves.keys(), self.target.leaves.keys())
             if not unclear or len(self.formations) == known:
                 break
+        for kind in layer_kinds(self.source.grids):
+            self._decide_by_names(kind, self._free(unclear))
+        for kind in layer_kinds(self.target.grids):
+            self._decide_by_names(self.source.leaves.keys(), kind & self._free(unclear))
         # `1 + w` of one norm is that of all norms, also of those that only values can pair, such as every
         # second layer.
         for operation in list(self.operations)[:_MOST_OPERATIONS]:
@@ -181,9 +187,14 @@ class _Search:
             if targets and (not self.values or _possible(one)):  # else sizes do not fit: the rest decides
                 self.undecided.append(replace(one, targets=targets))
 
-    def _decide_by_names(self) -> Sequence[Undecided]:
+    def _free(self, unclear: Iterable[Undecided]) -> set[str]:
+        """Leaves of the target without any possible candidate."""
+        held = {key for one in unclear if _possible(one) for key in one.targets}
+        return set(self._missing()) - held
+
+    def _decide_by_names(self, sources: AbstractSet[str], targets: AbstractSet[str]) -> Sequence[Undecided]:
         """Decide some of the leaves by names; return what names leave open."""
-        asked = self.source.leaves.keys() - self._used(), set(self._missing())
+        asked = sources - self._used(), targets & set(self._missing())
         if not all(asked):
             return ()
         said = match_by_names(self.source, self.target, asked, self.formations.values(), self._known_layouts)

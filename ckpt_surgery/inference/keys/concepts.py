@@ -49,7 +49,7 @@ _MOMENTS = ("m", "v")
 """Slots of Adam in their order, where they are numbered."""
 _SLOTS = frozenset({"m", "v", "vrow", "vcol", "ema"})
 _SPECIAL = frozenset(
-    {"embedding", "query", "key", "before", "beforecross", "between", "after", "final", "initial"}
+    {"embedding", "query", "key", "kv", "before", "beforecross", "between", "after", "final", "initial"}
 )
 """Concepts of norms whose place is not guessed."""
 
@@ -79,6 +79,12 @@ class Meaning:
         said = [one for one in self.concepts if one not in self.guessed or one in PLACED]
         parent = [f"@#{self.parent}"] if self.parent else []
         return tuple(dict.fromkeys((*said, *self.silent, *self.ranks, *parent)))
+
+
+def shifted(one: Meaning, other: Meaning) -> bool:
+    """True if a number is another one of as many in two names with the same words."""
+    pairs = zip(one.ranks, other.ranks, strict=False)
+    return any(a != b and a.partition("/")[2] == b.partition("/")[2] for a, b in pairs)
 
 
 def _alone(before: str, number: int) -> Rank:

@@ -7,6 +7,7 @@ layers or experts (`layers_0`, `layers_1`). A number that never varies behind it
 (`opt_state/0`), and so are those of `conv1` and `wi_0`.
 """
 
+import itertools
 import math
 import re
 from collections.abc import Collection, Container, Iterable, Mapping, Sequence
@@ -33,6 +34,8 @@ _FEW = 8
 _LONGEST = 18
 """Digits of the longest index: longer numbers are hashes or dates."""
 _NUMBER = re.compile(rf"(?<![0-9])([0-9]{{1,{_LONGEST}}})(?![0-9])")
+_MOST_KINDS = 8
+"""Most kinds of layers; more are not taken for kinds."""
 _KINDS = {"b": "bool", "i": "integer", "u": "integer", "f": "float", "c": "complex"}
 
 
@@ -156,6 +159,20 @@ def _counts(values: Collection[int], before: str) -> bool:
 
 def _ordered(members: Mapping[Numbers, str]) -> dict[Numbers, str]:
     return dict(sorted(members.items(), key=lambda item: [natural_order(number) for number in item[0]]))
+
+
+def layer_kinds(all_grids: Iterable[Grid]) -> list[frozenset[str]]:
+    """The keys of the layers of each kind, which have the same names below them; the smallest kinds first."""
+    below: dict[tuple[str, str], dict[str, list[str]]] = {}
+    for grid in all_grids:
+        if grid.template.slots:
+            prefix, *rest = grid.template.texts
+            for numbers, key in grid.members.items():
+                below.setdefault((prefix, numbers[0]), {}).setdefault("{}".join(rest), []).append(key)
+    kinds: dict[object, list[str]] = {}
+    for (prefix, _), names in below.items():
+        kinds.setdefault((prefix, frozenset(names)), []).extend(itertools.chain.from_iterable(names.values()))
+    return sorted(map(frozenset, kinds.values()), key=len)[:_MOST_KINDS]
 
 
 # --- leaves that are alike --------------------------------------------------------------------------------

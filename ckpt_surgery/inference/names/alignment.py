@@ -83,7 +83,7 @@ class Alignment:
         lacking = np.minimum(((there <= _MISSING) * right.own) @ b.T, a @ ((back <= _MISSING) * left.own).T)
         return Comparison(ratios, np.clip(ratios / np.maximum(most, 1e-9), 0, _MOST_SHARE), lacking > 0)
 
-    def against(self, one: Meaning, other: Meaning, doubtful: bool) -> bool:
+    def against(self, one: Meaning, other: Meaning, doubtful: bool = False) -> bool:
         """True if two names contradict each other, or their parents have others for partners.
 
         `doubtful`: whether it is enough that one of both parents has another one.

@@ -95,7 +95,7 @@ class KeyNames:
         left, right = ([self.sources[a].said for a in some], [self.targets[b].said for b in others])
         return self._alignment.compare(left, right)
 
-    def against(self, a: int, b: int, doubtful: bool) -> bool:
+    def against(self, a: int, b: int, doubtful: bool = False) -> bool:
         """True if names or decided pairs say that a source and a target are different things."""
         return self._alignment.against(self.sources[a].said, self.targets[b].said, doubtful)
 

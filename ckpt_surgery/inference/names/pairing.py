@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ckpt_surgery.inference.keys.concepts import shifted
 from ckpt_surgery.inference.keys.grids import Grid
 from ckpt_surgery.inference.names.alignment import Comparison
 from ckpt_surgery.inference.names.matches import Match, matches
@@ -22,7 +23,7 @@ MARGIN = 1.5
 _LEAST_ALONE = -6.0
 """Score above which a pair is considered at all, and decided if it has no rivals."""
 _DOUBTFUL = 4.0
-"""Score below which it speaks against a pair that one of both parents has another partner."""
+"""Score below which a pair with rivals is refused if one of both parents has another partner."""
 _MOST_CANDIDATES = 8
 MOST_NAMES = 2000
 """Most names of one size and kind on a side; more are left open."""
@@ -105,10 +106,12 @@ class _Pairing:
 
     def namesakes(self) -> Iterator[Pair]:
         """Leaves with the same keys; `ln_1` of `ln_0` and `ln_1` is not `ln_1` of `ln_1` and `ln_2`."""
-        known = {(name.grid.text, name.said.ranks): a for a, name in enumerate(self._names.sources)}
+        known = {name.grid.text: a for a, name in enumerate(self._names.sources)}
         for b, (grid, said) in enumerate(self._names.targets):
-            a = known.get((grid.text, said.ranks))
-            if a is not None and any(way.exact for way in self._ways(a, b)):
+            a = known.get(grid.text, -1)
+            if a < 0 or shifted(self._names.sources[a].said, said):
+                continue
+            if any(way.exact for way in self._ways(a, b)):
                 yield Pair((a, b), self._ways(a, b), 1.0)
 
     def best(self, left: Sequence[int], right: Sequence[int]) -> list[Pair]:
@@ -121,10 +124,12 @@ class _Pairing:
         for i, row in enumerate(table.scores):
             j = int(row.argmax())
             rivals = np.concatenate([np.delete(row, j), np.delete(table.scores[:, j], i)])
-            rival = rivals.max(initial=-np.inf)
+            rival, pair = rivals.max(initial=-np.inf), self._pair(table, i, j)
             least = LEAST if rival > -np.inf or self._names.alike else _LEAST_ALONE
             if row[j] >= least and row[j] - rival >= MARGIN and not table.said.lacking[i, j]:
-                clear.append(self._pair(table, i, j))
+                doubtful = rival > -np.inf and row[j] < _DOUBTFUL
+                if not doubtful or not self._names.against(*pair.at, doubtful):
+                    clear.append(pair)
         return clear
 
     def open(self, left: Sequence[int], right: Sequence[int]) -> Iterator[tuple[int, Open]]:
@@ -148,7 +153,6 @@ class _Pairing:
         said = self._names.compare(left, right)
         scores = np.full(said.ratios.shape, -np.inf)
         for i, j in np.argwhere(said.ratios > _LEAST_ALONE):
-            a, b, ratio = left[i], right[j], said.ratios[i, j]
-            if not self._names.against(a, b, ratio < _DOUBTFUL) and self._ways(a, b):
-                scores[i, j] = ratio
+            if not self._names.against(left[i], right[j]) and self._ways(left[i], right[j]):
+                scores[i, j] = said.ratios[i, j]
         return _Table(left, right, scores, said)
