@@ -118,14 +118,15 @@ class _Pairing:
         """Pairs that are better by the margin than all others of their sources and of their targets.
 
         None where each name lacks words of the other that its checkpoint has elsewhere. Without rivals a low
-        score is enough, unless both checkpoints use the same words.
+        score is enough, unless both checkpoints call most things the same.
         """
         table, clear = self._table(left, right), []
         for i, row in enumerate(table.scores):
             j = int(row.argmax())
             rivals = np.concatenate([np.delete(row, j), np.delete(table.scores[:, j], i)])
             rival, pair = rivals.max(initial=-np.inf), self._pair(table, i, j)
-            least = LEAST if rival > -np.inf or self._names.alike else _LEAST_ALONE
+            alone = MARGIN if self._names.alike else _LEAST_ALONE
+            least = alone if rival == -np.inf else LEAST
             if row[j] >= least and row[j] - rival >= MARGIN and not table.said.lacking[i, j]:
                 doubtful = rival > -np.inf and row[j] < _DOUBTFUL
                 if not doubtful or not self._names.against(*pair.at, doubtful):
