@@ -87,12 +87,7 @@ def shifted(one: Meaning, other: Meaning) -> bool:
     return any(a != b and a.partition("/")[2] == b.partition("/")[2] for a, b in pairs)
 
 
-def _alone(before: str, number: int) -> Rank:
-    """The rank of a number where no other is known."""
-    return Rank(0, 1, number)
-
-
-def meaning(text: str, rank: Ranks = _alone) -> Meaning:
+def meaning(text: str, rank: Ranks = lambda before, number: Rank(0, 1, number)) -> Meaning:
     """Read a template's text: `layers/{}/mlp/wi_0/kernel` is layer, mlp, gate, weight."""
     tokens = _tokens(text)
     raw = tuple(word for word, _ in tokens)

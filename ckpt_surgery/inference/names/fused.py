@@ -13,7 +13,7 @@ from ckpt_surgery.inference.values.pieces import Window
 
 FUSED, PARTS = "qkv", ("query", "key", "value")
 """The concept of a fused leaf, and those of its parts, in the order in which they lie."""
-_PLAIN = (("in", "proj"), ("c", "attn"))
+_PLAIN = frozenset({("in", "proj"), ("c", "attn")})
 """Names of fused leaves that lie in this order in all models: PyTorch's attention and GPT-2's.
 
 Others, such as `qkv` and `query_key_value`, lie head by head in some models, which shapes do not show.
@@ -28,7 +28,9 @@ def fused_pairs(names: KeyNames, done: Container[str]) -> Iterator[Pair]:
     sources, targets = (
         [one for one in side if one.grid.keys[0] not in done] for side in (names.sources, names.targets)
     )
-    parts = [part for name in sources if _is_plain(name.said) for part in _parts(name)]
+    fused = [name for name in sources if FUSED in name.said.concepts]
+    plain = [name for name in fused if not _PLAIN.isdisjoint(itertools.pairwise(name.said.words))]
+    parts = [part for name in plain for part in _parts(name)]
     wanted = [name for name in targets if part_of_attention(name.said)]
     pairs_of: dict[int, list[Pair]] = {}
     for pair in pair_names(names.among(parts, wanted), _matches)[0] if parts else ():
@@ -44,15 +46,11 @@ def part_of_attention(said: Meaning) -> str | None:
     return kinds.pop() if len(kinds) == 1 else None
 
 
-def _is_plain(said: Meaning) -> bool:
-    return FUSED in said.concepts and any(pair in _PLAIN for pair in itertools.pairwise(said.words))
-
-
 def _parts(name: Name) -> list[Name]:
     """Queries, keys and values: each third of the longest axis."""
     shape = name.grid.shape
     longest, third = max(shape, default=0), max(shape, default=0) // len(PARTS)
-    if shape.count(longest) != 1 or longest != third * len(PARTS):
+    if not third or shape.count(longest) != 1 or longest != third * len(PARTS):
         return []
     axis, parts = shape.index(longest), []
     for number, part in enumerate(PARTS):
