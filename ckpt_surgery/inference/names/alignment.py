@@ -24,8 +24,6 @@ _MISSING = math.log(0.25)
 """Penalty for lacking a word of the other name, if the checkpoint has that word elsewhere."""
 _UNKNOWN = math.log(0.7)
 """Penalty for a word that nothing is known about."""
-_APART = -2.0
-"""Penalty if only one of two names says that it is a bias."""
 _PRIOR = 0.7
 """Weight of the background of a word, in pairs."""
 _MOST_SHARE = 0.99
@@ -77,8 +75,7 @@ class Alignment:
         left, right = self._left, self._right
         there, back = self._there.gains(sources), self._back.gains(targets)
         a, b = left.held_by(sources), right.held_by(targets)
-        bias, other_bias = (np.array(["bias" in one.concepts for one in side]) for side in (sources, targets))
-        ratios = there @ b.T + a @ back.T + _APART * (bias[:, None] != other_bias[None, :])
+        ratios = there @ b.T + a @ back.T
         most = (a @ left.rarity)[:, None] + (b @ right.rarity)[None, :]
         lacking = np.minimum(((there <= _MISSING) * right.own) @ b.T, a @ ((back <= _MISSING) * left.own).T)
         return Comparison(ratios, np.clip(ratios / np.maximum(most, 1e-9), 0, _MOST_SHARE), lacking > 0)
