@@ -260,7 +260,7 @@ class _ValueSearch:
         """
         if len({self.source.dtype_of(key) for key in piece.keys}) > 1:
             return False  # arrays of several dtypes are not stacked
-        layouts = layouts_between(piece.marginals, wanted.fingerprint)
+        layouts = layouts_between(piece.fingerprint, wanted.fingerprint)
         array = self._changed(piece) if layouts else piece.array
         for layout in layouts:
             candidates = [
@@ -313,7 +313,7 @@ class _ValueSearch:
         parts: list[SourceExpression] = []
         for window, piece in links:
             sums = fingerprint_of(window.of(wanted.array), self.target, self.dtype)
-            layouts = layouts_between(piece.marginals, sums)
+            layouts = layouts_between(piece.fingerprint, sums)
             if not layouts:
                 return None
             parts.append(laid(layouts[0], self._changed(piece)))

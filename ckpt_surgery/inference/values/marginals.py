@@ -6,9 +6,9 @@ apart into digits whose sums occur in the input, and these have to make up every
 No element is read; elements are compared afterwards.
 """
 
-import itertools
+import functools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -20,41 +20,17 @@ MOST_TRIES = 4000
 MOST_LAYOUTS = 8
 """Maximum number of layouts returned where several fit, as for arrays with equal slices."""
 
-
-class Marginals:
-    """The sums of one array's digits, each computed when it is first asked for."""
-
-    def __init__(self, fingerprint: Fingerprint) -> None:
-        self.shape = fingerprint.shape
-        self._axes = fingerprint.axes
-        self._known: dict[int, dict[bytes, list[Digit]]] = {}
-
-    def digits(self, sums: Words) -> list[Digit]:
-        """The digits whose slices have these sums; whole axes and fast digits come first."""
-        length = len(sums)
-        if length not in self._known:
-            self._known[length] = self._of_length(length)
-        return self._known[length].get(sums.tobytes(), [])
-
-    def _of_length(self, length: int) -> dict[bytes, list[Digit]]:
-        digits: dict[bytes, list[Digit]] = {}
-        for axis, sums in enumerate(self._axes):
-            if len(sums) % length:
-                continue
-            for stride in divisors(len(sums) // length):
-                parts = sums.reshape(-1, length, stride).sum(axis=(0, 2), dtype=np.uint64)
-                digits.setdefault(parts.tobytes(), []).append(Digit(axis, stride, length))
-        return digits
+_Groups = tuple[tuple[Digit, ...], ...]
 
 
-def layouts_between(given: Marginals, wanted: Fingerprint) -> list[Layout]:
+def layouts_between(given: Fingerprint, wanted: Fingerprint) -> list[Layout]:
     """The layouts that take the input to an array with these sums, the plainest first; at most MOST_LAYOUTS.
 
     Both have the same total and the same number of elements.
     """
-    axes = [sums for sums in wanted.axes if len(sums) > 1]
+    axes = tuple(sums for sums in wanted.axes if len(sums) > 1)
     layouts: dict[Layout, None] = {}
-    for digits in _tilings(given, axes, (), iter(range(MOST_TRIES))):
+    for digits in _tilings(given, axes, ((),), iter(range(MOST_TRIES))):
         layout = of_digits(given.shape, wanted.shape, digits)
         if layout is not None:
             layouts[layout] = None
@@ -64,42 +40,48 @@ def layouts_between(given: Marginals, wanted: Fingerprint) -> list[Layout]:
 
 
 def _tilings(
-    given: Marginals, axes: Sequence[Words], taken: tuple[tuple[Digit, ...], ...], tries: Iterator[int]
-) -> Iterator[tuple[tuple[Digit, ...], ...]]:
-    """The digits of every axis of the result that is longer than 1, slow before fast, none used twice."""
+    given: Fingerprint, axes: Sequence[Words], groups: _Groups, tries: Iterator[int]
+) -> Iterator[_Groups]:
+    """The digits of every axis of the result that is longer than 1, none used twice; long digits first.
+
+    `axes`: the sums of those that are left. The first of `groups` are the fast digits of the last of them.
+    """
     if not axes:
-        yield taken
+        yield groups[1:]
         return
-    for digits in _of_axis(given, axes[0], list(itertools.chain.from_iterable(taken)), tries):
-        yield from _tilings(given, axes[1:], (*taken, digits), tries)
-
-
-def _of_axis(
-    given: Marginals, sums: Words, used: Sequence[Digit], tries: Iterator[int]
-) -> Iterator[tuple[Digit, ...]]:
-    """The ways to take one axis of the result apart into digits, slow before fast; long digits first."""
-    if len(sums) == 1:
-        yield ()
-        return
+    *others, sums = axes
+    begun, *done = groups
     for length in reversed(divisors(len(sums))[1:]):
         rows = sums.reshape(-1, length)
-        for digit in given.digits(rows.sum(axis=0, dtype=np.uint64)):
+        rest = rows.sum(axis=1, dtype=np.uint64)
+        for digit in _digits(given, length).get(rows.sum(axis=0, dtype=np.uint64).tobytes(), ()):
             if next(tries, None) is None:
                 return
-            if any(_overlap(digit, other) for other in used):
-                continue
-            for slower in _of_axis(given, rows.sum(axis=1, dtype=np.uint64), [*used, digit], tries):
-                # Two neighbours that are one digit were tried as such before.
-                if not (slower and slower[-1][:2] == (digit.axis, digit.stride * digit.length)):
-                    yield (*slower, digit)
+            joins = begun and (digit.axis, digit.stride) == (begun[0].axis, begun[0].stride * begun[0].length)
+            if joins or any(_overlap(digit, other) for group in groups for other in group):
+                continue  # neighbours that are one digit are tried as such
+            group = (digit, *begun)
+            if len(rest) > 1:
+                yield from _tilings(given, (*others, rest), (group, *done), tries)
+            else:
+                yield from _tilings(given, others, ((), group, *done), tries)
+
+
+@functools.lru_cache(maxsize=256)  # the lengths of a few arrays, each asked for again and again
+def _digits(given: Fingerprint, length: int) -> Mapping[bytes, Sequence[Digit]]:
+    """The digits of an array that have this length, by the sums of their slices; fast digits come first."""
+    digits: dict[bytes, list[Digit]] = {}
+    for axis, sums in enumerate(given.axes):
+        for stride in divisors(len(sums) // length) if len(sums) % length == 0 else ():
+            parts = sums.reshape(-1, length, stride).sum(axis=(0, 2), dtype=np.uint64)
+            digits.setdefault(parts.tobytes(), []).append(Digit(axis, stride, length))
+    return digits
 
 
 def _overlap(one: Digit, other: Digit) -> bool:
     """True if two digits have a part of an axis in common."""
-    if one.axis != other.axis:
-        return False
-    low, high = (one, other) if one.stride <= other.stride else (other, one)
-    return low.stride * low.length > high.stride
+    ends = one.stride * one.length, other.stride * other.length
+    return one.axis == other.axis and one.stride < ends[1] and other.stride < ends[0]
 
 
 def divisors(number: int) -> list[int]:

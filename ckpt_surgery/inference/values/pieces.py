@@ -34,7 +34,7 @@ from ckpt_surgery.inference.expressions.source_expressions import (
 )
 from ckpt_surgery.inference.keys.grids import Grid, Numbers
 from ckpt_surgery.inference.values.fingerprints import Fingerprint, joined
-from ckpt_surgery.inference.values.marginals import Marginals, divisors
+from ckpt_surgery.inference.values.marginals import divisors
 
 MOST_SIBLINGS = 3
 """Maximum number of families taken together."""
@@ -117,11 +117,6 @@ class Piece:
         if self.read is not None:
             return self.read(self.array)
         return joined(self.lengths, self.parts) if self.lengths else self.parts[0]
-
-    @cached_property
-    def marginals(self) -> Marginals:
-        """The sums of its digits."""
-        return Marginals(self.fingerprint)
 
     @property
     def constant(self) -> bool:

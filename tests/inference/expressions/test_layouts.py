@@ -17,13 +17,13 @@ from ckpt_surgery.inference.expressions.layouts import (
 from ckpt_surgery.inference.expressions.possible_layouts import MOST
 from ckpt_surgery.inference.expressions.possible_layouts import layouts as layouts_of_shapes
 from ckpt_surgery.inference.expressions.source_expressions import laid, member, of_leaves
-from ckpt_surgery.inference.values.marginals import MOST_LAYOUTS, Marginals, layouts_between
+from ckpt_surgery.inference.values.marginals import MOST_LAYOUTS, layouts_between
 from tests.inference.two_sides import arranged, array_of, fingerprint, layouts, normal, text_of_layout
 from tests.support.comparing import same
 
 
 def between(given: np.ndarray, wanted: np.ndarray) -> list[Layout]:
-    return layouts_between(Marginals(fingerprint(given)), fingerprint(wanted))
+    return layouts_between(fingerprint(given), fingerprint(wanted))
 
 
 @given(layout=layouts(), stacked=st.integers(0, 2), dtype=st.sampled_from(["float32", "int64"]))
