@@ -6,7 +6,7 @@ stack of arrays that are made alike is one expression over the stack of their le
 
 import itertools
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from ckpt_surgery.core.arrays import Region, Shape
@@ -109,21 +109,22 @@ def of_leaves(keys: Sequence[str], lengths: Shape, each: Shape) -> SourceExpress
     return reshaped(leaves, (*lengths, *each)) if lengths else leaves
 
 
-def member(layout: Layout, inner: SourceExpression, place: Sequence[int]) -> SourceExpression:
-    """Lay an array out and index its first axes by `place`."""
-    whole = laid(layout, inner)
+def indexed(array: SourceExpression, place: Iterable[int]) -> SourceExpression:
+    """The part of an array at these indices along its first axes."""
     for number in place:
-        whole = squeezed(cut(rows(whole.shape, 0, number, number + 1), whole), 0)
-    return whole
+        array = squeezed(cut(rows(array.shape, 0, number, number + 1), array), 0)
+    return array
 
 
 def rows(shape: Shape, axis: int, start: int, stop: int) -> Region:
     """The indices from `start` to `stop` of one axis, and all of the others."""
-    whole = Region.whole(shape)
-    return Region(
-        (*whole.starts[:axis], start, *whole.starts[axis + 1 :]),
-        (*whole.stops[:axis], stop, *whole.stops[axis + 1 :]),
-    )
+    return _along(Region.whole(shape), axis, start, stop)
+
+
+def _along(region: Region, axis: int, start: int, stop: int) -> Region:
+    """A region with other bounds along one axis."""
+    starts, stops = region.starts, region.stops
+    return Region((*starts[:axis], start, *starts[axis + 1 :]), (*stops[:axis], stop, *stops[axis + 1 :]))
 
 
 def laid(layout: Layout, inner: SourceExpression) -> SourceExpression:
@@ -164,6 +165,11 @@ def cut(region: Region, inner: SourceExpression) -> SourceExpression:
     if isinstance(inner, Laid) and before is not None:
         part, layout = before
         return laid(layout, cut(part, inner.inner))
+    if isinstance(inner, Joined) and not inner.stacked:
+        axis, lengths = inner.axis, [part.shape[inner.axis] for part in inner.parts]
+        if region.shape[axis] == sum(lengths):
+            regions = (_along(region, axis, 0, length) for length in lengths)
+            return concatenated(list(map(cut, regions, inner.parts)), axis)
     if isinstance(inner, RegionOf):
         return cut(region.moved(inner.region.starts), inner.inner)
     return RegionOf(region, inner)

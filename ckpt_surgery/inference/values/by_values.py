@@ -5,10 +5,9 @@ one leaf from a stack, or several leaves from one array; stacks in odd orders; p
 that are put together of parts.
 """
 
-import itertools
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,8 +21,8 @@ from ckpt_surgery.inference.expressions.source_expressions import (
     called,
     cast,
     concatenated,
+    indexed,
     laid,
-    member,
     of_leaves,
     reshaped,
 )
@@ -36,13 +35,8 @@ from ckpt_surgery.inference.values.pieces import (
     Pieces,
     Window,
     by_sums,
-    chains,
     grid_stacks,
-    sibling_stacks,
-    single,
     singles,
-    sliced_pieces,
-    stack_of,
     windows,
 )
 from ckpt_surgery.inference.values.reading import Side, fingerprint_of
@@ -135,140 +129,76 @@ class _ValueSearch:
         self.given = {k: f for k, f in self.source.as_dtype(self.dtype).items() if f.size}
         own = self.target.own(self.dtype)
         self.targets = {k: f for k, f in own.items() if f.size and k not in self.decided}
-        self.wanted = {k: f for k, f in self.targets.items() if not f.constant}
-        self.groups = [*singles(self.given), *grid_stacks(self.source.grids, self.given)]
-        self.sources = self._telling(self.groups)
-
-    @staticmethod
-    def _telling(groups: Iterable[Piece]) -> Pieces:
-        return by_sums(group for group in groups if not group.constant)
+        groups = (*singles(self.given), *grid_stacks(self.source.grids, self.given))
+        dtype_of = self.source.dtype_of  # arrays of several dtypes are not stacked
+        self.groups = [group for group in groups if len(set(map(dtype_of, group.keys))) == 1]
+        self.sources = by_sums(group for group in self.groups if not group.constant)
 
     def run(self) -> None:
         """Match as many leaves as possible, by the plainest way first."""
-        self._of_wholes(self._missing())
         for wanted in self._missing():
-            self._of_slices(wanted)
-        self._of_wholes(self._missing_groups(grid_stacks))
+            if not self._of_whole(wanted):
+                self._of_chain(wanted, lambda wanted, axis: self.sources)
         self._of_parts()
         for wanted in self._missing():
-            self._of_sliced_parts(wanted)
-        if any(self._missing()):
-            slices = sliced_pieces(singles(self.given), self._sums_of)
-            for wanted in self._missing():
-                self._put_together(wanted, (self.sources, slices))
+            self._of_chain(wanted, self._slices)
 
     def reordered(self) -> dict[str, tuple[str, ...]]:
         """Sources of the leaves that are left over, though the source has all of their elements."""
         sources: dict[str, tuple[str, ...]] = {}
-        if any(self._missing()):
-            self.sources = self._telling((*self.groups, *sibling_stacks(self.source.grids, self.given)))
-        groups = map(self._missing_groups, (grid_stacks, sibling_stacks))
-        for wanted in (group for some in (self._missing(), *groups) for group in some):
-            for group in self._nearest(wanted)[:1]:
+        for wanted in self._missing():
+            for group in self._nearest(wanted, self._alike(wanted))[:1]:
                 sources |= {key: group.keys for key in wanted.keys if key not in sources}
         return sources
 
     def _missing(self) -> Iterator[Piece]:
-        """Leaves of the target that are not decided when their turn comes."""
-        return (single(key, sums) for key, sums in self.wanted.items() if key not in self.formations)
+        """Leaves of the target, then stacks of them, of which none is decided when their turn comes."""
+        for make in (singles, partial(grid_stacks, self.target.grids)):
+            for piece in make({key: f for key, f in self.targets.items() if key not in self.formations}):
+                if not piece.constant and self.formations.keys().isdisjoint(piece.keys):
+                    yield piece
 
-    def _missing_groups(self, make: Callable[..., Iterator[Piece]]) -> Iterator[Piece]:
-        """Groups of the target without a decided member."""
-        left = {key: sums for key, sums in self.targets.items() if key not in self.formations}
-        for group in make(self.target.grids, left):
-            if not group.constant and self.formations.keys().isdisjoint(group.keys):
-                yield group
+    def _alike(self, wanted: Piece) -> Sequence[Piece]:
+        """Groups of the source with an equal sum."""
+        return self.sources.get(wanted.size, {}).get(wanted.total, ())
 
-    def _nearest(self, wanted: Piece) -> list[Piece]:
-        """Groups with an equal sum in the order to try: single leaves first, then by resemblance of names."""
-        near = self.sources.get(wanted.size, {}).get(wanted.total, ())[:MOST_OF_EQUAL_SUM]
+    def _nearest(self, wanted: Piece, alike: Sequence[Piece], used: Collection[Piece] = ()) -> list[Piece]:
+        """Some of these in the order to try: unused ones and single leaves first, then by names."""
         key = wanted.keys[0]
-        return sorted(near, key=lambda g: (len(g.keys), -resemblance(g.keys[0], key)))[:MOST_SOURCES]
+        order = [(g in used, len(g.keys), -resemblance(g.keys[0], key)) for g in alike[:MOST_OF_EQUAL_SUM]]
+        return [alike[at] for at in sorted(range(len(order)), key=order.__getitem__)][:MOST_SOURCES]
 
-    def _of_wholes(self, groups: Iterable[Piece]) -> None:
+    def _of_whole(self, wanted: Piece) -> bool:
         """Try leaves of the source that together hold the elements of these leaves."""
-        for wanted in groups:
-            any(self._take(wanted, group) for group in self._nearest(wanted))
-
-    def _of_slices(self, wanted: Piece) -> None:
-        """Try a stack of any leaves, in any order."""
-        for axis, sums in enumerate(wanted.fingerprint.axes):
-            keys = self._slices(wanted, list(map(int, sums))) if len(sums) > 1 else ()
-            group = stack_of(keys, [self.given[name] for name in keys])
-            if group is not None and self._take(wanted, group, f"each slice along axis {axis} is one leaf"):
-                return
-
-    @cached_property
-    def _every(self) -> Pieces:
-        """All leaves, those of one repeated value, too."""
-        return by_sums(singles(self.given))
-
-    def _slices(self, wanted: Piece, sums: Sequence[int]) -> Sequence[str]:
-        """A different leaf for each of these sums; empty if one is missing.
-
-        Leaves of one repeated value count only beside others of their family.
-        """
-        alike = self._every.get(wanted.size // len(sums), {})
-        keys: list[str] = []
-        for total in sums:
-            names = [piece.keys[0] for piece in alike.get(total, ())[:MOST_OF_EQUAL_SUM]]
-            free = [name for name in names if name not in keys]
-            if not free:
-                return ()
-            keys.append(max(free, key=lambda name: resemblance(name, wanted.keys[0])))
-        places = self.source.places
-        telling = {places[name][0].template for name in keys if not self.given[name].constant}
-        return keys if all(places[name][0].template in telling for name in keys) else ()
+        return any(self._take(wanted, group) for group in self._nearest(wanted, self._alike(wanted)))
 
     def _of_parts(self) -> None:
         """Try leaves that hold a part of an axis of the source's arrays."""
-        for group in self.groups:
-            sums = by_sums((*self._missing(), *self._missing_groups(grid_stacks)))
-            if not sums:
-                return
-            axes = range(len(group.lengths), len(group.shape))
-            for window, (wanted, *_) in windows(group.fingerprint, axes, sums):
-                if self.formations.keys().isdisjoint(wanted.keys):
-                    why = "" if group.lengths or wanted.lengths else f"a part of axis {window.axis}"
-                    self._take(wanted, replace(group, window=window, read=self._sums_of), why)
+        sums = by_sums(self._missing())
+        for group in self.groups if sums else ():
+            for window, several in windows(
+                group.fingerprint, range(len(group.lengths), len(group.shape)), sums
+            ):
+                for wanted in several:
+                    if self.formations.keys().isdisjoint(wanted.keys):
+                        self._take(wanted, replace(group, window=window, read=self._sums_of))
 
-    def _of_sliced_parts(self, wanted: Piece) -> None:
-        """Try a stack of parts of leaves, the same part of each, in any order."""
-        for sums in wanted.fingerprint.axes:
-            if not 2 <= len(sums) <= MOST_SLICES:
-                continue
-            slices = {wanted.size // len(sums): {int(total): i for i, total in enumerate(sums)}}
-            stacks: dict[Window, dict[int, str]] = {}
-            for name, given in self.given.items():
-                for window, place in windows(given, range(len(given.shape)), slices):
-                    stacks.setdefault(window, {}).setdefault(place, name)
-            for window, stack in stacks.items():
-                keys = [stack[place] for place in sorted(stack)]
-                group = stack_of(keys, [self.given[name] for name in keys])
-                if group is None or len(set(keys)) < len(sums):
-                    continue
-                window = replace(window, axis=window.axis + 1)
-                part = replace(group, window=window, read=self._sums_of)
-                if self._take(wanted, part, "the same part of each leaf"):
-                    return
-
-    def _take(self, wanted: Piece, piece: Piece, why: str = "") -> bool:
-        """Match the leaves of a group, or a part of each, in an order that gives all wanted elements.
-
-        Where several orders have the sums, elements are compared. A single one is compared later, with all
-        others. False if no order fits.
-        """
-        if len({self.source.dtype_of(key) for key in piece.keys}) > 1:
-            return False  # arrays of several dtypes are not stacked
+    def _take(self, wanted: Piece, piece: Piece) -> bool:
+        """Match the leaves of a group, or a part of each, in an order that gives all wanted elements."""
         layouts = layouts_between(piece.fingerprint, wanted.fingerprint)
-        array = self._changed(piece) if layouts else piece.array
-        for layout in layouts:
-            candidates = [
-                formation(key, member(layout, array, place), self._evidence, why)
-                for place, key in zip(np.ndindex(*wanted.lengths), wanted.keys, strict=True)
-            ]
-            if len(layouts) == 1 or all(equal_elements(one, self.source, self.target) for one in candidates):
-                self.formations.update((one.target, one) for one in candidates)
+        return self._decide(wanted, [laid(layout, self._changed(piece)) for layout in layouts])
+
+    def _decide(self, wanted: Piece, arrays: Sequence[SourceExpression]) -> bool:
+        """Match leaves with the first of these arrays that has all of their elements; False if none has.
+
+        A single one is compared later, with all others.
+        """
+        evidence = Evidence.ARITHMETIC if self.operation else Evidence.VALUES
+        places = list(zip(np.ndindex(*wanted.lengths), wanted.keys, strict=True))
+        for array in arrays:
+            made = [formation(key, indexed(array, place), evidence) for place, key in places]
+            if len(arrays) == 1 or all(equal_elements(one, self.source, self.target) for one in made):
+                self.formations.update((one.target, one) for one in made)
                 return True
         return False
 
@@ -277,38 +207,42 @@ class _ValueSearch:
         array = after(self.operation, piece.array)
         return array if self.source.dtype_of(piece.keys[0]) == self.dtype else cast(array, self.dtype)
 
-    @property
-    def _evidence(self) -> Evidence:
-        return Evidence.ARITHMETIC if self.operation else Evidence.VALUES
-
     def _sums_of(self, array: SourceExpression) -> Fingerprint:
         """The sums of an expression over the source, as it is after the operation and the cast."""
         return fingerprint_of(after(self.operation, array), self.source, self.dtype)
 
     # --- arrays that consist of parts
 
-    def _put_together(self, wanted: Piece, several: Iterable[Pieces]) -> None:
-        """Try an array that consists of leaves, of stacks of some, or of slices of one, along an axis.
+    def _of_chain(self, wanted: Piece, pieces: Callable[[Piece, int], Pieces]) -> bool:
+        """Try arrays that consist of pieces, one after another along an axis, perhaps in each of its periods.
 
         Zeros left over at the end of an axis are padding.
         """
-        for pieces, axis in itertools.product(several, range(len(wanted.shape))):
-            for repeats, links in chains(wanted.fingerprint, axis, pieces):
-                found = self._of_chain(wanted, axis, repeats, links)
-                if found is not None:
-                    self.formations[found.target] = found
-                    return
+        for axis in range(len(wanted.lengths), len(wanted.shape)):
+            links: dict[int, dict[int, tuple[Window, Sequence[Piece]]]] = {}
+            for window, alike in windows(wanted.fingerprint, [axis], pieces(wanted, axis)):
+                links.setdefault(window.repeats, {}).setdefault(window.start, (window, alike))
+            for repeats, by_start in sorted(links.items()):
+                chain: list[Piece] = []
+                cuts, stop = [], 0
+                while stop in by_start:
+                    window, alike = by_start[stop]
+                    chain.append(self._nearest(wanted, alike, chain)[0])
+                    cuts.append(window)
+                    stop += window.length
+                array = self._joined(wanted, axis, repeats, stop, list(zip(cuts, chain, strict=True)))
+                if array is not None and self._decide(wanted, [array]):
+                    return True
+        return False
 
-    def _of_chain(
-        self, wanted: Piece, axis: int, repeats: int, links: Sequence[tuple[Window, Piece]]
-    ) -> Formation | None:
+    def _joined(
+        self, wanted: Piece, axis: int, repeats: int, stop: int, links: Sequence[tuple[Window, Piece]]
+    ) -> SourceExpression | None:
         """Join the parts, in order, as an expression; None if they leave out more than padding."""
-        last, whole = links[-1][0], wanted.shape[axis]
-        stop = last.start + last.length
-        padded = whole // repeats - stop
-        zero = int(hashes(np.zeros((1,), self.dtype))[0]) * (wanted.size // whole)
-        zeros = bool((wanted.fingerprint.axes[axis][stop:] == np.uint64(zero % (1 << 64))).all())
-        if (padded and (repeats > 1 or not zeros)) or (len(links) == 1 and not padded):
+        whole = wanted.shape[axis]
+        zero = int(hashes(np.zeros((1,), self.dtype))[0]) * (wanted.size // whole) % (1 << 64)
+        zeros = repeats == 1 and bool((wanted.fingerprint.axes[axis][stop:] == np.uint64(zero)).all())
+        if not links or (stop < whole // repeats and not zeros):
             return None
         parts: list[SourceExpression] = []
         for window, piece in links:
@@ -318,9 +252,19 @@ class _ValueSearch:
                 return None
             parts.append(laid(layouts[0], self._changed(piece)))
         array = concatenated(parts, axis if repeats == 1 else axis + 1)
-        if padded:
-            array = called(f"pad({INNER}, axis={axis}, to={whole})", array, wanted.shape)
-        if repeats > 1:
-            array = reshaped(array, wanted.shape)
-        why = f"{'parts' if len(parts) > 1 else 'one leaf'} along axis {axis}{', and zeros' * bool(padded)}"
-        return formation(wanted.keys[0], array, self._evidence, why)
+        if stop < whole // repeats:
+            return called(f"pad({INNER}, axis={axis}, to={whole})", array, wanted.shape)
+        return reshaped(array, wanted.shape)
+
+    def _slices(self, wanted: Piece, axis: int) -> Pieces:
+        """Parts of leaves that are a slice of an array along an axis which is not too long.
+
+        A single element proves nothing, and neither do slices that the array has twice, as constants do.
+        """
+        totals, counts = np.unique(wanted.fingerprint.axes[axis], return_counts=True)
+        size = wanted.size // wanted.shape[axis]
+        found: dict[int, list[Piece]] = {int(total): [] for total in totals[counts == 1]}
+        for key, given in self.given.items() if size > 1 and 2 <= len(found) <= MOST_SLICES else ():
+            for window, alike in windows(given, range(len(given.shape)), {size: found}):
+                alike.append(Piece((key,), (), (given,), window, self._sums_of))
+        return {size: {total: pieces for total, pieces in found.items() if pieces}}

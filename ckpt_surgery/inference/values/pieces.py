@@ -13,7 +13,7 @@ array that is fused by group.
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeVar
 
@@ -157,55 +157,25 @@ def by_sums(pieces: Iterable[Piece]) -> Pieces:
 
 
 def grid_stacks(grids: Iterable[Grid], known: Mapping[str, Fingerprint]) -> Iterator[Piece]:
-    """Yield groups of leaves that differ in indices alone; those along few indices come first."""
-    for grid in grids:
-        yield from _stacks(grid.members, known, ())
-
-
-def sibling_stacks(grids: Iterable[Grid], known: Mapping[str, Fingerprint]) -> Iterator[Piece]:
-    """Yield groups of two or three families whose names differ in one component, one by one and stacked.
-
-    The first axis of the stack is that of the families.
-    """
-    families: dict[object, list[Grid]] = {}
-    for grid in grids:
-        shapes = [known[key].shape for key in grid.keys if key in known]
-        words = "{}".join(grid.template.texts).replace(".", "/").split("/")
-        for place in range(len(words)) if shapes else ():
-            outline = shapes[0], grid.template.slots, *words[:place], None, *words[place + 1 :]
-            families.setdefault(outline, []).append(grid)
-    for alike in families.values():
-        for count in range(2, MOST_SIBLINGS + 1 if len(alike) <= MOST_FAMILIES else 0):
-            for some in itertools.combinations(alike, count):
-                numbered = [(str(at), grid) for at, grid in enumerate(some)]
-                members = {
-                    (at, *numbers): key for at, grid in numbered for numbers, key in grid.members.items()
-                }
-                yield from _stacks(members, known, (0,))
-
-
-def _stacks(
-    members: Mapping[Numbers, str], known: Mapping[str, Fingerprint], always: tuple[int, ...]
-) -> Iterator[Piece]:
-    """The members along some of their indices, `always` along these, for each value of the others.
+    """Yield groups of leaves that differ in indices alone; those along few indices come first.
 
     They have to make up a whole grid, and to have one shape.
     """
-    others = [slot for slot in range(len(next(iter(members)))) if slot not in always]
-    counts = range(0 if always else 1, len(others) + 1)
-    for slots in (always + some for count in counts for some in itertools.combinations(others, count)):
-        rest: dict[Numbers, dict[Numbers, str]] = {}
-        for numbers, key in members.items():
-            if key in known:
-                fixed = tuple(number for slot, number in enumerate(numbers) if slot not in slots)
-                rest.setdefault(fixed, {})[tuple(numbers[slot] for slot in slots)] = key
-        for part in rest.values():
-            axes = [sorted(set(column), key=natural_order) for column in zip(*part, strict=True)]
-            if len(part) > 1 and len(part) == math.prod(map(len, axes)):
-                keys = tuple(part[numbers] for numbers in itertools.product(*axes))
-                parts = tuple(known[key] for key in keys)
-                if len({one.shape for one in parts}) == 1:
-                    yield Piece(keys, tuple(map(len, axes)), parts)
+    for grid in grids:
+        every = range(grid.template.slots)
+        for slots in (some for count in every for some in itertools.combinations(every, count + 1)):
+            rest: dict[Numbers, dict[Numbers, str]] = {}
+            for numbers, key in grid.members.items():
+                if key in known:
+                    fixed = tuple(number for slot, number in enumerate(numbers) if slot not in slots)
+                    rest.setdefault(fixed, {})[tuple(numbers[slot] for slot in slots)] = key
+            for part in rest.values():
+                axes = [sorted(set(column), key=natural_order) for column in zip(*part, strict=True)]
+                if len(part) > 1 and len(part) == math.prod(map(len, axes)):
+                    keys = tuple(part[numbers] for numbers in itertools.product(*axes))
+                    parts = tuple(known[key] for key in keys)
+                    if len({one.shape for one in parts}) == 1:
+                        yield Piece(keys, tuple(map(len, axes)), parts)
 
 
 # --- windows ----------------------------------------------------------------------------------------------
@@ -236,40 +206,3 @@ def windows(
                 places = np.searchsorted(known, windowed) % len(known)
                 for start in np.flatnonzero(known[places] == windowed):
                     yield Window(axis, repeats, int(start), each), totals[int(windowed[start])]
-
-
-def sliced_pieces(leaves: Iterable[Piece], read: Callable[[SourceExpression], Fingerprint]) -> Pieces:
-    """The slices of leaves along each of their axes that is not too long.
-
-    A single element proves nothing, and neither do slices that a leaf has twice, as constants do.
-    """
-    indexed: dict[int, dict[int, list[Piece]]] = {}
-    for leaf in leaves:
-        for axis, sums in enumerate(leaf.fingerprint.axes):
-            size = leaf.size // max(1, len(sums))
-            if size > 1 and 2 <= len(sums) <= MOST_SLICES:
-                totals, places, counts = np.unique(sums, return_index=True, return_counts=True)
-                for total, place in zip(totals[counts == 1], places[counts == 1], strict=True):
-                    piece = replace(leaf, window=Window(axis, 1, int(place), 1), read=read)
-                    indexed.setdefault(size, {}).setdefault(int(total), []).append(piece)
-    return indexed
-
-
-def chains(
-    wanted: Fingerprint, axis: int, pieces: Pieces
-) -> Iterator[tuple[int, list[tuple[Window, Piece]]]]:
-    """Yield pieces that follow each other from the first row of each period on, as far as they go.
-
-    With each, the number of periods of the axis. Of several with equal sums, the one of the fewest leaves.
-    """
-    by_start: dict[int, dict[int, tuple[Window, Piece]]] = {}
-    for window, alike in windows(wanted, [axis], pieces):
-        link = window, min(alike, key=lambda piece: len(piece.keys))
-        by_start.setdefault(window.repeats, {}).setdefault(window.start, link)
-    for repeats, links in sorted(by_start.items()):
-        behind, stop = [], 0
-        while stop in links:
-            behind.append(links[stop])
-            stop += links[stop][0].length
-        if behind:
-            yield repeats, behind

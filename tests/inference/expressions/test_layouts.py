@@ -16,7 +16,7 @@ from ckpt_surgery.inference.expressions.layouts import (
 )
 from ckpt_surgery.inference.expressions.possible_layouts import MOST
 from ckpt_surgery.inference.expressions.possible_layouts import layouts as layouts_of_shapes
-from ckpt_surgery.inference.expressions.source_expressions import laid, member, of_leaves
+from ckpt_surgery.inference.expressions.source_expressions import indexed, laid, of_leaves
 from ckpt_surgery.inference.values.marginals import MOST_LAYOUTS, layouts_between
 from tests.inference.two_sides import arranged, array_of, fingerprint, layouts, normal, text_of_layout
 from tests.support.comparing import same
@@ -50,7 +50,7 @@ def test_a_member_of_a_leaf(layout: Layout, data: st.DataObject) -> None:
     wanted = arranged(layout, array)
     count = data.draw(st.integers(0, wanted.ndim))
     for place in np.ndindex(wanted.shape[:count]):
-        piece = array_of(member(layout, of_leaves(["a"], (), array.shape), place), {"a": array})
+        piece = array_of(indexed(laid(layout, of_leaves(["a"], (), array.shape)), place), {"a": array})
         assert same(piece, np.asarray(wanted[place]))
 
 

@@ -164,7 +164,6 @@ def test_the_same_part_of_each_leaf_is_stacked() -> None:
     assert said(fused, {"k": np.stack(parts)}) == {"k": ("l/0 l/1 l/2", "stack(xs)[:, 2:4]")}
     one = matched(fused, {"k": np.stack([parts[2], parts[0]])})["k"]
     assert (one.sources, str(one.value)) == (("l/2", "l/0"), "stack(xs)[:, 2:4]")
-    assert one.why == "the same part of each leaf"
 
 
 def test_what_is_fused_by_group_of_heads_is_taken_apart() -> None:
