@@ -124,21 +124,9 @@ class Piece:
         return all(part.constant for part in self.parts)
 
 
-def single(key: str, fingerprint: Fingerprint) -> Piece:
-    """A leaf by itself."""
-    return Piece((key,), (), (fingerprint,))
-
-
 def singles(known: Mapping[str, Fingerprint]) -> Iterator[Piece]:
     """Every leaf by itself."""
-    return itertools.starmap(single, known.items())
-
-
-def stack_of(keys: Sequence[str], parts: Sequence[Fingerprint]) -> Piece | None:
-    """The stack of these leaves, or the only one; None if there are none, or their shapes differ."""
-    if len({part.shape for part in parts}) != 1:
-        return None
-    return Piece(tuple(keys), (len(keys),) if len(keys) > 1 else (), tuple(parts))
+    return (Piece((key,), (), (fingerprint,)) for key, fingerprint in known.items())
 
 
 Pieces = Mapping[int, Mapping[int, Sequence[Piece]]]
