@@ -1,6 +1,5 @@
 """Expressions as expressions of the recipe language, in the shortest words: `x.T`, `stack(xs)[:, 1]`."""
 
-import re
 import string
 from collections.abc import Mapping, Sequence
 
@@ -18,8 +17,6 @@ from ckpt_surgery.inference.expressions.source_expressions import (
     leaves_of,
 )
 
-_FUNCTION = re.compile(r"\w+\(")
-"""Start of a call's text that is neither an operator nor a subscript."""
 _WHOLE = "abcfgijmnqrsuvwyz"
 """Names of axes that are not cut."""
 _OF_MANY = "hpkdt" + string.ascii_uppercase
@@ -114,13 +111,15 @@ class _Writer:
         return ":" if stop - start == length else f"{self._hole(start, 0)}:{self._hole(stop, length)}"
 
     def _call(self, call: Call) -> str:
-        inner = self.text(call.inner) if _FUNCTION.match(call.text) else self._atom(call.inner)
+        inner = self.text(call.inner) if call.is_function else self._atom(call.inner)
         return call.text.replace(INNER, inner)
 
     def _atom(self, array: SourceExpression) -> str:
         """The text, in parentheses where an operator or a subscript next to it would split it."""
         text = self.text(array)
-        return f"({text})" if isinstance(array, Call) and array.operator else text
+        return (
+            f"({text})" if isinstance(array, Call) and array.elementwise and not array.is_function else text
+        )
 
     def _joined(self, joined: Joined) -> str:
         whole = self._listed and _are_leaves(joined.parts)

@@ -24,6 +24,8 @@ from ckpt_surgery.inference.expressions.layouts import (
 
 INNER = "\0"
 """Placeholder of the inner expression in the text of a call."""
+_FUNCTION = re.compile(r"\w+\(")
+"""Start of a call's text that is neither an operator nor a subscript."""
 _FROM_LAST = re.compile(r"axis=-|\.\.\.|bitcast")
 """Signs of calls that name axes from the last one, so that they fit stacks, too."""
 
@@ -79,8 +81,11 @@ class Call:
     shape: Shape
     elementwise: bool
     """True if each element depends on the element at its own index alone."""
-    operator: bool
-    """True if the text needs parentheses beside other operators."""
+
+    @property
+    def is_function(self) -> bool:
+        """True for `f(x)`; False for operators and subscripts, which stand beside the text of the array."""
+        return _FUNCTION.match(self.text) is not None
 
 
 @frozen()
@@ -118,13 +123,11 @@ def indexed(array: SourceExpression, place: Iterable[int]) -> SourceExpression:
 
 def rows(shape: Shape, axis: int, start: int, stop: int) -> Region:
     """The indices from `start` to `stop` of one axis, and all of the others."""
-    return _along(Region.whole(shape), axis, start, stop)
-
-
-def _along(region: Region, axis: int, start: int, stop: int) -> Region:
-    """A region with other bounds along one axis."""
-    starts, stops = region.starts, region.stops
-    return Region((*starts[:axis], start, *starts[axis + 1 :]), (*stops[:axis], stop, *stops[axis + 1 :]))
+    whole = Region.whole(shape)
+    return Region(
+        (*whole.starts[:axis], start, *whole.starts[axis + 1 :]),
+        (*whole.stops[:axis], stop, *whole.stops[axis + 1 :]),
+    )
 
 
 def laid(layout: Layout, inner: SourceExpression) -> SourceExpression:
@@ -136,23 +139,8 @@ def laid(layout: Layout, inner: SourceExpression) -> SourceExpression:
     if is_identity(layout):
         return inner
     if isinstance(inner, Call) and inner.elementwise:
-        return mapped(inner.text, laid(layout, inner.inner), inner.operator)
-    if isinstance(inner, Joined) and not inner.stacked:
-        apart = _laid_apart(layout, inner)
-        if apart is not None:
-            return apart
+        return mapped(inner.text, laid(layout, inner.inner))
     return Laid(layout, inner)
-
-
-def _laid_apart(layout: Layout, whole: Joined) -> SourceExpression | None:
-    """The concatenation of the parts without or with axes of length 1; None for any other layout."""
-    if not layout.in_order or max(map(len, (*layout.before, *layout.after))) > 1:
-        return None
-    digit = sum(map(len, layout.before[: whole.axis]))
-    axis = next(i for i, group in enumerate(layout.after) if digit in group)
-    new = layout.shape_out
-    shapes = ((*new[:axis], part.shape[whole.axis], *new[axis + 1 :]) for part in whole.parts)
-    return concatenated(list(map(reshaped, whole.parts, shapes)), axis)
 
 
 def cut(region: Region, inner: SourceExpression) -> SourceExpression:
@@ -160,29 +148,24 @@ def cut(region: Region, inner: SourceExpression) -> SourceExpression:
     if region == Region.whole(inner.shape):
         return inner
     if isinstance(inner, Call) and inner.elementwise and region.size:
-        return mapped(inner.text, cut(region, inner.inner), inner.operator)
+        return mapped(inner.text, cut(region, inner.inner))
     before = restricted(inner.layout, region) if isinstance(inner, Laid) and region.size else None
     if isinstance(inner, Laid) and before is not None:
         part, layout = before
         return laid(layout, cut(part, inner.inner))
-    if isinstance(inner, Joined) and not inner.stacked:
-        axis, lengths = inner.axis, [part.shape[inner.axis] for part in inner.parts]
-        if region.shape[axis] == sum(lengths):
-            regions = (_along(region, axis, 0, length) for length in lengths)
-            return concatenated(list(map(cut, regions, inner.parts)), axis)
     if isinstance(inner, RegionOf):
         return cut(region.moved(inner.region.starts), inner.inner)
     return RegionOf(region, inner)
 
 
-def mapped(text: str, inner: SourceExpression, operator: bool = False) -> SourceExpression:
+def mapped(text: str, inner: SourceExpression) -> SourceExpression:
     """An elementwise call of an array."""
-    return Call(text, inner, inner.shape, elementwise=True, operator=operator)
+    return Call(text, inner, inner.shape, elementwise=True)
 
 
 def after(operation: str, inner: SourceExpression) -> SourceExpression:
     """An array after a sum or a product with one number, as it follows an expression; or as it is."""
-    return mapped(f"{INNER}{operation}", inner, operator=True) if operation else inner
+    return mapped(f"{INNER}{operation}", inner) if operation else inner
 
 
 def cast(inner: SourceExpression, dtype: DType) -> SourceExpression:
@@ -192,7 +175,7 @@ def cast(inner: SourceExpression, dtype: DType) -> SourceExpression:
 
 def called(text: str, inner: SourceExpression, shape: Shape) -> SourceExpression:
     """A call of an array that gives one of this shape."""
-    return Call(text, inner, shape, elementwise=False, operator=False)
+    return Call(text, inner, shape, elementwise=False)
 
 
 def reshaped(inner: SourceExpression, shape: Shape) -> SourceExpression:
@@ -212,8 +195,7 @@ def concatenated(parts: Sequence[SourceExpression], axis: int) -> SourceExpressi
         return parts[0]
     calls = [part for part in parts if isinstance(part, Call) and part.elementwise]
     if len(calls) == len(parts) and len({call.text for call in calls}) == 1:
-        inner = concatenated([call.inner for call in calls], axis)
-        return mapped(calls[0].text, inner, calls[0].operator)
+        return mapped(calls[0].text, concatenated([call.inner for call in calls], axis))
     if any(part.shape[axis] != 1 for part in parts):
         return joined(parts, axis)
     singles = [squeezed(part, axis) for part in parts]
@@ -283,6 +265,6 @@ def scales(array: SourceExpression) -> bool:
     """True if floats are multiplied or divided, which is exact only as long as they stay in their range."""
     if isinstance(array, Joined):
         return any(map(scales, array.parts))
-    if isinstance(array, Call) and array.operator and (" / " in array.text or " * " in array.text):
+    if isinstance(array, Call) and (" / " in array.text or " * " in array.text):
         return True
     return not isinstance(array, Leaves) and scales(array.inner)

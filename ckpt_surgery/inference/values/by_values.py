@@ -7,7 +7,7 @@ that are put together of parts.
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -141,7 +141,8 @@ class _ValueSearch:
                 self._of_chain(wanted, lambda wanted, axis: self.sources)
         self._of_parts()
         for wanted in self._missing():
-            self._of_chain(wanted, self._slices)
+            if not self._of_chain(wanted, self._alike_slices):
+                self._of_chain(wanted, lambda wanted, axis: self._slices)
 
     def reordered(self) -> dict[str, tuple[str, ...]]:
         """Sources of the leaves that are left over, though the source has all of their elements."""
@@ -218,7 +219,7 @@ class _ValueSearch:
 
         Zeros left over at the end of an axis are padding.
         """
-        for axis in range(len(wanted.lengths), len(wanted.shape)):
+        for axis in range(len(wanted.shape)) if not wanted.lengths else ():
             links: dict[int, dict[int, tuple[Window, Sequence[Piece]]]] = {}
             for window, alike in windows(wanted.fingerprint, [axis], pieces(wanted, axis)):
                 links.setdefault(window.repeats, {}).setdefault(window.start, (window, alike))
@@ -256,15 +257,40 @@ class _ValueSearch:
             return called(f"pad({INNER}, axis={axis}, to={whole})", array, wanted.shape)
         return reshaped(array, wanted.shape)
 
-    def _slices(self, wanted: Piece, axis: int) -> Pieces:
-        """Parts of leaves that are a slice of an array along an axis which is not too long.
+    def _alike_slices(self, wanted: Piece, axis: int) -> Pieces:
+        """Parts of leaves of the source that are slices of an array along an axis.
 
         A single element proves nothing, and neither do slices that the array has twice, as constants do.
         """
-        totals, counts = np.unique(wanted.fingerprint.axes[axis], return_counts=True)
-        size = wanted.size // wanted.shape[axis]
-        found: dict[int, list[Piece]] = {int(total): [] for total in totals[counts == 1]}
-        for key, given in self.given.items() if size > 1 and 2 <= len(found) <= MOST_SLICES else ():
+        size, places = _slices_of(wanted.fingerprint, axis)
+        found: dict[int, list[Piece]] = {total: [] for total in places}
+        for key, given in self.given.items() if found else ():
             for window, alike in windows(given, range(len(given.shape)), {size: found}):
                 alike.append(Piece((key,), (), (given,), window, self._sums_of))
         return {size: {total: pieces for total, pieces in found.items() if pieces}}
+
+    @cached_property
+    def _slices(self) -> Pieces:
+        """The slices of leaves of the source along each of their axes."""
+        indexed: dict[int, dict[int, list[Piece]]] = {}
+        for key, given in self.given.items():
+            for axis in range(len(given.shape)):
+                size, places = _slices_of(given, axis)
+                for total, place in places.items():
+                    piece = Piece((key,), (), (given,), Window(axis, 1, place, 1), self._sums_of)
+                    indexed.setdefault(size, {}).setdefault(total, []).append(piece)
+        return indexed
+
+
+def _slices_of(array: Fingerprint, axis: int) -> tuple[int, dict[int, int]]:
+    """Number of elements of a slice along an axis, and the places of the slices by their sums.
+
+    None of an axis that is too long, of single elements, which prove nothing, and of slices that the array
+    has twice, as constants do.
+    """
+    size = array.size // array.shape[axis]
+    if size == 1 or not 2 <= array.shape[axis] <= MOST_SLICES:
+        return size, {}
+    totals, places, counts = np.unique(array.axes[axis], return_index=True, return_counts=True)
+    once = counts == 1
+    return size, dict(zip(totals[once].tolist(), places[once].tolist(), strict=True))

@@ -40,7 +40,7 @@ MOST_SIBLINGS = 3
 """Maximum number of families taken together."""
 MOST_FAMILIES = 12
 """Maximum number of families differing in one component for which combinations are tried."""
-MOST_SLICES = 1024
+MOST_SLICES = 256
 """Maximum length of an axis whose slices are searched for one by one."""
 
 Wanted = TypeVar("Wanted")

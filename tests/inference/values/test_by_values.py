@@ -127,6 +127,12 @@ ROWS: list[tuple[str, Arrays, Arrays, dict[str, tuple[str, str]]]] = [
         {"c": np.vstack([A[3], B[0], A[1]])},
         {"c": ("a b", "stack([xs[0][3], xs[1][0], xs[0][1]])")},
     ),
+    (
+        "layers of two stacks",
+        {"q": np.stack(ALL), "k": np.stack([A, B, C])},
+        {"l/1": np.concatenate([ALL[1], B])},
+        {"l/1": ("q k", "concat([xs[0][1], xs[1][1]])")},
+    ),
     ("one column", {"a": A}, {"b": A[:, 0]}, {"b": ("a", "x[:, 0]")}),
     ("one column with its axis", {"a": A}, {"b": A[:, 5:]}, {"b": ("a", "x[:, 5:]")}),
     (
