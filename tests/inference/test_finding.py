@@ -54,6 +54,11 @@ def test_values_are_stronger_than_names() -> None:
     )
 
 
+def test_of_equal_leaves_the_one_with_the_nearest_name_is_taken() -> None:
+    result = known({"ema/w": A, "params/w": A, "params/v": B}, {"model/params/w": A})
+    assert evidence(result) == {"model/params/w": ("params/w", Evidence.VALUES)}
+
+
 def test_a_leaf_of_its_own_key_is_no_conflict() -> None:
     assert known({"a": A, "b": B}, {"a": A, "c": B}).conflicts == ()
 

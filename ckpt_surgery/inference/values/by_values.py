@@ -47,14 +47,6 @@ MOST_SOURCES = 8
 """Maximum number of sources with equal values tried for a leaf."""
 
 
-def resemblance(one: str, other: str) -> float:
-    """Share of components that two keys have in common. It only decides between leaves with equal values."""
-    if one == other:
-        return 1.0
-    a, b = (set(key.replace(".", "/").split("/")) for key in (one, other))
-    return 0.99 * len(a & b) / len(a | b)
-
-
 @dataclass(frozen=True)
 class ByValues:
     """Formations proposed by sums, in no order."""
@@ -164,10 +156,11 @@ class _ValueSearch:
         return self.sources.get(wanted.size, {}).get(wanted.total, ())
 
     def _nearest(self, wanted: Piece, alike: Sequence[Piece], used: Collection[Piece] = ()) -> list[Piece]:
-        """Some of these in the order to try: unused ones and single leaves first, then by names."""
-        key = wanted.keys[0]
-        order = [(g in used, len(g.keys), -resemblance(g.keys[0], key)) for g in alike[:MOST_OF_EQUAL_SUM]]
-        return [alike[at] for at in sorted(range(len(order)), key=order.__getitem__)][:MOST_SOURCES]
+        """Some of these in the order to try: unused ones, single leaves and the same key first."""
+        order = sorted(
+            alike[:MOST_OF_EQUAL_SUM], key=lambda g: (g in used, len(g.keys), g.keys != wanted.keys)
+        )
+        return order[:MOST_SOURCES]
 
     def _of_whole(self, wanted: Piece) -> bool:
         """Try leaves of the source that together hold the elements of these leaves."""

@@ -92,7 +92,7 @@ def joined(shape: Shape, parts: Sequence[Fingerprint]) -> Fingerprint:
 
 @np.errstate(over="ignore", invalid="ignore")  # of scalars, NumPy reports that words overflow
 def hashes(values: np.ndarray) -> Words:
-    """A hash of the value of each element."""
+    """A hash of the value of each element, which is a number."""
     dtype = values.dtype
     if dtype.kind == "c":
         real: Words = hashes(np.asarray(values.real))
@@ -102,15 +102,13 @@ def hashes(values: np.ndarray) -> Words:
         return mixed(wide + _OF_INTEGERS)
     if dtype.itemsize == 2 and kind_of(dtype) == "f":
         return _table(dtype)[values.view(np.uint16)]
-    if kind_of(dtype) == "f":
-        narrow = values.astype(np.float32)
-        words = mixed(narrow.view(np.uint32).astype(np.uint64) + _OF_FLOATS)
-        if dtype == np.float64:
-            wide = (narrow != values) & (values == values)
-            if wide.any():
-                words = np.where(wide, mixed(values.view(np.uint64) + _OF_WIDE), words)
-        return words
-    return mixed(_of_bytes(values) + _OF_WIDE)
+    narrow = values.astype(np.float32)
+    words = mixed(narrow.view(np.uint32).astype(np.uint64) + _OF_FLOATS)
+    if dtype == np.float64:
+        wide = (narrow != values) & (values == values)
+        if wide.any():
+            words = np.where(wide, mixed(values.view(np.uint64) + _OF_WIDE), words)
+    return words
 
 
 @np.errstate(over="ignore")
@@ -183,15 +181,6 @@ def _limits(values: np.ndarray) -> tuple[float, float]:
         with np.errstate(invalid="ignore"):
             low, high = values.min(), values.max()
     return float(low), float(high)
-
-
-def _of_bytes(values: np.ndarray) -> Words:
-    """A word for each element of a dtype without numbers, from its bytes."""
-    octets = np.ascontiguousarray(values).view(np.uint8).reshape(*values.shape, -1)
-    words = np.zeros(values.shape, np.uint64)
-    for place in range(octets.shape[-1]):
-        words = mixed(words + octets[..., place])
-    return words
 
 
 @functools.cache

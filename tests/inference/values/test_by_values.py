@@ -159,11 +159,6 @@ def test_what_is_found(what: str, source: Arrays, target: Arrays, wanted: Any) -
     assert said(source, target) == wanted
 
 
-def test_of_equal_leaves_the_one_with_the_nearest_name_is_taken() -> None:
-    source = {"ema/w": A, "params/w": A, "params/v": B}
-    assert said(source, {"model/params/w": A}) == {"model/params/w": ("params/w", "x")}
-
-
 def test_the_same_part_of_each_leaf_is_stacked() -> None:
     fused = {f"l/{i}": normal(6, 5, seed=i) for i in range(3)}
     parts = [one[2:4] for one in fused.values()]
