@@ -108,12 +108,8 @@ def of_digits(shape: Shape, result: Shape, groups: Sequence[Sequence[Digit]]) ->
     digits = sorted(itertools.chain.from_iterable(groups), key=lambda digit: (digit.axis, -digit.stride))
     before = [[digit for digit in digits if digit.axis == axis] for axis in range(len(shape))]
     for own, length in zip(before, shape, strict=True):
-        rest = length
-        for digit in own:
-            if digit.stride * digit.length != rest:
-                return None
-            rest = digit.stride
-        if rest != 1:
+        strides = [length, *(digit.stride for digit in own)]
+        if strides != [*(digit.stride * digit.length for digit in own), 1]:
             return None
     waiting = iter(groups)
     after = [next(waiting) if length > 1 else () for length in result]

@@ -7,7 +7,6 @@ Shapes say no more than that; elements of an axis that is cut or joined keep the
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from ckpt_surgery.core.arrays import Shape
 from ckpt_surgery.inference.expressions.layouts import Digit, Layout, identity, of_digits
@@ -32,63 +31,55 @@ def layouts(shape_in: Shape, shape_out: Shape, stacked: int = 0) -> list[Layout]
         return []
     if 0 in shape_in:
         return [identity(shape_in)] if shape_in == shape_out else []
-    search = _ShapeSearch(shape_in, stacked)
+    tries = iter(range(_MOST_TRIES))
     known: dict[Layout, None] = {}
-    for groups in search.results(tuple(length for length in shape_out if length != 1), shape_in):
+    wanted = tuple(length for length in shape_out if length != 1)
+    for groups in _filled(wanted, shape_in, shape_in, stacked, tries):
         layout = of_digits(shape_in, shape_out, groups)
         assert layout is not None, "as many elements are taken as there are"
         known[layout] = None
         if len(known) == MOST:
             break
-    if search.tries > _MOST_TRIES and len(known) < 2:
+    if len(known) < 2 and next(tries, None) is None:
         return []  # the search was not finished: nothing says that this is the only layout
     return sorted(known, key=lambda layout: (*layout.complexity, layout.order))
 
 
-@dataclass
-class _ShapeSearch:
-    """Fills the axes of the result one after the other with axes of the input, or with parts of them."""
+def _filled(
+    wanted: Shape, shape: Shape, left: Shape, stacked: int, tries: Iterator[int]
+) -> Iterator[tuple[_Group, ...]]:
+    """The digits of each axis of the result of these lengths, all longer than 1: a part of an axis of the
+    input, its slowest, or whole axes.
 
-    shape: Shape
-    stacked: int
-    tries: int = 0
-
-    def results(self, wanted: Shape, left: Shape) -> Iterator[tuple[_Group, ...]]:
-        """The digits of each axis of the result of these lengths, all longer than 1.
-
-        `left`: the rest of each axis of the input.
-        """
-        self.tries += 1
-        if not wanted:
-            yield ()
-        elif self.tries <= _MOST_TRIES:
-            # A part of an axis, its slowest, that is as long as this; then whole axes.
-            parts = ((Digit(at, n // wanted[0], wanted[0]),) for at, n in enumerate(left) if n > 1)
-            fitting = (part for part in parts if left[part[0].axis] % wanted[0] == 0)
-            for group in itertools.chain(fitting, self._joined(wanted[0], left, ())):
-                strides = {digit.axis: digit.stride for digit in group}
-                rest = tuple(strides.get(axis, length) for axis, length in enumerate(left))
-                for others in self.results(wanted[1:], rest):
-                    yield (group, *others)
-
-    def _joined(self, length: int, left: Shape, begun: _Group) -> Iterator[_Group]:
-        """Two or more whole axes of the input whose lengths multiply to this one.
-
-        Those along which leaves are stacked stand anywhere, the others in their order.
-        """
-        self.tries += 1
-        if self.tries > _MOST_TRIES:
+    `left`: the rest of each axis of the input.
+    """
+    if not wanted:
+        yield ()
+        return
+    length = wanted[0]
+    parts = [(Digit(axis, rest // length, length),) for axis, rest in enumerate(left) if rest % length == 0]
+    for group in itertools.chain(parts, _joined(length, shape, left, stacked)):
+        if next(tries, None) is None:
             return
-        if length == 1:
-            if len(begun) > 1:
-                yield begun
-            return
-        used = {digit.axis for digit in begun}
-        last = max((axis for axis in used if axis >= self.stacked), default=-1)
-        for axis, whole in enumerate(self.shape):
-            free = whole > 1 and left[axis] == whole and axis not in used
-            if free and length % whole == 0 and (axis < self.stacked or axis > last):
-                yield from self._joined(length // whole, left, (*begun, Digit(axis, 1, whole)))
+        strides = {digit.axis: digit.stride for digit in group}
+        rests = tuple(strides.get(axis, rest) for axis, rest in enumerate(left))
+        for others in _filled(wanted[1:], shape, rests, stacked, tries):
+            yield (group, *others)
+
+
+def _joined(length: int, shape: Shape, left: Shape, stacked: int) -> Iterator[_Group]:
+    """Two or more whole axes of the input whose lengths multiply to this one.
+
+    Those along which leaves are stacked stand anywhere, the others in their order.
+    """
+    free = [axis for axis, rest in enumerate(left) if rest == shape[axis] > 1]
+    for count in range(2, min(len(free) + 1, length.bit_length())):
+        for some in itertools.combinations(free, count):
+            if math.prod(shape[axis] for axis in some) == length:
+                for axes in itertools.permutations(some) if some[0] < stacked else [some]:
+                    others = [axis for axis in axes if axis >= stacked]
+                    if others == sorted(others):
+                        yield tuple(Digit(axis, 1, shape[axis]) for axis in axes)
 
 
 # --- which of them libraries use --------------------------------------------------------------------------

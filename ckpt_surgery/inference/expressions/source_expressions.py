@@ -184,11 +184,6 @@ def reshaped(inner: SourceExpression, shape: Shape) -> SourceExpression:
     return called(f"reshape({INNER}, {shape})", inner, shape) if layout is None else laid(layout, inner)
 
 
-def joined(parts: Sequence[SourceExpression], axis: int) -> SourceExpression:
-    """Arrays one after another along an axis, whatever they are made of."""
-    return Joined(tuple(parts), axis, stacked=False)
-
-
 def concatenated(parts: Sequence[SourceExpression], axis: int) -> SourceExpression:
     """Arrays of one dtype one after another along an axis."""
     if len(parts) == 1:
@@ -197,7 +192,7 @@ def concatenated(parts: Sequence[SourceExpression], axis: int) -> SourceExpressi
     if len(calls) == len(parts) and len({call.text for call in calls}) == 1:
         return mapped(calls[0].text, concatenated([call.inner for call in calls], axis))
     if any(part.shape[axis] != 1 for part in parts):
-        return joined(parts, axis)
+        return Joined(tuple(parts), axis, stacked=False)
     singles = [squeezed(part, axis) for part in parts]
     alike = lifted(singles)
     if alike is None:
@@ -218,53 +213,56 @@ def lifted(parts: Sequence[SourceExpression]) -> SourceExpression | None:
     The expression is written once, over the stacks of their leaves.
     """
     first, count = parts[0], len(parts)
+    if len(set(map(_form, parts))) > 1:
+        return None
     if isinstance(first, Leaves):
-        leaves = [part for part in parts if isinstance(part, Leaves)]
-        if len(leaves) < count or len({(leaf.stacked, leaf.shape) for leaf in leaves}) > 1:
-            return None
         lengths = (count, len(first.keys)) if first.stacked else (count,)
-        return of_leaves([key for leaf in leaves for key in leaf.keys], lengths, first.each)
+        keys = [key for part in parts for leaves in leaves_of(part) for key in leaves.keys]
+        return of_leaves(keys, lengths, first.each)
+    columns = map(lifted, zip(*map(_inputs, parts), strict=True))
+    inner = [column for column in columns if column is not None]
+    if len(inner) < len(_inputs(first)):
+        return None
     if isinstance(first, Joined):
-        joins = [part for part in parts if isinstance(part, Joined)]
-        if len(joins) < count or len({(join.axis, join.stacked, len(join.parts)) for join in joins}) > 1:
-            return None
-        columns = [lifted(column) for column in zip(*(join.parts for join in joins), strict=True)]
-        stacks = [stack for stack in columns if stack is not None]
-        return Joined(tuple(stacks), first.axis + 1, first.stacked) if len(stacks) == len(columns) else None
-    same = [part for part in parts if isinstance(part, Laid | RegionOf | Call)]
-    if len(same) < count or len({_form(part) for part in same}) > 1:
-        return None
-    inner = lifted([part.inner for part in same])
-    if inner is None:
-        return None
+        return Joined(tuple(inner), first.axis + 1, first.stacked)
     if isinstance(first, Laid):
-        return laid(stacked(first.layout, count), inner)
+        return laid(stacked(first.layout, count), inner[0])
     if isinstance(first, RegionOf):
-        return cut(Region((0, *first.region.starts), (count, *first.region.stops)), inner)
+        return cut(Region((0, *first.region.starts), (count, *first.region.stops)), inner[0])
     fits = first.elementwise or _FROM_LAST.search(first.text) is not None
-    return replace(first, inner=inner, shape=(count, *first.shape)) if fits else None
+    return replace(first, inner=inner[0], shape=(count, *first.shape)) if fits else None
 
 
-def _form(array: Laid | RegionOf | Call) -> object:
-    """Form that arrays which are made alike share, apart from their inner array."""
-    if isinstance(array, Laid):
-        return array.layout
-    return array.region if isinstance(array, RegionOf) else (array.text, array.shape)
+def _form(array: SourceExpression) -> object:
+    """Form that arrays which are made alike share, apart from what they are made of."""
+    match array:
+        case Leaves(keys, each, is_stack):
+            return len(keys), each, is_stack
+        case Laid(layout):
+            return layout
+        case RegionOf(region):
+            return region
+        case Call(text):
+            return text, array.shape
+        case Joined(parts, axis, is_stack):
+            return len(parts), axis, is_stack
+
+
+def _inputs(array: SourceExpression) -> Sequence[SourceExpression]:
+    """The arrays that an array is made of; none for leaves."""
+    if isinstance(array, Leaves):
+        return ()
+    return array.parts if isinstance(array, Joined) else (array.inner,)
 
 
 def leaves_of(array: SourceExpression) -> list[Leaves]:
     """The leaves, and stacks of leaves, that an expression is made of, in the order of its text."""
     if isinstance(array, Leaves):
         return [array]
-    if isinstance(array, Joined):
-        return list(itertools.chain.from_iterable(map(leaves_of, array.parts)))
-    return leaves_of(array.inner)
+    return list(itertools.chain.from_iterable(map(leaves_of, _inputs(array))))
 
 
 def scales(array: SourceExpression) -> bool:
     """True if floats are multiplied or divided, which is exact only as long as they stay in their range."""
-    if isinstance(array, Joined):
-        return any(map(scales, array.parts))
-    if isinstance(array, Call) and (" / " in array.text or " * " in array.text):
-        return True
-    return not isinstance(array, Leaves) and scales(array.inner)
+    scaled = isinstance(array, Call) and (" / " in array.text or " * " in array.text)
+    return scaled or any(map(scales, _inputs(array)))
