@@ -37,7 +37,6 @@ from ckpt_surgery.inference.values.fingerprints import Fingerprint, kind_of
 from ckpt_surgery.inference.values.name_checks import (
     check_names_by_values,
     constants_of_families,
-    same_constant,
 )
 from ckpt_surgery.inference.values.reading import Side, equal_leaves
 
@@ -105,7 +104,7 @@ class _Search:
             here, there = self.target.leaves[key], self.source.leaves.get(key)
             if there is None or key in self.hints.claims:
                 continue
-            if self.values and same_constant(self.source, (key,), self.target, key):
+            if self.values and self.target.repeats(key):
                 continue  # names decide first: equal keys may be those of other layers
             if equal_leaves(self.source, there, self.target, here):
                 evidence = Evidence.ONLY_LAYOUT if here.spec is None else Evidence.VALUES

@@ -8,7 +8,7 @@ the end every element.
 import math
 from collections.abc import Iterator
 
-from ckpt_surgery.inference.values.fingerprints import Fingerprint
+from ckpt_surgery.inference.values.fingerprints import Limits
 
 _CLOSE = 1e-2
 """Largest relative error of a number that is guessed from rounded values."""
@@ -16,11 +16,11 @@ _LARGEST = 1 << 20
 """Largest number that is tried, or whose root is, as a factor or a divisor."""
 
 
-def operations(given: Fingerprint, wanted: Fingerprint) -> Iterator[str]:
+def operations(given: Limits, wanted: Limits) -> Iterator[str]:
     """Yield text to append to an array, such as ` * sqrt(64)` or ` + 1.0`, most likely first."""
-    low, high, new_low, new_high = given.low, given.high, wanted.low, wanted.high
-    if low is None or high is None or new_low is None or new_high is None or low == high:
+    if given is None or wanted is None or given[0] == given[1] or wanted[0] == wanted[1]:
         return
+    (low, high), (new_low, new_high) = given, wanted
     shift = new_high - high
     if abs((new_low - low) - shift) <= _CLOSE * max(map(abs, (low, high, new_low, new_high))):
         for number in dict.fromkeys([float(round(shift)), shift]):

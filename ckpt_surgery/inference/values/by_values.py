@@ -102,8 +102,8 @@ def match_after_operation(
 
 def _floats(side: Side, keys: Iterable[str]) -> dict[str, Fingerprint]:
     """Fingerprints of the float arrays whose values are known."""
-    known = (key for key in keys if key in side.fingerprints and side.is_array(key))
-    return {key: side.sums(key) for key in known if kind_of(side.dtype_of(key)) == "f"}
+    known = {key: sums for key in keys if (sums := side.known(key)) is not None}
+    return {key: sums for key, sums in known.items() if kind_of(side.dtype_of(key)) == "f"}
 
 
 @dataclass

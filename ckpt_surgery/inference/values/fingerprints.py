@@ -23,6 +23,9 @@ from ckpt_surgery.core.dtypes import ELEMENT_TYPES
 Words = np.ndarray
 """Hashes or their sums: uint64."""
 
+Limits = tuple[float, float] | None
+"""The least and the largest value as float64; None if there are none, or any is NaN or infinite."""
+
 PIECE = 1 << 17
 """Number of elements hashed at a time: their hashes stay in the processor's cache."""
 _FIRST, _SECOND = np.uint64(0xFF51AFD7ED558CCD), np.uint64(0xC4CEB9FE1A85EC53)
@@ -40,14 +43,12 @@ class Fingerprint:
     """Sum over all elements, modulo 2^64."""
     axes: tuple[Words, ...]
     """For each axis, the sums of its slices: uint64 of shape (length,)."""
-    low: float | None = None
-    """The least value as float64; None if there are no numbers, or any is NaN or infinite."""
-    high: float | None = None
+    limits: Limits = None
 
     @property
     def constant(self) -> bool:
         """True if all elements are equal, which proves nothing about where they come from."""
-        return self.low is not None and self.low == self.high
+        return self.limits is not None and self.limits[0] == self.limits[1]
 
     @property
     def size(self) -> int:
@@ -83,11 +84,16 @@ def joined(shape: Shape, parts: Sequence[Fingerprint]) -> Fingerprint:
     totals = np.array([part.total for part in parts], np.uint64).reshape(shape)
     outer = [_but(totals, axis) for axis in range(len(shape))]
     inner = [np.add.reduce([part.axes[axis] for part in parts]) for axis in range(len(parts[0].shape))]
-    lows = [part.low for part in parts if part.low is not None]
-    highs = [part.high for part in parts if part.high is not None]
-    low, high = (min(lows), max(highs)) if len(lows) == len(parts) else (None, None)
     total = int(totals.sum(dtype=np.uint64))
-    return Fingerprint((*shape, *parts[0].shape), total, (*outer, *inner), low, high)
+    limits = common_limits(part.limits for part in parts)
+    return Fingerprint((*shape, *parts[0].shape), total, (*outer, *inner), limits)
+
+
+def common_limits(several: Iterable[Limits]) -> Limits:
+    """The least and the largest value of several arrays; None if any has no such values."""
+    known = list(several)
+    ends = [end for limits in known if limits is not None for end in limits]
+    return (min(ends), max(ends)) if len(ends) == 2 * len(known) > 0 else None
 
 
 @np.errstate(over="ignore", invalid="ignore")  # of scalars, NumPy reports that words overflow
@@ -129,8 +135,7 @@ class _Sums:
         self._shape = shape
         self._axes = tuple(np.zeros(length, np.uint64) for length in shape)
         self._total = 0
-        self._limits: list[float] = []
-        """The least and the largest value so far; NaN where any is no finite number."""
+        self._limits: list[Limits] = []
 
     def add(self, place: Region, words: Words, values: np.ndarray) -> None:
         """Add the hashes of one region, and note the least and the largest value."""
@@ -138,13 +143,12 @@ class _Sums:
             part = _but(words, axis)
             self._axes[axis][start : start + len(part)] += part
         self._total += int(words.sum(dtype=np.uint64))
-        if values.size and not np.isnan(self._limits).any():
-            limits = [*self._limits, *_limits(values)]
-            self._limits = [min(limits), max(limits)] if np.isfinite(limits).all() else [math.nan]
+        if values.size:
+            self._limits.append(_limits(values))
 
     def done(self) -> Fingerprint:
-        low, high = self._limits if len(self._limits) == 2 else (None, None)
-        return Fingerprint(self._shape, self._total % (1 << 64), self._axes, low, high)
+        limits = common_limits(self._limits)
+        return Fingerprint(self._shape, self._total % (1 << 64), self._axes, limits)
 
 
 def kind_of(dtype: np.dtype[Any]) -> str:
@@ -160,17 +164,15 @@ def unsigned_kind(dtype: np.dtype[Any]) -> str:
 
 def _but(words: Words, axis: int) -> Words:
     """The sums over all axes but one."""
-    others = tuple(other for other in range(words.ndim) if other != axis)
-    with np.errstate(over="ignore"):
-        sums: Words = words.sum(axis=others, dtype=np.uint64)
+    sums: Words = words.sum(axis=(*range(axis), *range(axis + 1, words.ndim)), dtype=np.uint64)
     return sums
 
 
-def _limits(values: np.ndarray) -> tuple[float, float]:
-    """The least and the largest value; NaN for values that are not ordered."""
+def _limits(values: np.ndarray) -> Limits:
+    """The least and the largest of some values; None if they are not ordered, or any is not finite."""
     dtype = values.dtype
-    if kind_of(dtype) not in tuple("biuf"):
-        return math.nan, math.nan
+    if kind_of(dtype) == "c":
+        return None
     if dtype.itemsize == 2 and kind_of(dtype) == "f":
         # By their bits, many times faster than by arithmetic. Negative numbers have a sign and a magnitude.
         bits = values.view(np.int16)
@@ -180,7 +182,7 @@ def _limits(values: np.ndarray) -> tuple[float, float]:
     else:
         with np.errstate(invalid="ignore"):
             low, high = values.min(), values.max()
-    return float(low), float(high)
+    return (float(low), float(high)) if np.isfinite([float(low), float(high)]).all() else None
 
 
 @functools.cache

@@ -1,6 +1,6 @@
 """The two checkpoints that are compared, each leaf read once, in blocks, within a memory budget."""
 
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any
@@ -17,6 +17,8 @@ from ckpt_surgery.inference.expressions.source_expressions import SourceExpressi
 from ckpt_surgery.inference.keys.grids import Grid, Places, Siblings, alike, grids, places_of, siblings_of
 from ckpt_surgery.inference.values.fingerprints import (
     Fingerprint,
+    Limits,
+    common_limits,
     fingerprints,
     kind_of,
     least_common,
@@ -86,6 +88,19 @@ class Side:
     def sums(self, key: str) -> Fingerprint:
         """The fingerprint of an array that was read, by its own dtype."""
         return self.fingerprints[key][self.dtype_of(key)]
+
+    def known(self, key: str) -> Fingerprint | None:
+        """The fingerprint of an array by its own dtype; None for what was not read, or is no array."""
+        return self.sums(key) if key in self.fingerprints and self.is_array(key) else None
+
+    def repeats(self, key: str) -> bool:
+        """True if an array is known to repeat one value."""
+        known = self.known(key)
+        return known is not None and known.constant
+
+    def limits(self, keys: Iterable[str]) -> Limits:
+        """The least and the largest value of these arrays; None if any has no such values."""
+        return common_limits(known.limits if known else None for known in map(self.known, keys))
 
     def as_dtype(self, dtype: np.dtype[Any]) -> dict[str, Fingerprint]:
         """The fingerprints after a cast to this dtype, of all leaves that can be cast to it."""
