@@ -6,7 +6,7 @@ that are put together of parts.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
 
@@ -56,24 +56,17 @@ class ByValues:
     """Sources of the leaves of the target that hold their elements in an unknown order."""
 
 
-def match_by_values(
-    source: Side, target: Side, decided: Collection[str] = (), operation: str = ""
-) -> ByValues:
+def match_by_values(source: Side, target: Side, decided: Collection[str] = ()) -> ByValues:
     """Find the leaves of the source whose elements the leaves of the target hold.
 
     Arrays of one repeated value are left to names. `decided`: leaves of the target to leave out.
-    `operation`: arithmetic on every element, such as ` + 1.0`; the fingerprints of the source are those after
-    it.
     """
     dtypes = {leaf.spec.dtype for leaf in target.leaves.values() if leaf.spec is not None}
-    formations: list[Formation] = []
-    reordered: dict[str, tuple[str, ...]] = {}
+    searches = []
     for dtype in sorted(dtypes, key=lambda dtype: dtype.name):
-        search = _ValueSearch(source, target, dtype, decided, operation)
-        search.run()
-        formations += search.formations.values()
-        reordered |= search.reordered()
-    return ByValues(tuple(formations), reordered)
+        wanted = {key: sums for key, sums in target.own(dtype).items() if key not in decided}
+        searches.append(_ValueSearch(source, target, dtype, source.as_dtype(dtype), wanted))
+    return _found(searches)
 
 
 def match_after_operation(
@@ -84,20 +77,17 @@ def match_after_operation(
     `operation`: the text after an array in an expression, such as ` + 1.0`. Both sides have values; only
     floats are considered.
     """
-    target_sums = _floats(target, wanted)
-    sizes = {sums.size for sums in target_sums.values() if sums.size}
-    dtypes = dict.fromkeys(map(target.dtype_of, target_sums))
-    known = {}
-    for key, sums in _floats(source, keys).items():
-        if sums.size and any(size % sums.size == 0 or sums.size % size == 0 for size in sizes):
-            changed = after(operation, of_leaves([key], (), sums.shape))
-            known[key] = {dtype: fingerprint_of(changed, source, dtype) for dtype in dtypes}
-    own = {key: target.fingerprints[key] for key in target_sums}
-    given, left = (
-        replace(side, leaves={key: side.leaves[key] for key in sums}, fingerprints=sums)
-        for side, sums in ((source, known), (target, own))
-    )
-    return match_by_values(given, left, operation=operation)
+    searches = []
+    for dtype in dict.fromkeys(map(target.dtype_of, _floats(target, wanted))):
+        targets = {key: sums for key, sums in target.own(dtype).items() if key in wanted}
+        sizes = {sums.size for sums in targets.values() if sums.size}
+        given = {
+            key: fingerprint_of(after(operation, of_leaves([key], (), sums.shape)), source, dtype)
+            for key, sums in _floats(source, keys).items()
+            if sums.size and any(size % sums.size == 0 or sums.size % size == 0 for size in sizes)
+        }
+        searches.append(_ValueSearch(source, target, dtype, given, targets, operation))
+    return _found(searches)
 
 
 def _floats(side: Side, keys: Iterable[str]) -> dict[str, Fingerprint]:
@@ -106,24 +96,36 @@ def _floats(side: Side, keys: Iterable[str]) -> dict[str, Fingerprint]:
     return {key: sums for key, sums in known.items() if kind_of(side.dtype_of(key)) == "f"}
 
 
-@dataclass
+def _found(searches: Iterable["_ValueSearch"]) -> ByValues:
+    """Carry out these searches, and join what they find."""
+    formations: list[Formation] = []
+    reordered: dict[str, tuple[str, ...]] = {}
+    for search in searches:
+        search.run()
+        formations += search.formations.values()
+        reordered |= search.reordered()
+    return ByValues(tuple(formations), reordered)
+
+
 class _ValueSearch:
     """The search for the sources of the target's leaves of one dtype."""
 
-    source: Side
-    target: Side
-    dtype: np.dtype[Any]
-    decided: Collection[str]
-    operation: str
-    formations: dict[str, Formation] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self.given = {k: f for k, f in self.source.as_dtype(self.dtype).items() if f.size}
-        own = self.target.own(self.dtype)
-        self.targets = {k: f for k, f in own.items() if f.size and k not in self.decided}
-        groups = (*singles(self.given), *grid_stacks(self.source.grids, self.given))
-        dtype_of = self.source.dtype_of  # arrays of several dtypes are not stacked
-        self.groups = [group for group in groups if len(set(map(dtype_of, group.keys))) == 1]
+    def __init__(
+        self,
+        source: Side,
+        target: Side,
+        dtype: np.dtype[Any],
+        given: Mapping[str, Fingerprint],
+        wanted: Mapping[str, Fingerprint],
+        operation: str = "",
+    ) -> None:
+        """`given`: fingerprints of the source, after the operation and the cast."""
+        self.source, self.target, self.dtype, self.operation = source, target, dtype, operation
+        self.given, self.targets = ({k: f for k, f in side.items() if f.size} for side in (given, wanted))
+        self.formations: dict[str, Formation] = {}
+        groups = (*singles(self.given), *grid_stacks(source.grids, self.given))
+        # Arrays of several dtypes are not stacked.
+        self.groups = [group for group in groups if len(set(map(source.dtype_of, group.keys))) == 1]
         self.sources = by_sums(group for group in self.groups if not group.constant)
 
     def run(self) -> None:
@@ -140,7 +142,7 @@ class _ValueSearch:
         """Sources of the leaves that are left over, though the source has all of their elements."""
         sources: dict[str, tuple[str, ...]] = {}
         for wanted in self._missing():
-            for group in self._nearest(wanted, self._alike(wanted))[:1]:
+            for group in self._alike(wanted)[:1]:
                 sources |= {key: group.keys for key in wanted.keys if key not in sources}
         return sources
 
@@ -152,35 +154,33 @@ class _ValueSearch:
                     yield piece
 
     def _alike(self, wanted: Piece) -> Sequence[Piece]:
-        """Groups of the source with an equal sum."""
-        return self.sources.get(wanted.size, {}).get(wanted.total, ())
-
-    def _nearest(self, wanted: Piece, alike: Sequence[Piece], used: Collection[Piece] = ()) -> list[Piece]:
-        """Some of these in the order to try: unused ones, single leaves and the same key first."""
-        order = sorted(
-            alike[:MOST_OF_EQUAL_SUM], key=lambda g: (g in used, len(g.keys), g.keys != wanted.keys)
-        )
-        return order[:MOST_SOURCES]
+        """Groups of the source with an equal sum, single leaves and the same key first."""
+        alike = self.sources.get(wanted.size, {}).get(wanted.total, ())[:MOST_OF_EQUAL_SUM]
+        return sorted(alike, key=lambda group: (len(group.keys), group.keys != wanted.keys))
 
     def _of_whole(self, wanted: Piece) -> bool:
         """Try leaves of the source that together hold the elements of these leaves."""
-        return any(self._take(wanted, group) for group in self._nearest(wanted, self._alike(wanted)))
+        several = self._alike(wanted)[:MOST_SOURCES]
+        return any(self._decide(wanted, self._laid(group, wanted.fingerprint)) for group in several)
 
     def _of_parts(self) -> None:
         """Try leaves that hold a part of an axis of the source's arrays."""
         sums = by_sums(self._missing())
         for group in self.groups if sums else ():
-            for window, several in windows(
-                group.fingerprint, range(len(group.lengths), len(group.shape)), sums
-            ):
+            axes = range(len(group.lengths), len(group.shape))
+            for window, several in windows(group.fingerprint, axes, sums):
+                part = replace(group, window=window)
                 for wanted in several:
                     if self.formations.keys().isdisjoint(wanted.keys):
-                        self._take(wanted, replace(group, window=window, read=self._sums_of))
+                        self._decide(wanted, self._laid(part, wanted.fingerprint))
 
-    def _take(self, wanted: Piece, piece: Piece) -> bool:
-        """Match the leaves of a group, or a part of each, in an order that gives all wanted elements."""
-        layouts = layouts_between(piece.fingerprint, wanted.fingerprint)
-        return self._decide(wanted, [laid(layout, self._changed(piece)) for layout in layouts])
+    def _laid(self, piece: Piece, sums: Fingerprint) -> list[SourceExpression]:
+        """A piece, after the operation and the cast, in each order of its elements that has these sums."""
+        array = after(self.operation, piece.array)
+        given = piece.fingerprint if piece.window is None else fingerprint_of(array, self.source, self.dtype)
+        if self.source.dtype_of(piece.keys[0]) != self.dtype:
+            array = cast(array, self.dtype)
+        return [laid(layout, array) for layout in layouts_between(given, sums)]
 
     def _decide(self, wanted: Piece, arrays: Sequence[SourceExpression]) -> bool:
         """Match leaves with the first of these arrays that has all of their elements; False if none has.
@@ -196,70 +196,59 @@ class _ValueSearch:
                 return True
         return False
 
-    def _changed(self, piece: Piece) -> SourceExpression:
-        """A piece of the source after the operation, as the dtype of the target."""
-        array = after(self.operation, piece.array)
-        return array if self.source.dtype_of(piece.keys[0]) == self.dtype else cast(array, self.dtype)
-
-    def _sums_of(self, array: SourceExpression) -> Fingerprint:
-        """The sums of an expression over the source, as it is after the operation and the cast."""
-        return fingerprint_of(after(self.operation, array), self.source, self.dtype)
-
     # --- arrays that consist of parts
 
     def _of_chain(self, wanted: Piece, pieces: Callable[[Piece, int], Pieces]) -> bool:
-        """Try arrays that consist of pieces, one after another along an axis, perhaps in each of its periods.
-
-        Zeros left over at the end of an axis are padding.
-        """
+        """Try pieces one after another along an axis, perhaps in each of its periods."""
         for axis in range(len(wanted.shape)) if not wanted.lengths else ():
-            links: dict[int, dict[int, tuple[Window, Sequence[Piece]]]] = {}
+            links: dict[tuple[int, int], tuple[Window, Sequence[Piece]]] = {}
             for window, alike in windows(wanted.fingerprint, [axis], pieces(wanted, axis)):
-                links.setdefault(window.repeats, {}).setdefault(window.start, (window, alike))
-            for repeats, by_start in sorted(links.items()):
-                chain: list[Piece] = []
-                cuts, stop = [], 0
-                while stop in by_start:
-                    window, alike = by_start[stop]
-                    chain.append(self._nearest(wanted, alike, chain)[0])
-                    cuts.append(window)
+                links.setdefault((window.repeats, window.start), (window, alike))
+            for repeats in sorted({window.repeats for window, _ in links.values()}):
+                chain: dict[Window, Piece] = {}
+                stop = 0
+                while (repeats, stop) in links:
+                    window, alike = links[repeats, stop]
+                    used = list(chain.values())
+                    chain[window] = min(
+                        alike[:MOST_OF_EQUAL_SUM], key=lambda piece: (piece in used, len(piece.keys))
+                    )
                     stop += window.length
-                array = self._joined(wanted, axis, repeats, stop, list(zip(cuts, chain, strict=True)))
+                array = self._joined(wanted, axis, stop, chain)
                 if array is not None and self._decide(wanted, [array]):
                     return True
         return False
 
     def _joined(
-        self, wanted: Piece, axis: int, repeats: int, stop: int, links: Sequence[tuple[Window, Piece]]
+        self, wanted: Piece, axis: int, stop: int, chain: Mapping[Window, Piece]
     ) -> SourceExpression | None:
-        """Join the parts, in order, as an expression; None if they leave out more than padding."""
-        whole = wanted.shape[axis]
+        """Join the parts, in order, as an expression; None if they leave out more than padding.
+
+        Zeros left over at the end of an axis are padding.
+        """
+        whole, repeats = wanted.shape[axis], max((window.repeats for window in chain), default=0)
         zero = int(hashes(np.zeros((1,), self.dtype))[0]) * (wanted.size // whole) % (1 << 64)
         zeros = repeats == 1 and bool((wanted.fingerprint.axes[axis][stop:] == np.uint64(zero)).all())
-        if not links or (stop < whole // repeats and not zeros):
+        if stop * repeats != whole and not zeros:
             return None
         parts: list[SourceExpression] = []
-        for window, piece in links:
+        for window, piece in chain.items():
             sums = fingerprint_of(window.of(wanted.array), self.target, self.dtype)
-            layouts = layouts_between(piece.fingerprint, sums)
-            if not layouts:
-                return None
-            parts.append(laid(layouts[0], self._changed(piece)))
+            parts += self._laid(piece, sums)[:1]
+        if len(parts) < len(chain):
+            return None
         array = concatenated(parts, axis if repeats == 1 else axis + 1)
-        if stop < whole // repeats:
+        if stop * repeats < whole:
             return called(f"pad({INNER}, axis={axis}, to={whole})", array, wanted.shape)
         return reshaped(array, wanted.shape)
 
     def _alike_slices(self, wanted: Piece, axis: int) -> Pieces:
-        """Parts of leaves of the source that are slices of an array along an axis.
-
-        A single element proves nothing, and neither do slices that the array has twice, as constants do.
-        """
+        """Parts of leaves of the source that are slices of an array along an axis."""
         size, places = _slices_of(wanted.fingerprint, axis)
         found: dict[int, list[Piece]] = {total: [] for total in places}
         for key, given in self.given.items() if found else ():
             for window, alike in windows(given, range(len(given.shape)), {size: found}):
-                alike.append(Piece((key,), (), (given,), window, self._sums_of))
+                alike.append(Piece((key,), (), (given,), window))
         return {size: {total: pieces for total, pieces in found.items() if pieces}}
 
     @cached_property
@@ -270,7 +259,7 @@ class _ValueSearch:
             for axis in range(len(given.shape)):
                 size, places = _slices_of(given, axis)
                 for total, place in places.items():
-                    piece = Piece((key,), (), (given,), Window(axis, 1, place, 1), self._sums_of)
+                    piece = Piece((key,), (), (given,), Window(axis, 1, place, 1))
                     indexed.setdefault(size, {}).setdefault(total, []).append(piece)
         return indexed
 

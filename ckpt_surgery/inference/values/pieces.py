@@ -12,7 +12,7 @@ array that is fused by group.
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeVar
@@ -87,8 +87,6 @@ class Piece:
     parts: tuple[Fingerprint, ...]
     """The fingerprints of the leaves."""
     window: Window | None = None
-    read: Callable[[SourceExpression], Fingerprint] | None = None
-    """Reads the sums of a window, when they are asked for."""
 
     @property
     def total(self) -> int:
@@ -113,9 +111,7 @@ class Piece:
 
     @cached_property
     def fingerprint(self) -> Fingerprint:
-        """Its fingerprint."""
-        if self.read is not None:
-            return self.read(self.array)
+        """The fingerprint of the stack."""
         return joined(self.lengths, self.parts) if self.lengths else self.parts[0]
 
     @property
