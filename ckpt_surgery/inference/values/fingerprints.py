@@ -55,6 +55,10 @@ class Fingerprint:
         """Number of elements."""
         return math.prod(self.shape)
 
+    def equals(self, other: "Fingerprint") -> bool:
+        """True if the sums of all slices along every axis are equal."""
+        return self.total == other.total and all(map(np.array_equal, self.axes, other.axes))
+
 
 Read = Callable[[Region], np.ndarray]
 """Reads one region of an array."""

@@ -1,8 +1,7 @@
 """Pieces: leaves, the stacks of leaves that may have become one array or come from one, and parts of these.
 
-A stack is of the leaves of a family along some of its indices (the experts of one layer, all layers of one
-expert, all of both), or of those of two or three families whose names differ in one component (`gate_proj`
-and `up_proj`).
+A stack is of the leaves of a family along some of its indices: the experts of one layer, all layers of one
+expert, all of both.
 
 Slices, halves, every second row and the rows of a head are all windows that repeat: an axis of length `n` is
 cut into `repeats` equal periods, and of each the same rows are taken. `repeats = 1` is a plain slice; a
@@ -36,10 +35,6 @@ from ckpt_surgery.inference.keys.grids import Grid, Numbers
 from ckpt_surgery.inference.values.fingerprints import Fingerprint, joined
 from ckpt_surgery.inference.values.marginals import divisors
 
-MOST_SIBLINGS = 3
-"""Maximum number of families taken together."""
-MOST_FAMILIES = 12
-"""Maximum number of families differing in one component for which combinations are tried."""
 MOST_SLICES = 256
 """Maximum length of an axis whose slices are searched for one by one."""
 

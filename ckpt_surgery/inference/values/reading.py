@@ -72,8 +72,8 @@ class Side:
 
     def own(self, dtype: np.dtype[Any]) -> dict[str, Fingerprint]:
         """The fingerprints of the leaves that have this dtype."""
-        every = self.fingerprints.items()
-        return {k: known[dtype] for k, known in every if self.dtype_of(k) == dtype and self.is_array(k)}
+        known = ((key, self.known(key)) for key in self.fingerprints if self.dtype_of(key) == dtype)
+        return {key: sums for key, sums in known if sums is not None}
 
     def is_array(self, key: str) -> bool:
         """True if a leaf is an array or a number, which can be moved about and computed with."""
@@ -103,22 +103,13 @@ class Side:
         return common_limits(known.limits if known else None for known in map(self.known, keys))
 
     def as_dtype(self, dtype: np.dtype[Any]) -> dict[str, Fingerprint]:
-        """The fingerprints after a cast to this dtype, of all leaves that can be cast to it."""
-        casts = ((key, self.after_cast(key, dtype)) for key in self.fingerprints)
-        return {key: sums for key, sums in casts if sums is not None}
-
-    def after_cast(self, key: str, dtype: np.dtype[Any]) -> Fingerprint | None:
-        """The fingerprint of a leaf after a cast to a dtype; None where that changes its kind, or is unknown.
+        """The fingerprints after a cast to this dtype, of all leaves of its kind.
 
         Integers are one kind, with a sign or without: numbers that both can hold have equal hashes.
         """
-        known = self.fingerprints.get(key)
-        if known is None or not self.is_array(key):
-            return None
-        own = self.dtype_of(key)
-        if dtype in known or unsigned_kind(own) != unsigned_kind(dtype):
-            return known.get(dtype)
-        return known[own]
+        wanted = unsigned_kind(dtype)
+        alike = (key for key in self.fingerprints if unsigned_kind(self.dtype_of(key)) == wanted)
+        return {key: self.fingerprints[key].get(dtype, self.sums(key)) for key in alike if self.is_array(key)}
 
 
 def equal_leaves(one_side: Side, one: Leaf, other_side: Side, other: Leaf) -> bool:
@@ -127,9 +118,9 @@ def equal_leaves(one_side: Side, one: Leaf, other_side: Side, other: Leaf) -> bo
         return False
     if one.spec is None:
         return True
-    a = one_side.fingerprints.get(one.key.text, {}).get(one.spec.dtype)
-    b = other_side.fingerprints.get(other.key.text, {}).get(one.spec.dtype)
-    return bool(a and b and a.total == b.total and all(map(np.array_equal, a.axes, b.axes)))
+    sides = ((one_side, one.key.text), (other_side, other.key.text))
+    known = [side.sums(key) for side, key in sides if key in side.fingerprints]
+    return len(known) == 2 and known[0].equals(known[1])
 
 
 def fingerprints_of(
