@@ -11,8 +11,7 @@ import numpy as np
 from ckpt_surgery.core.arrays import Shape
 from ckpt_surgery.inference.expressions.expression_text import keys_and_value
 from ckpt_surgery.inference.expressions.formations import Evidence, Formation, Value
-from ckpt_surgery.inference.expressions.layouts import Layout
-from ckpt_surgery.inference.expressions.possible_layouts import layouts, plausible
+from ckpt_surgery.inference.expressions.layouts import Layout, layouts, plausible
 from ckpt_surgery.inference.expressions.source_expressions import cast, indexed, laid, of_leaves
 from ckpt_surgery.inference.keys.concepts import counted
 from ckpt_surgery.inference.keys.grids import Grid, Numbers

@@ -28,7 +28,6 @@ from ckpt_surgery.inference.expressions.source_expressions import (
 )
 from ckpt_surgery.inference.values.comparing import equal_elements
 from ckpt_surgery.inference.values.fingerprints import Fingerprint, hashes, kind_of
-from ckpt_surgery.inference.values.marginals import layouts_between
 from ckpt_surgery.inference.values.pieces import (
     MOST_SLICES,
     Piece,
@@ -36,6 +35,7 @@ from ckpt_surgery.inference.values.pieces import (
     Window,
     by_sums,
     grid_stacks,
+    layouts_between,
     singles,
     windows,
 )

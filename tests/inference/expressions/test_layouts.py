@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from ckpt_surgery.core.arrays import Region
 from ckpt_surgery.inference.expressions.layouts import (
+    MOST,
     Layout,
     composed,
     identity,
@@ -14,10 +15,9 @@ from ckpt_surgery.inference.expressions.layouts import (
     restricted,
     stacked,
 )
-from ckpt_surgery.inference.expressions.possible_layouts import MOST
-from ckpt_surgery.inference.expressions.possible_layouts import layouts as layouts_of_shapes
+from ckpt_surgery.inference.expressions.layouts import layouts as layouts_of_shapes
 from ckpt_surgery.inference.expressions.source_expressions import indexed, laid, of_leaves
-from ckpt_surgery.inference.values.marginals import MOST_LAYOUTS, layouts_between
+from ckpt_surgery.inference.values.pieces import MOST_LAYOUTS, layouts_between
 from tests.inference.two_sides import arranged, array_of, fingerprint, layouts, normal, text_of_layout
 from tests.support.comparing import same
 
