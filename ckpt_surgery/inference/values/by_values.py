@@ -5,7 +5,7 @@ one leaf from a stack, or several leaves from one array; stacks in odd orders; p
 that are put together of parts.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
@@ -61,46 +61,44 @@ def match_by_values(source: Side, target: Side, decided: Collection[str] = ()) -
 
     Arrays of one repeated value are left to names. `decided`: leaves of the target to leave out.
     """
-    dtypes = {leaf.spec.dtype for leaf in target.leaves.values() if leaf.spec is not None}
-    searches = []
-    for dtype in sorted(dtypes, key=lambda dtype: dtype.name):
+
+    def search(dtype: np.dtype[Any]) -> _ValueSearch:
         wanted = {key: sums for key, sums in target.own(dtype).items() if key not in decided}
-        searches.append(_ValueSearch(source, target, dtype, source.as_dtype(dtype), wanted))
-    return _found(searches)
+        return _ValueSearch(source, target, dtype, source.as_dtype(dtype), wanted)
+
+    return _found(target, search)
 
 
 def match_after_operation(
     operation: str, source: Side, target: Side, keys: Collection[str], wanted: Collection[str]
 ) -> ByValues:
-    """Match these leaves of the source, after an operation, to the wanted leaves of the target.
+    """Match these leaves of the source, if they are floats, to the wanted leaves of the target.
 
-    `operation`: the text after an array in an expression, such as ` + 1.0`. Both sides have values; only
-    floats are considered.
+    `operation`: sum or product on every element, as the text after an array in an expression: ` + 1.0`.
     """
-    searches = []
-    for dtype in dict.fromkeys(map(target.dtype_of, _floats(target, wanted))):
+    known = {key: sums for key in keys if (sums := source.known(key)) is not None and sums.size}
+    floats = {key: sums for key, sums in known.items() if kind_of(source.dtype_of(key)) == "f"}
+
+    def search(dtype: np.dtype[Any]) -> _ValueSearch:
         targets = {key: sums for key, sums in target.own(dtype).items() if key in wanted}
         sizes = {sums.size for sums in targets.values() if sums.size}
         given = {
             key: fingerprint_of(after(operation, of_leaves([key], (), sums.shape)), source, dtype)
-            for key, sums in _floats(source, keys).items()
-            if sums.size and any(size % sums.size == 0 or sums.size % size == 0 for size in sizes)
+            for key, sums in floats.items()
+            if any(size % sums.size == 0 or sums.size % size == 0 for size in sizes)
         }
-        searches.append(_ValueSearch(source, target, dtype, given, targets, operation))
-    return _found(searches)
+        return _ValueSearch(source, target, dtype, given, targets, operation)
+
+    return _found(target, search)
 
 
-def _floats(side: Side, keys: Iterable[str]) -> dict[str, Fingerprint]:
-    """Fingerprints of the float arrays whose values are known."""
-    known = {key: sums for key in keys if (sums := side.known(key)) is not None}
-    return {key: sums for key, sums in known.items() if kind_of(side.dtype_of(key)) == "f"}
-
-
-def _found(searches: Iterable["_ValueSearch"]) -> ByValues:
-    """Carry out these searches, and join what they find."""
+def _found(target: Side, search_of: "Callable[[np.dtype[Any]], _ValueSearch]") -> ByValues:
+    """Search the leaves of each dtype of the target."""
+    dtypes = {leaf.spec.dtype for leaf in target.leaves.values() if leaf.spec is not None}
     formations: list[Formation] = []
     reordered: dict[str, tuple[str, ...]] = {}
-    for search in searches:
+    for dtype in sorted(dtypes, key=lambda dtype: dtype.name):
+        search = search_of(dtype)
         search.run()
         formations += search.formations.values()
         reordered |= search.reordered()
