@@ -36,7 +36,6 @@ from ckpt_surgery.inference.values.by_values import match_after_operation, match
 from ckpt_surgery.inference.values.fingerprints import Fingerprint, kind_of
 from ckpt_surgery.inference.values.name_checks import (
     check_names_by_values,
-    constants_of_families,
 )
 from ckpt_surgery.inference.values.reading import Side, equal_leaves
 
@@ -125,7 +124,6 @@ class _Search:
         self.shared = self._share(different)
         if self._compared:
             self.hints.refuse_different(different)
-        self.add(constants_of_families(self.source, self.target, dict(self.formations)))
 
     def _by_values(self, source: Side) -> None:
         """Decide remaining leaves by the values that this source has."""

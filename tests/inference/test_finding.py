@@ -137,15 +137,10 @@ DECIDED: list[tuple[Arrays, Arrays, dict[str, tuple[str, str]]]] = [
     ),
     ({"n/s": normal(16, 8)}, {"n/s": normal(16, 8) * F32(0.75)}, {"n/s": ("n/s", "x * 0.75")}),
     ({"n/w": A}, {"n/w": (A * F32(4)).astype("f2")}, {"n/w": ("n/w", "cast(x * 4.0, 'float16')")}),
-    (  # constants follow a member of their family
+    (  # names that others taught decide for constants
         {"a/0": A[:2, :3], "a/1": ONES, "a/2": ONES * 2, "b/0": B[:2, :3], "b/1": ONES},
         {"new/0": A[:2, :3].T, "new/1": ONES.T, "new/2": ONES.T * 2},
         {f"new/{i}": (f"a/{i}", "x.T") for i in range(3)},
-    ),
-    (  # all of its sources are the same constant
-        {"a/0": PAIR[:3], "b/0": PAIR[3:], "a/1": np.ones(3, F32), "b/1": np.ones(3, F32)},
-        {"c/0": PAIR, "c/1": np.ones(6, F32)},
-        {f"c/{i}": (f"a/{i} b/{i}", "concat(xs)") for i in range(2)},
     ),
 ]
 
@@ -213,8 +208,9 @@ def test_other_values_need_a_decision(source: Arrays, target: Arrays) -> None:
     assert (one.targets, [each.sources for each in one.candidates]) == (("n",), [("n",)])
 
 
-def test_constants_of_several_values_are_the_targets() -> None:
-    source = {"a/0": PAIR[:3], "b/0": PAIR[3:], "a/1": np.ones(3, F32), "b/1": np.zeros(3, F32)}
+@pytest.mark.parametrize("other", [np.ones(3, F32), np.zeros(3, F32)], ids=["equal", "of two values"])
+def test_constants_that_names_do_not_find_are_the_targets(other: np.ndarray) -> None:
+    source = {"a/0": PAIR[:3], "b/0": PAIR[3:], "a/1": np.ones(3, F32), "b/1": other}
     assert known(source, {"c/0": PAIR, "c/1": np.ones(6, F32)}).from_target == ("c/1",)
 
 

@@ -1,10 +1,10 @@
 """Check proposals of names against values, where there are any, perhaps after a sum or a product.
 
-Leaves of one repeated value prove nothing by themselves: they follow others of their family.
+Leaves of one repeated value prove nothing by themselves: names decide, where they are equal.
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -16,7 +16,6 @@ from ckpt_surgery.inference.expressions.formations import (
     Proposal,
     Undecided,
 )
-from ckpt_surgery.inference.keys.grids import Grid
 from ckpt_surgery.inference.values.by_values import match_after_operation
 from ckpt_surgery.inference.values.comparing import equal_elements
 from ckpt_surgery.inference.values.fingerprints import Limits
@@ -95,30 +94,6 @@ def _telling_slices(side: Side, key: str) -> set[int]:
         values, counts = np.unique(sums, return_counts=True)
         telling.update(values[counts == 1].tolist())
     return telling
-
-
-def constants_of_families(
-    source: Side, target: Side, decided: Mapping[str, Formation]
-) -> Iterator[Formation]:
-    """Yield formations of leaves of one repeated value that are decided by others of their family.
-
-    These have to agree: the sources of each are the leaves with its own indices in the same families.
-    """
-    for family in target.grids:
-        ways: dict[object, tuple[Formation, list[Grid]]] = {}
-        for numbers, key in family.members.items():
-            if key in decided:
-                places = [source.places[name] for name in decided[key].sources]
-                own = all(others == numbers for _, others in places)
-                way = decided[key].value, own and tuple(grid.template for grid, _ in places)
-                ways[way] = decided[key], [grid for grid, _ in places] if own else []
-        for known, grids in ways.values() if len(ways) == 1 else ():
-            for numbers, key in family.members.items() if grids else ():
-                names = tuple(grid.members.get(numbers, "") for grid in grids)
-                if key not in decided and all(names) and target.repeats(key):
-                    formation = replace(known, target=key, sources=names)
-                    if equal_elements(formation, source, target):
-                        yield formation
 
 
 # --- sums and products with one number --------------------------------------------------------------------
