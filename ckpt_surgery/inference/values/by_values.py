@@ -124,7 +124,7 @@ class _ValueSearch:
         groups = (*singles(self.given), *grid_stacks(source.grids, self.given))
         # Arrays of several dtypes are not stacked.
         self.groups = [group for group in groups if len(set(map(source.dtype_of, group.keys))) == 1]
-        self.sources = by_sums(group for group in self.groups if not group.constant)
+        self.sources = by_sums(self.groups)
 
     def run(self) -> None:
         """Match as many leaves as possible, by the plainest way first."""
@@ -148,12 +148,13 @@ class _ValueSearch:
         """Leaves of the target, then stacks of them, of which none is decided when their turn comes."""
         for make in (singles, partial(grid_stacks, self.target.grids)):
             for piece in make({key: f for key, f in self.targets.items() if key not in self.formations}):
-                if not piece.constant and self.formations.keys().isdisjoint(piece.keys):
+                if self.formations.keys().isdisjoint(piece.keys):
                     yield piece
 
     def _alike(self, wanted: Piece) -> Sequence[Piece]:
         """Groups of the source with an equal sum, single leaves and the same key first."""
-        alike = self.sources.get(wanted.size, {}).get(wanted.total, ())[:MOST_OF_EQUAL_SUM]
+        sums = wanted.fingerprint
+        alike = self.sources.get(sums.size, {}).get(sums.total, ())[:MOST_OF_EQUAL_SUM]
         return sorted(alike, key=lambda group: (len(group.keys), group.keys != wanted.keys))
 
     def _of_whole(self, wanted: Piece) -> bool:
@@ -165,7 +166,7 @@ class _ValueSearch:
         """Try leaves that hold a part of an axis of the source's arrays."""
         sums = by_sums(self._missing())
         for group in self.groups if sums else ():
-            axes = range(len(group.lengths), len(group.shape))
+            axes = range(len(group.lengths), len(group.fingerprint.shape))
             for window, several in windows(group.fingerprint, axes, sums):
                 part = replace(group, window=window)
                 for wanted in several:
@@ -198,7 +199,7 @@ class _ValueSearch:
 
     def _of_chain(self, wanted: Piece, pieces: Callable[[Piece, int], Pieces]) -> bool:
         """Try pieces one after another along an axis, perhaps in each of its periods."""
-        for axis in range(len(wanted.shape)) if not wanted.lengths else ():
+        for axis in range(len(wanted.fingerprint.shape)) if not wanted.lengths else ():
             links: dict[tuple[int, int], tuple[Window, Sequence[Piece]]] = {}
             for window, alike in windows(wanted.fingerprint, [axis], pieces(wanted, axis)):
                 links.setdefault((window.repeats, window.start), (window, alike))
@@ -224,10 +225,11 @@ class _ValueSearch:
 
         Zeros left over at the end of an axis are padding.
         """
-        whole, repeats = wanted.shape[axis], max((window.repeats for window in chain), default=0)
-        zero = int(hashes(np.zeros((1,), self.dtype))[0]) * (wanted.size // whole) % (1 << 64)
-        zeros = repeats == 1 and bool((wanted.fingerprint.axes[axis][stop:] == np.uint64(zero)).all())
-        if stop * repeats != whole and not zeros:
+        own, shape = wanted.fingerprint, wanted.fingerprint.shape
+        repeats = max((window.repeats for window in chain), default=0)
+        zero = int(hashes(np.zeros((1,), self.dtype))[0]) * (own.size // shape[axis]) % (1 << 64)
+        zeros = repeats == 1 and bool((own.axes[axis][stop:] == np.uint64(zero)).all())
+        if stop * repeats != shape[axis] and not zeros:
             return None
         parts: list[SourceExpression] = []
         for window, piece in chain.items():
@@ -236,9 +238,9 @@ class _ValueSearch:
         if len(parts) < len(chain):
             return None
         array = concatenated(parts, axis if repeats == 1 else axis + 1)
-        if stop * repeats < whole:
-            return called(f"pad({INNER}, axis={axis}, to={whole})", array, wanted.shape)
-        return reshaped(array, wanted.shape)
+        if stop * repeats < shape[axis]:
+            return called(f"pad({INNER}, axis={axis}, to={shape[axis]})", array, shape)
+        return reshaped(array, shape)
 
     def _alike_slices(self, wanted: Piece, axis: int) -> Pieces:
         """Parts of leaves of the source that are slices of an array along an axis."""
@@ -246,7 +248,7 @@ class _ValueSearch:
         found: dict[int, list[Piece]] = {total: [] for total in places}
         for key, given in self.given.items() if found else ():
             for window, alike in windows(given, range(len(given.shape)), {size: found}):
-                alike.append(Piece((key,), (), (given,), window))
+                alike.append(Piece((key,), (), given, window))
         return {size: {total: pieces for total, pieces in found.items() if pieces}}
 
     @cached_property
@@ -257,7 +259,7 @@ class _ValueSearch:
             for axis in range(len(given.shape)):
                 size, places = _slices_of(given, axis)
                 for total, place in places.items():
-                    piece = Piece((key,), (), (given,), Window(axis, 1, place, 1))
+                    piece = Piece((key,), (), given, Window(axis, 1, place, 1))
                     indexed.setdefault(size, {}).setdefault(total, []).append(piece)
         return indexed
 

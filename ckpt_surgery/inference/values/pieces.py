@@ -82,45 +82,15 @@ class Piece:
     """The leaves in the order in which they would be stacked."""
     lengths: Shape
     """The lengths of the stack's first axes, one for each index; empty for a leaf by itself."""
-    parts: tuple[Fingerprint, ...]
-    """The fingerprints of the leaves."""
+    fingerprint: Fingerprint
+    """The fingerprint of the stack."""
     window: Window | None = None
-
-    @property
-    def total(self) -> int:
-        """Sum over all leaves, modulo 2^64."""
-        return sum(part.total for part in self.parts) % (1 << 64)
-
-    @property
-    def size(self) -> int:
-        """Number of elements of all leaves."""
-        return len(self.parts) * self.parts[0].size
-
-    @property
-    def shape(self) -> Shape:
-        """Shape of the stack."""
-        return (*self.lengths, *self.parts[0].shape)
 
     @property
     def array(self) -> SourceExpression:
         """The piece as an expression."""
-        stack = of_leaves(self.keys, self.lengths, self.parts[0].shape)
+        stack = of_leaves(self.keys, self.lengths, self.fingerprint.shape[len(self.lengths) :])
         return stack if self.window is None else self.window.of(stack)
-
-    @functools.cached_property
-    def fingerprint(self) -> Fingerprint:
-        """The fingerprint of the stack."""
-        return joined(self.lengths, self.parts) if self.lengths else self.parts[0]
-
-    @property
-    def constant(self) -> bool:
-        """True if every leaf repeats one value, so that their sums are no evidence, not even together."""
-        return all(part.constant for part in self.parts)
-
-
-def singles(known: Mapping[str, Fingerprint]) -> Iterator[Piece]:
-    """Every leaf by itself."""
-    return (Piece((key,), (), (fingerprint,)) for key, fingerprint in known.items())
 
 
 Pieces = Mapping[int, Mapping[int, Sequence[Piece]]]
@@ -131,17 +101,23 @@ def by_sums(pieces: Iterable[Piece]) -> Pieces:
     """Index whole pieces by their sums."""
     indexed: dict[int, dict[int, list[Piece]]] = {}
     for piece in pieces:
-        indexed.setdefault(piece.size, {}).setdefault(piece.total, []).append(piece)
+        sums = piece.fingerprint
+        indexed.setdefault(sums.size, {}).setdefault(sums.total, []).append(piece)
     return indexed
 
 
 # --- stacks -----------------------------------------------------------------------------------------------
 
 
+def singles(known: Mapping[str, Fingerprint]) -> Iterator[Piece]:
+    """Every leaf by itself, if it does not repeat one value: constants are no evidence."""
+    return (Piece((key,), (), fingerprint) for key, fingerprint in known.items() if not fingerprint.constant)
+
+
 def grid_stacks(grids: Iterable[Grid], known: Mapping[str, Fingerprint]) -> Iterator[Piece]:
     """Yield groups of leaves that differ in indices alone; those along few indices come first.
 
-    They have to make up a whole grid, and to have one shape.
+    They have to make up a whole grid, and to have one shape. Constants are no evidence, not even together.
     """
     for grid in grids:
         every = range(grid.template.slots)
@@ -155,9 +131,10 @@ def grid_stacks(grids: Iterable[Grid], known: Mapping[str, Fingerprint]) -> Iter
                 axes = [sorted(set(column), key=natural_order) for column in zip(*part, strict=True)]
                 if len(part) > 1 and len(part) == math.prod(map(len, axes)):
                     keys = tuple(part[numbers] for numbers in itertools.product(*axes))
-                    parts = tuple(known[key] for key in keys)
-                    if len({one.shape for one in parts}) == 1:
-                        yield Piece(keys, tuple(map(len, axes)), parts)
+                    parts = [known[key] for key in keys]
+                    if len({one.shape for one in parts}) == 1 and not all(one.constant for one in parts):
+                        lengths = tuple(map(len, axes))
+                        yield Piece(keys, lengths, joined(lengths, parts))
 
 
 # --- windows ----------------------------------------------------------------------------------------------
