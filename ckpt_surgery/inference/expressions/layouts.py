@@ -277,7 +277,7 @@ def _filled(
         return
     length = wanted[0]
     parts = [(Digit(axis, rest // length, length),) for axis, rest in enumerate(left) if rest % length == 0]
-    for group in itertools.chain(parts, _joined(length, shape, left, stacked)):
+    for group in itertools.chain(parts, _joined(length, shape, left, stacked, tries)):
         if next(tries, None) is None:
             return
         strides = {digit.axis: digit.stride for digit in group}
@@ -286,19 +286,21 @@ def _filled(
             yield (group, *others)
 
 
-def _joined(length: int, shape: Shape, left: Shape, stacked: int) -> Iterator[_Group]:
+def _joined(length: int, shape: Shape, left: Shape, stacked: int, tries: Iterator[int]) -> Iterator[_Group]:
     """Two or more whole axes of the input whose lengths multiply to this one.
 
     Those along which leaves are stacked stand anywhere, the others in their order.
     """
     free = [axis for axis, rest in enumerate(left) if rest == shape[axis] > 1]
-    for count in range(2, min(len(free) + 1, length.bit_length())):
-        for some in itertools.combinations(free, count):
-            if math.prod(shape[axis] for axis in some) == length:
-                for axes in itertools.permutations(some) if some[0] < stacked else [some]:
-                    others = [axis for axis in axes if axis >= stacked]
-                    if others == sorted(others):
-                        yield tuple(Digit(axis, 1, shape[axis]) for axis in axes)
+    counts = range(2, min(len(free) + 1, length.bit_length()))
+    for some in itertools.chain.from_iterable(itertools.combinations(free, count) for count in counts):
+        fits = math.prod(shape[axis] for axis in some) == length
+        for axes in itertools.permutations(some) if fits and some[0] < stacked else [some]:
+            if next(tries, None) is None:
+                return
+            others = [axis for axis in axes if axis >= stacked]
+            if fits and others == sorted(others):
+                yield tuple(Digit(axis, 1, shape[axis]) for axis in axes)
 
 
 # --- which of them libraries use --------------------------------------------------------------------------
