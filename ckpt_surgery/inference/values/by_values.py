@@ -1,8 +1,8 @@
 """Match leaves by values: which leaves of the source hold the numbers of a target leaf, in what order.
 
-Sums of hashes decide. The search goes from the plainest match to the most involved: one leaf from one leaf;
-one leaf from a stack, or several leaves from one array; stacks in odd orders; parts of an axis; and arrays
-that are put together of parts.
+Sums of hashes decide. The search goes from the plainest match to the most involved: leaves or stacks from
+leaves or stacks; arrays that are put together of several, as stacks in odd orders are; parts of an axis; and
+arrays that are put together of parts.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -41,10 +41,8 @@ from ckpt_surgery.inference.values.pieces import (
 )
 from ckpt_surgery.inference.values.reading import Side, fingerprint_of
 
-MOST_OF_EQUAL_SUM = 256
-"""Maximum number of leaves with equal values considered for a leaf: any of them gives the same."""
-MOST_SOURCES = 8
-"""Maximum number of sources with equal values tried for a leaf."""
+MOST_OF_EQUAL_SUM = 64
+"""Maximum number of sources with equal values tried for a leaf: any of them gives the same."""
 
 
 @dataclass(frozen=True)
@@ -159,8 +157,8 @@ class _ValueSearch:
 
     def _of_whole(self, wanted: Piece) -> bool:
         """Try leaves of the source that together hold the elements of these leaves."""
-        several = self._alike(wanted)[:MOST_SOURCES]
-        return any(self._decide(wanted, self._laid(group, wanted.fingerprint)) for group in several)
+        alike = self._alike(wanted)
+        return any(self._decide(wanted, self._laid(group, wanted.fingerprint)) for group in alike)
 
     def _of_parts(self) -> None:
         """Try leaves that hold a part of an axis of the source's arrays."""
