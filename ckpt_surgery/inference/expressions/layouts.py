@@ -305,9 +305,6 @@ def _joined(length: int, shape: Shape, left: Shape, stacked: int, tries: Iterato
 
 # --- which of them libraries use --------------------------------------------------------------------------
 
-_CHANNELS = 2
-"""Axes of a convolution's kernel that are channels; the others are space."""
-
 
 def plausible(candidates: Sequence[Layout], stacked: int) -> list[Layout]:
     """The layouts that some library could use; all of them if there are none.
@@ -326,11 +323,10 @@ def plausible(candidates: Sequence[Layout], stacked: int) -> list[Layout]:
 
 
 def _space(shape: Shape) -> list[int]:
-    """The axes of space of a convolution's kernel: two or three, all of one length; empty where none are."""
-    count = len(shape) - _CHANNELS
-    if count not in (2, 3):
-        return []
-    sides = [list(range(count)), list(range(_CHANNELS, len(shape)))]
+    """The axes of space of a convolution's kernel, all but two: two or three, all of one length; empty where
+    none are."""
+    count = len(shape) - 2
+    sides = [list(range(count)), list(range(2, len(shape)))] if count in (2, 3) else []
     alike = [side for side in sides if len({shape[axis] for axis in side}) == 1 and shape[side[0]] > 1]
     lengths = [shape[side[0]] for side in alike]
     return alike[lengths.index(min(lengths))] if len(set(lengths)) == len(lengths) > 0 else []

@@ -8,10 +8,10 @@ arrays that are put together of parts.
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any
 
 import numpy as np
 
+from ckpt_surgery.core.dtypes import DType
 from ckpt_surgery.inference.expressions.expression_text import formation
 from ckpt_surgery.inference.expressions.formations import Evidence, Formation
 from ckpt_surgery.inference.expressions.source_expressions import (
@@ -60,7 +60,7 @@ def match_by_values(source: Side, target: Side, decided: Collection[str] = ()) -
     Arrays of one repeated value are left to names. `decided`: leaves of the target to leave out.
     """
 
-    def search(dtype: np.dtype[Any]) -> _ValueSearch:
+    def search(dtype: DType) -> _ValueSearch:
         wanted = {key: sums for key, sums in target.own(dtype).items() if key not in decided}
         return _ValueSearch(source, target, dtype, source.as_dtype(dtype), wanted)
 
@@ -77,7 +77,7 @@ def match_after_operation(
     known = {key: sums for key in keys if (sums := source.known(key)) is not None and sums.size}
     floats = {key: sums for key, sums in known.items() if kind_of(source.dtype_of(key)) == "f"}
 
-    def search(dtype: np.dtype[Any]) -> _ValueSearch:
+    def search(dtype: DType) -> _ValueSearch:
         targets = {key: sums for key, sums in target.own(dtype).items() if key in wanted}
         sizes = {sums.size for sums in targets.values() if sums.size}
         given = {
@@ -90,7 +90,7 @@ def match_after_operation(
     return _found(target, search)
 
 
-def _found(target: Side, search_of: "Callable[[np.dtype[Any]], _ValueSearch]") -> ByValues:
+def _found(target: Side, search_of: "Callable[[DType], _ValueSearch]") -> ByValues:
     """Search the leaves of each dtype of the target."""
     dtypes = {leaf.spec.dtype for leaf in target.leaves.values() if leaf.spec is not None}
     formations: list[Formation] = []
@@ -110,7 +110,7 @@ class _ValueSearch:
         self,
         source: Side,
         target: Side,
-        dtype: np.dtype[Any],
+        dtype: DType,
         given: Mapping[str, Fingerprint],
         wanted: Mapping[str, Fingerprint],
         operation: str = "",

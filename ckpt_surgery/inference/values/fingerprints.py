@@ -13,12 +13,11 @@ import functools
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from ckpt_surgery.core.arrays import ArraySpec, Region, Shape, chunk_regions, grown
-from ckpt_surgery.core.dtypes import ELEMENT_TYPES
+from ckpt_surgery.core.dtypes import ELEMENT_TYPES, DType
 
 Words = np.ndarray
 """Hashes or their sums: uint64."""
@@ -60,13 +59,12 @@ class Fingerprint:
         return self.total == other.total and all(map(np.array_equal, self.axes, other.axes))
 
 
-Read = Callable[[Region], np.ndarray]
-"""Reads one region of an array."""
-
-
 def fingerprints(
-    read: Read, spec: ArraySpec, block: Shape, roundings: Sequence[np.dtype[Any]] = ()
-) -> dict[np.dtype[Any], Fingerprint]:
+    read: Callable[[Region], np.ndarray],
+    spec: ArraySpec,
+    block: Shape,
+    roundings: Sequence[DType] = (),
+) -> dict[DType, Fingerprint]:
     """The fingerprint of an array, by its own dtype, and those of its values rounded to other dtypes.
 
     It is read in blocks of this shape. Casts that have no result for an element leave out their fingerprint.
@@ -151,19 +149,14 @@ class _Sums:
             self._limits.append(_limits(values))
 
     def done(self) -> Fingerprint:
-        limits = common_limits(self._limits)
-        return Fingerprint(self._shape, self._total % (1 << 64), self._axes, limits)
+        total = self._total % (1 << 64)
+        return Fingerprint(self._shape, total, self._axes, common_limits(self._limits))
 
 
-def kind_of(dtype: np.dtype[Any]) -> str:
+def kind_of(dtype: DType) -> str:
     """`b` bool, `i` and `u` integers, `f` floats, `c` complex; empty for dtypes without numbers."""
     element_type = ELEMENT_TYPES.get(dtype.name)
     return "" if element_type is None else element_type.kind
-
-
-def unsigned_kind(dtype: np.dtype[Any]) -> str:
-    """The same, with `i` for all integers, with a sign or without."""
-    return kind_of(dtype).replace("u", "i")
 
 
 def _but(words: Words, axis: int) -> Words:
@@ -190,12 +183,12 @@ def _limits(values: np.ndarray) -> Limits:
 
 
 @functools.cache
-def _table(dtype: np.dtype[Any]) -> Words:
+def _table(dtype: DType) -> Words:
     """The hashes of all values of a dtype of 16 bits, by their bits."""
     return hashes(np.arange(1 << 16, dtype=np.uint16).view(dtype).astype(np.float32))
 
 
-def least_common(dtypes: Iterable[np.dtype[Any]], own: np.dtype[Any]) -> list[np.dtype[Any]]:
+def least_common(dtypes: Iterable[DType], own: DType) -> list[DType]:
     """Dtypes among these, other than `own`, to which a cast rounds the values of `own`."""
     if kind_of(own) != "f":
         return []

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ckpt_surgery.core.arrays import Region
+from ckpt_surgery.core.dtypes import DType
 from ckpt_surgery.core.leaves import Leaf, LeafKind, read_block
 from ckpt_surgery.functions.arrays import Array, Node, Read, Series
 from ckpt_surgery.graph.evaluating import evaluate
@@ -22,7 +23,6 @@ from ckpt_surgery.inference.values.fingerprints import (
     fingerprints,
     kind_of,
     least_common,
-    unsigned_kind,
 )
 from ckpt_surgery.language.expressions.parsing import parse
 from ckpt_surgery.language.expressions.scope import Scope
@@ -34,18 +34,15 @@ AT_ONCE = 256 << 20
 """Maximum bytes for evaluating one region, however large the budget: smaller regions are not slower."""
 
 
-Fingerprints = Mapping[str, Mapping[np.dtype[Any], Fingerprint]]
-"""Fingerprints by key and dtype: the leaf's own, and those that its values were rounded to."""
-
-
 @dataclass(frozen=True)
 class Side:
     """One of the two checkpoints."""
 
     leaves: Mapping[str, Leaf]
     """Every leaf, by the text of its key."""
-    fingerprints: Fingerprints = field(default_factory=dict)
-    """Fingerprints of the leaves whose values were read."""
+    fingerprints: Mapping[str, Mapping[DType, Fingerprint]] = field(default_factory=dict)
+    """Fingerprints of the leaves that were read, by dtype: the own one, and those that values were rounded
+    to."""
     read: Callable[[Leaf, Region], np.ndarray] | None = None
     """Reads a region of a leaf; None where there are no values."""
     memory: int = 1 << 30
@@ -70,7 +67,7 @@ class Side:
         leaves = (leaf for key, leaf in self.leaves.items() if keys is None or key in keys)
         return alike(leaves, self.grids, self._siblings)
 
-    def own(self, dtype: np.dtype[Any]) -> dict[str, Fingerprint]:
+    def own(self, dtype: DType) -> dict[str, Fingerprint]:
         """The fingerprints of the leaves that have this dtype."""
         known = ((key, self.known(key)) for key in self.fingerprints if self.dtype_of(key) == dtype)
         return {key: sums for key, sums in known if sums is not None}
@@ -79,7 +76,7 @@ class Side:
         """True if a leaf is an array or a number, which can be moved about and computed with."""
         return self.leaves[key].kind in (LeafKind.ARRAY, LeafKind.SCALAR)
 
-    def dtype_of(self, key: str) -> np.dtype[Any]:
+    def dtype_of(self, key: str) -> DType:
         """The dtype of an array of numbers."""
         spec = self.leaves[key].spec
         assert spec is not None, "only arrays have fingerprints"
@@ -102,13 +99,13 @@ class Side:
         """The least and the largest value of these arrays; None if any has no such values."""
         return common_limits(known.limits if known else None for known in map(self.known, keys))
 
-    def as_dtype(self, dtype: np.dtype[Any]) -> dict[str, Fingerprint]:
+    def as_dtype(self, dtype: DType) -> dict[str, Fingerprint]:
         """The fingerprints after a cast to this dtype, of all leaves of its kind.
 
         Integers are one kind, with a sign or without: numbers that both can hold have equal hashes.
         """
-        wanted = unsigned_kind(dtype)
-        alike = (key for key in self.fingerprints if unsigned_kind(self.dtype_of(key)) == wanted)
+        kinds = ("i", "u") if kind_of(dtype) in ("i", "u") else (kind_of(dtype),)
+        alike = (key for key in self.fingerprints if kind_of(self.dtype_of(key)) in kinds)
         return {key: self.fingerprints[key].get(dtype, self.sums(key)) for key in alike if self.is_array(key)}
 
 
@@ -127,9 +124,9 @@ def fingerprints_of(
     leaves: Mapping[str, Leaf],
     read: Callable[[Leaf, Region], np.ndarray],
     memory: int,
-    roundings: Sequence[np.dtype[Any]] = (),
+    roundings: Sequence[DType] = (),
     progress: Callable[[int], None] = lambda count: None,
-) -> dict[str, dict[np.dtype[Any], Fingerprint]]:
+) -> dict[str, dict[DType, Fingerprint]]:
     """The fingerprints of all arrays of numbers. `roundings`: dtypes to which values are rounded, too.
 
     `progress` is called with the bytes of each leaf that was read. Raises SourceError.
@@ -143,7 +140,7 @@ def fingerprints_of(
     return known
 
 
-def fingerprint_of(expression: SourceExpression, side: Side, dtype: np.dtype[Any]) -> Fingerprint:
+def fingerprint_of(expression: SourceExpression, side: Side, dtype: DType) -> Fingerprint:
     """The fingerprint of an expression over leaves of one side, after a cast to a dtype."""
     keys, value = keys_and_value(expression)
     node = node_of(value, [side.leaves[key] for key in keys])
