@@ -221,7 +221,7 @@ def _tilings(
                 yield from _tilings(given, others, ((), group, *done), tries)
 
 
-@functools.lru_cache(maxsize=256)  # the lengths of a few arrays, each asked for again and again
+@functools.lru_cache(maxsize=64)  # the lengths of one array or two are asked for again and again
 def _digits(given: Fingerprint, length: int) -> Mapping[bytes, Sequence[Digit]]:
     """The digits of an array that have this length, by the sums of their slices; fast digits come first."""
     digits: dict[bytes, list[Digit]] = {}
