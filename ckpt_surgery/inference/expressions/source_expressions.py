@@ -140,7 +140,22 @@ def laid(layout: Layout, inner: SourceExpression) -> SourceExpression:
         return inner
     if isinstance(inner, Call) and inner.elementwise:
         return mapped(inner.text, laid(layout, inner.inner))
+    if isinstance(inner, Joined) and not inner.stacked:
+        apart = _laid_apart(layout, inner)
+        if apart is not None:
+            return apart
     return Laid(layout, inner)
+
+
+def _laid_apart(layout: Layout, whole: Joined) -> SourceExpression | None:
+    """The concatenation of the parts without or with axes of length 1; None for any other layout."""
+    if not layout.in_order or max(map(len, (*layout.before, *layout.after))) > 1:
+        return None
+    digit = sum(map(len, layout.before[: whole.axis]))
+    axis = next(i for i, group in enumerate(layout.after) if digit in group)
+    new = layout.shape_out
+    shapes = ((*new[:axis], part.shape[whole.axis], *new[axis + 1 :]) for part in whole.parts)
+    return concatenated(list(map(reshaped, whole.parts, shapes)), axis)
 
 
 def cut(region: Region, inner: SourceExpression) -> SourceExpression:
